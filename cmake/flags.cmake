@@ -1,0 +1,11 @@
+# One interface target carries every flag; every target of the project links it.
+add_library(ckpt_flags INTERFACE)
+add_library(ckpt::flags ALIAS ckpt_flags)
+target_compile_options(ckpt_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Woverloaded-virtual
+  -Wimplicit-fallthrough -Wno-missing-field-initializers -Werror)
+target_include_directories(ckpt_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
+if(CKPT_SANITIZE)
+  target_compile_options(ckpt_flags INTERFACE -fsanitize=${CKPT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(ckpt_flags INTERFACE -fsanitize=${CKPT_SANITIZE})
+endif()

@@ -1,0 +1,172 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/comm.hpp"
+#include "engine/io.hpp"
+#include "format/model.hpp"
+
+namespace ckpt {
+
+/// Progress of one phase ("read+convert", "verify", ...), by bytes of the target.
+struct Progress {
+  std::string phase;
+  std::uint64_t done_bytes = 0;
+  std::uint64_t total_bytes = 0;
+};
+
+/// What every verb needs from its caller. References outlive the call.
+struct Session {
+  Io& io;
+  Comm& comm;
+  std::uint64_t memory_bytes = 0;  ///< bound on this process's resident memory
+  unsigned threads = 1;
+  const std::atomic<bool>* stop = nullptr;
+  std::function<void(const Progress&)> progress{};
+};
+
+enum class WeightsFrom : std::uint8_t { automatic, master, param };
+enum class VerifyLevel : std::uint8_t { none, read, full };
+
+struct ConvertRequest {
+  std::string source;
+  std::string target;
+  std::string to{};                 ///< format name; "" = by the target's suffix, else "ckpt"
+  std::string from{};               ///< format name; "" = detect
+  std::vector<std::string> only{};  ///< "weights", "optim" or globs over names; empty = everything
+  WeightsFrom weights = WeightsFrom::automatic;
+  std::optional<Dtype> dtype{};   ///< none = keep
+  std::uint64_t shard_bytes = 0;  ///< 0 = the writer's default
+  std::string strip_prefix{};
+  std::string add_prefix{};
+  bool dry_run = false;
+  bool overwrite = false;
+  VerifyLevel verify = VerifyLevel::read;
+};
+
+struct ConvertReport {
+  std::string source_format;  ///< "deepspeed zero-3"
+  std::string source_chosen;  ///< "using tag global_step3 from 'latest'" or empty
+  std::string target_format;
+  std::string target;
+  std::string id;
+  bool already_done = false;
+  bool dry_run = false;
+  std::vector<std::pair<std::string, std::uint64_t>> files{};  ///< of the target: path, bytes
+  std::uint64_t tensor_count = 0;
+  std::uint64_t source_bytes = 0;  ///< needed from the source
+  std::uint64_t target_bytes = 0;
+  std::uint64_t read_bytes = 0;  ///< really read, over-reading included
+  std::uint64_t free_bytes_after = 0;
+  std::uint64_t memory_bound = 0;
+  std::uint64_t planned_memory = 0;  ///< metadata and pool
+  std::uint64_t crc_checked = 0;
+  std::uint64_t overflowed = 0;  ///< casts
+  std::uint64_t became_nan = 0;
+  double seconds = 0;
+  std::uint64_t peak_bytes = 0;  ///< resident memory of this process
+  std::string io_name{};
+  std::string page_kind{};
+  VerifyLevel verified = VerifyLevel::read;
+  std::vector<Finding> notes{};  ///< decisions, dropped items, warnings
+  bool partial = false;          ///< a requested item was not done: exit 3
+};
+Result<ConvertReport> convert(Session& session, const ConvertRequest& request);
+
+struct VerifyRequest {
+  std::string path;
+  std::string from{};
+  bool quick = false;     ///< structure and sizes only
+  std::string against{};  ///< another checkpoint, any format; "" = none
+};
+struct VerifyReport {
+  std::string format;
+  std::string path;
+  bool ok = false;
+  std::uint64_t tensor_count = 0;
+  std::uint64_t file_count = 0;
+  std::uint64_t leaf_count = 0;  ///< hashes compared
+  std::uint64_t crc_checked = 0;
+  std::uint64_t bytes = 0;
+  double seconds = 0;
+  std::string checked_by;         ///< "xxh3 of every 4 MiB", "structure", "zip CRC of entries read whole"
+  std::vector<Finding> damage{};  ///< what is wrong: file, tensor
+  std::vector<Finding> notes{};
+  std::uint64_t compared = 0;  ///< --against: tensors equal bit for bit
+  std::vector<std::string> only_here{};
+  std::vector<std::string> only_there{};
+  std::vector<std::string> different{};
+};
+/// Damage that is found is in the report (ok = false), not an error; errors are not_found, unsupported, incomplete,
+/// refused and io.
+Result<VerifyReport> verify(Session& session, const VerifyRequest& request);
+
+struct InspectReport {
+  std::string path;
+  std::string root;  ///< the directory chosen
+  std::string format;
+  std::string variant;
+  std::string chosen;
+  std::string why;  ///< what detection saw
+  Meta meta;
+  bool complete = true;
+  std::uint64_t tensor_count = 0;
+  std::uint64_t parameter_count = 0;  ///< elements of params
+  std::uint64_t object_count = 0;
+  std::uint64_t file_count = 0;
+  std::uint64_t file_bytes = 0;
+  struct Part {
+    std::string name;  ///< "params bf16", "buffers", "master f32", "exp_avg f32", "blobs"
+    std::uint64_t tensors = 0;
+    std::uint64_t bytes = 0;
+  };
+  std::vector<Part> parts{};
+  std::vector<Alias> aliases{};
+  std::vector<std::string> can_become{};
+  std::uint64_t smallest_memory = 0;  ///< --memory that a conversion needs
+  std::vector<Finding> findings{};
+  std::vector<std::pair<std::string, std::uint64_t>> files{};
+};
+Result<InspectReport> inspect(Session& session, const std::string& path, const std::string& from);
+
+struct ListedTensor {
+  std::string name;
+  std::string dtype;  ///< "F32", or the true dtype
+  Shape shape;
+  std::uint64_t bytes = 0;
+  std::string role;
+  std::string parameter;
+  std::string slot;
+  std::string alias_of;  ///< for a tied name
+};
+struct ListReport {
+  std::string format;
+  std::vector<ListedTensor> tensors{};
+  std::vector<Finding> findings{};
+};
+Result<ListReport> list_tensors(Session& session, const std::string& path, const std::string& from);
+
+/// Names and one-line descriptions of the formats, for help texts and "did you mean".
+struct FormatInfo {
+  std::string name;
+  std::string summary;
+  bool readable = false;
+  bool writable = false;
+};
+std::vector<FormatInfo> known_formats();
+
+/// True when `name` matches a glob: '*' any run, '?' one character, '[abc]' one of a set.
+bool matches_glob(std::string_view name, std::string_view glob);
+
+/// This process's resident memory now, and its highest so far, in bytes (0 where the system does not tell).
+std::uint64_t resident_bytes();
+std::uint64_t peak_resident_bytes();
+
+}  // namespace ckpt

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/io.hpp"
+#include "engine/plan.hpp"
+#include "engine/publish.hpp"
+#include "format/hash.hpp"
+#include "format/model.hpp"
+
+namespace ckpt {
+
+/// What detection may look at: one directory listing (or one file), first bytes on demand.
+struct Place {
+  Io& io;
+  std::string root;  ///< path as the user gave it, without trailing slash
+  bool directory = false;
+  std::vector<DirEntry> entries{};  ///< of a directory, sorted by name
+
+  bool has(std::string_view name) const;
+  /// First `bytes` of a file below root ("" = root itself), fewer where it is shorter.
+  Result<std::string> head(std::string_view relative, std::size_t bytes) const;
+};
+
+/// A format's answer: yes, here (a path below Place::root, "" for the root), for this reason.
+struct Match {
+  std::string where{};  ///< sub-directory that really holds the checkpoint
+  std::string why{};    ///< "3 *.safetensors with an index"
+};
+
+struct ReadOptions {
+  std::uint64_t metadata_limit = std::uint64_t{4} << 30;  ///< bytes of metadata a reader may hold
+};
+
+/// What a writer is asked to lay out: tensors of the source map, in the source's order, with their names and dtypes
+/// in the target.
+struct Selected {
+  std::uint32_t tensor = 0;  ///< index into Map::tensors
+  std::string name;          ///< in the target
+  Dtype dtype = Dtype::f32;  ///< in the target
+};
+
+struct WriteRequest {
+  const Map* source = nullptr;
+  std::vector<Selected> tensors{};
+  std::vector<Alias> aliases{};        ///< whose targets are selected, with target names
+  std::vector<NamedObject> objects{};  ///< with target names
+  std::uint64_t shard_bytes = 0;       ///< 0 = no limit
+  std::string target;                  ///< final path
+  std::string id;                      ///< 32 hex digits
+  std::string source_format;           ///< for the record
+};
+
+/// What a writer lays out.
+struct Skeleton {
+  bool directory = true;
+  std::vector<TargetFile> files{};
+  std::vector<Finding> dropped{};      ///< what this form cannot hold
+  std::vector<MapFile> extra_files{};  ///< sources of raw placements beyond the map's files, absolute paths;
+                                       ///< their indices follow Map::files
+  std::shared_ptr<void> keep{};        ///< what must live until the run is over (temporary files)
+  /// Small files of step 5, the manifest last, from the leaf hashes of `files`; may be empty.
+  std::function<Result<std::vector<SmallFile>>(const std::vector<Hash128>& leaves)> finish{};
+};
+
+/// One format: a reader, and a writer where we write it. Registered by one line in registry.cpp.
+struct Format {
+  std::string_view name;
+  std::string_view summary;  ///< one line for people
+  /// Nothing when this is not such a checkpoint. Looks at names and first bytes only.
+  Result<std::optional<Match>> (*detect)(const Place& place);
+  /// Reads metadata into a map; no bulk byte. Null: recognised by name only; opening gives `unsupported`.
+  Result<Map> (*open)(Io& io, const std::string& root, const ReadOptions& options);
+  /// Null where we do not write it.
+  Result<Skeleton> (*lay_out)(const WriteRequest& request);
+  /// File name suffix that selects this writer without --to ("" = none).
+  std::string_view suffix;
+};
+
+/// All formats, in order of precedence of detection messages.
+std::span<const Format> formats();
+const Format* find_format(std::string_view name);
+
+/// A checkpoint that was opened for reading: the shared lease on its root is held while this lives.
+struct Source {
+  std::string root{};  ///< directory of the map's files, or the file
+  const Format* format = nullptr;
+  Map map{};
+  std::unique_ptr<HeldLock> lease{};
+};
+
+/// Detects (or takes `from`) and opens. not_found; unsupported naming what was seen; ambiguous listing the matches;
+/// incomplete; corrupt; refused.
+Result<Source> open_source(Io& io, const std::string& path, std::string_view from, const ReadOptions& options);
+
+/// Hash over (path, size, mtime) of the map's files in path order and over its metadata: the fingerprint that a
+/// conversion's id is made from.
+Hash128 fingerprint(const Map& map);
+
+}  // namespace ckpt

@@ -1,0 +1,21 @@
+#pragma once
+
+#include "convert/format.hpp"
+
+namespace ckpt {
+
+// Each is defined in the folder of its format.
+Format universal_format();    ///< universal/: our own sharded format
+Format safetensors_format();  ///< safetensors/: files, Hugging Face directories, DCP-sharded directories
+Format deepspeed_format();    ///< deepspeed/
+Format dcp_format();          ///< dcp/: torch.distributed.checkpoint
+Format torch_format();        ///< torch/: torch.save files
+Format hdf5_format();         ///< hdf5/: written here, not yet read
+// named/: recognised, not yet read
+Format megatron_format();
+Format orbax_format();
+Format deepspeed_universal_format();
+Format gguf_format();
+Format numpy_format();
+
+}  // namespace ckpt

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/io.hpp"
+#include "format/hash.hpp"
+#include "format/model.hpp"
+#include "format/pickle.hpp"
+#include "format/torch_object.hpp"
+#include "format/zip.hpp"
+
+namespace ckpt {
+
+/// Where one storage's bytes are.
+struct StoragePlace {
+  std::uint64_t offset = 0;  ///< bytes from the start of the file
+  std::uint64_t bytes = 0;
+  std::uint32_t crc = 0;
+};
+
+/// One torch.save zip stream, opened: directory, local headers and data.pkl read, no storage byte. The stream may be
+/// the whole file or an item inside a larger one (.distcp).
+struct TorchArchive {
+  pickle::Graph graph;
+  std::unordered_map<std::string, StoragePlace> storages{};
+  bool has_crc = true;  ///< false: every entry carries CRC 0
+  bool big_endian = false;
+  Extent pickle_bytes{};    ///< of data.pkl, bytes from the start of the file
+  Hash128 metadata_hash{};  ///< over the directory and data.pkl
+
+  /// The locator of a view: corrupt when its storage entry is missing, is not as long as the pickle says, or the
+  /// view's dtype is unknown. Dense views get no strides.
+  Result<Locator> locate(const torch::TensorView& view, std::uint32_t file) const;
+};
+
+/// Opens the stream at bytes [stream.begin, stream.end) of an open file; `path` is for messages. Checks the CRC of
+/// data.pkl. unsupported: legacy (non-zip) torch file, tar, TorchScript; corrupt, refused as zip.hpp and pickle.hpp.
+Result<TorchArchive> open_torch_archive(Io& io, FileHandle file, const std::string& path, Extent stream,
+                                        const pickle::Budget& budget = {});
+
+/// How a torch view becomes a tensor of the model: dtype, logical shape and true dtype (complex128 -> F64 with a last
+/// dimension of 2, float4_e2m1fn_x2 -> F4 with the last dimension doubled). unsupported for quantised and bits types.
+struct ModelType {
+  Dtype dtype = Dtype::f32;
+  Shape shape{};
+  std::string true_dtype{};
+};
+Result<ModelType> model_type(const torch::TensorView& view);
+
+}  // namespace ckpt

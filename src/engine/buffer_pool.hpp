@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// A fixed number of equal buffers carved from one slab of huge pages where the system gives them (MAP_HUGETLB,
+/// else transparent, else small pages: `page_kind` tells). Thread-safe. Buffers are aligned to kAlignment, and pages
+/// are touched when a buffer is first used, so unused ones cost nothing.
+class BufferPool {
+ public:
+  struct Options {
+    std::size_t buffer_bytes = 0;  ///< a multiple of kAlignment
+    std::size_t buffer_count = 0;
+  };
+  /// Returns its buffer to the pool when destroyed; must not outlive the pool.
+  class Lease {
+   public:
+    Lease() = default;
+    Lease(Lease&& other) noexcept;
+    Lease& operator=(Lease&& other) noexcept;
+    ~Lease();
+    std::byte* data() const { return data_; }
+    std::size_t size() const { return size_; }
+    explicit operator bool() const { return data_ != nullptr; }
+    void reset();
+
+   private:
+    friend class BufferPool;
+    BufferPool* pool_ = nullptr;
+    std::byte* data_ = nullptr;
+    std::size_t size_ = 0;
+  };
+
+  static Result<std::unique_ptr<BufferPool>> open(Options options);
+  ~BufferPool();
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+
+  std::optional<Lease> try_acquire();
+  std::size_t buffer_bytes() const;
+  std::size_t buffer_count() const;
+  /// "hugetlb", "transparent huge pages", "4 KiB pages".
+  std::string page_kind() const;
+
+ private:
+  struct Impl;
+  explicit BufferPool(std::unique_ptr<Impl> impl);
+  void give_back(std::byte* data);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ckpt

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "format/result.hpp"
+
+extern "C" {
+
+/// The table through which ranks talk; filled by an MPI plug-in or by a trainer's own communicator. `size` is
+/// sizeof(ckpt_comm_table) of the writer, so that later members can be added. Nothing blocks: start_* returns a
+/// request, or null on failure; test returns 1 when done, 0 when not, -1 on failure, and frees the request unless
+/// it returns 0; abandon gives a request up without waiting (its buffers stay alive until process end). Buffers
+/// belong to the request until it is done. Collectives are started in the same order on all ranks, one in flight.
+struct ckpt_comm_table {
+  std::uint64_t size;
+  void* self;
+  int (*rank)(void* self);
+  int (*ranks)(void* self);
+  int (*local_ranks)(void* self);                                              ///< ranks on this node
+  void* (*start_max)(void* self, std::uint64_t* values, std::uint64_t count);  ///< in place, on all ranks
+  /// Fixed-size gather: rank 0 receives ranks * bytes into `out`; others pass null.
+  void* (*start_gather)(void* self, const void* data, std::uint64_t bytes, void* out);
+  void* (*start_broadcast)(void* self, void* data, std::uint64_t bytes);  ///< from rank 0
+  int (*test)(void* self, void* request);
+  void (*abandon)(void* self, void* request);
+  const char* (*library)(void* self);
+  void (*close)(void* self);
+};
+}
+
+namespace ckpt {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+/// The ranks of one operation. Used by one thread. A rank that failed still joins the collective its peers wait in.
+class Comm {
+ public:
+  /// One rank, no library.
+  static std::unique_ptr<Comm> solo();
+  /// Loads `libckpt_mpi.so` (beside the program, in its ../lib, or by the loader's search path), which initialises
+  /// MPI. mpi_launch when it cannot be loaded or disagrees with `expected_ranks` promised by the environment.
+  static Result<std::unique_ptr<Comm>> mpi(int expected_ranks);
+
+  explicit Comm(ckpt_comm_table table);
+  ~Comm();
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+
+  int rank() const;
+  int ranks() const;
+  int local_ranks() const;
+  bool is_root() const { return rank() == 0; }
+  std::string library() const;
+
+  /// A collective in flight.
+  class Pending {
+   public:
+    Pending() = default;
+    Pending(Pending&&) noexcept;
+    Pending& operator=(Pending&&) noexcept;
+    ~Pending();  ///< abandons what is not done
+    bool active() const { return request_ != nullptr; }
+    Result<bool> test();  ///< true once done; peer_failed on failure
+
+   private:
+    friend class Comm;
+    Comm* comm_ = nullptr;
+    void* request_ = nullptr;
+  };
+  Result<Pending> start_max(std::span<std::uint64_t> values);
+
+  /// These wait by testing until the deadline; peer_failed when it passes.
+  Result<> max(std::span<std::uint64_t> values, Deadline deadline);
+  /// Rank 0 receives every rank's bytes, in rank order; others an empty vector. Sizes may differ; a message is at
+  /// most 1 GiB.
+  Result<std::vector<std::string>> gather(std::string_view mine, Deadline deadline);
+  Result<> broadcast(std::string& bytes, Deadline deadline);
+
+ private:
+  ckpt_comm_table table_;
+};
+
+/// Collective: ends a phase with one verdict. Every rank calls it, those that failed too. The failed rank gets its
+/// own error back, the others peer_failed with the failed rank's message.
+Result<> agree(Comm& comm, Deadline deadline, Result<> mine);
+
+}  // namespace ckpt

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/io.hpp"
+#include "engine/plan.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// A small file written whole after the bulk: sums, manifest.
+struct SmallFile {
+  std::string path;  ///< relative to the target's root
+  std::string bytes;
+};
+
+/// The one commit of the project. Steps, of which only the sixth commits:
+///   1 make NAME.partial-ID (a directory, or a file for single-file targets), fsync its parent, lock it exclusively
+///   2 reserve space, then the caller writes (run)
+///   3 every data file synced on the descriptor that wrote it (run); folders synced here
+///   4 the ranks agree (the caller)
+///   5 small files, the last of them the manifest, written and synced; the directory synced
+///   6 rename to the final name without replacing, parent synced
+/// A Publication that is destroyed uncommitted removes its partial. Used by rank 0 only.
+class Publication {
+ public:
+  struct Options {
+    std::string target;  ///< final path, file or directory
+    std::string id;      ///< hex; names the partial
+    bool directory = true;
+    bool overwrite =
+        false;  ///< replaces a file, or a directory that `replaceable` says is a checkpoint, that nobody reads
+    std::function<Result<bool>(const std::string& path)> replaceable{};
+  };
+  /// Sweeps left-over partials of this id; `locked` when a live process holds one; target_exists; no_space when the
+  /// files do not fit, before anything is created.
+  static Result<std::unique_ptr<Publication>> begin(Io& io, Options options, const std::vector<TargetFile>& files);
+
+  virtual ~Publication() = default;
+  /// Where the caller writes: the partial's path, and after commit the final one.
+  virtual const std::string& root() const = 0;
+  /// Steps 3 (folders), 5 and 6. On success the target is durable; not_durable: visible, perhaps not durable.
+  virtual Result<> commit(const std::vector<SmallFile>& files) = 0;
+};
+
+/// Removes a file or a directory tree (of our own partial; links are not followed).
+Result<> remove_tree(Io& io, const std::string& path);
+
+}  // namespace ckpt

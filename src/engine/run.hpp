@@ -1,0 +1,54 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/buffer_pool.hpp"
+#include "engine/comm.hpp"
+#include "engine/io.hpp"
+#include "engine/plan.hpp"
+#include "format/hash.hpp"
+
+namespace ckpt {
+
+struct CastCounts {
+  std::uint64_t overflowed = 0;  ///< finite before, infinite after
+  std::uint64_t became_nan = 0;  ///< not NaN before, NaN after
+};
+
+struct RunOptions {
+  std::string source_root;  ///< directory of the source's files; a file itself where its map path is ""
+  std::string target_root;  ///< likewise; "" = nothing is written: the plan ends in the hashes (verify, compare)
+  unsigned workers = 1;     ///< threads, each with its own Io
+  std::uint64_t pool_bytes = 64u << 20;  ///< for all workers together
+  bool check_crc = true;                 ///< checksums of the source format over ranges that are read whole
+  /// Called from one thread with leaf bytes finished so far by this rank and by how much is to do.
+  std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress{};
+  const std::atomic<bool>* stop = nullptr;  ///< set by a signal: ends with `interrupted`
+};
+
+/// What one rank's run did.
+struct RunReport {
+  std::vector<Hash128> leaves{};  ///< of all leaves of the plan on rank 0 (gathered), else of this rank's
+  std::uint64_t read_bytes = 0;   ///< from the source, over-reading included
+  std::uint64_t written_bytes = 0;
+  std::uint64_t crc_checked = 0;  ///< checksums of the source format compared
+  CastCounts casts{};
+  std::string io_name{};
+  std::string page_kind{};
+  bool direct = false;
+};
+
+/// Carries out the plan: read, gather, cast, hash, write, in target order, within the pool, divided among the ranks
+/// by leaves. The target files must exist and be allocated (publish.hpp); each is synced on the descriptor that
+/// wrote it before this returns. Collective. After a failure nothing that was written can be relied on.
+Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& options);
+
+/// The smallest pool that can carry out a plan with this many workers, in bytes.
+std::uint64_t smallest_pool_bytes(unsigned workers);
+
+}  // namespace ckpt

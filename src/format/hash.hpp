@@ -1,0 +1,43 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ckpt {
+
+/// An XXH3-128 value in its canonical (big-endian) byte order, seed 0.
+struct Hash128 {
+  std::array<std::uint8_t, 16> bytes{};
+  bool operator==(const Hash128&) const = default;
+  std::string hex() const;  ///< 32 lower-case digits
+};
+
+/// XXH3-128 of a span; picks the widest vector unit of the machine at run time.
+Hash128 hash128(std::span<const std::byte> data);
+Hash128 hash128(std::string_view text);
+
+/// The same over pieces.
+class Hasher {
+ public:
+  Hasher();
+  ~Hasher();
+  Hasher(const Hasher&) = delete;
+  Hasher& operator=(const Hasher&) = delete;
+  void update(std::span<const std::byte> data);
+  void update(std::string_view text);
+  void update_u64(std::uint64_t value);  ///< little-endian
+  void update_u32(std::uint32_t value);
+  Hash128 digest() const;
+
+ private:
+  void* state_;
+};
+
+/// ISO CRC-32 (zip), continued from `crc` (0 to begin).
+std::uint32_t crc32(std::uint32_t crc, std::span<const std::byte> data);
+
+}  // namespace ckpt

@@ -1,0 +1,152 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "format/box.hpp"
+#include "format/dtype.hpp"
+#include "format/result.hpp"
+#include "format/value.hpp"
+
+namespace ckpt {
+
+/// What a tensor is to training. `slot` is optimizer state (master weights too); `blob` is an opaque byte string
+/// kept as a 1-D U8 tensor.
+enum class Role : std::uint8_t { param, buffer, slot, blob };
+std::string_view role_name(Role role);
+
+/// One logical tensor of a checkpoint.
+struct Tensor {
+  std::string name;  ///< unique in its map, valid UTF-8
+  Path path{};       ///< kept when it differs from `name` split at dots
+  Dtype dtype = Dtype::f32;
+  Shape shape{};  ///< global, logical; packed dtypes count elements, not bytes
+  Role role = Role::param;
+  std::string parameter{};   ///< for a slot: the parameter's name, where known
+  std::string slot{};        ///< for a slot: "master", "exp_avg", "exp_avg_sq", "step", or the framework's own
+  std::string true_dtype{};  ///< "complex128" where the stored dtype is F64 with a last dimension of 2, else empty
+};
+
+/// Bytes of the whole tensor, densely stored. `corrupt` on overflow or a bit count that is not whole bytes.
+Result<std::uint64_t> tensor_bytes(Dtype dtype, const Shape& shape);
+
+/// A CRC-32 that the source format gives for a byte range of one file.
+struct Crc {
+  std::uint64_t begin = 0;  ///< bytes from the start of the file
+  std::uint64_t end = 0;
+  std::uint32_t value = 0;
+};
+
+/// Where a chunk's bytes are. Without strides the chunk is dense and row-major at `offset`.
+struct Locator {
+  std::uint32_t file = 0;               ///< index into Map::files
+  std::uint64_t offset = 0;             ///< of the chunk's first element, bytes from the start of the file
+  Dtype dtype = Dtype::f32;             ///< as stored; differs from the tensor's for derived chunks (cast on the way)
+  std::vector<std::int64_t> strides{};  ///< elements, one per dimension of the box, >= 0; empty = dense
+  bool big_endian = false;
+  std::optional<Crc> crc{};  ///< of the storage that holds the chunk, if the format has one
+};
+
+struct PlacedChunk {
+  Chunk chunk;
+  Locator where;
+};
+using ChunkVisitor = std::function<Result<>(const PlacedChunk&)>;
+
+/// Answers which chunks hold a tensor. Implementations may read metadata lazily (hence Result) and are used by
+/// one thread at a time.
+class ChunkIndex {
+ public:
+  virtual ~ChunkIndex() = default;
+  /// Calls `visit` for every chunk of the tensor that meets `elements` (row-major, of the whole tensor). Boxes
+  /// that only span the range without meeting it may be visited too. Replicas are visited each.
+  virtual Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const = 0;
+};
+
+/// A chunk index held in memory: one compact record a chunk, found by binary search.
+class ChunkTable final : public ChunkIndex {
+ public:
+  explicit ChunkTable(std::size_t tensor_count);
+  ~ChunkTable() override;
+  ChunkTable(ChunkTable&&) noexcept;
+  ChunkTable& operator=(ChunkTable&&) noexcept;
+
+  /// Adds a chunk of tensor `tensor`, whose shape must be the same in every call. The chunk must fit the shape.
+  void add(std::size_t tensor, const Shape& shape, Chunk chunk, Locator where);
+  /// Sorts; call once, after the last add.
+  void seal();
+  Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A file of a checkpoint.
+struct MapFile {
+  std::string path;  ///< relative to the root with '/', never escaping it; "" = the root is the file
+  std::uint64_t bytes = 0;
+  std::int64_t mtime_ns = 0;
+};
+
+/// A second name for (part of) a tensor's bytes: tied weights.
+struct Alias {
+  std::string name;
+  std::string target;  ///< a tensor's name
+};
+
+/// A Python object of the source, by its dotted path.
+struct NamedObject {
+  std::string name;
+  Path path{};
+  Value value{};
+};
+
+enum class Severity : std::uint8_t { note, warning, incomplete, damage };
+
+/// Something a user must know about a checkpoint: missing ranks, traps, dropped items.
+struct Finding {
+  Severity severity = Severity::note;
+  std::string text;
+  std::string file{};
+  std::string tensor{};
+};
+
+struct Meta {
+  std::optional<std::uint64_t> step{};
+  std::optional<std::uint64_t> world_size{};
+  std::vector<std::pair<std::string, std::uint64_t>> mesh{};  ///< "dp", "tp", "pp", "ep", "zero" -> degree or stage
+  std::string framework{};                                    ///< "deepspeed", "torch", "transformers", ...
+  std::string framework_version{};
+  std::vector<std::pair<std::string, std::string>> user{};  ///< text key -> text (safetensors __metadata__, ...)
+};
+
+/// What a checkpoint holds and where: made by a reader, without reading bulk bytes.
+struct Map {
+  std::string format{};           ///< the registry's name: "safetensors", "deepspeed", "dcp", "torch", "ckpt"
+  std::string variant{};          ///< for people: "zero-2", "3 shards with index", ...
+  std::string chosen{};           ///< why this sub-checkpoint: "tag global_step3 from 'latest'"; may be empty
+  std::vector<Tensor> tensors{};  ///< in the source's order; blobs too
+  std::vector<MapFile> files{};
+  std::vector<Alias> aliases{};
+  std::vector<NamedObject> objects{};
+  Meta meta{};
+  std::vector<Finding> findings{};
+  std::shared_ptr<const ChunkIndex> index{};
+  std::string id{};  ///< a universal checkpoint's own id, or ckpt.id of a file we wrote; else empty
+  /// A hash over every metadata byte that was parsed, in a fixed order (part of the source's fingerprint).
+  std::string metadata_hash{};
+};
+
+/// A map whose tensors' chunk sets were checked: covered exactly once apart from replicas (identical boxes).
+/// `uncovered` or `overlap` name the first bad tensor and region; findings list up to ten.
+Result<> check_coverage(const Map& map);
+
+}  // namespace ckpt

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/box.hpp"
+#include "format/dtype.hpp"
+#include "format/pickle.hpp"
+#include "format/result.hpp"
+#include "format/value.hpp"
+
+namespace ckpt::torch {
+
+/// A strided view of one storage: what `_rebuild_tensor_v2`, `_v3`, `_rebuild_parameter`, `_rebuild_from_type_v2`
+/// (of torch Tensor) and friends describe. Checked: offset and strides are >= 0 and the view ends inside the
+/// storage's element count.
+struct TensorView {
+  std::string storage_key;            ///< entry "data/<key>" of the file
+  std::string dtype_name;             ///< torch's: "float32", "complex128", "float4_e2m1fn_x2"
+  std::uint64_t storage_bytes = 0;    ///< as the persistent id says
+  std::uint64_t storage_offset = 0;   ///< elements
+  Shape shape;                        ///< as torch sees it (float4_e2m1fn_x2: packed pairs)
+  std::vector<std::int64_t> strides;  ///< elements
+  unsigned element_bytes = 0;
+  pickle::NodeId attributes = pickle::kNone;  ///< state of _rebuild_from_type_v2 (ds_id, ...)
+};
+
+/// A tensor with a placement that spans ranks (DTensor): its local view and what its spec says.
+struct DistributedView {
+  TensorView local;
+  Shape global_shape;
+  std::vector<std::string> placements;  ///< "S(0)", "R", "P", "SS(0,2)"
+};
+
+/// The plain tensor of a node; nothing when it is not one; corrupt with the node's offset when it is one that
+/// contradicts itself. Sparse, quantised, nested and meta tensors are not plain: `unsupported_kind` names them.
+Result<std::optional<TensorView>> as_tensor(const pickle::Graph& graph, pickle::NodeId node);
+/// "sparse tensor", "quantized tensor", "DTensor", "ShardedTensor", "meta tensor", ... or empty.
+std::string_view unsupported_kind(const pickle::Graph& graph, pickle::NodeId node);
+
+/// A dict-like node's entries in order: dict, OrderedDict, defaultdict, Counter, argparse.Namespace, and objects
+/// with a dict state. Nothing when it is not one.
+std::optional<std::vector<std::pair<pickle::NodeId, pickle::NodeId>>> as_mapping(const pickle::Graph& graph,
+                                                                                 pickle::NodeId node);
+/// Items of a list, tuple, set, torch.Size, or a set / frozenset call. Nothing when it is not one.
+std::optional<std::vector<pickle::NodeId>> as_sequence(const pickle::Graph& graph, pickle::NodeId node);
+/// An int: integers, enums (`ZeroStageEnum(2)`), and bools as 0 and 1.
+std::optional<std::int64_t> as_integer(const pickle::Graph& graph, pickle::NodeId node);
+std::optional<std::string> as_text(const pickle::Graph& graph, pickle::NodeId node);
+/// torch.Size, tuple or list of ints >= 0.
+std::optional<Shape> as_shape(const pickle::Graph& graph, pickle::NodeId node);
+
+/// The node as an inert value. `tensor_name` is asked for tensors and gives their names (or nothing: dropped to
+/// None). Shared nodes become shared values. refused when the expansion passes 4 M values or depth 1000.
+Result<ValuePtr> to_value(const pickle::Graph& graph, pickle::NodeId node,
+                          const std::function<std::optional<std::string>(pickle::NodeId)>& tensor_name);
+
+}  // namespace ckpt::torch

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace ckpt {
+
+/// One step from the root of nested state to a value: a key or a list index.
+using PathPart = std::variant<std::string, std::int64_t>;
+using Path = std::vector<PathPart>;
+
+/// The dotted name of a path, as it stands (no escaping).
+std::string dotted(const Path& path);
+/// The same with '%' as %25, '.' inside a part as %2E and non-UTF-8 bytes as %XX: unique for every path.
+std::string dotted_escaped(const Path& path);
+/// True when splitting `name` at dots gives `path` (all parts text).
+bool splits_to(std::string_view name, const Path& path);
+
+/// A Python value, inert. Shared sub-values are copied by pointer, never by content.
+struct Value;
+using ValuePtr = std::shared_ptr<const Value>;
+
+struct None {
+  bool operator==(const None&) const = default;
+};
+struct BigInt {
+  std::string decimal;  ///< outside int64, as text with sign
+  bool operator==(const BigInt&) const = default;
+};
+struct Bytes {
+  std::string data;
+  bool operator==(const Bytes&) const = default;
+};
+struct List {
+  enum class Kind : std::uint8_t { list, tuple, set } kind = Kind::list;
+  std::vector<ValuePtr> items;
+};
+struct Dict {
+  std::vector<std::pair<ValuePtr, ValuePtr>> items;  ///< in order
+};
+/// An object of an unknown class: never built, kept as what its pickle said.
+struct Opaque {
+  std::string global;  ///< "module.name"
+  ValuePtr args;       ///< may be null
+  ValuePtr state;      ///< may be null
+};
+/// A tensor inside a structure, by the name it has in the map.
+struct TensorRef {
+  std::string name;
+  bool operator==(const TensorRef&) const = default;
+};
+
+struct Value {
+  std::variant<None, bool, std::int64_t, BigInt, double, std::string, Bytes, List, Dict, Opaque, TensorRef> v{};
+};
+
+}  // namespace ckpt
