@@ -1,0 +1,1 @@
+#include "convert/format.hpp"

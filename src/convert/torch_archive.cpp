@@ -1,0 +1,1 @@
+#include "convert/torch_archive.hpp"

@@ -1,0 +1,1 @@
+#include "engine/buffer_pool.hpp"

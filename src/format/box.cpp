@@ -1,0 +1,1 @@
+#include "format/box.hpp"

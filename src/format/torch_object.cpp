@@ -1,0 +1,1 @@
+#include "format/torch_object.hpp"
