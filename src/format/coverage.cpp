@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "format/checked.hpp"
+#include "format/model.hpp"
+
+namespace ckpt {
+namespace {
+
+std::string text(const Shape& shape) {
+  std::string out = "[";
+  for (std::size_t d = 0; d < shape.size(); ++d) out += (d == 0 ? "" : ", ") + std::to_string(shape[d]);
+  return out + "]";
+}
+
+Error at_tensor(Errc code, const Tensor& tensor, std::string what) {
+  Error error{.code = code, .message = tensor.name + ": " + std::move(what)};
+  error.tensor = tensor.name + " " + text(tensor.shape);
+  return error;
+}
+
+/// Chunks that are runs of the row-major order: sorted, they must follow each other.
+Result<> check_runs(const Tensor& tensor, std::vector<Extent> runs, std::uint64_t elements) {
+  std::sort(runs.begin(), runs.end(),
+            [](Extent a, Extent b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
+  runs.erase(std::unique(runs.begin(), runs.end()), runs.end());  // replicas
+  std::uint64_t at = 0;
+  for (const Extent run : runs) {
+    if (run.begin > at) {
+      return fail(
+          at_tensor(Errc::uncovered, tensor,
+                    "elements " + std::to_string(at) + ".." + std::to_string(run.begin - 1) + " are in no file"));
+    }
+    if (run.begin < at) {
+      return fail(at_tensor(Errc::overlap, tensor,
+                            "elements " + std::to_string(run.begin) + ".." + std::to_string(std::min(at, run.end) - 1) +
+                                " are in two files"));
+    }
+    at = run.end;
+  }
+  if (at < elements) {
+    return fail(at_tensor(Errc::uncovered, tensor,
+                          "elements " + std::to_string(at) + ".." + std::to_string(elements - 1) + " are in no file"));
+  }
+  return {};
+}
+
+/// Any boxes: no two may meet, and their volumes must add up to the tensor. A sweep along the outermost dimension
+/// keeps only the boxes that are open there. `regions` are sorted by offset.
+Result<> check_boxes(const Tensor& tensor, const std::vector<Box>& regions, std::uint64_t elements) {
+  std::uint64_t total = 0;
+  std::vector<const Box*> open;
+  for (const Box& region : regions) {
+    const std::uint64_t row = region.offset[0];
+    std::erase_if(open, [&](const Box* r) { return r->offset[0] + r->size[0] <= row; });
+    for (const Box* other : open) {
+      if (const auto common = intersect(*other, region)) {
+        return fail(
+            at_tensor(Errc::overlap, tensor,
+                      "the box at " + text(common->offset) + " of size " + text(common->size) + " is in two files"));
+      }
+    }
+    open.push_back(&region);
+    total += volume(region.size);
+  }
+  if (total != elements) {
+    return fail(
+        at_tensor(Errc::uncovered, tensor,
+                  std::to_string(elements - total) + " of " + std::to_string(elements) + " elements are in no file"));
+  }
+  return {};
+}
+
+Result<> check_tensor(const Map& map, std::size_t index) {
+  const Tensor& tensor = map.tensors[index];
+  CKPT_TRY(const std::uint64_t elements, checked_volume(tensor.shape));
+  if (elements == 0) return {};
+  const Box whole = Box::whole(tensor.shape);
+  std::vector<Extent> runs;
+  std::vector<Chunk> chunks;
+  bool only_runs = true;
+  CKPT_CHECK(map.index->chunks(index, {0, elements}, [&](const PlacedChunk& placed) -> Result<> {
+    if (placed.chunk.box == whole) {
+      runs.push_back(placed.chunk.flat.value_or(Extent{0, elements}));
+    } else {
+      only_runs = false;
+    }
+    chunks.push_back(placed.chunk);
+    return {};
+  }));
+  if (only_runs) return check_runs(tensor, std::move(runs), elements);
+
+  std::vector<Box> regions;
+  std::vector<Box> parts;
+  for (const Chunk& chunk : chunks) {
+    parts.clear();
+    if (chunk.flat) {
+      split_flat(chunk.box, *chunk.flat, parts);
+    } else {
+      parts.push_back(chunk.box);
+    }
+    std::move(parts.begin(), parts.end(), std::back_inserter(regions));
+  }
+  std::sort(regions.begin(), regions.end(),
+            [](const Box& a, const Box& b) { return a.offset != b.offset ? a.offset < b.offset : a.size < b.size; });
+  regions.erase(std::unique(regions.begin(), regions.end()), regions.end());  // replicas
+  return check_boxes(tensor, regions, elements);
+}
+
+}  // namespace
+
+Result<> check_coverage(const Map& map) {
+  for (std::size_t i = 0; i < map.tensors.size(); ++i) CKPT_CHECK(check_tensor(map, i));
+  return {};
+}
+
+}  // namespace ckpt
