@@ -9,3 +9,6 @@ if(CKPT_SANITIZE)
   target_compile_options(ckpt_flags INTERFACE -fsanitize=${CKPT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(ckpt_flags INTERFACE -fsanitize=${CKPT_SANITIZE})
 endif()
+if(CKPT_FUZZ)
+  target_compile_options(ckpt_flags INTERFACE -fsanitize=fuzzer-no-link)  # coverage; each target links -fsanitize=fuzzer
+endif()
