@@ -70,6 +70,17 @@ struct Skeleton {
   std::function<Result<std::vector<SmallFile>>(const std::vector<Hash128>& leaves)> finish{};
 };
 
+/// What a format that stores hashes promises of its files, for verifying: read each file raw, compare the leaves.
+struct StoredHashes {
+  /// Every hashed file of the checkpoint, each with one raw placement of the whole file whose `raw_file` is the
+  /// file's index in Map::files of the map that `open` returns for the same root. Empty files have no placement.
+  std::vector<TargetFile> files{};
+  std::vector<Hash128> leaves{};  ///< of `files` in order, as stored
+  /// What is wrong with the structure although the checkpoint opens: file headers that disagree with the layout, a
+  /// second copy that is missing or stale, files that belong to nothing.
+  std::vector<Finding> findings{};
+};
+
 /// One format: a reader, and a writer where we write it. Registered by one line in registry.cpp.
 struct Format {
   std::string_view name;
@@ -82,6 +93,8 @@ struct Format {
   Result<Skeleton> (*lay_out)(const WriteRequest& request);
   /// File name suffix that selects this writer without --to ("" = none).
   std::string_view suffix;
+  /// Null for formats that store no hashes. Errors as `open`; reads metadata and file headers, no bulk byte.
+  Result<StoredHashes> (*hashes)(Io& io, const std::string& root) = nullptr;
 };
 
 /// All formats, in order of precedence of detection messages.
