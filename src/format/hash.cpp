@@ -33,6 +33,19 @@ std::string Hash128::hex() const {
   return out;
 }
 
+std::optional<Hash128> Hash128::from_hex(std::string_view digits) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  Hash128 out;
+  if (digits.size() != 2 * out.bytes.size()) return std::nullopt;
+  for (std::size_t i = 0; i < out.bytes.size(); ++i) {
+    const std::size_t high = kDigits.find(digits[2 * i]);
+    const std::size_t low = kDigits.find(digits[2 * i + 1]);
+    if (high == kDigits.npos || low == kDigits.npos) return std::nullopt;
+    out.bytes[i] = static_cast<std::uint8_t>(high << 4 | low);
+  }
+  return out;
+}
+
 Hash128 hash128(std::span<const std::byte> data) {
   return canonical(XXH3_128bits(data.data(), data.size()));
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,8 @@ struct Hash128 {
   std::array<std::uint8_t, 16> bytes{};
   bool operator==(const Hash128&) const = default;
   std::string hex() const;  ///< 32 lower-case digits
+  /// The value of exactly 32 lower-case digits; nothing for any other text.
+  static std::optional<Hash128> from_hex(std::string_view digits);
 };
 
 /// XXH3-128 of a span; picks the widest vector unit of the machine at run time.

@@ -160,61 +160,6 @@ tl::unexpected<Error> corrupt_at(std::size_t offset, std::string reason) {
   return fail(std::move(error));
 }
 
-/// Builds a Value; the open containers are kept on an explicit stack.
-class Builder final : public Handler {
- public:
-  Result<> on(const Event& event) override {
-    switch (event.kind) {
-      case Kind::null:
-        return add({nullptr});
-      case Kind::boolean:
-        return add({event.boolean});
-      case Kind::negative:
-        return add({event.negative});
-      case Kind::natural:
-        return add({event.natural});
-      case Kind::real:
-        return add({event.real});
-      case Kind::text:
-        return add({std::string(event.text)});
-      case Kind::key:
-        keys_.emplace_back(event.text);
-        return {};
-      case Kind::begin_object:
-        open_.push_back({Object{}});
-        return {};
-      case Kind::begin_array:
-        open_.push_back({Array{}});
-        return {};
-      case Kind::end_object:
-      case Kind::end_array: {
-        Value done = std::move(open_.back());
-        open_.pop_back();
-        return add(std::move(done));
-      }
-    }
-    return {};
-  }
-  Value take() { return std::move(root_); }
-
- private:
-  Result<> add(Value value) {
-    if (open_.empty()) {
-      root_ = std::move(value);
-    } else if (auto* array = std::get_if<Array>(&open_.back().v)) {
-      array->push_back(std::move(value));
-    } else {
-      std::get<Object>(open_.back().v).emplace_back(std::move(keys_.back()), std::move(value));
-      keys_.pop_back();
-    }
-    return {};
-  }
-
-  Value root_{};
-  std::vector<Value> open_{};
-  std::vector<std::string> keys_{};  // whose values are still open
-};
-
 }  // namespace
 
 Result<> parse(std::string_view document, Handler& handler, const Limits& limits) {
@@ -235,6 +180,51 @@ const Value* Value::find(std::string_view key) const {
   if (members == nullptr) return nullptr;
   const auto found = std::find_if(members->begin(), members->end(), [&](const auto& m) { return m.first == key; });
   return found == members->end() ? nullptr : &found->second;
+}
+
+Result<> Builder::on(const Event& event) {
+  switch (event.kind) {
+    case Kind::null:
+      return add({nullptr});
+    case Kind::boolean:
+      return add({event.boolean});
+    case Kind::negative:
+      return add({event.negative});
+    case Kind::natural:
+      return add({event.natural});
+    case Kind::real:
+      return add({event.real});
+    case Kind::text:
+      return add({std::string(event.text)});
+    case Kind::key:
+      keys_.emplace_back(event.text);
+      return {};
+    case Kind::begin_object:
+      open_.push_back({Object{}});
+      return {};
+    case Kind::begin_array:
+      open_.push_back({Array{}});
+      return {};
+    case Kind::end_object:
+    case Kind::end_array: {
+      Value done = std::move(open_.back());
+      open_.pop_back();
+      return add(std::move(done));
+    }
+  }
+  return {};
+}
+
+Result<> Builder::add(Value value) {
+  if (open_.empty()) {
+    root_ = std::move(value);
+  } else if (auto* array = std::get_if<Array>(&open_.back().v)) {
+    array->push_back(std::move(value));
+  } else {
+    std::get<Object>(open_.back().v).emplace_back(std::move(keys_.back()), std::move(value));
+    keys_.pop_back();
+  }
+  return {};
 }
 
 Result<Value> parse(std::string_view document, const Limits& limits) {

@@ -78,6 +78,21 @@ struct Value {
   const Value* find(std::string_view key) const;
 };
 
+/// Builds a Value from tokens: those of a whole document, or of one value inside it that a handler passes on.
+class Builder final : public Handler {
+ public:
+  Result<> on(const Event& event) override;
+  /// The value, once its last token was received; the builder is then ready for the next one.
+  Value take() { return std::exchange(root_, Value{}); }
+
+ private:
+  Result<> add(Value value);
+
+  Value root_{};
+  std::vector<Value> open_{};        // the containers around the next token
+  std::vector<std::string> keys_{};  // whose values are still open
+};
+
 /// Reads a document that is small enough to hold (about 40 bytes a value and the text).
 Result<Value> parse(std::string_view document, const Limits& limits = {});
 

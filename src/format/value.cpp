@@ -63,6 +63,15 @@ std::string dotted_escaped(const Path& path) {
   return out;
 }
 
+bool is_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = utf8_length(text, at);
+    if (length == 0) return false;
+    at += length;
+  }
+  return true;
+}
+
 bool splits_to(std::string_view name, const Path& path) {
   std::size_t at = 0;
   for (std::size_t i = 0; i < path.size(); ++i) {
