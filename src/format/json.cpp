@@ -42,6 +42,12 @@ class Cursor {
   const char** furthest_ = nullptr;
 };
 
+tl::unexpected<Error> corrupt_at(std::size_t offset, std::string reason) {
+  Error error{.code = Errc::corrupt, .message = "JSON: parse: " + std::move(reason)};
+  error.offset = offset;
+  return fail(std::move(error));
+}
+
 /// Text of a message about hostile bytes: short, printable.
 std::string printable(std::string_view text) {
   constexpr std::size_t kShown = 160;
@@ -137,9 +143,7 @@ class Bridge {
   }
   bool stop(std::string reason) { return stop_at(std::move(reason), offset()); }
   bool stop_at(std::string reason, std::size_t at) {
-    Error error{.code = Errc::corrupt, .message = "JSON: parse at byte " + std::to_string(at) + ": " + reason};
-    error.offset = at;
-    result_ = fail(std::move(error));
+    result_ = corrupt_at(at, std::move(reason));
     return false;
   }
 
@@ -153,12 +157,6 @@ class Bridge {
   std::size_t depth_ = 0;
   std::size_t values_ = 0;
 };
-
-tl::unexpected<Error> corrupt_at(std::size_t offset, std::string reason) {
-  Error error{.code = Errc::corrupt, .message = "JSON: parse at byte " + std::to_string(offset) + ": " + reason};
-  error.offset = offset;
-  return fail(std::move(error));
-}
 
 }  // namespace
 
