@@ -77,7 +77,7 @@ class Io {
 
   /// "io_uring", "threads", "memory".
   virtual std::string_view name() const = 0;
-  /// Another instance on the same file system, for another thread.
+  /// Another instance on the same file system, for the calling thread; safe to call from any thread.
   virtual Result<std::unique_ptr<Io>> fresh() const = 0;
 
   // --- names -------------------------------------------------------------------------------------------------

@@ -1,1 +1,278 @@
 #include "engine/plan.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "format/checked.hpp"
+
+namespace ckpt {
+namespace {
+
+/// A part of a placement that is a box of the tensor, and where its first element goes.
+struct TargetBox {
+  Box box;
+  std::uint64_t offset = 0;            // bytes from the start of the leaf
+  std::vector<std::uint64_t> strides;  // bytes, one a dimension
+};
+
+/// Merges dimensions that follow each other on both sides and drops those of one step.
+void normalise(std::vector<Copy::Dim>& dims) {
+  std::vector<Copy::Dim> out;
+  for (const Copy::Dim& dim : dims) {
+    if (dim.count == 1) continue;
+    if (!out.empty() && out.back().source_stride == dim.source_stride * dim.count &&
+        out.back().target_stride == dim.target_stride * dim.count) {
+      out.back() = {out.back().count * dim.count, dim.source_stride, dim.target_stride};
+    } else {
+      out.push_back(dim);
+    }
+  }
+  dims = std::move(out);
+}
+
+/// Joins one placement's share of one leaf with the source chunks of its tensor.
+class Join {
+ public:
+  Join(const Tensor& tensor, const Placement& placement, std::uint32_t index, LeafJob& job)
+      : tensor_(tensor), placement_(placement), index_(index), job_(job), unit_(unit_bytes(placement.dtype)) {}
+
+  /// [begin, end): bytes of the placement; leaf_offset: where `begin` goes.
+  Result<> run(const ChunkIndex& chunks, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset) {
+    Box outer = placement_.chunk ? placement_.chunk->box : Box::whole(tensor_.shape);
+    if (is_packed(tensor_.dtype)) return packed(chunks, begin, end, leaf_offset);
+    const std::uint64_t first = placement_.chunk && placement_.chunk->flat ? placement_.chunk->flat->begin : 0;
+    const Extent elements{first + begin / unit_, first + end / unit_};
+    if (outer == Box::whole(tensor_.shape)) return runs(chunks, elements, leaf_offset);
+
+    std::vector<Box> parts;
+    split_flat(outer, elements, parts);
+    for (Box& part : parts) {
+      TargetBox target{.box = std::move(part)};
+      target.offset = leaf_offset + (linear_index(outer, target.box.offset) - elements.begin) * unit_;
+      for (const std::int64_t stride : row_major_strides(outer.size)) {
+        target.strides.push_back(static_cast<std::uint64_t>(stride) * unit_);
+      }
+      CKPT_CHECK(boxes(chunks, target));
+    }
+    return {};
+  }
+
+ private:
+  Copy copy_of(const Locator& where) const {
+    Copy copy;
+    copy.source_file = where.file;
+    copy.from = where.dtype;
+    copy.through = tensor_.dtype;
+    copy.to = placement_.dtype;
+    copy.unit = unit_bytes(where.dtype);
+    copy.big_endian = where.big_endian;
+    copy.tensor = index_;
+    copy.crc = where.crc;
+    return copy;
+  }
+
+  Error uncovered(std::uint64_t covered, std::uint64_t wanted) const {
+    Error error{.code = Errc::uncovered,
+                .message = tensor_.name + ": " + std::to_string(wanted - covered) + " of " + std::to_string(wanted) +
+                           " elements are in no file"};
+    error.tensor = tensor_.name;
+    return error;
+  }
+
+  /// The target is a run of the tensor's own row-major order: sources that are runs too give plain copies.
+  Result<> runs(const ChunkIndex& chunks, Extent elements, std::uint64_t leaf_offset) {
+    const Box whole = Box::whole(tensor_.shape);
+    std::uint64_t at = elements.begin;  // everything before is covered by runs
+    bool only_runs = true;
+    CKPT_CHECK(chunks.chunks(index_, elements, [&](const PlacedChunk& placed) -> Result<> {
+      if (placed.chunk.box != whole || !placed.where.strides.empty()) {
+        only_runs = false;
+        return {};
+      }
+      const Extent held = placed.chunk.flat.value_or(Extent{0, volume(tensor_.shape)});
+      const std::uint64_t begin = std::max(held.begin, at);
+      const std::uint64_t end = std::min(held.end, elements.end);
+      if (begin >= end) return {};
+      if (held.begin > at) {  // a gap, or an index that does not visit in order: the general join decides
+        only_runs = false;
+        return {};
+      }
+      Copy copy = copy_of(placed.where);
+      copy.source_offset = placed.where.offset + (begin - held.begin) * copy.unit;
+      copy.target_offset = leaf_offset + (begin - elements.begin) * unit_;
+      if (end - begin > 1) copy.dims = {{end - begin, copy.unit, unit_}};
+      job_.copies.push_back(std::move(copy));
+      at = end;
+      return {};
+    }));
+    if (at >= elements.end) return {};
+    if (only_runs) return fail(uncovered(at - elements.begin, elements.size()));
+
+    std::vector<Box> parts;
+    split_flat(whole, {at, elements.end}, parts);
+    for (Box& part : parts) {
+      TargetBox target{.box = std::move(part)};
+      target.offset = leaf_offset + (linear_index(whole, target.box.offset) - elements.begin) * unit_;
+      for (const std::int64_t stride : row_major_strides(whole.size)) {
+        target.strides.push_back(static_cast<std::uint64_t>(stride) * unit_);
+      }
+      CKPT_CHECK(boxes(chunks, target));
+    }
+    return {};
+  }
+
+  Result<> boxes(const ChunkIndex& chunks, const TargetBox& target) {
+    const Box whole = Box::whole(tensor_.shape);
+    Shape last = target.box.offset;
+    for (std::size_t d = 0; d < last.size(); ++d) last[d] += target.box.size[d] - 1;
+    const Extent span{linear_index(whole, target.box.offset), linear_index(whole, last) + 1};
+    std::uint64_t covered = 0;
+    std::vector<Box> used;  // replicas hold equal boxes: the first one serves
+    std::vector<Box> parts;
+    CKPT_CHECK(chunks.chunks(index_, span, [&](const PlacedChunk& placed) -> Result<> {
+      const Box& outer = placed.chunk.box;
+      parts.clear();
+      if (placed.chunk.flat) {
+        split_flat(outer, *placed.chunk.flat, parts);
+      } else {
+        parts.push_back(outer);
+      }
+      const std::vector<std::int64_t> strides =
+          placed.where.strides.empty() ? row_major_strides(outer.size) : placed.where.strides;
+      const std::uint64_t flat_begin = placed.chunk.flat ? placed.chunk.flat->begin : 0;
+      for (const Box& part : parts) {
+        const auto common = intersect(part, target.box);
+        if (!common || std::find(used.begin(), used.end(), *common) != used.end()) continue;
+        used.push_back(*common);
+        covered += volume(common->size);
+        Copy copy = copy_of(placed.where);
+        std::uint64_t source = 0;
+        std::uint64_t offset = target.offset;
+        for (std::size_t d = 0; d < common->size.size(); ++d) {
+          const auto stride = static_cast<std::uint64_t>(strides[d]);
+          source += (common->offset[d] - outer.offset[d]) * stride;
+          offset += (common->offset[d] - target.box.offset[d]) * target.strides[d];
+          copy.dims.push_back({common->size[d], stride * copy.unit, target.strides[d]});
+        }
+        copy.source_offset = placed.where.offset + (source - flat_begin) * copy.unit;
+        copy.target_offset = offset;
+        normalise(copy.dims);
+        job_.copies.push_back(std::move(copy));
+      }
+      return {};
+    }));
+    if (covered != volume(target.box.size)) return fail(uncovered(covered, volume(target.box.size)));
+    return {};
+  }
+
+  /// Packed tensors are moved whole, as bytes.
+  Result<> packed(const ChunkIndex& chunks, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset) {
+    bool found = false;
+    CKPT_CHECK(chunks.chunks(index_, {0, volume(tensor_.shape)}, [&](const PlacedChunk& placed) -> Result<> {
+      if (found) return {};
+      if (placed.chunk.volume() != volume(tensor_.shape) || !placed.where.strides.empty()) {
+        Error error{.code = Errc::unsupported, .message = tensor_.name + ": a packed tensor that is cut into parts"};
+        error.tensor = tensor_.name;
+        return fail(std::move(error));
+      }
+      Copy copy = copy_of(placed.where);
+      copy.source_offset = placed.where.offset + begin;
+      copy.target_offset = leaf_offset;
+      if (end - begin > 1) copy.dims = {{end - begin, 1, 1}};
+      job_.copies.push_back(std::move(copy));
+      found = true;
+      return {};
+    }));
+    if (!found) return fail(uncovered(0, volume(tensor_.shape)));
+    return {};
+  }
+
+  const Tensor& tensor_;
+  const Placement& placement_;
+  std::uint32_t index_;
+  LeafJob& job_;
+  std::uint64_t unit_;
+};
+
+Result<> check_file(const Map& source, const TargetFile& file) {
+  std::uint64_t at = 0;
+  for (const Placement& placement : file.placements) {
+    const bool inside =
+        placement.offset >= at && placement.bytes <= file.bytes && placement.offset <= file.bytes - placement.bytes;
+    const bool aligned =
+        placement.from != Placement::From::tensor || placement.offset % unit_bytes(placement.dtype) == 0;
+    const bool known = placement.from != Placement::From::tensor || placement.tensor < source.tensors.size();
+    if (!inside || !aligned || !known) {
+      return fail(Errc::internal, file.path + ": plan: a placement at " + std::to_string(placement.offset) +
+                                      " overlaps, is unaligned or passes the end of the file");
+    }
+    at = placement.offset + placement.bytes;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Plan> Plan::make(const Map& source, std::vector<TargetFile> targets) {
+  Plan plan;
+  plan.source_ = &source;
+  plan.targets_ = std::move(targets);
+  for (const TargetFile& file : plan.targets_) {
+    CKPT_CHECK(check_file(source, file));
+    plan.first_leaf_.push_back(plan.totals_.leaves);
+    plan.totals_.leaves += file.leaf_count();
+    plan.totals_.target_bytes += file.bytes;
+    for (const Placement& placement : file.placements) {
+      if (placement.from == Placement::From::literal) continue;
+      plan.totals_.source_bytes +=
+          placement.from == Placement::From::raw || is_packed(placement.dtype)
+              ? placement.bytes
+              : placement.bytes / unit_bytes(placement.dtype) * unit_bytes(source.tensors[placement.tensor].dtype);
+    }
+  }
+  return plan;
+}
+
+Result<LeafJob> Plan::leaf(std::uint64_t index) const {
+  const auto after = std::upper_bound(first_leaf_.begin(), first_leaf_.end(), index);
+  LeafJob job;
+  job.file = static_cast<std::uint32_t>(after - first_leaf_.begin() - 1);
+  const TargetFile* file = &targets_[job.file];
+  job.leaf = index - first_leaf_[job.file];
+  const std::uint64_t leaf_begin = job.leaf * kLeafBytes;
+  const std::uint64_t leaf_end = std::min(leaf_begin + kLeafBytes, file->bytes);
+  job.bytes = leaf_end - leaf_begin;
+
+  const auto& placements = file->placements;
+  auto at = std::partition_point(placements.begin(), placements.end(),
+                                 [&](const Placement& p) { return p.offset + p.bytes <= leaf_begin; });
+  for (; at != placements.end() && at->offset < leaf_end; ++at) {
+    const std::uint64_t begin = std::max(at->offset, leaf_begin);
+    const std::uint64_t end = std::min(at->offset + at->bytes, leaf_end);
+    if (begin >= end) continue;
+    switch (at->from) {
+      case Placement::From::literal:
+        job.literals.push_back(
+            {begin - leaf_begin, std::string_view(at->literal).substr(begin - at->offset, end - begin)});
+        break;
+      case Placement::From::raw: {
+        Copy copy;
+        copy.source_file = at->raw_file;
+        copy.source_offset = at->raw_offset + (begin - at->offset);
+        copy.target_offset = begin - leaf_begin;
+        copy.tensor = kNoTensor;
+        if (end - begin > 1) copy.dims = {{end - begin, 1, 1}};
+        job.copies.push_back(std::move(copy));
+        break;
+      }
+      case Placement::From::tensor: {
+        Join join(source_->tensors[at->tensor], *at, at->tensor, job);
+        CKPT_CHECK(join.run(*source_->index, begin - at->offset, end - at->offset, begin - leaf_begin));
+        break;
+      }
+    }
+  }
+  return job;
+}
+
+}  // namespace ckpt

@@ -52,9 +52,10 @@ struct Copy {
   std::uint32_t source_file = 0;
   std::uint64_t source_offset = 0;  ///< bytes, of the first element
   std::uint64_t target_offset = 0;  ///< bytes from the start of the leaf
-  Dtype from = Dtype::u8;           ///< equal to `to` for plain copies (then any unit may be merged)
-  Dtype to = Dtype::u8;
-  std::uint32_t unit = 1;  ///< bytes of the innermost element in the source
+  Dtype from = Dtype::u8;           ///< as stored
+  Dtype through = Dtype::u8;        ///< the tensor's own: a derived weight is rounded to it first
+  Dtype to = Dtype::u8;             ///< as written
+  std::uint32_t unit = 1;           ///< bytes of the innermost element in the source
   bool big_endian = false;
   std::uint32_t tensor = 0;  ///< for messages; kNoTensor for raw ranges
   std::vector<Dim> dims{};   ///< outermost first; empty = one element

@@ -1,1 +1,214 @@
 #include "engine/run.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "engine/worker.hpp"
+#include "format/checked.hpp"
+
+namespace ckpt {
+namespace {
+
+// A leaf, and what reading it unaligned adds.
+constexpr std::size_t kBufferBytes = kLeafBytes + 64 * 1024;
+// More in flight than this does not make a disk faster; it only holds memory.
+constexpr std::size_t kMostBuffersPerWorker = 24;
+constexpr auto kPulse = std::chrono::milliseconds(20);
+// Ranks that hear nothing of each other for this long give up.
+constexpr auto kPeerPatience = std::chrono::seconds(30);
+
+/// The state that workers and the coordinating thread share.
+struct Shared {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t next = 0;  // guarded by mutex
+  std::uint64_t end = 0;
+  unsigned running = 0;          // guarded by mutex
+  std::optional<Error> failure;  // guarded by mutex; the first real one
+  WorkerReport report;           // guarded by mutex
+};
+
+/// Keeps the ranks' view of each other fresh: one small all-reduce after another, {worst code, still working}.
+/// Every rank takes part until all are done, so a failure anywhere ends all of them within a pulse.
+class Heartbeat {
+ public:
+  explicit Heartbeat(Comm& comm) : comm_(comm) {}
+
+  /// Advances; true once every rank has said that it is done. `code` is 0 while nothing failed here.
+  Result<bool> beat(int code, bool done) {
+    if (comm_.ranks() == 1) return done;
+    if (!pending_.active()) {
+      words_[0] = static_cast<std::uint64_t>(code);
+      words_[1] = done ? 0 : 1;
+      CKPT_TRY(pending_, comm_.start_max(words_));
+      started_ = std::chrono::steady_clock::now();
+    }
+    CKPT_TRY(const bool arrived, pending_.test());
+    if (!arrived) {
+      if (std::chrono::steady_clock::now() - started_ > kPeerPatience) {
+        return fail(Errc::peer_failed, "run: a rank has not answered for 30 s");
+      }
+      return false;
+    }
+    pending_ = {};
+    worst_ = std::max(worst_, words_[0]);
+    return words_[1] == 0;
+  }
+  bool peer_failed() const { return worst_ != 0; }
+
+ private:
+  Comm& comm_;
+  Comm::Pending pending_;
+  std::uint64_t words_[2] = {0, 0};
+  std::uint64_t worst_ = 0;
+  std::chrono::steady_clock::time_point started_{};
+};
+
+/// A worker's thread. Its Io is made here: a ring belongs to the thread that made it.
+void work(RunShared& run_shared, Shared& shared, const Io& io) {
+  auto outcome = [&]() -> Result<WorkerReport> {
+    CKPT_TRY(const auto own, io.fresh());
+    return work_leaves(run_shared, *own);
+  }();
+  const std::lock_guard lock(shared.mutex);
+  if (!outcome) {
+    const bool only_stopped = outcome.error().code == Errc::interrupted;
+    if (!shared.failure || (shared.failure->code == Errc::interrupted && !only_stopped)) {
+      shared.failure = std::move(outcome).error();
+    }
+    run_shared.stop.store(true);
+  } else {
+    shared.report.read_bytes += outcome->read_bytes;
+    shared.report.written_bytes += outcome->written_bytes;
+    shared.report.crc_checked += outcome->crc_checked;
+    shared.report.casts += outcome->casts;
+    shared.report.direct = shared.report.direct && outcome->direct;
+  }
+  --shared.running;
+  shared.changed.notify_all();
+}
+
+Result<std::vector<Hash128>> gather_leaves(Comm& comm, const std::vector<Hash128>& mine) {
+  if (comm.ranks() == 1) return mine;
+  const std::string_view bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(Hash128));
+  CKPT_TRY(const std::vector<std::string> all, comm.gather(bytes, std::chrono::steady_clock::now() + kPeerPatience));
+  if (!comm.is_root()) return mine;
+  std::vector<Hash128> leaves;
+  for (const std::string& part : all) {
+    for (std::size_t at = 0; at + sizeof(Hash128) <= part.size(); at += sizeof(Hash128)) {
+      std::copy_n(part.begin() + static_cast<std::ptrdiff_t>(at), sizeof(Hash128), leaves.emplace_back().bytes.begin());
+    }
+  }
+  return leaves;
+}
+
+}  // namespace
+
+std::uint64_t smallest_pool_bytes(unsigned workers) {
+  return std::uint64_t{2} * workers * kBufferBytes;
+}
+
+Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& options) {
+  const auto ranks = static_cast<std::uint64_t>(comm.ranks());
+  const auto rank = static_cast<std::uint64_t>(comm.rank());
+  const std::uint64_t leaves = plan.totals().leaves;
+  const std::uint64_t first = leaves * rank / ranks;
+  const std::uint64_t end = leaves * (rank + 1) / ranks;
+
+  const unsigned workers =
+      static_cast<unsigned>(std::clamp<std::uint64_t>(options.workers, 1, std::max<std::uint64_t>(1, end - first)));
+  const std::size_t per_worker =
+      std::min<std::size_t>({static_cast<std::size_t>(options.pool_bytes / kBufferBytes / workers),
+                             kMostBuffersPerWorker, static_cast<std::size_t>(2 * (end - first + 1))});
+  if (per_worker < 2) {
+    return fail(Errc::memory,
+                "run: the buffer pool needs at least " + std::to_string(smallest_pool_bytes(workers)) + " bytes");
+  }
+  CKPT_TRY(const auto pool, BufferPool::open({.buffer_bytes = kBufferBytes, .buffer_count = per_worker * workers}));
+
+  RunReport report;
+  report.leaves.resize(end - first);
+  Shared shared;
+  shared.next = first;
+  shared.end = end;
+  shared.running = workers;
+  std::mutex plan_mutex;
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> done_bytes{0};
+  RunShared run_shared{
+      .plan = plan,
+      .pool = *pool,
+      .source_root = options.source_root,
+      .target_root = options.target_root,
+      .check_crc = options.check_crc,
+      .buffers_per_worker = per_worker,
+      .make_job =
+          [&](std::uint64_t leaf) {
+            const std::lock_guard lock(plan_mutex);  // chunk indices are used by one thread at a time
+            return plan.leaf(leaf);
+          },
+      .next_leaf = [&]() -> std::optional<std::uint64_t> {
+        const std::lock_guard lock(shared.mutex);
+        return shared.next < shared.end ? std::optional(shared.next++) : std::nullopt;
+      },
+      .finished = [&](std::uint64_t leaf, const Hash128& hash) { report.leaves[leaf - first] = hash; },
+      .stop = stop,
+      .done_bytes = done_bytes,
+  };
+
+  report.io_name = io.name();
+  report.page_kind = pool->page_kind();
+
+  Result<> peers;
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < workers; ++i) {
+      threads.emplace_back([&] { work(run_shared, shared, io); });
+    }
+    Heartbeat heartbeat(comm);
+    bool all_done = false;
+    while (!all_done) {
+      int code = 0;
+      bool done = false;
+      {
+        std::unique_lock lock(shared.mutex);
+        shared.changed.wait_for(lock, kPulse, [&] { return shared.running == 0; });
+        done = shared.running == 0;
+        if (shared.failure) code = static_cast<int>(shared.failure->code);
+      }
+      if (options.stop != nullptr && options.stop->load()) stop.store(true);
+      if (options.progress) options.progress(done_bytes.load() * ranks, plan.totals().target_bytes);
+      if (peers) {
+        auto beat = heartbeat.beat(code, done);
+        if (!beat) {
+          peers = fail(std::move(beat).error());
+        } else {
+          all_done = *beat;
+          if (heartbeat.peer_failed()) stop.store(true);
+        }
+      }
+      if (!peers) {
+        stop.store(true);
+        all_done = done;
+      }
+    }
+    if (peers && heartbeat.peer_failed()) peers = fail(Errc::peer_failed, "run: another rank failed");
+  }
+  // A rank that was stopped only because another one failed says so.
+  if (shared.failure && !(shared.failure->code == Errc::interrupted && !peers)) return fail(*shared.failure);
+  CKPT_CHECK(peers);
+
+  report.read_bytes = shared.report.read_bytes;
+  report.written_bytes = shared.report.written_bytes;
+  report.crc_checked = shared.report.crc_checked;
+  report.casts = shared.report.casts;
+  report.direct = shared.report.direct;
+  CKPT_TRY(report.leaves, gather_leaves(comm, report.leaves));
+  return report;
+}
+
+}  // namespace ckpt

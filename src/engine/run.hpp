@@ -11,14 +11,10 @@
 #include "engine/comm.hpp"
 #include "engine/io.hpp"
 #include "engine/plan.hpp"
+#include "format/cast.hpp"
 #include "format/hash.hpp"
 
 namespace ckpt {
-
-struct CastCounts {
-  std::uint64_t overflowed = 0;  ///< finite before, infinite after
-  std::uint64_t became_nan = 0;  ///< not NaN before, NaN after
-};
 
 struct RunOptions {
   std::string source_root;  ///< directory of the source's files; a file itself where its map path is ""

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/plan.hpp"
+#include "format/cast.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// One read: bytes [begin, end) of a source file into a buffer at `buffer_offset`. A dense segment is aligned for
+/// direct I/O; a sparse one (scattered small runs, whose neighbours the page cache serves later) is not.
+struct Segment {
+  std::uint32_t file = 0;
+  bool sparse = false;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::uint64_t needed_end = 0;  ///< the read may end early (at the end of the file), but not before this
+  std::size_t buffer_offset = 0;
+};
+
+/// Reads that share one buffer, and the copies that they serve.
+struct Fetch {
+  std::vector<Segment> segments{};
+  struct Use {
+    Copy copy;
+    std::uint32_t segment = 0;
+  };
+  std::vector<Use> uses{};
+  std::size_t buffer_bytes = 0;
+};
+
+/// Groups a leaf's copies into fetches of at most `buffer_bytes` (a multiple of kAlignment, at least four times it):
+/// copies that span more are cut, neighbours in one file are read together when the gap is small.
+std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_bytes);
+
+/// Bytes of the source file from the first to one past the last that a copy touches.
+std::uint64_t source_span(const Copy& copy);
+/// Bytes that a copy writes.
+std::uint64_t target_volume(const Copy& copy);
+
+/// Carries a copy out: `source` holds the file's bytes from `source_begin` on, `leaf` is the target.
+void carry_out(const Copy& copy, const std::byte* source, std::uint64_t source_begin, std::byte* leaf,
+               CastCounts& counts);
+
+/// Compares every checksum whose bytes were read whole; `checked` counts them. checksum: with the tensor's index in
+/// `bad_tensor`.
+Result<> check_crcs(const Fetch& fetch, const std::byte* buffer, std::uint64_t& checked, std::uint32_t& bad_tensor);
+
+}  // namespace ckpt

@@ -1,0 +1,418 @@
+#include "engine/worker.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <list>
+#include <utility>
+#include <vector>
+
+#include "engine/fetch.hpp"
+#include "format/checked.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr std::size_t kMaxOpenSources = 256;
+
+// A tag is the address of what the request belongs to: of a Part with the low bit set, or of a Job.
+constexpr std::uint64_t kReadTag = 1;
+
+struct Job {
+  std::uint64_t index = 0;
+  LeafJob leaf{};
+  std::vector<Fetch> fetches{};
+  std::size_t next_fetch = 0;
+  std::size_t open_fetches = 0;
+  BufferPool::Lease buffer{};
+  std::byte* data = nullptr;  // the leaf: in `buffer`, or inside a read buffer that is passed through
+  bool pass_through = false;
+  std::uint64_t covered = 0;  // bytes that copies and literals fill; the rest is zero
+};
+
+struct Reading {
+  struct Part {
+    Reading* reading = nullptr;
+    std::uint32_t segment = 0;
+  };
+  Job* job = nullptr;
+  const Fetch* fetch = nullptr;
+  BufferPool::Lease buffer{};
+  std::vector<Part> parts{};  // one a segment; their addresses are tags
+  std::size_t open_segments = 0;
+};
+
+/// An event loop over one Io. Leaves are begun in target order; each holds one
+/// buffer for its bytes and, one after another, buffers for what is read; a leaf is hashed and written as soon as its
+/// last read is placed. Every request owns its buffer until it is reaped, also after a failure.
+class Worker {
+ public:
+  Worker(RunShared& shared, Io& io) : shared_(shared), io_(io) {}
+
+  /// Runs until no leaf is left, then syncs and closes the target files it wrote.
+  Result<WorkerReport> run();
+
+ private:
+  struct OpenFile {
+    FileHandle handle{};
+    std::size_t in_flight = 0;
+    std::uint64_t last_use = 0;
+  };
+
+  Result<> loop();
+  Result<bool> begin_jobs();
+  Result<bool> begin_leaf(Job& job);
+  std::optional<BufferPool::Lease> take_buffer();
+  Result<bool> begin_reads();
+  Result<> begin_reading(Job& job, BufferPool::Lease buffer);
+  Result<bool> submit_some();
+  Result<> reap(bool wait);
+  Result<> check_length(const Segment& segment, std::size_t bytes) const;
+  void drain();
+  Result<> complete_read(Reading& reading);
+  Result<> complete_leaf(Job& job);
+  Result<> queue_write(Job& job);
+  Result<> complete_write(Job& job);
+  Result<FileHandle> source_file(std::uint32_t file, bool sparse);
+  Result<FileHandle> target_file(std::uint32_t file);
+  Result<> sync_targets();
+  std::string source_path(std::uint32_t file) const;
+  Error locate_failure(Error error, std::uint32_t file, std::uint32_t tensor) const;
+
+  RunShared& shared_;
+  Io& io_;
+  WorkerReport report_;
+  std::list<Job> jobs_;
+  std::list<Reading> readings_;
+  std::deque<Request> queue_;
+  std::size_t in_flight_ = 0;
+  bool exhausted_ = false;
+  std::uint64_t clock_ = 0;
+  std::vector<OpenFile> sources_;  // two a source file: dense (direct) and sparse (buffered)
+  std::size_t open_sources_ = 0;
+  std::vector<FileHandle> targets_;
+};
+
+Result<WorkerReport> Worker::run() {
+  sources_.resize(2 * shared_.plan.source().files.size());
+  targets_.resize(shared_.plan.targets().size());
+  auto outcome = loop();
+  if (!outcome) {
+    drain();
+    return fail(std::move(outcome).error());
+  }
+  if (!shared_.target_root.empty()) CKPT_CHECK(sync_targets());
+  for (OpenFile& file : sources_) {
+    if (file.handle.value >= 0) CKPT_CHECK(io_.close(file.handle));
+  }
+  return report_;
+}
+
+Result<> Worker::loop() {
+  for (;;) {
+    if (shared_.stop.load(std::memory_order_relaxed)) return fail(Errc::interrupted, "run: stopped");
+    CKPT_TRY(const bool began, begin_jobs());
+    CKPT_TRY(const bool read, begin_reads());
+    CKPT_TRY(const bool submitted, submit_some());
+    if (in_flight_ > 0) {
+      CKPT_CHECK(reap(!began && !read && !submitted));
+    } else if (jobs_.empty() && exhausted_) {
+      return {};
+    } else if (!began && !read && !submitted) {
+      return fail(Errc::internal, "run: a worker has work but no buffer for it");
+    }
+  }
+}
+
+/// Takes leaves: at most half of the buffers hold leaves, the others stay for reading.
+Result<bool> Worker::begin_jobs() {
+  bool began = false;
+  const std::size_t limit = std::max<std::size_t>(1, shared_.buffers_per_worker / 2);
+  while (!exhausted_ && jobs_.size() < shared_.buffers_per_worker) {
+    const auto gathering = std::count_if(jobs_.begin(), jobs_.end(), [](const Job& j) { return !j.pass_through; });
+    if (static_cast<std::size_t>(gathering) >= limit) break;
+    const auto index = shared_.next_leaf();
+    if (!index) {
+      exhausted_ = true;
+      break;
+    }
+    CKPT_TRY(LeafJob leaf, shared_.make_job(*index));
+    Job& job = jobs_.emplace_back();
+    began = true;
+    job.index = *index;
+    job.leaf = std::move(leaf);
+    for (const Copy& copy : job.leaf.copies) job.covered += target_volume(copy);
+    for (const LeafJob::Literal& literal : job.leaf.literals) job.covered += literal.bytes.size();
+    job.fetches = group_fetches(std::move(job.leaf.copies), shared_.pool.buffer_bytes());
+
+    // One dense read that is the whole leaf needs no copy: it is hashed and written where it was read.
+    if (job.fetches.size() == 1 && job.fetches[0].uses.size() == 1) {
+      const Copy& copy = job.fetches[0].uses[0].copy;
+      const bool dense =
+          copy.dims.size() == 1 && copy.dims[0].source_stride == copy.unit && copy.dims[0].target_stride == copy.unit;
+      const bool plain = copy.from == copy.through && copy.through == copy.to && !copy.big_endian;
+      const std::uint64_t delta = copy.source_offset - job.fetches[0].segments[0].begin;
+      job.pass_through =
+          dense && plain && target_volume(copy) == job.leaf.bytes && (shared_.target_root.empty() || delta == 0);
+    }
+  }
+  return began;
+}
+
+/// Gives a leaf its buffer, with everything in it that needs no read. False: none is free now.
+Result<bool> Worker::begin_leaf(Job& job) {
+  auto buffer = take_buffer();
+  if (!buffer) return false;
+  job.buffer = std::move(*buffer);
+  job.data = job.buffer.data();
+  if (job.covered != job.leaf.bytes) std::memset(job.data, 0, job.leaf.bytes);
+  for (const LeafJob::Literal& literal : job.leaf.literals) {
+    std::memcpy(job.data + literal.target_offset, literal.bytes.data(), literal.bytes.size());
+  }
+  return true;
+}
+
+std::optional<BufferPool::Lease> Worker::take_buffer() {
+  std::size_t held = readings_.size();
+  for (const Job& job : jobs_) held += job.buffer ? 1u : 0u;
+  if (held >= shared_.buffers_per_worker) return std::nullopt;
+  return shared_.pool.try_acquire();
+}
+
+/// Starts reads for the oldest leaves first, while there are buffers.
+Result<bool> Worker::begin_reads() {
+  bool began = false;
+  for (auto at = jobs_.begin(); at != jobs_.end();) {
+    Job& job = *at++;  // a leaf without reads is completed, and its job removed, right here
+    if (!job.pass_through && !job.buffer) {
+      CKPT_TRY(const bool ready, begin_leaf(job));
+      if (!ready) return began;
+      if (job.fetches.empty()) {
+        began = true;
+        CKPT_CHECK(complete_leaf(job));
+        continue;
+      }
+    }
+    while (job.next_fetch < job.fetches.size()) {
+      auto buffer = take_buffer();
+      if (!buffer) return began;
+      CKPT_CHECK(begin_reading(job, std::move(*buffer)));
+      began = true;
+    }
+  }
+  return began;
+}
+
+Result<> Worker::begin_reading(Job& job, BufferPool::Lease buffer) {
+  const Fetch& fetch = job.fetches[job.next_fetch++];
+  ++job.open_fetches;
+  Reading& reading = readings_.emplace_back();
+  reading.job = &job;
+  reading.fetch = &fetch;
+  reading.buffer = std::move(buffer);
+  reading.open_segments = fetch.segments.size();
+  reading.parts.resize(fetch.segments.size());
+  for (std::uint32_t i = 0; i < fetch.segments.size(); ++i) {
+    const Segment& segment = fetch.segments[i];
+    reading.parts[i] = {&reading, i};
+    CKPT_TRY(const FileHandle handle, source_file(segment.file, segment.sparse));
+    ++sources_[2 * segment.file + (segment.sparse ? 1 : 0)].in_flight;
+    queue_.push_back({.op = Request::Op::read,
+                      .file = handle,
+                      .offset = segment.begin,
+                      .data = reading.buffer.data() + segment.buffer_offset,
+                      .bytes = static_cast<std::size_t>(segment.end - segment.begin),
+                      .tag = reinterpret_cast<std::uintptr_t>(&reading.parts[i]) | kReadTag});
+  }
+  return {};
+}
+
+Result<bool> Worker::submit_some() {
+  bool submitted = false;
+  while (!queue_.empty() && in_flight_ < io_.queue_depth()) {
+    CKPT_CHECK(io_.submit(queue_.front()));
+    queue_.pop_front();
+    ++in_flight_;
+    submitted = true;
+  }
+  return submitted;
+}
+
+Result<> Worker::reap(bool wait) {
+  std::array<Completion, 16> done;
+  CKPT_TRY(const std::size_t count, io_.reap(done, wait));
+  in_flight_ -= count;
+  Result<> outcome;  // the first failure; the other completions are accounted for all the same
+  const auto keep = [&](Result<> step) {
+    if (!step && outcome) outcome = std::move(step);
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    Completion& completion = done[i];
+    if ((completion.tag & kReadTag) != 0) {
+      const auto& part = *reinterpret_cast<Reading::Part*>(completion.tag & ~kReadTag);
+      Reading& reading = *part.reading;
+      --reading.open_segments;
+      if (!completion.bytes) {
+        keep(fail(std::move(completion.bytes).error()));
+        continue;
+      }
+      report_.read_bytes += *completion.bytes;
+      keep(check_length(reading.fetch->segments[part.segment], *completion.bytes));
+      if (reading.open_segments == 0 && outcome) keep(complete_read(reading));
+    } else {
+      Job& job = *reinterpret_cast<Job*>(completion.tag);
+      if (!completion.bytes) {
+        keep(fail(std::move(completion.bytes).error()));
+      } else if (outcome) {
+        keep(complete_write(job));
+      }
+    }
+  }
+  return outcome;
+}
+
+/// A read may end early only past what is needed: else the file is shorter than its metadata says.
+Result<> Worker::check_length(const Segment& segment, std::size_t bytes) const {
+  if (segment.begin + bytes >= segment.needed_end) return {};
+  const std::string path = source_path(segment.file);
+  Error error{.code = Errc::corrupt, .message = path + ": read: the file ends inside a tensor"};
+  return fail(with_file(std::move(error), path, segment.begin + bytes));
+}
+
+/// After a failure: waits for everything in flight, so that no buffer is freed under the kernel.
+void Worker::drain() {
+  std::array<Completion, 16> done;
+  while (in_flight_ > 0) {
+    const auto count = io_.reap(done, true);
+    if (!count || *count == 0) return;
+    in_flight_ -= *count;
+  }
+}
+
+Result<> Worker::complete_read(Reading& reading) {
+  Job& job = *reading.job;
+  const Fetch& fetch = *reading.fetch;
+  for (const Segment& segment : fetch.segments) {
+    --sources_[2 * segment.file + (segment.sparse ? 1 : 0)].in_flight;
+  }
+  if (shared_.check_crc) {
+    std::uint32_t tensor = kNoTensor;
+    if (auto ok = check_crcs(fetch, reading.buffer.data(), report_.crc_checked, tensor); !ok) {
+      return fail(locate_failure(std::move(ok).error(), fetch.segments[0].file, tensor));
+    }
+  }
+  if (job.pass_through) {
+    job.buffer = std::move(reading.buffer);
+    job.data = job.buffer.data() + (fetch.uses[0].copy.source_offset - fetch.segments[0].begin);
+  } else {
+    for (const Fetch::Use& use : fetch.uses) {
+      const Segment& segment = fetch.segments[use.segment];
+      carry_out(use.copy, reading.buffer.data() + segment.buffer_offset, segment.begin, job.data, report_.casts);
+    }
+  }
+  readings_.remove_if([&](const Reading& r) { return &r == &reading; });
+  --job.open_fetches;
+  if (job.open_fetches == 0 && job.next_fetch == job.fetches.size()) return complete_leaf(job);
+  return {};
+}
+
+Result<> Worker::complete_leaf(Job& job) {
+  shared_.finished(job.index, hash128({job.data, static_cast<std::size_t>(job.leaf.bytes)}));
+  if (!shared_.target_root.empty()) return queue_write(job);
+  return complete_write(job);
+}
+
+Result<> Worker::queue_write(Job& job) {
+  CKPT_TRY(const FileHandle handle, target_file(job.leaf.file));
+  const std::uint64_t padded = round_up(job.leaf.bytes, kAlignment);
+  std::memset(job.data + job.leaf.bytes, 0, static_cast<std::size_t>(padded - job.leaf.bytes));
+  // Writes go before the reads that wait: they free a buffer.
+  queue_.push_front({.op = Request::Op::write,
+                     .file = handle,
+                     .offset = job.leaf.leaf * kLeafBytes,
+                     .data = job.data,
+                     .bytes = static_cast<std::size_t>(padded),
+                     .tag = reinterpret_cast<std::uintptr_t>(&job)});
+  return {};
+}
+
+/// The leaf's bytes are in the file (or only hashed): lets its buffer go.
+Result<> Worker::complete_write(Job& job) {
+  if (!shared_.target_root.empty()) {
+    const TargetFile& target = shared_.plan.targets()[job.leaf.file];
+    report_.written_bytes += job.leaf.bytes;
+    const bool tail = job.leaf.leaf + 1 == target.leaf_count();
+    if (tail && target.bytes % kAlignment != 0) {
+      CKPT_CHECK(io_.truncate(targets_[job.leaf.file], target.bytes));
+    }
+  }
+  shared_.done_bytes.fetch_add(job.leaf.bytes, std::memory_order_relaxed);
+  jobs_.remove_if([&](const Job& j) { return &j == &job; });
+  return {};
+}
+
+std::string Worker::source_path(std::uint32_t file) const {
+  const std::string& path = shared_.plan.source().files[file].path;
+  if (path.empty()) return shared_.source_root;
+  return path.front() == '/' ? path : join_path(shared_.source_root, path);
+}
+
+Error Worker::locate_failure(Error error, std::uint32_t file, std::uint32_t tensor) const {
+  const std::string path = source_path(file);
+  error.message = path + ": " + error.message;
+  error = with_file(std::move(error), path);
+  if (tensor != kNoTensor) error = with_tensor(std::move(error), shared_.plan.source().tensors[tensor].name);
+  return error;
+}
+
+Result<FileHandle> Worker::source_file(std::uint32_t file, bool sparse) {
+  OpenFile& wanted = sources_[2 * file + (sparse ? 1 : 0)];
+  wanted.last_use = ++clock_;
+  if (wanted.handle.value >= 0) return wanted.handle;
+  if (open_sources_ >= kMaxOpenSources) {
+    OpenFile* oldest = nullptr;
+    for (OpenFile& candidate : sources_) {
+      if (candidate.handle.value < 0 || candidate.in_flight > 0) continue;
+      if (oldest == nullptr || candidate.last_use < oldest->last_use) oldest = &candidate;
+    }
+    if (oldest != nullptr) {
+      CKPT_CHECK(io_.close(oldest->handle));
+      oldest->handle = {};
+      --open_sources_;
+    }
+  }
+  CKPT_TRY(wanted.handle, io_.open(source_path(file), {.mode = OpenOptions::Mode::read, .direct = !sparse}));
+  if (!sparse && !io_.is_direct(wanted.handle)) report_.direct = false;
+  ++open_sources_;
+  return wanted.handle;
+}
+
+Result<FileHandle> Worker::target_file(std::uint32_t file) {
+  FileHandle& wanted = targets_[file];
+  if (wanted.value >= 0) return wanted;
+  const std::string& path = shared_.plan.targets()[file].path;
+  CKPT_TRY(wanted, io_.open(path.empty() ? shared_.target_root : join_path(shared_.target_root, path),
+                            {.mode = OpenOptions::Mode::write_existing, .direct = true}));
+  if (!io_.is_direct(wanted)) report_.direct = false;
+  return wanted;
+}
+
+/// Step 3 of the commit: each file on the descriptor that wrote it, once.
+Result<> Worker::sync_targets() {
+  for (FileHandle& file : targets_) {
+    if (file.value < 0) continue;
+    CKPT_CHECK(io_.sync(file));
+    CKPT_CHECK(io_.close(file));
+    file = {};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<WorkerReport> work_leaves(RunShared& shared, Io& io) {
+  return Worker(shared, io).run();
+}
+
+}  // namespace ckpt

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "engine/buffer_pool.hpp"
+#include "engine/io.hpp"
+#include "engine/plan.hpp"
+#include "format/cast.hpp"
+#include "format/hash.hpp"
+
+namespace ckpt {
+
+/// What the workers of one run share. Members are thread-safe or constant.
+struct RunShared {
+  const Plan& plan;
+  BufferPool& pool;
+  std::string source_root;
+  std::string target_root;  ///< "" = hash only
+  bool check_crc = true;
+  std::size_t buffers_per_worker = 2;
+  std::function<Result<LeafJob>(std::uint64_t)> make_job;   ///< serialises Plan::leaf
+  std::function<std::optional<std::uint64_t>()> next_leaf;  ///< nothing left: empty
+  std::function<void(std::uint64_t leaf, const Hash128&)> finished;
+  std::atomic<bool>& stop;  ///< ends every worker at its next step
+  std::atomic<std::uint64_t>& done_bytes;
+};
+
+struct WorkerReport {
+  std::uint64_t read_bytes = 0;
+  std::uint64_t written_bytes = 0;
+  std::uint64_t crc_checked = 0;
+  CastCounts casts{};
+  bool direct = true;
+};
+
+/// One thread's share of a run, over its own Io: takes leaves until none is left, then syncs and closes the target
+/// files it wrote. After a failure every request has been reaped before this returns.
+Result<WorkerReport> work_leaves(RunShared& shared, Io& io);
+
+}  // namespace ckpt
