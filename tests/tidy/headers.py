@@ -1,0 +1,31 @@
+"""Every header compiles alone, and says #pragma once."""
+import concurrent.futures
+import os
+import subprocess
+
+from source_text import arguments, project_files, read, verdict
+
+
+def main():
+    options = arguments()
+    headers = [f for f in project_files(options.root)
+               if f.endswith((".hpp", ".h")) and f.startswith(("src/", "include/", "cli/", "helper/"))]
+    headers = [f for f in headers if not f.startswith(("src/engine/mpi/", "helper/", "include/ckpt/mpi.hpp"))]
+
+    def compile_alone(path):
+        found = [] if "#pragma once" in read(options.root, path) else [f"{path}: no #pragma once"]
+        language = ["-x", "c", "-std=c11"] if path.endswith(".h") else ["-x", "c++", "-std=c++20"]
+        includes = [f"-I{options.root}/{folder}" for folder in ("src", "include", ".")]
+        # Read as an #include from a file, so that #pragma once is no warning.
+        run = subprocess.run([options.cxx, "-fsyntax-only", "-Wall", "-Wextra", "-Werror", *language, *includes, "-"],
+                             input=f'#include "{os.path.join(options.root, path)}"\n', capture_output=True, text=True)
+        if run.returncode != 0:
+            found.append(f"{path}: does not compile alone:\n{run.stderr[:1500]}")
+        return found
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        findings = [finding for found in pool.map(compile_alone, headers) for finding in found]
+    verdict(findings, len(headers))
+
+
+main()

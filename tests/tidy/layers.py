@@ -1,0 +1,75 @@
+"""Dependencies point down: cli -> api -> writers | convert | catalog -> engine -> format. Siblings never include each other."""
+import re
+
+from source_text import CPP, arguments, code_only, project_files, read, verdict
+
+MAY_INCLUDE = {
+    "src/format": {"format"},
+    "src/engine": {"format", "engine"},
+    "src/writers": {"format", "engine", "writers"},
+    "src/convert": {"format", "engine", "convert"},
+    "src/catalog": {"format", "engine", "catalog"},
+    "src/api": {"format", "engine", "writers", "convert", "catalog", "api", "ckpt"},
+    "cli": {"api", "cli", "ckpt"},
+    "helper": {"format", "helper"},
+    "include/ckpt": {"ckpt"},
+}
+LAYERS = {path.split("/")[-1] for path in MAY_INCLUDE}
+
+# Outside headers: pattern, the only folders that may include them, what they are.
+OWNED = [
+    (r"mpi\.h", ("src/engine/mpi/", "include/ckpt/mpi.hpp", "tests/engine/"), "MPI"),
+    (r"(hdf5|H5\w+|hdf5_hl)\.h", ("helper/",), "HDF5"),
+    (r"(sqlite3\.h|SQLiteCpp/.*)", ("src/catalog/",), "SQLite"),
+    (r"liburing.*", ("src/engine/",), "io_uring"),
+    (r"CLI/.*", ("cli/",), "CLI11"),
+    (r"nlohmann/.*", ("src/", "cli/", "helper/", "tests/"), "JSON"),
+    (r"dlfcn\.h|spawn\.h", ("src/engine/",), "plug-ins and helper programs"),
+    (r"fstream|filesystem|fcntl\.h|dirent\.h|cstdio|stdio\.h|sys/(stat|mman|uio|file|statfs|statvfs)\.h",
+     ("src/engine/", "cli/", "helper/", "tests/"), "files"),
+    (r"unistd\.h", ("src/engine/", "cli/", "helper/", "tests/", "src/api/"), "the system"),
+    (r"thread|mutex|condition_variable|future|chrono|ctime", ("src/engine/", "src/writers/", "src/catalog/", "src/api/",
+                                                            "src/convert/", "cli/", "tests/", "include/"), "threads and clocks"),
+]
+
+
+def owner(path):
+    return next((folder for folder in MAY_INCLUDE if path.startswith(folder + "/")), None)
+
+
+def format_folder(path):
+    """src/convert/dcp/reader.cpp -> dcp; None for files directly in src/convert and elsewhere"""
+    match = re.match(r"(?:src/)?convert/([^/]+)/", path)
+    return match.group(1) if match else None
+
+
+def main():
+    options = arguments()
+    findings, looked_at = [], 0
+    for path in project_files(options.root):
+        folder = owner(path)
+        if not path.endswith(CPP) or (folder is None and not path.startswith("tests/")):
+            continue
+        looked_at += 1
+        text = code_only(read(options.root, path), keep_strings=True)
+        for number, line in enumerate(text.splitlines(), 1):
+            match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+            if not match:
+                continue
+            where, name = f"{path}:{number}", match.group(2)
+            for pattern, owners, what in OWNED:
+                if re.fullmatch(pattern, name) and not path.startswith(owners):
+                    findings.append(f"{where}: <{name}>: {what} belong to {', '.join(owners)}")
+            if folder is None or match.group(1) == "<":
+                continue
+            layer = name.split("/")[0]
+            if "/" not in name or layer not in LAYERS:
+                findings.append(f'{where}: "{name}": include paths start at src/ and name the layer')
+            elif layer not in MAY_INCLUDE[folder]:
+                findings.append(f'{where}: "{name}": {folder} may include {", ".join(sorted(MAY_INCLUDE[folder]))}')
+            elif format_folder(name) and format_folder(name) != format_folder(path):
+                findings.append(f'{where}: "{name}": formats never include each other')
+    verdict(findings, looked_at)
+
+
+main()

@@ -1,0 +1,59 @@
+"""Commands that the documents show exist, and so do the files that they link to."""
+import os
+import re
+import subprocess
+
+from source_text import arguments, project_files, read, verdict
+
+
+def help_text(ckpt, verb=None):
+    run = subprocess.run([ckpt, *([verb] if verb else []), "--help"], capture_output=True, text=True, timeout=20)
+    return run.stdout if run.returncode == 0 else ""
+
+
+def shown_commands(text):
+    """Lines of fenced blocks that begin with a program of ours, comments and prompts removed."""
+    for block in re.findall(r"```(?:sh|bash|text)?\n(.*?)```", text, re.S):
+        for line in block.replace("\\\n", " ").splitlines():
+            line = re.sub(r"\s#.*", "", line.strip()).removeprefix("$ ")
+            if line:
+                yield line
+
+
+def main():
+    options = arguments()
+    files = project_files(options.root)
+    documents = [f for f in files if f.endswith(".md")]
+    findings, shown, verbs = [], 0, {}
+    for path in documents:
+        text = read(options.root, path)
+        folder = os.path.dirname(path)
+        for target in re.findall(r"\]\(([^)#\s]+)", text):
+            if not re.match(r"[a-z]+:", target) and not os.path.exists(os.path.join(options.root, folder, target)):
+                findings.append(f"{path}: links to {target}, which is not there")
+        if path != "README.md" and not path.startswith("docs/"):
+            continue
+        for line in shown_commands(text):
+            words = line.split()
+            if words[0].startswith(("./", "tests/")):
+                shown += 1
+                if not os.access(os.path.join(options.root, words[0]), os.X_OK):
+                    findings.append(f"{path}: {words[0]} is no program: {line}")
+            if "ckpt" not in [os.path.basename(w) for w in words[:5]]:
+                continue
+            shown += 1
+            rest = words[next(i for i, w in enumerate(words) if os.path.basename(w) == "ckpt") + 1:]
+            if not rest or rest[0].startswith("-"):
+                continue
+            verb = rest[0]
+            if verb not in verbs:
+                verbs[verb] = help_text(options.ckpt, verb)
+            if not verbs[verb]:
+                findings.append(f"{path}: ckpt has no command {verb}: {line}")
+            for flag in re.findall(r"(?<!\S)--?[a-z][\w-]*", " ".join(rest[1:])):
+                if verbs[verb] and not re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", verbs[verb]):
+                    findings.append(f"{path}: ckpt {verb} has no {flag}: {line}")
+    verdict(findings, shown)
+
+
+main()
