@@ -31,6 +31,6 @@ need_packages() {
     return 1
   fi
   echo "packages: installing ${missing[*]}"
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q </dev/null
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" </dev/null
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q </dev/null &&
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" </dev/null
 }
