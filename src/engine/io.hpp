@@ -43,8 +43,9 @@ struct OpenOptions {
   bool direct = false;  ///< ask for O_DIRECT; where it is refused the file is opened without, `is_direct` tells
 };
 
-/// One read or write in flight. The buffer belongs to the request until its completion is reaped. On a direct file
-/// offset, bytes and data must be multiples of kAlignment (a read may end at the end of the file).
+/// One read or write in flight, of at least one byte. The buffer belongs to the request until its completion is
+/// reaped or the Io is destroyed. On a direct file offset, bytes and data must be multiples of kAlignment, else
+/// `internal` (a read may end at the end of the file).
 struct Request {
   enum class Op : std::uint8_t { read, write } op = Op::read;
   FileHandle file{};
@@ -69,8 +70,10 @@ class HeldLock {
 };
 
 /// All system calls of the engine: one instance a thread. Names are paths; errors carry the path and the system's
-/// reason and use no_space, not_found, io, locked or target_exists. Queued requests are carried out in any order;
-/// short transfers are continued inside, and only a failed or finished request is reaped.
+/// reason and use no_space, not_found, io, locked, target_exists, or `unsupported` for what this file system cannot
+/// do (exchange, locks). Queued requests are carried out in any order; short transfers are continued inside, and only
+/// a failed or finished request is reaped. Nothing is ordered after a request in flight: sync, truncate, allocate and
+/// close of its file are `internal` until it is reaped.
 class Io {
  public:
   virtual ~Io() = default;
@@ -89,7 +92,8 @@ class Io {
   virtual Result<> rename(const std::string& from, const std::string& to, RenameMode mode) = 0;
   virtual Result<> unlink(const std::string& path) = 0;
   virtual Result<> remove_dir(const std::string& path) = 0;  ///< must be empty
-  /// flock on a file or directory; never waits: `locked` when another holds it.
+  /// flock on a file or directory, still the one of that name when this returns; never waits: `locked` when another
+  /// holds it. It stays with what was locked, also through a rename.
   virtual Result<std::unique_ptr<HeldLock>> lock(const std::string& path, LockMode mode) = 0;
   /// Bytes that an unprivileged writer can still use on the file system of `path`.
   virtual Result<std::uint64_t> free_bytes(const std::string& path) = 0;

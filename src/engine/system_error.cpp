@@ -1,0 +1,40 @@
+#include "engine/system_error.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace ckpt {
+
+std::string system_reason(int errno_value) {
+  // strerror's buffer is shared between threads; the table behind strerrordesc_np is constant.
+  const char* text = ::strerrordesc_np(errno_value);
+  return text != nullptr ? std::string(text) : fmt::format("error {}", errno_value);
+}
+
+Error system_error(int errno_value, std::string_view path, std::string_view operation,
+                   std::optional<std::uint64_t> offset) {
+  Errc code = Errc::io;
+  switch (errno_value) {
+    case ENOENT:
+      code = Errc::not_found;
+      break;
+    case ENOSPC:
+    case EDQUOT:
+      code = Errc::no_space;
+      break;
+    case EEXIST:
+      code = Errc::target_exists;
+      break;
+    default:
+      break;
+  }
+  const std::string where = offset ? fmt::format(" at {}", *offset) : std::string();
+  return Error{.code = code,
+               .message = fmt::format("{}: {}{}: {}", path, operation, where, system_reason(errno_value)),
+               .file = std::string(path),
+               .offset = offset};
+}
+
+}  // namespace ckpt
