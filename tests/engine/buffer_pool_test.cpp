@@ -1,0 +1,106 @@
+#include "engine/buffer_pool.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "engine/io.hpp"
+
+namespace ckpt {
+namespace {
+
+TEST(BufferPool, HandsOutAlignedDisjointBuffersUntilEmpty) {
+  auto pool = BufferPool::open({.buffer_bytes = 3 * kAlignment, .buffer_count = 5});
+  ASSERT_TRUE(pool);
+  std::vector<BufferPool::Lease> leases;
+  while (auto lease = (*pool)->try_acquire()) leases.push_back(std::move(*lease));
+  ASSERT_EQ(leases.size(), 5U);
+  std::sort(leases.begin(), leases.end(), [](const auto& a, const auto& b) { return a.data() < b.data(); });
+  for (std::size_t i = 0; i < leases.size(); ++i) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(leases[i].data()) % kAlignment, 0U);
+    ASSERT_EQ(leases[i].size(), 3 * kAlignment);
+    std::memset(leases[i].data(), static_cast<int>(i), leases[i].size());
+    if (i > 0) {
+      EXPECT_GE(leases[i].data() - leases[i - 1].data(), static_cast<std::ptrdiff_t>(3 * kAlignment));
+    }
+  }
+}
+
+TEST(BufferPool, AReturnedBufferIsTheNextOneGiven) {
+  auto pool = BufferPool::open({.buffer_bytes = kAlignment, .buffer_count = 3});
+  ASSERT_TRUE(pool);
+  auto first = (*pool)->try_acquire();
+  auto second = (*pool)->try_acquire();
+  ASSERT_TRUE(first && second);
+  const std::byte* data = first->data();
+  first->reset();
+  EXPECT_FALSE(*first);
+  const auto again = (*pool)->try_acquire();
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->data(), data);
+}
+
+TEST(BufferPool, AMovedLeaseReturnsItsBufferOnce) {
+  auto pool = BufferPool::open({.buffer_bytes = kAlignment, .buffer_count = 1});
+  ASSERT_TRUE(pool);
+  {
+    auto lease = (*pool)->try_acquire();
+    ASSERT_TRUE(lease);
+    BufferPool::Lease moved = std::move(*lease);
+    BufferPool::Lease assigned;
+    assigned = std::move(moved);
+    EXPECT_TRUE(assigned);
+    EXPECT_FALSE((*pool)->try_acquire());
+  }
+  auto lease = (*pool)->try_acquire();
+  EXPECT_TRUE(lease);
+  EXPECT_FALSE((*pool)->try_acquire());
+}
+
+TEST(BufferPool, ThreadsNeverShareABuffer) {
+  auto pool = BufferPool::open({.buffer_bytes = kAlignment, .buffer_count = 3});
+  ASSERT_TRUE(pool);
+  std::vector<int> collisions(4, 0);
+  {
+    std::vector<std::jthread> threads;
+    for (int id = 0; id < 4; ++id) {
+      threads.emplace_back([&pool, &collisions, id] {
+        for (int round = 0; round < 5000; ++round) {
+          auto lease = (*pool)->try_acquire();
+          if (!lease) continue;
+          std::memset(lease->data(), id, 64);
+          for (int i = 0; i < 64; ++i) collisions[static_cast<std::size_t>(id)] += lease->data()[i] != std::byte(id);
+        }
+      });
+    }
+  }
+  EXPECT_EQ(collisions, std::vector<int>(4, 0));
+}
+
+TEST(BufferPool, SaysWhichPagesItGot) {
+  auto pool = BufferPool::open({.buffer_bytes = 4U << 20, .buffer_count = 4});
+  ASSERT_TRUE(pool);
+  auto lease = (*pool)->try_acquire();
+  ASSERT_TRUE(lease);
+  std::memset(lease->data(), 1, lease->size());
+  const std::string kind = (*pool)->page_kind();
+  EXPECT_TRUE(kind == "hugetlb" || kind == "transparent huge pages" || kind == "4 KiB pages") << kind;
+}
+
+TEST(BufferPool, RefusesSizesThatCannotBe) {
+  const auto code = [](std::size_t bytes, std::size_t count) {
+    const auto pool = BufferPool::open({.buffer_bytes = bytes, .buffer_count = count});
+    return pool ? Errc::differs : pool.error().code;
+  };
+  EXPECT_EQ(code(0, 1), Errc::internal);
+  EXPECT_EQ(code(kAlignment, 0), Errc::internal);
+  EXPECT_EQ(code(kAlignment + 512, 1), Errc::internal);
+  EXPECT_EQ(code(SIZE_MAX / kAlignment * kAlignment, 2), Errc::memory);
+  EXPECT_EQ(code(std::size_t{1} << 46, 1), Errc::memory);  // fits the arithmetic, not the machine
+}
+
+}  // namespace
+}  // namespace ckpt
