@@ -67,15 +67,4 @@ std::string parent_path(std::string_view path) {
   return slash == 0 ? "/" : std::string(without_trailing_slashes(path.substr(0, slash)));
 }
 
-bool stays_inside(std::string_view relative) {
-  if (relative.find('\0') != std::string_view::npos) return false;
-  for (;;) {
-    const std::size_t slash = relative.find('/');
-    const std::string_view part = relative.substr(0, slash);
-    if (part.empty() || part == "." || part == "..") return false;
-    if (slash == std::string_view::npos) return true;
-    relative.remove_prefix(slash + 1);
-  }
-}
-
 }  // namespace ckpt

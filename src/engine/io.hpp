@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "format/relative_path.hpp"
 #include "format/result.hpp"
 
 namespace ckpt {
@@ -133,7 +134,5 @@ Result<std::string> read_small_file(Io& io, const std::string& path, std::uint64
 std::string join_path(std::string_view directory, std::string_view name);
 std::string base_name(std::string_view path);
 std::string parent_path(std::string_view path);
-/// True when a path found inside a checkpoint stays below its root: relative, no "..", no empty or "." part, no NUL.
-bool stays_inside(std::string_view relative);
 
 }  // namespace ckpt
