@@ -1,1 +1,314 @@
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "api/check.hpp"
+#include "api/compare.hpp"
+#include "api/pool.hpp"
+#include "api/select.hpp"
 #include "api/verbs.hpp"
+#include "convert/format.hpp"
+#include "engine/publish.hpp"
+#include "engine/run.hpp"
+
+namespace ckpt {
+namespace {
+
+// How long ranks wait for each other between phases; a dead rank ends the launch much earlier.
+constexpr auto kPhasePatience = std::chrono::minutes(10);
+// Changes whenever the bytes of a target change for equal source and parameters.
+constexpr std::string_view kConversionVersion = "ckpt.convert.1";
+
+Deadline phase_deadline() {
+  return std::chrono::steady_clock::now() + kPhasePatience;
+}
+
+const Format* choose_target(const ConvertRequest& request) {
+  if (!request.to.empty()) return find_format(request.to);
+  for (const Format& format : formats()) {
+    if (format.lay_out != nullptr && !format.suffix.empty() && request.target.ends_with(format.suffix)) return &format;
+  }
+  return find_format("ckpt");
+}
+
+Error not_writable(const ConvertRequest& request) {
+  std::string names;
+  for (const Format& format : formats()) {
+    if (format.lay_out != nullptr) names += (names.empty() ? "" : ", ") + std::string(format.name);
+  }
+  Error error{.code = Errc::usage,
+              .message = request.target + ": convert: --to '" + request.to + "' cannot be written"};
+  error.hint = "--to is one of " + names;
+  return error;
+}
+
+/// One id for equal source bytes and equal parameters.
+std::string conversion_id(const ConvertRequest& request, const Format& target, const Map& map) {
+  Hasher hasher;
+  const auto add = [&](std::string_view text) {
+    hasher.update_u64(text.size());
+    hasher.update(text);
+  };
+  add(kConversionVersion);
+  add(target.name);
+  const Hash128 source = fingerprint(map);
+  hasher.update(std::as_bytes(std::span(source.bytes)));
+  hasher.update_u64(request.only.size());
+  for (const std::string& only : request.only) add(only);
+  hasher.update_u64(static_cast<std::uint64_t>(request.weights));
+  hasher.update_u64(request.dtype ? 1 + static_cast<std::uint64_t>(*request.dtype) : 0);
+  hasher.update_u64(request.shard_bytes);
+  add(request.strip_prefix);
+  add(request.add_prefix);
+  return hasher.digest().hex();
+}
+
+/// Everything known before the first byte moves; equal on all ranks.
+struct Prepared {
+  Source source;
+  const Format* target = nullptr;
+  std::string id;
+  Selection selection;
+  Skeleton skeleton;
+  std::unique_ptr<Plan> plan;
+  RunOptions options;
+  bool already_done = false;
+};
+
+Result<bool> already_there(Session& session, const ConvertRequest& request, const Prepared& prepared) {
+  const auto info = session.io.stat(request.target);
+  if (!info) {
+    if (info.error().code == Errc::not_found) return false;
+    return fail(info.error());
+  }
+  std::string id;
+  if (prepared.target->stored_id != nullptr) {
+    if (auto stored = prepared.target->stored_id(session.io, request.target)) id = *stored;
+  } else if (auto existing = open_source(session.io, request.target, prepared.target->name, {})) {
+    id = existing->map.id;
+  }
+  if (id == prepared.id) return true;
+  if (request.overwrite) return false;
+  Error error{.code = Errc::target_exists,
+              .message = request.target + ": convert: exists, and is not the result of this conversion"};
+  error.file = request.target;
+  error.hint = "--overwrite    replaces it, if it is a checkpoint that nobody reads";
+  return fail(std::move(error));
+}
+
+Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
+  Prepared out;
+  out.target = choose_target(request);
+  if (out.target == nullptr || out.target->lay_out == nullptr) return fail(not_writable(request));
+  CKPT_TRY(out.source, open_source(session.io, request.source, request.from, {}));
+  Map& map = out.source.map;
+  for (const Finding& finding : map.findings) {
+    if (finding.severity != Severity::incomplete) continue;
+    Error error{.code = Errc::incomplete, .message = request.source + ": convert: " + finding.text};
+    error.file = finding.file;
+    error.tensor = finding.tensor;
+    return fail(std::move(error));
+  }
+  out.id = conversion_id(request, *out.target, map);
+  CKPT_TRY(out.selection, select(map, request));
+  CKPT_TRY(out.already_done, already_there(session, request, out));
+  if (out.already_done) return out;
+
+  std::vector<std::uint32_t> used;
+  for (const Selected& selected : out.selection.tensors) used.push_back(selected.tensor);
+  CKPT_CHECK(check_coverage(map, used));
+  const WriteRequest write{.source = &map,
+                           .tensors = out.selection.tensors,
+                           .aliases = out.selection.aliases,
+                           .objects = out.selection.objects,
+                           .shard_bytes = request.shard_bytes,
+                           .target = request.target,
+                           .id = out.id,
+                           .source_format = map.format};
+  CKPT_TRY(out.skeleton, out.target->lay_out(write));
+  map.files.insert(map.files.end(), out.skeleton.extra_files.begin(), out.skeleton.extra_files.end());
+  CKPT_TRY(Plan plan, Plan::make(map, std::move(out.skeleton.files)));
+  out.plan = std::make_unique<Plan>(std::move(plan));
+  CKPT_TRY(out.options, run_options(session, *out.plan));
+  out.options.source_root = out.source.root;
+  out.options.check_crc = request.verify != VerifyLevel::none;
+  return out;
+}
+
+/// The bytes to be moved, checked against the hashes that the source stores, for the files that are read.
+Result<> check_source(Session& session, const Prepared& prepared) {
+  const Format& format = *prepared.source.format;
+  if (format.hashes == nullptr) return {};
+  CKPT_TRY(StoredHashes stored, format.hashes(session.io, prepared.source.root));
+  CKPT_TRY(const LeafCheck check, check_leaves(session, session.comm, prepared.source.map, prepared.source.root,
+                                               std::move(stored.files), stored.leaves, "verify source"));
+  if (check.damage.empty()) return {};
+  const Finding& first = check.damage.front();
+  Error error{.code = Errc::checksum, .message = first.file + ": verify: " + first.text};
+  error.file = first.file;
+  error.tensor = first.tensor;
+  error.hint = "ckpt verify " + prepared.source.root + "    lists every damaged place";
+  return fail(std::move(error));
+}
+
+/// --verify full: what was written, read again and compared with the hashes from memory.
+Result<> check_target(Session& session, const Plan& plan, const std::string& root, const std::vector<Hash128>& leaves) {
+  Map written;
+  std::vector<TargetFile> files;
+  for (const TargetFile& target : plan.targets()) {
+    TargetFile file{.path = target.path, .bytes = target.bytes};
+    if (target.bytes > 0) {
+      file.placements.push_back({.bytes = target.bytes,
+                                 .from = Placement::From::raw,
+                                 .raw_file = static_cast<std::uint32_t>(written.files.size())});
+    }
+    files.push_back(std::move(file));
+    written.files.push_back({target.path, target.bytes, 0});
+  }
+  CKPT_TRY(const LeafCheck check,
+           check_leaves(session, session.comm, written, root, std::move(files), leaves, "verify target"));
+  if (check.damage.empty()) return {};
+  Error error{.code = Errc::checksum, .message = check.damage.front().file + ": re-read: " + check.damage.front().text};
+  error.file = check.damage.front().file;
+  return fail(std::move(error));
+}
+
+Error disagreement(const Map& map, const TensorPair& pair, std::string_view what) {
+  Error error{.code = Errc::corrupt, .message = map.tensors[pair.left].name + ": verify: " + std::string(what)};
+  error.tensor = map.tensors[pair.left].name;
+  return error;
+}
+
+/// --verify full: replicas equal, masters that round to the stored 16-bit weights. Rank 0 alone.
+Result<> check_claims(Session& session, const Prepared& prepared) {
+  if (!session.comm.is_root()) return {};
+  const Map& map = prepared.source.map;
+  const Side all{map, prepared.source.root};
+  const std::vector<TensorPair> masters = master_pairs(map);
+  if (!masters.empty()) {
+    CKPT_TRY(const auto bad, compare_tensors(session, all, all, masters, "verify masters"));
+    if (!bad.empty()) {
+      return fail(disagreement(map, masters[bad.front()],
+                               "its fp32 master does not round to the stored weight: a rank's file is not its own"));
+    }
+  }
+  CKPT_TRY(const std::size_t replicas, replica_count(map));
+  std::vector<TensorPair> same;
+  for (std::uint32_t i = 0; i < map.tensors.size(); ++i) same.push_back({i, i, map.tensors[i].dtype});
+  for (std::size_t n = 1; n < replicas; ++n) {
+    const Map first = replica_view(map, 0);
+    const Map other = replica_view(map, n);
+    CKPT_TRY(const auto bad, compare_tensors(session, {first, prepared.source.root}, {other, prepared.source.root},
+                                             same, "verify replicas"));
+    if (!bad.empty()) return fail(disagreement(map, same[bad.front()], "replicas of one chunk differ"));
+  }
+  return {};
+}
+
+ConvertReport describe(const Session& session, const ConvertRequest& request, const Prepared& prepared) {
+  ConvertReport report;
+  const Map& map = prepared.source.map;
+  report.source_format = map.format + (map.variant.empty() ? "" : " " + map.variant);
+  report.source_chosen = map.chosen;
+  report.target_format = prepared.target->name;
+  report.target = request.target;
+  report.id = prepared.id;
+  report.already_done = prepared.already_done;
+  report.dry_run = request.dry_run;
+  report.tensor_count = prepared.selection.tensors.size();
+  report.memory_bound = session.memory_bytes;
+  report.verified = request.verify;
+  report.notes = map.findings;
+  report.notes.insert(report.notes.end(), prepared.selection.notes.begin(), prepared.selection.notes.end());
+  report.partial = prepared.selection.partial;
+  if (prepared.plan == nullptr) return report;
+  report.notes.insert(report.notes.end(), prepared.skeleton.dropped.begin(), prepared.skeleton.dropped.end());
+  report.source_bytes = prepared.plan->totals().source_bytes;
+  report.target_bytes = prepared.plan->totals().target_bytes;
+  report.planned_memory = resident_bytes() + prepared.options.pool_bytes;
+  for (const TargetFile& file : prepared.plan->targets()) report.files.emplace_back(file.path, file.bytes);
+  return report;
+}
+
+/// Steps 1 to 6 of the commit, with the run between them.
+Result<RunReport> carry_out(Session& session, const ConvertRequest& request, Prepared& prepared) {
+  Comm& comm = session.comm;
+  if (request.verify != VerifyLevel::none) {
+    CKPT_CHECK(agree(comm, phase_deadline(), check_source(session, prepared)));
+  }
+  std::unique_ptr<Publication> publication;
+  Result<> begun;
+  if (comm.is_root()) {
+    auto opened = Publication::begin(session.io,
+                                     {.target = request.target,
+                                      .id = prepared.id,
+                                      .directory = prepared.skeleton.directory,
+                                      .overwrite = request.overwrite,
+                                      .replaceable = [&](const std::string& path) -> Result<bool> {
+                                        return open_source(session.io, path, "", {}).has_value();
+                                      }},
+                                     prepared.plan->targets());
+    if (opened) {
+      publication = std::move(*opened);
+    } else {
+      begun = fail(std::move(opened).error());
+    }
+  }
+  CKPT_CHECK(agree(comm, phase_deadline(), std::move(begun)));
+  std::string root = publication ? publication->root() : std::string();
+  CKPT_CHECK(comm.broadcast(root, phase_deadline()));
+
+  prepared.options.target_root = root;
+  if (session.progress) {
+    prepared.options.progress = [&](std::uint64_t done, std::uint64_t total) {
+      session.progress({"read+convert", done, total});
+    };
+  }
+  CKPT_TRY(RunReport report, run(*prepared.plan, session.io, comm, prepared.options));
+
+  if (request.verify == VerifyLevel::full) {
+    auto checked = check_target(session, *prepared.plan, root, report.leaves);
+    if (checked) checked = check_claims(session, prepared);
+    CKPT_CHECK(agree(comm, phase_deadline(), std::move(checked)));
+  }
+  Result<> committed;
+  if (publication) {
+    committed = [&]() -> Result<> {
+      std::vector<SmallFile> small;
+      if (prepared.skeleton.finish) {
+        CKPT_TRY(small, prepared.skeleton.finish(report.leaves));
+      }
+      return publication->commit(small);
+    }();
+  }
+  CKPT_CHECK(agree(comm, phase_deadline(), std::move(committed)));
+  return report;
+}
+
+}  // namespace
+
+Result<ConvertReport> convert(Session& session, const ConvertRequest& request) {
+  const auto start = std::chrono::steady_clock::now();
+  auto prepared = prepare(session, request);
+  CKPT_CHECK(agree(session.comm, phase_deadline(), prepared ? Result<>{} : Result<>(fail(prepared.error()))));
+  ConvertReport report = describe(session, request, *prepared);
+  if (auto free = session.io.free_bytes(parent_path(request.target))) {
+    report.free_bytes_after = *free > report.target_bytes ? *free - report.target_bytes : 0;
+  }
+  if (!prepared->already_done && !request.dry_run) {
+    CKPT_TRY(const RunReport ran, carry_out(session, request, *prepared));
+    report.read_bytes = ran.read_bytes;
+    report.crc_checked = ran.crc_checked;
+    report.overflowed = ran.casts.overflowed;
+    report.became_nan = ran.casts.became_nan;
+    report.io_name = ran.io_name;
+    report.page_kind = ran.page_kind;
+  }
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.peak_bytes = peak_resident_bytes();
+  return report;
+}
+
+}  // namespace ckpt

@@ -1,1 +1,258 @@
-#include "api/verbs.hpp"
+#include "api/select.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace ckpt {
+namespace {
+
+constexpr std::string_view kSlotPrefix = "optimizer.state.";
+
+/// The key at the root of nested state that a tensor lies under.
+std::string root_key(const Tensor& tensor) {
+  if (!tensor.path.empty()) {
+    const auto* text = std::get_if<std::string>(&tensor.path.front());
+    return text != nullptr ? *text : std::string();
+  }
+  return tensor.name.substr(0, tensor.name.find('.'));
+}
+
+/// What --only asks for.
+struct Wanted {
+  bool weights = false;
+  bool optim = false;
+  std::vector<std::string> globs;
+
+  explicit Wanted(const std::vector<std::string>& only) {
+    for (const std::string& word : only) {
+      if (word == "weights") {
+        weights = true;
+      } else if (word == "optim") {
+        optim = true;
+      } else {
+        globs.push_back(word);
+      }
+    }
+  }
+  bool everything() const { return !weights && !optim && globs.empty(); }
+  bool by_role(Role role) const {
+    return (weights && (role == Role::param || role == Role::buffer)) || (optim && role == Role::slot);
+  }
+};
+
+class Selector {
+ public:
+  Selector(const Map& map, const ConvertRequest& request) : map_(map), request_(request), wanted_(request.only) {}
+
+  Result<Selection> run() {
+    index_masters();
+    find_wrapper();
+    pick_tensors();
+    if (out_.tensors.empty() && !wanted_.everything()) return fail(nothing());
+    tell_weights();
+    tell_globs();
+    CKPT_CHECK(check_names());
+    pick_aliases();
+    pick_objects();
+    return std::move(out_);
+  }
+
+ private:
+  void note(Severity severity, std::string text) { out_.notes.push_back({severity, std::move(text)}); }
+
+  void index_masters() {
+    for (std::uint32_t i = 0; i < map_.tensors.size(); ++i) {
+      const Tensor& tensor = map_.tensors[i];
+      if (tensor.role == Role::slot && tensor.slot == "master") masters_.emplace(tensor.parameter, i);
+    }
+  }
+
+  bool prefers_master() const {
+    if (request_.weights == WeightsFrom::param) return false;
+    return request_.weights == WeightsFrom::master || (wanted_.weights && !wanted_.optim && wanted_.globs.empty());
+  }
+
+  /// --only weights of nested state: a root key that only wraps the model is dropped.
+  void find_wrapper() {
+    if (!map_.nested || !wanted_.weights || wanted_.optim || !wanted_.globs.empty()) return;
+    std::unordered_set<std::string> roots;
+    bool optimizer = false;
+    for (const Tensor& tensor : map_.tensors) {
+      const std::string root = root_key(tensor);
+      optimizer = optimizer || tensor.role == Role::slot || root.starts_with("optim");
+      if (tensor.role == Role::param || tensor.role == Role::buffer) roots.insert(root);
+    }
+    for (const NamedObject& object : map_.objects) optimizer = optimizer || object.name.starts_with("optim");
+    constexpr std::array<std::string_view, 3> kWrappers{"state_dict", "module", "model"};
+    for (const std::string_view wrapper : kWrappers) {
+      if (!roots.contains(std::string(wrapper)) || (wrapper == "model" && !optimizer)) continue;
+      wrapper_ = std::string(wrapper);
+      note(Severity::note, "names: dropped the wrapper '" + wrapper_ + ".'");
+      return;
+    }
+  }
+
+  /// The name in the target of a weight; slots carry their parameter's name inside their own.
+  std::string renamed(std::string_view name) {
+    if (!request_.strip_prefix.empty() && name.starts_with(request_.strip_prefix)) {
+      name.remove_prefix(request_.strip_prefix.size());
+      stripped_ = true;
+    }
+    return request_.add_prefix + std::string(name);
+  }
+
+  std::string target_name(const Tensor& tensor) {
+    if (tensor.role == Role::blob) return tensor.name;
+    if (tensor.role == Role::slot) {
+      const std::string canonical = std::string(kSlotPrefix) + tensor.parameter + "." + tensor.slot;
+      if (tensor.parameter.empty() || tensor.name != canonical) return tensor.name;
+      return std::string(kSlotPrefix) + renamed(tensor.parameter) + "." + tensor.slot;
+    }
+    return weight_name(tensor.name, root_key(tensor));
+  }
+
+  std::string weight_name(std::string_view name, const std::string& root) {
+    if (!wrapper_.empty() && root == wrapper_ && name.starts_with(wrapper_ + ".")) {
+      name.remove_prefix(wrapper_.size() + 1);
+    }
+    return renamed(name);
+  }
+
+  bool takes(const Tensor& tensor) {
+    if (wanted_.everything() || wanted_.by_role(tensor.role)) return true;
+    bool taken = false;
+    for (const std::string& glob : wanted_.globs) {
+      if (!matches_glob(tensor.name, glob)) continue;
+      hit_.insert(glob);
+      taken = true;
+    }
+    return taken;
+  }
+
+  Dtype target_dtype(const Tensor& tensor, Role as) {
+    const bool weight = as == Role::param || as == Role::buffer;
+    if (!request_.dtype || !weight || *request_.dtype == tensor.dtype) return tensor.dtype;
+    if (is_castable(tensor.dtype)) return *request_.dtype;
+    ++kept_dtype_;
+    return tensor.dtype;
+  }
+
+  void pick_tensors() {
+    for (std::uint32_t i = 0; i < map_.tensors.size(); ++i) {
+      const Tensor& tensor = map_.tensors[i];
+      if (!takes(tensor)) continue;
+      std::uint32_t source = i;
+      if (tensor.role == Role::param && prefers_master()) {
+        const auto master = masters_.find(tensor.name);
+        if (master != masters_.end() && map_.tensors[master->second].shape == tensor.shape) {
+          source = master->second;
+          ++from_master_;
+        } else {
+          ++from_param_;
+        }
+      }
+      out_.tensors.push_back({source, target_name(tensor), target_dtype(map_.tensors[source], tensor.role)});
+      names_.emplace(tensor.name, out_.tensors.back().name);
+    }
+    if (!request_.strip_prefix.empty() && !stripped_) {
+      note(Severity::warning, "--strip-prefix: no name begins with '" + request_.strip_prefix + "'");
+      out_.partial = true;
+    }
+  }
+
+  void tell_weights() {
+    if (prefers_master() && from_master_ > 0) {
+      std::string text = "weights: the fp32 master of " + std::to_string(from_master_) + " parameters";
+      if (from_param_ > 0) text += ", the stored parameter of " + std::to_string(from_param_) + " without a master";
+      note(Severity::note, std::move(text));
+    } else if (wanted_.weights) {
+      note(Severity::note, "weights: the stored parameters");
+    }
+    if (request_.weights == WeightsFrom::master && from_param_ > 0) {
+      note(Severity::warning,
+           "--weights master: " + std::to_string(from_param_) + " parameters have no master; stored ones were taken");
+      out_.partial = true;
+    }
+    if (kept_dtype_ > 0) {
+      note(Severity::note,
+           "--dtype: " + std::to_string(kept_dtype_) + " tensors are not F64, F32, F16 or BF16 and keep their dtype");
+    }
+  }
+
+  void tell_globs() {
+    for (const std::string& glob : wanted_.globs) {
+      if (hit_.contains(glob)) continue;
+      note(Severity::warning, "--only '" + glob + "': no tensor has such a name");
+      out_.partial = true;
+    }
+    if (wanted_.optim &&
+        std::none_of(map_.tensors.begin(), map_.tensors.end(), [](const Tensor& t) { return t.role == Role::slot; })) {
+      note(Severity::warning, "--only optim: this checkpoint holds no optimizer state");
+      out_.partial = true;
+    }
+  }
+
+  Error nothing() const {
+    std::string asked;
+    for (const std::string& word : request_.only) asked += (asked.empty() ? "" : ", ") + word;
+    Error error{.code = Errc::not_found, .message = request_.source + ": select: no tensor matches --only " + asked};
+    error.hint = "ckpt ls " + request_.source + "    lists the names";
+    return error;
+  }
+
+  Result<> check_names() const {
+    std::unordered_map<std::string_view, std::uint32_t> seen;
+    for (const Selected& selected : out_.tensors) {
+      const auto [at, fresh] = seen.emplace(selected.name, selected.tensor);
+      if (fresh) continue;
+      return fail(Errc::usage, request_.source + ": select: '" + map_.tensors[at->second].name + "' and '" +
+                                   map_.tensors[selected.tensor].name + "' would both be named '" + selected.name +
+                                   "'");
+    }
+    return {};
+  }
+
+  void pick_aliases() {
+    for (const Alias& alias : map_.aliases) {
+      const auto target = names_.find(alias.target);
+      if (target == names_.end()) continue;
+      const std::string root = alias.name.substr(0, alias.name.find('.'));
+      out_.aliases.push_back({weight_name(alias.name, root), target->second});
+    }
+  }
+
+  void pick_objects() {
+    for (const NamedObject& object : map_.objects) {
+      const bool optim = object.name.starts_with("optim");
+      const bool matched = std::any_of(wanted_.globs.begin(), wanted_.globs.end(),
+                                       [&](const std::string& glob) { return matches_glob(object.name, glob); });
+      if (wanted_.everything() || (wanted_.optim && optim) || matched) out_.objects.push_back(object);
+    }
+  }
+
+  const Map& map_;
+  const ConvertRequest& request_;
+  Wanted wanted_;
+  Selection out_;
+  std::unordered_map<std::string, std::uint32_t> masters_;  // parameter name -> tensor index
+  std::unordered_map<std::string, std::string> names_;      // source name -> target name
+  std::unordered_set<std::string> hit_;                     // globs that matched
+  std::string wrapper_;
+  bool stripped_ = false;
+  std::size_t from_master_ = 0;
+  std::size_t from_param_ = 0;
+  std::size_t kept_dtype_ = 0;
+};
+
+}  // namespace
+
+Result<Selection> select(const Map& map, const ConvertRequest& request) {
+  return Selector(map, request).run();
+}
+
+}  // namespace ckpt

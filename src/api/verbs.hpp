@@ -11,6 +11,7 @@
 
 #include "engine/comm.hpp"
 #include "engine/io.hpp"
+#include "engine/memory.hpp"
 #include "format/model.hpp"
 
 namespace ckpt {
@@ -164,9 +165,5 @@ std::vector<FormatInfo> known_formats();
 
 /// True when `name` matches a glob: '*' any run, '?' one character, '[abc]' one of a set.
 bool matches_glob(std::string_view name, std::string_view glob);
-
-/// This process's resident memory now, and its highest so far, in bytes (0 where the system does not tell).
-std::uint64_t resident_bytes();
-std::uint64_t peak_resident_bytes();
 
 }  // namespace ckpt

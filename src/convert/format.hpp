@@ -95,6 +95,8 @@ struct Format {
   std::string_view suffix;
   /// Null for formats that store no hashes. Errors as `open`; reads metadata and file headers, no bulk byte.
   Result<StoredHashes> (*hashes)(Io& io, const std::string& root) = nullptr;
+  /// The conversion id that a file of ours carries, for formats that are written but not yet read; else null.
+  Result<std::string> (*stored_id)(Io& io, const std::string& root) = nullptr;
 };
 
 /// All formats, in order of precedence of detection messages.

@@ -110,8 +110,8 @@ Result<> check_tensor(const Map& map, std::size_t index) {
 
 }  // namespace
 
-Result<> check_coverage(const Map& map) {
-  for (std::size_t i = 0; i < map.tensors.size(); ++i) CKPT_CHECK(check_tensor(map, i));
+Result<> check_coverage(const Map& map, std::span<const std::uint32_t> tensors) {
+  for (const std::uint32_t tensor : tensors) CKPT_CHECK(check_tensor(map, tensor));
   return {};
 }
 

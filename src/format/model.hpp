@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -133,6 +134,7 @@ struct Map {
   std::string format{};           ///< the registry's name: "safetensors", "deepspeed", "dcp", "torch", "ckpt"
   std::string variant{};          ///< for people: "zero-2", "3 shards with index", ...
   std::string chosen{};           ///< why this sub-checkpoint: "tag global_step3 from 'latest'"; may be empty
+  bool nested = false;            ///< names are paths from a root object, whose keys may wrap the model
   std::vector<Tensor> tensors{};  ///< in the source's order; blobs too
   std::vector<MapFile> files{};
   std::vector<Alias> aliases{};
@@ -145,8 +147,8 @@ struct Map {
   std::string metadata_hash{};
 };
 
-/// A map whose tensors' chunk sets were checked: covered exactly once apart from replicas (identical boxes).
-/// `uncovered` or `overlap` name the first bad tensor and region; findings list up to ten.
-Result<> check_coverage(const Map& map);
+/// Checks that the chunks of each of these tensors (indices into Map::tensors) cover it exactly once, apart from
+/// replicas (identical chunks). `uncovered` or `overlap` name the first bad tensor and region.
+Result<> check_coverage(const Map& map, std::span<const std::uint32_t> tensors);
 
 }  // namespace ckpt

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include "api/verbs.hpp"
+#include "convert/format.hpp"
+
+namespace ckpt {
+
+/// What a conversion takes from its source, with the names and dtypes of the target.
+struct Selection {
+  std::vector<Selected> tensors{};
+  std::vector<Alias> aliases{};
+  std::vector<NamedObject> objects{};
+  std::vector<Finding> notes{};  ///< decisions: which weights, dropped wrappers, what was not found
+  bool partial = false;          ///< something that was asked for is not there
+};
+
+/// Applies --only, --weights, --dtype and the prefixes. Pure.
+/// errors  not_found: nothing matches; usage: two tensors would get one name
+Result<Selection> select(const Map& map, const ConvertRequest& request);
+
+}  // namespace ckpt
