@@ -1,0 +1,56 @@
+"""The command under test and the golden cases. CKPT names the command; else build/release/bin/ckpt."""
+import os
+import pathlib
+import resource
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+
+# Recognised and refused by name, see tests/golden/README.md.
+NOT_READ = {
+    "deepspeed/bf16opt_dp2", "deepspeed/universal_from_zero2_bf16_dp4", "deepspeed/zero2_fp32_dp2_legacy_pt",
+    "torch/pt_legacy", "torch/dcp_zstd", "torch/dcp_no_collectives", "torch/dcp_safetensors", "orbax/direct_standard",
+    "megatron/core_torch_dist_w4",
+}
+
+
+def golden_cases(read=True):
+    """Names such as deepspeed/zero3_bf16_dp4, those that are read or those that are only recognised."""
+    names = sorted(str(p.parent.relative_to(GOLDEN)) for p in GOLDEN.glob("*/*/truth.safetensors"))
+    return [n for n in names if (n not in NOT_READ) == read]
+
+
+class Command:
+    """Runs ckpt within 1 GiB of address space and 20 seconds; `expect` is the exit code, None = any."""
+
+    program = os.environ.get("CKPT") or str(ROOT / "build" / "release" / "bin" / "ckpt")
+
+    def __init__(self, cwd):
+        self.cwd = cwd
+
+    def __call__(self, *words, expect=0):
+        def limits():
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+        run = subprocess.run([self.program, *map(str, words)], cwd=self.cwd, capture_output=True, text=True, timeout=20,
+                             stdin=subprocess.DEVNULL, preexec_fn=limits)
+        if expect is not None:
+            assert run.returncode == expect, f"ckpt {' '.join(map(str, words))}: exit {run.returncode}\n{run.stderr}"
+        return run
+
+
+@pytest.fixture
+def ckpt(tmp_path):
+    cwd = tmp_path / "cwd"
+    cwd.mkdir()
+    return Command(cwd)
+
+
+@pytest.fixture
+def out(tmp_path):
+    """An empty directory for targets."""
+    path = tmp_path / "out"
+    path.mkdir()
+    return path
