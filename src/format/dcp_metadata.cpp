@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "format/checked.hpp"
-#include "format/torch_object.hpp"
+#include "format/relative_path.hpp"
 
 namespace ckpt::dcp {
 namespace {
@@ -19,7 +19,9 @@ using pickle::Kind;
 using pickle::kNone;
 using pickle::NodeId;
 
-constexpr std::size_t kMaxRank = 64;  // torch itself stops at 64 dimensions
+constexpr std::size_t kMaxRank = 64;        // torch itself stops at 64 dimensions
+constexpr std::size_t kMaxTransforms = 16;  // torch has one
+constexpr std::size_t kMaxAttributes = 16;  // Metadata has five
 // No element type is larger than complex128: a volume below this bound cannot overflow 64 bits as bytes.
 constexpr std::uint64_t kMaxElements = std::numeric_limits<std::uint64_t>::max() / 16;
 
@@ -35,15 +37,59 @@ bool is_instance(const Graph& graph, NodeId node, std::string_view name) {
          callee[callee.size() - name.size() - 1] == ' ';
 }
 
-/// The value of an instance's attribute, or kNone.
+/// The value of an instance's attribute, or kNone. No class here has many: a long dict, perhaps shared by many
+/// instances, is not searched.
 NodeId attribute(const Graph& graph, NodeId instance, std::string_view name) {
   const NodeId state = graph.state(instance);
-  return state == kNone ? kNone : graph.find(state, name);
+  return state == kNone || graph.items(state).size() > 2 * kMaxAttributes ? kNone : graph.find(state, name);
 }
 
 std::optional<std::uint64_t> as_count(const Graph& graph, NodeId node) {
   if (node == kNone || graph.kind(node) != Kind::integer || graph.integer(node) < 0) return std::nullopt;
   return static_cast<std::uint64_t>(graph.integer(node));
+}
+
+/// torch.Size, or a tuple or list, of at most kMaxRank sizes. Looks at the length first: a long list may be shared.
+std::optional<Shape> as_shape(const Graph& graph, NodeId node) {
+  if (node != kNone && graph.callee_name(node) == "torch Size") {
+    const auto arguments = graph.items(graph.arguments(node));
+    node = arguments.size() == 1 ? arguments[0] : kNone;
+  }
+  if (node == kNone || (graph.kind(node) != Kind::tuple && graph.kind(node) != Kind::list)) return std::nullopt;
+  const auto items = graph.items(node);
+  if (items.size() > kMaxRank) return std::nullopt;
+  Shape out;
+  out.reserve(items.size());
+  for (const NodeId item : items) {
+    const auto count = as_count(graph, item);
+    if (!count) return std::nullopt;
+    out.push_back(*count);
+  }
+  return out;
+}
+
+/// The path whose parts, joined by dots, are the key: how DCP flattens nested state. Anything else gives nothing.
+Path path_to(const Graph& graph, NodeId node, std::string_view fqn) {
+  if (graph.kind(node) != Kind::tuple && graph.kind(node) != Kind::list) return {};
+  Path out;
+  for (const NodeId part : graph.items(node)) {
+    const bool is_text = graph.kind(part) == Kind::text;
+    if (!is_text && graph.kind(part) != Kind::integer) return {};
+    const std::string number = is_text ? std::string() : std::to_string(graph.integer(part));
+    const std::string_view text = is_text ? graph.text(part) : std::string_view(number);
+    if (!out.empty()) {
+      if (!fqn.starts_with('.')) return {};
+      fqn.remove_prefix(1);
+    }
+    if (!fqn.starts_with(text)) return {};
+    fqn.remove_prefix(text.size());
+    if (is_text) {
+      out.emplace_back(std::string(text));
+    } else {
+      out.emplace_back(graph.integer(part));
+    }
+  }
+  return fqn.empty() ? out : Path{};
 }
 
 std::string text_of(const Shape& shape) {
@@ -83,7 +129,7 @@ struct Record {
 
 class Parser {
  public:
-  explicit Parser(const Graph& graph) : graph_(graph) {}
+  Parser(const Graph& graph, std::uint64_t pickle_bytes) : graph_(graph), pickle_bytes_(pickle_bytes) {}
 
   Result<Metadata> run() {
     const NodeId root = graph_.root();
@@ -122,9 +168,8 @@ class Parser {
 
   Result<> read_tensor(NodeId node, Entry& entry, PendingChunks& chunks) {
     CKPT_CHECK(read_properties(attribute(graph_, node, "properties"), entry));
-    auto shape = torch::as_shape(graph_, attribute(graph_, node, "size"));
-    if (!shape) return fail(corrupt("its size is not a shape", entry.fqn));
-    if (shape->size() > kMaxRank) return fail(corrupt("more than 64 dimensions", entry.fqn));
+    auto shape = as_shape(graph_, attribute(graph_, node, "size"));
+    if (!shape) return fail(corrupt("its size is not a shape of at most 64 dimensions", entry.fqn));
     const auto elements = checked_volume(*shape);
     if (!elements || *elements > kMaxElements) {
       return fail(corrupt("the shape " + text_of(*shape) + " overflows 64 bits", entry.fqn));
@@ -144,12 +189,17 @@ class Parser {
   /// their offset with others; they are kept only to recognise their records.
   Result<> read_chunks(std::span<const NodeId> list, const Entry& entry, PendingChunks& chunks) {
     const std::size_t rank = entry.shape.size();
+    // A written chunk takes more than 30 bytes. Lists that are shared between tensors must not multiply.
+    bounds_seen_ += list.size() * 2 * rank + 1;
+    if (bounds_seen_ > 4 * pickle_bytes_) {
+      return fail(Error{.code = Errc::refused, .message = ".metadata: more chunks than it holds", .tensor = entry.fqn});
+    }
     PendingChunks read{.rank = rank};
     read.bounds.reserve(list.size() * 2 * rank);
     for (const NodeId node : list) {
       if (!is_instance(graph_, node, "ChunkStorageMetadata")) return fail(corrupt("a chunk is not one", entry.fqn));
-      auto offset = torch::as_shape(graph_, attribute(graph_, node, "offsets"));
-      auto size = torch::as_shape(graph_, attribute(graph_, node, "sizes"));
+      auto offset = as_shape(graph_, attribute(graph_, node, "offsets"));
+      auto size = as_shape(graph_, attribute(graph_, node, "sizes"));
       if (!offset || !size) return fail(corrupt("a chunk without offsets and sizes", entry.fqn));
       const Box box{*std::move(offset), *std::move(size)};
       if (!fits(box, entry.shape)) {
@@ -206,8 +256,8 @@ class Parser {
       if (!parts.empty()) dtype = parts[0];
       if (parts.size() > 1) layout = parts[1];
     } else if (state != kNone) {
-      dtype = graph_.find(state, "dtype");
-      layout = graph_.find(state, "layout");
+      dtype = attribute(graph_, node, "dtype");
+      layout = attribute(graph_, node, "layout");
     }
     constexpr std::string_view kTorch = "torch ";
     if (dtype == kNone || graph_.kind(dtype) != Kind::global || !graph_.text(dtype).starts_with(kTorch)) {
@@ -269,7 +319,14 @@ class Parser {
       return fail(corrupt("a storage record without path, offset and length", entry.fqn));
     }
     const auto [at, is_new] = file_of_.emplace(graph_.text(path), static_cast<std::uint32_t>(out_.files.size()));
-    if (is_new) out_.files.push_back({std::string(graph_.text(path)), 0});
+    if (is_new) {
+      if (!stays_inside(graph_.text(path))) {
+        return fail(Error{.code = Errc::refused,
+                          .message = ".metadata: a data file outside the checkpoint: " + std::string(graph_.text(path)),
+                          .tensor = entry.fqn});
+      }
+      out_.files.push_back({std::string(graph_.text(path)), 0});
+    }
     record.file = at->second;
     record.offset = *offset;
     record.length = *length;  // both are below 2^63: the sum fits
@@ -278,13 +335,18 @@ class Parser {
 
     const NodeId transforms = attribute(graph_, node, "transform_descriptors");
     if (transforms == kNone || graph_.kind(transforms) == Kind::none) return {};
-    const auto names = torch::as_sequence(graph_, transforms);
-    if (!names) return fail(corrupt("its transform descriptors are not a list", entry.fqn));
-    for (const NodeId name : *names) {
+    if (graph_.kind(transforms) != Kind::list && graph_.kind(transforms) != Kind::tuple) {
+      return fail(corrupt("its transform descriptors are not a list", entry.fqn));
+    }
+    const auto names = graph_.items(transforms);
+    if (names.size() > kMaxTransforms) return fail(corrupt("too many transform descriptors", entry.fqn));
+    for (const NodeId name : names) {
       if (graph_.kind(name) != Kind::text) return fail(corrupt("a transform descriptor is not text", entry.fqn));
       const std::string_view text = graph_.text(name);
       if (std::ranges::find(out_.transforms, text) == out_.transforms.end()) {
-        if (out_.transforms.size() == 64) return fail(corrupt("more than 64 transform descriptors", entry.fqn));
+        if (out_.transforms.size() == kMaxTransforms) {
+          return fail(corrupt("too many transform descriptors", entry.fqn));
+        }
         out_.transforms.emplace_back(text);
       }
     }
@@ -298,7 +360,7 @@ class Parser {
     if (offset_node == kNone || graph_.kind(offset_node) == Kind::none) {
       if (chunks.count() != 1) return fail(corrupt("a storage record without offset", entry.fqn));
     } else {
-      offset = torch::as_shape(graph_, offset_node);
+      offset = as_shape(graph_, offset_node);
       if (!offset) return fail(corrupt("the offset of a storage record is not a shape", entry.fqn));
     }
     std::size_t low = 0;
@@ -327,17 +389,9 @@ class Parser {
     for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
       if (graph_.kind(items[i]) != Kind::text) continue;
       const auto found = entry_of_.find(graph_.text(items[i]));
-      const auto parts = torch::as_sequence(graph_, items[i + 1]);
-      if (found == entry_of_.end() || !parts) continue;
-      Path path;
-      for (const NodeId part : *parts) {
-        if (graph_.kind(part) == Kind::text) {
-          path.emplace_back(std::string(graph_.text(part)));
-        } else if (graph_.kind(part) == Kind::integer) {
-          path.emplace_back(graph_.integer(part));
-        }
-      }
-      if (path.size() == parts->size()) out_.entries[found->second].path = std::move(path);
+      if (found == entry_of_.end()) continue;
+      Entry& entry = out_.entries[found->second];
+      entry.path = path_to(graph_, items[i + 1], entry.fqn);
     }
   }
 
@@ -398,10 +452,12 @@ class Parser {
   }
 
   const Graph& graph_;
+  std::uint64_t pickle_bytes_;
   Metadata out_;
   std::vector<PendingChunks> pending_;  // one an entry
   std::vector<Record> records_;
   std::vector<bool> bytes_seen_;
+  std::uint64_t bounds_seen_ = 0;
   // Keys are views into the graph.
   std::unordered_map<std::string_view, std::uint32_t> entry_of_;
   std::unordered_map<std::string_view, std::uint32_t> file_of_;
@@ -422,7 +478,7 @@ Box Metadata::box(const Entry& entry, std::uint64_t item) const {
 
 Result<Metadata> parse_metadata(std::span<const std::byte> data, const pickle::Budget& budget) {
   CKPT_TRY(const Graph graph, pickle::parse(data, budget));
-  return Parser(graph).run();
+  return Parser(graph, data.size()).run();
 }
 
 }  // namespace ckpt::dcp

@@ -28,7 +28,7 @@ struct Entry {
 
 /// A data file, as the storage records name it.
 struct DataFile {
-  std::string path;       ///< relative to the checkpoint; the caller checks that it stays inside
+  std::string path;       ///< relative to the checkpoint, inside it
   std::uint64_t end = 0;  ///< one past the furthest byte that an item uses
 };
 
@@ -63,7 +63,8 @@ struct Metadata {
 /// data     the whole file
 /// errors   corrupt, naming the tensor where there is one: not such a pickle; a chunk outside its tensor; a chunk
 ///          without storage record, a record without chunk, two boxes with one offset; a size over 64 bits.
-///          unsupported: layouts other than strided. refused: as pickle::parse
+///          unsupported: layouts other than strided. refused: a data
+///          file outside the checkpoint, and as pickle::parse
 /// source   torch/distributed/checkpoint/metadata.py, filesystem.py (_StorageInfo)
 Result<Metadata> parse_metadata(std::span<const std::byte> data, const pickle::Budget& budget = {});
 

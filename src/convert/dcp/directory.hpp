@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convert/format.hpp"
+
+namespace ckpt::dcp {
+
+/// What the names in a directory say of a DCP checkpoint.
+struct Directory {
+  bool has_metadata = false;         ///< `.metadata`, which a save writes last
+  bool has_metadata_pickle = false;  ///< `metadata.pkl` of torch_checkpointing, the successor
+  std::size_t rank_metadata = 0;     ///< `__R.metadata`: saved with use_collectives=False
+  std::vector<std::string> data{};   ///< `*.distcp`, sorted
+  std::uint64_t world_size = 0;      ///< one more than the greatest rank in `__R_I.distcp`; 0: no such name
+};
+Directory look(const std::vector<DirEntry>& entries);
+
+/// The rank in `__R_I.distcp`, or nothing.
+std::optional<std::uint64_t> rank_of(std::string_view file_name);
+
+/// Format::detect. Directories of Megatron-LM's distributed format, whose metadata.json names its back end, are not
+/// ours although they are DCP inside.
+Result<std::optional<Match>> detect(const Place& place);
+
+}  // namespace ckpt::dcp

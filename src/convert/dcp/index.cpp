@@ -1,0 +1,257 @@
+#include "convert/dcp/index.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+namespace ckpt::dcp {
+namespace {
+
+constexpr std::uint32_t kUnusual = std::numeric_limits<std::uint32_t>::max();
+constexpr std::size_t kReadAhead = 32;  // items after a needed one, in its file, whose place is read with it
+
+/// Row-major strides of a shape without overflow: parse_metadata checked the volume.
+std::vector<std::uint64_t> strides_of(const Shape& shape) {
+  std::vector<std::uint64_t> out(shape.size(), 1);
+  for (std::size_t d = shape.size(); d-- > 1;) out[d - 1] = out[d] * shape[d];
+  return out;
+}
+
+/// True when the box of an item holds an element of [from, to): finds its first element at or after `from`.
+bool meets(const Metadata& metadata, const Entry& entry, std::uint64_t item, Extent elements,
+           std::span<const std::uint64_t> strides) {
+  const std::size_t rank = entry.shape.size();
+  const auto low = [&](std::size_t d) { return metadata.bound(entry, item, d); };
+  const auto high = [&](std::size_t d) { return low(d) + metadata.bound(entry, item, rank + d); };
+  std::uint64_t first = 0;     // of the coordinates that follow `elements.begin` so far
+  std::uint64_t advanced = 0;  // the last point where a coordinate could be raised by one instead
+  std::size_t advanced_dim = rank;
+  std::uint64_t rest = elements.begin;
+  std::size_t d = 0;
+  for (; d < rank; ++d) {
+    const std::uint64_t at = rest / strides[d];
+    rest %= strides[d];
+    if (at < low(d)) break;
+    if (at >= high(d)) {
+      if (advanced_dim == rank) return false;
+      first = advanced;
+      d = advanced_dim + 1;
+      break;
+    }
+    if (at + 1 < high(d)) {
+      advanced = first + (at + 1) * strides[d];
+      advanced_dim = d;
+    }
+    first += at * strides[d];
+  }
+  for (; d < rank; ++d) first += low(d) * strides[d];
+  return first < elements.end;
+}
+
+}  // namespace
+
+ItemIndex::ItemIndex(Metadata metadata, std::vector<StoredType> types, RangeReader reader)
+    : metadata_(std::move(metadata)), types_(std::move(types)), lazy_{.reader = std::move(reader)} {
+  const std::size_t count = metadata_.item_file.size();
+  max_span_.reserve(metadata_.entries.size());
+  by_place_.reserve(count);
+  for (const Entry& entry : metadata_.entries) {
+    std::uint64_t span = 0;
+    if (entry.is_tensor) {
+      const std::size_t rank = entry.shape.size();
+      const auto strides = strides_of(entry.shape);
+      for (std::uint64_t item = entry.first_item; item < entry.first_item + entry.item_count; ++item) {
+        std::uint64_t last = 0;
+        for (std::size_t d = 0; d < rank; ++d) last += (metadata_.bound(entry, item, rank + d) - 1) * strides[d];
+        span = std::max(span, last);
+        by_place_.push_back(static_cast<std::uint32_t>(item));
+      }
+    }
+    max_span_.push_back(span);
+  }
+  std::sort(by_place_.begin(), by_place_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::tie(metadata_.item_file[a], metadata_.item_offset[a], a) <
+           std::tie(metadata_.item_file[b], metadata_.item_offset[b], b);
+  });
+  lazy_.data_delta.resize(count);
+  lazy_.crc.resize(count);
+}
+
+Result<> ItemIndex::chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const {
+  const Entry& entry = metadata_.entries[tensor];
+  const StoredType& type = types_[tensor];
+  if (!entry.is_tensor) {
+    const std::uint64_t item = entry.first_item;
+    const std::uint64_t bytes = metadata_.item_length[item];
+    if (elements.begin >= std::min(bytes, elements.end)) return {};
+    return visit(
+        {Chunk{Box{{0}, {bytes}}},
+         Locator{.file = metadata_.item_file[item], .offset = metadata_.item_offset[item], .dtype = Dtype::u8}});
+  }
+  // Two elements of the model are one of torch in both paired forms.
+  const std::uint64_t unit = type.form == StoredType::Form::plain ? 1 : 2;
+  std::vector<std::uint64_t> items;
+  find(entry, max_span_[tensor], {elements.begin / unit, elements.end / unit + elements.end % unit}, items);
+  CKPT_CHECK(resolve(items));
+  for (const std::uint64_t item : items) {
+    CKPT_CHECK(visit({chunk(entry, type, item), locator(entry, type, item)}));
+  }
+  return {};
+}
+
+void ItemIndex::find(const Entry& entry, std::uint64_t max_span, Extent elements,
+                     std::vector<std::uint64_t>& items) const {
+  const std::size_t rank = entry.shape.size();
+  const auto strides = strides_of(entry.shape);
+  const auto first_element = [&](std::uint64_t item) {
+    std::uint64_t at = 0;
+    for (std::size_t d = 0; d < rank; ++d) at += metadata_.bound(entry, item, d) * strides[d];
+    return at;
+  };
+  // Items are sorted by first element; none reaches further than max_span past it.
+  const std::uint64_t from = elements.begin - std::min(elements.begin, max_span);
+  const std::uint64_t end = entry.first_item + entry.item_count;
+  std::uint64_t low = entry.first_item;
+  for (std::uint64_t high = end; low < high;) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    if (first_element(middle) < from) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  for (; low < end && first_element(low) < elements.end; ++low) {
+    if (meets(metadata_, entry, low, elements, strides)) items.push_back(low);
+  }
+}
+
+Result<> ItemIndex::resolve(std::span<const std::uint64_t> needed) const {
+  const auto place = [&](std::uint64_t item) {
+    return std::tuple(metadata_.item_file[item], metadata_.item_offset[item], item);
+  };
+  std::vector<std::size_t> positions;
+  std::vector<std::uint64_t> unknown;
+  for (const std::uint64_t item : needed) {
+    if (lazy_.data_delta[item] != 0) continue;
+    const auto at = std::partition_point(by_place_.begin(), by_place_.end(),
+                                         [&](std::uint32_t other) { return place(other) < place(item); });
+    positions.push_back(static_cast<std::size_t>(at - by_place_.begin()));
+    unknown.push_back(item);
+  }
+  if (positions.empty()) return {};
+  std::sort(positions.begin(), positions.end());
+  std::sort(unknown.begin(), unknown.end());
+
+  std::vector<std::uint64_t> batch;
+  for (std::size_t k = 0; k < positions.size(); ++k) {
+    const std::uint32_t file = metadata_.item_file[by_place_[positions[k]]];
+    const std::size_t stop = std::min({positions[k] + 1 + kReadAhead, by_place_.size(),
+                                       k + 1 < positions.size() ? positions[k + 1] : by_place_.size()});
+    for (std::size_t at = positions[k]; at < stop && metadata_.item_file[by_place_[at]] == file; ++at) {
+      if (lazy_.data_delta[by_place_[at]] == 0) batch.push_back(by_place_[at]);
+    }
+  }
+  // What is read ahead may be damaged without anyone asking for it: then only what is needed is read.
+  if (auto done = open_all(batch, unknown); done) return {};
+  std::erase_if(unknown, [&](std::uint64_t item) { return lazy_.data_delta[item] != 0; });
+  std::sort(unknown.begin(), unknown.end(), [&](std::uint64_t a, std::uint64_t b) { return place(a) < place(b); });
+  return open_all(unknown, unknown);
+}
+
+Result<> ItemIndex::open_all(std::span<const std::uint64_t> items, std::span<const std::uint64_t> needed) const {
+  std::vector<Range> ranges;
+  ranges.reserve(items.size());
+  for (const std::uint64_t item : items) ranges.push_back({metadata_.item_file[item], item_bytes(item)});
+  return open_items(lazy_.reader, lazy_.opener, ranges, [&](std::size_t k, Result<OpenedItem> opened) -> Result<> {
+    const std::uint64_t item = items[k];
+    Result<> settled = opened ? settle(item, *opened) : tl::unexpected<Error>(opened.error());
+    if (settled || !std::ranges::binary_search(needed, item)) return {};
+    return fail(with_tensor(std::move(settled).error(), metadata_.entries[entry_of(item)].fqn));
+  });
+}
+
+Result<> ItemIndex::settle(std::uint64_t item, const OpenedItem& opened) const {
+  const std::size_t index = entry_of(item);
+  const Entry& entry = metadata_.entries[index];
+  const StoredType& type = types_[index];
+  if (!opened.view) {
+    const auto& graph = opened.archive.graph;
+    const std::string kind(torch::unsupported_kind(graph, graph.root()));
+    return fail(kind.empty() ? disagreement(item, "it holds no tensor")
+                             : disagreement(item, "it holds a " + kind, Errc::unsupported));
+  }
+  const torch::TensorView& view = *opened.view;
+  if (view.dtype_name != metadata_.dtypes[entry.dtype]) {
+    return fail(
+        disagreement(item, "its dtype is " + view.dtype_name + ", .metadata says " + metadata_.dtypes[entry.dtype]));
+  }
+  if (view.shape != metadata_.box(entry, item).size) {
+    return fail(disagreement(item, "its shape is not that of the chunk in .metadata"));
+  }
+  auto located = opened.archive.locate(view, metadata_.item_file[item]);
+  if (!located) return fail(disagreement(item, located.error().message, located.error().code));
+
+  const std::uint64_t delta = located->offset - metadata_.item_offset[item];
+  const std::uint64_t end = located->offset + dense_bytes(entry, type, item);
+  const bool whole = !located->crc || (located->crc->begin == located->offset && located->crc->end == end);
+  const bool crc_fits = !located->crc || located->crc->value != 0;
+  if (located->strides.empty() && !located->big_endian && whole && crc_fits && delta > 0 && delta < kUnusual) {
+    lazy_.data_delta[item] = static_cast<std::uint32_t>(delta);
+    lazy_.crc[item] = located->crc ? located->crc->value : 0;
+  } else {
+    lazy_.data_delta[item] = kUnusual;
+    lazy_.unusual.insert_or_assign(item, *std::move(located));
+  }
+  return {};
+}
+
+Error ItemIndex::disagreement(std::uint64_t item, std::string reason, Errc code) const {
+  const std::string& path = lazy_.reader.path(metadata_.item_file[item]);
+  const std::uint64_t offset = metadata_.item_offset[item];
+  return Error{.code = code,
+               .message = path + ": item at " + std::to_string(offset) + ": " + std::move(reason),
+               .file = path,
+               .offset = offset};
+}
+
+std::uint64_t ItemIndex::dense_bytes(const Entry& entry, const StoredType& type, std::uint64_t item) const {
+  std::uint64_t elements = 1;
+  for (std::size_t d = 0; d < entry.shape.size(); ++d) elements *= metadata_.bound(entry, item, entry.shape.size() + d);
+  return elements * unit_bytes(type.dtype) * (type.form == StoredType::Form::complex_pair ? 2 : 1);
+}
+
+Locator ItemIndex::locator(const Entry& entry, const StoredType& type, std::uint64_t item) const {
+  if (lazy_.data_delta[item] == kUnusual) return lazy_.unusual.at(item);
+  Locator out{.file = metadata_.item_file[item],
+              .offset = metadata_.item_offset[item] + lazy_.data_delta[item],
+              .dtype = type.dtype};
+  if (lazy_.crc[item] != 0) {
+    out.crc = Crc{out.offset, out.offset + dense_bytes(entry, type, item), lazy_.crc[item]};
+  }
+  return out;
+}
+
+Chunk ItemIndex::chunk(const Entry& entry, const StoredType& type, std::uint64_t item) const {
+  Box box = metadata_.box(entry, item);
+  if (type.form == StoredType::Form::complex_pair) {
+    box.offset.push_back(0);
+    box.size.push_back(2);
+  } else if (type.form == StoredType::Form::packed_pair) {
+    box.offset.back() *= 2;
+    box.size.back() *= 2;
+  }
+  return {std::move(box)};
+}
+
+std::size_t ItemIndex::entry_of(std::uint64_t item) const {
+  const auto after = std::partition_point(metadata_.entries.begin(), metadata_.entries.end(),
+                                          [&](const Entry& entry) { return entry.first_item <= item; });
+  return static_cast<std::size_t>(after - metadata_.entries.begin()) - 1;
+}
+
+Extent ItemIndex::item_bytes(std::uint64_t item) const {
+  return {metadata_.item_offset[item], metadata_.item_offset[item] + metadata_.item_length[item]};
+}
+
+}  // namespace ckpt::dcp

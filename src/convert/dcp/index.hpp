@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "convert/dcp/item.hpp"
+#include "convert/dcp/ranges.hpp"
+#include "format/dcp_metadata.hpp"
+#include "format/model.hpp"
+
+namespace ckpt::dcp {
+
+/// How an entry's torch elements become elements of the model.
+struct StoredType {
+  Dtype dtype = Dtype::u8;
+  enum class Form : std::uint8_t {
+    plain,
+    complex_pair,  ///< a further last dimension of 2
+    packed_pair,   ///< F4: the last dimension counts twice as many elements
+  } form = Form::plain;
+};
+
+/// The chunks of a DCP directory. Boxes come from `.metadata`; where an item's bytes are stands inside the item, and is
+/// read on first use, together with that of the items that follow it in its file. 48 bytes an item of up to two
+/// dimensions below 2^32: 20 for its place, 16 for its box, 12 for what was read.
+class ItemIndex final : public ChunkIndex {
+ public:
+  /// types  one an entry; entries are the tensors of the map, in the same order
+  ItemIndex(Metadata metadata, std::vector<StoredType> types, RangeReader reader);
+
+  /// errors  corrupt or checksum, naming tensor, file and offset: an item that is damaged or disagrees with
+  ///         `.metadata` in dtype or shape; unsupported: one that is no plain tensor; errors of Io
+  Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const override;
+
+ private:
+  /// What is filled in on first use; one thread at a time.
+  struct Lazy {
+    RangeReader reader;
+    ItemOpener opener{};
+    std::vector<std::uint32_t> data_delta{};  ///< from the item's begin to its first element; 0: not yet read
+    std::vector<std::uint32_t> crc{};         ///< of the whole, dense storage; 0: none
+    std::unordered_map<std::uint64_t, Locator> unusual{};  ///< where data_delta is kUnusual
+  };
+
+  void find(const Entry& entry, std::uint64_t max_span, Extent elements, std::vector<std::uint64_t>& items) const;
+  Result<> resolve(std::span<const std::uint64_t> needed) const;
+  Result<> open_all(std::span<const std::uint64_t> items, std::span<const std::uint64_t> needed) const;
+  Result<> settle(std::uint64_t item, const OpenedItem& opened) const;
+  Error disagreement(std::uint64_t item, std::string reason, Errc code = Errc::corrupt) const;
+  Locator locator(const Entry& entry, const StoredType& type, std::uint64_t item) const;
+  Chunk chunk(const Entry& entry, const StoredType& type, std::uint64_t item) const;
+  std::size_t entry_of(std::uint64_t item) const;
+  Extent item_bytes(std::uint64_t item) const;
+  std::uint64_t dense_bytes(const Entry& entry, const StoredType& type, std::uint64_t item) const;
+
+  Metadata metadata_;
+  std::vector<StoredType> types_;        // one an entry
+  std::vector<std::uint64_t> max_span_;  // one an entry: most elements from an item's first to its last, row-major
+  std::vector<std::uint32_t> by_place_;  // items of tensors by file and offset
+  mutable Lazy lazy_;
+};
+
+}  // namespace ckpt::dcp

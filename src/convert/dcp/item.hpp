@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "convert/dcp/ranges.hpp"
+#include "convert/torch_archive.hpp"
+
+namespace ckpt::dcp {
+
+/// What an item's zip stream holds: the pickle's graph, and, where its top object is a plain tensor, that view and the
+/// place of its storage (as the only one in `archive.storages`).
+struct OpenedItem {
+  TorchArchive archive;
+  std::shared_ptr<const torch::TensorView> view{};
+};
+
+/// Opens items from ranges that were read before. Items of equal type and shape have equal pickles, so the last few
+/// are kept parsed. One thread at a time.
+class ItemOpener {
+ public:
+  /// What to read of an item first: head and tail, which hold everything but the tensor as torch writes it.
+  static void add_first_ranges(std::uint32_t file, Extent item, std::vector<Range>& out);
+
+  /// item     bytes of the file that are the item
+  /// missing  set where the held bytes do not suffice, and nothing is returned: read them, call again
+  /// errors   as open_torch_archive, with file and offset; each round asks for bytes further on, at most kRounds times
+  Result<std::optional<OpenedItem>> open(const RangeReader& held, std::uint32_t file, Extent item,
+                                         std::optional<Extent>& missing);
+  static constexpr int kRounds = 16;
+
+ private:
+  struct Parsed {
+    pickle::Graph graph;
+    std::shared_ptr<const torch::TensorView> view;
+  };
+  Result<Parsed> parse(std::span<const std::byte> data);
+  std::unordered_map<std::string, Parsed> parsed_;  // by the pickle's bytes
+};
+
+/// Called once for each item, by its place in `items`; a failure of its own stops the walk.
+using ItemVisitor = std::function<Result<>(std::size_t item, Result<OpenedItem> opened)>;
+
+/// Opens many items with few reads, a few MiB at a time; what the heads and tails lack is read in further rounds.
+/// While `visit` runs the reader holds at least the item's first bytes. Items should be sorted by file and offset.
+/// errors   of the reads, and what `visit` returns; an item that is damaged goes to `visit`
+Result<> open_items(RangeReader& reader, ItemOpener& opener, std::span<const Range> items, const ItemVisitor& visit);
+
+}  // namespace ckpt::dcp

@@ -1,0 +1,113 @@
+#include "convert/dcp/objects.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unordered_set>
+#include <utility>
+
+#include "format/torch_object.hpp"
+
+namespace ckpt::dcp {
+namespace {
+
+constexpr std::uint64_t kMaxItemBytes = 1 << 20;
+constexpr std::uint64_t kMaxPickleBytes = 4 << 20;  // in sum
+
+/// True when no part of the value is an object of an unknown class or a tensor.
+bool is_plain(const ValuePtr& root) {
+  std::vector<const Value*> open{root.get()};
+  std::unordered_set<const Value*> seen;
+  while (!open.empty()) {
+    const Value* value = open.back();
+    open.pop_back();
+    if (value == nullptr || std::holds_alternative<Opaque>(value->v) || std::holds_alternative<TensorRef>(value->v)) {
+      return false;
+    }
+    if (const auto* list = std::get_if<List>(&value->v); list != nullptr && seen.insert(value).second) {
+      for (const ValuePtr& item : list->items) open.push_back(item.get());
+    } else if (const auto* dict = std::get_if<Dict>(&value->v); dict != nullptr && seen.insert(value).second) {
+      for (const auto& [key, item] : dict->items) {
+        open.push_back(key.get());
+        open.push_back(item.get());
+      }
+    }
+  }
+  return true;
+}
+
+/// The object of a pickle where it is plain.
+Result<ValuePtr> plain_object(const pickle::Graph& graph) {
+  bool has_tensor = false;
+  CKPT_TRY(ValuePtr value, torch::to_value(graph, graph.root(), [&](pickle::NodeId) -> std::optional<std::string> {
+             has_tensor = true;
+             return std::nullopt;
+           }));
+  return has_tensor || !is_plain(value) ? ValuePtr{} : value;
+}
+
+}  // namespace
+
+Result<> read_objects(const Metadata& metadata, RangeReader& reader, Hasher& hasher, std::vector<NamedObject>& objects,
+                      std::vector<Finding>& findings) {
+  std::vector<const Entry*> entries;
+  for (const Entry& entry : metadata.entries) {
+    if (!entry.is_tensor && metadata.item_length[entry.first_item] <= kMaxItemBytes) entries.push_back(&entry);
+  }
+  std::sort(entries.begin(), entries.end(), [&](const Entry* a, const Entry* b) {
+    const std::uint64_t i = a->first_item;
+    const std::uint64_t j = b->first_item;
+    return std::tie(metadata.item_file[i], metadata.item_offset[i]) <
+           std::tie(metadata.item_file[j], metadata.item_offset[j]);
+  });
+  std::vector<Range> items;
+  items.reserve(entries.size());
+  for (const Entry* entry : entries) {
+    const std::uint64_t begin = metadata.item_offset[entry->first_item];
+    items.push_back({metadata.item_file[entry->first_item], {begin, begin + metadata.item_length[entry->first_item]}});
+  }
+
+  ItemOpener opener;
+  std::uint64_t pickle_bytes = 0;
+  std::size_t left_out = 0;
+  std::vector<ValuePtr> values(metadata.entries.size());
+  CKPT_CHECK(open_items(reader, opener, items, [&](std::size_t k, Result<OpenedItem> opened) -> Result<> {
+    if (!opened) {
+      // Planners of other projects store bytes of their own: only a zip stream is torch.save's.
+      const Extent first{items[k].bytes.begin,
+                         items[k].bytes.begin + std::min<std::uint64_t>(4, items[k].bytes.size())};
+      const auto magic = reader.held(items[k].file, first);
+      if (magic.size() < 4 || std::memcmp(magic.data(), "PK\3\4", 4) != 0) return {};
+      return fail(with_tensor(std::move(opened).error(), entries[k]->fqn));
+    }
+    pickle_bytes += opened->archive.pickle_bytes.size();
+    if (pickle_bytes > kMaxPickleBytes) {
+      ++left_out;
+      return {};
+    }
+    hasher.update(reader.held(items[k].file, opened->archive.pickle_bytes));
+    auto value = plain_object(opened->archive.graph);
+    if (!value)
+      return fail(with_tensor(with_file(std::move(value).error(), reader.path(items[k].file)), entries[k]->fqn));
+    values[static_cast<std::size_t>(entries[k] - metadata.entries.data())] = *std::move(value);
+    return {};
+  }));
+
+  for (std::size_t e = 0; e < values.size(); ++e) {
+    if (!values[e]) continue;
+    const Entry& entry = metadata.entries[e];
+    NamedObject object{.name = entry.fqn, .value = *values[e]};
+    if (!splits_to(entry.fqn, entry.path)) object.path = entry.path;
+    objects.push_back(std::move(object));
+  }
+  if (left_out > 0) {
+    findings.push_back({.severity = Severity::note,
+                        .text = std::to_string(left_out) + " Python objects are kept as bytes only: over " +
+                                std::to_string(kMaxPickleBytes >> 20) + " MiB of them in sum"});
+  }
+  return {};
+}
+
+}  // namespace ckpt::dcp

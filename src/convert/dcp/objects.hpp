@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+#include "convert/dcp/item.hpp"
+#include "format/dcp_metadata.hpp"
+#include "format/hash.hpp"
+#include "format/model.hpp"
+
+namespace ckpt::dcp {
+
+/// Python objects that the bytes items hold and that consist of None, bools, numbers, text, bytes, lists and dicts
+/// only. Items over 1 MiB and objects of other classes are left to their blobs; so is what passes 4 MiB of pickles in
+/// sum, with a finding. Names and paths are those of the entries.
+///
+/// hasher  gets every pickle that was read, in the order of the files
+/// errors  corrupt, refused: a damaged or hostile torch.save stream, with file and offset; errors of Io
+Result<> read_objects(const Metadata& metadata, RangeReader& reader, Hasher& hasher, std::vector<NamedObject>& objects,
+                      std::vector<Finding>& findings);
+
+}  // namespace ckpt::dcp

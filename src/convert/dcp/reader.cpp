@@ -1,0 +1,235 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "convert/dcp/directory.hpp"
+#include "convert/dcp/index.hpp"
+#include "convert/dcp/objects.hpp"
+#include "convert/dcp/roles.hpp"
+#include "convert/format.hpp"
+#include "convert/formats.hpp"
+#include "format/dcp_metadata.hpp"
+#include "format/hash.hpp"
+
+namespace ckpt {
+namespace {
+
+using dcp::Directory;
+using dcp::Entry;
+using dcp::Metadata;
+using dcp::StoredType;
+
+constexpr std::string_view kLaterHint =
+    "load it with torch.distributed.checkpoint.load and save it again with the default options; a later release of "
+    "ckpt will read it as it is";
+
+tl::unexpected<Error> unsupported(const std::string& root, std::string reason) {
+  return fail(Error{.code = Errc::unsupported,
+                    .message = root + ": open: " + std::move(reason) + ", which is recognised but not yet read",
+                    .file = root,
+                    .hint = std::string(kLaterHint)});
+}
+
+/// Why a directory without `.metadata` cannot be opened.
+Error without_metadata(const std::string& root, const Directory& seen) {
+  if (seen.rank_metadata > 0) {
+    return unsupported(root, "DCP without collectives (use_collectives=False, one __RANK.metadata a rank)").value();
+  }
+  if (seen.has_metadata_pickle) return unsupported(root, "torch_checkpointing (metadata.pkl)").value();
+  return {.code = Errc::uncommitted,
+          .message = root + ": open: .metadata is missing beside " + std::to_string(seen.data.size()) +
+                     " .distcp files: the save never finished",
+          .file = join_path(root, ".metadata"),
+          .hint = "use an earlier checkpoint; .metadata is written last, by rank 0, and perhaps lies on another node"};
+}
+
+/// Sizes and times of the data files, once all are known to be there.
+Result<std::vector<MapFile>> stat_files(Io& io, const std::string& root, const Metadata& metadata) {
+  std::vector<MapFile> files;
+  std::vector<std::string> missing;
+  for (const dcp::DataFile& file : metadata.files) {
+    auto info = io.stat(join_path(root, file.path));
+    if (info && info->kind == FileInfo::Kind::file) {
+      files.push_back({file.path, info->bytes, info->mtime_ns});
+    } else if (info || info.error().code == Errc::not_found) {
+      missing.push_back(file.path);
+    } else {
+      return tl::unexpected<Error>(std::move(info).error());
+    }
+  }
+  if (missing.empty()) return files;
+  constexpr std::size_t kNamed = 10;
+  std::string names;
+  for (std::size_t i = 0; i < std::min(missing.size(), kNamed); ++i) names += (i == 0 ? "" : ", ") + missing[i];
+  if (missing.size() > kNamed) names += " and " + std::to_string(missing.size() - kNamed) + " more";
+  return fail(Error{.code = Errc::incomplete,
+                    .message = root + ": open: " + std::to_string(missing.size()) + " of " +
+                               std::to_string(metadata.files.size()) + " data files are missing: " + names,
+                    .file = join_path(root, missing.front()),
+                    .hint = "copy them from the nodes that wrote them into this directory"});
+}
+
+/// Refuses what `.metadata` alone does not show: SerializationFormat.SAFETENSORS, and files that are cut short.
+Result<> check_files(Io& io, const std::string& root, const Metadata& metadata, const std::vector<MapFile>& files) {
+  if (!files.empty() && files.front().bytes >= 9) {
+    CKPT_TRY(const FileHandle file, io.open(join_path(root, files.front().path), {}));
+    std::array<std::byte, 9> head{};
+    const Result<> done = io.read_at(file, 0, head);
+    CKPT_CHECK(io.close(file));
+    CKPT_CHECK(done);
+    if (std::memcmp(head.data(), "PK\3\4", 4) != 0 && head[8] == std::byte{'{'}) {
+      return unsupported(root, "DCP with SerializationFormat.SAFETENSORS");
+    }
+  }
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (files[i].bytes >= metadata.files[i].end) continue;
+    return fail(Error{.code = Errc::corrupt,
+                      .message = join_path(root, files[i].path) + ": open: the file is cut short: it has " +
+                                 std::to_string(files[i].bytes) + " bytes, its items need " +
+                                 std::to_string(metadata.files[i].end),
+                      .file = join_path(root, files[i].path),
+                      .offset = files[i].bytes,
+                      .hint = "copy it again from the node that wrote it, or use an earlier checkpoint"});
+  }
+  return {};
+}
+
+/// An entry as a tensor of the model, without its role.
+struct TypedTensor {
+  Tensor tensor;
+  StoredType type;
+};
+Result<TypedTensor> typed(const Metadata& metadata, const Entry& entry) {
+  TypedTensor out{.tensor = {.name = entry.fqn}};
+  if (!is_utf8(entry.fqn)) {
+    out.tensor.path = entry.path.empty() ? Path{entry.fqn} : entry.path;
+    out.tensor.name = dotted_escaped(out.tensor.path);
+  } else if (!splits_to(entry.fqn, entry.path)) {
+    out.tensor.path = entry.path;
+  }
+  if (!entry.is_tensor) {
+    out.tensor.dtype = Dtype::u8;
+    out.tensor.shape = {metadata.item_length[entry.first_item]};
+    out.tensor.role = Role::blob;
+    return out;
+  }
+  torch::TensorView view;
+  view.dtype_name = metadata.dtypes[entry.dtype];
+  view.shape = entry.shape;
+  auto type = model_type(view);
+  if (!type) return fail(with_tensor(std::move(type).error(), out.tensor.name));
+  out.type.dtype = type->dtype;
+  if (type->shape.size() > entry.shape.size()) {
+    out.type.form = StoredType::Form::complex_pair;
+  } else if (type->shape != entry.shape) {
+    out.type.form = StoredType::Form::packed_pair;
+  }
+  out.tensor.dtype = type->dtype;
+  out.tensor.shape = std::move(type->shape);
+  out.tensor.true_dtype = std::move(type->true_dtype);
+  return out;
+}
+
+/// The step that training code kept as a Python int: by the plainest name, or by `*.step` where all agree.
+std::optional<std::uint64_t> find_step(const std::vector<NamedObject>& objects) {
+  const auto count = [](const NamedObject& object) -> std::optional<std::uint64_t> {
+    const auto* value = std::get_if<std::int64_t>(&object.value.v);
+    if (value == nullptr || *value < 0) return std::nullopt;
+    return static_cast<std::uint64_t>(*value);
+  };
+  for (const std::string_view name : {"step", "global_step", "iteration"}) {
+    for (const NamedObject& object : objects) {
+      if (object.name == name && count(object)) return count(object);
+    }
+  }
+  std::optional<std::uint64_t> step;
+  for (const NamedObject& object : objects) {
+    // An optimizer counts the steps of each parameter.
+    if (!object.name.ends_with(".step") || object.name.find("optim") != std::string::npos || !count(object)) continue;
+    if (step && step != count(object)) return std::nullopt;
+    step = count(object);
+  }
+  return step;
+}
+
+Result<Metadata> read_metadata(Io& io, const std::string& root, std::uint64_t limit, Hasher& hasher) {
+  const std::string path = join_path(root, ".metadata");
+  CKPT_TRY(const std::string text, read_small_file(io, path, limit));
+  hasher.update(text);
+  auto metadata = dcp::parse_metadata(std::as_bytes(std::span(text)));
+  if (!metadata) {
+    Error error = std::move(metadata).error();
+    if (!error.message.starts_with(".metadata")) error.message = ".metadata: " + error.message;
+    error.message = root + "/" + error.message;
+    return fail(with_file(std::move(error), path, error.offset));
+  }
+  return metadata;
+}
+
+Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options) {
+  CKPT_TRY(const std::vector<DirEntry> listed, io.list(root));
+  const Directory seen = dcp::look(listed);
+  if (!seen.has_metadata) return fail(without_metadata(root, seen));
+
+  Hasher hasher;
+  CKPT_TRY(Metadata metadata, read_metadata(io, root, options.metadata_limit, hasher));
+  if (!metadata.transforms.empty()) {
+    return unsupported(root, "DCP with the transform " + metadata.transforms.front());
+  }
+  Map map;
+  CKPT_TRY(map.files, stat_files(io, root, metadata));
+  CKPT_CHECK(check_files(io, root, metadata, map.files));
+
+  std::vector<std::string> paths;
+  std::uint64_t world_size = seen.world_size;
+  for (const MapFile& file : map.files) {
+    paths.push_back(join_path(root, file.path));
+    if (const auto rank = dcp::rank_of(file.path)) world_size = std::max(world_size, *rank + 1);
+  }
+  CKPT_TRY(auto own_io, io.fresh());
+  dcp::RangeReader reader(std::move(own_io), std::move(paths));
+  CKPT_CHECK(dcp::read_objects(metadata, reader, hasher, map.objects, map.findings));
+
+  std::vector<StoredType> types;
+  std::vector<Path> entry_paths;
+  for (Entry& entry : metadata.entries) {
+    CKPT_TRY(TypedTensor typed_tensor, typed(metadata, entry));
+    if (typed_tensor.tensor.name != entry.fqn) {
+      map.findings.push_back({.severity = Severity::note,
+                              .text = "the key is not UTF-8: its bytes are written as %XX",
+                              .tensor = typed_tensor.tensor.name});
+    }
+    map.tensors.push_back(std::move(typed_tensor.tensor));
+    types.push_back(typed_tensor.type);
+    entry_paths.push_back(std::exchange(entry.path, {}));
+  }
+  dcp::assign_roles(map.tensors, entry_paths);
+
+  const std::size_t files = map.files.size();
+  map.format = "dcp";
+  map.variant = std::to_string(files) + (files == 1 ? " data file" : " data files");
+  map.meta.framework = "torch";
+  map.meta.step = find_step(map.objects);
+  if (world_size > 0) map.meta.world_size = world_size;
+  map.metadata_hash = hasher.digest().hex();
+  map.index = std::make_shared<dcp::ItemIndex>(std::move(metadata), std::move(types), std::move(reader));
+  return map;
+}
+
+}  // namespace
+
+Format dcp_format() {
+  return {.name = "dcp",
+          .summary = "torch.distributed.checkpoint: .metadata and .distcp files (FSDP, HSDP, tensor parallel)",
+          .detect = dcp::detect,
+          .open = open_dcp,
+          .lay_out = nullptr,
+          .suffix = ""};
+}
+
+}  // namespace ckpt
