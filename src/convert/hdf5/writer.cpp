@@ -1,0 +1,253 @@
+#include "convert/hdf5/writer.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "engine/helper_process.hpp"
+#include "format/checked.hpp"
+
+namespace ckpt::hdf5 {
+namespace {
+
+constexpr std::string_view kHelper = "ckpt-h5";
+constexpr std::string_view kValue = "__value__";
+constexpr auto kPatience = std::chrono::minutes(10);
+constexpr std::uint64_t kNoBytes = ~std::uint64_t{0};
+
+/// The request that the helper reads (helper/ckpt_h5.cpp).
+class Wire {
+ public:
+  void number(std::uint64_t value, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes; ++i) bytes_ += static_cast<char>(value >> (8 * i));
+  }
+  void text(std::string_view value) {
+    number(value.size(), 4);
+    bytes_ += value;
+  }
+  void attributes(const std::vector<std::pair<std::string, std::string>>& pairs) {
+    number(pairs.size(), 4);
+    for (const auto& [name, value] : pairs) {
+      text(name);
+      text(value);
+    }
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+std::uint64_t read_u64(std::string_view bytes, std::size_t at) {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < 8; ++i) {
+    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
+  }
+  return value;
+}
+
+/// The path of a name: dots become groups. A '/' inside a part, an empty part and "." cannot be link names: they are
+/// escaped, and the attribute `ckpt_name` keeps the name.
+std::string path_of(std::string_view name, bool& exact) {
+  std::string path;
+  std::size_t at = 0;
+  exact = true;
+  for (;;) {
+    const std::size_t dot = name.find('.', at);
+    const std::string_view part = name.substr(at, dot == std::string_view::npos ? dot : dot - at);
+    path += '/';
+    if (part.empty()) {
+      path += "%";
+      exact = false;
+    }
+    for (const char c : part) {
+      if (c == '/' || c == '\0') {
+        path += c == '/' ? "%2F" : "%00";
+        exact = false;
+      } else {
+        path += c;
+      }
+    }
+    if (dot == std::string_view::npos) return path;
+    at = dot + 1;
+  }
+}
+
+/// Shape of the dataset: packed elements are stored as bytes along the last dimension.
+Shape stored_shape(Dtype dtype, const Shape& shape) {
+  Shape out = shape;
+  if (is_packed(dtype) && !out.empty()) out.back() = out.back() * dtype_bits(dtype) / 8;
+  return out;
+}
+
+std::string text_of(const Shape& shape) {
+  std::string out;
+  for (const std::uint64_t size : shape) out += (out.empty() ? "" : ",") + std::to_string(size);
+  return out;
+}
+
+struct Dataset {
+  std::uint32_t tensor = 0;
+  std::string path;
+  Dtype dtype = Dtype::f32;
+  std::uint64_t bytes = 0;
+  std::uint64_t offset = kNoBytes;
+  bool exact = true;
+  std::string_view name;
+};
+
+class Layout {
+ public:
+  explicit Layout(const WriteRequest& request) : request_(request) {}
+
+  Result<Skeleton> run() {
+    CKPT_CHECK(name_datasets());
+    CKPT_CHECK(ask_helper());
+    place();
+    return std::move(skeleton_);
+  }
+
+ private:
+  Result<> name_datasets() {
+    std::size_t blobs = 0;
+    std::unordered_set<std::string> groups;
+    for (const Selected& selected : request_.tensors) {
+      const Tensor& tensor = request_.source->tensors[selected.tensor];
+      if (tensor.role == Role::blob) {
+        ++blobs;
+        continue;
+      }
+      Dataset dataset{.tensor = selected.tensor, .dtype = selected.dtype, .name = selected.name};
+      dataset.path = path_of(selected.name, dataset.exact);
+      CKPT_TRY(dataset.bytes, tensor_bytes(selected.dtype, tensor.shape));
+      if (is_packed(selected.dtype) && !tensor.shape.empty() &&
+          tensor.shape.back() * dtype_bits(selected.dtype) % 8 != 0) {
+        return fail(Errc::unsupported, selected.name + ": a packed tensor whose rows do not end on whole bytes");
+      }
+      add_groups(dataset.path, groups);
+      datasets_.push_back(std::move(dataset));
+    }
+    for (const Alias& alias : request_.aliases) {
+      bool exact = true;
+      add_groups(path_of(alias.name, exact), groups);
+    }
+    std::sort(datasets_.begin(), datasets_.end(), [](const Dataset& a, const Dataset& b) { return a.path < b.path; });
+    for (Dataset& dataset : datasets_) {
+      if (groups.contains(dataset.path)) dataset.path.append("/").append(kValue);
+      paths_.emplace(dataset.name, dataset.path);
+    }
+    for (const Alias& alias : request_.aliases) {
+      bool exact = true;
+      std::string path = path_of(alias.name, exact);
+      if (groups.contains(path)) path.append("/").append(kValue);
+      const auto target = paths_.find(alias.target);
+      if (target != paths_.end()) links_.emplace_back(std::move(path), target->second);
+    }
+    if (blobs > 0) {
+      skeleton_.dropped.push_back(
+          {Severity::note, "HDF5 holds no opaque objects: " + std::to_string(blobs) + " left out"});
+    }
+    if (!request_.objects.empty()) {
+      skeleton_.dropped.push_back(
+          {Severity::note,
+           "HDF5 holds tensors only: " + std::to_string(request_.objects.size()) + " Python values left out"});
+    }
+    return {};
+  }
+
+  static void add_groups(std::string_view path, std::unordered_set<std::string>& groups) {
+    for (std::size_t slash = path.find('/', 1); slash != std::string_view::npos; slash = path.find('/', slash + 1)) {
+      groups.emplace(path.substr(0, slash));
+    }
+  }
+
+  Result<> ask_helper() {
+    Wire wire;
+    const Meta& meta = request_.source->meta;
+    std::vector<std::pair<std::string, std::string>> root{{"ckpt_id", request_.id},
+                                                          {"ckpt_source", request_.source_format}};
+    if (meta.step) root.emplace_back("step", std::to_string(*meta.step));
+    wire.attributes(root);
+    wire.number(datasets_.size(), 4);
+    for (const Dataset& dataset : datasets_) {
+      const Tensor& tensor = request_.source->tensors[dataset.tensor];
+      const Shape shape = stored_shape(dataset.dtype, tensor.shape);
+      wire.text(dataset.path);
+      wire.number(static_cast<std::uint64_t>(dataset.dtype), 1);
+      wire.number(shape.size(), 1);
+      for (const std::uint64_t size : shape) wire.number(size, 8);
+      std::vector<std::pair<std::string, std::string>> attributes{
+          {"ckpt_dtype", std::string(dtype_name(dataset.dtype))}};
+      if (shape != tensor.shape) attributes.emplace_back("ckpt_shape", text_of(tensor.shape));
+      if (!dataset.exact) attributes.emplace_back("ckpt_name", std::string(dataset.name));
+      if (!tensor.true_dtype.empty()) attributes.emplace_back("ckpt_true_dtype", tensor.true_dtype);
+      wire.attributes(attributes);
+    }
+    wire.number(links_.size(), 4);
+    for (const auto& [path, target] : links_) {
+      wire.text(path);
+      wire.text(target);
+    }
+
+    CKPT_TRY(ScratchFile scratch, ScratchFile::open("ckpt-skeleton.h5"));
+    auto answer = run_helper(std::string(kHelper), {"skeleton"}, wire.bytes(), scratch.descriptor(),
+                             std::chrono::duration_cast<std::chrono::seconds>(kPatience));
+    if (!answer) {
+      Error error = std::move(answer).error();
+      if (error.code == Errc::corrupt) error.code = Errc::unsupported;  // our own request: HDF5 cannot hold it
+      error.message = request_.target + ": lay out: " + error.message;
+      return fail(std::move(error));
+    }
+    if (answer->size() != 8 * (datasets_.size() + 1)) {
+      return fail(Errc::internal, request_.target + ": lay out: ckpt-h5 answered with another number of datasets");
+    }
+    file_bytes_ = read_u64(*answer, 0);
+    for (std::size_t i = 0; i < datasets_.size(); ++i) datasets_[i].offset = read_u64(*answer, 8 * (i + 1));
+    skeleton_.extra_files.push_back({scratch.path(), file_bytes_, 0});
+    skeleton_.keep = std::make_shared<ScratchFile>(std::move(scratch));
+    return {};
+  }
+
+  /// Tensors at their offsets, everything between them from the skeleton.
+  void place() {
+    skeleton_.directory = false;
+    TargetFile& file = skeleton_.files.emplace_back();
+    file.bytes = file_bytes_;
+    const auto scratch_index = static_cast<std::uint32_t>(request_.source->files.size());
+    std::sort(datasets_.begin(), datasets_.end(),
+              [](const Dataset& a, const Dataset& b) { return a.offset < b.offset; });
+    std::uint64_t at = 0;
+    const auto between = [&](std::uint64_t end) {
+      if (end <= at) return;
+      file.placements.push_back(
+          {.offset = at, .bytes = end - at, .from = Placement::From::raw, .raw_file = scratch_index, .raw_offset = at});
+    };
+    for (const Dataset& dataset : datasets_) {
+      if (dataset.offset == kNoBytes) break;  // sorted last: tensors without elements
+      between(dataset.offset);
+      file.placements.push_back(
+          {.offset = dataset.offset, .bytes = dataset.bytes, .tensor = dataset.tensor, .dtype = dataset.dtype});
+      at = dataset.offset + dataset.bytes;
+    }
+    between(file_bytes_);
+  }
+
+  const WriteRequest& request_;
+  Skeleton skeleton_;
+  std::vector<Dataset> datasets_;
+  std::vector<std::pair<std::string, std::string>> links_;
+  std::unordered_map<std::string_view, std::string> paths_;  // tensor name -> dataset path
+  std::uint64_t file_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<Skeleton> lay_out(const WriteRequest& request) {
+  return Layout(request).run();
+}
+
+}  // namespace ckpt::hdf5
