@@ -1,0 +1,73 @@
+#pragma once
+
+#include <charconv>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "format/result.hpp"
+
+namespace ckpt::pickle {
+
+/// Reads the opcodes of a pickle and their arguments; nothing is taken past the end. Failures name the byte of the
+/// opcode that was begun last.
+class Cursor {
+ public:
+  explicit Cursor(std::span<const std::byte> data) : data_(data) {}
+
+  std::size_t size() const { return data_.size(); }
+  std::size_t left() const { return data_.size() - position_; }
+  std::size_t position() const { return position_; }
+  std::uint64_t opcode_at() const { return opcode_at_; }
+
+  tl::unexpected<Error> failed(Errc code, std::string_view why) const {
+    std::string message = "pickle: byte " + std::to_string(opcode_at_) + ": ";
+    return fail({.code = code, .message = message.append(why), .offset = opcode_at_});
+  }
+  tl::unexpected<Error> broken(std::string_view why) const { return failed(Errc::corrupt, why); }
+  tl::unexpected<Error> refuse(std::string_view why) const { return failed(Errc::refused, why); }
+
+  /// The next opcode; at the end of the data `corrupt`.
+  Result<std::uint8_t> opcode() {
+    opcode_at_ = position_;
+    if (position_ == data_.size()) return broken("it ends without STOP");
+    return std::to_integer<std::uint8_t>(data_[position_++]);
+  }
+  Result<std::string_view> take(std::uint64_t count) {
+    if (count > left()) return broken("a value of " + std::to_string(count) + " bytes runs past the end");
+    const std::string_view out(reinterpret_cast<const char*>(data_.data()) + position_, count);
+    position_ += count;
+    return out;
+  }
+  /// An unsigned little-endian number of `width` bytes.
+  Result<std::uint64_t> number(unsigned width) {
+    CKPT_TRY(const std::string_view raw, take(width));
+    std::uint64_t value = 0;
+    for (unsigned i = 0; i < width; ++i) value |= std::uint64_t{static_cast<unsigned char>(raw[i])} << (8 * i);
+    return value;
+  }
+  /// The bytes up to the next newline, which is taken too.
+  Result<std::string_view> line() {
+    const auto* begin = reinterpret_cast<const char*>(data_.data()) + position_;
+    const void* end = left() == 0 ? nullptr : std::memchr(begin, '\n', left());
+    if (end == nullptr) return broken("a line runs past the end");
+    const auto size = static_cast<std::size_t>(static_cast<const char*>(end) - begin);
+    position_ += size + 1;
+    return std::string_view(begin, size);
+  }
+  Result<std::uint64_t> line_index() {
+    CKPT_TRY(const std::string_view text, line());
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size()) return broken("a memo index is not a number");
+    return value;
+  }
+
+ private:
+  std::span<const std::byte> data_;
+  std::size_t position_ = 0;
+  std::uint64_t opcode_at_ = 0;
+};
+
+}  // namespace ckpt::pickle
