@@ -52,7 +52,7 @@ struct WriteRequest {
   std::vector<Selected> tensors{};
   std::vector<Alias> aliases{};        ///< whose targets are selected, with target names
   std::vector<NamedObject> objects{};  ///< with target names
-  std::uint64_t shard_bytes = 0;       ///< 0 = no limit
+  std::uint64_t shard_bytes = 0;       ///< 0 = the writer's default
   std::string target;                  ///< final path
   std::string id;                      ///< 32 hex digits
   std::string source_format;           ///< for the record

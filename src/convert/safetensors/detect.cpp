@@ -1,0 +1,61 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "convert/formats.hpp"
+#include "convert/safetensors/reader.hpp"
+#include "convert/safetensors/selection.hpp"
+#include "format/safetensors.hpp"
+
+namespace ckpt {
+namespace safetensors {
+namespace {
+
+Result<std::optional<Match>> detect_file(const Place& place) {
+  if (place.root.ends_with(kSuffix)) return Match{.where = {}, .why = "a file named *.safetensors"};
+  CKPT_TRY(const std::string head, place.head("", kLengthBytes + 1));
+  if (head.size() <= kLengthBytes || head.back() != '{') return std::nullopt;
+  // Only the length is of interest: the file is not measured here, so any size may be behind it.
+  if (!header_bytes(std::as_bytes(std::span(head)), kLengthBytes + kMaxHeaderBytes)) return std::nullopt;
+  return Match{.where = {}, .why = "a header length, then '{'"};
+}
+
+std::optional<Match> detect_directory(const std::vector<DirEntry>& entries) {
+  std::size_t files = 0;
+  std::string index;
+  for (const DirEntry& entry : entries) {
+    if (entry.kind != FileInfo::Kind::file) continue;
+    if (entry.name.ends_with(kSuffix)) ++files;
+    if (index.empty() && !index_stem(entry.name).empty()) index = entry.name;
+  }
+  if (files == 0 && index.empty()) return std::nullopt;
+  std::string why = fmt::format("{} *.safetensors", files);
+  if (!index.empty()) why += " with " + index;
+  return Match{.where = {}, .why = std::move(why)};
+}
+
+Result<std::optional<Match>> detect(const Place& place) {
+  if (!place.directory) return detect_file(place);
+  if (auto match = detect_directory(place.entries)) return match;
+  // Only the slices are there: the consolidation of the save has not run.
+  if (!place.has(kSlicesDirectory)) return std::nullopt;
+  auto below = place.io.list(join_path(place.root, kSlicesDirectory));
+  if (!below) return std::nullopt;
+  auto match = detect_directory(*below);
+  if (match) match->where = kSlicesDirectory;
+  return match;
+}
+
+}  // namespace
+}  // namespace safetensors
+
+Format safetensors_format() {
+  return {.name = "safetensors",
+          .summary = "safetensors: one file, a Hugging Face directory, or PyTorch's sharded directory",
+          .detect = safetensors::detect,
+          .open = safetensors::open,
+          .lay_out = safetensors::lay_out,
+          .suffix = safetensors::kSuffix};
+}
+
+}  // namespace ckpt

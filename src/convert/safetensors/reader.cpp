@@ -1,0 +1,271 @@
+#include "convert/safetensors/reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+
+#include "convert/safetensors/meta.hpp"
+#include "convert/safetensors/selection.hpp"
+#include "convert/safetensors/shard.hpp"
+#include "format/checked.hpp"
+
+namespace ckpt::safetensors {
+namespace {
+
+constexpr std::uint32_t kNotTaken = std::numeric_limits<std::uint32_t>::max();
+
+tl::unexpected<Error> at_entry(Errc code, const std::string& file, const std::string& tensor, std::string reason,
+                               std::string hint = {}) {
+  return fail({.code = code,
+               .message = fmt::format("{}: open: {}: {}", file, tensor, reason),
+               .file = file,
+               .tensor = tensor,
+               .hint = std::move(hint)});
+}
+
+/// Joins the headers of all files into one map.
+class MapBuilder {
+ public:
+  MapBuilder(std::vector<Shard> shards, Selection selection)
+      : shards_(std::move(shards)),
+        selection_(std::move(selection)),
+        governed_(selection_.indexed ? selection_.files.size() : 0) {}
+
+  Result<Map> build() {
+    map_.findings = std::move(selection_.findings);
+    for (std::uint32_t file = 0; file < shards_.size(); ++file) {
+      map_.files.push_back(shards_[file].file);
+      CKPT_CHECK(take_entries(file));
+    }
+    CKPT_CHECK(check_listed());
+    CKPT_CHECK(take_facts());
+    CKPT_CHECK(place_chunks());
+    take_metadata(shards_, map_);
+    describe();
+    return std::move(map_);
+  }
+
+ private:
+  /// The tensor of an entry: a new one, or, for slices, one that an earlier file began.
+  Result<> take_entries(std::uint32_t file) {
+    Shard& shard = shards_[file];
+    const bool indexed = file < governed_;
+    std::vector<std::uint32_t>& tensors = tensor_of_.emplace_back();
+    tensors.reserve(shard.header.entries.size());
+    for (const Entry& entry : shard.header.entries) {
+      if (indexed && !is_listed(entry.name, shard.file.path)) {
+        tensors.push_back(kNotTaken);
+        ++unlisted_count_;
+        if (unlisted_.empty()) unlisted_ = entry.name;
+        continue;
+      }
+      const auto [at, fresh] = by_name_.emplace(entry.name, static_cast<std::uint32_t>(map_.tensors.size()));
+      tensors.push_back(at->second);
+      if (fresh) {
+        map_.tensors.push_back({.name = entry.name, .dtype = entry.dtype, .shape = Shape(entry.shape.size(), 0)});
+        first_file_.push_back(file);
+      } else if (!shard.slices || !shards_[first_file_[at->second]].slices) {
+        return at_entry(
+            Errc::ambiguous, shard.file.path, entry.name,
+            fmt::format("also in {}, and no index says which one counts", shards_[first_file_[at->second]].file.path),
+            "convert one of the files by its own path, or add model.safetensors.index.json");
+      }
+      CKPT_CHECK(grow(map_.tensors[at->second], shard, entry));
+    }
+    return {};
+  }
+
+  bool is_listed(const std::string& name, const std::string& file) const {
+    const auto at = selection_.listed.find(name);
+    return at != selection_.listed.end() && at->second == file;
+  }
+
+  /// A slice tells where it begins, so the whole is at least as large as its far corner. The size of the whole is
+  /// written nowhere: source torch/distributed/checkpoint/hf_storage.py, read_metadata.
+  Result<> grow(Tensor& tensor, const Shard& shard, const Entry& entry) {
+    if (tensor.dtype != entry.dtype || tensor.shape.size() != entry.shape.size())
+      return at_entry(Errc::corrupt, shard.file.path, entry.name, "dtype or dimensions differ between files");
+    if (!shard.slices) {
+      tensor.shape = entry.shape;
+      return {};
+    }
+    sliced_ = true;
+    const auto offsets = shard.slices->find(entry.name);
+    if (offsets == shard.slices->end() || offsets->second.size() != entry.shape.size())
+      return at_entry(Errc::corrupt, shard.file.path, entry.name, "DCP_SHARDING_INFO does not say where the slice is");
+    for (std::size_t d = 0; d < entry.shape.size(); ++d) {
+      const auto end = checked_add(offsets->second[d], entry.shape[d]);
+      if (!end) return at_entry(Errc::corrupt, shard.file.path, entry.name, "the place of a slice overflows");
+      tensor.shape[d] = std::max(tensor.shape[d], *end);
+    }
+    return {};
+  }
+
+  Result<> check_listed() {
+    std::vector<std::string> absent;
+    for (const auto& [name, file] : selection_.listed) {
+      if (!by_name_.contains(name)) absent.push_back(name);
+    }
+    if (!absent.empty()) {
+      std::sort(absent.begin(), absent.end());
+      return at_entry(Errc::incomplete, selection_.listed.at(absent.front()), absent.front(),
+                      fmt::format("listed in the index but not in the file{}",
+                                  absent.size() > 1 ? fmt::format(", and {} more", absent.size() - 1) : ""));
+    }
+    if (unlisted_count_ > 0)
+      map_.findings.push_back(
+          {.severity = Severity::note,
+           .text = fmt::format("{} tensors that the index does not list were left out, the first: {}", unlisted_count_,
+                               unlisted_),
+           .tensor = unlisted_});
+    return {};
+  }
+
+  Result<> take_facts() {
+    for (Tensor& tensor : map_.tensors) set(tensor, facts_by_name(tensor.name));
+    for (const Shard& shard : shards_) {
+      const std::string* text = shard.metadata(kFactsKey);
+      if (text == nullptr) continue;
+      auto facts = parse_facts(*text);
+      if (!facts) return fail(with_file(std::move(facts).error(), shard.file.path));
+      for (auto& [name, fact] : *facts) {
+        const auto at = by_name_.find(name);
+        if (at == by_name_.end()) continue;
+        Tensor& tensor = map_.tensors[at->second];
+        const bool pairs = !tensor.shape.empty() && tensor.shape.back() == 2;
+        if (!fact.true_dtype.empty() && !(fact.true_dtype == "complex128" && tensor.dtype == Dtype::f64 && pairs) &&
+            !(fact.true_dtype == "complex32" && tensor.dtype == Dtype::f16 && pairs))
+          return at_entry(Errc::corrupt, shard.file.path, name, "its noted dtype contradicts the stored one");
+        set(tensor, std::move(fact));
+      }
+    }
+    return {};
+  }
+
+  static void set(Tensor& tensor, Facts facts) {
+    tensor.role = facts.role;
+    tensor.parameter = std::move(facts.parameter);
+    tensor.slot = std::move(facts.slot);
+    tensor.true_dtype = std::move(facts.true_dtype);
+  }
+
+  Result<> place_chunks() {
+    for (const Tensor& tensor : map_.tensors) {
+      const auto bytes = tensor_bytes(tensor.dtype, tensor.shape);
+      if (!bytes)
+        return fail({.code = Errc::corrupt, .message = "open: " + bytes.error().message, .tensor = tensor.name});
+    }
+    auto table = std::make_shared<ChunkTable>(map_.tensors.size());
+    for (std::uint32_t file = 0; file < shards_.size(); ++file) {
+      const Shard& shard = shards_[file];
+      for (std::size_t i = 0; i < shard.header.entries.size(); ++i) {
+        const std::uint32_t tensor = tensor_of_[file][i];
+        const Entry& entry = shard.header.entries[i];
+        if (tensor == kNotTaken || entry.begin == entry.end) continue;
+        Box box = Box::whole(entry.shape);
+        if (shard.slices) box.offset = shard.slices->at(entry.name);
+        table->add(tensor, map_.tensors[tensor].shape, {.box = std::move(box)},
+                   {.file = file, .offset = shard.header.data_begin + entry.begin, .dtype = entry.dtype});
+      }
+    }
+    table->seal();
+    map_.index = std::move(table);
+    return {};
+  }
+
+  void describe() {
+    const std::size_t count = shards_.size();
+    map_.variant = count == 1 ? "1 file" : fmt::format("{} files", count);
+    if (sliced_) {
+      map_.variant += " of slices";
+      map_.meta.framework = "torch";
+      describe_ranks();
+    } else if (selection_.indexed) {
+      map_.variant += " with an index";
+    }
+  }
+
+  /// A missing last slice would shorten a tensor unnoticed; a gap in the ranks at least shows.
+  void describe_ranks() {
+    std::vector<std::uint64_t> ranks;
+    for (const Shard& shard : shards_) {
+      if (const std::uint64_t rank = slice_rank(base_name(shard.file.path)); rank != 0) ranks.push_back(rank);
+    }
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    if (ranks.empty()) return;
+    map_.meta.world_size = ranks.back();
+    if (ranks.back() != ranks.size())
+      map_.findings.push_back(
+          {.severity = Severity::warning,
+           .text = fmt::format("files of {} of {} ranks are missing; if they held the end of a tensor, it is too short",
+                               ranks.back() - ranks.size(), ranks.back())});
+  }
+
+  std::vector<Shard> shards_;
+  Selection selection_;
+  std::size_t governed_;  // the first so many files hold what the index lists, and nothing else counts in them
+  Map map_{};
+  std::unordered_map<std::string, std::uint32_t> by_name_{};
+  std::vector<std::uint32_t> first_file_{};              // of each tensor
+  std::vector<std::vector<std::uint32_t>> tensor_of_{};  // [file][entry]
+  std::uint64_t unlisted_count_ = 0;
+  std::string unlisted_{};
+  bool sliced_ = false;
+};
+
+/// model.safetensors beside an index of the optimizer (or the other way round) is read when one conversion wrote both.
+Result<> take_companions(ShardReader& reader, Hasher& metadata, Selection& selection, std::vector<Shard>& shards) {
+  for (const std::string& name : selection.companions) {
+    Hasher unused;
+    CKPT_TRY(const Shard probe, reader.read(name, unused));
+    if (!probe.id.empty() && !shards.empty() && probe.id == shards.front().id) {
+      CKPT_TRY(Shard shard, reader.read(name, metadata));
+      shards.push_back(std::move(shard));
+    } else {
+      selection.findings.push_back({.severity = Severity::note,
+                                    .text = name + " is not listed in the index and was not written with it: not read",
+                                    .file = name});
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
+  CKPT_TRY(const FileInfo info, io.stat(root));
+  const bool directory = info.kind == FileInfo::Kind::directory;
+  Hasher metadata;
+  Selection selection;
+  std::vector<DirEntry> entries;
+  if (directory) {
+    CKPT_TRY(entries, io.list(root));
+    CKPT_TRY(selection, select_files(io, root, entries, metadata));
+  } else {
+    selection.files = {""};
+  }
+  ShardReader reader(io, root, options.metadata_limit);
+  std::vector<Shard> shards;
+  shards.reserve(selection.files.size());
+  for (const std::string& file : selection.files) {
+    CKPT_TRY(Shard shard, reader.read(file, metadata));
+    shards.push_back(std::move(shard));
+  }
+  CKPT_CHECK(take_companions(reader, metadata, selection, shards));
+  const bool beside_slices = std::any_of(entries.begin(), entries.end(), [](const DirEntry& entry) {
+    return entry.kind == FileInfo::Kind::directory && entry.name == kSlicesDirectory;
+  });
+
+  MapBuilder builder(std::move(shards), std::move(selection));
+  CKPT_TRY(Map map, builder.build());
+  map.format = "safetensors";
+  if (beside_slices) map.chosen = "the full files; sharded/ beside them holds the same tensors in slices";
+  if (directory) CKPT_CHECK(read_surroundings(io, root, entries, metadata, map));
+  map.metadata_hash = metadata.digest().hex();
+  return map;
+}
+
+}  // namespace ckpt::safetensors

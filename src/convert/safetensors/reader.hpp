@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "convert/format.hpp"
+
+namespace ckpt::safetensors {
+
+/// Opens one file, a Hugging Face directory with or without an index, or a directory of slices that PyTorch's
+/// HuggingFaceStorageWriter wrote. Names are kept as they are stored; roles come from what our own writer noted, else
+/// from names (`optimizer.state.<parameter>.<slot>`).
+/// errors  as select_files and ShardReader::read; incomplete: a listed tensor is not in its file; ambiguous: files of
+///         a directory without an index hold a tensor of the same name; corrupt: slices that contradict each other
+Result<Map> open(Io& io, const std::string& root, const ReadOptions& options);
+
+/// Lays out one file (the target ends in ".safetensors") or a directory in Hugging Face convention. See writer.cpp.
+Result<Skeleton> lay_out(const WriteRequest& request);
+
+}  // namespace ckpt::safetensors

@@ -1,0 +1,222 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "convert/safetensors/reader.hpp"
+#include "convert/safetensors/selection.hpp"
+#include "format/checked.hpp"
+#include "format/hf_index.hpp"
+#include "format/safetensors.hpp"
+#include "format/safetensors_metadata.hpp"
+#include "format/value.hpp"
+
+namespace ckpt::safetensors {
+namespace {
+
+constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;  // huggingface_hub: MAX_SHARD_SIZE "5GB", decimal
+constexpr std::size_t kNamesShown = 5;
+
+/// A tensor that goes into a file: index into WriteRequest::tensors.
+using Members = std::vector<std::uint32_t>;
+
+struct File {
+  std::string path;
+  Members members{};
+};
+
+/// Lays out the files of one request.
+class Writer {
+ public:
+  explicit Writer(const WriteRequest& request) : request_(request) {
+    for (const Selected& selected : request.tensors)
+      target_names_.emplace(request.source->tensors[selected.tensor].name, selected.name);
+  }
+
+  Result<Skeleton> lay_out() {
+    Members weights;
+    Members slots;
+    for (std::uint32_t i = 0; i < request_.tensors.size(); ++i) {
+      const Role role = source(i).role;
+      (role == Role::blob ? blobs_ : role == Role::slot ? slots : weights).push_back(i);
+    }
+    out_.directory = !request_.target.ends_with(kSuffix);
+    if (!out_.directory) {
+      weights.insert(weights.end(), slots.begin(), slots.end());
+      CKPT_CHECK(add_file({.path = "", .members = std::move(weights)}));
+    } else {
+      // Nothing at all is a checkpoint of no tensors, which still is a file.
+      if (!weights.empty() || slots.empty()) CKPT_CHECK(add_series("model", weights));
+      if (!slots.empty()) CKPT_CHECK(add_series("optimizer", slots));
+    }
+    list_dropped();
+    if (!indexes_.empty())
+      out_.finish = [indexes = std::move(indexes_)](const std::vector<Hash128>&) -> Result<std::vector<SmallFile>> {
+        return indexes;
+      };
+    return std::move(out_);
+  }
+
+ private:
+  const Tensor& source(std::uint32_t selected) const {
+    return request_.source->tensors[request_.tensors[selected].tensor];
+  }
+  Result<std::uint64_t> bytes_of(std::uint32_t selected) const {
+    return tensor_bytes(request_.tensors[selected].dtype, source(selected).shape);
+  }
+
+  /// Greedy in the given order, as huggingface_hub's split_state_dict_into_shards_factory: a tensor that does not fit
+  /// begins the next file; one above the limit has a file of its own and the current file stays open.
+  Result<> add_series(const std::string& stem, const Members& members) {
+    const std::uint64_t limit = request_.shard_bytes == 0 ? kDefaultShardBytes : request_.shard_bytes;
+    std::vector<Members> parts;
+    Members current;
+    std::uint64_t current_bytes = 0;
+    std::uint64_t total = 0;
+    for (const std::uint32_t member : members) {
+      CKPT_TRY(const std::uint64_t bytes, bytes_of(member));
+      CKPT_TRY(total, checked_add(total, bytes));
+      if (bytes > limit) {
+        parts.push_back({member});
+        continue;
+      }
+      if (current_bytes + bytes > limit) {
+        parts.push_back(std::exchange(current, {}));
+        current_bytes = 0;
+      }
+      current.push_back(member);
+      current_bytes += bytes;
+    }
+    if (!current.empty() || parts.empty()) parts.push_back(std::move(current));
+
+    hf::Index index{.total_size = total};
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      File file{.path = parts.size() == 1 ? fmt::format("{}{}", stem, kSuffix)
+                                          : fmt::format("{}-{:05}-of-{:05}{}", stem, i + 1, parts.size(), kSuffix),
+                .members = std::move(parts[i])};
+      for (const std::uint32_t member : file.members)
+        index.weight_map.emplace_back(request_.tensors[member].name, file.path);
+      CKPT_CHECK(add_file(std::move(file)));
+    }
+    if (parts.size() > 1)
+      indexes_.push_back({.path = fmt::format("{}{}", stem, kIndexSuffix), .bytes = hf::build_index(index)});
+    return {};
+  }
+
+  /// The reference's order: element types by descending size, then names, so that every tensor begins at a multiple of
+  /// its element size. Data begins at a multiple of kAlignment, so that large reads can be direct.
+  Result<> add_file(File file) {
+    std::sort(file.members.begin(), file.members.end(), [&](std::uint32_t a, std::uint32_t b) {
+      const Selected& x = request_.tensors[a];
+      const Selected& y = request_.tensors[b];
+      return x.dtype != y.dtype ? x.dtype > y.dtype : x.name < y.name;
+    });
+    std::vector<NewEntry> entries;
+    entries.reserve(file.members.size());
+    for (const std::uint32_t member : file.members) {
+      const Selected& selected = request_.tensors[member];
+      entries.push_back({.name = selected.name, .dtype = selected.dtype, .shape = source(member).shape});
+    }
+    CKPT_TRY(BuiltHeader header, build_header(entries, metadata(file.members), kAlignment));
+
+    TargetFile target{.path = std::move(file.path), .bytes = header.file_bytes, .header_bytes = header.bytes.size()};
+    target.placements.reserve(entries.size() + 1);
+    target.placements.push_back({.offset = 0,
+                                 .bytes = header.bytes.size(),
+                                 .from = Placement::From::literal,
+                                 .literal = std::move(header.bytes)});
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      const std::uint64_t end = i + 1 < entries.size() ? header.offsets[i + 1] : header.file_bytes;
+      if (end == header.offsets[i]) continue;
+      target.placements.push_back({.offset = header.offsets[i],
+                                   .bytes = end - header.offsets[i],
+                                   .from = Placement::From::tensor,
+                                   .tensor = request_.tensors[file.members[i]].tensor,
+                                   .dtype = entries[i].dtype});
+    }
+    out_.files.push_back(std::move(target));
+    return {};
+  }
+
+  /// "format" first: transformers refuses a file whose metadata lacks it. User text goes into every file, a tied name
+  /// into the file of the tensor that was kept, as safetensors' save_model notes it.
+  Metadata metadata(const Members& members) {
+    Metadata out{{std::string(kFormatKey), "pt"}, {std::string(kIdKey), request_.id}};
+    const Meta& meta = request_.source->meta;
+    if (meta.step) out.emplace_back(kStepKey, std::to_string(*meta.step));
+    std::vector<std::pair<std::string_view, Facts>> facts;
+    std::unordered_set<std::string_view> names;
+    for (const std::uint32_t member : members) {
+      names.insert(request_.tensors[member].name);
+      facts.emplace_back(request_.tensors[member].name, facts_of(member));
+    }
+    if (std::string text = build_facts(facts); !text.empty()) out.emplace_back(kFactsKey, std::move(text));
+
+    std::unordered_set<std::string_view> taken;
+    for (const auto& [key, value] : meta.user) {
+      if (key == kFormatKey || key.starts_with(kOwnPrefix) || !is_utf8(key) || !is_utf8(value)) continue;
+      if (taken.insert(key).second) out.emplace_back(key, value);
+    }
+    for (const Alias& alias : request_.aliases) {
+      if (!names.contains(alias.target)) continue;
+      if (alias.name != kFormatKey && !alias.name.starts_with(kOwnPrefix) && taken.insert(alias.name).second)
+        out.emplace_back(alias.name, alias.target);
+      else
+        unnoted_.push_back(alias.name + " = " + alias.target);
+    }
+    return out;
+  }
+
+  /// What the model knows of a tensor, with names as they are in the target.
+  Facts facts_of(std::uint32_t member) const {
+    const Tensor& tensor = source(member);
+    const Selected& selected = request_.tensors[member];
+    Facts facts{.role = tensor.role, .parameter = tensor.parameter, .slot = tensor.slot};
+    if (selected.dtype == tensor.dtype) facts.true_dtype = tensor.true_dtype;
+    if (const auto renamed = target_names_.find(tensor.parameter); renamed != target_names_.end()) {
+      facts.parameter = renamed->second;
+    } else if (facts_by_name(tensor.name).parameter == tensor.parameter) {
+      // The parameter itself is not selected; a prefix that was added or taken away shows in the slot's new name.
+      const Facts told = facts_by_name(selected.name);
+      if (told.role == Role::slot && told.slot == tensor.slot) facts.parameter = told.parameter;
+    }
+    return facts;
+  }
+
+  void list_dropped() {
+    std::vector<std::string> names;
+    for (const std::uint32_t blob : blobs_) names.push_back(request_.tensors[blob].name);
+    drop(names, "opaque blob", "opaque blobs");
+    names.clear();
+    for (const NamedObject& object : request_.objects) names.push_back(object.name);
+    drop(names, "Python object", "Python objects");
+    drop(unnoted_, "tied name", "tied names");
+  }
+
+  void drop(const std::vector<std::string>& names, std::string_view one, std::string_view many) {
+    if (names.empty()) return;
+    std::string text = fmt::format("{} {} {} no place in safetensors: ", names.size(), names.size() == 1 ? one : many,
+                                   names.size() == 1 ? "has" : "have");
+    for (std::size_t i = 0; i < std::min(names.size(), kNamesShown); ++i)
+      text += fmt::format("{}{}", i == 0 ? "" : ", ", names[i]);
+    if (names.size() > kNamesShown) text += ", ...";
+    out_.dropped.push_back({.severity = Severity::note, .text = std::move(text)});
+  }
+
+  const WriteRequest& request_;
+  Skeleton out_{};
+  Members blobs_{};
+  std::vector<SmallFile> indexes_{};
+  std::vector<std::string> unnoted_{};                                     // tied names that no file's metadata took
+  std::unordered_map<std::string_view, std::string_view> target_names_{};  // of tensors, by their source names
+};
+
+}  // namespace
+
+Result<Skeleton> lay_out(const WriteRequest& request) {
+  return Writer(request).lay_out();
+}
+
+}  // namespace ckpt::safetensors
