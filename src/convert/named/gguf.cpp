@@ -1,0 +1,39 @@
+#include <algorithm>
+
+#include "convert/formats.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr std::string_view kMagic = "GGUF";
+constexpr std::string_view kSuffix = ".gguf";
+
+Result<std::optional<Match>> detect(const Place& place) {
+  if (!place.directory) {
+    CKPT_TRY(const std::string head, place.head("", kMagic.size()));
+    if (head == kMagic) return Match{.where = {}, .why = "begins with GGUF"};
+    return std::nullopt;
+  }
+  // Quantised copies are often put beside the weights they came from, and do not make the directory theirs.
+  const auto is_weights = [](const DirEntry& entry) {
+    return entry.name.ends_with(".safetensors") || entry.name.ends_with(".bin") || entry.name.ends_with(".pt");
+  };
+  const auto file = std::find_if(place.entries.begin(), place.entries.end(),
+                                 [](const DirEntry& entry) { return entry.name.ends_with(kSuffix); });
+  if (file == place.entries.end() || std::any_of(place.entries.begin(), place.entries.end(), is_weights))
+    return std::nullopt;
+  return Match{.where = {}, .why = file->name};
+}
+
+}  // namespace
+
+Format gguf_format() {
+  return {.name = "gguf",
+          .summary = "a GGUF file (llama.cpp)",
+          .detect = detect,
+          .open = nullptr,
+          .lay_out = nullptr,
+          .suffix = ""};
+}
+
+}  // namespace ckpt

@@ -1,0 +1,49 @@
+#include <algorithm>
+
+#include "convert/formats.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr std::string_view kArrayMagic = "\x93NUMPY";
+constexpr std::string_view kZipMagic = "PK\x03\x04";
+constexpr std::size_t kZipNameBytes = 26;  // of a local header: u16 length of the name, u16 of the extra field
+constexpr std::size_t kZipName = 30;
+
+bool is_array_name(std::string_view name) {
+  return name.ends_with(".npy") || name.ends_with(".npz");
+}
+
+/// numpy.savez: a zip whose first entry is an array.
+bool is_npz(std::string_view head) {
+  if (!head.starts_with(kZipMagic) || head.size() < kZipName) return false;
+  const auto byte = [&](std::size_t at) { return static_cast<std::size_t>(static_cast<unsigned char>(head[at])); };
+  return head.substr(kZipName, byte(kZipNameBytes) | byte(kZipNameBytes + 1) << 8).ends_with(".npy");
+}
+
+Result<std::optional<Match>> detect(const Place& place) {
+  if (place.directory) {
+    const bool only_arrays =
+        !place.entries.empty() && std::all_of(place.entries.begin(), place.entries.end(),
+                                              [](const DirEntry& entry) { return is_array_name(entry.name); });
+    if (only_arrays) return Match{.where = {}, .why = place.entries.front().name};
+    return std::nullopt;
+  }
+  CKPT_TRY(const std::string head, place.head("", 4096));
+  if (head.starts_with(kArrayMagic)) return Match{.where = {}, .why = "begins with \\x93NUMPY"};
+  if (is_npz(head)) return Match{.where = {}, .why = "a zip of .npy arrays"};
+  return std::nullopt;
+}
+
+}  // namespace
+
+Format numpy_format() {
+  return {.name = "numpy",
+          .summary = "a NumPy file (.npy, .npz)",
+          .detect = detect,
+          .open = nullptr,
+          .lay_out = nullptr,
+          .suffix = ""};
+}
+
+}  // namespace ckpt
