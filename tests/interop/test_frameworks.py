@@ -49,6 +49,7 @@ def test_torch_reads_universal_shards(name, ckpt, out):
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint import HuggingFaceStorageReader
     ckpt("convert", GOLDEN / name / "ckpt", out / "universal")
+    assert (out / "universal" / "shards" / "weights").is_dir()
     for folder in ("weights", "optim"):
         shards = out / "universal" / "shards" / folder
         if not shards.exists():
