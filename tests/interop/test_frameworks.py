@@ -133,6 +133,7 @@ def test_hdf5_tells_true_dtypes(ckpt, out):
     ckpt("convert", GOLDEN / "torch/pt_dtypes/ckpt", out / "all.h5")
     with h5py.File(out / "all.h5", "r") as file:
         assert len(file.attrs["ckpt_id"]) == 32
-        assert file["float32"].dtype == numpy.dtype("<f4")
-        assert file["bfloat16"].dtype == numpy.dtype("<u2") and file["bfloat16"].attrs["dtype"] == "BF16"
-        assert file["float8_e4m3fn"].dtype == numpy.dtype("u1") and file["float8_e4m3fn"].attrs["dtype"] == "F8_E4M3"
+        for name, stored, told in (("float32", "<f4", b"F32"), ("float16", "<f2", b"F16"), ("bfloat16", "<u2", b"BF16"),
+                                   ("float8_e4m3fn", "u1", b"F8_E4M3"), ("int64", "<i8", b"I64")):
+            assert file[name].dtype == numpy.dtype(stored) and file[name].attrs["ckpt_dtype"] == told, name
+        assert file["bool"].dtype == numpy.dtype("?")

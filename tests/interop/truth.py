@@ -26,19 +26,26 @@ def from_safetensors(path):
 
 
 def from_hdf5(path):
-    """Groups are the parts of a name; NAME/__value__ holds a tensor whose name is a group too. The attribute `dtype` names the
-    true dtype."""
+    """Every dataset under every name that links to it, by the rules of docs/formats.md, "HDF5"."""
     import h5py
     tensors = {}
 
-    def visit(where, node):
-        if isinstance(node, h5py.Dataset):
-            where = where.removesuffix("/__value__")
-            shape, data = tuple(node.shape), node[()].tobytes()
-            tensors[where.replace("/", ".")] = (node.attrs["dtype"], shape, data)
+    def text(attributes, key):
+        value = attributes.get(key)
+        return value.decode() if isinstance(value, bytes) else value
+
+    def visit(group, prefix):
+        for part, node in group.items():
+            if isinstance(node, h5py.Group):
+                visit(node, [*prefix, part])
+                continue
+            name = text(node.attrs, "ckpt_name") or ".".join(prefix if part == "__value__" else [*prefix, part])
+            shape = text(node.attrs, "ckpt_shape")
+            shape = tuple(node.shape) if shape is None else tuple(int(n) for n in shape.split(",") if n)
+            tensors[name] = (text(node.attrs, "ckpt_dtype"), shape, node[()].tobytes())
 
     with h5py.File(path, "r") as file:
-        file.visititems(visit)
+        visit(file, [])
     return tensors
 
 
