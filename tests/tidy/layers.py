@@ -28,8 +28,8 @@ OWNED = [
     (r"fstream|filesystem|fcntl\.h|dirent\.h|cstdio|stdio\.h|sys/(stat|mman|uio|file|statfs|statvfs)\.h",
      ("src/engine/", "cli/", "helper/", "tests/"), "files"),
     (r"unistd\.h", ("src/engine/", "cli/", "helper/", "tests/", "src/api/"), "the system"),
-    (r"thread|mutex|condition_variable|future|chrono|ctime", ("src/engine/", "src/writers/", "src/catalog/", "src/api/",
-                                                            "src/convert/", "cli/", "tests/", "include/"), "threads and clocks"),
+    (r"thread|mutex|condition_variable|future", ("src/engine/", "src/writers/", "src/catalog/", "src/api/", "src/convert/",
+                                                "cli/", "tests/", "include/"), "threads"),
 ]
 
 

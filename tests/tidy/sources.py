@@ -14,23 +14,15 @@ def main():
     files = project_files(options.root)
     lists = {os.path.dirname(f): without_comments(read(options.root, f)) for f in files
              if os.path.basename(f) == "CMakeLists.txt"}
-    findings, looked_at = [], 0
-    for path in files:
-        if not path.endswith((".cpp", ".c")):
-            continue
-        looked_at += 1
-        named, folder = False, os.path.dirname(path)
-        while True:  # the file's own CMakeLists.txt, or one above it
-            words = re.split(r"[\s()\"]+", lists.get(folder, ""))
-            name = os.path.relpath(path, folder or ".")
-            fuzz = re.fullmatch(r"tests/fuzz/(\w+)_fuzz\.cpp", path)
-            if name in words or (fuzz and re.search(rf"ckpt_fuzz\({fuzz.group(1)}\b", lists.get(folder, ""))):
-                named = True
-            if not folder:
-                break
-            folder = os.path.dirname(folder)
-        if not named:
-            findings.append(f"{path}: in no target")
+    named = set()  # what the lists name, as paths of the project
+    for folder, text in lists.items():
+        for word in re.split(r"[\s()\"]+", text):
+            word = word.replace("${CMAKE_CURRENT_SOURCE_DIR}", "/" + folder).replace("${PROJECT_SOURCE_DIR}", "/")
+            named.add(os.path.normpath(os.path.join("/", folder, word)).lstrip("/"))
+        for name in re.findall(r"\bckpt_fuzz\((\w+)", text):
+            named.add(f"{folder}/{name}_fuzz.cpp")
+    sources = [f for f in files if f.endswith((".cpp", ".c"))]
+    findings = [f"{path}: in no target" for path in sources if path not in named]
     # A folder with a list that no other list adds is never built.
     for folder in lists:
         if folder and not any(re.search(rf"add_subdirectory\(\s*{re.escape(os.path.relpath(folder, parent or '.'))}\s*\)", text)
@@ -43,7 +35,7 @@ def main():
             corpus = os.path.join(options.root, "tests/fuzz/corpus", os.path.basename(path)[:-len("_fuzz.cpp")])
             if not os.path.isdir(corpus) or not os.listdir(corpus):
                 findings.append(f"{path}: no corpus")
-    verdict(findings, looked_at)
+    verdict(findings, len(sources))
 
 
 main()
