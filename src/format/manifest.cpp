@@ -1,0 +1,437 @@
+#include "format/manifest.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "format/json.hpp"
+#include "format/safetensors.hpp"
+#include "format/scalar_json.hpp"
+
+namespace ckpt::universal {
+namespace {
+
+constexpr json::Limits kLimits{.max_bytes = kMaxManifestBytes, .max_depth = 64, .max_values = std::size_t{64} << 20};
+constexpr std::size_t kDigits = 32;
+constexpr std::string_view kSealBegin = R"("xxh3":")";
+constexpr std::string_view kSealEnd = "\"}\n";
+
+tl::unexpected<Error> bad(std::string_view member, std::string_view reason, Errc code = Errc::corrupt) {
+  return fail(code, fmt::format("manifest.json: parse: {}: {}", member, reason));
+}
+
+/// The reason of a reader of one value, with the member it stands in.
+template <class T>
+Result<T> in_member(std::string_view member, Result<T> result) {
+  if (!result) return bad(member, result.error().message, result.error().code);
+  return result;
+}
+
+/// A member that must be there, or null where it need not.
+Result<const json::Value*> member_of(const json::Value& object, std::string_view key, bool required) {
+  const json::Value* value = object.find(key);
+  if (value == nullptr && required) return bad(key, "missing");
+  return value;
+}
+
+Result<std::string> text_of(const json::Value& object, std::string_view key, bool required = true) {
+  CKPT_TRY(const json::Value* value, member_of(object, key, required));
+  if (value == nullptr) return std::string();
+  if (value->text() == nullptr) return bad(key, "not text");
+  return *value->text();
+}
+
+Result<Hash128> hash_of(const json::Value& object, std::string_view key) {
+  CKPT_TRY(const std::string digits, text_of(object, key));
+  const std::optional<Hash128> hash = Hash128::from_hex(digits);
+  if (!hash) return bad(key, "not 32 lower-case hexadecimal digits");
+  return *hash;
+}
+
+Result<std::uint64_t> natural_of(const json::Value& object, std::string_view key) {
+  CKPT_TRY(const json::Value* value, member_of(object, key, true));
+  return in_member(key, read_natural(*value));
+}
+
+Result<const json::Object*> object_of(const json::Value& object, std::string_view key, bool required = true) {
+  CKPT_TRY(const json::Value* value, member_of(object, key, required));
+  if (value == nullptr) return nullptr;
+  if (value->object() == nullptr) return bad(key, "not an object");
+  return value->object();
+}
+
+Result<const json::Array*> array_of(const json::Value& object, std::string_view key, bool required = true) {
+  CKPT_TRY(const json::Value* value, member_of(object, key, required));
+  if (value == nullptr) return nullptr;
+  if (value->array() == nullptr) return bad(key, "not an array");
+  return value->array();
+}
+
+Result<std::vector<std::string>> texts_of(const json::Value& object, std::string_view key, bool required = true) {
+  CKPT_TRY(const json::Array* array, array_of(object, key, required));
+  std::vector<std::string> texts;
+  if (array == nullptr) return texts;
+  for (const json::Value& value : *array) {
+    if (value.text() == nullptr) return bad(key, "holds something other than text");
+    texts.push_back(*value.text());
+  }
+  return texts;
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> text_pairs_of(const json::Value& object,
+                                                                       std::string_view key) {
+  CKPT_TRY(const json::Object* members, object_of(object, key));
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const auto& [name, value] : *members) {
+    if (value.text() == nullptr) return bad(key, "holds something other than text");
+    pairs.emplace_back(name, *value.text());
+  }
+  return pairs;
+}
+
+// --- what decides whether this release may read the rest ------------------------------------------------------------
+
+Result<> check_layouts(const json::Array& layouts) {
+  for (const json::Value& layout : layouts) {
+    CKPT_TRY(const std::string kind, text_of(layout, "kind"));
+    if (kind != "whole") return bad("layouts", fmt::format("layout '{}' is not known to 0.9", kind), Errc::newer);
+  }
+  return {};
+}
+
+/// Version, features, layouts and demotion, in the members of the outermost object.
+Result<std::vector<std::string>> check_readable(const json::Value& root) {
+  CKPT_TRY(const std::string version, text_of(root, "version"));
+  if (version != kVersion)
+    return bad("version", fmt::format("this release reads {}, not {}", kVersion, version), Errc::newer);
+  CKPT_TRY(const json::Value* features, member_of(root, "features", true));
+  if (features->object() == nullptr) return bad("features", "not an object");
+  CKPT_TRY(const std::vector<std::string> required, texts_of(*features, "required"));
+  if (!required.empty())
+    return bad("features", fmt::format("required feature '{}' is not known to 0.9", required.front()), Errc::newer);
+  CKPT_TRY(const json::Array* layouts, array_of(root, "layouts"));
+  CKPT_CHECK(check_layouts(*layouts));
+  CKPT_TRY(const std::vector<std::string> dropped, texts_of(root, "dropped", false));
+  if (!dropped.empty()) return bad("dropped", "a demoted checkpoint is not known to 0.9", Errc::newer);
+  return texts_of(*features, "optional");
+}
+
+// --- members --------------------------------------------------------------------------------------------------------
+
+Result<> check_created(const std::string& created) {
+  constexpr std::string_view kPattern = "0000-00-00T00:00:00.000000000Z";
+  const bool fits = std::equal(created.begin(), created.end(), kPattern.begin(), kPattern.end(),
+                               [](char c, char p) { return p == '0' ? c >= '0' && c <= '9' : c == p; });
+  if (!fits) return bad("created", "not a time of the form " + std::string(kPattern));
+  return {};
+}
+
+Result<std::optional<Manifest::Source>> read_source(const json::Value& root) {
+  const json::Value* value = root.find("source");
+  if (value == nullptr) return std::nullopt;
+  if (value->object() == nullptr) return bad("source", "not an object");
+  Manifest::Source source;
+  CKPT_TRY(source.format, text_of(*value, "format"));
+  CKPT_TRY(source.fingerprint, hash_of(*value, "fingerprint"));
+  CKPT_TRY(source.chosen, text_of(*value, "chosen", false));
+  return source;
+}
+
+Result<Meta> read_meta(const json::Value& root) {
+  Meta meta;
+  if (const json::Value* step = root.find("step")) {
+    CKPT_TRY(meta.step, in_member("step", read_natural(*step)));
+  }
+  if (const json::Value* ranks = root.find("world_size")) {
+    CKPT_TRY(meta.world_size, in_member("world_size", read_natural(*ranks)));
+  }
+  CKPT_TRY(const json::Object* mesh, object_of(root, "mesh"));
+  for (const auto& [axis, value] : *mesh) {
+    CKPT_TRY(const std::uint64_t degree, in_member("mesh", read_natural(value)));
+    meta.mesh.emplace_back(axis, degree);
+  }
+  if (const json::Value* framework = root.find("framework")) {
+    if (framework->object() == nullptr) return bad("framework", "not an object");
+    CKPT_TRY(meta.framework, text_of(*framework, "name"));
+    CKPT_TRY(meta.framework_version, text_of(*framework, "version", false));
+  }
+  CKPT_TRY(meta.user, text_pairs_of(root, "user"));
+  return meta;
+}
+
+Result<Severity> read_severity(const std::string& name) {
+  if (name == "note") return Severity::note;
+  if (name == "warning") return Severity::warning;
+  if (name == "incomplete") return Severity::incomplete;
+  if (name == "damage") return Severity::damage;
+  return bad("findings", fmt::format("unknown severity '{}'", name));
+}
+
+Result<std::vector<Finding>> read_findings(const json::Value& root) {
+  CKPT_TRY(const json::Array* rows, array_of(root, "findings", false));
+  std::vector<Finding> findings;
+  if (rows == nullptr) return findings;
+  for (const json::Value& row : *rows) {
+    if (row.object() == nullptr) return bad("findings", "holds something other than objects");
+    Finding finding;
+    CKPT_TRY(const std::string severity, text_of(row, "severity"));
+    CKPT_TRY(finding.severity, read_severity(severity));
+    CKPT_TRY(finding.text, text_of(row, "text"));
+    CKPT_TRY(finding.file, text_of(row, "file", false));
+    CKPT_TRY(finding.tensor, text_of(row, "tensor", false));
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+Result<std::vector<Alias>> read_aliases(const json::Value& root) {
+  CKPT_TRY(const json::Array* rows, array_of(root, "aliases"));
+  std::vector<Alias> aliases;
+  for (const json::Value& row : *rows) {
+    if (row.object() == nullptr) return bad("aliases", "holds something other than objects");
+    Alias alias;
+    CKPT_TRY(alias.name, text_of(row, "name"));
+    CKPT_TRY(alias.target, text_of(row, "target"));
+    if (!aliases.empty() && aliases.back().name >= alias.name)
+      return bad("aliases", fmt::format("'{}' is out of order or repeated", alias.name));
+    aliases.push_back(std::move(alias));
+  }
+  return aliases;
+}
+
+const TensorRow* find_row(const std::vector<TensorRow>& rows, const std::string& name) {
+  const auto at =
+      std::partition_point(rows.begin(), rows.end(), [&](const TensorRow& row) { return row.tensor.name < name; });
+  return at == rows.end() || at->tensor.name != name ? nullptr : &*at;
+}
+
+Result<> check_aliases(const Manifest& manifest) {
+  for (const Alias& alias : manifest.aliases) {
+    if (find_row(manifest.tensors, alias.name) != nullptr)
+      return bad("aliases", fmt::format("'{}' is a tensor's name too", alias.name));
+    if (find_row(manifest.tensors, alias.target) == nullptr)
+      return bad("aliases", fmt::format("'{}' names no tensor: '{}'", alias.name, alias.target));
+  }
+  return {};
+}
+
+Result<Manifest> read_members(const json::Value& root) {
+  Manifest manifest;
+  CKPT_TRY(manifest.id, hash_of(root, "id"));
+  CKPT_TRY(manifest.created, text_of(root, "created"));
+  CKPT_CHECK(check_created(manifest.created));
+  CKPT_TRY(manifest.generator, text_of(root, "generator"));
+  CKPT_TRY(manifest.source, read_source(root));
+  CKPT_TRY(manifest.meta, read_meta(root));
+  CKPT_TRY(const json::Value* sums, member_of(root, "sums", true));
+  if (sums->object() == nullptr) return bad("sums", "not an object");
+  CKPT_TRY(manifest.sums_bytes, natural_of(*sums, "bytes"));
+  CKPT_TRY(manifest.sums_hash, hash_of(*sums, "xxh3"));
+  CKPT_TRY(manifest.digests, text_pairs_of(root, "digests"));
+  CKPT_TRY(manifest.findings, read_findings(root));
+  CKPT_TRY(manifest.aliases, read_aliases(root));
+  return manifest;
+}
+
+// --- rows of `tensors` ----------------------------------------------------------------------------------------------
+
+Result<std::string> take_text(json::Value& value, std::string_view key) {
+  auto* text = std::get_if<std::string>(&value.v);
+  if (text == nullptr) return bad(key, "not text");
+  return std::move(*text);
+}
+
+Result<Dtype> read_dtype(const json::Value& value) {
+  const std::string* name = value.text();
+  const std::optional<Dtype> dtype = name == nullptr ? std::nullopt : dtype_from_name(*name);
+  if (!dtype) return bad("dtype", "not a safetensors dtype");
+  return *dtype;
+}
+
+Result<Role> read_role(const json::Value& value) {
+  for (const Role role : {Role::param, Role::buffer, Role::slot, Role::blob}) {
+    if (const std::string* name = value.text(); name != nullptr && *name == role_name(role)) return role;
+  }
+  return bad("role", "not one of param, buffer, slot, blob");
+}
+
+Result<Shape> read_shape(const json::Value& value) {
+  if (value.array() == nullptr) return bad("shape", "not an array");
+  Shape shape;
+  shape.reserve(value.array()->size());
+  for (const json::Value& size : *value.array()) {
+    CKPT_TRY(const std::uint64_t elements, in_member("shape", read_natural(size)));
+    shape.push_back(elements);
+  }
+  if (shape.size() > safetensors::kMaxRank)
+    return bad("shape", fmt::format("more than {} dimensions", safetensors::kMaxRank));
+  return shape;
+}
+
+/// A row as it stands, and the layout it names.
+struct ParsedRow {
+  TensorRow row{};
+  std::uint64_t layout = 0;
+};
+
+Result<> check_row(const TensorRow& row) {
+  const Tensor& tensor = row.tensor;
+  if (tensor.name == "__metadata__") return bad("tensors", "the name safetensors keeps for itself");
+  CKPT_TRY(const std::uint64_t bytes, in_member("shape", tensor_bytes(tensor.dtype, tensor.shape)));
+  if (bytes >> 63 != 0) return bad("shape", "2^63 bytes or more");
+  if (tensor.role == Role::blob && (tensor.dtype != Dtype::u8 || tensor.shape.size() != 1))
+    return bad("role", "a blob that is not one dimension of U8");
+  return {};
+}
+
+Result<ParsedRow> read_row(json::Value value) {
+  auto* members = std::get_if<json::Object>(&value.v);
+  if (members == nullptr) return bad("tensors", "holds something other than objects");
+  ParsedRow out;
+  Tensor& tensor = out.row.tensor;
+  enum : unsigned { kName = 1, kDtype = 2, kShape = 4, kRole = 8, kAll = 15 };
+  unsigned seen = 0;
+  for (auto& [key, member] : *members) {
+    if (key == "name") {
+      CKPT_TRY(tensor.name, take_text(member, key));
+      seen |= kName;
+    } else if (key == "dtype") {
+      CKPT_TRY(tensor.dtype, read_dtype(member));
+      seen |= kDtype;
+    } else if (key == "shape") {
+      CKPT_TRY(tensor.shape, read_shape(member));
+      seen |= kShape;
+    } else if (key == "role") {
+      CKPT_TRY(tensor.role, read_role(member));
+      seen |= kRole;
+    } else if (key == "parameter") {
+      CKPT_TRY(tensor.parameter, take_text(member, key));
+    } else if (key == "slot") {
+      CKPT_TRY(tensor.slot, take_text(member, key));
+    } else if (key == "true_dtype") {
+      CKPT_TRY(tensor.true_dtype, take_text(member, key));
+    } else if (key == "path") {
+      CKPT_TRY(tensor.path, in_member(key, read_path(member)));
+    } else if (key == "layout") {
+      CKPT_TRY(out.layout, in_member(key, read_natural(member)));
+    } else if (key == "volume") {
+      CKPT_TRY(const std::uint64_t volume, in_member(key, read_natural(member)));
+      if (volume > std::numeric_limits<std::uint32_t>::max()) return bad(key, "2^32 or more");
+      out.row.volume = static_cast<std::uint32_t>(volume);
+    }
+  }
+  Result<> whole = seen == kAll ? check_row(out.row) : bad("tensors", "a row without name, dtype, shape or role");
+  if (!whole) return fail(with_tensor(std::move(whole).error(), tensor.name));
+  return out;
+}
+
+/// Takes the document apart as it streams by: rows of `tensors` become values at once, so that the tree of a hundred
+/// thousand of them never stands in memory; the other members are kept.
+class Reader final : public json::Handler {
+ public:
+  Result<> on(const json::Event& event) override {
+    using Kind = json::Event::Kind;
+    if (event.depth == 0) {
+      if (event.kind == Kind::begin_object || event.kind == Kind::end_object) return {};
+      return bad("document", "not an object");
+    }
+    if (event.depth == 1 && event.kind == Kind::key) {
+      key_ = event.text;
+      return {};
+    }
+    if (event.depth == 1 && key_ == "tensors" && event.kind == Kind::begin_array) {
+      rows_seen_ = true;
+      return {};
+    }
+    if (event.depth == 1 && key_ == "tensors" && event.kind == Kind::end_array) return {};
+    CKPT_CHECK(builder_.on(event));
+    const bool ends = event.kind != Kind::key && event.kind != Kind::begin_array && event.kind != Kind::begin_object;
+    const std::size_t depth = key_ == "tensors" && rows_seen_ ? 2 : 1;
+    if (!ends || event.depth != depth) return {};
+    if (depth == 2) {
+      add_row(builder_.take());
+    } else {
+      members_.emplace_back(key_, builder_.take());
+    }
+    return {};
+  }
+
+  /// The whole manifest. A release that may not read it says so before it complains of anything in it.
+  Result<Manifest> finish() && {
+    const json::Value root{std::move(members_)};
+    CKPT_TRY(std::vector<std::string> optional_features, check_readable(root));
+    CKPT_TRY(Manifest manifest, read_members(root));
+    manifest.optional_features = std::move(optional_features);
+    if (!rows_seen_) return bad("tensors", "missing or not an array");
+    CKPT_CHECK(std::move(row_result_));
+    if (highest_layout_ >= root.find("layouts")->array()->size() && !rows_.empty())
+      return bad("tensors", fmt::format("layout {} is not there", highest_layout_));
+    manifest.tensors = std::move(rows_);
+    CKPT_CHECK(check_aliases(manifest));
+    return manifest;
+  }
+
+  /// The text of a member, where it is one.
+  const std::string* text(std::string_view key) const {
+    const auto at = std::find_if(members_.begin(), members_.end(), [&](const auto& m) { return m.first == key; });
+    return at == members_.end() ? nullptr : at->second.text();
+  }
+
+ private:
+  void add_row(json::Value value) {
+    if (!row_result_) return;
+    Result<ParsedRow> parsed = read_row(std::move(value));
+    if (!parsed) {
+      row_result_ = fail(std::move(parsed).error());
+    } else if (!rows_.empty() && rows_.back().tensor.name >= parsed->row.tensor.name) {
+      row_result_ = fail(with_tensor(bad("tensors", "out of order or repeated").value(), parsed->row.tensor.name));
+    } else {
+      highest_layout_ = std::max(highest_layout_, parsed->layout);
+      rows_.push_back(std::move(parsed->row));
+    }
+  }
+
+  std::string key_{};
+  json::Builder builder_{};
+  json::Object members_{};
+  std::vector<TensorRow> rows_{};
+  bool rows_seen_ = false;
+  std::uint64_t highest_layout_ = 0;
+  Result<> row_result_{};  // of the first row that is not one
+};
+
+/// The trailing hash: its digits, once they are what the bytes before them give.
+Result<std::string_view> check_seal(std::string_view text) {
+  const std::size_t seal_bytes = kSealBegin.size() + kDigits + kSealEnd.size();
+  if (!text.starts_with(kManifestBegin)) return bad("document", "does not begin as a manifest");
+  if (text.size() < kManifestBegin.size() + seal_bytes || !text.ends_with(kSealEnd) ||
+      text.substr(text.size() - seal_bytes, kSealBegin.size()) != kSealBegin)
+    return bad("document", "does not end with its hash; cut short?");
+  const std::size_t first_digit = text.size() - kSealEnd.size() - kDigits;
+  const std::string_view digits = text.substr(first_digit, kDigits);
+  const std::string computed = hash128(text.substr(0, first_digit)).hex();
+  if (digits != computed)
+    return bad("xxh3", fmt::format("stored {} but the bytes give {}", digits, computed), Errc::checksum);
+  return digits;
+}
+
+}  // namespace
+
+FileKey TensorRow::file() const {
+  FileClass file_class = FileClass::weights;
+  if (tensor.role == Role::slot) file_class = FileClass::optim;
+  if (tensor.role == Role::blob) file_class = FileClass::blobs;
+  return {file_class, 0, volume};
+}
+
+Result<Manifest> parse_manifest(std::string_view text) {
+  CKPT_TRY(const std::string_view digits, check_seal(text));
+  Reader reader;
+  CKPT_CHECK(json::parse(text, reader, kLimits));
+  if (const std::string* seal = reader.text("xxh3"); seal == nullptr || *seal != digits)
+    return bad("xxh3", "is not the last member");
+  return std::move(reader).finish();
+}
+
+}  // namespace ckpt::universal

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "format/hash.hpp"
+#include "format/model.hpp"
+#include "format/result.hpp"
+#include "format/sums.hpp"
+
+namespace ckpt::universal {
+
+constexpr std::string_view kVersion = "0.9";
+constexpr std::string_view kManifestBegin = R"({"format":"ckpt",)";  ///< the first bytes of every manifest
+constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{4} << 30;
+
+/// One tensor and the file it lies in, in layout `whole`: class of its role, writer 0, `volume`.
+struct TensorRow {
+  Tensor tensor{};
+  std::uint32_t volume = 0;
+
+  FileKey file() const;
+};
+
+/// manifest.json: FORMAT.md section 3. `meta`, `findings` and `aliases` are as in the model.
+struct Manifest {
+  struct Source {
+    std::string format;
+    Hash128 fingerprint{};
+    std::string chosen{};  ///< may be empty
+  };
+  Hash128 id{};
+  std::string created{};  ///< utc_text
+  std::string generator{};
+  std::optional<Source> source{};
+  Meta meta{};
+  std::vector<std::string> optional_features{};  ///< unknown ones, kept
+  std::uint64_t sums_bytes = 0;
+  Hash128 sums_hash{};
+  std::vector<std::pair<std::string, std::string>> digests{};  ///< algorithm -> hexadecimal text
+  std::vector<Finding> findings{};
+  std::vector<Alias> aliases{};      ///< sorted by name
+  std::vector<TensorRow> tensors{};  ///< sorted by name
+};
+
+/// A time as the manifest writes it: "2026-01-02T03:04:05.000000006Z".
+std::string utc_text(std::int64_t ns_since_1970);
+
+/// The bytes of manifest.json, sealed with its hash. The same value gives the same bytes. Of several entries of mesh,
+/// user or digests with one key the first is kept. errors   internal: a rule of FORMAT.md section 3 broken by the
+/// caller (order, names)
+Result<std::string> build_manifest(const Manifest& manifest);
+
+/// Reads manifest.json. The hash is checked before anything else.
+/// errors   checksum: the hash; corrupt: any rule of FORMAT.md section 3, with offset or tensor where known; newer: a
+///          version, a required feature, a layout or a demotion that 0.9 does not know
+Result<Manifest> parse_manifest(std::string_view text);
+
+}  // namespace ckpt::universal

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/hash.hpp"
+#include "format/model.hpp"
+#include "format/result.hpp"
+
+namespace ckpt::universal {
+
+constexpr std::size_t kMaxObjectValues = std::size_t{4} << 20;  ///< in one objects.json, keys included
+constexpr std::size_t kMaxObjectDepth = 1000;                   ///< values inside values
+
+/// blobs/objects.json: what a checkpoint holds beside tensors. FORMAT.md section 7.
+struct Objects {
+  Hash128 id{};
+  std::vector<NamedObject> objects{};  ///< in the source's order
+};
+
+/// The bytes of objects.json. Values that are shared are written each time.
+/// errors   refused: more values than kMaxObjectValues, or nested deeper than kMaxObjectDepth
+Result<std::string> build_objects(const Hash128& id, std::span<const NamedObject> objects);
+
+/// Reads objects.json.
+/// errors   corrupt: any rule of FORMAT.md section 7 broken; newer: another version
+Result<Objects> parse_objects(std::string_view text);
+
+}  // namespace ckpt::universal
