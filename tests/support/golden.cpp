@@ -1,0 +1,140 @@
+#include "support/golden.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string_view>
+
+#include "format/hash.hpp"
+#include "format/safetensors.hpp"
+
+namespace ckpt {
+namespace {
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in.is_open()) << path;
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+/// Whole files, each read once.
+class Files {
+ public:
+  std::string_view range(const std::string& path, std::uint64_t offset, std::uint64_t bytes) {
+    const auto [at, is_new] = files_.try_emplace(path);
+    if (is_new) at->second = read_file(path);
+    EXPECT_LE(offset + bytes, at->second.size()) << path;
+    return std::string_view(at->second).substr(offset, bytes);
+  }
+
+ private:
+  std::map<std::string, std::string> files_;
+};
+
+/// Packed types are moved in groups along the last dimension: so many elements in so many bytes.
+struct Unit {
+  std::uint64_t elements = 1;
+  std::uint64_t bytes = 1;
+};
+Unit unit_of(Dtype dtype) {
+  if (dtype == Dtype::f4) return {2, 1};
+  if (is_packed(dtype)) return {4, 3};
+  return {1, unit_bytes(dtype)};
+}
+Shape in_units(Shape shape, Unit unit) {
+  if (!shape.empty()) shape.back() /= unit.elements;
+  return shape;
+}
+
+}  // namespace
+
+std::string golden_root(const std::string& name) {
+  return std::string(CKPT_GOLDEN_DIR) + "/" + name + "/ckpt";
+}
+
+GoldenCase load_golden(const std::string& name) {
+  const std::string directory = std::string(CKPT_GOLDEN_DIR) + "/" + name;
+  GoldenCase out{.root = directory + "/ckpt", .about = nlohmann::json::parse(read_file(directory + "/about.json"))};
+  const std::string file = read_file(directory + "/truth.safetensors");
+  const auto header = safetensors::parse_header(std::as_bytes(std::span(file)), file.size());
+  if (!header) {
+    ADD_FAILURE() << header.error().message;
+    return out;
+  }
+  for (const safetensors::Entry& entry : header->entries) {
+    const nlohmann::json names = out.about.value("names", nlohmann::json::object());
+    GoldenCase::Truth truth{.key = entry.name, .dtype = entry.dtype, .shape = entry.shape};
+    truth.name = names.value(entry.name, entry.name.substr(entry.name.find('/') + 1));
+    truth.bytes = file.substr(header->data_begin + entry.begin, entry.end - entry.begin);
+    out.truth.push_back(std::move(truth));
+  }
+  return out;
+}
+
+Gathered gather(const Map& map, const std::string& root, std::size_t tensor) {
+  return gather(map, root, tensor, {0, volume(map.tensors[tensor].shape)});
+}
+
+Gathered gather(const Map& map, const std::string& root, std::size_t tensor, Extent elements) {
+  const Tensor& what = map.tensors[tensor];
+  const Unit unit = unit_of(what.dtype);
+  const Shape shape = in_units(what.shape, unit);
+  Files files;
+  Gathered out;
+  out.bytes.assign(volume(shape) * unit.bytes, '\0');
+  std::vector<std::uint32_t> seen(volume(shape), 0);
+  const Result<> visited = map.index->chunks(tensor, elements, [&](const PlacedChunk& placed) -> Result<> {
+    EXPECT_EQ(placed.where.dtype, what.dtype) << what.name;
+    EXPECT_FALSE(placed.where.big_endian) << what.name;
+    const Box box{in_units(placed.chunk.box.offset, unit), in_units(placed.chunk.box.size, unit)};
+    const Extent flat = placed.chunk.flat.value_or(Extent{0, volume(box.size)});
+    const auto strides = placed.where.strides.empty() ? row_major_strides(box.size) : placed.where.strides;
+    const std::string path =
+        root + (map.files[placed.where.file].path.empty() ? "" : "/") + map.files[placed.where.file].path;
+    if (placed.where.crc) {
+      const Crc& crc = *placed.where.crc;
+      const std::string_view stored = files.range(path, crc.begin, crc.end - crc.begin);
+      out.crc_agrees = out.crc_agrees && crc32(0, std::as_bytes(std::span(stored))) == crc.value;
+    }
+    for (std::uint64_t i = flat.begin; i < flat.end; ++i) {
+      Shape point = box.offset;
+      std::uint64_t at = 0;
+      std::uint64_t rest = i;
+      for (std::size_t d = box.size.size(); d-- > 0;) {
+        at += rest % box.size[d] * static_cast<std::uint64_t>(strides[d]);
+        point[d] += rest % box.size[d];
+        rest /= box.size[d];
+      }
+      if (placed.where.strides.empty()) at = i - flat.begin;
+      const std::uint64_t target = linear_index(Box::whole(shape), point);
+      if (target * unit.elements < elements.begin || target * unit.elements >= elements.end) continue;
+      const std::string_view value = files.range(path, placed.where.offset + at * unit.bytes, unit.bytes);
+      char* slot = out.bytes.data() + target * unit.bytes;
+      if (seen[target]++ != 0) {
+        out.once = false;
+        out.replicas_agree = out.replicas_agree && std::memcmp(slot, value.data(), unit.bytes) == 0;
+      }
+      std::memcpy(slot, value.data(), unit.bytes);
+    }
+    return {};
+  });
+  EXPECT_TRUE(visited.has_value()) << what.name << ": " << (visited ? "" : visited.error().message);
+  for (std::uint64_t i = 0; i < seen.size(); ++i) {
+    const bool wanted = i * unit.elements >= elements.begin && i * unit.elements < elements.end;
+    out.complete = out.complete && (!wanted || seen[i] != 0);
+  }
+  return out;
+}
+
+std::size_t find_tensor(const Map& map, const std::string& name) {
+  for (std::size_t i = 0; i < map.tensors.size(); ++i) {
+    if (map.tensors[i].name == name) return i;
+  }
+  ADD_FAILURE() << "no tensor " << name;
+  return 0;
+}
+
+}  // namespace ckpt
