@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "format/result.hpp"
@@ -17,6 +18,8 @@ extern "C" {
 /// request, or null on failure; test returns 1 when done, 0 when not, -1 on failure, and frees the request unless
 /// it returns 0; abandon gives a request up without waiting (its buffers stay alive until process end). Buffers
 /// belong to the request until it is done. Collectives are started in the same order on all ranks, one in flight.
+/// `close` releases `self` and must return even when a rank is gone: after a failed or abandoned request it may not
+/// wait for the others.
 struct ckpt_comm_table {
   std::uint64_t size;
   void* self;
@@ -39,6 +42,7 @@ namespace ckpt {
 using Deadline = std::chrono::steady_clock::time_point;
 
 /// The ranks of one operation. Used by one thread. A rank that failed still joins the collective its peers wait in.
+/// Once a collective has failed no other is started: every later call is peer_failed at once.
 class Comm {
  public:
   /// One rank, no library.
@@ -58,7 +62,8 @@ class Comm {
   bool is_root() const { return rank() == 0; }
   std::string library() const;
 
-  /// A collective in flight.
+  /// A collective in flight. Works on bytes of its own, which outlive it where it is given up; the caller's are
+  /// written only by the `test` that returns true, and must live until then.
   class Pending {
    public:
     Pending() = default;
@@ -70,24 +75,34 @@ class Comm {
 
    private:
     friend class Comm;
+    void abandon();
     Comm* comm_ = nullptr;
     void* request_ = nullptr;
+    std::unique_ptr<std::vector<std::uint64_t>> words_;
+    std::span<std::uint64_t> out_;
   };
   Result<Pending> start_max(std::span<std::uint64_t> values);
 
   /// These wait by testing until the deadline; peer_failed when it passes.
   Result<> max(std::span<std::uint64_t> values, Deadline deadline);
   /// Rank 0 receives every rank's bytes, in rank order; others an empty vector. Sizes may differ; a message is at
-  /// most 1 GiB.
+  /// most 1 GiB, else `internal` on every rank.
   Result<std::vector<std::string>> gather(std::string_view mine, Deadline deadline);
   Result<> broadcast(std::string& bytes, Deadline deadline);
 
  private:
+  template <class Bytes, class Start>
+  Result<> carry(std::unique_ptr<Bytes>& bytes, Deadline deadline, const char* operation, Start start);
+  Error lost(const char* operation, const std::string& reason);
+  Result<> usable(const char* operation) const;
+
   ckpt_comm_table table_;
+  bool lost_ = false;
 };
 
 /// Collective: ends a phase with one verdict. Every rank calls it, those that failed too. The failed rank gets its
-/// own error back, the others peer_failed with the failed rank's message.
+/// own error back, the others peer_failed with the failed rank's message, file, tensor and hint; all of them with the
+/// same `verdict`: the code of the lowest rank that failed.
 Result<> agree(Comm& comm, Deadline deadline, Result<> mine);
 
 }  // namespace ckpt

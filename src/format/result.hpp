@@ -53,7 +53,13 @@ struct Error {
   std::optional<std::uint64_t> offset{};  ///< bytes from the start of `file`
   std::string tensor{};                   ///< the tensor concerned, and its region where known
   std::string hint{};                     ///< what to do next: a sentence or a command
+  std::optional<Errc> verdict{};          ///< among ranks: the code that all of them end with (engine/comm.hpp, agree)
 };
+
+/// The process exit code for a failure; equal on all ranks that agreed.
+constexpr int exit_code(const Error& error) {
+  return exit_code(error.verdict.value_or(error.code));
+}
 
 template <class T = void>
 using Result = tl::expected<T, Error>;
