@@ -1,1 +1,397 @@
 #include "engine/publish.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "format/checked.hpp"
+
+namespace ckpt {
+namespace {
+
+std::string partial_path(const Publication::Options& options) {
+  return fmt::format("{}.partial-{}", options.target, options.id);
+}
+
+/// What is at a path, or nothing.
+Result<std::optional<FileInfo>> look(Io& io, const std::string& path) {
+  auto info = io.stat(path);
+  if (info) return std::optional<FileInfo>(*info);
+  if (info.error().code == Errc::not_found) return std::optional<FileInfo>();
+  return fail(std::move(info).error());
+}
+
+bool same_file(const FileInfo& a, const FileInfo& b) {
+  return a.device == b.device && a.inode == b.inode;
+}
+
+Error exists_error(const std::string& target) {
+  return {.code = Errc::target_exists,
+          .message = target + ": publish: already exists",
+          .file = target,
+          .hint = "choose another target, or pass --overwrite"};
+}
+
+/// Locks the target that --overwrite is to replace. `usage` for what may not be replaced, `locked` while it is read.
+Result<std::unique_ptr<HeldLock>> lock_replaceable(Io& io, const Publication::Options& options,
+                                                   const FileInfo& existing) {
+  const std::string& target = options.target;
+  const auto refuse = [&](std::string reason) {
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: overwrite: {}", target, reason),
+                 .file = target,
+                 .hint = "choose another target, or remove it by hand"});
+  };
+  if (existing.kind == FileInfo::Kind::other) return refuse("neither a file nor a directory");
+  if (existing.kind == FileInfo::Kind::directory) {
+    CKPT_TRY(const bool replaceable, options.replaceable ? options.replaceable(target) : Result<bool>(false));
+    if (!replaceable) return refuse("a directory that is not a checkpoint");
+  }
+  auto held = io.lock(target, LockMode::exclusive);
+  if (held) return held;
+  if (held.error().code == Errc::locked) {
+    return fail({.code = Errc::locked,
+                 .message = target + ": overwrite: it is being read",
+                 .file = target,
+                 .hint = "try again when its readers are done"});
+  }
+  if (held.error().code == Errc::unsupported) return refuse("this file system cannot tell whether it is being read");
+  return held;
+}
+
+/// The directories a relative path lies in, outermost first, without the root.
+std::vector<std::string> folders_of(std::string_view relative) {
+  std::vector<std::string> folders;
+  for (std::size_t slash = relative.find('/'); slash != std::string_view::npos; slash = relative.find('/', slash + 1)) {
+    folders.emplace_back(relative.substr(0, slash));
+  }
+  return folders;
+}
+
+Result<std::uint64_t> reserved_bytes(const std::vector<TargetFile>& files) {
+  std::uint64_t sum = 0;
+  for (const TargetFile& file : files) {
+    CKPT_TRY(const std::uint64_t padded, checked_add(file.bytes, kAlignment - 1));
+    CKPT_TRY(sum, checked_add(sum, round_down(padded, kAlignment)));
+  }
+  return sum;
+}
+
+class RealPublication final : public Publication {
+ public:
+  RealPublication(Io& io, Options options) : io_(io), options_(std::move(options)) {
+    options_.target = join_path(options_.target, "");  // "out/" is "out"
+    partial_ = partial_path(options_);
+    root_ = partial_;
+  }
+  ~RealPublication() override {
+    if (made_ && !committed_) remove_partial();
+  }
+  RealPublication(const RealPublication&) = delete;
+  RealPublication& operator=(const RealPublication&) = delete;
+
+  Result<> begin(const std::vector<TargetFile>& files);
+  const std::string& root() const override { return root_; }
+  Result<> commit(const std::vector<SmallFile>& files) override;
+
+ private:
+  Result<> check_paths(const std::vector<TargetFile>& files) const;
+  Result<> check_target();
+  Result<> sweep();
+  Result<> check_space(const std::vector<TargetFile>& files);
+  Result<> make_partial();
+  Result<> reserve(const TargetFile& file);
+  Result<> make_folders(std::string_view relative);
+  Result<> check_sizes();
+  Result<> write_small(const SmallFile& file);
+  Result<> sync_folders();
+  Result<> rename_to_target();
+  void remove_partial();
+
+  Io& io_;
+  Options options_;
+  std::string partial_;
+  std::string root_;
+  std::vector<std::pair<std::string, std::uint64_t>> files_;  // relative path, exact size
+  std::set<std::string> folders_;                             // made below the root, relative
+  std::unique_ptr<HeldLock> lock_;                            // on the partial, whatever its name
+  std::unique_ptr<HeldLock> replaced_lock_;                   // on what --overwrite replaces
+  FileInfo identity_{};                                       // of the partial; its inode is ours while lock_ is held
+  bool made_ = false;
+  bool committed_ = false;
+  bool replaced_ = false;  // an old target stands at the partial's name
+  bool linked_ = false;    // the rename said that it failed: the partial's name may still be there too
+};
+
+Result<> RealPublication::check_paths(const std::vector<TargetFile>& files) const {
+  if (options_.target.empty()) return fail(Errc::usage, "publish: no target");
+  const bool id_ok = !options_.id.empty() && options_.id.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!id_ok) return fail(Errc::internal, fmt::format("{}: publish: '{}' is no id", options_.target, options_.id));
+  if (!options_.directory && (files.size() != 1 || !files.front().path.empty())) {
+    return fail(Errc::internal, options_.target + ": publish: a single file with several parts");
+  }
+  for (const TargetFile& file : files) {
+    if (options_.directory && !stays_inside(file.path)) {
+      return fail(Errc::internal, fmt::format("{}: publish: path '{}' leaves the target", options_.target, file.path));
+    }
+  }
+  return {};
+}
+
+Result<> RealPublication::check_target() {
+  CKPT_TRY(const auto existing, look(io_, options_.target));
+  if (!existing) return {};
+  if (!options_.overwrite) return fail(exists_error(options_.target));
+  // Asked now so that nothing is written in vain; held only where it is replaced, so that readers need not wait.
+  CKPT_TRY(const auto free_to_replace, lock_replaceable(io_, options_, *existing));
+  return {};
+}
+
+/// Removes what a killed run of the same conversion left. Its lock is free then.
+Result<> RealPublication::sweep() {
+  CKPT_TRY(const auto left_over, look(io_, partial_));
+  if (!left_over) return {};
+  auto held = io_.lock(partial_, LockMode::exclusive);
+  if (held) return remove_tree(io_, partial_);
+  Error error = std::move(held).error();
+  if (error.code == Errc::not_found) return {};  // its owner removed it just now
+  if (error.code == Errc::locked || error.code == Errc::unsupported) {
+    error.message = partial_ + (error.code == Errc::locked ? ": publish: another process is writing it"
+                                                           : ": publish: left over, or another process is writing it");
+    error.hint = error.code == Errc::locked ? "wait for it to end" : "remove it by hand if no process writes it";
+    error.code = Errc::locked;
+  }
+  return fail(std::move(error));
+}
+
+Result<> RealPublication::check_space(const std::vector<TargetFile>& files) {
+  CKPT_TRY(const std::uint64_t needed, reserved_bytes(files));
+  CKPT_TRY(const std::uint64_t free, io_.free_bytes(parent_path(options_.target)));
+  if (needed <= free) return {};
+  return fail({.code = Errc::no_space,
+               .message = fmt::format("{}: publish: {} bytes needed, {} free", options_.target, needed, free),
+               .file = options_.target,
+               .hint = "free some space, or choose a target on another file system"});
+}
+
+Result<> RealPublication::make_partial() {
+  Result<> made;
+  if (options_.directory) {
+    made = io_.make_dir(partial_);
+  } else if (auto file = io_.open(partial_, {.mode = OpenOptions::Mode::write_new}); file) {
+    made = io_.close(*file);
+    if (!made) static_cast<void>(io_.unlink(partial_));
+  } else {
+    made = fail(std::move(file).error());
+  }
+  const auto taken = [this](Error error) {
+    error.code = Errc::locked;
+    error.message = partial_ + ": publish: another process is writing it";
+    return fail(std::move(error));
+  };
+  if (!made) return made.error().code == Errc::target_exists ? taken(std::move(made).error()) : std::move(made);
+
+  // Until it is locked another process may take it for a left-over. Then it is theirs to remove.
+  if (auto held = io_.lock(partial_, LockMode::exclusive); held) {
+    lock_ = std::move(*held);
+  } else if (held.error().code == Errc::locked || held.error().code == Errc::not_found) {
+    return taken(std::move(held).error());
+  } else if (held.error().code != Errc::unsupported) {
+    // Not locked and not known to be another's: just made, so empty, and this removes nothing else.
+    static_cast<void>(options_.directory ? io_.remove_dir(partial_) : io_.unlink(partial_));
+    return fail(std::move(held).error());
+  }
+  if (auto identity = io_.stat(partial_); identity) {
+    identity_ = *identity;
+  } else {
+    static_cast<void>(options_.directory ? io_.remove_dir(partial_) : io_.unlink(partial_));
+    return fail(std::move(identity).error());
+  }
+  made_ = true;
+  return io_.sync_dir(parent_path(partial_));
+}
+
+Result<> RealPublication::make_folders(std::string_view relative) {
+  for (const std::string& folder : folders_of(relative)) {
+    if (folders_.count(folder) != 0) continue;
+    CKPT_CHECK(io_.make_dir(join_path(partial_, folder)));
+    folders_.insert(folder);
+  }
+  return {};
+}
+
+Result<> RealPublication::reserve(const TargetFile& file) {
+  CKPT_CHECK(make_folders(file.path));
+  const auto mode = options_.directory ? OpenOptions::Mode::write_new : OpenOptions::Mode::write_existing;
+  CKPT_TRY(const FileHandle handle, io_.open(join_path(partial_, file.path), {.mode = mode}));
+  auto allocated = io_.allocate(handle, round_up(file.bytes, kAlignment));
+  auto closed = io_.close(handle);
+  CKPT_CHECK(std::move(allocated));
+  CKPT_CHECK(std::move(closed));
+  files_.emplace_back(file.path, file.bytes);
+  return {};
+}
+
+Result<> RealPublication::begin(const std::vector<TargetFile>& files) {
+  CKPT_CHECK(check_paths(files));
+  CKPT_CHECK(check_target());
+  CKPT_CHECK(sweep());
+  CKPT_CHECK(check_space(files));
+  CKPT_CHECK(make_partial());
+  for (const TargetFile& file : files) CKPT_CHECK(reserve(file));
+  return {};
+}
+
+/// A file of another size than planned would be published wrong: it was not written to its end, or not cut.
+Result<> RealPublication::check_sizes() {
+  for (const auto& [path, bytes] : files_) {
+    const std::string name = join_path(partial_, path);
+    CKPT_TRY(const FileInfo info, io_.stat(name));
+    if (info.bytes != bytes) {
+      return fail({.code = Errc::internal,
+                   .message = fmt::format("{}: publish: {} bytes, planned {}", name, info.bytes, bytes),
+                   .file = name});
+    }
+  }
+  return {};
+}
+
+Result<> RealPublication::write_small(const SmallFile& file) {
+  if (!options_.directory || !stays_inside(file.path)) {
+    return fail(Errc::internal, fmt::format("{}: publish: no place for '{}'", options_.target, file.path));
+  }
+  CKPT_CHECK(make_folders(file.path));
+  CKPT_TRY(const FileHandle handle, io_.open(join_path(partial_, file.path), {.mode = OpenOptions::Mode::write_new}));
+  auto written = io_.write_at(handle, 0, std::as_bytes(std::span(file.bytes)));
+  if (written) written = io_.sync(handle);
+  auto closed = io_.close(handle);
+  CKPT_CHECK(std::move(written));
+  return closed;
+}
+
+/// Innermost first: a folder's own entry is in its parent.
+Result<> RealPublication::sync_folders() {
+  if (!options_.directory) return {};
+  for (auto folder = folders_.rbegin(); folder != folders_.rend(); ++folder) {
+    CKPT_CHECK(io_.sync_dir(join_path(partial_, *folder)));
+  }
+  return io_.sync_dir(partial_);
+}
+
+Result<> RealPublication::rename_to_target() {
+  RenameMode mode = RenameMode::no_replace;
+  if (options_.overwrite) {
+    CKPT_TRY(const auto existing, look(io_, options_.target));
+    if (existing) {
+      CKPT_TRY(replaced_lock_, lock_replaceable(io_, options_, *existing));
+      const bool both_files = !options_.directory && existing->kind == FileInfo::Kind::file;
+      mode = both_files ? RenameMode::replace : RenameMode::exchange;
+    }
+  }
+  auto renamed = io_.rename(partial_, options_.target, mode);
+  if (!renamed) {
+    // The answer may have been lost on its way (NFS): what counts is which file the name leads to.
+    const auto now = look(io_, options_.target);
+    if (!now || !*now || !same_file(**now, identity_)) {
+      Error error = std::move(renamed).error();
+      if (mode == RenameMode::no_replace && error.code == Errc::target_exists)
+        return fail(exists_error(options_.target));
+      if (mode == RenameMode::exchange && error.code == Errc::unsupported) {
+        error.code = Errc::usage;
+        error.message = options_.target + ": overwrite: this file system cannot exchange two directories at once";
+        error.hint = "remove the old checkpoint first, or choose another target";
+      }
+      return fail(std::move(error));
+    }
+  }
+  committed_ = true;
+  linked_ = !renamed;
+  replaced_ = mode == RenameMode::exchange;
+  root_ = options_.target;
+  return {};
+}
+
+Result<> RealPublication::commit(const std::vector<SmallFile>& files) {
+  if (committed_) return fail(Errc::internal, options_.target + ": publish: committed twice");
+  CKPT_CHECK(check_sizes());
+  // All but the last, which vouches for the others: it is written when they and their names are safe.
+  for (std::size_t i = 0; i + 1 < files.size(); ++i) CKPT_CHECK(write_small(files[i]));
+  if (!files.empty()) {
+    CKPT_CHECK(make_folders(files.back().path));
+    CKPT_CHECK(sync_folders());
+    CKPT_CHECK(write_small(files.back()));
+  }
+  CKPT_CHECK(sync_folders());
+  CKPT_CHECK(rename_to_target());
+
+  if (auto synced = io_.sync_dir(parent_path(options_.target)); !synced) {
+    Error error = std::move(synced).error();
+    error.code = Errc::not_durable;
+    error.message = fmt::format("{}: publish: visible, perhaps not durable: {}", options_.target, error.message);
+    error.hint = replaced_ ? fmt::format("verify it, and look at the disk; the old one is {}", partial_)
+                           : "verify it, and look at the disk";
+    return fail(std::move(error));
+  }
+  if (linked_ && !replaced_) remove_partial();
+  if (replaced_) {
+    if (auto removed = remove_tree(io_, partial_); !removed) {
+      Error error = std::move(removed).error();
+      error.code = Errc::not_done;
+      error.message =
+          fmt::format("{}: overwrite: published, but the old one stays: {}", options_.target, error.message);
+      error.hint = fmt::format("remove {} by hand", partial_);
+      return fail(std::move(error));
+    }
+  }
+  replaced_lock_.reset();
+  lock_.reset();
+  return {};
+}
+
+/// Only what is known to be ours: after a rename that failed in an unknown way, another checkpoint may have the name.
+/// (A file linked to the target before its old name was removed has both names; this removes the old one.)
+void RealPublication::remove_partial() {
+  const auto now = io_.stat(partial_);
+  if (now && same_file(*now, identity_)) static_cast<void>(remove_tree(io_, partial_));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Publication>> Publication::begin(Io& io, Options options, const std::vector<TargetFile>& files) {
+  auto publication = std::make_unique<RealPublication>(io, std::move(options));
+  CKPT_CHECK(publication->begin(files));
+  return std::unique_ptr<Publication>(std::move(publication));
+}
+
+Result<> remove_tree(Io& io, const std::string& path) {
+  // A name is unlinked before anything else is tried, which removes a link and never follows it.
+  struct Folder {
+    std::string path;
+    bool emptied = false;
+  };
+  std::vector<Folder> pending{{.path = path}};
+  while (!pending.empty()) {
+    if (pending.back().emptied) {
+      CKPT_CHECK(io.remove_dir(pending.back().path));
+      pending.pop_back();
+      continue;
+    }
+    const std::string current = pending.back().path;
+    auto unlinked = io.unlink(current);
+    if (unlinked) {
+      pending.pop_back();
+      continue;
+    }
+    CKPT_TRY(const FileInfo info, io.stat(current));
+    if (info.kind != FileInfo::Kind::directory) return unlinked;
+    pending.back().emptied = true;
+    CKPT_TRY(const auto entries, io.list(current));
+    for (const DirEntry& entry : entries) pending.push_back({.path = join_path(current, entry.name)});
+  }
+  return {};
+}
+
+}  // namespace ckpt

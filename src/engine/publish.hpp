@@ -25,25 +25,31 @@ struct SmallFile {
 ///   4 the ranks agree (the caller)
 ///   5 small files, the last of them the manifest, written and synced; the directory synced
 ///   6 rename to the final name without replacing, parent synced
-/// A Publication that is destroyed uncommitted removes its partial. Used by rank 0 only.
+/// A Publication that is destroyed uncommitted removes its partial. Used by rank 0 only; `io` outlives it.
+/// Where the file system has no locks partials are made unlocked, left-over ones are never swept, and nothing is
+/// replaced.
 class Publication {
  public:
   struct Options {
     std::string target;  ///< final path, file or directory
     std::string id;      ///< hex; names the partial
     bool directory = true;
-    bool overwrite =
-        false;  ///< replaces a file, or a directory that `replaceable` says is a checkpoint, that nobody reads
+    /// Replaces a file, or a directory that `replaceable` says is a checkpoint, that nobody reads. Files by rename,
+    /// directories by exchange.
+    bool overwrite = false;
     std::function<Result<bool>(const std::string& path)> replaceable{};
   };
-  /// Sweeps left-over partials of this id; `locked` when a live process holds one; target_exists; no_space when the
-  /// files do not fit, before anything is created.
+  /// Sweeps a left-over partial of this id; `locked` when a live process holds it, or reads what is to be replaced;
+  /// target_exists; `usage` for what may not be replaced; no_space when the files do not fit, before anything is
+  /// created. The files are made with their folders and reserved up to a multiple of kAlignment; whoever writes one
+  /// cuts it to its exact size.
   static Result<std::unique_ptr<Publication>> begin(Io& io, Options options, const std::vector<TargetFile>& files);
 
   virtual ~Publication() = default;
   /// Where the caller writes: the partial's path, and after commit the final one.
   virtual const std::string& root() const = 0;
-  /// Steps 3 (folders), 5 and 6. On success the target is durable; not_durable: visible, perhaps not durable.
+  /// Steps 3 (folders), 5 and 6. On success the target is durable. not_durable: visible, perhaps not durable;
+  /// not_done: durable, but what it replaced could not be removed. `internal`: a file has not its planned size.
   virtual Result<> commit(const std::vector<SmallFile>& files) = 0;
 };
 
