@@ -1,0 +1,202 @@
+#include "support/fault_io.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace ckpt {
+namespace {
+
+using Outcome = FaultPlan::Outcome;
+
+class FaultIo final : public Io {
+ public:
+  FaultIo(std::unique_ptr<Io> inner, std::shared_ptr<FaultPlan> plan)
+      : inner_(std::move(inner)), plan_(std::move(plan)), slots_(inner_->queue_depth()) {}
+
+  std::string_view name() const override { return inner_->name(); }
+  Result<std::unique_ptr<Io>> fresh() const override {
+    CKPT_TRY(auto inner, inner_->fresh());
+    return make_fault_io(std::move(inner), plan_);
+  }
+
+  Result<FileInfo> stat(const std::string& path) override {
+    return decide("stat", path, [&] { return inner_->stat(path); });
+  }
+  Result<std::vector<DirEntry>> list(const std::string& path) override {
+    return decide("list", path, [&] { return inner_->list(path); });
+  }
+  Result<> make_dir(const std::string& path) override {
+    return decide("mkdir", path, [&] { return inner_->make_dir(path); });
+  }
+  Result<> sync_dir(const std::string& path) override {
+    return decide("fsync directory", path, [&] { return inner_->sync_dir(path); });
+  }
+  Result<> rename(const std::string& from, const std::string& to, RenameMode mode) override {
+    return decide("rename", to, [&] { return inner_->rename(from, to, mode); });
+  }
+  Result<> unlink(const std::string& path) override {
+    return decide("unlink", path, [&] { return inner_->unlink(path); });
+  }
+  Result<> remove_dir(const std::string& path) override {
+    return decide("rmdir", path, [&] { return inner_->remove_dir(path); });
+  }
+  Result<std::unique_ptr<HeldLock>> lock(const std::string& path, LockMode mode) override {
+    return decide("lock", path, [&] { return inner_->lock(path, mode); });
+  }
+  Result<std::uint64_t> free_bytes(const std::string& path) override {
+    return decide("statvfs", path, [&] { return inner_->free_bytes(path); });
+  }
+
+  Result<FileHandle> open(const std::string& path, OpenOptions options) override {
+    std::optional<FileHandle> opened;
+    auto result = decide("open", path, [&] {
+      auto file = inner_->open(path, options);
+      if (file) opened = *file;
+      return file;
+    });
+    if (result) {
+      paths_[result->value] = path;
+    } else if (opened) {
+      static_cast<void>(inner_->close(*opened));  // the caller will never see it
+    }
+    return result;
+  }
+  bool is_direct(FileHandle file) const override { return inner_->is_direct(file); }
+  Result<FileInfo> info(FileHandle file) override {
+    return decide("fstat", path_of(file), [&] { return inner_->info(file); });
+  }
+  Result<> allocate(FileHandle file, std::uint64_t bytes) override {
+    return decide("allocate", path_of(file), [&] { return inner_->allocate(file, bytes); });
+  }
+  Result<> truncate(FileHandle file, std::uint64_t bytes) override {
+    return decide("truncate", path_of(file), [&] { return inner_->truncate(file, bytes); });
+  }
+  Result<> sync(FileHandle file) override {
+    return decide("fdatasync", path_of(file), [&] { return inner_->sync(file); });
+  }
+  Result<> close(FileHandle file) override {
+    FaultPlan::Verdict verdict = plan_->next("close", path_of(file));
+    auto closed = inner_->close(file);
+    return verdict.outcome == Outcome::pass ? closed : fail(std::move(verdict.error));
+  }
+  Result<> read_at(FileHandle file, std::uint64_t offset, std::span<std::byte> data) override {
+    return decide("read", path_of(file), [&] { return inner_->read_at(file, offset, data); });
+  }
+  Result<> write_at(FileHandle file, std::uint64_t offset, std::span<const std::byte> data) override {
+    return decide("write", path_of(file), [&] { return inner_->write_at(file, offset, data); });
+  }
+
+  std::size_t queue_depth() const override { return inner_->queue_depth(); }
+
+  Result<> submit(const Request& request) override {
+    const auto slot = std::find_if(slots_.begin(), slots_.end(), [](const Slot& each) { return !each.used; });
+    if (slot == slots_.end()) return fail(Errc::internal, path_of(request.file) + ": submit: the queue is full");
+    FaultPlan::Verdict verdict = plan_->next(request.op == Request::Op::read ? "read" : "write", path_of(request.file));
+    if (verdict.outcome != Outcome::fail) {
+      Request forwarded = request;
+      forwarded.tag = static_cast<std::uint64_t>(slot - slots_.begin());
+      CKPT_CHECK(inner_->submit(forwarded));
+    }
+    *slot = {.used = true, .tag = request.tag, .verdict = std::move(verdict)};
+    slot->verdict.error.offset = request.offset;
+    return {};
+  }
+
+  Result<std::size_t> reap(std::span<Completion> out, bool wait) override {
+    std::size_t count = 0;
+    for (Slot& slot : slots_) {
+      if (count == out.size()) return count;
+      if (slot.used && slot.verdict.outcome == Outcome::fail) out[count++] = finish(slot, 0);
+    }
+    CKPT_TRY(const std::size_t reaped, inner_->reap(out.subspan(count), wait && count == 0));
+    for (std::size_t i = count; i < count + reaped; ++i) {
+      out[i] = finish(slots_[static_cast<std::size_t>(out[i].tag)], std::move(out[i].bytes));
+    }
+    return count + reaped;
+  }
+
+ private:
+  struct Slot {
+    bool used = false;
+    std::uint64_t tag = 0;
+    FaultPlan::Verdict verdict{};
+  };
+
+  static Completion finish(Slot& slot, Result<std::size_t> bytes) {
+    slot.used = false;
+    if (slot.verdict.outcome != Outcome::pass) bytes = fail(std::move(slot.verdict.error));
+    return {.tag = slot.tag, .bytes = std::move(bytes)};
+  }
+
+  template <class Call>
+  auto decide(const char* operation, const std::string& object, Call call) -> decltype(call()) {
+    FaultPlan::Verdict verdict = plan_->next(operation, object);
+    if (verdict.outcome == Outcome::pass) return call();
+    if (verdict.outcome == Outcome::carry_out_and_fail) static_cast<void>(call());
+    return fail(std::move(verdict.error));
+  }
+
+  std::string path_of(FileHandle file) const {
+    const auto found = paths_.find(file.value);
+    return found == paths_.end() ? "(no file)" : found->second;
+  }
+
+  std::unique_ptr<Io> inner_;
+  std::shared_ptr<FaultPlan> plan_;
+  std::vector<Slot> slots_;  // requests in flight; the index is the tag that the inner Io sees
+  std::map<int, std::string> paths_;
+};
+
+}  // namespace
+
+void FaultPlan::fail_once(std::uint64_t n, Errc code, bool carried_out) {
+  const std::lock_guard held(mutex_);
+  first_ = n;
+  once_ = true;
+  carried_out_ = carried_out;
+  code_ = code;
+  first_failed_.clear();
+}
+
+void FaultPlan::fail_from(std::uint64_t n, Errc code) {
+  const std::lock_guard held(mutex_);
+  first_ = n;
+  once_ = false;
+  carried_out_ = false;
+  code_ = code;
+  first_failed_.clear();
+}
+
+void FaultPlan::clear() {
+  const std::lock_guard held(mutex_);
+  first_.reset();
+  first_failed_.clear();
+}
+
+std::uint64_t FaultPlan::operation_count() const {
+  const std::lock_guard held(mutex_);
+  return count_;
+}
+
+std::string FaultPlan::first_failed() const {
+  const std::lock_guard held(mutex_);
+  return first_failed_;
+}
+
+FaultPlan::Verdict FaultPlan::next(const char* operation, const std::string& object) {
+  const std::lock_guard held(mutex_);
+  const std::uint64_t number = count_++;
+  const bool hit = first_ && (once_ ? number == *first_ : number >= *first_);
+  if (!hit) return {};
+  if (first_failed_.empty()) first_failed_ = std::string(operation) + " " + object;
+  return {.outcome = carried_out_ ? Outcome::carry_out_and_fail : Outcome::fail,
+          .error = {.code = code_, .message = object + ": " + operation + ": injected failure", .file = object}};
+}
+
+std::unique_ptr<Io> make_fault_io(std::unique_ptr<Io> inner, std::shared_ptr<FaultPlan> plan) {
+  return std::make_unique<FaultIo>(std::move(inner), std::move(plan));
+}
+
+}  // namespace ckpt

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/io.hpp"
+
+namespace ckpt {
+
+/// A file system in memory that forgets, at power_off, what was not synced: bytes by Io::sync, names by Io::sync_dir
+/// of the directory they stand in. Thread-safe; each Io of it is used by one thread. Paths start at "/".
+class MemoryDisk {
+ public:
+  struct Options {
+    std::uint64_t capacity_bytes = std::uint64_t{1} << 30;
+    bool direct = true;      ///< false: direct I/O is refused, files are opened without
+    bool exchange = true;    ///< false: RenameMode::exchange is `unsupported`
+    bool locks = true;       ///< false: locks are `unsupported`
+    std::uint64_t seed = 1;  ///< decides in which order queued requests are carried out
+  };
+  /// What a power loss spares of what was not synced. By default nothing.
+  struct PowerLoss {
+    std::size_t name_operations = 0;  ///< the first so many since the last sync survive, as in a journal
+    std::uint64_t block_seed = 0;     ///< other than 0: each unsynced 4 KiB block survives or not, by this seed
+  };
+  static constexpr std::size_t kAllNames = SIZE_MAX;
+
+  MemoryDisk();
+  explicit MemoryDisk(Options options);
+  ~MemoryDisk();
+
+  /// An Io named "memory".
+  std::unique_ptr<Io> io(std::size_t queue_depth = 8) const;
+  /// Ends every open file and lock, and leaves what the disk holds after a power loss.
+  void power_off(PowerLoss spared);
+  void power_off();
+
+  // For assertions, past all Ios:
+  /// Every file and directory ("name/"), sorted.
+  std::vector<std::string> tree() const;
+  /// A file's bytes; "(none)" where there is no such file.
+  std::string text(const std::string& path) const;
+  /// Makes a durable file, with its directories.
+  void put(const std::string& path, std::string bytes);
+
+  struct State;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace ckpt
