@@ -16,20 +16,12 @@ namespace {
 
 constexpr std::uint32_t kNotTaken = std::numeric_limits<std::uint32_t>::max();
 
-tl::unexpected<Error> at_entry(Errc code, const std::string& file, const std::string& tensor, std::string reason,
-                               std::string hint = {}) {
-  return fail({.code = code,
-               .message = fmt::format("{}: open: {}: {}", file, tensor, reason),
-               .file = file,
-               .tensor = tensor,
-               .hint = std::move(hint)});
-}
-
 /// Joins the headers of all files into one map.
 class MapBuilder {
  public:
-  MapBuilder(std::vector<Shard> shards, Selection selection)
-      : shards_(std::move(shards)),
+  MapBuilder(std::string root, std::vector<Shard> shards, Selection selection)
+      : root_(std::move(root)),
+        shards_(std::move(shards)),
         selection_(std::move(selection)),
         governed_(selection_.indexed ? selection_.files.size() : 0) {}
 
@@ -75,6 +67,16 @@ class MapBuilder {
       CKPT_CHECK(grow(map_.tensors[at->second], shard, entry));
     }
     return {};
+  }
+
+  tl::unexpected<Error> at_entry(Errc code, const std::string& file, const std::string& tensor, std::string reason,
+                                 std::string hint = {}) const {
+    const std::string path = file.empty() ? root_ : join_path(root_, file);
+    return fail({.code = code,
+                 .message = fmt::format("{}: open: {}{}{}", path, tensor, tensor.empty() ? "" : ": ", reason),
+                 .file = path,
+                 .tensor = tensor,
+                 .hint = std::move(hint)});
   }
 
   bool is_listed(const std::string& name, const std::string& file) const {
@@ -129,7 +131,7 @@ class MapBuilder {
       const std::string* text = shard.metadata(kFactsKey);
       if (text == nullptr) continue;
       auto facts = parse_facts(*text);
-      if (!facts) return fail(with_file(std::move(facts).error(), shard.file.path));
+      if (!facts) return at_entry(Errc::corrupt, shard.file.path, facts.error().tensor, facts.error().message);
       for (auto& [name, fact] : *facts) {
         const auto at = by_name_.find(name);
         if (at == by_name_.end()) continue;
@@ -152,10 +154,10 @@ class MapBuilder {
   }
 
   Result<> place_chunks() {
-    for (const Tensor& tensor : map_.tensors) {
+    for (std::size_t i = 0; i < map_.tensors.size(); ++i) {
+      const Tensor& tensor = map_.tensors[i];
       const auto bytes = tensor_bytes(tensor.dtype, tensor.shape);
-      if (!bytes)
-        return fail({.code = Errc::corrupt, .message = "open: " + bytes.error().message, .tensor = tensor.name});
+      if (!bytes) return at_entry(Errc::corrupt, shards_[first_file_[i]].file.path, tensor.name, bytes.error().message);
     }
     auto table = std::make_shared<ChunkTable>(map_.tensors.size());
     for (std::uint32_t file = 0; file < shards_.size(); ++file) {
@@ -204,6 +206,7 @@ class MapBuilder {
                                ranks.back() - ranks.size(), ranks.back())});
   }
 
+  std::string root_;
   std::vector<Shard> shards_;
   Selection selection_;
   std::size_t governed_;  // the first so many files hold what the index lists, and nothing else counts in them
@@ -259,7 +262,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
     return entry.kind == FileInfo::Kind::directory && entry.name == kSlicesDirectory;
   });
 
-  MapBuilder builder(std::move(shards), std::move(selection));
+  MapBuilder builder(root, std::move(shards), std::move(selection));
   CKPT_TRY(Map map, builder.build());
   map.format = "safetensors";
   if (beside_slices) map.chosen = "the full files; sharded/ beside them holds the same tensors in slices";

@@ -1,0 +1,169 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "convert/format.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr std::size_t kNamesShown = 6;
+constexpr std::size_t kSubdirectoriesTried = 16;
+
+struct Found {
+  const Format* format = nullptr;
+  Match match{};
+};
+
+/// What detection said of one place.
+struct Detection {
+  std::vector<Found> found{};
+  std::optional<Error> refusal{};  ///< the first format that knows the place, and knows that it cannot be read
+};
+
+Error about(const std::string& path, Errc code, std::string reason, std::string hint = {}) {
+  return {.code = code, .message = fmt::format("{}: open: {}", path, reason), .file = path, .hint = std::move(hint)};
+}
+
+std::string readable_formats() {
+  std::string names;
+  for (const Format& format : formats()) {
+    if (format.open == nullptr) continue;
+    names += names.empty() ? "" : ", ";
+    names += format.name;
+  }
+  return names;
+}
+
+Result<Place> look(Io& io, const std::string& root) {
+  CKPT_TRY(const FileInfo info, io.stat(root));
+  if (info.kind == FileInfo::Kind::other) return fail(about(root, Errc::unsupported, "neither a file nor a directory"));
+  Place place{.io = io, .root = root, .directory = info.kind == FileInfo::Kind::directory};
+  if (place.directory) {
+    CKPT_TRY(place.entries, io.list(root));
+  }
+  return place;
+}
+
+/// Asks every format. One that fails to look (a file vanished, a tracker that is damaged) does not silence the others.
+Detection detect(const Place& place) {
+  Detection out;
+  for (const Format& format : formats()) {
+    auto match = format.detect(place);
+    if (!match) {
+      if (!out.refusal) out.refusal = std::move(match).error();
+    } else if (match->has_value()) {
+      out.found.push_back({&format, std::move(**match)});
+    }
+  }
+  return out;
+}
+
+/// What a user sees when nothing matches: the names in a directory, or the first bytes of a file.
+std::string seen_in(const Place& place) {
+  if (place.directory) {
+    if (place.entries.empty()) return "the directory is empty";
+    std::string names;
+    for (std::size_t i = 0; i < std::min(place.entries.size(), kNamesShown); ++i)
+      names += fmt::format("{}{}", i == 0 ? "" : ", ", place.entries[i].name);
+    const std::size_t more = place.entries.size() - std::min(place.entries.size(), kNamesShown);
+    return fmt::format("no known checkpoint here; it holds {}{}", names,
+                       more == 0 ? std::string{} : fmt::format(" and {} more", more));
+  }
+  const auto head = place.head("", 16);
+  if (!head) return "no known format";
+  if (head->empty()) return "the file is empty";
+  std::string bytes;
+  for (const char c : *head) bytes += fmt::format("{}{:02x}", bytes.empty() ? "" : " ", static_cast<unsigned char>(c));
+  return fmt::format("no known format; it begins with {}", bytes);
+}
+
+/// Where nothing matches, one level below may: worth a hint, never a guess.
+std::string hint_below(const Place& place) {
+  std::size_t tried = 0;
+  for (const DirEntry& entry : place.entries) {
+    if (entry.kind != FileInfo::Kind::directory) continue;
+    if (++tried > kSubdirectoriesTried) break;
+    const std::string below = join_path(place.root, entry.name);
+    const auto inner = look(place.io, below);
+    if (!inner) continue;
+    const Detection detection = detect(*inner);
+    if (!detection.found.empty())
+      return fmt::format("{} looks like {} ({}): give that path", below, detection.found.front().format->name,
+                         detection.found.front().match.why);
+  }
+  return "formats that can be read: " + readable_formats();
+}
+
+Result<Found> choose(const Place& place) {
+  Detection detection = detect(place);
+  if (detection.found.size() == 1) return std::move(detection.found.front());
+  if (detection.found.empty()) {
+    if (detection.refusal) return fail(*std::move(detection.refusal));
+    return fail(about(place.root, Errc::unsupported, seen_in(place), hint_below(place)));
+  }
+  std::string list;
+  std::string flags;
+  for (const Found& found : detection.found) {
+    list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", found.format->name, found.match.why);
+    flags += fmt::format("{}--from {}", flags.empty() ? "" : " or ", found.format->name);
+  }
+  return fail(about(place.root, Errc::ambiguous, "more than one format matches: " + list, "choose one with " + flags));
+}
+
+/// `from` was given: the format still says where below the path the checkpoint is, if it recognises anything.
+Result<Found> forced(const Place& place, std::string_view from) {
+  const Format* format = find_format(from);
+  if (format == nullptr)
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("--from {}: no such format", from),
+                 .hint = "formats that can be read: " + readable_formats()});
+  CKPT_TRY(auto match, format->detect(place));
+  return Found{format, match ? *std::move(match) : Match{.where = {}, .why = "--from"}};
+}
+
+}  // namespace
+
+const Format* find_format(std::string_view name) {
+  for (const Format& format : formats()) {
+    if (format.name == name) return &format;
+  }
+  return nullptr;
+}
+
+Result<Source> open_source(Io& io, const std::string& path, std::string_view from, const ReadOptions& options) {
+  if (path.empty()) return fail(Errc::not_found, "open: an empty path");
+  if (path.find("://") != std::string::npos)
+    return fail(about(path, Errc::unsupported, "URLs cannot be read", "copy the checkpoint to a file system first"));
+  const std::string given = join_path(path, "");
+  if (base_name(given).find(".partial-") != std::string::npos)
+    return fail(about(given, Errc::uncommitted, "a save or conversion that never finished",
+                      "it is not a checkpoint; run the command that was writing it again"));
+  CKPT_TRY(const Place place, look(io, given));
+  CKPT_TRY(Found found, from.empty() ? choose(place) : forced(place, from));
+
+  Source source;
+  source.format = found.format;
+  source.root = found.match.where.empty() ? given : join_path(given, found.match.where);
+  if (found.format->open == nullptr)
+    return fail(about(source.root, Errc::unsupported,
+                      fmt::format("this is {} ({}), which this version recognises but does not read",
+                                  found.format->summary, found.match.why),
+                      "formats that can be read: " + readable_formats()));
+  // Held before anything is read, so that nobody deletes or replaces what the map will point to. File systems without
+  // flock give no lease: there a reader is as safe as the format's own rules make it.
+  auto lease = io.lock(source.root, LockMode::shared);
+  if (lease) {
+    source.lease = *std::move(lease);
+  } else if (lease.error().code == Errc::locked) {
+    return fail(with_hint(std::move(lease).error(), "another process is replacing or deleting it; try again later"));
+  }
+  auto map = found.format->open(io, source.root, options);
+  if (!map) return fail(with_file(std::move(map).error(), source.root));
+  source.map = *std::move(map);
+  if (source.map.format.empty()) source.map.format = found.format->name;
+  return source;
+}
+
+}  // namespace ckpt
