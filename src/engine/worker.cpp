@@ -92,6 +92,7 @@ class Worker {
   std::vector<OpenFile> sources_;  // two a source file: dense (direct) and sparse (buffered)
   std::size_t open_sources_ = 0;
   std::vector<FileHandle> targets_;
+  std::vector<std::uint32_t> tails_;  // target files whose last leaf was written here
 };
 
 Result<WorkerReport> Worker::run() {
@@ -340,12 +341,9 @@ Result<> Worker::queue_write(Job& job) {
 /// The leaf's bytes are in the file (or only hashed): lets its buffer go.
 Result<> Worker::complete_write(Job& job) {
   if (!shared_.target_root.empty()) {
-    const TargetFile& target = shared_.plan.targets()[job.leaf.file];
     report_.written_bytes += job.leaf.bytes;
-    const bool tail = job.leaf.leaf + 1 == target.leaf_count();
-    if (tail && target.bytes % kAlignment != 0) {
-      CKPT_CHECK(io_.truncate(targets_[job.leaf.file], target.bytes));
-    }
+    const TargetFile& target = shared_.plan.targets()[job.leaf.file];
+    if (job.leaf.leaf + 1 == target.leaf_count()) tails_.push_back(job.leaf.file);
   }
   shared_.done_bytes.fetch_add(job.leaf.bytes, std::memory_order_relaxed);
   jobs_.remove_if([&](const Job& j) { return &j == &job; });
@@ -398,8 +396,12 @@ Result<FileHandle> Worker::target_file(std::uint32_t file) {
   return wanted;
 }
 
-/// Step 3 of the commit: each file on the descriptor that wrote it, once.
+/// Cuts the padding of last blocks off, then step 3 of the commit: each file on the descriptor that wrote it, once.
 Result<> Worker::sync_targets() {
+  for (const std::uint32_t file : tails_) {
+    const std::uint64_t bytes = shared_.plan.targets()[file].bytes;
+    if (bytes % kAlignment != 0) CKPT_CHECK(io_.truncate(targets_[file], bytes));
+  }
   for (FileHandle& file : targets_) {
     if (file.value < 0) continue;
     CKPT_CHECK(io_.sync(file));

@@ -1,0 +1,203 @@
+#include "support/random_layout.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+#include <utility>
+
+#include "format/checked.hpp"
+
+namespace ckpt::test {
+namespace {
+
+/// The bytes of a chunk in the order its place stores them, and the locator's strides.
+std::string stored_bytes(const Tensor& tensor, const std::string& bytes, const Chunk& chunk,
+                         const std::vector<std::int64_t>& strides) {
+  const std::size_t unit = unit_bytes(tensor.dtype);
+  const Box whole = Box::whole(tensor.shape);
+  const std::uint64_t elements = volume(chunk.box.size);
+  std::string out;
+  std::uint64_t span = elements;
+  if (!strides.empty()) {
+    span = 1;
+    for (std::size_t d = 0; d < strides.size(); ++d) {
+      span += (chunk.box.size[d] - 1) * static_cast<std::uint64_t>(strides[d]);
+    }
+  }
+  out.assign(span * unit, '\xee');
+  Shape point = chunk.box.offset;
+  for (std::uint64_t i = 0; i < elements; ++i) {
+    std::uint64_t at = i;
+    if (!strides.empty()) {
+      at = 0;
+      for (std::size_t d = 0; d < strides.size(); ++d) {
+        at += (point[d] - chunk.box.offset[d]) * static_cast<std::uint64_t>(strides[d]);
+      }
+    }
+    out.replace(at * unit, unit, bytes, linear_index(whole, point) * unit, unit);
+    for (std::size_t d = point.size(); d-- > 0;) {
+      if (++point[d] < chunk.box.offset[d] + chunk.box.size[d]) break;
+      point[d] = chunk.box.offset[d];
+    }
+  }
+  if (chunk.flat) out = out.substr(chunk.flat->begin * unit, chunk.flat->size() * unit);
+  return out;
+}
+
+/// Cut points of [0, n): 0, some between, n.
+std::vector<std::uint64_t> cuts(Dice& dice, std::uint64_t n, std::uint64_t most) {
+  std::vector<std::uint64_t> out{0, n};
+  for (std::uint64_t i = dice.roll(0, most); i > 0; --i) out.push_back(dice.roll(0, n));
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+std::vector<Chunk> flat_cut(Dice& dice, const Box& box) {
+  std::vector<Chunk> out;
+  const auto points = cuts(dice, volume(box.size), 4);
+  for (std::size_t i = 0; i + 1 < points.size(); ++i) out.push_back({box, Extent{points[i], points[i + 1]}});
+  return out;
+}
+
+/// Strides of a permuted, padded array.
+std::vector<std::int64_t> random_strides(Dice& dice, const Shape& size) {
+  std::vector<std::size_t> order(size.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[dice.roll(0, i - 1)]);
+  std::vector<std::int64_t> strides(size.size());
+  std::uint64_t stride = 1;
+  for (const std::size_t d : order) {
+    strides[d] = static_cast<std::int64_t>(stride);
+    stride = stride * size[d] + dice.roll(0, 2);
+  }
+  return strides;
+}
+
+}  // namespace
+
+State random_state(Dice& dice) {
+  constexpr Dtype kDtypes[] = {Dtype::u8, Dtype::bf16, Dtype::f32, Dtype::i64};
+  State state;
+  const std::uint64_t count = dice.roll(1, 6);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    Tensor tensor{.name = "t" + std::to_string(i), .dtype = kDtypes[dice.roll(0, 3)]};
+    const std::uint64_t rank = dice.roll(0, 4);
+    for (std::uint64_t d = 0; d < rank; ++d) tensor.shape.push_back(dice.one_in(12) ? 0 : dice.roll(1, 9));
+    if (dice.one_in(4)) tensor.shape = {dice.roll(1, 3), dice.roll(1, 700), dice.roll(1, 700)};
+    std::string bytes(volume(tensor.shape) * unit_bytes(tensor.dtype), '\0');
+    for (char& byte : bytes) byte = static_cast<char>(dice.roll(0, 255));
+    state.tensors.push_back(std::move(tensor));
+    state.bytes.push_back(std::move(bytes));
+  }
+  return state;
+}
+
+std::vector<Chunk> random_cut(Dice& dice, const Shape& shape) {
+  if (volume(shape) == 0) return {};
+  const Box whole = Box::whole(shape);
+  if (shape.empty()) return {{whole, std::nullopt}};
+  if (dice.one_in(3)) return flat_cut(dice, whole);
+  std::vector<Box> boxes{Box{{}, {}}};
+  for (const std::uint64_t size : shape) {
+    const auto points = cuts(dice, size, 2);
+    std::vector<Box> grown;
+    for (const Box& box : boxes) {
+      for (std::size_t i = 0; i + 1 < points.size(); ++i) {
+        Box next = box;
+        next.offset.push_back(points[i]);
+        next.size.push_back(points[i + 1] - points[i]);
+        grown.push_back(std::move(next));
+      }
+    }
+    boxes = std::move(grown);
+  }
+  std::vector<Chunk> out;
+  for (Box& box : boxes) {
+    if (dice.one_in(4)) {
+      const auto parts = flat_cut(dice, box);
+      out.insert(out.end(), parts.begin(), parts.end());
+    } else {
+      out.push_back({std::move(box), std::nullopt});
+    }
+  }
+  return out;
+}
+
+Map write_random_layout(Dice& dice, const State& state, const std::string& directory, std::size_t file_count) {
+  Map map;
+  map.tensors = state.tensors;
+  std::vector<std::string> files(file_count);
+  ChunkTable table(state.tensors.size());
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+    const Tensor& tensor = state.tensors[i];
+    for (const Chunk& chunk : random_cut(dice, tensor.shape)) {
+      for (std::uint64_t copy = dice.one_in(5) ? 2 : 1; copy > 0; --copy) {  // now and then a replica
+        Locator where{.file = static_cast<std::uint32_t>(dice.roll(0, file_count - 1)), .dtype = tensor.dtype};
+        if (!chunk.flat && !chunk.box.size.empty() && dice.one_in(3)) {
+          where.strides = random_strides(dice, chunk.box.size);
+        }
+        std::string& file = files[where.file];
+        file.append(dice.roll(0, 9), '\xdd');  // unaligned
+        where.offset = file.size();
+        file += stored_bytes(tensor, state.bytes[i], chunk, where.strides);
+        table.add(i, tensor.shape, chunk, where);
+      }
+    }
+  }
+  table.seal();
+  map.index = std::make_shared<ChunkTable>(std::move(table));
+  for (std::size_t f = 0; f < file_count; ++f) {
+    const std::string name = "source" + std::to_string(f);
+    std::ofstream(directory + "/" + name, std::ios::binary) << files[f];
+    map.files.push_back({name, files[f].size(), 0});
+  }
+  return map;
+}
+
+TargetLayout random_target(Dice& dice, const std::vector<Tensor>& tensors, std::size_t file_count) {
+  TargetLayout out;
+  out.map.tensors = tensors;
+  out.files.resize(file_count);
+  for (std::size_t f = 0; f < file_count; ++f) out.files[f].path = "target" + std::to_string(f);
+  ChunkTable table(tensors.size());
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+    for (const Chunk& chunk : random_cut(dice, tensors[i].shape)) {
+      const auto f = static_cast<std::uint32_t>(dice.roll(0, file_count - 1));
+      TargetFile& file = out.files[f];
+      const std::uint64_t offset = round_up(file.bytes + dice.roll(0, 40), 8);
+      const std::uint64_t bytes = chunk.volume() * unit_bytes(tensors[i].dtype);
+      file.placements.push_back(
+          {.offset = offset, .bytes = bytes, .tensor = i, .chunk = chunk, .dtype = tensors[i].dtype});
+      file.bytes = offset + bytes;
+      table.add(i, tensors[i].shape, chunk, {.file = f, .offset = offset, .dtype = tensors[i].dtype});
+    }
+  }
+  table.seal();
+  out.map.index = std::make_shared<ChunkTable>(std::move(table));
+  for (const TargetFile& file : out.files) out.map.files.push_back({file.path, file.bytes, 0});
+  return out;
+}
+
+TargetLayout whole_target(const std::vector<Tensor>& tensors) {
+  TargetLayout out;
+  out.map.tensors = tensors;
+  TargetFile& file = out.files.emplace_back();
+  file.path = "whole";
+  ChunkTable table(tensors.size());
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+    const std::uint64_t bytes = volume(tensors[i].shape) * unit_bytes(tensors[i].dtype);
+    file.bytes = round_up(file.bytes, 8);
+    if (bytes == 0) continue;
+    file.placements.push_back({.offset = file.bytes, .bytes = bytes, .tensor = i, .dtype = tensors[i].dtype});
+    table.add(i, tensors[i].shape, {Box::whole(tensors[i].shape), std::nullopt},
+              {.file = 0, .offset = file.bytes, .dtype = tensors[i].dtype});
+    file.bytes += bytes;
+  }
+  table.seal();
+  out.map.index = std::make_shared<ChunkTable>(std::move(table));
+  out.map.files.push_back({file.path, file.bytes, 0});
+  return out;
+}
+
+}  // namespace ckpt::test
