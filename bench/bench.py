@@ -1,0 +1,266 @@
+"""Measures ckpt against fio on this disk, in interleaved pairs, and prints the rows of bench/RESULTS.md.
+
+    python bench/make_sources.py DATA/zero2 --case zero2 --gib 4          (likewise zero3, dcp)
+    python bench/bench.py --data DATA --work SCRATCH [--rounds 9] [CASE ...]
+
+Cases: convert (zero2, zero3, dcp), verify, inspect, help, ranks, linear, tensors, memory, stock. Default: all that DATA
+holds. A ratio is the median over interleaved pairs (fio, ckpt) of fio's time over ckpt's for the same bytes, both
+durable; pairs whose fio readings stray by over 10 % from the median are dropped and counted. The page cache is dropped
+before every run. Needs fio and root (for the caches and huge pages); says so where they are missing.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def drop_caches():
+    os.sync()
+    try:
+        pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+    except OSError:
+        pass
+
+
+def huge_pages():
+    """fio's buffers: huge pages where the system gives them, else its own allocation (slower; stated)."""
+    knob = pathlib.Path("/proc/sys/vm/nr_hugepages")
+    try:
+        if int(knob.read_text()) < 48:
+            knob.write_text("48")
+        return int(knob.read_text()) >= 32
+    except OSError:
+        return False
+
+
+def run(command, **kw):
+    start = time.monotonic()
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, **kw)
+    seconds = time.monotonic() - start
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return seconds, done.stdout
+
+
+class Bench:
+    def __init__(self, args):
+        self.args = args
+        self.ckpt = pathlib.Path(args.ckpt)
+        self.work = pathlib.Path(args.work)
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.memory = "mmaphuge" if huge_pages() else "malloc"
+
+    # --- fio ---------------------------------------------------------------------------------------------------
+    def fio_job(self, name, rw, path, size, extra=()):
+        return ["--name=" + name, "--rw=" + rw, f"--filename={path}", f"--size={size}", *extra]
+
+    def fio(self, *jobs):
+        common = ["fio", "--direct=1", "--ioengine=io_uring", "--bs=4m", "--iodepth=8", "--mem=" + self.memory,
+                  "--output-format=json"]
+        drop_caches()
+        seconds, out = run(common + [word for job in jobs for word in job])
+        report = json.loads(out[out.index("{"):])
+        return max(max(job["read"]["runtime"], job["write"]["runtime"]) for job in report["jobs"]) / 1000
+
+    def source_file(self, size):
+        """A file of random bytes that fio reads."""
+        path = self.work / "fio-read"
+        if not path.exists() or path.stat().st_size < size:
+            run(["fio", "--name=fill", "--rw=write", f"--filename={path}", f"--size={size}", "--bs=4m", "--direct=1",
+                 "--ioengine=io_uring", "--iodepth=8", "--refill_buffers", "--end_fsync=1"])
+        return path
+
+    def fio_read_write(self, read_bytes, write_bytes):
+        source = self.source_file(read_bytes)
+        target = self.work / "fio-write"
+        target.unlink(missing_ok=True)
+        block = 4 << 20
+        seconds = self.fio(
+            self.fio_job("read", "read", source, read_bytes // block * block),
+            self.fio_job("write", "write", target, write_bytes // block * block,
+                         ["--fallocate=native", "--end_fsync=1"]))
+        target.unlink()
+        return seconds
+
+    def fio_read(self, size):
+        block = 4 << 20
+        return self.fio(self.fio_job("read", "read", self.source_file(size), size // block * block))
+
+    # --- ckpt --------------------------------------------------------------------------------------------------
+    def convert(self, source, target, *flags, launcher=()):
+        self.remove(target)
+        drop_caches()
+        seconds, out = run([*launcher, self.ckpt, "convert", source, target, "--json", *flags])
+        return seconds, json.loads(out)["data"]
+
+    def remove(self, path):
+        shutil.rmtree(path, ignore_errors=True)
+        pathlib.Path(path).unlink(missing_ok=True)
+
+    def pairs(self, label, reference, subject):
+        """Interleaved rounds of (fio seconds, ckpt seconds); prints and returns the median ratio."""
+        rounds = [(reference(), subject()) for _ in range(self.args.rounds)]
+        middle = statistics.median(f for f, _ in rounds)
+        kept = [(f, s) for f, s in rounds if abs(f - middle) <= 0.1 * middle]
+        ratios = sorted(f / s for f, s in (kept or rounds))
+        row = (f"| {label} | {statistics.median(ratios):.2f} | {ratios[0]:.2f}-{ratios[-1]:.2f} | "
+               f"{len(kept)} of {len(rounds)} | {statistics.median(f for f, _ in rounds):.2f} s | "
+               f"{statistics.median(s for _, s in rounds):.2f} s |")
+        print(row, flush=True)
+        return statistics.median(ratios)
+
+    # --- cases -------------------------------------------------------------------------------------------------
+    def case_convert(self):
+        for name, target in (("zero2", "out.safetensors"), ("zero3", "out.safetensors"), ("dcp", "out.ckpt")):
+            source = self.args.data / name
+            if not source.exists():
+                print(f"skipped {name}: {source} is not there")
+                continue
+            out = self.work / target
+            _, first = self.convert(source, out)
+            read, written = first["source_bytes"], first["target_bytes"]
+            self.pairs(f"convert {name} ({read / 2**30:.2f} GiB) to {target}",
+                       lambda: self.fio_read_write(read, written), lambda: self.convert(source, out)[0])
+            self.remove(out)
+
+    def case_verify(self):
+        source = self.args.data / "dcp"
+        out = self.work / "verify.ckpt"
+        self.convert(source, out)
+        size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
+
+        def verify():
+            drop_caches()
+            return run([self.ckpt, "verify", out])[0]
+
+        self.pairs(f"verify universal ({size / 2**30:.2f} GiB)", lambda: self.fio_read(size), verify)
+        self.remove(out)
+
+    def case_stock(self):
+        """zero_to_fp32.py of DeepSpeed against `--only weights`, the same bytes out."""
+        for name in ("zero2", "zero3"):
+            source = self.args.data / name
+            script = source / "zero_to_fp32.py"
+            if not script.exists():
+                continue
+            out = self.work / "stock"
+
+            def stock():
+                self.remove(out)
+                drop_caches()
+                seconds = run([sys.executable, script, source, out, "--safe_serialization"])[0]
+                start = time.monotonic()
+                os.sync()
+                return seconds + time.monotonic() - start
+
+            self.pairs(f"{name}: zero_to_fp32.py over ckpt --only weights", stock,
+                       lambda: self.convert(source, self.work / "w.safetensors", "--only", "weights")[0])
+            self.remove(out)
+            self.remove(self.work / "w.safetensors")
+
+    def case_memory(self):
+        for name in ("zero2", "zero3", "dcp", "zero2-16"):
+            source = self.args.data / name
+            if not source.exists():
+                continue
+            out = self.work / "memory.safetensors"
+            seconds, report = self.convert(source, out, "--memory", "256M")
+            print(f"memory: {name} {report['source_bytes'] / 2**30:.2f} GiB with --memory 256M: peak resident "
+                  f"{report['peak_bytes'] / 2**20:.0f} MiB, {seconds:.2f} s", flush=True)
+            self.remove(out)
+
+    def case_inspect(self):
+        directory = self.work / "shards"
+        directory.mkdir(exist_ok=True)
+        weight_map = {}
+        for i in range(200):
+            header = {f"layer.{i}.{j}.weight": {"dtype": "F32", "shape": [16, 16], "data_offsets": [j * 1024, j * 1024 + 1024]}
+                      for j in range(6)}
+            text = json.dumps(header).encode()
+            name = f"model-{i + 1:05d}-of-00200.safetensors"
+            (directory / name).write_bytes(struct.pack("<Q", len(text)) + text + bytes(6 * 1024))
+            weight_map.update({key: name for key in header})
+        (directory / "model.safetensors.index.json").write_text(
+            json.dumps({"metadata": {"total_size": 200 * 6144}, "weight_map": weight_map}))
+        times = sorted(run([self.ckpt, "inspect", directory])[0] for _ in range(21))
+        print(f"inspect of 200 shards, warm: median {times[10] * 1000:.1f} ms ({times[0] * 1000:.1f}-{times[-1] * 1000:.1f})")
+        self.remove(directory)
+
+    def case_help(self):
+        times = sorted(run([self.ckpt, "--help"])[0] for _ in range(21))
+        print(f"--help: median {times[10] * 1000:.1f} ms ({times[0] * 1000:.1f}-{times[-1] * 1000:.1f})")
+
+    def case_ranks(self):
+        """One rank against four on the same bytes; the clock is the report's own, which starts after MPI_Init."""
+        source = self.args.data / "zero2"
+        out = self.work / "ranks.safetensors"
+        mpi = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n"]
+        seconds = {1: [], 4: []}
+        for _ in range(self.args.rounds):
+            for ranks in seconds:
+                seconds[ranks].append(self.convert(source, out, "--threads", "1" if ranks > 1 else "2",
+                                                   launcher=[*mpi, str(ranks)])[1]["seconds"])
+        one, four = (statistics.median(seconds[n]) for n in (1, 4))
+        print(f"ranks: 1 rank {one:.2f} s, 4 ranks {four:.2f} s: {100 * (four / one - 1):+.1f} %")
+        self.remove(out)
+
+    def case_linear(self):
+        for name in ("zero2-1", "zero2", "zero2-16"):
+            source = self.args.data / name
+            if not source.exists():
+                continue
+            out = self.work / "linear.safetensors"
+            runs = [self.convert(source, out) for _ in range(3)]
+            seconds = statistics.median(s for s, _ in runs)
+            gib = runs[0][1]["source_bytes"] / 2**30
+            print(f"linear: {gib:.2f} GiB in {seconds:.2f} s: {gib / seconds:.2f} GiB/s", flush=True)
+            self.remove(out)
+
+    def case_tensors(self):
+        """100,000 tensors in one file: what planning costs."""
+        path = self.work / "many.safetensors"
+        count = 100_000
+        header = {f"model.layers.{i // 100}.part{i % 100}.weight": {"dtype": "F32", "shape": [8], "data_offsets": [32 * i, 32 * i + 32]}
+                  for i in range(count)}
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        path.write_bytes(struct.pack("<Q", len(text)) + text + os.urandom(32 * count))
+        times = sorted(run([self.ckpt, "convert", path, self.work / "never.safetensors", "-n"])[0] for _ in range(5))
+        print(f"plan of {count} tensors (convert -n): median {times[2]:.2f} s")
+        times = sorted(self.convert(path, self.work / "many-out.ckpt")[0] for _ in range(3))
+        print(f"convert of {count} tensors to universal: median {times[1]:.2f} s")
+        self.remove(self.work / "many-out.ckpt")
+        path.unlink()
+
+    def conditions(self):
+        cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+        print(f"machine: {os.cpu_count()} x {cpu.group(1) if cpu else 'unknown CPU'}, Linux {os.uname().release}, "
+              f"load {os.getloadavg()[0]:.1f}; fio buffers: {self.memory}; "
+              f"file system: {run(['stat', '-f', '-c', '%T', self.work])[1].strip()}")
+        print("| job | ckpt over fio (median) | spread | pairs kept | fio | ckpt |\n|---|---|---|---|---|---|")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--work", required=True)
+    parser.add_argument("--ckpt", default=ROOT / "build/release/bin/ckpt")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("cases", nargs="*")
+    args = parser.parse_args()
+    bench = Bench(args)
+    bench.conditions()
+    for case in args.cases or ["convert", "verify", "stock", "memory", "inspect", "help", "ranks", "linear", "tensors"]:
+        getattr(bench, "case_" + case)()
+
+
+main()
