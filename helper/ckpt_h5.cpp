@@ -1,7 +1,7 @@
 // ckpt-h5: writes the skeleton of an HDF5 file, without the data, and tells where each dataset's bytes belong.
 //
-//   ckpt-h5 skeleton   request on standard input, the file on descriptor 3, offsets on standard output
-//   ckpt-h5 id FILE    prints the root attribute `ckpt_id`
+//   ckpt-h5 skeleton FILE   request on standard input, offsets on standard output; FILE is overwritten
+//   ckpt-h5 id FILE         prints the root attribute `ckpt_id`
 //
 // The request, all numbers little-endian: u32 attribute count, then (text name, text value) each; u32 dataset count,
 // then each: text path, u8 type, u8 rank, u64 size per dimension, u32 attribute count and (text, text) each; u32 link
@@ -11,6 +11,7 @@
 // equal requests give equal files.
 #include <hdf5.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -164,14 +165,14 @@ void put(std::string& out, std::uint64_t value) {
   for (int i = 0; i < 8; ++i) out += static_cast<char>(value >> (8 * i));
 }
 
-int skeleton() {
+int skeleton(const char* name) {
   Input input;
   const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
   check(H5Pset_alignment(access, 1, kAlignment) >= 0 && H5Pset_small_data_block_size(access, 0) >= 0,
         "H5Pset_alignment");
   const hid_t file_create = H5Pcreate(H5P_FILE_CREATE);
   check(H5Pset_obj_track_times(file_create, false) >= 0, "H5Pset_obj_track_times");
-  const hid_t file = H5Fcreate("/proc/self/fd/3", H5F_ACC_TRUNC, file_create, access);
+  const hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, file_create, access);
   check(file >= 0, "H5Fcreate");
   write_attributes(file, input);
 
@@ -199,13 +200,11 @@ int skeleton() {
     check(H5Lcreate_hard(file, target.c_str(), file, path.c_str(), link, H5P_DEFAULT) >= 0, "link " + path);
   }
   check(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0, "H5Fflush");
-  hsize_t size = 0;
   check(H5Fclose(file) >= 0, "H5Fclose");
-  const off_t end = ::lseek(3, 0, SEEK_END);
-  if (end < 0) stop("cannot tell the size of the skeleton");
-  size = static_cast<hsize_t>(end);
+  struct stat info {};
+  if (::stat(name, &info) != 0) stop("cannot tell the size of the skeleton");
   std::string head;
-  put(head, size);
+  put(head, static_cast<std::uint64_t>(info.st_size));
   answer.insert(0, head);
   for (std::size_t at = 0; at < answer.size();) {
     const ssize_t written = ::write(STDOUT_FILENO, answer.data() + at, answer.size() - at);
@@ -237,8 +236,8 @@ int main(int argc, char** argv) {
   ::setrlimit(RLIMIT_AS, &memory);
   ::setrlimit(RLIMIT_CPU, &seconds);
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-  if (argc == 2 && std::strcmp(argv[1], "skeleton") == 0) return skeleton();
+  if (argc == 3 && std::strcmp(argv[1], "skeleton") == 0) return skeleton(argv[2]);
   if (argc == 3 && std::strcmp(argv[1], "id") == 0) return print_id(argv[2]);
-  std::fputs("usage: ckpt-h5 skeleton | ckpt-h5 id FILE      (started by ckpt)\n", stderr);
+  std::fputs("usage: ckpt-h5 skeleton FILE | ckpt-h5 id FILE      (started by ckpt)\n", stderr);
   return 2;
 }

@@ -67,7 +67,7 @@ std::string conversion_id(const ConvertRequest& request, const Format& target, c
 
 /// Everything known before the first byte moves; equal on all ranks.
 struct Prepared {
-  Source source;
+  std::unique_ptr<Source> source;  // the plan points into its map
   const Format* target = nullptr;
   std::string id;
   Selection selection;
@@ -102,8 +102,9 @@ Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
   Prepared out;
   out.target = choose_target(request);
   if (out.target == nullptr || out.target->lay_out == nullptr) return fail(not_writable(request));
-  CKPT_TRY(out.source, open_source(session.io, request.source, request.from, {}));
-  Map& map = out.source.map;
+  CKPT_TRY(Source source, open_source(session.io, request.source, request.from, {}));
+  out.source = std::make_unique<Source>(std::move(source));
+  Map& map = out.source->map;
   for (const Finding& finding : map.findings) {
     if (finding.severity != Severity::incomplete) continue;
     Error error{.code = Errc::incomplete, .message = request.source + ": convert: " + finding.text};
@@ -132,24 +133,24 @@ Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
   CKPT_TRY(Plan plan, Plan::make(map, std::move(out.skeleton.files)));
   out.plan = std::make_unique<Plan>(std::move(plan));
   CKPT_TRY(out.options, run_options(session, *out.plan));
-  out.options.source_root = out.source.root;
+  out.options.source_root = out.source->root;
   out.options.check_crc = request.verify != VerifyLevel::none;
   return out;
 }
 
 /// The bytes to be moved, checked against the hashes that the source stores, for the files that are read.
 Result<> check_source(Session& session, const Prepared& prepared) {
-  const Format& format = *prepared.source.format;
+  const Format& format = *prepared.source->format;
   if (format.hashes == nullptr) return {};
-  CKPT_TRY(StoredHashes stored, format.hashes(session.io, prepared.source.root));
-  CKPT_TRY(const LeafCheck check, check_leaves(session, session.comm, prepared.source.map, prepared.source.root,
+  CKPT_TRY(StoredHashes stored, format.hashes(session.io, prepared.source->root));
+  CKPT_TRY(const LeafCheck check, check_leaves(session, session.comm, prepared.source->map, prepared.source->root,
                                                std::move(stored.files), stored.leaves, "verify source"));
   if (check.damage.empty()) return {};
   const Finding& first = check.damage.front();
   Error error{.code = Errc::checksum, .message = first.file + ": verify: " + first.text};
   error.file = first.file;
   error.tensor = first.tensor;
-  error.hint = "ckpt verify " + prepared.source.root + "    lists every damaged place";
+  error.hint = "ckpt verify " + prepared.source->root + "    lists every damaged place";
   return fail(std::move(error));
 }
 
@@ -184,8 +185,8 @@ Error disagreement(const Map& map, const TensorPair& pair, std::string_view what
 /// --verify full: replicas equal, masters that round to the stored 16-bit weights. Rank 0 alone.
 Result<> check_claims(Session& session, const Prepared& prepared) {
   if (!session.comm.is_root()) return {};
-  const Map& map = prepared.source.map;
-  const Side all{map, prepared.source.root};
+  const Map& map = prepared.source->map;
+  const Side all{map, prepared.source->root};
   const std::vector<TensorPair> masters = master_pairs(map);
   if (!masters.empty()) {
     CKPT_TRY(const auto bad, compare_tensors(session, all, all, masters, "verify masters"));
@@ -200,7 +201,7 @@ Result<> check_claims(Session& session, const Prepared& prepared) {
   for (std::size_t n = 1; n < replicas; ++n) {
     const Map first = replica_view(map, 0);
     const Map other = replica_view(map, n);
-    CKPT_TRY(const auto bad, compare_tensors(session, {first, prepared.source.root}, {other, prepared.source.root},
+    CKPT_TRY(const auto bad, compare_tensors(session, {first, prepared.source->root}, {other, prepared.source->root},
                                              same, "verify replicas"));
     if (!bad.empty()) return fail(disagreement(map, same[bad.front()], "replicas of one chunk differ"));
   }
@@ -209,7 +210,7 @@ Result<> check_claims(Session& session, const Prepared& prepared) {
 
 ConvertReport describe(const Session& session, const ConvertRequest& request, const Prepared& prepared) {
   ConvertReport report;
-  const Map& map = prepared.source.map;
+  const Map& map = prepared.source->map;
   report.source_format = map.format + (map.variant.empty() ? "" : " " + map.variant);
   report.source_chosen = map.chosen;
   report.target_format = prepared.target->name;

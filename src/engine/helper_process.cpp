@@ -4,12 +4,12 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -100,25 +100,34 @@ bool exchange(Pipe& in, Pipe& out, Pipe& err, std::string_view input, std::strin
 
 }  // namespace
 
-Result<ScratchFile> ScratchFile::open(const std::string& name) {
-  const int descriptor = ::memfd_create(name.c_str(), MFD_CLOEXEC);
-  if (descriptor < 0) return fail(Errc::io, name + ": memfd_create: " + std::strerror(errno));
-  return ScratchFile(descriptor);
+Result<ScratchFile> ScratchFile::open() {
+  std::string name = "/tmp/ckpt-skeleton-XXXXXX";
+  const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
+  if (descriptor < 0) return fail(Errc::io, name + ": create: " + std::strerror(errno));
+  return ScratchFile(descriptor, std::move(name));
 }
 
-ScratchFile::ScratchFile(ScratchFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+ScratchFile::ScratchFile(ScratchFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), name_(std::exchange(other.name_, {})) {}
 
 ScratchFile& ScratchFile::operator=(ScratchFile&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
+  std::swap(name_, other.name_);
   return *this;
 }
 
+void ScratchFile::unlink() {
+  if (!name_.empty()) ::unlink(name_.c_str());
+  name_.clear();
+}
+
 ScratchFile::~ScratchFile() {
+  unlink();
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 Result<std::string> run_helper(const std::string& program, const std::vector<std::string>& arguments,
-                               std::string_view input, int scratch, std::chrono::seconds limit) {
+                               std::string_view input, std::chrono::seconds limit) {
   CKPT_TRY(Pipe in, make_pipe());
   CKPT_TRY(Pipe out, make_pipe());
   CKPT_TRY(Pipe err, make_pipe());
@@ -136,7 +145,6 @@ Result<std::string> run_helper(const std::string& program, const std::vector<std
   posix_spawn_file_actions_adddup2(&actions, in.read.get(), STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out.write.get(), STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, err.write.get(), STDERR_FILENO);
-  if (scratch >= 0) posix_spawn_file_actions_adddup2(&actions, scratch, 3);
 
   const std::string path = find_program(program);
   std::vector<std::string> words{path};

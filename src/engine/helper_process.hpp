@@ -3,33 +3,36 @@
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "format/result.hpp"
 
 namespace ckpt {
 
-/// An anonymous file in memory (memfd): sparse, gone when closed. `path` names it for this process.
+/// A sparse temporary file in /tmp. It has a name, for a helper, until `unlink`; afterwards `path` still names it for
+/// this process, and it is gone when closed.
 class ScratchFile {
  public:
-  static Result<ScratchFile> open(const std::string& name);
+  static Result<ScratchFile> open();
   ScratchFile(ScratchFile&& other) noexcept;
   ScratchFile& operator=(ScratchFile&& other) noexcept;
   ~ScratchFile();
-  int descriptor() const { return descriptor_; }
+  const std::string& name() const { return name_; }
+  void unlink();
   std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
 
  private:
-  explicit ScratchFile(int descriptor) : descriptor_(descriptor) {}
+  ScratchFile(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {}
   int descriptor_ = -1;
+  std::string name_;  // empty once unlinked
 };
 
 /// Runs a helper program of ours to its end, with `input` on its standard input, and returns its standard output.
-/// The program is looked for beside this one, in ../libexec/ckpt, then by PATH. `scratch`, where not negative, is its
-/// descriptor 3.
+/// The program is looked for beside this one, in ../libexec/ckpt, then by PATH.
 /// errors  unsupported: the helper is not installed; corrupt: it died or said no (its last line is the message);
 ///         io: it ran past `limit` and was killed
 Result<std::string> run_helper(const std::string& program, const std::vector<std::string>& arguments,
-                               std::string_view input, int scratch, std::chrono::seconds limit);
+                               std::string_view input, std::chrono::seconds limit);
 
 }  // namespace ckpt

@@ -22,7 +22,7 @@ Result<std::optional<Match>> detect(const Place& place) {
 }
 
 Result<std::string> stored_id(Io&, const std::string& root) {
-  return run_helper("ckpt-h5", {"id", root}, "", -1, std::chrono::seconds(20));
+  return run_helper("ckpt-h5", {"id", root}, "", std::chrono::seconds(20));
 }
 
 }  // namespace

@@ -193,9 +193,10 @@ class Layout {
       wire.text(target);
     }
 
-    CKPT_TRY(ScratchFile scratch, ScratchFile::open("ckpt-skeleton.h5"));
-    auto answer = run_helper(std::string(kHelper), {"skeleton"}, wire.bytes(), scratch.descriptor(),
+    CKPT_TRY(ScratchFile scratch, ScratchFile::open());
+    auto answer = run_helper(std::string(kHelper), {"skeleton", scratch.name()}, wire.bytes(),
                              std::chrono::duration_cast<std::chrono::seconds>(kPatience));
+    scratch.unlink();
     if (!answer) {
       Error error = std::move(answer).error();
       if (error.code == Errc::corrupt) error.code = Errc::unsupported;  // our own request: HDF5 cannot hold it
