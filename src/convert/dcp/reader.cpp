@@ -10,9 +10,9 @@
 #include "convert/dcp/directory.hpp"
 #include "convert/dcp/index.hpp"
 #include "convert/dcp/objects.hpp"
-#include "convert/dcp/roles.hpp"
 #include "convert/format.hpp"
 #include "convert/formats.hpp"
+#include "convert/optimizer_roles.hpp"
 #include "format/dcp_metadata.hpp"
 #include "format/hash.hpp"
 
@@ -208,7 +208,7 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
     types.push_back(typed_tensor.type);
     entry_paths.push_back(std::exchange(entry.path, {}));
   }
-  dcp::assign_roles(map.tensors, entry_paths);
+  assign_roles(map.tensors, entry_paths);
 
   const std::size_t files = map.files.size();
   map.format = "dcp";

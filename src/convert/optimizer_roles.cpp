@@ -1,4 +1,4 @@
-#include "convert/dcp/roles.hpp"
+#include "convert/optimizer_roles.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <unordered_map>
 
-namespace ckpt::dcp {
+namespace ckpt {
 namespace {
 
 constexpr std::uint32_t kSeveral = 0xffffffff;
@@ -67,19 +67,52 @@ Split split(std::string_view name) {
   return {};
 }
 
+std::size_t part_bytes(const PathPart& part) {
+  const auto* text = std::get_if<std::string>(&part);
+  return text != nullptr ? text->size() : std::to_string(std::get<std::int64_t>(part)).size();
+}
+
+/// The part of the path that begins at byte `begin` of the name, or null.
+const PathPart* part_at(const Path& path, std::size_t begin) {
+  std::size_t at = 0;
+  for (const PathPart& part : path) {
+    if (at == begin) return &part;
+    at += part_bytes(part) + 1;
+  }
+  return nullptr;
+}
+
 /// The parameter that `rest` begins with, by the path where one of its parts ends there: a slot may itself be nested.
 std::size_t parameter_length(std::string_view rest, std::string_view name, const Path& path) {
-  std::size_t at = 0;  // where the part begins in the name
   const std::size_t begin = name.size() - rest.size();
-  for (const PathPart& part : path) {
-    const std::size_t length = std::holds_alternative<std::string>(part)
-                                   ? std::get<std::string>(part).size()
-                                   : std::to_string(std::get<std::int64_t>(part)).size();
-    if (at == begin && at + length < name.size()) return length;
-    at += length + 1;
+  if (const PathPart* part = part_at(path, begin); part != nullptr && begin + part_bytes(*part) < name.size()) {
+    return part_bytes(*part);
   }
   const std::size_t dot = rest.rfind('.');
   return dot == std::string_view::npos ? 0 : dot;
+}
+
+bool begins_with(const Path& path, const Path& head) {
+  return head.size() < path.size() && std::equal(head.begin(), head.end(), path.begin());
+}
+
+/// The innermost known optimizer that holds the path, or null.
+const OptimizerState* holder(const Path& path, std::span<const OptimizerState> known) {
+  const OptimizerState* found = nullptr;
+  for (const OptimizerState& state : known) {
+    if (begins_with(path, state.path) && (found == nullptr || state.path.size() > found->path.size())) found = &state;
+  }
+  return found;
+}
+
+/// The split of a name whose first parts are a known optimizer's path.
+Split split_below(std::string_view name, const Path& path, std::size_t depth) {
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < depth; ++i) begin += part_bytes(path[i]) + 1;
+  const std::string_view rest = name.substr(begin);
+  const auto below = after_parts(rest, 1);
+  if (below && first_part(rest) == "state") return {.in_optimizer = true, .rest = *below, .in_state = true};
+  return {.in_optimizer = true, .rest = rest};
 }
 
 /// Weights by what follows the first one to three parts of their names.
@@ -121,23 +154,33 @@ class Weights {
 
 }  // namespace
 
-void assign_roles(std::vector<Tensor>& tensors, const std::vector<Path>& paths) {
+void assign_roles(std::vector<Tensor>& tensors, const std::vector<Path>& paths, std::span<const OptimizerState> known) {
   std::vector<std::uint32_t> slots;
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
     Tensor& tensor = tensors[i];
     if (tensor.role == Role::blob) continue;
-    const Split found = split(tensor.name);
+    const OptimizerState* optimizer = holder(paths[i], known);
+    const Split found =
+        optimizer != nullptr ? split_below(tensor.name, paths[i], optimizer->path.size()) : split(tensor.name);
     if (!found.in_optimizer && !found.in_state) continue;
     const std::size_t length = found.in_state ? parameter_length(found.rest, tensor.name, paths[i]) : 0;
     const std::string_view slot = length == 0 ? found.rest : found.rest.substr(length + 1);
     if (!found.in_optimizer && (length == 0 || std::ranges::find(kKnownSlots, slot) == kKnownSlots.end())) continue;
     tensor.role = Role::slot;
     tensor.slot = slot;
-    tensor.parameter = found.rest.substr(0, length);
-    if (length != 0) slots.push_back(i);
+    if (length == 0) continue;
+    const PathPart* key = part_at(paths[i], tensor.name.size() - found.rest.size());
+    const auto* index = key != nullptr ? std::get_if<std::int64_t>(key) : nullptr;
+    if (index == nullptr) {
+      tensor.parameter = found.rest.substr(0, length);
+    } else if (optimizer != nullptr) {
+      const auto name = optimizer->parameters.find(*index);
+      if (name != optimizer->parameters.end()) tensor.parameter = name->second;
+    }
+    if (!tensor.parameter.empty()) slots.push_back(i);
   }
   const Weights weights(tensors);
   for (const std::uint32_t i : slots) tensors[i].parameter = weights.name(tensors[i].parameter);
 }
 
-}  // namespace ckpt::dcp
+}  // namespace ckpt

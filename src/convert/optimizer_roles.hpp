@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "format/model.hpp"
+
+namespace ckpt {
+
+/// An optimizer's state dict that the reader has seen: what is below it needs no name to be known as a slot.
+struct OptimizerState {
+  Path path;  ///< of the dict that holds "state" and "param_groups"
+  /// Names of parameters by their index, where the groups carry them ("param_names"); state is keyed by either.
+  std::unordered_map<std::int64_t, std::string> parameters{};
+};
+
+/// Fills role, parameter and slot of optimizer state, by the names that torch's state-dict functions give it:
+/// `optimizer.state.<parameter>.<slot>`, nested or flattened, below any root ("app.optim", "optimizers.0"); or
+/// `state.<parameter>.<slot>` at the root, for a known slot. The parameter is the name of the weight that ends in that
+/// text, where one does ("model." + text before others); else the text. Of state that is keyed by index the parameter
+/// stays empty, unless `known` names it. Other tensors below an optimizer are slots without parameter. Blobs keep their
+/// role.
+///
+/// paths  one a tensor: where it is nested, so that its name is dotted(path); or empty
+void assign_roles(std::vector<Tensor>& tensors, const std::vector<Path>& paths,
+                  std::span<const OptimizerState> known = {});
+
+}  // namespace ckpt
