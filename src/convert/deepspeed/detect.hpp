@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convert/format.hpp"
+
+namespace ckpt::deepspeed {
+
+/// Yes where the place is a tag directory, or a save directory with tags (and perhaps `latest`) in it.
+Result<std::optional<Match>> detect(const Place& place);
+
+/// The tag directory that a path means.
+struct Tag {
+  std::string directory{};             ///< below the path; "" = the path is the tag directory
+  std::string chosen{};                ///< for people: "tag global_step3 from 'latest'"
+  std::vector<DirEntry> entries{};     ///< of the tag directory
+  std::vector<DirEntry> neighbours{};  ///< of the save directory; empty where the path is the tag directory
+};
+
+/// Follows `latest`; without it the only tag is taken.
+/// errors   incomplete: `latest` names a tag that is not there (the others are listed); ambiguous: several tags and no
+///          `latest`; refused: `latest` leads out of the directory; unsupported: nothing of DeepSpeed's here
+Result<Tag> find_tag(Io& io, const std::string& root);
+
+}  // namespace ckpt::deepspeed

@@ -1,0 +1,184 @@
+#include "convert/deepspeed/files.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace ckpt::deepspeed {
+namespace {
+
+/// Matches `name` against a pattern in which each '#' stands for a decimal number; gives the numbers.
+std::optional<std::vector<std::uint64_t>> match(std::string_view name, std::string_view pattern) {
+  std::vector<std::uint64_t> numbers;
+  for (const char expected : pattern) {
+    if (expected != '#') {
+      if (name.empty() || name.front() != expected) return std::nullopt;
+      name.remove_prefix(1);
+      continue;
+    }
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (error != std::errc{}) return std::nullopt;
+    name.remove_prefix(static_cast<std::size_t>(end - name.data()));
+    numbers.push_back(number);
+  }
+  if (!name.empty()) return std::nullopt;
+  return numbers;
+}
+
+struct Refusal {
+  std::string_view pattern;
+  std::string_view kind;
+};
+constexpr Refusal kRefusals[] = {
+    {"layer_#_expert_#_mp_rank_#_model_states.pt", "a DeepSpeed mixture-of-experts checkpoint (expert files)"},
+    {"expert_#_mp_rank_#_model_states.pt", "a DeepSpeed mixture-of-experts checkpoint (expert files)"},
+    {"expp_rank_#_mp_rank_#_optim_states.pt", "a DeepSpeed mixture-of-experts checkpoint (expert optimizer files)"},
+    {"layer_#-model_states.pt", "a DeepSpeed pipeline-parallel checkpoint (layer files)"},
+    {"layer_#-model_#-model_states.pt", "a DeepSpeed pipeline- and tensor-parallel checkpoint (layer files)"},
+    {"mp_rank_#_model_states.pt-#.#", "a DeepSpeed checkpoint in FastPersist parts"},
+};
+constexpr std::string_view kPrefixes[] = {"", "bf16_", "fp16_"};
+constexpr std::string_view kSuffixes[] = {"_optim_states.pt", "optim_states.pt"};
+
+std::optional<std::string_view> refusal(const DirEntry& entry) {
+  if (entry.kind == FileInfo::Kind::directory) {
+    if (entry.name == "offloaded_tensors")
+      return "a DeepSpeed checkpoint with NVMe-offloaded state (.tensor.swp files)";
+    return std::nullopt;
+  }
+  for (const Refusal& r : kRefusals) {
+    if (match(entry.name, r.pattern)) return r.kind;
+  }
+  return std::nullopt;
+}
+
+struct OptimName {
+  std::uint64_t rank = 0;
+  std::uint64_t model_rank = 0;
+  std::string_view prefix;
+  std::string_view suffix;
+};
+
+std::optional<OptimName> optim_name_parts(std::string_view name) {
+  for (const std::string_view prefix : kPrefixes) {
+    for (const std::string_view suffix : kSuffixes) {
+      const std::string pattern = std::string(prefix) + "zero_pp_rank_#_mp_rank_#" + std::string(suffix);
+      if (const auto numbers = match(name, pattern)) return OptimName{(*numbers)[0], (*numbers)[1], prefix, suffix};
+    }
+  }
+  return std::nullopt;
+}
+
+auto unsupported(const std::string& name, std::string_view kind) {
+  return fail({.code = Errc::unsupported,
+               .message = name + ": this is " + std::string(kind) + ": not yet readable",
+               .file = name});
+}
+
+auto model_parallel(const std::string& name) {
+  return unsupported(name, "a DeepSpeed checkpoint of several tensor- or pipeline-parallel ranks");
+}
+
+std::string optim_file_name(std::uint64_t rank, std::string_view prefix, std::string_view suffix) {
+  return std::string(prefix) + "zero_pp_rank_" + std::to_string(rank) + "_mp_rank_00" + std::string(suffix);
+}
+
+void sort_by_rank(std::vector<RankFile>& files) {
+  std::sort(files.begin(), files.end(), [](const RankFile& a, const RankFile& b) { return a.rank < b.rank; });
+}
+
+}  // namespace
+
+std::string TagFiles::optim_name(std::uint64_t rank) const {
+  return optim_file_name(rank, optim_prefix, optim_suffix);
+}
+
+std::string rank_model_name(std::uint64_t rank) {
+  return "zero_pp_rank_" + std::to_string(rank) + "_mp_rank_00_model_states.pt";
+}
+
+bool looks_like_tag(const std::vector<DirEntry>& entries) {
+  return std::any_of(entries.begin(), entries.end(), [](const DirEntry& entry) {
+    if (entry.kind != FileInfo::Kind::file) return false;
+    return match(entry.name, "mp_rank_#_model_states.pt") ||
+           match(entry.name, "zero_pp_rank_#_mp_rank_#_model_states.pt") || optim_name_parts(entry.name) ||
+           refusal(entry);
+  });
+}
+
+Result<TagFiles> sort_files(const std::vector<DirEntry>& entries) {
+  TagFiles files;
+  for (const DirEntry& entry : entries) {
+    if (const auto kind = refusal(entry)) return unsupported(entry.name, *kind);
+    if (entry.kind != FileInfo::Kind::file) continue;
+    if (const auto numbers = match(entry.name, "mp_rank_#_model_states.pt")) {
+      if ((*numbers)[0] != 0) return model_parallel(entry.name);
+      files.has_model = files.has_model || entry.name == kModelName;
+    } else if (const auto ranks = match(entry.name, "zero_pp_rank_#_mp_rank_#_model_states.pt")) {
+      if ((*ranks)[1] != 0) return model_parallel(entry.name);
+      if (entry.name == rank_model_name((*ranks)[0])) files.rank_models.push_back({(*ranks)[0], entry.name});
+    } else if (const auto optim = optim_name_parts(entry.name)) {
+      if (optim->model_rank != 0) return model_parallel(entry.name);
+      if (entry.name != optim_file_name(optim->rank, optim->prefix, optim->suffix)) continue;
+      if (!files.optims.empty() && (files.optim_prefix != optim->prefix || files.optim_suffix != optim->suffix)) {
+        return fail({.code = Errc::corrupt,
+                     .message = entry.name + ": optimizer files of two saves in one tag: the other is " +
+                                files.optims.front().name,
+                     .file = entry.name,
+                     .hint = "move the files of the older save away"});
+      }
+      files.optim_prefix = optim->prefix;
+      files.optim_suffix = optim->suffix;
+      files.optims.push_back({optim->rank, entry.name});
+    }
+  }
+  const bool universal = std::any_of(entries.begin(), entries.end(), [](const DirEntry& entry) {
+    return entry.kind == FileInfo::Kind::directory && entry.name == "zero";
+  });
+  if (universal && files.optims.empty()) return unsupported("zero", "a universal DeepSpeed checkpoint");
+  sort_by_rank(files.rank_models);
+  sort_by_rank(files.optims);
+  return files;
+}
+
+Missing missing_files(const TagFiles& files, const Expected& expected) {
+  constexpr std::size_t kMaxNames = 10;
+  Missing missing;
+  const auto note = [&](std::string name) {
+    if (missing.names.size() < kMaxNames) missing.names.push_back(std::move(name));
+    ++missing.count;
+  };
+  TagFiles spelling = files;
+  if (files.optims.empty()) spelling.optim_prefix = expected.optim_prefix;
+  if (!expected.rank_models && !files.has_model) note(std::string(kModelName));
+  // The lists are sorted: walk them beside the ranks, so that a huge count costs no search.
+  std::size_t model = 0;
+  std::size_t optim = 0;
+  const std::uint64_t listed =
+      std::min<std::uint64_t>(expected.optim_count, files.rank_models.size() + files.optims.size() + kMaxNames);
+  for (std::uint64_t rank = 0; rank < listed; ++rank) {
+    while (model < files.rank_models.size() && files.rank_models[model].rank < rank) ++model;
+    while (optim < files.optims.size() && files.optims[optim].rank < rank) ++optim;
+    const bool has_model = model < files.rank_models.size() && files.rank_models[model].rank == rank;
+    const bool has_optim = optim < files.optims.size() && files.optims[optim].rank == rank;
+    if (expected.rank_models && !has_model) note(rank_model_name(rank));
+    if (!has_optim) note(spelling.optim_name(rank));
+  }
+  missing.count += (expected.optim_count - listed) * (expected.rank_models ? 2 : 1);
+  return missing;
+}
+
+std::vector<std::string> surplus_files(const TagFiles& files, const Expected& expected) {
+  std::vector<std::string> names;
+  if (expected.rank_models && files.has_model) names.emplace_back(kModelName);
+  for (const RankFile& file : files.rank_models) {
+    if (!expected.rank_models || file.rank >= expected.optim_count) names.push_back(file.name);
+  }
+  for (const RankFile& file : files.optims) {
+    if (file.rank >= expected.optim_count) names.push_back(file.name);
+  }
+  return names;
+}
+
+}  // namespace ckpt::deepspeed

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/io.hpp"
+#include "format/result.hpp"
+
+namespace ckpt::deepspeed {
+
+/// A file that one data-parallel rank wrote.
+struct RankFile {
+  std::uint64_t rank = 0;
+  std::string name;
+};
+
+/// The files of one tag directory, by kind. Nothing on disk says which must exist: that follows from numbers inside
+/// them (`missing_files`).
+/// source   deepspeed/runtime/engine.py: _get_ckpt_name, _get_zero_ckpt_name; older spellings by experience
+struct TagFiles {
+  bool has_model = false;                         ///< mp_rank_00_model_states.pt: stages 0 to 2
+  std::vector<RankFile> rank_models{};            ///< zero_pp_rank_D_mp_rank_00_model_states.pt: stage 3; by rank
+  std::vector<RankFile> optims{};                 ///< ...zero_pp_rank_D_mp_rank_00_optim_states.pt; by rank
+  std::string optim_prefix{};                     ///< "", "bf16_" or "fp16_", as the optimizer files spell it
+  std::string optim_suffix = "_optim_states.pt";  ///< older releases left out the first underscore
+
+  bool empty() const { return !has_model && rank_models.empty() && optims.empty(); }
+  std::string optim_name(std::uint64_t rank) const;
+};
+constexpr std::string_view kModelName = "mp_rank_00_model_states.pt";
+std::string rank_model_name(std::uint64_t rank);
+
+/// Sorts a listing. Files that are none of DeepSpeed's, or not spelled as it spells them, are passed over.
+/// errors   unsupported, naming the kind: tensor or pipeline parallel ranks, experts, layers of a pipeline,
+/// NVMe-offloaded
+///          state, FastPersist parts, a universal checkpoint; corrupt: files of two saves under different prefixes
+Result<TagFiles> sort_files(const std::vector<DirEntry>& entries);
+
+/// True when a listing holds any file of a tag directory, also of kinds that are refused.
+bool looks_like_tag(const std::vector<DirEntry>& entries);
+
+/// What the numbers inside the files say there must be.
+struct Expected {
+  bool rank_models = false;         ///< stage 3: one model file a rank, else the one
+  std::uint64_t optim_count = 0;    ///< ranks that write an optimizer file (and, in stage 3, a model file)
+  std::string_view optim_prefix{};  ///< where no optimizer file is there to tell
+};
+
+/// Names of files that must exist and do not; at most 10, `count` has them all.
+struct Missing {
+  std::vector<std::string> names{};
+  std::uint64_t count = 0;
+};
+Missing missing_files(const TagFiles& files, const Expected& expected);
+
+/// Files of ranks that `expected` does not know: left over from a save with more ranks.
+std::vector<std::string> surplus_files(const TagFiles& files, const Expected& expected);
+
+}  // namespace ckpt::deepspeed

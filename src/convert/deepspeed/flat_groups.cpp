@@ -1,0 +1,205 @@
+#include "convert/deepspeed/flat_groups.hpp"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "convert/deepspeed/fragment_claims.hpp"
+#include "format/checked.hpp"
+#include "format/cut.hpp"
+
+namespace ckpt::deepspeed {
+namespace {
+
+std::string group_text(std::size_t group) {
+  return "parameter group " + std::to_string(group);
+}
+
+auto corrupt(const std::string& file, const std::string& what) {
+  return fail({.code = Errc::corrupt, .message = file + ": " + what, .file = file});
+}
+
+/// Where each parameter begins in its flat group, and the group's elements without the padding at its end.
+struct FlatOrder {
+  std::vector<std::uint64_t> begins;
+  std::uint64_t element_count = 0;
+};
+
+Result<FlatOrder> flat_order(const GroupShapes& shapes, const std::vector<OptimStates>& ranks, std::size_t group) {
+  const auto& paddings = ranks[0].groups[group].alignment_paddings;
+  for (const OptimStates& rank : ranks) {
+    if (rank.groups[group].alignment_paddings == paddings) continue;
+    return corrupt(rank.path, group_text(group) + ": param_alignment_paddings differ from those of " + ranks[0].path);
+  }
+  if (!paddings.empty() && paddings.size() != shapes.size()) {
+    return corrupt(ranks[0].path, group_text(group) + ": " + std::to_string(paddings.size()) +
+                                      " param_alignment_paddings for " + std::to_string(shapes.size()) + " parameters");
+  }
+  FlatOrder order;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    order.begins.push_back(order.element_count);
+    CKPT_TRY(order.element_count, checked_add(order.element_count, shapes[i].elements));
+    if (!paddings.empty()) {
+      CKPT_TRY(order.element_count, checked_add(order.element_count, paddings[i]));
+    }
+  }
+  return order;
+}
+
+/// The cut that explains the masters' counts: aligned to 2 x ranks, or to the ranks alone (before 2021-09), with the
+/// padding stripped or (early releases) kept.
+Result<cut::FlatGroup> find_cut(std::uint64_t element_count, const std::vector<OptimStates>& ranks, std::size_t group) {
+  cut::FlatGroup usual;
+  for (const std::uint64_t factor : {std::uint64_t{2}, std::uint64_t{1}}) {
+    CKPT_TRY(const cut::FlatGroup tried,
+             cut::flat_group({.element_count = element_count, .part_count = ranks.size(), .align_factor = factor}));
+    if (factor == 2) usual = tried;
+    bool stripped = true;
+    bool kept = true;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      const std::uint64_t elements = ranks[r].groups[group].master.elements;
+      stripped = stripped && elements == tried.owned(r).size();
+      kept = kept && elements == tried.part_elements;
+    }
+    if (stripped || kept) return tried;
+  }
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const std::uint64_t elements = ranks[r].groups[group].master.elements;
+    if (elements == usual.owned(r).size()) continue;
+    return corrupt(ranks[r].path, group_text(group) + ": " + std::to_string(elements) + " fp32 elements where rank " +
+                                      std::to_string(r) + " of " + std::to_string(ranks.size()) + " holds " +
+                                      std::to_string(usual.owned(r).size()) + " of " + std::to_string(element_count));
+  }
+  return corrupt(ranks[0].path, group_text(group) + ": its elements are cut in no known way");
+}
+
+/// In stages 1 and 2 the weights of a group are views of one flat tensor, so their offsets prove the order.
+Result<> check_weight_offsets(const ModelStates& model, const GroupShapes& shapes, const FlatOrder& order,
+                              const std::unordered_map<std::string, const FileTensor*>& weights, std::size_t group) {
+  const FileTensor* first = nullptr;
+  for (const NamedShape& shape : shapes) {
+    const auto weight = weights.find(shape.name);
+    if (weight == weights.end()) return {};
+    if (shape.elements == 0) continue;
+    if (first == nullptr) first = weight->second;
+    if (weight->second->view.storage_key != first->view.storage_key) return {};  // stored one by one: no evidence
+  }
+  if (first == nullptr || shapes.size() < 2) return {};
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const torch::TensorView& view = weights.at(shapes[i].name)->view;
+    if (shapes[i].elements == 0 || view.storage_offset == order.begins[i]) continue;
+    return fail(with_tensor({.code = Errc::corrupt,
+                             .message = shapes[i].name + ": " + group_text(group) + ": its weight lies at element " +
+                                        std::to_string(view.storage_offset) + ", param_shapes puts it at " +
+                                        std::to_string(order.begins[i]) + ": the order of the group is not known",
+                             .hint = model.facts.version.empty() ? "" : "written by DeepSpeed " + model.facts.version},
+                            shapes[i].name));
+  }
+  return {};
+}
+
+Result<> check_weight_shapes(const GroupShapes& shapes,
+                             const std::unordered_map<std::string, const FileTensor*>& weights) {
+  for (const NamedShape& shape : shapes) {
+    const auto weight = weights.find(shape.name);
+    if (weight == weights.end() || weight->second->type.shape == shape.shape) continue;
+    return fail(with_tensor(
+        {.code = Errc::corrupt, .message = shape.name + ": param_shapes and module differ in its shape"}, shape.name));
+  }
+  return {};
+}
+
+/// Moments keep the padding, except where elastic_checkpoint stripped it.
+Result<> check_slot_counts(const cut::FlatGroup& cut, const std::vector<OptimStates>& ranks, std::size_t group) {
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    for (const auto& [slot, run] : ranks[r].groups[group].slots) {
+      if (run.elements == cut.part_elements || run.elements == cut.owned(r).size()) continue;
+      return corrupt(ranks[r].path, group_text(group) + ": " + slot + " has " + std::to_string(run.elements) +
+                                        " elements where rank " + std::to_string(r) + " holds " +
+                                        std::to_string(cut.part_elements));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<> check_same_slots(const std::vector<OptimStates>& ranks, std::size_t group) {
+  const GroupState& first = ranks[0].groups[group];
+  const auto shared_step = [](const GroupState& state) -> const Value* {
+    for (const auto& [key, value] : state.values) {
+      if (key == "step") return &value;
+    }
+    return nullptr;
+  };
+  for (const OptimStates& rank : ranks) {
+    const GroupState& state = rank.groups[group];
+    const bool same =
+        std::equal(state.slots.begin(), state.slots.end(), first.slots.begin(), first.slots.end(),
+                   [](const auto& a, const auto& b) { return a.first == b.first && a.second.dtype == b.second.dtype; });
+    if (!same || state.master.dtype != first.master.dtype) {
+      return corrupt(rank.path, group_text(group) + ": other optimizer state than in " + ranks[0].path);
+    }
+    const Value* mine = shared_step(state);
+    const Value* theirs = shared_step(first);
+    if ((mine == nullptr) != (theirs == nullptr) || (mine != nullptr && !same_value(*mine, *theirs))) {
+      return corrupt(rank.path, group_text(group) + ": another optimizer step than in " + ranks[0].path +
+                                    ": the files are of different saves");
+    }
+  }
+  return {};
+}
+
+std::uint32_t add_master_array(MapBuilder& builder, const std::vector<OptimStates>& ranks, std::size_t group) {
+  std::vector<Run> runs;
+  for (const OptimStates& rank : ranks) runs.push_back(rank.groups[group].master);
+  return builder.index().add_array(std::move(runs));
+}
+
+std::uint32_t add_slot_array(MapBuilder& builder, const std::vector<OptimStates>& ranks, std::size_t group,
+                             std::size_t slot) {
+  std::vector<Run> runs;
+  for (const OptimStates& rank : ranks) runs.push_back(rank.groups[group].slots[slot].second);
+  return builder.index().add_array(std::move(runs));
+}
+
+Result<> place_flat_groups(MapBuilder& builder, const ModelStates& model, const std::vector<OptimStates>& ranks) {
+  const std::vector<GroupShapes>& groups = *model.param_shapes;
+  std::unordered_map<std::string, const FileTensor*> weights;
+  for (const NamedTensor& entry : model.module) weights.emplace(entry.name, &entry.tensor);
+  for (const OptimStates& rank : ranks) {
+    if (rank.groups.size() == groups.size()) continue;
+    return corrupt(rank.path, std::to_string(rank.groups.size()) + " parameter groups where param_shapes has " +
+                                  std::to_string(groups.size()));
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const GroupShapes& shapes = groups[g];
+    CKPT_CHECK(check_weight_shapes(shapes, weights));
+    CKPT_TRY(const FlatOrder order, flat_order(shapes, ranks, g));
+    CKPT_TRY(const cut::FlatGroup cut, find_cut(order.element_count, ranks, g));
+    CKPT_CHECK(check_same_slots(ranks, g));
+    CKPT_CHECK(check_slot_counts(cut, ranks, g));
+    CKPT_CHECK(check_weight_offsets(model, shapes, order, weights, g));
+    if (!model.facts.round_robin) {
+      CKPT_TRY(const std::string doubt, check_fragments({shapes, order.begins, cut, ranks, g}));
+      if (!doubt.empty()) builder.find(Severity::warning, doubt);
+    }
+    const std::uint32_t master = add_master_array(builder, ranks, g);
+    const GroupState& first = ranks[0].groups[g];
+    std::vector<std::uint32_t> slots;
+    for (std::size_t s = 0; s < first.slots.size(); ++s) slots.push_back(add_slot_array(builder, ranks, g, s));
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      const auto& [name, shape, elements] = shapes[i];
+      CKPT_CHECK(builder.add_in_group(slot_tensor(name, kMasterSlot, first.master.dtype, shape),
+                                      {master, cut, order.begins[i]}));
+      for (std::size_t s = 0; s < slots.size(); ++s) {
+        CKPT_CHECK(builder.add_in_group(slot_tensor(name, first.slots[s].first, first.slots[s].second.dtype, shape),
+                                        {slots[s], cut, order.begins[i]}));
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace ckpt::deepspeed

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <vector>
+
+#include "convert/deepspeed/map_builder.hpp"
+#include "convert/deepspeed/model_states.hpp"
+#include "convert/deepspeed/optim_states.hpp"
+
+namespace ckpt::deepspeed {
+
+/// Stages 1 and 2: masters and slots of every parameter, each a stretch of its flat group, which all ranks hold in
+/// parts. The order is that of param_shapes; element counts and, where the files hold them, the offsets of the weights
+/// in `module` and each rank's own list of fragments must agree with it.
+///
+/// ranks    every rank's file, in rank order
+/// errors   corrupt, naming file and group: a count that no alignment explains, ranks with different slots, an order
+/// that
+///          the weights' own offsets contradict, a file that describes another rank's part
+/// source   deepspeed/runtime/zero/stage_1_and_2.py; the alignment and the stripping of padding: see format/cut.hpp
+Result<> place_flat_groups(MapBuilder& builder, const ModelStates& model, const std::vector<OptimStates>& ranks);
+
+/// What stages 1 to 3 demand of a group's slots: all ranks have the same, with the same dtypes, and the same step.
+Result<> check_same_slots(const std::vector<OptimStates>& ranks, std::size_t group);
+
+/// Adds the runs of one thing (the master, or slot number `slot`) of all ranks as an array.
+std::uint32_t add_master_array(MapBuilder& builder, const std::vector<OptimStates>& ranks, std::size_t group);
+std::uint32_t add_slot_array(MapBuilder& builder, const std::vector<OptimStates>& ranks, std::size_t group,
+                             std::size_t slot);
+
+}  // namespace ckpt::deepspeed

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "convert/deepspeed/model_states.hpp"
+#include "convert/deepspeed/optim_states.hpp"
+#include "convert/deepspeed/partition_index.hpp"
+#include "format/model.hpp"
+
+namespace ckpt::deepspeed {
+
+/// A map in the making: tensors and their places are added together, names are kept unique.
+class MapBuilder {
+ public:
+  MapBuilder() : index_(std::make_shared<PartitionIndex>()) {}
+
+  PartitionIndex& index() { return *index_; }
+  bool has(const std::string& name) const { return names_.count(name) != 0; }
+  std::size_t tensor_count() const { return map_.tensors.size(); }
+
+  /// unsupported where the name is taken.
+  Result<> add_whole(Tensor tensor, Locator where);
+  Result<> add_in_group(Tensor tensor, const PartitionIndex::InGroup& place);
+  Result<> add_partitioned(Tensor tensor, const PartitionIndex::Partitioned& place);
+  /// A tensor found in an object: state that is no parameter's.
+  Result<> add_object_tensor(const ObjectTensor& found);
+  /// The pickle of a file that holds objects of unknown classes, as a blob named by the file.
+  Result<> add_pickle(const std::string& path, std::uint32_t file, Extent bytes);
+
+  /// Nothing where the name is taken.
+  void add_alias(std::string name, std::string target);
+  void find(Severity severity, std::string text, std::string file = {}, std::string tensor = {});
+
+  Map& map() { return map_; }
+  /// The finished map, which owns the index.
+  Map take();
+
+ private:
+  Result<> claim(Tensor& tensor);
+
+  Map map_{};
+  std::shared_ptr<PartitionIndex> index_;
+  std::unordered_set<std::string> names_{};
+};
+
+/// `optimizer.state.<parameter>.<slot>`.
+Tensor slot_tensor(const std::string& parameter, std::string_view slot, Dtype dtype, Shape shape);
+constexpr std::string_view kMasterSlot = "master";
+
+/// The objects that every stage stores once a rank: `optimizer.param_groups`, with parameters by name, and
+/// `optimizer.group_state`, the values (step, ...) that a group's parameters share.
+///
+/// names    of the parameters of each flat group, sub-group or index; null where they are not known: then the parameter
+///          groups keep the numbers
+/// errors   corrupt: a parameter group names a member that is not there
+Result<std::vector<NamedObject>> group_objects(const OptimStates& states,
+                                               const std::vector<std::vector<std::string>>* names);
+
+}  // namespace ckpt::deepspeed

@@ -1,0 +1,173 @@
+#include "convert/deepspeed/model_states.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "format/checked.hpp"
+#include "format/torch_object.hpp"
+
+namespace ckpt::deepspeed {
+
+using pickle::Kind;
+using pickle::kNone;
+using pickle::NodeId;
+
+namespace {
+
+Result<std::vector<NamedShape>> read_shapes(const StateFile& file, NodeId node, const std::string& what) {
+  CKPT_TRY(const auto entries, file.named_entries(node, what));
+  std::vector<NamedShape> shapes;
+  shapes.reserve(entries.size());
+  for (const auto& [name, value] : entries) {
+    auto shape = torch::as_shape(file.graph(), value);
+    if (!shape) return fail(with_tensor(file.error(Errc::corrupt, what + ": " + name + ": not a shape"), name));
+    auto elements = checked_volume(*shape);
+    if (!elements)
+      return fail(with_tensor(file.error(Errc::corrupt, what + ": " + name + ": " + elements.error().message), name));
+    shapes.push_back({name, *std::move(shape), *elements});
+  }
+  return shapes;
+}
+
+bool config_flag(const StateFile& file, NodeId config, std::string_view section, std::string_view key) {
+  const NodeId part = config == kNone ? kNone : file.find(config, section);
+  const NodeId flag = part == kNone ? kNone : file.find(part, key);
+  return flag != kNone && file.graph().kind(flag) == Kind::boolean && file.graph().boolean(flag);
+}
+
+/// A key whose presence means a layout that this reader does not know.
+Result<> refuse_unknown_layouts(const StateFile& file, const RunFacts& facts) {
+  const auto refuse = [&](const std::string& kind) {
+    return fail(file.error(Errc::unsupported, "this is " + kind + ": not yet readable"));
+  };
+  const auto count = [&](std::string_view key) -> std::size_t {
+    const NodeId node = file.find(file.root(), key);
+    if (node == kNone) return 0;
+    if (const auto items = torch::as_sequence(file.graph(), node)) return items->size();
+    if (const auto entries = torch::as_mapping(file.graph(), node)) return entries->size();
+    return 1;
+  };
+  if (count("num_experts") > 0) return refuse("a DeepSpeed mixture-of-experts checkpoint (num_experts)");
+  if (count("ds_autoep_layers") > 0 || count("autoep_layers") > 0 || count("folding") > 0) {
+    return refuse("a DeepSpeed expert-parallel (AutoEP) checkpoint");
+  }
+  if (facts.pipeline_parallel > 1) {
+    return refuse("a DeepSpeed checkpoint of " + std::to_string(facts.pipeline_parallel) + " pipeline-parallel ranks");
+  }
+  if (facts.tensor_parallel > 1) {
+    return refuse("a DeepSpeed checkpoint of " + std::to_string(facts.tensor_parallel) + " tensor-parallel ranks");
+  }
+  if (facts.model_parallel.value_or(1) > 1) {
+    return refuse("a DeepSpeed checkpoint of " + std::to_string(*facts.model_parallel) + " model-parallel ranks");
+  }
+  if (file.find(file.root(), "module") == kNone) return refuse("a DeepSpeed pipeline-parallel checkpoint (no module)");
+  return {};
+}
+
+Result<> read_module(const StateFile& file, ModelStates& out) {
+  CKPT_TRY(const auto entries, file.named_entries(file.find(file.root(), "module"), "module"));
+  out.module.reserve(entries.size());
+  for (const auto& [name, node] : entries) {
+    CKPT_TRY(auto tensor, file.tensor(node, "module: " + name));
+    if (tensor) {
+      out.module.push_back({name, *std::move(tensor)});
+    } else {
+      out.module_objects.emplace_back(name, node);
+    }
+  }
+  return {};
+}
+
+Result<> read_texts(const StateFile& file, std::string_view key, std::unordered_set<std::string>& out) {
+  const NodeId node = file.find(file.root(), key);
+  if (node == kNone) return {};
+  CKPT_TRY(const auto items, file.items(node, key));
+  for (const NodeId item : items) {
+    auto text = torch::as_text(file.graph(), item);
+    if (!text) return fail(file.error(Errc::corrupt, std::string(key) + ": an item is not a text"));
+    out.insert(*std::move(text));
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_layout_key(std::string_view key) {
+  constexpr std::array kKeys{std::string_view("module"),
+                             std::string_view("buffer_names"),
+                             std::string_view("optimizer"),
+                             std::string_view("param_shapes"),
+                             std::string_view("shared_params"),
+                             std::string_view("frozen_param_shapes"),
+                             std::string_view("ds_version"),
+                             std::string_view("frozen_param_fragments"),
+                             std::string_view("dp_world_size"),
+                             std::string_view("mp_world_size"),
+                             std::string_view("checkpoint_parallel_dimensions")};
+  return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
+}
+
+Result<RunFacts> read_facts(const StateFile& file) {
+  const NodeId root = file.root();
+  if (!torch::as_mapping(file.graph(), root) || file.graph().find(root, "module") == kNone) {
+    return fail(file.error(Errc::corrupt, "not DeepSpeed model states: no key 'module'"));
+  }
+  RunFacts facts;
+  CKPT_TRY(facts.global_steps, file.natural(root, "global_steps"));
+  CKPT_TRY(facts.data_parallel, file.natural(root, "dp_world_size"));
+  CKPT_TRY(facts.model_parallel, file.natural(root, "mp_world_size"));
+  if (const NodeId mesh = file.find(root, "checkpoint_parallel_dimensions"); mesh != kNone) {
+    CKPT_TRY(const auto tensor_parallel, file.natural(mesh, "tp_degree"));
+    CKPT_TRY(const auto pipeline_parallel, file.natural(mesh, "pp_degree"));
+    facts.tensor_parallel = tensor_parallel.value_or(1);
+    facts.pipeline_parallel = pipeline_parallel.value_or(1);
+  }
+  if (const NodeId version = file.find(root, "ds_version"); version != kNone) {
+    facts.version = torch::as_text(file.graph(), version).value_or("");
+  }
+  const NodeId config = file.find(root, "ds_config");
+  facts.round_robin = config_flag(file, config, "zero_optimization", "round_robin_gradients");
+  const bool bf16 = config_flag(file, config, "bf16", "enabled") || config_flag(file, config, "bfloat16", "enabled");
+  facts.optim_prefix = bf16 ? "bf16_" : "";
+  return facts;
+}
+
+Result<ModelStates> read_model_states(const StateFile& file) {
+  ModelStates out;
+  CKPT_TRY(out.facts, read_facts(file));
+  CKPT_CHECK(refuse_unknown_layouts(file, out.facts));
+  CKPT_CHECK(read_module(file, out));
+  CKPT_CHECK(read_texts(file, "buffer_names", out.buffer_names));
+  const NodeId root = file.root();
+  if (const NodeId shapes = file.find(root, "param_shapes"); shapes != kNone) {
+    CKPT_TRY(const auto groups, file.items(shapes, "param_shapes"));
+    out.param_shapes.emplace();
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      CKPT_TRY(GroupShapes group, read_shapes(file, groups[g], "param_shapes: group " + std::to_string(g)));
+      out.param_shapes->push_back(std::move(group));
+    }
+  }
+  CKPT_TRY(out.frozen, read_shapes(file, file.find(root, "frozen_param_shapes"), "frozen_param_shapes"));
+  CKPT_TRY(out.frozen_fragments, read_fragments(file));
+  CKPT_TRY(const auto shared, file.named_entries(file.find(root, "shared_params"), "shared_params"));
+  for (const auto& [name, node] : shared) {
+    auto target = torch::as_text(file.graph(), node);
+    if (!target) return fail(file.error(Errc::corrupt, "shared_params: " + name + ": not a name"));
+    out.shared.emplace_back(name, *std::move(target));
+  }
+  return out;
+}
+
+Result<std::vector<NamedTensor>> read_fragments(const StateFile& file) {
+  const NodeId node = file.find(file.root(), "frozen_param_fragments");
+  CKPT_TRY(const auto entries, file.named_entries(node, "frozen_param_fragments"));
+  std::vector<NamedTensor> out;
+  for (const auto& [name, value] : entries) {
+    CKPT_TRY(auto tensor, file.tensor(value, "frozen_param_fragments: " + name));
+    if (!tensor) return fail(file.error(Errc::corrupt, "frozen_param_fragments: " + name + ": not a tensor"));
+    out.push_back({name, *std::move(tensor)});
+  }
+  return out;
+}
+
+}  // namespace ckpt::deepspeed

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "convert/deepspeed/state_file.hpp"
+
+namespace ckpt::deepspeed {
+
+struct NamedShape {
+  std::string name;
+  Shape shape;
+  std::uint64_t elements = 0;
+};
+/// The parameters of one flat group (stages 1 and 2) or sub-group (stage 3), in flat order.
+using GroupShapes = std::vector<NamedShape>;
+
+struct NamedTensor {
+  std::string name;
+  FileTensor tensor;
+};
+
+/// What a *_model_states.pt says of the run, the same in every rank's file.
+struct RunFacts {
+  std::optional<std::uint64_t> global_steps{};
+  std::optional<std::uint64_t> data_parallel{};   ///< dp_world_size: sequence x data parallel
+  std::optional<std::uint64_t> model_parallel{};  ///< mp_world_size: tensor x pipeline parallel
+  std::uint64_t tensor_parallel = 1;
+  std::uint64_t pipeline_parallel = 1;
+  std::string version{};
+  bool round_robin = false;         ///< ds_config: round_robin_gradients
+  std::string_view optim_prefix{};  ///< of optimizer file names, by ds_config: "bf16_" or ""
+  bool operator==(const RunFacts&) const = default;
+};
+
+/// The facts of one *_model_states.pt; holds no graph.
+struct ModelStates {
+  RunFacts facts{};
+  std::vector<NamedTensor> module{};  ///< in order; stage 3: placeholders of 0 elements
+  std::vector<std::pair<std::string, pickle::NodeId>> module_objects{};  ///< entries of `module` that are no tensors
+  std::unordered_set<std::string> buffer_names{};
+  std::optional<std::vector<GroupShapes>> param_shapes{};  ///< absent in stage 0
+  std::vector<NamedShape> frozen{};
+  std::vector<NamedTensor> frozen_fragments{};  ///< stages <= 2: whole tensors; stage 3: this rank's padded part
+  std::vector<std::pair<std::string, std::string>> shared{};  ///< tied name -> the name that holds the data
+};
+
+/// Takes the facts of a model file.
+/// errors   corrupt: not such a file, or members that contradict each other; unsupported, by name: pipeline stages,
+///          mixture of experts, several tensor-parallel ranks
+Result<ModelStates> read_model_states(const StateFile& file);
+
+/// Frozen fragments alone: what the model files of further stage-3 ranks add.
+Result<std::vector<NamedTensor>> read_fragments(const StateFile& file);
+Result<RunFacts> read_facts(const StateFile& file);
+
+/// Keys of a model file that say how the rest is laid out; every other key is kept as an object.
+bool is_layout_key(std::string_view key);
+
+}  // namespace ckpt::deepspeed

@@ -1,0 +1,288 @@
+#include "convert/deepspeed/optim_states.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "format/checked.hpp"
+#include "format/torch_object.hpp"
+
+namespace ckpt::deepspeed {
+
+using pickle::Kind;
+using pickle::kNone;
+using pickle::NodeId;
+
+namespace {
+
+constexpr std::uint64_t kMaxRanks = std::uint64_t{1} << 24;
+
+/// Keys of the inner dict that say how the rest is laid out, or that are read by name; every other key is an object.
+bool is_layout_key(std::string_view key) {
+  constexpr std::array kKeys{std::string_view("zero_stage"),
+                             std::string_view("partition_count"),
+                             std::string_view("single_partition_of_fp32_groups"),
+                             std::string_view("fp32_flat_groups"),
+                             std::string_view("base_optimizer_state"),
+                             std::string_view("base_optimizer_state_step"),
+                             std::string_view("optimizer_state_dict"),
+                             std::string_view("group_paddings"),
+                             std::string_view("param_alignment_paddings"),
+                             std::string_view("param_slice_mappings"),
+                             std::string_view("ds_version")};
+  return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
+}
+
+auto refuse(const StateFile& file, const std::string& kind) {
+  return fail(file.error(Errc::unsupported, "this is " + kind + ": not yet readable"));
+}
+
+std::string group_text(std::size_t group) {
+  return "group " + std::to_string(group);
+}
+
+/// The inner dict; `optimizer_state_dict` of the file.
+Result<NodeId> inner_dict(const StateFile& file) {
+  const NodeId inner = file.find(file.root(), "optimizer_state_dict");
+  if (inner == kNone || !torch::as_mapping(file.graph(), inner)) {
+    return fail(file.error(Errc::corrupt, "not DeepSpeed optimizer states: no dict 'optimizer_state_dict'"));
+  }
+  return inner;
+}
+
+/// partition_count: one number (stage 3) or one a group, which must agree: they differ with experts only.
+Result<std::uint64_t> part_count(const StateFile& file, NodeId inner) {
+  const NodeId node = file.find(inner, "partition_count");
+  if (node == kNone) return fail(file.error(Errc::corrupt, "partition_count: missing"));
+  std::vector<NodeId> counts{node};
+  if (auto items = torch::as_sequence(file.graph(), node)) counts = *std::move(items);
+  std::optional<std::uint64_t> common;
+  for (const NodeId count : counts) {
+    const auto value = torch::as_integer(file.graph(), count);
+    if (!value || *value < 1 || static_cast<std::uint64_t>(*value) > kMaxRanks) {
+      return fail(file.error(Errc::corrupt, "partition_count: not a number of ranks"));
+    }
+    if (common && *common != static_cast<std::uint64_t>(*value)) {
+      return refuse(file, "a DeepSpeed mixture-of-experts checkpoint (groups over different numbers of ranks)");
+    }
+    common = static_cast<std::uint64_t>(*value);
+  }
+  if (!common) return fail(file.error(Errc::corrupt, "partition_count: empty"));
+  return *common;
+}
+
+Result<std::vector<GroupState>> read_masters(const StateFile& file, NodeId list, std::string_view key) {
+  CKPT_TRY(const auto nodes, file.items(list, key));
+  std::vector<GroupState> groups(nodes.size());
+  for (std::size_t g = 0; g < nodes.size(); ++g) {
+    const std::string what = std::string(key) + ": " + group_text(g);
+    CKPT_TRY(const auto tensor, file.tensor(nodes[g], what));
+    if (!tensor) return fail(file.error(Errc::corrupt, what + ": not a tensor"));
+    const bool swapped = tensor->elements() == 0 && tensor->view.attributes != kNone &&
+                         file.graph().find(tensor->view.attributes, "ds_id") != kNone;
+    if (swapped) return refuse(file, "a DeepSpeed checkpoint with NVMe-offloaded state (" + what + " is empty)");
+    CKPT_TRY(groups[g].master, as_run(file, *tensor, what));
+  }
+  return groups;
+}
+
+Result<> read_fragment_claims(const StateFile& file, NodeId inner, std::vector<GroupState>& groups) {
+  const NodeId node = file.find(inner, "param_slice_mappings");
+  if (node == kNone) return {};
+  CKPT_TRY(const auto mappings, file.items(node, "param_slice_mappings"));
+  for (std::size_t g = 0; g < std::min(mappings.size(), groups.size()); ++g) {
+    const std::string what = "param_slice_mappings: " + group_text(g);
+    CKPT_TRY(const auto entries, file.named_entries(mappings[g], what));
+    for (const auto& [name, address] : entries) {
+      const NodeId state = file.graph().kind(address) == Kind::call ? file.graph().state(address) : address;
+      if (state == kNone) return fail(file.error(Errc::corrupt, what + ": " + name + ": not a fragment address"));
+      CKPT_TRY(const auto start, file.natural(state, "start"));
+      CKPT_TRY(const auto count, file.natural(state, "numel"));
+      if (!start || !count) return fail(file.error(Errc::corrupt, what + ": " + name + ": not a fragment address"));
+      CKPT_TRY(const std::uint64_t end, checked_add(*start, *count));
+      groups[g].fragments.emplace_back(name, Extent{*start, end});
+    }
+  }
+  return {};
+}
+
+Result<> read_alignment(const StateFile& file, NodeId inner, std::vector<GroupState>& groups) {
+  const NodeId node = file.find(inner, "param_alignment_paddings");
+  if (node == kNone) return {};
+  CKPT_TRY(const auto lists, file.items(node, "param_alignment_paddings"));
+  if (lists.size() != groups.size())
+    return fail(file.error(Errc::corrupt, "param_alignment_paddings: not one a group"));
+  for (std::size_t g = 0; g < lists.size(); ++g) {
+    auto paddings = torch::as_shape(file.graph(), lists[g]);
+    if (!paddings)
+      return fail(file.error(Errc::corrupt, "param_alignment_paddings: " + group_text(g) + ": not counts"));
+    groups[g].alignment_paddings = *std::move(paddings);
+  }
+  return {};
+}
+
+/// Stages 1 and 2: a torch state dict keyed by group, or, with elastic_checkpoint, a list of the groups' states.
+Result<> read_base_optimizer(const StateFile& file, NodeId inner, OptimStates& out, ObjectReader& objects) {
+  const NodeId base = file.find(inner, "base_optimizer_state");
+  if (base == kNone) return {};
+  if (const auto elastic = torch::as_sequence(file.graph(), base)) {
+    if (elastic->size() != out.groups.size()) {
+      return fail(file.error(Errc::corrupt, "base_optimizer_state: not one a group"));
+    }
+    for (std::size_t g = 0; g < elastic->size(); ++g) {
+      CKPT_CHECK(read_slots(file, (*elastic)[g], "base_optimizer_state: " + group_text(g), out.groups[g]));
+    }
+    CKPT_TRY(const auto step, file.natural(inner, "base_optimizer_state_step"));
+    for (GroupState& group : out.groups) {
+      if (step) group.values.emplace_back("step", Value{static_cast<std::int64_t>(*step)});
+    }
+    return {};
+  }
+  CKPT_TRY(out.hyper_groups, read_hyper_groups(file, file.find(base, "param_groups"), objects));
+  if (out.hyper_groups.size() != out.groups.size()) {
+    return fail(file.error(Errc::corrupt, "base_optimizer_state: " + std::to_string(out.hyper_groups.size()) +
+                                              " parameter groups where " + std::to_string(out.groups.size()) +
+                                              " groups of fp32 weights stand"));
+  }
+  CKPT_TRY(const auto states, read_state_entries(file, file.find(base, "state")));
+  for (std::size_t g = 0; g < out.groups.size(); ++g) {
+    const auto& members = out.hyper_groups[g].members;
+    if (members.size() != 1) {
+      return fail(file.error(Errc::corrupt, "base_optimizer_state: " + group_text(g) + ": not one flat tensor"));
+    }
+    const auto entry = states.find(members[0]);
+    out.hyper_groups[g].members = {g};
+    if (entry == states.end()) continue;  // no step was taken yet, or the optimizer keeps no state
+    CKPT_CHECK(read_slots(file, entry->second, "base_optimizer_state: " + group_text(g), out.groups[g]));
+  }
+  return {};
+}
+
+/// Stage 3: a torch state dict keyed by sub-group.
+Result<> read_sub_group_optimizer(const StateFile& file, NodeId inner, OptimStates& out, ObjectReader& objects) {
+  const NodeId base = file.find(inner, "optimizer_state_dict");
+  if (base == kNone) return {};
+  CKPT_TRY(out.hyper_groups, read_hyper_groups(file, file.find(base, "param_groups"), objects));
+  CKPT_TRY(const auto states, read_state_entries(file, file.find(base, "state")));
+  for (std::size_t s = 0; s < out.groups.size(); ++s) {
+    const auto entry = states.find(s);
+    if (entry == states.end()) continue;
+    CKPT_CHECK(read_slots(file, entry->second, "optimizer_state_dict: sub-" + group_text(s), out.groups[s]));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Run> as_run(const StateFile& file, const FileTensor& tensor, const std::string& what) {
+  if (tensor.type.shape.size() != 1 || !tensor.where.strides.empty() || !tensor.type.true_dtype.empty() ||
+      is_packed(tensor.type.dtype)) {
+    return fail(file.error(Errc::corrupt, what + ": not a flat tensor"));
+  }
+  return Run{.offset = tensor.where.offset,
+             .elements = tensor.elements(),
+             .file = tensor.where.file,
+             .dtype = tensor.where.dtype,
+             .big_endian = tensor.where.big_endian,
+             .crc = tensor.where.crc};
+}
+
+Result<std::unordered_map<std::uint64_t, NodeId>> read_state_entries(const StateFile& file, NodeId state) {
+  std::unordered_map<std::uint64_t, NodeId> out;
+  if (state == kNone) return out;
+  const auto entries = torch::as_mapping(file.graph(), state);
+  if (!entries) return fail(file.error(Errc::corrupt, "optimizer state: not a dict"));
+  for (const auto& [key, value] : *entries) {
+    const auto index = torch::as_integer(file.graph(), key);
+    if (!index || *index < 0) return fail(file.error(Errc::corrupt, "optimizer state: a key is not an index"));
+    out.emplace(static_cast<std::uint64_t>(*index), value);
+  }
+  return out;
+}
+
+Result<> read_slots(const StateFile& file, NodeId entry, const std::string& what, GroupState& out) {
+  CKPT_TRY(const auto entries, file.named_entries(entry, what));
+  for (const auto& [name, node] : entries) {
+    const std::string here = what + ": " + name;
+    CKPT_TRY(const auto tensor, file.tensor(node, here));
+    if (tensor && !tensor->type.shape.empty()) {
+      CKPT_TRY(Run run, as_run(file, *tensor, here));
+      out.slots.emplace_back(name, std::move(run));
+      continue;
+    }
+    if (tensor) {
+      CKPT_TRY(auto value, file.scalar(*tensor));
+      if (!value) return fail(file.error(Errc::unsupported, here + ": a value of this type is not yet readable"));
+      out.values.emplace_back(name, *std::move(value));
+      continue;
+    }
+    // Plain Python values of the group: a step counted as an int, flags.
+    auto value = torch::to_value(file.graph(), node, [](NodeId) -> std::optional<std::string> { return std::nullopt; });
+    if (!value) return fail(with_file(std::move(value).error(), file.path()));
+    out.values.emplace_back(name, **value);
+  }
+  return {};
+}
+
+Result<std::vector<HyperGroup>> read_hyper_groups(const StateFile& file, NodeId list, ObjectReader& objects) {
+  std::vector<HyperGroup> out;
+  if (list == kNone) return out;
+  CKPT_TRY(const auto nodes, file.items(list, "param_groups"));
+  for (std::size_t g = 0; g < nodes.size(); ++g) {
+    HyperGroup group;
+    const NodeId params = file.find(nodes[g], "params");
+    auto members = params == kNone ? std::nullopt : torch::as_shape(file.graph(), params);
+    if (!members) return fail(file.error(Errc::corrupt, "param_groups: " + group_text(g) + ": no list 'params'"));
+    group.members.assign(members->begin(), members->end());
+    const Path path{"optimizer", "param_groups", static_cast<std::int64_t>(g)};
+    CKPT_TRY(group.values, objects.read(nodes[g], path));
+    auto* values = std::get_if<Dict>(&group.values.v);
+    if (values == nullptr) return fail(file.error(Errc::corrupt, "param_groups: " + group_text(g) + ": not a dict"));
+    std::erase_if(values->items, [](const auto& item) {
+      const auto* key = std::get_if<std::string>(&item.first->v);
+      return key != nullptr && *key == "params";
+    });
+    out.push_back(std::move(group));
+  }
+  return out;
+}
+
+Result<OptimHead> read_optim_head(const StateFile& file) {
+  CKPT_TRY(const NodeId inner, inner_dict(file));
+  const auto has = [&](std::string_view key) { return file.find(inner, key) != kNone; };
+  if (has("ds_zero_partition_groups")) return refuse(file, "a DeepSpeed expert-parallel (AutoEP) checkpoint");
+  CKPT_TRY(const auto stage, file.natural(inner, "zero_stage"));
+  if (!stage && has("single_partition_of_fp32_groups")) {
+    return refuse(file, "a checkpoint of DeepSpeed's BF16_Optimizer (no zero_stage)");
+  }
+  if (!stage || *stage < 1 || *stage > 3) {
+    return fail(file.error(Errc::corrupt, "zero_stage: " + (stage ? std::to_string(*stage) : "missing")));
+  }
+  CKPT_TRY(const std::uint64_t parts, part_count(file, inner));
+  return OptimHead{.stage = *stage, .part_count = parts};
+}
+
+Result<OptimStates> read_optim_states(const StateFile& file, ObjectReader& objects) {
+  CKPT_TRY(const OptimHead head, read_optim_head(file));
+  CKPT_TRY(const NodeId inner, inner_dict(file));
+  OptimStates out{.path = file.path(), .stage = head.stage, .part_count = head.part_count};
+  if (head.stage == 3) {
+    CKPT_TRY(out.groups, read_masters(file, file.find(inner, "fp32_flat_groups"), "fp32_flat_groups"));
+    CKPT_CHECK(read_sub_group_optimizer(file, inner, out, objects));
+  } else {
+    constexpr std::string_view kKey = "single_partition_of_fp32_groups";
+    CKPT_TRY(out.groups, read_masters(file, file.find(inner, kKey), kKey));
+    CKPT_CHECK(read_base_optimizer(file, inner, out, objects));
+    CKPT_CHECK(read_fragment_claims(file, inner, out.groups));
+    CKPT_CHECK(read_alignment(file, inner, out.groups));
+  }
+  CKPT_TRY(const auto entries, file.named_entries(inner, "optimizer_state_dict"));
+  for (const auto& [key, node] : entries) {
+    if (is_layout_key(key)) continue;
+    const Path path{"optimizer", key};
+    CKPT_TRY(Value value, objects.read(node, path));
+    out.objects.push_back({dotted(path), splits_to(dotted(path), path) ? Path{} : path, std::move(value)});
+  }
+  return out;
+}
+
+}  // namespace ckpt::deepspeed

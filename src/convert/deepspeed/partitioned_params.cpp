@@ -1,0 +1,169 @@
+#include "convert/deepspeed/partitioned_params.hpp"
+
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "convert/deepspeed/flat_groups.hpp"
+#include "convert/deepspeed/weights.hpp"
+#include "format/checked.hpp"
+#include "format/cut.hpp"
+
+namespace ckpt::deepspeed {
+namespace {
+
+std::string group_text(std::size_t group) {
+  return "sub-group " + std::to_string(group);
+}
+
+auto corrupt(const std::string& file, const std::string& what) {
+  return fail({.code = Errc::corrupt, .message = file + ": " + what, .file = file});
+}
+
+/// A trained parameter: where its part begins in every rank's sub-group.
+struct Trained {
+  std::size_t group = 0;
+  cut::Partition cut{};
+  std::uint64_t begin = 0;
+};
+using TrainedParams = std::unordered_map<std::string, Trained>;
+
+Result<TrainedParams> lay_out(const std::vector<GroupShapes>& groups, const std::vector<OptimStates>& ranks) {
+  TrainedParams out;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    std::uint64_t begin = 0;
+    for (const NamedShape& shape : groups[g]) {
+      CKPT_TRY(const cut::Partition cut, cut::partition({.length = shape.elements, .part_count = ranks.size()}));
+      out.emplace(shape.name, Trained{g, cut, begin});
+      CKPT_TRY(begin, checked_add(begin, cut.part_elements));
+    }
+    for (const OptimStates& rank : ranks) {
+      const GroupState& state = rank.groups[g];
+      const auto check = [&](const std::string& what, std::uint64_t elements) -> Result<> {
+        if (elements == begin) return {};
+        return corrupt(rank.path, group_text(g) + ": " + what + " has " + std::to_string(elements) +
+                                      " elements where the parts of its " + std::to_string(groups[g].size()) +
+                                      " parameters take " + std::to_string(begin));
+      };
+      CKPT_CHECK(check("the fp32 master", state.master.elements));
+      for (const auto& [slot, run] : state.slots) CKPT_CHECK(check(slot, run.elements));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<FrozenParts> frozen_parts(const std::string& path, const std::vector<NamedShape>& frozen,
+                                 const std::vector<NamedTensor>& fragments, std::uint64_t part_count) {
+  std::unordered_map<std::string, const FileTensor*> found;
+  for (const NamedTensor& fragment : fragments) found.emplace(fragment.name, &fragment.tensor);
+  FrozenParts parts;
+  for (const NamedShape& shape : frozen) {
+    const auto at = found.find(shape.name);
+    if (at == found.end()) return corrupt(path, "frozen_param_fragments: " + shape.name + ": missing");
+    const FileTensor& tensor = *at->second;
+    if (tensor.type.dtype == Dtype::i8 || tensor.type.dtype == Dtype::u8) {
+      return fail({.code = Errc::unsupported,
+                   .message = path + ": frozen_param_fragments: " + shape.name +
+                              ": quantised frozen weights (their scales are not stored) cannot be read",
+                   .file = path,
+                   .tensor = shape.name});
+    }
+    CKPT_TRY(const cut::Partition cut, cut::partition({.length = shape.elements, .part_count = part_count}));
+    if (tensor.type.shape.size() != 1 || !tensor.where.strides.empty() || tensor.elements() != cut.part_elements) {
+      return fail(
+          with_tensor({.code = Errc::corrupt,
+                       .message = path + ": frozen_param_fragments: " + shape.name + ": " +
+                                  std::to_string(tensor.elements()) + " elements where each of " +
+                                  std::to_string(part_count) + " ranks holds " + std::to_string(cut.part_elements),
+                       .file = path},
+                      shape.name));
+    }
+    parts.push_back({tensor.where.offset, tensor.elements(), tensor.where.file, tensor.where.dtype,
+                     tensor.where.big_endian, tensor.where.crc});
+  }
+  return parts;
+}
+
+Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const std::vector<OptimStates>& ranks,
+                           const std::vector<FrozenParts>& frozen) {
+  const std::vector<GroupShapes>& groups = *model.param_shapes;
+  for (const OptimStates& rank : ranks) {
+    if (rank.groups.size() == groups.size()) continue;
+    return corrupt(rank.path, std::to_string(rank.groups.size()) + " sub-groups where param_shapes has " +
+                                  std::to_string(groups.size()));
+  }
+  CKPT_TRY(const TrainedParams trained, lay_out(groups, ranks));
+  std::vector<std::uint32_t> masters;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    CKPT_CHECK(check_same_slots(ranks, g));
+    masters.push_back(add_master_array(builder, ranks, g));
+  }
+  std::unordered_map<std::string, std::size_t> frozen_at;
+  for (std::size_t i = 0; i < model.frozen.size(); ++i) frozen_at.emplace(model.frozen[i].name, i);
+  std::unordered_map<std::string, const Shape*> shapes;
+  for (const GroupShapes& group : groups) {
+    for (const NamedShape& shape : group) shapes.emplace(shape.name, &shape.shape);
+  }
+
+  // Weights and buffers, in the order of the module.
+  std::unordered_set<std::string> real = trained_names(groups);
+  for (const NamedShape& shape : model.frozen) real.insert(shape.name);
+  const std::vector<std::size_t> holder = tied_to(model, real, true);
+  for (std::size_t i = 0; i < model.module.size(); ++i) {
+    const auto& [name, tensor] = model.module[i];
+    const Dtype dtype = tensor.type.dtype;
+    if (holder[i] != i) {
+      builder.add_alias(name, model.module[holder[i]].name);
+    } else if (const auto at = trained.find(name); at != trained.end()) {
+      CKPT_CHECK(builder.add_partitioned({.name = name, .dtype = dtype, .shape = *shapes.at(name)},
+                                         {masters[at->second.group], at->second.cut, at->second.begin}));
+    } else if (const auto part = frozen_at.find(name); part != frozen_at.end()) {
+      std::vector<Run> runs;
+      for (const FrozenParts& rank : frozen) {
+        runs.push_back(rank[part->second]);
+        if (runs.back().dtype == dtype) continue;
+        return fail(with_tensor(
+            {.code = Errc::unsupported, .message = name + ": frozen parts in another dtype than the module's"}, name));
+      }
+      const NamedShape& shape = model.frozen[part->second];
+      CKPT_TRY(const cut::Partition cut, cut::partition({.length = shape.elements, .part_count = ranks.size()}));
+      CKPT_CHECK(builder.add_partitioned({.name = name, .dtype = dtype, .shape = shape.shape},
+                                         {builder.index().add_array(std::move(runs)), cut, 0}));
+    } else if (const bool buffer = model.buffer_names.count(name) != 0; buffer || tensor.elements() > 0) {
+      CKPT_CHECK(builder.add_whole({.name = name,
+                                    .dtype = dtype,
+                                    .shape = tensor.type.shape,
+                                    .role = buffer ? Role::buffer : Role::param,
+                                    .true_dtype = tensor.type.true_dtype},
+                                   tensor.where));
+    } else {
+      return fail(with_tensor(
+          {.code = Errc::uncovered, .message = name + ": the module names it, but no rank's partition holds it"},
+          name));
+    }
+  }
+  for (const auto& [name, target] : model.shared) builder.add_alias(name, target);
+
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const GroupState& first = ranks[0].groups[g];
+    std::vector<std::uint32_t> slots;
+    for (std::size_t s = 0; s < first.slots.size(); ++s) slots.push_back(add_slot_array(builder, ranks, g, s));
+    for (const NamedShape& shape : groups[g]) {
+      const Trained& place = trained.at(shape.name);
+      CKPT_CHECK(builder.add_partitioned(slot_tensor(shape.name, kMasterSlot, first.master.dtype, shape.shape),
+                                         {masters[g], place.cut, place.begin}));
+      for (std::size_t s = 0; s < slots.size(); ++s) {
+        const auto& [slot, run] = first.slots[s];
+        CKPT_CHECK(builder.add_partitioned(slot_tensor(shape.name, slot, run.dtype, shape.shape),
+                                           {slots[s], place.cut, place.begin}));
+      }
+    }
+  }
+  builder.find(Severity::note,
+               "the weights stand in no file of ZeRO stage 3: they are the masters, cast to the module's dtype");
+  return {};
+}
+
+}  // namespace ckpt::deepspeed

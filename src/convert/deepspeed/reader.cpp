@@ -1,0 +1,358 @@
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "convert/deepspeed/detect.hpp"
+#include "convert/deepspeed/files.hpp"
+#include "convert/deepspeed/flat_groups.hpp"
+#include "convert/deepspeed/map_builder.hpp"
+#include "convert/deepspeed/model_states.hpp"
+#include "convert/deepspeed/objects.hpp"
+#include "convert/deepspeed/optim_states.hpp"
+#include "convert/deepspeed/partitioned_params.hpp"
+#include "convert/deepspeed/state_file.hpp"
+#include "convert/deepspeed/weights.hpp"
+#include "convert/deepspeed/whole_optimizer.hpp"
+#include "convert/formats.hpp"
+#include "format/checked.hpp"
+#include "format/hash.hpp"
+
+namespace ckpt::deepspeed {
+namespace {
+
+/// Opens one checkpoint. Files are opened one after another and dropped when their facts are taken.
+class Reader {
+ public:
+  Reader(Io& io, std::string root, Tag tag, const ReadOptions& options)
+      : io_(io), root_(std::move(root)), tag_(std::move(tag)) {
+    budget_.max_bytes = std::min(budget_.max_bytes, options.metadata_limit);
+  }
+
+  Result<Map> read() {
+    auto sorted = sort_files(tag_.entries);
+    if (!sorted) {
+      Error error = std::move(sorted).error();
+      error.file = in_tag(error.file);
+      return fail(std::move(error));
+    }
+    files_ = *std::move(sorted);
+    if (files_.empty()) {
+      return fail({.code = Errc::incomplete,
+                   .message = where() + ": holds no model states",
+                   .file = tag_.directory,
+                   .hint = "copy the files of this tag here, or choose another tag"});
+    }
+    CKPT_CHECK(learn_what_must_exist());
+    CKPT_CHECK(stage_ == 0 ? read_whole() : read_partitioned());
+    return finish();
+  }
+
+ private:
+  std::string in_tag(const std::string& name) const {
+    return tag_.directory.empty() ? name : join_path(tag_.directory, name);
+  }
+  std::string where() const { return tag_.directory.empty() ? root_ : tag_.directory; }
+
+  /// Opens a file for the first time.
+  Result<StateFile> open(const std::string& name) {
+    const std::string path = in_tag(name);
+    std::vector<MapFile>& files = builder_.map().files;
+    CKPT_TRY(StateFile file, StateFile::open(io_, root_, path, static_cast<std::uint32_t>(files.size()), budget_));
+    files.push_back(file.info());
+    hashes_.emplace(path, file.archive().metadata_hash);
+    return file;
+  }
+
+  /// One model file and one optimizer file tell the stage and the number of ranks; then every file must be there.
+  Result<> learn_what_must_exist() {
+    Expected expected;
+    std::optional<OptimHead> head;
+    if (!files_.optims.empty()) {
+      CKPT_TRY(StateFile file, open(files_.optims.front().name));
+      CKPT_TRY(head, read_optim_head(file));
+      lead_optim_.emplace(std::move(file));
+    }
+    if (files_.has_model || !files_.rank_models.empty()) {
+      CKPT_TRY(StateFile file, open(files_.has_model ? std::string(kModelName) : files_.rank_models.front().name));
+      CKPT_TRY(model_, read_model_states(file));
+      if (!head && (model_.param_shapes || !files_.has_model)) {
+        // The optimizer's files are all missing: there are as many as ranks.
+        constexpr std::uint64_t kMaxRanks = std::uint64_t{1} << 24;
+        expected.rank_models = !files_.has_model;
+        expected.optim_count = std::min(model_.facts.data_parallel.value_or(1), kMaxRanks);
+        expected.optim_prefix = model_.facts.optim_prefix;
+        return require(expected);
+      }
+      if (head && !model_.param_shapes) {
+        return fail(file.error(Errc::corrupt, "param_shapes: missing beside partitioned optimizer states"));
+      }
+      lead_model_.emplace(std::move(file));
+    }
+    if (head) {
+      stage_ = head->stage;
+      part_count_ = head->part_count;
+    }
+    expected.rank_models = stage_ == 3;
+    expected.optim_count = part_count_;
+    return require(expected);
+  }
+
+  Result<> require(const Expected& expected) {
+    const Missing missing = missing_files(files_, expected);
+    if (missing.count > 0) {
+      std::string names;
+      for (const std::string& name : missing.names) names += (names.empty() ? "" : ", ") + name;
+      if (missing.count > missing.names.size()) {
+        names += " and " + std::to_string(missing.count - missing.names.size()) + " more";
+      }
+      return fail({.code = Errc::incomplete,
+                   .message = where() + ": " + std::to_string(missing.count) +
+                              (missing.count == 1 ? " file is missing: " : " files are missing: ") + names,
+                   .file = in_tag(missing.names.front()),
+                   .hint = "each rank writes its own file: copy the missing ones from the nodes that wrote them"});
+    }
+    const auto surplus = surplus_files(files_, expected);
+    if (surplus.empty()) return {};
+    return fail({.code = Errc::corrupt,
+                 .message = where() + ": " + surplus.front() +
+                            " belongs to a save with other ranks or another stage than " +
+                            std::to_string(expected.optim_count) + " ranks" +
+                            (surplus.size() > 1 ? " (and " + std::to_string(surplus.size() - 1) + " more files)" : ""),
+                 .file = in_tag(surplus.front()),
+                 .hint = "move the files of the older save away"});
+  }
+
+  /// Keeps the objects that were met in one rank's file, with their tensors.
+  void keep(const StateFile& file, std::uint64_t rank, const ObjectReader& reader, RankObjects& set,
+            std::vector<NamedObject> objects) {
+    const bool known = set.add(rank, std::move(objects));
+    object_tensors_.insert(object_tensors_.end(), reader.tensors().begin(), reader.tensors().end());
+    for (const std::string& name : reader.dropped()) {
+      builder_.find(Severity::warning, name + ": a tensor of this kind cannot be carried over", file.path(), name);
+    }
+    const auto foreign = foreign_classes(file);
+    if (foreign.empty() || (rank != 0 && known)) return;
+    pickles_.push_back({file.path(), file.index(), file.archive().pickle_bytes});
+    std::string names;
+    for (const std::string& name : foreign) names += (names.empty() ? "" : ", ") + name;
+    builder_.find(Severity::note, "objects of classes that are not known are kept as their pickle: " + names,
+                  file.path());
+  }
+
+  static std::string rank_suffix(std::uint64_t rank) { return rank == 0 ? "" : "@" + std::to_string(rank); }
+
+  /// Everything of a model file but what says how it is laid out: client state, schedulers, configuration, counters.
+  Result<std::vector<NamedObject>> model_objects(const StateFile& file, ObjectReader& reader) const {
+    std::vector<NamedObject> objects;
+    const auto add = [&](const std::string& name, pickle::NodeId node) -> Result<> {
+      const Path path{name};
+      CKPT_TRY(Value value, reader.read(node, path));
+      objects.push_back({name, splits_to(name, path) ? Path{} : path, std::move(value)});
+      return {};
+    };
+    CKPT_TRY(const auto entries, file.named_entries(file.root(), "model states"));
+    for (const auto& [key, node] : entries) {
+      if (!is_layout_key(key)) CKPT_CHECK(add(key, node));
+    }
+    return objects;
+  }
+
+  Result<> read_whole() {
+    const StateFile& file = *lead_model_;
+    CKPT_CHECK(place_weights(builder_, model_, {}));
+    ObjectReader reader(file);
+    CKPT_TRY(auto objects, model_objects(file, reader));
+    CKPT_CHECK(module_objects(reader, objects));
+    CKPT_CHECK(place_whole_optimizer(builder_, model_, file, reader, objects));
+    keep(file, 0, reader, model_set_, std::move(objects));
+    return {};
+  }
+
+  /// Entries of `module` that are no tensors, such as the extra state of a layer.
+  Result<> module_objects(ObjectReader& reader, std::vector<NamedObject>& objects) {
+    for (const auto& [name, node] : model_.module_objects) {
+      const Path path{name};
+      CKPT_TRY(Value value, reader.read(node, path));
+      objects.push_back({name, splits_to(name, path) ? Path{} : path, std::move(value)});
+    }
+    return {};
+  }
+
+  Result<> read_partitioned() {
+    std::vector<FrozenParts> frozen;
+    CKPT_CHECK(read_lead_model(frozen));
+    for (std::uint64_t rank = 1; stage_ == 3 && rank < part_count_; ++rank) CKPT_CHECK(read_rank_model(rank, frozen));
+    std::vector<OptimStates> ranks;
+    for (std::uint64_t rank = 0; rank < part_count_; ++rank) {
+      CKPT_TRY(OptimStates states, read_optim(rank));
+      ranks.push_back(std::move(states));
+    }
+    if (model_.facts.round_robin) {
+      builder_.find(Severity::note,
+                    "round_robin_gradients: parameters lie in the order of param_shapes, not of the module");
+    }
+    if (stage_ == 3) return place_partitioned(builder_, model_, ranks, frozen);
+    CKPT_CHECK(place_weights(builder_, model_, trained_names(*model_.param_shapes)));
+    return place_flat_groups(builder_, model_, ranks);
+  }
+
+  Result<> read_lead_model(std::vector<FrozenParts>& frozen) {
+    const StateFile& file = *lead_model_;
+    ObjectReader reader(file);
+    CKPT_TRY(auto objects, model_objects(file, reader));
+    CKPT_CHECK(module_objects(reader, objects));
+    keep(file, 0, reader, model_set_, std::move(objects));
+    if (stage_ == 3) {
+      CKPT_TRY(FrozenParts parts, frozen_parts(file.path(), model_.frozen, model_.frozen_fragments, part_count_));
+      frozen.push_back(std::move(parts));
+    }
+    lead_model_.reset();
+    return {};
+  }
+
+  Result<> read_rank_model(std::uint64_t rank, std::vector<FrozenParts>& frozen) {
+    CKPT_TRY(const StateFile file, open(rank_model_name(rank)));
+    CKPT_TRY(const RunFacts facts, read_facts(file));
+    if (facts.global_steps != model_.facts.global_steps) {
+      const auto text = [](const auto& step) { return step ? std::to_string(*step) : std::string("none"); };
+      return fail(file.error(Errc::corrupt, "global_steps is " + text(facts.global_steps) + ", that of rank 0 is " +
+                                                text(model_.facts.global_steps) +
+                                                ": the files are of different saves"));
+    }
+    CKPT_TRY(const auto fragments, read_fragments(file));
+    CKPT_TRY(FrozenParts parts, frozen_parts(file.path(), model_.frozen, fragments, part_count_));
+    frozen.push_back(std::move(parts));
+    ObjectReader reader(file, rank_suffix(rank));
+    CKPT_TRY(auto objects, model_objects(file, reader));
+    keep(file, rank, reader, model_set_, std::move(objects));
+    return {};
+  }
+
+  Result<OptimStates> read_optim(std::uint64_t rank) {
+    if (rank != 0) {
+      CKPT_TRY(const StateFile file, open(files_.optim_name(rank)));
+      return read_optim(rank, file);
+    }
+    CKPT_TRY(OptimStates states, read_optim(rank, *lead_optim_));
+    lead_optim_.reset();
+    return states;
+  }
+
+  Result<OptimStates> read_optim(std::uint64_t rank, const StateFile& file) {
+    ObjectReader reader(file, rank_suffix(rank));
+    CKPT_TRY(OptimStates states, read_optim_states(file, reader));
+    if (states.stage != stage_ || states.part_count != part_count_) {
+      return fail(file.error(Errc::corrupt, "stage " + std::to_string(states.stage) + " over " +
+                                                std::to_string(states.part_count) + " ranks, where rank 0 has stage " +
+                                                std::to_string(stage_) + " over " + std::to_string(part_count_) +
+                                                ": the files are of different saves"));
+    }
+    std::vector<std::vector<std::string>> names;
+    for (const GroupShapes& group : *model_.param_shapes) {
+      std::vector<std::string>& members = names.emplace_back();
+      for (const NamedShape& shape : group) members.push_back(shape.name);
+    }
+    CKPT_TRY(auto objects, group_objects(states, &names));
+    std::move(states.objects.begin(), states.objects.end(), std::back_inserter(objects));
+    states.objects.clear();
+    keep(file, rank, reader, optim_set_, std::move(objects));
+    return states;
+  }
+
+  Result<Map> finish() {
+    for (const ObjectTensor& tensor : object_tensors_) CKPT_CHECK(builder_.add_object_tensor(tensor));
+    for (const Pickle& pickle : pickles_) CKPT_CHECK(builder_.add_pickle(pickle.path, pickle.file, pickle.bytes));
+    note_neighbours();
+    Map map = builder_.take();
+    map.format = "deepspeed";
+    map.variant = "zero-" + std::to_string(stage_);
+    map.chosen = tag_.chosen;
+    map.objects = model_set_.take();
+    for (NamedObject& object : optim_set_.take()) map.objects.push_back(std::move(object));
+    const RunFacts& facts = model_.facts;
+    const std::uint64_t data_parallel = facts.data_parallel.value_or(std::max<std::uint64_t>(part_count_, 1));
+    map.meta.step = facts.global_steps;
+    CKPT_TRY(map.meta.world_size, checked_mul(data_parallel, facts.model_parallel.value_or(1)));
+    map.meta.mesh = {
+        {"dp", data_parallel}, {"tp", facts.tensor_parallel}, {"pp", facts.pipeline_parallel}, {"zero", stage_}};
+    map.meta.framework = "deepspeed";
+    map.meta.framework_version = facts.version;
+    Hasher hasher;
+    for (const auto& [path, hash] : hashes_) {
+      hasher.update(path);
+      hasher.update(std::as_bytes(std::span(hash.bytes)));
+    }
+    map.metadata_hash = hasher.digest().hex();
+    return map;
+  }
+
+  /// What a trainer wrote beside the tag: no part of it, and not carried over.
+  void note_neighbours() {
+    std::string names;
+    for (const DirEntry& entry : tag_.neighbours) {
+      const bool trainers = entry.name.rfind("rng_state", 0) == 0 || entry.name == "scheduler.pt" ||
+                            entry.name == "trainer_state.json" || entry.name == "training_args.bin" ||
+                            entry.name == "random_states_0.pkl";
+      if (trainers) names += (names.empty() ? "" : ", ") + entry.name;
+    }
+    if (!names.empty()) builder_.find(Severity::note, "beside the tag, not part of it: " + names);
+  }
+
+  struct Pickle {
+    std::string path;
+    std::uint32_t file = 0;
+    Extent bytes{};
+  };
+
+  Io& io_;
+  std::string root_;
+  Tag tag_;
+  pickle::Budget budget_{};
+  TagFiles files_{};
+  std::uint64_t stage_ = 0;
+  std::uint64_t part_count_ = 0;
+  ModelStates model_{};
+  std::optional<StateFile> lead_model_{};  // of rank 0; dropped when its facts are taken
+  std::optional<StateFile> lead_optim_{};
+  MapBuilder builder_{};
+  std::map<std::string, Hash128> hashes_{};  // by path: their order is that of the fingerprint
+  RankObjects model_set_{};
+  RankObjects optim_set_{};
+  std::vector<ObjectTensor> object_tensors_{};
+  std::vector<Pickle> pickles_{};
+};
+
+Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
+  const auto read = [&]() -> Result<Map> {
+    CKPT_TRY(Tag tag, find_tag(io, root));
+    return Reader(io, root, std::move(tag), options).read();
+  };
+  auto map = read();
+  if (map) return map;
+  // Inside, files are named as the map names them; the user needs the whole path.
+  Error error = std::move(map).error();
+  if (!error.file.empty() && error.file != root && !error.file.starts_with(root + "/")) {
+    error.file = join_path(root, error.file);
+  }
+  return fail(std::move(error));
+}
+
+}  // namespace
+}  // namespace ckpt::deepspeed
+
+namespace ckpt {
+
+Format deepspeed_format() {
+  return {.name = "deepspeed",
+          .summary = "DeepSpeed ZeRO stages 0 to 3",
+          .detect = deepspeed::detect,
+          .open = deepspeed::open,
+          .lay_out = nullptr,
+          .suffix = ""};
+}
+
+}  // namespace ckpt
