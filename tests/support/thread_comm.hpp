@@ -1,0 +1,30 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/comm.hpp"
+
+namespace ckpt {
+
+/// Ranks that are threads of one process, over the same table that a plug-in or a trainer fills. A collective is done
+/// when all ranks have started it; one that a rank never starts stays undone.
+class ThreadRanks {
+ public:
+  explicit ThreadRanks(int ranks);
+  ~ThreadRanks();
+
+  /// Calls `body(comm)` once a rank, each in a thread of its own, and joins them.
+  void run(const std::function<void(Comm& comm)>& body) const;
+  /// From here on every request of every rank fails, those in flight too.
+  void disconnect() const;
+
+  struct Group;
+
+ private:
+  std::shared_ptr<Group> group_;
+  int ranks_;
+};
+
+}  // namespace ckpt
