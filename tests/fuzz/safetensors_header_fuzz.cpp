@@ -1,37 +1,55 @@
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <span>
-#include <vector>
+#include <string>
 
 #include "format/safetensors.hpp"
+#include "format/safetensors_metadata.hpp"
 
 namespace {
+
+using namespace ckpt::safetensors;
+
 void require(bool holds) {
   if (!holds) std::abort();
 }
+
+void try_file(std::span<const std::byte> head, std::uint64_t file_bytes) {
+  auto header = parse_header(head, file_bytes);
+  if (!header) return;
+  for (const auto& [key, value] : header->metadata) {
+    (void)parse_saved_offsets(value);
+    (void)parse_facts(value);
+  }
+  // In the order of their data the entries tile the file, so building them gives the same places.
+  std::sort(header->entries.begin(), header->entries.end(),
+            [](const Entry& a, const Entry& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
+  std::vector<NewEntry> entries;
+  for (const Entry& entry : header->entries) entries.push_back({entry.name, entry.dtype, entry.shape});
+  const auto built = build_header(entries, header->metadata);
+  require(built.has_value());
+  require(built->file_bytes - built->bytes.size() == file_bytes - header->data_begin);
+  const auto again = parse_header(std::as_bytes(std::span(built->bytes)), built->file_bytes);
+  require(again.has_value() && again->metadata == header->metadata);
+  require(again->entries.size() == header->entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    require(again->entries[i].name == header->entries[i].name && again->entries[i].shape == header->entries[i].shape);
+    require(again->entries[i].begin == header->entries[i].begin && again->entries[i].end == header->entries[i].end);
+  }
+}
+
 }  // namespace
 
-// What is accepted tiles the file exactly, and can be written again with the same places.
+// The input as a file, and as a JSON text before as many data bytes as its first two bytes say.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  namespace st = ckpt::safetensors;
-  const auto parsed = st::parse_header(std::as_bytes(std::span(data, size)), size);
-  if (!parsed) return 0;
-  std::uint64_t bytes = 0;
-  std::vector<st::NewEntry> again;
-  for (const st::Entry& entry : parsed->entries) {
-    require(entry.begin <= entry.end && entry.end <= size - parsed->data_begin);
-    bytes += entry.end - entry.begin;
-    again.push_back({entry.name, entry.dtype, entry.shape});
-  }
-  require(bytes == size - parsed->data_begin);
-  const auto built = st::build_header(again, parsed->metadata);
-  require(built.has_value() && built->offsets.size() == again.size());
-  const auto second = st::parse_header(std::as_bytes(std::span(built->bytes)), built->file_bytes);
-  require(second.has_value() && second->entries.size() == again.size() && second->metadata == parsed->metadata);
-  for (std::size_t i = 0; i < again.size(); ++i) {
-    require(second->entries[i].name == parsed->entries[i].name && second->entries[i].shape == parsed->entries[i].shape);
-    require(second->data_begin + second->entries[i].begin == built->offsets[i]);
-  }
+  const std::span input = std::as_bytes(std::span(data, size));
+  if (const auto length = header_bytes(input, size); length && *length <= size) try_file(input, size);
+  if (size < 2) return 0;
+  std::string file;
+  for (unsigned shift = 0; shift < 64; shift += 8) file += static_cast<char>((size - 2) >> shift & 0xff);
+  file.append(reinterpret_cast<const char*>(data) + 2, size - 2);
+  try_file(std::as_bytes(std::span(file)), file.size() + data[0] + (std::uint64_t{data[1]} << 8));
   return 0;
 }
