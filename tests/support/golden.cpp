@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "format/cast.hpp"
 #include "format/hash.hpp"
 #include "format/safetensors.hpp"
 
@@ -87,7 +88,9 @@ Gathered gather(const Map& map, const std::string& root, std::size_t tensor, Ext
   out.bytes.assign(volume(shape) * unit.bytes, '\0');
   std::vector<std::uint32_t> seen(volume(shape), 0);
   const Result<> visited = map.index->chunks(tensor, elements, [&](const PlacedChunk& placed) -> Result<> {
-    EXPECT_EQ(placed.where.dtype, what.dtype) << what.name;
+    const bool derived = placed.where.dtype != what.dtype;
+    EXPECT_TRUE(!derived || (is_castable(placed.where.dtype) && is_castable(what.dtype))) << what.name;
+    const std::uint64_t stored_bytes = derived ? unit_bytes(placed.where.dtype) : unit.bytes;
     EXPECT_FALSE(placed.where.big_endian) << what.name;
     const Box box{in_units(placed.chunk.box.offset, unit), in_units(placed.chunk.box.size, unit)};
     const Extent flat = placed.chunk.flat.value_or(Extent{0, volume(box.size)});
@@ -111,7 +114,14 @@ Gathered gather(const Map& map, const std::string& root, std::size_t tensor, Ext
       if (placed.where.strides.empty()) at = i - flat.begin;
       const std::uint64_t target = linear_index(Box::whole(shape), point);
       if (target * unit.elements < elements.begin || target * unit.elements >= elements.end) continue;
-      const std::string_view value = files.range(path, placed.where.offset + at * unit.bytes, unit.bytes);
+      std::string value(files.range(path, placed.where.offset + at * stored_bytes, stored_bytes));
+      if (derived) {
+        std::string rounded(unit.bytes, '\0');
+        CastCounts counts;
+        cast(placed.where.dtype, std::as_bytes(std::span(value)).data(), what.dtype,
+             std::as_writable_bytes(std::span(rounded)).data(), 1, counts);
+        value = std::move(rounded);
+      }
       char* slot = out.bytes.data() + target * unit.bytes;
       if (seen[target]++ != 0) {
         out.once = false;

@@ -28,7 +28,7 @@ GoldenCase load_golden(const std::string& name);
 /// The directory of the checkpoint of a case, without its truth: for broken cases.
 std::string golden_root(const std::string& name);
 
-/// A tensor put together from its chunks, by plain reads of the files.
+/// A tensor put together from its chunks, by plain reads of the files; derived chunks are cast.
 struct Gathered {
   std::string bytes{};   ///< dense, row-major
   bool complete = true;  ///< every element was in a chunk

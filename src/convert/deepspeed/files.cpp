@@ -70,6 +70,16 @@ std::optional<OptimName> optim_name_parts(std::string_view name) {
   return std::nullopt;
 }
 
+/// What ds_to_universal makes: a directory a parameter below `zero`, model states beside it, no optimizer files.
+bool is_universal(const std::vector<DirEntry>& entries) {
+  bool has_zero = false;
+  for (const DirEntry& entry : entries) {
+    has_zero = has_zero || (entry.kind == FileInfo::Kind::directory && entry.name == "zero");
+    if (entry.kind == FileInfo::Kind::file && optim_name_parts(entry.name)) return false;
+  }
+  return has_zero;
+}
+
 auto unsupported(const std::string& name, std::string_view kind) {
   return fail({.code = Errc::unsupported,
                .message = name + ": this is " + std::string(kind) + ": not yet readable",
@@ -99,7 +109,7 @@ std::string rank_model_name(std::uint64_t rank) {
 }
 
 bool looks_like_tag(const std::vector<DirEntry>& entries) {
-  return std::any_of(entries.begin(), entries.end(), [](const DirEntry& entry) {
+  return !is_universal(entries) && std::any_of(entries.begin(), entries.end(), [](const DirEntry& entry) {
     if (entry.kind != FileInfo::Kind::file) return false;
     return match(entry.name, "mp_rank_#_model_states.pt") ||
            match(entry.name, "zero_pp_rank_#_mp_rank_#_model_states.pt") || optim_name_parts(entry.name) ||
@@ -133,10 +143,7 @@ Result<TagFiles> sort_files(const std::vector<DirEntry>& entries) {
       files.optims.push_back({optim->rank, entry.name});
     }
   }
-  const bool universal = std::any_of(entries.begin(), entries.end(), [](const DirEntry& entry) {
-    return entry.kind == FileInfo::Kind::directory && entry.name == "zero";
-  });
-  if (universal && files.optims.empty()) return unsupported("zero", "a universal DeepSpeed checkpoint");
+  if (is_universal(entries)) return unsupported("zero", "a universal DeepSpeed checkpoint");
   sort_by_rank(files.rank_models);
   sort_by_rank(files.optims);
   return files;

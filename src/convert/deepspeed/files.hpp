@@ -39,7 +39,8 @@ std::string rank_model_name(std::uint64_t rank);
 ///          state, FastPersist parts, a universal checkpoint; corrupt: files of two saves under different prefixes
 Result<TagFiles> sort_files(const std::vector<DirEntry>& entries);
 
-/// True when a listing holds any file of a tag directory, also of kinds that are refused.
+/// True when a listing holds any file of a tag directory, also of kinds that are refused; not for universal
+/// checkpoints, which are another format.
 bool looks_like_tag(const std::vector<DirEntry>& entries);
 
 /// What the numbers inside the files say there must be.

@@ -60,7 +60,7 @@ Result<cut::FlatGroup> find_cut(std::uint64_t element_count, const std::vector<O
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       const std::uint64_t elements = ranks[r].groups[group].master.elements;
       stripped = stripped && elements == tried.owned(r).size();
-      kept = kept && elements == tried.part_elements;
+      kept = kept && ranks[r].padding_kept && elements == tried.part_elements;
     }
     if (stripped || kept) return tried;
   }

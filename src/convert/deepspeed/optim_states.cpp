@@ -271,6 +271,7 @@ Result<OptimStates> read_optim_states(const StateFile& file, ObjectReader& objec
   } else {
     constexpr std::string_view kKey = "single_partition_of_fp32_groups";
     CKPT_TRY(out.groups, read_masters(file, file.find(inner, kKey), kKey));
+    out.padding_kept = file.find(inner, "group_paddings") == kNone;
     CKPT_CHECK(read_base_optimizer(file, inner, out, objects));
     CKPT_CHECK(read_fragment_claims(file, inner, out.groups));
     CKPT_CHECK(read_alignment(file, inner, out.groups));

@@ -35,6 +35,7 @@ struct OptimStates {
   std::string path{};
   std::uint64_t stage = 0;       ///< 1, 2 or 3
   std::uint64_t part_count = 0;  ///< ranks that share the groups
+  bool padding_kept = false;     ///< may be: masters of early releases, which say nothing of paddings, keep them
   std::vector<GroupState> groups{};
   std::vector<HyperGroup> hyper_groups{};
   std::vector<NamedObject> objects{};  ///< loss scaler and the like, under "optimizer."

@@ -1,0 +1,309 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "convert/format.hpp"
+#include "convert/formats.hpp"
+#include "convert/torch_patch.hpp"
+#include "support/golden.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TorchPatch;
+using namespace std::string_view_literals;
+
+Result<Map> open_deepspeed(const std::string& root) {
+  auto io = open_io(IoKind::threads, 8);
+  EXPECT_TRUE(io.has_value());
+  return deepspeed_format().open(**io, root, {});
+}
+
+/// A copy of a golden case that may be damaged.
+class Copy {
+ public:
+  explicit Copy(const std::string& name) { fs::copy(golden_root(name), root(), fs::copy_options::recursive); }
+  std::string root() const { return directory_.path() + "/ckpt"; }
+  std::string tag() const { return root() + "/global_step3"; }
+  std::string optim(int rank, const std::string& prefix = "bf16_") const {
+    return tag() + "/" + prefix + "zero_pp_rank_" + std::to_string(rank) + "_mp_rank_00_optim_states.pt";
+  }
+  std::string model(int rank) const {
+    return tag() + "/zero_pp_rank_" + std::to_string(rank) + "_mp_rank_00_model_states.pt";
+  }
+  std::string model() const { return tag() + "/mp_rank_00_model_states.pt"; }
+
+ private:
+  TempDir directory_;
+};
+
+/// Opening must fail with this code, about this file, with these words.
+void expect_error(const std::string& root, Errc code, const std::string& file, const std::string& words) {
+  const auto map = open_deepspeed(root);
+  ASSERT_FALSE(map.has_value());
+  EXPECT_EQ(map.error().code, code) << map.error().message;
+  EXPECT_EQ(map.error().file, file) << map.error().message;
+  EXPECT_NE(map.error().message.find(words), std::string::npos) << map.error().message;
+}
+
+TEST(DeepSpeedBroken, MissingRankFileIsNamed) {
+  const std::string root = golden_root("broken/zero2_missing_rank");
+  expect_error(root, Errc::incomplete, root + "/global_step3/bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt",
+               "1 file is missing: bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt");
+}
+
+TEST(DeepSpeedBroken, MissingLastRankIsKnownFromThePartitionCount) {
+  const std::string root = golden_root("broken/zero3_missing_last_rank");
+  expect_error(root, Errc::incomplete, root + "/global_step3/zero_pp_rank_2_mp_rank_00_model_states.pt",
+               "2 files are missing: zero_pp_rank_2_mp_rank_00_model_states.pt, "
+               "zero_pp_rank_2_mp_rank_00_optim_states.pt");
+}
+
+TEST(DeepSpeedBroken, FileThatIsACopyOfAnotherRanksIsCorrupt) {
+  const std::string root = golden_root("broken/zero2_rank_copied");
+  expect_error(root, Errc::corrupt, root + "/global_step3/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
+               "this is the part of rank 0, not of rank 1");
+}
+
+TEST(DeepSpeedBroken, LatestThatNamesAMissingTagSaysWhichTagsAreThere) {
+  const std::string root = golden_root("broken/latest_names_missing_tag");
+  expect_error(root, Errc::incomplete, root + "/latest", "global_step9, which is not there; tags here: global_step3");
+}
+
+class DeepSpeedRemoval : public testing::TestWithParam<const char*> {};
+
+TEST_P(DeepSpeedRemoval, EveryFileIsMissedByName) {
+  std::size_t removed = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(golden_root(std::string("deepspeed/") + GetParam()))) {
+    if (!entry.is_regular_file() || entry.path().filename() == "latest") continue;
+    const Copy copy(std::string("deepspeed/") + GetParam());
+    const std::string name = entry.path().filename().string();
+    SCOPED_TRACE(name);
+    ASSERT_TRUE(fs::remove(copy.tag() + "/" + name));
+    const bool alone = fs::is_empty(copy.tag());
+    expect_error(copy.root(), Errc::incomplete, alone ? copy.tag() : copy.tag() + "/" + name,
+                 alone ? "holds no model states" : name);
+    ++removed;
+  }
+  EXPECT_GT(removed, 0u);
+}
+
+TEST_P(DeepSpeedRemoval, WithoutOptimizerFilesAllOfThemAreMissing) {
+  const Copy copy(std::string("deepspeed/") + GetParam());
+  std::size_t removed = 0;
+  for (const auto& entry : fs::directory_iterator(copy.tag())) {
+    if (entry.path().string().ends_with("optim_states.pt")) removed += fs::remove(entry.path()) ? 1U : 0U;
+  }
+  if (removed == 0) return;  // stage 0 has none
+  const auto map = open_deepspeed(copy.root());
+  ASSERT_FALSE(map.has_value());
+  EXPECT_EQ(map.error().code, Errc::incomplete);
+  EXPECT_NE(map.error().message.find(std::to_string(removed) + " files are missing"), std::string::npos)
+      << map.error().message;
+  EXPECT_NE(map.error().message.find("zero_pp_rank_0_mp_rank_00_optim_states.pt"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedRemoval,
+                         testing::Values("zero0_bf16_dp2", "zero1_fp16_dp2", "zero2_bf16_dp4",
+                                         "zero3_fp32_dp3_tied_tiny"),
+                         [](const auto& param) { return std::string(param.param); });
+
+TEST(DeepSpeedTags, WithoutLatestTheOnlyTagIsTakenAndSeveralAreAmbiguous) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  fs::remove(copy.root() + "/latest");
+  const auto map = open_deepspeed(copy.root());
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  EXPECT_EQ(map->chosen, "tag global_step3, the only one");
+  fs::copy(copy.tag(), copy.root() + "/global_step10");
+  expect_error(copy.root(), Errc::ambiguous, copy.root(), "several tags and no 'latest': global_step10, global_step3");
+}
+
+TEST(DeepSpeedTags, LatestIsFollowedAlsoWithANewlineAndBesideOtherTags) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  fs::create_directory(copy.root() + "/global_step9");
+  test::write_file(copy.root() + "/global_step9/mp_rank_00_model_states.pt", "not looked at");
+  test::write_file(copy.root() + "/zero_to_fp32.py", "not looked at");
+  test::write_file(copy.root() + "/latest", "global_step3\n");
+  const auto map = open_deepspeed(copy.root());
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  EXPECT_EQ(map->chosen, "tag global_step3 from 'latest'");
+}
+
+TEST(DeepSpeedTags, LatestThatLeadsOutOfTheDirectoryIsRefused) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  test::write_file(copy.root() + "/latest", "../other/global_step3");
+  expect_error(copy.root(), Errc::refused, copy.root() + "/latest", "leads out of the directory");
+}
+
+TEST(DeepSpeedTags, FilesOfATrainerBesideTheTagAreNoted) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  test::write_file(copy.root() + "/trainer_state.json", "{}");
+  const auto map = open_deepspeed(copy.root());
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  ASSERT_EQ(map->findings.size(), 1u);
+  EXPECT_EQ(map->findings[0].text, "beside the tag, not part of it: trainer_state.json");
+}
+
+TEST(DeepSpeedContradictions, ElementCountsThatNoCutExplainsNameFileAndGroup) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  // The last rank's part is shorter by its padding: rank 0's file in its place has too many elements.
+  fs::copy_file(copy.optim(0), copy.optim(3), fs::copy_options::overwrite_existing);
+  expect_error(copy.root(), Errc::corrupt, copy.optim(3),
+               "parameter group 0: 1466 fp32 elements where rank 3 of 4 holds 1460 of 5858");
+}
+
+TEST(DeepSpeedContradictions, ShapesThatDoNotFillASubGroupNameFileAndSubGroup) {
+  const Copy copy("deepspeed/zero3_bf16_dp4");
+  TorchPatch(copy.model(0)).replace({"param_shapes", "wte.weight"}, "Ke", "Kf").write();  // 101 rows become 102
+  expect_error(copy.root(), Errc::corrupt, copy.optim(0, "bf16_"),
+               "sub-group 0: the fp32 master has 808 elements where the parts of its 1 parameters take 816");
+}
+
+TEST(DeepSpeedContradictions, ShapesOfModuleAndGroupsMustAgree) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  TorchPatch(copy.model()).replace({"param_shapes", "wte.weight"}, "Ke", "Kf").write();
+  expect_error(copy.root(), Errc::corrupt, "", "wte.weight: param_shapes and module differ in its shape");
+}
+
+TEST(DeepSpeedContradictions, WeightOffsetsMustFollowParamShapes) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  // h.0.ln.weight and ln_f.weight have one shape: exchanged in param_shapes, only their offsets tell.
+  TorchPatch(copy.model())
+      .replace({"param_shapes"}, "X\x0b\0\0\0h.0.ln.bias"sv, "X\x0b\0\0\0ln_f.weight"sv)
+      .replace({"param_shapes", "h.0.proj.bias"}, "X\x0b\0\0\0ln_f.weight"sv, "X\x0b\0\0\0h.0.ln.bias"sv)
+      .write();
+  expect_error(copy.root(), Errc::corrupt, "", "the order of the group is not known");
+}
+
+TEST(DeepSpeedContradictions, ModelFilesOfTwoStepsAreCorrupt) {
+  const Copy copy("deepspeed/zero3_fp32_dp3_tied_tiny");
+  TorchPatch(copy.model(1)).replace({"global_steps"}, "K\x03", "K\x04").write();
+  expect_error(copy.root(), Errc::corrupt, copy.model(1), "global_steps is 4, that of rank 0 is 3");
+}
+
+TEST(DeepSpeedContradictions, OptimizerFilesOfTwoStepsAreCorrupt) {
+  for (const char* name : {"zero2_bf16_dp4", "zero3_bf16_dp4"}) {
+    const Copy copy(std::string("deepspeed/") + name);
+    // The step of group 0 is the first storage: 3.0f becomes 3.5f.
+    TorchPatch(copy.optim(2), "/data/0").replace({}, "\0\0\x40\x40"sv, "\0\0\x60\x40"sv).write();
+    expect_error(copy.root(), Errc::corrupt, copy.optim(2), "another optimizer step than in");
+  }
+}
+
+TEST(DeepSpeedContradictions, OptimizerFilesOfTwoWorldsAreCorrupt) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  TorchPatch(copy.optim(2)).replace({"partition_count"}, "K\x04K\x04", "K\x05K\x05").write();
+  expect_error(copy.root(), Errc::corrupt, copy.optim(2), "stage 2 over 5 ranks, where rank 0 has stage 2 over 4");
+}
+
+TEST(DeepSpeedContradictions, PartitionCountOfTheFirstRankSaysWhatIsMissing) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  TorchPatch(copy.optim(0)).replace({"partition_count"}, "K\x04K\x04", "K\x06K\x06").write();
+  expect_error(copy.root(), Errc::incomplete, copy.optim(4), "2 files are missing: ");
+}
+
+TEST(DeepSpeedContradictions, FilesOfASaveWithMoreRanksAreCorrupt) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  fs::copy_file(copy.optim(3), copy.optim(4));
+  expect_error(copy.root(), Errc::corrupt, copy.optim(4), "belongs to a save with other ranks");
+}
+
+TEST(DeepSpeedContradictions, FilesOfASaveInAnotherPrecisionAreCorrupt) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  fs::copy_file(copy.optim(3), copy.optim(3, ""));
+  const auto map = open_deepspeed(copy.root());
+  ASSERT_FALSE(map.has_value());
+  EXPECT_EQ(map.error().code, Errc::corrupt);
+  EXPECT_NE(map.error().message.find("optimizer files of two saves"), std::string::npos) << map.error().message;
+}
+
+TEST(DeepSpeedContradictions, FragmentsThatNoRankExplainsAreAWarning) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  TorchPatch(copy.optim(0)).replace({"param_slice_mappings", "wte.weight"}, "start", "stXrt").write();
+  expect_error(copy.root(), Errc::corrupt, copy.optim(0), "not a fragment address");
+  const Copy other("deepspeed/zero2_bf16_dp4");
+  TorchPatch(other.optim(0)).replace({"param_slice_mappings"}, "wte.weight", "wtX.weight").write();
+  const auto map = open_deepspeed(other.root());
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  ASSERT_EQ(map->findings.size(), 1u);
+  EXPECT_EQ(map->findings[0].severity, Severity::warning);
+}
+
+TEST(DeepSpeedContradictions, ParameterInNoPartitionIsUncovered) {
+  const Copy copy("deepspeed/zero3_bf16_dp4");
+  TorchPatch(copy.model(0)).replace({"param_shapes"}, "wte.weight", "wtX.weight").write();
+  expect_error(copy.root(), Errc::uncovered, "", "wte.weight: the module names it, but no rank's partition holds it");
+}
+
+TEST(DeepSpeedContradictions, TruncatedFileIsCorruptByName) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  fs::resize_file(copy.optim(1), fs::file_size(copy.optim(1)) / 2);
+  const auto map = open_deepspeed(copy.root());
+  ASSERT_FALSE(map.has_value());
+  EXPECT_EQ(map.error().code, Errc::corrupt);
+  EXPECT_EQ(map.error().file, copy.optim(1));
+}
+
+struct Unread {
+  const char* name;
+  const char* words;
+};
+class DeepSpeedUnread : public testing::TestWithParam<Unread> {};
+
+TEST_P(DeepSpeedUnread, IsNamedAndUnsupported) {
+  const auto map = open_deepspeed(golden_root(std::string("deepspeed/") + GetParam().name));
+  ASSERT_FALSE(map.has_value());
+  EXPECT_EQ(map.error().code, Errc::unsupported);
+  EXPECT_NE(map.error().message.find(GetParam().words), std::string::npos) << map.error().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedUnread,
+                         testing::Values(Unread{"bf16opt_dp2", "BF16_Optimizer"},
+                                         Unread{"zero2_fp32_dp2_legacy_pt", "legacy (non-zip)"},
+                                         Unread{"pp2_dp2_zero1_fp32", "pipeline-parallel"},
+                                         Unread{"tp2_dp2_zero1_fp32", "several tensor- or pipeline-parallel ranks"}),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+TEST(DeepSpeedUnreadByContent, DegreesExpertsAndSwappedStateAreNamed) {
+  {
+    const Copy copy("deepspeed/zero2_bf16_dp4");
+    TorchPatch(copy.model()).replace({"tp_degree"}, "K\x01", "K\x02").write();
+    expect_error(copy.root(), Errc::unsupported, copy.model(), "2 tensor-parallel ranks");
+  }
+  {
+    const Copy copy("deepspeed/zero2_bf16_dp4");
+    TorchPatch(copy.optim(0)).replace({"partition_count"}, "K\x04K\x04", "K\x04K\x02").write();
+    expect_error(copy.root(), Errc::unsupported, copy.optim(0), "mixture-of-experts");
+  }
+  {
+    const Copy copy("deepspeed/zero3_bf16_dp4");
+    fs::create_directory(copy.tag() + "/offloaded_tensors");
+    expect_error(copy.root(), Errc::unsupported, copy.tag() + "/offloaded_tensors", "NVMe-offloaded");
+  }
+  {
+    const Copy copy("deepspeed/zero2_bf16_dp4");
+    test::write_file(copy.tag() + "/layer_0_expert_3_mp_rank_00_model_states.pt", "");
+    expect_error(copy.root(), Errc::unsupported, copy.tag() + "/layer_0_expert_3_mp_rank_00_model_states.pt",
+                 "mixture-of-experts");
+  }
+}
+
+TEST(DeepSpeedUnreadByContent, UniversalCheckpointsAreAnotherFormat) {
+  auto io = open_io(IoKind::threads, 8);
+  ASSERT_TRUE(io.has_value());
+  const std::string root = golden_root("deepspeed/universal_from_zero2_bf16_dp4");
+  for (const std::string& place : {root, root + "/global_step3_universal"}) {
+    const auto entries = (*io)->list(place);
+    ASSERT_TRUE(entries.has_value());
+    const auto match = deepspeed_format().detect({.io = **io, .root = place, .directory = true, .entries = *entries});
+    ASSERT_TRUE(match.has_value());
+    EXPECT_FALSE(match->has_value()) << place;
+  }
+}
+
+}  // namespace
+}  // namespace ckpt
