@@ -298,6 +298,7 @@ Result<ConvertReport> convert(Session& session, const ConvertRequest& request) {
   if (auto free = session.io.free_bytes(parent_path(request.target))) {
     report.free_bytes_after = *free > report.target_bytes ? *free - report.target_bytes : 0;
   }
+  if (session.planned) session.planned(report);
   if (!prepared->already_done && !request.dry_run) {
     CKPT_TRY(const RunReport ran, carry_out(session, request, *prepared));
     report.read_bytes = ran.read_bytes;

@@ -23,6 +23,8 @@ struct Progress {
   std::uint64_t total_bytes = 0;
 };
 
+struct ConvertReport;
+
 /// What every verb needs from its caller. References outlive the call.
 struct Session {
   Io& io;
@@ -31,6 +33,9 @@ struct Session {
   unsigned threads = 1;
   const std::atomic<bool>* stop = nullptr;
   std::function<void(const Progress&)> progress{};
+  /// convert: called once when the plan is made, before anything is created. The report has the source, the target,
+  /// the totals, the memory and the notes; what was done comes with the result.
+  std::function<void(const ConvertReport&)> planned{};
 };
 
 enum class WeightsFrom : std::uint8_t { automatic, master, param };

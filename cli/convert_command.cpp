@@ -1,0 +1,167 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "cli/commands.hpp"
+#include "cli/session.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+std::optional<Dtype> dtype_of(const std::string& word) {
+  if (word == "bf16") return Dtype::bf16;
+  if (word == "fp16") return Dtype::f16;
+  if (word == "fp32") return Dtype::f32;
+  return std::nullopt;  // "keep"
+}
+
+Result<ConvertRequest> read_request(const Words& words) {
+  ConvertRequest out;
+  out.source = words.arguments[0];
+  out.target = words.arguments[1];
+  if (out.source.empty() || out.target.empty())
+    return fail(Errc::usage, fmt::format("the {} is empty", out.source.empty() ? "source" : "target"));
+  out.to = words.text("to");
+  out.from = words.text("from");
+  out.only = words.all("only");
+  if (words.text("weights") == "master") out.weights = WeightsFrom::master;
+  if (words.text("weights") == "param") out.weights = WeightsFrom::param;
+  out.dtype = dtype_of(words.text("dtype"));
+  if (const Value* value = words.value("shard-size")) {
+    const auto bytes = parse_size(value->text);
+    if (!bytes || *bytes == 0)
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: {}", value->origin, bytes ? "must not be 0" : bytes.error().message),
+                   .hint = bytes ? "" : bytes.error().hint});
+    out.shard_bytes = *bytes;
+  }
+  out.strip_prefix = words.text("strip-prefix");
+  out.add_prefix = words.text("add-prefix");
+  out.dry_run = words.on("dry-run");
+  out.overwrite = words.on("overwrite");
+  if (words.text("verify") == "none") out.verify = VerifyLevel::none;
+  if (words.text("verify") == "full") out.verify = VerifyLevel::full;
+  return out;
+}
+
+std::string plan_text(const ConvertReport& report, const ConvertRequest& request, SizeStyle sizes) {
+  std::string out = "source  " + report.source_format;
+  if (!report.source_chosen.empty()) out += ", " + printable(report.source_chosen);
+  out += fmt::format("      target  {}, {}: {}\n", report.target_format, format_counted(report.files.size(), "file"),
+                     printable(request.target));
+  out += fmt::format("plan    read {} → write {} · {} · memory ≤ {}", format_size(report.source_bytes, sizes),
+                     format_size(report.target_bytes, sizes), format_counted(report.tensor_count, "tensor"),
+                     format_size(report.memory_bound, sizes));
+  if (report.free_bytes_after != 0)
+    out += fmt::format(" · free after: {}", format_size(report.free_bytes_after, sizes));
+  return out + "\n";
+}
+
+std::string checked_text(const ConvertReport& report) {
+  if (report.verified == VerifyLevel::full) return "output read again and equal";
+  if (report.verified == VerifyLevel::none) return "structure checked";
+  if (report.crc_checked == 0) return "structure checked (the source has no checksums)";
+  return format_counted(report.crc_checked, "source checksum") + " right";
+}
+
+std::string done_text(const ConvertReport& report, SizeStyle sizes) {
+  std::string out = fmt::format("done    {}, {} in {}", format_counted(report.files.size(), "file"),
+                                format_size(report.target_bytes, sizes), format_seconds(report.seconds));
+  if (report.seconds > 0.5)
+    out += fmt::format(" ({})", format_rate(static_cast<double>(report.target_bytes) / report.seconds, sizes));
+  if (report.peak_bytes != 0) out += fmt::format(" · peak memory {}", format_size(report.peak_bytes, sizes));
+  out += " · " + checked_text(report) + "\n";
+  if (report.overflowed != 0 || report.became_nan != 0)
+    out += fmt::format("casts   {} became infinite, {} became NaN\n", format_counted(report.overflowed, "value"),
+                       format_count(report.became_nan));
+  return out;
+}
+
+/// A command that will succeed: the target's own checksums, or the source where nothing was selected or changed.
+std::string next_text(const ConvertReport& report, const ConvertRequest& request) {
+  const auto formats = known_formats();
+  const auto target = std::ranges::find(formats, report.target_format, &FormatInfo::name);
+  if (target == formats.end() || !target->readable) return {};
+  const std::string path = shell_word(request.target);
+  if (report.target_format == "ckpt") return fmt::format("next: ckpt verify {}\n", path);
+  const bool same = request.only.empty() && !request.dtype && request.weights == WeightsFrom::automatic &&
+                    request.strip_prefix.empty() && request.add_prefix.empty();
+  if (!same) return fmt::format("next: ckpt inspect {}\n", path);
+  return fmt::format("next: ckpt verify {} --against {}\n", path, shell_word(request.source));
+}
+
+void print_end(Context& context, const ConvertReport& report, const ConvertRequest& request) {
+  const SizeStyle sizes = context.settings.sizes;
+  print_notes(context, report.notes);
+  if (report.already_done) {
+    say(context, fmt::format("already done: {} was made from this source with these parameters (id {})\n",
+                             printable(request.target), report.id));
+    say(context, next_text(report, request));
+    return;
+  }
+  if (report.dry_run) {
+    say(context, "nothing was written (--dry-run)\n");
+    return;
+  }
+  say(context, done_text(report, sizes));
+  if (context.settings.verbose > 0)
+    say(context, fmt::format("engine  {} · {} · read {} from the source · planned memory {} · id {}\n", report.io_name,
+                             report.page_kind, format_size(report.read_bytes, sizes),
+                             format_size(report.planned_memory, sizes), report.id));
+  if (context.settings.verbose > 1)
+    for (const auto& [path, bytes] : report.files)
+      say(context, fmt::format("file    {}  {}\n", printable(path), format_size(bytes, sizes)));
+  say(context, next_text(report, request));
+}
+
+std::string effect_of(const Error& error, const ConvertRequest& request) {
+  if (request.dry_run || error.code == Errc::usage || error.code == Errc::target_exists) return {};
+  if (error.code == Errc::not_durable) return fmt::format("{} is in place", request.target);
+  return request.overwrite ? fmt::format("{} is as it was", request.target)
+                           : fmt::format("nothing was written to {}", request.target);
+}
+
+}  // namespace
+
+Answer run_convert(Context& context) {
+  auto request = read_request(context.words);
+  if (!request) return failed(std::move(request).error());
+  auto opened = OpenSession::on_all_ranks(context);
+  if (!opened) return failed(std::move(opened).error());
+  OpenSession& open = **opened;
+
+  bool plan_shown = false;
+  const auto show_plan = [&](const ConvertReport& report) {
+    if (plan_shown || report.already_done) return;
+    plan_shown = true;
+    say(context, plan_text(report, *request, context.settings.sizes));
+  };
+  Result<ConvertReport> report = tl::unexpected<Error>(Error{});
+  if (open.failure() != nullptr) {
+    report = fail(*open.failure());
+  } else {
+    open.session().planned = show_plan;
+    report = convert(open.session(), *request);
+  }
+  open.end_progress();
+
+  Error named;
+  if (!report) named = name_signal(report.error());
+  Verdict verdict = settle(open.comm(), report ? nullptr : &named);
+  Answer out;
+  out.exit_code = verdict.exit_code;
+  out.failures = std::move(verdict.failures);
+  for (Failure& failure : out.failures) failure.effect = effect_of(failure.error, *request);
+  if (!report) return out;
+  if (out.exit_code == 0 && report->partial) out.exit_code = exit_code(Errc::not_done);
+  take_warnings(out, report->notes);
+  out.data = to_json(*report, *request);
+  if (out.failures.empty()) {
+    show_plan(*report);
+    print_end(context, *report, *request);
+  }
+  return out;
+}
+
+}  // namespace ckpt::cli

@@ -1,0 +1,109 @@
+#include "cli/dispatch.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "cli/commands.hpp"
+#include "cli/manual.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+using Command = Answer (*)(Context&);
+
+Command command_of(std::string_view verb) {
+  static constexpr std::array<std::pair<std::string_view, Command>, 8> commands{{{"convert", run_convert},
+                                                                                 {"verify", run_verify},
+                                                                                 {"inspect", run_inspect},
+                                                                                 {"ls", run_ls},
+                                                                                 {"help", run_help},
+                                                                                 {"explain", run_explain},
+                                                                                 {"version", run_version},
+                                                                                 {"completion", run_completion}}};
+  for (const auto& [name, command] : commands)
+    if (name == verb) return command;
+  return nullptr;
+}
+
+/// Warnings and errors, for people: on standard error, in every mode but --json.
+void print_end(Console& console, const Answer& answer, const Settings& settings) {
+  constexpr std::size_t warnings_shown = 10;
+  std::size_t shown = 0;
+  for (const Finding& warning : answer.warnings) {
+    const std::string line =
+        fmt::format("ckpt: {} {}", console.paint_err(Ink::yellow, "warning:"), finding_text(warning));
+    if (!settings.quiet && (shown++ < warnings_shown || settings.verbose > 0))
+      console.err(line);
+    else
+      console.log(line);
+  }
+  if (!settings.quiet && shown > warnings_shown && settings.verbose == 0)
+    console.err(fmt::format("ckpt: warning: {} more; -v shows all", shown - warnings_shown));
+  for (const Failure& failure : answer.failures)
+    for (const std::string& line : error_lines(failure, settings.sizes, &console)) console.err(line);
+}
+
+/// A launch that cannot be joined: rank 0 prints the block; on other nodes one rank says it in one line, because
+/// rank 0 may be well and wait for it.
+void print_stray(const Launch& launch, const Answer& answer) {
+  if (launch.rank == 0 || launch.local_rank != 0) return;
+  for (const Failure& failure : answer.failures) {
+    if (failure.error.code != Errc::mpi_launch) continue;
+    std::array<char, 256> node{};
+    if (gethostname(node.data(), node.size() - 1) != 0) node[0] = '\0';
+    const std::string line = stray_line(failure.error, launch.rank, node.data()) + "\n";
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  }
+}
+
+}  // namespace
+
+int dispatch(const std::vector<std::string>& arguments, const Environment& environment) {
+  const Parsed parsed = parse_words(arguments, environment);
+  const Words& words = parsed.words;
+  const bool alone = words.on("no-mpi");
+  const Launch launch = alone ? Launch{} : find_launch(environment);
+  const std::string_view verb = words.verb != nullptr ? words.verb->name : "error";
+  Console console({.speaks = launch.rank == 0,
+                   .launched = find_launch(environment).active(),
+                   .color = words.text("color"),
+                   .log_file = words.text("log-file")},
+                  environment);
+  // Only convert is the work of many; everything else is done by rank 0, and the others have nothing to say.
+  if (launch.active() && launch.rank != 0 && verb != "convert" && !parsed.error) return 0;
+
+  const Machine machine = read_machine();
+  Settings settings{.json = words.on("json"), .quiet = words.on("quiet")};
+  Answer answer;
+  if (parsed.error) {
+    answer = failed(*parsed.error);
+  } else if (auto read = read_settings(words, environment, machine); !read) {
+    answer = failed(std::move(read).error());
+  } else if (auto log = console.open_log(); !log) {
+    answer = failed(std::move(log).error());
+  } else {
+    settings = *read;
+    std::string said = "ckpt";
+    for (const std::string& argument : arguments) said += " " + shell_word(argument);
+    console.log(said);
+    Context context{.words = words, .settings = settings, .launch = launch, .machine = machine, .console = console};
+    answer = command_of(verb)(context);
+  }
+  if (settings.json)
+    console.out(document(verb, answer));
+  else if (parsed.no_command)
+    console.err(first_screen());
+  else
+    print_end(console, answer, settings);
+  print_stray(launch, answer);
+  console.log(fmt::format("exit {}", answer.exit_code));
+  if (auto finished = console.finish(); !finished && answer.exit_code == 0) {
+    answer = failed(std::move(finished).error());
+    print_end(console, answer, settings);
+  }
+  return answer.exit_code;
+}
+
+}  // namespace ckpt::cli

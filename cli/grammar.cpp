@@ -1,0 +1,292 @@
+#include "cli/grammar.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "api/verbs.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+Flag from_flag() {
+  return {.name = "from",
+          .value = "FORMAT",
+          .help = "what PATH is, when detection is not wanted or finds two answers",
+          .guesses = {"input-format", "source-format"}};
+}
+
+Verb convert_verb() {
+  return {
+      .name = "convert",
+      .arguments = "SRC DST",
+      .least_arguments = 2,
+      .most_arguments = 2,
+      .summary = "Turn any known checkpoint into safetensors, HDF5 or the ckpt format",
+      .about =
+          {"SRC is a file or a directory of any known format; it is recognised by its names and first bytes. DST is "
+           "made whole or not at all: it is written beside its final name, checked, synced and renamed in the last "
+           "step. Nothing that exists is replaced without --overwrite.",
+           "Without --to the name of DST decides: X.safetensors is one safetensors file, X.h5 is an HDF5 file, "
+           "anything else is a directory in the ckpt format. Memory stays below --memory whatever the size of the "
+           "checkpoint. Under mpirun the work is divided among the ranks and the result is the same, bit for bit."},
+      .aliases = {"export", "consolidate", "merge", "reshard"},
+      .flags =
+          {
+              {.name = "to",
+               .value = "FORMAT",
+               .help = "the form to write",
+               .guesses = {"format", "output-format", "target-format", "t", "f"}},
+              {.name = "from",
+               .value = "FORMAT",
+               .help = "what SRC is, when detection is not wanted or finds two answers",
+               .guesses = {"input-format", "source-format"}},
+              {.name = "only",
+               .value = "WHAT",
+               .help = "weights, optim, or a pattern over tensor names such as 'model.layers.*'",
+               .repeatable = true,
+               .guesses = {"include", "filter", "select"}},
+              {.name = "weights",
+               .value = "WHICH",
+               .help = "where both exist: the fp32 master weights, or the parameters as trained; auto takes the "
+                       "master under --only weights",
+               .choices = {"auto", "master", "param"}},
+              {.name = "dtype",
+               .value = "DTYPE",
+               .help = "cast floating weights and buffers, never optimizer state; keep is the default",
+               .choices = {"bf16", "fp16", "fp32", "keep"}},
+              {.name = "shard-size",
+               .value = "SIZE",
+               .help = "start a new file before this size is passed, for targets of several files",
+               .guesses = {"max-shard-size", "shard", "split"}},
+              {.name = "strip-prefix", .value = "TEXT", .help = "remove this from the front of the names that have it"},
+              {.name = "add-prefix", .value = "TEXT", .help = "put this in front of every name"},
+              {.name = "dry-run",
+               .letter = 'n',
+               .help = "say what would be done, in bytes and memory, and do nothing",
+               .guesses = {"plan", "preview"}},
+              {.name = "overwrite",
+               .help = "replace DST, if it is a checkpoint that nobody reads",
+               .guesses = {"force", "f", "y", "yes"}},
+              {.name = "verify",
+               .value = "LEVEL",
+               .help = "none: structure only; read: also every checksum of what is read whole; full: also read the "
+                       "output again and compare replicas and master weights",
+               .choices = {"none", "read", "full"},
+               .guesses = {"check"}},
+          },
+      .examples = {{"ckpt convert runs/exp7 model.safetensors --only weights", "weights of a training run in one file"},
+                   {"ckpt convert runs/exp7 hf --to safetensors --shard-size 5GB", "a directory in shards"},
+                   {"ckpt convert runs/exp7 out -n", "what would happen"},
+                   {"mpirun -n 8 ckpt convert runs/exp7 out --memory 2G", "on eight processes of 2 GiB"}},
+      .exit_codes = {3, 10, 11, 12, 13, 14, 15, 16, 17},
+      .main_verb = true,
+  };
+}
+
+Verb verify_verb() {
+  return {
+      .name = "verify",
+      .arguments = "PATH",
+      .least_arguments = 1,
+      .most_arguments = 1,
+      .summary = "Prove that a checkpoint is complete and intact",
+      .about = {"Reads the whole checkpoint and compares every checksum it carries. With --quick only names, sizes and "
+                "structure are looked at, in milliseconds. With --against the tensors of two checkpoints, of any "
+                "formats, are compared bit for bit. Exit code 1 means that damage or a difference was found."},
+      .aliases = {"check", "fsck"},
+      .flags = {{.name = "quick", .help = "structure and sizes only", .guesses = {"fast"}},
+                {.name = "against",
+                 .value = "OTHER",
+                 .help = "compare with another checkpoint, tensor by tensor, bit for bit",
+                 .guesses = {"compare", "other", "diff"}},
+                from_flag()},
+      .examples = {{"ckpt verify out", "every checksum"},
+                   {"ckpt verify out --quick", "complete? in milliseconds"},
+                   {"ckpt verify model.safetensors --against runs/exp7", "the same tensors, bit for bit?"}},
+      .exit_codes = {1, 10, 11, 12, 13, 15, 16, 17},
+      .main_verb = true,
+  };
+}
+
+Verb inspect_verb() {
+  return {
+      .name = "inspect",
+      .arguments = "PATH",
+      .least_arguments = 1,
+      .most_arguments = 1,
+      .summary = "Say what a file or directory is, on one screen",
+      .about =
+          {"Reads headers and indexes only, never the tensors, and changes nothing. Needs no GPU, no Python and no "
+           "code of the trainer."},
+      .aliases = {"show", "info"},
+      .flags = {from_flag(), {.name = "files", .help = "also list the files with their sizes"}},
+      .examples = {{"ckpt inspect runs/exp7", "what is this, and is it complete?"},
+                   {"ckpt inspect runs/exp7 --json", "the same for a program"}},
+      .exit_codes = {10, 11, 12, 13, 15, 16, 17},
+      .main_verb = true,
+  };
+}
+
+Verb ls_verb() {
+  return {
+      .name = "ls",
+      .arguments = "PATH",
+      .least_arguments = 1,
+      .most_arguments = 1,
+      .summary = "List the tensors: name, dtype, shape, size",
+      .about =
+          {"On a terminal the columns fit its width. Into a pipe the same columns are separated by tabs, sizes are "
+           "plain bytes, and nothing is shortened. -q prints names only."},
+      .aliases = {"tree"},
+      .flags = {{.name = "long", .letter = 'l', .help = "also the role, the parameter and the slot of each tensor"},
+                {.name = "tree", .help = "as a tree of the names, with the size below each branch"},
+                {.name = "sort",
+                 .value = "KEY",
+                 .help = "name (numbers by value, the default), size (largest first), or file (as stored)",
+                 .choices = {"name", "size", "file"}},
+                {.name = "glob",
+                 .value = "PATTERN",
+                 .help = "only names that match, for example 'model.layers.*.mlp.*'",
+                 .repeatable = true,
+                 .guesses = {"filter", "only", "name", "include"}},
+                {.name = "dtype", .value = "DTYPE", .help = "only tensors of this dtype: bf16, fp32, i64, ..."},
+                {.name = "depth", .value = "N", .help = "with --tree: no deeper than N levels"},
+                from_flag()},
+      .examples = {{"ckpt ls model.safetensors", "all tensors"},
+                   {"ckpt ls runs/exp7 --tree --depth 3", "where the bytes are"},
+                   {"ckpt ls runs/exp7 --sort size --glob '*.weight'", "the largest weights first"},
+                   {"ckpt ls runs/exp7 -q | wc -l", "how many"}},
+      .exit_codes = {10, 11, 12, 13, 15, 16, 17},
+      .main_verb = true,
+  };
+}
+
+std::vector<Verb> make_verbs() {
+  std::vector<Verb> out{convert_verb(), verify_verb(), inspect_verb(), ls_verb()};
+  out.push_back({.name = "help",
+                 .arguments = "[VERB or TOPIC]",
+                 .most_arguments = 1,
+                 .summary = "Explain a verb, or one of the topics exit-codes, formats, units, environment",
+                 .examples = {{"ckpt help convert", "flags and examples"}, {"ckpt help exit-codes", "the table"}}});
+  out.push_back({.name = "explain",
+                 .arguments = "ID",
+                 .least_arguments = 1,
+                 .most_arguments = 1,
+                 .summary = "Explain an error by its id, without a network",
+                 .examples = {{"ckpt explain E1503", "what a checksum mismatch means and what to do"}},
+                 .exit_codes = {10}});
+  out.push_back(
+      {.name = "version", .summary = "Print the version; with --json also formats, features and the build id"});
+  out.push_back(
+      {.name = "completion",
+       .arguments = "SHELL",
+       .least_arguments = 1,
+       .most_arguments = 1,
+       .summary = "Print the completion script for bash, zsh or fish",
+       .examples = {{"ckpt completion bash > ~/.local/share/bash-completion/completions/ckpt", "install it"}}});
+  return out;
+}
+
+std::vector<Flag> make_global_flags() {
+  return {
+      {.name = "quiet", .letter = 'q', .help = "errors only; names only where a verb lists"},
+      {.name = "verbose", .letter = 'v', .help = "say what was decided; -vv says more", .repeatable = true},
+      {.name = "json", .help = "print one JSON document on standard output, also on failure"},
+      {.name = "progress",
+       .value = "MODE",
+       .help = "auto: a moving line on a terminal, else whole lines; json: one object a line on standard error",
+       .choices = {"auto", "bar", "plain", "json", "none"}},
+      {.name = "color",
+       .value = "WHEN",
+       .help = "auto heeds NO_COLOR, CLICOLOR_FORCE and TERM",
+       .choices = {"auto", "never", "always"},
+       .guesses = {"colour"}},
+      {.name = "log-file", .value = "FILE", .help = "append everything said, with times, whatever -q and -v say"},
+      {.name = "memory",
+       .value = "SIZE",
+       .help = "the most resident memory a process may use, such as 4G or 50%; by default a quarter of the limit, at "
+               "most 8 GiB",
+       .guesses = {"mem", "max-memory"}},
+      {.name = "threads",
+       .value = "N",
+       .help = "worker threads; by default the CPUs this process may use",
+       .guesses = {"jobs", "j", "workers", "num-workers"}},
+      {.name = "io",
+       .value = "ENGINE",
+       .help = "how files are read and written",
+       .choices = {"auto", "uring", "threads"}},
+      {.name = "no-mpi", .help = "work alone, even under mpirun or srun"},
+      {.name = "si", .help = "write sizes in powers of ten (GB)"},
+      {.name = "bytes", .help = "write sizes in bytes"},
+      {.name = "help", .letter = 'h', .help = "explain the verb"},
+      {.name = "version", .help = "print the version"},
+  };
+}
+
+constexpr std::array<ExitCode, 16> kExitCodes{{
+    {0, "done, nothing to report", ""},
+    {1, "finished, and the answer is no: verify found damage or a difference", ""},
+    {2, "usage: an unknown flag or name, a wrong MPI launch, or the target exists", ""},
+    {3, "finished, but something that was asked for was not done; the warnings say what", ""},
+    {10, "checkpoint, file or tensor not found", ""},
+    {11, "another process holds it", "yes"},
+    {12, "format not recognised, not supported, newer than this build, or ambiguous", ""},
+    {13, "checkpoint incomplete: files are missing, or the save never finished", ""},
+    {14, "no space, inodes or quota left", "worth a retry after freeing some"},
+    {15, "corrupt data met while doing something else, or hostile content refused", ""},
+    {16, "the system failed to read or write, or another rank was lost", "yes"},
+    {17, "does not fit in the memory bound; the message names the smallest that fits", ""},
+    {70, "an error of ckpt itself: please report it", ""},
+    {130, "stopped by SIGINT (Ctrl-C)", "yes"},
+    {141, "the reader of the output went away (a closed pipe)", "yes"},
+    {143, "stopped by SIGTERM", "yes"},
+}};
+
+}  // namespace
+
+std::span<const Verb> verbs() {
+  static const std::vector<Verb> all = make_verbs();
+  return all;
+}
+
+std::span<const Flag> global_flags() {
+  static const std::vector<Flag> all = make_global_flags();
+  return all;
+}
+
+const Verb* find_verb(std::string_view name) {
+  for (const Verb& verb : verbs())
+    if (verb.name == name || std::ranges::find(verb.aliases, name) != verb.aliases.end()) return &verb;
+  return nullptr;
+}
+
+const Flag* find_flag(const Verb* verb, std::string_view name) {
+  if (verb != nullptr)
+    for (const Flag& flag : verb->flags)
+      if (flag.name == name) return &flag;
+  for (const Flag& flag : global_flags())
+    if (flag.name == name) return &flag;
+  return nullptr;
+}
+
+std::vector<std::string> allowed_values(const Flag& flag) {
+  std::vector<std::string> out(flag.choices.begin(), flag.choices.end());
+  if (flag.value != "FORMAT") return out;
+  for (const FormatInfo& format : known_formats())
+    if (flag.name == "to" ? format.writable : format.readable) out.push_back(format.name);
+  return out;
+}
+
+std::string environment_name(std::string_view flag) {
+  std::string out = "CKPT_";
+  for (const char c : flag)
+    out.push_back(c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c))));
+  return out;
+}
+
+std::span<const ExitCode> exit_codes() {
+  return kExitCodes;
+}
+
+}  // namespace ckpt::cli

@@ -1,0 +1,115 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "cli/commands.hpp"
+#include "cli/session.hpp"
+#include "cli/table.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+std::string first_line(const InspectReport& report) {
+  std::string out = report.format;
+  if (!report.variant.empty()) out += " " + printable(report.variant);
+  if (!report.chosen.empty()) out += " · " + printable(report.chosen);
+  if (report.meta.step) out += fmt::format(" · step {}", *report.meta.step);
+  if (report.meta.world_size) out += fmt::format(" · world {}", *report.meta.world_size);
+  std::vector<std::string> degrees;
+  for (const auto& [axis, degree] : report.meta.mesh)
+    if (degree > 1 && axis != "zero") degrees.push_back(fmt::format("{} {}", printable(axis), degree));
+  if (!degrees.empty()) out += fmt::format(" ({})", fmt::join(degrees, ", "));
+  if (!report.meta.framework.empty())
+    out += fmt::format(" · written by {}{}{}", printable(report.meta.framework),
+                       report.meta.framework_version.empty() ? "" : " ", printable(report.meta.framework_version));
+  return out + "\n";
+}
+
+std::string parts_text(const InspectReport& report, SizeStyle sizes) {
+  std::size_t widest = 0;
+  for (const InspectReport::Part& part : report.parts) widest = std::max(widest, text_width(part.name));
+  std::string out;
+  for (const InspectReport::Part& part : report.parts)
+    out += fmt::format("  {:<11} {:<{}}  {:>12}  {:>9}\n", out.empty() ? "holds" : "", part.name, widest,
+                       format_counted(part.tensors, "tensor"), format_size(part.bytes, sizes));
+  return out;
+}
+
+std::string alias_text(const InspectReport& report) {
+  std::string out;
+  constexpr std::size_t shown = 3;
+  for (std::size_t i = 0; i < std::min(shown, report.aliases.size()); ++i)
+    out += fmt::format("  {:<11} {} → {}\n", i == 0 ? "tied" : "", printable(report.aliases[i].name),
+                       printable(report.aliases[i].target));
+  if (report.aliases.size() > shown)
+    out += fmt::format("  {:<11} {} more; 'ckpt ls -l' shows all\n", "", format_count(report.aliases.size() - shown));
+  return out;
+}
+
+std::string state_text(const InspectReport& report, SizeStyle sizes) {
+  const auto missing = std::ranges::count_if(report.findings, [](const Finding& finding) {
+    return finding.severity == Severity::incomplete || finding.severity == Severity::damage;
+  });
+  const std::string files =
+      fmt::format("{}, {}", format_counted(report.file_count, "file"), format_size(report.file_bytes, sizes));
+  if (report.complete) return fmt::format("  {:<11} complete: {}\n", "state", files);
+  return fmt::format("  {:<11} INCOMPLETE: {} there, {} below\n", "state", files,
+                     format_counted(static_cast<std::uint64_t>(missing), "finding"));
+}
+
+void print_report(Context& context, const InspectReport& report, bool with_files) {
+  const SizeStyle sizes = context.settings.sizes;
+  std::string out = first_line(report);
+  if (!report.why.empty()) out += fmt::format("  {:<11} {}\n", "seen", printable(report.why));
+  if (!report.root.empty() && report.root != report.path)
+    out += fmt::format("  {:<11} {}\n", "directory", printable(report.root));
+  out += fmt::format("  {:<11} {} in {}\n", "parameters", format_quantity(report.parameter_count),
+                     format_counted(report.tensor_count, "tensor"));
+  out += parts_text(report, sizes);
+  if (report.object_count != 0)
+    out +=
+        fmt::format("  {:<11} {} kept beside the tensors\n", "objects", format_counted(report.object_count, "value"));
+  out += alias_text(report);
+  out += state_text(report, sizes);
+  if (!report.can_become.empty()) out += fmt::format("  {:<11} {}", "can become", fmt::join(report.can_become, " · "));
+  if (!report.can_become.empty() && report.smallest_memory != 0)
+    out += fmt::format("          from {} of memory", format_size(report.smallest_memory, sizes));
+  if (!report.can_become.empty()) out += "\n";
+  say(context, out);
+  print_notes(context, report.findings);
+  if (with_files) {
+    Table table{.columns = {{.title = "FILE"}, {.title = "SIZE", .right = true}}};
+    for (const auto& [path, bytes] : report.files)
+      table.rows.push_back(
+          {printable(path), context.console.out_is_terminal() ? format_size(bytes, sizes) : std::to_string(bytes)});
+    say(context,
+        context.console.out_is_terminal() ? draw_aligned(table, context.console.width()).text : draw_tsv(table), true);
+  }
+  if (!report.complete || report.can_become.empty()) return;
+  const bool portable = report.format == "safetensors" || report.format == "ckpt";
+  say(context, portable
+                   ? fmt::format("next: ckpt ls {}\n", shell_word(report.path))
+                   : fmt::format("next: ckpt convert {} model.safetensors --only weights\n", shell_word(report.path)));
+}
+
+}  // namespace
+
+Answer run_inspect(Context& context) {
+  const std::string& path = context.words.arguments[0];
+  if (path.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
+  auto opened = OpenSession::alone(context);
+  if (!opened) return failed(std::move(opened).error());
+  OpenSession& open = **opened;
+  if (open.failure() != nullptr) return failed(*open.failure());
+  auto report = inspect(open.session(), path, context.words.text("from"));
+  open.end_progress();
+  if (!report) return failed(name_signal(std::move(report).error()));
+  Answer out;
+  take_warnings(out, report->findings);
+  out.data = to_json(*report, context.words.on("files"));
+  print_report(context, *report, context.words.on("files"));
+  return out;
+}
+
+}  // namespace ckpt::cli

@@ -1,0 +1,283 @@
+#include "cli/json.hpp"
+
+#include <fmt/format.h>
+
+namespace ckpt::cli {
+namespace {
+
+/// Length of the well-formed UTF-8 sequence at the start of `text`, 0 where there is none (RFC 3629: no overlong
+/// forms, no surrogates, nothing above U+10FFFF).
+std::size_t valid_sequence(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  std::size_t bytes = 0;
+  unsigned char low = 0x80;
+  unsigned char high = 0xbf;
+  if (first >= 0xc2 && first <= 0xdf) bytes = 2;
+  if (first >= 0xe0 && first <= 0xef) {
+    bytes = 3;
+    if (first == 0xe0) low = 0xa0;
+    if (first == 0xed) high = 0x9f;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    bytes = 4;
+    if (first == 0xf0) low = 0x90;
+    if (first == 0xf4) high = 0x8f;
+  }
+  if (bytes == 0 || text.size() < bytes || byte(1) < low || byte(1) > high) return 0;
+  for (std::size_t i = 2; i < bytes; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  return bytes;
+}
+
+std::string valid_utf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t bytes = valid_sequence(text);
+    if (bytes == 0) {
+      out += "\xef\xbf\xbd";
+      text.remove_prefix(1);
+    } else {
+      out += text.substr(0, bytes);
+      text.remove_prefix(bytes);
+    }
+  }
+  return out;
+}
+
+Json to_json(const Failure& failure) {
+  const Error& error = failure.error;
+  Json out = {{"id", error_id(error.code)}, {"exit_code", exit_code(error.code)}};
+  put_text(out, "message", error.message);
+  if (!error.file.empty()) put_text(out, "file", error.file);
+  if (error.offset) out["offset"] = *error.offset;
+  if (!error.tensor.empty()) put_text(out, "tensor", error.tensor);
+  if (!failure.effect.empty()) put_text(out, "effect", failure.effect);
+  const std::string_view hint = error.hint.empty() ? explain(error.code).remedy : std::string_view(error.hint);
+  put_text(out, "hint", hint);
+  if (failure.rank >= 0) out["rank"] = failure.rank;
+  if (!failure.node.empty()) put_text(out, "node", failure.node);
+  return out;
+}
+
+Json texts(const std::vector<std::string>& all) {
+  Json out = Json::array();
+  for (const std::string& text : all) out.push_back(valid_utf8(text));
+  return out;
+}
+
+Json optional_number(const std::optional<std::uint64_t>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json optional_text(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(valid_utf8(text));
+}
+
+}  // namespace
+
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    std::uint32_t group = 0;
+    const std::size_t have = std::min<std::size_t>(3, bytes.size() - i);
+    for (std::size_t k = 0; k < 3; ++k) group = group << 8 | (k < have ? static_cast<unsigned char>(bytes[i + k]) : 0u);
+    for (std::size_t k = 0; k < 4; ++k) out.push_back(k <= have ? letters[group >> (18 - 6 * k) & 63] : '=');
+  }
+  return out;
+}
+
+void put_text(Json& object, const std::string& key, std::string_view text) {
+  const std::string valid = valid_utf8(text);
+  object[key] = valid;
+  if (valid != text) object[key + "_b64"] = base64(text);
+}
+
+std::string_view level_name(VerifyLevel level) {
+  switch (level) {
+    case VerifyLevel::none:
+      return "none";
+    case VerifyLevel::read:
+      return "read";
+    case VerifyLevel::full:
+      return "full";
+  }
+  return "read";
+}
+
+std::string_view severity_name(Severity severity) {
+  switch (severity) {
+    case Severity::note:
+      return "note";
+    case Severity::warning:
+      return "warning";
+    case Severity::incomplete:
+      return "incomplete";
+    case Severity::damage:
+      return "damage";
+  }
+  return "note";
+}
+
+Json to_json(const Finding& finding) {
+  Json out = {{"severity", severity_name(finding.severity)}};
+  put_text(out, "text", finding.text);
+  if (!finding.file.empty()) put_text(out, "file", finding.file);
+  if (!finding.tensor.empty()) put_text(out, "tensor", finding.tensor);
+  return out;
+}
+
+Json to_json(const std::vector<Finding>& findings) {
+  Json out = Json::array();
+  for (const Finding& finding : findings) out.push_back(to_json(finding));
+  return out;
+}
+
+Json to_json(const std::vector<std::pair<std::string, std::uint64_t>>& files) {
+  Json out = Json::array();
+  for (const auto& [path, bytes] : files) {
+    Json file = Json::object();
+    put_text(file, "path", path);
+    file["bytes"] = bytes;
+    out.push_back(std::move(file));
+  }
+  return out;
+}
+
+Json to_json(const ConvertReport& report, const ConvertRequest& request) {
+  Json source = Json::object();
+  put_text(source, "path", request.source);
+  source["format"] = report.source_format;
+  source["chosen"] = optional_text(report.source_chosen);
+  source["needed_bytes"] = report.source_bytes;
+  source["read_bytes"] = report.read_bytes;
+  Json target = Json::object();
+  put_text(target, "path", report.target);
+  target["format"] = report.target_format;
+  target["id"] = optional_text(report.id);
+  target["bytes"] = report.target_bytes;
+  target["files"] = to_json(report.files);
+  target["free_bytes_after"] = report.free_bytes_after;
+  return {{"source", std::move(source)},
+          {"target", std::move(target)},
+          {"already_done", report.already_done},
+          {"dry_run", report.dry_run},
+          {"partial", report.partial},
+          {"tensors", report.tensor_count},
+          {"verify", {{"level", level_name(report.verified)}, {"source_checksums", report.crc_checked}}},
+          {"casts", {{"overflowed", report.overflowed}, {"became_nan", report.became_nan}}},
+          {"memory",
+           {{"bound_bytes", report.memory_bound},
+            {"planned_bytes", report.planned_memory},
+            {"peak_bytes", report.peak_bytes},
+            {"pages", optional_text(report.page_kind)}}},
+          {"io", optional_text(report.io_name)},
+          {"elapsed_s", report.seconds},
+          {"notes", to_json(report.notes)}};
+}
+
+Json to_json(const VerifyReport& report, const VerifyRequest& request) {
+  Json out = Json::object();
+  put_text(out, "path", report.path.empty() ? request.path : report.path);
+  out["format"] = report.format;
+  out["intact"] = report.ok;
+  out["quick"] = request.quick;
+  out["tensors"] = report.tensor_count;
+  out["files"] = report.file_count;
+  out["bytes"] = report.bytes;
+  out["checked_by"] = report.checked_by;
+  out["hashes_compared"] = report.leaf_count;
+  out["source_checksums"] = report.crc_checked;
+  out["elapsed_s"] = report.seconds;
+  out["damage"] = to_json(report.damage);
+  out["notes"] = to_json(report.notes);
+  out["against"] = nullptr;
+  if (!request.against.empty()) {
+    Json against = Json::object();
+    put_text(against, "path", request.against);
+    against["equal"] = report.compared;
+    against["different"] = texts(report.different);
+    against["only_here"] = texts(report.only_here);
+    against["only_there"] = texts(report.only_there);
+    out["against"] = std::move(against);
+  }
+  return out;
+}
+
+Json to_json(const InspectReport& report, bool with_files) {
+  Json out = Json::object();
+  put_text(out, "path", report.path);
+  put_text(out, "root", report.root);
+  out["format"] = report.format;
+  out["variant"] = optional_text(report.variant);
+  out["chosen"] = optional_text(report.chosen);
+  out["detected_from"] = optional_text(report.why);
+  out["complete"] = report.complete;
+  Json mesh = Json::object();
+  for (const auto& [axis, degree] : report.meta.mesh) mesh[valid_utf8(axis)] = degree;
+  Json user = Json::object();
+  for (const auto& [key, value] : report.meta.user) user[valid_utf8(key)] = valid_utf8(value);
+  out["meta"] = {{"step", optional_number(report.meta.step)},
+                 {"world_size", optional_number(report.meta.world_size)},
+                 {"mesh", std::move(mesh)},
+                 {"framework", optional_text(report.meta.framework)},
+                 {"framework_version", optional_text(report.meta.framework_version)},
+                 {"user", std::move(user)}};
+  out["parameters"] = report.parameter_count;
+  out["tensors"] = report.tensor_count;
+  out["objects"] = report.object_count;
+  Json parts = Json::array();
+  for (const InspectReport::Part& part : report.parts)
+    parts.push_back({{"name", part.name}, {"tensors", part.tensors}, {"bytes", part.bytes}});
+  out["parts"] = std::move(parts);
+  Json aliases = Json::array();
+  for (const Alias& alias : report.aliases)
+    aliases.push_back({{"name", valid_utf8(alias.name)}, {"target", valid_utf8(alias.target)}});
+  out["aliases"] = std::move(aliases);
+  out["file_count"] = report.file_count;
+  out["file_bytes"] = report.file_bytes;
+  if (with_files) out["files"] = to_json(report.files);
+  out["can_become"] = texts(report.can_become);
+  out["smallest_memory_bytes"] = report.smallest_memory;
+  out["findings"] = to_json(report.findings);
+  return out;
+}
+
+Json to_json(const ListReport& report, const std::string& path) {
+  Json out = Json::object();
+  put_text(out, "path", path);
+  out["format"] = report.format;
+  std::uint64_t total = 0;
+  Json tensors = Json::array();
+  for (const ListedTensor& tensor : report.tensors) {
+    total += tensor.alias_of.empty() ? tensor.bytes : 0;
+    tensors.push_back({{"name", valid_utf8(tensor.name)},
+                       {"dtype", tensor.dtype},
+                       {"shape", tensor.shape},
+                       {"bytes", tensor.bytes},
+                       {"role", tensor.role},
+                       {"parameter", optional_text(tensor.parameter)},
+                       {"slot", optional_text(tensor.slot)},
+                       {"alias_of", optional_text(tensor.alias_of)}});
+  }
+  out["total_bytes"] = total;
+  out["tensors"] = std::move(tensors);
+  out["findings"] = to_json(report.findings);
+  return out;
+}
+
+std::string document(std::string_view verb, const Answer& answer) {
+  Json errors = Json::array();
+  for (const Failure& failure : answer.failures) errors.push_back(to_json(failure));
+  const Json whole = {{"schema", fmt::format("ckpt.{}/1", verb)},
+                      {"ok", answer.exit_code == 0},
+                      {"exit_code", answer.exit_code},
+                      {"data", answer.data},
+                      {"warnings", to_json(answer.warnings)},
+                      {"errors", std::move(errors)}};
+  return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace ckpt::cli

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/errors.hpp"
+
+namespace ckpt::cli {
+
+using Json = nlohmann::ordered_json;
+
+/// What a command has to say, for the exit code and for --json.
+struct Answer {
+  int exit_code = 0;
+  Json data = nullptr;
+  std::vector<Finding> warnings{};
+  std::vector<Failure> failures{};
+};
+
+/// The one document of --json: {schema, ok, exit_code, data, warnings, errors} and a line break. `verb` names the
+/// schema: "ckpt.convert/1"; its description is schemas/convert.schema.json. ok is exit_code == 0.
+std::string document(std::string_view verb, const Answer& answer);
+
+/// Puts text that need not be UTF-8 (a path, a name): invalid bytes become U+FFFD, and `key`_b64 then holds the true
+/// bytes.
+void put_text(Json& object, const std::string& key, std::string_view text);
+
+/// The bytes in base64 (RFC 4648, padded).
+std::string base64(std::string_view bytes);
+
+Json to_json(const Finding& finding);
+Json to_json(const std::vector<Finding>& findings);
+/// {"path": ..., "bytes": ...} for each.
+Json to_json(const std::vector<std::pair<std::string, std::uint64_t>>& files);
+Json to_json(const ConvertReport& report, const ConvertRequest& request);
+Json to_json(const VerifyReport& report, const VerifyRequest& request);
+/// `with_files` also lists the files.
+Json to_json(const InspectReport& report, bool with_files);
+/// `path` as the user gave it; the report's tensors as they are listed.
+Json to_json(const ListReport& report, const std::string& path);
+
+std::string_view level_name(VerifyLevel level);
+std::string_view severity_name(Severity severity);
+
+}  // namespace ckpt::cli

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace ckpt::cli {
+
+/// Reads the environment; tests pass their own. Nothing where a variable is unset or empty.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+Environment process_environment();
+
+/// What the environment says about an MPI launch, before any MPI library is touched.
+struct Launch {
+  int ranks = 1;  ///< 0 = launched, but the environment does not say how many
+  int rank = 0;
+  int local_rank = 0;
+  std::string seen{};  ///< the variable that told: "OMPI_COMM_WORLD_SIZE=4"
+  bool active() const { return ranks != 1; }
+};
+
+/// A launch is a world of more than one: OMPI_COMM_WORLD_SIZE, PMI_SIZE or SLURM_STEP_NUM_TASKS above 1, or
+/// PMIX_RANK without any of these.
+Launch find_launch(const Environment& environment);
+
+}  // namespace ckpt::cli

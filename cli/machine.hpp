@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ckpt::cli {
+
+/// What this process may use of the machine.
+struct Machine {
+  std::uint64_t memory_bytes = 0;  ///< the least of physical memory, the cgroup's limit and RLIMIT_AS
+  unsigned online_cpus = 1;        ///< of the machine, cut to the cgroup's quota (rounded up)
+  unsigned allowed_cpus = 1;       ///< in this process's affinity mask, cut likewise
+};
+
+/// Reads the limits. `system_root` stands before /proc and /sys, for tests.
+Machine read_machine(const std::string& system_root = "");
+
+/// The default of --memory: a quarter of what there is, at most 8 GiB, divided among the ranks of this node.
+std::uint64_t default_memory(const Machine& machine, unsigned local_ranks);
+
+/// The default of --threads: the CPUs that this rank may use, when those of the node are divided among its ranks.
+unsigned default_threads(const Machine& machine, unsigned local_ranks);
+
+}  // namespace ckpt::cli

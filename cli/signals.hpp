@@ -1,0 +1,18 @@
+#pragma once
+
+#include <atomic>
+
+namespace ckpt::cli {
+
+/// Installs the handlers; the first thing main does, because a forwarded SIGUSR1 kills a process without one.
+/// SIGINT and SIGTERM ask for a clean end (the second one kills at once); SIGUSR1 asks for one status line.
+void install_signal_handlers();
+
+/// Set once SIGINT or SIGTERM has arrived.
+const std::atomic<bool>& stop_flag();
+/// The signal that set it, or 0.
+int stop_signal();
+/// True once for each SIGUSR1 that arrived since the last call (several at once count as one).
+bool take_status_request();
+
+}  // namespace ckpt::cli

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ckpt::cli {
+
+/// A listing: columns that fit a terminal, or tab-separated values for a program.
+struct Table {
+  struct Column {
+    std::string title;
+    bool right = false;    ///< numbers
+    bool shrinks = false;  ///< is shortened in the middle where the terminal is too narrow
+  };
+  std::vector<Column> columns{};
+  std::vector<std::vector<std::string>> rows{};
+};
+
+struct Drawn {
+  std::string text;
+  std::size_t shortened = 0;  ///< cells that did not fit
+};
+
+/// With a header row, two blanks between columns, at most `width` columns wide as far as the shrinking columns allow.
+Drawn draw_aligned(const Table& table, std::size_t width);
+
+/// With a header row, one tab between cells, nothing shortened; tabs and line breaks inside cells become '?'.
+std::string draw_tsv(const Table& table);
+
+/// Shortens text in the middle: "model.layers…weight". `columns` >= 3.
+std::string shorten(std::string_view text, std::size_t columns);
+
+/// Compares names as people count: "layers.2" before "layers.10"; true when `a` comes first.
+bool natural_less(std::string_view a, std::string_view b);
+
+}  // namespace ckpt::cli

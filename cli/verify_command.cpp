@@ -1,0 +1,69 @@
+#include <fmt/format.h>
+
+#include "cli/commands.hpp"
+#include "cli/session.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+constexpr std::size_t kNamesShown = 10;
+
+void print_names(Context& context, std::string_view label, const std::vector<std::string>& names) {
+  const std::size_t shown = context.settings.verbose > 0 ? names.size() : std::min(names.size(), kNamesShown);
+  for (std::size_t i = 0; i < shown; ++i) say(context, fmt::format("  {:<11} {}\n", label, printable(names[i])));
+  if (shown < names.size())
+    say(context, fmt::format("  {:<11} {} more; -v shows all\n", label, format_count(names.size() - shown)));
+}
+
+void print_report(Context& context, const VerifyReport& report, const VerifyRequest& request) {
+  const SizeStyle sizes = context.settings.sizes;
+  const std::string verdict = report.ok               ? context.console.paint_out(Ink::green, "ok")
+                              : report.damage.empty() ? context.console.paint_out(Ink::red, "DIFFERS")
+                                                      : context.console.paint_out(Ink::red, "DAMAGED");
+  std::string line = fmt::format("{}   {}   {} · {} · {} in {}", printable(request.path), verdict, report.format,
+                                 format_counted(report.tensor_count, "tensor"), format_size(report.bytes, sizes),
+                                 format_counted(report.file_count, "file"));
+  const std::uint64_t checks = report.leaf_count + report.crc_checked;
+  if (checks != 0) line += fmt::format(" · {} right", format_counted(checks, "checksum"));
+  if (!report.checked_by.empty()) line += fmt::format(" ({})", report.checked_by);
+  line += "   " + format_seconds(report.seconds);
+  if (report.seconds > 0.05 && !request.quick)
+    line += "   " + format_rate(static_cast<double>(report.bytes) / report.seconds, sizes);
+  say(context, line + "\n");
+  for (const Finding& finding : report.damage) say(context, fmt::format("  damage      {}\n", finding_text(finding)));
+  if (!request.against.empty()) {
+    say(context, fmt::format("against {}: {} bit for bit, {} different, {} only here, {} only there\n",
+                             printable(request.against), format_count(report.compared) + " equal",
+                             format_count(report.different.size()), format_count(report.only_here.size()),
+                             format_count(report.only_there.size())));
+    print_names(context, "different", report.different);
+    print_names(context, "only here", report.only_here);
+    print_names(context, "only there", report.only_there);
+  }
+  print_notes(context, report.notes);
+}
+
+}  // namespace
+
+Answer run_verify(Context& context) {
+  const VerifyRequest request{.path = context.words.arguments[0],
+                              .from = context.words.text("from"),
+                              .quick = context.words.on("quick"),
+                              .against = context.words.text("against")};
+  if (request.path.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
+  auto opened = OpenSession::alone(context);
+  if (!opened) return failed(std::move(opened).error());
+  OpenSession& open = **opened;
+  if (open.failure() != nullptr) return failed(*open.failure());
+  auto report = verify(open.session(), request);
+  open.end_progress();
+  if (!report) return failed(name_signal(std::move(report).error()));
+  Answer out;
+  out.exit_code = report->ok ? 0 : exit_code(Errc::differs);
+  take_warnings(out, report->notes);
+  out.data = to_json(*report, request);
+  print_report(context, *report, request);
+  return out;
+}
+
+}  // namespace ckpt::cli

@@ -1,0 +1,116 @@
+#include "cli/errors.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "cli/json.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+std::string block(const Failure& failure) {
+  std::string out;
+  for (const std::string& line : error_lines(failure, SizeStyle::binary, nullptr)) out += line + "\n";
+  return out;
+}
+
+TEST(ErrorBlock, NamesTensorFileEffectAndWhatToDo) {
+  const Failure failure{.error = {.code = Errc::checksum,
+                                  .message = "checksum mismatch",
+                                  .file = "out/shards/weights/00000-00000.safetensors",
+                                  .offset = 1'288'490'188,
+                                  .tensor = "model.layers.17.mlp.up_proj.weight",
+                                  .hint = "ckpt verify out\nckpt inspect out"},
+                        .effect = "nothing was written to hf"};
+  EXPECT_EQ(block(failure),
+            "ckpt: error: CKPT-E1503 checksum mismatch\n"
+            "  tensor   model.layers.17.mlp.up_proj.weight\n"
+            "  file     out/shards/weights/00000-00000.safetensors   offset 1288490188 (1.20 GiB)\n"
+            "  effect   nothing was written to hf\n"
+            "  try      ckpt verify out\n"
+            "  or       ckpt inspect out\n"
+            "  exit 15 · ckpt explain E1503\n");
+}
+
+TEST(ErrorBlock, NamesTheRankAndFallsBackOnTheGeneralRemedy) {
+  const std::string text = block(
+      {.error = {.code = Errc::no_space, .message = "out: allocate: No space left"}, .rank = 3, .node = "gpu-0231"});
+  EXPECT_NE(text.find("  rank     3 on gpu-0231\n"), std::string::npos);
+  EXPECT_NE(text.find("  try      Free what"), std::string::npos);
+}
+
+TEST(ErrorBlock, NamesFromFilesCannotMoveTheCursor) {
+  const std::string text = block({.error = {.code = Errc::corrupt, .message = "a\x1b[2Jb\r\nc: bad"}});
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_EQ(text.find('\r'), std::string::npos);
+  EXPECT_TRUE(text.starts_with("ckpt: error: CKPT-E1500 a?[2Jb??c: bad\n"));
+}
+
+TEST(StrayLine, StaysBelowFiveHundredAndTwelveBytes) {
+  const std::string line = stray_line({.code = Errc::mpi_launch, .message = std::string(5000, 'x')}, 17, "gpu-0231");
+  EXPECT_LT(line.size(), 512u);
+  EXPECT_TRUE(line.starts_with("[rank 17 node gpu-0231] ckpt: error: CKPT-E202 "));
+}
+
+TEST(Explain, EveryCodeHasATextAnIdThatReadsBackAndAnExitCodeOfTheTable) {
+  const std::set<int> table{1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17, 70, 130, 143};
+  std::set<int> seen;
+  for (const Errc code : all_codes()) {
+    EXPECT_NE(explain(code).title, "unknown") << static_cast<int>(code);
+    EXPECT_FALSE(explain(code).meaning.empty());
+    EXPECT_FALSE(explain(code).remedy.empty());
+    EXPECT_EQ(code_of(error_id(code)), code);
+    seen.insert(exit_code(code));
+  }
+  EXPECT_EQ(seen, table) << "a code without an error, or an error outside the table";
+}
+
+TEST(Explain, IdsAreReadInEveryFormPeopleType) {
+  for (const char* id : {"CKPT-E1503", "ckpt-e1503", "E1503", "e1503", "1503"})
+    EXPECT_EQ(code_of(id), Errc::checksum) << id;
+  for (const char* id : {"", "E", "E15030", "1504", "checksum"}) EXPECT_EQ(code_of(id), std::nullopt) << id;
+}
+
+TEST(Document, HasTheSixMembersOfTheEnvelopeInOrder) {
+  Answer answer{.exit_code = 15};
+  answer.failures.push_back({.error = {.code = Errc::checksum, .message = "m", .file = "f", .offset = 7}});
+  answer.warnings.push_back({.severity = Severity::warning, .text = "w"});
+  const std::string text = document("convert", answer);
+  EXPECT_EQ(text.back(), '\n');
+  const Json json = Json::parse(text, nullptr, false);
+  std::string keys;
+  for (const auto& [key, value] : json.items()) keys += key + " ";
+  EXPECT_EQ(keys, "schema ok exit_code data warnings errors ");
+  EXPECT_EQ(json["schema"], "ckpt.convert/1");
+  EXPECT_EQ(json["ok"], false);
+  EXPECT_EQ(json["errors"][0]["id"], "CKPT-E1503");
+  EXPECT_EQ(json["errors"][0]["offset"], 7);
+}
+
+TEST(Document, BytesThatAreNotUtf8KeepTheirTrueFormBesideTheReadableOne) {
+  Json object = Json::object();
+  put_text(object, "path", "good/ü");
+  EXPECT_FALSE(object.contains("path_b64"));
+  put_text(object, "path", "bad/\xff\xfe");
+  EXPECT_EQ(object["path"], "bad/\xef\xbf\xbd\xef\xbf\xbd");
+  EXPECT_EQ(object["path_b64"], "YmFkL//+");
+  for (const char* bad : {"\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\x80"}) {
+    put_text(object, "x", bad);
+    EXPECT_TRUE(object.contains("x_b64")) << "overlong, surrogate, too large, cut, stray";
+    object.erase("x_b64");
+  }
+}
+
+TEST(Base64, MatchesTheVectorsOfRfc4648) {
+  EXPECT_EQ(base64(""), "");
+  EXPECT_EQ(base64("f"), "Zg==");
+  EXPECT_EQ(base64("fo"), "Zm8=");
+  EXPECT_EQ(base64("foo"), "Zm9v");
+  EXPECT_EQ(base64("foobar"), "Zm9vYmFy");
+}
+
+}  // namespace
+}  // namespace ckpt::cli

@@ -1,0 +1,95 @@
+#include "cli/table.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cli/console.hpp"
+#include "cli/tree.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+Table sample() {
+  return {.columns = {{.title = "NAME", .shrinks = true}, {.title = "SIZE", .right = true}},
+          .rows = {{"model.layers.0.self_attn.q_proj.weight", "32 MiB"}, {"bias", "4 KiB"}}};
+}
+
+TEST(AlignedTable, PutsTheHeaderFirstAndNumbersToTheRight) {
+  const Drawn drawn = draw_aligned(sample(), 200);
+  EXPECT_EQ(drawn.text,
+            "NAME                                      SIZE\n"
+            "model.layers.0.self_attn.q_proj.weight  32 MiB\n"
+            "bias                                     4 KiB\n");
+  EXPECT_EQ(drawn.shortened, 0u);
+}
+
+TEST(AlignedTable, FitsTheWidthByShorteningNamesAndSaysHowMany) {
+  for (std::size_t width = 22; width < 46; ++width) {
+    const Drawn drawn = draw_aligned(sample(), width);
+    EXPECT_EQ(drawn.shortened, 1u);
+    std::string_view rest = drawn.text;
+    while (!rest.empty()) {
+      EXPECT_LE(text_width(rest.substr(0, rest.find('\n'))), width);
+      rest.remove_prefix(rest.find('\n') + 1);
+    }
+  }
+}
+
+TEST(Shorten, KeepsBothEndsAndNeverCutsACharacterInTwo) {
+  EXPECT_EQ(shorten("abcdef", 6), "abcdef");
+  EXPECT_EQ(shorten("model.layers.0.weight", 12), "mode….weight");
+  for (std::size_t columns = 3; columns < 12; ++columns) {
+    const std::string cut = shorten("ÄÖÜäöüßéèêë!", columns);
+    EXPECT_EQ(text_width(cut), columns);
+    EXPECT_EQ(to_ascii(cut).size(), columns + 2) << "every character is whole: " << cut;  // "…" becomes three dots
+  }
+}
+
+TEST(TsvTable, NeverShortensAndKeepsOneLineARow) {
+  Table table = sample();
+  table.rows.push_back({"a\tb\nc", "1"});
+  EXPECT_EQ(draw_tsv(table), "NAME\tSIZE\nmodel.layers.0.self_attn.q_proj.weight\t32 MiB\nbias\t4 KiB\na?b?c\t1\n");
+}
+
+TEST(NaturalOrder, CountsNumbersAndStaysAStrictOrder) {
+  std::vector<std::string> names{"l.10.w", "l.2.w", "l.1.w", "l.02.w",
+                                 "l",      "k.1",   "l.2.a", "l.123456789012345678901234"};
+  std::ranges::sort(names, natural_less);
+  EXPECT_EQ(names, (std::vector<std::string>{"k.1", "l", "l.1.w", "l.2.a", "l.02.w", "l.2.w", "l.10.w",
+                                             "l.123456789012345678901234"}));
+  for (const auto& a : names)
+    for (const auto& b : names) EXPECT_EQ(natural_less(a, b) || natural_less(b, a), a != b) << a << " " << b;
+}
+
+ListedTensor tensor(std::string name, std::uint64_t bytes, std::string alias_of = {}) {
+  return {
+      .name = std::move(name), .dtype = "F32", .shape = {bytes / 4}, .bytes = bytes, .alias_of = std::move(alias_of)};
+}
+
+TEST(Tree, SumsBranchesOrdersNumbersAndCountsTiedNamesOnce) {
+  const std::vector<ListedTensor> tensors{tensor("m.layers.10.w", 1024), tensor("m.layers.2.w", 2048),
+                                          tensor("m.head", 512), tensor("m.tied", 512, "m.head")};
+  EXPECT_EQ(draw_tree(tensors, kDeepestTree, SizeStyle::binary),
+            "m         3.50 KiB  3 tensors\n"
+            "  head       512 B  F32 [128]\n"
+            "  layers     3 KiB  2 tensors\n"
+            "    2        2 KiB  1 tensor\n"
+            "      w      2 KiB  F32 [512]\n"
+            "    10       1 KiB  1 tensor\n"
+            "      w      1 KiB  F32 [256]\n"
+            "  tied              F32 [128]  same as m.head\n");
+}
+
+TEST(Tree, StopsAtTheDepthAsked) {
+  const std::vector<ListedTensor> tensors{tensor("m.a.w", 4), tensor("m.b.w", 4), tensor("n", 4)};
+  EXPECT_EQ(draw_tree(tensors, 1, SizeStyle::binary), "m  8 B  2 tensors\nn  4 B  F32 [1]\n");
+}
+
+TEST(Tree, ANameOfTenThousandDotsIsOneBranchOfLimitedDepth) {
+  const std::string text = draw_tree({tensor(std::string(10'000, '.'), 4)}, kDeepestTree, SizeStyle::binary);
+  EXPECT_EQ(std::ranges::count(text, '\n'), static_cast<std::ptrdiff_t>(kDeepestTree));
+}
+
+}  // namespace
+}  // namespace ckpt::cli
