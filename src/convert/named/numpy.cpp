@@ -30,7 +30,7 @@ Result<std::optional<Match>> detect(const Place& place) {
     return std::nullopt;
   }
   CKPT_TRY(const std::string head, place.head("", 4096));
-  if (head.starts_with(kArrayMagic)) return Match{.where = {}, .why = "begins with \\x93NUMPY"};
+  if (head.compare(0, kArrayMagic.size(), kArrayMagic) == 0) return Match{.where = {}, .why = "begins with \\x93NUMPY"};
   if (is_npz(head)) return Match{.where = {}, .why = "a zip of .npy arrays"};
   return std::nullopt;
 }
