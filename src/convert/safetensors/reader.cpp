@@ -27,6 +27,10 @@ class MapBuilder {
 
   Result<Map> build() {
     map_.findings = std::move(selection_.findings);
+    std::size_t entries = 0;
+    for (const Shard& shard : shards_) entries += shard.header.entries.size();
+    by_name_.reserve(entries);
+    map_.tensors.reserve(entries);
     for (std::uint32_t file = 0; file < shards_.size(); ++file) {
       map_.files.push_back(shards_[file].file);
       CKPT_CHECK(take_entries(file));
@@ -53,18 +57,21 @@ class MapBuilder {
         if (unlisted_.empty()) unlisted_ = entry.name;
         continue;
       }
-      const auto [at, fresh] = by_name_.emplace(entry.name, static_cast<std::uint32_t>(map_.tensors.size()));
-      tensors.push_back(at->second);
-      if (fresh) {
+      const auto known = by_name_.find(entry.name);
+      const std::uint32_t tensor =
+          known == by_name_.end() ? static_cast<std::uint32_t>(map_.tensors.size()) : known->second;
+      tensors.push_back(tensor);
+      if (known == by_name_.end()) {
         map_.tensors.push_back({.name = entry.name, .dtype = entry.dtype, .shape = Shape(entry.shape.size(), 0)});
+        by_name_.emplace(map_.tensors.back().name, tensor);
         first_file_.push_back(file);
-      } else if (!shard.slices || !shards_[first_file_[at->second]].slices) {
+      } else if (!shard.slices || !shards_[first_file_[tensor]].slices) {
         return at_entry(
             Errc::ambiguous, shard.file.path, entry.name,
-            fmt::format("also in {}, and no index says which one counts", shards_[first_file_[at->second]].file.path),
+            fmt::format("also in {}, and no index says which one counts", shards_[first_file_[tensor]].file.path),
             "convert one of the files by its own path, or add model.safetensors.index.json");
       }
-      CKPT_CHECK(grow(map_.tensors[at->second], shard, entry));
+      CKPT_CHECK(grow(map_.tensors[tensor], shard, entry));
     }
     return {};
   }
@@ -211,7 +218,8 @@ class MapBuilder {
   Selection selection_;
   std::size_t governed_;  // the first so many files hold what the index lists, and nothing else counts in them
   Map map_{};
-  std::unordered_map<std::string, std::uint32_t> by_name_{};
+  // Keys are views into map_.tensors, which has the room it needs from the start and never moves its names.
+  std::unordered_map<std::string_view, std::uint32_t> by_name_{};
   std::vector<std::uint32_t> first_file_{};              // of each tensor
   std::vector<std::vector<std::uint32_t>> tensor_of_{};  // [file][entry]
   std::uint64_t unlisted_count_ = 0;
