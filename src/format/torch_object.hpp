@@ -57,9 +57,11 @@ std::optional<Shape> as_shape(const pickle::Graph& graph, pickle::NodeId node);
 /// The node as an inert value. `tensor_name` is asked for tensors of any kind and gives their names (or nothing:
 /// dropped to None). Shared nodes become shared values; where a container reaches itself stands an Opaque "...". An
 /// object that also holds items (a subclass of list or dict) has them in its state: {"state": ..., "items": ...}.
-/// refused when the expansion passes 4 M values or depth 1000; corrupt as as_tensor.
+/// refused when the expansion passes 4 M values or depth 1000; corrupt as as_tensor. `volume`, where not null,
+/// receives the number of values, shared ones counted each time.
 Result<ValuePtr> to_value(const pickle::Graph& graph, pickle::NodeId node,
-                          const std::function<std::optional<std::string>(pickle::NodeId)>& tensor_name);
+                          const std::function<std::optional<std::string>(pickle::NodeId)>& tensor_name,
+                          std::uint64_t* volume = nullptr);
 
 /// The classes and functions called in the pickle that are not understood, as "module.name", sorted. What their calls
 /// mean stays unknown: keep the pickle itself.

@@ -124,7 +124,7 @@ class Converter {
   Converter(const Graph& graph, const std::function<std::optional<std::string>(NodeId)>& tensor_name)
       : graph_(graph), tensor_name_(tensor_name) {}
 
-  Result<ValuePtr> convert(NodeId root) {
+  Result<ValuePtr> convert(NodeId root, std::uint64_t* volume) {
     CKPT_CHECK(enter(root));
     while (!path_.empty()) {
       Frame& top = path_.back();
@@ -148,7 +148,9 @@ class Converter {
         CKPT_CHECK(enter(part));
       }
     }
-    return done_.at(root).value;
+    const Done& done = done_.at(root);
+    if (volume != nullptr) *volume = done.volume;
+    return done.value;
   }
 
  private:
@@ -304,8 +306,9 @@ class Converter {
 }  // namespace
 
 Result<ValuePtr> to_value(const Graph& graph, NodeId node,
-                          const std::function<std::optional<std::string>(NodeId)>& tensor_name) {
-  return Converter(graph, tensor_name).convert(node);
+                          const std::function<std::optional<std::string>(NodeId)>& tensor_name,
+                          std::uint64_t* volume) {
+  return Converter(graph, tensor_name).convert(node, volume);
 }
 
 std::vector<std::string> unknown_classes(const Graph& graph) {

@@ -1,0 +1,183 @@
+#include "convert/torch/files.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+
+#include "format/hf_index.hpp"
+
+namespace ckpt::torch {
+namespace {
+
+constexpr std::size_t kHeadBytes = 512;
+constexpr std::size_t kNamesShown = 5;
+constexpr std::array<std::string_view, 4> kSuffixes{".pt", ".pth", ".bin", ".ckpt"};
+constexpr std::string_view kIndexSuffix = ".bin.index.json";
+constexpr std::string_view kZipMagic = "PK\3\4";
+constexpr std::string_view kLegacyMagic{"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20", 10};
+
+// What the Hugging Face Trainer and Accelerate write beside the weights.
+constexpr std::array<std::string_view, 6> kCompanions{"optimizer.pt", "scheduler.pt", "training_args.bin",
+                                                      "scaler.pt",    "rng_state",    "random_states"};
+
+bool begins_with_any(std::string_view name, std::span<const std::string_view> heads) {
+  return std::any_of(heads.begin(), heads.end(), [&](std::string_view head) { return name.starts_with(head); });
+}
+
+// A file of a layout in which torch.save files are parts of something larger.
+bool belongs_elsewhere(const DirEntry& entry) {
+  const std::string_view name = entry.name;
+  if (entry.kind == FileInfo::Kind::directory) {
+    return name.starts_with("mp_rank_") || name.starts_with("global_step") || name.starts_with("pytorch_model_fsdp_");
+  }
+  return name == ".metadata" || name == "metadata.pkl" || name.ends_with(".distcp") || name.ends_with("_states.pt") ||
+         name == "zero_to_fp32.py" || name == "latest_universal" || name == "latest_checkpointed_iteration.txt";
+}
+
+// "model_world_size_4_rank_0.pt" (verl), "pytorch_model_fsdp_0_rank2.bin" (Accelerate): the slices of one rank.
+bool is_rank_file(std::string_view name) {
+  if (name.find("_world_size_") != std::string_view::npos && name.find("_rank_") != std::string_view::npos) return true;
+  const std::size_t at = name.find("_rank");
+  return name.find("fsdp") != std::string_view::npos && at != std::string_view::npos && at + 5 < name.size() &&
+         name[at + 5] >= '0' && name[at + 5] <= '9';
+}
+
+std::vector<std::string> torch_files(const std::vector<DirEntry>& entries) {
+  std::vector<std::string> names;
+  for (const DirEntry& entry : entries) {
+    if (entry.kind == FileInfo::Kind::file && has_torch_suffix(entry.name)) names.push_back(entry.name);
+  }
+  return names;
+}
+
+Result<std::optional<Match>> detect_directory(const Place& place) {
+  if (std::any_of(place.entries.begin(), place.entries.end(), belongs_elsewhere)) return std::nullopt;
+  const bool has_safetensors = std::any_of(place.entries.begin(), place.entries.end(), [](const DirEntry& entry) {
+    return entry.kind == FileInfo::Kind::file && entry.name.ends_with(".safetensors");
+  });
+  std::size_t count = 0;
+  for (const std::string& name : torch_files(place.entries)) {
+    if (has_safetensors && begins_with_any(name, kCompanions)) continue;
+    CKPT_TRY(const std::string head, place.head(name, kHeadBytes));
+    if (begins_torch_file(head, name)) ++count;
+  }
+  if (count == 0) return std::nullopt;
+  return Match{.why = fmt::format("{} torch.save file{}", count, count == 1 ? "" : "s")};
+}
+
+Result<bool> is_torch_file(Io& io, const std::string& root, const std::string& name) {
+  const Place place{.io = io, .root = root, .directory = true};
+  CKPT_TRY(const std::string head, place.head(name, kHeadBytes));
+  return begins_torch_file(head, name);
+}
+
+Result<> read_index(Io& io, const std::string& root, const std::vector<DirEntry>& entries, Hasher& metadata,
+                    FileSet& out) {
+  const std::string path = join_path(root, out.index);
+  CKPT_TRY(const std::string text, read_small_file(io, path, hf::kMaxIndexBytes));
+  metadata.update(text);
+  auto index = hf::parse_index(text);
+  if (!index) return fail(with_file(std::move(index).error(), path));
+  std::set<std::string> files;
+  for (auto& [tensor, file] : index->weight_map) {
+    files.insert(file);
+    out.listed.emplace(std::move(tensor), std::move(file));
+  }
+  const Place place{.io = io, .root = root, .directory = true, .entries = entries};
+  std::vector<std::string> missing;
+  for (const std::string& file : files) {
+    const bool is_there =
+        file.find('/') == std::string::npos ? place.has(file) : io.stat(join_path(root, file)).has_value();
+    if (!is_there) missing.push_back(file);
+    out.files.push_back({.path = file, .listed = true});
+  }
+  if (missing.empty()) return {};
+  std::string names;
+  for (std::size_t i = 0; i < std::min(missing.size(), kNamesShown); ++i) names += (i == 0 ? "" : ", ") + missing[i];
+  if (missing.size() > kNamesShown) names += fmt::format(" and {} more", missing.size() - kNamesShown);
+  return fail(
+      {.code = Errc::incomplete,
+       .message = fmt::format("{}: open: {} of {} files are missing: {}", root, missing.size(), files.size(), names),
+       .file = join_path(root, missing.front()),
+       .hint = "copy or download the checkpoint again; a part of it cannot be converted as the whole"});
+}
+
+// Units in path order; the first keeps its names.
+void assign_prefixes(std::vector<StateFile>& files) {
+  std::sort(files.begin(), files.end(), [](const StateFile& a, const StateFile& b) { return a.path < b.path; });
+  const bool series_is_first = !files.empty() && files.front().listed;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const bool keeps = series_is_first ? files[i].listed : i == 0;
+    if (keeps || files[i].listed) continue;
+    files[i].prefix = files[i].path + "/";
+  }
+}
+
+}  // namespace
+
+bool has_torch_suffix(std::string_view name) {
+  return std::any_of(kSuffixes.begin(), kSuffixes.end(),
+                     [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
+
+bool begins_torch_file(std::string_view head, std::string_view name) {
+  constexpr std::size_t kNameLengthAt = 26;
+  constexpr std::size_t kNameAt = 30;
+  if (head.starts_with(kZipMagic) && head.size() >= kNameAt) {
+    const auto byte = [&](std::size_t at) { return static_cast<std::size_t>(static_cast<unsigned char>(head[at])); };
+    const std::string_view first = head.substr(kNameAt, byte(kNameLengthAt) | byte(kNameLengthAt + 1) << 8);
+    if (first.ends_with("data.pkl") && !name.ends_with(".distcp")) return true;
+  }
+  if (!has_torch_suffix(name)) return false;
+  return head.starts_with(kZipMagic) || head.starts_with(kLegacyMagic) ||
+         (head.size() >= 262 && head.substr(257, 5) == "ustar");
+}
+
+Result<std::optional<Match>> detect(const Place& place) {
+  if (place.directory) return detect_directory(place);
+  CKPT_TRY(const std::string head, place.head("", kHeadBytes));
+  if (!begins_torch_file(head, base_name(place.root))) return std::nullopt;
+  return Match{.why = "a torch.save file"};
+}
+
+Result<FileSet> select_files(Io& io, const std::string& root, Hasher& metadata) {
+  FileSet out;
+  CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
+  for (const DirEntry& entry : entries) {
+    if (entry.kind != FileInfo::Kind::file || !entry.name.ends_with(kIndexSuffix)) continue;
+    if (!out.index.empty()) {
+      return fail({.code = Errc::ambiguous,
+                   .message = fmt::format("{}: open: two indexes, {} and {}", root, out.index, entry.name),
+                   .file = join_path(root, entry.name),
+                   .hint = "move the one that is not meant, and its files, to a directory of their own"});
+    }
+    out.index = entry.name;
+  }
+  if (!out.index.empty()) CKPT_CHECK(read_index(io, root, entries, metadata, out));
+  for (const std::string& name : torch_files(entries)) {
+    if (is_rank_file(name)) {
+      return fail(
+          {.code = Errc::unsupported,
+           .message = fmt::format("{}: open: {} holds the slices of one rank (DTensor or ShardedTensor), which is "
+                                  "recognised but not yet read",
+                                  root, name),
+           .file = join_path(root, name),
+           .hint = "load it on all ranks and save it with torch.distributed.checkpoint"});
+    }
+    const bool is_listed =
+        std::any_of(out.files.begin(), out.files.end(), [&](const StateFile& file) { return file.path == name; });
+    if (is_listed) continue;
+    CKPT_TRY(const bool is_torch, is_torch_file(io, root, name));
+    if (is_torch) out.files.push_back({.path = name});
+  }
+  if (out.files.empty()) {
+    return fail({.code = Errc::unsupported, .message = root + ": open: no torch.save file here", .file = root});
+  }
+  assign_prefixes(out.files);
+  return out;
+}
+
+}  // namespace ckpt::torch

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "convert/format.hpp"
+#include "format/hash.hpp"
+
+namespace ckpt::torch {
+
+/// One torch.save file of a checkpoint.
+struct StateFile {
+  std::string path{};    ///< relative to the root; "" = the root is the file
+  std::string prefix{};  ///< before the names of what it holds: "" or "FILE/"
+  bool listed = false;   ///< of a series: it holds what the index says
+};
+
+/// Which files make up the checkpoint.
+struct FileSet {
+  std::vector<StateFile> files{};
+  std::string index{};                                    ///< "pytorch_model.bin.index.json", or empty
+  std::unordered_map<std::string, std::string> listed{};  ///< tensor -> file, by the index
+};
+
+/// True for the names that torch.save files have: *.pt, *.pth, *.bin, *.ckpt.
+bool has_torch_suffix(std::string_view name);
+
+/// True when these first bytes (512 are enough) begin a torch.save file: a zip whose first entry is FOLDER/data.pkl;
+/// a zip, a legacy file or a tar of version 0.1 where the name says torch.
+bool begins_torch_file(std::string_view head, std::string_view name);
+
+Result<std::optional<Match>> detect(const Place& place);
+
+/// The torch.save files of a directory. A series with an index is one unit, each other file is one; in path order the
+/// first unit keeps its names, and files of later ones get "FILE/" before theirs.
+///
+/// errors    incomplete: a file that the index lists is not there; unsupported: one file a rank (DTensors), or nothing
+///           here; corrupt, refused: as hf::parse_index
+/// metadata  receives the bytes of the index
+Result<FileSet> select_files(Io& io, const std::string& root, Hasher& metadata);
+
+}  // namespace ckpt::torch

@@ -1,0 +1,341 @@
+#include "convert/torch/map_builder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "convert/torch/names.hpp"
+
+namespace ckpt::torch {
+namespace {
+
+using pickle::kNone;
+using pickle::NodeId;
+
+constexpr std::uint64_t kMostValues = std::uint64_t{4} << 20;
+constexpr std::size_t kNamesShown = 5;
+constexpr std::array<std::string_view, 4> kStepKeys{"global_step", "step", "global_steps", "iteration"};
+
+std::string some_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kNamesShown); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kNamesShown) text += fmt::format(" and {} more", names.size() - kNamesShown);
+  return text;
+}
+
+bool has_entries(const pickle::Graph& graph, NodeId attributes) {
+  const auto entries = as_mapping(graph, attributes);
+  return attributes != kNone && (!entries || !entries->empty());
+}
+
+// Offsets in the pickle become offsets in the file.
+Error in_file(Error error, const TorchArchive& archive) {
+  if (error.offset) *error.offset += archive.pickle_bytes.begin;
+  return error;
+}
+
+}  // namespace
+
+Error MapBuilder::at(Error error, const Part& part, const Path& path) const {
+  const std::string name = part.file.prefix + dotted(path);
+  error.message = part.path + ": " + name + ": " + error.message;
+  error.file = part.path;
+  return with_tensor(std::move(error), name);
+}
+
+Result<> MapBuilder::add(const StateFile& file, MapFile map_file, const std::string& path, TorchArchive archive) {
+  auto tree = read_tree(archive.graph);
+  if (!tree) {
+    Error error = in_file(std::move(tree).error(), archive);
+    error.message = path + ": " + error.message;
+    return fail(with_file(std::move(error), path, error.offset));
+  }
+  const auto part_index = static_cast<std::uint32_t>(parts_.size());
+  const auto first_tensor = static_cast<std::uint32_t>(tensors_.size());
+  parts_.push_back({.file = file, .path = path, .archive = std::move(archive)});
+  map_.files.push_back(std::move(map_file));
+  for (const Leaf& leaf : tree->leaves) {
+    Path at_path = tree->path(leaf.step);
+    const bool is_tensor = leaf.kind == Leaf::Kind::tensor;
+    if (dotted(at_path).empty()) at_path = {is_tensor ? "tensor" : "object"};  // a name is not empty
+    if (is_tensor) {
+      CKPT_CHECK(add_tensor(part_index, std::move(at_path), leaf.node));
+    } else {
+      objects_.push_back({.part = part_index, .path = std::move(at_path), .node = leaf.node});
+    }
+  }
+  assign_part_roles(tree->optimizers, first_tensor);
+  find_step(parts_.back());
+  return {};
+}
+
+Result<> MapBuilder::add_tensor(std::uint32_t part_index, Path path, NodeId node) {
+  Part& part = parts_[part_index];
+  const pickle::Graph& graph = part.archive.graph;
+  if (!is_listed(part, path)) {
+    ++stale_count_;
+    return {};
+  }
+  auto view = as_tensor(graph, node);
+  if (!view) return fail(at(in_file(std::move(view).error(), part.archive), part, path));
+  if (!*view) {
+    part.not_plain.push_back(fmt::format("{} ({})", dotted(path), unsupported_kind(graph, node)));
+    return {};
+  }
+  auto where = part.archive.locate(**view, part_index);
+  auto type = model_type(**view);
+  if (where && type) {
+    if (auto bytes = tensor_bytes(type->dtype, type->shape); !bytes) where = fail(std::move(bytes).error());
+  }
+  if (!where && where.error().code != Errc::unsupported) return fail(at(std::move(where).error(), part, path));
+  if (!where || !type) {
+    part.not_plain.push_back(fmt::format("{} ({})", dotted(path), (**view).dtype_name));
+    return {};
+  }
+  if (has_entries(graph, (**view).attributes)) ++part.attributed;
+  part.used_storages.insert((**view).storage_key);
+  const auto index = static_cast<std::uint32_t>(tensors_.size());
+  if (volume(type->shape) != 0) {
+    const TensorView& seen = **view;
+    const auto [same, is_new] = part.views.emplace(
+        ViewKey{seen.storage_key, seen.dtype_name, seen.storage_offset, seen.shape, seen.strides}, index);
+    part.tensor_of.emplace(node, same->second);
+    if (!is_new) {
+      tied_.push_back({.part = part_index, .path = std::move(path), .tensor = same->second, .node = node});
+      return {};
+    }
+  } else {
+    part.tensor_of.emplace(node, index);
+  }
+  map_.tensors.push_back({.name = dotted(path),
+                          .dtype = type->dtype,
+                          .shape = std::move(type->shape),
+                          .true_dtype = std::move(type->true_dtype)});
+  where_.push_back(*std::move(where));
+  tensors_.push_back({.part = part_index, .path = std::move(path), .tensor = index, .node = node});
+  return {};
+}
+
+// By the names inside the file; so before the names of the map are given.
+void MapBuilder::assign_part_roles(const std::vector<OptimizerState>& optimizers, std::uint32_t first_tensor) {
+  const auto begin = map_.tensors.begin() + first_tensor;
+  std::vector<Tensor> own(std::make_move_iterator(begin), std::make_move_iterator(map_.tensors.end()));
+  std::vector<Path> paths;
+  for (std::size_t i = first_tensor; i < tensors_.size(); ++i) paths.push_back(tensors_[i].path);
+  assign_roles(own, paths, optimizers);
+  std::move(own.begin(), own.end(), begin);
+}
+
+bool MapBuilder::is_listed(const Part& part, const Path& path) {
+  if (!part.file.listed) return true;
+  const auto entry = listed_.find(dotted(path));
+  if (entry == listed_.end() || entry->second != part.file.path) return false;
+  found_.insert(entry->first);
+  return true;
+}
+
+Result<> MapBuilder::check_listed() {
+  std::vector<std::string> absent;
+  for (const auto& [name, file] : listed_) {
+    if (!found_.contains(name)) absent.push_back(name);
+  }
+  if (!absent.empty()) {
+    std::sort(absent.begin(), absent.end());
+    const std::string path = join_path(root_, listed_.at(absent.front()));
+    return fail({.code = Errc::incomplete,
+                 .message = fmt::format("{}: open: the index lists {}, which {} not in the file", path, some_of(absent),
+                                        absent.size() == 1 ? "is" : "are"),
+                 .file = path,
+                 .tensor = absent.front(),
+                 .hint = "copy or download the checkpoint again; a part of it cannot be converted as the whole"});
+  }
+  if (stale_count_ > 0) {
+    map_.findings.push_back(
+        {.text = fmt::format("{} tensors that the index does not list were left out", stale_count_)});
+  }
+  return {};
+}
+
+void MapBuilder::find_step(const Part& part) {
+  const pickle::Graph& graph = part.archive.graph;
+  for (const std::string_view key : kStepKeys) {
+    const NodeId node = graph.find(graph.root(), key);
+    if (map_.meta.step || graph.kind(node) != pickle::Kind::integer || graph.integer(node) < 0) continue;
+    map_.meta.step = static_cast<std::uint64_t>(graph.integer(node));
+  }
+  constexpr std::string_view kLightning = "pytorch-lightning_version";
+  if (const auto version = as_text(graph, graph.find(graph.root(), kLightning)); version && is_utf8(*version)) {
+    map_.meta.user.emplace_back(kLightning, *version);
+  }
+}
+
+// Pickles that hold what the map cannot say are kept, with every storage that no tensor of the map uses.
+void MapBuilder::keep_pickles() {
+  for (std::uint32_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    const std::vector<std::string> classes = unknown_classes(part.archive.graph);
+    if (part.attributed > 0) {
+      map_.findings.push_back(
+          {.text = fmt::format("{} tensors carry Python attributes, which are left out", part.attributed),
+           .file = part.path});
+    }
+    if (part.not_plain.empty() && classes.empty()) continue;
+    add_blob(i, "data.pkl", part.archive.pickle_bytes, std::nullopt);
+    std::vector<std::pair<std::string, StoragePlace>> unused;
+    for (const auto& [key, place] : part.archive.storages) {
+      if (place.bytes != 0 && !part.used_storages.contains(key)) unused.emplace_back(key, place);
+    }
+    std::sort(unused.begin(), unused.end(),
+              [](const auto& a, const auto& b) { return a.second.offset < b.second.offset; });
+    for (const auto& [key, place] : unused) {
+      const Extent bytes{place.offset, place.offset + place.bytes};
+      add_blob(i, "data/" + key, bytes,
+               part.archive.has_crc ? std::optional(Crc{bytes.begin, bytes.end, place.crc}) : std::nullopt);
+    }
+    if (!part.not_plain.empty()) {
+      map_.findings.push_back({.severity = Severity::warning,
+                               .text = fmt::format("{} of a kind that has no counterpart, kept as blobs (data.pkl and "
+                                                   "{} storages): {}",
+                                                   part.not_plain.size() == 1 ? "a tensor is" : "tensors are",
+                                                   unused.size(), some_of(part.not_plain)),
+                               .file = part.path});
+    }
+    if (!classes.empty()) {
+      map_.findings.push_back(
+          {.text =
+               fmt::format("objects of unknown classes are kept inert, with the whole pickle: {}", some_of(classes)),
+           .file = part.path});
+    }
+  }
+}
+
+void MapBuilder::add_blob(std::uint32_t part_index, const std::string& entry, Extent bytes, std::optional<Crc> crc) {
+  const auto index = static_cast<std::uint32_t>(tensors_.size());
+  tensors_.push_back({.part = part_index, .path = {entry}, .tensor = index});
+  map_.tensors.push_back({.name = entry, .dtype = Dtype::u8, .shape = {bytes.size()}, .role = Role::blob});
+  where_.push_back({.file = part_index, .offset = bytes.begin, .dtype = Dtype::u8, .crc = crc});
+}
+
+// Gives every item its name in the map.
+Result<> MapBuilder::name_all() {
+  std::vector<Nameless> nameless;
+  for (const auto* items : {&tensors_, &tied_, &objects_}) {
+    for (const Item& item : *items) nameless.push_back({parts_[item.part].file.prefix, item.path});
+  }
+  auto names = unique_names(nameless);
+  if (!names) return fail(with_file(std::move(names).error(), root_));
+  std::vector<std::string> escaped;
+  std::size_t at = 0;
+  for (auto* items : {&tensors_, &tied_, &objects_}) {
+    for (Item& item : *items) {
+      item.name = std::move((*names)[at]);
+      if (item.name != nameless[at].prefix + dotted(item.path)) escaped.push_back(item.name);
+      ++at;
+    }
+  }
+  if (!escaped.empty()) {
+    map_.findings.push_back({.text = "names that collide or are not UTF-8 are written with %XX: " + some_of(escaped)});
+  }
+  return {};
+}
+
+// From names inside the files to names of the map. Where optimizer and weights are in different files, a parameter is
+// looked for in all.
+void MapBuilder::name_parameters() {
+  std::unordered_map<std::string, const Item*> anywhere;
+  std::vector<std::unordered_map<std::string, const Item*>> in_part(parts_.size());
+  for (const auto* items : {&tensors_, &tied_}) {
+    for (const Item& item : *items) {
+      if (map_.tensors[item.tensor].role != Role::param) continue;
+      const std::string name = dotted(item.path);
+      in_part[item.part].emplace(name, &item);
+      anywhere.emplace(name, &item);
+    }
+  }
+  for (const Item& item : tensors_) {
+    Tensor& tensor = map_.tensors[item.tensor];
+    if (tensor.role != Role::slot || tensor.parameter.empty()) continue;
+    const auto own = in_part[item.part].find(tensor.parameter);
+    const auto other = anywhere.find(tensor.parameter);
+    if (own != in_part[item.part].end()) {
+      tensor.parameter = own->second->name;
+    } else if (other != anywhere.end()) {
+      tensor.parameter = other->second->name;
+    }
+  }
+}
+
+Result<> MapBuilder::add_objects() {
+  std::uint64_t total = 0;
+  for (Item& item : objects_) {
+    const Part& part = parts_[item.part];
+    bool lost = false;
+    const auto tensor_name = [&](NodeId node) -> std::optional<std::string> {
+      const auto found = part.tensor_of.find(node);
+      if (found != part.tensor_of.end()) return tensors_[found->second].name;
+      lost = true;
+      return std::nullopt;
+    };
+    std::uint64_t values = 0;
+    auto value = to_value(part.archive.graph, item.node, tensor_name, &values);
+    if (!value) return fail(at(in_file(std::move(value).error(), part.archive), part, item.path));
+    total += values;
+    if (total > kMostValues) {
+      return fail(
+          at({.code = Errc::refused, .message = "objects unfold to more than 4 million values"}, part, item.path));
+    }
+    if (lost) {
+      map_.findings.push_back({.severity = Severity::warning,
+                               .text = "a tensor inside an object that contains itself is left out",
+                               .file = part.path,
+                               .tensor = item.name});
+    }
+    map_.objects.push_back({.name = item.name, .path = map_path(item), .value = **value});
+  }
+  return {};
+}
+
+// The path inside the file, after the file where its name is before it.
+Path MapBuilder::map_path(const Item& item) const {
+  Path path = item.path;
+  const StateFile& file = parts_[item.part].file;
+  if (!file.prefix.empty()) path.insert(path.begin(), file.path);
+  return path;
+}
+
+void MapBuilder::add_aliases() {
+  for (const Item& item : tied_) map_.aliases.push_back({item.name, tensors_[item.tensor].name});
+}
+
+void MapBuilder::place() {
+  auto table = std::make_shared<ChunkTable>(tensors_.size());
+  for (std::uint32_t i = 0; i < tensors_.size(); ++i) {
+    Tensor& tensor = map_.tensors[i];
+    tensor.name = tensors_[i].name;
+    Path path = map_path(tensors_[i]);
+    if (!splits_to(tensor.name, path)) tensor.path = std::move(path);
+    if (volume(tensor.shape) == 0) continue;
+    table->add(i, tensor.shape, Chunk{.box = Box::whole(tensor.shape)}, std::move(where_[i]));
+  }
+  table->seal();
+  map_.index = std::move(table);
+}
+
+Result<Map> MapBuilder::build(Hasher& metadata) {
+  CKPT_CHECK(check_listed());
+  keep_pickles();
+  CKPT_CHECK(name_all());
+  name_parameters();
+  CKPT_CHECK(add_objects());
+  add_aliases();
+  place();
+  for (const Part& part : parts_) metadata.update(part.archive.metadata_hash.hex());
+  map_.metadata_hash = metadata.digest().hex();
+  map_.format = "torch";
+  map_.nested = true;
+  map_.meta.framework = "torch";
+  return std::move(map_);
+}
+
+}  // namespace ckpt::torch

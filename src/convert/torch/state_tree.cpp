@@ -1,0 +1,283 @@
+#include "convert/torch/state_tree.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "format/torch_object.hpp"
+
+namespace ckpt::torch {
+namespace {
+
+using pickle::Graph;
+using pickle::Kind;
+using pickle::kNone;
+using pickle::NodeId;
+
+constexpr std::size_t kMostSteps = std::size_t{2} << 20;
+constexpr std::size_t kLongSequence = 16;  // items; longer ones of plain values stay together
+constexpr std::size_t kDeepestPath = 1000;
+
+using Children = std::vector<std::pair<PathPart, NodeId>>;
+
+bool is_sequence(Kind kind) {
+  return kind == Kind::list || kind == Kind::tuple;
+}
+
+bool is_plain(Kind kind) {
+  return kind != Kind::list && kind != Kind::tuple && kind != Kind::set && kind != Kind::dict && kind != Kind::call &&
+         kind != Kind::persistent;
+}
+
+bool is_dict(const Graph& graph, NodeId node) {
+  if (graph.kind(node) == Kind::dict) return true;
+  const std::string_view name = graph.callee_name(node);
+  return name == "collections OrderedDict" || name == "collections defaultdict" || name == "collections Counter";
+}
+
+// A dict's key as a part of a path.
+PathPart part_of(const Graph& graph, NodeId key) {
+  switch (graph.kind(key)) {
+    case Kind::text:
+    case Kind::bytes:
+    case Kind::big_integer:
+      return std::string(graph.text(key));
+    case Kind::integer:
+      return graph.integer(key);
+    case Kind::none:
+      return "None";
+    case Kind::boolean:
+      return graph.boolean(key) ? "True" : "False";
+    case Kind::real:
+      return fmt::format("{}", graph.real(key));
+    case Kind::global:
+      return std::string(graph.text(key));
+    default:
+      break;
+  }
+  // A tuple of plain values, as Python prints it but for quotes.
+  std::string text = "(";
+  for (const NodeId item : graph.items(key)) {
+    if (!is_plain(graph.kind(item))) return fmt::format("key@{}", graph.offset(key));
+    const PathPart part = part_of(graph, item);
+    const auto* number = std::get_if<std::int64_t>(&part);
+    text += (text.size() > 1 ? ", " : "") + (number != nullptr ? std::to_string(*number) : std::get<std::string>(part));
+  }
+  return text + ")";
+}
+
+// Which nodes have a tensor inside.
+class Tensors {
+ public:
+  explicit Tensors(const Graph& graph) : graph_(graph), marks_(graph.node_count(), Mark::unseen) {}
+
+  bool inside(NodeId node) {
+    if (marks_[node] == Mark::unseen) visit(node);
+    return marks_[node] == Mark::yes;
+  }
+
+ private:
+  enum class Mark : std::uint8_t { unseen, on_path, no, yes };
+  struct Frame {
+    NodeId node;
+    std::vector<NodeId> parts;
+    std::size_t next = 0;
+    bool found = false;
+  };
+
+  void visit(NodeId root) {
+    std::vector<Frame> path;
+    enter(root, path);
+    while (!path.empty()) {
+      Frame& top = path.back();
+      if (top.next == top.parts.size() || top.found) {
+        marks_[top.node] = top.found ? Mark::yes : Mark::no;
+        const bool found = top.found;
+        path.pop_back();
+        if (found && !path.empty()) path.back().found = true;
+        continue;
+      }
+      const NodeId part = top.parts[top.next++];
+      if (part == kNone) continue;
+      if (marks_[part] == Mark::unseen) {
+        enter(part, path);
+      } else if (marks_[part] == Mark::yes) {
+        top.found = true;
+      }
+    }
+  }
+
+  void enter(NodeId node, std::vector<Frame>& path) {
+    if (is_plain(graph_.kind(node))) {
+      marks_[node] = Mark::no;
+      return;
+    }
+    Frame frame{.node = node, .parts = {}, .found = is_tensor(graph_, node)};
+    if (!frame.found) {
+      const auto items = graph_.items(node);
+      frame.parts.assign(items.begin(), items.end());
+      frame.parts.push_back(graph_.arguments(node));
+      frame.parts.push_back(graph_.state(node));
+    }
+    marks_[node] = Mark::on_path;
+    path.push_back(std::move(frame));
+  }
+
+  const Graph& graph_;
+  std::vector<Mark> marks_;
+};
+
+class Walk {
+ public:
+  explicit Walk(const Graph& graph) : graph_(graph), tensors_(graph) {}
+
+  Result<StateTree> run() {
+    out_.steps.push_back({});
+    reach(graph_.root(), 0);
+    while (!stack_.empty()) {
+      Frame& top = stack_.back();
+      if (top.next == top.children.size()) {
+        on_path_.erase(top.node);
+        stack_.pop_back();
+        continue;
+      }
+      auto& [part, node] = top.children[top.next++];
+      if (out_.steps.size() == kMostSteps) {
+        return fail({.code = Errc::refused,
+                     .message = "state: it unfolds to more than 2 million values",
+                     .offset = graph_.offset(node)});
+      }
+      out_.steps.push_back({top.step, std::move(part)});
+      reach(node, static_cast<std::uint32_t>(out_.steps.size() - 1));
+    }
+    return std::move(out_);
+  }
+
+ private:
+  struct Frame {
+    NodeId node;
+    std::uint32_t step;
+    Children children;
+    std::size_t next = 0;
+  };
+
+  // Adds a leaf, or opens the node.
+  void reach(NodeId node, std::uint32_t step) {
+    if (is_tensor(graph_, node)) {
+      out_.leaves.push_back({Leaf::Kind::tensor, step, node});
+      return;
+    }
+    Children children;
+    if (!on_path_.contains(node) && stack_.size() < kDeepestPath) children = children_of(node);
+    if (children.empty()) {
+      out_.leaves.push_back({Leaf::Kind::object, step, node});
+      return;
+    }
+    note_optimizer(node, step);
+    on_path_.insert(node);
+    stack_.push_back({node, step, std::move(children)});
+  }
+
+  // What lies below a node; nothing where it is kept as one value.
+  Children children_of(NodeId node) {
+    Children children;
+    const Kind kind = graph_.kind(node);
+    if (is_plain(kind)) return children;
+    if (is_sequence(kind)) {
+      const auto items = graph_.items(node);
+      const bool all_plain =
+          std::all_of(items.begin(), items.end(), [&](NodeId item) { return is_plain(graph_.kind(item)); });
+      if (items.size() <= kLongSequence || !all_plain) add_items(children, items);
+    } else if (is_dict(graph_, node)) {
+      add_pairs(children, as_mapping(graph_, node));
+      if (const NodeId metadata = graph_.find(graph_.state(node), "_metadata"); metadata != kNone) {
+        children.emplace_back("_metadata", metadata);
+      }
+    } else if (tensors_.inside(node)) {
+      add_parts(children, node);
+    }
+    return children;
+  }
+
+  // An object, or a set, that has a tensor inside.
+  void add_parts(Children& children, NodeId node) {
+    if (const NodeId arguments = graph_.arguments(node); arguments != kNone && tensors_.inside(arguments)) {
+      children.emplace_back("args", arguments);
+    }
+    if (graph_.has_pairs(node)) {
+      std::vector<std::pair<NodeId, NodeId>> pairs;
+      const auto items = graph_.items(node);
+      for (std::size_t i = 0; i + 1 < items.size(); i += 2) pairs.emplace_back(items[i], items[i + 1]);
+      add_pairs(children, pairs);
+    } else {
+      add_items(children, graph_.items(node));
+    }
+    const NodeId state = graph_.state(node);
+    if (state == kNone) return;
+    if (graph_.has_pairs(node) || graph_.kind(state) != Kind::dict) {
+      children.emplace_back("state", state);
+    } else {
+      add_pairs(children, as_mapping(graph_, state));
+    }
+  }
+
+  static void add_items(Children& children, std::span<const NodeId> items) {
+    for (std::size_t i = 0; i < items.size(); ++i) children.emplace_back(static_cast<std::int64_t>(i), items[i]);
+  }
+
+  void add_pairs(Children& children, const std::optional<std::vector<std::pair<NodeId, NodeId>>>& pairs) const {
+    if (!pairs) return;
+    for (const auto& [key, value] : *pairs) children.emplace_back(part_of(graph_, key), value);
+  }
+
+  // The state dict of a torch.optim optimizer, by what torch/optim/optimizer.py state_dict() returns.
+  void note_optimizer(NodeId node, std::uint32_t step) {
+    if (!is_dict(graph_, node)) return;
+    const NodeId groups = graph_.find(node, "param_groups");
+    if (groups == kNone || graph_.kind(groups) != Kind::list || graph_.find(node, "state") == kNone) return;
+    OptimizerState optimizer{.path = out_.path(step)};
+    for (const NodeId group : graph_.items(groups)) {
+      const auto indices = graph_.items(find(group, "params"));
+      const auto names = graph_.items(find(group, "param_names"));
+      for (std::size_t i = 0; i < std::min(indices.size(), names.size()); ++i) {
+        if (graph_.kind(indices[i]) != Kind::integer || graph_.kind(names[i]) != Kind::text) continue;
+        optimizer.parameters.emplace(graph_.integer(indices[i]), graph_.text(names[i]));
+      }
+    }
+    out_.optimizers.push_back(std::move(optimizer));
+  }
+
+  NodeId find(NodeId group, std::string_view key) const {
+    const NodeId found = graph_.find(group, key);
+    return found != kNone && is_sequence(graph_.kind(found)) ? found : kNone;
+  }
+
+  const Graph& graph_;
+  Tensors tensors_;
+  StateTree out_;
+  std::vector<Frame> stack_;
+  std::unordered_set<NodeId> on_path_;
+};
+
+}  // namespace
+
+Path StateTree::path(std::uint32_t step) const {
+  Path path;
+  for (; step != 0; step = steps[step].before) path.push_back(steps[step].part);
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+bool is_tensor(const Graph& graph, NodeId node) {
+  if (is_plain(graph.kind(node))) return false;
+  if (!unsupported_kind(graph, node).empty()) return true;
+  const auto view = as_tensor(graph, node);
+  return !view || view->has_value();
+}
+
+Result<StateTree> read_tree(const Graph& graph) {
+  return Walk(graph).run();
+}
+
+}  // namespace ckpt::torch
