@@ -157,6 +157,7 @@ class Selector {
         }
       }
       out_.tensors.push_back({source, target_name(tensor), target_dtype(map_.tensors[source], tensor.role)});
+      if (source != i) out_.tensors.back().role = tensor.role;
       names_.emplace(tensor.name, out_.tensors.back().name);
     }
     if (!request_.strip_prefix.empty() && !stripped_) {

@@ -74,7 +74,8 @@ class Verifier {
 
   Result<> stored_hashes(const Source& source) {
     CKPT_TRY(StoredHashes stored, source.format->hashes(session_.io, source.root));
-    report_.damage.insert(report_.damage.end(), stored.findings.begin(), stored.findings.end());
+    for (const Finding& finding : stored.findings)
+      (finding.severity == Severity::damage ? report_.damage : report_.notes).push_back(finding);
     if (request_.quick) return {};
     CKPT_TRY(const LeafCheck check, check_leaves(session_, session_.comm, source.map, source.root,
                                                  std::move(stored.files), stored.leaves, "verify"));

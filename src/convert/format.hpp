@@ -45,6 +45,8 @@ struct Selected {
   std::uint32_t tensor = 0;  ///< index into Map::tensors
   std::string name;          ///< in the target
   Dtype dtype = Dtype::f32;  ///< in the target
+  /// In the target, where it is not the source's: a master that is taken as the weight is a parameter.
+  std::optional<Role> role{};
 };
 
 struct WriteRequest {

@@ -224,6 +224,10 @@ Result<Manifest> read_members(const json::Value& root) {
   CKPT_TRY(manifest.generator, text_of(root, "generator"));
   CKPT_TRY(manifest.source, read_source(root));
   CKPT_TRY(manifest.meta, read_meta(root));
+  if (const json::Value* nested = root.find("nested")) {
+    if (nested->boolean() == nullptr) return bad("nested", "neither true nor false");
+    manifest.nested = *nested->boolean();
+  }
   CKPT_TRY(const json::Value* sums, member_of(root, "sums", true));
   if (sums->object() == nullptr) return bad("sums", "not an object");
   CKPT_TRY(manifest.sums_bytes, natural_of(*sums, "bytes"));

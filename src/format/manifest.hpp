@@ -38,6 +38,7 @@ struct Manifest {
   std::string generator{};
   std::optional<Source> source{};
   Meta meta{};
+  bool nested = false;                           ///< as Map::nested
   std::vector<std::string> optional_features{};  ///< unknown ones, kept
   std::uint64_t sums_bytes = 0;
   Hash128 sums_hash{};

@@ -190,6 +190,10 @@ Result<std::string> build_manifest(const Manifest& manifest) {
     out += '}';
   }
   append_meta(out, manifest.meta);
+  if (manifest.nested) {
+    begin_member(out, "nested");
+    out += "true";
+  }
   begin_member(out, "features");
   out += R"({"required":[],"optional":)";
   append_texts(out, manifest.optional_features);

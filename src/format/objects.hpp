@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "format/hash.hpp"
@@ -21,9 +22,12 @@ struct Objects {
   std::vector<NamedObject> objects{};  ///< in the source's order
 };
 
-/// The bytes of objects.json. Values that are shared are written each time.
-/// errors   refused: more values than kMaxObjectValues, or nested deeper than kMaxObjectDepth
-Result<std::string> build_objects(const Hash128& id, std::span<const NamedObject> objects);
+/// New names of tensors, by their names inside the objects.
+using Renamed = std::unordered_map<std::string, std::string>;
+
+/// The bytes of objects.json. Values that are shared are written each time; tensors are written by their new names
+/// where they have one. errors   refused: more values than kMaxObjectValues, or nested deeper than kMaxObjectDepth
+Result<std::string> build_objects(const Hash128& id, std::span<const NamedObject> objects, const Renamed& renamed = {});
 
 /// Reads objects.json.
 /// errors   corrupt: any rule of FORMAT.md section 7 broken; newer: another version

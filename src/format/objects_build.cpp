@@ -14,7 +14,7 @@ namespace {
 /// Writes values without recursion: what is still to be written stands on a stack, next on top.
 class Writer {
  public:
-  explicit Writer(std::string& out) : out_(out) {}
+  Writer(std::string& out, const Renamed& renamed) : out_(out), renamed_(renamed) {}
 
   Result<> write(const Value& root) {
     push(&root, 1);
@@ -67,7 +67,10 @@ class Writer {
     append_hex(out_, bytes.data);
     out_ += R"("})";
   }
-  void append(const TensorRef& tensor) { append_tagged("tensor", shown_text(tensor.name)); }
+  void append(const TensorRef& tensor) {
+    const auto renamed = renamed_.find(tensor.name);
+    append_tagged("tensor", shown_text(renamed == renamed_.end() ? tensor.name : renamed->second));
+  }
   void append(const List& list) {
     if (list.kind != List::Kind::list) {
       out_ += list.kind == List::Kind::tuple ? R"({"tuple":)" : R"({"set":)";
@@ -106,6 +109,7 @@ class Writer {
   }
 
   std::string& out_;
+  const Renamed& renamed_;
   std::vector<Task> tasks_{};
   std::size_t depth_ = 0;    // of the value that is being written
   std::size_t written_ = 0;  // values so far, in all objects
@@ -113,10 +117,10 @@ class Writer {
 
 }  // namespace
 
-Result<std::string> build_objects(const Hash128& id, std::span<const NamedObject> objects) {
+Result<std::string> build_objects(const Hash128& id, std::span<const NamedObject> objects, const Renamed& renamed) {
   std::string out =
       fmt::format(R"({{"format":"ckpt.objects","version":"{}","id":"{}","objects":[)", kVersion, id.hex());
-  Writer writer(out);
+  Writer writer(out, renamed);
   for (std::size_t i = 0; i < objects.size(); ++i) {
     const NamedObject& object = objects[i];
     out += i == 0 ? "\n{\"name\":" : ",\n{\"name\":";

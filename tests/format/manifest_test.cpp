@@ -32,6 +32,7 @@ Manifest sample() {
                    .framework = "deepspeed",
                    .framework_version = "0.16.4",
                    .user = {{"note", "a \"quoted\" \n line"}}};
+  manifest.nested = true;
   manifest.optional_features = {"sparkle"};
   manifest.sums_bytes = 192;
   manifest.sums_hash = hash128("sums");
@@ -91,6 +92,7 @@ TEST(Manifest, ReadsBackAsItWasBuilt) {
   EXPECT_EQ(out->meta.framework, in.meta.framework);
   EXPECT_EQ(out->meta.framework_version, in.meta.framework_version);
   EXPECT_EQ(out->meta.user, in.meta.user);
+  EXPECT_TRUE(out->nested);
   EXPECT_EQ(out->optional_features, in.optional_features);
   EXPECT_EQ(out->sums_bytes, in.sums_bytes);
   EXPECT_EQ(out->sums_hash, in.sums_hash);
@@ -193,6 +195,7 @@ TEST(Manifest, EveryBrokenRuleIsCorrupt) {
                          {R"("world_size":"9007199254740992")", R"("world_size":"18446744073709551616")"},
                          {R"("mesh":{)", R"("mesh":{"x":"y",)"},
                          {R"("framework":{"name":"deepspeed")", R"("framework":{"label":"deepspeed")"},
+                         {R"("nested":true)", R"("nested":1)"},
                          {R"("optional":["sparkle"])", R"("optional":[1])"},
                          {R"("required":[])", R"("required":{})"},
                          {R"("features":{)", R"("feature":{)"},

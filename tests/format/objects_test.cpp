@@ -115,6 +115,14 @@ TEST(Objects, NamesAndPathsReadBack) {
   }
 }
 
+TEST(Objects, TensorsAreWrittenByTheirNewNames) {
+  const NamedObject object{
+      .name = "a", .path = {}, .value = {List{List::Kind::list, {ptr({TensorRef{"w"}}), ptr({TensorRef{"x"}})}}}};
+  const Result<std::string> text = build_objects({}, {&object, 1}, {{"w", "model.w"}});
+  ASSERT_TRUE(text);
+  EXPECT_NE(text->find(R"([{"tensor":"model.w"},{"tensor":"x"}])"), std::string::npos) << *text;
+}
+
 TEST(Objects, OtherSpellingsOfAValueAreCorrupt) {
   for (const std::string text : {"1.5",
                                  "1e3",

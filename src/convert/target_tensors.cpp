@@ -1,0 +1,44 @@
+#include "convert/target_tensors.hpp"
+
+#include <string_view>
+
+namespace ckpt {
+
+TargetTensors::TargetTensors(const WriteRequest& request) : request_(request) {
+  for (const Selected& selected : request.tensors) {
+    // A master taken as the weight goes by the weight's name; what refers to the master means the slot.
+    if (!selected.role) renamed_.emplace(request.source->tensors[selected.tensor].name, selected.name);
+  }
+}
+
+Tensor TargetTensors::tensor(std::size_t selected) const {
+  const Selected& wanted = request_.tensors[selected];
+  const Tensor& source = request_.source->tensors[wanted.tensor];
+  Tensor out = source;
+  out.name = wanted.name;
+  out.dtype = wanted.dtype;
+  out.role = wanted.role.value_or(source.role);
+  if (out.name != source.name) out.path.clear();
+  if (out.dtype != source.dtype) out.true_dtype.clear();
+  if (out.role != Role::slot) {
+    out.parameter.clear();
+    out.slot.clear();
+  } else if (!source.parameter.empty()) {
+    out.parameter = parameter_name(source, wanted.name);
+  }
+  return out;
+}
+
+std::string TargetTensors::parameter_name(const Tensor& source, const std::string& name) const {
+  if (const auto renamed = renamed_.find(source.parameter); renamed != renamed_.end()) return renamed->second;
+  // The parameter itself is not selected; a prefix that was added or taken away shows in the slot's new name.
+  constexpr std::string_view kSlotPrefix = "optimizer.state.";
+  const std::string ending = "." + source.slot;
+  const bool regular = source.name == std::string(kSlotPrefix) + source.parameter + ending;
+  if (regular && name.size() > kSlotPrefix.size() + ending.size() && name.starts_with(kSlotPrefix) &&
+      name.ends_with(ending))
+    return name.substr(kSlotPrefix.size(), name.size() - kSlotPrefix.size() - ending.size());
+  return source.parameter;
+}
+
+}  // namespace ckpt

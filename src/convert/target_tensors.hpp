@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <unordered_map>
+
+#include "convert/format.hpp"
+
+namespace ckpt {
+
+/// The tensors of a request as they are in the target. Holds references into the request and its source.
+class TargetTensors {
+ public:
+  explicit TargetTensors(const WriteRequest& request);
+
+  /// Number `selected` of WriteRequest::tensors with its name, dtype, role and shape in the target. `parameter` follows
+  /// a renamed parameter; `path` is kept where the name is the source's, `true_dtype` where the dtype is.
+  Tensor tensor(std::size_t selected) const;
+  /// Names in the target by names in the source, of all tensors of the request.
+  const std::unordered_map<std::string, std::string>& renamed() const { return renamed_; }
+
+ private:
+  std::string parameter_name(const Tensor& source, const std::string& name) const;
+
+  const WriteRequest& request_;
+  std::unordered_map<std::string, std::string> renamed_;
+};
+
+}  // namespace ckpt

@@ -1,0 +1,111 @@
+#include "convert/universal/reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "convert/universal/checkpoint.hpp"
+#include "format/objects.hpp"
+
+namespace ckpt::universal {
+namespace {
+
+constexpr std::size_t kNamesShown = 20;
+
+/// objects.json with every leaf compared before it is parsed: it is read here, not by the engine.
+Result<std::vector<NamedObject>> read_objects(Io& io, const std::string& root, const Checkpoint& checkpoint,
+                                              const FileRecord& file, std::uint64_t limit) {
+  const std::string path = file.key.path();
+  CKPT_TRY(const std::string text, read_small_file(io, join_path(root, path), limit));
+  const std::span<const Hash128> leaves = checkpoint.sums.leaves_of(file);
+  constexpr std::uint64_t kLeaf = std::uint64_t{1} << kLeafShift;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (hash128(std::string_view(text).substr(i * kLeaf, kLeaf)) == leaves[i]) continue;
+    Error error{.code = Errc::checksum, .message = path + ": open: the bytes are not those that sums.bin was made of"};
+    error.file = path;
+    error.offset = i * kLeaf;
+    return fail(std::move(error));
+  }
+  auto objects = parse_objects(text);
+  if (!objects) return fail(with_file(std::move(objects).error(), path));
+  if (objects->id != checkpoint.manifest.id)
+    return fail(with_file({.code = Errc::corrupt, .message = path + ": open: it belongs to another checkpoint"}, path));
+  return std::move(objects->objects);
+}
+
+void report_missing(const std::vector<std::string>& missing, Map& map) {
+  for (std::size_t i = 0; i < std::min(missing.size(), kNamesShown); ++i)
+    map.findings.push_back({.severity = Severity::incomplete, .text = missing[i] + " is missing", .file = missing[i]});
+  if (missing.size() > kNamesShown)
+    map.findings.push_back({.severity = Severity::incomplete,
+                            .text = fmt::format("{} more files are missing", missing.size() - kNamesShown)});
+}
+
+/// What was known to be wrong when this was written is history: it does not make this checkpoint incomplete.
+void report_history(Manifest& manifest, Map& map) {
+  if (manifest.source) {
+    const std::string& chosen = manifest.source->chosen;
+    map.findings.push_back(
+        {.severity = Severity::note,
+         .text = fmt::format("converted from {}{}{}", manifest.source->format, chosen.empty() ? "" : ", ", chosen)});
+  }
+  for (Finding& finding : manifest.findings) {
+    finding.severity = std::min(finding.severity, Severity::warning);
+    finding.text = "of its source: " + finding.text;
+    map.findings.push_back(std::move(finding));
+  }
+}
+
+}  // namespace
+
+Result<std::optional<Match>> detect(const Place& place) {
+  if (!place.directory) return std::nullopt;
+  const bool sums = place.has(kSumsPath);
+  if (!place.has(kManifestPath)) {
+    // What a save leaves behind that was stopped; opening says so.
+    if (sums || (place.has("shards") && place.has("index")))
+      return Match{.where = {}, .why = "shards without manifest.json"};
+    return std::nullopt;
+  }
+  if (!sums) {
+    CKPT_TRY(const std::string head, place.head(kManifestPath, kManifestBegin.size()));
+    if (head != kManifestBegin) return std::nullopt;
+  }
+  return Match{.where = {}, .why = sums ? "manifest.json and sums.bin" : "manifest.json of the universal format"};
+}
+
+Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
+  CKPT_TRY(Checkpoint checkpoint, open_checkpoint(io, root, options.metadata_limit));
+  Manifest& manifest = checkpoint.manifest;
+  Map map;
+  map.format = "ckpt";
+  map.variant = kVersion;
+  map.nested = manifest.nested;
+  map.id = manifest.id.hex();
+  map.metadata_hash = hash128(checkpoint.manifest_text).hex();
+  map.meta = std::move(manifest.meta);
+  map.aliases = std::move(manifest.aliases);
+  report_missing(checkpoint.missing, map);
+  report_history(manifest, map);
+  for (const FileRecord& file : checkpoint.sums.files) {
+    const bool missing =
+        std::find(checkpoint.missing.begin(), checkpoint.missing.end(), file.key.path()) != checkpoint.missing.end();
+    if (file.key.file_class != FileClass::objects || missing) continue;
+    CKPT_TRY(map.objects, read_objects(io, root, checkpoint, file, options.metadata_limit));
+  }
+  auto index = std::make_shared<ChunkTable>(manifest.tensors.size());
+  map.tensors.reserve(manifest.tensors.size());
+  for (std::size_t i = 0; i < manifest.tensors.size(); ++i) {
+    Tensor& tensor = manifest.tensors[i].tensor;
+    const TensorPlace& place = checkpoint.places[i];
+    index->add(i, tensor.shape, {.box = Box::whole(tensor.shape)},
+               {.file = place.file, .offset = place.offset, .dtype = tensor.dtype});
+    map.tensors.push_back(std::move(tensor));
+  }
+  index->seal();
+  map.index = std::move(index);
+  map.files = std::move(checkpoint.files);
+  return map;
+}
+
+}  // namespace ckpt::universal
