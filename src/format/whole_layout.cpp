@@ -44,10 +44,10 @@ Result<std::vector<std::uint32_t>> choose_volumes(std::span<const Candidate> ten
   std::uint64_t data_bytes = 0;
   std::uint64_t header_bytes = 0;
   bool filled = false;  // the first volume holds a tensor
-  const std::uint64_t limit = round_down(limits.file_bytes, kDataAlignment);
   for (const Candidate& tensor : tensors) {
     const std::uint64_t header = round_up(header_bytes + tensor.header_bytes, kDataAlignment);
-    const bool passes = header >= limit || data_bytes > limit - header || tensor.bytes > limit - header - data_bytes;
+    const bool passes = header > limits.file_bytes || data_bytes > limits.file_bytes - header ||
+                        tensor.bytes > limits.file_bytes - header - data_bytes;
     const bool worth = data_bytes >= limits.smallest_bytes && to_come >= limits.smallest_bytes;
     if (filled && ((passes && worth) || header > limits.header_bytes)) {
       ++volume;

@@ -65,9 +65,10 @@ inline std::size_t index_of(const Map& map, std::string_view name) {
   return map.tensors.size();
 }
 
-/// Writes what a writer laid out, one placement after the other.
+/// Writes what a writer laid out, one placement after the other, and its small files from the leaves of that.
 inline void write_out(const Skeleton& skeleton, const Map& source, const std::string& source_root,
                       const std::string& target) {
+  std::vector<Hash128> leaves;
   for (const TargetFile& file : skeleton.files) {
     std::string bytes(file.bytes, '\0');
     for (const Placement& placement : file.placements) {
@@ -79,9 +80,11 @@ inline void write_out(const Skeleton& skeleton, const Map& source, const std::st
       bytes.replace(placement.offset, part.size(), part);
     }
     spill(file.path.empty() ? target : target + "/" + file.path, bytes);
+    for (std::uint64_t at = 0; at < file.bytes; at += kLeafBytes)
+      leaves.push_back(hash128(std::string_view(bytes).substr(at, kLeafBytes)));
   }
   if (!skeleton.finish) return;
-  const auto small = skeleton.finish({});
+  const auto small = skeleton.finish(leaves);
   ASSERT_TRUE(small.has_value());
   for (const SmallFile& file : *small) spill(target + "/" + file.path, file.bytes);
 }

@@ -6,6 +6,7 @@
 
 #include "convert/formats.hpp"
 #include "convert/materialize.hpp"
+#include "convert/raw_source.hpp"
 #include "format/hf_index.hpp"
 #include "format/safetensors.hpp"
 #include "support/temp_dir.hpp"
@@ -13,45 +14,16 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kId = "0123456789abcdef0123456789abcdef";
+constexpr std::string_view kId = RawSource::kId;
 
 Result<Map> open_at(const std::string& root) {
   const auto io = open_io(IoKind::threads).value();
   return safetensors_format().open(*io, root, {});
 }
 
-/// A source in one file of raw bytes, tensor after tensor.
-struct Source {
-  TempDir dir{};
-  Map map{};
-  WriteRequest request{};
-
-  explicit Source(const std::vector<Tensor>& tensors) {
-    std::string bytes;
-    auto table = std::make_shared<ChunkTable>(tensors.size());
-    for (std::uint32_t i = 0; i < tensors.size(); ++i) {
-      const Tensor& tensor = tensors[i];
-      const std::uint64_t size = tensor_bytes(tensor.dtype, tensor.shape).value();
-      if (size > 0)
-        table->add(i, tensor.shape, {.box = Box::whole(tensor.shape)}, {.offset = bytes.size(), .dtype = tensor.dtype});
-      for (std::uint64_t b = 0; b < size; ++b) bytes += static_cast<char>(b * 7 + i * 31 + 1);
-      map.tensors.push_back(tensor);
-      request.tensors.push_back({i, tensor.name, tensor.dtype});
-    }
-    table->seal();
-    map.index = std::move(table);
-    map.files.push_back({.path = "data", .bytes = bytes.size()});
-    spill(dir.path() + "/data", bytes);
-    request.source = &map;
-    request.id = kId;
-  }
-
-  Skeleton lay_out(const std::string& target) {
-    request.target = target;
-    auto skeleton = safetensors_format().lay_out(request);
-    EXPECT_TRUE(skeleton.has_value()) << (skeleton ? "" : skeleton.error().message);
-    return skeleton ? *std::move(skeleton) : Skeleton{};
-  }
+struct Source : RawSource {
+  using RawSource::RawSource;
+  Skeleton lay_out(const std::string& target) { return RawSource::lay_out(safetensors_format(), target); }
 };
 
 std::vector<std::string> paths(const Skeleton& skeleton) {

@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "convert/safetensors/reader.hpp"
 #include "convert/safetensors/selection.hpp"
+#include "convert/target_tensors.hpp"
 #include "format/checked.hpp"
 #include "format/hf_index.hpp"
 #include "format/safetensors.hpp"
@@ -30,16 +30,13 @@ struct File {
 /// Lays out the files of one request.
 class Writer {
  public:
-  explicit Writer(const WriteRequest& request) : request_(request) {
-    for (const Selected& selected : request.tensors)
-      target_names_.emplace(request.source->tensors[selected.tensor].name, selected.name);
-  }
+  explicit Writer(const WriteRequest& request) : request_(request), names_(request) {}
 
   Result<Skeleton> lay_out() {
     Members weights;
     Members slots;
     for (std::uint32_t i = 0; i < request_.tensors.size(); ++i) {
-      const Role role = source(i).role;
+      const Role role = request_.tensors[i].role.value_or(source(i).role);
       (role == Role::blob ? blobs_ : role == Role::slot ? slots : weights).push_back(i);
     }
     out_.directory = !request_.target.ends_with(kSuffix);
@@ -171,18 +168,8 @@ class Writer {
 
   /// What the model knows of a tensor, with names as they are in the target.
   Facts facts_of(std::uint32_t member) const {
-    const Tensor& tensor = source(member);
-    const Selected& selected = request_.tensors[member];
-    Facts facts{.role = tensor.role, .parameter = tensor.parameter, .slot = tensor.slot};
-    if (selected.dtype == tensor.dtype) facts.true_dtype = tensor.true_dtype;
-    if (const auto renamed = target_names_.find(tensor.parameter); renamed != target_names_.end()) {
-      facts.parameter = renamed->second;
-    } else if (facts_by_name(tensor.name).parameter == tensor.parameter) {
-      // The parameter itself is not selected; a prefix that was added or taken away shows in the slot's new name.
-      const Facts told = facts_by_name(selected.name);
-      if (told.role == Role::slot && told.slot == tensor.slot) facts.parameter = told.parameter;
-    }
-    return facts;
+    const Tensor tensor = names_.tensor(member);
+    return {.role = tensor.role, .parameter = tensor.parameter, .slot = tensor.slot, .true_dtype = tensor.true_dtype};
   }
 
   void list_dropped() {
@@ -206,11 +193,11 @@ class Writer {
   }
 
   const WriteRequest& request_;
+  const TargetTensors names_;
   Skeleton out_{};
   Members blobs_{};
   std::vector<SmallFile> indexes_{};
-  std::vector<std::string> unnoted_{};                                     // tied names that no file's metadata took
-  std::unordered_map<std::string_view, std::string_view> target_names_{};  // of tensors, by their source names
+  std::vector<std::string> unnoted_{};  // tied names that no file's metadata took
 };
 
 }  // namespace
