@@ -1,0 +1,216 @@
+// What only a real file system can show: pipes, links, forbidden rings, names that change under a lock.
+#include "engine/posix_io.hpp"
+
+#include <gtest/gtest.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "engine/publish.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ckpt {
+namespace {
+
+class PosixIoTest : public testing::TestWithParam<IoKind> {
+ protected:
+  void SetUp() override {
+    auto io = open_io(GetParam(), 8);
+    if (!io && io.error().code == Errc::unsupported) GTEST_SKIP() << io.error().message;
+    ASSERT_TRUE(io);
+    io_ = std::move(*io);
+  }
+  std::string at(const std::string& name) const { return directory_.path() + "/" + name; }
+  void put(const std::string& name, const std::string& text) {
+    auto file = io_->open(at(name), {.mode = OpenOptions::Mode::write_new});
+    ASSERT_TRUE(file);
+    ASSERT_TRUE(io_->write_at(*file, 0, std::as_bytes(std::span(text))));
+    ASSERT_TRUE(io_->close(*file));
+  }
+  std::string text(const std::string& name) { return read_small_file(*io_, at(name), 1000).value_or("(none)"); }
+
+  TempDir directory_;
+  std::unique_ptr<Io> io_;
+};
+
+TEST_P(PosixIoTest, APipeIsRefusedWithoutWaitingForItsWriter) {
+  ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
+  const auto opened = io_->open(at("pipe"), {.mode = OpenOptions::Mode::read});
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().message, at("pipe") + ": open: not a regular file");
+  EXPECT_TRUE(io_->lock(at("pipe"), LockMode::shared));  // what matters is that it returns
+  EXPECT_EQ(io_->stat(at("pipe"))->kind, FileInfo::Kind::other);
+}
+
+TEST_P(PosixIoTest, LinksAreFollowedByReadersAndNotByRemoval) {
+  put("kept", "precious");
+  ASSERT_TRUE(io_->make_dir(at("outside")));
+  put("outside/file", "precious");
+  ASSERT_TRUE(io_->make_dir(at("tree")));
+  ASSERT_TRUE(io_->make_dir(at("tree/below")));
+  std::filesystem::create_symlink(at("kept"), at("tree/below/to_file"));
+  std::filesystem::create_symlink(at("outside"), at("tree/below/to_directory"));
+  std::filesystem::create_symlink(at("nowhere"), at("tree/below/to_nothing"));
+  const auto entries = io_->list(at("tree/below"));
+  ASSERT_TRUE(entries);
+  ASSERT_EQ(entries->size(), 3U);
+  EXPECT_EQ((*entries)[0].kind, FileInfo::Kind::directory);
+  EXPECT_EQ((*entries)[1].kind, FileInfo::Kind::file);
+  EXPECT_EQ((*entries)[2].kind, FileInfo::Kind::other);
+  EXPECT_EQ(text("tree/below/to_file"), "precious");
+
+  ASSERT_TRUE(remove_tree(*io_, at("tree")));
+  EXPECT_FALSE(io_->stat(at("tree")));
+  EXPECT_EQ(text("kept"), "precious");
+  EXPECT_EQ(text("outside/file"), "precious");
+
+  std::filesystem::create_symlink(at("outside"), at("root"));
+  ASSERT_TRUE(remove_tree(*io_, at("root")));
+  EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(at("root"))));
+  EXPECT_EQ(text("outside/file"), "precious");
+}
+
+TEST_P(PosixIoTest, RenamingWithoutFlagsReplacesNothingEither) {
+  put("a", "A");
+  put("b", "B");
+  ASSERT_TRUE(io_->make_dir(at("x")));
+  ASSERT_TRUE(io_->make_dir(at("empty")));
+  EXPECT_EQ(rename_without_flags(at("a"), at("b")).error().code, Errc::target_exists);
+  EXPECT_EQ(rename_without_flags(at("x"), at("empty")).error().code, Errc::target_exists);
+  EXPECT_EQ(rename_without_flags(at("x"), at("a")).error().code, Errc::target_exists);
+  EXPECT_EQ(rename_without_flags(at("none"), at("c")).error().code, Errc::not_found);
+  EXPECT_EQ(text("b"), "B");
+  EXPECT_TRUE(rename_without_flags(at("a"), at("c")));
+  EXPECT_TRUE(rename_without_flags(at("x"), at("y")));
+  EXPECT_EQ(text("c"), "A");
+  EXPECT_FALSE(io_->stat(at("a")));
+  EXPECT_FALSE(io_->stat(at("x")));
+  EXPECT_TRUE(io_->stat(at("y")));
+}
+
+TEST_P(PosixIoTest, AnIoHandedToAnotherThreadWorksThere) {
+  put("file", std::string(kAlignment, 'z'));
+  const auto read = [this] {
+    auto file = io_->open(at("file"), {.mode = OpenOptions::Mode::read});
+    alignas(kAlignment) std::byte data[kAlignment] = {};
+    if (!file || !io_->submit({.file = *file, .data = data, .bytes = sizeof data})) return false;
+    Completion out[1];
+    return io_->reap(out, true).value_or(0) == 1 && out[0].bytes.value_or(0) == kAlignment && data[9] == std::byte{'z'};
+  };
+  EXPECT_TRUE(read());
+  bool there = false;
+  std::thread([&] { there = read(); }).join();
+  EXPECT_TRUE(there);
+  EXPECT_TRUE(read());
+}
+
+TEST_P(PosixIoTest, PublishesOnARealFileSystem) {
+  const auto publish = [&](bool directory, bool overwrite, const std::string& content) -> Result<> {
+    TargetFile file;
+    file.path = directory ? "shards/0" : "";
+    file.bytes = content.size();
+    CKPT_TRY(const auto publication,
+             Publication::begin(*io_,
+                                {.target = at(directory ? "dir" : "single"),
+                                 .id = "abc",
+                                 .directory = directory,
+                                 .overwrite = overwrite,
+                                 .replaceable = [](const std::string&) -> Result<bool> { return true; }},
+                                {file}));
+    CKPT_TRY(const FileHandle handle,
+             io_->open(join_path(publication->root(), file.path), {.mode = OpenOptions::Mode::write_existing}));
+    CKPT_CHECK(io_->write_at(handle, 0, std::as_bytes(std::span(content))));
+    CKPT_CHECK(io_->truncate(handle, content.size()));
+    CKPT_CHECK(io_->sync(handle));
+    CKPT_CHECK(io_->close(handle));
+    return publication->commit(directory ? std::vector<SmallFile>{{"manifest.json", content}}
+                                         : std::vector<SmallFile>{});
+  };
+  for (const bool directory : {true, false}) {
+    const std::string data = directory ? "dir/shards/0" : "single";
+    auto done = publish(directory, false, "first");
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(text(data), "first");
+    done = publish(directory, false, "second");
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().code, Errc::target_exists);
+    EXPECT_EQ(text(data), "first");
+    done = publish(directory, true, "third");
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(text(data), "third");
+  }
+  EXPECT_EQ(text("dir/manifest.json"), "third");
+  const auto left = io_->list(directory_.path());
+  ASSERT_TRUE(left);
+  EXPECT_EQ(left->size(), 2U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Io, PosixIoTest, testing::Values(IoKind::threads, IoKind::uring), [](const auto& kind) {
+  return std::string(kind.param == IoKind::uring ? "uring" : "threads");
+});
+
+// --- where rings are forbidden -----------------------------------------------------------------------------------
+
+/// From here on io_uring_setup fails with `reason` in this process, as in containers.
+bool forbid_rings(unsigned reason) {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | reason),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{.len = sizeof filter / sizeof filter[0], .filter = filter};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/// 0 when automatic falls back and uring says why not.
+int judge_forbidden(unsigned reason, const std::string& words) {
+  if (!forbid_rings(reason)) return 1;
+  const auto automatic = open_io(IoKind::automatic);
+  if (!automatic || (*automatic)->name() != "threads") return 2;
+  const auto uring = open_io(IoKind::uring);
+  if (uring || uring.error().code != Errc::unsupported) return 3;
+  return uring.error().message.find(words) == std::string::npos ? 4 : 0;
+}
+
+TEST(ForbiddenRing, FallsBackToThreadsAndSaysWhyWhenInsistedOn) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::_Exit(judge_forbidden(EPERM, "Operation not permitted")), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(std::_Exit(judge_forbidden(ENOSYS, "not implemented")), testing::ExitedWithCode(0), "");
+}
+
+TEST(OpenIo, RefusesQueuesWithoutRoomAndWithoutBound) {
+  EXPECT_FALSE(open_io(IoKind::threads, 0));
+  EXPECT_FALSE(open_io(IoKind::threads, 1U << 20));
+}
+
+TEST(Paths, AreJoinedAndTakenApart) {
+  EXPECT_EQ(join_path("a", "b"), "a/b");
+  EXPECT_EQ(join_path("a//", "b"), "a/b");
+  EXPECT_EQ(join_path("a/", ""), "a");
+  EXPECT_EQ(join_path("/", "b"), "/b");
+  EXPECT_EQ(join_path("", "b"), "b");
+  EXPECT_EQ(base_name("a/b/"), "b");
+  EXPECT_EQ(base_name("b"), "b");
+  EXPECT_EQ(base_name("/"), "/");
+  EXPECT_EQ(parent_path("a/b/"), "a");
+  EXPECT_EQ(parent_path("a"), ".");
+  EXPECT_EQ(parent_path("/a"), "/");
+  EXPECT_EQ(parent_path("/"), "/");
+  EXPECT_EQ(parent_path("a//b"), "a");
+}
+
+}  // namespace
+}  // namespace ckpt
