@@ -21,9 +21,9 @@ struct SmallFile {
 /// The one commit of the project. Steps, of which only the sixth commits:
 ///   1 make NAME.partial-ID (a directory, or a file for single-file targets), fsync its parent, lock it exclusively
 ///   2 reserve space, then the caller writes (run)
-///   3 every data file synced on the descriptor that wrote it (run); folders synced here
+///   3 every data file synced on the descriptor that wrote it (run); their folders are synced in 5
 ///   4 the ranks agree (the caller)
-///   5 small files, the last of them the manifest, written and synced; the directory synced
+///   5 small files, the last of them the manifest, written and synced; all folders synced, the directory last
 ///   6 rename to the final name without replacing, parent synced
 /// A Publication that is destroyed uncommitted removes its partial. Used by rank 0 only; `io` outlives it.
 /// Where the file system has no locks partials are made unlocked, left-over ones are never swept, and nothing is
@@ -48,7 +48,7 @@ class Publication {
   virtual ~Publication() = default;
   /// Where the caller writes: the partial's path, and after commit the final one.
   virtual const std::string& root() const = 0;
-  /// Steps 3 (folders), 5 and 6. On success the target is durable. not_durable: visible, perhaps not durable;
+  /// Steps 5 and 6. On success the target is durable. not_durable: visible, perhaps not durable;
   /// not_done: durable, but what it replaced could not be removed. `internal`: a file has not its planned size.
   virtual Result<> commit(const std::vector<SmallFile>& files) = 0;
 };

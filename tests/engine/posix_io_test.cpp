@@ -161,13 +161,13 @@ INSTANTIATE_TEST_SUITE_P(Io, PosixIoTest, testing::Values(IoKind::threads, IoKin
   return std::string(kind.param == IoKind::uring ? "uring" : "threads");
 });
 
-// --- where rings are forbidden -----------------------------------------------------------------------------------
+// --- where the system refuses a call, as in containers -------------------------------------------------------------
 
-/// From here on io_uring_setup fails with `reason` in this process, as in containers.
-bool forbid_rings(unsigned reason) {
+/// From here on this system call fails with `reason` in this process.
+bool forbid(unsigned call, unsigned reason) {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | reason),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
@@ -176,8 +176,8 @@ bool forbid_rings(unsigned reason) {
 }
 
 /// 0 when automatic falls back and uring says why not.
-int judge_forbidden(unsigned reason, const std::string& words) {
-  if (!forbid_rings(reason)) return 1;
+int judge_without_rings(unsigned reason, const std::string& words) {
+  if (!forbid(SYS_io_uring_setup, reason)) return 1;
   const auto automatic = open_io(IoKind::automatic);
   if (!automatic || (*automatic)->name() != "threads") return 2;
   const auto uring = open_io(IoKind::uring);
@@ -185,10 +185,33 @@ int judge_forbidden(unsigned reason, const std::string& words) {
   return uring.error().message.find(words) == std::string::npos ? 4 : 0;
 }
 
-TEST(ForbiddenRing, FallsBackToThreadsAndSaysWhyWhenInsistedOn) {
+TEST(Refused, RingsGiveWayToThreadsAndSayWhyWhenInsistedOn) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(std::_Exit(judge_forbidden(EPERM, "Operation not permitted")), testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(std::_Exit(judge_forbidden(ENOSYS, "not implemented")), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(std::_Exit(judge_without_rings(EPERM, "Operation not permitted")), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(std::_Exit(judge_without_rings(ENOSYS, "not implemented")), testing::ExitedWithCode(0), "");
+}
+
+/// 0 when a rename whose flags are refused still replaces nothing, and an exchange is not attempted.
+int judge_without_rename_flags() {
+  const TempDir own;  // removed before the process ends
+  const std::string& directory = own.path();
+  if (!forbid(SYS_renameat2, EINVAL)) return 1;
+  const auto io = open_io(IoKind::threads);
+  if (!io) return 2;
+  for (const char* name : {"/a", "/b"}) {
+    const auto file = (*io)->open(directory + name, {.mode = OpenOptions::Mode::write_new});
+    if (!file || !(*io)->close(*file)) return 3;
+  }
+  const auto taken = (*io)->rename(directory + "/a", directory + "/b", RenameMode::no_replace);
+  if (taken || taken.error().code != Errc::target_exists) return 4;
+  if (!(*io)->rename(directory + "/a", directory + "/c", RenameMode::no_replace)) return 5;
+  const auto exchanged = (*io)->rename(directory + "/b", directory + "/c", RenameMode::exchange);
+  return !exchanged && exchanged.error().code == Errc::unsupported ? 0 : 6;
+}
+
+TEST(Refused, RenameFlagsGiveWayToLinkAndUnlink) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::_Exit(judge_without_rename_flags()), testing::ExitedWithCode(0), "");
 }
 
 TEST(OpenIo, RefusesQueuesWithoutRoomAndWithoutBound) {

@@ -84,6 +84,12 @@ TEST_F(PublishRefusal, WhatIsBeingReadIsNotReplaced) {
   const auto reader = disk_.io();
   auto lease = reader->lock("/d/m", LockMode::shared);
   ASSERT_TRUE(lease);
+  {
+    const auto io = disk_.io();
+    const auto publication = Publication::begin(*io, options(true, true), {});
+    ASSERT_FALSE(publication) << "said only after everything was written";
+    EXPECT_EQ(publication.error().code, Errc::locked);
+  }
   EXPECT_EQ(refused(options(true, true)), Errc::locked);
   lease->reset();
   EXPECT_TRUE(publish(options(true, true)));

@@ -141,6 +141,16 @@ TEST_P(Publish, NothingIsVisibleBeforeCommit) {
   EXPECT_TRUE(partials(*disk).empty());
 }
 
+TEST_P(Publish, ThePartialIsOnTheDiskBeforeAnythingIsWrittenIntoIt) {
+  const Work work = GetParam();
+  const auto disk = make_disk(work);
+  const auto io = disk->io();
+  const auto publication = Publication::begin(*io, work.options(), work.files());
+  ASSERT_TRUE(publication);
+  disk->power_off();
+  EXPECT_FALSE(partials(*disk).empty()) << "the space would be lost, and nothing would name it";
+}
+
 /// What may be seen after a power loss: new once it was reported, before that new or old.
 void expect_old_or_new(const Work& work, const MemoryDisk& disk, bool done, const std::string& when) {
   const std::string seen = work.seen(disk);
@@ -239,6 +249,32 @@ TEST_P(Publish, AnAnswerLostOnTheWayIsNeverTakenForTheOutcome) {
     }
     const bool visible = done || done.error().code == Errc::not_durable || done.error().code == Errc::not_done;
     EXPECT_EQ(seen, visible ? "new" : work.overwrite ? "old" : "") << when;
+  }
+  EXPECT_TRUE(rename_seen);
+}
+
+TEST_P(Publish, NothingIsDeletedWhileTheOutcomeIsUnknown) {
+  // The rename happens, its answer is lost, and the look that follows fails: where old and new were exchanged, the
+  // partial's name now leads to the old.
+  const Work work = GetParam();
+  bool rename_seen = false;
+  bool reached_end = false;
+  for (std::uint64_t n = 0; !reached_end; ++n) {
+    ASSERT_LT(n, 1000U);
+    const auto disk = make_disk(work);
+    const auto faults = std::make_shared<FaultPlan>();
+    const auto io = make_fault_io(disk->io(), faults);
+    faults->fail_once(n, Errc::io, true, 2);
+    const auto done = publish(*io, work);
+    reached_end = faults->first_failed().empty();
+    if (faults->first_failed() != "rename /d/m") continue;
+    rename_seen = true;
+    EXPECT_EQ(code(done), Errc::io);
+    EXPECT_EQ(work.seen(*disk), "new");
+    if (!work.overwrite || !work.directory) continue;  // a rename over a file leaves no old one
+    Work old = work;
+    old.target = "/d/m.partial-" + kId;
+    EXPECT_EQ(old.seen(*disk), "old");
   }
   EXPECT_TRUE(rename_seen);
 }
@@ -343,6 +379,17 @@ TEST_P(Publish, WorksWhereThereAreNoLocksButSweepsAndReplacesNothing) {
   const auto careful = littered.io();
   EXPECT_EQ(code(publish(*careful, work)), Errc::locked);
   EXPECT_EQ(littered.text("/d/m.partial-" + kId), "perhaps being written");
+}
+
+TEST(PublishFile, AFileLinkedToItsTargetLosesItsFirstName) {
+  Work work;
+  work.directory = false;
+  const auto disk = make_disk(work, {.half_rename = true});
+  const auto io = disk->io();
+  const auto done = publish(*io, work);
+  EXPECT_TRUE(done) << done.error().message;
+  EXPECT_EQ(work.seen(*disk), "new");
+  EXPECT_TRUE(partials(*disk).empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(

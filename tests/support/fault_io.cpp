@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -151,10 +152,10 @@ class FaultIo final : public Io {
 
 }  // namespace
 
-void FaultPlan::fail_once(std::uint64_t n, Errc code, bool carried_out) {
+void FaultPlan::fail_once(std::uint64_t n, Errc code, bool carried_out, std::uint64_t count) {
   const std::lock_guard held(mutex_);
   first_ = n;
-  once_ = true;
+  failures_ = count;
   carried_out_ = carried_out;
   code_ = code;
   first_failed_.clear();
@@ -163,7 +164,7 @@ void FaultPlan::fail_once(std::uint64_t n, Errc code, bool carried_out) {
 void FaultPlan::fail_from(std::uint64_t n, Errc code) {
   const std::lock_guard held(mutex_);
   first_ = n;
-  once_ = false;
+  failures_ = UINT64_MAX;
   carried_out_ = false;
   code_ = code;
   first_failed_.clear();
@@ -171,7 +172,7 @@ void FaultPlan::fail_from(std::uint64_t n, Errc code) {
 
 void FaultPlan::clear() {
   const std::lock_guard held(mutex_);
-  first_.reset();
+  failures_ = 0;
   first_failed_.clear();
 }
 
@@ -188,7 +189,7 @@ std::string FaultPlan::first_failed() const {
 FaultPlan::Verdict FaultPlan::next(const char* operation, const std::string& object) {
   const std::lock_guard held(mutex_);
   const std::uint64_t number = count_++;
-  const bool hit = first_ && (once_ ? number == *first_ : number >= *first_);
+  const bool hit = number >= first_ && number - first_ < failures_;
   if (!hit) return {};
   if (first_failed_.empty()) first_failed_ = std::string(operation) + " " + object;
   return {.outcome = carried_out_ ? Outcome::carry_out_and_fail : Outcome::fail,

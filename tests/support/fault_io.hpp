@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 
 #include "engine/io.hpp"
@@ -13,9 +12,9 @@ namespace ckpt {
 /// Counts the operations of all Ios that share it and says which of them fail. Thread-safe.
 class FaultPlan {
  public:
-  /// Operation number `n`, counted from 0, fails; `carried_out`: it takes effect and only its answer is lost, as
-  /// with a network file system.
-  void fail_once(std::uint64_t n, Errc code, bool carried_out = false);
+  /// Operation number `n`, counted from 0, and `count - 1` after it fail; `carried_out`: they take effect and only
+  /// their answers are lost, as with a network file system.
+  void fail_once(std::uint64_t n, Errc code, bool carried_out = false, std::uint64_t count = 1);
   /// Operation `n` and all after it fail, without effect.
   void fail_from(std::uint64_t n, Errc code);
   void clear();
@@ -35,8 +34,8 @@ class FaultPlan {
   mutable std::mutex mutex_;
   // All below guarded by mutex_.
   std::uint64_t count_ = 0;
-  std::optional<std::uint64_t> first_;
-  bool once_ = true;
+  std::uint64_t first_ = 0;
+  std::uint64_t failures_ = 0;  // from first_ on
   bool carried_out_ = false;
   Errc code_ = Errc::io;
   std::string first_failed_;

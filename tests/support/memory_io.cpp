@@ -102,6 +102,10 @@ class MemoryIo final : public Io {
     if (target && target->kind != source->kind) {
       return fail(system_error(target->kind == Kind::directory ? EISDIR : ENOTDIR, to, "rename"));
     }
+    if (mode == RenameMode::no_replace && source->kind == Kind::file && state_->options.half_rename) {
+      state_->change({{to_parent, to_name, source}});
+      return fail(system_error(EIO, from, "unlink"));
+    }
     state_->change({{from_parent, from_name, nullptr}, {to_parent, to_name, source}});
     return {};
   }
