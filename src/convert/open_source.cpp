@@ -137,7 +137,8 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   if (path.find("://") != std::string::npos)
     return fail(about(path, Errc::unsupported, "URLs cannot be read", "copy the checkpoint to a file system first"));
   const std::string given = join_path(path, "");
-  if (base_name(given).find(".partial-") != std::string::npos)
+  // Of a file inside an unfinished directory too: uncommitted work is never read.
+  if (given.find(".partial-") != std::string::npos)
     return fail(about(given, Errc::uncommitted, "a save or conversion that never finished",
                       "it is not a checkpoint; run the command that was writing it again"));
   CKPT_TRY(const Place place, look(io, given));

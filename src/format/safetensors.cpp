@@ -213,7 +213,9 @@ Result<Header> parse_header(std::span<const std::byte> head, std::uint64_t file_
       .max_bytes = kMaxHeaderBytes, .max_depth = 4, .max_values = std::numeric_limits<std::size_t>::max()};
   if (auto parsed = json::parse(text, reader, limits); !parsed) {
     Error error = std::move(parsed).error();
-    if (!reader.failed()) error.offset = kLengthBytes + error.offset.value_or(0);
+    if (reader.failed()) return fail(std::move(error));
+    error.message = "safetensors header: " + error.message;
+    error.offset = kLengthBytes + error.offset.value_or(0);
     return fail(std::move(error));
   }
   reader.header.data_begin = data_begin;

@@ -57,7 +57,10 @@ Result<Shard> ShardReader::read_open(FileHandle handle, const std::string& relat
   metadata.update_u64(relative.size());
   metadata.update(relative);
   metadata.update(head);
-  CKPT_TRY(shard.header, parse_header(head, info.bytes));
+  auto header = parse_header(head, info.bytes);
+  if (!header)
+    return fail(with_hint(std::move(header).error(), "the file is damaged or not whole: copy or download it again"));
+  shard.header = *std::move(header);
   if (const std::string* id = shard.metadata(kIdKey)) shard.id = *id;
   if (const std::string* slices = shard.metadata(kSlicesKey)) {
     CKPT_TRY(shard.slices, parse_saved_offsets(*slices));
