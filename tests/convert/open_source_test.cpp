@@ -1,0 +1,200 @@
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <string>
+
+#include "convert/format.hpp"
+#include "convert/materialize.hpp"
+#include "format/safetensors.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ckpt {
+namespace {
+
+const std::string kGolden = CKPT_GOLDEN_DIR;
+
+std::unique_ptr<Io> real_io() {
+  return open_io(IoKind::threads).value();
+}
+
+Result<Source> open_at(const std::string& path, std::string_view from = {}) {
+  const auto io = real_io();
+  return open_source(*io, path, from, {});
+}
+
+void expect_error(const std::string& path, Errc code, std::string_view text, std::string_view from = {}) {
+  const auto source = open_at(path, from);
+  ASSERT_FALSE(source) << path << " opened as " << source->format->name;
+  EXPECT_EQ(source.error().code, code) << source.error().message;
+  const std::string all = source.error().message + "\n" + source.error().hint;
+  EXPECT_NE(all.find(text), std::string::npos) << all;
+}
+
+std::string one_tensor(std::string_view name = "w") {
+  const safetensors::NewEntry entry{name, Dtype::u8, {}};
+  return safetensors::build_header(std::span(&entry, 1), {}).value().bytes + "x";
+}
+
+std::string format_of(const std::string& path) {
+  const auto source = open_at(path);
+  if (!source) return source.error().message;
+  return std::string(source->format->name);
+}
+
+TEST(OpenSource, FindsTheFormatOfGenuineDirectories) {
+  for (const char* name : {"safetensors/dtypes", "safetensors/no_tensors", "safetensors/gpt2_tied",
+                           "safetensors/llama_sharded", "torch/hf_sharded", "torch/hf_consolidated"})
+    EXPECT_EQ(format_of(kGolden + "/" + name + "/ckpt"), "safetensors") << name;
+  for (const char* name : {"torch/dcp_plain", "torch/dcp_hsdp", "torch/fsdp2_nested_optim"})
+    EXPECT_EQ(format_of(kGolden + "/" + name + "/ckpt"), "dcp") << name;
+  for (const char* name : {"deepspeed/zero0_bf16_dp2", "deepspeed/zero2_bf16_dp4", "deepspeed/zero3_bf16_dp4"})
+    EXPECT_EQ(format_of(kGolden + "/" + name + "/ckpt"), "deepspeed") << name;
+  for (const char* name : {"torch/pt_mixed", "torch/pt_trainer", "torch/pt_dtypes"})
+    EXPECT_EQ(format_of(kGolden + "/" + name + "/ckpt"), "torch") << name;
+}
+
+TEST(OpenSource, NamesWhatItRecognisesButDoesNotRead) {
+  expect_error(kGolden + "/megatron/core_torch_dist_w4/ckpt", Errc::unsupported, "Megatron-LM");
+  expect_error(kGolden + "/orbax/direct_standard/ckpt", Errc::unsupported, "Orbax");
+  expect_error(kGolden + "/orbax/direct_standard/ckpt/final", Errc::unsupported, "Orbax");
+  expect_error(kGolden + "/deepspeed/universal_from_zero2_bf16_dp4/ckpt", Errc::unsupported, "DeepSpeed universal");
+  expect_error(kGolden + "/deepspeed/universal_from_zero2_bf16_dp4/ckpt/global_step3_universal", Errc::unsupported,
+               "DeepSpeed universal");
+  const TempDir dir;
+  spill(dir.path() + "/m.gguf", "GGUF\x03");
+  spill(dir.path() + "/a.npy", "\x93NUMPY\x01");
+  spill(dir.path() + "/a.npz",
+        std::string("PK\x03\x04", 4) + std::string(22, '\0') + std::string("\x05\0\0\0", 4) + "a.npy");
+  spill(dir.path() + "/iter_0000007/mp_rank_00/model_optim_rng.pt", "x");
+  spill(dir.path() + "/run/latest_checkpointed_iteration.txt", "7");
+  expect_error(dir.path() + "/m.gguf", Errc::unsupported, "GGUF");
+  expect_error(dir.path() + "/a.npy", Errc::unsupported, "NumPy");
+  expect_error(dir.path() + "/a.npz", Errc::unsupported, "NumPy");
+  expect_error(dir.path() + "/iter_0000007", Errc::unsupported, "Megatron-LM");
+  expect_error(dir.path() + "/run", Errc::unsupported, "Megatron-LM");
+}
+
+TEST(OpenSource, WorkThatNeverFinishedIsUncommitted) {
+  expect_error(kGolden + "/broken/orbax_uncommitted/ckpt", Errc::uncommitted, "3.orbax-checkpoint-tmp");
+  expect_error(kGolden + "/broken/orbax_uncommitted/ckpt/3.orbax-checkpoint-tmp", Errc::uncommitted, "never finished");
+  const TempDir dir;
+  spill(dir.path() + "/x.safetensors.partial-0123", one_tensor());
+  spill(dir.path() + "/step.partial-0123/model.safetensors", one_tensor());
+  expect_error(dir.path() + "/x.safetensors.partial-0123", Errc::uncommitted, "never finished");
+  expect_error(dir.path() + "/step.partial-0123/", Errc::uncommitted, "never finished");
+  expect_error(dir.path() + "/step.partial-0123", Errc::uncommitted, "never finished", "safetensors");
+  expect_error(dir.path() + "/step.partial-0123/model.safetensors", Errc::uncommitted, "never finished");
+}
+
+TEST(OpenSource, NamesWhatItSawWhenNothingMatches) {
+  expect_error(kGolden + "/broken/text_file/ckpt/model.pt", Errc::unsupported, "");
+  const TempDir dir;
+  expect_error(dir.path(), Errc::unsupported, "the directory is empty");
+  spill(dir.path() + "/readme.txt", "hello");
+  spill(dir.path() + "/notes.md", "");
+  expect_error(dir.path(), Errc::unsupported, "notes.md, readme.txt");
+  expect_error(dir.path() + "/readme.txt", Errc::unsupported, "68 65 6c 6c 6f");
+  expect_error(dir.path() + "/notes.md", Errc::unsupported, "the file is empty");
+  spill(dir.path() + "/checkpoint-500/model.safetensors", one_tensor());
+  expect_error(dir.path(), Errc::unsupported, "checkpoint-500 looks like safetensors");
+}
+
+TEST(OpenSource, WhatIsNotThereIsNotFound) {
+  const TempDir dir;
+  expect_error(dir.path() + "/nowhere", Errc::not_found, "nowhere");
+  expect_error("", Errc::not_found, "");
+  expect_error("s3://bucket/run", Errc::unsupported, "URLs");
+}
+
+TEST(OpenSource, TwoMatchesAreAmbiguousUntilOneIsNamed) {
+  const TempDir dir;
+  spill(dir.path() + "/model.safetensors", one_tensor());
+  std::filesystem::create_directories(dir.path() + "/d");
+  std::filesystem::copy(kGolden + "/deepspeed/zero2_bf16_dp4/ckpt", dir.path(),
+                        std::filesystem::copy_options::recursive);
+  expect_error(dir.path(), Errc::ambiguous, "--from safetensors or --from deepspeed");
+  const auto one = open_at(dir.path(), "safetensors");
+  ASSERT_TRUE(one) << one.error().message;
+  EXPECT_EQ(one->map.tensors.size(), 1u);
+  const auto other = open_at(dir.path(), "deepspeed");
+  ASSERT_TRUE(other) << other.error().message;
+  EXPECT_GT(other->map.tensors.size(), 1u);
+  expect_error(dir.path(), Errc::usage, "no such format", "safetensor");
+}
+
+TEST(OpenSource, SlashesAtTheEndAndSingleFilesAreTheSamePlace) {
+  const TempDir dir;
+  spill(dir.path() + "/hf/model.safetensors", one_tensor());
+  const auto directory = open_at(dir.path() + "/hf//");
+  ASSERT_TRUE(directory) << directory.error().message;
+  EXPECT_EQ(directory->root, dir.path() + "/hf");
+  const auto file = open_at(dir.path() + "/hf/model.safetensors");
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->map.files.at(0).path, "");
+  EXPECT_EQ(materialize(file->map, file->root, 0), "x");
+  spill(dir.path() + "/weights.bin", one_tensor());
+  EXPECT_EQ(format_of(dir.path() + "/weights.bin"), "safetensors") << "by its first bytes";
+}
+
+TEST(OpenSource, DescendsToTheSlicesWhenOnlyTheyAreThere) {
+  const TempDir dir;
+  std::filesystem::copy(kGolden + "/torch/hf_consolidated/ckpt/sharded", dir.path() + "/sharded");
+  const auto source = open_at(dir.path());
+  ASSERT_TRUE(source) << source.error().message;
+  EXPECT_EQ(source->root, dir.path() + "/sharded");
+  EXPECT_EQ(source->map.tensors.size(), 6u);
+}
+
+TEST(OpenSource, HoldsTheLeaseWhileTheSourceLives) {
+  const TempDir dir;
+  spill(dir.path() + "/hf/model.safetensors", one_tensor());
+  const std::string root = dir.path() + "/hf";
+  const auto io = real_io();
+  {
+    const auto source = open_source(*io, root, {}, {});
+    ASSERT_TRUE(source);
+    const auto second = open_at(root);
+    EXPECT_TRUE(second) << "readers share";
+    const auto exclusive = io->lock(root, LockMode::exclusive);
+    ASSERT_FALSE(exclusive);
+    EXPECT_EQ(exclusive.error().code, Errc::locked);
+  }
+  const auto exclusive = io->lock(root, LockMode::exclusive);
+  ASSERT_TRUE(exclusive);
+  expect_error(root, Errc::locked, "another process");
+}
+
+TEST(OpenSource, AFifoIsNotOpened) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/model.safetensors";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  expect_error(path, Errc::unsupported, "neither a file nor a directory");
+  expect_error(dir.path(), Errc::unsupported, "model.safetensors");
+  spill(dir.path() + "/model.safetensors.index.json", R"({"weight_map":{"w":"model.safetensors"}})");
+  EXPECT_FALSE(open_at(dir.path()));
+}
+
+TEST(Fingerprint, ChangesWithFilesAndMetadataAndNotWithTheirOrder) {
+  Map map;
+  map.files = {{.path = "b", .bytes = 1, .mtime_ns = 5}, {.path = "a", .bytes = 2, .mtime_ns = 6}};
+  map.metadata_hash = "m";
+  const Hash128 base = fingerprint(map);
+  std::swap(map.files[0], map.files[1]);
+  EXPECT_EQ(fingerprint(map), base);
+  Map other = map;
+  other.files[0].path = "c";
+  EXPECT_NE(fingerprint(other), base);
+  other = map;
+  other.files[0].bytes = 3;
+  EXPECT_NE(fingerprint(other), base);
+  other = map;
+  other.files[0].mtime_ns = 7;
+  EXPECT_NE(fingerprint(other), base);
+  other = map;
+  other.metadata_hash = "n";
+  EXPECT_NE(fingerprint(other), base);
+}
+
+}  // namespace
+}  // namespace ckpt
