@@ -166,7 +166,7 @@ TEST(DeepSpeedContradictions, ShapesThatDoNotFillASubGroupNameFileAndSubGroup) {
 TEST(DeepSpeedContradictions, ShapesOfModuleAndGroupsMustAgree) {
   const Copy copy("deepspeed/zero2_bf16_dp4");
   TorchPatch(copy.model()).replace({"param_shapes", "wte.weight"}, "Ke", "Kf").write();
-  expect_error(copy.root(), Errc::corrupt, "", "wte.weight: param_shapes and module differ in its shape");
+  expect_error(copy.root(), Errc::corrupt, copy.model(), "wte.weight: param_shapes and module differ in its shape");
 }
 
 TEST(DeepSpeedContradictions, WeightOffsetsMustFollowParamShapes) {
@@ -176,7 +176,7 @@ TEST(DeepSpeedContradictions, WeightOffsetsMustFollowParamShapes) {
       .replace({"param_shapes"}, "X\x0b\0\0\0h.0.ln.bias"sv, "X\x0b\0\0\0ln_f.weight"sv)
       .replace({"param_shapes", "h.0.proj.bias"}, "X\x0b\0\0\0ln_f.weight"sv, "X\x0b\0\0\0h.0.ln.bias"sv)
       .write();
-  expect_error(copy.root(), Errc::corrupt, "", "the order of the group is not known");
+  expect_error(copy.root(), Errc::corrupt, copy.model(), "the order of the group is not known");
 }
 
 TEST(DeepSpeedContradictions, ModelFilesOfTwoStepsAreCorrupt) {
@@ -236,7 +236,8 @@ TEST(DeepSpeedContradictions, FragmentsThatNoRankExplainsAreAWarning) {
 TEST(DeepSpeedContradictions, ParameterInNoPartitionIsUncovered) {
   const Copy copy("deepspeed/zero3_bf16_dp4");
   TorchPatch(copy.model(0)).replace({"param_shapes"}, "wte.weight", "wtX.weight").write();
-  expect_error(copy.root(), Errc::uncovered, "", "wte.weight: the module names it, but no rank's partition holds it");
+  expect_error(copy.root(), Errc::uncovered, copy.model(0),
+               "wte.weight: the module names it, but no rank's partition holds it");
 }
 
 TEST(DeepSpeedContradictions, TruncatedFileIsCorruptByName) {

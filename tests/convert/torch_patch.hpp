@@ -57,6 +57,12 @@ class TorchPatch {
     return *this;
   }
 
+  std::size_t size() const { return bytes_; }
+  TorchPatch& set(std::size_t at, char value) {
+    file_[begin_ + at] = value;
+    return *this;
+  }
+
   void write() {
     const std::uint32_t crc = crc32(0, std::as_bytes(std::span(file_)).subspan(begin_, bytes_));
     std::string text;

@@ -89,23 +89,27 @@ Result<> check_weight_offsets(const ModelStates& model, const GroupShapes& shape
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     const torch::TensorView& view = weights.at(shapes[i].name)->view;
     if (shapes[i].elements == 0 || view.storage_offset == order.begins[i]) continue;
-    return fail(with_tensor({.code = Errc::corrupt,
-                             .message = shapes[i].name + ": " + group_text(group) + ": its weight lies at element " +
-                                        std::to_string(view.storage_offset) + ", param_shapes puts it at " +
-                                        std::to_string(order.begins[i]) + ": the order of the group is not known",
-                             .hint = model.facts.version.empty() ? "" : "written by DeepSpeed " + model.facts.version},
-                            shapes[i].name));
+    return fail({.code = Errc::corrupt,
+                 .message = model.path + ": " + shapes[i].name + ": " + group_text(group) +
+                            ": its weight lies at element " + std::to_string(view.storage_offset) +
+                            ", param_shapes puts it at " + std::to_string(order.begins[i]) +
+                            ": the order of the group is not known",
+                 .file = model.path,
+                 .tensor = shapes[i].name,
+                 .hint = model.facts.version.empty() ? "" : "written by DeepSpeed " + model.facts.version});
   }
   return {};
 }
 
-Result<> check_weight_shapes(const GroupShapes& shapes,
+Result<> check_weight_shapes(const ModelStates& model, const GroupShapes& shapes,
                              const std::unordered_map<std::string, const FileTensor*>& weights) {
   for (const NamedShape& shape : shapes) {
     const auto weight = weights.find(shape.name);
     if (weight == weights.end() || weight->second->type.shape == shape.shape) continue;
-    return fail(with_tensor(
-        {.code = Errc::corrupt, .message = shape.name + ": param_shapes and module differ in its shape"}, shape.name));
+    return fail({.code = Errc::corrupt,
+                 .message = model.path + ": " + shape.name + ": param_shapes and module differ in its shape",
+                 .file = model.path,
+                 .tensor = shape.name});
   }
   return {};
 }
@@ -115,15 +119,25 @@ Result<> check_slot_counts(const cut::FlatGroup& cut, const std::vector<OptimSta
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     for (const auto& [slot, run] : ranks[r].groups[group].slots) {
       if (run.elements == cut.part_elements || run.elements == cut.owned(r).size()) continue;
-      return corrupt(ranks[r].path, group_text(group) + ": " + slot + " has " + std::to_string(run.elements) +
-                                        " elements where rank " + std::to_string(r) + " holds " +
-                                        std::to_string(cut.part_elements));
+      return fail(wrong_slot_count(ranks[r].path,
+                                   group_text(group) + ": " + slot + " has " + std::to_string(run.elements) +
+                                       " elements where rank " + std::to_string(r) + " holds " +
+                                       std::to_string(cut.part_elements),
+                                   slot));
     }
   }
   return {};
 }
 
 }  // namespace
+
+Error wrong_slot_count(const std::string& path, const std::string& what, std::string_view slot) {
+  // Of a slot that is kept element by element a wrong count is damage; of another it is a form of its own.
+  if (is_elementwise(slot)) return {.code = Errc::corrupt, .message = path + ": " + what, .file = path};
+  return {.code = Errc::unsupported,
+          .message = path + ": " + what + ": optimizer state of this form is not yet readable",
+          .file = path};
+}
 
 Result<> check_same_slots(const std::vector<OptimStates>& ranks, std::size_t group) {
   const GroupState& first = ranks[0].groups[group];
@@ -175,7 +189,7 @@ Result<> place_flat_groups(MapBuilder& builder, const ModelStates& model, const 
   }
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const GroupShapes& shapes = groups[g];
-    CKPT_CHECK(check_weight_shapes(shapes, weights));
+    CKPT_CHECK(check_weight_shapes(model, shapes, weights));
     CKPT_TRY(const FlatOrder order, flat_order(shapes, ranks, g));
     CKPT_TRY(const cut::FlatGroup cut, find_cut(order.element_count, ranks, g));
     CKPT_CHECK(check_same_slots(ranks, g));

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "convert/deepspeed/map_builder.hpp"
@@ -21,6 +23,10 @@ Result<> place_flat_groups(MapBuilder& builder, const ModelStates& model, const 
 
 /// What stages 1 to 3 demand of a group's slots: all ranks have the same, with the same dtypes, and the same step.
 Result<> check_same_slots(const std::vector<OptimStates>& ranks, std::size_t group);
+
+/// The error for a slot whose element count does not fit: corrupt, or unsupported where the slot need not have one
+/// value for each element.
+Error wrong_slot_count(const std::string& path, const std::string& what, std::string_view slot);
 
 /// Adds the runs of one thing (the master, or slot number `slot`) of all ranks as an array.
 std::uint32_t add_master_array(MapBuilder& builder, const std::vector<OptimStates>& ranks, std::size_t group);

@@ -133,7 +133,7 @@ Result<RunFacts> read_facts(const StateFile& file) {
 }
 
 Result<ModelStates> read_model_states(const StateFile& file) {
-  ModelStates out;
+  ModelStates out{.path = file.path()};
   CKPT_TRY(out.facts, read_facts(file));
   CKPT_CHECK(refuse_unknown_layouts(file, out.facts));
   CKPT_CHECK(read_module(file, out));

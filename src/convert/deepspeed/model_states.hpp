@@ -39,6 +39,7 @@ struct RunFacts {
 
 /// The facts of one *_model_states.pt; holds no graph.
 struct ModelStates {
+  std::string path{};
   RunFacts facts{};
   std::vector<NamedTensor> module{};  ///< in order; stage 3: placeholders of 0 elements
   std::vector<std::pair<std::string, pickle::NodeId>> module_objects{};  ///< entries of `module` that are no tensors

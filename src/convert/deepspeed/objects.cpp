@@ -22,6 +22,19 @@ PathPart path_part(const pickle::Graph& graph, NodeId key, std::size_t position)
   return static_cast<std::int64_t>(position);
 }
 
+bool may_hold_tensors(const pickle::Graph& graph, NodeId node) {
+  switch (graph.kind(node)) {
+    case Kind::list:
+    case Kind::tuple:
+    case Kind::set:
+    case Kind::dict:
+    case Kind::call:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 Result<> ObjectReader::name_tensors(NodeId start, const Path& path) {
@@ -45,6 +58,7 @@ Result<> ObjectReader::name_tensors(NodeId start, const Path& path) {
       continue;
     }
     const auto descend = [&](NodeId child, PathPart part) {
+      if (!may_hold_tensors(graph, child)) return;  // a long list of numbers costs nothing
       Path below = here;
       below.push_back(std::move(part));
       open.emplace_back(child, std::move(below));

@@ -173,6 +173,13 @@ Result<> read_sub_group_optimizer(const StateFile& file, NodeId inner, OptimStat
 
 }  // namespace
 
+bool is_elementwise(std::string_view slot) {
+  constexpr std::array kNames{std::string_view("exp_avg"),        std::string_view("exp_avg_sq"),
+                              std::string_view("max_exp_avg_sq"), std::string_view("momentum_buffer"),
+                              std::string_view("square_avg"),     std::string_view("sum")};
+  return std::find(kNames.begin(), kNames.end(), slot) != kNames.end();
+}
+
 Result<Run> as_run(const StateFile& file, const FileTensor& tensor, const std::string& what) {
   if (tensor.type.shape.size() != 1 || !tensor.where.strides.empty() || !tensor.type.true_dtype.empty() ||
       is_packed(tensor.type.dtype)) {
@@ -214,6 +221,9 @@ Result<> read_slots(const StateFile& file, NodeId entry, const std::string& what
       if (!value) return fail(file.error(Errc::unsupported, here + ": a value of this type is not yet readable"));
       out.values.emplace_back(name, *std::move(value));
       continue;
+    }
+    if (torch::as_sequence(file.graph(), node) || torch::as_mapping(file.graph(), node)) {
+      return fail(file.error(Errc::unsupported, here + ": optimizer state of this form is not yet readable"));
     }
     // Plain Python values of the group: a step counted as an int, flags.
     auto value = torch::to_value(file.graph(), node, [](NodeId) -> std::optional<std::string> { return std::nullopt; });

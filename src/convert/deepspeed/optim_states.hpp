@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -59,6 +60,8 @@ Result<std::unordered_map<std::uint64_t, pickle::NodeId>> read_state_entries(con
 Result<> read_slots(const StateFile& file, pickle::NodeId entry, const std::string& what, GroupState& out);
 /// The `param_groups` of a torch optimizer's state dict.
 Result<std::vector<HyperGroup>> read_hyper_groups(const StateFile& file, pickle::NodeId list, ObjectReader& objects);
+/// True for slots of known optimizers that hold one value for each element of the parameter.
+bool is_elementwise(std::string_view slot);
 /// A 1-D dense tensor as a run. corrupt where it is something else.
 Result<Run> as_run(const StateFile& file, const FileTensor& tensor, const std::string& what);
 

@@ -39,14 +39,14 @@ Result<TrainedParams> lay_out(const std::vector<GroupShapes>& groups, const std:
     }
     for (const OptimStates& rank : ranks) {
       const GroupState& state = rank.groups[g];
-      const auto check = [&](const std::string& what, std::uint64_t elements) -> Result<> {
-        if (elements == begin) return {};
-        return corrupt(rank.path, group_text(g) + ": " + what + " has " + std::to_string(elements) +
-                                      " elements where the parts of its " + std::to_string(groups[g].size()) +
-                                      " parameters take " + std::to_string(begin));
+      const auto what = [&](const std::string& thing, std::uint64_t elements) {
+        return group_text(g) + ": " + thing + " has " + std::to_string(elements) + " elements where the parts of its " +
+               std::to_string(groups[g].size()) + " parameters take " + std::to_string(begin);
       };
-      CKPT_CHECK(check("the fp32 master", state.master.elements));
-      for (const auto& [slot, run] : state.slots) CKPT_CHECK(check(slot, run.elements));
+      if (state.master.elements != begin) return corrupt(rank.path, what("the fp32 master", state.master.elements));
+      for (const auto& [slot, run] : state.slots) {
+        if (run.elements != begin) return fail(wrong_slot_count(rank.path, what(slot, run.elements), slot));
+      }
     }
   }
   return out;
@@ -139,12 +139,15 @@ Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const 
                                     .true_dtype = tensor.type.true_dtype},
                                    tensor.where));
     } else {
-      return fail(with_tensor(
-          {.code = Errc::uncovered, .message = name + ": the module names it, but no rank's partition holds it"},
-          name));
+      return fail(with_tensor({.code = Errc::uncovered,
+                               .message = name + ": the module names it, but no rank's partition holds it",
+                               .file = model.path},
+                              name));
     }
   }
-  for (const auto& [name, target] : model.shared) builder.add_alias(name, target);
+  for (const auto& [name, target] : model.shared) {
+    if (real.count(target)) builder.add_alias(name, target);
+  }
 
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const GroupState& first = ranks[0].groups[g];

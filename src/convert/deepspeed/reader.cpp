@@ -259,6 +259,7 @@ class Reader {
     CKPT_TRY(auto objects, group_objects(states, &names));
     std::move(states.objects.begin(), states.objects.end(), std::back_inserter(objects));
     states.objects.clear();
+    states.hyper_groups.clear();
     keep(file, rank, reader, optim_set_, std::move(objects));
     return states;
   }

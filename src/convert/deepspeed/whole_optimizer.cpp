@@ -86,17 +86,19 @@ Result<std::optional<Optimizer>> read_optimizer(const StateFile& file, NodeId no
   for (std::size_t g = 0; fits && g < out.masters.size(); ++g) {
     same = same && out.masters[g].size() == out.groups[g].members.size();
   }
-  if (!same) return fail(file.error(Errc::corrupt, "optimizer: its parameter groups and fp32 groups differ in number"));
+  std::uint64_t count = 0;
+  for (const HyperGroup& group : out.groups) count += group.members.size();
+  for (const HyperGroup& group : out.groups) {
+    for (const std::uint64_t member : group.members) same = same && member < count;
+  }
+  if (!same) return fail(file.error(Errc::corrupt, "optimizer: its parameter groups contradict its members"));
   return std::optional(std::move(out));
 }
 
 /// The shape of a parameter, from state that is kept element by element.
 std::optional<Shape> shape_of(const Member& member) {
-  constexpr std::array kElementwise{std::string_view("exp_avg"), std::string_view("exp_avg_sq"),
-                                    std::string_view("momentum_buffer"), std::string_view("square_avg"),
-                                    std::string_view("sum")};
   for (const auto& [slot, tensor] : member.tensors) {
-    if (std::find(kElementwise.begin(), kElementwise.end(), slot) != kElementwise.end()) return tensor.type.shape;
+    if (is_elementwise(slot)) return tensor.type.shape;
   }
   return std::nullopt;
 }
