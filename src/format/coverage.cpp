@@ -80,13 +80,13 @@ Result<> check_tensor(const Map& map, std::size_t index) {
   std::vector<Extent> runs;
   std::vector<Chunk> chunks;
   bool only_runs = true;
-  CKPT_CHECK(map.index->chunks(index, {0, elements}, [&](const PlacedChunk& placed) -> Result<> {
-    if (placed.chunk.box == whole) {
-      runs.push_back(placed.chunk.flat.value_or(Extent{0, elements}));
+  CKPT_CHECK(map.index->regions(index, {0, elements}, [&](const Chunk& chunk) -> Result<> {
+    if (chunk.box == whole) {
+      runs.push_back(chunk.flat.value_or(Extent{0, elements}));
     } else {
       only_runs = false;
     }
-    chunks.push_back(placed.chunk);
+    chunks.push_back(chunk);
     return {};
   }));
   if (only_runs) return check_runs(tensor, std::move(runs), elements);

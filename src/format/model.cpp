@@ -68,6 +68,10 @@ struct ChunkTable::Impl {
   std::vector<Details> details;
 };
 
+Result<> ChunkIndex::regions(std::size_t tensor, Extent elements, const RegionVisitor& visit) const {
+  return chunks(tensor, elements, [&](const PlacedChunk& placed) { return visit(placed.chunk); });
+}
+
 ChunkTable::ChunkTable(std::size_t tensor_count) : impl_(std::make_unique<Impl>()) {
   impl_->shapes.resize(tensor_count);
 }

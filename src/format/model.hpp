@@ -60,6 +60,7 @@ struct PlacedChunk {
   Locator where;
 };
 using ChunkVisitor = std::function<Result<>(const PlacedChunk&)>;
+using RegionVisitor = std::function<Result<>(const Chunk&)>;
 
 /// Answers which chunks hold a tensor. Implementations may read metadata lazily (hence Result) and are used by
 /// one thread at a time.
@@ -69,6 +70,9 @@ class ChunkIndex {
   /// Calls `visit` for every chunk of the tensor that meets `elements` (row-major, of the whole tensor). Boxes
   /// that only span the range without meeting it may be visited too. Replicas are visited each.
   virtual Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const = 0;
+  /// The same without the place of the bytes, for questions of coverage. An index that reads places lazily answers
+  /// from what it holds; the default asks `chunks`.
+  virtual Result<> regions(std::size_t tensor, Extent elements, const RegionVisitor& visit) const;
 };
 
 /// A chunk index held in memory: one compact record a chunk, found by binary search.

@@ -1,6 +1,7 @@
 #include "support/dcp_build.hpp"
 
 #include <span>
+#include <unordered_map>
 
 #include "format/hash.hpp"
 #include "support/pickle_writer.hpp"
@@ -16,13 +17,23 @@ class Pickle {
   void none() { out_.raw("N"); }
   void boolean(bool value) { out_.raw(value ? "\x88" : "\x89"); }
   void integer(std::int64_t value) { out_.integer(value); }
-  void text(std::string_view value) { out_.text(value); }
+  /// Attribute names and the like: written once, then taken from the memo.
+  void text(std::string_view value) {
+    if (get('\'', value)) return;
+    out_.text(value);
+    put('\'', value);
+  }
+  /// Keys and file names, which ranks pickle apart.
+  void own_text(std::string_view value) { out_.text(value); }
   void global(std::string_view module, std::string_view name) {
+    const std::string both = std::string(module) + ' ' + std::string(name);
+    if (get('.', both)) return;
     if (protocol_ >= 4) {
       out_.text(module).text(name).raw("\x93");
     } else {
       out_.global(module, name);
     }
+    put('.', both);
   }
   void mark() { out_.raw("("); }
   void tuple() { out_.raw("t"); }
@@ -43,8 +54,21 @@ class Pickle {
   std::string finish() { return out_.stop(); }
 
  private:
+  bool get(char kind, std::string_view value) {
+    const auto found = memo_.find(kind + std::string(value));
+    if (found == memo_.end()) return false;
+    out_.raw("j").little(found->second, 4);
+    return true;
+  }
+  void put(char kind, std::string_view value) {
+    const auto index = static_cast<std::uint32_t>(memo_.size());
+    memo_.emplace(kind + std::string(value), index);
+    out_.raw("r").little(index, 4);
+  }
+
   int protocol_;
   test::PickleWriter out_;
+  std::unordered_map<std::string, std::uint32_t> memo_;
 };
 
 void size(Pickle& out, const Shape& shape) {
@@ -110,7 +134,7 @@ void record(Pickle& out, const Entry& entry, const std::optional<Shape>& offset,
   out.instance(style.metadata_module, "MetadataIndex");
   out.dict();
   out.text("fqn");
-  out.text(entry.fqn);
+  out.own_text(entry.fqn);
   out.text("index");
   out.none();
   if (offset) {
@@ -122,7 +146,7 @@ void record(Pickle& out, const Entry& entry, const std::optional<Shape>& offset,
   out.instance(style.filesystem_module, "_StorageInfo");
   out.dict();
   out.text("relative_path");
-  out.text(info.file);
+  out.own_text(info.file);
   out.text("offset");
   out.integer(static_cast<std::int64_t>(info.offset));
   out.text("length");
@@ -142,7 +166,7 @@ void planner_data(Pickle& out, const std::vector<Entry>& entries) {
   out.dict();
   for (const Entry& entry : entries) {
     if (!entry.path) continue;
-    out.text(entry.fqn);
+    out.own_text(entry.fqn);
     out.mark();
     for (const PathPart& part : *entry.path) {
       if (const auto* text = std::get_if<std::string>(&part)) {
@@ -265,6 +289,7 @@ std::string save(const std::string& pickle, const std::string* storage, const St
   if (storage != nullptr) zip.add("archive/data/0", *storage);
   zip.add("archive/version", "3\n");
   zip.add("archive/.data/serialization_id", std::string(40, '7'));
+  for (unsigned i = 0; i < stream.extra_records; ++i) zip.add("archive/extra/" + std::to_string(i), "x");
   return std::move(zip).finish();
 }
 
@@ -277,7 +302,7 @@ std::string metadata(const std::vector<Entry>& entries, const Style& style) {
   out.text("state_dict_metadata");
   out.dict();
   for (const Entry& entry : entries) {
-    out.text(entry.fqn);
+    out.own_text(entry.fqn);
     if (entry.is_tensor) {
       tensor_metadata(out, entry, style);
     } else {

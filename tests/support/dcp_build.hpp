@@ -51,6 +51,7 @@ struct Stream {
   std::uint64_t alignment = 64;
   bool with_crc = true;
   std::string_view byteorder = "little";
+  unsigned extra_records = 0;  ///< after the others: they make the zip directory long
 };
 std::string save_object(const std::string& pickle, const Stream& stream = {});
 struct View {

@@ -13,7 +13,7 @@ namespace ckpt {
 /// A genuine checkpoint of tests/golden and what a reader must find in it.
 struct GoldenCase {
   struct Truth {
-    std::string key;   ///< "param/even.w"
+    std::string key;   ///< "param/even.w"; ends in "#c128" where complex128 is kept as pairs of float64
     std::string name;  ///< that a reader gives it: about.json's `names`, or the key without its kind
     Dtype dtype = Dtype::f32;
     Shape shape{};

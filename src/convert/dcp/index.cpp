@@ -81,27 +81,33 @@ ItemIndex::ItemIndex(Metadata metadata, std::vector<StoredType> types, RangeRead
 Result<> ItemIndex::chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const {
   const Entry& entry = metadata_.entries[tensor];
   const StoredType& type = types_[tensor];
-  if (!entry.is_tensor) {
-    const std::uint64_t item = entry.first_item;
-    const std::uint64_t bytes = metadata_.item_length[item];
-    if (elements.begin >= std::min(bytes, elements.end)) return {};
-    return visit(
-        {Chunk{Box{{0}, {bytes}}},
-         Locator{.file = metadata_.item_file[item], .offset = metadata_.item_offset[item], .dtype = Dtype::u8}});
-  }
-  // Two elements of the model are one of torch in both paired forms.
-  const std::uint64_t unit = type.form == StoredType::Form::plain ? 1 : 2;
-  std::vector<std::uint64_t> items;
-  find(entry, max_span_[tensor], {elements.begin / unit, elements.end / unit + elements.end % unit}, items);
-  CKPT_CHECK(resolve(items));
+  const std::vector<std::uint64_t> items = find(tensor, elements);
+  if (entry.is_tensor) CKPT_CHECK(resolve(items));
   for (const std::uint64_t item : items) {
     CKPT_CHECK(visit({chunk(entry, type, item), locator(entry, type, item)}));
   }
   return {};
 }
 
-void ItemIndex::find(const Entry& entry, std::uint64_t max_span, Extent elements,
-                     std::vector<std::uint64_t>& items) const {
+Result<> ItemIndex::regions(std::size_t tensor, Extent elements, const RegionVisitor& visit) const {
+  for (const std::uint64_t item : find(tensor, elements)) {
+    CKPT_CHECK(visit(chunk(metadata_.entries[tensor], types_[tensor], item)));
+  }
+  return {};
+}
+
+std::vector<std::uint64_t> ItemIndex::find(std::size_t tensor, Extent elements) const {
+  const Entry& entry = metadata_.entries[tensor];
+  std::vector<std::uint64_t> items;
+  if (!entry.is_tensor) {
+    if (elements.begin < std::min(metadata_.item_length[entry.first_item], elements.end)) {
+      items.push_back(entry.first_item);
+    }
+    return items;
+  }
+  if (types_[tensor].form != StoredType::Form::plain) {  // two elements of the model are one of torch
+    elements = {elements.begin / 2, elements.end / 2 + elements.end % 2};
+  }
   const std::size_t rank = entry.shape.size();
   const auto strides = strides_of(entry.shape);
   const auto first_element = [&](std::uint64_t item) {
@@ -110,7 +116,7 @@ void ItemIndex::find(const Entry& entry, std::uint64_t max_span, Extent elements
     return at;
   };
   // Items are sorted by first element; none reaches further than max_span past it.
-  const std::uint64_t from = elements.begin - std::min(elements.begin, max_span);
+  const std::uint64_t from = elements.begin - std::min(elements.begin, max_span_[tensor]);
   const std::uint64_t end = entry.first_item + entry.item_count;
   std::uint64_t low = entry.first_item;
   for (std::uint64_t high = end; low < high;) {
@@ -124,6 +130,7 @@ void ItemIndex::find(const Entry& entry, std::uint64_t max_span, Extent elements
   for (; low < end && first_element(low) < elements.end; ++low) {
     if (meets(metadata_, entry, low, elements, strides)) items.push_back(low);
   }
+  return items;
 }
 
 Result<> ItemIndex::resolve(std::span<const std::uint64_t> needed) const {
@@ -131,17 +138,14 @@ Result<> ItemIndex::resolve(std::span<const std::uint64_t> needed) const {
     return std::tuple(metadata_.item_file[item], metadata_.item_offset[item], item);
   };
   std::vector<std::size_t> positions;
-  std::vector<std::uint64_t> unknown;
   for (const std::uint64_t item : needed) {
     if (lazy_.data_delta[item] != 0) continue;
     const auto at = std::partition_point(by_place_.begin(), by_place_.end(),
                                          [&](std::uint32_t other) { return place(other) < place(item); });
     positions.push_back(static_cast<std::size_t>(at - by_place_.begin()));
-    unknown.push_back(item);
   }
   if (positions.empty()) return {};
   std::sort(positions.begin(), positions.end());
-  std::sort(unknown.begin(), unknown.end());
 
   std::vector<std::uint64_t> batch;
   for (std::size_t k = 0; k < positions.size(); ++k) {
@@ -152,22 +156,23 @@ Result<> ItemIndex::resolve(std::span<const std::uint64_t> needed) const {
       if (lazy_.data_delta[by_place_[at]] == 0) batch.push_back(by_place_[at]);
     }
   }
-  // What is read ahead may be damaged without anyone asking for it: then only what is needed is read.
-  if (auto done = open_all(batch, unknown); done) return {};
-  std::erase_if(unknown, [&](std::uint64_t item) { return lazy_.data_delta[item] != 0; });
-  std::sort(unknown.begin(), unknown.end(), [&](std::uint64_t a, std::uint64_t b) { return place(a) < place(b); });
-  return open_all(unknown, unknown);
+  // What is read ahead may be damaged without anyone asking for it: errors count in a second go at what is needed.
+  static_cast<void>(open_all(batch, true));
+  std::vector<std::uint64_t> left;
+  for (const std::size_t position : positions) {
+    if (lazy_.data_delta[by_place_[position]] == 0) left.push_back(by_place_[position]);
+  }
+  return open_all(left, false);
 }
 
-Result<> ItemIndex::open_all(std::span<const std::uint64_t> items, std::span<const std::uint64_t> needed) const {
+Result<> ItemIndex::open_all(std::span<const std::uint64_t> items, bool skip_damaged) const {
   std::vector<Range> ranges;
   ranges.reserve(items.size());
   for (const std::uint64_t item : items) ranges.push_back({metadata_.item_file[item], item_bytes(item)});
   return open_items(lazy_.reader, lazy_.opener, ranges, [&](std::size_t k, Result<OpenedItem> opened) -> Result<> {
-    const std::uint64_t item = items[k];
-    Result<> settled = opened ? settle(item, *opened) : tl::unexpected<Error>(opened.error());
-    if (settled || !std::ranges::binary_search(needed, item)) return {};
-    return fail(with_tensor(std::move(settled).error(), metadata_.entries[entry_of(item)].fqn));
+    Result<> settled = opened ? settle(items[k], *opened) : tl::unexpected<Error>(opened.error());
+    if (settled || skip_damaged) return {};
+    return fail(with_tensor(std::move(settled).error(), metadata_.entries[entry_of(items[k])].fqn));
   });
 }
 
@@ -222,6 +227,9 @@ std::uint64_t ItemIndex::dense_bytes(const Entry& entry, const StoredType& type,
 }
 
 Locator ItemIndex::locator(const Entry& entry, const StoredType& type, std::uint64_t item) const {
+  if (!entry.is_tensor) {
+    return {.file = metadata_.item_file[item], .offset = metadata_.item_offset[item], .dtype = Dtype::u8};
+  }
   if (lazy_.data_delta[item] == kUnusual) return lazy_.unusual.at(item);
   Locator out{.file = metadata_.item_file[item],
               .offset = metadata_.item_offset[item] + lazy_.data_delta[item],
@@ -233,6 +241,7 @@ Locator ItemIndex::locator(const Entry& entry, const StoredType& type, std::uint
 }
 
 Chunk ItemIndex::chunk(const Entry& entry, const StoredType& type, std::uint64_t item) const {
+  if (!entry.is_tensor) return {Box::whole({metadata_.item_length[item]})};
   Box box = metadata_.box(entry, item);
   if (type.form == StoredType::Form::complex_pair) {
     box.offset.push_back(0);

@@ -34,6 +34,8 @@ class ItemIndex final : public ChunkIndex {
   /// errors  corrupt or checksum, naming tensor, file and offset: an item that is damaged or disagrees with
   ///         `.metadata` in dtype or shape; unsupported: one that is no plain tensor; errors of Io
   Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const override;
+  /// Reads nothing.
+  Result<> regions(std::size_t tensor, Extent elements, const RegionVisitor& visit) const override;
 
  private:
   /// What is filled in on first use; one thread at a time.
@@ -45,9 +47,9 @@ class ItemIndex final : public ChunkIndex {
     std::unordered_map<std::uint64_t, Locator> unusual{};  ///< where data_delta is kUnusual
   };
 
-  void find(const Entry& entry, std::uint64_t max_span, Extent elements, std::vector<std::uint64_t>& items) const;
+  std::vector<std::uint64_t> find(std::size_t tensor, Extent elements) const;
   Result<> resolve(std::span<const std::uint64_t> needed) const;
-  Result<> open_all(std::span<const std::uint64_t> items, std::span<const std::uint64_t> needed) const;
+  Result<> open_all(std::span<const std::uint64_t> items, bool skip_damaged) const;
   Result<> settle(std::uint64_t item, const OpenedItem& opened) const;
   Error disagreement(std::uint64_t item, std::string reason, Errc code = Errc::corrupt) const;
   Locator locator(const Entry& entry, const StoredType& type, std::uint64_t item) const;

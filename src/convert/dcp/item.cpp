@@ -55,15 +55,12 @@ struct ItemBytes {
 
 Result<std::optional<zip::Tail>> read_tail(const ItemBytes& item) {
   const std::uint64_t bytes = item.item.size();
-  Result<zip::Tail> tail = fail(Errc::corrupt, "empty");
-  for (const std::uint64_t most : {kTailBytes, zip::kTailBytes}) {
-    const std::uint64_t count = std::min(bytes, most);
-    const auto last = item.get(bytes - count, count);
-    if (!last) return std::nullopt;
-    tail = zip::find_tail(*last, bytes);
-    if (tail) return *tail;
-  }
-  return item.corrupt(0, tail.error());
+  const std::uint64_t count = std::min(bytes, kTailBytes);  // torch writes no comment behind the end record
+  const auto last = item.get(bytes - count, count);
+  if (!last) return std::nullopt;
+  const auto tail = zip::find_tail(*last, bytes);
+  if (!tail) return item.corrupt(0, tail.error());
+  return *tail;
 }
 
 /// Where an entry's data begins, by its local header.

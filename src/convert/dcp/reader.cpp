@@ -212,6 +212,7 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
 
   const std::size_t files = map.files.size();
   map.format = "dcp";
+  map.nested = true;
   map.variant = std::to_string(files) + (files == 1 ? " data file" : " data files");
   map.meta.framework = "torch";
   map.meta.step = find_step(map.objects);
