@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,7 @@
 namespace ckpt::cli {
 
 /// Each verb: calls the api, prints what people read (unless --json), and returns what the exit code and the JSON
-/// document are made from. Errors and warnings are printed by the caller.
+/// document are made from. Errors are printed by the caller.
 Answer run_convert(Context& context);
 Answer run_verify(Context& context);
 Answer run_inspect(Context& context);
@@ -22,11 +23,12 @@ Answer run_completion(Context& context);
 /// An answer that is one failure.
 Answer failed(Error error, std::string effect = {});
 
-/// Takes over findings that deserve a warning line.
+/// Takes over the findings that are graver than notes, for the JSON document.
 void take_warnings(Answer& answer, const std::vector<Finding>& findings);
 
-/// "note    TEXT" lines of the findings that are only notes: the first ten, all with -v.
-void print_notes(Context& context, const std::vector<Finding>& findings);
+/// For people: notes as "note    TEXT" on standard output, everything graver as a warning on standard error; ten of
+/// each, all with -v, no warning with -q.
+void print_findings(Context& context, std::span<const Finding> findings);
 
 /// A finding in one line: its text, then the file and the tensor where the text does not name them.
 std::string finding_text(const Finding& finding);
@@ -34,7 +36,9 @@ std::string finding_text(const Finding& finding);
 /// Prints text to standard output unless --json or, where `important` is false, --quiet.
 void say(Context& context, std::string_view text, bool important = false);
 
-/// A path as a word of a shell command.
-std::string shell_word(std::string_view path);
+/// A word of a shell command, quoted where it must be.
+std::string shell_word(std::string_view word);
+/// A path as such a word: one that begins with a dash gets "./" before it.
+std::string shell_path(std::string_view path);
 
 }  // namespace ckpt::cli

@@ -80,10 +80,16 @@ void Console::out(std::string_view text) {
   if (!options_.speaks || text.empty()) return;
   const std::scoped_lock lock(mutex_);
   wipe();
+  for (std::string_view rest = log_ != nullptr ? text : ""; !rest.empty();) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    log_locked(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
   const std::string plain = ascii_ && out_terminal_ ? to_ascii(text) : std::string();
   const std::string_view shown = plain.empty() ? text : plain;
-  if (std::fwrite(shown.data(), 1, shown.size(), stdout) != shown.size() && out_errno_ == 0) out_errno_ = errno;
-  if (out_terminal_) std::fflush(stdout);
+  const bool written = std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size();
+  const bool flushed = std::fflush(stdout) == 0;  // a log is read while the work goes on
+  if ((!written || !flushed) && out_errno_ == 0) out_errno_ = errno;
 }
 
 void Console::err(std::string_view line) {

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "cli/commands.hpp"
 #include "cli/session.hpp"
@@ -83,17 +84,16 @@ std::string next_text(const ConvertReport& report, const ConvertRequest& request
   const auto formats = known_formats();
   const auto target = std::ranges::find(formats, report.target_format, &FormatInfo::name);
   if (target == formats.end() || !target->readable) return {};
-  const std::string path = shell_word(request.target);
+  const std::string path = shell_path(request.target);
   if (report.target_format == "ckpt") return fmt::format("next: ckpt verify {}\n", path);
   const bool same = request.only.empty() && !request.dtype && request.weights == WeightsFrom::automatic &&
                     request.strip_prefix.empty() && request.add_prefix.empty();
   if (!same) return fmt::format("next: ckpt inspect {}\n", path);
-  return fmt::format("next: ckpt verify {} --against {}\n", path, shell_word(request.source));
+  return fmt::format("next: ckpt verify {} --against {}\n", path, shell_path(request.source));
 }
 
 void print_end(Context& context, const ConvertReport& report, const ConvertRequest& request) {
   const SizeStyle sizes = context.settings.sizes;
-  print_notes(context, report.notes);
   if (report.already_done) {
     say(context, fmt::format("already done: {} was made from this source with these parameters (id {})\n",
                              printable(request.target), report.id));
@@ -115,6 +115,15 @@ void print_end(Context& context, const ConvertReport& report, const ConvertReque
   say(context, next_text(report, request));
 }
 
+/// The directory of the target has to be there; says how to make it.
+Error with_parent_hint(Error error, const ConvertRequest& request) {
+  std::error_code ignored;
+  const std::filesystem::path parent = std::filesystem::path(request.target).lexically_normal().parent_path();
+  if (error.code != Errc::not_found || parent.empty() || std::filesystem::exists(parent, ignored)) return error;
+  if (!std::filesystem::exists(request.source, ignored)) return error;
+  return with_hint(std::move(error), "mkdir -p " + shell_path(parent.string()));
+}
+
 std::string effect_of(const Error& error, const ConvertRequest& request) {
   if (request.dry_run || error.code == Errc::usage || error.code == Errc::target_exists) return {};
   if (error.code == Errc::not_durable) return fmt::format("{} is in place", request.target);
@@ -132,10 +141,13 @@ Answer run_convert(Context& context) {
   OpenSession& open = **opened;
 
   bool plan_shown = false;
+  std::size_t findings_shown = 0;
   const auto show_plan = [&](const ConvertReport& report) {
     if (plan_shown || report.already_done) return;
     plan_shown = true;
     say(context, plan_text(report, *request, context.settings.sizes));
+    print_findings(context, report.notes);
+    findings_shown = report.notes.size();
   };
   Result<ConvertReport> report = tl::unexpected<Error>(Error{});
   if (open.failure() != nullptr) {
@@ -147,7 +159,7 @@ Answer run_convert(Context& context) {
   open.end_progress();
 
   Error named;
-  if (!report) named = name_signal(report.error());
+  if (!report) named = with_parent_hint(name_signal(report.error()), *request);
   Verdict verdict = settle(open.comm(), report ? nullptr : &named);
   Answer out;
   out.exit_code = verdict.exit_code;
@@ -159,6 +171,7 @@ Answer run_convert(Context& context) {
   out.data = to_json(*report, *request);
   if (out.failures.empty()) {
     show_plan(*report);
+    print_findings(context, std::span(report->notes).subspan(std::min(findings_shown, report->notes.size())));
     print_end(context, *report, *request);
   }
   return out;

@@ -27,20 +27,7 @@ Command command_of(std::string_view verb) {
   return nullptr;
 }
 
-/// Warnings and errors, for people: on standard error, in every mode but --json.
-void print_end(Console& console, const Answer& answer, const Settings& settings) {
-  constexpr std::size_t warnings_shown = 10;
-  std::size_t shown = 0;
-  for (const Finding& warning : answer.warnings) {
-    const std::string line =
-        fmt::format("ckpt: {} {}", console.paint_err(Ink::yellow, "warning:"), finding_text(warning));
-    if (!settings.quiet && (shown++ < warnings_shown || settings.verbose > 0))
-      console.err(line);
-    else
-      console.log(line);
-  }
-  if (!settings.quiet && shown > warnings_shown && settings.verbose == 0)
-    console.err(fmt::format("ckpt: warning: {} more; -v shows all", shown - warnings_shown));
+void print_failures(Console& console, const Answer& answer, const Settings& settings) {
   for (const Failure& failure : answer.failures)
     for (const std::string& line : error_lines(failure, settings.sizes, &console)) console.err(line);
 }
@@ -96,12 +83,12 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
   else if (parsed.no_command)
     console.err(first_screen());
   else
-    print_end(console, answer, settings);
+    print_failures(console, answer, settings);
   print_stray(launch, answer);
   console.log(fmt::format("exit {}", answer.exit_code));
   if (auto finished = console.finish(); !finished && answer.exit_code == 0) {
     answer = failed(std::move(finished).error());
-    print_end(console, answer, settings);
+    print_failures(console, answer, settings);
   }
   return answer.exit_code;
 }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "cli/manual.hpp"
+
 namespace ckpt::cli {
 
 Explanation explain(Errc code) {
@@ -156,6 +158,8 @@ std::vector<std::string> error_lines(const Failure& failure, SizeStyle sizes, co
     out.push_back(fmt::format("  exit {}", code));
     return out;
   }
+  constexpr std::size_t kFieldColumn = 11;
+  constexpr std::size_t kFieldWidth = 100;
   const auto field = [&](std::string_view name, const std::string& text) {
     out.push_back(fmt::format("  {:<8} {}", name, text));
   };
@@ -168,7 +172,14 @@ std::vector<std::string> error_lines(const Failure& failure, SizeStyle sizes, co
     field("rank", fmt::format("{}{}", failure.rank, failure.node.empty() ? "" : " on " + failure.node));
   if (!failure.effect.empty()) field("effect", printable(failure.effect));
   if (error.hint.empty()) {
-    field("try", std::string(explain(error.code).remedy));
+    const std::string text = wrapped(explain(error.code).remedy, kFieldColumn, kFieldWidth);
+    for (std::size_t at = 0, end = 0; at < text.size(); at = end + 1) {
+      end = text.find('\n', at);
+      if (at == 0)
+        field("try", text.substr(kFieldColumn, end - kFieldColumn));
+      else
+        out.push_back(text.substr(at, end - at));
+    }
   } else {
     std::string_view rest = error.hint;
     for (bool first = true; !rest.empty(); first = false) {

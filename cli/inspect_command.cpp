@@ -58,6 +58,17 @@ std::string state_text(const InspectReport& report, SizeStyle sizes) {
                      format_counted(static_cast<std::uint64_t>(missing), "finding"));
 }
 
+/// What makes the checkpoint incomplete, as the error that a conversion would meet.
+Error incomplete(const InspectReport& report) {
+  Error out{.code = Errc::incomplete, .message = report.path + ": inspect: files are missing"};
+  const auto first = std::ranges::find(report.findings, Severity::incomplete, &Finding::severity);
+  if (first == report.findings.end()) return out;
+  out.message = report.path + ": inspect: " + first->text;
+  out.file = first->file;
+  out.tensor = first->tensor;
+  return out;
+}
+
 void print_report(Context& context, const InspectReport& report, bool with_files) {
   const SizeStyle sizes = context.settings.sizes;
   std::string out = first_line(report);
@@ -77,7 +88,7 @@ void print_report(Context& context, const InspectReport& report, bool with_files
     out += fmt::format("          from {} of memory", format_size(report.smallest_memory, sizes));
   if (!report.can_become.empty()) out += "\n";
   say(context, out);
-  print_notes(context, report.findings);
+  print_findings(context, report.findings);
   if (with_files) {
     Table table{.columns = {{.title = "FILE"}, {.title = "SIZE", .right = true}}};
     for (const auto& [path, bytes] : report.files)
@@ -87,10 +98,12 @@ void print_report(Context& context, const InspectReport& report, bool with_files
         context.console.out_is_terminal() ? draw_aligned(table, context.console.width()).text : draw_tsv(table), true);
   }
   if (!report.complete || report.can_become.empty()) return;
-  const bool portable = report.format == "safetensors" || report.format == "ckpt";
+  const auto formats = known_formats();
+  const auto format = std::ranges::find(formats, report.format, &FormatInfo::name);
+  const bool portable = format != formats.end() && format->writable;  // what conversions end in
   say(context, portable
-                   ? fmt::format("next: ckpt ls {}\n", shell_word(report.path))
-                   : fmt::format("next: ckpt convert {} model.safetensors --only weights\n", shell_word(report.path)));
+                   ? fmt::format("next: ckpt ls {}\n", shell_path(report.path))
+                   : fmt::format("next: ckpt convert {} model.safetensors --only weights\n", shell_path(report.path)));
 }
 
 }  // namespace
@@ -106,6 +119,7 @@ Answer run_inspect(Context& context) {
   open.end_progress();
   if (!report) return failed(name_signal(std::move(report).error()));
   Answer out;
+  if (!report->complete) out = failed(incomplete(*report));
   take_warnings(out, report->findings);
   out.data = to_json(*report, context.words.on("files"));
   print_report(context, *report, context.words.on("files"));

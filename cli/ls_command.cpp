@@ -155,6 +155,7 @@ Answer run_ls(Context& context) {
   sort_tensors(*report, words.text("sort"));
   Answer out;
   take_warnings(out, report->findings);
+  print_findings(context, out.warnings);
   if (context.settings.json)
     out.data = to_json(*report, path);
   else if (context.settings.quiet)

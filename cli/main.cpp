@@ -1,3 +1,19 @@
-int main() {
-  return 0;
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "cli/dispatch.hpp"
+#include "cli/signals.hpp"
+
+int main(int argc, char** argv) {
+  ckpt::cli::install_signal_handlers();
+  try {
+    return ckpt::cli::dispatch({argv + (argc > 0 ? 1 : 0), argv + argc}, ckpt::cli::process_environment());
+  } catch (const std::bad_alloc&) {
+    std::fputs("ckpt: error: CKPT-E1700 the system has no memory left\n  exit 17\n", stderr);
+    return 17;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ckpt: error: CKPT-E7000 %s\n  exit 70 - please report this\n", error.what());
+    return 70;
+  }
 }

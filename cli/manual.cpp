@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 
 #include "cli/console.hpp"
 
@@ -21,6 +23,13 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
+std::string capitalised(std::string_view text) {
+  std::string out(text);
+  if (!out.empty() && out.find(':') > out.find(' '))
+    out[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(out[0])));
+  return out;
+}
+
 std::string flag_entries(std::span<const Flag> flags) {
   std::string out;
   for (const Flag& flag : flags) {
@@ -30,7 +39,7 @@ std::string flag_entries(std::span<const Flag> flags) {
     const std::vector<std::string> allowed = allowed_values(flag);
     if (!allowed.empty()) text += fmt::format(" ({})", fmt::join(allowed, ", "));
     if (flag.repeatable && !flag.value.empty()) text += "; may be given several times";
-    out += fmt::format("\n\t{}.\n\n", escaped(text));
+    out += fmt::format("\n\t{}.\n\n", escaped(capitalised(text)));
   }
   return out;
 }
@@ -41,7 +50,7 @@ std::string exit_entries(const Verb* verb) {
     constexpr std::array<int, 6> everywhere{0, 2, 70, 130, 141, 143};
     const bool listed = verb == nullptr || std::ranges::find(everywhere, row.code) != everywhere.end() ||
                         std::ranges::find(verb->exit_codes, row.code) != verb->exit_codes.end();
-    if (listed) out += fmt::format("*{}*\n\t{}.\n\n", row.code, escaped(row.meaning));
+    if (listed) out += fmt::format("*{}*\n\t{}.\n\n", row.code, escaped(capitalised(row.meaning)));
   }
   return out;
 }
@@ -78,7 +87,7 @@ std::string verb_page(const Verb& verb) {
   out += "The flags of every verb (*-q*, *-v*, *--json*, *--memory*, ...) are described in *ckpt*(1).\n\n";
   out += "# EXAMPLES\n\n";
   for (const Example& example : verb.examples)
-    out += fmt::format("*{}*\n\t{}.\n\n", escaped(example.command), escaped(example.meaning));
+    out += fmt::format("*{}*\n\t{}.\n\n", escaped(example.command), escaped(capitalised(example.meaning)));
   return out;
 }
 

@@ -32,22 +32,37 @@ void say(Context& context, std::string_view text, bool important) {
   context.console.out(text);
 }
 
-void print_notes(Context& context, const std::vector<Finding>& findings) {
+void print_findings(Context& context, std::span<const Finding> findings) {
+  if (context.settings.json) return;
   constexpr std::size_t shown_by_default = 10;
-  std::size_t count = 0;
+  const std::size_t most = context.settings.verbose > 0 ? findings.size() : shown_by_default;
+  Console& console = context.console;
+  std::size_t notes = 0;
+  std::size_t warnings = 0;
   for (const Finding& finding : findings) {
-    if (finding.severity != Severity::note) continue;
-    if (++count <= shown_by_default || context.settings.verbose > 0)
-      say(context, fmt::format("note    {}\n", finding_text(finding)));
+    const std::string text = finding_text(finding);
+    if (finding.severity == Severity::note) {
+      if (++notes <= most) say(context, fmt::format("note    {}\n", text));
+      continue;
+    }
+    const std::string line = fmt::format("ckpt: {} {}", console.paint_err(Ink::yellow, "warning:"), text);
+    if (++warnings <= most && !context.settings.quiet)
+      console.err(line);
+    else
+      console.log(line);
   }
-  if (count > shown_by_default && context.settings.verbose == 0)
-    say(context, fmt::format("note    {} more; -v shows all\n", format_count(count - shown_by_default)));
+  if (notes > most) say(context, fmt::format("note    {} more; -v shows all\n", format_count(notes - most)));
+  if (warnings > most && !context.settings.quiet)
+    console.err(fmt::format("ckpt: warning: {} more; -v shows all", format_count(warnings - most)));
 }
 
-std::string shell_word(std::string_view path) {
+std::string shell_path(std::string_view path) {
+  return shell_word((path.starts_with("-") ? "./" : "") + std::string(path));
+}
+
+std::string shell_word(std::string_view word) {
   constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=+,:@%";
-  const std::string word = (path.starts_with("-") ? "./" : "") + std::string(path);
-  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return std::string(word);
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";

@@ -23,8 +23,24 @@ void append_cell(std::string& out, std::string_view cell, std::size_t width, boo
   const std::size_t blanks = width > have ? width - have : 0;
   if (right) out.append(blanks, ' ');
   out += cell;
-  if (!right && !last) out.append(blanks, ' ');
-  out += last ? "\n" : "  ";
+  if (!right) out.append(blanks, ' ');
+  out += "  ";
+  if (!last) return;
+  out.erase(out.find_last_not_of(' ') + 1);
+  out += "\n";
+}
+
+Table without_empty_columns(const Table& table) {
+  Table out;
+  out.rows.resize(table.rows.size());
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    const bool empty =
+        !table.rows.empty() && std::ranges::all_of(table.rows, [&](const auto& row) { return row[i].empty(); });
+    if (empty) continue;
+    out.columns.push_back(table.columns[i]);
+    for (std::size_t r = 0; r < table.rows.size(); ++r) out.rows[r].push_back(table.rows[r][i]);
+  }
+  return out;
 }
 
 bool is_digit(char c) {
@@ -42,8 +58,9 @@ std::string shorten(std::string_view text, std::size_t columns) {
          std::string(text.substr(byte_of_column(text, have - tail)));
 }
 
-Drawn draw_aligned(const Table& table, std::size_t width) {
-  constexpr std::size_t least_shrunk = 12;
+Drawn draw_aligned(const Table& whole, std::size_t width) {
+  constexpr std::size_t least_shrunk = 16;
+  const Table table = without_empty_columns(whole);
   std::vector<std::size_t> widths;
   for (const Table::Column& column : table.columns) widths.push_back(text_width(column.title));
   for (const auto& row : table.rows)

@@ -23,7 +23,8 @@ struct Drawn {
   std::size_t shortened = 0;  ///< cells that did not fit
 };
 
-/// With a header row, two blanks between columns, at most `width` columns wide as far as the shrinking columns allow.
+/// Without columns that are empty. With a header row, two blanks between columns, at most `width` columns wide as far
+/// as the shrinking columns allow.
 Drawn draw_aligned(const Table& table, std::size_t width);
 
 /// With a header row, one tab between cells, nothing shortened; tabs and line breaks inside cells become '?'.

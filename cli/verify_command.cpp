@@ -20,8 +20,9 @@ void print_report(Context& context, const VerifyReport& report, const VerifyRequ
   const std::string verdict = report.ok               ? context.console.paint_out(Ink::green, "ok")
                               : report.damage.empty() ? context.console.paint_out(Ink::red, "DIFFERS")
                                                       : context.console.paint_out(Ink::red, "DAMAGED");
-  std::string line = fmt::format("{}   {}   {} · {} · {} in {}", printable(request.path), verdict, report.format,
-                                 format_counted(report.tensor_count, "tensor"), format_size(report.bytes, sizes),
+  std::string line = fmt::format("{}   {}   {} · {} · {}{}", printable(request.path), verdict, report.format,
+                                 format_counted(report.tensor_count, "tensor"),
+                                 report.bytes != 0 ? format_size(report.bytes, sizes) + " in " : "",
                                  format_counted(report.file_count, "file"));
   const std::uint64_t checks = report.leaf_count + report.crc_checked;
   if (checks != 0) line += fmt::format(" · {} right", format_counted(checks, "checksum"));
@@ -40,7 +41,7 @@ void print_report(Context& context, const VerifyReport& report, const VerifyRequ
     print_names(context, "only here", report.only_here);
     print_names(context, "only there", report.only_there);
   }
-  print_notes(context, report.notes);
+  print_findings(context, report.notes);
 }
 
 }  // namespace

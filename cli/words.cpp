@@ -188,7 +188,7 @@ void redirect(Words& words) {
     const std::string topic = words.verb != nullptr ? std::string(words.verb->name) : "";
     words.verb = find_verb("help");
     words.arguments.clear();
-    if (!topic.empty() && topic != "help") words.arguments.push_back(topic);
+    if (!topic.empty()) words.arguments.push_back(topic);
   } else if (words.on("version")) {
     words.verb = find_verb("version");
     words.arguments.clear();
