@@ -1,0 +1,98 @@
+"""Under mpirun: one voice, one exit code, the same result."""
+import os
+import re
+import signal
+import subprocess
+import time
+
+from console_cases import big_checkpoint, wait_for_partial
+from runner import check, main
+
+ZERO2 = "deepspeed/zero2_bf16_dp4"
+
+
+def launched(sh, ranks):
+    return [sh.mpirun, "--oversubscribe", "-n", str(ranks)]
+
+
+ENV = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+
+
+def case_convert_on_three_ranks_speaks_once_and_gives_the_same_bytes(sh):
+    sh.run("convert", sh.checkpoint(ZERO2), "one", "--to", "safetensors")
+    result = sh.run("convert", sh.checkpoint(ZERO2), "three", "--to", "safetensors", launcher=launched(sh, 3), env=ENV)
+    check(len(re.findall("^done ", result.out, re.M)) == 1, "not one voice", result)
+    for name in os.listdir(sh.path("one")):
+        check((sh.path("one") / name).read_bytes() == (sh.path("three") / name).read_bytes(), f"{name} differs", result)
+
+
+def case_json_under_mpirun_is_one_document(sh):
+    sh.document("convert", sh.checkpoint(ZERO2), "o", launcher=launched(sh, 3), env=ENV)
+
+
+def case_a_failure_is_told_once_with_one_exit_code(sh):
+    broken = sh.checkpoint("broken/zero2_missing_rank")
+    result = sh.run("convert", broken, "o", code=13, launcher=launched(sh, 3), env=ENV, err="^  rank     ")
+    check(len(re.findall("^ckpt: error:", result.err, re.M)) == 1, "not one message", result)
+    check(os.listdir(sh.directory) == [], "left-overs")
+
+
+def ranks_of(launcher):
+    """Process ids of the ranks: the descendants of mpirun that run ckpt."""
+    parents = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as file:
+                    name, rest = file.read().split("(", 1)[1].rsplit(")", 1)
+                parents[int(entry)] = (int(rest.split()[1]), name)
+            except OSError:
+                pass
+    def below(pid):
+        while pid > 1 and pid in parents:
+            pid = parents[pid][0]
+            if pid == launcher:
+                return True
+        return False
+    return [pid for pid, (_, name) in parents.items() if name == "ckpt" and below(pid)]
+
+
+def case_a_killed_rank_ends_all_within_30_seconds_and_publishes_nothing(sh):
+    big_checkpoint(sh, mebibytes=2048)
+    process = subprocess.Popen([*launched(sh, 3), sh.program, "convert", "big.safetensors", "o", "--threads", "1"],
+                               cwd=sh.directory, env=sh.environment(ENV), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+    wait_for_partial(sh, process)
+    victim = max(ranks_of(process.pid))
+    start = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    process.communicate(timeout=60)
+    check(process.returncode != 0, "success without a rank")
+    check(time.monotonic() - start < 30, "more than 30 s")
+    check(not sh.path("o").exists(), "published")
+
+
+def case_reading_verbs_are_done_by_rank_0_alone(sh):
+    for verb in ("inspect", "ls", "verify"):
+        alone = sh.run(verb, sh.checkpoint(ZERO2))
+        several = sh.run(verb, sh.checkpoint(ZERO2), launcher=launched(sh, 3), env=ENV)
+        first = lambda result: result.out.splitlines()[0].split("   ")[0]
+        check(len(several.out.splitlines()) == len(alone.out.splitlines()) and first(several) == first(alone), "not one voice", several)
+    sh.run("verify", sh.checkpoint("broken/zip_flipped_tensor_byte"), code=1, launcher=launched(sh, 2), env=ENV)
+
+
+def case_mistakes_are_told_once(sh):
+    result = sh.run("convrt", code=2, launcher=launched(sh, 3), env=ENV, err="did you mean")
+    check(len(re.findall("^ckpt: error:", result.err, re.M)) == 1, "not one message", result)
+
+
+def case_a_promised_world_that_cannot_be_joined_is_2(sh):
+    """The environment of a launcher, without the launcher: the ranks would all believe that they are alone."""
+    result = sh.run("convert", sh.checkpoint(ZERO2), "o", code=2, err=["CKPT-E202", "PMI_SIZE=2", "--no-mpi"],
+                    env={"PMI_SIZE": "2", "PMI_RANK": "0", **ENV})
+    check(os.listdir(sh.directory) == [], "something was written", result)
+    sh.run("convert", sh.checkpoint(ZERO2), "o", "--no-mpi", env={"PMI_SIZE": "2", "PMI_RANK": "0"}, out="^done ")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

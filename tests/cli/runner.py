@@ -1,0 +1,128 @@
+"""Runs ckpt as a user does and checks what comes back: exit code, standard output, standard error.
+
+A case file defines functions named `case_*` with one parameter, the Shell. `main` runs those whose names begin with a
+prefix, or all, each in an empty directory of its own.
+"""
+import argparse
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+
+from schema import Schemas
+
+
+class Result:
+    def __init__(self, words, code, out, err):
+        self.words, self.code, self.out, self.err = words, code, out, err
+
+    def __str__(self):
+        return f"$ ckpt {' '.join(self.words)}\n[exit {self.code}]\n--- stdout\n{self.out}--- stderr\n{self.err}---"
+
+
+class Shell:
+    """One empty directory, the program, and the golden checkpoints."""
+
+    def __init__(self, options, directory):
+        self.program, self.golden = os.path.abspath(options.ckpt), pathlib.Path(options.golden).absolute()
+        self.directory = pathlib.Path(directory)
+        self.schemas, self.speed_limit_ms = Schemas(options.schemas), options.speed_limit_ms
+        self.mpirun = options.mpirun
+
+    def environment(self, extra=None):
+        kept = {k: v for k, v in os.environ.items() if not re.match(r"CKPT_|OMPI_COMM|PMI|SLURM|NO_COLOR|CLICOLOR|COLUMNS", k)}
+        return {**kept, "LC_ALL": "C.UTF-8", "TERM": "xterm", **(extra or {})}
+
+    def run(self, *words, code=0, out=(), err=(), not_out=(), not_err=(), env=None, launcher=()):
+        """Runs `ckpt WORDS`; `out` and `err` are patterns that must be found (one, or several)."""
+        words = [os.fspath(w) for w in words]
+        run = subprocess.run([*launcher, self.program, *words], cwd=self.directory, env=self.environment(env), timeout=120,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        result = Result([w.encode(errors="replace").decode() for w in words], run.returncode,
+                        run.stdout.decode(errors="replace"), run.stderr.decode(errors="replace"))
+        check(result.code == code, f"exit {result.code}, not {code}", result)
+        check("\r" not in result.out + result.err, "a carriage return outside a terminal", result)
+        check("\x1b" not in result.out + result.err, "an escape sequence outside a terminal", result)
+        for patterns, text, wanted in ((out, result.out, True), (err, result.err, True), (not_out, result.out, False),
+                                       (not_err, result.err, False)):
+            for pattern in [patterns] if isinstance(patterns, str) else patterns:
+                found = re.search(pattern, text, re.M) is not None
+                check(found == wanted, f"{'no ' if wanted else ''}{pattern!r} in the output", result)
+        return result
+
+    def document(self, *words, code=0, schema=None, env=None, launcher=()):
+        """Runs `ckpt WORDS --json`: one document of the right schema on standard output, nothing on standard error."""
+        result = self.run(*words, "--json", code=code, env=env, launcher=launcher)
+        check(result.err == "", "standard error is not empty under --json", result)
+        check(result.out.endswith("}\n"), "no document", result)
+        document = json.loads(result.out)  # fails on a second document or on anything beside the first
+        findings = self.schemas.findings(schema or str(words[0]), document)
+        check(not findings, "\n".join(findings), result)
+        check(document["exit_code"] == code and document["ok"] == (code == 0), "the document tells another exit code", result)
+        check(bool(document["errors"]) == (code not in (0, 1, 3)), "errors do not go with the exit code", result)
+        return document
+
+    def terminal(self, *words, env=None, columns=100):
+        """Runs `ckpt WORDS` with a terminal as standard output and error; returns (exit code, what the terminal got)."""
+        main, side = pty.openpty()
+        process = subprocess.Popen([self.program, *map(os.fspath, words)], cwd=self.directory, stdin=subprocess.DEVNULL,
+                                   stdout=side, stderr=side, env=self.environment({"COLUMNS": str(columns), **(env or {})}))
+        os.close(side)
+        got = b""
+        while True:
+            ready, _, _ = select.select([main], [], [], 60)
+            try:
+                piece = os.read(main, 65536) if ready else b""
+            except OSError:  # the side end is closed
+                piece = b""
+            if not piece:
+                break
+            got += piece
+        os.close(main)
+        return process.wait(timeout=60), got.decode(errors="replace")
+
+    def path(self, name):
+        return self.directory / name
+
+    def checkpoint(self, name):
+        """The path of a golden checkpoint, such as deepspeed/zero2_bf16_dp4."""
+        return self.golden / name / "ckpt"
+
+
+def check(condition, message, result=""):
+    if not condition:
+        raise AssertionError(f"{message}\n{result}")
+
+
+def main(cases):
+    parser = argparse.ArgumentParser()
+    for name in ("ckpt", "golden", "schemas"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--mpirun", default="")
+    parser.add_argument("--speed-limit-ms", type=float, default=0, help="0: not measured against a limit")
+    parser.add_argument("--only", default="", help="run the cases whose names begin with this")
+    options = parser.parse_args()
+    failed = ran = 0
+    for name, case in cases.items():
+        if not name.startswith("case_" + options.only):
+            continue
+        ran += 1
+        directory = tempfile.mkdtemp(prefix="ckpt-cli-")
+        try:
+            case(Shell(options, directory))
+            print(f"ok      {name}")
+        except Exception as error:
+            failed += 1
+            where = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+            print(f"FAILED  {name}\n{' '.join(where[1:])}\n{type(error).__name__}: {error}\n")
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+    print(f"{ran} cases, {failed} failed")
+    sys.exit(1 if failed or not ran else 0)

@@ -1,0 +1,245 @@
+"""convert, verify, inspect and ls on genuine checkpoints and on broken files, as a user types them."""
+import json
+import os
+import re
+import struct
+
+from runner import check, main
+
+ZERO2 = "deepspeed/zero2_bf16_dp4"
+TIED = "safetensors/gpt2_tied"
+
+
+def broken(sh, name):
+    return sh.checkpoint(f"broken/{name}")
+
+
+def lines(result):
+    return [line.split("\t") for line in result.out.splitlines()]
+
+
+# --- inspect ---------------------------------------------------------------------------------------------------------
+
+
+def case_inspect_says_what_it_is_whether_it_is_complete_and_what_comes_next(sh):
+    sh.run("inspect", sh.checkpoint(ZERO2),
+           out=[r"^deepspeed zero-2 .* step 3 .* world 4 .*deepspeed \d", r"^  parameters +[\d ]+ in \d+ tensors",
+                r"^  holds +param bf16", "^ +exp_avg_sq f32", r"^  state +complete: \d+ files", r"^  can become +.*safetensors",
+                "^next: ckpt convert "])
+
+
+def case_inspect_fits_its_schema_for_every_format(sh):
+    for name in (ZERO2, "deepspeed/zero3_bf16_dp4", "torch/dcp_2d_s0_s1", "torch/pt_trainer", TIED, "safetensors/single"):
+        data = sh.document("inspect", sh.checkpoint(name))["data"]
+        check(data["complete"] and data["tensors"] > 0 and data["format"], f"{name}: {data}")
+        check("files" not in data, "files without --files")
+    files = sh.document("inspect", sh.checkpoint(TIED), "--files")["data"]["files"]
+    check(sum(f["bytes"] for f in files) > 0, "no files")
+
+
+def case_inspect_files_into_a_pipe_is_a_table_of_bytes(sh):
+    rows = lines(sh.run("inspect", sh.checkpoint(TIED), "--files", "-q"))
+    check(rows[0] == ["FILE", "SIZE"] and all(r[1].isdigit() for r in rows[1:]) and len(rows) > 2, str(rows))
+
+
+def case_inspect_of_a_checkpoint_with_a_missing_rank_is_13_and_names_the_file(sh):
+    sh.run("inspect", broken(sh, "zero2_missing_rank"), code=13, err=["CKPT-E1300", "bf16_zero_pp_rank_2_mp_rank_00"], not_out="next:")
+    document = sh.document("inspect", broken(sh, "zero2_missing_rank"), code=13)
+    check(document["errors"][0]["file"].endswith("bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt"), str(document))
+
+
+# --- ls --------------------------------------------------------------------------------------------------------------
+
+
+def case_ls_into_a_pipe_is_a_table_with_tabs_in_natural_order(sh):
+    rows = lines(sh.run("ls", sh.checkpoint(ZERO2)))
+    check(rows[0] == ["NAME", "DTYPE", "SHAPE", "BYTES"], str(rows[0]))
+    by_name = {r[0]: r[1:] for r in rows[1:]}
+    check(by_name["h.0.fc.weight"] == ["BF16", "[41, 32]", "2624"], str(by_name["h.0.fc.weight"]))
+    check(by_name["lm_head.weight"] == ["BF16", "[101, 32]", "0"], "a tied name: the shape of its target, no bytes")
+
+
+def case_ls_long_tells_roles_and_slots(sh):
+    rows = {r[0]: r for r in lines(sh.run("ls", "-l", sh.checkpoint(ZERO2)))}
+    check(rows["optimizer.state.h.0.fc.weight.exp_avg"][4:7] == ["slot", "exp_avg", "h.0.fc.weight"], str(rows))
+    check(rows["lm_head.weight"][4] == "alias" and rows["lm_head.weight"][7] == "wte.weight", str(rows["lm_head.weight"]))
+
+
+def case_ls_quiet_prints_names_only(sh):
+    names = sh.run("ls", "-q", sh.checkpoint(TIED)).out.splitlines()
+    check(len(names) == 28 and all(re.fullmatch(r"[\w.]+", n) for n in names), str(names))
+
+
+def case_ls_filters_and_sorts(sh):
+    names = [r[0] for r in lines(sh.run("ls", sh.checkpoint(TIED), "--glob", "*.mlp.*", "--glob", "*.wte.*"))[1:]]
+    check(len(names) == 9 and all(".mlp." in n or ".wte." in n for n in names), str(names))
+    sizes = [int(r[3]) for r in lines(sh.run("ls", sh.checkpoint(TIED), "--sort", "size"))[1:]]
+    check(sizes == sorted(sizes, reverse=True), str(sizes))
+    dtypes = {r[1] for r in lines(sh.run("ls", sh.checkpoint(ZERO2), "--dtype", "bfloat16"))[1:]}
+    check(dtypes == {"BF16"}, str(dtypes))
+
+
+def case_ls_that_finds_nothing_says_what_there_is(sh):
+    sh.run("ls", sh.checkpoint(TIED), "--glob", "wte", code=10, err=["no tensor name matches 'wte'", r"'\*.mlp.\*', not 'mlp'"])
+    sh.run("ls", sh.checkpoint(TIED), "--dtype", "bf16", code=10, err="there are f32")
+
+
+def case_ls_tree_sums_the_branches(sh):
+    result = sh.run("ls", sh.checkpoint(ZERO2), "--tree", "--depth", "1",
+                    out=[r"^h +[\d.]+ KiB +6 tensors$", r"^optimizer +[\d.]+ KiB +30 tensors$"])
+    check(len(result.out.splitlines()) == 6, "more than one level", result)
+    sh.run("tree", sh.checkpoint(ZERO2), "--tree", out=r"^    fc +[\d.]+ KiB +2 tensors$")
+
+
+def case_ls_fits_its_schema(sh):
+    for name in (ZERO2, TIED, "torch/dcp_all_dtypes", "safetensors/dtypes", "safetensors/no_tensors"):
+        sh.document("ls", sh.checkpoint(name))
+    sh.document("ls", sh.checkpoint(TIED), "--glob", "nothing", code=10)
+
+
+# --- convert ---------------------------------------------------------------------------------------------------------
+
+
+def case_convert_says_source_plan_done_and_next(sh):
+    result = sh.run("convert", sh.checkpoint(ZERO2), "m.safetensors", "--only", "weights",
+                    out=["^source  deepspeed zero-2, .*latest.* target  safetensors, 1 file: m.safetensors$",
+                         r"^plan    read .* KiB → write .* KiB · 10 tensors · memory ≤ .*B · free after: ",
+                         "^note    weights: .*master", r"^done    1 file, .* in .*peak memory .*iB · \d+ source checksums right$",
+                         "^next: ckpt inspect m.safetensors$"])
+    check(result.err == "", "standard error is for warnings, errors and progress", result)
+    check(sorted(os.listdir(sh.directory)) == ["m.safetensors"], "left-overs")
+    with open(sh.path("m.safetensors"), "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    check(header["wte.weight"]["dtype"] == "F32", "not the master")
+
+
+def case_convert_twice_is_already_done(sh):
+    words = ["convert", sh.checkpoint(ZERO2), "out", "--to", "safetensors"]
+    sh.run(*words)
+    sh.run(*words, out="^already done: out ")
+    check(sh.document(*words)["data"]["already_done"], "not already done")
+
+
+def case_convert_never_replaces_unasked(sh):
+    sh.run("convert", sh.checkpoint(ZERO2), "m.safetensors")
+    before = sh.path("m.safetensors").read_bytes()
+    sh.run("convert", sh.checkpoint(TIED), "m.safetensors", code=2, err=["CKPT-E201", "--overwrite"])
+    check(sh.path("m.safetensors").read_bytes() == before, "replaced")
+    sh.run("convert", sh.checkpoint(TIED), "m.safetensors", "--overwrite", out="^done ")
+    check(sh.path("m.safetensors").read_bytes() != before, "not replaced")
+
+
+def case_convert_dry_run_writes_nothing_and_says_what_would_be(sh):
+    sh.run("convert", sh.checkpoint(ZERO2), "out", "-n", out=["^plan ", "nothing was written"], not_out="^done")
+    document = sh.document("convert", sh.checkpoint(ZERO2), "out", "-n")
+    check(document["data"]["dry_run"] and document["data"]["target"]["bytes"] > 0, "no plan")
+    check(os.listdir(sh.directory) == [], "something was written")
+
+
+def case_convert_fits_its_schema_and_names_its_files(sh):
+    data = sh.document("convert", sh.checkpoint(ZERO2), "hf", "--to", "safetensors", "--shard-size", "20K")["data"]
+    for file in data["target"]["files"]:
+        check(os.path.getsize(sh.path("hf") / file["path"]) == file["bytes"], f"{file} is not so")
+    check(len(data["target"]["files"]) > 3, "no shards")
+    check(data["memory"]["peak_bytes"] > 0 and data["source"]["format"] == "deepspeed zero-2", str(data))
+
+
+def case_convert_quiet_says_nothing(sh):
+    result = sh.run("convert", "-q", sh.checkpoint(ZERO2), "out")
+    check(result.out == result.err == "", "it spoke", result)
+
+
+def case_convert_prefixes_rename(sh):
+    sh.run("convert", sh.checkpoint(TIED), "m.safetensors", "--strip-prefix", "transformer.", "--add-prefix", "gpt.")
+    check("gpt.wte.weight" in sh.run("ls", "-q", "m.safetensors").out, "no new names")
+
+
+def case_convert_of_paths_that_are_not_utf8_keeps_their_bytes(sh):
+    name = b"m-\xff.safetensors"
+    data = sh.document("convert", os.fsdecode(sh.checkpoint(TIED)), os.fsdecode(name))["data"]
+    check(data["target"]["path_b64"] == "bS3/LnNhZmV0ZW5zb3Jz", str(data["target"]))
+    check(name in os.listdir(os.fsencode(sh.directory)), "another name")
+
+
+# --- verify ----------------------------------------------------------------------------------------------------------
+
+
+def case_verify_of_a_universal_checkpoint_finds_one_flipped_bit(sh):
+    sh.run("convert", sh.checkpoint(ZERO2), "out")
+    sh.run("verify", "out", out=r"^out   ok   ckpt .* \d+ checksums? right .*XXH3")
+    sh.run("verify", "out", "--quick", out="^out   ok ")
+    shard = next(sh.path("out").glob("shards/weights/*.safetensors"))
+    shard.chmod(0o644)
+    with open(shard, "r+b") as file:
+        file.seek(-3, os.SEEK_END)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    sh.run("verify", "out", "--quick", out="^out   ok ")
+    sh.run("verify", "out", code=1, out=["^out   DAMAGED ", r"^  damage +.*shards/weights/\S+\.safetensors"])
+    document = sh.document("verify", "out", code=1)
+    check(not document["data"]["intact"] and document["data"]["damage"][0]["file"], str(document["data"]))
+    sh.run("convert", "out", "m.safetensors", code=15, err=["CKPT-E1503", "nothing was written to m.safetensors"])
+    check(not sh.path("m.safetensors").exists(), "a target of damaged bytes")
+
+
+def case_verify_against_compares_across_formats(sh):
+    sh.run("convert", sh.checkpoint(TIED), "m.safetensors")
+    sh.run("verify", "m.safetensors", "--against", sh.checkpoint(TIED), out=r"28 equal bit for bit, 0 different, 0 only here")
+    sh.run("convert", sh.checkpoint(TIED), "half.safetensors", "--dtype", "fp16")
+    document = sh.document("verify", "half.safetensors", "--against", sh.checkpoint(TIED), code=1)
+    check(len(document["data"]["against"]["different"]) == 28, str(document["data"]["against"]))
+    sh.run("verify", "half.safetensors", "--against", sh.checkpoint(TIED), code=1, out=["^half.safetensors   DIFFERS", "18 more; -v"])
+
+
+def case_verify_of_a_foreign_format_says_what_was_checked(sh):
+    document = sh.document("verify", sh.checkpoint(ZERO2))
+    check(document["data"]["intact"] and document["data"]["checked_by"], str(document["data"]))
+    sh.document("verify", broken(sh, "zip_flipped_tensor_byte"), code=1)
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def case_a_missing_path_is_10_for_every_verb(sh):
+    for words in (["inspect"], ["ls"], ["verify"], ["convert"]):
+        words += ["nowhere"] + (["out"] if words == ["convert"] else [])
+        result = sh.run(*words, code=10, err=["^ckpt: error: CKPT-E1000 nowhere: ", "^  exit 10 · ckpt explain E1000$"])
+        check(result.out == "", "an error belongs on standard error", result)
+        sh.document(*words, code=10)
+
+
+def case_a_text_file_is_12_and_its_message_says_what_can_be_read(sh):
+    for verb in ("inspect", "ls", "verify"):
+        sh.run(verb, broken(sh, "text_file"), code=12, err=["CKPT-E1200", "safetensors"])
+        sh.document(verb, broken(sh, "text_file"), code=12)
+    sh.run("convert", broken(sh, "text_file"), "out", code=12, err="effect +nothing was written to out")
+
+
+def case_a_format_known_by_name_only_is_12_and_named(sh):
+    sh.run("inspect", sh.checkpoint("megatron/core_torch_dist_w4"), code=12, err="Megatron")
+    sh.run("inspect", sh.checkpoint("orbax/direct_standard"), code=12, err="Orbax")
+
+
+def case_a_missing_rank_is_13_and_hostile_content_15(sh):
+    sh.run("convert", broken(sh, "zero2_missing_rank"), "out", code=13, err="zero_pp_rank")
+    sh.run("convert", broken(sh, "pickle_os_system"), "out", code=15, err=["CKPT-E1510", r"os\b"])
+    check(os.listdir(sh.directory) == [], "left-overs")
+
+
+def case_names_in_messages_cannot_move_the_cursor(sh):
+    name = "evil\x1b[2J\rname"
+    sh.run("inspect", name, code=10, err=r"evil\?\[2J\?name")
+
+
+def case_the_log_file_has_times_and_everything(sh):
+    sh.run("-q", "inspect", "nowhere", "--log-file", "log", code=10)
+    sh.run("convert", sh.checkpoint(TIED), "o.safetensors", "--log-file", "log")
+    log = sh.path("log").read_text()
+    check(re.search(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ckpt: error: CKPT-E1000", log, re.M), log)
+    check(log.count(" exit ") >= 2 and "ckpt -q inspect nowhere" in log and "plan " in log, log)
+    sh.run("ls", "x", "--log-file", "no/such/dir/log", code=16, err="cannot write the log")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

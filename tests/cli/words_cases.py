@@ -1,0 +1,156 @@
+"""Words in, words out: help, mistakes, units, the JSON document of each command that needs no checkpoint."""
+import re
+import statistics
+import subprocess
+import time
+
+from runner import check, main
+
+
+def case_no_word_shows_the_first_screen_and_is_a_mistake(sh):
+    sh.run(code=2, err=["usage: ckpt VERB", "convert SRC DST", "ckpt inspect runs"])
+
+
+def case_help_shows_verbs_examples_and_topics(sh):
+    first = sh.run("--help", out=["^usage: ckpt VERB", r"^  convert SRC DST", "^  verify PATH", "^  inspect PATH", "^  ls PATH", "^examples:"])
+    for words in (["help"], ["-h"]):
+        check(sh.run(*words).out == first.out, "another text")
+    check(len(first.out.splitlines()) <= 24, "the first screen is longer than a screen", first)
+    check(max(map(len, first.out.splitlines())) <= 120, "lines too long", first)
+
+
+def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
+    flags = {
+        "convert": "to from only weights dtype shard-size memory threads io dry-run overwrite verify strip-prefix add-prefix",
+        "verify": "quick against from", "inspect": "from files", "ls": "long tree sort glob dtype depth quiet",
+        "help": "json", "version": "json", "explain": "json", "completion": "quiet verbose progress color log-file no-mpi"}
+    for verb, names in flags.items():
+        text = sh.run("help", verb, out=f"^usage: ckpt {verb}").out
+        check(sh.run(verb, "--help").out == text, "ckpt VERB --help says something else")
+        for name in names.split():
+            check(f"--{name}" in text, f"{verb}: --{name} is not in its help")
+
+
+def case_help_has_topics(sh):
+    table = sh.run("help", "exit-codes").out
+    for code in (0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17, 70, 130, 143):
+        check(re.search(rf"^ *{code}  \w", table, re.M), f"{code} is not in the table")
+    sh.run("help", "formats", out=["^safetensors +yes +yes", "^deepspeed +yes", "^megatron +no +no"])
+    sh.run("help", "units", out="2\\^32")
+    sh.run("help", "environment", out="CKPT_MEMORY")
+    sh.run("help", "exit-code", code=2, err="did you mean 'ckpt help exit-codes'")
+
+
+def case_mistakes_are_answered_with_a_hint_and_exit_2(sh):
+    for words, hint in ((["convrt", "a", "b"], "did you mean 'ckpt convert'?"),
+                        (["verifi", "a"], "did you mean 'ckpt verify'?"),
+                        (["convert", "a", "b", "--overwrit"], "did you mean '--overwrite'?"),
+                        (["convert", "a", "b", "--to", "safetensor"], "did you mean '--to safetensors'?"),
+                        (["convert", "a", "b", "--to"], "safetensors"),
+                        (["convert", "a", "b", "--dtype", "fp23"], "did you mean '--dtype fp32'?"),
+                        (["convert", "a"], "ckpt convert SRC DST"),
+                        (["ls", "a", "b"], "ckpt ls PATH"),
+                        (["inspect"], "ckpt inspect PATH"),
+                        (["ls", "a", "--memory", "4X"], "4GiB"),
+                        (["convert", "a", "b", "--shard-size", "0"], "not be 0")):
+        result = sh.run(*words, code=2, err=r"^ckpt: error: CKPT-E200 ")
+        check(hint in result.err, f"no hint {hint!r}", result)
+        check(result.out == "", "a mistake belongs on standard error", result)
+
+
+def case_a_path_in_place_of_a_verb_is_answered_with_the_command(sh):
+    sh.path("run").mkdir()
+    sh.run("run", code=2, err="did you mean 'ckpt inspect run'")
+    sh.run("run", "out", code=2, err="did you mean 'ckpt convert run out'")
+
+
+def case_values_from_the_environment_are_named_when_they_are_wrong(sh):
+    sh.run("ls", "a", code=2, err="CKPT_MEMORY: 'lots' is not a size", env={"CKPT_MEMORY": "lots"})
+    sh.run("ls", "a", code=2, err="CKPT_PROGRESS: 'loud' is not one of", env={"CKPT_PROGRESS": "loud"})
+    sh.run("ls", "a", code=2, err="CKPT_PROGRESS_EVERY: 'often' is not a time", env={"CKPT_PROGRESS_EVERY": "often"})
+
+
+def case_every_id_is_explained(sh):
+    sh.run("explain", "E1503", out=[r"^CKPT-E1503: .*exit code 15", "older checkpoint"])
+    sh.run("explain", "ckpt-e200", out="^CKPT-E200")
+    sh.run("explain", "E9999", code=10, err="no error has the id")
+    document = sh.document("explain", "E1503")
+    check(document["data"]["exit_code"] == 15, "another exit code")
+
+
+def case_version_tells_formats_features_and_the_build(sh):
+    check(re.fullmatch(r"ckpt \d+\.\d+\.\d+\n", sh.run("--version").out), "another form")
+    data = sh.document("version")["data"]
+    check(re.fullmatch("[0-9a-f]{40}", data["build_id"]), f"build id {data['build_id']!r}")
+    formats = {f["name"]: f for f in data["formats"]}
+    for name in ("ckpt", "safetensors", "deepspeed", "dcp", "torch"):
+        check(formats[name]["readable"], f"{name} cannot be read")
+    for name in ("ckpt", "safetensors", "hdf5"):
+        check(formats[name]["writable"], f"{name} cannot be written")
+
+
+def case_documents_of_commands_without_a_checkpoint_fit_their_schemas(sh):
+    sh.document("help")
+    check(len(sh.document("help", "exit-codes")["data"]["exit_codes"]) > 14, "no table")
+    sh.document("help", "convert")
+    sh.document("completion", "bash")
+    sh.document("help", "nothing", code=2)
+    sh.document("completion", "tcsh", code=2)
+    sh.document("explain", "nothing", code=10)
+
+
+def case_mistakes_under_json_are_documents_too(sh):
+    sh.document("convrt", code=2, schema="error")
+    sh.document("--bogus", code=2, schema="error")
+    for verb in ("convert", "verify", "inspect", "ls"):
+        document = sh.document(verb, "a", "--bogus", code=2)
+        check(document["errors"][0]["id"] == "CKPT-E200" and document["data"] is None, "another error")
+    sh.document("ls", "a", "--sort=sideways", code=2, env={"CKPT_COLOR": "never"})
+
+
+def case_completion_scripts_are_accepted_by_their_shells(sh):
+    for shell in ("bash", "zsh", "fish"):
+        script = sh.run("completion", shell, out=["convert", "shard-size", "safetensors"]).out
+        try:
+            run = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True)
+        except FileNotFoundError:
+            continue
+        check(run.returncode == 0, f"{shell}: {run.stderr}")
+
+
+def case_bash_completes_verbs_flags_and_values(sh):
+    script = sh.run("completion", "bash").out
+    def complete(*words):
+        line = " ".join(f"'{w}'" for w in words)
+        command = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _ckpt; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        return subprocess.run(["bash", "-c", script + command], text=True, capture_output=True).stdout.split()
+    check("convert" in complete("ckpt", "con"), "no verb")
+    check("--shard-size" in complete("ckpt", "convert", "a", "--sh"), "no flag")
+    check("--memory" in complete("ckpt", "convert", "a", "--mem"), "no flag of every verb")
+    check(complete("ckpt", "convert", "a", "b", "--to", "safe") == ["safetensors"], "no value")
+    check("exit-codes" in complete("ckpt", "help", "exit"), "no topic")
+
+
+def case_help_is_instant(sh):
+    def once():
+        start = time.perf_counter()
+        subprocess.run([sh.program, "--help"], stdout=subprocess.DEVNULL, env=sh.environment())
+        return (time.perf_counter() - start) * 1000
+    once()
+    medians = []
+    for _ in range(5):  # other processes of a busy machine only ever add
+        medians.append(statistics.median(once() for _ in range(15)))
+        if medians[-1] <= sh.speed_limit_ms:
+            break
+    print(f"        ckpt --help: {min(medians):.1f} ms (median of 15)")
+    check(sh.speed_limit_ms == 0 or min(medians) <= sh.speed_limit_ms, f"--help takes {min(medians):.1f} ms")
+
+
+def case_help_touches_no_mpi_and_no_hdf5(sh):
+    run = subprocess.run(["ldd", sh.program], text=True, capture_output=True)
+    check(run.returncode == 0 and not re.search("libmpi|hdf5", run.stdout), run.stdout + run.stderr)
+    sh.run("--help", env={"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}, out="^usage")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
