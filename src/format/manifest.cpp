@@ -233,6 +233,7 @@ Result<Manifest> read_members(const json::Value& root) {
   CKPT_TRY(manifest.sums_bytes, natural_of(*sums, "bytes"));
   CKPT_TRY(manifest.sums_hash, hash_of(*sums, "xxh3"));
   CKPT_TRY(manifest.digests, text_pairs_of(root, "digests"));
+  for (const auto& [algorithm, digest] : manifest.digests) CKPT_CHECK(in_member("digests", read_hex(digest)));
   CKPT_TRY(manifest.findings, read_findings(root));
   CKPT_TRY(manifest.aliases, read_aliases(root));
   return manifest;

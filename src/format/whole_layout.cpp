@@ -11,7 +11,8 @@
 namespace ckpt::universal {
 namespace {
 
-constexpr int kMostAlignment = 12;  // log2 of kDataAlignment
+constexpr int kMostAlignment = 12;           // log2 of kDataAlignment
+constexpr std::uint64_t kHeaderStart = 256;  // at least: the length field and `__metadata__`
 
 int alignment(std::uint64_t bytes) {
   return bytes == 0 ? kMostAlignment : std::min(kMostAlignment, std::countr_zero(bytes));
@@ -45,7 +46,7 @@ Result<std::vector<std::uint32_t>> choose_volumes(std::span<const Candidate> ten
   std::uint64_t header_bytes = 0;
   bool filled = false;  // the first volume holds a tensor
   for (const Candidate& tensor : tensors) {
-    const std::uint64_t header = round_up(header_bytes + tensor.header_bytes, kDataAlignment);
+    const std::uint64_t header = round_up(kHeaderStart + header_bytes + tensor.header_bytes, kDataAlignment);
     const bool passes = header > limits.file_bytes || data_bytes > limits.file_bytes - header ||
                         tensor.bytes > limits.file_bytes - header - data_bytes;
     const bool worth = data_bytes >= limits.smallest_bytes && to_come >= limits.smallest_bytes;

@@ -52,7 +52,9 @@ struct Source : RawSource {
     map.chosen = "tag x";
     map.files[0].mtime_ns = 1'000'000'000;
     map.files.push_back({.path = "newer", .bytes = 0, .mtime_ns = 2'000'000'001});
-    map.findings = {{Severity::note, "small talk"}, {Severity::warning, "a trap"}};
+    map.findings = {{Severity::note, "small talk"},
+                    {Severity::warning, "a trap", "data", "wte"},
+                    {Severity::warning, "another", "/home/somebody/data"}};
     request.aliases = map.aliases;
     request.objects = map.objects;
     request.source_format = "dcp";
@@ -184,8 +186,11 @@ TEST(UniversalWriter, TheManifestTellsWhereEverythingCameFrom) {
   EXPECT_EQ(manifest.source->format, "dcp");
   EXPECT_EQ(manifest.source->fingerprint, fingerprint(source.map));
   EXPECT_EQ(manifest.source->chosen, "tag x");
-  ASSERT_EQ(manifest.findings.size(), 1u);
+  ASSERT_EQ(manifest.findings.size(), 2u);
   EXPECT_EQ(manifest.findings[0].text, "a trap");
+  EXPECT_EQ(manifest.findings[0].file, "data");
+  EXPECT_EQ(manifest.findings[0].tensor, "wte");
+  EXPECT_EQ(manifest.findings[1].file, "") << "a path that says where the source lay";
 }
 
 TEST(UniversalWriter, BytesDependOnTheRequestAlone) {

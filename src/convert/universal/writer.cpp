@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <numeric>
+#include <unordered_set>
 #include <utility>
 
 #include "convert/target_tensors.hpp"
@@ -79,9 +79,19 @@ class Writer {
     manifest.generator = "ckpt " CKPT_VERSION;
     manifest.source = {.format = request_.source_format, .fingerprint = fingerprint(source), .chosen = source.chosen};
     manifest.meta = source.meta;
+    take_findings();
+  }
+
+  /// What is wrong with the source, but for paths outside of it: the bytes must not depend on where it lay.
+  void take_findings() {
+    const Map& source = *request_.source;
+    std::unordered_set<std::string_view> paths;
+    for (const MapFile& file : source.files) paths.insert(file.path);
+    std::vector<Finding>& findings = draft_->manifest.findings;
     for (const Finding& finding : source.findings) {
-      if (finding.severity == Severity::note || manifest.findings.size() == kMostFindings) continue;
-      manifest.findings.push_back(finding);
+      if (finding.severity == Severity::note || findings.size() == kMostFindings) continue;
+      findings.push_back(finding);
+      if (!paths.contains(finding.file)) findings.back().file.clear();
     }
   }
 

@@ -1,0 +1,169 @@
+"""A second implementation of the universal format, written from src/format/FORMAT.md and nothing else."""
+import json
+import struct
+
+import xxhash
+
+LEAF = 4 << 20
+CLASSES = ["weights", "optim", "blobs", "objects", "index"]
+CLASS_OF = {"param": 0, "buffer": 0, "slot": 1, "blob": 2}
+BITS = {"BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
+        "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
+        "C64": 64, "F64": 64, "I64": 64, "U64": 64}
+
+
+def xxh3(data):
+    return xxhash.xxh3_128(data).digest()
+
+
+def strict_json(data):
+    def members(pairs):
+        assert len(dict(pairs)) == len(pairs), "a member twice"
+        return dict(pairs)
+    return json.loads(data.decode("utf-8"), object_pairs_hook=members)
+
+
+def natural(value):
+    if isinstance(value, str):
+        assert str(int(value)) == value and 2**53 - 1 < int(value) < 2**64
+        return int(value)
+    assert type(value) is int and 0 <= value <= 2**53 - 1
+    return value
+
+
+def read_manifest(data):
+    """Section 3: the begin, the end and the hash before anything else."""
+    assert data.startswith(b'{"format":"ckpt",')
+    assert data[-43:-35] == b'"xxh3":"' and data[-3:] == b'"}\n'
+    assert xxh3(data[:-35]).hex().encode() == data[-35:-3]
+    manifest = strict_json(data)
+    assert list(manifest)[0] == "format" and list(manifest)[-1] == "xxh3"
+    assert manifest["version"] == "0.9" and manifest["features"]["required"] == []
+    assert all(layout["kind"] == "whole" for layout in manifest["layouts"]) and manifest.get("dropped", []) == []
+    for rows in (manifest["tensors"], manifest["aliases"]):
+        names = [row["name"].encode() for row in rows]
+        assert names == sorted(set(names))
+    return manifest
+
+
+def path_of(file_class, writer, volume):
+    if file_class in (0, 1):
+        return f"shards/{CLASSES[file_class]}/{writer:05}-{volume:05}.safetensors"
+    return {2: f"blobs/{writer:05}-{volume:05}.safetensors", 3: "blobs/objects.json", 4: f"index/{writer:05}.bin"}[file_class]
+
+
+def read_sums(data):
+    """Section 5: the id and one dict a file, with its leaves."""
+    magic, major, minor, leaf_shift, id_bytes, count, leaf_count = struct.unpack_from("<8sHHI16sQQ", data)
+    assert (magic, major, minor, leaf_shift, data[48:64]) == (b"CKPTSUMS", 0, 9, 22, bytes(16))
+    assert len(data) == 64 + 64 * count + 16 * leaf_count
+    leaves = [data[64 + 64 * count + 16 * i:][:16] for i in range(leaf_count)]
+    files, first = [], 0
+    for n in range(count):
+        at = 64 + 64 * n
+        file_class, writer, volume, zero, size, data_begin, first_leaf, zeros, root = struct.unpack_from("<IIIIQQQ8s16s", data, at)
+        assert zero == 0 and zeros == bytes(8) and first_leaf == first
+        mine = leaves[first:first + -(-size // LEAF)]
+        first += len(mine)
+        path = path_of(file_class, writer, volume)
+        text = path.encode()
+        assert root == xxh3(b"ckpt.root.1\0" + id_bytes + struct.pack("<I", len(text)) + text + struct.pack("<Q", size) + b"".join(mine))
+        files.append({"key": (file_class, writer, volume), "path": path, "size": size, "data_begin": data_begin, "leaves": mine})
+    assert first == leaf_count
+    keys = [f["key"] for f in files]
+    assert keys == sorted(set(keys))
+    return id_bytes, files
+
+
+def size_of(row):
+    elements = 1
+    for dim in row["shape"]:
+        elements *= natural(dim)
+    bits = elements * BITS[row["dtype"]]
+    assert bits % 8 == 0
+    return bits // 8
+
+
+def alignment(size):
+    return 12 if size == 0 else min(12, (size & -size).bit_length() - 1)
+
+
+def check_shard(data, file, rows, id_bytes):
+    """Sections 4 and 6: the header against the computed layout. Returns name -> (dtype, shape, bytes)."""
+    length = int.from_bytes(data[:8], "little")
+    assert 8 + length == file["data_begin"] and file["data_begin"] % 4096 == 0
+    text = data[8:8 + length]
+    header = strict_json(text.rstrip(b" "))
+    metadata = header.pop("__metadata__")
+    file_class, writer, volume = file["key"]
+    assert list(metadata) == ["format", "ckpt.v1"] and metadata["format"] == "pt"
+    assert json.loads(metadata["ckpt.v1"]) == {"format": "0.9", "id": id_bytes.hex(), "class": CLASSES[file_class],
+                                               "writer": writer, "volume": volume}
+    order = sorted(rows, key=lambda row: (-alignment(size_of(row)), row["name"].encode()))
+    assert list(header) == [row["name"] for row in order]
+    tensors, at = {}, 0
+    for row in order:
+        end = at + size_of(row)
+        assert at % (1 << alignment(size_of(row))) == 0
+        assert header[row["name"]] == {"dtype": row["dtype"], "shape": row["shape"], "data_offsets": [at, end]}
+        tensors[row["name"]] = (row["dtype"], tuple(row["shape"]), data[file["data_begin"] + at:file["data_begin"] + end])
+        at = end
+    assert file["data_begin"] + at == file["size"]
+    return tensors
+
+
+def value(node):
+    """Section 7.1, as Python values; opaque objects and tensors as (kind, content)."""
+    if isinstance(node, list):
+        return [value(item) for item in node]
+    if not isinstance(node, dict):
+        assert not isinstance(node, float) and (type(node) is not int or abs(node) <= 2**53 - 1)
+        return node
+    (kind, content), = node.items()
+    if kind == "int":
+        assert str(int(content)) == content and abs(int(content)) > 2**53 - 1
+        return int(content)
+    if kind == "float":
+        assert len(content) == 16
+        return struct.unpack(">d", bytes.fromhex(content))[0]
+    if kind in ("text", "bytes"):
+        assert content == content.lower()
+        raw = bytes.fromhex(content)
+        return raw if kind == "bytes" else raw.decode("utf-8", "surrogatepass")
+    if kind in ("tuple", "set"):
+        return (tuple if kind == "tuple" else frozenset)(value(item) for item in content)
+    if kind == "dict":
+        return {value(key): value(item) for key, item in content}
+    if kind == "tensor":
+        return ("tensor", content)
+    assert kind == "object" and set(content) <= {"global", "args", "state"}
+    return ("object", content["global"], *(value(content[part]) for part in ("args", "state") if part in content))
+
+
+def read(root):
+    """A whole checkpoint, every rule checked: manifest, tensors by name, objects by name."""
+    data = (root / "manifest.json").read_bytes()
+    manifest = read_manifest(data)
+    assert (root / "index" / "manifest.json").read_bytes() == data
+    sums = (root / "sums.bin").read_bytes()
+    assert len(sums) == natural(manifest["sums"]["bytes"]) and xxh3(sums).hex() == manifest["sums"]["xxh3"]
+    id_bytes, files = read_sums(sums)
+    assert id_bytes.hex() == manifest["id"]
+    rows = {}
+    for row in manifest["tensors"]:
+        assert row.get("layout", 0) < len(manifest["layouts"])
+        rows.setdefault((CLASS_OF[row["role"]], 0, row.get("volume", 0)), []).append(row)
+    tensors, objects = {}, {}
+    for file in files:
+        data = (root / file["path"]).read_bytes()
+        assert len(data) == file["size"]
+        assert [xxh3(data[at:at + LEAF]) for at in range(0, len(data), LEAF)] == file["leaves"]
+        if file["key"][0] == 3:
+            document = strict_json(data)
+            assert (document["format"], document["version"], document["id"]) == ("ckpt.objects", "0.9", manifest["id"])
+            objects = {row["name"]: value(row["value"]) for row in document["objects"]}
+        else:
+            tensors.update(check_shard(data, file, rows.pop(file["key"]), id_bytes))
+    assert not rows, "tensors without a file"
+    assert all(alias["target"] in tensors and alias["name"] not in tensors for alias in manifest["aliases"])
+    return manifest, tensors, objects
