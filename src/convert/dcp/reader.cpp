@@ -166,7 +166,7 @@ Result<Metadata> read_metadata(Io& io, const std::string& root, std::uint64_t li
     Error error = std::move(metadata).error();
     if (!error.message.starts_with(".metadata")) error.message = ".metadata: " + error.message;
     error.message = root + "/" + error.message;
-    return fail(with_file(std::move(error), path, error.offset));
+    return fail(with_file(std::move(error), path));
   }
   return metadata;
 }
