@@ -74,18 +74,27 @@ Result<std::vector<MapFile>> stat_files(Io& io, const std::string& root, const M
                     .hint = "copy them from the nodes that wrote them into this directory"});
 }
 
-/// Refuses what `.metadata` alone does not show: SerializationFormat.SAFETENSORS, and files that are cut short.
+/// True where the tensors of a file were saved as one safetensors blob: every record then gives the blob's begin.
+Result<bool> holds_safetensors(Io& io, const std::string& root, const Metadata& metadata,
+                               const std::vector<MapFile>& files) {
+  const auto tensor = std::find_if(metadata.entries.begin(), metadata.entries.end(),
+                                   [](const Entry& entry) { return entry.is_tensor && entry.item_count > 0; });
+  if (tensor == metadata.entries.end()) return false;
+  const MapFile& file = files[metadata.item_file[tensor->first_item]];
+  const std::uint64_t begin = metadata.item_offset[tensor->first_item];
+  std::array<std::byte, 9> head{};  // length of the header, and its first character
+  if (file.bytes < head.size() || begin > file.bytes - head.size()) return false;
+  CKPT_TRY(const FileHandle handle, io.open(join_path(root, file.path), {}));
+  const Result<> done = io.read_at(handle, begin, head);
+  CKPT_CHECK(io.close(handle));
+  CKPT_CHECK(done);
+  return std::memcmp(head.data(), "PK\3\4", 4) != 0 && head[8] == std::byte{'{'};
+}
+
+/// Refuses what `.metadata` alone does not show.
 Result<> check_files(Io& io, const std::string& root, const Metadata& metadata, const std::vector<MapFile>& files) {
-  if (!files.empty() && files.front().bytes >= 9) {
-    CKPT_TRY(const FileHandle file, io.open(join_path(root, files.front().path), {}));
-    std::array<std::byte, 9> head{};
-    const Result<> done = io.read_at(file, 0, head);
-    CKPT_CHECK(io.close(file));
-    CKPT_CHECK(done);
-    if (std::memcmp(head.data(), "PK\3\4", 4) != 0 && head[8] == std::byte{'{'}) {
-      return unsupported(root, "DCP with SerializationFormat.SAFETENSORS");
-    }
-  }
+  CKPT_TRY(const bool is_safetensors, holds_safetensors(io, root, metadata, files));
+  if (is_safetensors) return unsupported(root, "DCP with SerializationFormat.SAFETENSORS");
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (files[i].bytes >= metadata.files[i].end) continue;
     return fail(Error{.code = Errc::corrupt,
