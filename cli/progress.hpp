@@ -52,9 +52,9 @@ class Meter {
   std::deque<Sample> samples_;  // four a second, of the last 10 s: at most 42
 };
 
-/// " read+convert  62 % ######      9.31/14.9 GiB   2.10 GiB/s (mean 1.90 GiB/s)   ETA 0:03", at most `width` columns.
+/// " read+convert  62 % ######      9.3/14.9 GiB   2.10 GiB/s (mean 1.90 GiB/s)   ETA 0:03", at most `width` columns.
 std::string bar_line(const Reading& reading, SizeStyle style, std::size_t width);
-/// "ckpt: read+convert 62 %, 9.31/14.9 GiB, 2.10 GiB/s (mean 1.90 GiB/s), ETA 0:03"
+/// "ckpt: read+convert 62 %, 9.3/14.9 GiB, 2.10 GiB/s (mean 1.90 GiB/s), ETA 0:03"
 std::string plain_line(const Reading& reading, SizeStyle style);
 /// {"schema":"ckpt.progress/1","phase":...}: one line.
 std::string json_line(const Reading& reading);

