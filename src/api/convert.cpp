@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -233,6 +235,26 @@ ConvertReport describe(const Session& session, const ConvertRequest& request, co
   return report;
 }
 
+/// Rank 0's report counts what all ranks did.
+Result<> sum_on_root(Comm& comm, RunReport& report) {
+  std::array<std::uint64_t*, 5> counts{&report.read_bytes, &report.written_bytes, &report.crc_checked,
+                                       &report.casts.overflowed, &report.casts.became_nan};
+  std::string mine;
+  for (const std::uint64_t* count : counts) mine += std::to_string(*count) + " ";
+  CKPT_TRY(const std::vector<std::string> all, comm.gather(mine, phase_deadline()));
+  if (!comm.is_root()) return {};
+  for (std::uint64_t* count : counts) *count = 0;
+  for (const std::string& told : all) {
+    const char* at = told.data();
+    for (std::uint64_t* count : counts) {
+      std::uint64_t value = 0;
+      at = std::from_chars(at, told.data() + told.size(), value).ptr + 1;
+      *count += value;
+    }
+  }
+  return {};
+}
+
 /// Steps 1 to 6 of the commit, with the run between them.
 Result<RunReport> carry_out(Session& session, const ConvertRequest& request, Prepared& prepared) {
   Comm& comm = session.comm;
@@ -268,6 +290,7 @@ Result<RunReport> carry_out(Session& session, const ConvertRequest& request, Pre
     };
   }
   CKPT_TRY(RunReport report, run(*prepared.plan, session.io, comm, prepared.options));
+  CKPT_CHECK(sum_on_root(comm, report));
 
   if (request.verify == VerifyLevel::full) {
     auto checked = check_target(session, *prepared.plan, root, report.leaves);

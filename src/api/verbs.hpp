@@ -69,7 +69,7 @@ struct ConvertReport {
   std::uint64_t tensor_count = 0;
   std::uint64_t source_bytes = 0;  ///< needed from the source
   std::uint64_t target_bytes = 0;
-  std::uint64_t read_bytes = 0;  ///< really read, over-reading included
+  std::uint64_t read_bytes = 0;  ///< really read by all ranks, over-reading included
   std::uint64_t free_bytes_after = 0;
   std::uint64_t memory_bound = 0;
   std::uint64_t planned_memory = 0;  ///< metadata and pool
