@@ -9,7 +9,7 @@ from conftest import GOLDEN, golden_cases
 
 CODES = {"corrupt": 15, "refused": 15, "incomplete": 13, "unsupported": 12}
 # Formats that are recognised only: what is wrong with them is not seen.
-NOT_READ = {"hdf5_truncated", "megatron_missing_rank", "orbax_flipped_byte", "orbax_missing_data", "orbax_uncommitted"}
+NOT_READ = {"hdf5_truncated", "megatron_missing_rank", "orbax_flipped_byte", "orbax_missing_data"}
 # Whole files, whose contents disagree: found by --verify full, which compares masters with the 16-bit weights.
 ONLY_FULL = {"zero2_rank_copied"}
 # What the message must name where `damage` does not say it.
@@ -17,6 +17,7 @@ NAMES = {
     "dcp_path_escape": r"x/y|\.metadata",
     "hf_index_missing_tensor": r"index\.json|model-0000\d-of-00002\.safetensors",
     "hf_index_path_escape": r"index\.json",
+    "orbax_uncommitted": r"3\.orbax-checkpoint-tmp",
     "latest_names_missing_tag": r"latest|global_step9",
     "zero2_rank_copied": r"optim_states\.pt|model_states\.pt",
     "zero3_missing_last_rank": r"zero_pp_rank_2_mp_rank_00",
