@@ -165,25 +165,33 @@ class Join {
     return {};
   }
 
-  /// Packed tensors are moved whole, as bytes.
+  /// Packed tensors are moved as bytes: their chunks must be runs of the tensor's row-major order, of whole bytes, and
+  /// be visited in that order.
   Result<> packed(const ChunkIndex& chunks, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset) {
-    bool found = false;
-    CKPT_CHECK(chunks.chunks(index_, {0, volume(tensor_.shape)}, [&](const PlacedChunk& placed) -> Result<> {
-      if (found) return {};
-      if (placed.chunk.volume() != volume(tensor_.shape) || !placed.where.strides.empty()) {
-        Error error{.code = Errc::unsupported, .message = tensor_.name + ": a packed tensor that is cut into parts"};
+    const Box whole = Box::whole(tensor_.shape);
+    const std::uint64_t bits = dtype_bits(tensor_.dtype);
+    std::uint64_t at = begin;  // everything before is covered
+    CKPT_CHECK(chunks.chunks(index_, {begin * 8 / bits, (end * 8 + bits - 1) / bits}, [&](const PlacedChunk& placed) {
+      const Extent held = placed.chunk.flat.value_or(Extent{0, volume(tensor_.shape)});
+      if (placed.chunk.box != whole || !placed.where.strides.empty() || held.begin * bits % 8 != 0 ||
+          held.end * bits % 8 != 0) {
+        Error error{.code = Errc::unsupported,
+                    .message = tensor_.name + ": a packed tensor that is cut into parts other than rows"};
         error.tensor = tensor_.name;
-        return fail(std::move(error));
+        return Result<>(fail(std::move(error)));
       }
+      const Extent bytes{held.begin * bits / 8, held.end * bits / 8};
+      const std::uint64_t until = std::min(bytes.end, end);
+      if (bytes.begin > at || at >= until) return Result<>();
       Copy copy = copy_of(placed.where);
-      copy.source_offset = placed.where.offset + begin;
-      copy.target_offset = leaf_offset;
-      if (end - begin > 1) copy.dims = {{end - begin, 1, 1}};
+      copy.source_offset = placed.where.offset + (at - bytes.begin);
+      copy.target_offset = leaf_offset + (at - begin);
+      if (until - at > 1) copy.dims = {{until - at, 1, 1}};
       job_.copies.push_back(std::move(copy));
-      found = true;
-      return {};
+      at = until;
+      return Result<>();
     }));
-    if (!found) return fail(uncovered(0, volume(tensor_.shape)));
+    if (at < end) return fail(uncovered((at - begin) * 8 / bits, (end - begin) * 8 / bits));
     return {};
   }
 
