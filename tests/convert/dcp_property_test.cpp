@@ -148,12 +148,26 @@ RC_GTEST_PROP(DcpProperty, ARangeIsAnsweredByExactlyTheChunksThatMeetIt, ()) {
   }
   std::vector<Box> visited;
   RC_ASSERT(map->index
+                ->regions(0, {begin, end},
+                          [&](const Chunk& chunk) -> Result<> {
+                            visited.push_back(chunk.box);
+                            return {};
+                          })
+                .has_value());
+  std::size_t placed = 0;
+  std::uint64_t placed_elements = 0;
+  RC_ASSERT(map->index
                 ->chunks(0, {begin, end},
-                         [&](const PlacedChunk& placed) -> Result<> {
-                           visited.push_back(placed.chunk.box);
+                         [&](const PlacedChunk& chunk) -> Result<> {
+                           ++placed;
+                           placed_elements += chunk.chunk.volume();
                            return {};
                          })
                 .has_value());
+  RC_ASSERT(placed == visited.size());
+  RC_ASSERT(placed_elements ==
+            std::accumulate(visited.begin(), visited.end(), std::uint64_t{0},
+                            [](std::uint64_t sum, const Box& box) { return sum + volume(box.size); }));
   const auto by_offset = [](const Box& a, const Box& b) { return a.offset < b.offset; };
   std::sort(expected.begin(), expected.end(), by_offset);
   std::sort(visited.begin(), visited.end(), by_offset);

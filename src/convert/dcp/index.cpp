@@ -49,6 +49,29 @@ bool meets(const Metadata& metadata, const Entry& entry, std::uint64_t item, Ext
   return first < elements.end;
 }
 
+/// A box of torch's elements as one of the model's.
+Box in_model(Box box, const StoredType& type) {
+  if (type.form == StoredType::Form::complex_pair) {
+    box.offset.push_back(0);
+    box.size.push_back(2);
+  } else if (type.form == StoredType::Form::packed_pair) {
+    box.offset.back() *= 2;
+    box.size.back() *= 2;
+  }
+  return box;
+}
+
+/// The box, or, where its elements follow each other in the row-major order of the whole, that run.
+Chunk as_run(Box box, Box whole) {
+  std::size_t cut = box.size.size();  // dimensions from here on are full
+  while (cut > 0 && box.size[cut - 1] == whole.size[cut - 1]) --cut;
+  if (cut == 0) return {std::move(box)};
+  const auto before = box.size.begin() + static_cast<std::ptrdiff_t>(cut) - 1;
+  if (std::any_of(box.size.begin(), before, [](std::uint64_t n) { return n != 1; })) return {std::move(box)};
+  const std::uint64_t begin = linear_index(whole, box.offset);
+  return {std::move(whole), Extent{begin, begin + volume(box.size)}};
+}
+
 }  // namespace
 
 ItemIndex::ItemIndex(Metadata metadata, std::vector<StoredType> types, RangeReader reader)
@@ -84,7 +107,12 @@ Result<> ItemIndex::chunks(std::size_t tensor, Extent elements, const ChunkVisit
   const std::vector<std::uint64_t> items = find(tensor, elements);
   if (entry.is_tensor) CKPT_CHECK(resolve(items));
   for (const std::uint64_t item : items) {
-    CKPT_CHECK(visit({chunk(entry, type, item), locator(entry, type, item)}));
+    PlacedChunk placed{chunk(entry, type, item), locator(entry, type, item)};
+    // A dense block of rows is a run of the tensor, which the planner joins without looking at boxes.
+    if (entry.is_tensor && placed.where.strides.empty()) {
+      placed.chunk = as_run(std::move(placed.chunk.box), in_model(Box::whole(entry.shape), type));
+    }
+    CKPT_CHECK(visit(placed));
   }
   return {};
 }
@@ -242,15 +270,7 @@ Locator ItemIndex::locator(const Entry& entry, const StoredType& type, std::uint
 
 Chunk ItemIndex::chunk(const Entry& entry, const StoredType& type, std::uint64_t item) const {
   if (!entry.is_tensor) return {Box::whole({metadata_.item_length[item]})};
-  Box box = metadata_.box(entry, item);
-  if (type.form == StoredType::Form::complex_pair) {
-    box.offset.push_back(0);
-    box.size.push_back(2);
-  } else if (type.form == StoredType::Form::packed_pair) {
-    box.offset.back() *= 2;
-    box.size.back() *= 2;
-  }
-  return {std::move(box)};
+  return {in_model(metadata_.box(entry, item), type)};
 }
 
 std::size_t ItemIndex::entry_of(std::uint64_t item) const {
