@@ -42,7 +42,8 @@ Result<> ObjectReader::name_tensors(NodeId start, const Path& path) {
   std::vector<std::pair<NodeId, Path>> open{{start, path}};
   std::unordered_set<NodeId> seen;
   while (!open.empty()) {
-    auto [node, here] = std::move(open.back());
+    const NodeId node = open.back().first;
+    Path here = std::move(open.back().second);
     open.pop_back();
     if (!seen.insert(node).second) continue;
     auto tensor = file_.tensor(node, dotted(here));
@@ -112,7 +113,8 @@ class Comparison {
   bool run(const Value& a, const Value& b) {
     open_.emplace_back(&a, &b);
     while (!open_.empty()) {
-      const auto [left, right] = open_.back();
+      const Value* left = open_.back().first;
+      const Value* right = open_.back().second;
       open_.pop_back();
       if (left == right) continue;
       if (left == nullptr || right == nullptr || left->v.index() != right->v.index()) return false;

@@ -151,8 +151,8 @@ Result<bool> rounds_to(const StateFile& file, const FileTensor& weight, const Fi
 /// Gives the slots of one member (or of a flat group's stretch) their names.
 class Placer {
  public:
-  Placer(MapBuilder& builder, const StateFile& file, ObjectReader& objects, std::vector<NamedObject>& out)
-      : builder_(builder), file_(file), objects_(objects), out_(out) {}
+  Placer(MapBuilder& builder, ObjectReader& objects, std::vector<NamedObject>& out)
+      : builder_(builder), objects_(objects), out_(out) {}
 
   /// `name`: the parameter's, or the text of an index; `parameter`: empty in the latter case.
   Result<> member(const std::string& name, const std::string& parameter, const Member& member) {
@@ -183,7 +183,6 @@ class Placer {
 
  private:
   MapBuilder& builder_;
-  const StateFile& file_;
   ObjectReader& objects_;
   std::vector<NamedObject>& out_;
 };
@@ -307,7 +306,7 @@ Result<> place_whole_optimizer(MapBuilder& builder, const ModelStates& model, co
     builder.find(Severity::warning,
                  "the optimizer stores no names and its parameters cannot be told apart: its state keeps their index");
   }
-  Placer placer(builder, file, objects, out);
+  Placer placer(builder, objects, out);
   OptimStates states{.path = file.path(), .hyper_groups = optimizer.groups};
   std::vector<std::vector<std::string>> member_names;
   const auto name_member = [&](std::uint64_t index, std::vector<std::string> member) {
