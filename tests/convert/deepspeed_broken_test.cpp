@@ -260,6 +260,7 @@ TEST_P(DeepSpeedUnread, IsNamedAndUnsupported) {
   ASSERT_FALSE(map.has_value());
   EXPECT_EQ(map.error().code, Errc::unsupported);
   EXPECT_NE(map.error().message.find(GetParam().words), std::string::npos) << map.error().message;
+  EXPECT_FALSE(map.error().hint.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedUnread,

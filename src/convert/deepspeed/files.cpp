@@ -83,7 +83,8 @@ bool is_universal(const std::vector<DirEntry>& entries) {
 auto unsupported(const std::string& name, std::string_view kind) {
   return fail({.code = Errc::unsupported,
                .message = name + ": this is " + std::string(kind) + ": not yet readable",
-               .file = name});
+               .file = name,
+               .hint = kWhatIsRead});
 }
 
 auto model_parallel(const std::string& name) {

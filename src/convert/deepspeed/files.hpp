@@ -30,6 +30,8 @@ struct TagFiles {
   bool empty() const { return !has_model && rank_models.empty() && optims.empty(); }
   std::string optim_name(std::uint64_t rank) const;
 };
+/// The hint of every refusal of a layout.
+constexpr const char* kWhatIsRead = "this release reads ZeRO stages 0 to 3 of data-parallel runs";
 constexpr std::string_view kModelName = "mp_rank_00_model_states.pt";
 std::string rank_model_name(std::uint64_t rank);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "convert/deepspeed/files.hpp"
 #include "format/checked.hpp"
 #include "format/torch_object.hpp"
 
@@ -38,7 +39,7 @@ bool config_flag(const StateFile& file, NodeId config, std::string_view section,
 /// A key whose presence means a layout that this reader does not know.
 Result<> refuse_unknown_layouts(const StateFile& file, const RunFacts& facts) {
   const auto refuse = [&](const std::string& kind) {
-    return fail(file.error(Errc::unsupported, "this is " + kind + ": not yet readable"));
+    return fail(with_hint(file.error(Errc::unsupported, "this is " + kind + ": not yet readable"), kWhatIsRead));
   };
   const auto count = [&](std::string_view key) -> std::size_t {
     const NodeId node = file.find(file.root(), key);

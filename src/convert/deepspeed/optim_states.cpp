@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "convert/deepspeed/files.hpp"
 #include "format/checked.hpp"
 #include "format/torch_object.hpp"
 
@@ -33,7 +34,7 @@ bool is_layout_key(std::string_view key) {
 }
 
 auto refuse(const StateFile& file, const std::string& kind) {
-  return fail(file.error(Errc::unsupported, "this is " + kind + ": not yet readable"));
+  return fail(with_hint(file.error(Errc::unsupported, "this is " + kind + ": not yet readable"), kWhatIsRead));
 }
 
 std::string group_text(std::size_t group) {
