@@ -43,7 +43,8 @@ def test_transformers_computes_the_same_logits(model, by_way_of, ckpt, out):
     torch.testing.assert_close(found, truth["logits"], rtol=1e-4, atol=1e-5)  # another machine may sum in another order
 
 
-@pytest.mark.parametrize("name", ["deepspeed/zero2_bf16_dp4", "torch/dcp_plain", "torch/dcp_2d_s0_s1", "safetensors/dtypes"])
+@pytest.mark.parametrize("name", ["deepspeed/zero2_bf16_dp4", "torch/dcp_plain", "torch/dcp_2d_s0_s1",
+                                  "safetensors/llama_sharded"])
 def test_torch_reads_universal_shards(name, ckpt, out):
     import torch
     import torch.distributed.checkpoint as dcp

@@ -61,6 +61,7 @@ def test_inspect_tells_step_and_world(name, ckpt):
     assert told["ok"] is True and told["exit_code"] == 0
     data = told["data"]
     if about["framework"] == "deepspeed":
-        assert data["step"] == about["step"]
-        assert data["world_size"] == about["world_size"]
+        assert data["meta"]["step"] == about["step"]
+        assert data["meta"]["world_size"] == about["world_size"]
+        assert data["meta"]["framework_version"] == about["versions"]["deepspeed"]
     assert data["complete"] is True
