@@ -312,12 +312,17 @@ TEST(DcpReader, StepIsTakenFromThePlainestName) {
 TEST(DcpReader, KeyWithALoneSurrogateIsEscapedAndListed) {
   DcpFiles files;
   files.add(vector4("w\xed\xb3\xbf", files.append("__0_0.distcp", save_tensor(kVector4, kData))));
+  files.add({.fqn = "o\xed\xb3\xbf",
+             .is_tensor = false,
+             .records = {{std::nullopt, files.append("__0_0.distcp", save_object(dcp_build::integer_pickle(1)))}}});
   files.write();
   const auto map = open_dcp(files);
   ASSERT_TRUE(map.has_value()) << map.error().message;
   EXPECT_EQ(map->tensors[0].name, "w%ED%B3%BF");
   EXPECT_EQ(map->tensors[0].path, Path{"w\xed\xb3\xbf"});
-  ASSERT_EQ(map->findings.size(), 1u);
+  ASSERT_EQ(map->objects.size(), 1u);
+  EXPECT_EQ(map->objects[0].name, "o%ED%B3%BF");
+  ASSERT_EQ(map->findings.size(), 2u);
   EXPECT_EQ(map->findings[0].tensor, "w%ED%B3%BF");
 }
 

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "convert/dcp/names.hpp"
 #include "format/torch_object.hpp"
 
 namespace ckpt::dcp {
@@ -97,10 +98,8 @@ Result<> read_objects(const Metadata& metadata, RangeReader& reader, Hasher& has
 
   for (std::size_t e = 0; e < values.size(); ++e) {
     if (!values[e]) continue;
-    const Entry& entry = metadata.entries[e];
-    NamedObject object{.name = entry.fqn, .value = *values[e]};
-    if (!splits_to(entry.fqn, entry.path)) object.path = entry.path;
-    objects.push_back(std::move(object));
+    EntryName name = name_of(metadata.entries[e]);
+    objects.push_back({std::move(name.name), std::move(name.path), *values[e]});
   }
   if (left_out > 0) {
     findings.push_back({.severity = Severity::note,

@@ -11,7 +11,7 @@ namespace ckpt::dcp {
 
 /// Python objects that the bytes items hold and that consist of None, bools, numbers, text, bytes, lists and dicts
 /// only. Items over 1 MiB and objects of other classes are left to their blobs; so is what passes 4 MiB of pickles in
-/// sum, with a finding. Names and paths are those of the entries.
+/// sum, with a finding. Names and paths are name_of's, the order is that of the entries.
 ///
 /// hasher  gets every pickle that was read, in the order of the files
 /// errors  corrupt, refused: a damaged or hostile torch.save stream, with file and offset; errors of Io

@@ -9,6 +9,7 @@
 
 #include "convert/dcp/directory.hpp"
 #include "convert/dcp/index.hpp"
+#include "convert/dcp/names.hpp"
 #include "convert/dcp/objects.hpp"
 #include "convert/format.hpp"
 #include "convert/formats.hpp"
@@ -114,13 +115,8 @@ struct TypedTensor {
   StoredType type;
 };
 Result<TypedTensor> typed(const Metadata& metadata, const Entry& entry) {
-  TypedTensor out{.tensor = {.name = entry.fqn}};
-  if (!is_utf8(entry.fqn)) {
-    out.tensor.path = entry.path.empty() ? Path{entry.fqn} : entry.path;
-    out.tensor.name = dotted_escaped(out.tensor.path);
-  } else if (!splits_to(entry.fqn, entry.path)) {
-    out.tensor.path = entry.path;
-  }
+  dcp::EntryName name = dcp::name_of(entry);
+  TypedTensor out{.tensor = {.name = std::move(name.name), .path = std::move(name.path)}};
   if (!entry.is_tensor) {
     out.tensor.dtype = Dtype::u8;
     out.tensor.shape = {metadata.item_length[entry.first_item]};

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "format/dcp_metadata.hpp"
+#include "format/value.hpp"
+
+namespace ckpt::dcp {
+
+/// What an entry is called in the map.
+struct EntryName {
+  std::string name;  ///< the key as it stands; where it is not UTF-8, its path escaped
+  Path path{};       ///< kept where it differs from the name split at dots
+};
+inline EntryName name_of(const Entry& entry) {
+  if (!is_utf8(entry.fqn)) {
+    const Path path = entry.path.empty() ? Path{entry.fqn} : entry.path;
+    return {dotted_escaped(path), path};
+  }
+  return {entry.fqn, splits_to(entry.fqn, entry.path) ? Path{} : entry.path};
+}
+
+}  // namespace ckpt::dcp
