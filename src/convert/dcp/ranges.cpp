@@ -81,7 +81,10 @@ Result<> RangeReader::fill(std::span<Held> pieces) {
     }
     if (in_flight == 0) break;
     auto count = io_->reap(done, true);
-    if (!count) return tl::unexpected<Error>(count.error());
+    if (!count) {
+      for (Held& piece : pieces) abandoned_.push_back(std::move(piece.data));
+      return tl::unexpected<Error>(std::move(count).error());
+    }
     for (std::size_t i = 0; i < *count; ++i) {
       --in_flight;
       if (auto checked = check(done[i], pieces[done[i].tag]); !checked && outcome) outcome = std::move(checked);

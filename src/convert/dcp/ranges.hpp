@@ -34,7 +34,7 @@ class RangeReader {
   RangeReader(std::unique_ptr<Io> io, std::vector<std::string> paths);
 
   /// Reads the ranges, in any order; the caller bounds their sum. `corrupt` with file and offset where a file ends
-  /// before a range does; otherwise the errors of Io. After an error nothing is in flight.
+  /// before a range does; otherwise the errors of Io.
   Result<> read(std::vector<Range> wanted);
   /// The bytes of a range, if they were read; empty otherwise. Valid until the next read or drop.
   std::span<const std::byte> held(std::uint32_t file, Extent bytes) const;
@@ -53,6 +53,7 @@ class RangeReader {
   Result<FileHandle> handle(std::uint32_t file);
   Result<> close_all();
 
+  std::vector<std::vector<std::byte>> abandoned_;  // buffers in flight when reaping failed; outlive io_
   std::unique_ptr<Io> io_;
   std::vector<std::string> paths_;
   std::vector<FileHandle> handles_;  // one a path
