@@ -60,6 +60,8 @@ _ckpt() {{
   for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
     case $word in {}) verb=$word; break ;; esac
   done
+  [[ $cur == = ]] && cur=
+  [[ $prev == = ]] && prev=${{COMP_WORDS[COMP_CWORD-2]}}
   COMPREPLY=()
   case $verb:$prev in
 {}  esac
@@ -72,7 +74,7 @@ _ckpt() {{
     COMPREPLY=($(compgen -W "$words" -- "$cur"))
   else
     compopt -o filenames 2>/dev/null
-    COMPREPLY=($(compgen -f -- "$cur"))
+    mapfile -t COMPREPLY < <(compgen -f -- "$cur")
   fi
 }}
 complete -F _ckpt ckpt

@@ -23,6 +23,14 @@ Result<ConvertRequest> read_request(const Words& words) {
   out.target = words.arguments[1];
   if (out.source.empty() || out.target.empty())
     return fail(Errc::usage, fmt::format("the {} is empty", out.source.empty() ? "source" : "target"));
+  if (out.target.find("://") != std::string::npos)
+    return fail({.code = Errc::unsupported,
+                 .message = out.target + ": convert: URLs are not written",
+                 .hint = "write to a local or mounted path, then copy it"});
+  if (out.target == "-")
+    return fail({.code = Errc::usage,
+                 .message = "a checkpoint is not written to standard output",
+                 .hint = "name a file or a directory; a file called '-' is './-'"});
   out.to = words.text("to");
   out.from = words.text("from");
   out.only = words.all("only");

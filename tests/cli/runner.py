@@ -35,8 +35,10 @@ class Shell:
         self.directory = pathlib.Path(directory)
         self.schemas, self.speed_limit_ms = Schemas(options.schemas), options.speed_limit_ms
         self.mpirun, self.build, self.pages = options.mpirun, options.build, options.pages
-        self.mpi_environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                                "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}  # which containers forbid
+        self.mpi_environment = {
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # which containers forbid
+            "ASAN_OPTIONS": "detect_leaks=0"}  # OpenMPI unloads parts of itself, whose leaks then have no name
 
     def environment(self, extra=None):
         kept = {k: v for k, v in os.environ.items() if not re.match(r"CKPT_|OMPI_COMM|PMI|SLURM|NO_COLOR|CLICOLOR|COLUMNS", k)}

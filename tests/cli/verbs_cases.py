@@ -216,6 +216,13 @@ def case_a_text_file_is_12_and_its_message_says_what_can_be_read(sh):
     sh.run("convert", broken(sh, "text_file"), "out", code=12, err="effect +nothing was written to out")
 
 
+def case_targets_that_are_no_paths_are_refused_before_anything_is_read(sh):
+    sh.run("convert", sh.checkpoint(TIED), "s3://bucket/run", code=12, err="URLs are not written")
+    sh.run("convert", sh.checkpoint(TIED), "-", code=2, err="standard output")
+    sh.run("convert", sh.checkpoint(TIED), "no/such/out", code=10, err="try +mkdir -p no/such$")
+    check(os.listdir(sh.directory) == [], "left-overs")
+
+
 def case_a_format_known_by_name_only_is_12_and_named(sh):
     sh.run("inspect", sh.checkpoint("megatron/core_torch_dist_w4"), code=12, err="Megatron")
     sh.run("inspect", sh.checkpoint("orbax/direct_standard"), code=12, err="Orbax")

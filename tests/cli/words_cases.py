@@ -35,6 +35,9 @@ def case_help_has_topics(sh):
     table = sh.run("help", "exit-codes").out
     for code in (0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17, 70, 130, 143):
         check(re.search(rf"^ *{code}  \w", table, re.M), f"{code} is not in the table")
+    documented = re.findall(r"^\| ([\d, ]+) \|", (sh.golden / "../../docs/exit-codes.md").read_text(), re.M)
+    for code in ", ".join(documented).split(", "):
+        check(re.search(rf"^ *{code}  \w", table, re.M), f"{code} stands in docs/exit-codes.md only")
     sh.run("help", "formats", out=["^safetensors +yes +yes", "^deepspeed +yes", "^megatron +no +no"])
     sh.run("help", "units", out="2\\^32")
     sh.run("help", "environment", out="CKPT_MEMORY")
@@ -123,12 +126,16 @@ def case_bash_completes_verbs_flags_and_values(sh):
     def complete(*words):
         line = " ".join(f"'{w}'" for w in words)
         command = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _ckpt; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-        return subprocess.run(["bash", "-c", script + command], text=True, capture_output=True).stdout.split()
+        return subprocess.run(["bash", "-c", script + command], text=True, capture_output=True,
+                              cwd=sh.directory).stdout.split()
     check("convert" in complete("ckpt", "con"), "no verb")
     check("--shard-size" in complete("ckpt", "convert", "a", "--sh"), "no flag")
     check("--memory" in complete("ckpt", "convert", "a", "--mem"), "no flag of every verb")
     check(complete("ckpt", "convert", "a", "b", "--to", "safe") == ["safetensors"], "no value")
+    check(complete("ckpt", "convert", "a", "b", "--to", "=", "safe") == ["safetensors"], "no value after =")
     check("exit-codes" in complete("ckpt", "help", "exit"), "no topic")
+    sh.path("a checkpoint").mkdir()
+    check(complete("ckpt", "convert", "a c") == ["a", "checkpoint"], "no path with a blank")
 
 
 def case_help_is_instant(sh):
