@@ -20,16 +20,19 @@ void print_report(Context& context, const VerifyReport& report, const VerifyRequ
   const std::string verdict = report.ok               ? context.console.paint_out(Ink::green, "ok")
                               : report.damage.empty() ? context.console.paint_out(Ink::red, "DIFFERS")
                                                       : context.console.paint_out(Ink::red, "DAMAGED");
-  std::string line = fmt::format("{}   {}   {} · {} · {}{}", printable(request.path), verdict, report.format,
-                                 format_counted(report.tensor_count, "tensor"),
-                                 report.bytes != 0 ? format_size(report.bytes, sizes) + " in " : "",
-                                 format_counted(report.file_count, "file"));
-  const std::uint64_t checks = report.leaf_count + report.crc_checked;
-  if (checks != 0) line += fmt::format(" · {} right", format_counted(checks, "checksum"));
-  if (!report.checked_by.empty()) line += fmt::format(" ({})", report.checked_by);
-  line += "   " + format_seconds(report.seconds);
-  if (report.seconds > 0.05 && !request.quick)
-    line += "   " + format_rate(static_cast<double>(report.bytes) / report.seconds, sizes);
+  std::string line = fmt::format("{}   {}", printable(request.path), verdict);
+  if (!report.format.empty()) {  // nothing is known of what could not be opened
+    line += fmt::format("   {} · {} · {}{}", report.format, format_counted(report.tensor_count, "tensor"),
+                        report.bytes != 0 ? format_size(report.bytes, sizes) + " in " : "",
+                        format_counted(report.file_count, "file"));
+    const std::uint64_t checks = report.leaf_count + report.crc_checked;
+    if (checks != 0)
+      line += fmt::format(" · {} {}", format_counted(checks, "checksum"), report.ok ? "right" : "compared");
+    if (!report.checked_by.empty()) line += fmt::format(" ({})", report.checked_by);
+    line += "   " + format_seconds(report.seconds);
+    if (report.seconds > 0.05 && !request.quick)
+      line += "   " + format_rate(static_cast<double>(report.bytes) / report.seconds, sizes);
+  }
   say(context, line + "\n");
   for (const Finding& finding : report.damage) say(context, fmt::format("  damage      {}\n", finding_text(finding)));
   if (!request.against.empty()) {

@@ -196,6 +196,7 @@ def case_verify_of_a_foreign_format_says_what_was_checked(sh):
     document = sh.document("verify", sh.checkpoint(ZERO2))
     check(document["data"]["intact"] and document["data"]["checked_by"], str(document["data"]))
     sh.document("verify", broken(sh, "zip_flipped_tensor_byte"), code=1)
+    sh.run("verify", broken(sh, "st_overlap"), code=1, out=["DAMAGED$", "^  damage +.*two tensors"], not_out="0 tensors")
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
