@@ -52,7 +52,8 @@ def from_hdf5(path):
 def candidates(key, about):
     """Names under which the tensor of a truth key may stand, in order."""
     names, aliases = about.get("names") or {}, about.get("aliases") or {}
-    role, name = key.removesuffix("#c128").split("/", 1)
+    key = key.removesuffix("#c128")
+    role, name = key.split("/", 1)
     found = [names[key]] if key in names else []
     if name in aliases:
         found += candidates(f"{role}/{aliases[name]}", {"names": names})
