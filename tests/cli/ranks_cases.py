@@ -80,7 +80,8 @@ def case_a_killed_rank_ends_all_within_30_seconds_and_publishes_nothing(sh):
     check(not sh.path("o").exists(), "published")
 
 
-def case_ctrl_c_to_mpirun_stops_all_ranks_and_leaves_nothing(sh):
+def case_sigterm_to_mpirun_leaves_a_whole_target_or_none_and_one_message_at_most(sh):
+    """mpirun passes the signal on when it gets to it, and kills after a second: the end may come before either."""
     big_checkpoint(sh, mebibytes=2048)
     process = subprocess.Popen([*launched(sh, 3), sh.program, "convert", "big.safetensors", "o", "--threads", "1"],
                                cwd=sh.directory, env=sh.environment(sh.mpi_environment), stdin=subprocess.DEVNULL,
@@ -90,7 +91,8 @@ def case_ctrl_c_to_mpirun_stops_all_ranks_and_leaves_nothing(sh):
     _, err = process.communicate(timeout=60)
     check(process.returncode != 0, "success after SIGTERM")
     check(err.count(b"ckpt: error:") <= 1, err.decode())
-    check(os.listdir(sh.directory) == ["big.safetensors"], f"left-overs: {os.listdir(sh.directory)}\n{err.decode()}")
+    if sh.path("o").exists():
+        sh.run("verify", "o", "--against", "big.safetensors")
 
 
 def case_reading_verbs_are_done_by_rank_0_alone(sh):
