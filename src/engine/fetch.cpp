@@ -218,7 +218,8 @@ void carry_out(const Copy& copy, const std::byte* source, std::uint64_t source_b
 }
 
 Result<> check_crcs(const Fetch& fetch, const std::byte* buffer, std::uint64_t& checked, std::uint32_t& bad_tensor) {
-  std::pair<std::uint32_t, std::uint64_t> last{kNoTensor, 0};  // (segment, crc begin): views of one storage are neighbours
+  std::pair<std::uint32_t, std::uint64_t> last{kNoTensor,
+                                               0};  // (segment, crc begin): views of one storage are neighbours
   for (const Fetch::Use& use : fetch.uses) {
     if (!use.copy.crc) continue;
     const Crc& crc = *use.copy.crc;

@@ -306,8 +306,7 @@ class Converter {
 }  // namespace
 
 Result<ValuePtr> to_value(const Graph& graph, NodeId node,
-                          const std::function<std::optional<std::string>(NodeId)>& tensor_name,
-                          std::uint64_t* volume) {
+                          const std::function<std::optional<std::string>(NodeId)>& tensor_name, std::uint64_t* volume) {
   return Converter(graph, tensor_name).convert(node, volume);
 }
 

@@ -203,7 +203,7 @@ TEST(Manifest, EveryBrokenRuleIsCorrupt) {
                          {R"("layouts":[{"kind":"whole"}])", R"("layouts":[{}])"},
                          {R"("sums":{"bytes":192)", R"("sums":{"bytes":null)"},
                          {R"("digests":{)", R"("digests":{"a":1,)"},
-           {R"("digests":{)", R"("digests":{"a":"0G",)"},
+                         {R"("digests":{)", R"("digests":{"a":"0G",)"},
                          {R"("user":{)", R"("user":{"note":"twice",)"},
                          {R"("user":{)", R"("user":{"n":[],)"},
                          {R"("severity":"warning")", R"("severity":"terrible")"},

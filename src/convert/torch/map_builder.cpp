@@ -49,7 +49,8 @@ Result<> MapBuilder::add(const StateFile& file, MapFile map_file, const std::str
   if (!tree) {
     Error error = in_file(std::move(tree).error(), archive);
     error.message = path + ": " + error.message;
-    return fail(with_file(std::move(error), path, error.offset));
+    const auto offset = error.offset;
+    return fail(with_file(std::move(error), path, offset));
   }
   const auto part_index = static_cast<std::uint32_t>(parts_.size());
   const auto first_tensor = static_cast<std::uint32_t>(tensors_.size());
