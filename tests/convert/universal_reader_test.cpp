@@ -26,6 +26,7 @@ class UniversalReader : public testing::Test {
                       {.name = "e", .dtype = Dtype::f32, .shape = {0}},
                       {.name = "p", .dtype = Dtype::f32, .shape = {1024}},
                       {.name = "q", .dtype = Dtype::f32, .shape = {0}},
+                      {.name = "z", .dtype = Dtype::f32, .shape = {0}},  // after w by name, before it in the file
                       {.name = "m", .dtype = Dtype::f32, .shape = {5, 3}, .role = Role::slot}});
     source.request.objects = {{"lr", {}, {0.5}}};
     source.request.source_format = "torch";

@@ -161,12 +161,14 @@ TEST(Sums, EveryBrokenRuleIsCorruptAtItsPlace) {
   const std::size_t second = 128;
   expect_fails(with(built(), 0, 'X', 1), Errc::corrupt, 0);
   expect_fails(with(built(), 48, 1, 1), Errc::corrupt, 48);
-  expect_fails(with(built(), 32, ~std::uint64_t{0}, 8), Errc::corrupt, 32);       // records past the file
-  expect_fails(with(built(), 40, ~std::uint64_t{0}, 8), Errc::corrupt, 32);       // leaves past the file
-  expect_fails(with(built(), 32, std::uint64_t{1} << 58, 8), Errc::corrupt, 32);  // 64 * 2^58 wraps to 0
-  expect_fails(with(built(), second + 8, 0, 4), Errc::corrupt, second);           // the same file twice
-  expect_fails(with(built(), second + 12, 1, 4), Errc::corrupt, second);          // reserved
-  expect_fails(with(built(), second + 40, 1, 8), Errc::corrupt, second);          // reserved
+  expect_fails(with(built(), 32, ~std::uint64_t{0}, 8), Errc::corrupt, 32);  // records past the file
+  expect_fails(with(built(), 40, ~std::uint64_t{0}, 8), Errc::corrupt, 32);  // leaves past the file
+  expect_fails(with(built(), 32, (std::uint64_t{1} << 58) + 5, 8), Errc::corrupt,
+               32);  // 64 * 2^58 wraps to 0: the sizes add up
+  expect_fails(with(built(), 40, (std::uint64_t{1} << 60) + 7, 8), Errc::corrupt, 32);  // and so does 16 * 2^60
+  expect_fails(with(built(), second + 8, 0, 4), Errc::corrupt, second);                 // the same file twice
+  expect_fails(with(built(), second + 12, 1, 4), Errc::corrupt, second);                // reserved
+  expect_fails(with(built(), second + 40, 1, 8), Errc::corrupt, second);                // reserved
   expect_fails(with(built(), second + 16, std::uint64_t{1} << 63, 8), Errc::corrupt, second + 16);
   expect_fails(with(built(), second + 16, 8 * kLeaf, 8), Errc::corrupt, second + 16);  // more leaves than the table
   expect_fails(with(built(), second + 24, 0, 8), Errc::corrupt, second + 24);
