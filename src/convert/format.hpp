@@ -79,7 +79,8 @@ struct StoredHashes {
   std::vector<TargetFile> files{};
   std::vector<Hash128> leaves{};  ///< of `files` in order, as stored
   /// What is wrong with the structure although the checkpoint opens: file headers that disagree with the layout, a
-  /// second copy that is missing or stale, files that belong to nothing.
+  /// second copy that is missing or stale (damage, with the file as the user can find it), files that belong to nothing
+  /// (notes).
   std::vector<Finding> findings{};
 };
 

@@ -137,11 +137,11 @@ TEST_F(UniversalReader, MissingFilesAreNamedAndCountAsIncomplete) {
   for (const Finding& finding : map->findings) {
     if (finding.severity == Severity::incomplete) missing.push_back(finding.file);
   }
-  EXPECT_EQ(missing, (std::vector<std::string>{kWeights, "blobs/objects.json"}));
+  EXPECT_EQ(missing, (std::vector<std::string>{at(kWeights), at("blobs/objects.json")}));
   const auto stored = hashes();
   ASSERT_FALSE(stored);
   EXPECT_EQ(stored.error().code, Errc::incomplete);
-  EXPECT_EQ(stored.error().file, kWeights);
+  EXPECT_EQ(stored.error().file, at(kWeights));
 }
 
 TEST_F(UniversalReader, WithoutHashesItIsIncomplete) {
@@ -157,7 +157,7 @@ TEST_F(UniversalReader, AFileOfAnotherSizeIsCorruptAndNamed) {
       const auto map = open();
       ASSERT_FALSE(map) << path;
       EXPECT_EQ(map.error().code, Errc::corrupt);
-      EXPECT_EQ(map.error().file, path);
+      EXPECT_EQ(map.error().file, at(path));
     }
     spill(at(path), good);
   }
@@ -180,7 +180,7 @@ TEST_F(UniversalReader, HashesOrObjectsOfAnotherCheckpointAreCorrupt) {
   const auto map = open();
   ASSERT_FALSE(map);
   EXPECT_EQ(map.error().code, Errc::corrupt);
-  EXPECT_EQ(map.error().file, "blobs/objects.json");
+  EXPECT_EQ(map.error().file, at("blobs/objects.json"));
 }
 
 TEST_F(UniversalReader, RowsThatTheFilesCannotHoldAreCorrupt) {
@@ -244,14 +244,14 @@ TEST_F(UniversalReader, AShardHeaderThatDisagreesIsDamageInThatFile) {
     const std::size_t found = bad.find(from);
     ASSERT_NE(found, std::string::npos) << from;
     spill(at(kWeights), bad.replace(found, from.size(), to));
-    EXPECT_EQ(damage().file, kWeights) << from;
+    EXPECT_EQ(damage().file, at(kWeights)) << from;
   }
   spill(at(kWeights), std::string(good).replace(good.find(R"("w")"), 3, R"("v")"));
   EXPECT_EQ(damage().tensor, "w");
   std::string longer = good;
   longer[0] = static_cast<char>(longer[0] + 8);
   spill(at(kWeights), longer);
-  EXPECT_EQ(damage().file, kWeights);
+  EXPECT_EQ(damage().file, at(kWeights));
 }
 
 TEST_F(UniversalReader, ARootThatIsNotThatOfItsLeavesIsDamage) {
@@ -261,15 +261,15 @@ TEST_F(UniversalReader, ARootThatIsNotThatOfItsLeavesIsDamage) {
   universal::Manifest changed = manifest();
   changed.sums_hash = hash128(bytes);
   replace_manifest(changed);
-  EXPECT_EQ(damage().file, kWeights);
+  EXPECT_EQ(damage().file, at(kWeights));
 }
 
 TEST_F(UniversalReader, TheSecondCopyMustBeThereAndEqual) {
   const std::string good = slurp(at("index/manifest.json"));
   spill(at("index/manifest.json"), good + " ");
-  EXPECT_EQ(damage().file, "index/manifest.json");
+  EXPECT_EQ(damage().file, at("index/manifest.json"));
   fs::remove(at("index/manifest.json"));
-  EXPECT_EQ(damage().file, "index/manifest.json");
+  EXPECT_EQ(damage().file, at("index/manifest.json"));
   EXPECT_TRUE(open()) << "reading does not need it";
 }
 
@@ -281,7 +281,7 @@ TEST_F(UniversalReader, FilesThatBelongToNothingAreToldButNoDamage) {
   ASSERT_TRUE(stored) << stored.error().message;
   ASSERT_EQ(stored->findings.size(), 1u);
   EXPECT_EQ(stored->findings[0].severity, Severity::note);
-  EXPECT_EQ(stored->findings[0].file, "shards/weights/notes.txt");
+  EXPECT_EQ(stored->findings[0].file, at("shards/weights/notes.txt"));
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ class Checker {
 
  private:
   void damage(const std::string& file, std::string text, std::string tensor = {}) {
-    findings_.push_back({Severity::damage, std::move(text), file, std::move(tensor)});
+    findings_.push_back({Severity::damage, std::move(text), join_path(root_, file), std::move(tensor)});
   }
 
   void check_root(const FileRecord& file) {
@@ -150,7 +150,8 @@ class Checker {
       if (!entries) return fail(entries.error());
       for (const DirEntry& entry : *entries) {
         const std::string path = folder + "/" + entry.name;
-        if (!known.contains(path)) findings_.push_back({Severity::note, path + " is no part of this checkpoint", path});
+        if (!known.contains(path))
+          findings_.push_back({Severity::note, path + " is no part of this checkpoint", join_path(root_, path)});
       }
     }
     return {};
@@ -168,7 +169,7 @@ class Checker {
 Result<StoredHashes> stored_hashes(Io& io, const std::string& root) {
   CKPT_TRY(Checkpoint checkpoint, open_checkpoint(io, root, ReadOptions{}.metadata_limit));
   if (!checkpoint.missing.empty()) {
-    const std::string& first = checkpoint.missing.front();
+    const std::string first = join_path(root, checkpoint.missing.front());
     return fail({.code = Errc::incomplete, .message = first + ": verify: the file is missing", .file = first});
   }
   StoredHashes out;

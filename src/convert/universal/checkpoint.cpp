@@ -43,16 +43,16 @@ Result<Sums> read_sums(Io& io, const std::string& root, const Manifest& manifest
 /// Looks at every file of sums.bin, and at the two that name them.
 Result<> look_at_files(Io& io, const std::string& root, Checkpoint& checkpoint) {
   for (const FileRecord& record : checkpoint.sums.files) {
-    const std::string path = record.key.path();
-    MapFile file{.path = path, .bytes = record.bytes};
-    if (const auto info = io.stat(join_path(root, path)); info) {
+    MapFile file{.path = record.key.path(), .bytes = record.bytes};
+    const std::string path = join_path(root, file.path);
+    if (const auto info = io.stat(path); info) {
       if (info->kind != FileInfo::Kind::file) return fail(about(path, Errc::corrupt, "is not a file"));
       if (info->bytes != record.bytes)
         return fail(
             about(path, Errc::corrupt, fmt::format("{} bytes, but sums.bin says {}", info->bytes, record.bytes)));
       file.mtime_ns = info->mtime_ns;
     } else if (info.error().code == Errc::not_found) {
-      checkpoint.missing.push_back(path);
+      checkpoint.missing.push_back(file.path);
     } else {
       return fail(info.error());
     }
@@ -77,7 +77,13 @@ Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_
   out.manifest = *std::move(manifest);
   CKPT_TRY(out.sums, read_sums(io, root, out.manifest, metadata_limit));
   CKPT_CHECK(look_at_files(io, root, out));
-  CKPT_TRY(out.places, place_whole(out.manifest, out.sums));
+  auto places = place_whole(out.manifest, out.sums);
+  if (!places) {
+    Error error = std::move(places).error();
+    error.file = join_path(root, error.file.empty() ? kManifestPath : std::string_view(error.file));
+    return fail(std::move(error));
+  }
+  out.places = *std::move(places);
   return out;
 }
 

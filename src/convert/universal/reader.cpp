@@ -15,8 +15,8 @@ constexpr std::size_t kNamesShown = 20;
 /// objects.json with every leaf compared before it is parsed: it is read here, not by the engine.
 Result<std::vector<NamedObject>> read_objects(Io& io, const std::string& root, const Checkpoint& checkpoint,
                                               const FileRecord& file, std::uint64_t limit) {
-  const std::string path = file.key.path();
-  CKPT_TRY(const std::string text, read_small_file(io, join_path(root, path), limit));
+  const std::string path = join_path(root, file.key.path());
+  CKPT_TRY(const std::string text, read_small_file(io, path, limit));
   const std::span<const Hash128> leaves = checkpoint.sums.leaves_of(file);
   constexpr std::uint64_t kLeaf = std::uint64_t{1} << kLeafShift;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -33,9 +33,10 @@ Result<std::vector<NamedObject>> read_objects(Io& io, const std::string& root, c
   return std::move(objects->objects);
 }
 
-void report_missing(const std::vector<std::string>& missing, Map& map) {
+void report_missing(const std::string& root, const std::vector<std::string>& missing, Map& map) {
   for (std::size_t i = 0; i < std::min(missing.size(), kNamesShown); ++i)
-    map.findings.push_back({.severity = Severity::incomplete, .text = missing[i] + " is missing", .file = missing[i]});
+    map.findings.push_back(
+        {.severity = Severity::incomplete, .text = missing[i] + " is missing", .file = join_path(root, missing[i])});
   if (missing.size() > kNamesShown)
     map.findings.push_back({.severity = Severity::incomplete,
                             .text = fmt::format("{} more files are missing", missing.size() - kNamesShown)});
@@ -85,7 +86,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   map.metadata_hash = hash128(checkpoint.manifest_text).hex();
   map.meta = std::move(manifest.meta);
   map.aliases = std::move(manifest.aliases);
-  report_missing(checkpoint.missing, map);
+  report_missing(root, checkpoint.missing, map);
   report_history(manifest, map);
   for (const FileRecord& file : checkpoint.sums.files) {
     const bool missing =
