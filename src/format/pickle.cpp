@@ -24,7 +24,8 @@ class Machine {
   Result<Graph> run(std::size_t* used) {
     if (in_.size() > 0xffffffffu) return in_.refuse("it has more than 4 GiB");
     for (;;) {
-      CKPT_TRY(const std::uint8_t opcode, in_.opcode());
+      std::uint8_t opcode = 0;
+      if (!in_.next(opcode)) return in_.broken("it ends without STOP");
       if (opcode == '.') break;
       out_.at(in_.opcode_at());
       CKPT_CHECK(step(opcode));
@@ -272,10 +273,15 @@ class Machine {
     if (size > in_.left()) return in_.broken("a frame runs past the end");
     return {};
   }
-  // Calls `act` with an opcode's argument.
-  Status with(Result<std::uint64_t> argument, Status (Machine::*act)(std::uint64_t)) {
-    if (!argument) return tl::unexpected<Error>(std::move(argument).error());
-    return (this->*act)(*argument);
+  // Calls `act` with an opcode's argument: a number of `width` bytes, or the number that a line holds.
+  Status with(unsigned width, Status (Machine::*act)(std::uint64_t)) {
+    std::uint64_t argument = 0;
+    if (!in_.number(width, argument)) return in_.cut_short(width);
+    return (this->*act)(argument);
+  }
+  Status with_line(Status (Machine::*act)(std::uint64_t)) {
+    CKPT_TRY(const std::uint64_t argument, in_.line_index());
+    return (this->*act)(argument);
   }
   Status step(std::uint8_t opcode);
   Status step_old(std::uint8_t opcode);
@@ -294,9 +300,9 @@ class Machine {
 Result<> Machine::step(std::uint8_t opcode) {
   switch (opcode) {
     case 0x80:
-      return with(in_.number(1), &Machine::protocol);
+      return with(1, &Machine::protocol);
     case 0x95:
-      return with(in_.number(8), &Machine::frame);
+      return with(8, &Machine::frame);
     case '(':
       marks_.push_back(stack_.size());
       return {};
@@ -307,13 +313,13 @@ Result<> Machine::step(std::uint8_t opcode) {
     case '2':
       return duplicate();
     case 'h':
-      return with(in_.number(1), &Machine::memo_get);
+      return with(1, &Machine::memo_get);
     case 'j':
-      return with(in_.number(4), &Machine::memo_get);
+      return with(4, &Machine::memo_get);
     case 'q':
-      return with(in_.number(1), &Machine::memo_put);
+      return with(1, &Machine::memo_put);
     case 'r':
-      return with(in_.number(4), &Machine::memo_put);
+      return with(4, &Machine::memo_put);
     case 0x94:
       return memo_put(memo_.count());
     case 'N':
@@ -322,30 +328,30 @@ Result<> Machine::step(std::uint8_t opcode) {
     case 0x89:
       return push(out_.boolean(opcode == 0x88));
     case 'K':
-      return with(in_.number(1), &Machine::push_integer);
+      return with(1, &Machine::push_integer);
     case 'M':
-      return with(in_.number(2), &Machine::push_integer);
+      return with(2, &Machine::push_integer);
     case 'J':
-      return with(in_.number(4), &Machine::push_signed);
+      return with(4, &Machine::push_signed);
     case 0x8a:
-      return with(in_.number(1), &Machine::push_long);
+      return with(1, &Machine::push_long);
     case 0x8b:
-      return with(in_.number(4), &Machine::push_long);
+      return with(4, &Machine::push_long);
     case 'G':
       return push_float();
     case 0x8c:
-      return with(in_.number(1), &Machine::push_unicode);
+      return with(1, &Machine::push_unicode);
     case 'X':
-      return with(in_.number(4), &Machine::push_unicode);
+      return with(4, &Machine::push_unicode);
     case 0x8d:
-      return with(in_.number(8), &Machine::push_unicode);
+      return with(8, &Machine::push_unicode);
     case 'C':
-      return with(in_.number(1), &Machine::push_bytes);
+      return with(1, &Machine::push_bytes);
     case 'B':
-      return with(in_.number(4), &Machine::push_bytes);
+      return with(4, &Machine::push_bytes);
     case 0x8e:
     case 0x96:
-      return with(in_.number(8), &Machine::push_bytes);
+      return with(8, &Machine::push_bytes);
     case ']':
       return push(out_.container(Kind::list, {}));
     case '}':
@@ -403,13 +409,13 @@ Result<> Machine::step_old(std::uint8_t opcode) {
     case 'V':
       return push_unicode_line();
     case 'U':
-      return with(in_.number(1), &Machine::push_short_string);
+      return with(1, &Machine::push_short_string);
     case 'T':
-      return with(in_.number(4), &Machine::push_short_string);
+      return with(4, &Machine::push_short_string);
     case 'g':
-      return with(in_.line_index(), &Machine::memo_get);
+      return with_line(&Machine::memo_get);
     case 'p':
-      return with(in_.line_index(), &Machine::memo_put);
+      return with_line(&Machine::memo_put);
     case 'd':
       return collect(Kind::dict, above_mark());
     case 'l':

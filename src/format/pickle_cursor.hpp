@@ -28,24 +28,30 @@ class Cursor {
   tl::unexpected<Error> broken(std::string_view why) const { return failed(Errc::corrupt, why); }
   tl::unexpected<Error> refuse(std::string_view why) const { return failed(Errc::refused, why); }
 
-  /// The next opcode; at the end of the data `corrupt`.
-  Result<std::uint8_t> opcode() {
+  // Called for every opcode, so these two do without a Result.
+  /// The next opcode; false at the end of the data.
+  bool next(std::uint8_t& opcode) {
     opcode_at_ = position_;
-    if (position_ == data_.size()) return broken("it ends without STOP");
-    return std::to_integer<std::uint8_t>(data_[position_++]);
+    if (position_ == data_.size()) return false;
+    opcode = std::to_integer<std::uint8_t>(data_[position_++]);
+    return true;
+  }
+  /// An unsigned little-endian number of `width` bytes; false where they run past the end.
+  bool number(unsigned width, std::uint64_t& value) {
+    if (width > left()) return false;
+    value = 0;
+    for (unsigned i = 0; i < width; ++i) value |= std::to_integer<std::uint64_t>(data_[position_ + i]) << (8 * i);
+    position_ += width;
+    return true;
+  }
+  tl::unexpected<Error> cut_short(std::uint64_t bytes) const {
+    return broken("a value of " + std::to_string(bytes) + " bytes runs past the end");
   }
   Result<std::string_view> take(std::uint64_t count) {
-    if (count > left()) return broken("a value of " + std::to_string(count) + " bytes runs past the end");
+    if (count > left()) return cut_short(count);
     const std::string_view out(reinterpret_cast<const char*>(data_.data()) + position_, count);
     position_ += count;
     return out;
-  }
-  /// An unsigned little-endian number of `width` bytes.
-  Result<std::uint64_t> number(unsigned width) {
-    CKPT_TRY(const std::string_view raw, take(width));
-    std::uint64_t value = 0;
-    for (unsigned i = 0; i < width; ++i) value |= std::uint64_t{static_cast<unsigned char>(raw[i])} << (8 * i);
-    return value;
   }
   /// The bytes up to the next newline, which is taken too.
   Result<std::string_view> line() {
