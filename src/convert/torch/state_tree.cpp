@@ -19,7 +19,12 @@ constexpr std::size_t kMostSteps = std::size_t{2} << 20;
 constexpr std::size_t kLongSequence = 16;  // items; longer ones of plain values stay together
 constexpr std::size_t kDeepestPath = 1000;
 
-using Children = std::vector<std::pair<PathPart, NodeId>>;
+struct Child {
+  PathPart part;
+  NodeId node = kNone;
+  bool is_leaf = false;  // whatever it holds
+};
+using Children = std::vector<Child>;
 
 bool is_sequence(Kind kind) {
   return kind == Kind::list || kind == Kind::tuple;
@@ -134,7 +139,7 @@ class Walk {
 
   Result<StateTree> run() {
     out_.steps.push_back({});
-    reach(graph_.root(), 0);
+    reach(graph_.root(), 0, false);
     while (!stack_.empty()) {
       Frame& top = stack_.back();
       if (top.next == top.children.size()) {
@@ -142,14 +147,14 @@ class Walk {
         stack_.pop_back();
         continue;
       }
-      auto& [part, node] = top.children[top.next++];
+      Child& child = top.children[top.next++];
       if (out_.steps.size() == kMostSteps) {
         return fail({.code = Errc::refused,
                      .message = "state: it unfolds to more than 2 million values",
-                     .offset = graph_.offset(node)});
+                     .offset = graph_.offset(child.node)});
       }
-      out_.steps.push_back({top.step, std::move(part)});
-      reach(node, static_cast<std::uint32_t>(out_.steps.size() - 1));
+      out_.steps.push_back({top.step, std::move(child.part)});
+      reach(child.node, static_cast<std::uint32_t>(out_.steps.size() - 1), child.is_leaf);
     }
     return std::move(out_);
   }
@@ -163,13 +168,13 @@ class Walk {
   };
 
   // Adds a leaf, or opens the node.
-  void reach(NodeId node, std::uint32_t step) {
+  void reach(NodeId node, std::uint32_t step, bool is_leaf) {
     if (is_tensor(graph_, node)) {
       out_.leaves.push_back({Leaf::Kind::tensor, step, node});
       return;
     }
     Children children;
-    if (!on_path_.contains(node) && stack_.size() < kDeepestPath) children = children_of(node);
+    if (!is_leaf && !on_path_.contains(node) && stack_.size() < kDeepestPath) children = children_of(node);
     if (children.empty()) {
       out_.leaves.push_back({Leaf::Kind::object, step, node});
       return;
@@ -192,7 +197,7 @@ class Walk {
     } else if (is_dict(graph_, node)) {
       add_pairs(children, as_mapping(graph_, node));
       if (const NodeId metadata = graph_.find(graph_.state(node), "_metadata"); metadata != kNone) {
-        children.emplace_back("_metadata", metadata);
+        children.push_back({"_metadata", metadata, true});
       }
     } else if (tensors_.inside(node)) {
       add_parts(children, node);
@@ -203,7 +208,7 @@ class Walk {
   // An object, or a set, that has a tensor inside.
   void add_parts(Children& children, NodeId node) {
     if (const NodeId arguments = graph_.arguments(node); arguments != kNone && tensors_.inside(arguments)) {
-      children.emplace_back("args", arguments);
+      children.push_back({"args", arguments});
     }
     if (graph_.has_pairs(node)) {
       std::vector<std::pair<NodeId, NodeId>> pairs;
@@ -216,19 +221,19 @@ class Walk {
     const NodeId state = graph_.state(node);
     if (state == kNone) return;
     if (graph_.has_pairs(node) || graph_.kind(state) != Kind::dict) {
-      children.emplace_back("state", state);
+      children.push_back({"state", state});
     } else {
       add_pairs(children, as_mapping(graph_, state));
     }
   }
 
   static void add_items(Children& children, std::span<const NodeId> items) {
-    for (std::size_t i = 0; i < items.size(); ++i) children.emplace_back(static_cast<std::int64_t>(i), items[i]);
+    for (std::size_t i = 0; i < items.size(); ++i) children.push_back({static_cast<std::int64_t>(i), items[i]});
   }
 
   void add_pairs(Children& children, const std::optional<std::vector<std::pair<NodeId, NodeId>>>& pairs) const {
     if (!pairs) return;
-    for (const auto& [key, value] : *pairs) children.emplace_back(part_of(graph_, key), value);
+    for (const auto& [key, value] : *pairs) children.push_back({part_of(graph_, key), value});
   }
 
   // The state dict of a torch.optim optimizer, by what torch/optim/optimizer.py state_dict() returns.
