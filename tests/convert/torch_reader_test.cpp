@@ -135,6 +135,15 @@ TEST_F(TorchReader, EqualViewsAreOneTensorAndOthersAreNot) {
   EXPECT_EQ(map.aliases[0].target, "emb");
 }
 
+TEST_F(TorchReader, AParameterAndAPlainTensorOfTheSameMemoryStayTwo) {
+  const std::string parameter = "ctorch._utils\n_rebuild_parameter\n" + tensor("0") + "\x88}\x87R";
+  const Map map = of(dict({key("plain") + tensor("0"), key("one") + parameter, key("two") + parameter}));
+  EXPECT_EQ(names_of(map), (Names{"plain", "one"}));
+  ASSERT_EQ(map.aliases.size(), 1u);
+  EXPECT_EQ(map.aliases[0].name, "two");
+  EXPECT_EQ(map.aliases[0].target, "one");
+}
+
 TEST_F(TorchReader, AnOptimizerIsKnownByWhatItHolds) {
   const std::string group = dict({key("params") + "](K\1K\2e", key("param_names") + "](" + key("w") + key("x") + "e"});
   const std::string state =

@@ -99,8 +99,9 @@ Result<> MapBuilder::add_tensor(std::uint32_t part_index, Path path, NodeId node
   const auto index = static_cast<std::uint32_t>(tensors_.size());
   if (volume(type->shape) != 0) {
     const TensorView& seen = **view;
-    const auto [same, is_new] = part.views.emplace(
-        ViewKey{seen.storage_key, seen.dtype_name, seen.storage_offset, seen.shape, seen.strides}, index);
+    const auto [same, is_new] = part.views.emplace(ViewKey{seen.storage_key, seen.dtype_name, seen.storage_offset,
+                                                           seen.shape, seen.strides, graph.callee_name(node)},
+                                                   index);
     part.tensor_of.emplace(node, same->second);
     if (!is_new) {
       tied_.push_back({.part = part_index, .path = std::move(path), .tensor = same->second, .node = node});

@@ -33,8 +33,10 @@ class MapBuilder {
   Result<Map> build(Hasher& metadata);
 
  private:
-  /// Views that are equal in all of it are one tensor: storage, dtype, offset, shape, strides.
-  using ViewKey = std::tuple<std::string, std::string, std::uint64_t, Shape, std::vector<std::int64_t>>;
+  /// Views that are equal in all of it are one tensor: storage, dtype, offset, shape, strides, and what makes it. A
+  /// Parameter and a plain tensor of the same memory stay two: a state dict holds tied weights as the same kind.
+  using ViewKey =
+      std::tuple<std::string, std::string, std::uint64_t, Shape, std::vector<std::int64_t>, std::string_view>;
 
   /// Something that will have a name: a tensor, a tied name, an object.
   struct Item {
