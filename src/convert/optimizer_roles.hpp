@@ -14,6 +14,7 @@ namespace ckpt {
 struct OptimizerState {
   Path path;  ///< of the dict that holds "state" and "param_groups"
   /// Names of parameters by their index, where the groups carry them ("param_names"); state is keyed by either.
+  /// assign_roles replaces them by the names of the weights they mean.
   std::unordered_map<std::int64_t, std::string> parameters{};
 };
 
@@ -25,7 +26,6 @@ struct OptimizerState {
 /// role.
 ///
 /// paths  one a tensor: where it is nested, so that its name is dotted(path); or empty
-void assign_roles(std::vector<Tensor>& tensors, const std::vector<Path>& paths,
-                  std::span<const OptimizerState> known = {});
+void assign_roles(std::vector<Tensor>& tensors, const std::vector<Path>& paths, std::span<OptimizerState> known = {});
 
 }  // namespace ckpt

@@ -158,6 +158,37 @@ TEST_F(TorchReader, AnOptimizerIsKnownByWhatItHolds) {
   EXPECT_EQ(named(map, "adamish.state.1.deep.nu").slot, "deep.nu");
 }
 
+TEST_F(TorchReader, MembersOfParameterGroupsAreNamedWhereTheGroupsNameThem) {
+  const auto optimizer = [&](const std::string& members, const std::string& names) {
+    return dict({key("state") + dict({"K\1" + dict({key("mu") + tensor("1")})}),
+                 key("param_groups") + "](" + dict({key("params") + members, key("param_names") + names}) + "e"});
+  };
+  const auto of_both = [&](const std::string& members, const std::string& names) {
+    return of(dict({key("model") + dict({key("w") + tensor("0")}), key("optimizer") + optimizer(members, names)}));
+  };
+  const auto object = [](const Map& map, const std::string& name) {
+    const auto at = std::find_if(map.objects.begin(), map.objects.end(), [&](const auto& o) { return o.name == name; });
+    return at == map.objects.end() ? Value{} : at->value;
+  };
+  const Map few = of_both("](K\1K\2K\3e", "](" + key("w") + key("x") + "e");
+  const std::string group = "optimizer.param_groups.0.params.";
+  EXPECT_EQ(std::get<std::string>(object(few, group + "0").v), "model.w");
+  EXPECT_EQ(std::get<std::string>(object(few, group + "1").v), "x") << "a parameter that the file does not hold";
+  EXPECT_EQ(std::get<std::int64_t>(object(few, group + "2").v), 3) << "no name: as in the source";
+
+  std::string members = "](", names = "](";
+  for (char i = 1; i <= 17; ++i) {
+    members += std::string("K") + i;
+    names += key(i == 1 ? "w" : "p" + std::to_string(i));
+  }
+  const Map many = of_both(members + "e", names + "e");
+  const Value params = object(many, "optimizer.param_groups.0.params");
+  const auto& list = std::get<List>(params.v).items;
+  ASSERT_EQ(list.size(), 17u);
+  EXPECT_EQ(std::get<std::string>(list[0]->v), "model.w");
+  EXPECT_EQ(std::get<std::string>(list[16]->v), "p17");
+}
+
 TEST_F(TorchReader, StateByIndexNamesNoParameterWhereTheGroupsDoNot) {
   const std::string group = dict({key("params") + "](K\1e"});
   const std::string state = dict({"K\1" + dict({key("exp_avg") + tensor("1")})});

@@ -67,6 +67,7 @@ Result<> MapBuilder::add(const StateFile& file, MapFile map_file, const std::str
     }
   }
   assign_part_roles(tree->optimizers, first_tensor);
+  parts_.back().optimizers = std::move(tree->optimizers);
   find_step(parts_.back());
   return {};
 }
@@ -120,7 +121,7 @@ Result<> MapBuilder::add_tensor(std::uint32_t part_index, Path path, NodeId node
 }
 
 // By the names inside the file; so before the names of the map are given.
-void MapBuilder::assign_part_roles(const std::vector<OptimizerState>& optimizers, std::uint32_t first_tensor) {
+void MapBuilder::assign_part_roles(std::vector<OptimizerState>& optimizers, std::uint32_t first_tensor) {
   const auto begin = map_.tensors.begin() + first_tensor;
   std::vector<Tensor> own(std::make_move_iterator(begin), std::make_move_iterator(map_.tensors.end()));
   std::vector<Path> paths;
@@ -255,15 +256,45 @@ void MapBuilder::name_parameters() {
       anywhere.emplace(name, &item);
     }
   }
+  const auto rename = [&](std::uint32_t part, std::string& name) {
+    const auto own = in_part[part].find(name);
+    const auto other = anywhere.find(name);
+    if (own != in_part[part].end()) {
+      name = own->second->name;
+    } else if (other != anywhere.end()) {
+      name = other->second->name;
+    }
+  };
   for (const Item& item : tensors_) {
     Tensor& tensor = map_.tensors[item.tensor];
-    if (tensor.role != Role::slot || tensor.parameter.empty()) continue;
-    const auto own = in_part[item.part].find(tensor.parameter);
-    const auto other = anywhere.find(tensor.parameter);
-    if (own != in_part[item.part].end()) {
-      tensor.parameter = own->second->name;
-    } else if (other != anywhere.end()) {
-      tensor.parameter = other->second->name;
+    if (tensor.role == Role::slot && !tensor.parameter.empty()) rename(item.part, tensor.parameter);
+  }
+  for (std::uint32_t part = 0; part < parts_.size(); ++part) {
+    for (OptimizerState& optimizer : parts_[part].optimizers) {
+      for (auto& [index, name] : optimizer.parameters) rename(part, name);
+    }
+  }
+}
+
+// Members of a parameter group, by index in the file, become the names of their parameters where those are known. A
+// group's "params" is one object, or one an index.
+void MapBuilder::name_group_members(const Item& item, Value& value) const {
+  for (const OptimizerState& optimizer : parts_[item.part].optimizers) {
+    const std::size_t depth = optimizer.path.size();
+    const bool inside = item.path.size() >= depth + 3 && item.path.size() <= depth + 4 &&
+                        std::equal(optimizer.path.begin(), optimizer.path.end(), item.path.begin());
+    if (!inside || item.path[depth] != PathPart("param_groups") || item.path[depth + 2] != PathPart("params")) continue;
+    const auto named = [&](const Value& member) -> std::optional<Value> {
+      const auto* index = std::get_if<std::int64_t>(&member.v);
+      const auto name = index == nullptr ? optimizer.parameters.end() : optimizer.parameters.find(*index);
+      if (name == optimizer.parameters.end()) return std::nullopt;
+      return Value{name->second};
+    };
+    if (auto one = named(value)) value = *std::move(one);
+    auto* list = std::get_if<List>(&value.v);
+    if (list == nullptr) continue;
+    for (ValuePtr& member : list->items) {
+      if (auto name = named(*member)) member = std::make_shared<const Value>(*std::move(name));
     }
   }
 }
@@ -294,6 +325,7 @@ Result<> MapBuilder::add_objects() {
                                .tensor = item.name});
     }
     map_.objects.push_back({.name = item.name, .path = map_path(item), .value = **value});
+    name_group_members(item, map_.objects.back().value);
   }
   return {};
 }

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "convert/optimizer_roles.hpp"
 #include "convert/torch/files.hpp"
 #include "convert/torch/state_tree.hpp"
 #include "convert/torch_archive.hpp"
@@ -57,10 +58,11 @@ class MapBuilder {
     std::unordered_set<std::string> used_storages{};
     std::vector<std::string> not_plain{};  ///< "coo (sparse tensor)"
     std::uint64_t attributed = 0;          ///< tensors with Python attributes
+    std::vector<OptimizerState> optimizers{};
   };
 
   Result<> add_tensor(std::uint32_t part_index, Path path, pickle::NodeId node);
-  void assign_part_roles(const std::vector<OptimizerState>& optimizers, std::uint32_t first_tensor);
+  void assign_part_roles(std::vector<OptimizerState>& optimizers, std::uint32_t first_tensor);
   Result<> add_objects();
   void keep_pickles();
   void add_blob(std::uint32_t part_index, const std::string& entry, Extent bytes, std::optional<Crc> crc);
@@ -69,6 +71,7 @@ class MapBuilder {
   void find_step(const Part& part);
   Result<> name_all();
   void name_parameters();
+  void name_group_members(const Item& item, Value& value) const;
   void add_aliases();
   void place();
   Path map_path(const Item& item) const;
