@@ -100,6 +100,9 @@ struct Format {
   Result<StoredHashes> (*hashes)(Io& io, const std::string& root) = nullptr;
   /// The conversion id that a file of ours carries, for formats that are written but not yet read; else null.
   Result<std::string> (*stored_id)(Io& io, const std::string& root) = nullptr;
+  /// Further suffixes by which people know this format's files: without --to, a target that ends in one is refused, not
+  /// written as something else.
+  std::span<const std::string_view> other_suffixes{};
 };
 
 /// All formats, in order of precedence of detection messages.
@@ -110,6 +113,7 @@ const Format* find_format(std::string_view name);
 struct Source {
   std::string root{};  ///< directory of the map's files, or the file
   const Format* format = nullptr;
+  std::string why{};  ///< what detection saw; empty where --from alone decided
   Map map{};
   std::unique_ptr<HeldLock> lease{};
 };

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "convert/formats.hpp"
@@ -7,13 +9,36 @@
 namespace ckpt {
 namespace {
 
+constexpr std::string_view kSuffix = ".h5";
 constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
 // A user block may stand before the signature: it is looked for at 0, 512, 1024, ... (HDF5 File Format, section II.A).
 constexpr std::uint64_t kLastSignature = std::uint64_t{64} << 10;
 
+constexpr std::string_view kKeras = ".keras";
+constexpr std::array<std::string_view, 3> kOtherSuffixes{".hdf5", ".hdf", kKeras};
+
+bool has_suffix(const DirEntry& entry) {
+  return entry.name.ends_with(kSuffix) || std::any_of(kOtherSuffixes.begin(), kOtherSuffixes.end(),
+                                                      [&](auto suffix) { return entry.name.ends_with(suffix); });
+}
+
+/// A directory is HDF5's where nothing in it is another format's: tf_model.h5 often lies beside the weights it came
+/// from.
+std::optional<Match> detect_directory(const std::vector<DirEntry>& entries) {
+  const auto is_weights = [](const DirEntry& entry) {
+    return entry.name.ends_with(".safetensors") || entry.name.ends_with(".bin") || entry.name.ends_with(".pt") ||
+           entry.name.ends_with(".pth") || entry.name.ends_with(".ckpt");
+  };
+  const auto file = std::find_if(entries.begin(), entries.end(), has_suffix);
+  if (file == entries.end() || std::any_of(entries.begin(), entries.end(), is_weights)) return std::nullopt;
+  return Match{.where = {}, .why = file->name};
+}
+
 Result<std::optional<Match>> detect(const Place& place) {
-  if (place.directory) return std::nullopt;
+  if (place.directory) return detect_directory(place.entries);
   CKPT_TRY(const std::string head, place.head("", kLastSignature + kSignature.size()));
+  if (place.root.ends_with(kKeras) && head.starts_with("PK\3\4"))
+    return Match{.where = "", .why = "a Keras archive: model.weights.h5 in a zip"};
   for (std::uint64_t at = 0; at + kSignature.size() <= head.size(); at = at == 0 ? 512 : at * 2) {
     if (std::string_view(head).substr(at, kSignature.size()) == kSignature)
       return Match{.where = "", .why = "an HDF5 signature"};
@@ -28,10 +53,11 @@ Result<std::string> stored_id(Io&, const std::string& root) {
 }  // namespace
 
 Format hdf5_format() {
-  Format format{.name = "hdf5", .summary = "one HDF5 file (written; reading comes later)"};
+  Format format{.name = "hdf5", .summary = "HDF5"};
   format.detect = detect;
   format.lay_out = hdf5::lay_out;
-  format.suffix = ".h5";
+  format.suffix = kSuffix;
+  format.other_suffixes = kOtherSuffixes;
   format.stored_id = stored_id;
   return format;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "convert/formats.hpp"
 
@@ -7,6 +8,7 @@ namespace {
 
 constexpr std::string_view kMagic = "GGUF";
 constexpr std::string_view kSuffix = ".gguf";
+constexpr std::array kSuffixes{kSuffix};
 
 Result<std::optional<Match>> detect(const Place& place) {
   if (!place.directory) {
@@ -33,7 +35,8 @@ Format gguf_format() {
           .detect = detect,
           .open = nullptr,
           .lay_out = nullptr,
-          .suffix = ""};
+          .suffix = "",
+          .other_suffixes = kSuffixes};
 }
 
 }  // namespace ckpt

@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <array>
 
 #include "convert/formats.hpp"
 
 namespace ckpt {
 namespace {
 
+constexpr std::array<std::string_view, 2> kSuffixes{".npy", ".npz"};
 constexpr std::string_view kArrayMagic = "\x93NUMPY";
 constexpr std::string_view kZipMagic = "PK\x03\x04";
 constexpr std::size_t kZipNameBytes = 26;  // of a local header: u16 length of the name, u16 of the extra field
@@ -43,7 +45,8 @@ Format numpy_format() {
           .detect = detect,
           .open = nullptr,
           .lay_out = nullptr,
-          .suffix = ""};
+          .suffix = "",
+          .other_suffixes = kSuffixes};
 }
 
 }  // namespace ckpt

@@ -11,6 +11,9 @@ namespace ckpt {
 namespace torch {
 namespace {
 
+// Not .ckpt, which is as good a name for a checkpoint of the universal format.
+constexpr std::array<std::string_view, 3> kFileSuffixes{".pt", ".pth", ".bin"};
+
 // Opens one file and adds what it holds.
 Result<> add_file(Io& io, const std::string& root, const StateFile& file, const pickle::Budget& budget,
                   MapBuilder& builder) {
@@ -50,11 +53,12 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
 
 Format torch_format() {
   return {.name = "torch",
-          .summary = "torch.save: .pt, .pth, .bin and .ckpt files, alone or in a directory",
+          .summary = "torch.save files (.pt, .pth, .bin, .ckpt), alone or in a directory",
           .detect = torch::detect,
           .open = torch::open,
           .lay_out = nullptr,
-          .suffix = ""};
+          .suffix = "",
+          .other_suffixes = torch::kFileSuffixes};
 }
 
 }  // namespace ckpt
