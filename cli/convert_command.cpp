@@ -70,8 +70,12 @@ std::string plan_text(const ConvertReport& report, const ConvertRequest& request
 std::string checked_text(const ConvertReport& report) {
   if (report.verified == VerifyLevel::full) return "output read again and equal";
   if (report.verified == VerifyLevel::none) return "structure checked";
-  if (report.crc_checked == 0) return "structure checked (the source has no checksums)";
-  return format_counted(report.crc_checked, "source checksum") + " right";
+  if (report.hash_checked != 0)
+    return fmt::format("{} source {} right", format_count(report.hash_checked),
+                       report.hash_checked == 1 ? "hash" : "hashes");
+  if (report.crc_checked != 0) return format_counted(report.crc_checked, "source checksum") + " right";
+  if (report.crc_unread) return "structure checked (source checksums span more than is read at once: not compared)";
+  return "structure checked (the source has no checksums)";
 }
 
 std::string done_text(const ConvertReport& report, SizeStyle sizes) {

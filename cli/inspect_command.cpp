@@ -76,7 +76,7 @@ void print_report(Context& context, const InspectReport& report, bool with_files
   if (!report.root.empty() && report.root != report.path)
     out += fmt::format("  {:<11} {}\n", "directory", printable(report.root));
   out += fmt::format("  {:<11} {} in {}\n", "parameters", format_quantity(report.parameter_count),
-                     format_counted(report.tensor_count, "tensor"));
+                     format_counted(report.parameter_tensor_count, "tensor"));
   out += parts_text(report, sizes);
   if (report.object_count != 0)
     out +=

@@ -166,7 +166,11 @@ Json to_json(const ConvertReport& report, const ConvertRequest& request) {
           {"dry_run", report.dry_run},
           {"partial", report.partial},
           {"tensors", report.tensor_count},
-          {"verify", {{"level", level_name(report.verified)}, {"source_checksums", report.crc_checked}}},
+          {"verify",
+           {{"level", level_name(report.verified)},
+            {"source_checksums", report.crc_checked},
+            {"source_checksums_unread", report.crc_unread},
+            {"source_hashes", report.hash_checked}}},
           {"casts", {{"overflowed", report.overflowed}, {"became_nan", report.became_nan}}},
           {"memory",
            {{"bound_bytes", report.memory_bound},
@@ -226,6 +230,7 @@ Json to_json(const InspectReport& report, bool with_files) {
                  {"framework_version", optional_text(report.meta.framework_version)},
                  {"user", std::move(user)}};
   out["parameters"] = report.parameter_count;
+  out["parameter_tensors"] = report.parameter_tensor_count;
   out["tensors"] = report.tensor_count;
   out["objects"] = report.object_count;
   Json parts = Json::array();

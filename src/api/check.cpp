@@ -25,6 +25,16 @@ Result<std::vector<std::string>> tensors_at(const Map& map, std::uint32_t file, 
   return names;
 }
 
+Result<bool> moves_checksummed(const Plan& plan) {
+  constexpr std::uint64_t kLeavesAsked = 16;
+  for (std::uint64_t i = 0; i < std::min(plan.totals().leaves, kLeavesAsked); ++i) {
+    CKPT_TRY(const LeafJob job, plan.leaf(i));
+    if (std::any_of(job.copies.begin(), job.copies.end(), [](const Copy& copy) { return copy.crc.has_value(); }))
+      return true;
+  }
+  return false;
+}
+
 Result<LeafCheck> check_leaves(Session& session, Comm& comm, const Map& map, const std::string& root,
                                std::vector<TargetFile> files, const std::vector<Hash128>& expected,
                                const std::string& phase) {

@@ -23,6 +23,10 @@ Result<LeafCheck> check_leaves(Session& session, Comm& comm, const Map& map, con
                                std::vector<TargetFile> files, const std::vector<Hash128>& expected,
                                const std::string& phase);
 
+/// Whether the format gives checksums for bytes that a plan moves. Asked where none was compared: each of them may span
+/// more than a leaf reads at once. Looks at the first leaves only.
+Result<bool> moves_checksummed(const Plan& plan);
+
 /// The tensors of a map that have bytes in [begin, end) of one of its files; at most `most` names.
 Result<std::vector<std::string>> tensors_at(const Map& map, std::uint32_t file, Extent bytes, std::size_t most);
 

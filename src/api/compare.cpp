@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "api/check.hpp"
 #include "api/pool.hpp"
 #include "engine/run.hpp"
 #include "format/checked.hpp"
@@ -52,9 +53,7 @@ Result<std::vector<Group>> make_groups(const Map& map, const std::vector<TensorP
   return groups;
 }
 
-Result<RunReport> hash_side(Session& session, const Side& side, std::vector<TargetFile> files,
-                            const std::string& phase) {
-  CKPT_TRY(const Plan plan, Plan::make(side.map, std::move(files)));
+Result<RunReport> hash_side(Session& session, const Side& side, const Plan& plan, const std::string& phase) {
   CKPT_TRY(RunOptions options, run_options(session, plan));
   options.source_root = side.root;
   if (session.progress) {
@@ -72,8 +71,10 @@ Result<std::vector<std::size_t>> differing(Session& session, const Side& left, c
   CKPT_TRY(auto right_files, lay_out(right.map, pairs, false, groups));
   std::vector<std::uint64_t> leaf_counts;
   for (const TargetFile& file : left_files) leaf_counts.push_back(file.leaf_count());
-  CKPT_TRY(const RunReport left_run, hash_side(session, left, std::move(left_files), phase));
-  CKPT_TRY(const RunReport right_run, hash_side(session, right, std::move(right_files), phase));
+  CKPT_TRY(const Plan left_plan, Plan::make(left.map, std::move(left_files)));
+  CKPT_TRY(const Plan right_plan, Plan::make(right.map, std::move(right_files)));
+  CKPT_TRY(const RunReport left_run, hash_side(session, left, left_plan, phase));
+  CKPT_TRY(const RunReport right_run, hash_side(session, right, right_plan, phase));
   std::vector<std::size_t> out;
   std::size_t leaf = 0;
   for (std::size_t group = 0; group < groups.size(); ++group) {
@@ -144,8 +145,12 @@ Result<ReadThrough> read_through(Session& session, const Side& side, const std::
   CKPT_TRY(auto files, lay_out(side.map, tensors, true, groups));
   ReadThrough out;
   for (const TargetFile& file : files) out.bytes += file.bytes;
-  CKPT_TRY(const RunReport report, hash_side(session, side, std::move(files), phase));
+  CKPT_TRY(const Plan plan, Plan::make(side.map, std::move(files)));
+  CKPT_TRY(const RunReport report, hash_side(session, side, plan, phase));
   out.crc_checked = report.crc_checked;
+  if (out.crc_checked == 0) {
+    CKPT_TRY(out.crc_unread, moves_checksummed(plan));
+  }
   return out;
 }
 

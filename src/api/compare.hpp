@@ -31,6 +31,7 @@ Result<std::vector<std::size_t>> compare_tensors(Session& session, const Side& l
 struct ReadThrough {
   std::uint64_t bytes = 0;
   std::uint64_t crc_checked = 0;
+  bool crc_unread = false;  ///< the format has checksums, but none whose bytes were read whole
 };
 Result<ReadThrough> read_through(Session& session, const Side& side, const std::vector<TensorPair>& tensors,
                                  const std::string& phase);

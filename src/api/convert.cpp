@@ -20,6 +20,8 @@ namespace {
 
 // How long ranks wait for each other between phases; a dead rank ends the launch much earlier.
 constexpr auto kPhasePatience = std::chrono::minutes(10);
+// How long they wait for each other when all is done.
+constexpr auto kFarewellPatience = std::chrono::seconds(10);
 // Changes whenever the bytes of a target change for equal source and parameters.
 constexpr std::string_view kConversionVersion = "ckpt.convert.1";
 
@@ -27,23 +29,38 @@ Deadline phase_deadline() {
   return std::chrono::steady_clock::now() + kPhasePatience;
 }
 
-const Format* choose_target(const ConvertRequest& request) {
-  if (!request.to.empty()) return find_format(request.to);
-  for (const Format& format : formats()) {
-    if (format.lay_out != nullptr && !format.suffix.empty() && request.target.ends_with(format.suffix)) return &format;
-  }
-  return find_format("ckpt");
-}
-
-Error not_writable(const ConvertRequest& request) {
+std::string writable_formats() {
   std::string names;
   for (const Format& format : formats()) {
     if (format.lay_out != nullptr) names += (names.empty() ? "" : ", ") + std::string(format.name);
   }
-  Error error{.code = Errc::usage,
-              .message = request.target + ": convert: --to '" + request.to + "' cannot be written"};
-  error.hint = "--to is one of " + names;
-  return error;
+  return names;
+}
+
+/// By --to, else by the suffix, else the universal format. A suffix that promises another format gets none of it.
+Result<const Format*> choose_target(const ConvertRequest& request) {
+  if (!request.to.empty()) {
+    const Format* format = find_format(request.to);
+    if (format != nullptr && format->lay_out != nullptr) return format;
+    return fail({.code = Errc::usage,
+                 .message = request.target + ": convert: --to '" + request.to + "' cannot be written",
+                 .hint = "--to is one of " + writable_formats()});
+  }
+  const std::string target = join_path(request.target, "");
+  for (const Format& format : formats()) {
+    if (format.lay_out != nullptr && !format.suffix.empty() && target.ends_with(format.suffix)) return &format;
+  }
+  for (const Format& format : formats()) {
+    for (const std::string_view suffix : format.other_suffixes) {
+      if (!target.ends_with(suffix)) continue;
+      return fail(
+          {.code = Errc::unsupported,
+           .message = request.target + ": convert: the suffix " + std::string(suffix) + " means " +
+                      std::string(format.summary) + ", and nothing else is written under it unasked",
+           .hint = "--to FORMAT    writes under this name all the same; FORMAT is one of " + writable_formats()});
+    }
+  }
+  return find_format("ckpt");
 }
 
 /// One id for equal source bytes and equal parameters.
@@ -79,6 +96,23 @@ struct Prepared {
   bool already_done = false;
 };
 
+/// The directory that the target will be a name in has to be there.
+Result<> check_parent(Io& io, const std::string& target) {
+  const std::string parent = parent_path(join_path(target, ""));
+  const auto info = io.stat(parent);
+  if (!info && info.error().code == Errc::not_found)
+    return fail({.code = Errc::not_found,
+                 .message = target + ": convert: there is no directory " + parent + " to write it in",
+                 .file = parent});
+  if (!info) return fail(info.error());
+  if (info->kind != FileInfo::Kind::directory)
+    return fail({.code = Errc::usage,
+                 .message = target + ": convert: " + parent + " is not a directory",
+                 .file = parent,
+                 .hint = "name a target in a directory that is there"});
+  return {};
+}
+
 Result<bool> already_there(Session& session, const ConvertRequest& request, const Prepared& prepared) {
   const auto info = session.io.stat(request.target);
   if (!info) {
@@ -102,8 +136,7 @@ Result<bool> already_there(Session& session, const ConvertRequest& request, cons
 
 Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
   Prepared out;
-  out.target = choose_target(request);
-  if (out.target == nullptr || out.target->lay_out == nullptr) return fail(not_writable(request));
+  CKPT_TRY(out.target, choose_target(request));
   CKPT_TRY(Source source, open_source(session.io, request.source, request.from, {}));
   out.source = std::make_unique<Source>(std::move(source));
   Map& map = out.source->map;
@@ -114,6 +147,7 @@ Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
     error.tensor = finding.tensor;
     return fail(std::move(error));
   }
+  CKPT_CHECK(check_parent(session.io, request.target));
   out.id = conversion_id(request, *out.target, map);
   CKPT_TRY(out.selection, select(map, request));
   CKPT_TRY(out.already_done, already_there(session, request, out));
@@ -140,14 +174,14 @@ Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
   return out;
 }
 
-/// The bytes to be moved, checked against the hashes that the source stores, for the files that are read.
-Result<> check_source(Session& session, const Prepared& prepared) {
+/// Checks the source's files against the hashes that it stores, if its format does; returns how many were compared.
+Result<std::uint64_t> check_source(Session& session, const Prepared& prepared) {
   const Format& format = *prepared.source->format;
-  if (format.hashes == nullptr) return {};
+  if (format.hashes == nullptr) return 0;
   CKPT_TRY(StoredHashes stored, format.hashes(session.io, prepared.source->root));
   CKPT_TRY(const LeafCheck check, check_leaves(session, session.comm, prepared.source->map, prepared.source->root,
                                                std::move(stored.files), stored.leaves, "verify source"));
-  if (check.damage.empty()) return {};
+  if (check.damage.empty()) return check.leaves;
   const Finding& first = check.damage.front();
   Error error{.code = Errc::checksum, .message = first.file + ": verify: " + first.text};
   error.file = first.file;
@@ -255,11 +289,20 @@ Result<> sum_on_root(Comm& comm, RunReport& report) {
   return {};
 }
 
+/// What was done between the plan and the report.
+struct Done {
+  RunReport run;
+  std::uint64_t hash_checked = 0;
+};
+
 /// Steps 1 to 6 of the commit, with the run between them.
-Result<RunReport> carry_out(Session& session, const ConvertRequest& request, Prepared& prepared) {
+Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared& prepared) {
   Comm& comm = session.comm;
+  Done done;
   if (request.verify != VerifyLevel::none) {
-    CKPT_CHECK(agree(comm, phase_deadline(), check_source(session, prepared)));
+    const auto checked = check_source(session, prepared);
+    CKPT_CHECK(agree(comm, phase_deadline(), checked ? Result<>{} : Result<>(fail(checked.error()))));
+    done.hash_checked = *checked;
   }
   std::unique_ptr<Publication> publication;
   Result<> begun;
@@ -285,12 +328,13 @@ Result<RunReport> carry_out(Session& session, const ConvertRequest& request, Pre
 
   prepared.options.target_root = root;
   if (session.progress) {
-    prepared.options.progress = [&](std::uint64_t done, std::uint64_t total) {
-      session.progress({"read+convert", done, total});
+    prepared.options.progress = [&](std::uint64_t done_bytes, std::uint64_t total) {
+      session.progress({"read+convert", done_bytes, total});
     };
   }
-  CKPT_TRY(RunReport report, run(*prepared.plan, session.io, comm, prepared.options));
-  CKPT_CHECK(sum_on_root(comm, report));
+  CKPT_TRY(done.run, run(*prepared.plan, session.io, comm, prepared.options));
+  const RunReport& report = done.run;
+  CKPT_CHECK(sum_on_root(comm, done.run));
 
   if (request.verify == VerifyLevel::full) {
     auto checked = check_target(session, *prepared.plan, root, report.leaves);
@@ -308,7 +352,15 @@ Result<RunReport> carry_out(Session& session, const ConvertRequest& request, Pre
     }();
   }
   CKPT_CHECK(agree(comm, phase_deadline(), std::move(committed)));
-  return report;
+  return done;
+}
+
+/// The greatest peak of all ranks. The target is published by now, so a rank that is lost here only makes it unknown.
+std::uint64_t greatest_peak(Comm& comm) {
+  std::array<std::uint64_t, 1> peak{peak_resident_bytes()};
+  if (comm.ranks() == 1) return peak[0];
+  const std::uint64_t own = peak[0];
+  return comm.max(peak, std::chrono::steady_clock::now() + kFarewellPatience) ? peak[0] : own;
 }
 
 }  // namespace
@@ -323,16 +375,23 @@ Result<ConvertReport> convert(Session& session, const ConvertRequest& request) {
   }
   if (session.planned) session.planned(report);
   if (!prepared->already_done && !request.dry_run) {
-    CKPT_TRY(const RunReport ran, carry_out(session, request, *prepared));
+    CKPT_TRY(const Done done, carry_out(session, request, *prepared));
+    const RunReport& ran = done.run;
     report.read_bytes = ran.read_bytes;
     report.crc_checked = ran.crc_checked;
+    report.hash_checked = done.hash_checked;
+    if (ran.crc_checked == 0 && request.verify != VerifyLevel::none) {
+      CKPT_TRY(report.crc_unread, moves_checksummed(*prepared->plan));
+    }
     report.overflowed = ran.casts.overflowed;
     report.became_nan = ran.casts.became_nan;
     report.io_name = ran.io_name;
     report.page_kind = ran.page_kind;
+    report.peak_bytes = greatest_peak(session.comm);
+  } else {
+    report.peak_bytes = peak_resident_bytes();
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  report.peak_bytes = peak_resident_bytes();
   return report;
 }
 

@@ -32,6 +32,7 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
   report.format = map.format;
   report.variant = map.variant;
   report.chosen = map.chosen;
+  report.why = source.why;
   report.meta = map.meta;
   report.tensor_count = map.tensors.size();
   report.object_count = map.objects.size();
@@ -42,7 +43,10 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
   }
   for (const Tensor& tensor : map.tensors) {
     CKPT_TRY(const std::uint64_t bytes, tensor_bytes(tensor.dtype, tensor.shape));
-    if (tensor.role == Role::param) report.parameter_count += volume(tensor.shape);
+    if (tensor.role == Role::param) {
+      report.parameter_count += volume(tensor.shape);
+      ++report.parameter_tensor_count;
+    }
     const std::string name = part_name(tensor);
     auto part = std::find_if(report.parts.begin(), report.parts.end(), [&](const auto& p) { return p.name == name; });
     if (part == report.parts.end()) part = report.parts.insert(part, {.name = name});

@@ -73,11 +73,13 @@ struct ConvertReport {
   std::uint64_t free_bytes_after = 0;
   std::uint64_t memory_bound = 0;
   std::uint64_t planned_memory = 0;  ///< metadata and pool
-  std::uint64_t crc_checked = 0;
-  std::uint64_t overflowed = 0;  ///< casts
+  std::uint64_t crc_checked = 0;     ///< checksums of the source's format compared
+  bool crc_unread = false;           ///< it has some, but none whose bytes were read whole
+  std::uint64_t hash_checked = 0;    ///< stored hashes of a universal source compared
+  std::uint64_t overflowed = 0;      ///< casts
   std::uint64_t became_nan = 0;
   double seconds = 0;
-  std::uint64_t peak_bytes = 0;  ///< resident memory of this process
+  std::uint64_t peak_bytes = 0;  ///< resident memory of the process, of the largest of all ranks
   std::string io_name{};
   std::string page_kind{};
   VerifyLevel verified = VerifyLevel::read;
@@ -102,7 +104,7 @@ struct VerifyReport {
   std::uint64_t crc_checked = 0;
   std::uint64_t bytes = 0;
   double seconds = 0;
-  std::string checked_by;         ///< "xxh3 of every 4 MiB", "structure", "zip CRC of entries read whole"
+  std::string checked_by;         ///< what stands behind the verdict, in words
   std::vector<Finding> damage{};  ///< what is wrong: file, tensor
   std::vector<Finding> notes{};
   std::uint64_t compared = 0;  ///< --against: tensors equal bit for bit
@@ -120,11 +122,12 @@ struct InspectReport {
   std::string format;
   std::string variant;
   std::string chosen;
-  std::string why;  ///< what detection saw
+  std::string why;  ///< what detection saw; empty where --from alone decided
   Meta meta;
   bool complete = true;
-  std::uint64_t tensor_count = 0;
-  std::uint64_t parameter_count = 0;  ///< elements of params
+  std::uint64_t tensor_count = 0;            ///< of every role
+  std::uint64_t parameter_count = 0;         ///< elements of params; a tied weight counts once
+  std::uint64_t parameter_tensor_count = 0;  ///< params
   std::uint64_t object_count = 0;
   std::uint64_t file_count = 0;
   std::uint64_t file_bytes = 0;

@@ -96,7 +96,9 @@ class Verifier {
     report_.bytes = read.bytes;
     report_.crc_checked = read.crc_checked;
     report_.checked_by = read.crc_checked > 0 ? "structure and the CRC-32 of entries read whole"
-                                              : "structure; this format has no checksums";
+                         : read.crc_unread
+                             ? "structure; its CRC-32s span more than is read at once and were not compared"
+                             : "structure; this checkpoint has no checksums";
     const Side all{map, source.root};
     const std::vector<TensorPair> masters = master_pairs(map);
     if (!masters.empty()) {

@@ -120,7 +120,7 @@ Result<Found> forced(const Place& place, std::string_view from) {
                  .message = fmt::format("--from {}: no such format", from),
                  .hint = "formats that can be read: " + readable_formats()});
   CKPT_TRY(auto match, format->detect(place));
-  return Found{format, match ? *std::move(match) : Match{.where = {}, .why = "--from"}};
+  return Found{format, match ? *std::move(match) : Match{}};
 }
 
 }  // namespace
@@ -147,6 +147,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   Source source;
   source.format = found.format;
   source.root = found.match.where.empty() ? given : join_path(given, found.match.where);
+  source.why = found.match.why;
   if (found.format->open == nullptr)
     return fail(about(source.root, Errc::unsupported,
                       fmt::format("this is {} ({}), which this version recognises but does not read",

@@ -33,6 +33,15 @@ def case_counts_are_of_all_ranks(sh):
     check(data["source"]["read_bytes"] >= 128 << 20, str(data["source"]))
 
 
+def case_the_peak_is_that_of_the_largest_rank(sh):
+    """Rank 0 alone holds the hashes, the others read: with one thread each they differ little, but never is 0 told."""
+    big_checkpoint(sh, mebibytes=128)
+    one = [sh.mpirun, "--oversubscribe", "-n", "1", "-x", "CKPT_MEMORY=64M", sh.program, "convert", "big.safetensors", "o.safetensors", "--json", ":",
+           "-n", "1", "-x", "CKPT_MEMORY=512M"]
+    data = sh.document("convert", "big.safetensors", "o.safetensors", launcher=one, env=sh.mpi_environment)["data"]
+    check(data["memory"]["peak_bytes"] > 64 << 20, f"the peak of rank 0, whose bound is 64 MiB: {data['memory']}")
+
+
 def case_a_failure_is_told_once_with_one_exit_code(sh):
     broken = sh.checkpoint("broken/zero2_missing_rank")
     result = sh.run("convert", broken, "o", code=13, launcher=launched(sh, 3), env=sh.mpi_environment, err="^  rank     ")

@@ -1,0 +1,127 @@
+"""Sources as trainers leave them, and targets as users name them: files made by hand, and golden ones put together."""
+import os
+import shutil
+
+from runner import check, main
+from torch_file import Tensor, save
+
+ZERO2 = "deepspeed/zero2_bf16_dp4"
+
+
+def weights():
+    return {"w": Tensor([1, 2, 3, 4], [2, 2]), "b": Tensor([5])}
+
+
+def adam():
+    return {"state": {0: {"exp_avg": Tensor([1, 2, 3, 4], [2, 2])}}, "param_groups": [{"lr": 1e-3, "params": [0, 1]}]}
+
+
+def names(sh, path):
+    return set(sh.run("ls", "-q", path).out.splitlines())
+
+
+# --- wrapped weights ---------------------------------------------------------------------------------------------------
+
+
+def case_only_weights_drops_a_wrapper_and_says_so(sh):
+    for wrapper, optimizer in (("state_dict", "optimizer_states"), ("module", "optimizer"), ("model", "optimizer")):
+        save({wrapper: weights(), optimizer: adam(), "step": 3}, sh.path(f"{wrapper}.pt"))
+        sh.run("convert", f"{wrapper}.pt", f"{wrapper}.safetensors", "--only", "weights", out=f"^note .*dropped the wrapper '{wrapper}.'$")
+        check(names(sh, f"{wrapper}.safetensors") == {"w", "b"}, wrapper)
+        sh.run("convert", f"{wrapper}.pt", f"{wrapper}.all.safetensors", not_out="wrapper")
+        check(f"{wrapper}.w" in names(sh, f"{wrapper}.all.safetensors"), "names of everything must stand as they are")
+
+
+def case_a_model_alone_is_no_wrapper(sh):
+    save({"model": weights()}, sh.path("m.pt"))
+    sh.run("convert", "m.pt", "m.safetensors", "--only", "weights", not_out="wrapper")
+    check(names(sh, "m.safetensors") == {"model.w", "model.b"}, "a prefix was taken away unasked")
+    sh.run("convert", "m.pt", "s.safetensors", "--only", "weights", "--strip-prefix", "model.", "--add-prefix", "net.")
+    check(names(sh, "s.safetensors") == {"net.w", "net.b"}, "the prefixes")
+
+
+def case_a_wrapper_of_a_dcp_checkpoint_is_dropped_too(sh):
+    sh.run("convert", sh.checkpoint("torch/fsdp2_nested_optim"), "m.safetensors", "--only", "weights", out="dropped the wrapper 'model.'")
+    check("emb.weight" in names(sh, "m.safetensors"), "the wrapper is there")
+
+
+# --- directories of trainers -------------------------------------------------------------------------------------------
+
+
+def case_a_trainers_directory_gives_its_weights_and_names_what_is_left_aside(sh):
+    shutil.copytree(sh.checkpoint("safetensors/gpt2_single_file"), sh.path("checkpoint-2"))
+    for name, value in (("optimizer.pt", adam()), ("scheduler.pt", {"last_epoch": 2}), ("rng_state.pth", {"cpu": Tensor([1])})):
+        save(value, sh.path("checkpoint-2") / name)
+    sh.path("checkpoint-2/trainer_state.json").write_text('{"global_step": 2}')
+    sh.run("inspect", "checkpoint-2", out=["^safetensors .*step 2"], err="left aside.*optimizer.pt, rng_state.pth, scheduler.pt.*--from torch")
+    document = sh.document("convert", "checkpoint-2", "m.safetensors", "--only", "weights")
+    check("optimizer.pt" in document["warnings"][0]["text"], "a script is not told")
+    sh.run("inspect", "checkpoint-2", "--from", "torch", out=["^torch 3 files", "exp_avg f32 +1 tensor"])
+
+
+def case_weights_alone_leave_nothing_aside(sh):
+    sh.run("inspect", sh.checkpoint("safetensors/gpt2_single_file"), not_err="left aside")
+
+
+def case_keras_and_hdf5_are_refused_by_name_in_files_and_directories(sh):
+    for name, first in (("model.keras", b"PK\3\4" + b"\0" * 60), ("model.weights.h5", b"\x89HDF\r\n\x1a\n" + b"\0" * 60), ("m.hdf5", b"\x89HDF\r\n\x1a\n")):
+        sh.path(name + ".dir").mkdir()
+        (sh.path(name + ".dir") / name).write_bytes(first)
+        for path in (f"{name}.dir/{name}", f"{name}.dir"):
+            sh.run("inspect", path, code=12, err=[r"this is HDF5 \(", "recognises but does not read"])
+    shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("hub"))
+    (sh.path("hub") / "tf_model.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    sh.run("inspect", "hub", out="^safetensors ")
+
+
+def case_an_empty_directory_is_no_checkpoint(sh):
+    sh.path("empty").mkdir()
+    for words in (["inspect", "empty"], ["ls", "empty"], ["verify", "empty"], ["convert", "empty", "o"]):
+        sh.run(*words, code=12, err="CKPT-E1200 empty: open: the directory is empty")
+    check(sorted(os.listdir(sh.directory)) == ["empty"], "something was written")
+
+
+# --- what is said of it ------------------------------------------------------------------------------------------------
+
+
+def case_inspect_counts_parameters_only_and_says_what_detection_saw(sh):
+    sh.run("inspect", sh.checkpoint(ZERO2), out=[r"^  parameters +6 059 in 10 tensors$", "^  seen +.*latest"])
+    data = sh.document("inspect", sh.checkpoint(ZERO2))["data"]
+    check((data["parameters"], data["parameter_tensors"], data["tensors"]) == (6059, 10, 40), str(data))
+    check(data["detected_from"], "nothing was seen")
+
+
+def case_convert_says_which_checksums_it_compared(sh):
+    save({"w": Tensor(range(2 << 20))}, sh.path("large.pt"))  # 8 MiB, one CRC-32 over two leaves
+    sh.run("convert", "large.pt", "large.safetensors", out=r"structure checked \(source checksums span more than is read at once: not compared\)$")
+    sh.run("verify", "large.pt", out="CRC-32s span more than is read at once")
+    plain = sh.checkpoint("safetensors/single")
+    sh.run("convert", plain, "big", out=r"structure checked \(the source has no checksums\)$")
+    sh.run("verify", plain, out="no checksums")
+    sh.run("convert", "big", "again.safetensors", out=r"\d+ source hash(es)? right$")
+    check(sh.document("convert", "big", "n.safetensors")["data"]["verify"]["source_hashes"] > 0, "hashes")
+    check(sh.document("convert", "large.pt", "m.safetensors")["data"]["verify"]["source_checksums_unread"], "unread")
+
+
+# --- targets -----------------------------------------------------------------------------------------------------------
+
+
+def case_a_target_whose_directory_is_missing_names_the_directory(sh):
+    for more in ([], ["-n"]):
+        sh.run("convert", sh.checkpoint(ZERO2), "no/such dir/o", *more, code=10,
+               err=["CKPT-E1000 no/such dir/o: convert: there is no directory no/such dir to write it in", "^  try +mkdir -p 'no/such dir'$"],
+               not_out="^plan")
+    sh.path("file").write_text("")
+    sh.run("convert", sh.checkpoint(ZERO2), "file/o", code=2, err="file is not a directory")
+
+
+def case_a_suffix_that_promises_another_form_is_refused(sh):
+    for suffix in ("pt", "pth", "bin", "hdf5", "keras", "npz", "gguf"):
+        sh.run("convert", sh.checkpoint(ZERO2), f"o.{suffix}", code=12, err=[f"the suffix .{suffix} means ", "--to FORMAT"])
+    sh.run("convert", sh.checkpoint(ZERO2), "o.hdf5", "--to", "hdf5", "-n", out="target  hdf5, 1 file: o.hdf5")
+    sh.run("convert", sh.checkpoint(ZERO2), "o.ckpt", "-n", out="target  ckpt, ")
+    check(os.listdir(sh.directory) == [], "something was written")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
