@@ -138,7 +138,8 @@ Error with_parent_hint(Error error, const ConvertRequest& request) {
 
 std::string effect_of(const Error& error, const ConvertRequest& request) {
   if (request.dry_run || error.code == Errc::usage || error.code == Errc::target_exists) return {};
-  if (error.code == Errc::not_durable) return fmt::format("{} is in place", request.target);
+  if (error.code == Errc::not_durable || error.code == Errc::not_done)
+    return fmt::format("{} is in place", request.target);
   return request.overwrite ? fmt::format("{} is as it was", request.target)
                            : fmt::format("nothing was written to {}", request.target);
 }

@@ -295,6 +295,19 @@ struct Done {
   std::uint64_t hash_checked = 0;
 };
 
+/// Whether a path is a checkpoint. A system that fails to say is an error, not a no.
+Result<bool> opens(Session& session, const std::string& path) {
+  const auto opened = open_source(session.io, path, "", {});
+  if (!opened && (opened.error().code == Errc::io || opened.error().code == Errc::locked)) return fail(opened.error());
+  return opened.has_value();
+}
+
+/// Looked at between the phases; while bytes move the run does.
+Result<> not_stopped(const Session& session) {
+  if (session.stop == nullptr || !session.stop->load()) return {};
+  return fail(Errc::interrupted, "convert: stopped");
+}
+
 /// Steps 1 to 6 of the commit, with the run between them.
 Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared& prepared) {
   Comm& comm = session.comm;
@@ -306,15 +319,14 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
   }
   std::unique_ptr<Publication> publication;
   Result<> begun;
-  if (comm.is_root()) {
+  if (comm.is_root()) begun = not_stopped(session);
+  if (begun && comm.is_root()) {
     auto opened = Publication::begin(session.io,
                                      {.target = request.target,
                                       .id = prepared.id,
                                       .directory = prepared.skeleton.directory,
                                       .overwrite = request.overwrite,
-                                      .replaceable = [&](const std::string& path) -> Result<bool> {
-                                        return open_source(session.io, path, "", {}).has_value();
-                                      }},
+                                      .replaceable = [&](const std::string& path) { return opens(session, path); }},
                                      prepared.plan->targets());
     if (opened) {
       publication = std::move(*opened);
@@ -344,6 +356,7 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
   Result<> committed;
   if (publication) {
     committed = [&]() -> Result<> {
+      CKPT_CHECK(not_stopped(session));
       std::vector<SmallFile> small;
       if (prepared.skeleton.finish) {
         CKPT_TRY(small, prepared.skeleton.finish(report.leaves));
@@ -374,6 +387,11 @@ Result<ConvertReport> convert(Session& session, const ConvertRequest& request) {
     report.free_bytes_after = *free > report.target_bytes ? *free - report.target_bytes : 0;
   }
   if (session.planned) session.planned(report);
+  if (prepared->already_done && !request.dry_run) {
+    Result<> settled;
+    if (session.comm.is_root()) settled = settle_published(session.io, request.target, prepared->id);
+    CKPT_CHECK(agree(session.comm, phase_deadline(), std::move(settled)));
+  }
   if (!prepared->already_done && !request.dry_run) {
     CKPT_TRY(const Done done, carry_out(session, request, *prepared));
     const RunReport& ran = done.run;

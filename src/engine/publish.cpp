@@ -12,8 +12,8 @@
 namespace ckpt {
 namespace {
 
-std::string partial_path(const Publication::Options& options) {
-  return fmt::format("{}.partial-{}", options.target, options.id);
+std::string partial_path(std::string_view target, std::string_view id) {
+  return fmt::format("{}.partial-{}", target, id);
 }
 
 /// What is at a path, or nothing.
@@ -62,6 +62,42 @@ Result<std::unique_ptr<HeldLock>> lock_replaceable(Io& io, const Publication::Op
   return held;
 }
 
+/// Removes what a killed run of the same conversion left. Its lock is free then; `locked` where it is not.
+Result<> sweep(Io& io, const std::string& partial) {
+  CKPT_TRY(const auto left_over, look(io, partial));
+  if (!left_over) return {};
+  auto held = io.lock(partial, LockMode::exclusive);
+  if (held) return remove_tree(io, partial);
+  Error error = std::move(held).error();
+  if (error.code == Errc::not_found) return {};  // its owner removed it just now
+  if (error.code == Errc::locked || error.code == Errc::unsupported) {
+    error.message = partial + (error.code == Errc::locked ? ": publish: another process is writing it"
+                                                          : ": publish: left over, or another process is writing it");
+    error.hint = error.code == Errc::locked ? "wait for it to end" : "remove it by hand if no process writes it";
+    error.code = Errc::locked;
+  }
+  return fail(std::move(error));
+}
+
+/// Makes the target's name durable. `kept`: the old one that it replaced, where it is still there.
+Result<> sync_name(Io& io, const std::string& target, const std::string& kept) {
+  auto synced = io.sync_dir(parent_path(target));
+  if (synced) return {};
+  Error error = std::move(synced).error();
+  error.code = Errc::not_durable;
+  error.message = fmt::format("{}: publish: visible, perhaps not durable: {}", target, error.message);
+  error.hint = "verify it, and look at the disk";
+  if (!kept.empty()) error.hint += "; the old one is " + kept;
+  return fail(std::move(error));
+}
+
+Error left_over_stays(Error error, const std::string& target, const std::string& partial) {
+  error.code = Errc::not_done;
+  error.message = fmt::format("{}: publish: done, but {} stays: {}", target, partial, error.message);
+  error.hint = fmt::format("remove {} by hand", partial);
+  return error;
+}
+
 /// The directories a relative path lies in, outermost first, without the root.
 std::vector<std::string> folders_of(std::string_view relative) {
   std::vector<std::string> folders;
@@ -84,7 +120,7 @@ class RealPublication final : public Publication {
  public:
   RealPublication(Io& io, Options options) : io_(io), options_(std::move(options)) {
     options_.target = join_path(options_.target, "");  // "out/" is "out"
-    partial_ = partial_path(options_);
+    partial_ = partial_path(options_.target, options_.id);
     root_ = partial_;
   }
   ~RealPublication() override {
@@ -100,7 +136,6 @@ class RealPublication final : public Publication {
  private:
   Result<> check_paths(const std::vector<TargetFile>& files) const;
   Result<> check_target();
-  Result<> sweep();
   Result<> check_space(const std::vector<TargetFile>& files);
   Result<> make_partial();
   Result<> reserve(const TargetFile& file);
@@ -148,23 +183,6 @@ Result<> RealPublication::check_target() {
   // Asked now so that nothing is written in vain; held only where it is replaced, so that readers need not wait.
   CKPT_TRY(const auto free_to_replace, lock_replaceable(io_, options_, *existing));
   return {};
-}
-
-/// Removes what a killed run of the same conversion left. Its lock is free then.
-Result<> RealPublication::sweep() {
-  CKPT_TRY(const auto left_over, look(io_, partial_));
-  if (!left_over) return {};
-  auto held = io_.lock(partial_, LockMode::exclusive);
-  if (held) return remove_tree(io_, partial_);
-  Error error = std::move(held).error();
-  if (error.code == Errc::not_found) return {};  // its owner removed it just now
-  if (error.code == Errc::locked || error.code == Errc::unsupported) {
-    error.message = partial_ + (error.code == Errc::locked ? ": publish: another process is writing it"
-                                                           : ": publish: left over, or another process is writing it");
-    error.hint = error.code == Errc::locked ? "wait for it to end" : "remove it by hand if no process writes it";
-    error.code = Errc::locked;
-  }
-  return fail(std::move(error));
 }
 
 Result<> RealPublication::check_space(const std::vector<TargetFile>& files) {
@@ -238,7 +256,7 @@ Result<> RealPublication::reserve(const TargetFile& file) {
 Result<> RealPublication::begin(const std::vector<TargetFile>& files) {
   CKPT_CHECK(check_paths(files));
   CKPT_CHECK(check_target());
-  CKPT_CHECK(sweep());
+  CKPT_CHECK(sweep(io_, partial_));
   CKPT_CHECK(check_space(files));
   CKPT_CHECK(make_partial());
   for (const TargetFile& file : files) CKPT_CHECK(reserve(file));
@@ -321,24 +339,11 @@ Result<> RealPublication::commit(const std::vector<SmallFile>& files) {
   CKPT_CHECK(sync_folders());  // once: until the rename nobody believes what stands here, in whatever order
   CKPT_CHECK(rename_to_target());
 
-  if (auto synced = io_.sync_dir(parent_path(options_.target)); !synced) {
-    Error error = std::move(synced).error();
-    error.code = Errc::not_durable;
-    error.message = fmt::format("{}: publish: visible, perhaps not durable: {}", options_.target, error.message);
-    error.hint = replaced_ ? fmt::format("verify it, and look at the disk; the old one is {}", partial_)
-                           : "verify it, and look at the disk";
-    return fail(std::move(error));
-  }
+  CKPT_CHECK(sync_name(io_, options_.target, replaced_ ? partial_ : ""));
   if (linked_ && !replaced_) remove_partial();
   if (replaced_) {
-    if (auto removed = remove_tree(io_, partial_); !removed) {
-      Error error = std::move(removed).error();
-      error.code = Errc::not_done;
-      error.message =
-          fmt::format("{}: overwrite: published, but the old one stays: {}", options_.target, error.message);
-      error.hint = fmt::format("remove {} by hand", partial_);
-      return fail(std::move(error));
-    }
+    auto removed = remove_tree(io_, partial_);
+    if (!removed) return fail(left_over_stays(std::move(removed).error(), options_.target, partial_));
   }
   replaced_lock_.reset();
   lock_.reset();
@@ -358,6 +363,16 @@ Result<std::unique_ptr<Publication>> Publication::begin(Io& io, Options options,
   auto publication = std::make_unique<RealPublication>(io, std::move(options));
   CKPT_CHECK(publication->begin(files));
   return std::unique_ptr<Publication>(std::move(publication));
+}
+
+Result<> settle_published(Io& io, const std::string& target, const std::string& id) {
+  const std::string final_path = join_path(target, "");
+  const std::string partial = partial_path(final_path, id);
+  CKPT_TRY(const auto left_over, look(io, partial));
+  CKPT_CHECK(sync_name(io, final_path, left_over ? partial : ""));
+  auto swept = sweep(io, partial);
+  if (swept || swept.error().code == Errc::locked) return {};
+  return fail(left_over_stays(std::move(swept).error(), final_path, partial));
 }
 
 Result<> remove_tree(Io& io, const std::string& path) {

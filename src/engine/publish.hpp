@@ -53,6 +53,11 @@ class Publication {
   virtual Result<> commit(const std::vector<SmallFile>& files) = 0;
 };
 
+/// For a target that a publication of this id has made already: makes its name durable, which that run may not have
+/// reached, then removes what it left beside it (a partial, or the old one that it replaced). What another process
+/// holds stays. not_durable; not_done where the left-over cannot be removed.
+Result<> settle_published(Io& io, const std::string& target, const std::string& id);
+
 /// Removes a file or a directory tree (of our own partial; links are not followed).
 Result<> remove_tree(Io& io, const std::string& path);
 

@@ -194,5 +194,58 @@ TEST(FaultIo, AFailedRequestIsReapedWithItsTagAndHasMovedNothing) {
   EXPECT_EQ(disk.text("/f"), "text");
 }
 
+TEST(FaultIo, ATornWriteHasMovedItsFirstHalfAndATornReadHasMetTheEnd) {
+  MemoryDisk disk;
+  disk.put("/f", "01234567");
+  const auto plan = std::make_shared<FaultPlan>();
+  const auto io = make_fault_io(disk.io(), plan);
+  const auto file = io->open("/f", {.mode = OpenOptions::Mode::write_existing});
+  ASSERT_TRUE(file);
+  std::string text = "abcdefgh";
+  const auto bytes = std::as_writable_bytes(std::span(text));
+
+  plan->tear_once(plan->operation_count(), Errc::no_space);
+  EXPECT_EQ(io->write_at(*file, 0, bytes).error().code, Errc::no_space);
+  EXPECT_EQ(disk.text("/f"), "abcd4567");
+  plan->tear_once(plan->operation_count(), Errc::no_space);
+  const auto read = io->read_at(*file, 0, bytes);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, Errc::corrupt);
+  EXPECT_EQ(read.error().offset, 4U);
+
+  for (const auto op : {Request::Op::write, Request::Op::read}) {
+    text = "ABCDEFGH";
+    plan->tear_once(plan->operation_count(), Errc::no_space);
+    ASSERT_TRUE(io->submit({.op = op, .file = *file, .data = bytes.data(), .bytes = 8, .tag = 3}));
+    Completion done[1];
+    ASSERT_EQ(io->reap(done, true).value_or(0), 1U);
+    EXPECT_EQ(done[0].tag, 3U);
+    if (op == Request::Op::write) {
+      ASSERT_FALSE(done[0].bytes);
+      EXPECT_EQ(done[0].bytes.error().code, Errc::no_space);
+    } else {
+      EXPECT_EQ(done[0].bytes.value_or(0), 4U);
+    }
+    EXPECT_EQ(disk.text("/f"), "ABCD4567");
+  }
+}
+
+TEST(FaultIo, CountsOnlyWhatItIsToldToAndCallsAtAnOperation) {
+  MemoryDisk disk;
+  const auto plan = std::make_shared<FaultPlan>();
+  const auto io = make_fault_io(disk.io(), plan);
+  plan->count_only({"mkdir"});
+  int called = 0;
+  plan->call_at(1, [&] { ++called; });
+  EXPECT_TRUE(io->make_dir("/a"));
+  EXPECT_TRUE(io->stat("/a"));
+  EXPECT_EQ(plan->operation_count(), 1U);
+  EXPECT_EQ(called, 0);
+  EXPECT_TRUE(io->make_dir("/b"));
+  EXPECT_TRUE(io->make_dir("/c"));
+  EXPECT_EQ(called, 1);
+  EXPECT_EQ(plan->first_failed(), "mkdir /b");
+}
+
 }  // namespace
 }  // namespace ckpt

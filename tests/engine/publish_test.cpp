@@ -331,6 +331,37 @@ TEST_P(Publish, ALeftOverOfTheSameIdIsSweptAndOneBeingWrittenIsNot) {
   EXPECT_EQ(partials(*disk), std::vector<std::string>{"/d/m.partial-fedcba"});
 }
 
+TEST_P(Publish, WhatIsDoneAlreadyIsMadeDurableAndLosesItsLeftOvers) {
+  const Work work = GetParam();
+  const auto disk = make_disk(work);
+  const std::string partial = "/d/m.partial-" + kId;
+  const auto faults = std::make_shared<FaultPlan>();
+  const auto io = make_fault_io(disk->io(), faults);
+  {
+    // Everything after the rename fails: visible, not durable, and an old directory stays.
+    auto publication = Publication::begin(*io, work.options(), work.files());
+    ASSERT_TRUE(publication && write_data(*io, (*publication)->root(), work));
+    faults->count_only({"fsync directory"});
+    faults->fail_from(faults->operation_count() + (work.directory ? 4 : 0), Errc::io);
+    ASSERT_EQ(code((*publication)->commit(work.small_files())), Errc::not_durable);
+    ASSERT_EQ(code(settle_published(*io, "/d/m", kId)), Errc::not_durable);
+    ASSERT_EQ(!partials(*disk).empty(), work.directory && work.overwrite);
+    faults->clear();
+  }
+  if (work.directory && work.overwrite) {
+    const auto reader = disk->io();
+    const auto held = reader->lock(partial, LockMode::shared);
+    ASSERT_TRUE(held);
+    EXPECT_TRUE(settle_published(*io, "/d/m", kId));
+    EXPECT_FALSE(partials(*disk).empty()) << "removed while it was read";
+  }
+  disk->put("/d/m.partial-fedcba", "another conversion");
+  EXPECT_TRUE(settle_published(*io, "/d/m/", kId));
+  EXPECT_EQ(partials(*disk), std::vector<std::string>{"/d/m.partial-fedcba"});
+  disk->power_off();
+  EXPECT_EQ(work.seen(*disk), "new");
+}
+
 TEST_P(Publish, ThePartialIsLockedUntilItIsGone) {
   const Work work = GetParam();
   const auto disk = make_disk(work);

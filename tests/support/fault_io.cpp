@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "format/checked.hpp"
+
 namespace ckpt {
 namespace {
 
@@ -83,10 +85,23 @@ class FaultIo final : public Io {
     return verdict.outcome == Outcome::pass ? closed : fail(std::move(verdict.error));
   }
   Result<> read_at(FileHandle file, std::uint64_t offset, std::span<std::byte> data) override {
-    return decide("read", path_of(file), [&] { return inner_->read_at(file, offset, data); });
+    const auto torn = [&](Error error) -> Result<> {
+      const std::size_t half = data.size() / 2;
+      CKPT_CHECK(inner_->read_at(file, offset, data.first(half)));
+      error.code = Errc::corrupt;
+      error.offset = offset + half;
+      return fail(std::move(error));
+    };
+    return decide(
+        "read", path_of(file), [&] { return inner_->read_at(file, offset, data); }, torn);
   }
   Result<> write_at(FileHandle file, std::uint64_t offset, std::span<const std::byte> data) override {
-    return decide("write", path_of(file), [&] { return inner_->write_at(file, offset, data); });
+    const auto torn = [&](Error error) -> Result<> {
+      CKPT_CHECK(inner_->write_at(file, offset, data.first(data.size() / 2)));
+      return fail(std::move(error));
+    };
+    return decide(
+        "write", path_of(file), [&] { return inner_->write_at(file, offset, data); }, torn);
   }
 
   std::size_t queue_depth() const override { return inner_->queue_depth(); }
@@ -94,13 +109,17 @@ class FaultIo final : public Io {
   Result<> submit(const Request& request) override {
     const auto slot = std::find_if(slots_.begin(), slots_.end(), [](const Slot& each) { return !each.used; });
     if (slot == slots_.end()) return fail(Errc::internal, path_of(request.file) + ": submit: the queue is full");
-    FaultPlan::Verdict verdict = plan_->next(request.op == Request::Op::read ? "read" : "write", path_of(request.file));
-    if (verdict.outcome != Outcome::fail) {
-      Request forwarded = request;
-      forwarded.tag = static_cast<std::uint64_t>(slot - slots_.begin());
-      CKPT_CHECK(inner_->submit(forwarded));
+    const bool is_read = request.op == Request::Op::read;
+    FaultPlan::Verdict verdict = plan_->next(is_read ? "read" : "write", path_of(request.file));
+    Request forwarded = request;
+    forwarded.tag = static_cast<std::uint64_t>(slot - slots_.begin());
+    if (verdict.outcome == Outcome::tear) {
+      const std::size_t unit = inner_->is_direct(request.file) ? kAlignment : 1;
+      forwarded.bytes = static_cast<std::size_t>(round_down(request.bytes / 2, unit));
     }
-    *slot = {.used = true, .tag = request.tag, .verdict = std::move(verdict)};
+    const bool started = verdict.outcome != Outcome::fail && forwarded.bytes > 0;
+    if (started) CKPT_CHECK(inner_->submit(forwarded));
+    *slot = {.used = true, .started = started, .is_read = is_read, .tag = request.tag, .verdict = std::move(verdict)};
     slot->verdict.error.offset = request.offset;
     return {};
   }
@@ -109,7 +128,7 @@ class FaultIo final : public Io {
     std::size_t count = 0;
     for (Slot& slot : slots_) {
       if (count == out.size()) return count;
-      if (slot.used && slot.verdict.outcome == Outcome::fail) out[count++] = finish(slot, 0);
+      if (slot.used && !slot.started) out[count++] = finish(slot, 0);
     }
     CKPT_TRY(const std::size_t reaped, inner_->reap(out.subspan(count), wait && count == 0));
     for (std::size_t i = count; i < count + reaped; ++i) {
@@ -121,20 +140,29 @@ class FaultIo final : public Io {
  private:
   struct Slot {
     bool used = false;
+    bool started = false;  // by the inner Io
+    bool is_read = false;
     std::uint64_t tag = 0;
     FaultPlan::Verdict verdict{};
   };
 
   static Completion finish(Slot& slot, Result<std::size_t> bytes) {
     slot.used = false;
-    if (slot.verdict.outcome != Outcome::pass) bytes = fail(std::move(slot.verdict.error));
+    const Outcome outcome = slot.verdict.outcome;
+    const bool passes = outcome == Outcome::pass || (outcome == Outcome::tear && slot.is_read);
+    if (!passes) bytes = fail(std::move(slot.verdict.error));
     return {.tag = slot.tag, .bytes = std::move(bytes)};
   }
 
   template <class Call>
   auto decide(const char* operation, const std::string& object, Call call) -> decltype(call()) {
+    return decide(operation, object, call, [](Error error) { return fail(std::move(error)); });
+  }
+  template <class Call, class Torn>
+  auto decide(const char* operation, const std::string& object, Call call, Torn torn) -> decltype(call()) {
     FaultPlan::Verdict verdict = plan_->next(operation, object);
     if (verdict.outcome == Outcome::pass) return call();
+    if (verdict.outcome == Outcome::tear) return torn(std::move(verdict.error));
     if (verdict.outcome == Outcome::carry_out_and_fail) static_cast<void>(call());
     return fail(std::move(verdict.error));
   }
@@ -152,28 +180,39 @@ class FaultIo final : public Io {
 
 }  // namespace
 
-void FaultPlan::fail_once(std::uint64_t n, Errc code, bool carried_out, std::uint64_t count) {
+void FaultPlan::arm(std::uint64_t n, std::uint64_t count, Outcome effect, Errc code, std::function<void()> act) {
   const std::lock_guard held(mutex_);
   first_ = n;
   failures_ = count;
-  carried_out_ = carried_out;
+  effect_ = effect;
   code_ = code;
+  act_ = std::move(act);
   first_failed_.clear();
+}
+
+void FaultPlan::fail_once(std::uint64_t n, Errc code, bool carried_out, std::uint64_t count) {
+  arm(n, count, carried_out ? Outcome::carry_out_and_fail : Outcome::fail, code, {});
 }
 
 void FaultPlan::fail_from(std::uint64_t n, Errc code) {
+  arm(n, UINT64_MAX, Outcome::fail, code, {});
+}
+
+void FaultPlan::tear_once(std::uint64_t n, Errc code) {
+  arm(n, 1, Outcome::tear, code, {});
+}
+
+void FaultPlan::call_at(std::uint64_t n, std::function<void()> act) {
+  arm(n, 1, Outcome::pass, Errc::internal, std::move(act));
+}
+
+void FaultPlan::count_only(std::set<std::string> operations) {
   const std::lock_guard held(mutex_);
-  first_ = n;
-  failures_ = UINT64_MAX;
-  carried_out_ = false;
-  code_ = code;
-  first_failed_.clear();
+  counted_ = std::move(operations);
 }
 
 void FaultPlan::clear() {
-  const std::lock_guard held(mutex_);
-  failures_ = 0;
-  first_failed_.clear();
+  arm(0, 0, Outcome::pass, Errc::internal, {});
 }
 
 std::uint64_t FaultPlan::operation_count() const {
@@ -188,11 +227,13 @@ std::string FaultPlan::first_failed() const {
 
 FaultPlan::Verdict FaultPlan::next(const char* operation, const std::string& object) {
   const std::lock_guard held(mutex_);
+  if (!counted_.empty() && counted_.count(operation) == 0) return {};
   const std::uint64_t number = count_++;
   const bool hit = number >= first_ && number - first_ < failures_;
   if (!hit) return {};
   if (first_failed_.empty()) first_failed_ = std::string(operation) + " " + object;
-  return {.outcome = carried_out_ ? Outcome::carry_out_and_fail : Outcome::fail,
+  if (act_) act_();
+  return {.outcome = effect_,
           .error = {.code = code_, .message = object + ": " + operation + ": injected failure", .file = object}};
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "engine/io.hpp"
@@ -17,12 +19,19 @@ class FaultPlan {
   void fail_once(std::uint64_t n, Errc code, bool carried_out = false, std::uint64_t count = 1);
   /// Operation `n` and all after it fail, without effect.
   void fail_from(std::uint64_t n, Errc code);
+  /// Operation `n`, where it is a read or a write, moves half of its bytes: a write then fails with `code`, a read has
+  /// met the end of the file. Any other operation fails without effect.
+  void tear_once(std::uint64_t n, Errc code);
+  /// Calls `act` when operation `n` begins, on its thread; it then passes. `act` may not call this plan.
+  void call_at(std::uint64_t n, std::function<void()> act);
+  /// Only these operations ("write", "fdatasync", ...) count from now on, the others pass. Empty: all count.
+  void count_only(std::set<std::string> operations);
   void clear();
   std::uint64_t operation_count() const;
-  /// The first operation that was made to fail ("rename /d/m"), or "".
+  /// The first operation that was made to fail or called an act ("rename /d/m"), or "".
   std::string first_failed() const;
 
-  enum class Outcome : std::uint8_t { pass, fail, carry_out_and_fail };
+  enum class Outcome : std::uint8_t { pass, fail, carry_out_and_fail, tear };
   struct Verdict {
     Outcome outcome = Outcome::pass;
     Error error{};
@@ -31,13 +40,17 @@ class FaultPlan {
   Verdict next(const char* operation, const std::string& object);
 
  private:
+  void arm(std::uint64_t n, std::uint64_t count, Outcome effect, Errc code, std::function<void()> act);
+
   mutable std::mutex mutex_;
   // All below guarded by mutex_.
   std::uint64_t count_ = 0;
   std::uint64_t first_ = 0;
   std::uint64_t failures_ = 0;  // from first_ on
-  bool carried_out_ = false;
+  Outcome effect_ = Outcome::fail;
   Errc code_ = Errc::io;
+  std::function<void()> act_;  // at the first of them, instead of failing
+  std::set<std::string> counted_;
   std::string first_failed_;
 };
 

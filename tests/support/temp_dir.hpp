@@ -12,8 +12,8 @@ namespace ckpt {
 /// A directory of this test's own on the real file system; removed with everything in it.
 class TempDir {
  public:
-  TempDir() {
-    std::string pattern = testing::TempDir() + "ckpt-test-XXXXXX";
+  explicit TempDir(const std::string& parent = testing::TempDir()) {
+    std::string pattern = parent + "/ckpt-test-XXXXXX";
     if (::mkdtemp(pattern.data()) != nullptr) path_ = pattern;
   }
   ~TempDir() {

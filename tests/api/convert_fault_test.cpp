@@ -1,0 +1,274 @@
+// A whole convert of genuine checkpoints on real files, of which every operation fails once: the target is the old
+// one or the new one, the error says which, and what is left beside it goes with the next conversion.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/verbs.hpp"
+#include "support/fault_io.hpp"
+#include "support/file_bytes.hpp"
+#include "support/golden.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+using Tree = std::map<std::string, std::string>;  // relative path -> bytes; of a file: "" -> bytes
+
+Tree tree_of(const std::string& path) {
+  Tree out;
+  if (fs::is_regular_file(path)) out[""] = test::read_file(path);
+  if (!fs::is_directory(path)) return out;
+  for (const auto& entry : fs::recursive_directory_iterator(path)) {
+    if (entry.is_regular_file()) {
+      out[fs::relative(entry.path(), path)] = test::read_file(entry.path());
+    }
+  }
+  return out;
+}
+
+/// Real files, but in memory where the system has such a place: what the syncs of thousands of conversions cost on a
+/// disk buys nothing here, for no power is lost.
+std::string where() {
+  return fs::is_directory("/dev/shm") ? "/dev/shm" : testing::TempDir();
+}
+
+struct Case {
+  std::string name;
+  IoKind engine = IoKind::threads;
+  bool from_universal = false;  // else a DeepSpeed ZeRO-3 directory
+  std::string target;           // name of the target
+  std::string to;
+  VerifyLevel verify = VerifyLevel::read;
+};
+
+void PrintTo(const Case& each, std::ostream* out) {
+  *out << each.name;
+}
+
+/// One way for operations to fail, and what a conversion may then answer.
+struct Profile {
+  std::string name;
+  std::set<std::string> counted{};  // empty: every operation fails once
+  std::function<void(FaultPlan&, std::uint64_t n)> arm;
+  std::set<Errc> errors{};  // beside not_durable and not_done
+  bool cleans_up = true;    // one failure: removing what was begun still works
+  bool names_the_file = true;
+};
+
+const std::set<std::string> kTakesSpace{"mkdir",     "allocate",        "write", "truncate",
+                                        "fdatasync", "fsync directory", "rename"};
+const std::set<std::string> kChanges{"mkdir", "allocate",        "write",  "truncate", "fdatasync",
+                                     "close", "fsync directory", "rename", "unlink",   "rmdir"};
+
+class ConvertFault : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    auto opened = open_io(GetParam().engine, 8);
+    if (!opened && GetParam().engine == IoKind::uring) GTEST_SKIP() << opened.error().message;
+    ASSERT_TRUE(opened) << opened.error().message;
+    io_ = *std::move(opened);
+    source_ = golden_root("deepspeed/zero3_fp32_dp3_tied_tiny");
+    fs::create_directory(out_);
+    if (GetParam().from_universal) {
+      const std::string made = directory_.path() + "/source";
+      const auto done = convert_with(*io_, {.source = source_, .target = made, .to = "ckpt"});
+      ASSERT_TRUE(done) << done.error().message;
+      source_ = made;
+    }
+    // What stands at the target before an --overwrite, and what stands there after it.
+    ASSERT_TRUE(clean({.add_prefix = "old."}));
+    old_ = tree_of(target_);
+    fs::rename(target_, kept_);
+    ASSERT_TRUE(clean({}));
+    new_ = tree_of(target_);
+    ASSERT_NE(old_, new_);
+    ASSERT_EQ(beside(), std::vector<std::string>{});
+  }
+
+  Result<ConvertReport> convert_with(Io& io, const ConvertRequest& request) {
+    const auto comm = Comm::solo();
+    Session session{.io = io, .comm = *comm, .memory_bytes = std::uint64_t{1} << 31, .stop = &stop_};
+    stop_ = false;
+    return convert(session, request);
+  }
+  ConvertRequest request(bool overwrite) const {
+    return {.source = source_,
+            .target = target_,
+            .to = GetParam().to,
+            .shard_bytes = 48 << 10,
+            .overwrite = overwrite,
+            .verify = GetParam().verify};
+  }
+  bool clean(const ConvertRequest& change) {
+    ConvertRequest wanted = request(true);
+    wanted.add_prefix = change.add_prefix;
+    const auto done = convert_with(*io_, wanted);
+    if (!done) ADD_FAILURE() << done.error().message;
+    return done.has_value();
+  }
+  void reset_target(bool existing) {
+    if (tree_of(target_) == (existing ? old_ : Tree{})) return;
+    fs::remove_all(target_);
+    if (existing) fs::copy(kept_, target_, fs::copy_options::recursive);
+  }
+  std::vector<std::string> beside() const {
+    std::vector<std::string> out;
+    for (const auto& entry : fs::directory_iterator(out_)) {
+      if (entry.path() != target_) out.push_back(entry.path().filename());
+    }
+    return out;
+  }
+
+  /// What stands at the target: nothing, an old one, or each in turn (the engines begin with different ones).
+  enum class Over : std::uint8_t { nothing, old, alternating };
+  void fail_each(const Profile& profile, Over over);
+  void check(const Profile& profile, bool existing, const Result<ConvertReport>& done);
+
+  const TempDir directory_{where()};
+  const std::string out_ = directory_.path() + "/out";
+  const std::string target_ = out_ + "/" + GetParam().target;
+  const std::string kept_ = directory_.path() + "/kept";
+  std::string source_;
+  Tree old_;
+  Tree new_;
+  std::unique_ptr<Io> io_;
+  std::atomic<bool> stop_{false};
+};
+
+/// What does not depend on how requests are queued.
+class ConvertFaultOnOneEngine : public ConvertFault {};
+
+void ConvertFault::check(const Profile& profile, bool existing, const Result<ConvertReport>& done) {
+  const bool kept_old = !done && done.error().code == Errc::not_done;
+  const bool visible = done || kept_old || done.error().code == Errc::not_durable;
+  const Tree now = tree_of(target_);
+  ASSERT_TRUE(now == new_ || now == (existing ? old_ : Tree{})) << "half";
+  EXPECT_EQ(now == new_, visible) << (done ? "success" : done.error().message);
+  if (!done) {
+    const Error& error = done.error();
+    EXPECT_NE(exit_code(error), 0);
+    EXPECT_TRUE(visible || profile.errors.count(error.code) != 0)
+        << static_cast<int>(error.code) << " " << error.message;
+    if (profile.names_the_file) {
+      EXPECT_FALSE(error.file.empty()) << error.message;
+      EXPECT_NE(error.message.find(base_name(error.file)), std::string::npos) << error.message;
+    }
+  }
+  const auto left = beside();
+  if (left.empty()) return;
+  // The old one is kept where its replacement is perhaps not durable, or where it cannot be removed.
+  EXPECT_TRUE(!profile.cleans_up || (!done && visible && existing)) << left.front();
+  ASSERT_TRUE(clean({}));
+  EXPECT_EQ(tree_of(target_), new_);
+  EXPECT_EQ(beside(), std::vector<std::string>{});
+}
+
+/// Fails one operation after another, until a conversion meets no failure any more.
+void ConvertFault::fail_each(const Profile& profile, Over over) {
+  std::uint64_t failed = 0;
+  for (std::uint64_t n = 0;; ++n) {
+    ASSERT_LT(n, 2000U);
+    const bool odd = (n % 2 == 1) == (GetParam().engine == IoKind::uring);
+    const bool existing = over == Over::old || (over == Over::alternating && odd);
+    reset_target(existing);
+    const auto plan = std::make_shared<FaultPlan>();
+    plan->count_only(profile.counted);
+    profile.arm(*plan, n);
+    auto inner = io_->fresh();
+    ASSERT_TRUE(inner);
+    const auto io = make_fault_io(*std::move(inner), plan);
+    const auto done = convert_with(*io, request(existing));
+    SCOPED_TRACE(profile.name + (existing ? ", over an old one" : "") + ", operation " + std::to_string(n) + ", " +
+                 plan->first_failed());
+    check(profile, existing, done);
+    if (HasFatalFailure()) return;
+    if (!done) ++failed;
+    if (plan->first_failed().empty()) {
+      EXPECT_TRUE(done) << done.error().message;
+      if (over != Over::alternating || existing) break;  // an overwrite takes more operations
+    }
+  }
+  EXPECT_GT(failed, 5U) << profile.name;
+}
+
+TEST_P(ConvertFault, AnyFailingOperationLeavesOldOrNewAndSaysWhich) {
+  const Profile profile{.name = "EIO",
+                        .arm = [](FaultPlan& plan, std::uint64_t n) { plan.fail_once(n, Errc::io); },
+                        .errors = {Errc::io}};
+  fail_each(profile, Over::alternating);
+}
+
+TEST_P(ConvertFaultOnOneEngine, ADiskThatDiesAtAnyOperationLeavesOldOrNew) {
+  const Profile profile{.name = "dead disk",
+                        .arm = [](FaultPlan& plan, std::uint64_t n) { plan.fail_from(n, Errc::io); },
+                        .errors = {Errc::io},
+                        .cleans_up = false};
+  fail_each(profile, Over::alternating);
+}
+
+TEST_P(ConvertFaultOnOneEngine, NoSpaceAtAnyOperationIsNoSpace) {
+  const Profile profile{.name = "ENOSPC",
+                        .counted = kTakesSpace,
+                        .arm = [](FaultPlan& plan, std::uint64_t n) { plan.fail_once(n, Errc::no_space); },
+                        .errors = {Errc::no_space}};
+  fail_each(profile, Over::nothing);
+  fail_each(profile, Over::old);
+}
+
+TEST_P(ConvertFault, AReadOrWriteThatStopsHalfwayIsNeverTakenForWhole) {
+  const Profile profile{.name = "half",
+                        .counted = {"read", "write"},
+                        .arm = [](FaultPlan& plan, std::uint64_t n) { plan.tear_once(n, Errc::no_space); },
+                        .errors = {Errc::no_space, Errc::corrupt, Errc::usage}};
+  fail_each(profile, Over::alternating);
+}
+
+TEST_P(ConvertFaultOnOneEngine, AChangeThatHappenedAlthoughItFailedLeavesOldOrNew) {
+  const Profile profile{.name = "lost answer",
+                        .counted = kChanges,
+                        .arm = [](FaultPlan& plan, std::uint64_t n) { plan.fail_once(n, Errc::io, true); },
+                        .errors = {Errc::io},
+                        .cleans_up = false};
+  fail_each(profile, Over::alternating);
+}
+
+TEST_P(ConvertFault, StoppedAtAnyOperationItIsInterruptedAndLeavesNothing) {
+  const Profile profile{.name = "stop",
+                        .arm = [this](FaultPlan& plan, std::uint64_t n) { plan.call_at(n, [this] { stop_ = true; }); },
+                        .errors = {Errc::interrupted},
+                        .names_the_file = false};
+  fail_each(profile, Over::alternating);
+}
+
+/// Every kind of source and of target, by one engine.
+std::vector<Case> cases(IoKind engine, bool universal) {
+  const std::string prefix =
+      std::string(engine == IoKind::uring ? "Uring" : "Threads") + (universal ? "Universal" : "Zero3");
+  return {{prefix + "ToOneFile", engine, universal, "m.safetensors", "", VerifyLevel::full},
+          {prefix + "ToShards", engine, universal, "m", "safetensors", VerifyLevel::read},
+          {prefix + "ToUniversal", engine, universal, "m", "ckpt", VerifyLevel::read}};
+}
+const auto kCaseName = [](const auto& each) { return each.param.name; };
+
+INSTANTIATE_TEST_SUITE_P(Threads, ConvertFault, testing::ValuesIn(cases(IoKind::threads, false)), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Uring, ConvertFault, testing::ValuesIn(cases(IoKind::uring, false)), kCaseName);
+INSTANTIATE_TEST_SUITE_P(ThreadsUniversal, ConvertFault, testing::ValuesIn(cases(IoKind::threads, true)), kCaseName);
+INSTANTIATE_TEST_SUITE_P(UringUniversal, ConvertFault, testing::ValuesIn(cases(IoKind::uring, true)), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Zero3, ConvertFaultOnOneEngine, testing::ValuesIn(cases(IoKind::threads, false)), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Universal, ConvertFaultOnOneEngine, testing::ValuesIn(cases(IoKind::threads, true)),
+                         kCaseName);
+
+}  // namespace
+}  // namespace ckpt
