@@ -74,11 +74,12 @@ std::string checked_text(const ConvertReport& report) {
     return fmt::format("{} source {} right", format_count(report.hash_checked),
                        report.hash_checked == 1 ? "hash" : "hashes");
   if (report.crc_checked != 0) return format_counted(report.crc_checked, "source checksum") + " right";
-  if (report.crc_unread) return "structure checked (source checksums span more than is read at once: not compared)";
+  if (report.crc_unread)
+    return "structure checked (the source's checksums span more than was read at once: none compared)";
   return "structure checked (the source has no checksums)";
 }
 
-std::string done_text(const ConvertReport& report, SizeStyle sizes) {
+std::string done_text(const ConvertReport& report, bool cast, SizeStyle sizes) {
   std::string out = fmt::format("done    {}, {} in {}", format_counted(report.files.size(), "file"),
                                 format_size(report.target_bytes, sizes), format_seconds(report.seconds));
   if (report.seconds > 0.5)
@@ -88,6 +89,8 @@ std::string done_text(const ConvertReport& report, SizeStyle sizes) {
   if (report.overflowed != 0 || report.became_nan != 0)
     out += fmt::format("casts   {} became infinite, {} became NaN\n", format_counted(report.overflowed, "value"),
                        format_count(report.became_nan));
+  else if (cast)
+    out += "casts   no value became infinite or NaN\n";
   return out;
 }
 
@@ -116,7 +119,7 @@ void print_end(Context& context, const ConvertReport& report, const ConvertReque
     say(context, "nothing was written (--dry-run)\n");
     return;
   }
-  say(context, done_text(report, sizes));
+  say(context, done_text(report, request.dtype.has_value(), sizes));
   if (context.settings.verbose > 0)
     say(context, fmt::format("engine  {} · {} · read {} from the source · planned memory {} · id {}\n", report.io_name,
                              report.page_kind, format_size(report.read_bytes, sizes),

@@ -92,7 +92,8 @@ Explanation explain(Errc code) {
     case Errc::io:
       return {"the system failed to read or write",
               "The kernel reported an error: a disk, a network mount, permissions.",
-              "The message has the system's own words. Try again if the mount was only away."};
+              "The message has the system's own words. Permission denied: run as a user who may read the source and "
+              "write beside the target. Try again if a mount was only away."};
     case Errc::peer_failed:
       return {"another rank failed or was lost",
               "This rank was well, but a peer was not, and the work of all ends together.",

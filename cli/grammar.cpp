@@ -28,7 +28,8 @@ Verb convert_verb() {
            "made whole or not at all: it is written beside its final name, checked, synced and renamed in the last "
            "step. Nothing that exists is replaced without --overwrite.",
            "Without --to the name of DST decides: X.safetensors is one safetensors file, X.h5 is an HDF5 file, "
-           "anything else is a directory in the ckpt format. Memory stays below --memory whatever the size of the "
+           "anything else is a directory in the universal format, ckpt; only a suffix that promises a form that is not "
+           "written, such as X.pt, is refused. Memory stays below --memory whatever the size of the "
            "checkpoint. Under mpirun the work is divided among the ranks and the result is the same, bit for bit."},
       .aliases = {"export", "consolidate", "merge", "reshard"},
       .flags =
@@ -70,8 +71,8 @@ Verb convert_verb() {
                .guesses = {"force", "f", "y", "yes"}},
               {.name = "verify",
                .value = "LEVEL",
-               .help = "none: structure only; read: also every checksum of what is read whole; full: also read the "
-                       "output again and compare replicas and master weights",
+               .help = "none: structure only; read, the default: also every checksum of what is read whole; full: "
+                       "also read the output again and compare replicas and master weights",
                .choices = {"none", "read", "full"},
                .guesses = {"check"}},
           },

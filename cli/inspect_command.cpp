@@ -73,7 +73,7 @@ void print_report(Context& context, const InspectReport& report, bool with_files
   const SizeStyle sizes = context.settings.sizes;
   std::string out = first_line(report);
   if (!report.why.empty()) out += fmt::format("  {:<11} {}\n", "seen", printable(report.why));
-  if (!report.root.empty() && report.root != report.path)
+  if (!report.root.empty() && report.root != report.path.substr(0, report.path.find_last_not_of('/') + 1))
     out += fmt::format("  {:<11} {}\n", "directory", printable(report.root));
   out += fmt::format("  {:<11} {} in {}\n", "parameters", format_quantity(report.parameter_count),
                      format_counted(report.parameter_tensor_count, "tensor"));

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/commands.hpp"
 
 namespace ckpt::cli {
@@ -63,6 +65,16 @@ std::string shell_path(std::string_view path) {
 std::string shell_word(std::string_view word) {
   constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=+,:@%";
   if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return std::string(word);
+  if (std::any_of(word.begin(), word.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; })) {
+    std::string escaped = "$'";  // bash, zsh and ksh read this; as it stands a terminal would act on it
+    for (const char c : word) {
+      const bool control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+      escaped += control                  ? fmt::format("\\x{:02x}", static_cast<unsigned char>(c))
+                 : c == '\'' || c == '\\' ? std::string("\\") + c
+                                          : std::string(1, c);
+    }
+    return escaped + "'";
+  }
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";

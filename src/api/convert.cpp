@@ -113,6 +113,27 @@ Result<> check_parent(Io& io, const std::string& target) {
   return {};
 }
 
+/// A file put among the files of a checkpoint would be taken for one of them from then on.
+Result<> check_outside(Io& io, const ConvertRequest& request, const std::string& source_root) {
+  CKPT_TRY(const FileInfo source, io.stat(source_root));
+  CKPT_TRY(const FileInfo parent, io.stat(parent_path(join_path(request.target, ""))));
+  if (source.kind != FileInfo::Kind::directory || source.device != parent.device || source.inode != parent.inode)
+    return {};
+  return fail(
+      {.code = Errc::usage,
+       .message = request.target + ": convert: a file among those of the source would change what the source is",
+       .file = request.target,
+       .hint = "name a target in another directory"});
+}
+
+Error too_little_space(const std::string& target, std::uint64_t needed, std::uint64_t free) {
+  return {
+      .code = Errc::no_space,
+      .message = target + ": convert: " + std::to_string(needed) + " bytes needed, " + std::to_string(free) + " free",
+      .file = target,
+      .hint = "free some space, or choose a target on another file system"};
+}
+
 Result<bool> already_there(Session& session, const ConvertRequest& request, const Prepared& prepared) {
   const auto info = session.io.stat(request.target);
   if (!info) {
@@ -165,6 +186,9 @@ Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
                            .id = out.id,
                            .source_format = map.format};
   CKPT_TRY(out.skeleton, out.target->lay_out(write));
+  if (!out.skeleton.directory) CKPT_CHECK(check_outside(session.io, request, out.source->root));
+  if (!out.skeleton.directory && request.shard_bytes != 0)
+    out.selection.notes.push_back({.text = "--shard-size: a target of one file is not divided"});
   map.files.insert(map.files.end(), out.skeleton.extra_files.begin(), out.skeleton.extra_files.end());
   CKPT_TRY(Plan plan, Plan::make(map, std::move(out.skeleton.files)));
   out.plan = std::make_unique<Plan>(std::move(plan));
@@ -383,15 +407,16 @@ Result<ConvertReport> convert(Session& session, const ConvertRequest& request) {
   auto prepared = prepare(session, request);
   CKPT_CHECK(agree(session.comm, phase_deadline(), prepared ? Result<>{} : Result<>(fail(prepared.error()))));
   ConvertReport report = describe(session, request, *prepared);
-  if (auto free = session.io.free_bytes(parent_path(request.target))) {
-    report.free_bytes_after = *free > report.target_bytes ? *free - report.target_bytes : 0;
-  }
+  const auto free = session.io.free_bytes(parent_path(request.target));
+  if (free) report.free_bytes_after = *free > report.target_bytes ? *free - report.target_bytes : 0;
   if (session.planned) session.planned(report);
   if (prepared->already_done && !request.dry_run) {
     Result<> settled;
     if (session.comm.is_root()) settled = settle_published(session.io, request.target, prepared->id);
     CKPT_CHECK(agree(session.comm, phase_deadline(), std::move(settled)));
   }
+  if (request.dry_run && !prepared->already_done && free && *free < report.target_bytes)
+    return fail(too_little_space(request.target, report.target_bytes, *free));
   if (!prepared->already_done && !request.dry_run) {
     CKPT_TRY(const Done done, carry_out(session, request, *prepared));
     const RunReport& ran = done.run;

@@ -20,7 +20,7 @@ Result<Index> parse_index(std::string_view text) {
       return fail({.code = Errc::corrupt, .message = "index: parse: the file of a tensor is not text", .tensor = name});
     if (!stays_inside(*file))
       return fail({.code = Errc::refused,
-                   .message = "index: parse: a file outside the checkpoint's directory",
+                   .message = "index: parse: a file outside the checkpoint's directory: " + file->substr(0, 200),
                    .tensor = name,
                    .hint = "the index may be hostile: it names a path that leaves its own directory"});
     index.weight_map.emplace_back(name, *file);

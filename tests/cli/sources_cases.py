@@ -1,6 +1,7 @@
 """Sources as trainers leave them, and targets as users name them: files made by hand, and golden ones put together."""
 import os
 import shutil
+import subprocess
 
 from runner import check, main
 from torch_file import Tensor, save
@@ -93,7 +94,7 @@ def case_inspect_counts_parameters_only_and_says_what_detection_saw(sh):
 
 def case_convert_says_which_checksums_it_compared(sh):
     save({"w": Tensor(range(2 << 20))}, sh.path("large.pt"))  # 8 MiB, one CRC-32 over two leaves
-    sh.run("convert", "large.pt", "large.safetensors", out=r"structure checked \(source checksums span more than is read at once: not compared\)$")
+    sh.run("convert", "large.pt", "large.safetensors", out=r"structure checked \(the source's checksums span more than was read at once: none compared\)$")
     sh.run("verify", "large.pt", out="CRC-32s span more than is read at once")
     plain = sh.checkpoint("safetensors/single")
     sh.run("convert", plain, "big", out=r"structure checked \(the source has no checksums\)$")
@@ -113,6 +114,42 @@ def case_a_target_whose_directory_is_missing_names_the_directory(sh):
                not_out="^plan")
     sh.path("file").write_text("")
     sh.run("convert", sh.checkpoint(ZERO2), "file/o", code=2, err="file is not a directory")
+
+
+def case_a_file_is_not_put_among_those_of_its_source(sh):
+    shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("st"))
+    os.symlink("st", sh.path("link"))
+    for target in ("st/o.safetensors", "link/o.h5"):
+        sh.run("convert", "st", target, code=2, err="a file among those of the source")
+    sh.run("convert", "st", "st/sub", out="^done ")
+    sh.run("inspect", "st", out="^safetensors 1 file", not_out="^  directory")
+    sh.run("inspect", "st/", out="^safetensors 1 file", not_out="^  directory")
+
+
+def case_a_dry_run_tells_that_there_is_no_room(sh):
+    header = b'{"w":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (1 << 43, 1 << 43)
+    with open(sh.path("huge.safetensors"), "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + (1 << 43))
+    for more in ([], ["-n"]):
+        sh.run("convert", "huge.safetensors", "o", *more, code=14, out="^plan .* → write 8 TiB", err=r"CKPT-E1400 o: .*\d+ bytes needed, \d+ free")
+
+
+def case_a_command_to_paste_survives_control_characters(sh):
+    shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("new\nline's\x1b[31m"))
+    result = sh.run("inspect", "new\nline's\x1b[31m", out=r"^next: ckpt ls \$'new\\x0aline\\'s\\x1b\[31m'$")
+    pasted = result.out.splitlines()[-1].removeprefix("next: ckpt ls ")
+    check(subprocess.check_output(["bash", "-c", f"printf %s {pasted}"], text=True) == "new\nline's\x1b[31m", pasted)
+
+
+def case_an_index_that_leads_outside_is_named(sh):
+    sh.run("inspect", sh.checkpoint("broken/hf_index_path_escape"), code=15, err=r"outside the checkpoint's directory: .*\.\.")
+
+
+def case_what_a_flag_cannot_do_is_said(sh):
+    sh.run("convert", sh.checkpoint(ZERO2), "o.safetensors", "--shard-size", "5K", out="^note    --shard-size: a target of one file")
+    sh.run("convert", sh.checkpoint(ZERO2), "d.safetensors", "--dtype", "fp16", out="^casts   no value became infinite or NaN")
+    sh.run("convert", sh.checkpoint(ZERO2), "f", "--from", "dcp", code=12, err="no DCP checkpoint here")
 
 
 def case_a_suffix_that_promises_another_form_is_refused(sh):

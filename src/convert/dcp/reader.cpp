@@ -41,6 +41,10 @@ Error without_metadata(const std::string& root, const Directory& seen) {
   if (seen.rank_metadata > 0) {
     return unsupported(root, "DCP without collectives (use_collectives=False, one __RANK.metadata a rank)").value();
   }
+  if (seen.data.empty() && !seen.has_metadata_pickle)
+    return {.code = Errc::unsupported,
+            .message = root + ": open: no DCP checkpoint here: neither .metadata nor .distcp files",
+            .file = root};
   if (seen.has_metadata_pickle) return unsupported(root, "torch_checkpointing (metadata.pkl)").value();
   return {.code = Errc::uncommitted,
           .message = root + ": open: .metadata is missing beside " + std::to_string(seen.data.size()) +
