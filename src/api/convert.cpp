@@ -10,10 +10,12 @@
 #include "api/compare.hpp"
 #include "api/pool.hpp"
 #include "api/select.hpp"
+#include "api/target.hpp"
 #include "api/verbs.hpp"
 #include "convert/format.hpp"
 #include "engine/publish.hpp"
 #include "engine/run.hpp"
+#include "format/checked.hpp"
 
 namespace ckpt {
 namespace {
@@ -27,40 +29,6 @@ constexpr std::string_view kConversionVersion = "ckpt.convert.1";
 
 Deadline phase_deadline() {
   return std::chrono::steady_clock::now() + kPhasePatience;
-}
-
-std::string writable_formats() {
-  std::string names;
-  for (const Format& format : formats()) {
-    if (format.lay_out != nullptr) names += (names.empty() ? "" : ", ") + std::string(format.name);
-  }
-  return names;
-}
-
-/// By --to, else by the suffix, else the universal format. A suffix that promises another format gets none of it.
-Result<const Format*> choose_target(const ConvertRequest& request) {
-  if (!request.to.empty()) {
-    const Format* format = find_format(request.to);
-    if (format != nullptr && format->lay_out != nullptr) return format;
-    return fail({.code = Errc::usage,
-                 .message = request.target + ": convert: --to '" + request.to + "' cannot be written",
-                 .hint = "--to is one of " + writable_formats()});
-  }
-  const std::string target = join_path(request.target, "");
-  for (const Format& format : formats()) {
-    if (format.lay_out != nullptr && !format.suffix.empty() && target.ends_with(format.suffix)) return &format;
-  }
-  for (const Format& format : formats()) {
-    for (const std::string_view suffix : format.other_suffixes) {
-      if (!target.ends_with(suffix)) continue;
-      return fail(
-          {.code = Errc::unsupported,
-           .message = request.target + ": convert: the suffix " + std::string(suffix) + " means " +
-                      std::string(format.summary) + ", and nothing else is written under it unasked",
-           .hint = "--to FORMAT    writes under this name all the same; FORMAT is one of " + writable_formats()});
-    }
-  }
-  return find_format("ckpt");
 }
 
 /// One id for equal source bytes and equal parameters.
@@ -95,44 +63,6 @@ struct Prepared {
   RunOptions options;
   bool already_done = false;
 };
-
-/// The directory that the target will be a name in has to be there.
-Result<> check_parent(Io& io, const std::string& target) {
-  const std::string parent = parent_path(join_path(target, ""));
-  const auto info = io.stat(parent);
-  if (!info && info.error().code == Errc::not_found)
-    return fail({.code = Errc::not_found,
-                 .message = target + ": convert: there is no directory " + parent + " to write it in",
-                 .file = parent});
-  if (!info) return fail(info.error());
-  if (info->kind != FileInfo::Kind::directory)
-    return fail({.code = Errc::usage,
-                 .message = target + ": convert: " + parent + " is not a directory",
-                 .file = parent,
-                 .hint = "name a target in a directory that is there"});
-  return {};
-}
-
-/// A file put among the files of a checkpoint would be taken for one of them from then on.
-Result<> check_outside(Io& io, const ConvertRequest& request, const std::string& source_root) {
-  CKPT_TRY(const FileInfo source, io.stat(source_root));
-  CKPT_TRY(const FileInfo parent, io.stat(parent_path(join_path(request.target, ""))));
-  if (source.kind != FileInfo::Kind::directory || source.device != parent.device || source.inode != parent.inode)
-    return {};
-  return fail(
-      {.code = Errc::usage,
-       .message = request.target + ": convert: a file among those of the source would change what the source is",
-       .file = request.target,
-       .hint = "name a target in another directory"});
-}
-
-Error too_little_space(const std::string& target, std::uint64_t needed, std::uint64_t free) {
-  return {
-      .code = Errc::no_space,
-      .message = target + ": convert: " + std::to_string(needed) + " bytes needed, " + std::to_string(free) + " free",
-      .file = target,
-      .hint = "free some space, or choose a target on another file system"};
-}
 
 Result<bool> already_there(Session& session, const ConvertRequest& request, const Prepared& prepared) {
   const auto info = session.io.stat(request.target);
@@ -198,13 +128,39 @@ Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
   return out;
 }
 
-/// Checks the source's files against the hashes that it stores, if its format does; returns how many were compared.
+/// Which files of the source hold bytes of the selected tensors.
+Result<std::vector<bool>> files_read(const Map& map, const Selection& selection) {
+  std::vector<bool> read(map.files.size(), false);
+  for (const Selected& selected : selection.tensors) {
+    CKPT_TRY(const std::uint64_t elements, checked_volume(map.tensors[selected.tensor].shape));
+    CKPT_CHECK(map.index->chunks(selected.tensor, {0, elements}, [&](const PlacedChunk& placed) -> Result<> {
+      read[placed.where.file] = true;
+      return {};
+    }));
+  }
+  return read;
+}
+
+/// Checks the files that are read against the hashes that the source stores, if its format does; returns how many were
+/// compared.
 Result<std::uint64_t> check_source(Session& session, const Prepared& prepared) {
   const Format& format = *prepared.source->format;
   if (format.hashes == nullptr) return 0;
   CKPT_TRY(StoredHashes stored, format.hashes(session.io, prepared.source->root));
+  CKPT_TRY(const std::vector<bool> read, files_read(prepared.source->map, prepared.selection));
+  std::vector<TargetFile> files;
+  std::vector<Hash128> leaves;
+  auto next = stored.leaves.begin();
+  for (TargetFile& file : stored.files) {
+    const auto end = next + static_cast<std::ptrdiff_t>(file.leaf_count());
+    if (!file.placements.empty() && read[file.placements.front().raw_file]) {
+      leaves.insert(leaves.end(), next, end);
+      files.push_back(std::move(file));
+    }
+    next = end;
+  }
   CKPT_TRY(const LeafCheck check, check_leaves(session, session.comm, prepared.source->map, prepared.source->root,
-                                               std::move(stored.files), stored.leaves, "verify source"));
+                                               std::move(files), leaves, "verify source"));
   if (check.damage.empty()) return check.leaves;
   const Finding& first = check.damage.front();
   Error error{.code = Errc::checksum, .message = first.file + ": verify: " + first.text};

@@ -104,6 +104,15 @@ def case_convert_says_which_checksums_it_compared(sh):
     check(sh.document("convert", "large.pt", "m.safetensors")["data"]["verify"]["source_checksums_unread"], "unread")
 
 
+def case_damage_in_files_that_are_not_read_stops_no_conversion(sh):
+    sh.run("convert", sh.checkpoint(ZERO2), "u")
+    with open(sh.path("u/shards/optim/00000-00000.safetensors"), "r+b") as file:
+        file.seek(20000)
+        file.write(b"damaged!")
+    sh.run("convert", "u", "all.safetensors", code=15, err=["CKPT-E1503", "optim/00000-00000.safetensors"])
+    sh.run("convert", "u", "p.safetensors", "--only", "weights", "--weights", "param", out="1 source hash right$")
+
+
 # --- targets -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "api/verbs.hpp"
+#include "convert/format.hpp"
+
+/// What is asked of a conversion's target before anything is planned or written.
+namespace ckpt {
+
+/// By --to, else by the suffix, else the universal format. A suffix that promises another format gets none of it.
+/// errors  usage: --to is not written; unsupported: such a suffix
+Result<const Format*> choose_target(const ConvertRequest& request);
+
+/// The directory that the target will be a name in has to be there.
+/// errors  not_found; usage: it is a file
+Result<> check_parent(Io& io, const std::string& target);
+
+/// A file put among the files of a checkpoint would be taken for one of them from then on.
+/// errors  usage
+Result<> check_outside(Io& io, const ConvertRequest& request, const std::string& source_root);
+
+/// no_space, for a plan that is not carried out; both in bytes.
+Error too_little_space(const std::string& target, std::uint64_t needed, std::uint64_t free);
+
+}  // namespace ckpt
