@@ -47,8 +47,8 @@ std::string where() {
 struct Case {
   std::string name;
   IoKind engine = IoKind::threads;
-  bool from_universal = false;  // else a DeepSpeed ZeRO-3 directory
-  std::string target;           // name of the target
+  enum class Source : std::uint8_t { zero3, dcp, universal } source = Source::zero3;
+  std::string target;  // name of the target
   std::string to;
   VerifyLevel verify = VerifyLevel::read;
 };
@@ -79,9 +79,10 @@ class ConvertFault : public testing::TestWithParam<Case> {
     if (!opened && GetParam().engine == IoKind::uring) GTEST_SKIP() << opened.error().message;
     ASSERT_TRUE(opened) << opened.error().message;
     io_ = *std::move(opened);
-    source_ = golden_root("deepspeed/zero3_fp32_dp3_tied_tiny");
+    source_ =
+        golden_root(GetParam().source == Case::Source::dcp ? "torch/dcp_plain" : "deepspeed/zero3_fp32_dp3_tied_tiny");
     fs::create_directory(out_);
-    if (GetParam().from_universal) {
+    if (GetParam().source == Case::Source::universal) {
       const std::string made = directory_.path() + "/source";
       const auto done = convert_with(*io_, {.source = source_, .target = made, .to = "ckpt"});
       ASSERT_TRUE(done) << done.error().message;
@@ -252,23 +253,29 @@ TEST_P(ConvertFault, StoppedAtAnyOperationItIsInterruptedAndLeavesNothing) {
   fail_each(profile, Over::alternating);
 }
 
-/// Every kind of source and of target, by one engine.
-std::vector<Case> cases(IoKind engine, bool universal) {
-  const std::string prefix =
-      std::string(engine == IoKind::uring ? "Uring" : "Threads") + (universal ? "Universal" : "Zero3");
-  return {{prefix + "ToOneFile", engine, universal, "m.safetensors", "", VerifyLevel::full},
-          {prefix + "ToShards", engine, universal, "m", "safetensors", VerifyLevel::read},
-          {prefix + "ToUniversal", engine, universal, "m", "ckpt", VerifyLevel::read}};
+/// Every kind of target of one source, by one engine.
+std::vector<Case> cases(IoKind engine, Case::Source source) {
+  return {{"ToOneFile", engine, source, "m.safetensors", "", VerifyLevel::full},
+          {"ToShards", engine, source, "m", "safetensors", VerifyLevel::read},
+          {"ToUniversal", engine, source, "m", "ckpt", VerifyLevel::read}};
 }
-const auto kCaseName = [](const auto& each) { return each.param.name; };
+auto all_targets(IoKind engine, Case::Source source) {
+  return testing::ValuesIn(cases(engine, source));
+}
+auto one_file(IoKind engine, Case::Source source) {
+  return testing::Values(cases(engine, source).front());
+}
+const auto kName = [](const auto& each) { return each.param.name; };
+using From = Case::Source;
 
-INSTANTIATE_TEST_SUITE_P(Threads, ConvertFault, testing::ValuesIn(cases(IoKind::threads, false)), kCaseName);
-INSTANTIATE_TEST_SUITE_P(Uring, ConvertFault, testing::ValuesIn(cases(IoKind::uring, false)), kCaseName);
-INSTANTIATE_TEST_SUITE_P(ThreadsUniversal, ConvertFault, testing::ValuesIn(cases(IoKind::threads, true)), kCaseName);
-INSTANTIATE_TEST_SUITE_P(UringUniversal, ConvertFault, testing::ValuesIn(cases(IoKind::uring, true)), kCaseName);
-INSTANTIATE_TEST_SUITE_P(Zero3, ConvertFaultOnOneEngine, testing::ValuesIn(cases(IoKind::threads, false)), kCaseName);
-INSTANTIATE_TEST_SUITE_P(Universal, ConvertFaultOnOneEngine, testing::ValuesIn(cases(IoKind::threads, true)),
-                         kCaseName);
+INSTANTIATE_TEST_SUITE_P(ThreadsZero3, ConvertFault, all_targets(IoKind::threads, From::zero3), kName);
+INSTANTIATE_TEST_SUITE_P(ThreadsUniversal, ConvertFault, all_targets(IoKind::threads, From::universal), kName);
+INSTANTIATE_TEST_SUITE_P(ThreadsDcp, ConvertFault, one_file(IoKind::threads, From::dcp), kName);
+INSTANTIATE_TEST_SUITE_P(UringZero3, ConvertFault, all_targets(IoKind::uring, From::zero3), kName);
+INSTANTIATE_TEST_SUITE_P(UringUniversal, ConvertFault, all_targets(IoKind::uring, From::universal), kName);
+INSTANTIATE_TEST_SUITE_P(UringDcp, ConvertFault, one_file(IoKind::uring, From::dcp), kName);
+INSTANTIATE_TEST_SUITE_P(Zero3, ConvertFaultOnOneEngine, all_targets(IoKind::threads, From::zero3), kName);
+INSTANTIATE_TEST_SUITE_P(Universal, ConvertFaultOnOneEngine, all_targets(IoKind::threads, From::universal), kName);
 
 }  // namespace
 }  // namespace ckpt

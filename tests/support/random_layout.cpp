@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "format/cast.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt::test {
@@ -60,6 +61,42 @@ std::vector<Chunk> flat_cut(Dice& dice, const Box& box) {
   return out;
 }
 
+/// Runs of whole bytes of a tensor whose elements share bytes.
+std::vector<Chunk> packed_cut(Dice& dice, const Tensor& tensor) {
+  const std::uint64_t bits = dtype_bits(tensor.dtype);
+  const std::uint64_t group = bits == 4 ? 2 : 4;  // elements in whole bytes
+  const Box whole = Box::whole(tensor.shape);
+  std::vector<Chunk> out;
+  const auto points = cuts(dice, volume(tensor.shape) / group, 4);
+  for (std::size_t i = 0; i + 1 < points.size(); ++i) {
+    out.push_back({whole, Extent{points[i] * group, points[i + 1] * group}});
+  }
+  return out;
+}
+
+/// A float without its NaNs, so that widening and narrowing it changes no bit.
+void drop_nans(Dtype dtype, std::string& bytes) {
+  if (!is_castable(dtype) && dtype != Dtype::c64) return;
+  const std::size_t unit = dtype == Dtype::c64 ? 4 : unit_bytes(dtype);
+  for (std::size_t at = unit - 1; at < bytes.size(); at += unit) bytes[at] = static_cast<char>(bytes[at] & 0xbf);
+}
+
+std::string as_stored(const std::string& bytes, Dtype dtype, const Locator& where) {
+  std::string out = bytes;
+  const std::size_t count = bytes.size() / unit_bytes(dtype);
+  if (where.dtype != dtype) {
+    out.resize(count * unit_bytes(where.dtype));
+    CastCounts counts;
+    cast(dtype, reinterpret_cast<const std::byte*>(bytes.data()), where.dtype, reinterpret_cast<std::byte*>(out.data()),
+         count, counts);
+  }
+  if (where.big_endian) {
+    const unsigned halves = where.dtype == Dtype::c64 ? 2 : 1;
+    swap_bytes(reinterpret_cast<std::byte*>(out.data()), count * halves, unit_bytes(where.dtype) / halves);
+  }
+  return out;
+}
+
 /// Strides of a permuted, padded array.
 std::vector<std::int64_t> random_strides(Dice& dice, const Shape& size) {
   std::vector<std::size_t> order(size.size());
@@ -77,16 +114,19 @@ std::vector<std::int64_t> random_strides(Dice& dice, const Shape& size) {
 }  // namespace
 
 State random_state(Dice& dice) {
-  constexpr Dtype kDtypes[] = {Dtype::u8, Dtype::bf16, Dtype::f32, Dtype::i64};
+  constexpr Dtype kDtypes[] = {Dtype::u8,  Dtype::bf16, Dtype::f16, Dtype::f32,
+                               Dtype::i64, Dtype::c64,  Dtype::f4,  Dtype::f6_e2m3};
   State state;
   const std::uint64_t count = dice.roll(1, 6);
   for (std::uint64_t i = 0; i < count; ++i) {
-    Tensor tensor{.name = "t" + std::to_string(i), .dtype = kDtypes[dice.roll(0, 3)]};
+    Tensor tensor{.name = "t" + std::to_string(i), .dtype = kDtypes[dice.roll(0, std::size(kDtypes) - 1)]};
     const std::uint64_t rank = dice.roll(0, 4);
     for (std::uint64_t d = 0; d < rank; ++d) tensor.shape.push_back(dice.one_in(12) ? 0 : dice.roll(1, 9));
     if (dice.one_in(4)) tensor.shape = {dice.roll(1, 3), dice.roll(1, 700), dice.roll(1, 700)};
-    std::string bytes(volume(tensor.shape) * unit_bytes(tensor.dtype), '\0');
+    if (is_packed(tensor.dtype)) tensor.shape.push_back(4 * dice.roll(1, 5));
+    std::string bytes(tensor_bytes(tensor.dtype, tensor.shape).value(), '\0');
     for (char& byte : bytes) byte = static_cast<char>(dice.roll(0, 255));
+    drop_nans(tensor.dtype, bytes);
     state.tensors.push_back(std::move(tensor));
     state.bytes.push_back(std::move(bytes));
   }
@@ -131,16 +171,25 @@ Map write_random_layout(Dice& dice, const State& state, const std::string& direc
   ChunkTable table(state.tensors.size());
   for (std::size_t i = 0; i < state.tensors.size(); ++i) {
     const Tensor& tensor = state.tensors[i];
-    for (const Chunk& chunk : random_cut(dice, tensor.shape)) {
+    const bool packed = is_packed(tensor.dtype);
+    for (const Chunk& chunk : packed ? packed_cut(dice, tensor) : random_cut(dice, tensor.shape)) {
       for (std::uint64_t copy = dice.one_in(5) ? 2 : 1; copy > 0; --copy) {  // now and then a replica
         Locator where{.file = static_cast<std::uint32_t>(dice.roll(0, file_count - 1)), .dtype = tensor.dtype};
+        const bool narrow = tensor.dtype == Dtype::bf16 || tensor.dtype == Dtype::f16;
+        if (narrow && dice.one_in(4)) where.dtype = Dtype::f32;
+        where.big_endian = unit_bytes(where.dtype) > 1 && dice.one_in(4);
         if (!chunk.flat && !chunk.box.size.empty() && dice.one_in(3)) {
           where.strides = random_strides(dice, chunk.box.size);
         }
         std::string& file = files[where.file];
         file.append(dice.roll(0, 9), '\xdd');  // unaligned
         where.offset = file.size();
-        file += stored_bytes(tensor, state.bytes[i], chunk, where.strides);
+        if (packed) {
+          const std::uint64_t bits = dtype_bits(tensor.dtype);
+          file += state.bytes[i].substr(chunk.flat->begin * bits / 8, chunk.flat->size() * bits / 8);
+        } else {
+          file += as_stored(stored_bytes(tensor, state.bytes[i], chunk, where.strides), tensor.dtype, where);
+        }
         table.add(i, tensor.shape, chunk, where);
       }
     }
@@ -155,6 +204,13 @@ Map write_random_layout(Dice& dice, const State& state, const std::string& direc
   return map;
 }
 
+std::string chunk_bytes(const State& state, std::uint32_t tensor, const std::optional<Chunk>& chunk, Dtype dtype) {
+  const Tensor& of = state.tensors[tensor];
+  if (is_packed(of.dtype)) return state.bytes[tensor];
+  const Chunk part = chunk.value_or(Chunk{Box::whole(of.shape), std::nullopt});
+  return as_stored(stored_bytes(of, state.bytes[tensor], part, {}), of.dtype, {.dtype = dtype});
+}
+
 TargetLayout random_target(Dice& dice, const std::vector<Tensor>& tensors, std::size_t file_count) {
   TargetLayout out;
   out.map.tensors = tensors;
@@ -162,11 +218,12 @@ TargetLayout random_target(Dice& dice, const std::vector<Tensor>& tensors, std::
   for (std::size_t f = 0; f < file_count; ++f) out.files[f].path = "target" + std::to_string(f);
   ChunkTable table(tensors.size());
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
-    for (const Chunk& chunk : random_cut(dice, tensors[i].shape)) {
+    const std::vector<Chunk> whole{{Box::whole(tensors[i].shape), std::nullopt}};  // packed tensors are never cut
+    for (const Chunk& chunk : is_packed(tensors[i].dtype) ? whole : random_cut(dice, tensors[i].shape)) {
       const auto f = static_cast<std::uint32_t>(dice.roll(0, file_count - 1));
       TargetFile& file = out.files[f];
       const std::uint64_t offset = round_up(file.bytes + dice.roll(0, 40), 8);
-      const std::uint64_t bytes = chunk.volume() * unit_bytes(tensors[i].dtype);
+      const std::uint64_t bytes = chunk.volume() * dtype_bits(tensors[i].dtype) / 8;
       file.placements.push_back(
           {.offset = offset, .bytes = bytes, .tensor = i, .chunk = chunk, .dtype = tensors[i].dtype});
       file.bytes = offset + bytes;
@@ -186,7 +243,7 @@ TargetLayout whole_target(const std::vector<Tensor>& tensors) {
   file.path = "whole";
   ChunkTable table(tensors.size());
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
-    const std::uint64_t bytes = volume(tensors[i].shape) * unit_bytes(tensors[i].dtype);
+    const std::uint64_t bytes = volume(tensors[i].shape) * dtype_bits(tensors[i].dtype) / 8;
     file.bytes = round_up(file.bytes, 8);
     if (bytes == 0) continue;
     file.placements.push_back({.offset = file.bytes, .bytes = bytes, .tensor = i, .dtype = tensors[i].dtype});
