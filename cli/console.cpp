@@ -142,7 +142,7 @@ Result<> Console::finish() {
   wipe();
   errno = 0;
   if (std::fflush(stdout) != 0 && out_errno_ == 0) out_errno_ = errno;
-  if (out_errno_ == 0) return {};
+  if (out_errno_ == 0 || out_errno_ == EPIPE) return {};
   const bool full = out_errno_ == ENOSPC || out_errno_ == EDQUOT;
   return fail(full ? Errc::no_space : Errc::io, fmt::format("standard output: write: {}", std::strerror(out_errno_)));
 }
@@ -194,6 +194,9 @@ std::string printable(std::string_view text) {
   std::string out(text);
   for (char& c : out)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  // U+0080 to U+009F are control characters too, which some terminals obey.
+  for (std::size_t i = 0; i + 1 < out.size(); ++i)
+    if (out[i] == '\xc2' && static_cast<unsigned char>(out[i + 1]) < 0xa0) out[i] = out[i + 1] = '?';
   return out;
 }
 

@@ -44,7 +44,8 @@ class Console {
   std::string paint_out(Ink ink, std::string_view text) const { return paint(out_color_, ink, text); }
   std::string paint_err(Ink ink, std::string_view text) const { return paint(err_color_, ink, text); }
 
-  /// Flushes standard output. io or no_space when something could not be written.
+  /// Flushes standard output. io or no_space when something could not be written. A reader that has gone (`| head`)
+  /// has what it wanted: no error.
   Result<> finish();
 
  private:

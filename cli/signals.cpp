@@ -31,6 +31,9 @@ void install_signal_handlers() {
   action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;  // the second one finds the default action again
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  action.sa_handler = SIG_IGN;
+  action.sa_flags = 0;
+  sigaction(SIGPIPE, &action, nullptr);
 }
 
 const std::atomic<bool>& stop_flag() {

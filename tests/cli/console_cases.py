@@ -122,6 +122,31 @@ def case_sigterm_ends_with_143_and_leaves_nothing(sh):
     interrupted(sh, signal.SIGTERM, 143, "CKPT-E14300")
 
 
+def case_a_closed_standard_output_is_never_a_file_of_the_target(sh):
+    """Closed streams leave their numbers to the next files that are opened."""
+    big_checkpoint(sh, mebibytes=64)
+    for closed in ((0,), (1,), (2,), (0, 1, 2)):
+        target = f"o{len(closed)}{closed[0]}"
+        process = subprocess.Popen([sh.program, "convert", "big.safetensors", target, "-v", "--io", "threads"], cwd=sh.directory,
+                                   env=sh.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   preexec_fn=lambda: [os.close(number) for number in closed])
+        process.communicate(timeout=60)
+        check(process.returncode == 0, f"{closed}: exit {process.returncode}")
+        sh.run("verify", target)
+
+
+def case_a_reader_that_goes_away_ends_no_conversion(sh):
+    big_checkpoint(sh, mebibytes=64)
+    read, write = os.pipe()
+    os.close(read)
+    for words in (["convert", "big.safetensors", "o", "--progress", "json"], ["ls", "big.safetensors"], ["ls", "big.safetensors", "--json"]):
+        run = subprocess.run([sh.program, *words], cwd=sh.directory, env=sh.environment(), stdin=subprocess.DEVNULL, stdout=write,
+                             stderr=write, timeout=60)
+        check(run.returncode == 0, f"{words}: exit {run.returncode}")
+    os.close(write)
+    sh.run("verify", "o")
+
+
 def case_a_full_standard_output_is_an_error(sh):
     with open("/dev/full", "w") as full:
         run = subprocess.run([sh.program, "help", "convert"], stdout=full, stderr=subprocess.PIPE, text=True, env=sh.environment())

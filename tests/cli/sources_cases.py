@@ -1,4 +1,5 @@
 """Sources as trainers leave them, and targets as users name them: files made by hand, and golden ones put together."""
+import json
 import os
 import shutil
 import subprocess
@@ -149,6 +150,13 @@ def case_a_command_to_paste_survives_control_characters(sh):
     result = sh.run("inspect", "new\nline's\x1b[31m", out=r"^next: ckpt ls \$'new\\x0aline\\'s\\x1b\[31m'$")
     pasted = result.out.splitlines()[-1].removeprefix("next: ckpt ls ")
     check(subprocess.check_output(["bash", "-c", f"printf %s {pasted}"], text=True) == "new\nline's\x1b[31m", pasted)
+
+
+def case_names_cannot_move_the_cursor(sh):
+    header = json.dumps({"a\x1b[31m\u009b2J\nb": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}, ensure_ascii=False).encode()
+    sh.path("m.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    result = sh.run("ls", "m.safetensors")
+    check(result.out.splitlines()[1].startswith("a?[31m??2J?b\t"), "a control character", result)
 
 
 def case_an_index_that_leads_outside_is_named(sh):
