@@ -92,7 +92,9 @@ Verb verify_verb() {
       .least_arguments = 1,
       .most_arguments = 1,
       .summary = "Prove that a checkpoint is complete and intact",
-      .about = {"Reads the whole checkpoint and compares every checksum it carries. With --quick only names, sizes and "
+      .about = {"Reads the whole checkpoint and compares every hash it carries, and every checksum of the source's "
+                "format whose "
+                "bytes are read whole. With --quick only names, sizes and "
                 "structure are looked at, in milliseconds. With --against the tensors of two checkpoints, of any "
                 "formats, are compared bit for bit. Exit code 1 means that damage or a difference was found."},
       .aliases = {"check", "fsck"},
@@ -104,7 +106,7 @@ Verb verify_verb() {
                 from_flag()},
       .examples = {{"ckpt verify out", "every checksum"},
                    {"ckpt verify out --quick", "complete? in milliseconds"},
-                   {"ckpt verify model.safetensors --against runs/exp7", "the same tensors, bit for bit?"}},
+                   {"ckpt verify out --against runs/exp7", "the same tensors, bit for bit?"}},
       .exit_codes = {1, 10, 11, 12, 13, 15, 16, 17},
       .main_verb = true,
   };

@@ -119,7 +119,8 @@ std::string first_screen() {
       "\n\nexamples:\n"
       "  ckpt inspect runs/exp7                                        what is this?\n"
       "  ckpt convert runs/exp7 model.safetensors --only weights       the weights in one file\n"
-      "  ckpt verify model.safetensors --against runs/exp7             the same tensors, bit for bit?\n"
+      "  ckpt convert runs/exp7 exp7                                   everything, with checksums\n"
+      "  ckpt verify exp7 --against runs/exp7                          the same tensors, bit for bit?\n"
       "  mpirun -n 8 ckpt convert runs/exp7 out --memory 2G            on eight processes of 2 GiB\n\n"
       "'ckpt help VERB' lists its flags; 'ckpt help exit-codes', 'formats', 'units' and 'environment' explain those.\n";
   return out;

@@ -202,7 +202,9 @@ Json to_json(const VerifyReport& report, const VerifyRequest& request) {
     Json against = Json::object();
     put_text(against, "path", request.against);
     against["equal"] = report.compared;
-    against["different"] = texts(report.different);
+    against["different"] = Json::array();
+    for (const auto& [name, reason] : report.different)
+      against["different"].push_back({{"name", valid_utf8(name)}, {"reason", reason}});
     against["only_here"] = texts(report.only_here);
     against["only_there"] = texts(report.only_there);
     out["against"] = std::move(against);

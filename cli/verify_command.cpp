@@ -40,7 +40,9 @@ void print_report(Context& context, const VerifyReport& report, const VerifyRequ
                              printable(request.against), format_count(report.compared) + " equal",
                              format_count(report.different.size()), format_count(report.only_here.size()),
                              format_count(report.only_there.size())));
-    print_names(context, "different", report.different);
+    std::vector<std::string> different;
+    for (const auto& [name, reason] : report.different) different.push_back(fmt::format("{}   {}", name, reason));
+    print_names(context, "different", different);
     print_names(context, "only here", report.only_here);
     print_names(context, "only there", report.only_there);
   }

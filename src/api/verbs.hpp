@@ -110,7 +110,11 @@ struct VerifyReport {
   std::uint64_t compared = 0;  ///< --against: tensors equal bit for bit
   std::vector<std::string> only_here{};
   std::vector<std::string> only_there{};
-  std::vector<std::string> different{};
+  struct Difference {
+    std::string name;
+    std::string reason;  ///< "F32 here, BF16 there", "shape [2] here, [3] there", "values"
+  };
+  std::vector<Difference> different{};
 };
 /// Damage that is found is in the report (ok = false), not an error; errors are not_found, unsupported, incomplete,
 /// refused and io.

@@ -27,6 +27,21 @@ std::vector<std::uint32_t> all_tensors(const Map& map) {
   return out;
 }
 
+std::string shape_text(const Shape& shape) {
+  std::string out = "[";
+  for (const std::uint64_t size : shape) out += (out.size() > 1 ? ", " : "") + std::to_string(size);
+  return out + "]";
+}
+
+std::string type_difference(const Tensor& here, const Tensor& there) {
+  std::string out;
+  if (here.dtype != there.dtype)
+    out = std::string(dtype_name(here.dtype)) + " here, " + std::string(dtype_name(there.dtype)) + " there";
+  if (here.shape == there.shape) return out;
+  if (!out.empty()) out += "; ";
+  return out + "shape " + shape_text(here.shape) + " here, " + shape_text(there.shape) + " there";
+}
+
 class Verifier {
  public:
   Verifier(Session& session, const VerifyRequest& request) : session_(session), request_(request) {}
@@ -125,8 +140,15 @@ class Verifier {
   }
 
   Result<> against(const Source& source) {
-    CKPT_TRY(const Source other, open_source(session_.io, request_.against, "", {}));
-    CKPT_CHECK(check_coverage(other.map, all_tensors(other.map)));
+    const auto of_other = [](Error error) {
+      error.message = "--against: " + error.message;
+      return fail(std::move(error));
+    };
+    auto opened = open_source(session_.io, request_.against, "", {});
+    if (!opened) return of_other(std::move(opened).error());
+    const Source other = *std::move(opened);
+    if (auto covered = check_coverage(other.map, all_tensors(other.map)); !covered)
+      return of_other(std::move(covered).error());
     std::unordered_map<std::string, std::uint32_t> there;
     for (std::uint32_t i = 0; i < other.map.tensors.size(); ++i) {
       if (other.map.tensors[i].role != Role::blob) there.emplace(other.map.tensors[i].name, i);
@@ -142,7 +164,7 @@ class Verifier {
       }
       const Tensor& twin = other.map.tensors[found->second];
       if (twin.dtype != tensor.dtype || twin.shape != tensor.shape) {
-        report_.different.push_back(tensor.name);
+        report_.different.push_back({tensor.name, type_difference(tensor, twin)});
       } else {
         pairs.push_back({i, found->second, tensor.dtype});
       }
@@ -152,8 +174,8 @@ class Verifier {
     std::sort(report_.only_there.begin(), report_.only_there.end());
     CKPT_TRY(const auto bad,
              compare_tensors(session_, {source.map, source.root}, {other.map, other.root}, pairs, "compare"));
-    for (const std::size_t i : bad) report_.different.push_back(source.map.tensors[pairs[i].left].name);
-    std::sort(report_.different.begin(), report_.different.end());
+    for (const std::size_t i : bad) report_.different.push_back({source.map.tensors[pairs[i].left].name, "values"});
+    std::ranges::sort(report_.different, {}, &VerifyReport::Difference::name);
     report_.compared = pairs.size() - bad.size();
     return {};
   }

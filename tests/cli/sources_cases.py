@@ -105,6 +105,18 @@ def case_convert_says_which_checksums_it_compared(sh):
     check(sh.document("convert", "large.pt", "m.safetensors")["data"]["verify"]["source_checksums_unread"], "unread")
 
 
+def case_verify_says_how_tensors_differ(sh):
+    save({"a": Tensor([1, 2]), "b": Tensor([1, 2]), "c": Tensor([1, 2]), "d": Tensor([0])}, sh.path("one.pt"))
+    save({"a": Tensor([1, 2]), "b": Tensor([1, 3]), "c": Tensor([1, 2], [2, 1]), "e": Tensor([0])}, sh.path("two.pt"))
+    sh.run("convert", "one.pt", "half.safetensors", "--dtype", "bf16")
+    sh.run("verify", "one.pt", "--against", "two.pt", code=1, out=["1 equal bit for bit, 2 different, 1 only here, 1 only there", "^  different +b   values$",
+           r"^  different +c   shape \[2\] here, \[2, 1\] there$", "^  only here +d$", "^  only there +e$"])
+    sh.run("verify", "one.pt", "--against", "half.safetensors", code=1, out="^  different +a   F32 here, BF16 there$")
+    different = sh.document("verify", "one.pt", "--against", "two.pt", code=1)["data"]["against"]["different"]
+    check(different[0] == {"name": "b", "reason": "values"}, str(different))
+    sh.run("verify", "one.pt", "--against", sh.checkpoint("broken/st_hole"), code=1, out="^  damage +--against: ")
+
+
 def case_damage_in_files_that_are_not_read_stops_no_conversion(sh):
     sh.run("convert", sh.checkpoint(ZERO2), "u")
     with open(sh.path("u/shards/optim/00000-00000.safetensors"), "r+b") as file:
