@@ -44,7 +44,7 @@ Verb convert_verb() {
                .guesses = {"input-format", "source-format"}},
               {.name = "only",
                .value = "WHAT",
-               .help = "weights, optim, or a pattern over tensor names such as 'model.layers.*'",
+               .help = "what to take: weights, optim, or a pattern over tensor names such as 'model.layers.*'",
                .repeatable = true,
                .guesses = {"include", "filter", "select"}},
               {.name = "weights",
@@ -58,7 +58,8 @@ Verb convert_verb() {
                .choices = {"bf16", "fp16", "fp32", "keep"}},
               {.name = "shard-size",
                .value = "SIZE",
-               .help = "start a new file before this size is passed, for targets of several files",
+               .help = "start a new file before this size is passed, for targets of several files; 5GB by default for "
+                       "safetensors",
                .guesses = {"max-shard-size", "shard", "split"}},
               {.name = "strip-prefix", .value = "TEXT", .help = "remove this from the front of the names that have it"},
               {.name = "add-prefix", .value = "TEXT", .help = "put this in front of every name"},
@@ -202,7 +203,7 @@ std::vector<Flag> make_global_flags() {
        .choices = {"auto", "bar", "plain", "json", "none"}},
       {.name = "color",
        .value = "WHEN",
-       .help = "auto heeds NO_COLOR, CLICOLOR_FORCE and TERM",
+       .help = "when to colour; auto heeds NO_COLOR, CLICOLOR_FORCE and TERM",
        .choices = {"auto", "never", "always"},
        .guesses = {"colour"}},
       {.name = "log-file", .value = "FILE", .help = "append everything said, with times, whatever -q and -v say"},
@@ -227,7 +228,7 @@ std::vector<Flag> make_global_flags() {
   };
 }
 
-constexpr std::array<ExitCode, 16> kExitCodes{{
+constexpr std::array<ExitCode, 15> kExitCodes{{
     {0, "done, nothing to report", ""},
     {1, "finished, and the answer is no: verify found damage or a difference", ""},
     {2, "usage: an unknown flag or name, a wrong MPI launch, or the target exists", ""},
@@ -242,7 +243,6 @@ constexpr std::array<ExitCode, 16> kExitCodes{{
     {17, "does not fit in the memory bound; the message names the smallest that fits", ""},
     {70, "an error of ckpt itself: please report it", ""},
     {130, "stopped by SIGINT (Ctrl-C)", "yes"},
-    {141, "the reader of the output went away (a closed pipe)", "yes"},
     {143, "stopped by SIGTERM", "yes"},
 }};
 

@@ -47,7 +47,7 @@ std::string flag_entries(std::span<const Flag> flags) {
 std::string exit_entries(const Verb* verb) {
   std::string out;
   for (const ExitCode& row : exit_codes()) {
-    constexpr std::array<int, 6> everywhere{0, 2, 70, 130, 141, 143};
+    constexpr std::array<int, 5> everywhere{0, 2, 70, 130, 143};
     const bool listed = verb == nullptr || std::ranges::find(everywhere, row.code) != everywhere.end() ||
                         std::ranges::find(verb->exit_codes, row.code) != verb->exit_codes.end();
     if (listed) out += fmt::format("*{}*\n\t{}.\n\n", row.code, escaped(capitalised(row.meaning)));
@@ -87,7 +87,8 @@ std::string verb_page(const Verb& verb) {
   out += "The flags of every verb (*-q*, *-v*, *--json*, *--memory*, ...) are described in *ckpt*(1).\n\n";
   out += "# EXAMPLES\n\n";
   for (const Example& example : verb.examples)
-    out += fmt::format("*{}*\n\t{}.\n\n", escaped(example.command), escaped(capitalised(example.meaning)));
+    out += fmt::format("*{}*\n\t{}{}\n\n", escaped(example.command), escaped(capitalised(example.meaning)),
+                       example.meaning.ends_with('?') ? "" : ".");
   return out;
 }
 

@@ -70,7 +70,7 @@ def case_keras_and_hdf5_are_refused_by_name_in_files_and_directories(sh):
         sh.path(name + ".dir").mkdir()
         (sh.path(name + ".dir") / name).write_bytes(first)
         for path in (f"{name}.dir/{name}", f"{name}.dir"):
-            sh.run("inspect", path, code=12, err=[r"this is HDF5 \(", "recognises but does not read"])
+            sh.run("inspect", path, code=12, err=[r"this is an HDF5 file \(", "recognises but does not read"])
     shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("hub"))
     (sh.path("hub") / "tf_model.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
     sh.run("inspect", "hub", out="^safetensors ")

@@ -38,6 +38,8 @@ def case_help_has_topics(sh):
     documented = re.findall(r"^\| ([\d, ]+) \|", (sh.golden / "../../docs/exit-codes.md").read_text(), re.M)
     for code in ", ".join(documented).split(", "):
         check(re.search(rf"^ *{code}  \w", table, re.M), f"{code} stands in docs/exit-codes.md only")
+    codes = {code.strip() for row in documented for code in row.split(",")}
+    check(set(re.findall(r"^ *(\d+)  \w", table, re.M)) == codes, f"the help has other codes than docs/exit-codes.md: {table}")
     sh.run("help", "formats", out=["^safetensors +yes +yes", "^deepspeed +yes", "^megatron +no +no"])
     sh.run("help", "units", out="2\\^32")
     sh.run("help", "environment", out="CKPT_MEMORY")

@@ -53,7 +53,7 @@ Result<std::string> stored_id(Io&, const std::string& root) {
 }  // namespace
 
 Format hdf5_format() {
-  Format format{.name = "hdf5", .summary = "HDF5"};
+  Format format{.name = "hdf5", .summary = "an HDF5 file"};
   format.detect = detect;
   format.lay_out = hdf5::lay_out;
   format.suffix = kSuffix;
