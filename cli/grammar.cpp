@@ -58,8 +58,8 @@ Verb convert_verb() {
                .choices = {"bf16", "fp16", "fp32", "keep"}},
               {.name = "shard-size",
                .value = "SIZE",
-               .help = "start a new file before this size is passed, for targets of several files; 5GB by default for "
-                       "safetensors",
+               .help = "start a new file before this size is passed, for targets of several files; by default 5GB in "
+                       "Hugging Face's form",
                .guesses = {"max-shard-size", "shard", "split"}},
               {.name = "strip-prefix", .value = "TEXT", .help = "remove this from the front of the names that have it"},
               {.name = "add-prefix", .value = "TEXT", .help = "put this in front of every name"},
