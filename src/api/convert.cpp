@@ -85,7 +85,8 @@ Result<bool> already_there(Session& session, const ConvertRequest& request, cons
   return fail(std::move(error));
 }
 
-Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
+/// What is converted, and what it is called.
+Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   Prepared out;
   CKPT_TRY(out.target, choose_target(request));
   CKPT_TRY(Source source, open_source(session.io, request.source, request.from, {}));
@@ -101,9 +102,33 @@ Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
   CKPT_CHECK(check_parent(session.io, request.target));
   out.id = conversion_id(request, *out.target, map);
   CKPT_TRY(out.selection, select(map, request));
-  CKPT_TRY(out.already_done, already_there(session, request, out));
-  if (out.already_done) return out;
+  return out;
+}
 
+/// Collective: rank 0 alone looks at the target, and its source is the one that counts. On a shared file system ranks
+/// may see a target or a source that changes differently, and must not go different ways.
+Result<> settle_view(Session& session, const ConvertRequest& request, Prepared& prepared) {
+  Comm& comm = session.comm;
+  Result<bool> there = false;
+  if (comm.is_root()) there = already_there(session, request, prepared);
+  CKPT_CHECK(agree(comm, phase_deadline(), there ? Result<>{} : Result<>(fail(there.error()))));
+  std::string view = prepared.id + (*there ? "+" : "-");
+  CKPT_CHECK(comm.broadcast(view, phase_deadline()));
+  prepared.already_done = view.ends_with('+');
+  Result<> same;
+  if (!view.starts_with(prepared.id)) {
+    Error error{.code = Errc::io,
+                .message = request.source + ": open: this rank sees other files, sizes or times than rank 0",
+                .file = request.source};
+    error.hint = "is it still being written, or cached on a node? try again when it is at rest";
+    same = fail(std::move(error));
+  }
+  return agree(comm, phase_deadline(), std::move(same));
+}
+
+/// The plan that makes the target.
+Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out) {
+  Map& map = out.source->map;
   std::vector<std::uint32_t> used;
   for (const Selected& selected : out.selection.tensors) used.push_back(selected.tensor);
   CKPT_CHECK(check_coverage(map, used));
@@ -125,6 +150,17 @@ Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
   CKPT_TRY(out.options, run_options(session, *out.plan));
   out.options.source_root = out.source->root;
   out.options.check_crc = request.verify != VerifyLevel::none;
+  return {};
+}
+
+/// Collective: everything known before the first byte moves.
+Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
+  auto chosen = choose(session, request);
+  CKPT_CHECK(agree(session.comm, phase_deadline(), chosen ? Result<>{} : Result<>(fail(chosen.error()))));
+  Prepared out = *std::move(chosen);
+  CKPT_CHECK(settle_view(session, request, out));
+  if (out.already_done) return out;
+  CKPT_CHECK(agree(session.comm, phase_deadline(), lay_out(session, request, out)));
   return out;
 }
 
@@ -360,27 +396,26 @@ std::uint64_t greatest_peak(Comm& comm) {
 
 Result<ConvertReport> convert(Session& session, const ConvertRequest& request) {
   const auto start = std::chrono::steady_clock::now();
-  auto prepared = prepare(session, request);
-  CKPT_CHECK(agree(session.comm, phase_deadline(), prepared ? Result<>{} : Result<>(fail(prepared.error()))));
-  ConvertReport report = describe(session, request, *prepared);
+  CKPT_TRY(Prepared prepared, prepare(session, request));
+  ConvertReport report = describe(session, request, prepared);
   const auto free = session.io.free_bytes(parent_path(request.target));
   if (free) report.free_bytes_after = *free > report.target_bytes ? *free - report.target_bytes : 0;
   if (session.planned) session.planned(report);
-  if (prepared->already_done && !request.dry_run) {
+  if (prepared.already_done && !request.dry_run) {
     Result<> settled;
-    if (session.comm.is_root()) settled = settle_published(session.io, request.target, prepared->id);
+    if (session.comm.is_root()) settled = settle_published(session.io, request.target, prepared.id);
     CKPT_CHECK(agree(session.comm, phase_deadline(), std::move(settled)));
   }
-  if (request.dry_run && !prepared->already_done && free && *free < report.target_bytes)
+  if (request.dry_run && !prepared.already_done && free && *free < report.target_bytes)
     return fail(too_little_space(request.target, report.target_bytes, *free));
-  if (!prepared->already_done && !request.dry_run) {
-    CKPT_TRY(const Done done, carry_out(session, request, *prepared));
+  if (!prepared.already_done && !request.dry_run) {
+    CKPT_TRY(const Done done, carry_out(session, request, prepared));
     const RunReport& ran = done.run;
     report.read_bytes = ran.read_bytes;
     report.crc_checked = ran.crc_checked;
     report.hash_checked = done.hash_checked;
     if (ran.crc_checked == 0 && request.verify != VerifyLevel::none) {
-      const auto moved = moves_checksummed(*prepared->plan);  // what cannot be told of a published target is no failure
+      const auto moved = moves_checksummed(*prepared.plan);  // what cannot be told of a published target is no failure
       report.crc_unread = moved && *moved;
     }
     report.overflowed = ran.casts.overflowed;
