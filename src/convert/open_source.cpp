@@ -96,12 +96,25 @@ std::string hint_below(const Place& place) {
   return "formats that can be read: " + readable_formats();
 }
 
+/// A file that is nothing by itself may be a part of what its directory holds: an index, a tracker, one rank's data.
+std::string hint_above(const Place& place) {
+  const std::string above = parent_path(place.root);
+  if (const auto outer = look(place.io, above); outer) {
+    const Detection detection = detect(*outer);
+    if (!detection.found.empty())
+      return fmt::format("the directory {} looks like {} ({}): give that path", above,
+                         detection.found.front().format->name, detection.found.front().match.why);
+  }
+  return "formats that can be read: " + readable_formats();
+}
+
 Result<Found> choose(const Place& place) {
   Detection detection = detect(place);
   if (detection.found.size() == 1) return std::move(detection.found.front());
   if (detection.found.empty()) {
     if (detection.refusal) return fail(*std::move(detection.refusal));
-    return fail(about(place.root, Errc::unsupported, seen_in(place), hint_below(place)));
+    return fail(
+        about(place.root, Errc::unsupported, seen_in(place), place.directory ? hint_below(place) : hint_above(place)));
   }
   std::string list;
   std::string flags;

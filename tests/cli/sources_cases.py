@@ -1,6 +1,7 @@
 """Sources as trainers leave them, and targets as users name them: files made by hand, and golden ones put together."""
 import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -74,6 +75,13 @@ def case_keras_and_hdf5_are_refused_by_name_in_files_and_directories(sh):
     shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("hub"))
     (sh.path("hub") / "tf_model.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
     sh.run("inspect", "hub", out="^safetensors ")
+
+
+def case_a_part_of_a_checkpoint_leads_to_the_whole(sh):
+    for name, part, format in (("torch/dcp_plain", ".metadata", "dcp"), ("torch/dcp_plain", "__0_0.distcp", "dcp"), (ZERO2, "latest", "deepspeed"),
+                               ("safetensors/llama_sharded", "model.safetensors.index.json", "safetensors")):
+        path = sh.checkpoint(name)
+        sh.run("inspect", path / part, code=12, err=rf"the\s+directory\s+{re.escape(str(path))}\s+looks\s+like\s+{format}\b")
 
 
 def case_an_empty_directory_is_no_checkpoint(sh):
