@@ -51,6 +51,7 @@ class Selector {
 
   Result<Selection> run() {
     index_masters();
+    for (const Alias& alias : map_.aliases) tied_.emplace(alias.target, alias.name);
     find_wrapper();
     pick_tensors();
     if (out_.tensors.empty() && !wanted_.everything()) return fail(nothing());
@@ -126,8 +127,12 @@ class Selector {
   bool takes(const Tensor& tensor) {
     if (wanted_.everything() || wanted_.by_role(tensor.role)) return true;
     bool taken = false;
+    const auto [first, last] = tied_.equal_range(tensor.name);
     for (const std::string& glob : wanted_.globs) {
-      if (!matches_glob(tensor.name, glob)) continue;
+      const bool by_name = matches_glob(tensor.name, glob);
+      const auto tied = std::find_if(first, last, [&](const auto& pair) { return matches_glob(pair.second, glob); });
+      if (!by_name && tied == last) continue;
+      if (!by_name) note(Severity::note, "--only '" + glob + "': " + tied->second + " is stored as " + tensor.name);
       hit_.insert(glob);
       taken = true;
     }
@@ -242,6 +247,7 @@ class Selector {
   Selection out_;
   std::unordered_map<std::string, std::uint32_t> masters_;  // parameter name -> tensor index
   std::unordered_map<std::string, std::string> names_;      // source name -> target name
+  std::unordered_multimap<std::string, std::string> tied_;  // tensor name -> its other names
   std::unordered_set<std::string> hit_;                     // globs that matched
   std::string wrapper_;
   bool stripped_ = false;

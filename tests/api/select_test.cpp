@@ -45,6 +45,17 @@ TEST(Select, EverythingIsTakenByDefault) {
   EXPECT_FALSE(selection->partial);
 }
 
+TEST(Select, ATiedNameMeansTheTensorThatItNames) {
+  const auto selection = select(trained(), {.only = {"tie?"}});
+  ASSERT_TRUE(selection);
+  EXPECT_EQ(names(*selection), (Names{"w"}));
+  ASSERT_EQ(selection->aliases.size(), 1u);
+  EXPECT_EQ(selection->aliases[0].name, "tied");
+  ASSERT_EQ(selection->notes.size(), 1u);
+  EXPECT_EQ(selection->notes[0].text, "--only 'tie?': tied is stored as w");
+  EXPECT_FALSE(selection->partial);
+}
+
 TEST(Select, WeightsTakeTheMasterWhereThereIsOneAndSaySo) {
   const auto selection = select(trained(), {.only = {"weights"}});
   ASSERT_TRUE(selection);

@@ -113,6 +113,13 @@ def case_convert_says_which_checksums_it_compared(sh):
     check(sh.document("convert", "large.pt", "m.safetensors")["data"]["verify"]["source_checksums_unread"], "unread")
 
 
+def case_what_is_left_out_is_named_once(sh):
+    source = sh.checkpoint("torch/fsdp2_nested_optim")
+    for target, form in (("m.safetensors", "safetensors"), ("m.h5", "HDF5")):
+        sh.run("convert", source, target, out=rf"^note    14 opaque blobs have no place in {form}: \w", not_out="Python object")
+    sh.run("convert", sh.checkpoint(ZERO2), "z.h5", out="^note    14 Python objects have no place in HDF5: lr_scheduler, ")
+
+
 def case_verify_says_how_tensors_differ(sh):
     save({"a": Tensor([1, 2]), "b": Tensor([1, 2]), "c": Tensor([1, 2]), "d": Tensor([0])}, sh.path("one.pt"))
     save({"a": Tensor([1, 2]), "b": Tensor([1, 3]), "c": Tensor([1, 2], [2, 1]), "e": Tensor([0])}, sh.path("two.pt"))

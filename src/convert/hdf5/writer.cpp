@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "convert/left_out.hpp"
 #include "engine/helper_process.hpp"
 #include "format/checked.hpp"
 
@@ -113,14 +114,10 @@ class Layout {
 
  private:
   Result<> name_datasets() {
-    std::size_t blobs = 0;
     std::unordered_set<std::string> groups;
     for (const Selected& selected : request_.tensors) {
       const Tensor& tensor = request_.source->tensors[selected.tensor];
-      if (tensor.role == Role::blob) {
-        ++blobs;
-        continue;
-      }
+      if (tensor.role == Role::blob) continue;
       Dataset dataset{.tensor = selected.tensor, .dtype = selected.dtype, .name = selected.name};
       dataset.path = path_of(selected.name, dataset.exact);
       CKPT_TRY(dataset.bytes, tensor_bytes(selected.dtype, tensor.shape));
@@ -147,15 +144,7 @@ class Layout {
       const auto target = paths_.find(alias.target);
       if (target != paths_.end()) links_.emplace_back(std::move(path), target->second);
     }
-    if (blobs > 0) {
-      skeleton_.dropped.push_back(
-          {Severity::note, "HDF5 holds no opaque objects: " + std::to_string(blobs) + " left out"});
-    }
-    if (!request_.objects.empty()) {
-      skeleton_.dropped.push_back(
-          {Severity::note,
-           "HDF5 holds tensors only: " + std::to_string(request_.objects.size()) + " Python values left out"});
-    }
+    skeleton_.dropped = left_out(request_, "HDF5");
     return {};
   }
 

@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "convert/left_out.hpp"
 #include "convert/safetensors/reader.hpp"
 #include "convert/safetensors/selection.hpp"
 #include "convert/target_tensors.hpp"
@@ -17,7 +18,6 @@ namespace ckpt::safetensors {
 namespace {
 
 constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;  // huggingface_hub: MAX_SHARD_SIZE "5GB", decimal
-constexpr std::size_t kNamesShown = 5;
 
 /// A tensor that goes into a file: index into WriteRequest::tensors.
 using Members = std::vector<std::uint32_t>;
@@ -37,7 +37,7 @@ class Writer {
     Members slots;
     for (std::uint32_t i = 0; i < request_.tensors.size(); ++i) {
       const Role role = request_.tensors[i].role.value_or(source(i).role);
-      (role == Role::blob ? blobs_ : role == Role::slot ? slots : weights).push_back(i);
+      if (role != Role::blob) (role == Role::slot ? slots : weights).push_back(i);
     }
     out_.directory = !request_.target.ends_with(kSuffix);
     if (!out_.directory) {
@@ -173,29 +173,13 @@ class Writer {
   }
 
   void list_dropped() {
-    std::vector<std::string> names;
-    for (const std::uint32_t blob : blobs_) names.push_back(request_.tensors[blob].name);
-    drop(names, "opaque blob", "opaque blobs");
-    names.clear();
-    for (const NamedObject& object : request_.objects) names.push_back(object.name);
-    drop(names, "Python object", "Python objects");
-    drop(unnoted_, "tied name", "tied names");
-  }
-
-  void drop(const std::vector<std::string>& names, std::string_view one, std::string_view many) {
-    if (names.empty()) return;
-    std::string text = fmt::format("{} {} {} no place in safetensors: ", names.size(), names.size() == 1 ? one : many,
-                                   names.size() == 1 ? "has" : "have");
-    for (std::size_t i = 0; i < std::min(names.size(), kNamesShown); ++i)
-      text += fmt::format("{}{}", i == 0 ? "" : ", ", names[i]);
-    if (names.size() > kNamesShown) text += ", ...";
-    out_.dropped.push_back({.severity = Severity::note, .text = std::move(text)});
+    out_.dropped = left_out(request_, "safetensors");
+    add_left_out(out_.dropped, unnoted_, "tied name", "tied names", "safetensors");
   }
 
   const WriteRequest& request_;
   const TargetTensors names_;
   Skeleton out_{};
-  Members blobs_{};
   std::vector<SmallFile> indexes_{};
   std::vector<std::string> unnoted_{};  // tied names that no file's metadata took
 };

@@ -1,0 +1,40 @@
+#include "convert/left_out.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+
+namespace ckpt {
+
+std::vector<Finding> left_out(const WriteRequest& request, std::string_view form) {
+  std::vector<std::string> blobs;
+  for (const Selected& selected : request.tensors) {
+    if (request.source->tensors[selected.tensor].role == Role::blob) blobs.push_back(selected.name);
+  }
+  const std::unordered_set<std::string_view> named(blobs.begin(), blobs.end());
+  std::vector<std::string> objects;
+  for (const NamedObject& object : request.objects) {
+    if (!named.contains(object.name)) objects.push_back(object.name);
+  }
+  std::vector<Finding> out;
+  add_left_out(out, blobs, "opaque blob", "opaque blobs", form);
+  add_left_out(out, objects, "Python object", "Python objects", form);
+  return out;
+}
+
+void add_left_out(std::vector<Finding>& out, const std::vector<std::string>& names, std::string_view one,
+                  std::string_view many, std::string_view form) {
+  constexpr std::size_t kNamesShown = 5;
+  if (names.empty()) return;
+  const bool single = names.size() == 1;
+  std::string text =
+      fmt::format("{} {} {} no place in {}: ", names.size(), single ? one : many, single ? "has" : "have", form);
+  for (std::size_t i = 0; i < std::min(names.size(), kNamesShown); ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", names[i]);
+  if (names.size() > kNamesShown) text += ", ...";
+  out.push_back({.text = std::move(text)});
+}
+
+}  // namespace ckpt
