@@ -127,7 +127,7 @@ class Bench:
                 continue
             out = self.work / target
             _, first = self.convert(source, out)
-            read, written = first["source_bytes"], first["target_bytes"]
+            read, written = first["source"]["read_bytes"], first["target"]["bytes"]
             self.pairs(f"convert {name} ({read / 2**30:.2f} GiB) to {target}",
                        lambda: self.fio_read_write(read, written), lambda: self.convert(source, out)[0])
             self.remove(out)
@@ -174,8 +174,8 @@ class Bench:
                 continue
             out = self.work / "memory.safetensors"
             seconds, report = self.convert(source, out, "--memory", "256M")
-            print(f"memory: {name} {report['source_bytes'] / 2**30:.2f} GiB with --memory 256M: peak resident "
-                  f"{report['peak_bytes'] / 2**20:.0f} MiB, {seconds:.2f} s", flush=True)
+            print(f"memory: {name} {report['source']['read_bytes'] / 2**30:.2f} GiB with --memory 256M: peak resident "
+                  f"{report['memory']['peak_bytes'] / 2**20:.0f} MiB, {seconds:.2f} s", flush=True)
             self.remove(out)
 
     def case_inspect(self):
@@ -208,7 +208,7 @@ class Bench:
         for _ in range(self.args.rounds):
             for ranks in seconds:
                 seconds[ranks].append(self.convert(source, out, "--threads", "1" if ranks > 1 else "2",
-                                                   launcher=[*mpi, str(ranks)])[1]["seconds"])
+                                                   launcher=[*mpi, str(ranks)])[1]["elapsed_s"])
         one, four = (statistics.median(seconds[n]) for n in (1, 4))
         print(f"ranks: 1 rank {one:.2f} s, 4 ranks {four:.2f} s: {100 * (four / one - 1):+.1f} %")
         self.remove(out)
@@ -221,7 +221,7 @@ class Bench:
             out = self.work / "linear.safetensors"
             runs = [self.convert(source, out) for _ in range(3)]
             seconds = statistics.median(s for s, _ in runs)
-            gib = runs[0][1]["source_bytes"] / 2**30
+            gib = runs[0][1]["source"]["read_bytes"] / 2**30
             print(f"linear: {gib:.2f} GiB in {seconds:.2f} s: {gib / seconds:.2f} GiB/s", flush=True)
             self.remove(out)
 

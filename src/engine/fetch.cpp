@@ -94,7 +94,7 @@ std::uint64_t target_volume(const Copy& copy) {
   return count * unit_bytes(copy.to);
 }
 
-std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_bytes) {
+std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_bytes, bool apart) {
   const std::uint64_t limit = buffer_bytes - 2 * kAlignment;
   std::vector<Piece> pieces;
   pieces.reserve(copies.size());
@@ -105,10 +105,12 @@ std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_by
   });
 
   std::vector<Fetch> fetches;
+  bool closed = true;  // nothing may join the last fetch
   for (Piece& piece : pieces) {
+    const bool alone = apart && piece.end - piece.begin >= kDenseGap;
     const std::uint64_t align = piece.sparse ? 1 : kAlignment;
     const std::uint64_t gap = piece.sparse ? kSparseGap : kDenseGap;
-    Segment* last = fetches.empty() || fetches.back().segments.empty() ? nullptr : &fetches.back().segments.back();
+    Segment* last = closed || alone ? nullptr : &fetches.back().segments.back();
     if (last != nullptr && last->file == piece.copy.source_file && last->sparse == piece.sparse &&
         piece.begin <= last->needed_end + gap) {
       const std::uint64_t needed_end = std::max(last->needed_end, piece.end);
@@ -129,7 +131,8 @@ std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_by
                     .end = round_up(piece.end, align),
                     .needed_end = piece.end};
     const std::uint64_t bytes = round_up(segment.end - segment.begin, kAlignment);
-    if (fetches.empty() || fetches.back().buffer_bytes + bytes > buffer_bytes) fetches.emplace_back();
+    if (closed || alone || fetches.back().buffer_bytes + bytes > buffer_bytes) fetches.emplace_back();
+    closed = alone;
     Fetch& fetch = fetches.back();
     segment.buffer_offset = fetch.buffer_bytes;
     fetch.buffer_bytes += bytes;
@@ -166,6 +169,10 @@ void carry_run(const Copy& copy, const Copy::Dim& dim, const std::byte* source, 
       default:
         return step.operator()<8>();
     }
+  }
+  if (dense && !copy.big_endian && (copy.from == copy.through || copy.through == copy.to)) {
+    cast(copy.from, source, copy.to, target, dim.count, counts);
+    return;
   }
   // Gather a block, swap it, cast it, scatter it.
   constexpr std::uint64_t kBlock = 1024;

@@ -34,8 +34,9 @@ struct Fetch {
 };
 
 /// Groups a leaf's copies into fetches of at most `buffer_bytes` (a multiple of kAlignment, at least four times it):
-/// copies that span more are cut, neighbours in one file are read together when the gap is small.
-std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_bytes);
+/// copies that span more are cut, neighbours in one file are read together when the gap is small. With `apart`, what is
+/// long enough to be read by itself is, so that it can be found among what other leaves read.
+std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_bytes, bool apart);
 
 /// Bytes of the source file from the first to one past the last that a copy touches.
 std::uint64_t source_span(const Copy& copy);

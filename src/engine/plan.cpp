@@ -1,6 +1,7 @@
 #include "engine/plan.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "format/checked.hpp"
@@ -238,7 +239,67 @@ Result<Plan> Plan::make(const Map& source, std::vector<TargetFile> targets) {
               : placement.bytes / unit_bytes(placement.dtype) * unit_bytes(source.tensors[placement.tensor].dtype);
     }
   }
+  plan.find_leads();
+  plan.order_leaves();
   return plan;
+}
+
+/// Tensors that are placed whole, both of them.
+void Plan::find_leads() {
+  if (source_->derived.empty()) return;
+  std::unordered_map<std::uint32_t, Lead> places;
+  for (std::size_t f = 0; f < targets_.size(); ++f) {
+    for (const Placement& placement : targets_[f].placements) {
+      if (placement.from != Placement::From::tensor || placement.chunk || is_packed(placement.dtype)) continue;
+      places.emplace(placement.tensor, Lead{first_leaf_[f], placement.offset, unit_bytes(placement.dtype)});
+    }
+  }
+  for (const Derived& derived : source_->derived) {
+    const auto lead = places.find(derived.from);
+    if (lead != places.end() && places.count(derived.tensor) != 0) leads_.emplace(derived.tensor, lead->second);
+  }
+}
+
+void Plan::order_leaves() {
+  if (leads_.empty()) return;
+  std::vector<std::uint64_t> after(static_cast<std::size_t>(totals_.leaves));  // the leaf that each comes after
+  std::vector<bool> moved(after.size(), false);
+  std::iota(after.begin(), after.end(), std::uint64_t{0});
+  for (std::size_t f = 0; f < targets_.size(); ++f) {
+    for (const Placement& placement : targets_[f].placements) {
+      const auto lead = placement.from == Placement::From::tensor ? leads_.find(placement.tensor) : leads_.end();
+      if (lead == leads_.end() || placement.chunk || placement.bytes == 0) continue;
+      const std::uint64_t end = placement.offset + placement.bytes;
+      for (std::uint64_t leaf = placement.offset / kLeafBytes; leaf * kLeafBytes < end; ++leaf) {
+        const std::uint64_t last = std::min((leaf + 1) * kLeafBytes, end) - 1 - placement.offset;
+        const auto index = static_cast<std::size_t>(first_leaf_[f] + leaf);
+        after[index] = lead->second.first_leaf + lead->second.byte_of(last / unit_bytes(placement.dtype)) / kLeafBytes;
+        moved[index] = true;
+      }
+    }
+  }
+  order_.resize(after.size());
+  std::iota(order_.begin(), order_.end(), std::uint64_t{0});
+  std::stable_sort(order_.begin(), order_.end(), [&](std::uint64_t a, std::uint64_t b) {
+    return std::pair(after[a], moved[a] ? 1 : 0) < std::pair(after[b], moved[b] ? 1 : 0);
+  });
+}
+
+Result<> Plan::join(const Placement& placement, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset,
+                    LeafJob& job) const {
+  Join join(source_->tensors[placement.tensor], placement, placement.tensor, job);
+  const auto lead = placement.chunk ? leads_.end() : leads_.find(placement.tensor);
+  if (lead == leads_.end()) return join.run(*source_->index, begin, end, leaf_offset);
+  const Lead& whole = lead->second;
+  job.follows = true;
+  const std::uint64_t unit = unit_bytes(placement.dtype);
+  for (std::uint64_t at = begin; at < end;) {
+    const std::uint64_t boundary = (whole.byte_of(at / unit) / kLeafBytes + 1) * kLeafBytes;
+    const std::uint64_t until = std::min(end, (boundary - whole.offset) / whole.unit * unit);
+    CKPT_CHECK(join.run(*source_->index, at, until, leaf_offset + (at - begin)));
+    at = until;
+  }
+  return {};
 }
 
 Result<LeafJob> Plan::leaf(std::uint64_t index) const {
@@ -274,8 +335,7 @@ Result<LeafJob> Plan::leaf(std::uint64_t index) const {
         break;
       }
       case Placement::From::tensor: {
-        Join join(source_->tensors[at->tensor], *at, at->tensor, job);
-        CKPT_CHECK(join.run(*source_->index, begin - at->offset, end - at->offset, begin - leaf_begin));
+        CKPT_CHECK(join(*at, begin - at->offset, end - at->offset, begin - leaf_begin, job));
         break;
       }
     }

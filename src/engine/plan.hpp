@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "format/model.hpp"
@@ -69,6 +71,7 @@ struct LeafJob {
   std::uint64_t leaf = 0;
   std::uint64_t bytes = 0;  ///< of this leaf
   std::vector<Copy> copies{};
+  bool follows = false;  ///< some copies need only what the leaves before it read, and end where those do
   struct Literal {
     std::uint64_t target_offset = 0;  ///< from the start of the leaf
     std::string_view bytes;           ///< owned by the plan
@@ -95,11 +98,32 @@ class Plan {
   Result<LeafJob> leaf(std::uint64_t index) const;
   /// Index of the first leaf of a target file.
   std::uint64_t first_leaf(std::size_t file) const { return first_leaf_[file]; }
+  /// The leaf to carry out as number `position` of all: in target order, but a leaf whose values are derived from what
+  /// other leaves read comes right after those.
+  std::uint64_t leaf_at(std::uint64_t position) const {
+    return order_.empty() ? position : order_[static_cast<std::size_t>(position)];
+  }
+  /// Whether some leaves need what others read, and nothing else: then it pays to keep what was read for a while.
+  bool shares_reads() const { return !order_.empty(); }
 
  private:
+  /// Where the tensor stands whose bytes a derived one is: the copies of the derived one are cut where its leaves end.
+  struct Lead {
+    std::uint64_t first_leaf = 0;  // of its file
+    std::uint64_t offset = 0;      // bytes in that file
+    std::uint64_t unit = 1;        // bytes an element
+    std::uint64_t byte_of(std::uint64_t element) const { return offset + element * unit; }
+  };
+  void find_leads();
+  void order_leaves();
+  Result<> join(const Placement& placement, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset,
+                LeafJob& job) const;
+
   const Map* source_ = nullptr;
   std::vector<TargetFile> targets_;
   std::vector<std::uint64_t> first_leaf_;
+  std::unordered_map<std::uint32_t, Lead> leads_;  // by derived tensor
+  std::vector<std::uint64_t> order_;               // empty: target order
   Totals totals_;
 };
 

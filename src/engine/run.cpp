@@ -17,6 +17,8 @@ namespace {
 constexpr std::size_t kBufferBytes = kLeafBytes + 64 * 1024;
 // More in flight than this does not make a disk faster; it only holds memory.
 constexpr std::size_t kMostBuffersPerWorker = 24;
+// What a worker takes at a time, so that leaves which need the same bytes meet in one worker.
+constexpr std::uint64_t kMostLeavesTaken = 48;
 constexpr auto kPulse = std::chrono::milliseconds(20);
 // Ranks that hear nothing of each other for this long give up.
 constexpr auto kPeerPatience = std::chrono::seconds(30);
@@ -147,15 +149,20 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
       .check_crc = options.check_crc,
       .buffers_per_worker = per_worker,
       .make_job =
-          [&](std::uint64_t leaf) {
+          [&](std::uint64_t position) {
             const std::lock_guard lock(plan_mutex);  // chunk indices are used by one thread at a time
-            return plan.leaf(leaf);
+            return plan.leaf(plan.leaf_at(position));
           },
-      .next_leaf = [&]() -> std::optional<std::uint64_t> {
-        const std::lock_guard lock(shared.mutex);
-        return shared.next < shared.end ? std::optional(shared.next++) : std::nullopt;
-      },
-      .finished = [&](std::uint64_t leaf, const Hash128& hash) { report.leaves[leaf - first] = hash; },
+      .next_positions =
+          [&] {
+            const std::lock_guard lock(shared.mutex);
+            // Less and less, so that all workers end together.
+            const std::uint64_t share = (shared.end - shared.next) / (2 * std::uint64_t{workers});
+            const std::uint64_t begin = shared.next;
+            shared.next = std::min(shared.end, begin + std::clamp<std::uint64_t>(share, 1, kMostLeavesTaken));
+            return Extent{begin, shared.next};
+          },
+      .finished = [&](std::uint64_t position, const Hash128& hash) { report.leaves[position - first] = hash; },
       .stop = stop,
       .done_bytes = done_bytes,
   };
@@ -207,7 +214,13 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   report.crc_checked = shared.report.crc_checked;
   report.casts = shared.report.casts;
   report.direct = shared.report.direct;
-  CKPT_TRY(report.leaves, gather_leaves(comm, report.leaves));
+  CKPT_TRY(const std::vector<Hash128> gathered, gather_leaves(comm, report.leaves));
+  if (comm.is_root()) {
+    report.leaves.resize(gathered.size());
+    for (std::size_t i = 0; i < gathered.size(); ++i) {
+      report.leaves[static_cast<std::size_t>(plan.leaf_at(i))] = gathered[i];
+    }
+  }
   return report;
 }
 

@@ -29,7 +29,7 @@ struct RunOptions {
 
 /// What one rank's run did.
 struct RunReport {
-  std::vector<Hash128> leaves{};  ///< of all leaves of the plan on rank 0 (gathered), else of this rank's
+  std::vector<Hash128> leaves{};  ///< on rank 0 of all leaves of the plan, by index; elsewhere of this rank's
   std::uint64_t read_bytes = 0;   ///< from the source, over-reading included
   std::uint64_t written_bytes = 0;
   std::uint64_t crc_checked = 0;  ///< checksums of the source format compared

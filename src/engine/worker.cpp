@@ -20,7 +20,7 @@ constexpr std::size_t kMaxOpenSources = 256;
 constexpr std::uint64_t kReadTag = 1;
 
 struct Job {
-  std::uint64_t index = 0;
+  std::uint64_t position = 0;
   LeafJob leaf{};
   std::vector<Fetch> fetches{};
   std::size_t next_fetch = 0;
@@ -36,16 +36,36 @@ struct Reading {
     Reading* reading = nullptr;
     std::uint32_t segment = 0;
   };
-  Job* job = nullptr;
-  const Fetch* fetch = nullptr;
+  struct Client {
+    Job* job = nullptr;
+    const Fetch* fetch = nullptr;
+  };
+  std::vector<Client> clients{};  // whose copies wait for it; the first one began it
+  std::vector<Segment> segments{};
   BufferPool::Lease buffer{};
   std::vector<Part> parts{};  // one a segment; their addresses are tags
   std::size_t open_segments = 0;
+
+  /// The segment that holds all bytes of another one.
+  const Segment* covering(const Segment& wanted) const {
+    for (const Segment& segment : segments) {
+      if (segment.file == wanted.file && segment.sparse == wanted.sparse && segment.begin <= wanted.begin &&
+          wanted.needed_end <= segment.needed_end) {
+        return &segment;
+      }
+    }
+    return nullptr;
+  }
+  bool is_done() const { return clients.empty(); }
+  bool covers(const Fetch& fetch) const {
+    return std::all_of(fetch.segments.begin(), fetch.segments.end(), [&](const Segment& s) { return covering(s); });
+  }
 };
 
-/// An event loop over one Io. Leaves are begun in target order; each holds one
-/// buffer for its bytes and, one after another, buffers for what is read; a leaf is hashed and written as soon as its
-/// last read is placed. Every request owns its buffer until it is reaped, also after a failure.
+/// An event loop over one Io. Leaves are begun in the plan's order; each holds one buffer for its bytes and, one after
+/// another, buffers for what is read; a leaf is hashed and written as soon as its last read is placed. Where leaves
+/// share what they read, a buffer keeps its bytes until it is needed for others. Every request owns its buffer until it
+/// is reaped, also after a failure.
 class Worker {
  public:
   Worker(RunShared& shared, Io& io) : shared_(shared), io_(io) {}
@@ -66,6 +86,8 @@ class Worker {
   std::optional<BufferPool::Lease> take_buffer();
   Result<bool> begin_reads();
   Result<> begin_reading(Job& job, BufferPool::Lease buffer);
+  Reading* find_reading(const Job& job, const Fetch& fetch);
+  Result<> serve(Job& job, const Fetch& fetch, const Reading& reading);
   Result<bool> submit_some();
   Result<> reap(bool wait);
   Result<> check_length(const Segment& segment, std::size_t bytes) const;
@@ -84,9 +106,10 @@ class Worker {
   Io& io_;
   WorkerReport report_;
   std::list<Job> jobs_;
-  std::list<Reading> readings_;
+  std::list<Reading> readings_;  // in flight, and kept ones
   std::deque<Request> queue_;
   std::size_t in_flight_ = 0;
+  Extent positions_{};  // taken, not yet begun
   bool exhausted_ = false;
   std::uint64_t clock_ = 0;
   std::vector<OpenFile> sources_;  // two a source file: dense (direct) and sparse (buffered)
@@ -133,19 +156,20 @@ Result<bool> Worker::begin_jobs() {
   while (!exhausted_ && jobs_.size() < shared_.buffers_per_worker) {
     const auto gathering = std::count_if(jobs_.begin(), jobs_.end(), [](const Job& j) { return !j.pass_through; });
     if (static_cast<std::size_t>(gathering) >= limit) break;
-    const auto index = shared_.next_leaf();
-    if (!index) {
+    if (positions_.size() == 0) positions_ = shared_.next_positions();
+    if (positions_.size() == 0) {
       exhausted_ = true;
       break;
     }
-    CKPT_TRY(LeafJob leaf, shared_.make_job(*index));
+    const std::uint64_t position = positions_.begin++;
+    CKPT_TRY(LeafJob leaf, shared_.make_job(position));
     Job& job = jobs_.emplace_back();
     began = true;
-    job.index = *index;
+    job.position = position;
     job.leaf = std::move(leaf);
     for (const Copy& copy : job.leaf.copies) job.covered += target_volume(copy);
     for (const LeafJob::Literal& literal : job.leaf.literals) job.covered += literal.bytes.size();
-    job.fetches = group_fetches(std::move(job.leaf.copies), shared_.pool.buffer_bytes());
+    job.fetches = group_fetches(std::move(job.leaf.copies), shared_.pool.buffer_bytes(), job.leaf.follows);
 
     // One dense read that is the whole leaf needs no copy: it is hashed and written where it was read.
     if (job.fetches.size() == 1 && job.fetches[0].uses.size() == 1) {
@@ -177,7 +201,11 @@ Result<bool> Worker::begin_leaf(Job& job) {
 std::optional<BufferPool::Lease> Worker::take_buffer() {
   std::size_t held = readings_.size();
   for (const Job& job : jobs_) held += job.buffer ? 1u : 0u;
-  if (held >= shared_.buffers_per_worker) return std::nullopt;
+  if (held >= shared_.buffers_per_worker) {
+    const auto kept = std::find_if(readings_.begin(), readings_.end(), [](const Reading& r) { return r.is_done(); });
+    if (kept == readings_.end()) return std::nullopt;
+    readings_.erase(kept);  // the oldest
+  }
   return shared_.pool.try_acquire();
 }
 
@@ -196,6 +224,20 @@ Result<bool> Worker::begin_reads() {
       }
     }
     while (job.next_fetch < job.fetches.size()) {
+      const Fetch& fetch = job.fetches[job.next_fetch];
+      if (Reading* reading = find_reading(job, fetch); reading != nullptr) {
+        began = true;
+        ++job.next_fetch;
+        ++job.open_fetches;
+        if (!reading->is_done()) {
+          reading->clients.push_back({&job, &fetch});
+          continue;
+        }
+        const bool last = job.open_fetches == 1 && job.next_fetch == job.fetches.size();
+        CKPT_CHECK(serve(job, fetch, *reading));
+        if (last) break;  // the job may be gone
+        continue;
+      }
       auto buffer = take_buffer();
       if (!buffer) return began;
       CKPT_CHECK(begin_reading(job, std::move(*buffer)));
@@ -209,8 +251,8 @@ Result<> Worker::begin_reading(Job& job, BufferPool::Lease buffer) {
   const Fetch& fetch = job.fetches[job.next_fetch++];
   ++job.open_fetches;
   Reading& reading = readings_.emplace_back();
-  reading.job = &job;
-  reading.fetch = &fetch;
+  reading.clients.push_back({&job, &fetch});
+  reading.segments = fetch.segments;
   reading.buffer = std::move(buffer);
   reading.open_segments = fetch.segments.size();
   reading.parts.resize(fetch.segments.size());
@@ -259,7 +301,7 @@ Result<> Worker::reap(bool wait) {
         continue;
       }
       report_.read_bytes += *completion.bytes;
-      keep(check_length(reading.fetch->segments[part.segment], *completion.bytes));
+      keep(check_length(reading.segments[part.segment], *completion.bytes));
       if (reading.open_segments == 0 && outcome) keep(complete_read(reading));
     } else {
       Job& job = *reinterpret_cast<Job*>(completion.tag);
@@ -292,34 +334,54 @@ void Worker::drain() {
 }
 
 Result<> Worker::complete_read(Reading& reading) {
-  Job& job = *reading.job;
-  const Fetch& fetch = *reading.fetch;
-  for (const Segment& segment : fetch.segments) {
+  const Reading::Client first = reading.clients.front();
+  for (const Segment& segment : reading.segments) {
     --sources_[2 * segment.file + (segment.sparse ? 1 : 0)].in_flight;
   }
   if (shared_.check_crc) {
     std::uint32_t tensor = kNoTensor;
-    if (auto ok = check_crcs(fetch, reading.buffer.data(), report_.crc_checked, tensor); !ok) {
-      return fail(locate_failure(std::move(ok).error(), fetch.segments[0].file, tensor));
+    if (auto ok = check_crcs(*first.fetch, reading.buffer.data(), report_.crc_checked, tensor); !ok) {
+      return fail(locate_failure(std::move(ok).error(), reading.segments[0].file, tensor));
     }
   }
-  if (job.pass_through) {
+  for (std::size_t i = 1; i < reading.clients.size(); ++i) {
+    CKPT_CHECK(serve(*reading.clients[i].job, *reading.clients[i].fetch, reading));
+  }
+  reading.clients.clear();
+  if (first.job->pass_through) {
+    Job& job = *first.job;
     job.buffer = std::move(reading.buffer);
-    job.data = job.buffer.data() + (fetch.uses[0].copy.source_offset - fetch.segments[0].begin);
-  } else {
-    for (const Fetch::Use& use : fetch.uses) {
-      const Segment& segment = fetch.segments[use.segment];
-      carry_out(use.copy, reading.buffer.data() + segment.buffer_offset, segment.begin, job.data, report_.casts);
-    }
+    job.data = job.buffer.data() + (first.fetch->uses[0].copy.source_offset - reading.segments[0].begin);
+    readings_.remove_if([&](const Reading& r) { return &r == &reading; });
+    --job.open_fetches;
+    return complete_leaf(job);
   }
-  readings_.remove_if([&](const Reading& r) { return &r == &reading; });
+  CKPT_CHECK(serve(*first.job, *first.fetch, reading));
+  if (!shared_.plan.shares_reads()) readings_.remove_if([&](const Reading& r) { return &r == &reading; });
+  return {};
+}
+
+/// A reading, in flight or kept, that holds all that a fetch wants.
+Reading* Worker::find_reading(const Job& job, const Fetch& fetch) {
+  if (!shared_.plan.shares_reads() || job.pass_through) return nullptr;
+  const auto found =
+      std::find_if(readings_.begin(), readings_.end(), [&](const Reading& reading) { return reading.covers(fetch); });
+  return found == readings_.end() ? nullptr : &*found;
+}
+
+/// Carries out a fetch's copies from what was read; the last one completes the leaf, and the job may be gone then.
+Result<> Worker::serve(Job& job, const Fetch& fetch, const Reading& reading) {
+  for (const Fetch::Use& use : fetch.uses) {
+    const Segment& segment = *reading.covering(fetch.segments[use.segment]);
+    carry_out(use.copy, reading.buffer.data() + segment.buffer_offset, segment.begin, job.data, report_.casts);
+  }
   --job.open_fetches;
   if (job.open_fetches == 0 && job.next_fetch == job.fetches.size()) return complete_leaf(job);
   return {};
 }
 
 Result<> Worker::complete_leaf(Job& job) {
-  shared_.finished(job.index, hash128({job.data, static_cast<std::size_t>(job.leaf.bytes)}));
+  shared_.finished(job.position, hash128({job.data, static_cast<std::size_t>(job.leaf.bytes)}));
   if (!shared_.target_root.empty()) return queue_write(job);
   return complete_write(job);
 }

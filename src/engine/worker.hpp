@@ -3,12 +3,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "engine/buffer_pool.hpp"
 #include "engine/io.hpp"
 #include "engine/plan.hpp"
+#include "format/box.hpp"
 #include "format/cast.hpp"
 #include "format/hash.hpp"
 
@@ -22,9 +22,10 @@ struct RunShared {
   std::string target_root;  ///< "" = hash only
   bool check_crc = true;
   std::size_t buffers_per_worker = 2;
-  std::function<Result<LeafJob>(std::uint64_t)> make_job;   ///< serialises Plan::leaf
-  std::function<std::optional<std::uint64_t>()> next_leaf;  ///< nothing left: empty
-  std::function<void(std::uint64_t leaf, const Hash128&)> finished;
+  /// Serialises Plan::leaf; leaves go by their position in the plan's order.
+  std::function<Result<LeafJob>(std::uint64_t position)> make_job;
+  std::function<Extent()> next_positions;  ///< a few that follow each other; empty: nothing is left
+  std::function<void(std::uint64_t position, const Hash128&)> finished;
   std::atomic<bool>& stop;  ///< ends every worker at its next step
   std::atomic<std::uint64_t>& done_bytes;
 };

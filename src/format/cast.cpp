@@ -38,8 +38,9 @@ std::uint16_t narrow_half(float value) {
 
 std::uint16_t narrow_bfloat(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+  const std::uint32_t quiet = bits | 0x400000u;
+  const std::uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  return static_cast<std::uint16_t>(((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) >> 16);
 }
 
 /// Rounds a double to a float so that a later rounding to 16 bits equals one direct rounding: to odd.
@@ -60,24 +61,28 @@ T load(const std::byte* at) {
 }
 
 void widen(Dtype from, const std::byte* source, float* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    if (from == Dtype::f32) {
-      out[i] = load<float>(source + 4 * i);
-    } else if (from == Dtype::bf16) {
-      out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(load<std::uint16_t>(source + 2 * i)) << 16);
-    } else {
-      out[i] = widen_half(load<std::uint16_t>(source + 2 * i));
-    }
+  switch (from) {
+    case Dtype::f32:
+      std::memcpy(out, source, 4 * count);
+      return;
+    case Dtype::bf16:
+      for (std::size_t i = 0; i < count; ++i) {
+        out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(load<std::uint16_t>(source + 2 * i)) << 16);
+      }
+      return;
+    default:
+      for (std::size_t i = 0; i < count; ++i) out[i] = widen_half(load<std::uint16_t>(source + 2 * i));
   }
 }
 
 template <class Narrow>
 void narrow(const float* in, std::byte* target, std::size_t count, Narrow to16, std::uint16_t infinity,
             CastCounts& counts) {
-  std::uint64_t overflowed = 0;
+  std::uint32_t overflowed = 0;  // of at most kBlock values
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint16_t out = to16(in[i]);
-    overflowed += (out & 0x7fffu) == infinity && std::isfinite(in[i]) ? 1u : 0u;
+    const bool finite = (std::bit_cast<std::uint32_t>(in[i]) & 0x7fffffffu) < 0x7f800000u;
+    overflowed += static_cast<std::uint32_t>((out & 0x7fffu) == infinity) & static_cast<std::uint32_t>(finite);
     std::memcpy(target + 2 * i, &out, 2);
   }
   counts.overflowed += overflowed;

@@ -107,6 +107,12 @@ struct Alias {
   std::string target;  ///< a tensor's name
 };
 
+/// A tensor that no file holds: it is another one's bytes, cast. Both have the same chunks.
+struct Derived {
+  std::uint32_t tensor = 0;  ///< index into Map::tensors
+  std::uint32_t from = 0;    ///< likewise
+};
+
 /// A Python object of the source, by its dotted path.
 struct NamedObject {
   std::string name;
@@ -142,6 +148,7 @@ struct Map {
   std::vector<Tensor> tensors{};  ///< in the source's order; blobs too
   std::vector<MapFile> files{};
   std::vector<Alias> aliases{};
+  std::vector<Derived> derived{};  ///< so that a plan which wants both reads once
   std::vector<NamedObject> objects{};
   Meta meta{};
   std::vector<Finding> findings{};

@@ -84,6 +84,10 @@ Result<> MapBuilder::add_pickle(const std::string& path, std::uint32_t file, Ext
                    {.file = file, .offset = bytes.begin, .dtype = Dtype::u8});
 }
 
+void MapBuilder::add_derived(std::size_t tensor) {
+  map_.derived.push_back({static_cast<std::uint32_t>(tensor), static_cast<std::uint32_t>(map_.tensors.size() - 1)});
+}
+
 void MapBuilder::add_alias(std::string name, std::string target) {
   if (names_.insert(name).second) map_.aliases.push_back({std::move(name), std::move(target)});
 }

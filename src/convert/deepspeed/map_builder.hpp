@@ -32,6 +32,8 @@ class MapBuilder {
   /// The pickle of a file that holds objects of unknown classes, as a blob named by the file.
   Result<> add_pickle(const std::string& path, std::uint32_t file, Extent bytes);
 
+  /// Tensor number `tensor` is the tensor that was added last, cast.
+  void add_derived(std::size_t tensor);
   /// Nothing where the name is taken.
   void add_alias(std::string name, std::string target);
   void find(Severity severity, std::string text, std::string file = {}, std::string tensor = {});

@@ -111,12 +111,14 @@ Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const 
   std::unordered_set<std::string> real = trained_names(groups);
   for (const NamedShape& shape : model.frozen) real.insert(shape.name);
   const std::vector<std::size_t> holder = tied_to(model, real, true);
+  std::unordered_map<std::string, std::size_t> weight_at;
   for (std::size_t i = 0; i < model.module.size(); ++i) {
     const auto& [name, tensor] = model.module[i];
     const Dtype dtype = tensor.type.dtype;
     if (holder[i] != i) {
       builder.add_alias(name, model.module[holder[i]].name);
     } else if (const auto at = trained.find(name); at != trained.end()) {
+      weight_at.emplace(name, builder.tensor_count());
       CKPT_CHECK(builder.add_partitioned({.name = name, .dtype = dtype, .shape = *shapes.at(name)},
                                          {masters[at->second.group], at->second.cut, at->second.begin}));
     } else if (const auto part = frozen_at.find(name); part != frozen_at.end()) {
@@ -157,6 +159,9 @@ Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const 
       const Trained& place = trained.at(shape.name);
       CKPT_CHECK(builder.add_partitioned(slot_tensor(shape.name, kMasterSlot, first.master.dtype, shape.shape),
                                          {masters[g], place.cut, place.begin}));
+      if (const auto weight = weight_at.find(shape.name); weight != weight_at.end()) {
+        builder.add_derived(weight->second);
+      }
       for (std::size_t s = 0; s < slots.size(); ++s) {
         const auto& [slot, run] = first.slots[s];
         CKPT_CHECK(builder.add_partitioned(slot_tensor(shape.name, slot, run.dtype, shape.shape),
