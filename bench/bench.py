@@ -168,7 +168,7 @@ class Bench:
             self.remove(self.work / "w.safetensors")
 
     def case_memory(self):
-        for name in ("zero2", "zero3", "dcp", "zero2-16"):
+        for name in ("zero2", "zero3", "dcp", "dcp-16"):
             source = self.args.data / name
             if not source.exists():
                 continue
@@ -214,7 +214,7 @@ class Bench:
         self.remove(out)
 
     def case_linear(self):
-        for name in ("zero2-1", "zero2", "zero2-16"):
+        for name in ("dcp-1", "dcp", "dcp-16"):
             source = self.args.data / name
             if not source.exists():
                 continue

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_set>
 #include <utility>
 
 #include "format/checked.hpp"
@@ -128,7 +129,7 @@ class Join {
     for (std::size_t d = 0; d < last.size(); ++d) last[d] += target.box.size[d] - 1;
     const Extent span{linear_index(whole, target.box.offset), linear_index(whole, last) + 1};
     std::uint64_t covered = 0;
-    std::vector<Box> used;  // replicas hold equal boxes: the first one serves
+    std::unordered_set<std::uint64_t> used;  // first elements; replicas hold equal boxes: the first one serves
     std::vector<Box> parts;
     CKPT_CHECK(chunks.chunks(index_, span, [&](const PlacedChunk& placed) -> Result<> {
       const Box& outer = placed.chunk.box;
@@ -143,8 +144,7 @@ class Join {
       const std::uint64_t flat_begin = placed.chunk.flat ? placed.chunk.flat->begin : 0;
       for (const Box& part : parts) {
         const auto common = intersect(part, target.box);
-        if (!common || std::find(used.begin(), used.end(), *common) != used.end()) continue;
-        used.push_back(*common);
+        if (!common || !used.insert(linear_index(whole, common->offset)).second) continue;
         covered += volume(common->size);
         Copy copy = copy_of(placed.where);
         std::uint64_t source = 0;
