@@ -92,10 +92,18 @@ class Selector {
     constexpr std::array<std::string_view, 3> kWrappers{"state_dict", "module", "model"};
     for (const std::string_view wrapper : kWrappers) {
       if (!roots.contains(std::string(wrapper)) || (wrapper == "model" && !optimizer)) continue;
-      wrapper_ = std::string(wrapper);
-      note(Severity::note, "names: dropped the wrapper '" + wrapper_ + ".'");
+      wrapper_ = std::string(wrapper) + ".";
+      note(Severity::note, "names: dropped the wrapper '" + wrapper_ + "'");
       return;
     }
+    // One of several files holds all weights: its name stands before theirs for the other files' sake only.
+    if (roots.size() != 1) return;
+    const std::string file = *roots.begin() + "/";
+    const bool prefixed = std::any_of(map_.tensors.begin(), map_.tensors.end(),
+                                      [&](const Tensor& tensor) { return tensor.name.starts_with(file); });
+    if (!prefixed) return;
+    wrapper_ = file;
+    note(Severity::note, "names: dropped the name of the file, '" + wrapper_ + "'");
   }
 
   /// The name in the target of a weight; slots carry their parameter's name inside their own.
@@ -118,9 +126,8 @@ class Selector {
   }
 
   std::string weight_name(std::string_view name, const std::string& root) {
-    if (!wrapper_.empty() && root == wrapper_ && name.starts_with(wrapper_ + ".")) {
-      name.remove_prefix(wrapper_.size() + 1);
-    }
+    if (!wrapper_.empty() && wrapper_.compare(0, wrapper_.size() - 1, root) == 0 && name.starts_with(wrapper_))
+      name.remove_prefix(wrapper_.size());
     return renamed(name);
   }
 
@@ -227,7 +234,8 @@ class Selector {
     for (const Alias& alias : map_.aliases) {
       const auto target = names_.find(alias.target);
       if (target == names_.end()) continue;
-      const std::string root = alias.name.substr(0, alias.name.find('.'));
+      const bool wrapped = !wrapper_.empty() && alias.name.starts_with(wrapper_);
+      const std::string root = wrapped ? wrapper_.substr(0, wrapper_.size() - 1) : std::string();
       out_.aliases.push_back({weight_name(alias.name, root), target->second});
     }
   }
@@ -249,7 +257,7 @@ class Selector {
   std::unordered_map<std::string, std::string> names_;      // source name -> target name
   std::unordered_multimap<std::string, std::string> tied_;  // tensor name -> its other names
   std::unordered_set<std::string> hit_;                     // globs that matched
-  std::string wrapper_;
+  std::string wrapper_;  // with what parts it from the rest: "model.", "pytorch_model.bin/"
   bool stripped_ = false;
   std::size_t from_master_ = 0;
   std::size_t from_param_ = 0;

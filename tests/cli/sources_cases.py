@@ -62,6 +62,17 @@ def case_a_trainers_directory_gives_its_weights_and_names_what_is_left_aside(sh)
     sh.run("inspect", "checkpoint-2", "--from", "torch", out=["^torch 3 files", "exp_avg f32 +1 tensor"])
 
 
+def case_a_trainers_directory_of_torch_files_gives_weights_by_their_names(sh):
+    sh.path("checkpoint-2").mkdir()
+    for name, value in (("pytorch_model.bin", weights()), ("optimizer.pt", adam()), ("scheduler.pt", {"last_epoch": 2})):
+        save(value, sh.path("checkpoint-2") / name)
+    save({"cpu": Tensor(b"\1\2\3", bytes_only=True), "python": [3, 1]}, sh.path("checkpoint-2/rng_state.pth"))
+    sh.run("convert", "checkpoint-2", "m.safetensors", "--only", "weights", out="^note .*dropped the name of the file, 'pytorch_model.bin/'$")
+    check(names(sh, "m.safetensors") == {"w", "b"}, "not the weights by their names")
+    sh.run("convert", "checkpoint-2", "u")
+    check({"pytorch_model.bin/w", "rng_state.pth/cpu"} <= names(sh, "u"), "something is lost")
+
+
 def case_weights_alone_leave_nothing_aside(sh):
     sh.run("inspect", sh.checkpoint("safetensors/gpt2_single_file"), not_err="left aside")
 

@@ -8,18 +8,25 @@ import zipfile
 
 
 class Tensor:
-    """A float32 tensor. Tensors made from one Storage share its memory."""
+    """A tensor of float32, or of bytes."""
 
-    def __init__(self, values, shape=None):
-        self.values, self.shape = list(values), list(shape or [len(values)])
+    def __init__(self, values, shape=None, bytes_only=False):
+        self.values, self.shape, self.bytes_only = list(values), list(shape or [len(values)]), bytes_only
+
+    def packed(self):
+        return bytes(self.values) if self.bytes_only else struct.pack(f"<{len(self.values)}f", *self.values)
 
 
 class _Storage:
-    def __init__(self, key, count):
-        self.key, self.count = key, count
+    def __init__(self, key, count, kind):
+        self.key, self.count, self.kind = key, count, kind
 
 
 class _FloatStorage:
+    pass
+
+
+class _ByteStorage:
     pass
 
 
@@ -28,6 +35,7 @@ def _rebuild_tensor_v2():
 
 
 _FloatStorage.__module__, _FloatStorage.__qualname__ = "torch", "FloatStorage"
+_ByteStorage.__module__, _ByteStorage.__qualname__ = "torch", "ByteStorage"
 _rebuild_tensor_v2.__module__, _rebuild_tensor_v2.__qualname__ = "torch._utils", "_rebuild_tensor_v2"
 
 
@@ -39,7 +47,7 @@ class _Rebuilt:
         for size in reversed(tensor.shape):
             steps.insert(0, step)
             step *= size
-        self.arguments = (_Storage(key, len(tensor.values)), 0, tuple(tensor.shape), tuple(steps), False, {})
+        self.arguments = (_Storage(key, len(tensor.values), _ByteStorage if tensor.bytes_only else _FloatStorage), 0, tuple(tensor.shape), tuple(steps), False, {})
 
     def __reduce__(self):
         return (_rebuild_tensor_v2, self.arguments)
@@ -48,14 +56,15 @@ class _Rebuilt:
 class _Pickler(pickle.Pickler):
     def persistent_id(self, value):
         if isinstance(value, _Storage):
-            return ("storage", _FloatStorage, value.key, "cpu", value.count)
+            return ("storage", value.kind, value.key, "cpu", value.count)
         return None
 
 
 def _stand_in_for_torch():
     """Modules by which pickle finds the names above; gone again afterwards."""
     torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
-    torch.FloatStorage, utils._rebuild_tensor_v2, torch._utils = _FloatStorage, _rebuild_tensor_v2, utils
+    torch.FloatStorage, torch.ByteStorage, torch._utils = _FloatStorage, _ByteStorage, utils
+    utils._rebuild_tensor_v2 = _rebuild_tensor_v2
     return {"torch": torch, "torch._utils": utils}
 
 
@@ -64,7 +73,7 @@ def save(value, path):
 
     def replaced(part):
         if isinstance(part, Tensor):
-            storages.append(part.values)
+            storages.append(part.packed())
             return _Rebuilt(part, str(len(storages) - 1))
         if isinstance(part, dict):
             return {k: replaced(v) for k, v in part.items()}
@@ -82,6 +91,6 @@ def save(value, path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
         file.writestr("archive/data.pkl", stream.getvalue())
         file.writestr("archive/byteorder", b"little")
-        for key, values in enumerate(storages):
-            file.writestr(f"archive/data/{key}", struct.pack(f"<{len(values)}f", *values))
+        for key, data in enumerate(storages):
+            file.writestr(f"archive/data/{key}", data)
         file.writestr("archive/version", b"3\n")

@@ -29,6 +29,12 @@ bool has_entries(const pickle::Graph& graph, NodeId attributes) {
   return attributes != kNone && (!entries || !entries->empty());
 }
 
+// What the Hugging Face Trainer and Accelerate name the states of random number generators: bytes, and no weights.
+bool holds_random_state(std::string_view path) {
+  const std::string_view name = base_name(path);
+  return name.starts_with("rng_state") || name.starts_with("random_states");
+}
+
 // Offsets in the pickle become offsets in the file.
 Error in_file(Error error, const TorchArchive& archive) {
   if (error.offset) *error.offset += archive.pickle_bytes.begin;
@@ -68,6 +74,12 @@ Result<> MapBuilder::add(const StateFile& file, MapFile map_file, const std::str
   }
   assign_part_roles(tree->optimizers, first_tensor);
   parts_.back().optimizers = std::move(tree->optimizers);
+  if (holds_random_state(file.path)) {
+    for (std::size_t i = first_tensor; i < map_.tensors.size(); ++i) {
+      Tensor& tensor = map_.tensors[i];
+      if (tensor.dtype == Dtype::u8 && tensor.shape.size() == 1) tensor.role = Role::blob;
+    }
+  }
   find_step(parts_.back());
   return {};
 }
