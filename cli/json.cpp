@@ -107,20 +107,6 @@ std::string_view level_name(VerifyLevel level) {
   return "read";
 }
 
-std::string_view severity_name(Severity severity) {
-  switch (severity) {
-    case Severity::note:
-      return "note";
-    case Severity::warning:
-      return "warning";
-    case Severity::incomplete:
-      return "incomplete";
-    case Severity::damage:
-      return "damage";
-  }
-  return "note";
-}
-
 Json to_json(const Finding& finding) {
   Json out = {{"severity", severity_name(finding.severity)}};
   put_text(out, "text", finding.text);

@@ -42,6 +42,5 @@ Json to_json(const InspectReport& report, bool with_files);
 Json to_json(const ListReport& report, const std::string& path);
 
 std::string_view level_name(VerifyLevel level);
-std::string_view severity_name(Severity severity);
 
 }  // namespace ckpt::cli

@@ -76,20 +76,6 @@ void append_meta(std::string& out, const Meta& meta) {
   }
 }
 
-std::string_view severity_name(Severity severity) {
-  switch (severity) {
-    case Severity::note:
-      return "note";
-    case Severity::warning:
-      return "warning";
-    case Severity::incomplete:
-      return "incomplete";
-    case Severity::damage:
-      return "damage";
-  }
-  return "damage";
-}
-
 void append_findings(std::string& out, const std::vector<Finding>& findings) {
   if (findings.empty()) return;
   begin_member(out, "findings");

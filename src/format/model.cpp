@@ -21,6 +21,20 @@ std::string_view role_name(Role role) {
   return "param";
 }
 
+std::string_view severity_name(Severity severity) {
+  switch (severity) {
+    case Severity::note:
+      return "note";
+    case Severity::warning:
+      return "warning";
+    case Severity::incomplete:
+      return "incomplete";
+    case Severity::damage:
+      return "damage";
+  }
+  return "damage";
+}
+
 Result<std::uint64_t> tensor_bytes(Dtype dtype, const Shape& shape) {
   CKPT_TRY(const std::uint64_t elements, checked_volume(shape));
   CKPT_TRY(const std::uint64_t bits, checked_mul(elements, dtype_bits(dtype)));

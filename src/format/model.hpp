@@ -121,6 +121,7 @@ struct NamedObject {
 };
 
 enum class Severity : std::uint8_t { note, warning, incomplete, damage };
+std::string_view severity_name(Severity severity);
 
 /// Something a user must know about a checkpoint: missing ranks, traps, dropped items.
 struct Finding {
