@@ -56,6 +56,7 @@ Result<ConvertRequest> read_request(const Words& words) {
 
 std::string plan_text(const ConvertReport& report, const ConvertRequest& request, SizeStyle sizes) {
   std::string out = "source  " + report.source_format;
+  if (!report.source_variant.empty()) out += " " + printable(report.source_variant);
   if (!report.source_chosen.empty()) out += ", " + printable(report.source_chosen);
   out += fmt::format("      target  {}, {}: {}\n", report.target_format, format_counted(report.files.size(), "file"),
                      printable(request.target));

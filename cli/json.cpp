@@ -136,6 +136,7 @@ Json to_json(const ConvertReport& report, const ConvertRequest& request) {
   Json source = Json::object();
   put_text(source, "path", request.source);
   source["format"] = report.source_format;
+  source["variant"] = optional_text(report.source_variant);
   source["chosen"] = optional_text(report.source_chosen);
   source["needed_bytes"] = report.source_bytes;
   source["read_bytes"] = report.read_bytes;
@@ -172,6 +173,7 @@ Json to_json(const VerifyReport& report, const VerifyRequest& request) {
   Json out = Json::object();
   put_text(out, "path", report.path.empty() ? request.path : report.path);
   out["format"] = report.format;
+  out["variant"] = optional_text(report.variant);
   out["intact"] = report.ok;
   out["quick"] = request.quick;
   out["tensors"] = report.tensor_count;

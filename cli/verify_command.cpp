@@ -22,7 +22,8 @@ void print_report(Context& context, const VerifyReport& report, const VerifyRequ
                                                       : context.console.paint_out(Ink::red, "DAMAGED");
   std::string line = fmt::format("{}   {}", printable(request.path), verdict);
   if (!report.format.empty()) {  // nothing is known of what could not be opened
-    line += fmt::format("   {} · {} · {}{}", report.format, format_counted(report.tensor_count, "tensor"),
+    const std::string variant = report.variant.empty() ? "" : " " + printable(report.variant);
+    line += fmt::format("   {}{} · {} · {}{}", report.format, variant, format_counted(report.tensor_count, "tensor"),
                         report.bytes != 0 ? format_size(report.bytes, sizes) + " in " : "",
                         format_counted(report.file_count, "file"));
     const std::uint64_t checks = report.leaf_count + report.crc_checked;

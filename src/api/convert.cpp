@@ -70,6 +70,7 @@ Result<bool> already_there(Session& session, const ConvertRequest& request, cons
     if (info.error().code == Errc::not_found) return false;
     return fail(info.error());
   }
+  CKPT_CHECK(check_apart(session.io, request, prepared.source->root));
   std::string id;
   if (prepared.target->stored_id != nullptr) {
     if (auto stored = prepared.target->stored_id(session.io, request.target)) id = *stored;
@@ -263,7 +264,8 @@ Result<> check_claims(Session& session, const Prepared& prepared) {
 ConvertReport describe(const Session& session, const ConvertRequest& request, const Prepared& prepared) {
   ConvertReport report;
   const Map& map = prepared.source->map;
-  report.source_format = map.format + (map.variant.empty() ? "" : " " + map.variant);
+  report.source_format = map.format;
+  report.source_variant = map.variant;
   report.source_chosen = map.chosen;
   report.target_format = prepared.target->name;
   report.target = request.target;

@@ -69,6 +69,16 @@ Result<> check_outside(Io& io, const ConvertRequest& request, const std::string&
        .hint = "name a target in another directory"});
 }
 
+Result<> check_apart(Io& io, const ConvertRequest& request, const std::string& source_root) {
+  CKPT_TRY(const FileInfo source, io.stat(source_root));
+  const auto target = io.stat(request.target);
+  if (!target || source.device != target->device || source.inode != target->inode) return {};
+  return fail({.code = Errc::usage,
+               .message = request.target + ": convert: the target is the source itself",
+               .file = request.target,
+               .hint = "name another target; the source can be removed when that is verified"});
+}
+
 Error too_little_space(const std::string& target, std::uint64_t needed, std::uint64_t free) {
   return {
       .code = Errc::no_space,

@@ -21,6 +21,10 @@ Result<> check_parent(Io& io, const std::string& target);
 /// errors  usage
 Result<> check_outside(Io& io, const ConvertRequest& request, const std::string& source_root);
 
+/// The target is not the source itself, by whatever name.
+/// errors  usage
+Result<> check_apart(Io& io, const ConvertRequest& request, const std::string& source_root);
+
 /// no_space, for a plan that is not carried out; both in bytes.
 Error too_little_space(const std::string& target, std::uint64_t needed, std::uint64_t free);
 

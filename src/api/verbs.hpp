@@ -58,8 +58,9 @@ struct ConvertRequest {
 };
 
 struct ConvertReport {
-  std::string source_format;  ///< "deepspeed zero-3"
-  std::string source_chosen;  ///< "using tag global_step3 from 'latest'" or empty
+  std::string source_format;   ///< "deepspeed"
+  std::string source_variant;  ///< "zero-3" or empty
+  std::string source_chosen;   ///< "using tag global_step3 from 'latest'" or empty
   std::string target_format;
   std::string target;
   std::string id;
@@ -96,6 +97,7 @@ struct VerifyRequest {
 };
 struct VerifyReport {
   std::string format;
+  std::string variant;
   std::string path;
   bool ok = false;
   std::uint64_t tensor_count = 0;

@@ -64,7 +64,8 @@ class Verifier {
   Result<> steps() {
     CKPT_TRY(const Source source, open_source(session_.io, request_.path, request_.from, {}));
     const Map& map = source.map;
-    report_.format = map.format + (map.variant.empty() ? "" : " " + map.variant);
+    report_.format = map.format;
+    report_.variant = map.variant;
     report_.tensor_count = map.tensors.size();
     report_.file_count = map.files.size();
     for (const Finding& finding : map.findings) {

@@ -164,6 +164,14 @@ def case_a_target_whose_directory_is_missing_names_the_directory(sh):
     sh.run("convert", sh.checkpoint(ZERO2), "file/o", code=2, err="file is not a directory")
 
 
+def case_a_source_is_not_its_own_target(sh):
+    shutil.copy(sh.checkpoint("safetensors/single") / "model.safetensors", sh.path("m.safetensors"))
+    os.symlink("m.safetensors", sh.path("link.safetensors"))
+    for target in ("m.safetensors", "link.safetensors"):
+        for more in ([], ["--overwrite"]):
+            sh.run("convert", "m.safetensors", target, *more, code=2, err="the target is the source itself")
+
+
 def case_a_file_is_not_put_among_those_of_its_source(sh):
     shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("st"))
     os.symlink("st", sh.path("link"))
