@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <ctime>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -287,6 +288,22 @@ TEST_P(Run, ARankThatIsLostEndsAll) {
     ASSERT_FALSE(outcome.report);
     EXPECT_EQ(outcome.report.error().code, Errc::peer_failed) << outcome.report.error().message;
   }
+}
+
+TEST_P(Run, ARankThatIsDoneWaitsForTheOthersWithoutWork) {
+  const auto job = job_of_leaves(6);
+  job->clear_targets();
+  const ThreadRanks ranks(3);
+  const auto plan = std::make_shared<FaultPlan>();
+  plan->count_only({"fdatasync"});
+  plan->call_at(0, [] { std::this_thread::sleep_for(std::chrono::seconds(2)); });
+  const std::clock_t before = std::clock();
+  const auto outcomes = run_on(ranks, 3, *job, GetParam(), 1, [&](int rank, std::unique_ptr<Io> io) {
+    return rank == 1 ? make_fault_io(std::move(io), plan) : std::move(io);
+  });
+  const double cpu_seconds = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+  for (const Outcome& outcome : outcomes) ASSERT_TRUE(outcome.report) << outcome.report.error().message;
+  EXPECT_LT(cpu_seconds, 0.5);  // two ranks wait for two seconds
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, Run, testing::Values(IoKind::uring, IoKind::threads),
