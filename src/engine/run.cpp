@@ -15,11 +15,13 @@ namespace {
 
 // A leaf, and what reading it unaligned adds.
 constexpr std::size_t kBufferBytes = kLeafBytes + 64 * 1024;
-// More in flight than this does not make a disk faster; it only holds memory.
-constexpr std::size_t kMostBuffersPerWorker = 24;
+// Enough to keep a disk's queue full and to share reads. Fresh memory costs as much as a fast disk's transfer, so more
+// buffers make a run slower.
+constexpr std::size_t kMostBuffersPerWorker = 6;
 // What a worker takes at a time, so that leaves which need the same bytes meet in one worker.
 constexpr std::uint64_t kMostLeavesTaken = 48;
 constexpr auto kPulse = std::chrono::milliseconds(20);
+constexpr auto kLastPulse = std::chrono::milliseconds(1);  // when only the others' answers are missing
 // Ranks that hear nothing of each other for this long give up.
 constexpr auto kPeerPatience = std::chrono::seconds(30);
 
@@ -178,12 +180,12 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
     }
     Heartbeat heartbeat(comm);
     bool all_done = false;
+    bool done = false;  // here; other ranks may still work
     while (!all_done) {
       int code = 0;
-      bool done = false;
       {
         std::unique_lock lock(shared.mutex);
-        shared.changed.wait_for(lock, kPulse, [&] { return shared.running == 0; });
+        shared.changed.wait_for(lock, done ? kLastPulse : kPulse, [&] { return !done && shared.running == 0; });
         done = shared.running == 0;
         if (shared.failure) code = static_cast<int>(shared.failure->code);
       }
