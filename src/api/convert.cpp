@@ -386,9 +386,10 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
   return done;
 }
 
-/// The greatest peak of all ranks. The target is published by now, so a rank that is lost here only makes it unknown.
-std::uint64_t greatest_peak(Comm& comm) {
-  std::array<std::uint64_t, 1> peak{peak_resident_bytes()};
+/// The greatest peak of all ranks; `beside`: this rank's memory that is not counted as resident. The target is
+/// published by now, so a rank that is lost here only makes it unknown.
+std::uint64_t greatest_peak(Comm& comm, std::uint64_t beside) {
+  std::array<std::uint64_t, 1> peak{peak_resident_bytes() + beside};
   if (comm.ranks() == 1) return peak[0];
   const std::uint64_t own = peak[0];
   return comm.max(peak, std::chrono::steady_clock::now() + kFarewellPatience) ? peak[0] : own;
@@ -424,7 +425,7 @@ Result<ConvertReport> convert(Session& session, const ConvertRequest& request) {
     report.became_nan = ran.casts.became_nan;
     report.io_name = ran.io_name;
     report.page_kind = ran.page_kind;
-    report.peak_bytes = greatest_peak(session.comm);
+    report.peak_bytes = greatest_peak(session.comm, ran.hugetlb_bytes);
   } else {
     report.peak_bytes = peak_resident_bytes();
   }

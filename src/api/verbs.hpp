@@ -80,7 +80,7 @@ struct ConvertReport {
   std::uint64_t overflowed = 0;      ///< casts
   std::uint64_t became_nan = 0;
   double seconds = 0;
-  std::uint64_t peak_bytes = 0;  ///< resident memory of the process, of the largest of all ranks
+  std::uint64_t peak_bytes = 0;  ///< memory of the process, its hugetlb pages too, of the largest of all ranks
   std::string io_name{};
   std::string page_kind{};
   VerifyLevel verified = VerifyLevel::read;

@@ -160,6 +160,10 @@ std::string BufferPool::page_kind() const {
   return huge ? "transparent huge pages" : "4 KiB pages";
 }
 
+std::uint64_t BufferPool::hugetlb_bytes() const {
+  return impl_->slab.asked == Pages::hugetlb ? impl_->slab.bytes : 0;
+}
+
 BufferPool::Lease::Lease(Lease&& other) noexcept
     : pool_(std::exchange(other.pool_, nullptr)),
       data_(std::exchange(other.data_, nullptr)),

@@ -48,6 +48,8 @@ class BufferPool {
   std::size_t buffer_count() const;
   /// "hugetlb", "transparent huge pages", "4 KiB pages".
   std::string page_kind() const;
+  /// What the pool takes in hugetlb pages, which the system does not count as resident; 0 with other pages.
+  std::uint64_t hugetlb_bytes() const;
 
  private:
   struct Impl;

@@ -169,9 +169,6 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
       .done_bytes = done_bytes,
   };
 
-  report.io_name = io.name();
-  report.page_kind = pool->page_kind();
-
   Result<> peers;
   {
     std::vector<std::jthread> threads;
@@ -211,6 +208,9 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   if (shared.failure && !(shared.failure->code == Errc::interrupted && !peers)) return fail(*shared.failure);
   CKPT_CHECK(peers);
 
+  report.io_name = io.name();
+  report.page_kind = pool->page_kind();
+  report.hugetlb_bytes = pool->hugetlb_bytes();
   report.read_bytes = shared.report.read_bytes;
   report.written_bytes = shared.report.written_bytes;
   report.crc_checked = shared.report.crc_checked;

@@ -36,6 +36,7 @@ struct RunReport {
   CastCounts casts{};
   std::string io_name{};
   std::string page_kind{};
+  std::uint64_t hugetlb_bytes = 0;  ///< of the pool, beside what the system counts as resident
   bool direct = false;
 };
 
