@@ -15,11 +15,14 @@ namespace {
 
 // A leaf, and what reading it unaligned adds.
 constexpr std::size_t kBufferBytes = kLeafBytes + 64 * 1024;
-// Enough to keep a disk's queue full and to share reads. Fresh memory costs as much as a fast disk's transfer, so more
-// buffers make a run slower.
+// Enough to keep a disk's queue full, and to keep what leaves share until all have had it. Fresh memory costs as much
+// as a fast disk's transfer, so more buffers make a run slower.
 constexpr std::size_t kMostBuffersPerWorker = 6;
-// What a worker takes at a time, so that leaves which need the same bytes meet in one worker.
-constexpr std::uint64_t kMostLeavesTaken = 48;
+constexpr std::size_t kMostSharingBuffersPerWorker = 8;
+// What a worker takes at a time. Where leaves share what they read they must meet in one worker, so fewer turns are
+// taken.
+constexpr Extent kLeavesTaken{1, 48};
+constexpr Extent kSharingLeavesTaken{24, 128};
 constexpr auto kPulse = std::chrono::milliseconds(20);
 constexpr auto kLastPulse = std::chrono::milliseconds(1);  // when only the others' answers are missing
 // Ranks that hear nothing of each other for this long give up.
@@ -125,9 +128,10 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
 
   const unsigned workers =
       static_cast<unsigned>(std::clamp<std::uint64_t>(options.workers, 1, std::max<std::uint64_t>(1, end - first)));
+  const std::size_t most = plan.shares_reads() ? kMostSharingBuffersPerWorker : kMostBuffersPerWorker;
   const std::size_t per_worker =
-      std::min<std::size_t>({static_cast<std::size_t>(options.pool_bytes / kBufferBytes / workers),
-                             kMostBuffersPerWorker, static_cast<std::size_t>(2 * (end - first + 1))});
+      std::min<std::size_t>({static_cast<std::size_t>(options.pool_bytes / kBufferBytes / workers), most,
+                             static_cast<std::size_t>(2 * (end - first + 1))});
   if (per_worker < 2) {
     return fail(Errc::memory,
                 "run: the buffer pool needs at least " + std::to_string(smallest_pool_bytes(workers)) + " bytes");
@@ -161,7 +165,8 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
             // Less and less, so that all workers end together.
             const std::uint64_t share = (shared.end - shared.next) / (2 * std::uint64_t{workers});
             const std::uint64_t begin = shared.next;
-            shared.next = std::min(shared.end, begin + std::clamp<std::uint64_t>(share, 1, kMostLeavesTaken));
+            const Extent taken = plan.shares_reads() ? kSharingLeavesTaken : kLeavesTaken;
+            shared.next = std::min(shared.end, begin + std::clamp(share, taken.begin, taken.end));
             return Extent{begin, shared.next};
           },
       .finished = [&](std::uint64_t position, const Hash128& hash) { report.leaves[position - first] = hash; },
