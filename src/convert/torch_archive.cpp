@@ -2,18 +2,18 @@
 
 #include <algorithm>
 
+#include "convert/torch_legacy.hpp"
 #include "convert/torch_stream.hpp"
 #include "format/checked.hpp"
 
 // Foreign rules: caffe2/serialize/inline_container.cc (records below one folder, named by the first entry) and
-// torch/serialization.py (_save, _load, _legacy_load).
+// torch/serialization.py (_save, _load).
 
 namespace ckpt {
 namespace {
 
 constexpr std::uint64_t kFirstTailBytes = 16 << 10;  // holds the directory of about 150 storages
 constexpr std::uint64_t kHeadBytes = 512;
-constexpr std::string_view kLegacyMagic{"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 14};
 
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -22,10 +22,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 // What a stream that is no zip file is, by its first bytes.
 Error not_a_zip(const StreamReader& stream, std::string_view head) {
   Error error{.code = Errc::unsupported};
-  if (head.starts_with(kLegacyMagic)) {
-    error.message = "open: a torch file in the legacy (non-zip) form, which cannot be read yet";
-    error.hint = "torch.save(torch.load(FILE), NEW) writes the zip form";
-  } else if (head.size() >= 262 && head.substr(257, 5) == "ustar") {
+  if (head.size() >= 262 && head.substr(257, 5) == "ustar") {
     error.message = "open: a torch file of version 0.1 (tar), which cannot be read";
   } else {
     error.code = Errc::corrupt;
@@ -40,7 +37,6 @@ class Opener {
   Opener(StreamReader& stream, const pickle::Budget& budget) : stream_(stream), budget_(budget) {}
 
   Result<TorchArchive> open() {
-    CKPT_CHECK(check_head());
     CKPT_CHECK(read_directory());
     CKPT_CHECK(name_root());
     CKPT_CHECK(read_headers());
@@ -64,14 +60,6 @@ class Opener {
   Error at(Error error, std::uint64_t offset) const { return stream_.at(std::move(error), offset); }
   tl::unexpected<Error> failed(Errc code, std::string why, std::uint64_t offset) const {
     return fail(at({.code = code, .message = std::move(why)}, offset));
-  }
-
-  Result<> check_head() {
-    CKPT_TRY(const auto head, stream_.read(0, std::min(kHeadBytes, stream_.size())));
-    const std::string_view text = as_text(head);
-    if (text.starts_with("PK\3\4")) return {};
-    if (text.empty()) return failed(Errc::corrupt, "open: the file is empty", 0);
-    return fail(not_a_zip(stream_, text));
   }
 
   Result<> check_size(std::string_view what, std::uint64_t bytes, std::uint64_t offset) const {
@@ -232,7 +220,12 @@ Result<std::vector<std::int64_t>> model_strides(const torch::TensorView& view, c
 Result<TorchArchive> open_torch_archive(Io& io, FileHandle file, const std::string& path, Extent stream,
                                         const pickle::Budget& budget) {
   StreamReader reader(io, file, path, stream);
-  return Opener(reader, budget).open();
+  CKPT_TRY(const auto bytes, reader.read(0, std::min(kHeadBytes, reader.size())));
+  const std::string_view head = as_text(bytes);
+  if (head.starts_with("PK\3\4")) return Opener(reader, budget).open();
+  if (is_legacy_torch(head)) return open_legacy_torch(reader, budget);
+  if (head.empty()) return fail(reader.at({.code = Errc::corrupt, .message = "open: the file is empty"}, 0));
+  return fail(not_a_zip(reader, head));
 }
 
 Result<ModelType> model_type(const torch::TensorView& view) {

@@ -23,14 +23,14 @@ struct StoragePlace {
   std::uint32_t crc = 0;
 };
 
-/// One torch.save zip stream, opened: directory, local headers and data.pkl read, no storage byte. The stream may be
-/// the whole file or an item inside a larger one (.distcp).
+/// One torch.save stream, opened: in the zip form directory, local headers and data.pkl read, in the legacy form the
+/// pickles; no storage byte. The stream may be the whole file or an item inside a larger one (.distcp).
 struct TorchArchive {
   pickle::Graph graph;
   std::unordered_map<std::string, StoragePlace> storages{};
-  bool has_crc = true;  ///< false: every entry carries CRC 0
+  bool has_crc = true;  ///< false: every entry carries CRC 0, or there is no place for one
   bool big_endian = false;
-  Extent pickle_bytes{};    ///< of data.pkl, bytes from the start of the file
+  Extent pickle_bytes{};    ///< of the object's pickle, bytes from the start of the file
   Hash128 metadata_hash{};  ///< over the directory and data.pkl
 
   /// The locator of a view: corrupt when its storage entry is missing, is not as long as the pickle says, or the
@@ -39,7 +39,7 @@ struct TorchArchive {
 };
 
 /// Opens the stream at bytes [stream.begin, stream.end) of an open file; `path` is for messages. Checks the CRC of
-/// data.pkl. unsupported: legacy (non-zip) torch file, tar, TorchScript; corrupt, refused as zip.hpp and pickle.hpp.
+/// data.pkl. unsupported: tar, TorchScript; corrupt, refused as zip.hpp and pickle.hpp.
 Result<TorchArchive> open_torch_archive(Io& io, FileHandle file, const std::string& path, Extent stream,
                                         const pickle::Budget& budget = {});
 

@@ -21,7 +21,14 @@ class Machine {
   Machine(std::span<const std::byte> data, const Budget& budget)
       : in_(data), budget_(budget), max_nodes_(std::min(budget.max_nodes, kMostNodes)) {}
 
-  Result<Graph> run(std::size_t* used) {
+  Result<Graph> run(std::size_t& used) {
+    auto graph = read();
+    used = graph ? in_.position() : in_.ran_out() ? in_.size() : 0;
+    return graph;
+  }
+
+ private:
+  Result<Graph> read() {
     if (in_.size() > 0xffffffffu) return in_.refuse("it has more than 4 GiB");
     for (;;) {
       std::uint8_t opcode = 0;
@@ -38,11 +45,9 @@ class Machine {
     if (!nests_within(*graph, graph->root, budget_.max_depth)) {
       return in_.refuse("values nest deeper than " + std::to_string(budget_.max_depth));
     }
-    if (used != nullptr) *used = in_.position();
     return Graph(std::move(graph));
   }
 
- private:
   using Status = Result<>;
   using Items = std::span<const NodeId>;
 
@@ -440,7 +445,8 @@ Result<> Machine::step_old(std::uint8_t opcode) {
 }  // namespace
 
 Result<Graph> parse(std::span<const std::byte> data, const Budget& budget, std::size_t* used) {
-  return Machine(data, budget).run(used);
+  std::size_t consumed = 0;
+  return Machine(data, budget).run(used != nullptr ? *used : consumed);
 }
 
 }  // namespace ckpt::pickle

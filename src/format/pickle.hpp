@@ -82,7 +82,7 @@ class Graph {
 /// Interprets one pickle of protocol 0 (as far as torch writes it), 2, 3, 4 or 5, up to its STOP.
 ///
 /// data     from PROTO on; bytes after STOP are left alone; at most 4 GiB
-/// used     where not null: the bytes consumed
+/// used     where not null: the bytes consumed; after an error all of them where more data might have mended it, else 0
 /// errors   corrupt: not a pickle, cut short, a wrong stack, an unknown opcode; unsupported: a later protocol; refused:
 ///          over budget, an opcode that reaches outside the pickle or builds old classes (PERSID, INST, OBJ, EXT,
 ///          NEXT_BUFFER), or a global of os, posix, nt, subprocess, sys, importlib, runpy, shutil, socket, ctypes and

@@ -20,6 +20,8 @@ class Cursor {
   std::size_t left() const { return data_.size() - position_; }
   std::size_t position() const { return position_; }
   std::uint64_t opcode_at() const { return opcode_at_; }
+  /// Something was wanted that lies past the end: with more data it may be there.
+  bool ran_out() const { return ran_out_; }
 
   tl::unexpected<Error> failed(Errc code, std::string_view why) const {
     std::string message = "pickle: byte " + std::to_string(opcode_at_) + ": ";
@@ -32,13 +34,19 @@ class Cursor {
   /// The next opcode; false at the end of the data.
   bool next(std::uint8_t& opcode) {
     opcode_at_ = position_;
-    if (position_ == data_.size()) return false;
+    if (position_ == data_.size()) {
+      ran_out_ = true;
+      return false;
+    }
     opcode = std::to_integer<std::uint8_t>(data_[position_++]);
     return true;
   }
   /// An unsigned little-endian number of `width` bytes; false where they run past the end.
   bool number(unsigned width, std::uint64_t& value) {
-    if (width > left()) return false;
+    if (width > left()) {
+      ran_out_ = true;
+      return false;
+    }
     value = 0;
     for (unsigned i = 0; i < width; ++i) value |= std::to_integer<std::uint64_t>(data_[position_ + i]) << (8 * i);
     position_ += width;
@@ -48,7 +56,10 @@ class Cursor {
     return broken("a value of " + std::to_string(bytes) + " bytes runs past the end");
   }
   Result<std::string_view> take(std::uint64_t count) {
-    if (count > left()) return cut_short(count);
+    if (count > left()) {
+      ran_out_ = true;
+      return cut_short(count);
+    }
     const std::string_view out(reinterpret_cast<const char*>(data_.data()) + position_, count);
     position_ += count;
     return out;
@@ -57,7 +68,10 @@ class Cursor {
   Result<std::string_view> line() {
     const auto* begin = reinterpret_cast<const char*>(data_.data()) + position_;
     const void* end = left() == 0 ? nullptr : std::memchr(begin, '\n', left());
-    if (end == nullptr) return broken("a line runs past the end");
+    if (end == nullptr) {
+      ran_out_ = true;
+      return broken("a line runs past the end");
+    }
     const auto size = static_cast<std::size_t>(static_cast<const char*>(end) - begin);
     position_ += size + 1;
     return std::string_view(begin, size);
@@ -74,6 +88,7 @@ class Cursor {
   std::span<const std::byte> data_;
   std::size_t position_ = 0;
   std::uint64_t opcode_at_ = 0;
+  bool ran_out_ = false;
 };
 
 }  // namespace ckpt::pickle

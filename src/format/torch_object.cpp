@@ -114,14 +114,9 @@ Rebuild resolve(const Graph& graph, NodeId node) {
   }
 }
 
-struct Storage {
-  std::string key;
-  std::string_view element;  // empty: untyped
-  unsigned element_bytes = 1;
-  std::uint64_t bytes = 0;
-};
+}  // namespace
 
-Result<Storage> read_storage(const Graph& graph, NodeId node) {
+Result<Storage> as_storage(const Graph& graph, NodeId node) {
   const std::span<const NodeId> id = arguments_of(graph, graph.arguments(node));
   if (graph.kind(node) != Kind::persistent || id.size() < 5 || graph.text(id[0]) != "storage" ||
       graph.kind(id[1]) != Kind::global || graph.kind(id[2]) != Kind::text || graph.kind(id[4]) != Kind::integer) {
@@ -141,9 +136,16 @@ Result<Storage> read_storage(const Graph& graph, NodeId node) {
     storage.element = found->second.name;
     storage.element_bytes = found->second.bytes;
   }
+  if (id.size() > 5 && graph.kind(id[5]) != Kind::none) {
+    Error error{.code = Errc::unsupported, .message = "tensor: its storage is a view of another one"};
+    error.offset = graph.offset(node);
+    return fail(std::move(error));
+  }
   CKPT_TRY(storage.bytes, checked_mul(static_cast<std::uint64_t>(count), storage.element_bytes));
   return storage;
 }
+
+namespace {
 
 Result<std::vector<std::int64_t>> read_sizes(const Graph& graph, NodeId node) {
   const auto items = as_sequence(graph, node);
@@ -204,7 +206,7 @@ Result<std::optional<TensorView>> as_tensor(const Graph& graph, NodeId node) {
   const std::size_t least = form == Form::v3 ? 7 : (form == Form::v2 ? 6 : 4);
   if (arguments.size() < least) return broken(graph, node, "too few arguments");
 
-  CKPT_TRY(Storage storage, read_storage(graph, arguments[0]));
+  CKPT_TRY(Storage storage, as_storage(graph, arguments[0]));
   TensorView view{.storage_key = std::move(storage.key),
                   .dtype_name = std::string(storage.element),
                   .storage_bytes = storage.bytes,

@@ -36,6 +36,17 @@ struct DistributedView {
   std::vector<std::string> placements;  ///< "S(0)", "R", "P", "SS(0,2)"
 };
 
+/// A storage as its persistent id describes it.
+struct Storage {
+  std::string key;
+  std::string_view element;  ///< torch's dtype; empty: untyped
+  unsigned element_bytes = 1;
+  std::uint64_t bytes = 0;
+};
+/// The storage of a `persistent` node. corrupt: not described as torch describes storages; unsupported: a view of
+/// another storage (files of torch before 0.4).
+Result<Storage> as_storage(const pickle::Graph& graph, pickle::NodeId node);
+
 /// The plain tensor of a node; nothing when it is not one; corrupt with the node's offset when it is one that
 /// contradicts itself. Sparse, quantised, nested and meta tensors are not plain: `unsupported_kind` names them.
 Result<std::optional<TensorView>> as_tensor(const pickle::Graph& graph, pickle::NodeId node);

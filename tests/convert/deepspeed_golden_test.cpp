@@ -115,10 +115,11 @@ TEST_P(DeepSpeedGolden, StepMeshVersionAndChoiceAreThoseOfTheRun) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedGolden,
                          testing::Values("zero0_bf16_dp2", "zero0_fp32_dp2", "zero1_fp16_dp2", "zero2_bf16_dp4",
-                                         "zero2_fp32_dp3_frozen", "zero2_bf16_dp2_offload_cpu", "zero3_bf16_dp4",
-                                         "zero3_fp32_dp3_tied_tiny", "zero2_fp32_dp3_round_robin",
-                                         "zero0_bf16_dp1_groups_frozen", "zero0_fp32_dp1_groups_tied",
-                                         "zero1_bf16_dp3_aligned", "zero2_fp32_dp3_elastic", "zero3_bf16_dp3_frozen"),
+                                         "zero2_fp32_dp3_frozen", "zero2_fp32_dp2_legacy_pt",
+                                         "zero2_bf16_dp2_offload_cpu", "zero3_bf16_dp4", "zero3_fp32_dp3_tied_tiny",
+                                         "zero2_fp32_dp3_round_robin", "zero0_bf16_dp1_groups_frozen",
+                                         "zero0_fp32_dp1_groups_tied", "zero1_bf16_dp3_aligned",
+                                         "zero2_fp32_dp3_elastic", "zero3_bf16_dp3_frozen"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

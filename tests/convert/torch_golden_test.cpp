@@ -93,7 +93,7 @@ TEST_P(TorchGolden, OptimizerStateIsTold) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, TorchGolden,
-                         testing::Values("pt_align4k", "pt_dtypes", "pt_mixed", "pt_nocrc", "pt_protocols",
+                         testing::Values("pt_align4k", "pt_dtypes", "pt_legacy", "pt_mixed", "pt_nocrc", "pt_protocols",
                                          "pt_trainer", "fsdp1_full"),
                          [](const auto& one) { return std::string(one.param); });
 
@@ -169,13 +169,6 @@ TEST(TorchGoldenMixed, TensorsWithoutCounterpartAreKeptAsBlobsWithTheirStorages)
   ASSERT_NE(warning, map.findings.end());
   EXPECT_NE(warning->text.find("coo (sparse tensor), csr (sparse tensor), q (quantized tensor)"), std::string::npos)
       << warning->text;
-}
-
-TEST(TorchGoldenRefused, OtherFormsAreNamed) {
-  const auto legacy = open_torch(golden_root("torch/pt_legacy"));
-  ASSERT_FALSE(legacy.has_value());
-  EXPECT_EQ(legacy.error().code, Errc::unsupported);
-  EXPECT_NE(legacy.error().message.find("legacy"), std::string::npos);
 }
 
 struct Broken {
