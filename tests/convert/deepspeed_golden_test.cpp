@@ -97,7 +97,8 @@ TEST_P(DeepSpeedGolden, StepMeshVersionAndChoiceAreThoseOfTheRun) {
   const auto map = open_deepspeed(golden_.root);
   ASSERT_TRUE(map.has_value()) << map.error().message;
   EXPECT_EQ(map->format, "deepspeed");
-  EXPECT_EQ(map->variant, "zero-" + std::to_string(golden_.about["zero_stage"].get<int>()));
+  const std::string stage = "zero-" + std::to_string(golden_.about["zero_stage"].get<int>());
+  EXPECT_EQ(map->variant, std::string_view(GetParam()) == "bf16opt_dp2" ? "BF16_Optimizer" : stage);
   EXPECT_EQ(map->chosen, "tag global_step3 from 'latest'");
   EXPECT_EQ(map->meta.step, golden_.about["step"].get<std::uint64_t>());
   EXPECT_EQ(map->meta.world_size, golden_.about["world_size"].get<std::uint64_t>());
@@ -114,8 +115,8 @@ TEST_P(DeepSpeedGolden, StepMeshVersionAndChoiceAreThoseOfTheRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedGolden,
-                         testing::Values("zero0_bf16_dp2", "zero0_fp32_dp2", "zero1_fp16_dp2", "zero2_bf16_dp4",
-                                         "zero2_fp32_dp3_frozen", "zero2_fp32_dp2_legacy_pt",
+                         testing::Values("bf16opt_dp2", "zero0_bf16_dp2", "zero0_fp32_dp2", "zero1_fp16_dp2",
+                                         "zero2_bf16_dp4", "zero2_fp32_dp3_frozen", "zero2_fp32_dp2_legacy_pt",
                                          "zero2_bf16_dp2_offload_cpu", "zero3_bf16_dp4", "zero3_fp32_dp3_tied_tiny",
                                          "zero2_fp32_dp3_round_robin", "zero0_bf16_dp1_groups_frozen",
                                          "zero0_fp32_dp1_groups_tied", "zero1_bf16_dp3_aligned",

@@ -261,15 +261,14 @@ Result<OptimHead> read_optim_head(const StateFile& file) {
   CKPT_TRY(const NodeId inner, inner_dict(file));
   const auto has = [&](std::string_view key) { return file.find(inner, key) != kNone; };
   if (has("ds_zero_partition_groups")) return refuse(file, "a DeepSpeed expert-parallel (AutoEP) checkpoint");
-  CKPT_TRY(const auto stage, file.natural(inner, "zero_stage"));
-  if (!stage && has("single_partition_of_fp32_groups")) {
-    return refuse(file, "a checkpoint of DeepSpeed's BF16_Optimizer (no zero_stage)");
-  }
+  CKPT_TRY(auto stage, file.natural(inner, "zero_stage"));
+  const bool bf16_optimizer = !stage && has("single_partition_of_fp32_groups");
+  if (bf16_optimizer) stage = 1;
   if (!stage || *stage < 1 || *stage > 3) {
     return fail(file.error(Errc::corrupt, "zero_stage: " + (stage ? std::to_string(*stage) : "missing")));
   }
   CKPT_TRY(const std::uint64_t parts, part_count(file, inner));
-  return OptimHead{.stage = *stage, .part_count = parts};
+  return OptimHead{.stage = *stage, .part_count = parts, .bf16_optimizer = bf16_optimizer};
 }
 
 Result<OptimStates> read_optim_states(const StateFile& file, ObjectReader& objects) {
@@ -282,7 +281,7 @@ Result<OptimStates> read_optim_states(const StateFile& file, ObjectReader& objec
   } else {
     constexpr std::string_view kKey = "single_partition_of_fp32_groups";
     CKPT_TRY(out.groups, read_masters(file, file.find(inner, kKey), kKey));
-    out.padding_kept = file.find(inner, "group_paddings") == kNone;
+    out.padding_kept = head.bf16_optimizer || file.find(inner, "group_paddings") == kNone;
     CKPT_CHECK(read_base_optimizer(file, inner, out, objects));
     CKPT_CHECK(read_fragment_claims(file, inner, out.groups));
     CKPT_CHECK(read_alignment(file, inner, out.groups));

@@ -36,7 +36,8 @@ struct OptimStates {
   std::string path{};
   std::uint64_t stage = 0;       ///< 1, 2 or 3
   std::uint64_t part_count = 0;  ///< ranks that share the groups
-  bool padding_kept = false;     ///< may be: masters of early releases, which say nothing of paddings, keep them
+  bool padding_kept = false;  ///< may be: BF16_Optimizer's masters, and those of early releases, which say nothing of
+                              ///< paddings, keep them
   std::vector<GroupState> groups{};
   std::vector<HyperGroup> hyper_groups{};
   std::vector<NamedObject> objects{};  ///< loss scaler and the like, under "optimizer."
@@ -46,9 +47,10 @@ struct OptimStates {
 struct OptimHead {
   std::uint64_t stage = 0;
   std::uint64_t part_count = 0;
+  bool bf16_optimizer = false;  ///< written by BF16_Optimizer, which names no stage and cuts as stage 1 does
 };
 
-/// errors   corrupt: not an optimizer file; unsupported, by name: BF16_Optimizer, mixture of experts, AutoEP
+/// errors   corrupt: not an optimizer file; unsupported, by name: mixture of experts, AutoEP
 Result<OptimHead> read_optim_head(const StateFile& file);
 /// Takes the facts of an optimizer file. errors as read_optim_head; unsupported: state offloaded to NVMe
 Result<OptimStates> read_optim_states(const StateFile& file, ObjectReader& objects);

@@ -94,6 +94,7 @@ class Reader {
     }
     if (head) {
       stage_ = head->stage;
+      bf16_optimizer_ = head->bf16_optimizer;
       part_count_ = head->part_count;
     }
     expected.rank_models = stage_ == 3;
@@ -270,7 +271,7 @@ class Reader {
     note_neighbours();
     Map map = builder_.take();
     map.format = "deepspeed";
-    map.variant = "zero-" + std::to_string(stage_);
+    map.variant = bf16_optimizer_ ? "BF16_Optimizer" : "zero-" + std::to_string(stage_);
     map.chosen = tag_.chosen;
     map.objects = model_set_.take();
     for (NamedObject& object : optim_set_.take()) map.objects.push_back(std::move(object));
@@ -315,6 +316,7 @@ class Reader {
   pickle::Budget budget_{};
   TagFiles files_{};
   std::uint64_t stage_ = 0;
+  bool bf16_optimizer_ = false;
   std::uint64_t part_count_ = 0;
   ModelStates model_{};
   std::optional<StateFile> lead_model_{};  // of rank 0; dropped when its facts are taken

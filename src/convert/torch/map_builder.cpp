@@ -31,7 +31,7 @@ bool has_entries(const pickle::Graph& graph, NodeId attributes) {
 
 // What the Hugging Face Trainer and Accelerate name the states of random number generators: bytes, and no weights.
 bool holds_random_state(std::string_view path) {
-  const std::string_view name = base_name(path);
+  const std::string name = base_name(path);
   return name.starts_with("rng_state") || name.starts_with("random_states");
 }
 
