@@ -34,12 +34,12 @@ def case_counts_are_of_all_ranks(sh):
 
 
 def case_the_peak_is_that_of_the_largest_rank(sh):
-    """Rank 0 has one thread and 64 MiB, rank 1 has eight threads with buffers of their own."""
+    """Rank 0 has one thread, so few buffers; rank 1 has eight with buffers of their own."""
     big_checkpoint(sh, mebibytes=256)
-    one = [sh.mpirun, "--oversubscribe", "-n", "1", "-x", "CKPT_MEMORY=64M", "-x", "CKPT_THREADS=1", sh.program, "convert",
-           "big.safetensors", "o.safetensors", "--json", ":", "-n", "1", "-x", "CKPT_MEMORY=512M", "-x", "CKPT_THREADS=8"]
+    one = [sh.mpirun, "--oversubscribe", "-n", "1", "-x", "CKPT_THREADS=1", sh.program, "convert",
+           "big.safetensors", "o.safetensors", "--json", ":", "-n", "1", "-x", "CKPT_THREADS=8"]
     data = sh.document("convert", "big.safetensors", "o.safetensors", launcher=one, env=sh.mpi_environment)["data"]
-    check(data["memory"]["peak_bytes"] > 64 << 20, f"the peak of rank 0, whose bound is 64 MiB: {data['memory']}")
+    check(data["memory"]["peak_bytes"] > 64 << 20, f"the peak of rank 0: {data['memory']}")
 
 
 def case_a_failure_is_told_once_with_one_exit_code(sh):
