@@ -268,7 +268,7 @@ TEST_P(Run, AnOperationThatFailsOnOneRankEndsAll) {
         EXPECT_EQ(outcome.report.error().code,
                   rank == static_cast<std::size_t>(broken) ? Errc::no_space : Errc::peer_failed)
             << outcome.report.error().message;
-        EXPECT_LT(outcome.took.count(), 10);
+        EXPECT_LT(outcome.took.count(), 30);
       }
     }
   }
@@ -303,7 +303,8 @@ TEST_P(Run, ARankThatIsDoneWaitsForTheOthersWithoutWork) {
   });
   const double cpu_seconds = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
   for (const Outcome& outcome : outcomes) ASSERT_TRUE(outcome.report) << outcome.report.error().message;
-  EXPECT_LT(cpu_seconds, 0.5);  // two ranks wait for two seconds
+  // Two ranks wait for two seconds, or for as long as a busy disk takes: spinning would cost at least that time.
+  EXPECT_LT(cpu_seconds, std::max(outcomes[0].took.count(), 2.0) / 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, Run, testing::Values(IoKind::uring, IoKind::threads),

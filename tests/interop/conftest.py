@@ -34,7 +34,7 @@ class Command:
     def __call__(self, *words, expect=0):
         def limits():
             resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-        run = subprocess.run([self.program, *map(str, words)], cwd=self.cwd, capture_output=True, text=True, timeout=20,
+        run = subprocess.run([self.program, *map(str, words)], cwd=self.cwd, capture_output=True, text=True, timeout=120,
                              stdin=subprocess.DEVNULL, preexec_fn=limits)
         if expect is not None:
             assert run.returncode == expect, f"ckpt {' '.join(map(str, words))}: exit {run.returncode}\n{run.stderr}"
