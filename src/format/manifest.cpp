@@ -423,11 +423,14 @@ Result<std::string_view> check_seal(std::string_view text) {
 
 }  // namespace
 
+FileClass TensorRow::file_class() const {
+  if (tensor.role == Role::slot) return FileClass::optim;
+  if (tensor.role == Role::blob) return FileClass::blobs;
+  return FileClass::weights;
+}
+
 FileKey TensorRow::file() const {
-  FileClass file_class = FileClass::weights;
-  if (tensor.role == Role::slot) file_class = FileClass::optim;
-  if (tensor.role == Role::blob) file_class = FileClass::blobs;
-  return {file_class, 0, volume};
+  return {file_class(), 0, volume};
 }
 
 Result<Manifest> parse_manifest(std::string_view text) {

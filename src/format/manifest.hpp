@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "format/hash.hpp"
+#include "format/mesh_layout.hpp"
 #include "format/model.hpp"
 #include "format/result.hpp"
 #include "format/sums.hpp"
@@ -18,12 +19,25 @@ constexpr std::string_view kVersion = "0.9";
 constexpr std::string_view kManifestBegin = R"({"format":"ckpt",)";  ///< the first bytes of every manifest
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{4} << 30;
 
-/// One tensor and the file it lies in, in layout `whole`: class of its role, writer 0, `volume`.
+/// One tensor and where it lies.
 struct TensorRow {
   Tensor tensor{};
-  std::uint32_t volume = 0;
+  std::uint32_t volume = 0;  ///< in layout `whole`
+  std::uint32_t layout = 0;  ///< index into Manifest::layouts
+  std::uint64_t begin = 0;   ///< in a layout with `flat`: where the tensor begins in its flat group, elements
 
-  FileKey file() const;
+  FileClass file_class() const;  ///< of its role
+  FileKey file() const;          ///< in layout `whole`: class of its role, writer 0, `volume`
+};
+
+/// Which run of a store a checkpoint belongs to: FORMAT.md section 8.
+struct Run {
+  std::string name;
+  std::uint64_t series = 0;
+  std::optional<std::uint64_t> series_from{};  ///< the step that was loaded when the series began
+  std::uint64_t generation = 0;
+  std::string parent{};  ///< id of the checkpoint that was loaded, 32 digits; may be empty
+  bool operator==(const Run&) const = default;
 };
 
 /// manifest.json: FORMAT.md section 3. `meta`, `findings` and `aliases` are as in the model.
@@ -37,9 +51,11 @@ struct Manifest {
   std::string created{};  ///< utc_text
   std::string generator{};
   std::optional<Source> source{};
+  std::optional<Run> run{};
   Meta meta{};
   bool nested = false;                           ///< as Map::nested
   std::vector<std::string> optional_features{};  ///< unknown ones, kept
+  std::vector<Layout> layouts{Layout{}};         ///< that rows name; at least one
   std::uint64_t sums_bytes = 0;
   Hash128 sums_hash{};
   std::vector<std::pair<std::string, std::string>> digests{};  ///< algorithm -> hexadecimal text
