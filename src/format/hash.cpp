@@ -86,6 +86,10 @@ Hash128 Hasher::digest() const {
   return canonical(XXH3_128bits_digest(static_cast<const XXH3_state_t*>(state_)));
 }
 
+std::uint64_t hash64(std::string_view text) {
+  return XXH64(text.data(), text.size(), 0);
+}
+
 std::uint32_t crc32(std::uint32_t crc, std::span<const std::byte> data) {
   return crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(data.data()), data.size());
 }

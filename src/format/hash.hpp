@@ -40,6 +40,9 @@ class Hasher {
   void* state_;
 };
 
+/// XXH64 of the text's bytes, seed 0.
+std::uint64_t hash64(std::string_view text);
+
 /// ISO CRC-32 (zip), continued from `crc` (0 to begin).
 std::uint32_t crc32(std::uint32_t crc, std::span<const std::byte> data);
 

@@ -98,19 +98,23 @@ struct Layout {
 Result<> check_layout(const Layout& layout);
 
 /// Checks a layout that passed check_layout against a tensor: dimensions that exist, points and segments that end where
-/// the dimension ends, packed dtypes whose groups are not cut (they may be cut at whole bytes along any dimension).
+/// the dimension ends, flat parts that reach the end of the tensor. (Whether elements of packed dtypes that share a
+/// byte stay together is checked where chunks are asked for.)
 ///
 /// begin    the row's
 /// errors   corrupt, with the tensor
 Result<> check_layout(const Layout& layout, const Tensor& tensor, std::uint64_t begin);
 
-/// What the memory of a writer holds of a tensor, in the order of its local array: the boxes of segments as they follow
-/// each other, row-major over dimensions. A flat range that covers its whole box is that box. Nothing for a writer
-/// beyond the mesh, or one that holds no element. Of a tensor without elements writer 0 holds one chunk, others none.
-/// Layout `whole` gives writer 0 all; `irregular` cannot be asked.
+/// What the memory of a writer holds of a tensor: the boxes of its local array, row-major over the segments of each
+/// dimension, or the flat pieces of them. The bytes of the local array are those of the chunks one after another,
+/// unless a cut has segments of a dimension other than the first: then rows of the boxes alternate. A flat range that
+/// covers its whole box is that box. Nothing for a writer beyond the mesh, or one that holds no element. Of a tensor
+/// without elements writer 0 holds one chunk, others none. Layout `whole` gives writer 0 all; `irregular` cannot be
+/// asked.
 ///
 /// layout   passed both checks
-/// errors   corrupt: over kMaxBoxes, or a cut inside a packed group; internal: an irregular layout
+/// errors   corrupt: over kMaxBoxes, or elements of a packed dtype that share a byte would go to two writers; internal:
+///          an irregular layout
 Result<std::vector<Chunk>> held_chunks(const Layout& layout, const Tensor& tensor, std::uint64_t begin,
                                        std::uint64_t writer);
 

@@ -14,10 +14,6 @@ namespace {
 constexpr int kMostAlignment = 12;           // log2 of kDataAlignment
 constexpr std::uint64_t kHeaderStart = 256;  // at least: the length field and `__metadata__`
 
-int alignment(std::uint64_t bytes) {
-  return bytes == 0 ? kMostAlignment : std::min(kMostAlignment, std::countr_zero(bytes));
-}
-
 tl::unexpected<Error> bad_file(const FileRecord& file, std::string_view reason) {
   Error error{.code = Errc::corrupt, .message = fmt::format("{}: place tensors: {}", file.key.path(), reason)};
   error.file = file.key.path();
@@ -26,10 +22,14 @@ tl::unexpected<Error> bad_file(const FileRecord& file, std::string_view reason) 
 
 }  // namespace
 
+int entry_alignment(std::uint64_t bytes) {
+  return bytes == 0 ? kMostAlignment : std::min(kMostAlignment, std::countr_zero(bytes));
+}
+
 void order_entries(std::vector<Entry>& entries) {
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    const int first = alignment(a.bytes);
-    const int second = alignment(b.bytes);
+    const int first = entry_alignment(a.bytes);
+    const int second = entry_alignment(b.bytes);
     return first != second ? first > second : a.name < b.name;
   });
 }

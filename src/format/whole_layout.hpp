@@ -22,6 +22,9 @@ struct Entry {
   std::uint32_t tensor = 0;  ///< the caller's number
 };
 
+/// The first key of the order of entries in a file: log2 of what their size is a multiple of, at most kDataAlignment.
+int entry_alignment(std::uint64_t bytes);
+
 /// Puts the entries of one file into their order: descending alignment of their sizes, then names.
 void order_entries(std::vector<Entry>& entries);
 
