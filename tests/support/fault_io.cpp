@@ -125,6 +125,7 @@ class FaultIo final : public Io {
   }
 
   Result<std::size_t> reap(std::span<Completion> out, bool wait) override {
+    if (plan_->queues_are_broken()) return fail(Errc::io, "queue: reap: injected failure");
     std::size_t count = 0;
     for (Slot& slot : slots_) {
       if (count == out.size()) return count;
@@ -213,6 +214,16 @@ void FaultPlan::count_only(std::set<std::string> operations) {
 
 void FaultPlan::clear() {
   arm(0, 0, Outcome::pass, Errc::internal, {});
+}
+
+void FaultPlan::break_queues() {
+  const std::lock_guard held(mutex_);
+  queues_broken_ = true;
+}
+
+bool FaultPlan::queues_are_broken() const {
+  const std::lock_guard held(mutex_);
+  return queues_broken_;
 }
 
 std::uint64_t FaultPlan::operation_count() const {

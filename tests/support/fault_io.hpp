@@ -27,6 +27,9 @@ class FaultPlan {
   /// Only these operations ("write", "fdatasync", ...) count from now on, the others pass. Empty: all count.
   void count_only(std::set<std::string> operations);
   void clear();
+  /// From now on every Io::reap fails, as with a ring that the kernel has closed.
+  void break_queues();
+  bool queues_are_broken() const;
   std::uint64_t operation_count() const;
   /// The first operation that was made to fail or called an act ("rename /d/m"), or "".
   std::string first_failed() const;
@@ -52,6 +55,7 @@ class FaultPlan {
   std::function<void()> act_;  // at the first of them, instead of failing
   std::set<std::string> counted_;
   std::string first_failed_;
+  bool queues_broken_ = false;
 };
 
 /// Any Io, with failures as planned. Counted are all calls that reach the system, a submitted request as one; a
