@@ -5,7 +5,9 @@
 
 #include <cassert>
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <mutex>
@@ -22,6 +24,9 @@ namespace {
 // The kernel's huge page on x86-64 and most of arm64. A request from 4 KiB pages needs one segment a page, and disks
 // take about 254 segments: 1 MiB requests are split there and every segment is paid for.
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+
+// How long a stop may go unseen by who waits for a buffer.
+constexpr auto kStopPoll = std::chrono::milliseconds(10);
 
 enum class Pages : std::uint8_t { hugetlb, transparent, small };
 
@@ -96,6 +101,7 @@ struct BufferPool::Impl {
   Options options;
   Slab slab;
   mutable std::mutex mutex;
+  std::condition_variable freed;
   std::vector<std::byte*> free;  // guarded by mutex; the last one was used last: its pages are warm
 };
 
@@ -138,9 +144,28 @@ std::optional<BufferPool::Lease> BufferPool::try_acquire() {
   return lease;
 }
 
+std::optional<BufferPool::Lease> BufferPool::acquire(const std::atomic<bool>& stop) {
+  for (;;) {
+    if (stop.load()) return std::nullopt;
+    if (auto lease = try_acquire()) return lease;
+    std::unique_lock held(impl_->mutex);
+    impl_->freed.wait_for(held, kStopPoll, [this] { return !impl_->free.empty(); });
+  }
+}
+
 void BufferPool::give_back(std::byte* data) {
-  const std::lock_guard held(impl_->mutex);
-  impl_->free.push_back(data);
+  {
+    const std::lock_guard held(impl_->mutex);
+    impl_->free.push_back(data);
+  }
+  impl_->freed.notify_one();
+}
+
+void BufferPool::warm() {
+  for (std::size_t at = 0; at < impl_->slab.bytes; at += kAlignment) {
+    // Volatile: the store is the point, it brings the page.
+    *reinterpret_cast<volatile std::byte*>(impl_->slab.data + at) = std::byte{0};
+  }
 }
 
 std::size_t BufferPool::buffer_bytes() const {

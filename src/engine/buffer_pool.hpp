@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -44,6 +45,10 @@ class BufferPool {
   BufferPool& operator=(const BufferPool&) = delete;
 
   std::optional<Lease> try_acquire();
+  /// Waits for a buffer; nothing once `stop` is set.
+  std::optional<Lease> acquire(const std::atomic<bool>& stop);
+  /// Touches every page, so that no later use waits for the system to give one. Only while no buffer is leased.
+  void warm();
   std::size_t buffer_bytes() const;
   std::size_t buffer_count() const;
   /// "hugetlb", "transparent huge pages", "4 KiB pages".

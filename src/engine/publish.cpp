@@ -12,8 +12,10 @@
 namespace ckpt {
 namespace {
 
+constexpr std::string_view kPartialMark = ".partial-";
+
 std::string partial_path(std::string_view target, std::string_view id) {
-  return fmt::format("{}.partial-{}", target, id);
+  return fmt::format("{}{}{}", target, kPartialMark, id);
 }
 
 /// What is at a path, or nothing.
@@ -116,6 +118,15 @@ Result<std::uint64_t> reserved_bytes(const std::vector<TargetFile>& files) {
   return sum;
 }
 
+/// Makes or opens a file and reserves its space.
+Result<> make_file(Io& io, const std::string& path, OpenOptions::Mode mode, std::uint64_t bytes) {
+  CKPT_TRY(const FileHandle handle, io.open(path, {.mode = mode}));
+  auto allocated = io.allocate(handle, round_up(bytes, kAlignment));
+  auto closed = io.close(handle);
+  CKPT_CHECK(std::move(allocated));
+  return closed;
+}
+
 class RealPublication final : public Publication {
  public:
   RealPublication(Io& io, Options options) : io_(io), options_(std::move(options)) {
@@ -131,7 +142,7 @@ class RealPublication final : public Publication {
 
   Result<> begin(const std::vector<TargetFile>& files);
   const std::string& root() const override { return root_; }
-  Result<> commit(const std::vector<SmallFile>& files) override;
+  Result<> commit(const std::vector<SmallFile>& files, const std::string& target) override;
 
  private:
   Result<> check_paths(const std::vector<TargetFile>& files) const;
@@ -177,6 +188,7 @@ Result<> RealPublication::check_paths(const std::vector<TargetFile>& files) cons
 }
 
 Result<> RealPublication::check_target() {
+  if (options_.named_later) return {};
   CKPT_TRY(const auto existing, look(io_, options_.target));
   if (!existing) return {};
   if (!options_.overwrite) return fail(exists_error(options_.target));
@@ -244,11 +256,7 @@ Result<> RealPublication::make_folders(std::string_view relative) {
 Result<> RealPublication::reserve(const TargetFile& file) {
   CKPT_CHECK(make_folders(file.path));
   const auto mode = options_.directory ? OpenOptions::Mode::write_new : OpenOptions::Mode::write_existing;
-  CKPT_TRY(const FileHandle handle, io_.open(join_path(partial_, file.path), {.mode = mode}));
-  auto allocated = io_.allocate(handle, round_up(file.bytes, kAlignment));
-  auto closed = io_.close(handle);
-  CKPT_CHECK(std::move(allocated));
-  CKPT_CHECK(std::move(closed));
+  CKPT_CHECK(make_file(io_, join_path(partial_, file.path), mode, file.bytes));
   files_.emplace_back(file.path, file.bytes);
   return {};
 }
@@ -259,6 +267,7 @@ Result<> RealPublication::begin(const std::vector<TargetFile>& files) {
   CKPT_CHECK(sweep(io_, partial_));
   CKPT_CHECK(check_space(files));
   CKPT_CHECK(make_partial());
+  for (const std::string& folder : options_.folders) CKPT_CHECK(make_folders(folder + "/"));
   for (const TargetFile& file : files) CKPT_CHECK(reserve(file));
   return {};
 }
@@ -332,8 +341,10 @@ Result<> RealPublication::rename_to_target() {
   return {};
 }
 
-Result<> RealPublication::commit(const std::vector<SmallFile>& files) {
+Result<> RealPublication::commit(const std::vector<SmallFile>& files, const std::string& target) {
   if (committed_) return fail(Errc::internal, options_.target + ": publish: committed twice");
+  if (options_.named_later != !target.empty()) return fail(Errc::internal, options_.target + ": publish: which name?");
+  if (options_.named_later) options_.target = target;
   CKPT_CHECK(check_sizes());
   for (const SmallFile& file : files) CKPT_CHECK(write_small(file));
   CKPT_CHECK(sync_folders());  // once: until the rename nobody believes what stands here, in whatever order
@@ -363,6 +374,27 @@ Result<std::unique_ptr<Publication>> Publication::begin(Io& io, Options options,
   auto publication = std::make_unique<RealPublication>(io, std::move(options));
   CKPT_CHECK(publication->begin(files));
   return std::unique_ptr<Publication>(std::move(publication));
+}
+
+Result<> make_files(Io& io, const std::string& root, const std::vector<TargetFile>& files) {
+  for (const TargetFile& file : files) {
+    CKPT_CHECK(make_file(io, join_path(root, file.path), OpenOptions::Mode::write_new, file.bytes));
+  }
+  return {};
+}
+
+Result<> sweep_partials(Io& io, const std::string& directory, std::vector<std::string>& swept) {
+  CKPT_TRY(const auto entries, io.list(directory));
+  for (const DirEntry& entry : entries) {
+    if (entry.name.find(kPartialMark) == std::string::npos) continue;
+    auto done = sweep(io, join_path(directory, entry.name));
+    if (done) {
+      swept.push_back(entry.name);
+    } else if (done.error().code != Errc::locked) {
+      return done;
+    }
+  }
+  return {};
 }
 
 Result<> settle_published(Io& io, const std::string& target, const std::string& id) {

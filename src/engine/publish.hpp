@@ -31,13 +31,15 @@ struct SmallFile {
 class Publication {
  public:
   struct Options {
-    std::string target;  ///< final path, file or directory
+    std::string target;  ///< final path, file or directory; where commit is given another, only the partial's begin
     std::string id;      ///< hex; names the partial
     bool directory = true;
     /// Replaces a file, or a directory that `replaceable` says is a checkpoint, that nobody reads. Files by rename,
     /// directories by exchange.
     bool overwrite = false;
     std::function<Result<bool>(const std::string& path)> replaceable{};
+    std::vector<std::string> folders{};  ///< relative, made at once: other ranks make their files there
+    bool named_later = false;            ///< `target` may exist: commit is given the final path
   };
   /// Sweeps a left-over partial of this id; `locked` when a live process holds it, or reads what is to be replaced;
   /// target_exists; `usage` for what may not be replaced; no_space when the files do not fit, before anything is
@@ -50,8 +52,18 @@ class Publication {
   virtual const std::string& root() const = 0;
   /// Steps 5 and 6. On success the target is durable. not_durable: visible, perhaps not durable;
   /// not_done: durable, but what it replaced could not be removed. `internal`: a file has not its planned size.
-  virtual Result<> commit(const std::vector<SmallFile>& files) = 0;
+  /// `target`: the final path, in the same directory, of a publication that is named later.
+  virtual Result<> commit(const std::vector<SmallFile>& files, const std::string& target = {}) = 0;
 };
+
+/// Makes a rank's own files in a partial that rank 0 began: with their space, up to a multiple of kAlignment. Their
+/// folders exist.
+/// errors  no_space, and what is left of them belongs to the partial
+Result<> make_files(Io& io, const std::string& root, const std::vector<TargetFile>& files);
+
+/// Removes every partial in a directory that no live process holds; `swept` gets their names. Partials whose file
+/// system has no locks stay.
+Result<> sweep_partials(Io& io, const std::string& directory, std::vector<std::string>& swept);
 
 /// For a target that a publication of this id has made already: makes its name durable, which that run may not have
 /// reached, then removes what it left beside it (a partial, or the old one that it replaced). What another process

@@ -13,8 +13,6 @@
 namespace ckpt {
 namespace {
 
-// A leaf, and what reading it unaligned adds.
-constexpr std::size_t kBufferBytes = kLeafBytes + 64 * 1024;
 // Enough to keep a disk's queue full, and to keep what leaves share until all have had it. Fresh memory costs as much
 // as a fast disk's transfer, so more buffers make a run slower.
 constexpr std::size_t kMostBuffersPerWorker = 6;
@@ -116,7 +114,7 @@ Result<std::vector<Hash128>> gather_leaves(Comm& comm, const std::vector<Hash128
 }  // namespace
 
 std::uint64_t smallest_pool_bytes(unsigned workers) {
-  return std::uint64_t{2} * workers * kBufferBytes;
+  return std::uint64_t{2} * workers * kRunBufferBytes;
 }
 
 Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& options) {
@@ -129,14 +127,19 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   const unsigned workers =
       static_cast<unsigned>(std::clamp<std::uint64_t>(options.workers, 1, std::max<std::uint64_t>(1, end - first)));
   const std::size_t most = plan.shares_reads() ? kMostSharingBuffersPerWorker : kMostBuffersPerWorker;
-  const std::size_t per_worker =
-      std::min<std::size_t>({static_cast<std::size_t>(options.pool_bytes / kBufferBytes / workers), most,
-                             static_cast<std::size_t>(2 * (end - first + 1))});
+  const std::uint64_t buffers =
+      options.pool != nullptr ? options.pool->buffer_count() : options.pool_bytes / kRunBufferBytes;
+  const std::size_t per_worker = std::min<std::size_t>(
+      {static_cast<std::size_t>(buffers / workers), most, static_cast<std::size_t>(2 * (end - first + 1))});
   if (per_worker < 2) {
     return fail(Errc::memory,
                 "run: the buffer pool needs at least " + std::to_string(smallest_pool_bytes(workers)) + " bytes");
   }
-  CKPT_TRY(const auto pool, BufferPool::open({.buffer_bytes = kBufferBytes, .buffer_count = per_worker * workers}));
+  std::unique_ptr<BufferPool> own_pool;
+  if (options.pool == nullptr) {
+    CKPT_TRY(own_pool, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = per_worker * workers}));
+  }
+  BufferPool& pool = options.pool != nullptr ? *options.pool : *own_pool;
 
   RunReport report;
   report.leaves.resize(end - first);
@@ -149,7 +152,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   std::atomic<std::uint64_t> done_bytes{0};
   RunShared run_shared{
       .plan = plan,
-      .pool = *pool,
+      .pool = pool,
       .source_root = options.source_root,
       .target_root = options.target_root,
       .check_crc = options.check_crc,
@@ -169,7 +172,11 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
             shared.next = std::min(shared.end, begin + std::clamp(share, taken.begin, taken.end));
             return Extent{begin, shared.next};
           },
-      .finished = [&](std::uint64_t position, const Hash128& hash) { report.leaves[position - first] = hash; },
+      .finished = [&](std::uint64_t position, const Hash128& hash, std::span<const std::byte> bytes) -> Result<> {
+        report.leaves[position - first] = hash;
+        return options.deliver ? options.deliver(plan.leaf_at(position), hash, bytes) : Result<>();
+      },
+      .staging = options.staging,
       .stop = stop,
       .done_bytes = done_bytes,
   };
@@ -209,13 +216,14 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
     }
     if (peers && heartbeat.peer_failed()) peers = fail(Errc::peer_failed, "run: another rank failed");
   }
+  if (options.staging != nullptr) options.staging->close();
   // A rank that was stopped only because another one failed says so.
   if (shared.failure && !(shared.failure->code == Errc::interrupted && !peers)) return fail(*shared.failure);
   CKPT_CHECK(peers);
 
   report.io_name = io.name();
-  report.page_kind = pool->page_kind();
-  report.hugetlb_bytes = pool->hugetlb_bytes();
+  report.page_kind = pool.page_kind();
+  report.hugetlb_bytes = pool.hugetlb_bytes();
   report.read_bytes = shared.report.read_bytes;
   report.written_bytes = shared.report.written_bytes;
   report.crc_checked = shared.report.crc_checked;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,17 +12,28 @@
 #include "engine/comm.hpp"
 #include "engine/io.hpp"
 #include "engine/plan.hpp"
+#include "engine/staging.hpp"
 #include "format/cast.hpp"
 #include "format/hash.hpp"
 
 namespace ckpt {
+
+/// Bytes of a buffer of a run's pool: a leaf, and what reading it unaligned adds.
+constexpr std::size_t kRunBufferBytes = kLeafBytes + 64 * 1024;
 
 struct RunOptions {
   std::string source_root;  ///< directory of the source's files; a file itself where its map path is ""
   std::string target_root;  ///< likewise; "" = nothing is written: the plan ends in the hashes (verify, compare)
   unsigned workers = 1;     ///< threads, each with its own Io
   std::uint64_t pool_bytes = 64u << 20;  ///< for all workers together
-  bool check_crc = true;                 ///< checksums of the source format over ranges that are read whole
+  BufferPool* pool = nullptr;            ///< used instead of an own one; its buffers are kRunBufferBytes long
+  /// The plan's sources stand in memory: its leaves come filled from here. The caller fills while this runs; it is
+  /// closed when this returns.
+  Staging* staging = nullptr;
+  /// Called by the workers, several at once, with every leaf (its number in target order) when its bytes are complete.
+  /// A failure ends the run.
+  std::function<Result<>(std::uint64_t leaf, const Hash128& hash, std::span<const std::byte> bytes)> deliver{};
+  bool check_crc = true;  ///< checksums of the source format over ranges that are read whole
   /// Called from one thread with leaf bytes finished so far by this rank and by how much is to do.
   std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress{};
   const std::atomic<bool>* stop = nullptr;  ///< set by a signal: ends with `interrupted`

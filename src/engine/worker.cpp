@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <list>
@@ -15,6 +16,8 @@ namespace ckpt {
 namespace {
 
 constexpr std::size_t kMaxOpenSources = 256;
+constexpr std::size_t kMostStagedWrites = 16;                     // leaves that wait for the disk: its queue stays full
+constexpr auto kStagingPatience = std::chrono::milliseconds(20);  // how long a stop may go unseen
 
 // A tag is the address of what the request belongs to: of a Part with the low bit set, or of a Job.
 constexpr std::uint64_t kReadTag = 1;
@@ -82,6 +85,7 @@ class Worker {
 
   Result<> loop();
   Result<bool> begin_jobs();
+  Result<bool> begin_staged();
   Result<bool> begin_leaf(Job& job);
   std::optional<BufferPool::Lease> take_buffer();
   Result<bool> begin_reads();
@@ -136,14 +140,14 @@ Result<WorkerReport> Worker::run() {
 Result<> Worker::loop() {
   for (;;) {
     if (shared_.stop.load(std::memory_order_relaxed)) return fail(Errc::interrupted, "run: stopped");
-    CKPT_TRY(const bool began, begin_jobs());
+    CKPT_TRY(const bool began, shared_.staging != nullptr ? begin_staged() : begin_jobs());
     CKPT_TRY(const bool read, begin_reads());
     CKPT_TRY(const bool submitted, submit_some());
     if (in_flight_ > 0) {
       CKPT_CHECK(reap(!began && !read && !submitted));
     } else if (jobs_.empty() && exhausted_) {
       return {};
-    } else if (!began && !read && !submitted) {
+    } else if (!began && !read && !submitted && shared_.staging == nullptr) {
       return fail(Errc::internal, "run: a worker has work but no buffer for it");
     }
   }
@@ -181,6 +185,27 @@ Result<bool> Worker::begin_jobs() {
       job.pass_through =
           dense && plain && target_volume(copy) == job.leaf.bytes && (shared_.target_root.empty() || delta == 0);
     }
+  }
+  return began;
+}
+
+/// Takes leaves that others filled. Waits for one only where nothing else is to be done.
+Result<bool> Worker::begin_staged() {
+  bool began = false;
+  while (!exhausted_ && jobs_.size() < kMostStagedWrites) {
+    const bool idle = jobs_.empty() && in_flight_ == 0;
+    CKPT_TRY(auto staged, shared_.staging->take(idle ? kStagingPatience : std::chrono::milliseconds(0)));
+    if (!staged) {
+      exhausted_ = shared_.staging->ended();
+      break;
+    }
+    Job& job = jobs_.emplace_back();
+    began = true;
+    job.position = staged->position;
+    job.leaf = std::move(staged->job);
+    job.buffer = std::move(staged->buffer);
+    job.data = job.buffer.data();
+    CKPT_CHECK(complete_leaf(job));
   }
   return began;
 }
@@ -381,7 +406,8 @@ Result<> Worker::serve(Job& job, const Fetch& fetch, const Reading& reading) {
 }
 
 Result<> Worker::complete_leaf(Job& job) {
-  shared_.finished(job.position, hash128({job.data, static_cast<std::size_t>(job.leaf.bytes)}));
+  const std::span<const std::byte> bytes(job.data, static_cast<std::size_t>(job.leaf.bytes));
+  CKPT_CHECK(shared_.finished(job.position, hash128(bytes), bytes));
   if (!shared_.target_root.empty()) return queue_write(job);
   return complete_write(job);
 }

@@ -3,11 +3,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "engine/buffer_pool.hpp"
 #include "engine/io.hpp"
 #include "engine/plan.hpp"
+#include "engine/staging.hpp"
 #include "format/box.hpp"
 #include "format/cast.hpp"
 #include "format/hash.hpp"
@@ -25,8 +27,10 @@ struct RunShared {
   /// Serialises Plan::leaf; leaves go by their position in the plan's order.
   std::function<Result<LeafJob>(std::uint64_t position)> make_job;
   std::function<Extent()> next_positions;  ///< a few that follow each other; empty: nothing is left
-  std::function<void(std::uint64_t position, const Hash128&)> finished;
-  std::atomic<bool>& stop;  ///< ends every worker at its next step
+  /// A leaf's bytes are complete and hashed. Its failure ends the run.
+  std::function<Result<>(std::uint64_t position, const Hash128&, std::span<const std::byte> bytes)> finished;
+  Staging* staging = nullptr;  ///< leaves come filled from there; make_job and next_positions are not used
+  std::atomic<bool>& stop;     ///< ends every worker at its next step
   std::atomic<std::uint64_t>& done_bytes;
 };
 

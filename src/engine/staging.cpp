@@ -1,0 +1,140 @@
+#include "engine/staging.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "engine/fetch.hpp"
+
+namespace ckpt {
+namespace {
+
+/// Fetches a dense run of a source without an array, then hands it to the copy as if it had stood there.
+Result<> fill_copy(const Copy& copy, const MemorySource& source, std::byte* leaf, CastCounts& counts) {
+  const bool dense =
+      copy.dims.size() <= 1 &&
+      (copy.dims.empty() || (copy.dims[0].source_stride == copy.unit && copy.dims[0].target_stride == copy.unit));
+  const std::uint64_t span = source_span(copy);
+  if (dense) return source.fill(leaf + copy.target_offset, copy.source_offset, span);
+  // A cut across the rows: fetched with the gaps, at most one leaf's worth at a time.
+  if (span > 2 * kLeafBytes && !copy.dims.empty() && copy.dims[0].count > 1) {
+    Copy half = copy;
+    Copy rest = copy;
+    half.dims[0].count /= 2;
+    rest.dims[0].count -= half.dims[0].count;
+    rest.source_offset += half.dims[0].count * copy.dims[0].source_stride;
+    rest.target_offset += half.dims[0].count * copy.dims[0].target_stride;
+    CKPT_CHECK(fill_copy(half, source, leaf, counts));
+    return fill_copy(rest, source, leaf, counts);
+  }
+  std::vector<std::byte> bytes(static_cast<std::size_t>(span));
+  CKPT_CHECK(source.fill(bytes.data(), copy.source_offset, span));
+  carry_out(copy, bytes.data(), copy.source_offset, leaf, counts);
+  return {};
+}
+
+}  // namespace
+
+Staging::Staging(const Plan& plan, std::span<const MemorySource> sources, BufferPool& pool)
+    : plan_(plan), sources_(sources), pool_(pool) {}
+
+Result<> Staging::fill(unsigned threads) {
+  const std::uint64_t leaves = plan_.totals().leaves;
+  const auto others =
+      static_cast<unsigned>(std::min<std::uint64_t>(std::max(threads, 1u), std::max<std::uint64_t>(leaves, 1))) - 1;
+  {
+    std::vector<std::jthread> helpers;
+    for (unsigned i = 0; i < others; ++i) {
+      helpers.emplace_back([this] {
+        if (auto done = fill_some(); !done) stop_with(std::move(done).error());
+      });
+    }
+    if (auto done = fill_some(); !done) stop_with(std::move(done).error());
+  }
+  const std::lock_guard held(mutex_);
+  if (failure_) return ckpt::fail(*failure_);
+  if (closed_.load() && taken_ + filled_.size() < leaves)
+    return ckpt::fail(Errc::interrupted, "stage: the save has ended before");
+  return {};
+}
+
+Result<> Staging::fill_some() {
+  for (;;) {
+    const std::uint64_t position = next_.fetch_add(1);
+    if (position >= plan_.totals().leaves) return {};
+    auto buffer = pool_.acquire(closed_);
+    if (!buffer) return {};
+    LeafJob job;
+    {
+      const std::lock_guard held(plan_mutex_);
+      CKPT_TRY(job, plan_.leaf(plan_.leaf_at(position)));
+    }
+    CKPT_TRY(Leaf leaf, fill_one(position, std::move(job), std::move(*buffer)));
+    {
+      const std::lock_guard held(mutex_);
+      filled_.push_back(std::move(leaf));
+    }
+    changed_.notify_one();
+  }
+}
+
+Result<Staging::Leaf> Staging::fill_one(std::uint64_t position, LeafJob job, BufferPool::Lease buffer) const {
+  std::byte* data = buffer.data();
+  std::uint64_t covered = 0;
+  for (const Copy& copy : job.copies) covered += target_volume(copy);
+  for (const LeafJob::Literal& literal : job.literals) covered += literal.bytes.size();
+  if (covered != job.bytes) std::memset(data, 0, static_cast<std::size_t>(job.bytes));
+  for (const LeafJob::Literal& literal : job.literals) {
+    std::memcpy(data + literal.target_offset, literal.bytes.data(), literal.bytes.size());
+  }
+  CastCounts counts;
+  for (const Copy& copy : job.copies) {
+    const MemorySource& source = sources_[copy.source_file];
+    if (source.data != nullptr) {
+      carry_out(copy, source.data, 0, data, counts);
+    } else {
+      CKPT_CHECK(fill_copy(copy, source, data, counts));
+    }
+  }
+  Leaf leaf{.position = position, .buffer = std::move(buffer)};
+  leaf.job.file = job.file;
+  leaf.job.leaf = job.leaf;
+  leaf.job.bytes = job.bytes;
+  return leaf;
+}
+
+Result<std::optional<Staging::Leaf>> Staging::take(std::chrono::milliseconds patience) {
+  std::unique_lock held(mutex_);
+  if (filled_.empty() && !failure_) {
+    changed_.wait_for(held, patience, [&] { return !filled_.empty() || failure_ || closed_.load(); });
+  }
+  if (failure_) return ckpt::fail(*failure_);
+  if (filled_.empty()) return std::optional<Leaf>();
+  std::optional<Leaf> leaf(std::move(filled_.front()));
+  filled_.pop_front();
+  ++taken_;
+  if (taken_ == plan_.totals().leaves) changed_.notify_all();
+  return leaf;
+}
+
+bool Staging::ended() const {
+  const std::lock_guard held(mutex_);
+  return taken_ == plan_.totals().leaves;
+}
+
+void Staging::close() {
+  closed_.store(true);
+  const std::lock_guard held(mutex_);
+  filled_.clear();  // gives their buffers back
+  changed_.notify_all();
+}
+
+void Staging::stop_with(Error error) {
+  closed_.store(true);
+  const std::lock_guard held(mutex_);
+  if (!failure_) failure_ = std::move(error);
+  changed_.notify_all();
+}
+
+}  // namespace ckpt
