@@ -1,0 +1,72 @@
+#include "writers/load.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+
+#include "engine/comm.hpp"
+#include "engine/fetch.hpp"
+#include "engine/run.hpp"
+
+namespace ckpt {
+namespace {
+
+Error bad_leaf(const Map& map, const LoadPlan& plan, const LoadPlan::Unit& unit, const std::string& root) {
+  const std::string path = join_path(root, map.files[unit.file].path);
+  Error error{.code = Errc::checksum, .message = path + ": load: the bytes are not those that were saved"};
+  error = with_file(std::move(error), path, unit.leaf * kLeafBytes);
+  const std::uint32_t tensor = plan.scatters()[unit.first_scatter].copy.tensor;
+  if (tensor != kNoTensor) error = with_tensor(std::move(error), map.tensors[tensor].name);
+  return error;
+}
+
+/// Copies what a unit's bytes hold to where it is wanted.
+void scatter(const LoadPlan& plan, const LoadPlan::Unit& unit, std::span<const LoadRequest> requests,
+             const std::byte* bytes) {
+  CastCounts counts;
+  std::size_t extent = 0;  // both are sorted by their place in the file
+  for (std::size_t i = unit.first_scatter; i < unit.end_scatter; ++i) {
+    const LoadPlan::Scatter& wanted = plan.scatters()[i];
+    while (wanted.copy.source_offset >= unit.extents[extent].end) bytes += unit.extents[extent++].size();
+    carry_out(wanted.copy, bytes, unit.extents[extent].begin, requests[wanted.request].out, counts);
+  }
+}
+
+}  // namespace
+
+Result<LoadReport> load_into(const Map& map, std::span<const LoadRequest> requests, const LeavesOf& leaves, Io& io,
+                             const LoadOptions& options) {
+  CKPT_TRY(LoadPlan plan, LoadPlan::make(map, requests, leaves, {.whole_leaves = options.whole_leaves}));
+  LoadReport report{.needed_bytes = plan.needed_bytes()};
+  if (plan.units().empty()) return report;
+  std::atomic<std::uint64_t> verified{0};
+  std::atomic<std::uint64_t> unverified{0};
+  CKPT_TRY(const Plan reads, Plan::make(map, plan.take_targets()));
+  const auto comm = Comm::solo();
+  const RunOptions run_options{
+      .source_root = options.root,
+      .workers = options.workers,
+      .pool = options.pool,
+      .deliver = [&](std::uint64_t leaf, const Hash128& hash, std::span<const std::byte> bytes) -> Result<> {
+        const LoadPlan::Unit& unit = plan.units()[static_cast<std::size_t>(leaf)];
+        if (unit.whole) {
+          if (hash != leaves(unit.file)[static_cast<std::size_t>(unit.leaf)]) {
+            return fail(bad_leaf(map, plan, unit, options.root));
+          }
+          verified.fetch_add(1, std::memory_order_relaxed);
+        } else {
+          unverified.fetch_add(bytes.size(), std::memory_order_relaxed);
+        }
+        scatter(plan, unit, requests, bytes.data());
+        return {};
+      },
+      .stop = options.stop,
+  };
+  CKPT_TRY(const RunReport done, run(reads, io, *comm, run_options));
+  report.read_bytes = done.read_bytes;
+  report.verified_leaves = verified.load();
+  report.unverified_bytes = unverified.load();
+  return report;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "engine/buffer_pool.hpp"
+#include "engine/io.hpp"
+#include "writers/load_plan.hpp"
+
+namespace ckpt {
+
+struct LoadOptions {
+  std::string root;  ///< directory of the map's files
+  BufferPool* pool = nullptr;
+  unsigned workers = 1;
+  bool whole_leaves = false;  ///< read leaves whole that are needed in part, to compare their hashes too
+  const std::atomic<bool>* stop = nullptr;
+};
+
+struct LoadReport {
+  std::uint64_t needed_bytes = 0;
+  std::uint64_t read_bytes = 0;        ///< over-reading included
+  std::uint64_t verified_leaves = 0;   ///< whose stored hash was compared
+  std::uint64_t unverified_bytes = 0;  ///< read without a hash to compare: parts of leaves, formats without hashes
+};
+
+/// Reads parts of tensors into the caller's memory, only what is needed, each leaf with its hash where it is read
+/// whole. Local: no other rank takes part.
+///
+/// errors  uncovered; checksum, with file, offset and tensor: what `requests` point to may then hold bad bytes; io
+Result<LoadReport> load_into(const Map& map, std::span<const LoadRequest> requests, const LeavesOf& leaves, Io& io,
+                             const LoadOptions& options);
+
+}  // namespace ckpt
