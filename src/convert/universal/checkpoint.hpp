@@ -7,14 +7,12 @@
 #include "engine/io.hpp"
 #include "format/manifest.hpp"
 #include "format/model.hpp"
+#include "format/seal.hpp"
 #include "format/sums.hpp"
 #include "format/whole_layout.hpp"
 
 namespace ckpt::universal {
 
-constexpr std::string_view kManifestPath = "manifest.json";
-constexpr std::string_view kSumsPath = "sums.bin";
-constexpr std::string_view kManifestCopyPath = "index/manifest.json";
 constexpr std::string_view kSeriesKey = "ckpt.v1";  ///< in `__metadata__` of every shard
 
 /// A checkpoint whose manifest and sums.bin were read and checked, and whose files were looked at.

@@ -14,6 +14,7 @@
 #include "format/objects.hpp"
 #include "format/safetensors.hpp"
 #include "format/safetensors_metadata.hpp"
+#include "format/seal.hpp"
 #include "format/whole_layout.hpp"
 
 namespace ckpt::universal {
@@ -28,15 +29,10 @@ struct Draft {
 
   /// Small files of the commit, manifest.json last.
   Result<std::vector<SmallFile>> finish(const std::vector<Hash128>& leaves) const {
-    Sums sums{.id = manifest.id, .files = files, .leaves = leaves};
-    CKPT_TRY(std::string sums_bytes, build_sums(sums));
-    Manifest done = manifest;
-    done.sums_bytes = sums_bytes.size();
-    done.sums_hash = hash128(sums_bytes);
-    CKPT_TRY(std::string text, build_manifest(done));
-    return std::vector<SmallFile>{{.path = std::string(kManifestCopyPath), .bytes = text},
-                                  {.path = std::string(kSumsPath), .bytes = std::move(sums_bytes)},
-                                  {.path = std::string(kManifestPath), .bytes = std::move(text)}};
+    CKPT_TRY(Seal sealed, seal(manifest, files, leaves));
+    return std::vector<SmallFile>{{.path = std::string(kManifestCopyPath), .bytes = sealed.manifest},
+                                  {.path = std::string(kSumsPath), .bytes = std::move(sealed.sums)},
+                                  {.path = std::string(kManifestPath), .bytes = std::move(sealed.manifest)}};
   }
 };
 

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "engine/io.hpp"
+
+namespace ckpt {
+
+/// One thread that carries out tasks one after another, over an Io of its own. Its owner adds from one thread.
+class Background {
+ public:
+  using Task = std::function<void(Io&)>;
+
+  /// `io` becomes the thread's; it must not be used elsewhere while tasks run.
+  explicit Background(std::unique_ptr<Io> io);
+  ~Background();  ///< carries out what was added, then ends
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  void add(Task task);
+  /// Before all that wait.
+  void add_first(Task task);
+
+ private:
+  void work();
+
+  std::unique_ptr<Io> io_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;  // guarded by mutex_
+  bool ending_ = false;     // guarded by mutex_
+  std::jthread thread_;     // last member: joined before what it uses is gone
+};
+
+}  // namespace ckpt

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/model.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// How ranks of one program describe tensors to each other: name, dtype, shape, role, parameter, slot, true dtype.
+void append_tensor(std::string& text, const Tensor& tensor);
+/// All tensors of a text that append_tensor made. errors  internal: another text
+Result<std::vector<Tensor>> tensors_from_text(std::string_view text);
+
+}  // namespace ckpt

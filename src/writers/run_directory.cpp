@@ -1,0 +1,93 @@
+#include "writers/run_directory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+namespace ckpt {
+namespace {
+
+constexpr std::string_view kStep = "step-";
+constexpr std::string_view kGeneration = ".g";
+constexpr auto kLockPoll = std::chrono::milliseconds(2);
+
+/// All of `text` as a decimal number.
+std::optional<std::uint64_t> number(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return value;
+}
+
+/// The names of a directory that are those of checkpoints; none where it is missing.
+Result<std::vector<CheckpointName>> names_in(Io& io, const std::string& directory) {
+  std::vector<CheckpointName> names;
+  auto entries = io.list(directory);
+  if (!entries) {
+    if (entries.error().code == Errc::not_found) return names;
+    return fail(std::move(entries).error());
+  }
+  for (const DirEntry& entry : *entries) {
+    if (const auto name = CheckpointName::parse(entry.name)) names.push_back(*name);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string step_text(std::uint64_t step) {
+  return fmt::format("{}{:09}", kStep, step);
+}
+
+std::string CheckpointName::text() const {
+  return fmt::format("{}{}{}", step_text(step), kGeneration, generation);
+}
+
+std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
+  if (!text.starts_with(kStep)) return std::nullopt;
+  const std::size_t dot = text.find(kGeneration);
+  if (dot == std::string_view::npos) return std::nullopt;
+  const auto step = number(text.substr(kStep.size(), dot - kStep.size()));
+  const auto generation = number(text.substr(dot + kGeneration.size()));
+  if (!step || !generation) return std::nullopt;
+  const CheckpointName name{.step = *step, .generation = *generation};
+  if (name.text() != text) return std::nullopt;
+  return name;
+}
+
+Result<std::vector<std::string>> list_checkpoints(Io& io, const std::string& run_directory) {
+  CKPT_TRY(auto names, names_in(io, run_directory));
+  std::sort(names.begin(), names.end(), [](const CheckpointName& a, const CheckpointName& b) {
+    return std::pair(a.generation, a.step) > std::pair(b.generation, b.step);
+  });
+  std::vector<std::string> texts;
+  for (const CheckpointName& name : names) texts.push_back(name.text());
+  return texts;
+}
+
+Result<std::uint64_t> next_generation(Io& io, const std::string& run_directory) {
+  const std::string trash = join_path(join_path(parent_path(run_directory), ".ckpt/trash"), base_name(run_directory));
+  std::uint64_t greatest = 0;
+  for (const std::string& directory : {run_directory, trash}) {
+    CKPT_TRY(const auto names, names_in(io, directory));
+    for (const CheckpointName& name : names) greatest = std::max(greatest, name.generation);
+  }
+  if (greatest == UINT64_MAX) return fail(Errc::corrupt, run_directory + ": save: no generation is left");
+  return greatest + 1;
+}
+
+Result<std::unique_ptr<HeldLock>> lock_run(Io& io, const std::string& run_directory, Deadline deadline) {
+  for (;;) {
+    auto held = io.lock(run_directory, LockMode::exclusive);
+    if (held) return held;
+    if (held.error().code == Errc::unsupported) return std::unique_ptr<HeldLock>();
+    if (held.error().code != Errc::locked || std::chrono::steady_clock::now() >= deadline) return held;
+    std::this_thread::sleep_for(kLockPoll);
+  }
+}
+
+}  // namespace ckpt

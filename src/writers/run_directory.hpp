@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/comm.hpp"
+#include "engine/io.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// The name of a committed checkpoint in the directory of its run: "step-000001000.g7".
+struct CheckpointName {
+  std::uint64_t step = 0;
+  std::uint64_t generation = 0;  ///< counts the commits of a run, from 1; orders them
+  std::string text() const;
+  /// Nothing for any other name.
+  static std::optional<CheckpointName> parse(std::string_view text);
+  bool operator==(const CheckpointName&) const = default;
+};
+
+/// What a partial of this step is called before its generation is known: "step-000001000".
+std::string step_text(std::uint64_t step);
+
+/// The committed checkpoints of a run, newest (greatest generation, then greatest name) first. A directory that is not
+/// there has none. Never asks a catalog, and there is no `latest` file.
+Result<std::vector<std::string>> list_checkpoints(Io& io, const std::string& run_directory);
+
+/// The generation that the next commit gets: 1 + the greatest in names of the run and of its trash. Hold the lock of
+/// the run's directory from before this until the commit is durable.
+Result<std::uint64_t> next_generation(Io& io, const std::string& run_directory);
+
+/// Takes the exclusive lock of a run's directory, waiting until the deadline. Null where the file system has no locks.
+/// errors  locked: another process held it all the time
+Result<std::unique_ptr<HeldLock>> lock_run(Io& io, const std::string& run_directory, Deadline deadline);
+
+}  // namespace ckpt

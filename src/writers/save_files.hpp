@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/plan.hpp"
+#include "engine/staging.hpp"
+#include "format/hash.hpp"
+#include "format/model.hpp"
+#include "format/sums.hpp"
+#include "writers/save_table.hpp"
+
+namespace ckpt {
+
+/// The files that one rank writes of a save, and where their bytes come from. The plan's source is `source`, whose
+/// files are `memory`.
+struct SaveFiles {
+  Map source{};
+  std::vector<MemorySource> memory{};
+  std::vector<TargetFile> targets{};
+  std::vector<universal::FileRecord> records{};  ///< of `targets`: key, size, where the data begins
+  std::uint64_t bytes = 0;                       ///< of all targets
+};
+
+/// Lays out a rank's files: FORMAT.md sections 4 and 6. Local.
+///
+/// errors  usage, with the tensor: a piece of the wrong size, of a tensor that is not in the table, outside of its
+///         tensor, given twice, or missing although this rank is to write it
+Result<std::unique_ptr<SaveFiles>> lay_out_save(const SaveTable& table, std::span<const Piece> pieces,
+                                                const Hash128& id, std::uint32_t writer);
+
+}  // namespace ckpt

@@ -1,0 +1,207 @@
+#include "writers/save_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "format/checked.hpp"
+#include "writers/row_text.hpp"
+
+namespace ckpt {
+namespace {
+
+using universal::Layout;
+using universal::TensorRow;
+
+Error usage(const std::string& tensor, std::string reason) {
+  return {.code = Errc::usage, .message = fmt::format("save: {}: {}", tensor, reason), .tensor = tensor};
+}
+
+void hash_numbers(Hasher& hasher, const std::vector<std::uint64_t>& numbers) {
+  hasher.update_u64(numbers.size());
+  for (const std::uint64_t number : numbers) hasher.update_u64(number);
+}
+
+void hash_words(Hasher& hasher, std::string_view words) {
+  hasher.update_u64(words.size());
+  hasher.update(words);
+}
+
+void hash_layout(Hasher& hasher, const Layout& layout) {
+  hasher.update_u64(static_cast<std::uint64_t>(layout.kind));
+  hasher.update_u64(layout.mesh.axes.size());
+  for (const universal::Axis& axis : layout.mesh.axes) {
+    hash_words(hasher, axis.name);
+    hasher.update_u64(axis.size);
+  }
+  hasher.update_u64(layout.at.size());
+  for (const Layout::At& at : layout.at) {
+    hasher.update_u64(at.axis);
+    hash_numbers(hasher, at.indices);
+  }
+  hasher.update_u64(layout.cuts.size());
+  for (const Layout::Cut& cut : layout.cuts) {
+    hasher.update_u64(cut.dim);
+    hasher.update_u64(static_cast<std::uint64_t>(cut.rule));
+    hash_numbers(hasher, {cut.axes.begin(), cut.axes.end()});
+    hash_numbers(hasher, cut.points);
+    hash_numbers(hasher, cut.segments);
+  }
+  hasher.update_u64(layout.flat ? layout.flat->part : 0);
+  if (layout.flat) hash_numbers(hasher, {layout.flat->axes.begin(), layout.flat->axes.end()});
+}
+
+/// Whether a chunk holds the tensor's first element, or the tensor has none: some rank's must, so those ranks tell.
+bool is_first(const Piece& piece) {
+  const Chunk& chunk = piece.chunk;
+  const auto zero = [](std::uint64_t n) { return n == 0; };
+  if (std::any_of(piece.described->shape.begin(), piece.described->shape.end(), zero)) return true;
+  return std::all_of(chunk.box.offset.begin(), chunk.box.offset.end(), zero) && (!chunk.flat || chunk.flat->begin == 0);
+}
+
+Hash128 hash_pieces(std::span<const Piece> pieces) {
+  Hasher hasher;
+  for (const Piece& piece : pieces) {
+    if (!piece.described) continue;
+    std::string text;
+    append_tensor(text, *piece.described);
+    hash_words(hasher, text);
+    hash_numbers(hasher, piece.chunk.box.offset);
+    hash_numbers(hasher, piece.chunk.box.size);
+    hasher.update_u64(piece.chunk.flat ? 1 : 0);
+    hasher.update_u64(piece.chunk.flat ? piece.chunk.flat->begin : 0);
+    hasher.update_u64(piece.chunk.flat ? piece.chunk.flat->end : 0);
+  }
+  return hasher.digest();
+}
+
+std::array<std::uint64_t, 2> halves(const Hash128& hash) {
+  std::array<std::uint64_t, 2> words{};
+  for (std::size_t i = 0; i < hash.bytes.size(); ++i) words[i / 8] = words[i / 8] << 8 | hash.bytes[i];
+  return words;
+}
+
+bool same(const Tensor& a, const Tensor& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && a.role == b.role && a.parameter == b.parameter &&
+         a.slot == b.slot && a.true_dtype == b.true_dtype;
+}
+
+/// Rank 0's part: every description that a rank sent, once.
+Result<std::string> merge(const Model& model, const std::vector<std::string>& texts) {
+  std::map<std::string, Tensor> merged;
+  for (const std::string& text : texts) {
+    CKPT_TRY(std::vector<Tensor> tensors, tensors_from_text(text));
+    for (Tensor& tensor : tensors) {
+      if (model.find(tensor.name) != nullptr) {
+        return fail(usage(tensor.name, "it is in the model, so it needs no description"));
+      }
+      const std::string name = tensor.name;
+      const auto [at, added] = merged.try_emplace(name, std::move(tensor));
+      if (!added && !same(at->second, tensor)) return fail(usage(name, "ranks describe it differently"));
+    }
+  }
+  std::string text;
+  for (const auto& [name, tensor] : merged) append_tensor(text, tensor);
+  return text;
+}
+
+Result<std::shared_ptr<const SaveTable>> build_table(const Model& model, std::vector<Tensor> described) {
+  auto table = std::make_shared<SaveTable>();
+  table->layouts = model.layouts;
+  table->rows = model.rows;
+  const auto irregular = static_cast<std::uint32_t>(table->layouts.size());
+  if (!described.empty() || table->layouts.empty()) table->layouts.push_back({.kind = Layout::Kind::irregular});
+  for (Tensor& tensor : described) table->rows.push_back({.tensor = std::move(tensor), .layout = irregular});
+  std::sort(table->rows.begin(), table->rows.end(),
+            [](const TensorRow& a, const TensorRow& b) { return a.tensor.name < b.tensor.name; });
+  return std::shared_ptr<const SaveTable>(std::move(table));
+}
+
+}  // namespace
+
+Result<Model> Model::make(std::vector<Layout> layouts, std::vector<TensorRow> rows) {
+  Model model{.layouts = std::move(layouts), .rows = std::move(rows)};
+  std::sort(model.rows.begin(), model.rows.end(),
+            [](const TensorRow& a, const TensorRow& b) { return a.tensor.name < b.tensor.name; });
+  Hasher hasher;
+  for (const Layout& layout : model.layouts) {
+    if (auto fits = check_layout(layout); !fits) return fail(Errc::usage, "save: layout: " + fits.error().message);
+    hash_layout(hasher, layout);
+  }
+  for (std::size_t i = 0; i < model.rows.size(); ++i) {
+    const TensorRow& row = model.rows[i];
+    const std::string& name = row.tensor.name;
+    if (i > 0 && model.rows[i - 1].tensor.name == name) return fail(usage(name, "declared twice"));
+    if (row.layout >= model.layouts.size() || model.layouts[row.layout].kind != Layout::Kind::mesh) {
+      return fail(usage(name, "it has no layout on a mesh"));
+    }
+    if (auto fits = check_layout(model.layouts[row.layout], row.tensor, row.begin); !fits) {
+      return fail(usage(name, fits.error().message));
+    }
+    std::string text;
+    append_tensor(text, row.tensor);
+    hash_words(hasher, text);
+    hasher.update_u32(row.layout);
+    hasher.update_u64(row.begin);
+  }
+  model.hash = hasher.digest();
+  return model;
+}
+
+const TensorRow* Model::find(std::string_view name) const {
+  const auto at = std::lower_bound(rows.begin(), rows.end(), name,
+                                   [](const TensorRow& row, std::string_view n) { return row.tensor.name < n; });
+  return at != rows.end() && at->tensor.name == name ? &*at : nullptr;
+}
+
+std::optional<std::uint32_t> SaveTable::find(std::string_view name) const {
+  const auto at = std::lower_bound(rows.begin(), rows.end(), name,
+                                   [](const TensorRow& row, std::string_view n) { return row.tensor.name < n; });
+  if (at == rows.end() || at->tensor.name != name) return std::nullopt;
+  return static_cast<std::uint32_t>(at - rows.begin());
+}
+
+Result<std::shared_ptr<const SaveTable>> agree_on_table(Comm& comm, Deadline deadline, const Model& model,
+                                                        std::span<const Piece> pieces, Result<> mine,
+                                                        std::shared_ptr<const SaveTable> last, Hash128& last_hash) {
+  Hasher all;
+  const auto model_words = halves(model.hash);
+  const Hash128 own = hash_pieces(pieces);
+  all.update(std::as_bytes(std::span(model.hash.bytes)));
+  all.update(std::as_bytes(std::span(own.bytes)));
+  const Hash128 now = all.digest();
+  // A maximum of a value and of its complement are equal on ranks that hold the same value, and on no others.
+  std::array<std::uint64_t, 6> words{
+      last == nullptr || now != last_hash, !mine, model_words[0], ~model_words[0], model_words[1], ~model_words[1]};
+  CKPT_CHECK(comm.max(words, deadline));
+  if (words[1] != 0) CKPT_CHECK(agree(comm, deadline, std::move(mine)));
+  if (words[2] != ~words[3] || words[4] != ~words[5]) {
+    return fail(Errc::usage, "save: the ranks have declared different models");
+  }
+  last_hash = now;
+  if (words[0] == 0) return last;
+
+  std::string text;
+  for (const Piece& piece : pieces) {
+    if (piece.described && is_first(piece)) append_tensor(text, *piece.described);
+  }
+  CKPT_TRY(const std::vector<std::string> texts, comm.gather(text, deadline));
+  Result<> merged;
+  if (comm.is_root()) {
+    auto whole = merge(model, texts);
+    if (whole) {
+      text = std::move(*whole);
+    } else {
+      merged = fail(std::move(whole).error());
+    }
+  }
+  CKPT_CHECK(agree(comm, deadline, std::move(merged)));
+  CKPT_CHECK(comm.broadcast(text, deadline));
+  CKPT_TRY(std::vector<Tensor> described, tensors_from_text(text));
+  return build_table(model, std::move(described));
+}
+
+}  // namespace ckpt

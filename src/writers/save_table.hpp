@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/comm.hpp"
+#include "engine/staging.hpp"
+#include "format/hash.hpp"
+#include "format/manifest.hpp"
+#include "format/model.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// The tensors of a training job that follow layouts: declared once, alike on every rank, whether it holds them or not.
+struct Model {
+  std::vector<universal::Layout> layouts{};
+  std::vector<universal::TensorRow> rows{};  ///< sorted by name; `layout` is an index into `layouts`
+  Hash128 hash{};                            ///< over all of it: ranks compare this
+
+  /// Sorts, checks every row against its layout, hashes. errors  usage, with the tensor
+  static Result<Model> make(std::vector<universal::Layout> layouts, std::vector<universal::TensorRow> rows);
+  /// Nothing where no tensor has this name.
+  const universal::TensorRow* find(std::string_view name) const;
+};
+
+/// What a rank hands over in one save: its part of a tensor of the model, or a tensor or blob that it describes itself.
+struct Piece {
+  std::optional<Tensor> described{};  ///< none: a tensor of the model
+  std::string name{};
+  Chunk chunk{};  ///< of a described tensor: what part of it this is
+  MemorySource memory{};
+};
+
+/// What all ranks know of one save: every tensor. Rows beyond the model's have the last layout, which is irregular.
+struct SaveTable {
+  std::vector<universal::Layout> layouts{};
+  std::vector<universal::TensorRow> rows{};  ///< sorted by name
+
+  std::optional<std::uint32_t> find(std::string_view name) const;
+};
+
+/// Makes the table of a save. Collective. Where neither the model nor what ranks describe has changed since the call
+/// that returned `last`, one small all-reduce proves it and nothing else is sent; `last_hash` is kept here between
+/// calls. A rank whose own preparations failed passes that as `mine`.
+///
+/// errors  usage: ranks whose models differ, two descriptions of one tensor that differ, a tensor of which no rank
+///         holds the first element; peer_failed
+Result<std::shared_ptr<const SaveTable>> agree_on_table(Comm& comm, Deadline deadline, const Model& model,
+                                                        std::span<const Piece> pieces, Result<> mine,
+                                                        std::shared_ptr<const SaveTable> last, Hash128& last_hash);
+
+}  // namespace ckpt

@@ -1,0 +1,561 @@
+#include "writers/saver.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <future>
+#include <random>
+#include <utility>
+
+#include "engine/run.hpp"
+#include "format/seal.hpp"
+#include "writers/run_directory.hpp"
+#include "writers/save_record.hpp"
+
+namespace ckpt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kLockPatience = std::chrono::seconds(30);  // another job's commit takes milliseconds
+constexpr auto kNap = std::chrono::milliseconds(1);       // between rounds that wait for the disk
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Hash128 random_id() {
+  std::random_device device;  // the system's: ranks of two jobs may start in the same instant
+  Hash128 id;
+  for (std::uint8_t& byte : id.bytes) byte = static_cast<std::uint8_t>(device());
+  return id;
+}
+
+std::string now_text() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return universal::utc_text(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+/// Every folder of a checkpoint: other ranks make their files there.
+std::vector<std::string> all_folders() {
+  return {"shards", "shards/weights", "shards/optim", "blobs", "index", "marks"};
+}
+
+/// Steps 5 and 6 of the commit (engine/publish.hpp), on rank 0. The generation is ours while the run is locked.
+Result<std::string> publish(Io& io, const std::string& run_directory, std::uint64_t step, Publication& publication,
+                            universal::Manifest manifest, const std::vector<std::string>& parts) {
+  std::vector<RankRecord> ranks;
+  for (const std::string& part : parts) {
+    CKPT_TRY(RankRecord record, record_from_text(part));
+    ranks.push_back(std::move(record));
+  }
+  MergedRecords merged = merge(ranks);
+  CKPT_TRY(const auto lock, lock_run(io, run_directory, Clock::now() + kLockPatience));
+  CKPT_TRY(const std::uint64_t generation, next_generation(io, run_directory));
+  const std::string name = CheckpointName{.step = step, .generation = generation}.text();
+  if (manifest.run) manifest.run->generation = generation;
+  CKPT_TRY(universal::Seal sealed, seal(std::move(manifest), std::move(merged.files), std::move(merged.leaves)));
+  CKPT_CHECK(publication.commit({{.path = "marks/save-statistics.json", .bytes = statistics_text(ranks)},
+                                 {.path = std::string(universal::kManifestCopyPath), .bytes = sealed.manifest},
+                                 {.path = std::string(universal::kSumsPath), .bytes = std::move(sealed.sums)},
+                                 {.path = std::string(universal::kManifestPath), .bytes = std::move(sealed.manifest)}},
+                                join_path(run_directory, name)));
+  return name;
+}
+
+/// The committed checkpoint of this id; nothing where there is none. Asked when the rank that commits was lost.
+std::optional<std::string> find_committed(Io& io, const std::string& run_directory, const Hash128& id) {
+  const auto names = list_checkpoints(io, run_directory);
+  if (!names) return std::nullopt;
+  for (const std::string& name : *names) {
+    const std::string path = join_path(join_path(run_directory, name), universal::kManifestPath);
+    const auto text = read_small_file(io, path, universal::kMaxManifestBytes);
+    if (!text) continue;
+    const auto manifest = universal::parse_manifest(*text);
+    if (manifest && manifest->id == id) return name;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+/// What a round's all-reduce holds. The maximum of a value and of its complement are equal where all ranks agree.
+struct Saver::Word {
+  enum : std::size_t { stop, due, unwritten, unpublished, timed_out, resolved, not_resolved, count };
+};
+
+struct Saver::Begun {
+  Description description{};
+  std::shared_ptr<PendingSave> save{};
+  std::vector<Piece> pieces{};
+  Result<> outcome{};  // the first failure of `add`
+};
+
+std::uint64_t Saver::smallest_staging_bytes() {
+  return 8 * kRunBufferBytes;
+}
+
+Saver::Saver(Io& /*io*/, Comm& comm, Options options) : comm_(comm), options_(std::move(options)) {}
+
+Saver::~Saver() {
+  drop_begun();
+  flusher_.reset();  // ends what was begun; alone, that begins the commits
+  if (!alone()) {
+    while (!in_flight_.empty()) {
+      const std::shared_ptr<PendingSave> save = in_flight_.front();
+      if (save->phase == PendingSave::Phase::writing) drop_publication(save);
+      settle(save, fail(Errc::interrupted, "save: the store was closed before all ranks had agreed"));
+    }
+  }
+  committer_.reset();
+}
+
+Deadline Saver::deadline() const {
+  return Clock::now() + options_.patience;
+}
+
+Result<std::unique_ptr<Saver>> Saver::open(Io& io, Comm& comm, Options options) {
+  std::unique_ptr<Saver> saver(new Saver(io, comm, std::move(options)));
+  const Options& wanted = saver->options_;
+  auto mine = [&]() -> Result<> {
+    const std::uint64_t bytes = std::max(wanted.staging_bytes, smallest_staging_bytes());
+    CKPT_TRY(saver->pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes,
+                                             .buffer_count = static_cast<std::size_t>(bytes / kRunBufferBytes)}));
+    saver->pool_->warm();
+    CKPT_TRY(auto flusher_io, io.fresh());
+    saver->flusher_ = std::make_unique<Background>(std::move(flusher_io));
+    if (!comm.is_root()) return {};
+    CKPT_TRY(auto committer_io, io.fresh());
+    CKPT_CHECK(saver->prepare_directory(*committer_io));
+    saver->committer_ = std::make_unique<Background>(std::move(committer_io));
+    return {};
+  }();
+  CKPT_CHECK(agree(comm, saver->deadline(), std::move(mine)));
+  return saver;
+}
+
+/// The run's directory, with what crashed saves left in it removed.
+Result<> Saver::prepare_directory(Io& io) {
+  const std::string& directory = options_.run_directory;
+  std::vector<std::string> missing;
+  for (std::string path = directory; !io.stat(path); path = parent_path(path)) {
+    missing.push_back(path);
+    if (parent_path(path) == path) break;
+  }
+  for (auto path = missing.rbegin(); path != missing.rend(); ++path) {
+    auto made = io.make_dir(*path);
+    if (!made && made.error().code != Errc::target_exists) return made;
+    CKPT_CHECK(io.sync_dir(parent_path(*path)));
+  }
+  std::vector<std::string> swept;
+  CKPT_CHECK(sweep_partials(io, directory, swept));
+  for (const std::string& name : swept) log(fmt::format("{}: removed {}, which a crashed save left", directory, name));
+  return {};
+}
+
+void Saver::log(const std::string& text) const {
+  if (options_.log) options_.log(text);
+}
+
+void Saver::set_model(Model model) {
+  model_ = std::move(model);
+  table_.reset();
+}
+
+// --- one save ----------------------------------------------------------------------------------------------------
+
+/// Carries a task out on the committer's thread and waits for it.
+Result<> Saver::on_committer(const std::function<Result<>(Io&)>& task) {
+  std::promise<Result<>> done;
+  auto result = done.get_future();
+  committer_->add([&](Io& io) { done.set_value(task(io)); });
+  return result.get();
+}
+
+Result<> Saver::begin(Description description) {
+  drop_begun();
+  const std::uint64_t step = description.step;
+  auto id = Hash128{};
+  std::string root;
+  Result<> mine;
+  std::unique_ptr<Publication> publication;
+  if (comm_.is_root()) {
+    id = random_id();
+    mine = on_committer([&](Io& io) -> Result<> {
+      CKPT_TRY(publication, Publication::begin(io,
+                                               {.target = join_path(options_.run_directory, step_text(step)),
+                                                .id = id.hex(),
+                                                .folders = all_folders(),
+                                                .named_later = true},
+                                               {}));
+      root = publication->root();
+      return {};
+    });
+  }
+  const auto give_up = [&](Error error) -> Result<> {
+    if (publication) {
+      static_cast<void>(on_committer([&](Io&) -> Result<> {
+        publication.reset();
+        return {};
+      }));
+    }
+    return fail(lose_peers(std::move(error)));
+  };
+  std::uint64_t words[2] = {step, ~step};
+  if (auto told = comm_.max(words, deadline()); !told) return give_up(std::move(told).error());
+  if (words[0] != ~words[1]) {
+    return give_up({.code = Errc::usage,
+                    .message = fmt::format("save: the ranks disagree on the step: {} here, {} elsewhere", step,
+                                           words[0] == step ? ~words[1] : words[0])});
+  }
+  if (auto agreed = agree(comm_, deadline(), std::move(mine)); !agreed) return give_up(std::move(agreed).error());
+  std::string text = id.hex() + root;
+  if (auto told = comm_.broadcast(text, deadline()); !told) return give_up(std::move(told).error());
+  constexpr std::size_t kIdDigits = 32;
+  const auto told_id = Hash128::from_hex(std::string_view(text).substr(0, kIdDigits));
+  if (!told_id) return give_up({.code = Errc::internal, .message = "save: rank 0 told no id"});
+
+  begun_ = std::make_unique<Begun>();
+  begun_->description = std::move(description);
+  begun_->save = std::make_shared<PendingSave>(*told_id);
+  begun_->save->root = text.substr(kIdDigits);
+  begun_->save->publication = std::move(publication);
+  return {};
+}
+
+Result<> Saver::add(Piece piece) {
+  if (!begun_) return fail(Errc::usage, "save: add: no save was begun");
+  begun_->pieces.push_back(std::move(piece));
+  return {};
+}
+
+void Saver::refuse(Error error) {
+  if (begun_ && begun_->outcome) begun_->outcome = fail(std::move(error));
+}
+
+void Saver::drop_begun() {
+  if (!begun_) return;
+  const auto save = begun_->save;
+  begun_.reset();
+  drop_publication(save);
+}
+
+/// Removes the partial of a save that will not be committed, on the thread that alone touches it.
+void Saver::drop_publication(const std::shared_ptr<PendingSave>& save) {
+  if (committer_) committer_->add([save](Io&) { save->publication.reset(); });
+}
+
+Result<std::shared_ptr<PendingSave>> Saver::commit() {
+  if (!begun_) return fail(Errc::usage, "save: commit: no save was begun");
+  const auto start = Clock::now();
+  const std::shared_ptr<PendingSave> save = begun_->save;
+  auto table =
+      agree_on_table(comm_, deadline(), model_, begun_->pieces, std::move(begun_->outcome), table_, table_hash_);
+  if (!table) {
+    drop_begun();
+    return fail(lose_peers(std::move(table).error()));
+  }
+  table_ = *table;
+  const std::unique_ptr<Begun> begun = std::move(begun_);
+  describe(*save, begun->description);
+  in_flight_.push_back(save);
+
+  auto prepared = [&]() -> Result<> {
+    CKPT_TRY(save->files, lay_out_save(*table_, begun->pieces, save->id(), static_cast<std::uint32_t>(comm_.rank())));
+    save->records = save->files->records;
+    CKPT_TRY(Plan plan, Plan::make(save->files->source, std::move(save->files->targets)));
+    save->plan = std::make_unique<Plan>(std::move(plan));
+    save->staging = std::make_unique<Staging>(*save->plan, save->files->memory, *pool_);
+    return {};
+  }();
+  const double plan_s = seconds_since(start);
+  if (!prepared) {
+    finish_flush(save, fail(std::move(prepared).error()), 0);
+    return save;
+  }
+  const std::uint64_t bytes = save->files->bytes;
+  const std::uint64_t room = pool_->buffer_count() * kLeafBytes;
+  if (bytes > room) {
+    log(fmt::format("step {}: {} bytes to save, {} of staging memory: commit waits until {} bytes are written",
+                    begun->description.step, bytes, room, bytes - room));
+  }
+  flusher_->add([this, save](Io& io) { flush(save, io); });
+  const auto staged = Clock::now();
+  static_cast<void>(save->staging->fill(options_.copy_threads));  // its failure is the run's
+  {
+    const std::lock_guard held(save->mutex_);
+    save->times_.plan_s = plan_s;
+    save->times_.stage_s = seconds_since(staged);
+    save->times_.bytes = bytes;
+  }
+  return save;
+}
+
+void Saver::describe(PendingSave& save, const Description& description) const {
+  universal::Manifest& manifest = save.manifest;
+  manifest.id = save.id();
+  manifest.created = now_text();
+  manifest.generator = options_.generator;
+  manifest.run = description.run;
+  manifest.meta = description.meta;
+  manifest.meta.step = description.step;
+  manifest.meta.world_size = static_cast<std::uint64_t>(comm_.ranks());
+  if (!comm_.is_root()) return;
+  manifest.layouts = table_->layouts;
+  manifest.tensors = table_->rows;
+}
+
+/// This rank's files: made, hashed and written as their leaves are staged, synced. On the flusher's thread.
+void Saver::flush(const std::shared_ptr<PendingSave>& save, Io& io) {
+  const auto start = Clock::now();
+  auto leaves = [&]() -> Result<std::vector<Hash128>> {
+    CKPT_CHECK(make_files(io, save->root, save->plan->targets()));
+    const auto solo = Comm::solo();
+    CKPT_TRY(RunReport report, run(*save->plan, io, *solo,
+                                   {.target_root = save->root,
+                                    .workers = options_.write_threads,
+                                    .pool = pool_.get(),
+                                    .staging = save->staging.get()}));
+    return std::move(report.leaves);
+  }();
+  save->staging->close();
+  finish_flush(save, std::move(leaves), seconds_since(start));
+}
+
+/// Alone, nobody else must agree: the commit follows at once.
+void Saver::finish_flush(const std::shared_ptr<PendingSave>& save, Result<std::vector<Hash128>> leaves,
+                         double seconds) {
+  const bool written = leaves.has_value();
+  std::optional<Error> error;
+  if (!written) error = leaves.error();
+  save->finish_writing(std::move(leaves), seconds);
+  if (!alone()) return;
+  if (!written) {
+    drop_publication(save);
+    save->resolve(fail(std::move(*error)));
+  } else {
+    publish_later(save, {own_record(*save)});
+  }
+}
+
+std::string Saver::own_record(const PendingSave& save) {
+  const std::lock_guard held(save.mutex_);
+  return to_text({.files = save.records, .leaves = save.leaves_->value(), .times = save.times_});
+}
+
+void Saver::publish_later(const std::shared_ptr<PendingSave>& save, std::vector<std::string> parts) {
+  committer_->add([this, save, parts = std::move(parts)](Io& io) {
+    const auto start = Clock::now();
+    auto name = publish(io, options_.run_directory, *save->manifest.meta.step, *save->publication,
+                        std::move(save->manifest), parts);
+    save->publication.reset();
+    save->finish_publishing(name, seconds_since(start));
+    if (!alone()) return;
+    if (name) {
+      save->resolve(SaveOutcome{.name = *name, .id = save->id().hex()});
+    } else {
+      save->resolve(fail(std::move(name).error()));
+    }
+  });
+}
+
+// --- the ranks' agreement ------------------------------------------------------------------------------------------
+
+bool Saver::in_flight() const {
+  return std::any_of(in_flight_.begin(), in_flight_.end(), [](const auto& save) { return !save->resolved(); });
+}
+
+Result<> Saver::start_round(Vote mine, bool timed_out) {
+  words_.assign(Word::count, 0);
+  words_[Word::stop] = mine.stop ? 1 : 0;
+  words_[Word::due] = mine.due ? 1 : 0;
+  words_[Word::timed_out] = timed_out ? 1 : 0;
+  if (!in_flight_.empty()) {
+    const PendingSave& oldest = *in_flight_.front();
+    words_[Word::unwritten] = oldest.written() ? 0 : 1;
+    words_[Word::unpublished] = comm_.is_root() && !oldest.published() ? 1 : 0;
+  }
+  words_[Word::resolved] = resolved_;
+  words_[Word::not_resolved] = ~resolved_;
+  CKPT_TRY(pending_, comm_.start_max(words_));
+  return {};
+}
+
+Result<Saver::Vote> Saver::finish_round(bool& timed_out) {
+  const Deadline until = deadline();
+  for (unsigned tests = 0;; ++tests) {
+    CKPT_TRY(const bool done, pending_.test());
+    if (done) break;
+    if (Clock::now() >= until) {
+      pending_ = {};
+      return fail(Errc::peer_failed, "save: not all ranks answered before the deadline");
+    }
+    if (tests > 1000) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  pending_ = {};
+  if (words_[Word::resolved] != ~words_[Word::not_resolved]) {
+    return fail(Errc::internal, "save: the ranks call save functions in different orders");
+  }
+  timed_out = words_[Word::timed_out] != 0;
+  const Vote told{.stop = words_[Word::stop] != 0, .due = words_[Word::due] != 0};
+  CKPT_CHECK(act());
+  return told;
+}
+
+/// What all ranks do after a round, on the same words.
+Result<> Saver::act() {
+  if (in_flight_.empty()) return {};
+  const std::shared_ptr<PendingSave> oldest = in_flight_.front();
+  if (oldest->phase == PendingSave::Phase::writing && words_[Word::unwritten] == 0) return collect(oldest);
+  if (oldest->phase == PendingSave::Phase::publishing && words_[Word::unpublished] == 0) return conclude(oldest);
+  return {};
+}
+
+/// All ranks have written: rank 0 gets what it needs for the commit; or one failed, and all learn it.
+Result<> Saver::collect(const std::shared_ptr<PendingSave>& save) {
+  Result<> mine;
+  {
+    const std::lock_guard held(save->mutex_);
+    if (!*save->leaves_) mine = fail(save->leaves_->error());
+  }
+  if (auto verdict = agree(comm_, deadline(), std::move(mine)); !verdict) {
+    if (verdict.error().code == Errc::peer_failed && !verdict.error().verdict) return verdict;  // it was lost
+    drop_publication(save);
+    settle(save, fail(std::move(verdict).error()));
+    return {};
+  }
+  CKPT_TRY(std::vector<std::string> parts, comm_.gather(own_record(*save), deadline()));
+  save->phase = PendingSave::Phase::publishing;
+  if (comm_.is_root()) publish_later(save, std::move(parts));
+  return {};
+}
+
+/// Rank 0's commit has ended: all learn how.
+Result<> Saver::conclude(const std::shared_ptr<PendingSave>& save) {
+  Result<> mine;
+  std::string name;
+  if (comm_.is_root()) {
+    const std::lock_guard held(save->mutex_);
+    if (*save->published_) {
+      name = **save->published_;
+    } else {
+      mine = fail(save->published_->error());
+    }
+  }
+  if (auto verdict = agree(comm_, deadline(), std::move(mine)); !verdict) {
+    if (verdict.error().code == Errc::peer_failed && !verdict.error().verdict) return verdict;
+    settle(save, fail(std::move(verdict).error()));
+    return {};
+  }
+  CKPT_CHECK(comm_.broadcast(name, deadline()));
+  settle(save, SaveOutcome{.name = name, .id = save->id().hex()});
+  return {};
+}
+
+void Saver::settle(const std::shared_ptr<PendingSave>& save, Result<SaveOutcome> outcome) {
+  save->phase = PendingSave::Phase::over;
+  save->resolve(std::move(outcome));
+  std::erase(in_flight_, save);
+  ++resolved_;
+}
+
+/// Other ranks were lost: what is in flight fails here, unless rank 0 had committed it.
+Error Saver::lose_peers(Error error) {
+  if (error.code != Errc::peer_failed || error.verdict) return error;
+  pending_ = {};
+  while (!in_flight_.empty()) {
+    const std::shared_ptr<PendingSave> save = in_flight_.front();
+    std::optional<std::string> name;
+    if (save->phase == PendingSave::Phase::publishing && comm_.is_root()) {
+      // Nobody can stop it any more; what it comes to is true whoever hears of it.
+      static_cast<void>(on_committer([](Io&) -> Result<> { return {}; }));
+      const std::lock_guard held(save->mutex_);
+      if (*save->published_) name = **save->published_;
+    } else if (save->phase == PendingSave::Phase::publishing) {
+      std::promise<void> looked;
+      flusher_->add([&](Io& io) {
+        name = find_committed(io, options_.run_directory, save->id());
+        looked.set_value();
+      });
+      looked.get_future().wait();
+    }
+    if (save->phase == PendingSave::Phase::writing) drop_publication(save);
+    if (name) {
+      settle(save, SaveOutcome{.name = *name, .id = save->id().hex()});
+    } else {
+      settle(save, fail(error));
+    }
+  }
+  return error;
+}
+
+void Saver::forget_resolved() {
+  while (!in_flight_.empty() && in_flight_.front()->resolved()) {
+    in_flight_.pop_front();
+    ++resolved_;
+  }
+}
+
+Result<Saver::Vote> Saver::round(Vote mine) {
+  if (alone()) {
+    forget_resolved();
+    return mine;
+  }
+  Vote told;
+  auto outcome = [&]() -> Result<> {
+    bool timed_out = false;
+    if (pending_.active()) {
+      CKPT_TRY(told, finish_round(timed_out));
+    }
+    return start_round(mine, false);
+  }();
+  if (!outcome) return fail(lose_peers(std::move(outcome).error()));
+  const Vote before = std::exchange(carried_, Vote{});
+  return Vote{.stop = told.stop || before.stop, .due = told.due || before.due};
+}
+
+Result<> Saver::wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
+  const Deadline until = Clock::now() + timeout;
+  const auto late = [] { return fail(Errc::locked, "save: wait: not durable within the time given"); };
+  const auto ended = [&]() -> Result<> {
+    auto outcome = save->outcome();
+    return outcome ? Result<>() : fail(std::move(outcome).error());
+  };
+  if (alone()) {
+    const bool over = save->wait_for(timeout);
+    forget_resolved();
+    return over ? ended() : late();
+  }
+  bool timed_out = false;
+  auto outcome = [&]() -> Result<> {
+    if (pending_.active()) {
+      CKPT_TRY(carried_, finish_round(timed_out));
+    }
+    timed_out = false;
+    while (!save->resolved() && !timed_out) {
+      CKPT_CHECK(start_round({}, Clock::now() >= until));
+      CKPT_TRY(const Vote empty, finish_round(timed_out));
+      static_cast<void>(empty);
+      if (!save->resolved() && !timed_out) save->wait_for(kNap);
+    }
+    return {};
+  }();
+  if (!outcome) {
+    Error error = lose_peers(std::move(outcome).error());
+    if (!save->resolved()) return fail(std::move(error));
+  }
+  return save->resolved() ? ended() : late();
+}
+
+Result<> Saver::wait_all(std::chrono::milliseconds timeout) {
+  const Deadline until = Clock::now() + timeout;
+  Result<> worst;
+  const auto saves = in_flight_;
+  for (const auto& save : saves) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+    auto ended = wait(save, std::max(left, std::chrono::milliseconds(0)));
+    if (!ended && worst) worst = std::move(ended);
+  }
+  return worst;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/buffer_pool.hpp"
+#include "engine/comm.hpp"
+#include "engine/io.hpp"
+#include "format/manifest.hpp"
+#include "format/result.hpp"
+#include "writers/background.hpp"
+#include "writers/pending_save.hpp"
+#include "writers/save_table.hpp"
+
+namespace ckpt {
+
+/// Writes the checkpoints of one run, on all ranks of a job. Every method that is called collective is called by all
+/// ranks in the same order. One thread; what it starts in the background never calls MPI.
+///
+/// A save: begin (rank 0 makes the partial directory), pieces, commit (agree on the table, copy to staging memory,
+/// return). The background hashes, writes and syncs. `round`, called once a step, tells by one small all-reduce when
+/// all ranks are done; then rank 0's background commits, and a later round tells all ranks.
+class Saver {
+ public:
+  struct Options {
+    std::string run_directory;        ///< STORE/RUN
+    std::string generator;            ///< program and version, for the manifest
+    std::uint64_t staging_bytes = 0;  ///< at least smallest_staging_bytes(); holding a whole save, commit only copies
+    unsigned copy_threads = 2;
+    unsigned write_threads = 1;
+    std::chrono::milliseconds patience{60'000};  ///< for other ranks, before peer_failed
+    /// Told, in the trainer's thread, what a save will have to wait for and what was swept.
+    std::function<void(const std::string& text)> log{};
+  };
+  struct Description {
+    std::uint64_t step = 0;
+    Meta meta{};                          ///< framework, user; step and world size are filled in
+    std::optional<universal::Run> run{};  ///< name, series, parent; the generation is filled in
+  };
+
+  static std::uint64_t smallest_staging_bytes();
+  /// Makes the run's directory where it is missing. Collective. `io` is only the source of further ones; `comm`
+  /// outlives the saver.
+  static Result<std::unique_ptr<Saver>> open(Io& io, Comm& comm, Options options);
+  /// Waits for what is in the background here. Saves that the ranks have not agreed on by then are not committed: call
+  /// `wait` first.
+  ~Saver();
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  /// Declares the tensors that follow layouts, for the saves after this. Local; ranks whose models differ learn it in
+  /// commit.
+  void set_model(Model model);
+
+  /// Begins a save; one that was begun and not committed is dropped. Collective.
+  /// errors  usage: the ranks disagree on the step; io, no_space; peer_failed
+  Result<> begin(Description description);
+  /// A part that this rank holds. Its memory stays untouched until commit has returned.
+  Result<> add(Piece piece);
+  /// This rank cannot go on with what was begun: commit tells all ranks.
+  void refuse(Error error);
+  /// Copies everything to staging memory and returns: the memory given may change then. Collective. Where staging
+  /// memory is smaller than the save it waits until the rest was written; `log` is told before. What goes wrong on one
+  /// rank here is told to all by the save's outcome.
+  Result<std::shared_ptr<PendingSave>> commit();
+
+  /// What ranks tell each other at every step.
+  struct Vote {
+    bool stop = false;  ///< of any rank
+    bool due = false;   ///< of rank 0: a save is due by its clock
+  };
+  /// Completes the round that the last call began, acts on it, begins another. Collective; returns what was told in the
+  /// completed one, so a vote acts one call later, on the same call of every rank.
+  Result<Vote> round(Vote mine);
+  /// Rounds until a save is durable on all ranks, or failed (its outcome), or the time is over (`locked`, on all ranks
+  /// alike). Collective.
+  Result<> wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout);
+  /// The same for all saves in flight.
+  Result<> wait_all(std::chrono::milliseconds timeout);
+  bool in_flight() const;
+
+ private:
+  struct Begun;
+  struct Word;
+  Saver(Io& io, Comm& comm, Options options);
+  Deadline deadline() const;
+  bool alone() const { return comm_.ranks() == 1; }
+  Result<> prepare_directory(Io& io);
+  void log(const std::string& text) const;
+  Result<> on_committer(const std::function<Result<>(Io&)>& task);
+  void drop_begun();
+  void drop_publication(const std::shared_ptr<PendingSave>& save);
+  void describe(PendingSave& save, const Description& description) const;
+  void flush(const std::shared_ptr<PendingSave>& save, Io& io);
+  void finish_flush(const std::shared_ptr<PendingSave>& save, Result<std::vector<Hash128>> leaves, double seconds);
+  static std::string own_record(const PendingSave& save);
+  void publish_later(const std::shared_ptr<PendingSave>& save, std::vector<std::string> parts);
+  Result<> start_round(Vote mine, bool timed_out);
+  Result<Vote> finish_round(bool& timed_out);
+  Result<> act();
+  Result<> collect(const std::shared_ptr<PendingSave>& save);
+  Result<> conclude(const std::shared_ptr<PendingSave>& save);
+  void settle(const std::shared_ptr<PendingSave>& save, Result<SaveOutcome> outcome);
+  Error lose_peers(Error error);
+  void forget_resolved();
+
+  Comm& comm_;
+  const Options options_;
+  Model model_{};
+  std::shared_ptr<const SaveTable> table_{};
+  Hash128 table_hash_{};
+  std::unique_ptr<BufferPool> pool_{};
+  std::unique_ptr<Begun> begun_{};
+  std::deque<std::shared_ptr<PendingSave>> in_flight_{};  // oldest first; the same on all ranks
+  std::uint64_t resolved_ = 0;                            // how many are no longer in flight; the same on all ranks
+  std::vector<std::uint64_t> words_{};                    // of the round in flight
+  Comm::Pending pending_{};
+  Vote carried_{};                           // what a wait learned, for the next round
+  std::unique_ptr<Background> committer_{};  // rank 0: everything that makes, renames or removes a partial
+  std::unique_ptr<Background> flusher_{};    // last: its tasks use all of the above
+};
+
+}  // namespace ckpt
