@@ -9,33 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ckpt/comm.h"
 #include "format/result.hpp"
-
-extern "C" {
-
-/// The table through which ranks talk; filled by an MPI plug-in or by a trainer's own communicator. `size` is
-/// sizeof(ckpt_comm_table) of the writer, so that later members can be added. Nothing blocks: start_* returns a
-/// request, or null on failure; test returns 1 when done, 0 when not, -1 on failure, and frees the request unless
-/// it returns 0; abandon gives a request up without waiting (its buffers stay alive until process end). Buffers
-/// belong to the request until it is done. Collectives are started in the same order on all ranks, one in flight.
-/// `close` releases `self` and must return even when a rank is gone: after a failed or abandoned request it may not
-/// wait for the others.
-struct ckpt_comm_table {
-  std::uint64_t size;
-  void* self;
-  int (*rank)(void* self);
-  int (*ranks)(void* self);
-  int (*local_ranks)(void* self);                                              ///< ranks on this node
-  void* (*start_max)(void* self, std::uint64_t* values, std::uint64_t count);  ///< in place, on all ranks
-  /// Fixed-size gather: rank 0 receives ranks * bytes into `out`; others pass null.
-  void* (*start_gather)(void* self, const void* data, std::uint64_t bytes, void* out);
-  void* (*start_broadcast)(void* self, void* data, std::uint64_t bytes);  ///< from rank 0
-  int (*test)(void* self, void* request);
-  void (*abandon)(void* self, void* request);
-  const char* (*library)(void* self);
-  void (*close)(void* self);
-};
-}
 
 namespace ckpt {
 

@@ -1,0 +1,178 @@
+#pragma once
+
+// An MPI communicator as the table of ckpt/comm.h. Header only, for C++17 and later: it is compiled by the trainer's
+// own MPI, so one build of the library serves every MPI. Every collective is a nonblocking one on a duplicate of the
+// given communicator, whose errors are returned; MPI's own default is to abort the program. All calls come from the
+// thread that calls the library: MPI_THREAD_FUNNELED is enough.
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1
+#endif
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "ckpt/comm.h"
+
+namespace ckpt {
+namespace mpi_detail {
+
+// Counts are int in MPI. A long message is cut into pieces, which are all in flight together; far below the limit, so
+// that messages of ordinary tests are cut too.
+inline constexpr std::uint64_t kPieceBytes = std::uint64_t{32} << 20;
+
+struct MpiRanks {
+  MPI_Comm comm = MPI_COMM_NULL;
+  int rank = 0;
+  int ranks = 1;
+  int local_ranks = 1;
+  bool initialised_here = false;
+  bool broken = false;  // a request failed or was given up: nothing that waits for other ranks may be called
+  char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+};
+
+struct Request {
+  std::vector<MPI_Request> pieces;
+  std::vector<MPI_Datatype> types;  // of the pieces; not every MPI keeps them alive for a collective in flight
+};
+
+inline MpiRanks& ranks_of(void* self) {
+  return *static_cast<MpiRanks*>(self);
+}
+
+/// Starts the pieces of one message by `start(offset, bytes, request)`, each as the last of the request's; null when
+/// one cannot be started.
+template <class Start>
+void* start_pieces(void* self, std::uint64_t bytes, Start start) {
+  auto request = std::unique_ptr<Request>(new (std::nothrow) Request);
+  if (!request) return nullptr;
+  std::uint64_t offset = 0;
+  do {
+    const std::uint64_t piece = std::min(kPieceBytes, bytes - offset);
+    request->pieces.push_back(MPI_REQUEST_NULL);
+    if (start(offset, static_cast<int>(piece), *request) != MPI_SUCCESS) {
+      ranks_of(self).broken = true;
+      static_cast<void>(request.release());  // earlier pieces may be in flight: MPI keeps what it was given
+      return nullptr;
+    }
+    offset += piece;
+  } while (offset < bytes);
+  return request.release();
+}
+
+inline void* start_max(void* self, std::uint64_t* values, std::uint64_t count) {
+  return start_pieces(self, count * sizeof *values, [&](std::uint64_t offset, int bytes, Request& request) {
+    return MPI_Iallreduce(MPI_IN_PLACE, values + offset / sizeof *values, bytes / static_cast<int>(sizeof *values),
+                          MPI_UINT64_T, MPI_MAX, ranks_of(self).comm, &request.pieces.back());
+  });
+}
+
+inline void* start_gather(void* self, const void* data, std::uint64_t bytes, void* out) {
+  return start_pieces(self, bytes, [&](std::uint64_t offset, int piece_bytes, Request& request) {
+    const MpiRanks& mine = ranks_of(self);
+    const auto* send = static_cast<const char*>(data) + offset;
+    MPI_Request* piece = &request.pieces.back();
+    if (mine.rank != 0) {
+      return MPI_Igather(send, piece_bytes, MPI_BYTE, nullptr, 0, MPI_BYTE, 0, mine.comm, piece);
+    }
+    // Ranks' messages lie `bytes` apart, whatever part of them this piece is.
+    MPI_Datatype part = MPI_DATATYPE_NULL;
+    MPI_Datatype spaced = MPI_DATATYPE_NULL;
+    int error = MPI_Type_contiguous(piece_bytes, MPI_BYTE, &part);
+    if (error != MPI_SUCCESS) return error;
+    error = MPI_Type_create_resized(part, 0, static_cast<MPI_Aint>(bytes), &spaced);
+    MPI_Type_free(&part);
+    if (error != MPI_SUCCESS) return error;
+    request.types.push_back(spaced);
+    error = MPI_Type_commit(&request.types.back());
+    if (error != MPI_SUCCESS) return error;
+    return MPI_Igather(send, piece_bytes, MPI_BYTE, static_cast<char*>(out) + offset, 1, request.types.back(), 0,
+                       mine.comm, piece);
+  });
+}
+
+inline void* start_broadcast(void* self, void* data, std::uint64_t bytes) {
+  return start_pieces(self, bytes, [&](std::uint64_t offset, int piece_bytes, Request& request) {
+    return MPI_Ibcast(static_cast<char*>(data) + offset, piece_bytes, MPI_BYTE, 0, ranks_of(self).comm,
+                      &request.pieces.back());
+  });
+}
+
+inline int test(void* self, void* pointer) {
+  auto* request = static_cast<Request*>(pointer);
+  int done = 0;
+  const int error =
+      MPI_Testall(static_cast<int>(request->pieces.size()), request->pieces.data(), &done, MPI_STATUSES_IGNORE);
+  if (error == MPI_SUCCESS && done == 0) return 0;
+  for (MPI_Datatype& type : request->types) MPI_Type_free(&type);
+  delete request;
+  if (error == MPI_SUCCESS) return 1;
+  ranks_of(self).broken = true;
+  return -1;
+}
+
+inline void abandon(void* self, void* request) {
+  // MPI cannot cancel a collective. The request stays for it to find, until the process ends.
+  static_cast<void>(request);
+  ranks_of(self).broken = true;
+}
+
+inline void close(void* self) {
+  const std::unique_ptr<MpiRanks> mine(&ranks_of(self));
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  // Freeing and finalizing wait for the other ranks: with one of them gone that never ends.
+  if (finalized != 0 || mine->broken) return;
+  MPI_Comm_free(&mine->comm);
+  if (mine->initialised_here) MPI_Finalize();
+}
+
+/// Duplicates `comm`. Collective.
+inline bool duplicate(MPI_Comm comm, MpiRanks& mine) {
+  if (MPI_Comm_dup(comm, &mine.comm) != MPI_SUCCESS) return false;
+  if (MPI_Comm_set_errhandler(mine.comm, MPI_ERRORS_RETURN) != MPI_SUCCESS) return false;
+  if (MPI_Comm_rank(mine.comm, &mine.rank) != MPI_SUCCESS) return false;
+  if (MPI_Comm_size(mine.comm, &mine.ranks) != MPI_SUCCESS) return false;
+  MPI_Comm node = MPI_COMM_NULL;
+  if (MPI_Comm_split_type(mine.comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) != MPI_SUCCESS) return false;
+  MPI_Comm_size(node, &mine.local_ranks);
+  MPI_Comm_free(&node);
+  int length = 0;
+  MPI_Get_library_version(mine.library, &length);
+  // "Open MPI v4.1.4, package: ..., 2022": up to the first comma or line break it is a name.
+  *std::find_if(mine.library, mine.library + length, [](char c) { return c == ',' || c == '\n'; }) = '\0';
+  return true;
+}
+
+inline ckpt_comm_table table_of(std::unique_ptr<MpiRanks> mine) {
+  ckpt_comm_table table{};
+  table.size = sizeof(ckpt_comm_table);
+  table.self = mine.release();
+  table.rank = [](void* self) { return ranks_of(self).rank; };
+  table.ranks = [](void* self) { return ranks_of(self).ranks; };
+  table.local_ranks = [](void* self) { return ranks_of(self).local_ranks; };
+  table.start_max = start_max;
+  table.start_gather = start_gather;
+  table.start_broadcast = start_broadcast;
+  table.test = test;
+  table.abandon = abandon;
+  table.library = [](void* self) { return static_cast<const char*>(ranks_of(self).library); };
+  table.close = close;
+  return table;
+}
+
+}  // namespace mpi_detail
+
+/// The ranks of `comm`, for Store::open, which takes the table over. Collective over `comm`, after MPI_Init; close the
+/// store before MPI_Finalize. A table whose `size` is 0 says that MPI refused.
+inline ckpt_comm_table mpi(MPI_Comm comm) {
+  auto mine = std::unique_ptr<mpi_detail::MpiRanks>(new (std::nothrow) mpi_detail::MpiRanks);
+  if (!mine || !mpi_detail::duplicate(comm, *mine)) return ckpt_comm_table{};
+  return mpi_detail::table_of(std::move(mine));
+}
+
+}  // namespace ckpt
