@@ -13,6 +13,7 @@
 
 #include "format/box.hpp"
 #include "format/dtype.hpp"
+#include "format/hash.hpp"
 #include "format/result.hpp"
 #include "format/value.hpp"
 
@@ -140,6 +141,17 @@ struct Meta {
   std::vector<std::pair<std::string, std::string>> user{};  ///< text key -> text (safetensors __metadata__, ...)
 };
 
+/// Hashes that a format stores of its files' leaves: leaf k of a file is its bytes [k * 4 MiB, (k + 1) * 4 MiB).
+struct LeafHashes {
+  std::vector<Hash128> leaves{};
+  std::vector<Extent> files{};  ///< by index into Map::files: a range of `leaves`, empty where there are none
+
+  std::span<const Hash128> of(std::uint32_t file) const {
+    if (file >= files.size()) return {};
+    return std::span(leaves).subspan(files[file].begin, files[file].size());
+  }
+};
+
 /// What a checkpoint holds and where: made by a reader, without reading bulk bytes.
 struct Map {
   std::string format{};           ///< the registry's name: "safetensors", "deepspeed", "dcp", "torch", "ckpt"
@@ -154,6 +166,7 @@ struct Map {
   Meta meta{};
   std::vector<Finding> findings{};
   std::shared_ptr<const ChunkIndex> index{};
+  LeafHashes hashes{};
   std::string id{};  ///< a universal checkpoint's own id, or ckpt.id of a file we wrote; else empty
   /// A hash over every metadata byte that was parsed, in a fixed order (part of the source's fingerprint).
   std::string metadata_hash{};

@@ -9,6 +9,7 @@
 #include "format/checked.hpp"
 #include "format/index_file.hpp"
 #include "format/writer_layout.hpp"
+#include "writers/local_array.hpp"
 
 namespace ckpt {
 namespace {
@@ -17,48 +18,6 @@ using universal::Layout;
 
 Error usage(const std::string& tensor, std::string reason) {
   return {.code = Errc::usage, .message = fmt::format("save: {}: {}", tensor, reason), .tensor = tensor};
-}
-
-/// Bytes of chunks, of a dtype whose groups they do not cut.
-std::uint64_t chunk_bytes(std::span<const Chunk> chunks, Dtype dtype) {
-  std::uint64_t elements = 0;
-  for (const Chunk& chunk : chunks) elements += chunk.volume();
-  return elements * dtype_bits(dtype) / 8;
-}
-
-/// The dimension along which the boxes of a local array follow each other: the only one in which they differ.
-std::size_t joined_dim(const std::vector<Chunk>& held) {
-  for (std::size_t d = 0; d < held[0].box.size.size(); ++d) {
-    if (held[0].box.offset[d] != held[1].box.offset[d]) return d;
-  }
-  return 0;
-}
-
-/// Where the held chunks stand in a rank's array: flat ranges one after another, boxes as parts of one row-major array.
-std::vector<Locator> locate(const std::vector<Chunk>& held, Dtype dtype, std::uint32_t file) {
-  std::vector<Locator> places(held.size(), Locator{.file = file, .dtype = dtype});
-  const bool flat = std::any_of(held.begin(), held.end(), [](const Chunk& c) { return c.flat.has_value(); });
-  if (held.size() == 1) return places;
-  if (flat || joined_dim(held) == 0) {
-    std::uint64_t elements = 0;
-    for (std::size_t i = 0; i < held.size(); ++i) {
-      places[i].offset = elements * dtype_bits(dtype) / 8;
-      elements += held[i].volume();
-    }
-    return places;
-  }
-  const std::size_t dim = joined_dim(held);
-  Shape local = held[0].box.size;
-  local[dim] = 0;
-  for (const Chunk& chunk : held) local[dim] += chunk.box.size[dim];
-  const std::vector<std::int64_t> strides = row_major_strides(local);
-  std::uint64_t before = 0;
-  for (std::size_t i = 0; i < held.size(); ++i) {
-    places[i].offset = before * static_cast<std::uint64_t>(strides[dim]) * unit_bytes(dtype);
-    places[i].strides = strides;
-    before += held[i].box.size[dim];
-  }
-  return places;
 }
 
 class Builder {
@@ -108,9 +67,11 @@ class Builder {
     const auto file = static_cast<std::uint32_t>(out_->memory.size());
     out_->memory.push_back(piece.memory);
     out_->source.files.push_back({.path = name, .bytes = bytes});
-    const std::vector<Locator> places = locate(held, row.tensor.dtype, file);
-    for (std::size_t i = 0; i < held.size(); ++i) {
-      if (held[i].volume() != 0) index_->add(*found, row.tensor.shape, held[i], places[i]);
+    for (const LocalPart& part : local_parts(held, row.tensor.dtype)) {
+      const Chunk& chunk = held[part.chunk];
+      if (chunk.volume() == 0) continue;
+      index_->add(*found, row.tensor.shape, chunk,
+                  {.file = file, .offset = part.offset, .dtype = row.tensor.dtype, .strides = part.strides});
     }
     return {};
   }

@@ -105,6 +105,10 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   }
   index->seal();
   map.index = std::move(index);
+  for (const FileRecord& file : checkpoint.sums.files) {
+    map.hashes.files.push_back({file.first_leaf, file.first_leaf + leaf_count(file.bytes)});
+  }
+  map.hashes.leaves = std::move(checkpoint.sums.leaves);
   map.files = std::move(checkpoint.files);
   return map;
 }

@@ -1,0 +1,220 @@
+/* libckpt: checkpoints of a training job, saved by all its ranks in parallel and asynchronously, loaded on any number of
+ * ranks and in any layout. The C interface: opaque handles, structs that begin with their size, no C++ type, no MPI. The
+ * C++ one, ckpt/ckpt.hpp, is a header over this.
+ *
+ * Every function that can fail returns 0, or the exit code of the command line for the same failure (2 usage, 10 not
+ * found, 12 unknown or newer, 13 incomplete, 14 no space, 15 corrupt, 16 I/O or a lost rank, 17 memory, 70 internal);
+ * ckpt_last_error_json tells the rest. The library never prints, exits or aborts, installs no signal handler unless
+ * asked, and starts no threads beyond those of an open store. A handle is used by one thread at a time. In a forked
+ * child every function fails with 2 and touches nothing.
+ *
+ * "Collective" functions are called by all ranks of the store in the same order; all ranks learn the same outcome. None
+ * waits for a lost rank longer than the store's patience; after that every collective fails with 16 at once. */
+#ifndef CKPT_CKPT_H
+#define CKPT_CKPT_H
+
+#include <stdint.h>
+
+#include "ckpt/comm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CKPT_ABI_VERSION 1u
+
+typedef struct ckpt_store ckpt_store;           /* the checkpoints of one run, on one rank */
+typedef struct ckpt_model ckpt_model;           /* tensors and how they lie on the ranks */
+typedef struct ckpt_save ckpt_save;             /* a save that was begun */
+typedef struct ckpt_pending ckpt_pending;       /* a save from commit on */
+typedef struct ckpt_checkpoint ckpt_checkpoint; /* a committed checkpoint, open for reading */
+
+uint32_t ckpt_abi_version(void);
+
+/* The last failure of a call by this thread: {"id":"CKPT-E1503","code":15,"message":...,"file":...,"offset":...,
+ * "tensor":...,"hint":...}, members only where known; "{}" where nothing failed. Valid until the next call by this
+ * thread. */
+const char* ckpt_last_error_json(void);
+
+/* --- stores --------------------------------------------------------------------------------------------------------- */
+
+typedef struct ckpt_options {
+  uint64_t size;               /* sizeof(ckpt_options): zero the rest for defaults */
+  const ckpt_comm_table* comm; /* NULL: one rank. Copied; the store closes it, also where opening fails */
+  /* Bytes of warm memory on this rank that a save is copied to, so that training goes on while it is written. Holding a
+   * whole save, commit takes as long as the copy; with less it waits for the difference to be written; 0: a small pool,
+   * and commit returns when the checkpoint is durable. */
+  uint64_t staging_memory;
+  uint32_t copy_threads;  /* 0: 2 */
+  uint32_t write_threads; /* 0: 1, which hashes and writes as fast as most disks */
+  int64_t patience_ms;    /* for other ranks; 0: 60000 */
+  const char* io;         /* "auto" (also NULL), "uring", "threads" */
+  uint64_t every_steps;   /* ckpt_should_save: every so many steps; 0: not by steps */
+  double every_seconds;   /* and as soon as so much time has passed, by rank 0's clock; 0: not by time */
+  double time_limit_s;    /* the job's, from opening on: a stop is requested so that a save still fits; 0: none */
+  int32_t catch_signals;  /* not 0: SIGTERM and SIGUSR1 set ckpt_stop_requested; handlers are restored by close */
+  int32_t verify_all;     /* not 0: loads read every leaf whole, so that every byte read is compared with its hash */
+  const char* framework;  /* for the manifest: who trains; may be NULL */
+  const char* framework_version;
+  void (*log)(void* user, const char* text); /* one line of what a user should know, in the caller's thread */
+  void* log_user;
+} ckpt_options;
+
+/* The run's directory, made where it is missing; what a crashed save left in it is removed. Collective. `options` may be
+ * NULL. */
+int ckpt_store_open(const char* run_directory, const ckpt_options* options, ckpt_store** store);
+/* Waits for the saves in flight, then releases the store. The outcome is that of the worst save nobody waited for.
+ * Collective. */
+int ckpt_store_close(ckpt_store* store);
+
+/* Whether to save after this step: by the options' policy, or because a stop is requested. Also carries saves in flight
+ * on, so call it every step. Collective, one small all-reduce that the next call completes; what one rank saw thus
+ * reaches all ranks one call later, at the same step. */
+int ckpt_should_save(ckpt_store* store, uint64_t step, int* answer);
+/* Whether all ranks know that one of them was told to stop (a signal, the time limit). Local. */
+int ckpt_stop_requested(const ckpt_store* store);
+
+/* Carries MPI_COMM_WORLD of the plug-in libckpt_mpi.so, for programs that are not compiled with MPI's C++ users' header;
+ * initialises MPI where that was not done. */
+int ckpt_comm_world(ckpt_comm_table* table);
+
+/* --- models: which rank holds what ---------------------------------------------------------------------------------- */
+
+typedef struct ckpt_axis {
+  const char* name; /* "dp", "tp", "pp", "ep", ... */
+  uint64_t size;
+} ckpt_axis;
+
+/* Ranks are numbered row-major over the axes, the first outermost; their product is the number of ranks. */
+int ckpt_model_new(const ckpt_axis* axes, uint32_t axis_count, ckpt_model** model);
+void ckpt_model_free(ckpt_model* model);
+
+typedef struct ckpt_tensor {
+  uint64_t size; /* sizeof(ckpt_tensor) */
+  const char* name;
+  const char* dtype; /* as in safetensors: "F32", "BF16", "I64", ... */
+  const uint64_t* shape;
+  uint32_t ndim;
+  const char* role;      /* "param" (also NULL), "buffer", "slot" */
+  const char* parameter; /* of a slot: whose state this is; may be NULL */
+  const char* slot;      /* of a slot: "master", "exp_avg", "exp_avg_sq", "step", ... */
+} ckpt_tensor;
+
+enum {
+  CKPT_CHUNK = 1,    /* a dimension in parts of ceil(length / parts): torch.chunk, DTensor Shard, FSDP */
+  CKPT_EVEN = 2,     /* parts that differ by at most one: even division; Megatron's column and row cuts */
+  CKPT_POINTS = 3,   /* part k is [numbers[k], numbers[k + 1]): a padded vocabulary */
+  CKPT_SEGMENTS = 4, /* the dimension is numbers[0], numbers[1], ... laid end to end, each divided evenly: fused QKV, GLU */
+  CKPT_AT = 5,       /* only ranks with one of these coordinates hold the tensor: pipeline stages, experts */
+  CKPT_FLAT = 6      /* elements of what is left: numbers = {part, begin}; ZeRO-1, 2 (begin: of the tensor in its group), 3 */
+};
+/* One step of a layout. Steps apply in order: first CKPT_AT, then cuts of dimensions, each to what the one before left,
+ * then at most one CKPT_FLAT. Axes that no step names hold replicas: written once, by them together. */
+typedef struct ckpt_step {
+  int32_t kind;
+  uint32_t dim;     /* of cuts */
+  const char* axes; /* "tp", or several, outermost first: "dp,ep" */
+  const uint64_t* numbers;
+  uint32_t number_count;
+} ckpt_step;
+
+/* Declares a tensor, alike on every rank, whether it holds a part or not. No steps: replicated on all ranks. */
+int ckpt_model_tensor(ckpt_model* model, const ckpt_tensor* tensor, const ckpt_step* steps, uint32_t step_count);
+/* Bytes of the part that this rank holds; 0 where it holds none. */
+int ckpt_model_part_bytes(const ckpt_model* model, const char* name, uint64_t rank, uint64_t* bytes);
+/* For the saves and loads after this; the store keeps a copy. Local: ranks whose models differ learn it in commit. */
+int ckpt_store_set_model(ckpt_store* store, const ckpt_model* model);
+
+/* --- saving --------------------------------------------------------------------------------------------------------- */
+
+/* Begins the save of a step; an earlier one that was not committed is dropped. Collective. */
+int ckpt_begin(ckpt_store* store, uint64_t step, ckpt_save** save);
+/* Text kept with the checkpoint; rank 0's counts. */
+int ckpt_set(ckpt_save* save, const char* key, const char* text);
+int ckpt_metric(ckpt_save* save, const char* name, double value);
+/* This rank's part of a tensor of the model: its local array, dense. Memory is used until commit returns. */
+int ckpt_add(ckpt_save* save, const char* name, const void* data, uint64_t bytes);
+/* The same from memory that only the caller can read (a device's): copies bytes [offset, offset + bytes) of the part to
+ * `out`, returns 0 or a failure; called from several threads at once, during commit. */
+typedef int (*ckpt_fill)(void* user, void* out, uint64_t offset, uint64_t bytes);
+int ckpt_add_fill(ckpt_save* save, const char* name, uint64_t bytes, ckpt_fill fill, void* user);
+/* A part of a tensor that is in no model: the box at `offset` of `extent` elements (both ndim long). Costs the ranks an
+ * exchange of names whenever the set of such parts changes; tensors that all ranks know belong in a model. Two ranks that
+ * add the same box both write it. */
+int ckpt_add_part(ckpt_save* save, const ckpt_tensor* tensor, const uint64_t* offset, const uint64_t* extent,
+                  const void* data, uint64_t bytes);
+/* Opaque bytes, never interpreted. Of two ranks' blobs of one name only equal sizes are accepted: name them NAME@RANK. */
+int ckpt_add_blob(ckpt_save* save, const char* name, const void* data, uint64_t bytes);
+/* Copies everything and returns; what was given may change then. `save` is released in any case. Collective. */
+int ckpt_commit(ckpt_save* save, ckpt_pending** pending);
+
+/* Until the checkpoint is durable on all ranks: 0; its failure; 11: not within the time. Collective. */
+int ckpt_wait(ckpt_pending* pending, int64_t timeout_ms);
+/* Local: *done is 0 or 1; where 1, the outcome is returned. */
+int ckpt_poll(ckpt_pending* pending, int* done);
+/* Called once with the outcome (0 or a failure): by the thread that learns it. */
+int ckpt_on_durable(ckpt_pending* pending, void (*callback)(void* user, int outcome), void* user);
+/* The checkpoint's name in the run's directory once it is durable, else "". Valid while `pending` is. */
+const char* ckpt_pending_name(ckpt_pending* pending);
+typedef struct ckpt_stats {
+  uint64_t size;    /* sizeof(ckpt_stats) */
+  uint64_t bytes;   /* of this rank */
+  double plan_s;    /* layout, agreement on the table */
+  double stage_s;   /* copy, and waiting for staging memory */
+  double write_s;   /* hash, write, sync: in the background */
+  double commit_s;  /* rank 0: manifest, sync, rename */
+} ckpt_stats;
+int ckpt_pending_stats(const ckpt_pending* pending, ckpt_stats* stats);
+void ckpt_pending_free(ckpt_pending* pending);
+
+/* --- loading -------------------------------------------------------------------------------------------------------- */
+
+typedef struct ckpt_read {
+  uint64_t size; /* sizeof(ckpt_read) */
+  const char* name;
+  /* A box, each ndim long. Both NULL: this rank's part by the store's model, else the whole tensor. */
+  const uint64_t* offset;
+  const uint64_t* extent;
+  uint32_t ndim;
+  void* out; /* dense, row-major, in the tensor's dtype */
+  uint64_t bytes;
+} ckpt_read;
+
+typedef struct ckpt_load_report {
+  uint64_t size; /* sizeof(ckpt_load_report) */
+  uint64_t step;
+  uint64_t needed_bytes;     /* of this rank */
+  uint64_t read_bytes;       /* from files, over-reading included */
+  uint64_t verified_leaves;  /* 4 MiB each: hash compared */
+  uint64_t unverified_bytes; /* of leaves that were needed only in part */
+  uint64_t missing;          /* names asked for that the checkpoint lacks (CKPT_PARTIAL) */
+  uint64_t skipped;          /* newer checkpoints that are damaged: the log names them and why */
+} ckpt_load_report;
+
+enum { CKPT_STRICT = 0, CKPT_PARTIAL = 1 };
+
+/* Loads from the newest checkpoint that verifies; where one is damaged all ranks fall back to the one before, and the log
+ * says so. CKPT_STRICT: a missing name fails with 10. 10 also where there is no checkpoint. Collective. */
+int ckpt_load(ckpt_store* store, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report);
+
+/* The newest checkpoint whose structure is whole; 10 where there is none. Collective. */
+int ckpt_latest_usable(ckpt_store* store, ckpt_checkpoint** checkpoint);
+/* Any checkpoint by path, of any format that ckpt reads. Local. */
+int ckpt_checkpoint_open(const char* path, const ckpt_options* options, ckpt_checkpoint** checkpoint);
+void ckpt_checkpoint_free(ckpt_checkpoint* checkpoint);
+uint64_t ckpt_checkpoint_step(const ckpt_checkpoint* checkpoint);
+const char* ckpt_checkpoint_path(const ckpt_checkpoint* checkpoint);
+/* Shape and dtype of a tensor; 10 where there is none. `shape` has room for *ndim numbers and gets as many as there are;
+ * *ndim becomes the number of dimensions, *dtype a name that lives with the checkpoint. */
+int ckpt_checkpoint_tensor(const ckpt_checkpoint* checkpoint, const char* name, uint64_t* shape, uint32_t* ndim,
+                           const char** dtype);
+/* Many parts at once, in the order of the files; only what is needed is read. Local. `report` may be NULL. */
+int ckpt_read_plan(ckpt_checkpoint* checkpoint, const ckpt_read* reads, uint64_t read_count, ckpt_load_report* report);
+/* One part. */
+int ckpt_read_into(ckpt_checkpoint* checkpoint, const char* name, const uint64_t* offset, const uint64_t* extent,
+                   uint32_t ndim, void* out, uint64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

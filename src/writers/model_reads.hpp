@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "format/manifest.hpp"
+#include "format/mesh_layout.hpp"
+#include "format/result.hpp"
+#include "writers/load_plan.hpp"
+
+namespace ckpt {
+
+/// The parts of a tensor that fill a rank's local array, as it was, or will be, handed to a save with this layout.
+///
+/// tensor   index in the map that is read; its shape is `row.tensor`'s
+/// out      the local array: owned by the caller, of *bytes
+/// errors   corrupt: the layout does not fit the tensor
+Result<std::vector<LoadRequest>> model_reads(const universal::Layout& layout, const universal::TensorRow& row,
+                                             std::uint64_t rank, std::uint32_t tensor, std::byte* out,
+                                             std::uint64_t& bytes);
+
+}  // namespace ckpt
