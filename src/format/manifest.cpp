@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "format/json.hpp"
+#include "format/layout_json.hpp"
 #include "format/safetensors.hpp"
 #include "format/scalar_json.hpp"
 
@@ -92,29 +93,43 @@ Result<std::vector<std::pair<std::string, std::string>>> text_pairs_of(const jso
 
 // --- what decides whether this release may read the rest ------------------------------------------------------------
 
-Result<> check_layouts(const json::Array& layouts) {
-  for (const json::Value& layout : layouts) {
-    CKPT_TRY(const std::string kind, text_of(layout, "kind"));
-    if (kind != "whole") return bad("layouts", fmt::format("layout '{}' is not known to 0.9", kind), Errc::newer);
+Result<std::vector<Layout>> read_layouts(const json::Array& values, std::string_view version) {
+  std::vector<Layout> layouts;
+  layouts.reserve(values.size());
+  for (const json::Value& value : values) {
+    CKPT_TRY(Layout layout, in_member("layouts", read_layout(value)));
+    if (version == kOldVersion && layout.kind != Layout::Kind::whole)
+      return bad("layouts", "a kind that 0.9 does not have", Errc::newer);
+    layouts.push_back(std::move(layout));
   }
-  return {};
+  return layouts;
 }
 
+/// What a manifest says before anything else in it counts.
+struct Preamble {
+  std::string version;
+  std::vector<std::string> optional_features;
+  std::vector<Layout> layouts;
+};
+
 /// Version, features, layouts and demotion, in the members of the outermost object.
-Result<std::vector<std::string>> check_readable(const json::Value& root) {
-  CKPT_TRY(const std::string version, text_of(root, "version"));
-  if (version != kVersion)
-    return bad("version", fmt::format("this release reads {}, not {}", kVersion, version), Errc::newer);
+Result<Preamble> check_readable(const json::Value& root) {
+  Preamble out;
+  CKPT_TRY(out.version, text_of(root, "version"));
+  if (!is_known_version(out.version))
+    return bad("version", fmt::format("this release reads {} and {}, not {}", kOldVersion, kVersion, out.version),
+               Errc::newer);
   CKPT_TRY(const json::Value* features, member_of(root, "features", true));
   if (features->object() == nullptr) return bad("features", "not an object");
   CKPT_TRY(const std::vector<std::string> required, texts_of(*features, "required"));
   if (!required.empty())
-    return bad("features", fmt::format("required feature '{}' is not known to 0.9", required.front()), Errc::newer);
+    return bad("features", fmt::format("required feature '{}' is not known", required.front()), Errc::newer);
   CKPT_TRY(const json::Array* layouts, array_of(root, "layouts"));
-  CKPT_CHECK(check_layouts(*layouts));
+  CKPT_TRY(out.layouts, read_layouts(*layouts, out.version));
   CKPT_TRY(const std::vector<std::string> dropped, texts_of(root, "dropped", false));
-  if (!dropped.empty()) return bad("dropped", "a demoted checkpoint is not known to 0.9", Errc::newer);
-  return texts_of(*features, "optional");
+  if (!dropped.empty()) return bad("dropped", "a demoted checkpoint is not known to this release", Errc::newer);
+  CKPT_TRY(out.optional_features, texts_of(*features, "optional"));
+  return out;
 }
 
 // --- members --------------------------------------------------------------------------------------------------------
@@ -136,6 +151,22 @@ Result<std::optional<Manifest::Source>> read_source(const json::Value& root) {
   CKPT_TRY(source.fingerprint, hash_of(*value, "fingerprint"));
   CKPT_TRY(source.chosen, text_of(*value, "chosen", false));
   return source;
+}
+
+/// Where the checkpoint stands in a store; nothing where no member says so.
+Result<std::optional<Run>> read_run(const json::Value& root) {
+  if (root.find("run") == nullptr) return std::nullopt;
+  Run run;
+  CKPT_TRY(run.name, text_of(root, "run"));
+  CKPT_TRY(run.series, natural_of(root, "series"));
+  if (root.find("series_from") != nullptr) {
+    CKPT_TRY(run.series_from, natural_of(root, "series_from"));
+  }
+  CKPT_TRY(run.generation, natural_of(root, "generation"));
+  CKPT_TRY(run.parent, text_of(root, "parent", false));
+  if (!run.parent.empty() && !Hash128::from_hex(run.parent))
+    return bad("parent", "not 32 lower-case hexadecimal digits");
+  return run;
 }
 
 Result<Meta> read_meta(const json::Value& root) {
@@ -223,6 +254,7 @@ Result<Manifest> read_members(const json::Value& root) {
   CKPT_CHECK(check_created(manifest.created));
   CKPT_TRY(manifest.generator, text_of(root, "generator"));
   CKPT_TRY(manifest.source, read_source(root));
+  CKPT_TRY(manifest.run, read_run(root));
   CKPT_TRY(manifest.meta, read_meta(root));
   if (const json::Value* nested = root.find("nested")) {
     if (nested->boolean() == nullptr) return bad("nested", "neither true nor false");
@@ -274,12 +306,6 @@ Result<Shape> read_shape(const json::Value& value) {
   return shape;
 }
 
-/// A row as it stands, and the layout it names.
-struct ParsedRow {
-  TensorRow row{};
-  std::uint64_t layout = 0;
-};
-
 Result<> check_row(const TensorRow& row) {
   const Tensor& tensor = row.tensor;
   if (tensor.name == "__metadata__") return bad("tensors", "the name safetensors keeps for itself");
@@ -290,11 +316,17 @@ Result<> check_row(const TensorRow& row) {
   return {};
 }
 
-Result<ParsedRow> read_row(json::Value value) {
+Result<std::uint32_t> read_small(std::string_view key, const json::Value& value) {
+  CKPT_TRY(const std::uint64_t natural, in_member(key, read_natural(value)));
+  if (natural > std::numeric_limits<std::uint32_t>::max()) return bad(key, "2^32 or more");
+  return static_cast<std::uint32_t>(natural);
+}
+
+Result<TensorRow> read_row(json::Value value) {
   auto* members = std::get_if<json::Object>(&value.v);
   if (members == nullptr) return bad("tensors", "holds something other than objects");
-  ParsedRow out;
-  Tensor& tensor = out.row.tensor;
+  TensorRow out;
+  Tensor& tensor = out.tensor;
   enum : unsigned { kName = 1, kDtype = 2, kShape = 4, kRole = 8, kAll = 15 };
   unsigned seen = 0;
   for (auto& [key, member] : *members) {
@@ -319,14 +351,14 @@ Result<ParsedRow> read_row(json::Value value) {
     } else if (key == "path") {
       CKPT_TRY(tensor.path, in_member(key, read_path(member)));
     } else if (key == "layout") {
-      CKPT_TRY(out.layout, in_member(key, read_natural(member)));
+      CKPT_TRY(out.layout, read_small(key, member));
     } else if (key == "volume") {
-      CKPT_TRY(const std::uint64_t volume, in_member(key, read_natural(member)));
-      if (volume > std::numeric_limits<std::uint32_t>::max()) return bad(key, "2^32 or more");
-      out.row.volume = static_cast<std::uint32_t>(volume);
+      CKPT_TRY(out.volume, read_small(key, member));
+    } else if (key == "begin") {
+      CKPT_TRY(out.begin, in_member(key, read_natural(member)));
     }
   }
-  Result<> whole = seen == kAll ? check_row(out.row) : bad("tensors", "a row without name, dtype, shape or role");
+  Result<> whole = seen == kAll ? check_row(out) : bad("tensors", "a row without name, dtype, shape or role");
   if (!whole) return fail(with_tensor(std::move(whole).error(), tensor.name));
   return out;
 }
@@ -365,13 +397,14 @@ class Reader final : public json::Handler {
   /// The whole manifest. A release that may not read it says so before it complains of anything in it.
   Result<Manifest> finish() && {
     const json::Value root{std::move(members_)};
-    CKPT_TRY(std::vector<std::string> optional_features, check_readable(root));
+    CKPT_TRY(Preamble preamble, check_readable(root));
     CKPT_TRY(Manifest manifest, read_members(root));
-    manifest.optional_features = std::move(optional_features);
+    manifest.version = std::move(preamble.version);
+    manifest.optional_features = std::move(preamble.optional_features);
+    manifest.layouts = std::move(preamble.layouts);
     if (!rows_seen_) return bad("tensors", "missing or not an array");
     CKPT_CHECK(std::move(row_result_));
-    if (highest_layout_ >= root.find("layouts")->array()->size() && !rows_.empty())
-      return bad("tensors", fmt::format("layout {} is not there", highest_layout_));
+    for (const TensorRow& row : rows_) CKPT_CHECK(check_row_layout(row, manifest.layouts));
     manifest.tensors = std::move(rows_);
     CKPT_CHECK(check_aliases(manifest));
     return manifest;
@@ -386,14 +419,13 @@ class Reader final : public json::Handler {
  private:
   void add_row(json::Value value) {
     if (!row_result_) return;
-    Result<ParsedRow> parsed = read_row(std::move(value));
+    Result<TensorRow> parsed = read_row(std::move(value));
     if (!parsed) {
       row_result_ = fail(std::move(parsed).error());
-    } else if (!rows_.empty() && rows_.back().tensor.name >= parsed->row.tensor.name) {
-      row_result_ = fail(with_tensor(bad("tensors", "out of order or repeated").value(), parsed->row.tensor.name));
+    } else if (!rows_.empty() && rows_.back().tensor.name >= parsed->tensor.name) {
+      row_result_ = fail(with_tensor(bad("tensors", "out of order or repeated").value(), parsed->tensor.name));
     } else {
-      highest_layout_ = std::max(highest_layout_, parsed->layout);
-      rows_.push_back(std::move(parsed->row));
+      rows_.push_back(*std::move(parsed));
     }
   }
 
@@ -402,7 +434,6 @@ class Reader final : public json::Handler {
   json::Object members_{};
   std::vector<TensorRow> rows_{};
   bool rows_seen_ = false;
-  std::uint64_t highest_layout_ = 0;
   Result<> row_result_{};  // of the first row that is not one
 };
 
@@ -431,6 +462,20 @@ FileClass TensorRow::file_class() const {
 
 FileKey TensorRow::file() const {
   return {file_class(), 0, volume};
+}
+
+Result<> check_row_layout(const TensorRow& row, const std::vector<Layout>& layouts) {
+  if (row.layout >= layouts.size())
+    return fail(
+        with_tensor(bad("tensors", fmt::format("layout {} is not there", row.layout)).value(), row.tensor.name));
+  const Layout& layout = layouts[row.layout];
+  if (row.volume != 0 && layout.kind != Layout::Kind::whole)
+    return fail(with_tensor(bad("volume", "in another layout than whole").value(), row.tensor.name));
+  auto fits = check_layout(layout, row.tensor, row.begin);
+  if (fits) return {};
+  Error error = std::move(fits).error();
+  error.message = "manifest.json: parse: " + error.message;
+  return fail(std::move(error));
 }
 
 Result<Manifest> parse_manifest(std::string_view text) {

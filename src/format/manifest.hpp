@@ -15,7 +15,11 @@
 
 namespace ckpt::universal {
 
-constexpr std::string_view kVersion = "0.9";
+constexpr std::string_view kVersion = "1.0";     ///< what is written
+constexpr std::string_view kOldVersion = "0.9";  ///< read too: layout `whole` only
+constexpr bool is_known_version(std::string_view version) {
+  return version == kVersion || version == kOldVersion;
+}
 constexpr std::string_view kManifestBegin = R"({"format":"ckpt",)";  ///< the first bytes of every manifest
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{4} << 30;
 
@@ -47,6 +51,7 @@ struct Manifest {
     Hash128 fingerprint{};
     std::string chosen{};  ///< may be empty
   };
+  std::string version{kVersion};  ///< as read; what is built is kVersion
   Hash128 id{};
   std::string created{};  ///< utc_text
   std::string generator{};
@@ -64,12 +69,15 @@ struct Manifest {
   std::vector<TensorRow> tensors{};  ///< sorted by name
 };
 
+/// Checks that a row's layout is there and fits its tensor. errors   corrupt, with the tensor
+Result<> check_row_layout(const TensorRow& row, const std::vector<Layout>& layouts);
+
 /// A time as the manifest writes it: "2026-01-02T03:04:05.000000006Z".
 std::string utc_text(std::int64_t ns_since_1970);
 
 /// The bytes of manifest.json, sealed with its hash. The same value gives the same bytes. Of several entries of mesh,
 /// user or digests with one key the first is kept. errors   internal: a rule of FORMAT.md section 3 broken by the
-/// caller (order, names)
+/// caller (order, names, layouts that do not fit their rows)
 Result<std::string> build_manifest(const Manifest& manifest);
 
 /// Reads manifest.json. The hash is checked before anything else.

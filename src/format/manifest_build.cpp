@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "format/json.hpp"
+#include "format/layout_json.hpp"
 #include "format/manifest.hpp"
 #include "format/scalar_json.hpp"
 
@@ -129,8 +130,43 @@ void append_row(std::string& out, const TensorRow& row) {
     out += R"(,"path":)";
     append_path(out, tensor.path);
   }
+  if (row.layout != 0) out += fmt::format(R"(,"layout":{})", row.layout);
   if (row.volume != 0) out += fmt::format(R"(,"volume":{})", row.volume);
+  if (row.begin != 0) {
+    out += R"(,"begin":)";
+    append_natural(out, row.begin);
+  }
   out += '}';
+}
+
+Result<> append_layouts(std::string& out, const std::vector<Layout>& layouts) {
+  begin_member(out, "layouts");
+  out += '[';
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    if (auto sound = check_layout(layouts[i]); !sound) return broken("layouts", sound.error().message);
+    for (const Axis& axis : layouts[i].mesh.axes) {
+      if (!is_utf8(axis.name)) return broken("layouts", "an axis whose name is not UTF-8");
+    }
+    if (i != 0) out += ",\n";
+    append_layout(out, layouts[i]);
+  }
+  out += ']';
+  return {};
+}
+
+void append_run(std::string& out, const Run& run) {
+  const auto number = [&](std::string_view key, std::uint64_t value) {
+    begin_member(out, key);
+    append_natural(out, value);
+  };
+  begin_member(out, "run");
+  append_text(out, run.name);
+  number("series", run.series);
+  if (run.series_from) number("series_from", *run.series_from);
+  number("generation", run.generation);
+  if (run.parent.empty()) return;
+  begin_member(out, "parent");
+  append_text(out, run.parent);
 }
 
 Result<> append_tensors(std::string& out, const Manifest& manifest) {
@@ -139,6 +175,8 @@ Result<> append_tensors(std::string& out, const Manifest& manifest) {
   for (std::size_t i = 0; i < manifest.tensors.size(); ++i) {
     const TensorRow& row = manifest.tensors[i];
     CKPT_CHECK(check_order(i == 0 ? nullptr : &manifest.tensors[i - 1].tensor.name, row.tensor.name));
+    if (auto fits = check_row_layout(row, manifest.layouts); !fits)
+      return broken(row.tensor.name, fits.error().message);
     out += i == 0 ? "\n" : ",\n";
     append_row(out, row);
   }
@@ -175,6 +213,11 @@ Result<std::string> build_manifest(const Manifest& manifest) {
     if (!manifest.source->chosen.empty()) append_member(out, "chosen", manifest.source->chosen);
     out += '}';
   }
+  if (manifest.run) {
+    if (!manifest.run->parent.empty() && !Hash128::from_hex(manifest.run->parent))
+      return broken("parent", "not 32 lower-case hexadecimal digits");
+    append_run(out, *manifest.run);
+  }
   append_meta(out, manifest.meta);
   if (manifest.nested) {
     begin_member(out, "nested");
@@ -184,8 +227,7 @@ Result<std::string> build_manifest(const Manifest& manifest) {
   out += R"({"required":[],"optional":)";
   append_texts(out, manifest.optional_features);
   out += '}';
-  begin_member(out, "layouts");
-  out += R"([{"kind":"whole"}])";
+  CKPT_CHECK(append_layouts(out, manifest.layouts));
   begin_member(out, "sums");
   out += R"({"bytes":)";
   append_natural(out, manifest.sums_bytes);

@@ -95,6 +95,7 @@ Error about(const Tensor& tensor, Error error) {
 /// The flat division must end where the tensor ends or later. The first part of every cut is the longest, but for
 /// explicit points, of which this does not judge.
 Result<> check_flat_covers(const Layout& layout, const Tensor& tensor, std::uint64_t begin) {
+  CKPT_CHECK(checked_add(begin, volume(tensor.shape)));  // so that no sum below overflows, nor later
   LocalDims dims = whole_dims(tensor.shape);
   for (const Layout::Cut& cut : layout.cuts) {
     if (cut.rule == Layout::Cut::Rule::points) return {};
@@ -106,8 +107,7 @@ Result<> check_flat_covers(const Layout& layout, const Tensor& tensor, std::uint
     for (const Extent& range : ranges) length += range.size();
     elements *= length;
   }
-  CKPT_TRY(const std::uint64_t end, checked_add(begin, elements));
-  if (elements != 0 && end > part_count(layout.mesh, layout.flat->axes) * layout.flat->part)
+  if (elements != 0 && begin + elements > part_count(layout.mesh, layout.flat->axes) * layout.flat->part)
     return bad("flat: its parts end before the tensor does");
   return {};
 }

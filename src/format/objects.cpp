@@ -265,7 +265,8 @@ class Reader final : public json::Handler {
 
   Result<Objects> finish() && {
     if (format_ != "ckpt.objects") return bad("not an objects file");
-    if (version_ != kVersion) return bad(fmt::format("this release reads {}, not {}", kVersion, version_), Errc::newer);
+    if (!is_known_version(version_))
+      return bad(fmt::format("this release reads {} and {}, not {}", kOldVersion, kVersion, version_), Errc::newer);
     const std::optional<Hash128> id = Hash128::from_hex(id_);
     if (!id) return bad("id is not 32 lower-case hexadecimal digits");
     if (!rows_seen_) return bad("objects are missing");

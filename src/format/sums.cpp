@@ -10,8 +10,8 @@ namespace ckpt::universal {
 namespace {
 
 constexpr std::string_view kMagic = "CKPTSUMS";
-constexpr std::uint32_t kMajor = 0;
-constexpr std::uint32_t kMinor = 9;
+constexpr std::uint64_t kMajor = 1;  // 0.9 has the same form
+constexpr std::uint64_t kMinor = 0;
 constexpr std::size_t kHeaderBytes = 64;
 constexpr std::size_t kRecordBytes = 64;
 constexpr std::size_t kLeafHashBytes = 16;
@@ -162,8 +162,10 @@ Result<Sums> parse_sums(std::span<const std::byte> data) {
   if (data.size() < kHeaderBytes) return bad(Errc::corrupt, data.size(), "shorter than its header");
   if (std::memcmp(data.data(), kMagic.data(), kMagic.size()) != 0)
     return bad(Errc::corrupt, 0, "does not begin with CKPTSUMS");
-  if (number(data, 8, 2) != kMajor || number(data, 10, 2) != kMinor)
-    return bad(Errc::newer, 8, fmt::format("version {}.{}", number(data, 8, 2), number(data, 10, 2)));
+  const std::uint64_t major = number(data, 8, 2);
+  const std::uint64_t minor = number(data, 10, 2);
+  const bool known = (major == kMajor && minor == kMinor) || (major == 0 && minor == 9);
+  if (!known) return bad(Errc::newer, 8, fmt::format("version {}.{}", major, minor));
   if (number(data, 12, 4) != kLeafShift) return bad(Errc::newer, 12, "another leaf size than 4 MiB");
   if (number(data, 48, 8) != 0 || number(data, 56, 8) != 0)
     return bad(Errc::corrupt, 48, "reserved bytes are not zero");

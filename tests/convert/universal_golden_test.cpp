@@ -1,4 +1,4 @@
-// Checkpoints that release 0.9 wrote stay readable, bit for bit.
+// Checkpoints of format 0.9 stay readable, bit for bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,15 @@ TEST_P(UniversalGolden, IsRecognisedAndSound) {
   EXPECT_TRUE(stored->findings.empty()) << stored->findings[0].text;
 }
 
-TEST_P(UniversalGolden, IsWrittenAgainToTheByte) {
+/// The same text as format 1.0 writes it: nothing else has changed in what 0.9 could say.
+std::string in_version_1(std::string text) {
+  const std::string old = R"(\"format\":\"0.9\")";
+  const std::size_t at = text.find(old);
+  EXPECT_NE(at, std::string::npos);
+  return at == std::string::npos ? text : text.replace(at, old.size(), R"(\"format\":\"1.0\")");
+}
+
+TEST_P(UniversalGolden, IsWrittenAgainToTheByteButForTheVersion) {
   // Its own bytes are what a writer must give for what it holds; only what names the source differs.
   const auto map = universal_format().open(*io_, golden_.root, {});
   ASSERT_TRUE(map) << map.error().message;
@@ -60,10 +68,14 @@ TEST_P(UniversalGolden, IsWrittenAgainToTheByte) {
     EXPECT_EQ(file.bytes, stored.files[i].bytes);
     const std::string& literal = file.placements.at(0).literal;
     const std::string written = read_small_file(*io_, join_path(golden_.root, file.path), 1u << 20).value();
-    EXPECT_EQ(written.substr(0, literal.size()), literal) << file.path;
+    const bool objects = file.file_class == 3;
+    const std::string head = written.substr(0, literal.size());
+    EXPECT_EQ(objects ? std::string(head).replace(head.find("0.9"), 3, "1.0") : in_version_1(head), literal)
+        << file.path;
   }
   const auto small = skeleton->finish(stored.leaves).value();
-  EXPECT_EQ(small.at(1).bytes, read_small_file(*io_, join_path(golden_.root, "sums.bin"), 1u << 20).value());
+  const std::string sums = read_small_file(*io_, join_path(golden_.root, "sums.bin"), 1u << 20).value();
+  EXPECT_EQ(small.at(1).bytes, std::string(sums).replace(8, 4, std::string("\1\0\0\0", 4)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, UniversalGolden, testing::Values("ckpt/0.9-small", "ckpt/0.9-tied"));

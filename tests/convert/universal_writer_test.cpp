@@ -133,7 +133,7 @@ TEST(UniversalWriter, SaysInEveryHeaderWhoseFileItIsAndNothingElse) {
   for (std::size_t i = 0; i < classes.size(); ++i) {
     const safetensors::Metadata expected{
         {"format", "pt"},
-        {"ckpt.v1", R"({"format":"0.9","id":")" + std::string(RawSource::kId) + R"(","class":")" + classes[i] +
+        {"ckpt.v1", R"({"format":"1.0","id":")" + std::string(RawSource::kId) + R"(","class":")" + classes[i] +
                         R"(","writer":0,"volume":0})"}};
     EXPECT_EQ(header_of(skeleton.files[i]).metadata, expected);
   }

@@ -33,6 +33,15 @@ Manifest sample() {
                    .framework_version = "0.16.4",
                    .user = {{"note", "a \"quoted\" \n line"}}};
   manifest.nested = true;
+  manifest.run = {"big run", 2, 40, 7, std::string(32, 'a')};
+  manifest.layouts.push_back(
+      {.kind = Layout::Kind::mesh,
+       .mesh = {{{"pp", 2}, {"tp", 2}, {"dp", 4}, {"cp", 1}, {"ep", 2}}},
+       .at = {{.axis = 0, .indices = {0, 1}}},
+       .cuts = {{.dim = 0, .axes = {1}, .rule = Layout::Cut::Rule::even, .segments = {2, 1}},
+                {.dim = 1, .axes = {4, 3}, .rule = Layout::Cut::Rule::points, .points = {0, 4, 5}}},
+       .flat = Layout::Flat{.axes = {2}, .part = (std::uint64_t{1} << 53)}});
+  manifest.layouts.push_back({.kind = Layout::Kind::irregular});
   manifest.optional_features = {"sparkle"};
   manifest.sums_bytes = 192;
   manifest.sums_hash = hash128("sums");
@@ -40,12 +49,15 @@ Manifest sample() {
   manifest.findings = {{Severity::warning, "a trap", "rank_3.bin", "w"}, {Severity::incomplete, "rank 4 is missing"}};
   manifest.aliases = {{"tied", "w"}};
   manifest.tensors = {row("blob", Dtype::u8, {5}, Role::blob), row("empty", Dtype::f4, {0, 3}, Role::buffer),
-                      row("scalar", Dtype::i64, {}), row("w", Dtype::bf16, {3, 5}, Role::param, 1),
+                      row("scalar", Dtype::i64, {}), row("w", Dtype::bf16, {3, 5}),
                       row("w.m", Dtype::f32, {3, 5}, Role::slot, 4'294'967'295)};
   Tensor& slot = manifest.tensors[4].tensor;
   slot.parameter = "w";
   slot.slot = "exp_avg";
   slot.path = {std::string("w.m"), std::int64_t{0}, std::string("\xff")};
+  manifest.tensors[2].layout = 2;
+  manifest.tensors[3].layout = 1;
+  manifest.tensors[3].begin = (std::uint64_t{1} << 53) + 1;
   manifest.tensors[1].tensor.true_dtype = "float4_e2m1fn_x2";
   return manifest;
 }
@@ -93,6 +105,9 @@ TEST(Manifest, ReadsBackAsItWasBuilt) {
   EXPECT_EQ(out->meta.framework_version, in.meta.framework_version);
   EXPECT_EQ(out->meta.user, in.meta.user);
   EXPECT_TRUE(out->nested);
+  EXPECT_EQ(out->version, "1.0");
+  EXPECT_EQ(out->run, in.run);
+  EXPECT_EQ(out->layouts, in.layouts);
   EXPECT_EQ(out->optional_features, in.optional_features);
   EXPECT_EQ(out->sums_bytes, in.sums_bytes);
   EXPECT_EQ(out->sums_hash, in.sums_hash);
@@ -119,6 +134,8 @@ TEST(Manifest, ReadsBackAsItWasBuilt) {
     EXPECT_EQ(a.parameter, b.parameter);
     EXPECT_EQ(a.slot, b.slot);
     EXPECT_EQ(out->tensors[i].file(), in.tensors[i].file());
+    EXPECT_EQ(out->tensors[i].layout, in.tensors[i].layout);
+    EXPECT_EQ(out->tensors[i].begin, in.tensors[i].begin);
   }
   EXPECT_EQ(out->tensors[4].file(), (FileKey{FileClass::optim, 0, 4'294'967'295}));
   EXPECT_EQ(out->tensors[0].file(), (FileKey{FileClass::blobs, 0, 0}));
@@ -164,9 +181,11 @@ TEST(Manifest, TheHashMustBeAMemberAndTheLast) {
 TEST(Manifest, NewerThingsAreNamedBeforeAnythingElse) {
   const std::string text = replaced(built(), R"("dtype":"BF16")", R"("dtype":7)");
   expect_fails(text, Errc::corrupt);
-  expect_fails(replaced(text, "0.9", "1.0"), Errc::newer);
+  expect_fails(replaced(text, R"("version":"1.0")", R"("version":"1.1")"), Errc::newer);
   expect_fails(replaced(text, R"("required":[])", R"("required":["zstd"])"), Errc::newer);
-  expect_fails(replaced(text, R"([{"kind":"whole"}])", R"([{"kind":"whole"},{"kind":"mesh"}])"), Errc::newer);
+  expect_fails(replaced(text, R"("kind":"whole")", R"("kind":"spiral")"), Errc::newer);
+  expect_fails(replaced(text, R"("rule":"even")", R"("rule":"odd")"), Errc::newer);
+  expect_fails(replaced(text, R"("version":"1.0")", R"("version":"0.9")"), Errc::newer);  // which has layout whole only
   expect_fails(replaced(text, R"("digests")", R"("dropped":["optim"],"digests")"), Errc::newer);
 }
 
@@ -199,8 +218,46 @@ TEST(Manifest, EveryBrokenRuleIsCorrupt) {
                          {R"("optional":["sparkle"])", R"("optional":[1])"},
                          {R"("required":[])", R"("required":{})"},
                          {R"("features":{)", R"("feature":{)"},
-                         {R"("layouts":[{"kind":"whole"}])", R"("layouts":[])"},
-                         {R"("layouts":[{"kind":"whole"}])", R"("layouts":[{}])"},
+                         {R"("series":2)", R"("series":null)"},
+                         {R"("series_from":40)", R"("series_from":-1)"},
+                         {R"("generation":7)", R"("generations":7)"},
+                         {R"("parent":"a)", R"("parent":"A)"},
+                         {R"("run":"big run")", R"("run":7)"},
+                         {R"("layouts":[{"kind":"whole"})", R"("layouts":[{})"},
+                         {R"("layouts":[{"kind":"whole"})", R"("layouts":[7)"},
+                         {R"("layouts":[)", R"("layout":[)"},
+                         {R"("name":"pp")", R"("name":"tp")"},
+                         {R"("name":"pp")", R"("name":"")"},
+                         {R"("name":"pp")", R"("nick":"pp")"},
+                         {R"("size":4)", R"("size":0)"},
+                         {R"("size":4)", R"("size":"1152921504606846976")"},
+                         {R"("size":4)", R"("size":[4])"},
+                         {R"("axes":[{)", R"("axes":[7,{)"},
+                         {R"("indices":[0,1])", R"("indices":[1,0])"},
+                         {R"("indices":[0,1])", R"("indices":[])"},
+                         {R"("indices":[0,1])", R"("indices":[0,2])"},
+                         {R"("at":[{"axis":0)", R"("at":[{"axis":1)"},
+                         {R"("at":[{"axis":0)", R"("at":[{"axis":5)"},
+                         {R"("dim":0)", R"("dim":2)"},
+                         {R"("dim":0)", R"("dim":4294967296)"},
+                         {R"("dim":1,)", R"("dim":0,)"},
+                         {R"("dim":0,"axes":[1])", R"("dim":0,"axes":[])"},
+                         {R"("dim":0,"axes":[1])", R"("dim":0,"axes":[9])"},
+                         {R"("points":[0,4,5])", R"("points":[0,4,6])"},
+                         {R"("points":[0,4,5])", R"("points":[0,5])"},
+                         {R"("points":[0,4,5])", R"("points":[1,4,5])"},
+                         {R"("points":[0,4,5])", R"("points":[0,6,5])"},
+                         {R"("rule":"points")", R"("rule":"ceil")"},
+                         {R"("segments":[2,1])", R"("segments":[2,2])"},
+                         {R"("segments":[2,1])", R"("segments":[2,"18446744073709551615"])"},
+                         {R"("flat":{"axes":[2])", R"("flat":{"axes":[])"},
+                         {R"("flat":{"axes":[2])", R"("flat":{"axes":[4])"},
+                         {R"("part":"9007199254740992")", R"("part":0)"},
+                         {R"("part":"9007199254740992")", R"("part":"9223372036854775808")"},
+                         {R"("begin":"9007199254740993")", R"("begin":"18446744073709551615")"},
+                         {R"("layout":2)", R"("layout":2,"begin":1)"},
+                         {R"("layout":2)", R"("layout":2,"volume":1)"},
+                         {R"("layout":2)", R"("layout":3)"},
                          {R"("sums":{"bytes":192)", R"("sums":{"bytes":null)"},
                          {R"("digests":{)", R"("digests":{"a":1,)"},
                          {R"("digests":{)", R"("digests":{"a":"0G",)"},
@@ -226,7 +283,7 @@ TEST(Manifest, EveryBrokenRuleIsCorrupt) {
                          {R"("shape":[5],"role":"blob")", R"("shape":[5,1],"role":"blob")"},
                          {R"("role":"buffer")", R"("role":"thing")"},
                          {R"("volume":4294967295)", R"("volume":4294967296)"},
-                         {R"("volume":4294967295)", R"("volume":4294967295,"layout":1)"},
+                         {R"("volume":4294967295)", R"("volume":4294967295,"layout":4294967296)"},
                          {R"("path":["w.m",0)", R"("path":["w.m",null)"},
                          {R"("slot":"exp_avg")", R"("slot":7)"},
                          {R"("parameter":"w")", R"("parameter":{})"}}) {

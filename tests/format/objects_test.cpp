@@ -195,6 +195,8 @@ TEST(Objects, UnknownMembersAreIgnored) {
 TEST(Objects, AnotherVersionIsNewer) {
   std::string text = document("1");
   text.replace(text.find("0.9"), 3, "1.0");
+  EXPECT_TRUE(parse_objects(text));
+  text.replace(text.find("1.0"), 3, "1.1");
   const Result<Objects> objects = parse_objects(text);
   ASSERT_FALSE(objects);
   EXPECT_EQ(objects.error().code, Errc::newer);

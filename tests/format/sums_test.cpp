@@ -77,7 +77,7 @@ TEST(Sums, ReadBackAsTheyWereBuilt) {
 TEST(Sums, StandWhereTheSpecificationSays) {
   const std::string text = built();
   EXPECT_EQ(text.substr(0, 8), "CKPTSUMS");
-  EXPECT_EQ(text.substr(8, 8), std::string("\0\0\x09\0\x16\0\0\0", 8));
+  EXPECT_EQ(text.substr(8, 8), std::string("\1\0\0\0\x16\0\0\0", 8));
   EXPECT_EQ(text.substr(16, 16), std::string(16, '\x07'));
   EXPECT_EQ(text.substr(32, 16), std::string("\5\0\0\0\0\0\0\0\7\0\0\0\0\0\0\0", 16));
   EXPECT_EQ(text.substr(48, 16), std::string(16, '\0'));
@@ -151,8 +151,10 @@ TEST(Sums, EveryOtherLengthIsCorrupt) {
 }
 
 TEST(Sums, ANewerVersionLeafSizeOrClassIsNamedAsSuch) {
-  expect_fails(with(built(), 8, 1, 2), Errc::newer, 8);
-  expect_fails(with(built(), 10, 10, 2), Errc::newer, 8);
+  expect_fails(with(built(), 8, 2, 2), Errc::newer, 8);
+  expect_fails(with(built(), 8, 0, 2), Errc::newer, 8);
+  expect_fails(with(built(), 10, 1, 2), Errc::newer, 8);
+  expect_fails(with(built(), 10, 9, 2), Errc::newer, 8);
   expect_fails(with(built(), 12, 23, 4), Errc::newer, 12);
   expect_fails(with(built(), 64, 5, 4), Errc::newer, 64);
 }

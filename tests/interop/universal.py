@@ -38,7 +38,7 @@ def read_manifest(data):
     assert xxh3(data[:-35]).hex().encode() == data[-35:-3]
     manifest = strict_json(data)
     assert list(manifest)[0] == "format" and list(manifest)[-1] == "xxh3"
-    assert manifest["version"] == "0.9" and manifest["features"]["required"] == []
+    assert manifest["version"] in ("0.9", "1.0") and manifest["features"]["required"] == []
     assert all(layout["kind"] == "whole" for layout in manifest["layouts"]) and manifest.get("dropped", []) == []
     for rows in (manifest["tensors"], manifest["aliases"]):
         names = [row["name"].encode() for row in rows]
@@ -55,7 +55,7 @@ def path_of(file_class, writer, volume):
 def read_sums(data):
     """Section 5: the id and one dict a file, with its leaves."""
     magic, major, minor, leaf_shift, id_bytes, count, leaf_count = struct.unpack_from("<8sHHI16sQQ", data)
-    assert (magic, major, minor, leaf_shift, data[48:64]) == (b"CKPTSUMS", 0, 9, 22, bytes(16))
+    assert (magic, leaf_shift, data[48:64]) == (b"CKPTSUMS", 22, bytes(16)) and (major, minor) in ((0, 9), (1, 0))
     assert len(data) == 64 + 64 * count + 16 * leaf_count
     leaves = [data[64 + 64 * count + 16 * i:][:16] for i in range(leaf_count)]
     files, first = [], 0
@@ -88,7 +88,7 @@ def alignment(size):
     return 12 if size == 0 else min(12, (size & -size).bit_length() - 1)
 
 
-def check_shard(data, file, rows, id_bytes):
+def check_shard(data, file, rows, id_bytes, version):
     """Sections 4 and 6: the header against the computed layout. Returns name -> (dtype, shape, bytes)."""
     length = int.from_bytes(data[:8], "little")
     assert 8 + length == file["data_begin"] and file["data_begin"] % 4096 == 0
@@ -97,7 +97,7 @@ def check_shard(data, file, rows, id_bytes):
     metadata = header.pop("__metadata__")
     file_class, writer, volume = file["key"]
     assert list(metadata) == ["format", "ckpt.v1"] and metadata["format"] == "pt"
-    assert json.loads(metadata["ckpt.v1"]) == {"format": "0.9", "id": id_bytes.hex(), "class": CLASSES[file_class],
+    assert json.loads(metadata["ckpt.v1"]) == {"format": version, "id": id_bytes.hex(), "class": CLASSES[file_class],
                                                "writer": writer, "volume": volume}
     order = sorted(rows, key=lambda row: (-alignment(size_of(row)), row["name"].encode()))
     assert list(header) == [row["name"] for row in order]
@@ -160,10 +160,10 @@ def read(root):
         assert [xxh3(data[at:at + LEAF]) for at in range(0, len(data), LEAF)] == file["leaves"]
         if file["key"][0] == 3:
             document = strict_json(data)
-            assert (document["format"], document["version"], document["id"]) == ("ckpt.objects", "0.9", manifest["id"])
+            assert (document["format"], document["version"], document["id"]) == ("ckpt.objects", manifest["version"], manifest["id"])
             objects = {row["name"]: value(row["value"]) for row in document["objects"]}
         else:
-            tensors.update(check_shard(data, file, rows.pop(file["key"]), id_bytes))
+            tensors.update(check_shard(data, file, rows.pop(file["key"]), id_bytes, manifest["version"]))
     assert not rows, "tensors without a file"
     assert all(alias["target"] in tensors and alias["name"] not in tensors for alias in manifest["aliases"])
     return manifest, tensors, objects

@@ -116,7 +116,8 @@ class Checker {
       return;
     }
     const auto says = json::parse(at->second);
-    const auto wants = json::parse(series_text(file.key, checkpoint_.sums.id));
+    const auto wants =
+        json::parse(series_text({.key = file.key, .id = checkpoint_.sums.id, .version = checkpoint_.manifest.version}));
     const json::Object* members = wants ? wants->object() : nullptr;
     const bool same =
         says && members != nullptr && std::all_of(members->begin(), members->end(), [&](const auto& member) {

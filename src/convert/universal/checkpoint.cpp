@@ -87,9 +87,4 @@ Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_
   return out;
 }
 
-std::string series_text(const FileKey& key, const Hash128& id) {
-  return fmt::format(R"({{"format":"{}","id":"{}","class":"{}","writer":{},"volume":{}}})", kVersion, id.hex(),
-                     class_name(key.file_class), key.writer, key.volume);
-}
-
 }  // namespace ckpt::universal

@@ -10,10 +10,9 @@
 #include "format/seal.hpp"
 #include "format/sums.hpp"
 #include "format/whole_layout.hpp"
+#include "format/writer_layout.hpp"
 
 namespace ckpt::universal {
-
-constexpr std::string_view kSeriesKey = "ckpt.v1";  ///< in `__metadata__` of every shard
 
 /// A checkpoint whose manifest and sums.bin were read and checked, and whose files were looked at.
 struct Checkpoint {
@@ -29,8 +28,5 @@ struct Checkpoint {
 /// errors  uncommitted; not_found; newer; checksum or corrupt with the file; incomplete: sums.bin is missing. Missing
 ///         data files are no error but in `missing`
 Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_t metadata_limit);
-
-/// The text of `__metadata__["ckpt.v1"]` of a shard.
-std::string series_text(const FileKey& key, const Hash128& id);
 
 }  // namespace ckpt::universal

@@ -80,7 +80,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   Manifest& manifest = checkpoint.manifest;
   Map map;
   map.format = "ckpt";
-  map.variant = kVersion;
+  map.variant = manifest.version;
   map.nested = manifest.nested;
   map.id = manifest.id.hex();
   map.metadata_hash = hash128(checkpoint.manifest_text).hex();

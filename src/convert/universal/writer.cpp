@@ -175,8 +175,9 @@ class Writer {
       const Tensor& tensor = rows()[entry.tensor].tensor;
       header_entries.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
     }
-    const safetensors::Metadata metadata{{std::string(safetensors::kFormatKey), "pt"},
-                                         {std::string(kSeriesKey), series_text(key, draft_->manifest.id)}};
+    const safetensors::Metadata metadata{
+        {std::string(safetensors::kFormatKey), "pt"},
+        {std::string(kSeriesKey), series_text({.key = key, .id = draft_->manifest.id})}};
     CKPT_TRY(safetensors::BuiltHeader header, safetensors::build_header(header_entries, metadata, kDataAlignment));
 
     TargetFile file = new_file(key, header.file_bytes);
