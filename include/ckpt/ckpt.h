@@ -1,6 +1,6 @@
-/* libckpt: checkpoints of a training job, saved by all its ranks in parallel and asynchronously, loaded on any number of
- * ranks and in any layout. The C interface: opaque handles, structs that begin with their size, no C++ type, no MPI. The
- * C++ one, ckpt/ckpt.hpp, is a header over this.
+/* libckpt: checkpoints of a training job, saved by all its ranks in parallel and asynchronously, loaded on any number
+ * of ranks and in any layout. The C interface: opaque handles, structs that begin with their size, no C++ type, no MPI.
+ * The C++ one, ckpt/ckpt.hpp, is a header over this.
  *
  * Every function that can fail returns 0, or the exit code of the command line for the same failure (2 usage, 10 not
  * found, 12 unknown or newer, 13 incomplete, 14 no space, 15 corrupt, 16 I/O or a lost rank, 17 memory, 70 internal);
@@ -36,7 +36,8 @@ uint32_t ckpt_abi_version(void);
  * thread. */
 const char* ckpt_last_error_json(void);
 
-/* --- stores --------------------------------------------------------------------------------------------------------- */
+/* --- stores ---------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct ckpt_options {
   uint64_t size;               /* sizeof(ckpt_options): zero the rest for defaults */
@@ -60,8 +61,8 @@ typedef struct ckpt_options {
   void* log_user;
 } ckpt_options;
 
-/* The run's directory, made where it is missing; what a crashed save left in it is removed. Collective. `options` may be
- * NULL. */
+/* The run's directory, made where it is missing; what a crashed save left in it is removed. Collective. `options` may
+ * be NULL. */
 int ckpt_store_open(const char* run_directory, const ckpt_options* options, ckpt_store** store);
 /* Waits for the saves in flight, then releases the store. The outcome is that of the worst save nobody waited for.
  * Collective. */
@@ -74,11 +75,12 @@ int ckpt_should_save(ckpt_store* store, uint64_t step, int* answer);
 /* Whether all ranks know that one of them was told to stop (a signal, the time limit). Local. */
 int ckpt_stop_requested(const ckpt_store* store);
 
-/* Carries MPI_COMM_WORLD of the plug-in libckpt_mpi.so, for programs that are not compiled with MPI's C++ users' header;
- * initialises MPI where that was not done. */
+/* Carries MPI_COMM_WORLD of the plug-in libckpt_mpi.so, for programs that are not compiled with MPI's C++ users'
+ * header; initialises MPI where that was not done. */
 int ckpt_comm_world(ckpt_comm_table* table);
 
-/* --- models: which rank holds what ---------------------------------------------------------------------------------- */
+/* --- models: which rank holds what ----------------------------------------------------------------------------------
+ */
 
 typedef struct ckpt_axis {
   const char* name; /* "dp", "tp", "pp", "ep", ... */
@@ -101,12 +103,14 @@ typedef struct ckpt_tensor {
 } ckpt_tensor;
 
 enum {
-  CKPT_CHUNK = 1,    /* a dimension in parts of ceil(length / parts): torch.chunk, DTensor Shard, FSDP */
-  CKPT_EVEN = 2,     /* parts that differ by at most one: even division; Megatron's column and row cuts */
-  CKPT_POINTS = 3,   /* part k is [numbers[k], numbers[k + 1]): a padded vocabulary */
-  CKPT_SEGMENTS = 4, /* the dimension is numbers[0], numbers[1], ... laid end to end, each divided evenly: fused QKV, GLU */
-  CKPT_AT = 5,       /* only ranks with one of these coordinates hold the tensor: pipeline stages, experts */
-  CKPT_FLAT = 6      /* elements of what is left: numbers = {part, begin}; ZeRO-1, 2 (begin: of the tensor in its group), 3 */
+  CKPT_CHUNK = 1,  /* a dimension in parts of ceil(length / parts): torch.chunk, DTensor Shard, FSDP */
+  CKPT_EVEN = 2,   /* parts that differ by at most one: even division; Megatron's column and row cuts */
+  CKPT_POINTS = 3, /* part k is [numbers[k], numbers[k + 1]): a padded vocabulary */
+  CKPT_SEGMENTS =
+      4,       /* the dimension is numbers[0], numbers[1], ... laid end to end, each divided evenly: fused QKV, GLU */
+  CKPT_AT = 5, /* only ranks with one of these coordinates hold the tensor: pipeline stages, experts */
+  CKPT_FLAT =
+      6 /* elements of what is left: numbers = {part, begin}; ZeRO-1, 2 (begin: of the tensor in its group), 3 */
 };
 /* One step of a layout. Steps apply in order: first CKPT_AT, then cuts of dimensions, each to what the one before left,
  * then at most one CKPT_FLAT. Axes that no step names hold replicas: written once, by them together. */
@@ -125,7 +129,8 @@ int ckpt_model_part_bytes(const ckpt_model* model, const char* name, uint64_t ra
 /* For the saves and loads after this; the store keeps a copy. Local: ranks whose models differ learn it in commit. */
 int ckpt_store_set_model(ckpt_store* store, const ckpt_model* model);
 
-/* --- saving --------------------------------------------------------------------------------------------------------- */
+/* --- saving ---------------------------------------------------------------------------------------------------------
+ */
 
 /* Begins the save of a step; an earlier one that was not committed is dropped. Collective. */
 int ckpt_begin(ckpt_store* store, uint64_t step, ckpt_save** save);
@@ -139,11 +144,12 @@ int ckpt_add(ckpt_save* save, const char* name, const void* data, uint64_t bytes
 typedef int (*ckpt_fill)(void* user, void* out, uint64_t offset, uint64_t bytes);
 int ckpt_add_fill(ckpt_save* save, const char* name, uint64_t bytes, ckpt_fill fill, void* user);
 /* A part of a tensor that is in no model: the box at `offset` of `extent` elements (both ndim long). Costs the ranks an
- * exchange of names whenever the set of such parts changes; tensors that all ranks know belong in a model. Two ranks that
- * add the same box both write it. */
+ * exchange of names whenever the set of such parts changes; tensors that all ranks know belong in a model. Two ranks
+ * that add the same box both write it. */
 int ckpt_add_part(ckpt_save* save, const ckpt_tensor* tensor, const uint64_t* offset, const uint64_t* extent,
                   const void* data, uint64_t bytes);
-/* Opaque bytes, never interpreted. Of two ranks' blobs of one name only equal sizes are accepted: name them NAME@RANK. */
+/* Opaque bytes, never interpreted. Of two ranks' blobs of one name only equal sizes are accepted: name them NAME@RANK.
+ */
 int ckpt_add_blob(ckpt_save* save, const char* name, const void* data, uint64_t bytes);
 /* Copies everything and returns; what was given may change then. `save` is released in any case. Collective. */
 int ckpt_commit(ckpt_save* save, ckpt_pending** pending);
@@ -157,17 +163,18 @@ int ckpt_on_durable(ckpt_pending* pending, void (*callback)(void* user, int outc
 /* The checkpoint's name in the run's directory once it is durable, else "". Valid while `pending` is. */
 const char* ckpt_pending_name(ckpt_pending* pending);
 typedef struct ckpt_stats {
-  uint64_t size;    /* sizeof(ckpt_stats) */
-  uint64_t bytes;   /* of this rank */
-  double plan_s;    /* layout, agreement on the table */
-  double stage_s;   /* copy, and waiting for staging memory */
-  double write_s;   /* hash, write, sync: in the background */
-  double commit_s;  /* rank 0: manifest, sync, rename */
+  uint64_t size;   /* sizeof(ckpt_stats) */
+  uint64_t bytes;  /* of this rank */
+  double plan_s;   /* layout, agreement on the table */
+  double stage_s;  /* copy, and waiting for staging memory */
+  double write_s;  /* hash, write, sync: in the background */
+  double commit_s; /* rank 0: manifest, sync, rename */
 } ckpt_stats;
 int ckpt_pending_stats(const ckpt_pending* pending, ckpt_stats* stats);
 void ckpt_pending_free(ckpt_pending* pending);
 
-/* --- loading -------------------------------------------------------------------------------------------------------- */
+/* --- loading --------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct ckpt_read {
   uint64_t size; /* sizeof(ckpt_read) */
@@ -193,8 +200,8 @@ typedef struct ckpt_load_report {
 
 enum { CKPT_STRICT = 0, CKPT_PARTIAL = 1 };
 
-/* Loads from the newest checkpoint that verifies; where one is damaged all ranks fall back to the one before, and the log
- * says so. CKPT_STRICT: a missing name fails with 10. 10 also where there is no checkpoint. Collective. */
+/* Loads from the newest checkpoint that verifies; where one is damaged all ranks fall back to the one before, and the
+ * log says so. CKPT_STRICT: a missing name fails with 10. 10 also where there is no checkpoint. Collective. */
 int ckpt_load(ckpt_store* store, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report);
 
 /* The newest checkpoint whose structure is whole; 10 where there is none. Collective. */
@@ -204,8 +211,8 @@ int ckpt_checkpoint_open(const char* path, const ckpt_options* options, ckpt_che
 void ckpt_checkpoint_free(ckpt_checkpoint* checkpoint);
 uint64_t ckpt_checkpoint_step(const ckpt_checkpoint* checkpoint);
 const char* ckpt_checkpoint_path(const ckpt_checkpoint* checkpoint);
-/* Shape and dtype of a tensor; 10 where there is none. `shape` has room for *ndim numbers and gets as many as there are;
- * *ndim becomes the number of dimensions, *dtype a name that lives with the checkpoint. */
+/* Shape and dtype of a tensor; 10 where there is none. `shape` has room for *ndim numbers and gets as many as there
+ * are; *ndim becomes the number of dimensions, *dtype a name that lives with the checkpoint. */
 int ckpt_checkpoint_tensor(const ckpt_checkpoint* checkpoint, const char* name, uint64_t* shape, uint32_t* ndim,
                            const char** dtype);
 /* Many parts at once, in the order of the files; only what is needed is read. Local. `report` may be NULL. */

@@ -22,8 +22,8 @@ class Comm {
  public:
   /// One rank, no library.
   static std::unique_ptr<Comm> solo();
-  /// Loads `libckpt_mpi.so` (beside the program, in its ../lib, or by the loader's search path), which initialises
-  /// MPI. mpi_launch when it cannot be loaded or disagrees with `expected_ranks` promised by the environment.
+  /// The ranks of load_mpi_table. mpi_launch when it cannot be loaded or disagrees with `expected_ranks` promised by
+  /// the environment.
   static Result<std::unique_ptr<Comm>> mpi(int expected_ranks);
 
   explicit Comm(ckpt_comm_table table);
@@ -74,6 +74,11 @@ class Comm {
   ckpt_comm_table table_;
   bool lost_ = false;
 };
+
+/// Loads `libckpt_mpi.so` (beside this library, beside the program, in its ../lib, or by the loader's search path),
+/// which initialises MPI where that was not done, and returns its table over all ranks. Collective.
+/// errors  mpi_launch
+Result<ckpt_comm_table> load_mpi_table();
 
 /// Collective: ends a phase with one verdict. Every rank calls it, those that failed too. The failed rank gets its
 /// own error back, the others peer_failed with the failed rank's message, file, tensor and hint; all of them with the

@@ -24,8 +24,18 @@ std::string program_directory() {
   return parent_path({path.data(), static_cast<std::size_t>(length)});
 }
 
+/// The directory of the library that holds this code, where it is one (a trainer links libckpt.so).
+std::string library_directory() {
+  Dl_info found{};
+  if (::dladdr(reinterpret_cast<const void*>(&library_directory), &found) == 0 || found.dli_fname == nullptr) return {};
+  return parent_path(found.dli_fname);
+}
+
 std::vector<std::string> plugin_paths() {
   std::vector<std::string> paths;
+  if (const std::string directory = library_directory(); !directory.empty()) {
+    paths.push_back(join_path(directory, kPluginName));
+  }
   if (const std::string directory = program_directory(); !directory.empty()) {
     for (const char* place : {"", "../lib", "../lib/x86_64-linux-gnu"}) {
       paths.push_back(join_path(join_path(directory, place), kPluginName));
@@ -52,7 +62,7 @@ Result<void*> load_plugin() {
 
 }  // namespace
 
-Result<std::unique_ptr<Comm>> Comm::mpi(int expected_ranks) {
+Result<ckpt_comm_table> load_mpi_table() {
   CKPT_TRY(void* plugin, load_plugin());
   const auto open = reinterpret_cast<OpenFunction>(::dlsym(plugin, "ckpt_mpi_open"));
   if (open == nullptr) {
@@ -64,6 +74,11 @@ Result<std::unique_ptr<Comm>> Comm::mpi(int expected_ranks) {
     if (table.close != nullptr) table.close(table.self);
     return fail(Errc::mpi_launch, fmt::format("{}: load: it belongs to another release", kPluginName));
   }
+  return table;
+}
+
+Result<std::unique_ptr<Comm>> Comm::mpi(int expected_ranks) {
+  CKPT_TRY(const ckpt_comm_table table, load_mpi_table());
   auto comm = std::make_unique<Comm>(table);
   if (expected_ranks > 0 && comm->ranks() != expected_ranks) {
     return fail({.code = Errc::mpi_launch,

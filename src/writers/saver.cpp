@@ -232,6 +232,10 @@ void Saver::refuse(Error error) {
   if (begun_ && begun_->outcome) begun_->outcome = fail(std::move(error));
 }
 
+void Saver::describe(std::vector<std::pair<std::string, std::string>> user) {
+  if (begun_) begun_->description.meta.user = std::move(user);
+}
+
 void Saver::drop_begun() {
   if (!begun_) return;
   const auto save = begun_->save;

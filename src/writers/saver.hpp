@@ -67,6 +67,8 @@ class Saver {
   Result<> add(Piece piece);
   /// This rank cannot go on with what was begun: commit tells all ranks.
   void refuse(Error error);
+  /// Text to be kept with what was begun; rank 0's counts. Replaces earlier keys.
+  void describe(std::vector<std::pair<std::string, std::string>> user);
   /// Copies everything to staging memory and returns: the memory given may change then. Collective. Where staging
   /// memory is smaller than the save it waits until the rest was written; `log` is told before. What goes wrong on one
   /// rank here is told to all by the save's outcome.

@@ -1,0 +1,369 @@
+#pragma once
+
+// libckpt for C++: a header over the C interface of ckpt/ckpt.h, which tells what each function does, costs and fails
+// with. Handles here release themselves; failures are values; callbacks may be lambdas. C++20. Nothing here throws but
+// std::bad_alloc.
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
+#include "ckpt/ckpt.h"
+
+namespace ckpt {
+
+/// Why a call failed.
+struct Error {
+  int code = 0;      ///< the exit code of the command line for the same failure
+  std::string json;  ///< id, message, file, offset, tensor, hint: see ckpt_last_error_json
+};
+template <class T = void>
+using Result = tl::expected<T, Error>;
+
+namespace detail {
+
+inline tl::unexpected<Error> failure(int code) {
+  return tl::unexpected<Error>(Error{code, ckpt_last_error_json()});
+}
+inline Result<> check(int code) {
+  if (code == 0) return {};
+  return failure(code);
+}
+template <auto kRelease>
+struct Release {
+  template <class Handle>
+  void operator()(Handle* handle) const {
+    static_cast<void>(kRelease(handle));
+  }
+};
+
+}  // namespace detail
+
+/// One step of a layout: what a tensor is divided by. Axes are names of the mesh, several as "dp,ep".
+class Step {
+ public:
+  static Step chunk(std::uint32_t dim, std::string axes) { return {CKPT_CHUNK, dim, std::move(axes), {}}; }
+  static Step even(std::uint32_t dim, std::string axes) { return {CKPT_EVEN, dim, std::move(axes), {}}; }
+  static Step points(std::uint32_t dim, std::string axis, std::vector<std::uint64_t> points) {
+    return {CKPT_POINTS, dim, std::move(axis), std::move(points)};
+  }
+  static Step segments(std::uint32_t dim, std::string axes, std::vector<std::uint64_t> lengths) {
+    return {CKPT_SEGMENTS, dim, std::move(axes), std::move(lengths)};
+  }
+  static Step at(std::string axis, std::vector<std::uint64_t> coordinates) {
+    return {CKPT_AT, 0, std::move(axis), std::move(coordinates)};
+  }
+  static Step flat(std::string axes, std::uint64_t part_elements, std::uint64_t begin) {
+    return {CKPT_FLAT, 0, std::move(axes), {part_elements, begin}};
+  }
+  ckpt_step c() const {
+    return {kind_, dim_, axes_.c_str(), numbers_.data(), static_cast<std::uint32_t>(numbers_.size())};
+  }
+
+ private:
+  Step(std::int32_t kind, std::uint32_t dim, std::string axes, std::vector<std::uint64_t> numbers)
+      : kind_(kind), dim_(dim), axes_(std::move(axes)), numbers_(std::move(numbers)) {}
+  std::int32_t kind_;
+  std::uint32_t dim_;
+  std::string axes_;
+  std::vector<std::uint64_t> numbers_;
+};
+
+/// A tensor as the model, or a part, declares it.
+struct Tensor {
+  std::string name;
+  std::string dtype = "F32";  ///< as in safetensors
+  std::vector<std::uint64_t> shape{};
+  std::string role = "param";  ///< "param", "buffer", "slot"
+  std::string parameter{};     ///< of a slot
+  std::string slot{};          ///< of a slot: "master", "exp_avg", ...
+
+  ckpt_tensor c() const {
+    return {sizeof(ckpt_tensor),
+            name.c_str(),
+            dtype.c_str(),
+            shape.data(),
+            static_cast<std::uint32_t>(shape.size()),
+            role.c_str(),
+            parameter.empty() ? nullptr : parameter.c_str(),
+            slot.empty() ? nullptr : slot.c_str()};
+  }
+};
+
+/// Tensors and how they lie on the ranks; declared alike on every rank.
+class Model {
+ public:
+  struct Axis {
+    std::string name;
+    std::uint64_t size = 1;
+  };
+  static Result<Model> on(const std::vector<Axis>& axes) {
+    std::vector<ckpt_axis> c;
+    for (const Axis& axis : axes) c.push_back({axis.name.c_str(), axis.size});
+    ckpt_model* model = nullptr;
+    if (const int code = ckpt_model_new(c.data(), static_cast<std::uint32_t>(c.size()), &model)) {
+      return detail::failure(code);
+    }
+    return Model(model);
+  }
+  Result<> tensor(const Tensor& tensor, const std::vector<Step>& steps) {
+    std::vector<ckpt_step> c;
+    for (const Step& step : steps) c.push_back(step.c());
+    const ckpt_tensor declared = tensor.c();
+    return detail::check(ckpt_model_tensor(model_.get(), &declared, c.data(), static_cast<std::uint32_t>(c.size())));
+  }
+  /// Bytes of the part that a rank holds.
+  Result<std::uint64_t> part_bytes(const std::string& name, std::uint64_t rank) const {
+    std::uint64_t bytes = 0;
+    if (const int code = ckpt_model_part_bytes(model_.get(), name.c_str(), rank, &bytes)) return detail::failure(code);
+    return bytes;
+  }
+  const ckpt_model* c() const { return model_.get(); }
+
+ private:
+  explicit Model(ckpt_model* model) : model_(model) {}
+  std::unique_ptr<ckpt_model, detail::Release<ckpt_model_free>> model_;
+};
+
+/// A save from commit on.
+class Pending {
+ public:
+  /// Collective.
+  Result<> wait(std::chrono::milliseconds timeout) { return detail::check(ckpt_wait(pending_.get(), timeout.count())); }
+  /// Local: whether it has ended; a failure where it ended badly.
+  Result<bool> poll() {
+    int done = 0;
+    if (const int code = ckpt_poll(pending_.get(), &done)) return detail::failure(code);
+    return done != 0;
+  }
+  /// Called once with the outcome's code, by the thread that learns it.
+  Result<> on_durable(std::function<void(int code)> callback) {
+    auto kept = std::make_unique<std::function<void(int)>>(std::move(callback));
+    const int code = ckpt_on_durable(
+        pending_.get(),
+        [](void* user, int outcome) {
+          const std::unique_ptr<std::function<void(int)>> mine(static_cast<std::function<void(int)>*>(user));
+          (*mine)(outcome);
+        },
+        kept.get());
+    if (code == 0) static_cast<void>(kept.release());  // the call releases it
+    return detail::check(code);
+  }
+  std::string name() const { return ckpt_pending_name(pending_.get()); }
+  ckpt_stats stats() const {
+    ckpt_stats stats{};
+    stats.size = sizeof stats;
+    static_cast<void>(ckpt_pending_stats(pending_.get(), &stats));
+    return stats;
+  }
+
+ private:
+  friend class Save;
+  explicit Pending(ckpt_pending* pending) : pending_(pending) {}
+  std::unique_ptr<ckpt_pending, detail::Release<ckpt_pending_free>> pending_;
+};
+
+/// A save that was begun; must be committed, by every rank, before the store is closed.
+class Save {
+ public:
+  using Fill = std::function<int(void* out, std::uint64_t offset, std::uint64_t bytes)>;
+
+  Result<> set(const std::string& key, const std::string& text) {
+    return detail::check(ckpt_set(save_, key.c_str(), text.c_str()));
+  }
+  Result<> metric(const std::string& name, double value) {
+    return detail::check(ckpt_metric(save_, name.c_str(), value));
+  }
+  /// This rank's part of a tensor of the model.
+  Result<> add(const std::string& name, std::span<const std::byte> part) {
+    return detail::check(ckpt_add(save_, name.c_str(), part.data(), part.size()));
+  }
+  template <class Element>
+  Result<> add(const std::string& name, const std::vector<Element>& part) {
+    return add(name, std::as_bytes(std::span(part)));
+  }
+  Result<> add(const std::string& name, std::uint64_t bytes, Fill fill) {
+    fills_.push_back(std::make_unique<Fill>(std::move(fill)));
+    return detail::check(ckpt_add_fill(
+        save_, name.c_str(), bytes,
+        [](void* user, void* out, std::uint64_t offset, std::uint64_t size) {
+          return (*static_cast<Fill*>(user))(out, offset, size);
+        },
+        fills_.back().get()));
+  }
+  /// A box of a tensor that is in no model.
+  Result<> add(const Tensor& tensor, std::span<const std::uint64_t> offset, std::span<const std::uint64_t> extent,
+               std::span<const std::byte> part) {
+    const ckpt_tensor declared = tensor.c();
+    return detail::check(ckpt_add_part(save_, &declared, offset.data(), extent.data(), part.data(), part.size()));
+  }
+  Result<> blob(const std::string& name, std::span<const std::byte> bytes) {
+    return detail::check(ckpt_add_blob(save_, name.c_str(), bytes.data(), bytes.size()));
+  }
+  /// Collective; ends this object. What was given may change when it returns.
+  Result<Pending> commit() {
+    ckpt_pending* pending = nullptr;
+    const int code = ckpt_commit(std::exchange(save_, nullptr), &pending);
+    if (code != 0) return detail::failure(code);
+    return Pending(pending);
+  }
+
+ private:
+  friend class Store;
+  explicit Save(ckpt_save* save) : save_(save) {}
+  ckpt_save* save_;
+  std::vector<std::unique_ptr<Fill>> fills_{};
+};
+
+/// A part to be read.
+struct Read {
+  std::string name;
+  std::vector<std::uint64_t> offset{};  ///< with `extent`: a box; both empty: this rank's part, or the whole tensor
+  std::vector<std::uint64_t> extent{};
+  std::span<std::byte> out{};
+
+  ckpt_read c() const {
+    const bool boxed = !extent.empty();
+    return {sizeof(ckpt_read),
+            name.c_str(),
+            boxed ? offset.data() : nullptr,
+            boxed ? extent.data() : nullptr,
+            static_cast<std::uint32_t>(extent.size()),
+            out.data(),
+            out.size()};
+  }
+};
+
+namespace detail {
+
+inline std::vector<ckpt_read> c_reads(std::span<const Read> reads) {
+  std::vector<ckpt_read> c;
+  for (const Read& read : reads) c.push_back(read.c());
+  return c;
+}
+
+}  // namespace detail
+
+/// A committed checkpoint, open for reading.
+class Checkpoint {
+ public:
+  /// Any checkpoint by path, of any format that ckpt reads.
+  static Result<Checkpoint> open(const std::string& path) {
+    ckpt_checkpoint* checkpoint = nullptr;
+    if (const int code = ckpt_checkpoint_open(path.c_str(), nullptr, &checkpoint)) return detail::failure(code);
+    return Checkpoint(checkpoint);
+  }
+  std::uint64_t step() const { return ckpt_checkpoint_step(checkpoint_.get()); }
+  std::string path() const { return ckpt_checkpoint_path(checkpoint_.get()); }
+  Result<ckpt_load_report> read(std::span<const Read> reads) {
+    ckpt_load_report report{};
+    report.size = sizeof report;
+    const std::vector<ckpt_read> c = detail::c_reads(reads);
+    if (const int code = ckpt_read_plan(checkpoint_.get(), c.data(), c.size(), &report)) return detail::failure(code);
+    return report;
+  }
+  Result<> read_into(const std::string& name, std::span<const std::uint64_t> offset,
+                     std::span<const std::uint64_t> extent, std::span<std::byte> out) {
+    return detail::check(ckpt_read_into(checkpoint_.get(), name.c_str(), offset.data(), extent.data(),
+                                        static_cast<std::uint32_t>(extent.size()), out.data(), out.size()));
+  }
+
+ private:
+  friend class Store;
+  explicit Checkpoint(ckpt_checkpoint* checkpoint) : checkpoint_(checkpoint) {}
+  std::unique_ptr<ckpt_checkpoint, detail::Release<ckpt_checkpoint_free>> checkpoint_;
+};
+
+/// The checkpoints of one run, on one rank. The destructor waits for what is in flight, with all ranks; close() also
+/// tells how it ended.
+class Store {
+ public:
+  struct Options {
+    std::optional<ckpt_comm_table> comm{};  ///< ckpt::mpi(MPI_COMM_WORLD); none: one rank
+    std::uint64_t staging_memory = 0;       ///< 0: commit returns when the checkpoint is durable
+    std::uint32_t copy_threads = 0;
+    std::uint32_t write_threads = 0;
+    std::chrono::milliseconds patience{60'000};
+    std::string io = "auto";
+    std::uint64_t every_steps = 0;
+    std::chrono::duration<double> every{0};
+    std::chrono::duration<double> time_limit{0};
+    bool catch_signals = false;
+    bool verify_all = false;
+    std::string framework{};
+    std::string framework_version{};
+    std::function<void(std::string_view text)> log{};
+  };
+
+  static Result<Store> open(const std::string& run_directory, Options options) {
+    Store store;
+    store.log_ = std::make_unique<std::function<void(std::string_view)>>(std::move(options.log));
+    ckpt_options c{};
+    c.size = sizeof c;
+    c.comm = options.comm ? &*options.comm : nullptr;
+    c.staging_memory = options.staging_memory;
+    c.copy_threads = options.copy_threads;
+    c.write_threads = options.write_threads;
+    c.patience_ms = options.patience.count();
+    c.io = options.io.c_str();
+    c.every_steps = options.every_steps;
+    c.every_seconds = options.every.count();
+    c.time_limit_s = options.time_limit.count();
+    c.catch_signals = options.catch_signals ? 1 : 0;
+    c.verify_all = options.verify_all ? 1 : 0;
+    c.framework = options.framework.c_str();
+    c.framework_version = options.framework_version.c_str();
+    if (*store.log_) {
+      c.log = [](void* user, const char* text) { (*static_cast<std::function<void(std::string_view)>*>(user))(text); };
+      c.log_user = store.log_.get();
+    }
+    ckpt_store* handle = nullptr;
+    if (const int code = ckpt_store_open(run_directory.c_str(), &c, &handle)) return detail::failure(code);
+    store.store_.reset(handle);
+    return store;
+  }
+
+  static Result<Store> open(const std::string& run_directory) { return open(run_directory, Options{}); }
+
+  Result<bool> should_save(std::uint64_t step) {
+    int answer = 0;
+    if (const int code = ckpt_should_save(store_.get(), step, &answer)) return detail::failure(code);
+    return answer != 0;
+  }
+  bool stop_requested() const { return ckpt_stop_requested(store_.get()) != 0; }
+  Result<> set_model(const Model& model) { return detail::check(ckpt_store_set_model(store_.get(), model.c())); }
+  Result<Save> begin(std::uint64_t step) {
+    ckpt_save* save = nullptr;
+    if (const int code = ckpt_begin(store_.get(), step, &save)) return detail::failure(code);
+    return Save(save);
+  }
+  Result<ckpt_load_report> load(std::span<const Read> reads, bool partial = false) {
+    ckpt_load_report report{};
+    report.size = sizeof report;
+    const std::vector<ckpt_read> c = detail::c_reads(reads);
+    const int code = ckpt_load(store_.get(), c.data(), c.size(), partial ? CKPT_PARTIAL : CKPT_STRICT, &report);
+    if (code != 0) return detail::failure(code);
+    return report;
+  }
+  Result<Checkpoint> latest_usable() {
+    ckpt_checkpoint* checkpoint = nullptr;
+    if (const int code = ckpt_latest_usable(store_.get(), &checkpoint)) return detail::failure(code);
+    return Checkpoint(checkpoint);
+  }
+  Result<> close() { return detail::check(ckpt_store_close(store_.release())); }
+
+ private:
+  Store() = default;
+  std::unique_ptr<std::function<void(std::string_view)>> log_{};
+  std::unique_ptr<ckpt_store, detail::Release<ckpt_store_close>> store_{};
+};
+
+}  // namespace ckpt

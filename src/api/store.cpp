@@ -1,0 +1,263 @@
+#include "api/store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/run.hpp"
+#include "format/seal.hpp"
+#include "writers/run_directory.hpp"
+
+namespace ckpt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t kReadBuffers = 8;
+constexpr auto kCloseTimeout = std::chrono::hours(1);
+// A stop for the time limit is asked for so long before, in saves of the longest kind seen.
+constexpr double kSavesBeforeLimit = 2;
+constexpr double kLeastSecondsBeforeLimit = 10;
+
+/// The run of a committed checkpoint; nothing where its manifest cannot be read or says none.
+std::optional<universal::Run> run_of(Io& io, const std::string& checkpoint) {
+  const auto text = read_small_file(io, join_path(checkpoint, universal::kManifestPath), universal::kMaxManifestBytes);
+  if (!text) return std::nullopt;
+  auto manifest = universal::parse_manifest(*text);
+  return manifest ? std::move(manifest->run) : std::nullopt;
+}
+
+/// What makes a checkpoint that opens unfit to be resumed from.
+std::optional<Error> unusable(const Map& map, const std::string& path) {
+  for (const Finding& finding : map.findings) {
+    if (finding.severity < Severity::incomplete) continue;
+    return Error{.code = finding.severity == Severity::incomplete ? Errc::incomplete : Errc::corrupt,
+                 .message = fmt::format("{}: load: {}", path, finding.text),
+                 .file = finding.file};
+  }
+  return std::nullopt;
+}
+
+/// Failures of one checkpoint, for which an older one may do.
+bool is_damage(Errc code) {
+  const int exit = exit_code(code);
+  return exit == exit_code(Errc::corrupt) || exit == exit_code(Errc::incomplete) || code == Errc::io;
+}
+
+Errc verdict_of(const Error& error) {
+  return error.verdict.value_or(error.code);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> Store::open(std::unique_ptr<Io> io, std::unique_ptr<Comm> comm,
+                                           const std::string& run_directory, StoreOptions options) {
+  std::unique_ptr<Store> store(new Store);
+  store->options_ = std::move(options);
+  store->run_directory_ = join_path(run_directory, "");
+  store->io_ = std::move(io);
+  store->comm_ = std::move(comm);
+  store->opened_ = store->last_save_ = Clock::now();
+  if (store->options_.catch_signals) store->signal_.emplace();
+  CKPT_TRY(store->read_pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kReadBuffers}));
+  CKPT_TRY(store->saver_, Saver::open(*store->io_, *store->comm_,
+                                      {.run_directory = store->run_directory_,
+                                       .generator = "ckpt " CKPT_VERSION,
+                                       .staging_bytes = store->options_.staging_bytes,
+                                       .copy_threads = store->options_.copy_threads,
+                                       .write_threads = store->options_.write_threads,
+                                       .patience = store->options_.patience,
+                                       .log = store->options_.log}));
+  return store;
+}
+
+Store::~Store() {
+  if (!saver_) return;
+  // Nobody is left to be told: who wants to know waits before.
+  if (auto ended = saver_->wait_all(kCloseTimeout); !ended) log(ended.error().message);
+}
+
+Deadline Store::deadline() const {
+  return Clock::now() + options_.patience;
+}
+
+void Store::log(const std::string& text) const {
+  if (options_.log) options_.log(text);
+}
+
+void Store::set_model(Model model) {
+  model_ = model;
+  saver_->set_model(std::move(model));
+}
+
+// --- when --------------------------------------------------------------------------------------------------------
+
+bool Store::wants_stop() const {
+  if (signal_ && signal_->requested()) return true;
+  if (options_.time_limit.count() <= 0) return false;
+  const double before = std::max(kLeastSecondsBeforeLimit, kSavesBeforeLimit * longest_save_.count());
+  return std::chrono::duration<double>(Clock::now() - opened_).count() + before >= options_.time_limit.count();
+}
+
+Result<bool> Store::should_save(std::uint64_t step) {
+  const bool due = options_.every.count() > 0 && comm_->is_root() && Clock::now() - last_save_ >= options_.every;
+  CKPT_TRY(const Saver::Vote told, saver_->round({.stop = wants_stop(), .due = due}));
+  const bool stops_now = told.stop && !stop_told_;  // saved once; what follows is the trainer's to end
+  stop_told_ = stop_told_ || told.stop;
+  if (told.due) last_save_ = Clock::now();
+  const bool by_step = options_.every_steps != 0 && step % options_.every_steps == 0;
+  return stops_now || told.due || by_step;
+}
+
+// --- saving ------------------------------------------------------------------------------------------------------
+
+/// The series of this store's saves: decided at its first one. Rank 0.
+Result<universal::Run> Store::next_run() {
+  if (run_) return *run_;
+  universal::Run run{.name = base_name(run_directory_), .parent = loaded_id_};
+  CKPT_TRY(const auto names, list_checkpoints(*io_, run_directory_));
+  if (!names.empty()) {
+    const auto newest = run_of(*io_, join_path(run_directory_, names.front()));
+    run.series = newest ? newest->series : 0;
+    if (newest) run.series_from = newest->series_from;
+    if (loaded_ != names.front()) {
+      ++run.series;
+      run.series_from.reset();
+      if (!loaded_.empty()) run.series_from = loaded_step_;
+    }
+  }
+  return run;
+}
+
+Result<> Store::begin(std::uint64_t step) {
+  Meta meta{.framework = options_.framework, .framework_version = options_.framework_version};
+  universal::Run run;
+  if (comm_->is_root()) {
+    auto next = next_run();
+    if (next) {
+      run = *next;
+    } else {
+      log(next.error().message);  // the listing of the run failed: the commit will say so again
+    }
+  }
+  last_save_ = Clock::now();
+  return saver_->begin({.step = step, .meta = std::move(meta), .run = std::move(run)});
+}
+
+Result<std::shared_ptr<PendingSave>> Store::commit(std::vector<std::pair<std::string, std::string>> user) {
+  saver_->describe(std::move(user));
+  const auto start = Clock::now();
+  CKPT_TRY(auto pending, saver_->commit());
+  if (comm_->is_root() && !run_) {
+    CKPT_TRY(run_, next_run());
+  }
+  const SaveTimes times = pending->times();
+  longest_save_ = std::max<std::chrono::duration<double>>(longest_save_, Clock::now() - start);
+  longest_save_ = std::max(longest_save_, std::chrono::duration<double>(times.write_s));
+  return pending;
+}
+
+// --- loading -----------------------------------------------------------------------------------------------------
+
+Checkpoint::ReadOptions Store::read_options(bool partial) const {
+  return {.model = &model_,
+          .rank = static_cast<std::uint64_t>(comm_->rank()),
+          .whole_leaves = options_.verify_all,
+          .partial = partial,
+          .workers = 1};
+}
+
+void Store::note_loaded(const Checkpoint& checkpoint) {
+  loaded_ = base_name(checkpoint.path());
+  loaded_id_ = checkpoint.map().id;
+  loaded_step_ = checkpoint.step();
+}
+
+/// Opens the first candidate that is whole on all ranks; takes it and those before it from the list. Collective; only
+/// rank 0's list counts.
+Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& candidates,
+                                                     std::vector<std::string>& skipped) {
+  for (;;) {
+    std::string name;
+    if (comm_->is_root() && !candidates.empty()) {
+      name = candidates.front();
+      candidates.erase(candidates.begin());
+    }
+    CKPT_CHECK(comm_->broadcast(name, deadline()));
+    if (name.empty()) {
+      return fail({.code = Errc::not_found,
+                   .message = fmt::format("{}: load: no checkpoint can be used", run_directory_),
+                   .file = run_directory_,
+                   .hint = skipped.empty() ? "" : "the newest one: " + skipped.front()});
+    }
+    const std::string path = join_path(run_directory_, name);
+    auto opened = Checkpoint::open(*io_, path);
+    Result<> mine;
+    if (!opened) {
+      mine = fail(opened.error());
+    } else if (auto reason = unusable((*opened)->map(), path)) {
+      mine = fail(std::move(*reason));
+    }
+    auto verdict = agree(*comm_, deadline(), std::move(mine));
+    if (verdict) return opened;
+    if (verdict.error().code == Errc::peer_failed && !verdict.error().verdict) return fail(std::move(verdict).error());
+    skipped.push_back(verdict.error().message);
+    log(fmt::format("{}: cannot be used, the one before is tried: {}", name, verdict.error().message));
+  }
+}
+
+/// The run's checkpoints that may be resumed from, newest first: not those that a roll-back has left behind. Rank 0.
+std::vector<std::string> Store::candidates() {
+  std::vector<std::string> usable;
+  if (!comm_->is_root()) return usable;
+  const auto names = list_checkpoints(*io_, run_directory_);
+  if (!names) {
+    log(names.error().message);
+    return usable;
+  }
+  struct Series {
+    std::uint64_t number;
+    std::uint64_t from;
+  };
+  std::vector<Series> later;
+  for (const std::string& name : *names) {
+    const auto run = run_of(*io_, join_path(run_directory_, name));
+    const std::uint64_t step = CheckpointName::parse(name)->step;
+    const bool superseded = run && std::any_of(later.begin(), later.end(), [&](const Series& series) {
+                              return run->series < series.number && step > series.from;
+                            });
+    if (run && run->series_from) later.push_back({run->series, *run->series_from});
+    if (!superseded) usable.push_back(name);
+  }
+  return usable;
+}
+
+Result<std::unique_ptr<Checkpoint>> Store::latest_usable() {
+  std::vector<std::string> names = candidates();
+  std::vector<std::string> skipped;
+  CKPT_TRY(auto checkpoint, open_next(names, skipped));
+  note_loaded(*checkpoint);
+  return checkpoint;
+}
+
+Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial) {
+  std::vector<std::string> names = candidates();
+  Loaded loaded;
+  for (;;) {
+    CKPT_TRY(const auto checkpoint, open_next(names, loaded.skipped));
+    auto report = checkpoint->read(reads, *io_, *read_pool_, read_options(partial));
+    auto verdict = agree(*comm_, deadline(), report ? Result<>() : fail(report.error()));
+    if (verdict) {
+      loaded.step = checkpoint->step();
+      loaded.report = std::move(*report);
+      note_loaded(*checkpoint);
+      return loaded;
+    }
+    if (!is_damage(verdict_of(verdict.error()))) return fail(std::move(verdict).error());
+    loaded.skipped.push_back(verdict.error().message);
+    log(fmt::format("{}: cannot be used, the one before is tried: {}", base_name(checkpoint->path()),
+                    verdict.error().message));
+  }
+}
+
+}  // namespace ckpt

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "api/checkpoint.hpp"
+#include "api/stop_signal.hpp"
+#include "engine/comm.hpp"
+#include "engine/io.hpp"
+#include "writers/saver.hpp"
+
+namespace ckpt {
+
+struct StoreOptions {
+  std::uint64_t staging_bytes = 0;  ///< 0: commit returns when the checkpoint is durable
+  unsigned copy_threads = 2;
+  unsigned write_threads = 1;
+  std::chrono::milliseconds patience{60'000};
+  std::uint64_t every_steps = 0;                ///< 0: not by steps
+  std::chrono::duration<double> every{0};       ///< 0: not by time
+  std::chrono::duration<double> time_limit{0};  ///< of the job, from opening on; 0: none
+  bool catch_signals = false;
+  bool verify_all = false;  ///< loads read every leaf whole
+  std::string framework{};
+  std::string framework_version{};
+  std::function<void(const std::string&)> log{};
+};
+
+/// The checkpoints of one run on one rank: saving with a Saver, loading with fall-back. One thread.
+class Store {
+ public:
+  /// Collective. `io` is only the source of further ones.
+  static Result<std::unique_ptr<Store>> open(std::unique_ptr<Io> io, std::unique_ptr<Comm> comm,
+                                             const std::string& run_directory, StoreOptions options);
+  /// Waits for what is in flight, all ranks alike.
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  /// Collective: see ckpt_should_save.
+  Result<bool> should_save(std::uint64_t step);
+  bool stop_requested() const { return stop_told_; }
+
+  void set_model(Model model);
+  const Model& model() const { return model_; }
+  /// Collective. Saves after a load of a checkpoint that is not the newest begin a new series.
+  Result<> begin(std::uint64_t step);
+  Saver& saver() { return *saver_; }
+  /// Collective. `user` is kept with the checkpoint, rank 0's.
+  Result<std::shared_ptr<PendingSave>> commit(std::vector<std::pair<std::string, std::string>> user);
+  Result<> wait_all(std::chrono::milliseconds timeout) { return saver_->wait_all(timeout); }
+
+  /// The newest checkpoint that opens, and is not superseded. Collective. errors  not_found
+  Result<std::unique_ptr<Checkpoint>> latest_usable();
+  struct Loaded {
+    std::uint64_t step = 0;
+    Checkpoint::Report report{};
+    std::vector<std::string> skipped{};  ///< newer ones that are damaged
+  };
+  /// Collective: all ranks load from one checkpoint, the newest that is whole on all of them.
+  Result<Loaded> load(std::span<const NamedRead> reads, bool partial);
+
+  int rank() const { return comm_->rank(); }
+  Checkpoint::ReadOptions read_options(bool partial) const;
+  Io& io() { return *io_; }
+  BufferPool& read_pool() { return *read_pool_; }
+
+ private:
+  Store() = default;
+  Deadline deadline() const;
+  void log(const std::string& text) const;
+  bool wants_stop() const;
+  std::vector<std::string> candidates();
+  Result<std::unique_ptr<Checkpoint>> open_next(std::vector<std::string>& candidates,
+                                                std::vector<std::string>& skipped);
+  Result<universal::Run> next_run();
+  void note_loaded(const Checkpoint& checkpoint);
+
+  StoreOptions options_{};
+  std::string run_directory_{};
+  std::unique_ptr<Io> io_{};
+  std::unique_ptr<Comm> comm_{};
+  std::unique_ptr<BufferPool> read_pool_{};
+  std::optional<StopSignal> signal_{};
+  Model model_{};
+  std::chrono::steady_clock::time_point opened_{};
+  std::chrono::steady_clock::time_point last_save_{};
+  std::chrono::duration<double> longest_save_{0};
+  bool stop_told_ = false;
+  std::optional<universal::Run> run_{};  // of the last save; rank 0
+  std::string loaded_{};                 // name of the checkpoint that was loaded
+  std::string loaded_id_{};
+  std::uint64_t loaded_step_ = 0;
+  std::unique_ptr<Saver> saver_{};  // last: its threads use the above
+};
+
+}  // namespace ckpt
