@@ -154,6 +154,9 @@ int ckpt_add_blob(ckpt_save* save, const char* name, const void* data, uint64_t 
 /* Copies everything and returns; what was given may change then. `save` is released in any case. Collective. */
 int ckpt_commit(ckpt_save* save, ckpt_pending** pending);
 
+/* Instead of commit, on all ranks alike: what was begun is removed by the next begin, or by close. */
+void ckpt_save_drop(ckpt_save* save);
+
 /* Until the checkpoint is durable on all ranks: 0; its failure; 11: not within the time. Collective. */
 int ckpt_wait(ckpt_pending* pending, int64_t timeout_ms);
 /* Local: *done is 0 or 1; where 1, the outcome is returned. */

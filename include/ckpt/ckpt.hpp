@@ -171,20 +171,20 @@ class Pending {
   std::unique_ptr<ckpt_pending, detail::Release<ckpt_pending_free>> pending_;
 };
 
-/// A save that was begun; must be committed, by every rank, before the store is closed.
+/// A save that was begun. Destroyed without commit, on all ranks alike, it is dropped.
 class Save {
  public:
   using Fill = std::function<int(void* out, std::uint64_t offset, std::uint64_t bytes)>;
 
   Result<> set(const std::string& key, const std::string& text) {
-    return detail::check(ckpt_set(save_, key.c_str(), text.c_str()));
+    return detail::check(ckpt_set(save_.get(), key.c_str(), text.c_str()));
   }
   Result<> metric(const std::string& name, double value) {
-    return detail::check(ckpt_metric(save_, name.c_str(), value));
+    return detail::check(ckpt_metric(save_.get(), name.c_str(), value));
   }
   /// This rank's part of a tensor of the model.
   Result<> add(const std::string& name, std::span<const std::byte> part) {
-    return detail::check(ckpt_add(save_, name.c_str(), part.data(), part.size()));
+    return detail::check(ckpt_add(save_.get(), name.c_str(), part.data(), part.size()));
   }
   template <class Element>
   Result<> add(const std::string& name, const std::vector<Element>& part) {
@@ -193,7 +193,7 @@ class Save {
   Result<> add(const std::string& name, std::uint64_t bytes, Fill fill) {
     fills_.push_back(std::make_unique<Fill>(std::move(fill)));
     return detail::check(ckpt_add_fill(
-        save_, name.c_str(), bytes,
+        save_.get(), name.c_str(), bytes,
         [](void* user, void* out, std::uint64_t offset, std::uint64_t size) {
           return (*static_cast<Fill*>(user))(out, offset, size);
         },
@@ -203,15 +203,15 @@ class Save {
   Result<> add(const Tensor& tensor, std::span<const std::uint64_t> offset, std::span<const std::uint64_t> extent,
                std::span<const std::byte> part) {
     const ckpt_tensor declared = tensor.c();
-    return detail::check(ckpt_add_part(save_, &declared, offset.data(), extent.data(), part.data(), part.size()));
+    return detail::check(ckpt_add_part(save_.get(), &declared, offset.data(), extent.data(), part.data(), part.size()));
   }
   Result<> blob(const std::string& name, std::span<const std::byte> bytes) {
-    return detail::check(ckpt_add_blob(save_, name.c_str(), bytes.data(), bytes.size()));
+    return detail::check(ckpt_add_blob(save_.get(), name.c_str(), bytes.data(), bytes.size()));
   }
   /// Collective; ends this object. What was given may change when it returns.
   Result<Pending> commit() {
     ckpt_pending* pending = nullptr;
-    const int code = ckpt_commit(std::exchange(save_, nullptr), &pending);
+    const int code = ckpt_commit(save_.release(), &pending);
     if (code != 0) return detail::failure(code);
     return Pending(pending);
   }
@@ -219,7 +219,7 @@ class Save {
  private:
   friend class Store;
   explicit Save(ckpt_save* save) : save_(save) {}
-  ckpt_save* save_;
+  std::unique_ptr<ckpt_save, detail::Release<ckpt_save_drop>> save_;
   std::vector<std::unique_ptr<Fill>> fills_{};
 };
 

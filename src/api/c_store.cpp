@@ -228,6 +228,10 @@ int ckpt_commit(ckpt_save* save, ckpt_pending** pending) {
   });
 }
 
+void ckpt_save_drop(ckpt_save* save) {
+  delete save;
+}
+
 int ckpt_wait(ckpt_pending* pending, int64_t timeout_ms) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(pending, "the pending save"));
