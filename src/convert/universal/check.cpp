@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "convert/universal/checkpoint.hpp"
 #include "format/json.hpp"
@@ -17,16 +19,15 @@ namespace {
 class Checker {
  public:
   Checker(Io& io, const std::string& root, const Checkpoint& checkpoint)
-      : io_(io), root_(root), checkpoint_(checkpoint) {
-    tensors_.resize(checkpoint.sums.files.size());
-    for (std::uint32_t i = 0; i < checkpoint.places.size(); ++i) tensors_[checkpoint.places[i].file].push_back(i);
-  }
+      : io_(io), root_(root), checkpoint_(checkpoint) {}
 
   Result<std::vector<Finding>> run() {
-    for (std::size_t i = 0; i < checkpoint_.sums.files.size(); ++i) {
-      check_root(checkpoint_.sums.files[i]);
-      if (checkpoint_.sums.files[i].data_begin != 0) CKPT_CHECK(check_header(i));
+    std::map<std::uint32_t, std::vector<const FileRecord*>> shards;  // by writer
+    for (const FileRecord& file : checkpoint_.sums.files) {
+      check_root(file);
+      if (file.data_begin != 0) shards[file.key.writer].push_back(&file);
     }
+    for (const auto& [writer, files] : shards) CKPT_CHECK(check_writer(writer, files));
     CKPT_CHECK(check_copy());
     CKPT_CHECK(list_strangers());
     return std::move(findings_);
@@ -43,9 +44,63 @@ class Checker {
     if (root != file.root) damage(path, "its leaves in sums.bin are not those of its root");
   }
 
+  /// The shards of a writer against what the layout gives it, and their headers.
+  Result<> check_writer(std::uint32_t writer, const std::vector<const FileRecord*>& files) {
+    std::vector<GivenChunks> given;
+    WriterRequest request{.rows = checkpoint_.manifest.tensors,
+                          .layouts = checkpoint_.manifest.layouts,
+                          .id = checkpoint_.manifest.id,
+                          .writer = writer};
+    if (checkpoint_.writers) request = checkpoint_.writers->request(writer, given);
+    auto expected = lay_out_writer(request);
+    if (!expected) {
+      damage(files.front()->key.path(), expected.error().message, expected.error().tensor);
+      return {};
+    }
+    auto want = expected->begin();
+    for (const FileRecord* file : files) {
+      for (; want != expected->end() && want->key < file->key; ++want)
+        damage(want->key.path(), "sums.bin has no record of it");
+      if (want == expected->end() || want->key != file->key) {
+        damage(file->key.path(), "no tensor lies in it");
+        continue;
+      }
+      if (file->bytes - file->data_begin != want->bytes - want->data_begin)
+        damage(file->key.path(), fmt::format("{} bytes of tensors, but the layout gives it {}",
+                                             file->bytes - file->data_begin, want->bytes - want->data_begin));
+      CKPT_CHECK(check_header(*file, *want));
+      ++want;
+    }
+    for (; want != expected->end(); ++want) damage(want->key.path(), "sums.bin has no record of it");
+    check_indexed_places(writer, *expected);
+    return {};
+  }
+
+  /// The offsets in an index file must be those that the order of entries gives.
+  void check_indexed_places(std::uint32_t writer, const std::vector<WriterFile>& expected) {
+    if (!checkpoint_.writers) return;
+    const auto at = checkpoint_.writers->irregular().find(writer);
+    if (at == checkpoint_.writers->irregular().end()) return;
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> offsets;  // by row and volume, in the data
+    for (const WriterFile& file : expected) {
+      for (const WriterEntry& entry : file.entries)
+        offsets[{entry.row, file.key.volume}] = entry.offset - file.data_begin;
+    }
+    for (const IndexedChunk& chunk : at->second.chunks) {
+      const auto number = checkpoint_.writers->file_of(chunk.row, writer, chunk.volume);
+      const auto offset = offsets.find({chunk.row, chunk.volume});
+      if (number && offset != offsets.end() &&
+          chunk.offset == checkpoint_.sums.files[*number].data_begin + offset->second)
+        continue;
+      const std::string& name = checkpoint_.manifest.tensors[chunk.row].tensor.name;
+      damage(FileKey{FileClass::index, writer, 0}.path(), fmt::format("it is wrong about the place of '{}'", name),
+             name);
+      return;
+    }
+  }
+
   /// The header of a shard against manifest and sums.bin.
-  Result<> check_header(std::size_t n) {
-    const FileRecord& file = checkpoint_.sums.files[n];
+  Result<> check_header(const FileRecord& file, const WriterFile& expected) {
     const std::string path = file.key.path();
     CKPT_TRY(const std::string head, read_head(path, file.data_begin));
     const auto head_bytes = std::as_bytes(std::span(head));
@@ -60,8 +115,8 @@ class Checker {
       damage(path, header.error().message, header.error().tensor);
       return {};
     }
-    check_entries(path, n, *header);
-    check_series(path, file, *header);
+    check_entries(path, *header, expected);
+    check_metadata(path, *header, expected);
     return {};
   }
 
@@ -77,56 +132,78 @@ class Checker {
     return head;
   }
 
-  void check_entries(const std::string& path, std::size_t n, const safetensors::Header& header) {
-    std::vector<std::uint32_t>& expected = tensors_[n];
-    const auto offset = [&](std::uint32_t tensor) { return checkpoint_.places[tensor].offset; };
-    const auto& rows = checkpoint_.manifest.tensors;
-    // Empty tensors share their offset with the next; the order of names decides among them.
-    std::stable_sort(expected.begin(), expected.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return offset(a) != offset(b) ? offset(a) < offset(b) : is_empty(rows[a].tensor) && !is_empty(rows[b].tensor);
-    });
-    if (header.entries.size() != expected.size()) {
-      damage(path, fmt::format("its header lists {} tensors, the manifest {}", header.entries.size(), expected.size()));
+  void check_entries(const std::string& path, const safetensors::Header& header, const WriterFile& expected) {
+    if (header.entries.size() != expected.entries.size()) {
+      damage(path, fmt::format("its header lists {} tensors, the manifest {}", header.entries.size(),
+                               expected.entries.size()));
       return;
     }
-    for (std::size_t i = 0; i < expected.size(); ++i) {
+    for (std::size_t i = 0; i < expected.entries.size(); ++i) {
       const safetensors::Entry& entry = header.entries[i];
-      const Tensor& tensor = rows[expected[i]].tensor;
-      if (entry.name != tensor.name || entry.dtype != tensor.dtype || entry.shape != tensor.shape ||
-          header.data_begin + entry.begin != offset(expected[i])) {
+      const WriterEntry& want = expected.entries[i];
+      const Tensor& tensor = checkpoint_.manifest.tensors[want.row].tensor;
+      const Shape shape = want.chunk.flat ? Shape{want.chunk.flat->size()} : want.chunk.box.size;
+      if (entry.name != tensor.name || entry.dtype != tensor.dtype || entry.shape != shape ||
+          entry.begin != want.offset - expected.data_begin) {
         damage(path, fmt::format("its header and the manifest disagree about '{}'", tensor.name), tensor.name);
         return;
       }
     }
   }
 
-  static bool is_empty(const Tensor& tensor) {
-    return std::find(tensor.shape.begin(), tensor.shape.end(), 0u) != tensor.shape.end();
-  }
-
-  /// `ckpt.v1`: whose file this is.
-  void check_series(const std::string& path, const FileRecord& file, const safetensors::Header& header) {
-    const auto at = std::find_if(header.metadata.begin(), header.metadata.end(),
-                                 [](const auto& pair) { return pair.first == kSeriesKey; });
-    const auto format = std::find_if(header.metadata.begin(), header.metadata.end(),
-                                     [](const auto& pair) { return pair.first == safetensors::kFormatKey; });
-    if (format == header.metadata.end() || format->second != "pt") damage(path, "its header does not say format 'pt'");
-    if (at == header.metadata.end()) {
+  /// `__metadata__`: whose file this is, and where its parts of tensors begin.
+  void check_metadata(const std::string& path, const safetensors::Header& header, const WriterFile& expected) {
+    const auto value = [](const safetensors::Metadata& metadata, std::string_view key) -> const std::string* {
+      const auto at =
+          std::find_if(metadata.begin(), metadata.end(), [&](const auto& pair) { return pair.first == key; });
+      return at == metadata.end() ? nullptr : &at->second;
+    };
+    const std::string* format = value(header.metadata, safetensors::kFormatKey);
+    if (format == nullptr || *format != "pt") damage(path, "its header does not say format 'pt'");
+    const std::string* series = value(header.metadata, kSeriesKey);
+    if (series == nullptr) {
       damage(path, "its header does not say which checkpoint it belongs to");
       return;
     }
-    const auto says = json::parse(at->second);
-    const auto wants =
-        json::parse(series_text({.key = file.key, .id = checkpoint_.sums.id, .version = checkpoint_.manifest.version}));
+    const bool flat = std::any_of(expected.entries.begin(), expected.entries.end(),
+                                  [](const WriterEntry& entry) { return entry.chunk.flat.has_value(); });
+    if (!says(*series, series_text({.key = expected.key,
+                                    .id = checkpoint_.sums.id,
+                                    .version = checkpoint_.manifest.version,
+                                    .dcp_readable = !flat})))
+      damage(path, "its header says that it is another file: " + *series);
+    check_slices(path, value(header.metadata, safetensors::kSlicesKey), expected);
+  }
+
+  /// True where one JSON object has every member of another.
+  static bool says(const std::string& text, const std::string& wanted) {
+    const auto has = json::parse(text);
+    const auto wants = json::parse(wanted);
     const json::Object* members = wants ? wants->object() : nullptr;
+    return has && members != nullptr && std::all_of(members->begin(), members->end(), [&](const auto& member) {
+             const json::Value* value = has->find(member.first);
+             return value != nullptr && value->v.index() == member.second.v.index() &&
+                    (value->text() == nullptr || *value->text() == *member.second.text()) &&
+                    (value->boolean() == nullptr || *value->boolean() == *member.second.boolean()) &&
+                    (value->natural() == nullptr || *value->natural() == *member.second.natural());
+           });
+  }
+
+  /// What PyTorch's reader would make of the file: it takes an entry without offsets as the whole tensor.
+  void check_slices(const std::string& path, const std::string* text, const WriterFile& expected) {
+    const auto is_part = [&](const WriterEntry& entry) {
+      return entry.chunk.flat || entry.chunk.box.size != checkpoint_.manifest.tensors[entry.row].tensor.shape;
+    };
+    if (std::none_of(expected.entries.begin(), expected.entries.end(), is_part)) return;
+    const auto offsets = text == nullptr ? Result<safetensors::SavedOffsets>(fail(Errc::corrupt, "it is not there"))
+                                         : safetensors::parse_saved_offsets(*text);
     const bool same =
-        says && members != nullptr && std::all_of(members->begin(), members->end(), [&](const auto& member) {
-          const json::Value* value = says->find(member.first);
-          return value != nullptr && value->v.index() == member.second.v.index() &&
-                 (value->text() == nullptr || *value->text() == *member.second.text()) &&
-                 (value->natural() == nullptr || *value->natural() == *member.second.natural());
+        offsets && std::all_of(expected.entries.begin(), expected.entries.end(), [&](const WriterEntry& entry) {
+          const auto at = offsets->find(checkpoint_.manifest.tensors[entry.row].tensor.name);
+          const Shape want = entry.chunk.flat ? Shape{entry.chunk.flat->begin} : entry.chunk.box.offset;
+          return at != offsets->end() && at->second == want;
         });
-    if (!same) damage(path, "its header says that it is another file: " + at->second);
+    if (!same) damage(path, "its header is wrong about where its parts of tensors begin");
   }
 
   Result<> check_copy() {
@@ -161,7 +238,6 @@ class Checker {
   Io& io_;
   const std::string& root_;
   const Checkpoint& checkpoint_;
-  std::vector<std::vector<std::uint32_t>> tensors_{};  // of each file
   std::vector<Finding> findings_{};
 };
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace ckpt::universal {
 namespace {
@@ -53,6 +55,7 @@ Result<> look_at_files(Io& io, const std::string& root, Checkpoint& checkpoint) 
       file.mtime_ns = info->mtime_ns;
     } else if (info.error().code == Errc::not_found) {
       checkpoint.missing.push_back(file.path);
+      checkpoint.missing_records.push_back(checkpoint.files.size());
     } else {
       return fail(info.error());
     }
@@ -65,7 +68,68 @@ Result<> look_at_files(Io& io, const std::string& root, Checkpoint& checkpoint) 
   return {};
 }
 
+/// The index files that are there, by writer.
+Result<std::map<std::uint32_t, IndexFile>> read_indices(Io& io, const std::string& root, std::uint64_t limit,
+                                                        const Checkpoint& checkpoint) {
+  std::map<std::uint32_t, IndexFile> out;
+  std::vector<Shape> shapes;
+  for (std::size_t i = 0; i < checkpoint.sums.files.size(); ++i) {
+    const FileRecord& file = checkpoint.sums.files[i];
+    if (file.key.file_class != FileClass::index || checkpoint.is_missing(i)) continue;
+    if (shapes.empty()) {
+      for (const TensorRow& row : checkpoint.manifest.tensors) shapes.push_back(row.tensor.shape);
+    }
+    if (file.bytes > limit)
+      return fail({.code = Errc::memory,
+                   .message = fmt::format("{}: open: index files over the limit of metadata", file.key.path()),
+                   .file = file.key.path()});
+    limit -= file.bytes;
+    CKPT_TRY(const std::string bytes, read_hashed_file(io, root, checkpoint.sums, file, file.bytes));
+    auto index = parse_index_file(std::as_bytes(std::span(bytes)), shapes);
+    if (!index) return fail(with_file(std::move(index).error(), file.key.path()));
+    if (index->id != checkpoint.manifest.id || index->writer != file.key.writer)
+      return fail(about(file.key.path(), Errc::corrupt, "it belongs to another checkpoint or writer"));
+    out.emplace(file.key.writer, *std::move(index));
+  }
+  return out;
+}
+
+/// Step 5: rows against records.
+Result<> place(Io& io, const std::string& root, std::uint64_t limit, Checkpoint& checkpoint) {
+  const Manifest& manifest = checkpoint.manifest;
+  const bool whole = std::all_of(manifest.tensors.begin(), manifest.tensors.end(), [&](const TensorRow& row) {
+    return manifest.layouts[row.layout].kind == Layout::Kind::whole;
+  });
+  if (whole) {
+    CKPT_TRY(checkpoint.places, place_whole(manifest, checkpoint.sums));
+    return {};
+  }
+  WriterFiles::Parts parts{
+      .rows = manifest.tensors, .layouts = manifest.layouts, .id = manifest.id, .files = checkpoint.sums.files};
+  CKPT_TRY(parts.irregular, read_indices(io, root, limit, checkpoint));
+  for (std::size_t i = 0; i < parts.files.size(); ++i) {
+    if (parts.files[i].key.file_class == FileClass::index && checkpoint.is_missing(i)) parts.all_indexed = false;
+  }
+  CKPT_TRY(checkpoint.writers, WriterFiles::make(std::move(parts)));
+  return {};
+}
+
 }  // namespace
+
+Result<std::string> read_hashed_file(Io& io, const std::string& root, const Sums& sums, const FileRecord& file,
+                                     std::uint64_t limit) {
+  const std::string path = join_path(root, file.key.path());
+  CKPT_TRY(std::string bytes, read_small_file(io, path, limit));
+  const std::span<const Hash128> leaves = sums.leaves_of(file);
+  constexpr std::uint64_t kLeaf = std::uint64_t{1} << kLeafShift;
+  bool same = bytes.size() == file.bytes;
+  std::size_t i = 0;
+  for (; same && i < leaves.size(); ++i) same = hash128(std::string_view(bytes).substr(i * kLeaf, kLeaf)) == leaves[i];
+  if (same) return bytes;
+  Error error = about(path, Errc::checksum, "the bytes are not those that sums.bin was made of");
+  error.offset = i == 0 ? 0 : (i - 1) * kLeaf;
+  return fail(std::move(error));
+}
 
 Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_t metadata_limit) {
   if (base_name(root).find(".partial-") != std::string::npos)
@@ -77,13 +141,13 @@ Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_
   out.manifest = *std::move(manifest);
   CKPT_TRY(out.sums, read_sums(io, root, out.manifest, metadata_limit));
   CKPT_CHECK(look_at_files(io, root, out));
-  auto places = place_whole(out.manifest, out.sums);
-  if (!places) {
-    Error error = std::move(places).error();
-    error.file = join_path(root, error.file.empty() ? kManifestPath : std::string_view(error.file));
+  auto placed = place(io, root, metadata_limit, out);
+  if (!placed) {
+    Error error = std::move(placed).error();
+    if (!error.file.starts_with(root))
+      error.file = join_path(root, error.file.empty() ? kManifestPath : std::string_view(error.file));
     return fail(std::move(error));
   }
-  out.places = *std::move(places);
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "convert/universal/checkpoint.hpp"
+#include "convert/universal/layout_index.hpp"
 #include "format/objects.hpp"
 
 namespace ckpt::universal {
@@ -12,20 +13,10 @@ namespace {
 
 constexpr std::size_t kNamesShown = 20;
 
-/// objects.json with every leaf compared before it is parsed: it is read here, not by the engine.
 Result<std::vector<NamedObject>> read_objects(Io& io, const std::string& root, const Checkpoint& checkpoint,
                                               const FileRecord& file, std::uint64_t limit) {
   const std::string path = join_path(root, file.key.path());
-  CKPT_TRY(const std::string text, read_small_file(io, path, limit));
-  const std::span<const Hash128> leaves = checkpoint.sums.leaves_of(file);
-  constexpr std::uint64_t kLeaf = std::uint64_t{1} << kLeafShift;
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    if (hash128(std::string_view(text).substr(i * kLeaf, kLeaf)) == leaves[i]) continue;
-    Error error{.code = Errc::checksum, .message = path + ": open: the bytes are not those that sums.bin was made of"};
-    error.file = path;
-    error.offset = i * kLeaf;
-    return fail(std::move(error));
-  }
+  CKPT_TRY(const std::string text, read_hashed_file(io, root, checkpoint.sums, file, limit));
   auto objects = parse_objects(text);
   if (!objects) return fail(with_file(std::move(objects).error(), path));
   if (objects->id != checkpoint.manifest.id)
@@ -55,6 +46,19 @@ void report_history(Manifest& manifest, Map& map) {
     finding.text = "of its source: " + finding.text;
     map.findings.push_back(std::move(finding));
   }
+}
+
+std::shared_ptr<const ChunkIndex> index_of(Checkpoint& checkpoint) {
+  if (checkpoint.writers) return std::make_shared<LayoutIndex>(*std::move(checkpoint.writers));
+  const std::vector<TensorRow>& rows = checkpoint.manifest.tensors;
+  auto index = std::make_shared<ChunkTable>(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Tensor& tensor = rows[i].tensor;
+    index->add(i, tensor.shape, {.box = Box::whole(tensor.shape)},
+               {.file = checkpoint.places[i].file, .offset = checkpoint.places[i].offset, .dtype = tensor.dtype});
+  }
+  index->seal();
+  return index;
 }
 
 }  // namespace
@@ -88,23 +92,14 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   map.aliases = std::move(manifest.aliases);
   report_missing(root, checkpoint.missing, map);
   report_history(manifest, map);
-  for (const FileRecord& file : checkpoint.sums.files) {
-    const bool missing =
-        std::find(checkpoint.missing.begin(), checkpoint.missing.end(), file.key.path()) != checkpoint.missing.end();
-    if (file.key.file_class != FileClass::objects || missing) continue;
+  for (std::size_t i = 0; i < checkpoint.sums.files.size(); ++i) {
+    const FileRecord& file = checkpoint.sums.files[i];
+    if (file.key.file_class != FileClass::objects || checkpoint.is_missing(i)) continue;
     CKPT_TRY(map.objects, read_objects(io, root, checkpoint, file, options.metadata_limit));
   }
-  auto index = std::make_shared<ChunkTable>(manifest.tensors.size());
+  map.index = index_of(checkpoint);
   map.tensors.reserve(manifest.tensors.size());
-  for (std::size_t i = 0; i < manifest.tensors.size(); ++i) {
-    Tensor& tensor = manifest.tensors[i].tensor;
-    const TensorPlace& place = checkpoint.places[i];
-    index->add(i, tensor.shape, {.box = Box::whole(tensor.shape)},
-               {.file = place.file, .offset = place.offset, .dtype = tensor.dtype});
-    map.tensors.push_back(std::move(tensor));
-  }
-  index->seal();
-  map.index = std::move(index);
+  for (TensorRow& row : manifest.tensors) map.tensors.push_back(std::move(row.tensor));
   for (const FileRecord& file : checkpoint.sums.files) {
     map.hashes.files.push_back({file.first_leaf, file.first_leaf + leaf_count(file.bytes)});
   }
