@@ -126,7 +126,7 @@ int ckpt_model_tensor(ckpt_model* model, const ckpt_tensor* tensor, const ckpt_s
     for (uint32_t i = 0; i < step_count; ++i) CKPT_CHECK(ckpt::c::add_step(layout, steps[i], begin));
     if (auto fits = ckpt::universal::check_layout(layout); fits) {
       fits = ckpt::universal::check_layout(layout, declared, begin);
-      if (!fits) return ckpt::fail(ckpt::Errc::usage, declared.name + ": " + fits.error().message);
+      if (!fits) return ckpt::fail(ckpt::Errc::usage, fits.error().message);
     } else {
       return ckpt::fail(ckpt::Errc::usage, declared.name + ": " + fits.error().message);
     }

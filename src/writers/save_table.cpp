@@ -139,7 +139,7 @@ Result<Model> Model::make(std::vector<Layout> layouts, std::vector<TensorRow> ro
       return fail(usage(name, "it has no layout on a mesh"));
     }
     if (auto fits = check_layout(model.layouts[row.layout], row.tensor, row.begin); !fits) {
-      return fail(usage(name, fits.error().message));
+      return fail({.code = Errc::usage, .message = std::move(fits.error().message), .tensor = name});
     }
     std::string text;
     append_tensor(text, row.tensor);

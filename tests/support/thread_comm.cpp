@@ -140,6 +140,13 @@ void ThreadRanks::run(const std::function<void(Comm& comm)>& body) const {
   }
 }
 
+void ThreadRanks::run_tables(const std::function<void(const ckpt_comm_table& table)>& body) const {
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    threads.emplace_back([this, rank, &body] { body(table_of(group_, rank)); });
+  }
+}
+
 void ThreadRanks::disconnect() const {
   const std::lock_guard held(group_->mutex);
   group_->connected = false;

@@ -17,6 +17,8 @@ class ThreadRanks {
 
   /// Calls `body(comm)` once a rank, each in a thread of its own, and joins them.
   void run(const std::function<void(Comm& comm)>& body) const;
+  /// The same, for what takes its rank's table over.
+  void run_tables(const std::function<void(const ckpt_comm_table& table)>& body) const;
   /// From here on every request of every rank fails, those in flight too.
   void disconnect() const;
 

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/store.hpp"
+#include "support/thread_comm.hpp"
+
+namespace ckpt::test {
+
+/// How a job of several ranks divides its model.
+struct JobLayout {
+  std::uint64_t dp = 1;
+  std::uint64_t tp = 1;
+  std::uint64_t pp = 1;
+  unsigned zero = 0;
+  std::uint64_t ranks() const { return dp * tp * pp; }
+};
+
+/// A small model whose values are known from step, name and position alone: weights cut by tensor and pipeline
+/// parallelism, optimizer slots by ZeRO, replicated buffers.
+Result<Model> model_of(const JobLayout& layout);
+
+/// The part of a tensor that a rank holds at a step, as bytes.
+std::vector<std::byte> part_of(const Model& model, const universal::TensorRow& row, std::uint64_t rank,
+                               std::uint64_t step);
+
+/// Adds every part of this rank, and a blob of its own. The bytes stand in `memory` until commit has returned.
+Result<> add_all(Store& store, std::uint64_t step, std::vector<std::vector<std::byte>>& memory);
+
+/// Loads every part of this rank; `internal` where a byte is not that of the step that was loaded. The step.
+Result<std::uint64_t> load_all(Store& store);
+
+/// Runs `body` on every rank, each with its own store over `io(rank)`.
+void with_stores(const JobLayout& layout, const std::string& run_directory, const StoreOptions& options,
+                 const std::function<std::unique_ptr<Io>(std::size_t rank)>& io,
+                 const std::function<void(std::size_t rank, Result<std::unique_ptr<Store>> store)>& body);
+
+/// Begins, adds, commits and waits.
+Result<> save_step(Store& store, std::uint64_t step);
+
+}  // namespace ckpt::test
