@@ -113,7 +113,6 @@ Result<bool> Store::should_save(std::uint64_t step) {
 
 /// The series of this store's saves: decided at its first one. Rank 0.
 Result<universal::Run> Store::next_run() {
-  if (run_) return *run_;
   universal::Run run{.name = base_name(run_directory_), .parent = loaded_id_};
   CKPT_TRY(const auto names, list_checkpoints(*io_, run_directory_));
   if (!names.empty()) {
@@ -131,26 +130,23 @@ Result<universal::Run> Store::next_run() {
 
 Result<> Store::begin(std::uint64_t step) {
   Meta meta{.framework = options_.framework, .framework_version = options_.framework_version};
-  universal::Run run;
-  if (comm_->is_root()) {
+  Result<> mine;
+  if (comm_->is_root() && !run_) {
     auto next = next_run();
     if (next) {
-      run = *next;
+      run_ = std::move(*next);
     } else {
-      log(next.error().message);  // the listing of the run failed: the commit will say so again
+      mine = fail(std::move(next).error());
     }
   }
   last_save_ = Clock::now();
-  return saver_->begin({.step = step, .meta = std::move(meta), .run = std::move(run)});
+  return saver_->begin({.step = step, .meta = std::move(meta), .run = run_}, std::move(mine));
 }
 
 Result<std::shared_ptr<PendingSave>> Store::commit(std::vector<std::pair<std::string, std::string>> user) {
   saver_->describe(std::move(user));
   const auto start = Clock::now();
   CKPT_TRY(auto pending, saver_->commit());
-  if (comm_->is_root() && !run_) {
-    CKPT_TRY(run_, next_run());
-  }
   const SaveTimes times = pending->times();
   longest_save_ = std::max<std::chrono::duration<double>>(longest_save_, Clock::now() - start);
   longest_save_ = std::max(longest_save_, std::chrono::duration<double>(times.write_s));

@@ -93,7 +93,7 @@ class Store {
   std::chrono::steady_clock::time_point last_save_{};
   std::chrono::duration<double> longest_save_{0};
   bool stop_told_ = false;
-  std::optional<universal::Run> run_{};  // of the last save; rank 0
+  std::optional<universal::Run> run_{};  // of all saves from the first on; rank 0
   std::string loaded_{};                 // name of the checkpoint that was loaded
   std::string loaded_id_{};
   std::uint64_t loaded_step_ = 0;

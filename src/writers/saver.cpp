@@ -171,14 +171,13 @@ Result<> Saver::on_committer(const std::function<Result<>(Io&)>& task) {
   return result.get();
 }
 
-Result<> Saver::begin(Description description) {
+Result<> Saver::begin(Description description, Result<> mine) {
   drop_begun();
   const std::uint64_t step = description.step;
   auto id = Hash128{};
   std::string root;
-  Result<> mine;
   std::unique_ptr<Publication> publication;
-  if (comm_.is_root()) {
+  if (comm_.is_root() && mine) {
     id = random_id();
     mine = on_committer([&](Io& io) -> Result<> {
       CKPT_TRY(publication, Publication::begin(io,

@@ -61,8 +61,9 @@ class Saver {
   void set_model(Model model);
 
   /// Begins a save; one that was begun and not committed is dropped. Collective.
+  /// `mine`: what this rank's own preparations came to.
   /// errors  usage: the ranks disagree on the step; io, no_space; peer_failed
-  Result<> begin(Description description);
+  Result<> begin(Description description, Result<> mine = {});
   /// A part that this rank holds. Its memory stays untouched until commit has returned.
   Result<> add(Piece piece);
   /// This rank cannot go on with what was begun: commit tells all ranks.

@@ -68,7 +68,7 @@ class StoreFault : public testing::TestWithParam<Case> {
     return false;
   }
 
-  const TempDir directory_;
+  const TempDir directory_{memory_temp_dir()};
   const std::string run_ = directory_.path() + "/run";
 };
 

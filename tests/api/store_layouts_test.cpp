@@ -34,7 +34,7 @@ std::unique_ptr<Io> real_io(std::size_t) {
 class StoreLayouts : public testing::TestWithParam<std::size_t> {};
 
 TEST_P(StoreLayouts, WhatOneLayoutSavedAnyOtherLoads) {
-  const TempDir directory;
+  const TempDir directory(memory_temp_dir());
   const std::string run = directory.path() + "/run";
   const JobLayout& saved = kLayouts[GetParam()];
   with_stores(saved, run, {.staging_bytes = 64u << 20}, real_io, [](std::size_t, auto store) {

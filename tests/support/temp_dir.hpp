@@ -9,6 +9,12 @@
 
 namespace ckpt {
 
+/// A file system in memory where there is one, for tests that make many files and measure no disk.
+inline std::string memory_temp_dir() {
+  std::error_code ignored;
+  return std::filesystem::is_directory("/dev/shm", ignored) ? "/dev/shm" : testing::TempDir();
+}
+
 /// A directory of this test's own on the real file system; removed with everything in it.
 class TempDir {
  public:
