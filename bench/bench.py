@@ -3,8 +3,8 @@
     python bench/make_sources.py DATA/zero2 --case zero2 --gib 4          (likewise zero3, dcp)
     python bench/bench.py --data DATA --work SCRATCH [--rounds 9] [CASE ...]
 
-Cases: convert (zero2, zero3, dcp), verify, inspect, help, ranks, linear, tensors, memory, stock. Default: all that DATA
-holds. A ratio is the median over interleaved pairs (fio, ckpt) of fio's time over ckpt's for the same bytes, both
+Cases: convert (zero2, zero3, dcp), verify, inspect, help, ranks, linear, tensors, memory, stock, offload. Default: all that
+DATA holds. A ratio is the median over interleaved pairs (fio, ckpt) of fio's time over ckpt's for the same bytes, both
 durable; pairs whose fio readings stray by over 10 % from the median are dropped and counted. The page cache is dropped
 before every run. Needs fio and root (for the caches and huge pages); says so where they are missing.
 """
@@ -110,7 +110,9 @@ class Bench:
 
     def pairs(self, label, reference, subject):
         """Interleaved rounds of (fio seconds, ckpt seconds); prints and returns the median ratio."""
-        rounds = [(reference(), subject()) for _ in range(self.args.rounds)]
+        return self.row(label, [(reference(), subject()) for _ in range(self.args.rounds)])
+
+    def row(self, label, rounds):
         middle = statistics.median(f for f, _ in rounds)
         kept = [(f, s) for f, s in rounds if abs(f - middle) <= 0.1 * middle]
         ratios = sorted(f / s for f, s in (kept or rounds))
@@ -181,6 +183,27 @@ class Bench:
             print(f"memory: {name} {report['source']['read_bytes'] / 2**30:.2f} GiB with --memory 256M: peak resident "
                   f"{report['memory']['peak_bytes'] / 2**20:.0f} MiB, {seconds:.2f} s", flush=True)
             self.remove(out)
+
+    def case_offload(self):
+        """The offload store's write, overwrite and read against fio's; neither side syncs. One fio and one store a round."""
+        program = self.ckpt.parent / "bench_offload"
+        size = 2 << 30
+        path = self.work / "fio-offload"
+        rounds = {"write, fresh files": [], "write again": [], "read": []}
+        for _ in range(self.args.rounds):
+            path.unlink(missing_ok=True)
+            fio = [self.fio(self.fio_job("fresh", "write", path, size, ["--fallocate=native"])),
+                   self.fio(self.fio_job("again", "write", path, size, ["--overwrite=1"])),
+                   self.fio(self.fio_job("read", "read", path, size))]
+            path.unlink()
+            drop_caches()
+            done = json.loads(run([program, self.work / "swap", str(size >> 20)])[1])
+            assert done["equal"] and done["bytes"] == size and done["read_bytes"] >= size, done
+            for pair, reference, key in zip(rounds.values(), fio, ("write_s", "overwrite_s", "read_s")):
+                pair.append((reference, done[key]))
+        for label, measured in rounds.items():
+            self.row(f"offload store, {label} ({size / 2**30:.0f} GiB, tensors of 64 MiB)", measured)
+        self.remove(self.work / "swap")
 
     def case_inspect(self):
         directory = self.work / "shards"
@@ -263,7 +286,7 @@ def main():
     args = parser.parse_args()
     bench = Bench(args)
     bench.conditions()
-    for case in args.cases or ["convert", "verify", "stock", "memory", "inspect", "help", "ranks", "linear", "tensors"]:
+    for case in args.cases or ["convert", "verify", "stock", "memory", "inspect", "help", "ranks", "linear", "tensors", "offload"]:
         getattr(bench, "case_" + case)()
 
 

@@ -36,7 +36,7 @@ class OffloadStore {
     std::size_t buffer_bytes = std::size_t{4}
                                << 20;  ///< a multiple of kAlignment; the last one of a tensor may be part empty
     std::size_t block_bytes = std::size_t{4} << 20;  ///< of one request, a multiple of kAlignment; at most a buffer's
-    std::size_t queue_depth = 8;                     ///< requests in flight, at most what the Io holds
+    std::size_t queue_depth = 16;                    ///< requests in flight, at most what the Io holds
   };
   struct Statistics {
     std::uint64_t hits = 0;            ///< gets that found all in memory, read ahead included

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/hash.hpp"
+#include "format/result.hpp"
+
+/// The blobs `rng/...`: states of random number generators by what they are for, not by the rank that had them.
+/// Specified in LEDGER.md.
+namespace ckpt::rng {
+
+constexpr std::string_view kPrefix = "rng/";
+constexpr std::size_t kMaxStateBytes = 1u << 20;
+constexpr std::size_t kMaxNameBytes = 4096;  ///< of a blob's name
+
+/// What a stream is: its purpose and where on the mesh it is of its own. Axes on which all ranks share the stream are
+/// left out, so it is found again when they change: {"dropout", {tp: 1}} is the same for every data-parallel rank.
+struct Identity {
+  std::string stream;                             ///< UTF-8, not empty
+  std::map<std::string, std::uint64_t> coords{};  ///< axis -> coordinate
+  auto operator<=>(const Identity&) const = default;
+};
+
+struct Stream {
+  Identity identity;
+  std::string algorithm;  ///< what `state` is a state of: "torch.cpu", "torch.cuda", "numpy.mt19937", the trainer's own
+  std::string state;      ///< opaque bytes
+  bool operator==(const Stream&) const = default;
+};
+
+/// "rng/STREAM" or "rng/STREAM@AXIS=N,AXIS=N", axes in byte order; every byte but letters, digits, '.', '_' and '-' as
+/// %XX: equal names are equal identities.
+std::string blob_name(const Identity& identity);
+/// The identity of a blob's name. Nothing for a name that `blob_name` does not give.
+std::optional<Identity> parse_blob_name(std::string_view name);
+
+/// The blob's bytes: JSON.
+std::string build(const Stream& stream);
+/// errors   corrupt: not JSON, not this document, or too large; newer: a version that this build does not know
+Result<Stream> parse(std::string_view text);
+
+/// Where a rank that resumes gets a stream from.
+struct Source {
+  std::optional<std::size_t> stored{};  ///< index of the stored stream that goes on, bit for bit
+  Hash128 seed{};                       ///< else the new stream's seed
+};
+
+/// The seed of a stream that no checkpoint holds: XXH3-128 of "ckpt.rng.1\0", seed, step, and the identity's blob name,
+/// integers as 8 bytes little-endian. New, but the same at every resume from that step, and unlike that of any other
+/// identity or step.
+Hash128 derive_seed(std::uint64_t seed, std::uint64_t step, const Identity& identity);
+
+/// For each wanted stream: the stored one of this identity and algorithm, else a derived seed.
+struct Wanted {
+  Identity identity;
+  std::string algorithm;
+};
+std::vector<Source> resolve(std::span<const Stream> stored, std::span<const Wanted> wanted, std::uint64_t seed,
+                            std::uint64_t step);
+
+/// What holds after `resolve`, in sentences for people: first what is bit-exact, then what is not.
+std::vector<std::string> what_holds(std::span<const Stream> stored, std::span<const Source> sources);
+
+}  // namespace ckpt::rng

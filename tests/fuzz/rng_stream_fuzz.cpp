@@ -1,0 +1,25 @@
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "format/rng_streams.hpp"
+
+namespace {
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+}  // namespace
+
+// An accepted stream survives being written, and its name gives its identity; an accepted name is the only one of it.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (const auto stream = ckpt::rng::parse(text)) {
+    const auto again = ckpt::rng::parse(ckpt::rng::build(*stream));
+    require(again.has_value() && *again == *stream);
+    const auto identity = ckpt::rng::parse_blob_name(ckpt::rng::blob_name(stream->identity));
+    require(identity.has_value() && *identity == stream->identity);
+  }
+  if (const auto identity = ckpt::rng::parse_blob_name(text)) require(ckpt::rng::blob_name(*identity) == text);
+  return 0;
+}
