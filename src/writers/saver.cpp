@@ -120,7 +120,7 @@ Result<std::unique_ptr<Saver>> Saver::open(Io& io, Comm& comm, Options options) 
     const std::uint64_t bytes = std::max(wanted.staging_bytes, smallest_staging_bytes());
     CKPT_TRY(saver->pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes,
                                              .buffer_count = static_cast<std::size_t>(bytes / kRunBufferBytes)}));
-    saver->pool_->warm();
+    if (wanted.staging_bytes != 0) saver->pool_->warm();  // the trainer's time is what staging saves
     CKPT_TRY(auto flusher_io, io.fresh());
     saver->flusher_ = std::make_unique<Background>(std::move(flusher_io));
     if (!comm.is_root()) return {};

@@ -24,9 +24,8 @@ Layout on_mesh(const JobLayout& job) {
   return {.kind = Layout::Kind::mesh, .mesh = {{{"pp", job.pp}, {"dp", job.dp}, {"tp", job.tp}}}};
 }
 
-/// Value of an element: its tensor, place and step.
-float value_of(const TensorRow& row, std::uint64_t element, std::uint64_t step) {
-  const std::uint64_t tensor = std::hash<std::string>{}(row.tensor.name) % 1000;
+/// Value of an element: its step, tensor and place.
+float value_of(std::uint64_t step, std::uint64_t tensor, std::uint64_t element) {
   return static_cast<float>(step) * 1e6F + static_cast<float>(tensor) * 1e3F + static_cast<float>(element % 997);
 }
 
@@ -90,14 +89,15 @@ Result<Model> model_of(const JobLayout& job) {
   }
   add({.name = "scale", .dtype = Dtype::f32, .shape = {}, .role = Role::buffer}, on_mesh(job));
   // Large enough for replicas to share the writing of it.
-  add({.name = "table", .dtype = Dtype::f32, .shape = {640, 700}, .role = Role::buffer}, on_mesh(job));
+  add({.name = "table", .dtype = Dtype::f32, .shape = {64, 5000}, .role = Role::buffer}, on_mesh(job));
   return Model::make(std::move(layouts), std::move(rows));
 }
 
 std::vector<std::byte> part_of(const Model& model, const TensorRow& row, std::uint64_t rank, std::uint64_t step) {
   const auto held = universal::held_chunks(model.layouts[row.layout], row.tensor, row.begin, rank);
-  std::vector<float> values;
   if (!held) return {};
+  const std::uint64_t tensor = std::hash<std::string>{}(row.tensor.name) % 1000;
+  std::vector<float> values;
   for (const Chunk& chunk : *held) {
     std::vector<Box> boxes;
     split_flat(chunk.box, chunk.flat.value_or(Extent{0, volume(chunk.box.size)}), boxes);
@@ -109,7 +109,7 @@ std::vector<std::byte> part_of(const Model& model, const TensorRow& row, std::ui
           index[d] = box.offset[d] + rest % box.size[d];
           rest /= box.size[d];
         }
-        values.push_back(value_of(row, linear(row.tensor.shape, index), step));
+        values.push_back(value_of(step, tensor, linear(row.tensor.shape, index)));
       }
     }
   }
