@@ -190,6 +190,8 @@ class Save {
   Result<> add(const std::string& name, const std::vector<Element>& part) {
     return add(name, std::as_bytes(std::span(part)));
   }
+  template <class Element>
+  Result<> add(const std::string& name, const std::vector<Element>&& part) = delete;  // gone before commit copies it
   Result<> add(const std::string& name, std::uint64_t bytes, Fill fill) {
     fills_.push_back(std::make_unique<Fill>(std::move(fill)));
     return detail::check(ckpt_add_fill(

@@ -11,12 +11,13 @@ def case_the_installed_program_finds_its_plug_in_and_its_helper(sh):
     check(run.returncode == 0, run.stdout + run.stderr)
     files = {os.path.relpath(os.path.join(folder, name), prefix) for folder, _, names in os.walk(prefix) for name in names}
     wanted = ["bin/ckpt", "share/bash-completion/completions/ckpt", "share/zsh/vendor-completions/_ckpt",
-              "share/fish/vendor_completions.d/ckpt.fish", "share/ckpt/schemas/convert.schema.json"]
+              "share/fish/vendor_completions.d/ckpt.fish", "share/ckpt/schemas/convert.schema.json",
+              "include/ckpt/ckpt.h", "include/ckpt/ckpt.hpp", "include/ckpt/comm.h", "include/ckpt/mpi.hpp"]
     if sh.pages:
         wanted += [f"share/man/man1/{page}.1" for page in ("ckpt", "ckpt-convert", "ckpt-inspect", "ckpt-ls", "ckpt-verify")]
     missing = [name for name in wanted if name not in files]
     check(not missing, f"not installed: {missing}\n{sorted(files)}")
-    strays = [name for name in files if not name.startswith(("bin/", "lib", "share/"))]
+    strays = [name for name in files if not name.startswith(("bin/", "include/ckpt/", "lib", "share/"))]
     check(not strays, f"strays: {strays}")
     sh.program = str(prefix / "bin" / "ckpt")
     sh.run("convert", sh.checkpoint("safetensors/single"), "one.safetensors", out="^done ")

@@ -1,6 +1,7 @@
-"""Every header compiles alone, and says #pragma once."""
+"""Every header compiles alone, and says #pragma once (those for C: a guard)."""
 import concurrent.futures
 import os
+import re
 import subprocess
 
 from source_text import arguments, project_files, read, verdict
@@ -13,7 +14,8 @@ def main():
     headers = [f for f in headers if not f.startswith(("src/engine/mpi/", "helper/", "include/ckpt/mpi.hpp"))]
 
     def compile_alone(path):
-        found = [] if "#pragma once" in read(options.root, path) else [f"{path}: no #pragma once"]
+        guard = r"^#ifndef (CKPT_\w+_H)\n#define \1$" if path.endswith(".h") else "^#pragma once$"
+        found = [] if re.search(guard, read(options.root, path), re.M) else [f"{path}: nothing keeps it from being included twice"]
         language = ["-x", "c", "-std=c11"] if path.endswith(".h") else ["-x", "c++", "-std=c++20"]
         includes = [f"-I{options.root}/{folder}" for folder in ("src", "include", ".")]
         # Read as an #include from a file, so that #pragma once is no warning.

@@ -23,8 +23,10 @@ def main():
             named.add(f"{folder}/{name}_fuzz.cpp")
     sources = [f for f in files if f.endswith((".cpp", ".c"))]
     findings = [f"{path}: in no target" for path in sources if path not in named]
-    # A folder with a list that no other list adds is never built.
-    for folder in lists:
+    # A folder with a list that no other list adds is never built. A project of its own is named by who builds it.
+    for folder, own in lists.items():
+        if folder and re.search(r"^\s*project\(", own, re.M) and folder in named:
+            continue
         if folder and not any(re.search(rf"add_subdirectory\(\s*{re.escape(os.path.relpath(folder, parent or '.'))}\s*\)", text)
                               for parent, text in lists.items() if folder != parent):
             findings.append(f"{folder}/CMakeLists.txt: no add_subdirectory names it")
