@@ -3,7 +3,7 @@
     python bench/make_sources.py DATA/zero2 --case zero2 --gib 4          (likewise zero3, dcp)
     python bench/bench.py --data DATA --work SCRATCH [--rounds 9] [CASE ...]
 
-Cases: convert (zero2, zero3, dcp), verify, inspect, help, ranks, linear, tensors, memory, stock, offload. Default: all that
+Cases: convert (zero2, zero3, dcp), verify, inspect, help, ranks, linear, tensors, memory, stock, offload, save. Default: all that
 DATA holds. A ratio is the median over interleaved pairs (fio, ckpt) of fio's time over ckpt's for the same bytes, both
 durable; pairs whose fio readings stray by over 10 % from the median are dropped and counted. The page cache is dropped
 before every run. Needs fio and root (for the caches and huge pages); says so where they are missing.
@@ -205,6 +205,44 @@ class Bench:
             self.row(f"offload store, {label} ({size / 2**30:.0f} GiB, tensors of 64 MiB)", measured)
         self.remove(self.work / "swap")
 
+    def case_save(self):
+        """A save of 4 GiB through the library into fresh files against fio's write; what commit() takes with staging; the load."""
+        program = self.ckpt.parent / "bench_save"
+        size = 4 << 30
+        store = self.work / "store"
+        fresh = self.work / "fio-fresh"
+        job = self.fio_job("fresh", "write", fresh, size, ["--fallocate=native", "--end_fsync=1"])
+
+        def fio():
+            fresh.unlink(missing_ok=True)
+            seconds = self.fio(job)
+            fresh.unlink()
+            return seconds
+
+        def save(staging_mib):
+            self.remove(store)
+            drop_caches()
+            return json.loads(run([program, "save", store / "run", str(size >> 20), str(staging_mib)])[1])
+
+        self.pairs(f"save, synchronous ({size / 2**30:.0f} GiB)", fio, lambda: save(0)["durable_s"])
+
+        def load():
+            drop_caches()
+            done = json.loads(run([program, "load", store / "run", str(size >> 20)])[1])
+            assert done["equal"] and done["read_bytes"] <= 1.001 * size, done
+            return done["load_s"]
+
+        self.pairs(f"load, every hash compared ({size / 2**30:.0f} GiB)", lambda: self.fio_read(size), load)
+        staged = [save((size >> 20) + 256) for _ in range(self.args.rounds)]
+        ratios = sorted(s["commit_s"] / s["copy_s"] for s in staged)
+        middle = {key: statistics.median(s[key] for s in staged) for key in staged[0]}
+        print(f"commit() with staging for all of it: {middle['commit_s']:.3f} s, best two-thread copy {middle['copy_s']:.3f} s, "
+              f"ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f}); durable after {middle['durable_s']:.2f} s")
+        self.remove(store)
+        small = json.loads(run([program, "small", store / "run", "30"])[1])
+        print(f"a save of 1 MiB: median {small['median_s'] * 1000:.1f} ms, least {small['least_s'] * 1000:.1f} ms")
+        self.remove(store)
+
     def case_inspect(self):
         directory = self.work / "shards"
         directory.mkdir(exist_ok=True)
@@ -286,7 +324,7 @@ def main():
     args = parser.parse_args()
     bench = Bench(args)
     bench.conditions()
-    for case in args.cases or ["convert", "verify", "stock", "memory", "inspect", "help", "ranks", "linear", "tensors", "offload"]:
+    for case in args.cases or ["convert", "verify", "stock", "memory", "inspect", "help", "ranks", "linear", "tensors", "offload", "save"]:
         getattr(bench, "case_" + case)()
 
 

@@ -1,0 +1,159 @@
+// Saves and loads a state of one rank through the library, as a trainer does, and prints seconds as JSON.
+//
+//   bench_save save RUN MIB STAGING_MIB     a save of MIB, into fresh files; and the best two-thread copy of the same
+//   bytes bench_save small RUN COUNT              COUNT saves of 1 MiB: the fixed cost of one bench_save load RUN MIB
+//   what `save` wrote, into warm buffers
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ckpt/ckpt.hpp"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t kTensorBytes = std::size_t{64} << 20;
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// The value, or the end of the program with the reason.
+template <class Value>
+Value take(ckpt::Result<Value> result) {
+  if (!result) {
+    std::fprintf(stderr, "%s\n", result.error().json.c_str());
+    std::exit(1);
+  }
+  if constexpr (!std::is_void_v<Value>) return std::move(*result);
+}
+
+using State = std::vector<std::vector<std::byte>>;
+
+std::string name_of(std::size_t tensor) {
+  return "layers." + std::to_string(tensor) + ".weight";
+}
+
+State make_state(std::size_t mib, unsigned seed) {
+  State state;
+  std::uint64_t value = seed;
+  for (std::size_t left = mib << 20; left > 0;) {
+    const std::size_t bytes = std::min(left, kTensorBytes);
+    auto& tensor = state.emplace_back(bytes);
+    for (std::size_t i = 0; i + 8 <= bytes; i += 8) {
+      value = value * 6364136223846793005u + 1442695040888963407u;
+      std::memcpy(tensor.data() + i, &value, 8);
+    }
+    left -= bytes;
+  }
+  return state;
+}
+
+ckpt::Model model_of(const State& state) {
+  ckpt::Model model = take(ckpt::Model::on({{"dp", 1}}));
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    take(model.tensor({.name = name_of(i), .dtype = "U8", .shape = {state[i].size()}}, {}));
+  }
+  return model;
+}
+
+ckpt::Store open(const std::string& run, std::size_t staging_mib) {
+  return take(ckpt::Store::open(run, {.staging_memory = std::uint64_t{staging_mib} << 20}));
+}
+
+/// The best of a few ways to copy the state with two threads.
+double best_copy(const State& state) {
+  State copy;
+  for (const auto& tensor : state) copy.emplace_back(tensor.size(), std::byte{1});
+  double best = 1e9;
+  for (const std::size_t block : {std::size_t{1} << 20, std::size_t{4} << 20, kTensorBytes}) {
+    for (int round = 0; round < 3; ++round) {
+      const auto start = Clock::now();
+      const auto half = [&](std::size_t first) {
+        for (std::size_t i = first; i < state.size(); i += 2) {
+          for (std::size_t at = 0; at < state[i].size(); at += block) {
+            std::memcpy(copy[i].data() + at, state[i].data() + at, std::min(block, state[i].size() - at));
+          }
+        }
+      };
+      std::thread other(half, 1);
+      half(0);
+      other.join();
+      best = std::min(best, since(start));
+    }
+  }
+  return best;
+}
+
+int save(const std::string& run, std::size_t mib, std::size_t staging_mib) {
+  const State state = make_state(mib, 1);
+  ckpt::Store store = open(run, staging_mib);
+  take(store.set_model(model_of(state)));
+  const auto start = Clock::now();
+  ckpt::Save save = take(store.begin(1));
+  for (std::size_t i = 0; i < state.size(); ++i) take(save.add(name_of(i), state[i]));
+  const auto commit = Clock::now();
+  ckpt::Pending pending = take(save.commit());
+  const double stall = since(commit);
+  take(pending.wait(std::chrono::minutes(10)));
+  const double durable = since(start);
+  const ckpt_stats stats = pending.stats();
+  take(store.close());
+  const double copy = staging_mib == 0 ? 0 : best_copy(state);
+  std::printf(
+      "{\"durable_s\":%.4f,\"commit_s\":%.4f,\"copy_s\":%.4f,\"stage_s\":%.4f,\"write_s\":%.4f,\"publish_s\":%.4f}\n",
+      durable, stall, copy, stats.stage_s, stats.write_s, stats.commit_s);
+  return 0;
+}
+
+int small(const std::string& run, std::size_t count) {
+  const State state = make_state(1, 1);
+  ckpt::Store store = open(run, 0);
+  take(store.set_model(model_of(state)));
+  std::vector<double> seconds;
+  for (std::size_t step = 1; step <= count; ++step) {
+    const auto start = Clock::now();
+    ckpt::Save save = take(store.begin(step));
+    for (std::size_t i = 0; i < state.size(); ++i) take(save.add(name_of(i), state[i]));
+    ckpt::Pending pending = take(save.commit());
+    take(pending.wait(std::chrono::minutes(1)));
+    seconds.push_back(since(start));
+  }
+  std::sort(seconds.begin(), seconds.end());
+  std::printf("{\"median_s\":%.5f,\"least_s\":%.5f}\n", seconds[seconds.size() / 2], seconds.front());
+  return 0;
+}
+
+int load(const std::string& run, std::size_t mib) {
+  const State wanted = make_state(mib, 1);
+  State state;
+  for (const auto& tensor : wanted) state.emplace_back(tensor.size(), std::byte{0});
+  ckpt::Store store = open(run, 0);
+  std::vector<ckpt::Read> reads;
+  for (std::size_t i = 0; i < state.size(); ++i) reads.push_back({.name = name_of(i), .out = state[i]});
+  const auto start = Clock::now();
+  const ckpt_load_report report = take(store.load(reads));
+  const double seconds = since(start);
+  const bool equal = state == wanted;
+  std::printf("{\"load_s\":%.4f,\"read_bytes\":%llu,\"needed_bytes\":%llu,\"verified_leaves\":%llu,\"equal\":%s}\n",
+              seconds, static_cast<unsigned long long>(report.read_bytes),
+              static_cast<unsigned long long>(report.needed_bytes),
+              static_cast<unsigned long long>(report.verified_leaves), equal ? "true" : "false");
+  return equal ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() == 4 && words[0] == "save") return save(words[1], std::stoul(words[2]), std::stoul(words[3]));
+  if (words.size() == 3 && words[0] == "small") return small(words[1], std::stoul(words[2]));
+  if (words.size() == 3 && words[0] == "load") return load(words[1], std::stoul(words[2]));
+  std::fprintf(stderr, "usage: bench_save save RUN MIB STAGING_MIB | small RUN COUNT | load RUN MIB\n");
+  return 2;
+}
