@@ -281,9 +281,13 @@ Result<std::shared_ptr<PendingSave>> Saver::commit() {
     log(fmt::format("step {}: {} bytes to save, {} of staging memory: commit waits until {} bytes are written",
                     begun->description.step, bytes, room, bytes - room));
   }
-  flusher_->add([this, save](Io& io) { flush(save, io); });
   const auto staged = Clock::now();
+  const auto start_flush = [&] { flusher_->add([this, save](Io& io) { flush(save, io); }); };
+  // Hashing would take the processor from the copy that the trainer waits for.
+  const bool fits = bytes <= room;
+  if (!fits) start_flush();
   static_cast<void>(save->staging->fill(options_.copy_threads));  // its failure is the run's
+  if (fits) start_flush();
   {
     const std::lock_guard held(save->mutex_);
     save->times_.plan_s = plan_s;
