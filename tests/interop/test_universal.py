@@ -20,7 +20,7 @@ def check(root, case):
     return manifest, tensors, objects, compared
 
 
-@pytest.mark.parametrize("name", ["ckpt/0.9-small", "ckpt/0.9-tied"])
+@pytest.mark.parametrize("name", ["ckpt/0.9-small", "ckpt/0.9-tied", "ckpt/1.0-mesh"])
 def test_what_a_release_wrote_follows_the_specification(name):
     about = json.loads((GOLDEN / name / "about.json").read_text())
     manifest, _, objects, compared = check(GOLDEN / name / "ckpt", GOLDEN / name)

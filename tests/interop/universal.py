@@ -1,8 +1,12 @@
 """A second implementation of the universal format, written from src/format/FORMAT.md and nothing else."""
+import dataclasses
 import json
+import math
 import struct
 
 import xxhash
+
+import layouts
 
 LEAF = 4 << 20
 CLASSES = ["weights", "optim", "blobs", "objects", "index"]
@@ -39,7 +43,8 @@ def read_manifest(data):
     manifest = strict_json(data)
     assert list(manifest)[0] == "format" and list(manifest)[-1] == "xxh3"
     assert manifest["version"] in ("0.9", "1.0") and manifest["features"]["required"] == []
-    assert all(layout["kind"] == "whole" for layout in manifest["layouts"]) and manifest.get("dropped", []) == []
+    kinds = {"whole"} if manifest["version"] == "0.9" else {"whole", "mesh", "irregular"}
+    assert {layout["kind"] for layout in manifest["layouts"]} <= kinds and manifest.get("dropped", []) == []
     for rows in (manifest["tensors"], manifest["aliases"]):
         names = [row["name"].encode() for row in rows]
         assert names == sorted(set(names))
@@ -88,28 +93,115 @@ def alignment(size):
     return 12 if size == 0 else min(12, (size & -size).bit_length() - 1)
 
 
-def check_shard(data, file, rows, id_bytes, version):
-    """Sections 4 and 6: the header against the computed layout. Returns name -> (dtype, shape, bytes)."""
+def check_shard(data, file, entries, id_bytes, version):
+    """Sections 4 and 6: the header against the computed layout. Yields each entry with its bytes."""
     length = int.from_bytes(data[:8], "little")
     assert 8 + length == file["data_begin"] and file["data_begin"] % 4096 == 0
     text = data[8:8 + length]
     header = strict_json(text.rstrip(b" "))
     metadata = header.pop("__metadata__")
     file_class, writer, volume = file["key"]
-    assert list(metadata) == ["format", "ckpt.v1"] and metadata["format"] == "pt"
-    assert json.loads(metadata["ckpt.v1"]) == {"format": version, "id": id_bytes.hex(), "class": CLASSES[file_class],
-                                               "writer": writer, "volume": volume}
-    order = sorted(rows, key=lambda row: (-alignment(size_of(row)), row["name"].encode()))
-    assert list(header) == [row["name"] for row in order]
-    tensors, at = {}, 0
-    for row in order:
-        end = at + size_of(row)
-        assert at % (1 << alignment(size_of(row))) == 0
-        assert header[row["name"]] == {"dtype": row["dtype"], "shape": row["shape"], "data_offsets": [at, end]}
-        tensors[row["name"]] = (row["dtype"], tuple(row["shape"]), data[file["data_begin"] + at:file["data_begin"] + end])
+    series = {"format": version, "id": id_bytes.hex(), "class": CLASSES[file_class], "writer": writer, "volume": volume}
+    if any(entry.flat for entry in entries):
+        series["dcp_readable"] = False
+    order = sorted(entries, key=lambda entry: (-alignment(entry.bytes), entry.name.encode()))
+    keys = ["format", "ckpt.v1"]
+    if any(entry.flat or entry.size != entry.shape for entry in entries):
+        keys += ["DCP_SHARDING_INFO", "DCP_VERSION"]
+        offsets = {entry.name: {"saved_offsets": [entry.flat[0]] if entry.flat else entry.offset} for entry in order}
+        assert json.loads(metadata["DCP_SHARDING_INFO"]) == offsets and metadata["DCP_VERSION"] == "1.0"
+    assert list(metadata) == keys and metadata["format"] == "pt" and json.loads(metadata["ckpt.v1"]) == series
+    assert list(header) == [entry.name for entry in order]
+    at = 0
+    for entry in order:
+        end = at + entry.bytes
+        assert at % (1 << alignment(entry.bytes)) == 0
+        shape = [entry.flat[1] - entry.flat[0]] if entry.flat else entry.size
+        assert header[entry.name] == {"dtype": entry.dtype, "shape": shape, "data_offsets": [at, end]}
+        assert entry.place in (None, file["data_begin"] + at), "an index file that is wrong about a place"
+        yield entry, data[file["data_begin"] + at:file["data_begin"] + end]
         at = end
     assert file["data_begin"] + at == file["size"]
-    return tensors
+
+
+@dataclasses.dataclass
+class Entry:
+    """A chunk of a row that lies in some file."""
+    row: int
+    name: str
+    dtype: str
+    shape: list
+    offset: list
+    size: list
+    flat: tuple | None
+    place: int | None = None  # as an index file tells it
+
+    @property
+    def elements(self):
+        return layouts.elements_of(self.shape, self.offset, self.size, self.flat)
+
+    @property
+    def bytes(self):
+        return (self.flat[1] - self.flat[0] if self.flat else math.prod(self.size)) * BITS[self.dtype] // 8
+
+
+def entries_by_file(manifest, indices):
+    """Section 6.4: (class, writer, volume) -> entries."""
+    files = {}
+
+    def add(key, row, chunk, place=None):
+        tensor = manifest["tensors"][row]
+        shape = [natural(n) for n in tensor["shape"]]
+        files.setdefault(key, []).append(Entry(row, tensor["name"], tensor["dtype"], shape, *chunk, place))
+
+    for number, row in enumerate(manifest["tensors"]):
+        layout = manifest["layouts"][row.get("layout", 0)]
+        shape, file_class, begin = [natural(n) for n in row["shape"]], CLASS_OF[row["role"]], natural(row.get("begin", 0))
+        if layout["kind"] == "whole":
+            add((file_class, 0, row.get("volume", 0)), number, ([0] * len(shape), shape, None))
+        elif layout["kind"] == "mesh":
+            for writer in range(layouts.writer_count(layout)):
+                chunks = layouts.written(layout, row["name"], shape, BITS[row["dtype"]], begin, writer)
+                for volume, chunk in enumerate(chunks):
+                    add((file_class, writer, volume), number, chunk)
+        else:
+            for writer, rows in indices.items():
+                for volume, (chunk, place) in rows.get(number, {}).items():
+                    add((file_class, writer, volume), number, chunk, place)
+    return files
+
+
+class Tensors:
+    """Puts chunks together and sees that every element came."""
+
+    def __init__(self, rows):
+        self.rows = rows
+        self.bytes = [bytearray(size_of(row)) for row in rows]
+        self.seen = [set() for _ in rows]
+
+    def add(self, entry, data):
+        bits = BITS[entry.dtype]
+        group = next(n for n in range(1, 9) if n * bits % 8 == 0)  # elements that share bytes
+        if entry.size == entry.shape and not entry.flat:
+            assert not self.seen[entry.row] and len(data) == len(self.bytes[entry.row])
+            self.bytes[entry.row][:] = data
+            self.seen[entry.row] = range(math.prod(entry.shape))
+            return
+        width, elements = group * bits // 8, entry.elements
+        assert len(elements) % group == 0
+        out, seen = self.bytes[entry.row], self.seen[entry.row]
+        for n in range(0, len(elements), group):
+            first = elements[n]
+            assert first % group == 0 and elements[n:n + group] == list(range(first, first + group))
+            out[first // group * width:first // group * width + width] = data[n // group * width:n // group * width + width]
+        assert seen.isdisjoint(elements), "an element in two files"
+        seen.update(elements)
+
+    def finish(self):
+        for row, data, seen in zip(self.rows, self.bytes, self.seen):
+            assert len(seen) * BITS[row["dtype"]] == len(data) * 8, row["name"]
+        return {row["name"]: (row["dtype"], tuple(natural(n) for n in row["shape"]), bytes(data))
+                for row, data in zip(self.rows, self.bytes)}
 
 
 def value(node):
@@ -149,21 +241,25 @@ def read(root):
     assert len(sums) == natural(manifest["sums"]["bytes"]) and xxh3(sums).hex() == manifest["sums"]["xxh3"]
     id_bytes, files = read_sums(sums)
     assert id_bytes.hex() == manifest["id"]
-    rows = {}
-    for row in manifest["tensors"]:
-        assert row.get("layout", 0) < len(manifest["layouts"])
-        rows.setdefault((CLASS_OF[row["role"]], 0, row.get("volume", 0)), []).append(row)
-    tensors, objects = {}, {}
+    assert all(row.get("layout", 0) < len(manifest["layouts"]) for row in manifest["tensors"])
+    contents = {file["key"]: (root / file["path"]).read_bytes() for file in files}
     for file in files:
-        data = (root / file["path"]).read_bytes()
+        data = contents[file["key"]]
         assert len(data) == file["size"]
         assert [xxh3(data[at:at + LEAF]) for at in range(0, len(data), LEAF)] == file["leaves"]
+    shapes = [[natural(n) for n in row["shape"]] for row in manifest["tensors"]]
+    indices = {key[1]: layouts.read_index(data, id_bytes, key[1], shapes) for key, data in contents.items() if key[0] == 4}
+    entries = entries_by_file(manifest, indices)
+    together, objects = Tensors(manifest["tensors"]), {}
+    for file in files:
         if file["key"][0] == 3:
-            document = strict_json(data)
+            document = strict_json(contents[file["key"]])
             assert (document["format"], document["version"], document["id"]) == ("ckpt.objects", manifest["version"], manifest["id"])
             objects = {row["name"]: value(row["value"]) for row in document["objects"]}
-        else:
-            tensors.update(check_shard(data, file, rows.pop(file["key"]), id_bytes, manifest["version"]))
-    assert not rows, "tensors without a file"
+        elif file["key"][0] < 3:
+            for entry, data in check_shard(contents[file["key"]], file, entries.pop(file["key"]), id_bytes, manifest["version"]):
+                together.add(entry, data)
+    assert not entries, "tensors without a file"
+    tensors = together.finish()
     assert all(alias["target"] in tensors and alias["name"] not in tensors for alias in manifest["aliases"])
     return manifest, tensors, objects

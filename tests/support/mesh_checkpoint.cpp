@@ -97,10 +97,21 @@ MeshCheckpoint random_mesh_checkpoint(std::mt19937_64& random) {
 }
 
 std::string chunk_bytes(const std::string& tensor_bytes, const Tensor& tensor, const Chunk& chunk) {
-  const std::size_t unit = dtype_bits(tensor.dtype) / 8;
+  const std::uint64_t bits = dtype_bits(tensor.dtype);
+  const std::vector<std::uint64_t> elements = elements_of(chunk, tensor.shape);
   std::string out;
-  for (const std::uint64_t element : elements_of(chunk, tensor.shape))
-    out.append(tensor_bytes, static_cast<std::size_t>(element) * unit, unit);
+  if (bits % 8 == 0) {
+    for (const std::uint64_t element : elements)
+      out.append(tensor_bytes, static_cast<std::size_t>(element * bits / 8), static_cast<std::size_t>(bits / 8));
+    return out;
+  }
+  // Whole bytes of a packed type: each begins with an element at a multiple of 8 bits, but for F6, whose second and
+  // third bytes begin inside one.
+  for (const std::uint64_t element : elements) {
+    const std::uint64_t group_bytes = bits == 4 ? 1 : 3;
+    if (element * bits % (8 * group_bytes) == 0)
+      out.append(tensor_bytes, static_cast<std::size_t>(element * bits / 8), static_cast<std::size_t>(group_bytes));
+  }
   return out;
 }
 
