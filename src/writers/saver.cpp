@@ -376,11 +376,10 @@ Result<> Saver::start_round(Vote mine, bool timed_out) {
   words_[Word::stop] = mine.stop ? 1 : 0;
   words_[Word::due] = mine.due ? 1 : 0;
   words_[Word::timed_out] = timed_out ? 1 : 0;
-  if (!in_flight_.empty()) {
-    const PendingSave& oldest = *in_flight_.front();
-    words_[Word::unwritten] = oldest.written() ? 0 : 1;
-    words_[Word::unpublished] = comm_.is_root() && !oldest.published() ? 1 : 0;
-  }
+  // Where nothing is in flight yet, a save may be by the time the round is completed: this vote is not about it.
+  const bool any = !in_flight_.empty();
+  words_[Word::unwritten] = any && in_flight_.front()->written() ? 0 : 1;
+  words_[Word::unpublished] = any && (!comm_.is_root() || in_flight_.front()->published()) ? 0 : 1;
   words_[Word::resolved] = resolved_;
   words_[Word::not_resolved] = ~resolved_;
   CKPT_TRY(pending_, comm_.start_max(words_));
