@@ -1,0 +1,59 @@
+#pragma once
+
+// Adam over the data-parallel ranks of a mesh, with the stages of ZeRO. Gradients of micro-batches are added in their
+// order, whatever ranks they come from.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "mesh.hpp"
+#include "network.hpp"
+
+class Optimizer {
+ public:
+  /// zero 0: every rank keeps all and updates all. 1: exp_avg and exp_avg_sq of a stage's parameters, laid end to end,
+  /// are cut into equal parts, one a rank; 2: the sum of the gradients too. 3: each parameter is cut into equal parts
+  /// of its own, and so are its gradient and state; its values are gathered for each step.
+  Optimizer(const NetworkSize& size, const Mesh& mesh, int zero);
+
+  /// This stage's parameters, one after another, until `update`. Collective over the data axis.
+  const float* gather_values();
+  std::size_t elements() const { return elements_; }
+  /// One step of Adam with the gradients of this rank's micro-batches, elements() each, one after another. Collective
+  /// over the data axis, each of whose ranks has as many of them.
+  void update(const std::vector<float>& gradients);
+
+  /// What this rank keeps of a parameter of any stage: nothing of other stages'.
+  struct Kept {
+    Parameter parameter;
+    std::uint64_t part = 0;   ///< elements of each rank's part where it is cut by ZeRO ...
+    std::uint64_t begin = 0;  ///< ... and where the parameter begins in what is cut
+    std::span<float> values{}, exp_avg{}, exp_avg_sq{};
+  };
+  std::vector<Kept> kept();
+  std::int64_t& steps() { return steps_; }
+
+ private:
+  /// What is cut into one part a rank: elements [begin, end) of the stage's.
+  struct Group {
+    std::size_t begin = 0, end = 0;
+    std::size_t part = 0;
+    std::size_t kept_at = 0;  // of this rank's part, in exp_avg
+  };
+  std::size_t part_begin(const Group& group, int rank) const;
+  void gather(const Group& group, std::vector<float>& elements) const;
+  void sum(const Group& group, const std::vector<float>& gradients, std::vector<float>& gradient) const;
+  std::span<float> kept_of(std::vector<float>& state, const Group& group, std::size_t begin, std::size_t end) const;
+
+  Mesh mesh_;
+  int zero_;
+  std::vector<Parameter> parameters_;
+  std::vector<std::size_t> begins_;  // of each in its stage
+  std::vector<std::size_t> stages_;  // elements of each stage
+  std::size_t elements_ = 0;         // of this one
+  std::vector<Group> groups_;
+  std::int64_t steps_ = 0;
+  std::vector<float> values_;                        // all; with ZeRO-3 only between gather_values and update
+  std::vector<float> shard_, exp_avg_, exp_avg_sq_;  // of what this rank updates; shard_: values, with ZeRO-3
+};
