@@ -37,6 +37,7 @@ class WriterFiles {
   const std::vector<TensorRow>& rows() const { return parts_.rows; }
   const std::vector<Layout>& layouts() const { return parts_.layouts; }
   const std::map<std::uint32_t, IndexFile>& irregular() const { return parts_.irregular; }
+  std::uint64_t kept_bytes() const { return kept_bytes_; }  ///< of tables that are kept at this time
 
   /// Everything lay_out_writer needs; the views live as long as this object and `given`.
   WriterRequest request(std::uint32_t writer, std::vector<GivenChunks>& given) const;
