@@ -189,25 +189,23 @@ Result<bool> Worker::begin_jobs() {
   return began;
 }
 
-/// Takes leaves that others filled. Waits for one only where nothing else is to be done.
+/// Takes a leaf that others filled, one at a time: each is submitted as soon as it is hashed. Waits for one only where
+/// nothing else is to be done.
 Result<bool> Worker::begin_staged() {
-  bool began = false;
-  while (!exhausted_ && jobs_.size() < kMostStagedWrites) {
-    const bool idle = jobs_.empty() && in_flight_ == 0;
-    CKPT_TRY(auto staged, shared_.staging->take(idle ? kStagingPatience : std::chrono::milliseconds(0)));
-    if (!staged) {
-      exhausted_ = shared_.staging->ended();
-      break;
-    }
-    Job& job = jobs_.emplace_back();
-    began = true;
-    job.position = staged->position;
-    job.leaf = std::move(staged->job);
-    job.buffer = std::move(staged->buffer);
-    job.data = job.buffer.data();
-    CKPT_CHECK(complete_leaf(job));
+  if (exhausted_ || jobs_.size() >= kMostStagedWrites) return false;
+  const bool idle = jobs_.empty() && in_flight_ == 0;
+  CKPT_TRY(auto staged, shared_.staging->take(idle ? kStagingPatience : std::chrono::milliseconds(0)));
+  if (!staged) {
+    exhausted_ = shared_.staging->ended();
+    return false;
   }
-  return began;
+  Job& job = jobs_.emplace_back();
+  job.position = staged->position;
+  job.leaf = std::move(staged->job);
+  job.buffer = std::move(staged->buffer);
+  job.data = job.buffer.data();
+  CKPT_CHECK(complete_leaf(job));
+  return true;
 }
 
 /// Gives a leaf its buffer, with everything in it that needs no read. False: none is free now.

@@ -16,6 +16,8 @@ namespace ckpt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+// Leaves that are copied, hashed and written at the same time: the disk's queue of 8 stays full.
+constexpr std::uint64_t kLeastStagedLeaves = 16;
 constexpr auto kLockPatience = std::chrono::seconds(30);  // another job's commit takes milliseconds
 constexpr auto kNap = std::chrono::milliseconds(1);       // between rounds that wait for the disk
 
@@ -91,7 +93,7 @@ struct Saver::Begun {
 };
 
 std::uint64_t Saver::smallest_staging_bytes() {
-  return 8 * kRunBufferBytes;
+  return kLeastStagedLeaves * kRunBufferBytes;
 }
 
 Saver::Saver(Io& /*io*/, Comm& comm, Options options) : comm_(comm), options_(std::move(options)) {}
