@@ -14,7 +14,8 @@ namespace {
 using Command = Answer (*)(Context&);
 
 Command command_of(std::string_view verb) {
-  static constexpr std::array<std::pair<std::string_view, Command>, 8> commands{{{"convert", run_convert},
+  static constexpr std::array<std::pair<std::string_view, Command>, 9> commands{{{"convert", run_convert},
+                                                                                 {"load", run_load},
                                                                                  {"verify", run_verify},
                                                                                  {"inspect", run_inspect},
                                                                                  {"ls", run_ls},

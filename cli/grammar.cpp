@@ -86,6 +86,67 @@ Verb convert_verb() {
   };
 }
 
+Verb load_verb() {
+  return {
+      .name = "load",
+      .arguments = "CKPT OUT",
+      .least_arguments = 2,
+      .most_arguments = 2,
+      .summary = "Take tensors, or slices of them, out into NumPy or safetensors files",
+      .about =
+          {"CKPT is a checkpoint of any format that is read. Only the bytes that are asked for are moved, whatever the "
+           "layout, and OUT appears whole or not at all.",
+           "OUT.npy is one NumPy file with one tensor; another name with --to npy is a directory with one file a "
+           "tensor, named by the tensor: bytes other than letters, digits, '.', '_' and '-' are %XX. NumPy has no "
+           "BF16, "
+           "F8, F6 and F4: BF16 is written as the bits in uint16, the others in uint8, and a note says so. With --to "
+           "safetensors OUT is one file.",
+           "A slice is written as in NumPy: ranges, negative numbers from the end, '...', and single numbers, which "
+           "take their dimension away; no steps. Without --only the tensors that are sliced are taken, else all."},
+      .flags =
+          {
+              {.name = "only",
+               .value = "WHAT",
+               .help = "what to take: weights, optim, or a pattern over tensor names such as 'model.layers.*'",
+               .repeatable = true,
+               .guesses = {"include", "filter", "select", "glob", "name"}},
+              {.name = "slice",
+               .value = "SLICE",
+               .help = "what of a tensor to take, such as 'emb.weight[0:128, :]'",
+               .repeatable = true,
+               .guesses = {"range", "index", "part"}},
+              {.name = "to",
+               .value = "FORM",
+               .help = "the form to write; by default what the suffix of OUT says",
+               .guesses = {"format", "output-format", "t", "f"}},
+              {.name = "from",
+               .value = "FORMAT",
+               .help = "what CKPT is, when detection is not wanted or finds two answers",
+               .guesses = {"input-format", "source-format"}},
+              {.name = "dry-run",
+               .letter = 'n',
+               .help = "say what would be written, and do nothing",
+               .guesses = {"plan", "preview"}},
+              {.name = "overwrite",
+               .help = "replace OUT, if it is a file, or a directory of the same form, that nobody reads",
+               .guesses = {"force", "f", "y", "yes"}},
+              {.name = "verify",
+               .value = "LEVEL",
+               .help =
+                   "none: structure only; read, the default: also the stored hashes of the files that are read from, "
+                   "and every checksum of what is read whole; full: also read the output again",
+               .choices = {"none", "read", "full"},
+               .guesses = {"check"}},
+          },
+      .examples = {{"ckpt load runs/exp7 emb.npy --slice 'wte.weight[0:128, :]'", "128 rows for NumPy"},
+                   {"ckpt load runs/exp7 layers --to npy --only 'h.0.*'", "a directory of .npy files"},
+                   {"ckpt load runs/exp7 part.safetensors --only '*.weight' --slice 'wte.weight[:1000]'",
+                    "all weights in one file, one of them cut"}},
+      .exit_codes = {3, 10, 11, 12, 13, 14, 15, 16, 17},
+      .main_verb = true,
+  };
+}
+
 Verb verify_verb() {
   return {
       .name = "verify",
@@ -167,7 +228,7 @@ Verb ls_verb() {
 }
 
 std::vector<Verb> make_verbs() {
-  std::vector<Verb> out{convert_verb(), verify_verb(), inspect_verb(), ls_verb()};
+  std::vector<Verb> out{convert_verb(), load_verb(), verify_verb(), inspect_verb(), ls_verb()};
   out.push_back({.name = "help",
                  .arguments = "[VERB or TOPIC]",
                  .most_arguments = 1,
@@ -275,6 +336,10 @@ const Flag* find_flag(const Verb* verb, std::string_view name) {
 
 std::vector<std::string> allowed_values(const Flag& flag) {
   std::vector<std::string> out(flag.choices.begin(), flag.choices.end());
+  if (flag.value == "FORM") {
+    for (const FormatInfo& format : known_formats())
+      if (!format.load_name.empty()) out.push_back(format.load_name);
+  }
   if (flag.value != "FORMAT") return out;
   for (const FormatInfo& format : known_formats())
     if (flag.name == "to" ? format.writable : format.readable) out.push_back(format.name);

@@ -169,6 +169,35 @@ Json to_json(const ConvertReport& report, const ConvertRequest& request) {
           {"notes", to_json(report.notes)}};
 }
 
+Json to_json(const LoadReport& report, const LoadRequest& request) {
+  const ConvertReport& conversion = report.conversion;
+  Json source = Json::object();
+  put_text(source, "path", request.source);
+  source["format"] = conversion.source_format;
+  source["variant"] = optional_text(conversion.source_variant);
+  source["read_bytes"] = conversion.read_bytes;
+  Json target = Json::object();
+  put_text(target, "path", conversion.target);
+  target["format"] = conversion.target_format;
+  target["bytes"] = conversion.target_bytes;
+  target["files"] = to_json(conversion.files);
+  Json tensors = Json::array();
+  for (const LoadedTensor& tensor : report.tensors) {
+    Json one = Json::object();
+    put_text(one, "name", tensor.name);
+    one["slice"] = optional_text(tensor.slice);
+    one["dtype"] = tensor.dtype;
+    one["shape"] = tensor.shape;
+    one["bytes"] = tensor.bytes;
+    one["file"] = optional_text(tensor.file);
+    tensors.push_back(std::move(one));
+  }
+  return {
+      {"source", std::move(source)},     {"target", std::move(target)},       {"already_done", conversion.already_done},
+      {"dry_run", conversion.dry_run},   {"partial", conversion.partial},     {"tensors", std::move(tensors)},
+      {"elapsed_s", conversion.seconds}, {"notes", to_json(conversion.notes)}};
+}
+
 Json to_json(const VerifyReport& report, const VerifyRequest& request) {
   Json out = Json::object();
   put_text(out, "path", report.path.empty() ? request.path : report.path);

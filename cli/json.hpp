@@ -35,6 +35,7 @@ Json to_json(const std::vector<Finding>& findings);
 /// {"path": ..., "bytes": ...} for each.
 Json to_json(const std::vector<std::pair<std::string, std::uint64_t>>& files);
 Json to_json(const ConvertReport& report, const ConvertRequest& request);
+Json to_json(const LoadReport& report, const LoadRequest& request);
 Json to_json(const VerifyReport& report, const VerifyRequest& request);
 /// `with_files` also lists the files.
 Json to_json(const InspectReport& report, bool with_files);

@@ -8,6 +8,7 @@
 
 #include "api/check.hpp"
 #include "api/compare.hpp"
+#include "api/conversion_hooks.hpp"
 #include "api/pool.hpp"
 #include "api/select.hpp"
 #include "api/target.hpp"
@@ -49,6 +50,9 @@ std::string conversion_id(const ConvertRequest& request, const Format& target, c
   hasher.update_u64(request.shard_bytes);
   add(request.strip_prefix);
   add(request.add_prefix);
+  if (request.hooks != nullptr) {
+    for (const std::string& parameter : request.hooks->parameters) add(parameter);
+  }
   return hasher.digest().hex();
 }
 
@@ -89,7 +93,7 @@ Result<bool> already_there(Session& session, const ConvertRequest& request, cons
 /// What is converted, and what it is called.
 Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   Prepared out;
-  CKPT_TRY(out.target, choose_target(request));
+  CKPT_TRY(out.target, request.hooks != nullptr ? request.hooks->choose_target() : choose_target(request));
   CKPT_TRY(Source source, open_source(session.io, request.source, request.from, {}));
   out.source = std::make_unique<Source>(std::move(source));
   Map& map = out.source->map;
@@ -102,7 +106,9 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   }
   CKPT_CHECK(check_parent(session.io, request.target));
   out.id = conversion_id(request, *out.target, map);
+  if (request.hooks != nullptr) CKPT_CHECK(request.hooks->check(map));
   CKPT_TRY(out.selection, select(map, request));
+  if (request.hooks != nullptr) CKPT_CHECK(request.hooks->cut(map, out.selection));
   return out;
 }
 
@@ -141,7 +147,8 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
                            .target = request.target,
                            .id = out.id,
                            .source_format = map.format};
-  CKPT_TRY(out.skeleton, out.target->lay_out(write));
+  CKPT_TRY(out.skeleton, request.hooks != nullptr ? out.target->lay_out_parts(write) : out.target->lay_out(write));
+  if (request.hooks != nullptr) request.hooks->laid_out(out.selection, out.skeleton);
   if (!out.skeleton.directory) CKPT_CHECK(check_outside(session.io, request, out.source->root));
   if (!out.skeleton.directory && request.shard_bytes != 0)
     out.selection.notes.push_back({.text = "--shard-size: a target of one file is not divided"});
@@ -313,11 +320,17 @@ struct Done {
   std::uint64_t hash_checked = 0;
 };
 
-/// Whether a path is a checkpoint. A system that fails to say is an error, not a no.
-Result<bool> opens(Session& session, const std::string& path) {
+/// Whether a path is a checkpoint, or of the form that is written and only cannot be read. A system that fails to say
+/// is an error, not a no.
+Result<bool> opens(Session& session, const std::string& path, const Format& target) {
   const auto opened = open_source(session.io, path, "", {});
   if (!opened && (opened.error().code == Errc::io || opened.error().code == Errc::locked)) return fail(opened.error());
-  return opened.has_value();
+  const bool is_unread_form = target.lay_out_parts != nullptr && target.open == nullptr;
+  if (opened.has_value() || !is_unread_form) return opened.has_value();
+  Place place{.io = session.io, .root = path, .directory = true};
+  CKPT_TRY(place.entries, session.io.list(path));
+  CKPT_TRY(const auto match, target.detect(place));
+  return match.has_value();
 }
 
 /// Looked at between the phases; while bytes move the run does.
@@ -339,13 +352,14 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
   Result<> begun;
   if (comm.is_root()) begun = not_stopped(session);
   if (begun && comm.is_root()) {
-    auto opened = Publication::begin(session.io,
-                                     {.target = request.target,
-                                      .id = prepared.id,
-                                      .directory = prepared.skeleton.directory,
-                                      .overwrite = request.overwrite,
-                                      .replaceable = [&](const std::string& path) { return opens(session, path); }},
-                                     prepared.plan->targets());
+    auto opened = Publication::begin(
+        session.io,
+        {.target = request.target,
+         .id = prepared.id,
+         .directory = prepared.skeleton.directory,
+         .overwrite = request.overwrite,
+         .replaceable = [&](const std::string& path) { return opens(session, path, *prepared.target); }},
+        prepared.plan->targets());
     if (opened) {
       publication = std::move(*opened);
     } else {

@@ -89,8 +89,8 @@ Result<ListReport> list_tensors(Session& session, const std::string& path, const
 std::vector<FormatInfo> known_formats() {
   std::vector<FormatInfo> out;
   for (const Format& format : formats()) {
-    out.push_back(
-        {std::string(format.name), std::string(format.summary), format.open != nullptr, format.lay_out != nullptr});
+    out.push_back({std::string(format.name), std::string(format.summary), format.open != nullptr,
+                   format.lay_out != nullptr, std::string(format.load_name)});
   }
   return out;
 }

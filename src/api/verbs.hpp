@@ -24,6 +24,7 @@ struct Progress {
 };
 
 struct ConvertReport;
+struct ConversionHooks;  // api/conversion_hooks.hpp
 
 /// What every verb needs from its caller. References outlive the call.
 struct Session {
@@ -55,6 +56,7 @@ struct ConvertRequest {
   bool dry_run = false;
   bool overwrite = false;
   VerifyLevel verify = VerifyLevel::read;
+  const ConversionHooks* hooks = nullptr;  ///< what `load` does in another way; null for a plain conversion
 };
 
 struct ConvertReport {
@@ -88,6 +90,34 @@ struct ConvertReport {
   bool partial = false;          ///< a requested item was not done: exit 3
 };
 Result<ConvertReport> convert(Session& session, const ConvertRequest& request);
+
+/// Takes tensors, or slices of them, out of any checkpoint into plain files: NumPy's, or one of safetensors.
+struct LoadRequest {
+  std::string source;
+  std::string target;                 ///< a file; for npy a directory where its name does not end in ".npy"
+  std::string to{};                   ///< FormatInfo::load_name; "" = by the target's suffix
+  std::string from{};                 ///< format name; "" = detect
+  std::vector<std::string> only{};    ///< as of a conversion; empty = what `slices` name, or everything
+  std::vector<std::string> slices{};  ///< "name[0:128,:]", at most one a tensor: api/slice.hpp
+  bool dry_run = false;
+  bool overwrite = false;
+  VerifyLevel verify = VerifyLevel::read;
+};
+struct LoadedTensor {
+  std::string name;
+  std::string slice;  ///< as asked for, without the name; "" = the whole tensor
+  std::string dtype;  ///< of the checkpoint: "BF16"
+  Shape shape;        ///< as written
+  std::uint64_t bytes = 0;
+  std::string file;  ///< below the target; "" = the target itself
+};
+struct LoadReport {
+  ConvertReport conversion{};
+  std::vector<LoadedTensor> tensors{};  ///< empty where it was already done
+};
+/// errors   those of a conversion; not_found with `tensor`: a slice of a name that is not there; usage: a slice that is
+///          none, or of a tensor that is not taken
+Result<LoadReport> load(Session& session, const LoadRequest& request);
 
 struct VerifyRequest {
   std::string path;
@@ -174,6 +204,7 @@ struct FormatInfo {
   std::string summary;
   bool readable = false;
   bool writable = false;
+  std::string load_name{};  ///< as `load` calls it; "" = not written by it
 };
 std::vector<FormatInfo> known_formats();
 

@@ -39,6 +39,12 @@ struct ReadOptions {
   std::uint64_t metadata_limit = std::uint64_t{4} << 30;  ///< bytes of metadata a reader may hold
 };
 
+/// A slice of a tensor.
+struct TensorPart {
+  Box box{};      ///< inside the source tensor
+  Shape shape{};  ///< in the target: the box's sizes, without dimensions that an index took away
+};
+
 /// What a writer is asked to lay out: tensors of the source map, in the source's order, with their names and dtypes
 /// in the target.
 struct Selected {
@@ -47,6 +53,7 @@ struct Selected {
   Dtype dtype = Dtype::f32;  ///< in the target
   /// In the target, where it is not the source's: a master that is taken as the weight is a parameter.
   std::optional<Role> role{};
+  std::optional<TensorPart> part{};  ///< none = the whole tensor; set only for `Format::lay_out_parts`
 };
 
 struct WriteRequest {
@@ -103,6 +110,10 @@ struct Format {
   /// Further suffixes by which people know this format's files: without --to, a target that ends in one is refused, not
   /// written as something else.
   std::span<const std::string_view> other_suffixes{};
+  /// For `load`, which takes parts of tensors out: its word for this form ("npy", also the suffix after a dot), and the
+  /// writer, which heeds Selected::part. A target with that suffix is one file. "" and null: not written by it.
+  std::string_view load_name{};
+  Result<Skeleton> (*lay_out_parts)(const WriteRequest&) = nullptr;
 };
 
 /// All formats, in order of precedence of detection messages.

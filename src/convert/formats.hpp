@@ -11,11 +11,11 @@ Format deepspeed_format();    ///< deepspeed/
 Format dcp_format();          ///< dcp/: torch.distributed.checkpoint
 Format torch_format();        ///< torch/: torch.save files
 Format hdf5_format();         ///< hdf5/: written here, not yet read
+Format numpy_format();        ///< numpy/: written in parts by `load`, not read
 // named/: recognised, not yet read
 Format megatron_format();
 Format orbax_format();
 Format deepspeed_universal_format();
 Format gguf_format();
-Format numpy_format();
 
 }  // namespace ckpt

@@ -18,6 +18,10 @@ Tensor TargetTensors::tensor(std::size_t selected) const {
   out.name = wanted.name;
   out.dtype = wanted.dtype;
   out.role = wanted.role.value_or(source.role);
+  if (wanted.part) {
+    out.shape = wanted.part->shape;
+    out.true_dtype.clear();  // of a whole last dimension, which a slice may have cut
+  }
   if (out.name != source.name) out.path.clear();
   if (out.dtype != source.dtype) out.true_dtype.clear();
   if (out.role != Role::slot) {

@@ -55,7 +55,9 @@ Format safetensors_format() {
           .detect = safetensors::detect,
           .open = safetensors::open,
           .lay_out = safetensors::lay_out,
-          .suffix = safetensors::kSuffix};
+          .suffix = safetensors::kSuffix,
+          .load_name = "safetensors",
+          .lay_out_parts = safetensors::lay_out_file};
 }
 
 }  // namespace ckpt

@@ -15,5 +15,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options);
 
 /// Lays out one file (the target ends in ".safetensors") or a directory in Hugging Face convention. See writer.cpp.
 Result<Skeleton> lay_out(const WriteRequest& request);
+/// One file whatever its name; heeds Selected::part.
+Result<Skeleton> lay_out_file(const WriteRequest& request);
 
 }  // namespace ckpt::safetensors

@@ -30,7 +30,7 @@ struct File {
 /// Lays out the files of one request.
 class Writer {
  public:
-  explicit Writer(const WriteRequest& request) : request_(request), names_(request) {}
+  Writer(const WriteRequest& request, bool one_file) : request_(request), names_(request), one_file_(one_file) {}
 
   Result<Skeleton> lay_out() {
     Members weights;
@@ -39,7 +39,7 @@ class Writer {
       const Role role = request_.tensors[i].role.value_or(source(i).role);
       if (role != Role::blob) (role == Role::slot ? slots : weights).push_back(i);
     }
-    out_.directory = !request_.target.ends_with(kSuffix);
+    out_.directory = !one_file_;
     if (!out_.directory) {
       weights.insert(weights.end(), slots.begin(), slots.end());
       CKPT_CHECK(add_file({.path = "", .members = std::move(weights)}));
@@ -60,8 +60,16 @@ class Writer {
   const Tensor& source(std::uint32_t selected) const {
     return request_.source->tensors[request_.tensors[selected].tensor];
   }
+  const Shape& shape_of(std::uint32_t selected) const {
+    const auto& part = request_.tensors[selected].part;
+    return part ? part->shape : source(selected).shape;
+  }
   Result<std::uint64_t> bytes_of(std::uint32_t selected) const {
-    return tensor_bytes(request_.tensors[selected].dtype, source(selected).shape);
+    return tensor_bytes(request_.tensors[selected].dtype, shape_of(selected));
+  }
+
+  static std::optional<Chunk> chunk_of(const Selected& selected) {
+    return selected.part ? std::optional(Chunk{.box = selected.part->box}) : std::nullopt;
   }
 
   /// Greedy in the given order, as huggingface_hub's split_state_dict_into_shards_factory: a tensor that does not fit
@@ -114,7 +122,7 @@ class Writer {
     entries.reserve(file.members.size());
     for (const std::uint32_t member : file.members) {
       const Selected& selected = request_.tensors[member];
-      entries.push_back({.name = selected.name, .dtype = selected.dtype, .shape = source(member).shape});
+      entries.push_back({.name = selected.name, .dtype = selected.dtype, .shape = shape_of(member)});
     }
     CKPT_TRY(BuiltHeader header, build_header(entries, metadata(file.members), kAlignment));
 
@@ -131,6 +139,7 @@ class Writer {
                                    .bytes = end - header.offsets[i],
                                    .from = Placement::From::tensor,
                                    .tensor = request_.tensors[file.members[i]].tensor,
+                                   .chunk = chunk_of(request_.tensors[file.members[i]]),
                                    .dtype = entries[i].dtype});
     }
     out_.files.push_back(std::move(target));
@@ -179,6 +188,7 @@ class Writer {
 
   const WriteRequest& request_;
   const TargetTensors names_;
+  const bool one_file_;
   Skeleton out_{};
   std::vector<SmallFile> indexes_{};
   std::vector<std::string> unnoted_{};  // tied names that no file's metadata took
@@ -187,7 +197,11 @@ class Writer {
 }  // namespace
 
 Result<Skeleton> lay_out(const WriteRequest& request) {
-  return Writer(request).lay_out();
+  return Writer(request, request.target.ends_with(kSuffix)).lay_out();
+}
+
+Result<Skeleton> lay_out_file(const WriteRequest& request) {
+  return Writer(request, true).lay_out();
 }
 
 }  // namespace ckpt::safetensors

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "convert/formats.hpp"
+#include "convert/numpy/writer.hpp"
 
 namespace ckpt {
 namespace {
@@ -46,7 +47,9 @@ Format numpy_format() {
           .open = nullptr,
           .lay_out = nullptr,
           .suffix = "",
-          .other_suffixes = kSuffixes};
+          .other_suffixes = kSuffixes,
+          .load_name = "npy",
+          .lay_out_parts = numpy::lay_out};
 }
 
 }  // namespace ckpt

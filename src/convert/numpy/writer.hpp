@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "convert/format.hpp"
+
+namespace ckpt::numpy {
+
+/// One .npy file a tensor: the target itself where it ends in ".npy", which takes exactly one (`usage` otherwise), else
+/// files in a directory. Heeds Selected::part. Element types that NumPy lacks are written as their bits, with a note.
+Result<Skeleton> lay_out(const WriteRequest& request);
+
+/// A tensor's name as a file name: letters, digits, '_', '-' and inner dots as they are, other bytes as %XX, so that
+/// urllib.parse.unquote gives the name back; names above 180 such characters end in '~' and a hash instead.
+std::string file_name(std::string_view name);
+
+}  // namespace ckpt::numpy
