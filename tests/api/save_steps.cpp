@@ -1,0 +1,80 @@
+// A trainer for tests that kill it: saves small steps, and tells after each that it is durable; or loads the newest and
+// compares every value.
+//
+//   save_steps save RUN FROM TO IO      prints "durable STEP" a line
+//   save_steps load RUN IO              prints the step; 0 where there is none
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "ckpt/ckpt.hpp"
+
+namespace {
+
+constexpr std::size_t kElements = 3000;
+
+std::vector<float> values(std::uint64_t step) {
+  std::vector<float> out(kElements);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(step) * 10000.0F + static_cast<float>(i);
+  return out;
+}
+
+int failed(const ckpt::Error& error) {
+  std::fprintf(stderr, "%s\n", error.json.c_str());
+  return error.code;
+}
+
+int save(ckpt::Store& store, std::uint64_t from, std::uint64_t to) {
+  auto model = ckpt::Model::on({{"dp", 1}});
+  if (!model) return failed(model.error());
+  const ckpt::Tensor slot{
+      .name = "optimizer.w", .shape = {kElements}, .role = "slot", .parameter = "w", .slot = "exp_avg"};
+  for (const auto& done : {model->tensor({.name = "w", .shape = {kElements}}, {}), model->tensor(slot, {})}) {
+    if (!done) return failed(done.error());
+  }
+  if (auto done = store.set_model(*model); !done) return failed(done.error());
+  for (std::uint64_t step = from; step <= to; ++step) {
+    const std::vector<float> now = values(step);
+    auto begun = store.begin(step);
+    if (!begun) return failed(begun.error());
+    if (auto done = begun->add("w", now); !done) return failed(done.error());
+    if (auto done = begun->add("optimizer.w", now); !done) return failed(done.error());
+    auto pending = begun->commit();
+    if (!pending) return failed(pending.error());
+    if (auto done = pending->wait(std::chrono::minutes(1)); !done) return failed(done.error());
+    std::printf("durable %llu\n", static_cast<unsigned long long>(step));
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+int load(ckpt::Store& store) {
+  std::vector<float> weight(kElements);
+  std::vector<float> slot(kElements);
+  const ckpt::Read reads[] = {{.name = "w", .out = std::as_writable_bytes(std::span(weight))},
+                              {.name = "optimizer.w", .out = std::as_writable_bytes(std::span(slot))}};
+  const auto report = store.load(reads);
+  constexpr int kNotFound = 10;
+  if (!report && report.error().code != kNotFound) return failed(report.error());
+  const std::uint64_t step = report ? report->step : 0;
+  if (report && (weight != values(step) || slot != values(step))) {
+    std::fprintf(stderr, "step %llu has other values\n", static_cast<unsigned long long>(step));
+    return 1;
+  }
+  std::printf("%llu\n", static_cast<unsigned long long>(step));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const bool saves = words.size() == 5 && words[0] == "save";
+  if (!saves && !(words.size() == 3 && words[0] == "load")) return 2;
+  auto store = ckpt::Store::open(words[1], {.io = words.back()});
+  if (!store) return failed(store.error());
+  const int code = saves ? save(*store, std::stoull(words[2]), std::stoull(words[3])) : load(*store);
+  const auto closed = store->close();
+  return code != 0 || closed ? code : failed(closed.error());
+}

@@ -1,0 +1,263 @@
+// What a store promises a job beside the bytes: which checkpoint is resumed from, and one outcome for all ranks.
+#include "api/store.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/temp_dir.hpp"
+#include "support/training_job.hpp"
+
+namespace ckpt::test {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+std::unique_ptr<Io> real_io(std::size_t) {
+  auto io = open_io(IoKind::automatic, 8);
+  return io ? std::move(*io) : nullptr;
+}
+
+class StoreTest : public testing::Test {
+ protected:
+  using Body = std::function<void(std::size_t rank, Store& store)>;
+  void run(const JobLayout& layout, const StoreOptions& options, const Body& body) const {
+    with_stores(layout, run_, options, real_io, [&](std::size_t rank, auto store) {
+      ASSERT_TRUE(store) << store.error().message;
+      body(rank, **store);
+    });
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const auto& entry : fs::directory_iterator(run_)) out.push_back(entry.path().filename());
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
+  const TempDir directory_{memory_temp_dir()};
+  const std::string run_ = directory_.path() + "/run";
+};
+
+const JobLayout kAlone{};
+const JobLayout kPair{.dp = 2, .zero = 1};
+
+TEST_F(StoreTest, AnEmptyRunHasNothingToResumeFrom) {
+  run(kPair, {}, [](std::size_t, Store& store) {
+    const auto step = load_all(store);
+    ASSERT_FALSE(step);
+    EXPECT_EQ(exit_code(step.error()), 10) << step.error().message;
+  });
+}
+
+TEST_F(StoreTest, TheSameStepTwiceGivesTwoCheckpointsOfWhichTheLaterCounts) {
+  run(kPair, {}, [](std::size_t, Store& store) {
+    ASSERT_TRUE(save_step(store, 5));
+    ASSERT_TRUE(save_step(store, 5));
+    EXPECT_EQ(load_all(store).value(), 5u);
+  });
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-000000005.g1", "step-000000005.g2"}));
+}
+
+TEST_F(StoreTest, ARollBackLeavesTheLaterStepsOfTheOldSeriesBehind) {
+  run(kAlone, {}, [](std::size_t, Store& store) {
+    for (const std::uint64_t step : {10u, 20u, 30u}) ASSERT_TRUE(save_step(store, step));
+  });
+  // The newest two are set aside: the job resumes from step 10.
+  const std::string aside = directory_.path() + "/aside";
+  fs::create_directory(aside);
+  for (const char* name : {"step-000000020.g2", "step-000000030.g3"}) fs::rename(run_ + "/" + name, aside + "/" + name);
+  run(kAlone, {}, [&](std::size_t, Store& store) {
+    ASSERT_EQ(load_all(store).value(), 10u);
+    for (const char* name : {"step-000000020.g2", "step-000000030.g3"}) {
+      fs::rename(aside + "/" + name, run_ + "/" + name);
+    }
+    const auto saved = save_step(store, 15);
+    ASSERT_TRUE(saved) << saved.error().message;
+  });
+  EXPECT_TRUE(fs::exists(run_ + "/step-000000015.g4"));
+  run(kAlone, {}, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value(), 15u); });
+  // With the new one gone the roll-back is forgotten; while it is there step 30 never comes back.
+  std::ofstream(run_ + "/step-000000015.g4/shards/weights/00000-00000.safetensors", std::ios::trunc) << "gone";
+  run(kAlone, {}, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value(), 10u); });
+}
+
+TEST_F(StoreTest, ADamagedNewestCheckpointFallsBackToTheOneBeforeOnAllRanks) {
+  run(kPair, {}, [](std::size_t, Store& store) {
+    ASSERT_TRUE(save_step(store, 1));
+    ASSERT_TRUE(save_step(store, 2));
+  });
+  const std::string shard = run_ + "/step-000000002.g2/shards/weights/00001-00000.safetensors";
+  {
+    std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-3, std::ios::end);
+    file.put('!');
+  }
+  std::atomic<int> told{0};
+  const StoreOptions options{.verify_all = true, .log = [&](const std::string& text) {
+                               if (text.find("step-000000002.g2") != std::string::npos) ++told;
+                             }};
+  run(kPair, options, [](std::size_t, Store& store) {
+    const auto step = load_all(store);
+    ASSERT_TRUE(step) << step.error().message;
+    EXPECT_EQ(*step, 1u);
+  });
+  EXPECT_EQ(told, 2) << "every rank says which checkpoint is damaged";
+}
+
+TEST_F(StoreTest, RanksThatDisagreeOnTheStepAreToldSoAndTheNextSaveWorks) {
+  run(kPair, {.patience = 10s}, [](std::size_t rank, Store& store) {
+    const auto begun = store.begin(7 + rank);
+    ASSERT_FALSE(begun);
+    EXPECT_EQ(exit_code(begun.error()), 2) << begun.error().message;
+    const auto saved = save_step(store, 9);
+    EXPECT_TRUE(saved) << saved.error().message;
+  });
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-000000009.g1"}));
+}
+
+TEST_F(StoreTest, RanksWhoseModelsDifferAreToldSo) {
+  run(kPair, {.patience = 10s}, [](std::size_t rank, Store& store) {
+    if (rank == 1) store.set_model(*model_of({.dp = 2, .zero = 3}));
+    std::vector<std::vector<std::byte>> memory;
+    ASSERT_TRUE(store.begin(1));
+    ASSERT_TRUE(add_all(store, 1, memory));
+    const auto pending = store.commit({});
+    ASSERT_FALSE(pending);
+    EXPECT_EQ(exit_code(pending.error()), 2) << pending.error().message;
+  });
+  EXPECT_EQ(names(), std::vector<std::string>{});
+}
+
+TEST_F(StoreTest, APartThatIsMissingOnOneRankFailsTheSaveOfAllAndNamesIt) {
+  run(kPair, {.patience = 10s}, [](std::size_t rank, Store& store) {
+    std::vector<std::vector<std::byte>> memory;
+    ASSERT_TRUE(store.begin(1));
+    if (rank == 0) {
+      ASSERT_TRUE(add_all(store, 1, memory));
+    }
+    const auto pending = store.commit({});
+    ASSERT_TRUE(pending) << pending.error().message;
+    const auto done = store.saver().wait(*pending, 30s);
+    ASSERT_FALSE(done);
+    EXPECT_EQ(exit_code(done.error()), 2) << done.error().message;
+    EXPECT_NE(done.error().message.find("given none"), std::string::npos) << done.error().message;
+  });
+  EXPECT_EQ(names(), std::vector<std::string>{});
+}
+
+TEST_F(StoreTest, ARankThatIsGoneFailsTheOthersWithinTheirPatienceAndLosesNothing) {
+  run(kPair, {}, [](std::size_t, Store& store) { ASSERT_TRUE(save_step(store, 1)); });
+  const ThreadRanks ranks(3);
+  ranks.run_tables([&](const ckpt_comm_table& table) {
+    auto comm = std::make_unique<Comm>(table);
+    const int rank = comm->rank();
+    auto store = Store::open(real_io(0), std::move(comm), run_, {.patience = 1s});
+    ASSERT_TRUE(store) << store.error().message;
+    (*store)->set_model(*model_of({.dp = 3, .zero = 1}));
+    if (rank == 1) {
+      std::this_thread::sleep_for(5s);  // takes part in nothing from here on
+      return;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    const auto done = save_step(**store, 2);
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().code, Errc::peer_failed) << done.error().message;
+    const auto again = (*store)->should_save(3);
+    ASSERT_FALSE(again);
+    EXPECT_EQ(again.error().code, Errc::peer_failed);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
+  });
+  run(kPair, {}, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value(), 1u); });
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-000000001.g1"}));
+}
+
+TEST_F(StoreTest, TwoJobsThatSaveIntoOneRunBothSucceed) {
+  std::vector<std::jthread> jobs;
+  for (int job = 0; job < 2; ++job) {
+    jobs.emplace_back([this] {
+      run(kPair, {}, [](std::size_t, Store& store) {
+        for (const std::uint64_t step : {1u, 2u, 3u}) {
+          const auto saved = save_step(store, step);
+          EXPECT_TRUE(saved) << saved.error().message;
+        }
+      });
+    });
+  }
+  jobs.clear();
+  EXPECT_EQ(names().size(), 6u);
+  run(kPair, {}, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value(), 3u); });
+}
+
+TEST_F(StoreTest, SeveralSavesInFlightAreCommittedInTheirOrder) {
+  run(kPair, {.staging_bytes = 128u << 20}, [](std::size_t, Store& store) {
+    std::vector<std::shared_ptr<PendingSave>> saves;
+    for (std::uint64_t step = 1; step <= 4; ++step) {
+      std::vector<std::vector<std::byte>> memory;
+      ASSERT_TRUE(store.begin(step));
+      ASSERT_TRUE(add_all(store, step, memory));
+      auto pending = store.commit({});
+      ASSERT_TRUE(pending) << pending.error().message;
+      saves.push_back(*pending);
+      ASSERT_TRUE(store.should_save(step));
+    }
+    const auto done = store.wait_all(60s);
+    ASSERT_TRUE(done) << done.error().message;
+    for (std::uint64_t step = 1; step <= 4; ++step) {
+      const std::string wanted = "step-00000000" + std::to_string(step) + ".g" + std::to_string(step);
+      EXPECT_EQ(saves[step - 1]->outcome()->name, wanted);
+    }
+  });
+}
+
+TEST_F(StoreTest, AStopThatOneRankSawReachesAllAtTheSameStep) {
+  const JobLayout three{.dp = 3, .zero = 1};
+  std::vector<std::uint64_t> stopped(three.ranks(), 0);
+  const auto start = std::chrono::steady_clock::now();
+  // Rank 2 runs out of time first; the others have no limit.
+  const ThreadRanks ranks(3);
+  ranks.run_tables([&](const ckpt_comm_table& table) {
+    auto comm = std::make_unique<Comm>(table);
+    const auto rank = static_cast<std::size_t>(comm->rank());
+    StoreOptions options;
+    if (rank == 2) options.time_limit = std::chrono::duration<double>(10.2);  // asks ten seconds before
+    auto store = Store::open(real_io(0), std::move(comm), run_, options);
+    ASSERT_TRUE(store) << store.error().message;
+    for (std::uint64_t step = 1; step < 10'000 && stopped[rank] == 0; ++step) {
+      const auto save = (*store)->should_save(step);
+      ASSERT_TRUE(save) << save.error().message;
+      EXPECT_EQ(*save, (*store)->stop_requested());
+      if ((*store)->stop_requested()) stopped[rank] = step;
+      std::this_thread::sleep_for(1ms);
+    }
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 30s);
+  EXPECT_GT(stopped[0], 0u);
+  EXPECT_EQ(stopped[0], stopped[1]);
+  EXPECT_EQ(stopped[0], stopped[2]);
+}
+
+TEST_F(StoreTest, WhatACrashedSaveLeftIsSweptAndNeverListed) {
+  run(kAlone, {}, [](std::size_t, Store& store) { ASSERT_TRUE(save_step(store, 1)); });
+  fs::copy(run_ + "/step-000000001.g1", run_ + "/step-000000002.partial-00112233445566778899aabbccddeeff",
+           fs::copy_options::recursive);
+  run(kAlone, {}, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value(), 1u); });
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-000000001.g1"}));
+}
+
+TEST_F(StoreTest, ADirectoryThatCannotBeMadeIsRefusedOnAllRanks) {
+  std::ofstream(directory_.path() + "/file") << "in the way";
+  with_stores(kPair, directory_.path() + "/file/run", {.patience = 10s}, real_io,
+              [](std::size_t, auto store) { EXPECT_FALSE(store); });
+}
+
+}  // namespace
+}  // namespace ckpt::test
