@@ -229,6 +229,7 @@ std::vector<std::string> Store::candidates() {
 }
 
 Result<std::unique_ptr<Checkpoint>> Store::latest_usable() {
+  CKPT_CHECK(saver_->settle_round());
   std::vector<std::string> names = candidates();
   std::vector<std::string> skipped;
   CKPT_TRY(auto checkpoint, open_next(names, skipped));
@@ -237,6 +238,7 @@ Result<std::unique_ptr<Checkpoint>> Store::latest_usable() {
 }
 
 Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial) {
+  CKPT_CHECK(saver_->settle_round());
   std::vector<std::string> names = candidates();
   Loaded loaded;
   for (;;) {

@@ -175,6 +175,7 @@ Result<> Saver::on_committer(const std::function<Result<>(Io&)>& task) {
 
 Result<> Saver::begin(Description description, Result<> mine) {
   drop_begun();
+  CKPT_CHECK(settle_round());
   const std::uint64_t step = description.step;
   auto id = Hash128{};
   std::string root;
@@ -252,6 +253,10 @@ void Saver::drop_publication(const std::shared_ptr<PendingSave>& save) {
 Result<std::shared_ptr<PendingSave>> Saver::commit() {
   if (!begun_) return fail(Errc::usage, "save: commit: no save was begun");
   const auto start = Clock::now();
+  if (auto settled = settle_round(); !settled) {
+    drop_begun();
+    return fail(std::move(settled).error());
+  }
   const std::shared_ptr<PendingSave> save = begun_->save;
   auto table =
       agree_on_table(comm_, deadline(), model_, begun_->pieces, std::move(begun_->outcome), table_, table_hash_);
@@ -508,17 +513,18 @@ Result<Saver::Vote> Saver::round(Vote mine) {
     forget_resolved();
     return mine;
   }
-  Vote told;
-  auto outcome = [&]() -> Result<> {
-    bool timed_out = false;
-    if (pending_.active()) {
-      CKPT_TRY(told, finish_round(timed_out));
-    }
-    return start_round(mine, false);
-  }();
-  if (!outcome) return fail(lose_peers(std::move(outcome).error()));
-  const Vote before = std::exchange(carried_, Vote{});
-  return Vote{.stop = told.stop || before.stop, .due = told.due || before.due};
+  CKPT_CHECK(settle_round());
+  if (auto started = start_round(mine, false); !started) return fail(lose_peers(std::move(started).error()));
+  return std::exchange(carried_, Vote{});
+}
+
+Result<> Saver::settle_round() {
+  if (!pending_.active()) return {};
+  bool timed_out = false;
+  auto told = finish_round(timed_out);
+  if (!told) return fail(lose_peers(std::move(told).error()));
+  carried_ = {.stop = carried_.stop || told->stop, .due = carried_.due || told->due};
+  return {};
 }
 
 Result<> Saver::wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
@@ -535,10 +541,7 @@ Result<> Saver::wait(const std::shared_ptr<PendingSave>& save, std::chrono::mill
   }
   bool timed_out = false;
   auto outcome = [&]() -> Result<> {
-    if (pending_.active()) {
-      CKPT_TRY(carried_, finish_round(timed_out));
-    }
-    timed_out = false;
+    CKPT_CHECK(settle_round());
     while (!save->resolved() && !timed_out) {
       CKPT_CHECK(start_round({}, Clock::now() >= until));
       CKPT_TRY(const Vote empty, finish_round(timed_out));
@@ -556,7 +559,7 @@ Result<> Saver::wait(const std::shared_ptr<PendingSave>& save, std::chrono::mill
 
 Result<> Saver::wait_all(std::chrono::milliseconds timeout) {
   const Deadline until = Clock::now() + timeout;
-  Result<> worst;
+  Result<> worst = settle_round();
   const auto saves = in_flight_;
   for (const auto& save : saves) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());

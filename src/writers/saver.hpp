@@ -83,6 +83,9 @@ class Saver {
   /// Completes the round that the last call began, acts on it, begins another. Collective; returns what was told in the
   /// completed one, so a vote acts one call later, on the same call of every rank.
   Result<Vote> round(Vote mine);
+  /// Completes the round that is in flight, if one is: no other collective is started before. What it told is kept for
+  /// the next round. Collective; begin, commit, wait and wait_all do it themselves.
+  Result<> settle_round();
   /// Rounds until a save is durable on all ranks, or failed (its outcome), or the time is over (`locked`, on all ranks
   /// alike). Collective.
   Result<> wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout);
