@@ -135,7 +135,7 @@ Result<Layout> read_mesh(const json::Value& value) {
   }
   if (const json::Value* flat = value.find("flat")) {
     if (flat->object() == nullptr) return bad("flat", "not an object");
-    layout.flat.emplace();
+    layout.flat = Layout::Flat{};
     CKPT_TRY(layout.flat->axes, numbers_of<std::uint32_t>(*flat, "axes", true));
     CKPT_TRY(layout.flat->part, natural_of(*flat, "part"));
   }
