@@ -51,7 +51,7 @@ class Draw {
     tensor.dtype = kDtypes[below(4)];
     const std::uint64_t rank = below(4);
     for (std::uint64_t d = 0; d < rank; ++d) tensor.shape.push_back(one_in(20) ? 0 : 1 + below(9));
-    if (one_in(4) && !tensor.shape.empty()) {  // long enough that replicas share it
+    if (one_in(10) && !tensor.shape.empty()) {  // long enough that replicas share it
       tensor.dtype = Dtype::f64;
       tensor.shape.resize(std::min<std::size_t>(tensor.shape.size(), 2));
       tensor.shape[below(tensor.shape.size())] = (std::uint64_t{1} << 17) + below(40'000);
