@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "engine/run.hpp"
@@ -237,15 +238,49 @@ Result<std::unique_ptr<Checkpoint>> Store::latest_usable() {
   return checkpoint;
 }
 
+/// Reads that all ranks make of tensors that they hold alike; none where the ranks' lists differ. Collective.
+Result<std::vector<NamedRead>> Store::shared_reads(std::span<const NamedRead> reads) {
+  std::vector<NamedRead> shared;
+  if (comm_->ranks() == 1) return shared;
+  Hasher hasher;
+  for (const NamedRead& read : reads) {
+    const universal::TensorRow* row = read.box ? nullptr : model_.find(read.name);
+    if (row == nullptr) continue;
+    const universal::Layout& layout = model_.layouts[row->layout];
+    if (!layout.at.empty() || !layout.cuts.empty() || layout.flat) continue;
+    shared.push_back(read);
+    hasher.update_u64(read.name.size());
+    hasher.update(read.name);
+    hasher.update_u64(read.bytes);
+  }
+  const Hash128 hash = hasher.digest();
+  std::uint64_t word = 0;
+  std::memcpy(&word, hash.bytes.data(), sizeof word);
+  std::uint64_t words[2] = {word, ~word};
+  CKPT_CHECK(comm_->max(words, deadline()));
+  if (words[0] != ~words[1]) shared.clear();
+  return shared;
+}
+
 Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial) {
   CKPT_CHECK(saver_->settle_round());
+  CKPT_TRY(const std::vector<NamedRead> shared, shared_reads(reads));
+  std::vector<NamedRead> mine(reads.begin(), reads.end());
+  if (!comm_->is_root()) {
+    std::erase_if(mine, [&](const NamedRead& read) {
+      return std::any_of(shared.begin(), shared.end(), [&](const NamedRead& s) { return s.out == read.out; });
+    });
+  }
   std::vector<std::string> names = candidates();
   Loaded loaded;
   for (;;) {
     CKPT_TRY(const auto checkpoint, open_next(names, loaded.skipped));
-    auto report = checkpoint->read(reads, *io_, *read_pool_, read_options(partial));
+    auto report = checkpoint->read(mine, *io_, *read_pool_, read_options(partial));
     auto verdict = agree(*comm_, deadline(), report ? Result<>() : fail(report.error()));
     if (verdict) {
+      for (const NamedRead& read : shared) {
+        CKPT_CHECK(comm_->broadcast(std::span(read.out, static_cast<std::size_t>(read.bytes)), options_.patience));
+      }
       loaded.step = checkpoint->step();
       loaded.report = std::move(*report);
       note_loaded(*checkpoint);

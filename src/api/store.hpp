@@ -63,7 +63,8 @@ class Store {
     Checkpoint::Report report{};
     std::vector<std::string> skipped{};  ///< newer ones that are damaged
   };
-  /// Collective: all ranks load from one checkpoint, the newest that is whole on all of them.
+  /// Collective: all ranks load from one checkpoint, the newest that is whole on all of them. What the model says every
+  /// rank holds alike is read by rank 0 alone and sent to the others.
   Result<Loaded> load(std::span<const NamedRead> reads, bool partial);
 
   int rank() const { return comm_->rank(); }
@@ -80,6 +81,7 @@ class Store {
   Result<std::unique_ptr<Checkpoint>> open_next(std::vector<std::string>& candidates,
                                                 std::vector<std::string>& skipped);
   Result<universal::Run> next_run();
+  Result<std::vector<NamedRead>> shared_reads(std::span<const NamedRead> reads);
   void note_loaded(const Checkpoint& checkpoint);
 
   StoreOptions options_{};
