@@ -44,7 +44,7 @@ typedef struct ckpt_options {
   const ckpt_comm_table* comm; /* NULL: one rank. Copied; the store closes it, also where opening fails */
   /* Bytes of warm memory on this rank that a save is copied to, so that training goes on while it is written. Holding a
    * whole save, commit takes as long as the copy; with less it waits for the difference to be written; 0: a small pool,
-   * and commit returns when the checkpoint is durable. */
+   * and commit returns when the checkpoint is durable, or with the save's failure. */
   uint64_t staging_memory;
   uint32_t copy_threads;  /* 0: 2 */
   uint32_t write_threads; /* 0: 1, which hashes and writes as fast as most disks */
@@ -74,6 +74,9 @@ int ckpt_store_close(ckpt_store* store);
 int ckpt_should_save(ckpt_store* store, uint64_t step, int* answer);
 /* Whether all ranks know that one of them was told to stop (a signal, the time limit). Local. */
 int ckpt_stop_requested(const ckpt_store* store);
+/* Whether a collective has failed, so that a rank is gone or hangs: every later one fails at once, and the trainer's
+ * own would wait for ever. Other failures of a save are no reason to end training. Local. */
+int ckpt_ranks_lost(const ckpt_store* store);
 
 /* Carries MPI_COMM_WORLD of the plug-in libckpt_mpi.so, for programs that are not compiled with MPI's C++ users'
  * header; initialises MPI where that was not done. */

@@ -341,6 +341,7 @@ class Store {
     return answer != 0;
   }
   bool stop_requested() const { return ckpt_stop_requested(store_.get()) != 0; }
+  bool ranks_lost() const { return ckpt_ranks_lost(store_.get()) != 0; }
   Result<> set_model(const Model& model) { return detail::check(ckpt_store_set_model(store_.get(), model.c())); }
   Result<Save> begin(std::uint64_t step) {
     ckpt_save* save = nullptr;

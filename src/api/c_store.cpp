@@ -124,6 +124,10 @@ int ckpt_stop_requested(const ckpt_store* store) {
   return store != nullptr && store->owner.is_here() && store->store->stop_requested() ? 1 : 0;
 }
 
+int ckpt_ranks_lost(const ckpt_store* store) {
+  return store != nullptr && store->owner.is_here() && store->store->ranks_lost() ? 1 : 0;
+}
+
 int ckpt_begin(ckpt_store* store, uint64_t step, ckpt_save** save) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(store, "the store"));

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kReadBuffers = 8;
-constexpr auto kCloseTimeout = std::chrono::hours(1);
+constexpr auto kSaveTimeout = std::chrono::hours(1);
 // A stop for the time limit is asked for so long before, in saves of the longest kind seen.
 constexpr double kSavesBeforeLimit = 2;
 constexpr double kLeastSecondsBeforeLimit = 10;
@@ -75,7 +75,7 @@ Result<std::unique_ptr<Store>> Store::open(std::unique_ptr<Io> io, std::unique_p
 Store::~Store() {
   if (!saver_) return;
   // Nobody is left to be told: who wants to know waits before.
-  if (auto ended = saver_->wait_all(kCloseTimeout); !ended) log(ended.error().message);
+  if (auto ended = saver_->wait_all(kSaveTimeout); !ended) log(ended.error().message);
 }
 
 Deadline Store::deadline() const {
@@ -151,6 +151,7 @@ Result<std::shared_ptr<PendingSave>> Store::commit(std::vector<std::pair<std::st
   const SaveTimes times = pending->times();
   longest_save_ = std::max<std::chrono::duration<double>>(longest_save_, Clock::now() - start);
   longest_save_ = std::max(longest_save_, std::chrono::duration<double>(times.write_s));
+  if (options_.staging_bytes == 0) CKPT_CHECK(saver_->wait(pending, kSaveTimeout));
   return pending;
 }
 

@@ -46,13 +46,14 @@ class Store {
   /// Collective: see ckpt_should_save.
   Result<bool> should_save(std::uint64_t step);
   bool stop_requested() const { return stop_told_; }
+  bool ranks_lost() const { return comm_->is_lost(); }
 
   void set_model(Model model);
   const Model& model() const { return model_; }
   /// Collective. Saves after a load of a checkpoint that is not the newest begin a new series.
   Result<> begin(std::uint64_t step);
   Saver& saver() { return *saver_; }
-  /// Collective. `user` is kept with the checkpoint, rank 0's.
+  /// Collective. `user` is kept with the checkpoint, rank 0's. Without staging memory the outcome is the save's.
   Result<std::shared_ptr<PendingSave>> commit(std::vector<std::pair<std::string, std::string>> user);
   Result<> wait_all(std::chrono::milliseconds timeout) { return saver_->wait_all(timeout); }
 

@@ -35,6 +35,8 @@ class Comm {
   int ranks() const;
   int local_ranks() const;
   bool is_root() const { return rank() == 0; }
+  /// A collective has failed: none is started any more.
+  bool is_lost() const { return lost_; }
   std::string library() const;
 
   /// A collective in flight. Works on bytes of its own, which outlive it where it is given up; the caller's are
