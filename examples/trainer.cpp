@@ -161,7 +161,7 @@ ckpt::Result<ckpt::Pending> save(ckpt::Store& store, const Flags& flags, Trainin
   return pending;
 }
 
-/// Tells of saves that have ended; they are in order. Only a loss of the other ranks ends training.
+/// Tells of saves that have ended; they are in order. One that failed is no reason to end training.
 void tell_ended(std::deque<ckpt::Pending>& saves, int rank) {
   while (!saves.empty()) {
     const auto done = saves.front().poll();
@@ -284,6 +284,8 @@ int train(const Flags& flags) {
       auto pending = save(store, flags, training, step, loss, entries);
       if (pending)
         saves.push_back(std::move(*pending));
+      else if (store.ranks_lost())
+        give_up(pending.error(), "commit");  // the next MPI call would never return
       else
         std::fprintf(stderr, "trainer: step %" PRIu64 " is not saved: %s\n", step, pending.error().json.c_str());
     }

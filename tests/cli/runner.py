@@ -35,6 +35,7 @@ class Shell:
         self.directory = pathlib.Path(directory)
         self.schemas, self.speed_limit_ms = Schemas(options.schemas), options.speed_limit_ms
         self.mpirun, self.build, self.pages = options.mpirun, options.build, options.pages
+        self.examples = options.examples
         self.mpi_environment = {
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # which containers forbid
@@ -111,6 +112,7 @@ def main(cases):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--mpirun", default="")
     parser.add_argument("--build", default="", help="the build folder, for cmake --install")
+    parser.add_argument("--examples", default="", help="the folder of the examples' programs")
     parser.add_argument("--pages", action="store_true", help="man pages are built")
     parser.add_argument("--speed-limit-ms", type=float, default=0, help="0: not measured against a limit")
     parser.add_argument("--only", default="", help="run the cases whose names begin with this")
