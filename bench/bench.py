@@ -3,7 +3,7 @@
     python bench/make_sources.py DATA/zero2 --case zero2 --gib 4          (likewise zero3, dcp)
     python bench/bench.py --data DATA --work SCRATCH [--rounds 9] [CASE ...]
 
-Cases: convert (zero2, zero3, dcp), verify, inspect, help, ranks, linear, tensors, memory, stock, offload, save. Default: all that
+Cases: convert (zero2, zero3, dcp), verify, inspect, help, ranks, linear, tensors, memory, stock, offload, save, peers. Default: all that
 DATA holds. A ratio is the median over interleaved pairs (fio, ckpt) of fio's time over ckpt's for the same bytes, both
 durable; pairs whose fio readings stray by over 10 % from the median are dropped and counted. The page cache is dropped
 before every run. Needs fio and root (for the caches and huge pages); says so where they are missing.
@@ -239,9 +239,54 @@ class Bench:
         print(f"commit() with staging for all of it: {middle['commit_s']:.3f} s, best two-thread copy {middle['copy_s']:.3f} s, "
               f"ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f}); durable after {middle['durable_s']:.2f} s")
         self.remove(store)
+        mpi = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n"]
+        seconds = {1: [], 8: []}
+        for _ in range(min(self.args.rounds, 5)):
+            for ranks in seconds:
+                self.remove(store)
+                drop_caches()
+                seconds[ranks].append(json.loads(run([*mpi, str(ranks), program, "ranks", store / "run", "2048"])[1])["best_s"])
+        one, eight = (statistics.median(seconds[n]) for n in (1, 8))
+        print(f"save of 2 GiB: 1 rank {one:.2f} s, 8 ranks {eight:.2f} s: {100 * (eight / one - 1):+.1f} %")
+        self.remove(store)
         small = json.loads(run([program, "small", store / "run", "30"])[1])
         print(f"a save of 1 MiB: median {small['median_s'] * 1000:.1f} ms, least {small['least_s'] * 1000:.1f} ms")
         self.remove(store)
+
+    def case_peers(self):
+        """torch.save, dcp.save and safetensors' save_file, each with fsync, on a state of 4 GiB; bench_save beside them."""
+        program = self.ckpt.parent / "bench_save"
+        store, out = self.work / "store", self.work / "peer"
+        code = {
+            "torch.save": "torch.save(state, out); sync(out)",
+            "dcp.save": "dcp.save(state, storage_writer=dcp.FileSystemWriter(out, thread_count=2, sync_files=True))",
+            "safetensors save_file": "save_file(state, out); sync(out)",
+        }
+        script = """
+import os, sys, time, torch, torch.distributed.checkpoint as dcp
+from safetensors.torch import save_file
+def sync(path):
+    fd = os.open(path, os.O_RDONLY); os.fsync(fd); os.close(fd)
+out = sys.argv[1]
+state = {f"layers.{i}.weight": torch.full((16 << 20,), float(i)) for i in range(64)}
+start = time.monotonic()
+%s
+print(time.monotonic() - start)
+"""
+        for name, line in code.items():
+            theirs, ours = [], []
+            for _ in range(min(self.args.rounds, 5)):
+                self.remove(out)
+                drop_caches()
+                theirs.append(float(run([sys.executable, "-W", "ignore", "-c", script % line, out])[1]))
+                self.remove(out)
+                self.remove(store)
+                drop_caches()
+                ours.append(json.loads(run([program, "save", store / "run", "4096", "0"])[1])["durable_s"])
+            self.remove(store)
+            ratios = sorted(t / o for t, o in zip(theirs, ours))
+            print(f"| {name} | {statistics.median(theirs):.2f} s | {statistics.median(ours):.2f} s | "
+                  f"{statistics.median(ratios):.1f} ({ratios[0]:.1f}-{ratios[-1]:.1f}) |", flush=True)
 
     def case_inspect(self):
         directory = self.work / "shards"

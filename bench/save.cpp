@@ -1,8 +1,9 @@
-// Saves and loads a state of one rank through the library, as a trainer does, and prints seconds as JSON.
+// Saves and loads a state through the library, as a trainer does, and prints seconds as JSON.
 //
-//   bench_save save RUN MIB STAGING_MIB     a save of MIB, into fresh files; and the best two-thread copy of the same
-//   bytes bench_save small RUN COUNT              COUNT saves of 1 MiB: the fixed cost of one bench_save load RUN MIB
-//   what `save` wrote, into warm buffers
+//   bench_save save RUN MIB STAGING_MIB    into fresh files; and the best two-thread copy of the same bytes
+//   bench_save small RUN COUNT             COUNT saves of 1 MiB: the fixed cost of one
+//   bench_save ranks RUN MIB               under mpirun: MIB divided among the ranks, synchronous; rank 0 prints
+//   bench_save load RUN MIB                what `save` wrote, into warm buffers
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -129,6 +130,37 @@ int small(const std::string& run, std::size_t count) {
   return 0;
 }
 
+int ranks(const std::string& run, std::size_t mib) {
+  ckpt_comm_table comm{};
+  if (ckpt_comm_world(&comm) != 0) {
+    std::fprintf(stderr, "%s\n", ckpt_last_error_json());
+    return 1;
+  }
+  const auto count = static_cast<std::uint64_t>(comm.ranks(comm.self));
+  const bool first = comm.rank(comm.self) == 0;
+  const State state = make_state(mib / count, 1);
+  ckpt::Store store = take(ckpt::Store::open(run, {.comm = comm}));
+  ckpt::Model model = take(ckpt::Model::on({{"dp", count}}));
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    take(model.tensor({.name = name_of(i), .dtype = "U8", .shape = {count * state[i].size()}},
+                      {ckpt::Step::even(0, "dp")}));
+  }
+  take(store.set_model(model));
+  double best = 1e9;
+  for (std::uint64_t step = 1; step <= 3; ++step) {
+    take(store.should_save(step));  // all ranks are here
+    const auto start = Clock::now();
+    ckpt::Save save = take(store.begin(step));
+    for (std::size_t i = 0; i < state.size(); ++i) take(save.add(name_of(i), state[i]));
+    ckpt::Pending pending = take(save.commit());
+    take(pending.wait(std::chrono::minutes(10)));
+    best = std::min(best, since(start));
+  }
+  take(store.close());
+  if (first) std::printf("{\"ranks\":%llu,\"best_s\":%.4f}\n", static_cast<unsigned long long>(count), best);
+  return 0;
+}
+
 int load(const std::string& run, std::size_t mib) {
   const State wanted = make_state(mib, 1);
   State state;
@@ -152,8 +184,9 @@ int load(const std::string& run, std::size_t mib) {
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (words.size() == 4 && words[0] == "save") return save(words[1], std::stoul(words[2]), std::stoul(words[3]));
+  if (words.size() == 3 && words[0] == "ranks") return ranks(words[1], std::stoul(words[2]));
   if (words.size() == 3 && words[0] == "small") return small(words[1], std::stoul(words[2]));
   if (words.size() == 3 && words[0] == "load") return load(words[1], std::stoul(words[2]));
-  std::fprintf(stderr, "usage: bench_save save RUN MIB STAGING_MIB | small RUN COUNT | load RUN MIB\n");
+  std::fprintf(stderr, "usage: bench_save save RUN MIB STAGING_MIB | small RUN COUNT | ranks RUN MIB | load RUN MIB\n");
   return 2;
 }
