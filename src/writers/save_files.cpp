@@ -90,9 +90,10 @@ class Builder {
     for (const universal::TensorRow& row : table_.rows) shapes.push_back(row.tensor.shape);
     CKPT_TRY(std::string text, universal::build_index_file(std::move(index), shapes));
     const universal::FileKey key{.file_class = universal::FileClass::index, .writer = writer_};
-    TargetFile& target = new_target(key, text.size(), 0);
+    const std::uint64_t bytes = text.size();
+    TargetFile& target = new_target(key, bytes, 0);
     target.placements.push_back(
-        {.offset = 0, .bytes = text.size(), .from = Placement::From::literal, .literal = std::move(text)});
+        {.offset = 0, .bytes = bytes, .from = Placement::From::literal, .literal = std::move(text)});
     return {};
   }
 
@@ -100,7 +101,7 @@ class Builder {
     TargetFile& target = new_target(file.key, file.bytes, file.data_begin);
     target.header_bytes = file.data_begin;
     target.placements.push_back({.offset = 0,
-                                 .bytes = file.header.size(),
+                                 .bytes = file.data_begin,
                                  .from = Placement::From::literal,
                                  .literal = std::move(file.header)});
     for (const universal::WriterEntry& entry : file.entries) {
