@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/caught.hpp"
 #include "engine/worker.hpp"
 #include "format/checked.hpp"
 
@@ -75,10 +76,10 @@ class Heartbeat {
 
 /// A worker's thread. Its Io is made here: a ring belongs to the thread that made it.
 void work(RunShared& run_shared, Shared& shared, const Io& io) {
-  auto outcome = [&]() -> Result<WorkerReport> {
+  auto outcome = caught([&]() -> Result<WorkerReport> {
     CKPT_TRY(const auto own, io.fresh());
     return work_leaves(run_shared, *own);
-  }();
+  });
   const std::lock_guard lock(shared.mutex);
   if (!outcome) {
     const bool only_stopped = outcome.error().code == Errc::interrupted;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "engine/caught.hpp"
 #include "engine/fetch.hpp"
 
 namespace ckpt {
@@ -43,14 +45,18 @@ Result<> Staging::fill(unsigned threads) {
   const std::uint64_t leaves = plan_.totals().leaves;
   const auto others =
       static_cast<unsigned>(std::min<std::uint64_t>(std::max(threads, 1u), std::max<std::uint64_t>(leaves, 1))) - 1;
+  const auto fill_own = [this] {
+    if (auto done = caught([this] { return fill_some(); }); !done) stop_with(std::move(done).error());
+  };
   {
     std::vector<std::jthread> helpers;
-    for (unsigned i = 0; i < others; ++i) {
-      helpers.emplace_back([this] {
-        if (auto done = fill_some(); !done) stop_with(std::move(done).error());
-      });
+    helpers.reserve(others);
+    try {
+      for (unsigned i = 0; i < others; ++i) helpers.emplace_back(fill_own);
+    } catch (const std::system_error&) {
+      // No more threads here: those that there are fill everything.
     }
-    if (auto done = fill_some(); !done) stop_with(std::move(done).error());
+    fill_own();
   }
   const std::lock_guard held(mutex_);
   if (failure_) return ckpt::fail(*failure_);
@@ -73,6 +79,7 @@ Result<> Staging::fill_some() {
     CKPT_TRY(Leaf leaf, fill_one(position, std::move(job), std::move(*buffer)));
     {
       const std::lock_guard held(mutex_);
+      if (closed_.load()) return {};  // nobody takes it any more: its buffer goes back
       filled_.push_back(std::move(leaf));
     }
     changed_.notify_one();

@@ -39,7 +39,7 @@ class Staging {
 
   /// Fills every leaf, with `threads` threads of which the caller is one, and waits while the pool is empty. When this
   /// returns the sources may change. After a failure the run fails with the same error. errors  what `fill` callbacks
-  /// return; interrupted: the run has failed, or was stopped
+  /// return or throw; memory; interrupted: the run has failed, or was stopped
   Result<> fill(unsigned threads);
 
   struct Leaf {
@@ -51,7 +51,7 @@ class Staging {
   Result<std::optional<Leaf>> take(std::chrono::milliseconds patience);
   /// Every leaf has been filled and taken.
   bool ended() const;
-  /// The run is over, well or not: `fill` waits no longer.
+  /// The run is over, well or not: `fill` waits no longer, and no buffer of the pool is held here any more.
   void close();
 
  private:

@@ -2,7 +2,20 @@
 
 #include <utility>
 
+#include "engine/caught.hpp"
+
 namespace ckpt {
+namespace {
+
+/// What a trainer's callback throws ends there: the thread is ours.
+void call(const PendingSave::Callback& callback, const Result<SaveOutcome>& outcome) {
+  static_cast<void>(caught([&]() -> Result<> {
+    callback(outcome);
+    return {};
+  }));
+}
+
+}  // namespace
 
 bool PendingSave::resolved() const {
   const std::lock_guard held(mutex_);
@@ -28,7 +41,7 @@ void PendingSave::on_resolved(Callback callback) {
       return;
     }
   }
-  callback(*outcome_);  // it does not change any more
+  call(callback, *outcome_);  // it does not change any more
 }
 
 bool PendingSave::wait_for(std::chrono::milliseconds time) const {
@@ -45,7 +58,7 @@ void PendingSave::resolve(Result<SaveOutcome> outcome) {
     callbacks = std::move(callbacks_);
   }
   changed_.notify_all();
-  for (const Callback& callback : callbacks) callback(*outcome_);
+  for (const Callback& callback : callbacks) call(callback, *outcome_);
 }
 
 void PendingSave::finish_writing(Result<std::vector<Hash128>> leaves, double seconds) {

@@ -181,7 +181,6 @@ Result<std::shared_ptr<const SaveTable>> agree_on_table(Comm& comm, Deadline dea
   if (words[2] != ~words[3] || words[4] != ~words[5]) {
     return fail(Errc::usage, "save: the ranks have declared different models");
   }
-  last_hash = now;
   if (words[0] == 0) return last;
 
   std::string text;
@@ -201,6 +200,7 @@ Result<std::shared_ptr<const SaveTable>> agree_on_table(Comm& comm, Deadline dea
   CKPT_CHECK(agree(comm, deadline, std::move(merged)));
   CKPT_CHECK(comm.broadcast(text, deadline));
   CKPT_TRY(std::vector<Tensor> described, tensors_from_text(text));
+  last_hash = now;  // only now: what was refused must be looked at again
   return build_table(model, std::move(described));
 }
 

@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "engine/caught.hpp"
 #include "engine/run.hpp"
 #include "format/seal.hpp"
 #include "writers/run_directory.hpp"
@@ -118,7 +119,7 @@ Deadline Saver::deadline() const {
 Result<std::unique_ptr<Saver>> Saver::open(Io& io, Comm& comm, Options options) {
   std::unique_ptr<Saver> saver(new Saver(io, comm, std::move(options)));
   const Options& wanted = saver->options_;
-  auto mine = [&]() -> Result<> {
+  auto mine = caught([&]() -> Result<> {
     const std::uint64_t bytes = std::max(wanted.staging_bytes, smallest_staging_bytes());
     CKPT_TRY(saver->pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes,
                                              .buffer_count = static_cast<std::size_t>(bytes / kRunBufferBytes)}));
@@ -130,7 +131,7 @@ Result<std::unique_ptr<Saver>> Saver::open(Io& io, Comm& comm, Options options) 
     CKPT_CHECK(saver->prepare_directory(*committer_io));
     saver->committer_ = std::make_unique<Background>(std::move(committer_io));
     return {};
-  }();
+  });
   CKPT_CHECK(agree(comm, saver->deadline(), std::move(mine)));
   return saver;
 }
@@ -169,13 +170,14 @@ void Saver::set_model(Model model) {
 Result<> Saver::on_committer(const std::function<Result<>(Io&)>& task) {
   std::promise<Result<>> done;
   auto result = done.get_future();
-  committer_->add([&](Io& io) { done.set_value(task(io)); });
+  committer_->add([&](Io& io) { done.set_value(caught([&] { return task(io); })); });
   return result.get();
 }
 
 Result<> Saver::begin(Description description, Result<> mine) {
   drop_begun();
   CKPT_CHECK(settle_round());
+  if (alone()) forget_resolved();  // a trainer that only polls calls nothing else
   const std::uint64_t step = description.step;
   auto id = Hash128{};
   std::string root;
@@ -269,38 +271,44 @@ Result<std::shared_ptr<PendingSave>> Saver::commit() {
   describe(*save, begun->description);
   in_flight_.push_back(save);
 
-  auto prepared = [&]() -> Result<> {
+  auto prepared = caught([&]() -> Result<> {
     CKPT_TRY(save->files, lay_out_save(*table_, begun->pieces, save->id(), static_cast<std::uint32_t>(comm_.rank())));
     save->records = save->files->records;
     CKPT_TRY(Plan plan, Plan::make(save->files->source, std::move(save->files->targets)));
     save->plan = std::make_unique<Plan>(std::move(plan));
     save->staging = std::make_unique<Staging>(*save->plan, save->files->memory, *pool_);
     return {};
-  }();
+  });
   const double plan_s = seconds_since(start);
   if (!prepared) {
     finish_flush(save, fail(std::move(prepared).error()), 0);
     return save;
   }
   const std::uint64_t bytes = save->files->bytes;
-  const std::uint64_t room = pool_->buffer_count() * kLeafBytes;
-  if (bytes > room) {
-    log(fmt::format("step {}: {} bytes to save, {} of staging memory: commit waits until {} bytes are written",
-                    begun->description.step, bytes, room, bytes - room));
+  // Each leaf takes a buffer, however short it is: bytes do not tell whether the save fits.
+  const std::uint64_t leaves = save->plan->totals().leaves;
+  const std::uint64_t room = pool_->buffer_count();
+  const bool fits = leaves <= room;
+  if (!fits) {
+    log(fmt::format(
+        "step {}: {} bytes to save in {} pieces, staging memory holds {}: commit waits until {} are written",
+        begun->description.step, bytes, leaves, room, leaves - room));
+  }
+  {
+    const std::lock_guard held(save->mutex_);
+    save->times_.plan_s = plan_s;
+    save->times_.bytes = bytes;
   }
   const auto staged = Clock::now();
   const auto start_flush = [&] { flusher_->add([this, save](Io& io) { flush(save, io); }); };
   // Hashing would take the processor from the copy that the trainer waits for.
-  const bool fits = bytes <= room;
   if (!fits) start_flush();
   static_cast<void>(save->staging->fill(options_.copy_threads));  // its failure is the run's
-  if (fits) start_flush();
   {
     const std::lock_guard held(save->mutex_);
-    save->times_.plan_s = plan_s;
     save->times_.stage_s = seconds_since(staged);
-    save->times_.bytes = bytes;
   }
+  if (fits) start_flush();
   return save;
 }
 
@@ -321,7 +329,7 @@ void Saver::describe(PendingSave& save, const Description& description) const {
 /// This rank's files: made, hashed and written as their leaves are staged, synced. On the flusher's thread.
 void Saver::flush(const std::shared_ptr<PendingSave>& save, Io& io) {
   const auto start = Clock::now();
-  auto leaves = [&]() -> Result<std::vector<Hash128>> {
+  auto leaves = caught([&]() -> Result<std::vector<Hash128>> {
     CKPT_CHECK(make_files(io, save->root, save->plan->targets()));
     const auto solo = Comm::solo();
     CKPT_TRY(RunReport report, run(*save->plan, io, *solo,
@@ -330,7 +338,7 @@ void Saver::flush(const std::shared_ptr<PendingSave>& save, Io& io) {
                                     .pool = pool_.get(),
                                     .staging = save->staging.get()}));
     return std::move(report.leaves);
-  }();
+  });
   save->staging->close();
   finish_flush(save, std::move(leaves), seconds_since(start));
 }
@@ -359,8 +367,10 @@ std::string Saver::own_record(const PendingSave& save) {
 void Saver::publish_later(const std::shared_ptr<PendingSave>& save, std::vector<std::string> parts) {
   committer_->add([this, save, parts = std::move(parts)](Io& io) {
     const auto start = Clock::now();
-    auto name = publish(io, options_.run_directory, *save->manifest.meta.step, *save->publication,
-                        std::move(save->manifest), parts);
+    auto name = caught([&] {
+      return publish(io, options_.run_directory, *save->manifest.meta.step, *save->publication,
+                     std::move(save->manifest), parts);
+    });
     save->publication.reset();
     save->finish_publishing(name, seconds_since(start));
     if (!alone()) return;
@@ -486,7 +496,10 @@ Error Saver::lose_peers(Error error) {
     } else if (save->phase == PendingSave::Phase::publishing) {
       std::promise<void> looked;
       flusher_->add([&](Io& io) {
-        name = find_committed(io, options_.run_directory, save->id());
+        static_cast<void>(caught([&]() -> Result<> {
+          name = find_committed(io, options_.run_directory, save->id());
+          return {};
+        }));
         looked.set_value();
       });
       looked.get_future().wait();

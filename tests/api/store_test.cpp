@@ -160,7 +160,7 @@ TEST_F(StoreTest, RanksWhoseModelsDifferAreToldSo) {
 }
 
 TEST_F(StoreTest, APartThatIsMissingOnOneRankFailsTheSaveOfAllAndNamesIt) {
-  run(kPair, {.patience = 10s}, [](std::size_t rank, Store& store) {
+  run(kPair, {.staging_bytes = 1, .patience = 10s}, [](std::size_t rank, Store& store) {
     std::vector<std::vector<std::byte>> memory;
     ASSERT_TRUE(store.begin(1));
     if (rank == 0) {

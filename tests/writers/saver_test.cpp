@@ -66,5 +66,61 @@ TEST(Saver, RanksSaveTogether) {
   for (const std::string& name : names) EXPECT_EQ(name, "step-000000003.g3");
 }
 
+// Every further chunk of a tensor lies in a further file, so a save has more leaves than its bytes fill.
+TEST(Saver, ManySmallFilesPassThroughTheSmallestStagingMemory) {
+  const TempDir directory;
+  auto io = open_io(IoKind::automatic);
+  ASSERT_TRUE(io);
+  const auto comm = Comm::solo();
+  std::string told;
+  auto saver = Saver::open(**io, *comm,
+                           {.run_directory = directory.path() + "/run",
+                            .generator = "test",
+                            .log = [&](const std::string& text) { told += text; }});
+  ASSERT_TRUE(saver) << saver.error().message;
+  constexpr std::uint64_t kRows = 40;
+  const std::vector<float> values(kRows * 2, 1.5F);
+  ASSERT_TRUE((*saver)->begin({.step = 7}));
+  for (std::uint64_t row = 0; row < kRows; ++row) {
+    const std::vector<float>& part = values;
+    ASSERT_TRUE(
+        (*saver)->add({.described = Tensor{.name = "w", .dtype = Dtype::f32, .shape = {kRows, 2}},
+                       .chunk = {.box = {.offset = {row, 0}, .size = {1, 2}}},
+                       .memory = {.data = reinterpret_cast<const std::byte*>(part.data() + 2 * row), .bytes = 8}}));
+  }
+  const auto save = (*saver)->commit();
+  ASSERT_TRUE(save) << save.error().message;
+  const auto done = (*saver)->wait(*save, 30s);
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_NE(told.find("commit waits"), std::string::npos) << told;
+}
+
+TEST(Saver, WhatRanksDescribedDifferentlyIsRefusedAgainInTheNextSave) {
+  const TempDir directory;
+  const ThreadRanks ranks(2);
+  ranks.run([&](Comm& comm) {
+    auto io = open_io(IoKind::automatic);
+    ASSERT_TRUE(io);
+    auto saver = Saver::open(**io, comm, {.run_directory = directory.path() + "/run", .generator = "test"});
+    ASSERT_TRUE(saver) << saver.error().message;
+    const std::vector<float> values(6, 1.0F);
+    const auto save = [&](const Shape& shape) -> Result<> {
+      CKPT_CHECK((*saver)->begin({.step = 1}));
+      CKPT_CHECK((*saver)->add(described("w", shape, Box::whole(shape), values)));
+      CKPT_TRY(const auto pending, (*saver)->commit());
+      return (*saver)->wait(pending, 30s);
+    };
+    const auto alike = save({6});
+    ASSERT_TRUE(alike) << alike.error().message;
+    for (int again = 0; again < 2; ++again) {
+      const auto done = save(comm.is_root() ? Shape{2, 3} : Shape{3, 2});
+      ASSERT_FALSE(done);
+      EXPECT_NE(done.error().message.find("describe it differently"), std::string::npos) << done.error().message;
+    }
+    const auto last = save({6});
+    ASSERT_TRUE(last) << last.error().message;
+  });
+}
+
 }  // namespace
 }  // namespace ckpt::test
