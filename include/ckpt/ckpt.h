@@ -44,7 +44,7 @@ typedef struct ckpt_options {
   const ckpt_comm_table* comm; /* NULL: one rank. Copied; the store closes it, also where opening fails */
   /* Bytes of warm memory on this rank that a save is copied to, so that training goes on while it is written. Holding a
    * whole save, commit takes as long as the copy; with less it waits for the difference to be written; 0: a small pool,
-   * and commit returns when the checkpoint is durable, or with the save's failure. */
+   * and commit returns when the checkpoint is durable or has failed: ckpt_poll tells. */
   uint64_t staging_memory;
   uint32_t copy_threads;  /* 0: 2 */
   uint32_t write_threads; /* 0: 1, which hashes and writes as fast as most disks */
@@ -207,10 +207,11 @@ typedef struct ckpt_load_report {
 enum { CKPT_STRICT = 0, CKPT_PARTIAL = 1 };
 
 /* Loads from the newest checkpoint that verifies; where one is damaged all ranks fall back to the one before, and the
- * log says so. CKPT_STRICT: a missing name fails with 10. 10 also where there is no checkpoint. Collective. */
+ * log says so. CKPT_STRICT: a missing name fails with 10. 10 also where there is no checkpoint; 15 where none of
+ * them can be used. Collective. */
 int ckpt_load(ckpt_store* store, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report);
 
-/* The newest checkpoint whose structure is whole; 10 where there is none. Collective. */
+/* The newest checkpoint whose structure is whole; 10 where there is none, 15 where none of them is. Collective. */
 int ckpt_latest_usable(ckpt_store* store, ckpt_checkpoint** checkpoint);
 /* Any checkpoint by path, of any format that ckpt reads. Local. */
 int ckpt_checkpoint_open(const char* path, const ckpt_options* options, ckpt_checkpoint** checkpoint);

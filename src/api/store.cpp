@@ -151,7 +151,10 @@ Result<std::shared_ptr<PendingSave>> Store::commit(std::vector<std::pair<std::st
   const SaveTimes times = pending->times();
   longest_save_ = std::max<std::chrono::duration<double>>(longest_save_, Clock::now() - start);
   longest_save_ = std::max(longest_save_, std::chrono::duration<double>(times.write_s));
-  if (options_.staging_bytes == 0) CKPT_CHECK(saver_->wait(pending, kSaveTimeout));
+  if (options_.staging_bytes == 0) {
+    // How it ended is the pending save's to tell, as ever.
+    if (auto ended = saver_->wait(pending, kSaveTimeout); !ended && comm_->is_lost()) return fail(ended.error());
+  }
   return pending;
 }
 
@@ -183,10 +186,16 @@ Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& c
     }
     CKPT_CHECK(comm_->broadcast(name, deadline()));
     if (name.empty()) {
-      return fail({.code = Errc::not_found,
-                   .message = fmt::format("{}: load: no checkpoint can be used", run_directory_),
+      // Who finds none begins anew; who has lost them all must not.
+      if (skipped.empty()) {
+        return fail({.code = Errc::not_found,
+                     .message = fmt::format("{}: load: there is no checkpoint", run_directory_),
+                     .file = run_directory_});
+      }
+      return fail({.code = Errc::corrupt,
+                   .message = fmt::format("{}: load: no checkpoint can be used, of {}", run_directory_, skipped.size()),
                    .file = run_directory_,
-                   .hint = skipped.empty() ? "" : "the newest one: " + skipped.front()});
+                   .hint = "the newest one: " + skipped.front()});
     }
     const std::string path = join_path(run_directory_, name);
     auto opened = Checkpoint::open(*io_, path);
@@ -204,15 +213,13 @@ Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& c
   }
 }
 
-/// The run's checkpoints that may be resumed from, newest first: not those that a roll-back has left behind. Rank 0.
-std::vector<std::string> Store::candidates() {
+/// The run's checkpoints that may be resumed from, newest first: not those that a roll-back has left behind. On rank 0;
+/// collective.
+Result<std::vector<std::string>> Store::candidates() {
   std::vector<std::string> usable;
-  if (!comm_->is_root()) return usable;
-  const auto names = list_checkpoints(*io_, run_directory_);
-  if (!names) {
-    log(names.error().message);
-    return usable;
-  }
+  Result<std::vector<std::string>> names;
+  if (comm_->is_root()) names = list_checkpoints(*io_, run_directory_);
+  CKPT_CHECK(agree(*comm_, deadline(), names ? Result<>() : fail(names.error())));
   struct Series {
     std::uint64_t number;
     std::uint64_t from;
@@ -232,7 +239,7 @@ std::vector<std::string> Store::candidates() {
 
 Result<std::unique_ptr<Checkpoint>> Store::latest_usable() {
   CKPT_CHECK(saver_->settle_round());
-  std::vector<std::string> names = candidates();
+  CKPT_TRY(std::vector<std::string> names, candidates());
   std::vector<std::string> skipped;
   CKPT_TRY(auto checkpoint, open_next(names, skipped));
   note_loaded(*checkpoint);
@@ -272,7 +279,7 @@ Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial
       return std::any_of(shared.begin(), shared.end(), [&](const NamedRead& s) { return s.out == read.out; });
     });
   }
-  std::vector<std::string> names = candidates();
+  CKPT_TRY(std::vector<std::string> names, candidates());
   Loaded loaded;
   for (;;) {
     CKPT_TRY(const auto checkpoint, open_next(names, loaded.skipped));

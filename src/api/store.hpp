@@ -53,11 +53,13 @@ class Store {
   /// Collective. Saves after a load of a checkpoint that is not the newest begin a new series.
   Result<> begin(std::uint64_t step);
   Saver& saver() { return *saver_; }
-  /// Collective. `user` is kept with the checkpoint, rank 0's. Without staging memory the outcome is the save's.
+  /// Collective. `user` is kept with the checkpoint, rank 0's. Without staging memory it returns when the
+  /// save has ended.
   Result<std::shared_ptr<PendingSave>> commit(std::vector<std::pair<std::string, std::string>> user);
   Result<> wait_all(std::chrono::milliseconds timeout) { return saver_->wait_all(timeout); }
 
-  /// The newest checkpoint that opens, and is not superseded. Collective. errors  not_found
+  /// The newest checkpoint that opens, and is not superseded. Collective.
+  /// errors  not_found: there is none; corrupt: there are, and none can be used; io: the run cannot be listed
   Result<std::unique_ptr<Checkpoint>> latest_usable();
   struct Loaded {
     std::uint64_t step = 0;
@@ -78,7 +80,7 @@ class Store {
   Deadline deadline() const;
   void log(const std::string& text) const;
   bool wants_stop() const;
-  std::vector<std::string> candidates();
+  Result<std::vector<std::string>> candidates();
   Result<std::unique_ptr<Checkpoint>> open_next(std::vector<std::string>& candidates,
                                                 std::vector<std::string>& skipped);
   Result<universal::Run> next_run();

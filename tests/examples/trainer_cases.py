@@ -152,18 +152,33 @@ def case_survivors_of_a_lost_rank_end_within_their_patience(sh):
     train(sh, 2, "--pp 2 --steps 6", began=2)
 
 
-def case_a_damaged_newest_checkpoint_falls_back_to_the_one_before(sh):
-    train(sh, 4, "--dp 2 --tp 2 --zero 1 --every 3 --steps 6")
-    damaged = sh.path("run") / checkpoints(sh)[-1] / "shards" / "optim" / "00001-00000.safetensors"
-    with open(damaged, "r+b") as file:
+def flip_a_byte(path):
+    with open(path, "r+b") as file:
         file.seek(-5, os.SEEK_END)
         byte = file.read(1)[0]
         file.seek(-5, os.SEEK_END)
         file.write(bytes([byte ^ 1]))
+
+
+def case_a_damaged_newest_checkpoint_falls_back_to_the_one_before(sh):
+    train(sh, 4, "--dp 2 --tp 2 --zero 1 --every 3 --steps 6")
+    flip_a_byte(sh.path("run") / checkpoints(sh)[-1] / "shards" / "optim" / "00001-00000.safetensors")
     run = train(sh, 2, "--pp 2 --steps 7 --every 7", began=3)
     check(re.search(r"^ckpt: step-000000006.g2: cannot be used, the one before is tried: .*00001-00000", run.err, re.M),
           "the damaged file is not told", run)
     train(sh, 1, "--steps 8 --every 0", began=7)  # what was saved from there on supersedes the damaged one
+
+
+def case_where_every_checkpoint_is_damaged_training_does_not_begin_anew(sh):
+    train(sh, 2, "--dp 2 --every 2 --steps 4")
+    for name in checkpoints(sh):
+        flip_a_byte(sh.path("run") / name / "shards" / "weights" / "00000-00000.safetensors")
+    run = train(sh, 2, "--pp 2 --steps 7", code=15)
+    check(run.began is None and not run.losses, "trained", run)
+    for name in checkpoints(sh):
+        os.truncate(sh.path("run") / name / "manifest.json", 100)
+    run = train(sh, 2, "--pp 2 --steps 7", code=15)
+    check(run.began is None and not run.losses, "trained", run)
 
 
 def case_a_signal_saves_and_stops_at_the_same_step_everywhere(sh):
