@@ -10,10 +10,10 @@ namespace ckpt::cli {
 
 /// One flag. Every flag `--some-name` also has the environment variable CKPT_SOME_NAME as its default.
 struct Flag {
-  std::string_view name;                    ///< "shard-size", without dashes
-  char letter = 0;                          ///< 'n' for -n, 0 = none
-  std::string_view value{};                 ///< "SIZE"; empty = a switch. "FORMAT" = a name of known_formats(), "FORM" = a load_name
-  std::string_view help{};                  ///< one sentence without a full stop
+  std::string_view name;     ///< "shard-size", without dashes
+  char letter = 0;           ///< 'n' for -n, 0 = none
+  std::string_view value{};  ///< "SIZE"; empty = a switch. "FORMAT" = a name of known_formats(), "FORM" = a load_name
+  std::string_view help{};   ///< one sentence without a full stop
   std::vector<std::string_view> choices{};  ///< the values allowed, where there is a list
   bool repeatable = false;
   std::vector<std::string_view> guesses{};  ///< what people type instead; never accepted, answered with a hint

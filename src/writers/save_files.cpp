@@ -100,10 +100,8 @@ class Builder {
   Result<> add_file(universal::WriterFile& file, universal::IndexFile& index) {
     TargetFile& target = new_target(file.key, file.bytes, file.data_begin);
     target.header_bytes = file.data_begin;
-    target.placements.push_back({.offset = 0,
-                                 .bytes = file.data_begin,
-                                 .from = Placement::From::literal,
-                                 .literal = std::move(file.header)});
+    target.placements.push_back(
+        {.offset = 0, .bytes = file.data_begin, .from = Placement::From::literal, .literal = std::move(file.header)});
     for (const universal::WriterEntry& entry : file.entries) {
       const universal::TensorRow& row = table_.rows[entry.row];
       if (!given_[entry.row] && entry.bytes != 0) {
