@@ -1,4 +1,4 @@
-"""Commands that the documents show exist, and so do the files that they link to."""
+"""Commands that the documents show exist, so do the files that they link to, and C++ that they show is compiled."""
 import os
 import re
 import subprocess
@@ -20,10 +20,19 @@ def shown_commands(text):
                 yield line
 
 
+def lines_of(code):
+    return [line.strip() for line in code.strip().splitlines()]
+
+
+def is_excerpt(lines, of):
+    return any(of[i:i + len(lines)] == lines for i in range(len(of)))
+
+
 def main():
     options = arguments()
     files = project_files(options.root)
     documents = [f for f in files if f.endswith(".md")]
+    examples = [lines_of(read(options.root, f)) for f in files if f.startswith("examples/") and f.endswith(".cpp")]
     findings, shown, verbs = [], 0, {}
     for path in documents:
         text = read(options.root, path)
@@ -33,6 +42,10 @@ def main():
                 findings.append(f"{path}: links to {target}, which is not there")
         if path != "README.md" and not path.startswith("docs/"):
             continue
+        for block in re.findall(r"```cpp\n(.*?)```", text, re.S):
+            shown += 1
+            if not any(is_excerpt(lines_of(block), example) for example in examples):
+                findings.append(f"{path}: this is in no file of examples/: {block[:200]}")
         for line in shown_commands(text):
             words = line.split()
             if words[0].startswith(("./", "tests/")):

@@ -26,7 +26,7 @@ def project_files(root):
         for folder, folders, names in os.walk(root):
             folders[:] = [f for f in folders if not f.startswith((".", "build"))]
             listed += [os.path.relpath(os.path.join(folder, n), root) for n in names]
-    data = ("tests/golden/", "tests/fuzz/corpus/", "tests/fuzz/found/", "examples/")
+    data = ("tests/golden/", "tests/fuzz/corpus/", "tests/fuzz/found/", "examples/deepspeed-zero3/")
     return sorted(f for f in set(listed) if not f.startswith(data) and os.path.isfile(os.path.join(root, f)))
 
 

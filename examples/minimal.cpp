@@ -1,0 +1,79 @@
+// The least that a trainer does with ckpt: one parameter, split by rows over any number of ranks, as FSDP would.
+// examples/trainer.cpp is a real training loop.
+//
+//   mpirun -n 4 minimal RUN STEPS
+#include <ckpt/ckpt.hpp>
+#include <ckpt/mpi.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace {
+
+void train_one_step(std::vector<float>& part) {
+  for (float& value : part) value += 1;
+}
+
+/// What goes wrong is for the caller to tell; a save that fails is only told by close().
+ckpt::Result<> train(const std::string& run, std::uint64_t steps, std::uint64_t ranks, std::uint64_t rank) {
+  const std::uint64_t rows = 1000, columns = 64;
+
+  auto store =
+      ckpt::Store::open(run, {.comm = ckpt::mpi(MPI_COMM_WORLD),
+                              .staging_memory = std::uint64_t{256} << 20,  // a save is copied here, then written
+                              .every_steps = 100,
+                              .catch_signals = true});  // SIGTERM, SIGUSR1: save and stop
+  if (!store) return tl::unexpected(store.error());
+
+  // Which rank holds what: declared alike on all ranks.
+  auto model = ckpt::Model::on({{"dp", ranks}});
+  if (!model) return tl::unexpected(model.error());
+  if (auto told = model->tensor({.name = "w", .shape = {rows, columns}}, {ckpt::Step::chunk(0, "dp")}); !told)
+    return told;
+  if (auto told = store->set_model(*model); !told) return told;
+  std::vector<float> part(model->part_bytes("w", rank).value_or(0) / sizeof(float));
+
+  // The newest checkpoint that verifies, saved on any number of ranks.
+  std::uint64_t step = 0;
+  const std::vector<ckpt::Read> reads{{.name = "w", .out = std::as_writable_bytes(std::span(part))}};
+  if (auto newest = store->latest_usable()) {
+    auto loaded = store->load(reads);
+    if (!loaded) return tl::unexpected(loaded.error());
+    step = loaded->step;
+  } else if (newest.error().code != 10) {  // 10: there is none yet
+    return tl::unexpected(newest.error());
+  }
+
+  while (step < steps && !store->stop_requested()) {
+    train_one_step(part);
+    auto due = store->should_save(++step);
+    if (!due) return tl::unexpected(due.error());
+    if (!*due) continue;
+    auto save = store->begin(step);
+    if (!save) return tl::unexpected(save.error());
+    if (auto added = save->add("w", part); !added) return added;
+    auto pending = save->commit();  // copied: `part` may change, the disk is busy meanwhile
+    if (!pending) return tl::unexpected(pending.error());
+  }
+  return store->close();  // waits for the last save
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  int ranks = 1;
+  int rank = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (argc != 3) MPI_Abort(MPI_COMM_WORLD, 2);
+  const auto trained = train(argv[1], std::strtoull(argv[2], nullptr, 10), static_cast<std::uint64_t>(ranks),
+                             static_cast<std::uint64_t>(rank));
+  if (!trained) {
+    std::fprintf(stderr, "minimal: %s\n", trained.error().json.c_str());
+    MPI_Abort(MPI_COMM_WORLD, trained.error().code);
+  }
+  MPI_Finalize();
+  return 0;
+}
