@@ -5,8 +5,12 @@
  * Every function that can fail returns 0, or the exit code of the command line for the same failure (2 usage, 10 not
  * found, 12 unknown or newer, 13 incomplete, 14 no space, 15 corrupt, 16 I/O or a lost rank, 17 memory, 70 internal);
  * ckpt_last_error_json tells the rest. The library never prints, exits or aborts, installs no signal handler unless
- * asked, and starts no threads beyond those of an open store. A handle is used by one thread at a time. In a forked
- * child every function fails with 2 and touches nothing.
+ * asked, and starts no threads beyond those of an open store. A handle is used by one thread at a time. Handles of
+ * saves and checkpoints may outlive their store: what was begun and not committed is then refused with 2, the rest
+ * still tells. In a forked child every function fails with 2 and touches nothing; caught signals do there what they did
+ * before.
+ *
+ * A struct begins with its size: 2 where that is not set; 12 where a newer caller sets a member unknown here.
  *
  * "Collective" functions are called by all ranks of the store in the same order; all ranks learn the same outcome. None
  * waits for a lost rank longer than the store's patience; after that every collective fails with 16 at once. */
@@ -57,15 +61,15 @@ typedef struct ckpt_options {
   int32_t verify_all;     /* not 0: loads read every leaf whole, so that every byte read is compared with its hash */
   const char* framework;  /* for the manifest: who trains; may be NULL */
   const char* framework_version;
-  void (*log)(void* user, const char* text); /* one line of what a user should know, in the caller's thread */
+  /* One line of what a user should know (what a commit waits for, which save failed), in the caller's thread. */
+  void (*log)(void* user, const char* text);
   void* log_user;
 } ckpt_options;
 
 /* The run's directory, made where it is missing; what a crashed save left in it is removed. Collective. `options` may
  * be NULL. */
 int ckpt_store_open(const char* run_directory, const ckpt_options* options, ckpt_store** store);
-/* Waits for the saves in flight, then releases the store. The outcome is that of the worst save nobody waited for.
- * Collective. */
+/* Waits for the saves in flight, then releases the store. The outcome is that of the worst of them. Collective. */
 int ckpt_store_close(ckpt_store* store);
 
 /* Whether to save after this step: by the options' policy, or because a stop is requested. Also carries saves in flight
@@ -135,9 +139,9 @@ int ckpt_store_set_model(ckpt_store* store, const ckpt_model* model);
 /* --- saving ---------------------------------------------------------------------------------------------------------
  */
 
-/* Begins the save of a step; an earlier one that was not committed is dropped. Collective. */
+/* Begins the save of a step; an earlier one that was not committed is dropped, and its handle refused. Collective. */
 int ckpt_begin(ckpt_store* store, uint64_t step, ckpt_save** save);
-/* Text kept with the checkpoint; rank 0's counts. */
+/* Text kept with the checkpoint; rank 0's counts, and the last one of a key. */
 int ckpt_set(ckpt_save* save, const char* key, const char* text);
 int ckpt_metric(ckpt_save* save, const char* name, double value);
 /* This rank's part of a tensor of the model: its local array, dense. Memory is used until commit returns. */
@@ -154,7 +158,8 @@ int ckpt_add_part(ckpt_save* save, const ckpt_tensor* tensor, const uint64_t* of
 /* Opaque bytes, never interpreted. Of two ranks' blobs of one name only equal sizes are accepted: name them NAME@RANK.
  */
 int ckpt_add_blob(ckpt_save* save, const char* name, const void* data, uint64_t bytes);
-/* Copies everything and returns; what was given may change then. `save` is released in any case. Collective. */
+/* Copies everything and returns; what was given may change then. `save` is released in any case; `pending` may be NULL.
+ * Where an add had failed, on any rank, it fails on all: no part is missing in silence. Collective. */
 int ckpt_commit(ckpt_save* save, ckpt_pending** pending);
 
 /* Instead of commit, on all ranks alike: what was begun is removed by the next begin, or by close. */
@@ -164,7 +169,8 @@ void ckpt_save_drop(ckpt_save* save);
 int ckpt_wait(ckpt_pending* pending, int64_t timeout_ms);
 /* Local: *done is 0 or 1; where 1, the outcome is returned. */
 int ckpt_poll(ckpt_pending* pending, int* done);
-/* Called once with the outcome (0 or a failure): by the thread that learns it. */
+/* Called once with the outcome (0 or a failure): by the thread that learns it, which with one rank is the library's.
+ * It may not call functions of the store; what it throws is lost. */
 int ckpt_on_durable(ckpt_pending* pending, void (*callback)(void* user, int outcome), void* user);
 /* The checkpoint's name in the run's directory once it is durable, else "". Valid while `pending` is. */
 const char* ckpt_pending_name(ckpt_pending* pending);

@@ -2,6 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -32,6 +36,8 @@ int guarded(Body body) noexcept {
     return keep({.code = Errc::memory, .message = "out of memory"});
   } catch (const std::exception& error) {
     return keep({.code = Errc::internal, .message = error.what()});
+  } catch (...) {
+    return keep({.code = Errc::internal, .message = "an exception of an unknown kind"});
   }
 }
 
@@ -48,6 +54,31 @@ class Owner {
   pid_t pid_ = ::getpid();
 };
 
+/// What a store's handle owns, and the handles of its saves watch: they may outlive it.
+struct OpenStore {
+  std::unique_ptr<Store> store{};
+  std::uint64_t begun = 0;  ///< how many saves: only the last one can be added to
+};
+
+/// A struct that begins with its size, as this build knows it: what an older caller does not have is zero.
+///
+/// first_bytes  what the first release of it had
+/// errors       usage: null, or the size was not set; newer: a member that this build does not know is not zero
+template <class Struct>
+Result<Struct> read_sized(const Struct* given, std::size_t first_bytes, const char* what) {
+  if (given == nullptr) return fail(Errc::usage, std::string(what) + " is null");
+  const std::uint64_t size = given->size;
+  constexpr std::uint64_t kMostBytes = 4096;  // of any release: more is memory that nobody has set
+  if (size < first_bytes || size > kMostBytes) return fail(Errc::usage, std::string(what) + ": its size is not set");
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  for (std::uint64_t at = sizeof(Struct); at < size; ++at) {
+    if (bytes[at] != 0) return fail(Errc::newer, std::string(what) + ": it asks for what only a newer libckpt can do");
+  }
+  Struct out{};
+  std::memcpy(&out, given, std::min<std::size_t>(static_cast<std::size_t>(size), sizeof out));
+  return out;
+}
+
 /// Refuses a null pointer where something must be.
 inline Result<> need(const void* pointer, const char* what) {
   if (pointer != nullptr) return {};
@@ -61,7 +92,7 @@ Result<Tensor> tensor_of(const ckpt_tensor* tensor);
 
 struct ckpt_store {
   ckpt::c::Owner owner{};
-  std::unique_ptr<ckpt::Store> store{};
+  std::shared_ptr<ckpt::c::OpenStore> opened{};  // alone: other handles only watch it
 };
 
 struct ckpt_model {
@@ -71,12 +102,15 @@ struct ckpt_model {
 };
 
 struct ckpt_save {
-  ckpt_store* store = nullptr;
+  ckpt::c::Owner owner{};
+  std::weak_ptr<ckpt::c::OpenStore> opened{};
+  std::uint64_t number = 0;  // OpenStore::begun when this was begun
   std::vector<std::pair<std::string, std::string>> user{};
 };
 
 struct ckpt_pending {
-  ckpt_store* store = nullptr;
+  ckpt::c::Owner owner{};
+  std::weak_ptr<ckpt::c::OpenStore> opened{};
   std::shared_ptr<ckpt::PendingSave> save{};
   std::string name{};
 };

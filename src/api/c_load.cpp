@@ -14,8 +14,11 @@ constexpr std::size_t kReadBuffers = 8;
 Result<std::vector<NamedRead>> reads_of(const ckpt_read* reads, uint64_t count) {
   if (count != 0) CKPT_CHECK(need(reads, "the reads"));
   std::vector<NamedRead> out;
+  const auto* at = reinterpret_cast<const std::byte*>(reads);
   for (uint64_t i = 0; i < count; ++i) {
-    const ckpt_read& read = reads[i];
+    const auto* given = reinterpret_cast<const ckpt_read*>(at);
+    CKPT_TRY(const ckpt_read read, read_sized(given, offsetof(ckpt_read, bytes) + sizeof(uint64_t), "a read"));
+    at += reads->size;  // of all of them alike: the caller's sizeof
     CKPT_CHECK(need(read.name, "a read's name"));
     if (read.bytes != 0) CKPT_CHECK(need(read.out, "the place for what is read"));
     NamedRead& wanted =
@@ -55,6 +58,7 @@ using ckpt::Result;
 using ckpt::c::give_memory;
 using ckpt::c::guarded;
 using ckpt::c::need;
+using ckpt::c::read_sized;
 using ckpt::c::reads_of;
 using ckpt::c::tell;
 
@@ -62,8 +66,10 @@ int ckpt_load(ckpt_store* store, const ckpt_read* reads, uint64_t read_count, in
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(store, "the store"));
     CKPT_CHECK(store->owner.check());
-    CKPT_TRY(const auto wanted, reads_of(reads, read_count));
-    CKPT_TRY(const ckpt::Store::Loaded loaded, store->store->load(wanted, mode == CKPT_PARTIAL));
+    auto wanted = reads_of(reads, read_count);
+    const Result<> mine = wanted ? Result<>() : ckpt::fail(wanted.error());
+    const auto asked = wanted ? std::move(*wanted) : std::vector<ckpt::NamedRead>();
+    CKPT_TRY(const ckpt::Store::Loaded loaded, store->opened->store->load(asked, mode == CKPT_PARTIAL, mine));
     tell(loaded.report, loaded.step, loaded.skipped.size(), report);
     return {};
   });
@@ -72,15 +78,19 @@ int ckpt_load(ckpt_store* store, const ckpt_read* reads, uint64_t read_count, in
 int ckpt_latest_usable(ckpt_store* store, ckpt_checkpoint** checkpoint) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(store, "the store"));
-    CKPT_CHECK(need(checkpoint, "the place for the checkpoint"));
     CKPT_CHECK(store->owner.check());
+    ckpt::Store& opened = *store->opened->store;
     auto made = std::make_unique<ckpt_checkpoint>();
-    CKPT_CHECK(give_memory(*made));
-    CKPT_TRY(made->io, store->store->io().fresh());
-    made->model = store->store->model();
-    made->options = store->store->read_options(false);
+    Result<> mine = [&]() -> Result<> {
+      CKPT_CHECK(need(checkpoint, "the place for the checkpoint"));
+      CKPT_CHECK(give_memory(*made));
+      CKPT_TRY(made->io, opened.io().fresh());
+      return {};
+    }();
+    made->model = opened.model();
+    made->options = opened.read_options(false);
     made->options.model = &made->model;
-    CKPT_TRY(made->checkpoint, store->store->latest_usable());
+    CKPT_TRY(made->checkpoint, opened.latest_usable(std::move(mine)));
     *checkpoint = made.release();
     return {};
   });
@@ -90,9 +100,13 @@ int ckpt_checkpoint_open(const char* path, const ckpt_options* options, ckpt_che
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(path, "the path"));
     CKPT_CHECK(need(checkpoint, "the place for the checkpoint"));
+    ckpt_options given{};
+    if (options != nullptr) {
+      CKPT_TRY(given, read_sized(options, offsetof(ckpt_options, log_user) + sizeof(void*), "the options"));
+    }
     auto made = std::make_unique<ckpt_checkpoint>();
     CKPT_CHECK(give_memory(*made));
-    made->options.whole_leaves = options != nullptr && options->verify_all != 0;
+    made->options.whole_leaves = given.verify_all != 0;
     CKPT_TRY(made->io, ckpt::open_io(ckpt::IoKind::automatic));
     CKPT_TRY(made->checkpoint, ckpt::Checkpoint::open(*made->io, path));
     *checkpoint = made.release();
@@ -116,6 +130,7 @@ int ckpt_checkpoint_tensor(const ckpt_checkpoint* checkpoint, const char* name, 
                            const char** dtype) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(checkpoint, "the checkpoint"));
+    CKPT_CHECK(checkpoint->owner.check());
     CKPT_CHECK(need(name, "the name"));
     CKPT_CHECK(need(ndim, "the place for the number of dimensions"));
     const ckpt::Tensor* tensor = checkpoint->checkpoint->find(name);

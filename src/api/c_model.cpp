@@ -72,17 +72,17 @@ Result<Role> role_of(const char* name) {
 
 }  // namespace
 
-Result<Tensor> tensor_of(const ckpt_tensor* tensor) {
-  CKPT_CHECK(need(tensor, "the tensor"));
-  CKPT_CHECK(need(tensor->name, "the tensor's name"));
-  CKPT_CHECK(need(tensor->dtype, "the tensor's dtype"));
-  if (tensor->ndim != 0) CKPT_CHECK(need(tensor->shape, "the tensor's shape"));
-  const auto dtype = dtype_from_name(tensor->dtype);
-  if (!dtype) return fail(Errc::usage, fmt::format("{}: '{}' is no dtype", tensor->name, tensor->dtype));
-  Tensor out{.name = tensor->name, .dtype = *dtype, .shape = Shape(tensor->shape, tensor->shape + tensor->ndim)};
-  CKPT_TRY(out.role, role_of(tensor->role));
-  if (tensor->parameter != nullptr) out.parameter = tensor->parameter;
-  if (tensor->slot != nullptr) out.slot = tensor->slot;
+Result<Tensor> tensor_of(const ckpt_tensor* given) {
+  CKPT_TRY(const ckpt_tensor tensor, read_sized(given, offsetof(ckpt_tensor, slot) + sizeof(void*), "the tensor"));
+  CKPT_CHECK(need(tensor.name, "the tensor's name"));
+  CKPT_CHECK(need(tensor.dtype, "the tensor's dtype"));
+  if (tensor.ndim != 0) CKPT_CHECK(need(tensor.shape, "the tensor's shape"));
+  const auto dtype = dtype_from_name(tensor.dtype);
+  if (!dtype) return fail(Errc::usage, fmt::format("{}: '{}' is no dtype", tensor.name, tensor.dtype));
+  Tensor out{.name = tensor.name, .dtype = *dtype, .shape = Shape(tensor.shape, tensor.shape + tensor.ndim)};
+  CKPT_TRY(out.role, role_of(tensor.role));
+  if (tensor.parameter != nullptr) out.parameter = tensor.parameter;
+  if (tensor.slot != nullptr) out.slot = tensor.slot;
   CKPT_TRY(const std::uint64_t bytes, tensor_bytes(out.dtype, out.shape));
   static_cast<void>(bytes);
   return out;
@@ -160,7 +160,7 @@ int ckpt_store_set_model(ckpt_store* store, const ckpt_model* model) {
     CKPT_CHECK(need(model, "the model"));
     CKPT_CHECK(store->owner.check());
     CKPT_TRY(ckpt::Model made, ckpt::Model::make(model->layouts, model->rows));
-    store->store->set_model(std::move(made));
+    store->opened->store->set_model(std::move(made));
     return {};
   });
 }

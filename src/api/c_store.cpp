@@ -8,14 +8,6 @@
 namespace ckpt::c {
 namespace {
 
-/// A struct that begins with its size, as this build knows it: what an older caller does not have is zero.
-template <class Struct>
-Struct read_sized(const Struct* given) {
-  Struct out{};
-  if (given != nullptr) std::memcpy(&out, given, std::min<std::size_t>(given->size, sizeof(Struct)));
-  return out;
-}
-
 Result<IoKind> io_kind(const char* name) {
   const std::string_view text = name == nullptr ? "auto" : name;
   if (text == "auto") return IoKind::automatic;
@@ -50,26 +42,64 @@ int outcome_of(const Result<SaveOutcome>& outcome) {
   return outcome ? 0 : exit_code(outcome.error());
 }
 
-/// A save that is being prepared, and the store it belongs to, both alive.
-Result<Saver*> saver_of(ckpt_save* save) {
+/// A save from commit on, of this process.
+Result<> usable(const ckpt_pending* pending) {
+  CKPT_CHECK(need(pending, "the pending save"));
+  return pending->owner.check();
+}
+
+MemorySource memory_of(const void* data, std::uint64_t bytes) {
+  return {.data = static_cast<const std::byte*>(data), .bytes = bytes};
+}
+
+/// The last text of a key counts.
+void set_text(ckpt_save& save, std::string key, std::string text) {
+  std::erase_if(save.user, [&](const auto& pair) { return pair.first == key; });
+  save.user.emplace_back(std::move(key), std::move(text));
+}
+
+/// The store that a save was begun in, open, where nothing was begun after it.
+Result<std::shared_ptr<OpenStore>> store_of(const ckpt_save* save) {
   CKPT_CHECK(need(save, "the save"));
-  CKPT_CHECK(save->store->owner.check());
-  return &save->store->store->saver();
+  CKPT_CHECK(save->owner.check());
+  auto opened = save->opened.lock();
+  if (!opened) return fail(Errc::usage, "the save's store is closed");
+  if (opened->begun != save->number) return fail(Errc::usage, "another save was begun after this one");
+  return opened;
+}
+
+/// Adds what `make` gives. A rank that cannot add something must not commit without it: commit then fails on all.
+template <class Make>
+Result<> add_piece(ckpt_save* save, Make make) {
+  CKPT_TRY(const auto opened, store_of(save));
+  Saver& saver = opened->store->saver();
+  auto added = [&]() -> Result<> {
+    CKPT_TRY(Piece piece, make());
+    return saver.add(std::move(piece));
+  }();
+  if (!added) saver.refuse(added.error());
+  return added;
 }
 
 }  // namespace
 }  // namespace ckpt::c
 
+using ckpt::Piece;
 using ckpt::Result;
+using ckpt::c::add_piece;
 using ckpt::c::guarded;
 using ckpt::c::io_kind;
+using ckpt::c::memory_of;
 using ckpt::c::need;
+using ckpt::c::OpenStore;
 using ckpt::c::outcome_of;
 using ckpt::c::read_sized;
-using ckpt::c::saver_of;
+using ckpt::c::set_text;
+using ckpt::c::store_of;
 using ckpt::c::store_options;
 using ckpt::c::tensor_of;
 using ckpt::c::timeout_of;
+using ckpt::c::usable;
 
 uint32_t ckpt_abi_version(void) {
   return CKPT_ABI_VERSION;
@@ -85,14 +115,27 @@ int ckpt_comm_world(ckpt_comm_table* table) {
 
 int ckpt_store_open(const char* run_directory, const ckpt_options* options, ckpt_store** store) {
   return guarded([&]() -> Result<> {
-    const ckpt_options given = read_sized(options);
+    ckpt_options given{};
+    if (options != nullptr) {
+      CKPT_TRY(given, read_sized(options, offsetof(ckpt_options, log_user) + sizeof(void*), "the options"));
+    }
+    if (given.comm != nullptr && given.comm->size < offsetof(ckpt_comm_table, close) + sizeof(void*)) {
+      return ckpt::fail(ckpt::Errc::mpi_launch,
+                        "the table of the ranks is empty: MPI has refused, or nobody filled it");
+    }
     auto comm = given.comm != nullptr ? std::make_unique<ckpt::Comm>(*given.comm) : ckpt::Comm::solo();
-    CKPT_CHECK(need(run_directory, "the run's directory"));
-    CKPT_CHECK(need(store, "the place for the store"));
-    CKPT_TRY(const ckpt::IoKind kind, io_kind(given.io));
-    CKPT_TRY(auto io, ckpt::open_io(kind));
+    // From here on other ranks wait for what becomes of this one.
+    auto io = [&]() -> Result<std::unique_ptr<ckpt::Io>> {
+      CKPT_CHECK(need(run_directory, "the run's directory"));
+      CKPT_CHECK(need(store, "the place for the store"));
+      CKPT_TRY(const ckpt::IoKind kind, io_kind(given.io));
+      return ckpt::open_io(kind);
+    }();
     auto made = std::make_unique<ckpt_store>();
-    CKPT_TRY(made->store, ckpt::Store::open(std::move(io), std::move(comm), run_directory, store_options(given)));
+    made->opened = std::make_shared<OpenStore>();
+    CKPT_TRY(made->opened->store,
+             ckpt::Store::open(std::move(io), std::move(comm), run_directory == nullptr ? "" : run_directory,
+                               store_options(given)));
     *store = made.release();
     return {};
   });
@@ -104,38 +147,38 @@ int ckpt_store_close(ckpt_store* store) {
     if (!store->owner.is_here()) return store->owner.check();  // its threads are the parent's: left as it is
     const std::unique_ptr<ckpt_store> mine(store);
     constexpr auto kCloseTimeout = std::chrono::hours(1);
-    return mine->store->wait_all(kCloseTimeout);
+    return mine->opened->store->wait_all(kCloseTimeout);
   });
 }
 
 int ckpt_should_save(ckpt_store* store, uint64_t step, int* answer) {
   return guarded([&]() -> Result<> {
+    if (answer != nullptr) *answer = 0;
     CKPT_CHECK(need(store, "the store"));
-    CKPT_CHECK(need(answer, "the place for the answer"));
-    *answer = 0;
     CKPT_CHECK(store->owner.check());
-    CKPT_TRY(const bool yes, store->store->should_save(step));
+    CKPT_TRY(const bool yes, store->opened->store->should_save(step));
+    CKPT_CHECK(need(answer, "the place for the answer"));  // now: the other ranks wait for this one
     *answer = yes ? 1 : 0;
     return {};
   });
 }
 
 int ckpt_stop_requested(const ckpt_store* store) {
-  return store != nullptr && store->owner.is_here() && store->store->stop_requested() ? 1 : 0;
+  return store != nullptr && store->owner.is_here() && store->opened->store->stop_requested() ? 1 : 0;
 }
 
 int ckpt_ranks_lost(const ckpt_store* store) {
-  return store != nullptr && store->owner.is_here() && store->store->ranks_lost() ? 1 : 0;
+  return store != nullptr && store->owner.is_here() && store->opened->store->ranks_lost() ? 1 : 0;
 }
 
 int ckpt_begin(ckpt_store* store, uint64_t step, ckpt_save** save) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(store, "the store"));
-    CKPT_CHECK(need(save, "the place for the save"));
     CKPT_CHECK(store->owner.check());
     auto made = std::make_unique<ckpt_save>();
-    made->store = store;
-    CKPT_CHECK(store->store->begin(step));
+    made->opened = store->opened;
+    made->number = ++store->opened->begun;
+    CKPT_CHECK(store->opened->store->begin(step, need(save, "the place for the save")));
     *save = made.release();
     return {};
   });
@@ -143,91 +186,93 @@ int ckpt_begin(ckpt_store* store, uint64_t step, ckpt_save** save) {
 
 int ckpt_set(ckpt_save* save, const char* key, const char* text) {
   return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(save, "the save"));
+    CKPT_TRY(const auto opened, store_of(save));
     CKPT_CHECK(need(key, "the key"));
     CKPT_CHECK(need(text, "the text"));
-    save->user.emplace_back(key, text);
+    set_text(*save, key, text);
     return {};
   });
 }
 
 int ckpt_metric(ckpt_save* save, const char* name, double value) {
   return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(save, "the save"));
+    CKPT_TRY(const auto opened, store_of(save));
     CKPT_CHECK(need(name, "the metric's name"));
-    save->user.emplace_back(fmt::format("metric.{}", name), fmt::format("{}", value));
+    set_text(*save, fmt::format("metric.{}", name), fmt::format("{}", value));
     return {};
   });
 }
 
 int ckpt_add(ckpt_save* save, const char* name, const void* data, uint64_t bytes) {
-  return guarded([&]() -> Result<> {
-    CKPT_TRY(ckpt::Saver * saver, saver_of(save));
-    CKPT_CHECK(need(name, "the name"));
-    if (bytes != 0) CKPT_CHECK(need(data, "the data"));
-    return saver->add({.name = name, .memory = {.data = static_cast<const std::byte*>(data), .bytes = bytes}});
+  return guarded([&] {
+    return add_piece(save, [&]() -> Result<Piece> {
+      CKPT_CHECK(need(name, "the name"));
+      if (bytes != 0) CKPT_CHECK(need(data, "the data"));
+      return Piece{.name = name, .memory = memory_of(data, bytes)};
+    });
   });
 }
 
 int ckpt_add_fill(ckpt_save* save, const char* name, uint64_t bytes, ckpt_fill fill, void* user) {
-  return guarded([&]() -> Result<> {
-    CKPT_TRY(ckpt::Saver * saver, saver_of(save));
-    CKPT_CHECK(need(name, "the name"));
-    if (fill == nullptr) return ckpt::fail(ckpt::Errc::usage, "fill is null");
-    const std::string what = name;
-    return saver->add(
-        {.name = name,
-         .memory = {.bytes = bytes,
-                    .fill = [fill, user, what](std::byte* out, std::uint64_t offset, std::uint64_t size) -> Result<> {
-                      const int code = fill(user, out, offset, size);
-                      if (code == 0) return {};
-                      return ckpt::fail({.code = ckpt::Errc::io,
-                                         .message = fmt::format("save: {}: its fill callback returned {}", what, code),
-                                         .tensor = what});
-                    }}});
+  return guarded([&] {
+    return add_piece(save, [&]() -> Result<Piece> {
+      CKPT_CHECK(need(name, "the name"));
+      if (fill == nullptr) return ckpt::fail(ckpt::Errc::usage, "fill is null");
+      const std::string what = name;
+      return Piece{
+          .name = name,
+          .memory = {.bytes = bytes,
+                     .fill = [fill, user, what](std::byte* out, std::uint64_t offset, std::uint64_t size) -> Result<> {
+                       const int code = fill(user, out, offset, size);
+                       if (code == 0) return {};
+                       return ckpt::fail({.code = ckpt::Errc::io,
+                                          .message = fmt::format("save: {}: its fill callback returned {}", what, code),
+                                          .tensor = what});
+                     }}};
+    });
   });
 }
 
 int ckpt_add_part(ckpt_save* save, const ckpt_tensor* tensor, const uint64_t* offset, const uint64_t* extent,
                   const void* data, uint64_t bytes) {
-  return guarded([&]() -> Result<> {
-    CKPT_TRY(ckpt::Saver * saver, saver_of(save));
-    CKPT_TRY(ckpt::Tensor described, tensor_of(tensor));
-    if (tensor->ndim != 0) {
-      CKPT_CHECK(need(offset, "the offset"));
-      CKPT_CHECK(need(extent, "the extent"));
-    }
-    if (bytes != 0) CKPT_CHECK(need(data, "the data"));
-    ckpt::Box box{ckpt::Shape(offset, offset + tensor->ndim), ckpt::Shape(extent, extent + tensor->ndim)};
-    return saver->add({.described = std::move(described),
-                       .chunk = {.box = std::move(box)},
-                       .memory = {.data = static_cast<const std::byte*>(data), .bytes = bytes}});
+  return guarded([&] {
+    return add_piece(save, [&]() -> Result<Piece> {
+      CKPT_TRY(ckpt::Tensor described, tensor_of(tensor));
+      const std::size_t ndim = described.shape.size();
+      if (ndim != 0) {
+        CKPT_CHECK(need(offset, "the offset"));
+        CKPT_CHECK(need(extent, "the extent"));
+      }
+      if (bytes != 0) CKPT_CHECK(need(data, "the data"));
+      ckpt::Box box{ckpt::Shape(offset, offset + ndim), ckpt::Shape(extent, extent + ndim)};
+      return Piece{
+          .described = std::move(described), .chunk = {.box = std::move(box)}, .memory = memory_of(data, bytes)};
+    });
   });
 }
 
 int ckpt_add_blob(ckpt_save* save, const char* name, const void* data, uint64_t bytes) {
-  return guarded([&]() -> Result<> {
-    CKPT_TRY(ckpt::Saver * saver, saver_of(save));
-    CKPT_CHECK(need(name, "the name"));
-    if (bytes != 0) CKPT_CHECK(need(data, "the data"));
-    const ckpt::Shape shape{bytes};
-    return saver->add(
-        {.described = ckpt::Tensor{.name = name, .dtype = ckpt::Dtype::u8, .shape = shape, .role = ckpt::Role::blob},
-         .chunk = {.box = ckpt::Box::whole(shape)},
-         .memory = {.data = static_cast<const std::byte*>(data), .bytes = bytes}});
+  return guarded([&] {
+    return add_piece(save, [&]() -> Result<Piece> {
+      CKPT_CHECK(need(name, "the name"));
+      if (bytes != 0) CKPT_CHECK(need(data, "the data"));
+      const ckpt::Shape shape{bytes};
+      return Piece{
+          .described = ckpt::Tensor{.name = name, .dtype = ckpt::Dtype::u8, .shape = shape, .role = ckpt::Role::blob},
+          .chunk = {.box = ckpt::Box::whole(shape)},
+          .memory = memory_of(data, bytes)};
+    });
   });
 }
 
 int ckpt_commit(ckpt_save* save, ckpt_pending** pending) {
   const std::unique_ptr<ckpt_save> mine(save);
   return guarded([&]() -> Result<> {
-    CKPT_TRY(ckpt::Saver * saver, saver_of(save));
-    static_cast<void>(saver);
-    CKPT_CHECK(need(pending, "the place for the pending save"));
+    CKPT_TRY(const auto opened, store_of(save));
     auto made = std::make_unique<ckpt_pending>();
-    made->store = save->store;
-    CKPT_TRY(made->save, save->store->store->commit(std::move(mine->user)));
-    *pending = made.release();
+    made->opened = opened;
+    CKPT_TRY(made->save, opened->store->commit(std::move(mine->user)));
+    if (pending != nullptr) *pending = made.release();
     return {};
   });
 }
@@ -238,15 +283,19 @@ void ckpt_save_drop(ckpt_save* save) {
 
 int ckpt_wait(ckpt_pending* pending, int64_t timeout_ms) {
   return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(pending, "the pending save"));
-    CKPT_CHECK(pending->store->owner.check());
-    return pending->store->store->saver().wait(pending->save, timeout_of(timeout_ms));
+    CKPT_CHECK(usable(pending));
+    if (const auto opened = pending->opened.lock()) {
+      return opened->store->saver().wait(pending->save, timeout_of(timeout_ms));
+    }
+    CKPT_TRY(const auto outcome, pending->save->outcome());  // known since its store was closed
+    static_cast<void>(outcome);
+    return {};
   });
 }
 
 int ckpt_poll(ckpt_pending* pending, int* done) {
   return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(pending, "the pending save"));
+    CKPT_CHECK(usable(pending));
     CKPT_CHECK(need(done, "the place for the answer"));
     *done = pending->save->resolved() ? 1 : 0;
     if (*done == 0) return {};
@@ -257,7 +306,7 @@ int ckpt_poll(ckpt_pending* pending, int* done) {
 
 int ckpt_on_durable(ckpt_pending* pending, void (*callback)(void* user, int outcome), void* user) {
   return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(pending, "the pending save"));
+    CKPT_CHECK(usable(pending));
     if (callback == nullptr) return ckpt::fail(ckpt::Errc::usage, "the callback is null");
     pending->save->on_resolved([callback, user](const auto& outcome) { callback(user, outcome_of(outcome)); });
     return {};
@@ -265,14 +314,14 @@ int ckpt_on_durable(ckpt_pending* pending, void (*callback)(void* user, int outc
 }
 
 const char* ckpt_pending_name(ckpt_pending* pending) {
-  if (pending == nullptr) return "";
+  if (pending == nullptr || !pending->owner.is_here()) return "";
   if (const auto outcome = pending->save->outcome()) pending->name = outcome->name;
   return pending->name.c_str();
 }
 
 int ckpt_pending_stats(const ckpt_pending* pending, ckpt_stats* stats) {
   return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(pending, "the pending save"));
+    CKPT_CHECK(usable(pending));
     CKPT_CHECK(need(stats, "the place for the statistics"));
     const ckpt::SaveTimes times = pending->save->times();
     const ckpt_stats all{.size = stats->size,
@@ -287,5 +336,5 @@ int ckpt_pending_stats(const ckpt_pending* pending, ckpt_stats* stats) {
 }
 
 void ckpt_pending_free(ckpt_pending* pending) {
-  delete pending;
+  if (pending != nullptr && pending->owner.is_here()) delete pending;  // in a child its locks may be held for ever
 }

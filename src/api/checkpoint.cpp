@@ -73,11 +73,13 @@ Result<Checkpoint::Report> Checkpoint::read(std::span<const NamedRead> reads, Io
     }
   }
   const auto leaves = [this](std::uint32_t file) { return map().hashes.of(file); };
-  CKPT_TRY(
-      report.load,
-      load_into(
-          map(), requests, leaves, io,
-          {.root = source_.root, .pool = &pool, .workers = options.workers, .whole_leaves = options.whole_leaves}));
+  CKPT_TRY(report.load, load_into(map(), requests, leaves, io,
+                                  {.root = source_.root,
+                                   .pool = &pool,
+                                   .workers = options.workers,
+                                   .whole_leaves = options.whole_leaves,
+                                   .stop = options.stop,
+                                   .pulse = options.pulse}));
   return report;
 }
 

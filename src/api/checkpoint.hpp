@@ -1,7 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,6 +45,8 @@ class Checkpoint {
     bool whole_leaves = false;
     bool partial = false;  ///< names that are not here are counted, not refused
     unsigned workers = 1;
+    const std::atomic<bool>* stop = nullptr;  ///< ends with `interrupted`
+    std::function<void()> pulse{};            ///< see LoadOptions
   };
   struct Report {
     LoadReport load{};

@@ -1,11 +1,9 @@
 #pragma once
 
-#include <signal.h>
-
 namespace ckpt {
 
-/// SIGTERM and SIGUSR1 as one flag, while an object of this lives; the handlers before are then restored. At most one
-/// object at a time does so: further ones share the flag.
+/// SIGTERM and SIGUSR1 as one flag, while any object of this lives; with the last one the handlers before are restored.
+/// A forked child (a data loader's worker) is ended by these signals as if nobody had caught them.
 class StopSignal {
  public:
   StopSignal();
@@ -14,11 +12,6 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
 
   bool requested() const;
-
- private:
-  bool owns_ = false;
-  struct sigaction term_ {};
-  struct sigaction user_ {};
 };
 
 }  // namespace ckpt

@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <thread>
 #include <utility>
 
+#include "engine/caught.hpp"
+#include "engine/heartbeat.hpp"
 #include "engine/run.hpp"
 #include "format/seal.hpp"
 #include "writers/run_directory.hpp"
@@ -15,6 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kReadBuffers = 8;
+constexpr auto kNap = std::chrono::milliseconds(1);  // between beats that wait for other ranks
 constexpr auto kSaveTimeout = std::chrono::hours(1);
 // A stop for the time limit is asked for so long before, in saves of the longest kind seen.
 constexpr double kSavesBeforeLimit = 2;
@@ -51,16 +56,20 @@ Errc verdict_of(const Error& error) {
 
 }  // namespace
 
-Result<std::unique_ptr<Store>> Store::open(std::unique_ptr<Io> io, std::unique_ptr<Comm> comm,
+Result<std::unique_ptr<Store>> Store::open(Result<std::unique_ptr<Io>> io, std::unique_ptr<Comm> comm,
                                            const std::string& run_directory, StoreOptions options) {
   std::unique_ptr<Store> store(new Store);
   store->options_ = std::move(options);
   store->run_directory_ = join_path(run_directory, "");
-  store->io_ = std::move(io);
   store->comm_ = std::move(comm);
   store->opened_ = store->last_save_ = Clock::now();
+  auto mine = caught([&]() -> Result<> {
+    CKPT_TRY(store->io_, std::move(io));
+    CKPT_TRY(store->read_pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kReadBuffers}));
+    return {};
+  });
+  CKPT_CHECK(agree(*store->comm_, store->deadline(), std::move(mine)));
   if (store->options_.catch_signals) store->signal_.emplace();
-  CKPT_TRY(store->read_pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kReadBuffers}));
   CKPT_TRY(store->saver_, Saver::open(*store->io_, *store->comm_,
                                       {.run_directory = store->run_directory_,
                                        .generator = "ckpt " CKPT_VERSION,
@@ -100,12 +109,28 @@ bool Store::wants_stop() const {
   return std::chrono::duration<double>(Clock::now() - opened_).count() + before >= options_.time_limit.count();
 }
 
+/// What the last save took, as far as it is known by now.
+void Store::note_times() {
+  if (!latest_save_) return;
+  const SaveTimes times = latest_save_->times();
+  const std::chrono::duration<double> took(times.plan_s + times.stage_s + times.write_s + times.commit_s);
+  longest_save_ = std::max(longest_save_, took);
+  if (latest_save_->resolved()) latest_save_.reset();
+}
+
 Result<bool> Store::should_save(std::uint64_t step) {
-  const bool due = options_.every.count() > 0 && comm_->is_root() && Clock::now() - last_save_ >= options_.every;
+  note_times();
+  // Alone the answer comes at once; else one call later, when the next vote must not say it again.
+  const bool due =
+      options_.every.count() > 0 && comm_->is_root() && !due_told_ && Clock::now() - last_save_ >= options_.every;
+  due_told_ = due_told_ || due;
   CKPT_TRY(const Saver::Vote told, saver_->round({.stop = wants_stop(), .due = due}));
   const bool stops_now = told.stop && !stop_told_;  // saved once; what follows is the trainer's to end
   stop_told_ = stop_told_ || told.stop;
-  if (told.due) last_save_ = Clock::now();
+  if (told.due) {
+    last_save_ = Clock::now();
+    due_told_ = false;
+  }
   const bool by_step = options_.every_steps != 0 && step % options_.every_steps == 0;
   return stops_now || told.due || by_step;
 }
@@ -129,10 +154,9 @@ Result<universal::Run> Store::next_run() {
   return run;
 }
 
-Result<> Store::begin(std::uint64_t step) {
+Result<> Store::begin(std::uint64_t step, Result<> mine) {
   Meta meta{.framework = options_.framework, .framework_version = options_.framework_version};
-  Result<> mine;
-  if (comm_->is_root() && !run_) {
+  if (comm_->is_root() && !run_ && mine) {
     auto next = next_run();
     if (next) {
       run_ = std::move(*next);
@@ -141,6 +165,7 @@ Result<> Store::begin(std::uint64_t step) {
     }
   }
   last_save_ = Clock::now();
+  due_told_ = false;  // beginning drops that vote
   return saver_->begin({.step = step, .meta = std::move(meta), .run = run_}, std::move(mine));
 }
 
@@ -148,9 +173,9 @@ Result<std::shared_ptr<PendingSave>> Store::commit(std::vector<std::pair<std::st
   saver_->describe(std::move(user));
   const auto start = Clock::now();
   CKPT_TRY(auto pending, saver_->commit());
-  const SaveTimes times = pending->times();
   longest_save_ = std::max<std::chrono::duration<double>>(longest_save_, Clock::now() - start);
-  longest_save_ = std::max(longest_save_, std::chrono::duration<double>(times.write_s));
+  note_times();
+  latest_save_ = pending;
   if (options_.staging_bytes == 0) {
     // How it ended is the pending save's to tell, as ever.
     if (auto ended = saver_->wait(pending, kSaveTimeout); !ended && comm_->is_lost()) return fail(ended.error());
@@ -215,11 +240,12 @@ Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& c
 
 /// The run's checkpoints that may be resumed from, newest first: not those that a roll-back has left behind. On rank 0;
 /// collective.
-Result<std::vector<std::string>> Store::candidates() {
+Result<std::vector<std::string>> Store::candidates(Result<> mine) {
   std::vector<std::string> usable;
   Result<std::vector<std::string>> names;
   if (comm_->is_root()) names = list_checkpoints(*io_, run_directory_);
-  CKPT_CHECK(agree(*comm_, deadline(), names ? Result<>() : fail(names.error())));
+  if (mine && !names) mine = fail(names.error());
+  CKPT_CHECK(agree(*comm_, deadline(), std::move(mine)));
   struct Series {
     std::uint64_t number;
     std::uint64_t from;
@@ -237,26 +263,27 @@ Result<std::vector<std::string>> Store::candidates() {
   return usable;
 }
 
-Result<std::unique_ptr<Checkpoint>> Store::latest_usable() {
+Result<std::unique_ptr<Checkpoint>> Store::latest_usable(Result<> mine) {
   CKPT_CHECK(saver_->settle_round());
-  CKPT_TRY(std::vector<std::string> names, candidates());
+  CKPT_TRY(std::vector<std::string> names, candidates(std::move(mine)));
   std::vector<std::string> skipped;
   CKPT_TRY(auto checkpoint, open_next(names, skipped));
   note_loaded(*checkpoint);
   return checkpoint;
 }
 
-/// Reads that all ranks make of tensors that they hold alike; none where the ranks' lists differ. Collective.
-Result<std::vector<NamedRead>> Store::shared_reads(std::span<const NamedRead> reads) {
-  std::vector<NamedRead> shared;
+/// Which reads all ranks make of tensors that they hold alike; none where the ranks' lists differ. Collective.
+Result<std::vector<bool>> Store::shared_reads(std::span<const NamedRead> reads) {
+  std::vector<bool> shared(reads.size(), false);
   if (comm_->ranks() == 1) return shared;
   Hasher hasher;
-  for (const NamedRead& read : reads) {
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    const NamedRead& read = reads[i];
     const universal::TensorRow* row = read.box ? nullptr : model_.find(read.name);
     if (row == nullptr) continue;
     const universal::Layout& layout = model_.layouts[row->layout];
     if (!layout.at.empty() || !layout.cuts.empty() || layout.flat) continue;
-    shared.push_back(read);
+    shared[i] = true;
     hasher.update_u64(read.name.size());
     hasher.update(read.name);
     hasher.update_u64(read.bytes);
@@ -266,25 +293,54 @@ Result<std::vector<NamedRead>> Store::shared_reads(std::span<const NamedRead> re
   std::memcpy(&word, hash.bytes.data(), sizeof word);
   std::uint64_t words[2] = {word, ~word};
   CKPT_CHECK(comm_->max(words, deadline()));
-  if (words[0] != ~words[1]) shared.clear();
+  if (words[0] != ~words[1]) shared.assign(reads.size(), false);
   return shared;
 }
 
-Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial) {
-  CKPT_CHECK(saver_->settle_round());
-  CKPT_TRY(const std::vector<NamedRead> shared, shared_reads(reads));
-  std::vector<NamedRead> mine(reads.begin(), reads.end());
-  if (!comm_->is_root()) {
-    std::erase_if(mine, [&](const NamedRead& read) {
-      return std::any_of(shared.begin(), shared.end(), [&](const NamedRead& s) { return s.out == read.out; });
-    });
+/// Reads while the other ranks read: however unequal their shares are, who is slow is not taken for lost. Collective;
+/// local failures are this rank's own, those of the talking are peer_failed.
+Result<Checkpoint::Report> Store::read_beside(const Checkpoint& checkpoint, std::span<const NamedRead> reads,
+                                              bool partial) {
+  Heartbeat heartbeat(*comm_, options_.patience);
+  std::atomic<bool> stop{false};
+  Result<bool> beat = false;
+  auto options = read_options(partial);
+  options.stop = &stop;
+  options.pulse = [&] {
+    if (beat) beat = heartbeat.beat(0, false);
+    if (!beat || heartbeat.peer_failed()) stop.store(true);
+  };
+  auto report = caught([&] { return checkpoint.read(reads, *io_, *read_pool_, options); });
+  const int code = report || report.error().code == Errc::interrupted ? 0 : static_cast<int>(report.error().code);
+  for (bool over = false; !over;) {
+    if (beat) beat = heartbeat.beat(code, true);
+    if (!beat) return fail(std::move(beat).error());
+    over = *beat;
+    if (!over) std::this_thread::sleep_for(kNap);
   }
-  CKPT_TRY(std::vector<std::string> names, candidates());
+  return report;
+}
+
+Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial, Result<> failed) {
+  CKPT_CHECK(saver_->settle_round());
+  CKPT_TRY(std::vector<std::string> names, candidates(std::move(failed)));
+  CKPT_TRY(const std::vector<bool> alike, shared_reads(reads));
   Loaded loaded;
   for (;;) {
     CKPT_TRY(const auto checkpoint, open_next(names, loaded.skipped));
-    auto report = checkpoint->read(mine, *io_, *read_pool_, read_options(partial));
-    auto verdict = agree(*comm_, deadline(), report ? Result<>() : fail(report.error()));
+    std::vector<NamedRead> mine;
+    std::vector<NamedRead> shared;
+    for (std::size_t i = 0; i < reads.size(); ++i) {
+      // What is missing is missing on every rank: each counts it, and keeps what it had.
+      const bool is_shared = alike[i] && checkpoint->find(reads[i].name) != nullptr;
+      if (is_shared) shared.push_back(reads[i]);
+      if (!is_shared || comm_->is_root()) mine.push_back(reads[i]);
+    }
+    auto report = read_beside(*checkpoint, mine, partial);
+    // Who was stopped because another rank failed has nothing to add to that one's reason.
+    const bool only_stopped = !report && report.error().code == Errc::interrupted;
+    auto verdict = agree(*comm_, deadline(), report || only_stopped ? Result<>() : fail(report.error()));
+    if (verdict && only_stopped) verdict = fail(report.error());
     if (verdict) {
       for (const NamedRead& read : shared) {
         CKPT_CHECK(comm_->broadcast(std::span(read.out, static_cast<std::size_t>(read.bytes)), options_.patience));

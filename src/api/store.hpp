@@ -35,8 +35,8 @@ struct StoreOptions {
 /// The checkpoints of one run on one rank: saving with a Saver, loading with fall-back. One thread.
 class Store {
  public:
-  /// Collective. `io` is only the source of further ones.
-  static Result<std::unique_ptr<Store>> open(std::unique_ptr<Io> io, std::unique_ptr<Comm> comm,
+  /// Collective. `io` is only the source of further ones; where it could not be had all ranks learn it.
+  static Result<std::unique_ptr<Store>> open(Result<std::unique_ptr<Io>> io, std::unique_ptr<Comm> comm,
                                              const std::string& run_directory, StoreOptions options);
   /// Waits for what is in flight, all ranks alike.
   ~Store();
@@ -51,7 +51,8 @@ class Store {
   void set_model(Model model);
   const Model& model() const { return model_; }
   /// Collective. Saves after a load of a checkpoint that is not the newest begin a new series.
-  Result<> begin(std::uint64_t step);
+  /// `mine`, here and in loads: what this rank's own preparations came to.
+  Result<> begin(std::uint64_t step, Result<> mine = {});
   Saver& saver() { return *saver_; }
   /// Collective. `user` is kept with the checkpoint, rank 0's. Without staging memory it returns when the
   /// save has ended.
@@ -60,7 +61,7 @@ class Store {
 
   /// The newest checkpoint that opens, and is not superseded. Collective.
   /// errors  not_found: there is none; corrupt: there are, and none can be used; io: the run cannot be listed
-  Result<std::unique_ptr<Checkpoint>> latest_usable();
+  Result<std::unique_ptr<Checkpoint>> latest_usable(Result<> mine = {});
   struct Loaded {
     std::uint64_t step = 0;
     Checkpoint::Report report{};
@@ -68,7 +69,7 @@ class Store {
   };
   /// Collective: all ranks load from one checkpoint, the newest that is whole on all of them. What the model says every
   /// rank holds alike is read by rank 0 alone and sent to the others.
-  Result<Loaded> load(std::span<const NamedRead> reads, bool partial);
+  Result<Loaded> load(std::span<const NamedRead> reads, bool partial, Result<> mine = {});
 
   int rank() const { return comm_->rank(); }
   Checkpoint::ReadOptions read_options(bool partial) const;
@@ -80,11 +81,13 @@ class Store {
   Deadline deadline() const;
   void log(const std::string& text) const;
   bool wants_stop() const;
-  Result<std::vector<std::string>> candidates();
+  Result<std::vector<std::string>> candidates(Result<> mine);
+  void note_times();
+  Result<Checkpoint::Report> read_beside(const Checkpoint& checkpoint, std::span<const NamedRead> reads, bool partial);
   Result<std::unique_ptr<Checkpoint>> open_next(std::vector<std::string>& candidates,
                                                 std::vector<std::string>& skipped);
   Result<universal::Run> next_run();
-  Result<std::vector<NamedRead>> shared_reads(std::span<const NamedRead> reads);
+  Result<std::vector<bool>> shared_reads(std::span<const NamedRead> reads);
   void note_loaded(const Checkpoint& checkpoint);
 
   StoreOptions options_{};
@@ -96,7 +99,9 @@ class Store {
   Model model_{};
   std::chrono::steady_clock::time_point opened_{};
   std::chrono::steady_clock::time_point last_save_{};
+  bool due_told_ = false;  // rank 0: the vote in flight says that a save is due
   std::chrono::duration<double> longest_save_{0};
+  std::shared_ptr<PendingSave> latest_save_{};  // how long it took is known later
   bool stop_told_ = false;
   std::optional<universal::Run> run_{};  // of all saves from the first on; rank 0
   std::string loaded_{};                 // name of the checkpoint that was loaded

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/caught.hpp"
+#include "engine/heartbeat.hpp"
 #include "engine/worker.hpp"
 #include "format/checked.hpp"
 
@@ -25,7 +26,7 @@ constexpr Extent kSharingLeavesTaken{24, 128};
 constexpr auto kPulse = std::chrono::milliseconds(20);
 constexpr auto kLastPulse = std::chrono::milliseconds(1);  // when only the others' answers are missing
 // Ranks that hear nothing of each other for this long give up.
-constexpr auto kPeerPatience = std::chrono::seconds(30);
+constexpr std::chrono::milliseconds kPeerPatience = std::chrono::seconds(30);
 
 /// The state that workers and the coordinating thread share.
 struct Shared {
@@ -36,42 +37,6 @@ struct Shared {
   unsigned running = 0;          // guarded by mutex
   std::optional<Error> failure;  // guarded by mutex; the first real one
   WorkerReport report;           // guarded by mutex
-};
-
-/// Keeps the ranks' view of each other fresh: one small all-reduce after another, {worst code, still working}.
-/// Every rank takes part until all are done, so a failure anywhere ends all of them within a pulse.
-class Heartbeat {
- public:
-  explicit Heartbeat(Comm& comm) : comm_(comm) {}
-
-  /// Advances; true once every rank has said that it is done. `code` is 0 while nothing failed here.
-  Result<bool> beat(int code, bool done) {
-    if (comm_.ranks() == 1) return done;
-    if (!pending_.active()) {
-      words_[0] = static_cast<std::uint64_t>(code);
-      words_[1] = done ? 0 : 1;
-      CKPT_TRY(pending_, comm_.start_max(words_));
-      started_ = std::chrono::steady_clock::now();
-    }
-    CKPT_TRY(const bool arrived, pending_.test());
-    if (!arrived) {
-      if (std::chrono::steady_clock::now() - started_ > kPeerPatience) {
-        return fail(Errc::peer_failed, "run: a rank has not answered for 30 s");
-      }
-      return false;
-    }
-    pending_ = {};
-    worst_ = std::max(worst_, words_[0]);
-    return words_[1] == 0;
-  }
-  bool peer_failed() const { return worst_ != 0; }
-
- private:
-  Comm& comm_;
-  Comm::Pending pending_;
-  std::uint64_t words_[2] = {0, 0};
-  std::uint64_t worst_ = 0;
-  std::chrono::steady_clock::time_point started_{};
 };
 
 /// A worker's thread. Its Io is made here: a ring belongs to the thread that made it.
@@ -188,7 +153,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
     for (unsigned i = 0; i < workers; ++i) {
       threads.emplace_back([&] { work(run_shared, shared, io); });
     }
-    Heartbeat heartbeat(comm);
+    Heartbeat heartbeat(comm, kPeerPatience);
     bool all_done = false;
     bool done = false;  // here; other ranks may still work
     while (!all_done) {

@@ -60,6 +60,10 @@ Result<LoadReport> load_into(const Map& map, std::span<const LoadRequest> reques
         scatter(plan, unit, requests, bytes.data());
         return {};
       },
+      .progress =
+          [&](std::uint64_t, std::uint64_t) {
+            if (options.pulse) options.pulse();
+          },
       .stop = options.stop,
   };
   CKPT_TRY(const RunReport done, run(reads, io, *comm, run_options));

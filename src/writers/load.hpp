@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -17,6 +18,7 @@ struct LoadOptions {
   unsigned workers = 1;
   bool whole_leaves = false;  ///< read leaves whole that are needed in part, to compare their hashes too
   const std::atomic<bool>* stop = nullptr;
+  std::function<void()> pulse{};  ///< called every few milliseconds by the thread that called, while others read
 };
 
 struct LoadReport {

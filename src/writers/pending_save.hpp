@@ -48,7 +48,7 @@ class PendingSave {
   Result<SaveOutcome> outcome() const;
   SaveTimes times() const;
   /// Called once, with the outcome: at once where it is known, else by the thread that learns it (several ranks: in a
-  /// call of the trainer's; alone: the background).
+  /// call of the trainer's; alone: the background). What it throws is lost.
   void on_resolved(Callback callback);
   /// True once resolved.
   bool wait_for(std::chrono::milliseconds time) const;
@@ -65,6 +65,7 @@ class PendingSave {
 
   const Hash128 id_;
   // Constant while the background works.
+  std::uint64_t step = 0;
   std::string root{};  ///< the partial
   universal::Manifest manifest{};
   std::shared_ptr<const SaveTable> table{};

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "format/checked.hpp"
+#include "format/safetensors.hpp"
+#include "format/value.hpp"
 #include "writers/row_text.hpp"
 
 namespace ckpt {
@@ -89,12 +91,26 @@ bool same(const Tensor& a, const Tensor& b) {
          a.slot == b.slot && a.true_dtype == b.true_dtype;
 }
 
+/// What no reader of the checkpoint would take.
+Result<> check_tensor(const Tensor& tensor) {
+  if (tensor.name.empty()) return fail(usage(tensor.name, "a tensor has no name"));
+  if (tensor.name == "__metadata__") return fail(usage(tensor.name, "the name safetensors keeps for itself"));
+  for (const std::string* text : {&tensor.name, &tensor.parameter, &tensor.slot}) {
+    if (!is_utf8(*text)) return fail(usage("", "a name that is not UTF-8"));
+  }
+  if (tensor.shape.size() > safetensors::kMaxRank) {
+    return fail(usage(tensor.name, fmt::format("more than {} dimensions", safetensors::kMaxRank)));
+  }
+  return {};
+}
+
 /// Rank 0's part: every description that a rank sent, once.
 Result<std::string> merge(const Model& model, const std::vector<std::string>& texts) {
   std::map<std::string, Tensor> merged;
   for (const std::string& text : texts) {
     CKPT_TRY(std::vector<Tensor> tensors, tensors_from_text(text));
     for (Tensor& tensor : tensors) {
+      CKPT_CHECK(check_tensor(tensor));
       if (model.find(tensor.name) != nullptr) {
         return fail(usage(tensor.name, "it is in the model, so it needs no description"));
       }
@@ -134,6 +150,7 @@ Result<Model> Model::make(std::vector<Layout> layouts, std::vector<TensorRow> ro
   for (std::size_t i = 0; i < model.rows.size(); ++i) {
     const TensorRow& row = model.rows[i];
     const std::string& name = row.tensor.name;
+    CKPT_CHECK(check_tensor(row.tensor));
     if (i > 0 && model.rows[i - 1].tensor.name == name) return fail(usage(name, "declared twice"));
     if (row.layout >= model.layouts.size() || model.layouts[row.layout].kind != Layout::Kind::mesh) {
       return fail(usage(name, "it has no layout on a mesh"));

@@ -177,6 +177,7 @@ Result<> Saver::on_committer(const std::function<Result<>(Io&)>& task) {
 Result<> Saver::begin(Description description, Result<> mine) {
   drop_begun();
   CKPT_CHECK(settle_round());
+  carried_.due = false;            // this is the save that was due
   if (alone()) forget_resolved();  // a trainer that only polls calls nothing else
   const std::uint64_t step = description.step;
   auto id = Hash128{};
@@ -221,6 +222,7 @@ Result<> Saver::begin(Description description, Result<> mine) {
   begun_ = std::make_unique<Begun>();
   begun_->description = std::move(description);
   begun_->save = std::make_shared<PendingSave>(*told_id);
+  begun_->save->step = step;
   begun_->save->root = text.substr(kIdDigits);
   begun_->save->publication = std::move(publication);
   return {};
@@ -479,6 +481,14 @@ void Saver::settle(const std::shared_ptr<PendingSave>& save, Result<SaveOutcome>
   save->resolve(std::move(outcome));
   std::erase(in_flight_, save);
   ++resolved_;
+  tell_failure(*save);
+}
+
+/// A trainer need not ask how a save ended; its user wants to know all the same.
+void Saver::tell_failure(const PendingSave& save) const {
+  if (const auto outcome = save.outcome(); !outcome) {
+    log(fmt::format("step {}: not saved: {}", save.step, outcome.error().message));
+  }
 }
 
 /// Other ranks were lost: what is in flight fails here, unless rank 0 had committed it.
@@ -516,8 +526,10 @@ Error Saver::lose_peers(Error error) {
 
 void Saver::forget_resolved() {
   while (!in_flight_.empty() && in_flight_.front()->resolved()) {
+    const std::shared_ptr<PendingSave> save = std::move(in_flight_.front());
     in_flight_.pop_front();
     ++resolved_;
+    tell_failure(*save);
   }
 }
 

@@ -37,7 +37,7 @@ class Saver {
     unsigned copy_threads = 2;
     unsigned write_threads = 1;
     std::chrono::milliseconds patience{60'000};  ///< for other ranks, before peer_failed
-    /// Told, in the trainer's thread, what a save will have to wait for and what was swept.
+    /// Told, in the trainer's thread, what a save will have to wait for, what was swept, and which saves failed.
     std::function<void(const std::string& text)> log{};
   };
   struct Description {
@@ -117,6 +117,7 @@ class Saver {
   void settle(const std::shared_ptr<PendingSave>& save, Result<SaveOutcome> outcome);
   Error lose_peers(Error error);
   void forget_resolved();
+  void tell_failure(const PendingSave& save) const;
 
   Comm& comm_;
   const Options options_;

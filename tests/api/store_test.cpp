@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/fault_io.hpp"
 #include "support/temp_dir.hpp"
 #include "support/training_job.hpp"
 
@@ -265,6 +266,90 @@ TEST_F(StoreTest, AStopThatOneRankSawReachesAllAtTheSameStep) {
   EXPECT_GT(stopped[0], 0u);
   EXPECT_EQ(stopped[0], stopped[1]);
   EXPECT_EQ(stopped[0], stopped[2]);
+}
+
+TEST_F(StoreTest, ASaveThatIsDueByTheClockIsAskedForOnce) {
+  std::atomic<int> asked{0};
+  run(kPair, {.every = 300ms}, [&](std::size_t rank, Store& store) {
+    std::this_thread::sleep_for(400ms);
+    for (std::uint64_t step = 1; step <= 6; ++step) {
+      const auto save = store.should_save(step);
+      ASSERT_TRUE(save) << save.error().message;
+      if (!*save) continue;
+      if (rank == 0) ++asked;
+      const auto saved = save_step(store, step);
+      ASSERT_TRUE(saved) << saved.error().message;
+    }
+  });
+  EXPECT_EQ(asked, 1);
+}
+
+TEST_F(StoreTest, ATimeLimitLeavesTimeForWhatTheLastSaveTook) {
+  const auto plan = std::make_shared<FaultPlan>();
+  plan->count_only({"fdatasync"});
+  const StoreOptions options{.staging_bytes = 64u << 20, .time_limit = std::chrono::duration<double>(17)};
+  with_stores(
+      kAlone, run_, options, [&](std::size_t) { return make_fault_io(real_io(0), plan); },
+      [&](std::size_t, auto store) {
+        ASSERT_TRUE(store) << store.error().message;
+        ASSERT_FALSE((*store)->should_save(1).value());
+        // Much of the time goes into writing, long after commit has returned: two more such saves would not fit.
+        plan->call_at(plan->operation_count(), [] { std::this_thread::sleep_for(6s); });
+        const auto saved = save_step(**store, 1);
+        ASSERT_TRUE(saved) << saved.error().message;
+        EXPECT_TRUE((*store)->should_save(2).value());
+        EXPECT_TRUE((*store)->stop_requested());
+      });
+}
+
+TEST_F(StoreTest, ALoadOfUnequalSharesMayTakeLongerThanThePatience) {
+  const JobLayout replicas{.dp = 3};
+  run(replicas, {}, [](std::size_t, Store& store) { ASSERT_TRUE(save_step(store, 1)); });
+  const auto plan = std::make_shared<FaultPlan>();
+  plan->count_only({"read"});
+  const auto load = [&] {
+    with_stores(
+        replicas, run_, {.patience = 1s},
+        [&](std::size_t rank) { return rank == 0 ? make_fault_io(real_io(0), plan) : real_io(rank); },
+        [&](std::size_t rank, auto store) {
+          ASSERT_TRUE(store) << store.error().message;
+          const auto step = load_all(**store);
+          ASSERT_TRUE(step) << "rank " << rank << ": " << step.error().message;
+          EXPECT_EQ(*step, 1u);
+        });
+  };
+  load();
+  // The last read of rank 0, which reads for all, is one of tensors.
+  plan->call_at(2 * plan->operation_count() - 1, [] { std::this_thread::sleep_for(4s); });
+  load();
+  EXPECT_NE(plan->first_failed(), "") << "nothing was slow";
+}
+
+TEST_F(StoreTest, APartialLoadLeavesWhatIsMissingAsItWasOnEveryRank) {
+  const JobLayout replicas{.dp = 2};
+  const auto model = [](const std::vector<std::string>& names) {
+    using universal::Layout;
+    std::vector<universal::TensorRow> rows;
+    for (const std::string& name : names) rows.push_back({.tensor = {.name = name, .dtype = Dtype::f32, .shape = {4}}});
+    return Model::make({{.kind = Layout::Kind::mesh, .mesh = {{{"dp", 2}}}}}, std::move(rows)).value();
+  };
+  run(replicas, {}, [&](std::size_t, Store& store) {
+    store.set_model(model({"old"}));
+    ASSERT_TRUE(save_step(store, 1));
+  });
+  run(replicas, {}, [&](std::size_t rank, Store& store) {
+    store.set_model(model({"old", "new"}));
+    const auto mark = static_cast<std::byte>(rank + 1);
+    std::vector<std::byte> old(16, mark);
+    std::vector<std::byte> fresh(16, mark);
+    const std::vector<NamedRead> reads = {{.name = "new", .out = fresh.data(), .bytes = 16},
+                                          {.name = "old", .out = old.data(), .bytes = 16}};
+    const auto loaded = store.load(reads, true);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    EXPECT_EQ(loaded->report.missing, std::vector<std::string>{"new"});
+    EXPECT_EQ(fresh, std::vector<std::byte>(16, mark));
+    EXPECT_NE(old, std::vector<std::byte>(16, mark));
+  });
 }
 
 TEST_F(StoreTest, WhatACrashedSaveLeftIsSweptAndNeverListed) {

@@ -1,0 +1,291 @@
+// What the C interface owes a trainer beside the bytes: whatever is passed, in whatever order and process, a call ends
+// with a code, and what one rank does wrong all ranks learn.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ckpt/ckpt.h"
+#include "support/temp_dir.hpp"
+#include "support/thread_comm.hpp"
+
+namespace ckpt::test {
+namespace {
+
+std::string why() {
+  return ckpt_last_error_json();
+}
+
+class CApi : public testing::Test {
+ protected:
+  ckpt_store* open(ckpt_options options = {.size = sizeof(ckpt_options)}) const {
+    ckpt_store* store = nullptr;
+    EXPECT_EQ(ckpt_store_open(run_.c_str(), &options, &store), 0) << why();
+    return store;
+  }
+  static ckpt_save* begin(ckpt_store* store, std::uint64_t step) {
+    ckpt_save* save = nullptr;
+    EXPECT_EQ(ckpt_begin(store, step, &save), 0) << why();
+    return save;
+  }
+  const TempDir directory_{memory_temp_dir()};
+  const std::string run_ = directory_.path() + "/run";
+};
+
+TEST_F(CApi, NothingIsAValueThatEveryFunctionRefuses) {
+  ckpt_store* store = open();
+  ckpt_save* save = begin(store, 1);
+  EXPECT_EQ(ckpt_store_open(nullptr, nullptr, &store), 2);
+  EXPECT_EQ(ckpt_store_open(run_.c_str(), nullptr, nullptr), 2);
+  EXPECT_EQ(ckpt_store_close(nullptr), 0);
+  int answer = 0;
+  EXPECT_EQ(ckpt_should_save(nullptr, 1, &answer), 2);
+  EXPECT_EQ(ckpt_should_save(store, 1, nullptr), 2);
+  EXPECT_EQ(ckpt_stop_requested(nullptr), 0);
+  EXPECT_EQ(ckpt_ranks_lost(nullptr), 0);
+  EXPECT_EQ(ckpt_comm_world(nullptr), 2);
+  ckpt_model* model = nullptr;
+  EXPECT_EQ(ckpt_model_new(nullptr, 1, &model), 2);
+  EXPECT_EQ(ckpt_model_new(nullptr, 0, nullptr), 2);
+  ASSERT_EQ(ckpt_model_new(nullptr, 0, &model), 0) << why();
+  const ckpt_tensor nameless{.size = sizeof(ckpt_tensor), .dtype = "F32"};
+  const ckpt_tensor shapeless{.size = sizeof(ckpt_tensor), .name = "w", .dtype = "F32", .ndim = 1};
+  EXPECT_EQ(ckpt_model_tensor(nullptr, &nameless, nullptr, 0), 2);
+  EXPECT_EQ(ckpt_model_tensor(model, nullptr, nullptr, 0), 2);
+  EXPECT_EQ(ckpt_model_tensor(model, &nameless, nullptr, 0), 2);
+  EXPECT_EQ(ckpt_model_tensor(model, &shapeless, nullptr, 0), 2);
+  EXPECT_EQ(ckpt_model_tensor(model, &shapeless, nullptr, 1), 2);
+  std::uint64_t bytes = 0;
+  EXPECT_EQ(ckpt_model_part_bytes(nullptr, "w", 0, &bytes), 2);
+  EXPECT_EQ(ckpt_model_part_bytes(model, nullptr, 0, &bytes), 2);
+  EXPECT_EQ(ckpt_model_part_bytes(model, "w", 0, nullptr), 2);
+  EXPECT_EQ(ckpt_store_set_model(nullptr, model), 2);
+  EXPECT_EQ(ckpt_store_set_model(store, nullptr), 2);
+  ckpt_model_free(model);
+  ckpt_model_free(nullptr);
+
+  EXPECT_EQ(ckpt_begin(nullptr, 1, &save), 2);
+  EXPECT_EQ(ckpt_set(nullptr, "a", "b"), 2);
+  EXPECT_EQ(ckpt_set(save, nullptr, "b"), 2);
+  EXPECT_EQ(ckpt_set(save, "a", nullptr), 2);
+  EXPECT_EQ(ckpt_metric(nullptr, "a", 1), 2);
+  EXPECT_EQ(ckpt_metric(save, nullptr, 1), 2);
+  EXPECT_EQ(ckpt_add(nullptr, "w", &bytes, 8), 2);
+  EXPECT_EQ(ckpt_add(save, nullptr, &bytes, 8), 2);
+  EXPECT_EQ(ckpt_add(save, "w", nullptr, 8), 2);
+  EXPECT_EQ(ckpt_add_fill(save, "w", 8, nullptr, nullptr), 2);
+  EXPECT_EQ(ckpt_add_part(save, nullptr, nullptr, nullptr, &bytes, 8), 2);
+  EXPECT_EQ(ckpt_add_blob(save, nullptr, &bytes, 8), 2);
+  EXPECT_EQ(ckpt_add_blob(save, "b", nullptr, 8), 2);
+  EXPECT_EQ(ckpt_commit(nullptr, nullptr), 2);
+  ckpt_pending* pending = nullptr;
+  EXPECT_EQ(ckpt_commit(save, &pending), 2) << "what could not be added must not be missing in silence";
+  EXPECT_EQ(pending, nullptr);
+  ckpt_save_drop(nullptr);
+  EXPECT_EQ(ckpt_wait(nullptr, 0), 2);
+  EXPECT_EQ(ckpt_poll(nullptr, &answer), 2);
+  EXPECT_EQ(ckpt_on_durable(nullptr, nullptr, nullptr), 2);
+  EXPECT_STREQ(ckpt_pending_name(nullptr), "");
+  ckpt_stats stats{.size = sizeof stats};
+  EXPECT_EQ(ckpt_pending_stats(nullptr, &stats), 2);
+  ckpt_pending_free(nullptr);
+
+  EXPECT_EQ(ckpt_load(nullptr, nullptr, 0, CKPT_STRICT, nullptr), 2);
+  EXPECT_EQ(ckpt_load(store, nullptr, 1, CKPT_STRICT, nullptr), 2);
+  ckpt_checkpoint* checkpoint = nullptr;
+  EXPECT_EQ(ckpt_latest_usable(nullptr, &checkpoint), 2);
+  EXPECT_EQ(ckpt_latest_usable(store, nullptr), 2);
+  EXPECT_EQ(ckpt_checkpoint_open(nullptr, nullptr, &checkpoint), 2);
+  EXPECT_EQ(ckpt_checkpoint_open(run_.c_str(), nullptr, nullptr), 2);
+  ckpt_checkpoint_free(nullptr);
+  EXPECT_EQ(ckpt_checkpoint_step(nullptr), 0u);
+  EXPECT_STREQ(ckpt_checkpoint_path(nullptr), "");
+  std::uint32_t ndim = 0;
+  EXPECT_EQ(ckpt_checkpoint_tensor(nullptr, "w", nullptr, &ndim, nullptr), 2);
+  EXPECT_EQ(ckpt_read_plan(nullptr, nullptr, 0, nullptr), 2);
+  EXPECT_EQ(ckpt_read_into(nullptr, "w", nullptr, nullptr, 0, &bytes, 8), 2);
+  EXPECT_EQ(ckpt_store_close(store), 0) << why();
+}
+
+TEST_F(CApi, AStructTellsItsSizeAndWhatThisBuildDoesNotKnowIsRefused) {
+  ckpt_store* store = nullptr;
+  ckpt_options options{};
+  EXPECT_EQ(ckpt_store_open(run_.c_str(), &options, &store), 2) << "a rank without its communicator would save alone";
+  struct Newer {
+    ckpt_options known;
+    std::uint64_t unknown;
+  } newer{.known = {.size = sizeof(Newer)}, .unknown = 1};
+  EXPECT_EQ(ckpt_store_open(run_.c_str(), &newer.known, &store), 12);
+  newer.unknown = 0;
+  ASSERT_EQ(ckpt_store_open(run_.c_str(), &newer.known, &store), 0) << why();
+
+  ckpt_save* save = begin(store, 3);
+  const std::uint64_t one[1] = {4};
+  const std::uint64_t zero[1] = {0};
+  const std::vector<float> values{1, 2, 3, 4};
+  const ckpt_tensor sizeless{.size = 0, .name = "w", .dtype = "F32", .shape = one, .ndim = 1};
+  EXPECT_EQ(ckpt_add_part(save, &sizeless, zero, one, values.data(), 16), 2);
+  save = begin(store, 3);
+  for (const char* name : {"a", "b"}) {
+    const ckpt_tensor tensor{.size = sizeof tensor, .name = name, .dtype = "F32", .shape = one, .ndim = 1};
+    EXPECT_EQ(ckpt_add_part(save, &tensor, zero, one, values.data(), 16), 0) << why();
+  }
+  ASSERT_EQ(ckpt_commit(save, nullptr), 0) << why();
+
+  // An array of a newer caller's structs: they lie further apart.
+  struct NewerRead {
+    ckpt_read known;
+    std::uint64_t unknown;
+  };
+  std::vector<float> a(4), b(4);
+  const NewerRead reads[2] = {{{.size = sizeof(NewerRead), .name = "a", .out = a.data(), .bytes = 16}, 0},
+                              {{.size = sizeof(NewerRead), .name = "b", .out = b.data(), .bytes = 16}, 0}};
+  EXPECT_EQ(ckpt_load(store, &reads[0].known, 2, CKPT_STRICT, nullptr), 0) << why();
+  EXPECT_EQ(a, values);
+  EXPECT_EQ(b, values);
+  EXPECT_EQ(ckpt_store_close(store), 0) << why();
+}
+
+TEST_F(CApi, ACommunicatorThatMpiRefusedIsRefused) {
+  const ckpt_comm_table empty{};
+  const ckpt_options options{.size = sizeof options, .comm = &empty};
+  ckpt_store* store = nullptr;
+  EXPECT_EQ(ckpt_store_open(run_.c_str(), &options, &store), 2) << why();
+}
+
+TEST_F(CApi, SavesOutliveTheirStore) {
+  ckpt_store* store = open({.size = sizeof(ckpt_options), .staging_memory = 1});
+  ckpt_pending* pending = nullptr;
+  ckpt_save* save = begin(store, 5);
+  ASSERT_EQ(ckpt_add_blob(save, "b", "xyz", 3), 0) << why();
+  ASSERT_EQ(ckpt_commit(save, &pending), 0) << why();
+  save = begin(store, 6);
+  ckpt_checkpoint* checkpoint = nullptr;
+  ASSERT_EQ(ckpt_wait(pending, 60'000), 0) << why();
+  ASSERT_EQ(ckpt_latest_usable(store, &checkpoint), 0) << why();
+  ASSERT_EQ(ckpt_store_close(store), 0) << why();
+
+  EXPECT_EQ(ckpt_wait(pending, 0), 0) << why();
+  int done = 0;
+  EXPECT_EQ(ckpt_poll(pending, &done), 0);
+  EXPECT_EQ(done, 1);
+  EXPECT_STREQ(ckpt_pending_name(pending), "step-000000005.g1");
+  int told = -1;
+  EXPECT_EQ(ckpt_on_durable(
+                pending, [](void* user, int outcome) { *static_cast<int*>(user) = outcome; }, &told),
+            0);
+  EXPECT_EQ(told, 0);
+  ckpt_pending_free(pending);
+  EXPECT_EQ(ckpt_add_blob(save, "b", "xyz", 3), 2);
+  EXPECT_EQ(ckpt_commit(save, &pending), 2);
+  char bytes[3] = {};
+  EXPECT_EQ(ckpt_read_into(checkpoint, "b", nullptr, nullptr, 0, bytes, 3), 0) << why();
+  EXPECT_EQ(std::string(bytes, 3), "xyz");
+  ckpt_checkpoint_free(checkpoint);
+}
+
+TEST_F(CApi, OnlyTheSaveThatWasBegunLastIsAddedTo) {
+  ckpt_store* store = open();
+  ckpt_save* first = begin(store, 1);
+  ckpt_save* second = begin(store, 2);
+  EXPECT_EQ(ckpt_add_blob(first, "b", "x", 1), 2);
+  EXPECT_EQ(ckpt_add_blob(second, "b", "y", 1), 0) << why();
+  EXPECT_EQ(ckpt_commit(first, nullptr), 2);
+  EXPECT_EQ(ckpt_commit(second, nullptr), 0) << why();
+  char byte = 0;
+  const ckpt_read read{.size = sizeof read, .name = "b", .out = &byte, .bytes = 1};
+  ckpt_load_report report{.size = sizeof report};
+  EXPECT_EQ(ckpt_load(store, &read, 1, CKPT_STRICT, &report), 0) << why();
+  EXPECT_EQ(report.step, 2u);
+  EXPECT_EQ(byte, 'y');
+  EXPECT_EQ(ckpt_store_close(store), 0) << why();
+}
+
+TEST_F(CApi, AForkedChildIsToldAndChangesNothing) {
+  ckpt_store* store = open({.size = sizeof(ckpt_options), .staging_memory = 1, .catch_signals = 1});
+  ckpt_pending* pending = nullptr;
+  ckpt_save* save = begin(store, 1);
+  ASSERT_EQ(ckpt_commit(save, &pending), 0) << why();
+  ASSERT_EQ(ckpt_wait(pending, 60'000), 0) << why();
+  ckpt_checkpoint* checkpoint = nullptr;
+  ASSERT_EQ(ckpt_latest_usable(store, &checkpoint), 0) << why();
+  save = begin(store, 2);
+  const pid_t child = fork();
+  if (child == 0) {
+    int wrong = 0;
+    int number = 0;
+    ckpt_save* other = nullptr;
+    ckpt_checkpoint* another = nullptr;
+    ckpt_stats stats{.size = sizeof stats};
+    std::uint32_t ndim = 0;
+    for (const int code : {ckpt_should_save(store, 1, &number), ckpt_begin(store, 3, &other), ckpt_set(save, "a", "b"),
+                           ckpt_metric(save, "a", 1), ckpt_add_blob(save, "b", "x", 1), ckpt_commit(save, nullptr),
+                           ckpt_wait(pending, 1), ckpt_poll(pending, &number), ckpt_pending_stats(pending, &stats),
+                           ckpt_load(store, nullptr, 0, CKPT_STRICT, nullptr), ckpt_latest_usable(store, &another),
+                           ckpt_read_plan(checkpoint, nullptr, 0, nullptr),
+                           ckpt_checkpoint_tensor(checkpoint, "b", nullptr, &ndim, nullptr), ckpt_store_close(store)}) {
+      if (code != 2) ++wrong;
+    }
+    ckpt_pending_free(pending);
+    ckpt_checkpoint_free(checkpoint);
+    if (wrong != 0) _exit(wrong);
+    raise(SIGTERM);  // as nobody had caught it in this process
+    _exit(100);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status)) << WEXITSTATUS(status);
+  EXPECT_EQ(WTERMSIG(status), SIGTERM);
+  EXPECT_EQ(ckpt_add_blob(save, "b", "x", 1), 0) << why();
+  EXPECT_EQ(ckpt_commit(save, nullptr), 0) << why();
+  ckpt_pending_free(pending);
+  ckpt_checkpoint_free(checkpoint);
+  EXPECT_EQ(ckpt_store_close(store), 0) << why();
+  EXPECT_TRUE(std::filesystem::exists(run_ + "/step-000000002.g2/manifest.json"));
+}
+
+TEST_F(CApi, WhatOneRankPassesWrongFailsTheCallOfAllAndTheNextOneWorks) {
+  const ThreadRanks ranks(2);
+  ranks.run_tables([&](const ckpt_comm_table& table) {
+    const bool wrong = table.rank(table.self) == 1;
+    const ckpt_options options{.size = sizeof options, .comm = &table, .patience_ms = 20'000};
+    ckpt_store* store = nullptr;
+    ASSERT_EQ(ckpt_store_open(run_.c_str(), &options, &store), 0) << why();
+    const auto start = std::chrono::steady_clock::now();
+    ckpt_save* save = nullptr;
+    EXPECT_EQ(ckpt_begin(store, 1, wrong ? nullptr : &save), 2) << why();
+
+    save = begin(store, 1);
+    EXPECT_EQ(ckpt_add_blob(save, "b", wrong ? nullptr : "x", 1), wrong ? 2 : 0);
+    EXPECT_EQ(ckpt_commit(save, nullptr), 2) << why();
+
+    save = begin(store, 1);
+    EXPECT_EQ(ckpt_add_blob(save, "b", "x", 1), 0) << why();
+    EXPECT_EQ(ckpt_commit(save, nullptr), 0) << why();
+    char byte = 0;
+    const ckpt_read good{.size = sizeof good, .name = "b", .out = &byte, .bytes = 1};
+    const ckpt_read bad{.size = sizeof bad, .name = "b", .bytes = 1};
+    EXPECT_EQ(ckpt_load(store, wrong ? &bad : &good, 1, CKPT_STRICT, nullptr), 2) << why();
+    ckpt_checkpoint* checkpoint = nullptr;
+    EXPECT_EQ(ckpt_latest_usable(store, wrong ? nullptr : &checkpoint), 2) << why();
+    EXPECT_EQ(ckpt_load(store, &good, 1, CKPT_STRICT, nullptr), 0) << why();
+    EXPECT_EQ(byte, 'x');
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+    EXPECT_EQ(ckpt_store_close(store), 0) << why();
+  });
+  const ThreadRanks others(2);
+  others.run_tables([&](const ckpt_comm_table& table) {
+    const bool wrong = table.rank(table.self) == 1;
+    const ckpt_options options{.size = sizeof options, .comm = &table, .patience_ms = 20'000};
+    ckpt_store* store = nullptr;
+    EXPECT_EQ(ckpt_store_open(wrong ? nullptr : run_.c_str(), &options, &store), 2) << why();
+  });
+}
+
+}  // namespace
+}  // namespace ckpt::test

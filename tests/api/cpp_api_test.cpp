@@ -1,0 +1,114 @@
+// The C++ interface, as a trainer sees it: nothing else of the project is included.
+#include "ckpt/ckpt.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "support/temp_dir.hpp"
+
+namespace ckpt::test {
+namespace {
+
+class CppApi : public testing::Test {
+ protected:
+  const TempDir directory_{memory_temp_dir()};
+  const std::string run_ = directory_.path() + "/run";
+};
+
+TEST_F(CppApi, OddTensorsAndNamesComeBack) {
+  auto store = Store::open(run_);
+  ASSERT_TRUE(store) << store.error().json;
+  struct Odd {
+    Tensor tensor;
+    std::size_t bytes;
+  };
+  const std::vector<Odd> odds = {
+      {{.name = "a \"quoted\"\n\t/../name\\ \x01", .dtype = "BF16", .shape = {3}}, 6},
+      {{.name = "gr\xc3\xb6\xc3\x9f"
+                "e.\xf0\x9f\x90\x98",
+        .dtype = "F64",
+        .shape = {}},
+       8},
+      {{.name = "empty", .dtype = "F32", .shape = {4, 0, 2}}, 0},
+      {{.name = "packed", .dtype = "F4", .shape = {3, 4}}, 6},
+      {{.name = " ", .dtype = "BOOL", .shape = {1, 1, 1, 1, 1, 1, 1, 1}}, 1},
+  };
+  auto save = store->begin(1);
+  ASSERT_TRUE(save) << save.error().json;
+  std::vector<std::vector<std::byte>> saved;
+  for (const Odd& odd : odds) {
+    auto& bytes = saved.emplace_back(odd.bytes);
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i + odd.bytes);
+    const std::vector<std::uint64_t> zero(odd.tensor.shape.size(), 0);
+    const auto added = save->add(odd.tensor, zero, odd.tensor.shape, bytes);
+    ASSERT_TRUE(added) << added.error().json;
+  }
+  ASSERT_TRUE(save->blob("nothing", {}));
+  ASSERT_TRUE(save->set("twice", "first"));
+  ASSERT_TRUE(save->set("twice", "last \"\xff"));
+  auto pending = save->commit();
+  ASSERT_TRUE(pending) << pending.error().json;
+  const auto durable = pending->wait(std::chrono::seconds(60));
+  ASSERT_TRUE(durable) << durable.error().json;
+  std::vector<std::vector<std::byte>> loaded;
+  std::vector<Read> reads;
+  for (const Odd& odd : odds) reads.push_back({.name = odd.tensor.name, .out = loaded.emplace_back(odd.bytes)});
+  reads.push_back({.name = "nothing"});
+  const auto report = store->load(reads);
+  ASSERT_TRUE(report) << report.error().json;
+  EXPECT_EQ(loaded, saved);
+
+  // What no reader would take is refused before anything is written.
+  for (const char* name : {"", "__metadata__", "\xff"}) {
+    auto refused = store->begin(2);
+    ASSERT_TRUE(refused) << refused.error().json;
+    ASSERT_TRUE(refused->blob(name, {}));
+    const auto failed = refused->commit();
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, 2) << failed.error().json;
+  }
+  // A checkpoint of nothing but its step.
+  auto nothing = store->begin(3);
+  ASSERT_TRUE(nothing) << nothing.error().json;
+  ASSERT_TRUE(nothing->commit());
+  EXPECT_EQ(store->latest_usable().value().step(), 3u);
+  const auto closed = store->close();
+  EXPECT_TRUE(closed) << closed.error().json;
+}
+
+TEST_F(CppApi, AFillCallbackThatFailsOrThrowsFailsItsSaveAlone) {
+  auto store = Store::open(run_);
+  ASSERT_TRUE(store) << store.error().json;
+  auto model = Model::on({});
+  ASSERT_TRUE(model) << model.error().json;
+  ASSERT_TRUE(model->tensor({.name = "w", .shape = {1000}}, {}));
+  ASSERT_TRUE(store->set_model(*model));
+  const auto save_with = [&](Save::Fill fill) -> Result<> {
+    auto save = store->begin(1);
+    if (!save) return tl::unexpected(save.error());
+    if (auto added = save->add("w", 4000, std::move(fill)); !added) return added;
+    auto pending = save->commit();
+    if (!pending) return tl::unexpected(pending.error());
+    return pending->wait(std::chrono::seconds(60));
+  };
+  const auto failed = save_with([](void*, std::uint64_t, std::uint64_t) { return 5; });
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, 16) << failed.error().json;
+  const auto thrown =
+      save_with([](void*, std::uint64_t, std::uint64_t) -> int { throw std::runtime_error("no device"); });
+  ASSERT_FALSE(thrown);
+  EXPECT_NE(thrown.error().json.find("no device"), std::string::npos) << thrown.error().json;
+  const auto filled = save_with([](void* out, std::uint64_t, std::uint64_t bytes) {
+    std::memset(out, 7, bytes);
+    return 0;
+  });
+  EXPECT_TRUE(filled) << filled.error().json;
+}
+
+}  // namespace
+}  // namespace ckpt::test
