@@ -352,6 +352,72 @@ TEST_F(StoreTest, APartialLoadLeavesWhatIsMissingAsItWasOnEveryRank) {
   });
 }
 
+TEST_F(StoreTest, PartsThatRanksDescribeMakeOneTensorAndAHoleIsNeverResumedFrom) {
+  run({.dp = 3}, {.patience = 10s}, [&](std::size_t rank, Store& store) {
+    store.set_model({});
+    const std::vector<std::byte> row(12, static_cast<std::byte>(rank + 1));
+    const auto save = [&](std::uint64_t step, std::uint64_t begin) -> Result<> {
+      CKPT_CHECK(store.begin(step));
+      const Tensor tensor{.name = "w", .dtype = Dtype::f32, .shape = {2, 3}};
+      // Rank 1 holds nothing.
+      if (rank != 1) {
+        CKPT_CHECK(store.saver().add({.described = tensor,
+                                      .chunk = {.box = {.offset = {rank == 0 ? begin : 1, 0}, .size = {1, 3}}},
+                                      .memory = {.data = row.data(), .bytes = 12}}));
+      }
+      // All ranks the same blob, and one of nothing.
+      const std::vector<std::byte> same(5, std::byte{9});
+      for (const std::uint64_t bytes : {std::uint64_t{5}, std::uint64_t{0}}) {
+        CKPT_CHECK(store.saver().add(
+            {.described =
+                 Tensor{
+                     .name = "blob" + std::to_string(bytes), .dtype = Dtype::u8, .shape = {bytes}, .role = Role::blob},
+             .chunk = {.box = Box::whole({bytes})},
+             .memory = {.data = bytes == 0 ? nullptr : same.data(), .bytes = bytes}}));
+      }
+      CKPT_TRY(const auto pending, store.commit({}));
+      return store.saver().wait(pending, 30s);
+    };
+    const auto whole = save(1, 0);
+    ASSERT_TRUE(whole) << whole.error().message;
+    // Nobody holds the first row: no rank could even name the tensor.
+    const auto nameless = save(2, 1);
+    ASSERT_FALSE(nameless);
+    EXPECT_EQ(exit_code(nameless.error()), 2) << nameless.error().message;
+    std::vector<std::byte> w(24);
+    std::vector<std::byte> blob(5);
+    const std::vector<NamedRead> reads = {{.name = "w", .out = w.data(), .bytes = 24},
+                                          {.name = "blob5", .out = blob.data(), .bytes = 5},
+                                          {.name = "blob0"}};
+    const auto loaded = store.load(reads, false);
+    ASSERT_TRUE(loaded) << loaded.error().message << loaded.error().hint;
+    EXPECT_EQ(loaded->step, 1u);
+    EXPECT_EQ(w[0], std::byte{1});
+    EXPECT_EQ(w[23], std::byte{3});
+    EXPECT_EQ(blob[4], std::byte{9});
+  });
+  // A row that no rank gave: known to whoever opens it, and the one before is taken.
+  run({.dp = 2}, {.patience = 10s}, [&](std::size_t rank, Store& store) {
+    store.set_model({});
+    const std::vector<std::byte> row(12, std::byte{7});
+    ASSERT_TRUE(store.begin(3));
+    if (rank == 0) {
+      ASSERT_TRUE(store.saver().add({.described = Tensor{.name = "w", .dtype = Dtype::f32, .shape = {2, 3}},
+                                     .chunk = {.box = {.offset = {0, 0}, .size = {1, 3}}},
+                                     .memory = {.data = row.data(), .bytes = 12}}));
+    }
+    const auto pending = store.commit({});
+    ASSERT_TRUE(pending) << pending.error().message;
+    static_cast<void>(store.saver().wait(*pending, 30s));
+    std::vector<std::byte> w(24);
+    const auto loaded = store.load(std::vector<NamedRead>{{.name = "w", .out = w.data(), .bytes = 24}}, false);
+    ASSERT_TRUE(loaded) << loaded.error().message << loaded.error().hint;
+    EXPECT_EQ(loaded->step, 1u);
+    ASSERT_EQ(loaded->skipped.size(), 1u);
+    EXPECT_NE(loaded->skipped[0].find("w: 3 of 6 elements are in no file"), std::string::npos) << loaded->skipped[0];
+  });
+}
+
 TEST_F(StoreTest, WhatACrashedSaveLeftIsSweptAndNeverListed) {
   run(kAlone, {}, [](std::size_t, Store& store) { ASSERT_TRUE(save_step(store, 1)); });
   fs::copy(run_ + "/step-000000001.g1", run_ + "/step-000000002.partial-00112233445566778899aabbccddeeff",
