@@ -130,6 +130,7 @@ TEST_F(CApi, AStructTellsItsSizeAndWhatThisBuildDoesNotKnowIsRefused) {
   const std::vector<float> values{1, 2, 3, 4};
   const ckpt_tensor sizeless{.size = 0, .name = "w", .dtype = "F32", .shape = one, .ndim = 1};
   EXPECT_EQ(ckpt_add_part(save, &sizeless, zero, one, values.data(), 16), 2);
+  ckpt_save_drop(save);
   save = begin(store, 3);
   for (const char* name : {"a", "b"}) {
     const ckpt_tensor tensor{.size = sizeof tensor, .name = name, .dtype = "F32", .shape = one, .ndim = 1};
