@@ -9,7 +9,7 @@ def case_what_three_ranks_save_two_resume(sh):
     for ranks, steps in ((3, 100), (2, 300), (2, 300)):
         run = subprocess.run([sh.mpirun, "--oversubscribe", "-n", str(ranks), f"{sh.examples}/minimal", "run", str(steps)],
                              cwd=sh.directory, env=sh.environment(sh.mpi_environment), stdin=subprocess.DEVNULL,
-                             capture_output=True, text=True, timeout=60)
+                             capture_output=True, text=True, timeout=180)
         check(run.returncode == 0, run.stdout + run.stderr)
     saved = sorted(path.name for path in sh.path("run").glob("step-*"))
     check(saved == ["step-000000100.g1", "step-000000200.g2", "step-000000300.g3"], str(saved))

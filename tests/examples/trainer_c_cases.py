@@ -9,7 +9,7 @@ def train(sh, ranks, *words):
     # Without a delay mpirun kills the ranks that are left; else it takes seconds over it.
     environment = sh.environment({**sh.mpi_environment, "OMPI_MCA_odls_base_sigkill_timeout": "0"})
     run = subprocess.run([sh.mpirun, "--oversubscribe", "-n", str(ranks), f"{sh.examples}/trainer_c", *map(str, words)],
-                         cwd=sh.directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+                         cwd=sh.directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180)
     return run, {int(line.split()[1]): line for line in run.stdout.splitlines() if line.startswith("step ")}
 
 
