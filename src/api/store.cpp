@@ -62,7 +62,7 @@ Result<std::unique_ptr<Store>> Store::open(Result<std::unique_ptr<Io>> io, std::
   store->options_ = std::move(options);
   store->run_directory_ = join_path(run_directory, "");
   store->comm_ = std::move(comm);
-  store->opened_ = store->last_save_ = Clock::now();
+  store->opened_ = store->last_save_ = store->now();
   auto mine = caught([&]() -> Result<> {
     CKPT_TRY(store->io_, std::move(io));
     CKPT_TRY(store->read_pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kReadBuffers}));
@@ -91,6 +91,10 @@ Deadline Store::deadline() const {
   return Clock::now() + options_.patience;
 }
 
+Clock::time_point Store::now() const {
+  return options_.clock ? options_.clock() : Clock::now();
+}
+
 void Store::log(const std::string& text) const {
   if (options_.log) options_.log(text);
 }
@@ -106,7 +110,7 @@ bool Store::wants_stop() const {
   if (signal_ && signal_->requested()) return true;
   if (options_.time_limit.count() <= 0) return false;
   const double before = std::max(kLeastSecondsBeforeLimit, kSavesBeforeLimit * longest_save_.count());
-  return std::chrono::duration<double>(Clock::now() - opened_).count() + before >= options_.time_limit.count();
+  return std::chrono::duration<double>(now() - opened_).count() + before >= options_.time_limit.count();
 }
 
 /// What the last save took, as far as it is known by now.
@@ -121,14 +125,13 @@ void Store::note_times() {
 Result<bool> Store::should_save(std::uint64_t step) {
   note_times();
   // Alone the answer comes at once; else one call later, when the next vote must not say it again.
-  const bool due =
-      options_.every.count() > 0 && comm_->is_root() && !due_told_ && Clock::now() - last_save_ >= options_.every;
+  const bool due = options_.every.count() > 0 && comm_->is_root() && !due_told_ && now() - last_save_ >= options_.every;
   due_told_ = due_told_ || due;
   CKPT_TRY(const Saver::Vote told, saver_->round({.stop = wants_stop(), .due = due}));
   const bool stops_now = told.stop && !stop_told_;  // saved once; what follows is the trainer's to end
   stop_told_ = stop_told_ || told.stop;
   if (told.due) {
-    last_save_ = Clock::now();
+    last_save_ = now();
     due_told_ = false;
   }
   const bool by_step = options_.every_steps != 0 && step % options_.every_steps == 0;
@@ -164,7 +167,7 @@ Result<> Store::begin(std::uint64_t step, Result<> mine) {
       mine = fail(std::move(next).error());
     }
   }
-  last_save_ = Clock::now();
+  last_save_ = now();
   due_told_ = false;  // beginning drops that vote
   return saver_->begin({.step = step, .meta = std::move(meta), .run = run_}, std::move(mine));
 }

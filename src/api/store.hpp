@@ -30,6 +30,8 @@ struct StoreOptions {
   std::string framework{};
   std::string framework_version{};
   std::function<void(const std::string&)> log{};
+  /// What `every` and `time_limit` are measured with; none: the steady clock.
+  std::function<std::chrono::steady_clock::time_point()> clock{};
 };
 
 /// The checkpoints of one run on one rank: saving with a Saver, loading with fall-back. One thread.
@@ -79,6 +81,7 @@ class Store {
  private:
   Store() = default;
   Deadline deadline() const;
+  std::chrono::steady_clock::time_point now() const;
   void log(const std::string& text) const;
   bool wants_stop() const;
   Result<std::vector<std::string>> candidates(Result<> mine);

@@ -257,7 +257,7 @@ TEST_F(CApi, WhatOneRankPassesWrongFailsTheCallOfAllAndTheNextOneWorks) {
   const ThreadRanks ranks(2);
   ranks.run_tables([&](const ckpt_comm_table& table) {
     const bool wrong = table.rank(table.self) == 1;
-    const ckpt_options options{.size = sizeof options, .comm = &table, .patience_ms = 20'000};
+    const ckpt_options options{.size = sizeof options, .comm = &table, .patience_ms = 100'000};
     ckpt_store* store = nullptr;
     ASSERT_EQ(ckpt_store_open(run_.c_str(), &options, &store), 0) << why();
     const auto start = std::chrono::steady_clock::now();
@@ -279,13 +279,13 @@ TEST_F(CApi, WhatOneRankPassesWrongFailsTheCallOfAllAndTheNextOneWorks) {
     EXPECT_EQ(ckpt_latest_usable(store, wrong ? nullptr : &checkpoint), 2) << why();
     EXPECT_EQ(ckpt_load(store, &good, 1, CKPT_STRICT, nullptr), 0) << why();
     EXPECT_EQ(byte, 'x');
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(90));
     EXPECT_EQ(ckpt_store_close(store), 0) << why();
   });
   const ThreadRanks others(2);
   others.run_tables([&](const ckpt_comm_table& table) {
     const bool wrong = table.rank(table.self) == 1;
-    const ckpt_options options{.size = sizeof options, .comm = &table, .patience_ms = 20'000};
+    const ckpt_options options{.size = sizeof options, .comm = &table, .patience_ms = 100'000};
     ckpt_store* store = nullptr;
     EXPECT_EQ(ckpt_store_open(wrong ? nullptr : run_.c_str(), &options, &store), 2) << why();
   });

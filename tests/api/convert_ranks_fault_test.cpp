@@ -72,7 +72,7 @@ TEST_P(ConvertRanksFault, AFailureOfOneRankIsTheOutcomeOfAll) {
         break;
       }
       SCOPED_TRACE("rank " + std::to_string(broken) + ", operation " + std::to_string(n) + ", " + plan->first_failed());
-      ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+      ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(55));
       if (!outcomes[broken]) {
         ++failed;
         for (std::size_t rank = 0; rank < kRanks; ++rank) {
@@ -109,7 +109,7 @@ TEST_P(ConvertRanksFault, WhatOneRankDoesNotSeeMakesNoRankGoItsOwnWay) {
     const auto start = std::chrono::steady_clock::now();
     const auto outcomes = convert_on_ranks(1, plan);
     SCOPED_TRACE("operation " + std::to_string(n) + ", " + plan->first_failed());
-    ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+    ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(55));
     for (const auto& done : outcomes) {
       ASSERT_EQ(done.has_value(), outcomes[0].has_value());
       EXPECT_TRUE(!done || done->already_done);

@@ -39,7 +39,7 @@ class StoreFault : public testing::TestWithParam<Case> {
   std::vector<Result<>> save(std::uint64_t step, const std::shared_ptr<FaultPlan>& plan) const {
     std::vector<Result<>> outcomes(GetParam().layout.ranks());
     with_stores(
-        GetParam().layout, run_, {.patience = 20s},
+        GetParam().layout, run_, {},
         [&](std::size_t rank) { return rank == GetParam().broken ? make_fault_io(io(), plan) : io(); },
         [&](std::size_t rank, auto store) { outcomes[rank] = store ? save_step(**store, step) : fail(store.error()); });
     return outcomes;
@@ -83,7 +83,7 @@ TEST_P(StoreFault, AFailedOperationFailsTheSaveOnAllRanksAndLosesNothing) {
     const auto start = std::chrono::steady_clock::now();
     const auto outcomes = save(n + 2, plan);
     SCOPED_TRACE("operation " + std::to_string(n) + ", " + plan->first_failed());
-    ASSERT_LT(std::chrono::steady_clock::now() - start, 40s);
+    ASSERT_LT(std::chrono::steady_clock::now() - start, 55s);
     bool all = true;
     for (const auto& done : outcomes) {
       all = all && done.has_value();

@@ -31,13 +31,13 @@ def start(sh, *words, env=None):
 
 
 def end(process, words):
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     return Result(words, process.returncode, out.decode(), err.decode())
 
 
 def wait_for_partial(sh, process):
     """Until the conversion has begun to write."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline:
         if any(".partial-" in name for name in os.listdir(sh.directory)):
             return
@@ -130,7 +130,7 @@ def case_a_closed_standard_output_is_never_a_file_of_the_target(sh):
         process = subprocess.Popen([sh.program, "convert", "big.safetensors", target, "-v", "--io", "threads"], cwd=sh.directory,
                                    env=sh.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    preexec_fn=lambda: [os.close(number) for number in closed])
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
         check(process.returncode == 0, f"{closed}: exit {process.returncode}")
         sh.run("verify", target)
 

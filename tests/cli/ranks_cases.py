@@ -74,7 +74,7 @@ def ranks_of(launcher):
     return [pid for pid, (_, name) in parents.items() if name == "ckpt" and below(pid)]
 
 
-def case_a_killed_rank_ends_all_within_30_seconds_and_publishes_nothing(sh):
+def case_a_killed_rank_ends_all_within_a_minute_and_publishes_nothing(sh):
     big_checkpoint(sh, mebibytes=2048)
     process = subprocess.Popen([*launched(sh, 3), sh.program, "convert", "big.safetensors", "o", "--threads", "1"],
                                cwd=sh.directory, env=sh.environment(sh.mpi_environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -83,9 +83,9 @@ def case_a_killed_rank_ends_all_within_30_seconds_and_publishes_nothing(sh):
     victim = max(ranks_of(process.pid))
     start = time.monotonic()
     os.kill(victim, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     check(process.returncode != 0, "success without a rank")
-    check(time.monotonic() - start < 30, "more than 30 s")
+    check(time.monotonic() - start < 60, "more than 60 s")
     check(not sh.path("o").exists(), "published")
 
 
@@ -97,7 +97,7 @@ def case_sigterm_to_mpirun_leaves_a_whole_target_or_none_and_one_message_at_most
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_for_partial(sh, process)
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     check(process.returncode != 0, "success after SIGTERM")
     check(err.count(b"ckpt: error:") <= 1, err.decode())
     if sh.path("o").exists():

@@ -91,7 +91,7 @@ class Shell:
                 break
             got += piece
         os.close(main)
-        return process.wait(timeout=60), got.decode(errors="replace")
+        return process.wait(timeout=120), got.decode(errors="replace")
 
     def path(self, name):
         return self.directory / name

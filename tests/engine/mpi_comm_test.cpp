@@ -56,7 +56,7 @@ TEST_P(MpiComm, AFailedRankEndsAllWithItsCodeAndItsMessage) {
   const std::string own = "rank " + std::to_string(GetParam() - 1) + ": out: allocate: No space left on device\n";
   EXPECT_EQ(result.code, 14) << result.output;
   EXPECT_EQ(result.count(own), static_cast<std::size_t>(GetParam())) << result.output;  // from itself and from others
-  EXPECT_LT(result.seconds, 30.0);
+  EXPECT_LT(result.seconds, 60.0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, MpiComm, testing::Values(1, 2, 4), testing::PrintToStringParamName());
@@ -65,14 +65,14 @@ TEST(MpiLoss, AKilledRankEndsTheProgramInTime) {
   const Launch result = launch(4, "one_is_killed", 4);
   EXPECT_NE(result.code, 0) << result.output;
   EXPECT_EQ(result.count(": ok\n"), 0U) << result.output;
-  EXPECT_LT(result.seconds, 30.0) << result.output;
+  EXPECT_LT(result.seconds, 60.0) << result.output;
 }
 
 TEST(MpiLoss, ASilentRankIsGivenUpAndNobodyWaitsForItInTheEnd) {
   const Launch result = launch(3, "one_is_silent", 3);
   EXPECT_EQ(result.code, 16) << result.output;
   EXPECT_GE(result.count("not all ranks answered before the deadline\n"), 2U) << result.output;
-  EXPECT_LT(result.seconds, 30.0) << result.output;
+  EXPECT_LT(result.seconds, 60.0) << result.output;
 }
 
 TEST(MpiLaunch, AnotherNumberOfRanksThanPromisedIsAnError) {

@@ -169,7 +169,8 @@ struct Outcome {
   std::chrono::duration<double> took{};
 };
 
-/// Runs the job on ranks that are threads, each with the smallest pool. A run that hangs is stopped after a minute.
+/// Runs the job on ranks that are threads, each with the smallest pool. A run that hangs is stopped after three
+/// minutes.
 std::vector<Outcome> run_on(const ThreadRanks& ranks, std::size_t count, const Job& job, IoKind kind, unsigned workers,
                             const std::function<std::unique_ptr<Io>(int, std::unique_ptr<Io>)>& wrap) {
   std::vector<Outcome> outcomes(count);
@@ -179,7 +180,7 @@ std::vector<Outcome> run_on(const ThreadRanks& ranks, std::size_t count, const J
   bool over = false;
   std::jthread watchdog([&] {
     std::unique_lock held(mutex);
-    if (!ended.wait_for(held, std::chrono::minutes(1), [&] { return over; })) stop = true;
+    if (!ended.wait_for(held, std::chrono::minutes(3), [&] { return over; })) stop = true;
   });
   ranks.run([&](Comm& comm) {
     Outcome& outcome = outcomes[static_cast<std::size_t>(comm.rank())];

@@ -144,10 +144,10 @@ def name_of(pid):
 def case_survivors_of_a_lost_rank_end_within_their_patience(sh):
     """mpirun lets the job go on without the rank; the others' commit says 16, and they end."""
     began = time.monotonic()
-    process = start(sh, 3, "--dp 3 --zero 1 --every 2 --staging 0 --steps 9 --die-at 4 --die-rank 1 --patience 2",
+    process = start(sh, 3, "--dp 3 --zero 1 --every 2 --staging 0 --steps 9 --die-at 4 --die-rank 1 --patience 8",
                     options=["--enable-recovery"])
     run = Run(sh, process)
-    check(time.monotonic() - began < 60, "more than 60 s", run)
+    check(time.monotonic() - began < 120, "more than 120 s", run)
     check(len(re.findall('^trainer: commit: .*"code":16', run.err, re.M)) >= 1, "nobody told", run)
     check(max(run.losses) == 4, "went on without the rank", run)
     train(sh, 2, "--pp 2 --steps 6", began=2)

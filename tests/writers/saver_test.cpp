@@ -35,7 +35,7 @@ TEST(Saver, OneRankSavesAndFindsItByName) {
   const auto save = (*saver)->commit();
   ASSERT_TRUE(save) << save.error().message;
   values.assign(values.size(), -1);
-  const auto done = (*saver)->wait(*save, 30s);
+  const auto done = (*saver)->wait(*save, 120s);
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_EQ((*save)->outcome()->name, "step-000000007.g1");
 }
@@ -58,7 +58,7 @@ TEST(Saver, RanksSaveTogether) {
       ASSERT_TRUE(save) << save.error().message;
       const auto told = (*saver)->round({.stop = rank == 2});
       ASSERT_TRUE(told) << told.error().message;
-      const auto done = (*saver)->wait(*save, 30s);
+      const auto done = (*saver)->wait(*save, 120s);
       ASSERT_TRUE(done) << done.error().message;
       names[rank] = (*save)->outcome()->name;
     }
@@ -90,7 +90,7 @@ TEST(Saver, ManySmallFilesPassThroughTheSmallestStagingMemory) {
   }
   const auto save = (*saver)->commit();
   ASSERT_TRUE(save) << save.error().message;
-  const auto done = (*saver)->wait(*save, 30s);
+  const auto done = (*saver)->wait(*save, 120s);
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_NE(told.find("commit waits"), std::string::npos) << told;
 }
@@ -108,7 +108,7 @@ TEST(Saver, WhatRanksDescribedDifferentlyIsRefusedAgainInTheNextSave) {
       CKPT_CHECK((*saver)->begin({.step = 1}));
       CKPT_CHECK((*saver)->add(described("w", shape, Box::whole(shape), values)));
       CKPT_TRY(const auto pending, (*saver)->commit());
-      return (*saver)->wait(pending, 30s);
+      return (*saver)->wait(pending, 120s);
     };
     const auto alike = save({6});
     ASSERT_TRUE(alike) << alike.error().message;
