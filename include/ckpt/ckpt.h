@@ -151,8 +151,8 @@ int ckpt_add(ckpt_save* save, const char* name, const void* data, uint64_t bytes
 typedef int (*ckpt_fill)(void* user, void* out, uint64_t offset, uint64_t bytes);
 int ckpt_add_fill(ckpt_save* save, const char* name, uint64_t bytes, ckpt_fill fill, void* user);
 /* A part of a tensor that is in no model: the box at `offset` of `extent` elements (both ndim long). Costs the ranks an
- * exchange of names whenever the set of such parts changes; tensors that all ranks know belong in a model. Two ranks
- * that add the same box both write it. */
+ * exchange whenever the set of such parts changes; tensors that all ranks know belong in a model. Two ranks that add
+ * the same box both write it; boxes that leave a hole, or meet and differ, are refused by commit on all ranks: 2. */
 int ckpt_add_part(ckpt_save* save, const ckpt_tensor* tensor, const uint64_t* offset, const uint64_t* extent,
                   const void* data, uint64_t bytes);
 /* Opaque bytes, never interpreted. Of two ranks' blobs of one name only equal sizes are accepted: name them NAME@RANK.

@@ -15,6 +15,11 @@ void append_words(std::string& text, std::string_view words) {
   text += words;
 }
 
+void append_shape(std::string& text, const Shape& shape) {
+  append_number(text, shape.size());
+  for (const std::uint64_t size : shape) append_number(text, size);
+}
+
 /// Takes values from the front of a text; once it is too short everything is empty and `bad`.
 struct Cursor {
   std::string_view rest;
@@ -39,7 +44,32 @@ struct Cursor {
     rest.remove_prefix(bytes);
     return taken;
   }
+  Shape shape() {
+    const std::uint64_t dimensions = number();
+    bad = bad || dimensions > kMostDimensions;
+    Shape sizes;
+    for (std::uint64_t d = 0; d < dimensions && !bad; ++d) sizes.push_back(number());
+    return sizes;
+  }
 };
+
+Tensor take_tensor(Cursor& cursor) {
+  Tensor tensor{.name = cursor.words()};
+  const std::uint64_t dtype = cursor.number();
+  const std::uint64_t role = cursor.number();
+  cursor.bad = cursor.bad || dtype >= kDtypeCount || role > static_cast<std::uint64_t>(Role::blob);
+  tensor.dtype = static_cast<Dtype>(dtype);
+  tensor.role = static_cast<Role>(role);
+  tensor.shape = cursor.shape();
+  tensor.parameter = cursor.words();
+  tensor.slot = cursor.words();
+  tensor.true_dtype = cursor.words();
+  return tensor;
+}
+
+tl::unexpected<Error> unknown_text() {
+  return fail(Errc::internal, "save: another rank described its tensors in an unknown way");
+}
 
 }  // namespace
 
@@ -47,8 +77,7 @@ void append_tensor(std::string& text, const Tensor& tensor) {
   append_words(text, tensor.name);
   append_number(text, static_cast<std::uint64_t>(tensor.dtype));
   append_number(text, static_cast<std::uint64_t>(tensor.role));
-  append_number(text, tensor.shape.size());
-  for (const std::uint64_t size : tensor.shape) append_number(text, size);
+  append_shape(text, tensor.shape);
   append_words(text, tensor.parameter);
   append_words(text, tensor.slot);
   append_words(text, tensor.true_dtype);
@@ -57,23 +86,33 @@ void append_tensor(std::string& text, const Tensor& tensor) {
 Result<std::vector<Tensor>> tensors_from_text(std::string_view text) {
   std::vector<Tensor> tensors;
   Cursor cursor{text};
-  while (!cursor.rest.empty() && !cursor.bad) {
-    Tensor tensor{.name = cursor.words()};
-    const std::uint64_t dtype = cursor.number();
-    const std::uint64_t role = cursor.number();
-    const std::uint64_t dimensions = cursor.number();
-    cursor.bad = cursor.bad || dtype >= kDtypeCount || role > static_cast<std::uint64_t>(Role::blob) ||
-                 dimensions > kMostDimensions;
-    for (std::uint64_t d = 0; d < dimensions && !cursor.bad; ++d) tensor.shape.push_back(cursor.number());
-    tensor.dtype = static_cast<Dtype>(dtype);
-    tensor.role = static_cast<Role>(role);
-    tensor.parameter = cursor.words();
-    tensor.slot = cursor.words();
-    tensor.true_dtype = cursor.words();
-    tensors.push_back(std::move(tensor));
-  }
-  if (cursor.bad) return fail(Errc::internal, "save: another rank described its tensors in an unknown way");
+  while (!cursor.rest.empty() && !cursor.bad) tensors.push_back(take_tensor(cursor));
+  if (cursor.bad) return unknown_text();
   return tensors;
+}
+
+void append_part(std::string& text, const Tensor& tensor, const Chunk& chunk) {
+  append_tensor(text, tensor);
+  append_shape(text, chunk.box.offset);
+  append_shape(text, chunk.box.size);
+  append_number(text, chunk.flat ? 1 : 0);
+  append_number(text, chunk.flat ? chunk.flat->begin : 0);
+  append_number(text, chunk.flat ? chunk.flat->end : 0);
+}
+
+Result<std::vector<DescribedPart>> parts_from_text(std::string_view text) {
+  std::vector<DescribedPart> parts;
+  Cursor cursor{text};
+  while (!cursor.rest.empty() && !cursor.bad) {
+    DescribedPart part{.tensor = take_tensor(cursor)};
+    part.chunk.box = {.offset = cursor.shape(), .size = cursor.shape()};
+    const bool flat = cursor.number() != 0;
+    const Extent range{.begin = cursor.number(), .end = cursor.number()};
+    if (flat) part.chunk.flat = range;
+    parts.push_back(std::move(part));
+  }
+  if (cursor.bad) return unknown_text();
+  return parts;
 }
 
 }  // namespace ckpt

@@ -10,6 +10,7 @@
 #include "format/checked.hpp"
 #include "format/safetensors.hpp"
 #include "format/value.hpp"
+#include "writers/descriptions.hpp"
 #include "writers/row_text.hpp"
 
 namespace ckpt {
@@ -56,72 +57,10 @@ void hash_layout(Hasher& hasher, const Layout& layout) {
   if (layout.flat) hash_numbers(hasher, {layout.flat->axes.begin(), layout.flat->axes.end()});
 }
 
-/// Whether a chunk holds the tensor's first element, or the tensor has none: some rank's must, so those ranks tell.
-bool is_first(const Piece& piece) {
-  const Chunk& chunk = piece.chunk;
-  const auto zero = [](std::uint64_t n) { return n == 0; };
-  if (std::any_of(piece.described->shape.begin(), piece.described->shape.end(), zero)) return true;
-  return std::all_of(chunk.box.offset.begin(), chunk.box.offset.end(), zero) && (!chunk.flat || chunk.flat->begin == 0);
-}
-
-Hash128 hash_pieces(std::span<const Piece> pieces) {
-  Hasher hasher;
-  for (const Piece& piece : pieces) {
-    if (!piece.described) continue;
-    std::string text;
-    append_tensor(text, *piece.described);
-    hash_words(hasher, text);
-    hash_numbers(hasher, piece.chunk.box.offset);
-    hash_numbers(hasher, piece.chunk.box.size);
-    hasher.update_u64(piece.chunk.flat ? 1 : 0);
-    hasher.update_u64(piece.chunk.flat ? piece.chunk.flat->begin : 0);
-    hasher.update_u64(piece.chunk.flat ? piece.chunk.flat->end : 0);
-  }
-  return hasher.digest();
-}
-
 std::array<std::uint64_t, 2> halves(const Hash128& hash) {
   std::array<std::uint64_t, 2> words{};
   for (std::size_t i = 0; i < hash.bytes.size(); ++i) words[i / 8] = words[i / 8] << 8 | hash.bytes[i];
   return words;
-}
-
-bool same(const Tensor& a, const Tensor& b) {
-  return a.dtype == b.dtype && a.shape == b.shape && a.role == b.role && a.parameter == b.parameter &&
-         a.slot == b.slot && a.true_dtype == b.true_dtype;
-}
-
-/// What no reader of the checkpoint would take.
-Result<> check_tensor(const Tensor& tensor) {
-  if (tensor.name.empty()) return fail(usage(tensor.name, "a tensor has no name"));
-  if (tensor.name == "__metadata__") return fail(usage(tensor.name, "the name safetensors keeps for itself"));
-  for (const std::string* text : {&tensor.name, &tensor.parameter, &tensor.slot}) {
-    if (!is_utf8(*text)) return fail(usage("", "a name that is not UTF-8"));
-  }
-  if (tensor.shape.size() > safetensors::kMaxRank) {
-    return fail(usage(tensor.name, fmt::format("more than {} dimensions", safetensors::kMaxRank)));
-  }
-  return {};
-}
-
-/// Rank 0's part: every description that a rank sent, once.
-Result<std::string> merge(const Model& model, const std::vector<std::string>& texts) {
-  std::map<std::string, Tensor> merged;
-  for (const std::string& text : texts) {
-    CKPT_TRY(std::vector<Tensor> tensors, tensors_from_text(text));
-    for (Tensor& tensor : tensors) {
-      CKPT_CHECK(check_tensor(tensor));
-      if (model.find(tensor.name) != nullptr) {
-        return fail(usage(tensor.name, "it is in the model, so it needs no description"));
-      }
-      const std::string name = tensor.name;
-      const auto [at, added] = merged.try_emplace(name, std::move(tensor));
-      if (!added && !same(at->second, tensor)) return fail(usage(name, "ranks describe it differently"));
-    }
-  }
-  std::string text;
-  for (const auto& [name, tensor] : merged) append_tensor(text, tensor);
-  return text;
 }
 
 Result<std::shared_ptr<const SaveTable>> build_table(const Model& model, std::vector<Tensor> described) {
@@ -186,9 +125,9 @@ Result<std::shared_ptr<const SaveTable>> agree_on_table(Comm& comm, Deadline dea
                                                         std::shared_ptr<const SaveTable> last, Hash128& last_hash) {
   Hasher all;
   const auto model_words = halves(model.hash);
-  const Hash128 own = hash_pieces(pieces);
+  std::string text = descriptions_text(pieces);
   all.update(std::as_bytes(std::span(model.hash.bytes)));
-  all.update(std::as_bytes(std::span(own.bytes)));
+  all.update(text);
   const Hash128 now = all.digest();
   // A maximum of a value and of its complement are equal on ranks that hold the same value, and on no others.
   std::array<std::uint64_t, 6> words{
@@ -200,16 +139,13 @@ Result<std::shared_ptr<const SaveTable>> agree_on_table(Comm& comm, Deadline dea
   }
   if (words[0] == 0) return last;
 
-  std::string text;
-  for (const Piece& piece : pieces) {
-    if (piece.described && is_first(piece)) append_tensor(text, *piece.described);
-  }
   CKPT_TRY(const std::vector<std::string> texts, comm.gather(text, deadline));
   Result<> merged;
   if (comm.is_root()) {
-    auto whole = merge(model, texts);
+    auto whole = merge_descriptions(model, texts);
+    text.clear();
     if (whole) {
-      text = std::move(*whole);
+      for (const Tensor& tensor : *whole) append_tensor(text, tensor);
     } else {
       merged = fail(std::move(whole).error());
     }

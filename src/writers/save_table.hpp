@@ -48,8 +48,8 @@ struct SaveTable {
 /// that returned `last`, one small all-reduce proves it and nothing else is sent; `last_hash` is kept here between
 /// calls. A rank whose own preparations failed passes that as `mine`.
 ///
-/// errors  usage: ranks whose models differ, two descriptions of one tensor that differ, a tensor of which no rank
-///         holds the first element; peer_failed
+/// errors  usage: ranks whose models differ, two descriptions of one tensor that differ, or that leave a part of it out
+///         or hold one twice; peer_failed
 Result<std::shared_ptr<const SaveTable>> agree_on_table(Comm& comm, Deadline deadline, const Model& model,
                                                         std::span<const Piece> pieces, Result<> mine,
                                                         std::shared_ptr<const SaveTable> last, Hash128& last_hash);

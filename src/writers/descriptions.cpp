@@ -1,0 +1,95 @@
+#include "writers/descriptions.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "format/safetensors.hpp"
+#include "format/value.hpp"
+#include "writers/row_text.hpp"
+
+namespace ckpt {
+namespace {
+
+Error usage(const std::string& tensor, std::string reason) {
+  return {.code = Errc::usage, .message = fmt::format("save: {}: {}", tensor, reason), .tensor = tensor};
+}
+
+bool same(const Tensor& a, const Tensor& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && a.role == b.role && a.parameter == b.parameter &&
+         a.slot == b.slot && a.true_dtype == b.true_dtype;
+}
+
+Result<> check_chunk(const Tensor& tensor, const Chunk& chunk) {
+  if (!fits(chunk.box, tensor.shape)) return fail(usage(tensor.name, "a part lies outside of the tensor"));
+  if (chunk.flat && (chunk.flat->begin > chunk.flat->end || chunk.flat->end > volume(chunk.box.size))) {
+    return fail(usage(tensor.name, "a flat range passes the end of its box"));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<> check_tensor(const Tensor& tensor) {
+  if (tensor.name.empty()) return fail(usage(tensor.name, "a tensor has no name"));
+  if (tensor.name == "__metadata__") return fail(usage(tensor.name, "the name safetensors keeps for itself"));
+  for (const std::string* text : {&tensor.name, &tensor.parameter, &tensor.slot}) {
+    if (!is_utf8(*text)) return fail(usage("", "a name that is not UTF-8"));
+  }
+  if (tensor.shape.size() > safetensors::kMaxRank) {
+    return fail(usage(tensor.name, fmt::format("more than {} dimensions", safetensors::kMaxRank)));
+  }
+  if (!tensor_bytes(tensor.dtype, tensor.shape)) return fail(usage(tensor.name, "more bytes than can be counted"));
+  return {};
+}
+
+std::string descriptions_text(std::span<const Piece> pieces) {
+  std::string text;
+  for (const Piece& piece : pieces) {
+    if (piece.described) append_part(text, *piece.described, piece.chunk);
+  }
+  return text;
+}
+
+Result<std::vector<Tensor>> merge_descriptions(const Model& model, std::span<const std::string> texts) {
+  struct Described {
+    Tensor tensor;
+    std::vector<Chunk> chunks;
+  };
+  std::map<std::string, Described> merged;
+  for (const std::string& text : texts) {
+    CKPT_TRY(std::vector<DescribedPart> parts, parts_from_text(text));
+    for (DescribedPart& part : parts) {
+      CKPT_CHECK(check_tensor(part.tensor));
+      CKPT_CHECK(check_chunk(part.tensor, part.chunk));
+      const std::string name = part.tensor.name;
+      if (model.find(name) != nullptr) return fail(usage(name, "it is in the model, so it needs no description"));
+      const auto [at, added] = merged.try_emplace(name, Described{.tensor = part.tensor, .chunks = {}});
+      if (!added && !same(at->second.tensor, part.tensor)) return fail(usage(name, "ranks describe it differently"));
+      at->second.chunks.push_back(std::move(part.chunk));
+    }
+  }
+  Map map;
+  auto table = std::make_shared<ChunkTable>(merged.size());
+  for (auto& [name, described] : merged) {
+    for (Chunk& chunk : described.chunks) {
+      if (chunk.volume() != 0) table->add(map.tensors.size(), described.tensor.shape, std::move(chunk), {});
+    }
+    map.tensors.push_back(std::move(described.tensor));
+  }
+  table->seal();
+  map.index = std::move(table);
+  std::vector<std::uint32_t> all(map.tensors.size());
+  std::iota(all.begin(), all.end(), 0U);
+  if (auto covered = check_coverage(map, all); !covered) {
+    return fail({.code = Errc::usage,
+                 .message = "save: " + covered.error().message + ", by what the ranks describe",
+                 .tensor = covered.error().tensor});
+  }
+  return std::move(map.tensors);
+}
+
+}  // namespace ckpt

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "format/model.hpp"
+#include "format/result.hpp"
+#include "writers/save_table.hpp"
+
+namespace ckpt {
+
+/// What no reader of a checkpoint would take. errors  usage, with the tensor
+Result<> check_tensor(const Tensor& tensor);
+
+/// The parts that this rank describes, as text for merge_descriptions.
+std::string descriptions_text(std::span<const Piece> pieces);
+/// Every tensor that any rank describes, once, sorted by name. Together the ranks' parts must cover each: a checkpoint
+/// with a hole would be seen by its reader alone, too late. Rank 0's; costs memory by the part, and is made anew only
+/// where a description has changed.
+///
+/// errors  usage: ranks describe a tensor differently, one that is in the model, or not all of it, or parts of it twice
+Result<std::vector<Tensor>> merge_descriptions(const Model& model, std::span<const std::string> texts);
+
+}  // namespace ckpt

@@ -1,0 +1,89 @@
+#include "writers/descriptions.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace ckpt::test {
+namespace {
+
+const Tensor kTensor{.name = "w", .dtype = Dtype::f32, .shape = {4, 6}};
+
+std::string told(const Chunk& chunk, const Tensor& tensor = kTensor) {
+  const std::vector<Piece> pieces = {{.described = tensor, .chunk = chunk}};
+  return descriptions_text(pieces);
+}
+
+Chunk rows(std::uint64_t begin, std::uint64_t count) {
+  return {.box = {.offset = {begin, 0}, .size = {count, 6}}};
+}
+
+Chunk flat(std::uint64_t begin, std::uint64_t end) {
+  return {.box = Box::whole({4, 6}), .flat = Extent{begin, end}};
+}
+
+std::string refused(const std::vector<std::string>& texts, const Model& model = {}) {
+  const auto merged = merge_descriptions(model, texts);
+  if (merged) return "taken";
+  EXPECT_EQ(merged.error().code, Errc::usage);
+  return merged.error().message;
+}
+
+TEST(Descriptions, PartsOfAnyKindThatCoverATensorMakeOneOfIt) {
+  const std::vector<std::vector<std::string>> covers = {
+      {told(rows(0, 4))},
+      {told(rows(2, 2)), told(rows(0, 2))},
+      {told(rows(0, 2)) + told(rows(2, 2)), ""},
+      {told(rows(0, 4)), told(rows(0, 4))},  // replicas
+      {told(flat(0, 7)), told(flat(7, 24))},
+      {told(rows(0, 1)), told(flat(6, 24))},
+      {told(rows(0, 4)), told(flat(5, 5))},
+  };
+  for (const auto& texts : covers) {
+    const auto merged = merge_descriptions({}, texts);
+    ASSERT_TRUE(merged) << merged.error().message;
+    ASSERT_EQ(merged->size(), 1u);
+    EXPECT_EQ(merged->front().shape, kTensor.shape);
+  }
+}
+
+TEST(Descriptions, AHoleAndAnOverlapAreRefusedWithTheTensor) {
+  EXPECT_EQ(refused({told(rows(0, 2)), told(rows(3, 1))}),
+            "save: w: 6 of 24 elements are in no file, by what the ranks describe");
+  EXPECT_EQ(refused({told(flat(0, 7)), told(flat(8, 24))}),
+            "save: w: elements 7..7 are in no file, by what the ranks describe");
+  EXPECT_EQ(refused({told(rows(0, 3)), told(rows(2, 2))}),
+            "save: w: the box at [2, 0] of size [1, 6] is in two files, by what the ranks describe");
+}
+
+TEST(Descriptions, WhatDoesNotFitTheTensorIsRefused) {
+  EXPECT_EQ(refused({told(rows(3, 2))}), "save: w: a part lies outside of the tensor");
+  EXPECT_EQ(refused({told(rows(~0ULL, 2))}), "save: w: a part lies outside of the tensor");
+  EXPECT_EQ(refused({told({.box = {.offset = {0}, .size = {4}}})}), "save: w: a part lies outside of the tensor");
+  EXPECT_EQ(refused({told(flat(0, 25))}), "save: w: a flat range passes the end of its box");
+  EXPECT_EQ(refused({told(flat(9, 8))}), "save: w: a flat range passes the end of its box");
+  const Tensor huge{.name = "w", .dtype = Dtype::f32, .shape = {1ULL << 40, 1ULL << 40}};
+  EXPECT_EQ(refused({told({.box = Box::whole(huge.shape)}, huge)}), "save: w: more bytes than can be counted");
+}
+
+TEST(Descriptions, ATensorThatTwoRanksDescribeDifferentlyOrThatTheModelHasIsRefused) {
+  Tensor other = kTensor;
+  other.dtype = Dtype::bf16;
+  EXPECT_EQ(refused({told(rows(0, 2)), told(rows(2, 2), other)}), "save: w: ranks describe it differently");
+  const auto model = Model::make({{.kind = universal::Layout::Kind::mesh}}, {{.tensor = kTensor}});
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(refused({told(rows(0, 4))}, *model), "save: w: it is in the model, so it needs no description");
+}
+
+TEST(Descriptions, ATextThatIsCutShortIsRefused) {
+  const std::string text = told(flat(0, 24));
+  for (std::size_t bytes = 1; bytes < text.size(); ++bytes) {
+    const auto merged = merge_descriptions({}, std::vector<std::string>{text.substr(0, bytes)});
+    ASSERT_FALSE(merged) << bytes;
+    EXPECT_EQ(merged.error().code, Errc::internal);
+  }
+}
+
+}  // namespace
+}  // namespace ckpt::test
