@@ -2,16 +2,11 @@
 #include "engine/posix_io.hpp"
 
 #include <gtest/gtest.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -19,6 +14,7 @@
 #include <thread>
 
 #include "engine/publish.hpp"
+#include "support/forbid_call.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ckpt {
@@ -163,21 +159,9 @@ INSTANTIATE_TEST_SUITE_P(Io, PosixIoTest, testing::Values(IoKind::threads, IoKin
 
 // --- where the system refuses a call, as in containers -------------------------------------------------------------
 
-/// From here on this system call fails with `reason` in this process.
-bool forbid(unsigned call, unsigned reason) {
-  sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | reason),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{.len = sizeof filter / sizeof filter[0], .filter = filter};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 /// 0 when automatic falls back and uring says why not.
 int judge_without_rings(unsigned reason, const std::string& words) {
-  if (!forbid(SYS_io_uring_setup, reason)) return 1;
+  if (!test::forbid_call(SYS_io_uring_setup, reason)) return 1;
   const auto automatic = open_io(IoKind::automatic);
   if (!automatic || (*automatic)->name() != "threads") return 2;
   const auto uring = open_io(IoKind::uring);
@@ -195,7 +179,7 @@ TEST(Refused, RingsGiveWayToThreadsAndSayWhyWhenInsistedOn) {
 int judge_without_rename_flags() {
   const TempDir own;  // removed before the process ends
   const std::string& directory = own.path();
-  if (!forbid(SYS_renameat2, EINVAL)) return 1;
+  if (!test::forbid_call(SYS_renameat2, EINVAL)) return 1;
   const auto io = open_io(IoKind::threads);
   if (!io) return 2;
   for (const char* name : {"/a", "/b"}) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -216,6 +217,11 @@ void FaultPlan::clear() {
   arm(0, 0, Outcome::pass, Errc::internal, {});
 }
 
+void FaultPlan::slow_down(std::chrono::milliseconds time) {
+  const std::lock_guard held(mutex_);
+  slowed_ = time;
+}
+
 void FaultPlan::break_queues() {
   const std::lock_guard held(mutex_);
   queues_broken_ = true;
@@ -240,6 +246,7 @@ FaultPlan::Verdict FaultPlan::next(const char* operation, const std::string& obj
   const std::lock_guard held(mutex_);
   if (!counted_.empty() && counted_.count(operation) == 0) return {};
   const std::uint64_t number = count_++;
+  if (slowed_.count() != 0) std::this_thread::sleep_for(slowed_);
   const bool hit = number >= first_ && number - first_ < failures_;
   if (!hit) return {};
   if (first_failed_.empty()) first_failed_ = std::string(operation) + " " + object;

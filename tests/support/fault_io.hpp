@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,6 +25,8 @@ class FaultPlan {
   void tear_once(std::uint64_t n, Errc code);
   /// Calls `act` when operation `n` begins, on its thread; it then passes. `act` may not call this plan.
   void call_at(std::uint64_t n, std::function<void()> act);
+  /// Every operation takes so much longer from now on, whatever else is planned.
+  void slow_down(std::chrono::milliseconds time);
   /// Only these operations ("write", "fdatasync", ...) count from now on, the others pass. Empty: all count.
   void count_only(std::set<std::string> operations);
   void clear();
@@ -56,6 +59,7 @@ class FaultPlan {
   std::set<std::string> counted_;
   std::string first_failed_;
   bool queues_broken_ = false;
+  std::chrono::milliseconds slowed_{0};
 };
 
 /// Any Io, with failures as planned. Counted are all calls that reach the system, a submitted request as one; a

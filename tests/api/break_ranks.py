@@ -1,0 +1,183 @@
+"""Breaks one rank of a job under MPI while it saves, and looks what the others say and what is left.
+
+    python3 break_ranks.py --program save_ranks --mpirun mpirun --case kill [--every N] [--first N]
+"""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+RANKS = 3
+SKIPPED = 77
+PATIENCE = 3  # seconds, of survivors
+
+
+class Job:
+    def __init__(self, options, directory):
+        self.options, self.run = options, pathlib.Path(directory) / "run"
+
+    def start(self, verb, io, *words, ranks=RANKS, before=()):
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                       "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_odls_base_sigkill_timeout": "0",
+                       "ASAN_OPTIONS": "detect_leaks=0"}
+        run = subprocess.run([*before, self.options.mpirun, "--oversubscribe", "--enable-recovery", "-n", str(ranks),
+                              self.options.program, verb, str(self.run), io, *map(str, words)],
+                             text=True, capture_output=True, timeout=250, env=environment, stdin=subprocess.DEVNULL)
+        run.told = {}  # rank: its lines
+        for rank, text in re.findall(r"^rank (\d+): (.*)$", run.stdout, re.M):
+            run.told.setdefault(int(rank), []).append(text)
+        return run
+
+    def fresh(self):
+        shutil.rmtree(self.run, ignore_errors=True)
+        first = self.start("save", "auto", 1, 1)
+        check(all(first.told.get(rank) == ["step 1: saved"] for rank in range(RANKS)), "the first save", first)
+
+    def loaded(self, ranks, run):
+        """The step that all ranks of another job find."""
+        load = self.start("load", "auto", ranks=ranks)
+        steps = {text for lines in load.told.values() for text in lines}
+        check(load.returncode == 0 and len(steps) == 1 and len(load.told) == ranks, "not one step for all", run, load)
+        return int(steps.pop().split()[-1])
+
+    def goes_on(self, step, run):
+        after = self.start("save", "auto", step, step, ranks=2)
+        check(all(after.told.get(rank) == [f"step {step}: saved"] for rank in range(2)), "the next save", run, after)
+        left = [path.name for path in self.run.iterdir() if ".partial-" in path.name]
+        check(not left, f"{left} stays", run, after)
+
+
+def check(condition, text, *runs):
+    if not condition:
+        for run in runs:
+            print(run.args, run.returncode, run.stdout, run.stderr, sep="\n  ")
+        sys.exit(f"FAILED: {text}")
+
+
+def case_kill(job, options):
+    """Survivors are told peer_failed, whoever it was; the checkpoint before stays, or the new one is whole."""
+    kills = 0
+    engines = ("threads", "uring")
+    for rank in (0, RANKS - 1):
+        number = options.first
+        over = False
+        while not over:
+            # A sample takes the engines in turn.
+            for io in engines if options.every == 1 else engines[kills % 2:][:1]:
+                job.fresh()
+                run = job.start("save", io, 2, 2, "--rank", rank, "--do", "kill", "--at", number, "--patience", PATIENCE)
+                over = rank in run.told
+                if over:  # the save had ended before
+                    check(set(run.told) == set(range(RANKS)), "a rank is silent", run)
+                    break
+                kills += 1
+                look_after_a_kill(job, rank, f"{io}, operation {number}", run)
+            number += options.every
+        print(f"rank {rank}: killed at every {options.every}. of {number} operations")
+    check(kills >= 80 // options.every, f"only {kills} kills")
+
+
+def look_after_a_kill(job, rank, where, run):
+    committed = False
+    for other in set(range(RANKS)) - {rank}:
+        lines = run.told.get(other, [])
+        check(len(lines) == 2 and lines[1].startswith("next call: 16 "), f"{where}: rank {other}", run)
+        check(lines[0] == "step 2: saved" or lines[0].startswith("step 2: 16 "), where, run)
+        committed = committed or lines[0] == "step 2: saved"
+    step = job.loaded(2, run)
+    check(step == 2 or (step == 1 and not committed), f"{where}: step {step} is found", run)
+    job.goes_on(3, run)
+
+
+def case_no_space_on_one_rank(job, options):
+    for rank in (0, RANKS - 1):
+        number = options.first
+        while True:
+            job.fresh()
+            run = job.start("save", "auto", 2, 3, "--rank", rank, "--do", "fill", "--at", number)
+            first = [run.told[each][0] for each in range(RANKS)]
+            check(len(set(text.split()[2] for text in first)) == 1, "no agreement", run)
+            check(all(run.told[each][1] == "step 3: saved" for each in range(RANKS)), "training does not go on", run)
+            if first[0] == "step 2: saved":
+                break
+            check(first[rank].startswith("step 2: 14 "), f"operation {number}", run)
+            for other in set(range(RANKS)) - {rank}:
+                check(f"rank {rank}" in first[other] and "injected failure" in first[other], "rank and cause", run)
+            check(job.loaded(2, run) == 3, "the next save is not the newest", run)
+            number += options.every
+        check(number > 5, "nothing was full")
+
+
+def case_slow_rank(job, _):
+    job.fresh()
+    run = job.start("save", "auto", 2, 3, "--rank", 1, "--do", "slow", "--patience", 60)
+    check(all(run.told.get(rank) == ["step 2: saved", "step 3: saved"] for rank in range(RANKS)), "not saved", run)
+    check(job.loaded(2, run) == 3, "not found", run)
+
+
+def case_no_rings(job, _):
+    """Where containers forbid io_uring the threads take over; who insists is told why, on all ranks."""
+    job.fresh()
+    run = job.start("save", "auto", 2, 2, "--forbid-rings")
+    if run.returncode == SKIPPED:
+        print("skipped: system calls cannot be forbidden here")
+        return SKIPPED
+    check(all(run.told.get(rank) == ["step 2: saved"] for rank in range(RANKS)), "not saved", run)
+    run = job.start("save", "uring", 3, 3, "--forbid-rings")
+    check(len(run.told) == RANKS and all("io_uring" in lines[0] for lines in run.told.values()), "not told", run)
+    check(job.loaded(2, run) == 2, "not found", run)
+
+
+def case_no_locked_memory(job, _):
+    job.fresh()
+    before = ["setpriv", "--bounding-set", "-ipc_lock", "bash", "-c", 'ulimit -l 0 && [ "$(ulimit -l)" = 0 ] && exec "$@"', "x"]
+    if os.geteuid() != 0:
+        before = before[3:]
+    for step, io in enumerate(("auto", "threads"), 2):
+        run = job.start("save", io, step, step, before=before)
+        check(all(run.told.get(rank) == [f"step {step}: saved"] for rank in range(RANKS)), f"{io}: not saved", run)
+    run = job.start("save", "uring", 4, 4, before=before)  # some kernels account rings as locked memory
+    saved = all(run.told.get(rank) == ["step 4: saved"] for rank in range(RANKS))
+    told = all(run.told.get(rank, [""])[0].startswith("open: 12 io_uring: ") for rank in range(RANKS))
+    check(saved or told, "neither saved nor told", run)
+    check(job.loaded(2, run) == (4 if saved else 3), "not found", run)
+
+
+def case_a_directory_that_cannot_be_written(job, _):
+    """Another user's, where root may write everywhere."""
+    job.fresh()
+    if os.geteuid() != 0:
+        job.run.chmod(0o555)
+        before = ()
+    else:
+        job.run.parent.chmod(0o755)
+        before = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    run = job.start("save", "auto", 2, 2, before=before)
+    check(len(run.told) == RANKS, "a rank is silent", run)
+    for rank, lines in run.told.items():
+        check("Permission denied" in lines[0] and not lines[0].endswith("saved"), f"rank {rank}", run)
+    job.run.chmod(0o755)
+    check(job.loaded(2, run) == 1, "not found", run)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--mpirun", required=True)
+    parser.add_argument("--case", required=True)
+    parser.add_argument("--every", type=int, default=1, help="only every so many operations")
+    parser.add_argument("--first", type=int, default=0, help="the operation to begin with")
+    options = parser.parse_args()
+    directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    try:
+        return globals()["case_" + options.case](Job(options, directory), options) or 0
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
