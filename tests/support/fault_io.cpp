@@ -243,16 +243,20 @@ std::string FaultPlan::first_failed() const {
 }
 
 FaultPlan::Verdict FaultPlan::next(const char* operation, const std::string& object) {
-  const std::lock_guard held(mutex_);
+  std::unique_lock held(mutex_);
   if (!counted_.empty() && counted_.count(operation) == 0) return {};
   const std::uint64_t number = count_++;
   if (slowed_.count() != 0) std::this_thread::sleep_for(slowed_);
   const bool hit = number >= first_ && number - first_ < failures_;
   if (!hit) return {};
   if (first_failed_.empty()) first_failed_ = std::string(operation) + " " + object;
-  if (act_) act_();
-  return {.outcome = effect_,
-          .error = {.code = code_, .message = object + ": " + operation + ": injected failure", .file = object}};
+  const auto act = act_;
+  const Verdict verdict{
+      .outcome = effect_,
+      .error = {.code = code_, .message = object + ": " + operation + ": injected failure", .file = object}};
+  held.unlock();
+  if (act) act();
+  return verdict;
 }
 
 std::unique_ptr<Io> make_fault_io(std::unique_ptr<Io> inner, std::shared_ptr<FaultPlan> plan) {

@@ -23,7 +23,8 @@ class FaultPlan {
   /// Operation `n`, where it is a read or a write, moves half of its bytes: a write then fails with `code`, a read has
   /// met the end of the file. Any other operation fails without effect.
   void tear_once(std::uint64_t n, Errc code);
-  /// Calls `act` when operation `n` begins, on its thread; it then passes. `act` may not call this plan.
+  /// Calls `act` when operation `n` begins, on its thread; it then passes. Other threads' operations
+  /// pass meanwhile.
   void call_at(std::uint64_t n, std::function<void()> act);
   /// Every operation takes so much longer from now on, whatever else is planned.
   void slow_down(std::chrono::milliseconds time);
