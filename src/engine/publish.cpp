@@ -407,6 +407,20 @@ Result<> settle_published(Io& io, const std::string& target, const std::string& 
   return fail(left_over_stays(std::move(swept).error(), final_path, partial));
 }
 
+Result<bool> remove_published(Io& io, const std::string& target, const std::string& id) {
+  const auto held = io.lock(target, LockMode::exclusive);
+  if (!held) {
+    const Errc code = held.error().code;
+    if (code == Errc::locked || code == Errc::unsupported || code == Errc::not_found) return false;
+    return fail(held.error());
+  }
+  const std::string partial = partial_path(target, id);
+  CKPT_CHECK(io.rename(target, partial, RenameMode::no_replace));
+  CKPT_CHECK(io.sync_dir(parent_path(target)));
+  CKPT_CHECK(remove_tree(io, partial));
+  return true;
+}
+
 Result<> remove_tree(Io& io, const std::string& path) {
   // A name is unlinked before anything else is tried, which removes a link and never follows it.
   struct Folder {

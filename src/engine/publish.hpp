@@ -70,6 +70,11 @@ Result<> sweep_partials(Io& io, const std::string& directory, std::vector<std::s
 /// holds stays. not_durable; not_done where the left-over cannot be removed.
 Result<> settle_published(Io& io, const std::string& target, const std::string& id);
 
+/// Takes a published checkpoint away: its name first, so that no half of it is ever found, then what it held; a crash
+/// between leaves a partial to sweep. False, and nothing is changed, where somebody reads it or the file system cannot
+/// tell. `id` is its own.
+Result<bool> remove_published(Io& io, const std::string& target, const std::string& id);
+
 /// Removes a file or a directory tree (of our own partial; links are not followed).
 Result<> remove_tree(Io& io, const std::string& path);
 
