@@ -64,12 +64,23 @@ typedef struct ckpt_options {
   /* One line of what a user should know (what a commit waits for, which save failed), in the caller's thread. */
   void (*log)(void* user, const char* text);
   void* log_user;
+  /* A directory on a faster disk of the node that all ranks are on (NVMe), for this run alone; NULL or "": none. With
+   * it a save is durable as soon as it is committed there, and is then drained in the background: copied to the run's
+   * directory, every byte compared with its hash, and committed there too, with the same bytes and id. Loads take the
+   * nearest copy that is whole. What a job left undrained the next one drains on opening: the newest, where the run's
+   * directory has nothing newer. Checkpoints that are not in the run's directory are never removed here; a drain that
+   * is slower than the saves fills this disk. */
+  const char* local_directory;
+  uint64_t drain_bytes_per_second; /* the most that drains write, on average over each; 0: no limit */
+  uint64_t local_keep;             /* drained copies that stay in the local directory; 0: 2 */
 } ckpt_options;
 
-/* The run's directory, made where it is missing; what a crashed save left in it is removed. Collective. `options` may
- * be NULL. */
+/* The run's directory, made where it is missing, and the local one; what a crashed save left in them is removed.
+ * Collective. `options` may be NULL. 2 where there is a local directory and the ranks are on several nodes, or it is
+ * another run's. */
 int ckpt_store_open(const char* run_directory, const ckpt_options* options, ckpt_store** store);
-/* Waits for the saves in flight, then releases the store. The outcome is that of the worst of them. Collective. */
+/* Waits for the saves in flight, and for drains, then releases the store. The outcome is that of the worst of them.
+ * Collective. */
 int ckpt_store_close(ckpt_store* store);
 
 /* Whether to save after this step: by the options' policy, or because a stop is requested. Also carries saves in flight
@@ -165,6 +176,10 @@ int ckpt_commit(ckpt_save* save, ckpt_pending** pending);
 /* Instead of commit, on all ranks alike: what was begun is removed by the next begin, or by close. */
 void ckpt_save_drop(ckpt_save* save);
 
+/* A save has three events: staged (commit has returned), durable (on disk: in the local directory where there is one,
+ * else in the run's), drained (in the run's directory; without a local one the same as durable). A save that fails is
+ * neither; one whose drain fails stays durable, the log says why, and later saves are drained all the same. */
+
 /* Until the checkpoint is durable on all ranks: 0; its failure; 11: not within the time. Collective. */
 int ckpt_wait(ckpt_pending* pending, int64_t timeout_ms);
 /* Local: *done is 0 or 1; where 1, the outcome is returned. */
@@ -172,7 +187,12 @@ int ckpt_poll(ckpt_pending* pending, int* done);
 /* Called once with the outcome (0 or a failure): by the thread that learns it, which with one rank is the library's.
  * It may not call functions of the store; what it throws is lost. */
 int ckpt_on_durable(ckpt_pending* pending, void (*callback)(void* user, int outcome), void* user);
-/* The checkpoint's name in the run's directory once it is durable, else "". Valid while `pending` is. */
+/* The same three for drained. */
+int ckpt_wait_drained(ckpt_pending* pending, int64_t timeout_ms);
+int ckpt_poll_drained(ckpt_pending* pending, int* done);
+int ckpt_on_drained(ckpt_pending* pending, void (*callback)(void* user, int outcome), void* user);
+/* The checkpoint's name in its directory once it is durable, else "". Valid until the next call of this, while
+ * `pending` is. (A drain changes it only where another job has saved to the run meanwhile.) */
 const char* ckpt_pending_name(ckpt_pending* pending);
 typedef struct ckpt_stats {
   uint64_t size;   /* sizeof(ckpt_stats) */
@@ -181,6 +201,7 @@ typedef struct ckpt_stats {
   double stage_s;  /* copy, and waiting for staging memory */
   double write_s;  /* hash, write, sync: in the background */
   double commit_s; /* rank 0: manifest, sync, rename */
+  double drain_s;  /* rank 0: the drain, in the background */
 } ckpt_stats;
 int ckpt_pending_stats(const ckpt_pending* pending, ckpt_stats* stats);
 void ckpt_pending_free(ckpt_pending* pending);
@@ -207,14 +228,14 @@ typedef struct ckpt_load_report {
   uint64_t verified_leaves;  /* 4 MiB each: hash compared */
   uint64_t unverified_bytes; /* of leaves that were needed only in part */
   uint64_t missing;          /* names asked for that the checkpoint lacks (CKPT_PARTIAL) */
-  uint64_t skipped;          /* newer checkpoints that are damaged: the log names them and why */
+  uint64_t skipped;          /* newer checkpoints, and nearer copies, that are damaged: the log names them and why */
 } ckpt_load_report;
 
 enum { CKPT_STRICT = 0, CKPT_PARTIAL = 1 };
 
-/* Loads from the newest checkpoint that verifies; where one is damaged all ranks fall back to the one before, and the
- * log says so. CKPT_STRICT: a missing name fails with 10. 10 also where there is no checkpoint; 15 where none of
- * them can be used. Collective. */
+/* Loads from the newest checkpoint that verifies, from its local copy where there is one; where a copy is damaged all
+ * ranks fall back to the next one of the same checkpoint, then to the one before, and the log says so. CKPT_STRICT: a
+ * missing name fails with 10. 10 also where there is no checkpoint; 15 where none of them can be used. Collective. */
 int ckpt_load(ckpt_store* store, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report);
 
 /* The newest checkpoint whose structure is whole; 10 where there is none, 15 where none of them is. Collective. */

@@ -145,18 +145,17 @@ class Pending {
     return done != 0;
   }
   /// Called once with the outcome's code, by the thread that learns it.
-  Result<> on_durable(std::function<void(int code)> callback) {
-    auto kept = std::make_unique<std::function<void(int)>>(std::move(callback));
-    const int code = ckpt_on_durable(
-        pending_.get(),
-        [](void* user, int outcome) {
-          const std::unique_ptr<std::function<void(int)>> mine(static_cast<std::function<void(int)>*>(user));
-          (*mine)(outcome);
-        },
-        kept.get());
-    if (code == 0) static_cast<void>(kept.release());  // the call releases it
-    return detail::check(code);
+  Result<> on_durable(std::function<void(int code)> callback) { return tell(&ckpt_on_durable, std::move(callback)); }
+  /// The same three for: it is in the run's directory. Without a local directory it is as soon as it is durable.
+  Result<> wait_drained(std::chrono::milliseconds timeout) {
+    return detail::check(ckpt_wait_drained(pending_.get(), timeout.count()));
   }
+  Result<bool> poll_drained() {
+    int done = 0;
+    if (const int code = ckpt_poll_drained(pending_.get(), &done)) return detail::failure(code);
+    return done != 0;
+  }
+  Result<> on_drained(std::function<void(int code)> callback) { return tell(&ckpt_on_drained, std::move(callback)); }
   std::string name() const { return ckpt_pending_name(pending_.get()); }
   ckpt_stats stats() const {
     ckpt_stats stats{};
@@ -168,6 +167,18 @@ class Pending {
  private:
   friend class Save;
   explicit Pending(ckpt_pending* pending) : pending_(pending) {}
+  Result<> tell(int (*on)(ckpt_pending*, void (*)(void*, int), void*), std::function<void(int code)> callback) {
+    auto kept = std::make_unique<std::function<void(int)>>(std::move(callback));
+    const int code = on(
+        pending_.get(),
+        [](void* user, int outcome) {
+          const std::unique_ptr<std::function<void(int)>> mine(static_cast<std::function<void(int)>*>(user));
+          (*mine)(outcome);
+        },
+        kept.get());
+    if (code == 0) static_cast<void>(kept.release());  // the call releases it
+    return detail::check(code);
+  }
   std::unique_ptr<ckpt_pending, detail::Release<ckpt_pending_free>> pending_;
 };
 
@@ -303,6 +314,9 @@ class Store {
     std::string framework{};
     std::string framework_version{};
     std::function<void(std::string_view text)> log{};
+    std::string local_directory{};             ///< durable here first, then drained to the run's directory
+    std::uint64_t drain_bytes_per_second = 0;  ///< 0: no limit
+    std::uint64_t local_keep = 0;              ///< drained copies that stay there; 0: 2
   };
 
   static Result<Store> open(const std::string& run_directory, Options options) {
@@ -323,6 +337,9 @@ class Store {
     c.verify_all = options.verify_all ? 1 : 0;
     c.framework = options.framework.c_str();
     c.framework_version = options.framework_version.c_str();
+    c.local_directory = options.local_directory.empty() ? nullptr : options.local_directory.c_str();
+    c.drain_bytes_per_second = options.drain_bytes_per_second;
+    c.local_keep = options.local_keep;
     if (*store.log_) {
       c.log = [](void* user, const char* text) { (*static_cast<std::function<void(std::string_view)>*>(user))(text); };
       c.log_user = store.log_.get();

@@ -22,7 +22,10 @@ StoreOptions store_options(const ckpt_options& given) {
                        .every = std::chrono::duration<double>(given.every_seconds),
                        .time_limit = std::chrono::duration<double>(given.time_limit_s),
                        .catch_signals = given.catch_signals != 0,
+                       .drain_bytes_per_second = given.drain_bytes_per_second,
                        .verify_all = given.verify_all != 0};
+  if (given.local_directory != nullptr) options.local_directory = given.local_directory;
+  if (given.local_keep != 0) options.local_keep = given.local_keep;
   if (given.copy_threads != 0) options.copy_threads = given.copy_threads;
   if (given.write_threads != 0) options.write_threads = given.write_threads;
   if (given.patience_ms > 0) options.patience = std::chrono::milliseconds(given.patience_ms);
@@ -40,6 +43,20 @@ std::chrono::milliseconds timeout_of(int64_t milliseconds) {
 
 int outcome_of(const Result<SaveOutcome>& outcome) {
   return outcome ? 0 : exit_code(outcome.error());
+}
+
+Result<> poll(const SaveEvent& event, int* done) {
+  CKPT_CHECK(need(done, "the place for the answer"));
+  *done = event.known() ? 1 : 0;
+  if (*done == 0) return {};
+  auto outcome = event.outcome();
+  return outcome ? Result<>() : fail(std::move(outcome).error());
+}
+
+Result<> call_when_known(SaveEvent& event, void (*callback)(void* user, int outcome), void* user) {
+  if (callback == nullptr) return fail(Errc::usage, "the callback is null");
+  event.on_known([callback, user](const auto& outcome) { callback(user, outcome_of(outcome)); });
+  return {};
 }
 
 /// A save from commit on, of this process.
@@ -87,12 +104,13 @@ Result<> add_piece(ckpt_save* save, Make make) {
 using ckpt::Piece;
 using ckpt::Result;
 using ckpt::c::add_piece;
+using ckpt::c::call_when_known;
 using ckpt::c::guarded;
 using ckpt::c::io_kind;
 using ckpt::c::memory_of;
 using ckpt::c::need;
 using ckpt::c::OpenStore;
-using ckpt::c::outcome_of;
+using ckpt::c::poll;
 using ckpt::c::read_sized;
 using ckpt::c::set_text;
 using ckpt::c::store_of;
@@ -293,29 +311,50 @@ int ckpt_wait(ckpt_pending* pending, int64_t timeout_ms) {
   });
 }
 
+int ckpt_wait_drained(ckpt_pending* pending, int64_t timeout_ms) {
+  return guarded([&]() -> Result<> {
+    CKPT_CHECK(usable(pending));
+    if (const auto opened = pending->opened.lock()) {
+      return opened->store->saver().wait_drained(pending->save, timeout_of(timeout_ms));
+    }
+    CKPT_TRY(const auto outcome, pending->save->drained().outcome());  // known since its store was closed
+    static_cast<void>(outcome);
+    return {};
+  });
+}
+
 int ckpt_poll(ckpt_pending* pending, int* done) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(usable(pending));
-    CKPT_CHECK(need(done, "the place for the answer"));
-    *done = pending->save->resolved() ? 1 : 0;
-    if (*done == 0) return {};
-    auto outcome = pending->save->outcome();
-    return outcome ? Result<>() : ckpt::fail(std::move(outcome).error());
+    return poll(pending->save->durable(), done);
+  });
+}
+
+int ckpt_poll_drained(ckpt_pending* pending, int* done) {
+  return guarded([&]() -> Result<> {
+    CKPT_CHECK(usable(pending));
+    return poll(pending->save->drained(), done);
   });
 }
 
 int ckpt_on_durable(ckpt_pending* pending, void (*callback)(void* user, int outcome), void* user) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(usable(pending));
-    if (callback == nullptr) return ckpt::fail(ckpt::Errc::usage, "the callback is null");
-    pending->save->on_resolved([callback, user](const auto& outcome) { callback(user, outcome_of(outcome)); });
-    return {};
+    return call_when_known(pending->save->durable(), callback, user);
+  });
+}
+
+int ckpt_on_drained(ckpt_pending* pending, void (*callback)(void* user, int outcome), void* user) {
+  return guarded([&]() -> Result<> {
+    CKPT_CHECK(usable(pending));
+    return call_when_known(pending->save->drained(), callback, user);
   });
 }
 
 const char* ckpt_pending_name(ckpt_pending* pending) {
   if (pending == nullptr || !pending->owner.is_here()) return "";
   if (const auto outcome = pending->save->outcome()) pending->name = outcome->name;
+  if (const auto outcome = pending->save->drained().outcome()) pending->name = outcome->name;
   return pending->name.c_str();
 }
 
@@ -329,7 +368,8 @@ int ckpt_pending_stats(const ckpt_pending* pending, ckpt_stats* stats) {
                          .plan_s = times.plan_s,
                          .stage_s = times.stage_s,
                          .write_s = times.write_s,
-                         .commit_s = times.commit_s};
+                         .commit_s = times.commit_s,
+                         .drain_s = times.drain_s};
     std::memcpy(stats, &all, std::min<std::size_t>(stats->size, sizeof all));
     return {};
   });

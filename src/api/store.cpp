@@ -25,14 +25,6 @@ constexpr auto kSaveTimeout = std::chrono::hours(1);
 constexpr double kSavesBeforeLimit = 2;
 constexpr double kLeastSecondsBeforeLimit = 10;
 
-/// The run of a committed checkpoint; nothing where its manifest cannot be read or says none.
-std::optional<universal::Run> run_of(Io& io, const std::string& checkpoint) {
-  const auto text = read_small_file(io, join_path(checkpoint, universal::kManifestPath), universal::kMaxManifestBytes);
-  if (!text) return std::nullopt;
-  auto manifest = universal::parse_manifest(*text);
-  return manifest ? std::move(manifest->run) : std::nullopt;
-}
-
 /// What makes a checkpoint that opens unfit to be resumed from.
 std::optional<Error> unusable(const Map& map, const std::string& path) {
   for (const Finding& finding : map.findings) {
@@ -61,6 +53,9 @@ Result<std::unique_ptr<Store>> Store::open(Result<std::unique_ptr<Io>> io, std::
   std::unique_ptr<Store> store(new Store);
   store->options_ = std::move(options);
   store->run_directory_ = join_path(run_directory, "");
+  if (!store->options_.local_directory.empty()) {
+    store->options_.local_directory = join_path(store->options_.local_directory, "");
+  }
   store->comm_ = std::move(comm);
   store->opened_ = store->last_save_ = store->now();
   auto mine = caught([&]() -> Result<> {
@@ -72,6 +67,9 @@ Result<std::unique_ptr<Store>> Store::open(Result<std::unique_ptr<Io>> io, std::
   if (store->options_.catch_signals) store->signal_.emplace();
   CKPT_TRY(store->saver_, Saver::open(*store->io_, *store->comm_,
                                       {.run_directory = store->run_directory_,
+                                       .local_directory = store->options_.local_directory,
+                                       .drain_bytes_per_second = store->options_.drain_bytes_per_second,
+                                       .local_keep = store->options_.local_keep,
                                        .generator = "ckpt " CKPT_VERSION,
                                        .staging_bytes = store->options_.staging_bytes,
                                        .copy_threads = store->options_.copy_threads,
@@ -140,19 +138,33 @@ Result<bool> Store::should_save(std::uint64_t step) {
 
 // --- saving ------------------------------------------------------------------------------------------------------
 
+/// Where nothing else is nearer only its own manifest is read.
+Result<std::optional<RunCheckpoint>> Store::newest() {
+  if (!options_.local_directory.empty()) {
+    CKPT_TRY(auto all, list_copies(*io_, run_directory_, options_.local_directory));
+    return all.empty() ? std::optional<RunCheckpoint>() : std::move(all.front());
+  }
+  CKPT_TRY(const auto names, list_checkpoints(*io_, run_directory_));
+  if (names.empty()) return std::optional<RunCheckpoint>();
+  RunCheckpoint newest{.name = *CheckpointName::parse(names.front())};
+  if (auto manifest = read_manifest(*io_, join_path(run_directory_, names.front()))) {
+    newest.id = manifest->id.hex();
+    newest.run = std::move(manifest->run);
+  }
+  return std::optional(std::move(newest));
+}
+
 /// The series of this store's saves: decided at its first one. Rank 0.
 Result<universal::Run> Store::next_run() {
   universal::Run run{.name = base_name(run_directory_), .parent = loaded_id_};
-  CKPT_TRY(const auto names, list_checkpoints(*io_, run_directory_));
-  if (!names.empty()) {
-    const auto newest = run_of(*io_, join_path(run_directory_, names.front()));
-    run.series = newest ? newest->series : 0;
-    if (newest) run.series_from = newest->series_from;
-    if (loaded_ != names.front()) {
-      ++run.series;
-      run.series_from.reset();
-      if (!loaded_.empty()) run.series_from = loaded_step_;
-    }
+  CKPT_TRY(const auto found, newest());
+  if (!found) return run;
+  run.series = found->run ? found->run->series : 0;
+  if (found->run) run.series_from = found->run->series_from;
+  if (found->id.empty() || loaded_id_ != found->id) {
+    ++run.series;
+    run.series_from.reset();
+    if (!loaded_id_.empty()) run.series_from = loaded_step_;
   }
   return run;
 }
@@ -197,7 +209,6 @@ Checkpoint::ReadOptions Store::read_options(bool partial) const {
 }
 
 void Store::note_loaded(const Checkpoint& checkpoint) {
-  loaded_ = base_name(checkpoint.path());
   loaded_id_ = checkpoint.map().id;
   loaded_step_ = checkpoint.step();
 }
@@ -207,13 +218,13 @@ void Store::note_loaded(const Checkpoint& checkpoint) {
 Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& candidates,
                                                      std::vector<std::string>& skipped) {
   for (;;) {
-    std::string name;
+    std::string path;
     if (comm_->is_root() && !candidates.empty()) {
-      name = candidates.front();
+      path = candidates.front();
       candidates.erase(candidates.begin());
     }
-    CKPT_CHECK(comm_->broadcast(name, deadline()));
-    if (name.empty()) {
+    CKPT_CHECK(comm_->broadcast(path, deadline()));
+    if (path.empty()) {
       // Who finds none begins anew; who has lost them all must not.
       if (skipped.empty()) {
         return fail({.code = Errc::not_found,
@@ -225,7 +236,6 @@ Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& c
                    .file = run_directory_,
                    .hint = "the newest one: " + skipped.front()});
     }
-    const std::string path = join_path(run_directory_, name);
     auto opened = Checkpoint::open(*io_, path);
     Result<> mine;
     if (!opened) {
@@ -237,31 +247,35 @@ Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& c
     if (verdict) return opened;
     if (verdict.error().code == Errc::peer_failed && !verdict.error().verdict) return fail(std::move(verdict).error());
     skipped.push_back(verdict.error().message);
-    log(fmt::format("{}: cannot be used, the one before is tried: {}", name, verdict.error().message));
+    tell_skipped(path, verdict.error());
   }
 }
 
-/// The run's checkpoints that may be resumed from, newest first: not those that a roll-back has left behind. On rank 0;
-/// collective.
+void Store::tell_skipped(const std::string& path, const Error& why) const {
+  const std::string what = options_.local_directory.empty() ? base_name(path) : path;  // a name may have two places
+  log(fmt::format("{}: cannot be used, the {} is tried: {}", what,
+                  options_.local_directory.empty() ? "one before" : "next copy, or the one before,", why.message));
+}
+
+/// Paths of the run's checkpoints that may be resumed from, newest first: not those that a roll-back has left behind.
+/// Of several copies the nearest first. On rank 0; collective.
 Result<std::vector<std::string>> Store::candidates(Result<> mine) {
   std::vector<std::string> usable;
-  Result<std::vector<std::string>> names;
-  if (comm_->is_root()) names = list_checkpoints(*io_, run_directory_);
-  if (mine && !names) mine = fail(names.error());
+  Result<std::vector<RunCheckpoint>> all;
+  if (comm_->is_root()) all = list_copies(*io_, run_directory_, options_.local_directory);
+  if (mine && !all) mine = fail(all.error());
   CKPT_CHECK(agree(*comm_, deadline(), std::move(mine)));
   struct Series {
     std::uint64_t number;
     std::uint64_t from;
   };
   std::vector<Series> later;
-  for (const std::string& name : *names) {
-    const auto run = run_of(*io_, join_path(run_directory_, name));
-    const std::uint64_t step = CheckpointName::parse(name)->step;
-    const bool superseded = run && std::any_of(later.begin(), later.end(), [&](const Series& series) {
-                              return run->series < series.number && step > series.from;
+  for (const RunCheckpoint& each : *all) {
+    const bool superseded = each.run && std::any_of(later.begin(), later.end(), [&](const Series& series) {
+                              return each.run->series < series.number && each.name.step > series.from;
                             });
-    if (run && run->series_from) later.push_back({run->series, *run->series_from});
-    if (!superseded) usable.push_back(name);
+    if (each.run && each.run->series_from) later.push_back({each.run->series, *each.run->series_from});
+    if (!superseded) usable.insert(usable.end(), each.copies.begin(), each.copies.end());
   }
   return usable;
 }
@@ -355,8 +369,7 @@ Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial
     }
     if (!is_damage(verdict_of(verdict.error()))) return fail(std::move(verdict).error());
     loaded.skipped.push_back(verdict.error().message);
-    log(fmt::format("{}: cannot be used, the one before is tried: {}", base_name(checkpoint->path()),
-                    verdict.error().message));
+    tell_skipped(checkpoint->path(), verdict.error());
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "api/checkpoint.hpp"
+#include "api/run_copies.hpp"
 #include "api/stop_signal.hpp"
 #include "engine/comm.hpp"
 #include "engine/io.hpp"
@@ -26,7 +27,10 @@ struct StoreOptions {
   std::chrono::duration<double> every{0};       ///< 0: not by time
   std::chrono::duration<double> time_limit{0};  ///< of the job, from opening on; 0: none
   bool catch_signals = false;
-  bool verify_all = false;  ///< loads read every leaf whole
+  std::string local_directory{};             ///< see Saver::Options; loads take its copies first
+  std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
+  std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
+  bool verify_all = false;                   ///< loads read every leaf whole
   std::string framework{};
   std::string framework_version{};
   std::function<void(const std::string&)> log{};
@@ -67,7 +71,7 @@ class Store {
   struct Loaded {
     std::uint64_t step = 0;
     Checkpoint::Report report{};
-    std::vector<std::string> skipped{};  ///< newer ones that are damaged
+    std::vector<std::string> skipped{};  ///< newer ones, and nearer copies, that are damaged
   };
   /// Collective: all ranks load from one checkpoint, the newest that is whole on all of them. What the model says every
   /// rank holds alike is read by rank 0 alone and sent to the others.
@@ -83,6 +87,7 @@ class Store {
   Deadline deadline() const;
   std::chrono::steady_clock::time_point now() const;
   void log(const std::string& text) const;
+  void tell_skipped(const std::string& path, const Error& why) const;
   bool wants_stop() const;
   Result<std::vector<std::string>> candidates(Result<> mine);
   void note_times();
@@ -91,6 +96,7 @@ class Store {
                                                 std::vector<std::string>& skipped);
   Result<universal::Run> next_run();
   Result<std::vector<bool>> shared_reads(std::span<const NamedRead> reads);
+  Result<std::optional<RunCheckpoint>> newest();
   void note_loaded(const Checkpoint& checkpoint);
 
   StoreOptions options_{};
@@ -107,8 +113,7 @@ class Store {
   std::shared_ptr<PendingSave> latest_save_{};  // how long it took is known later
   bool stop_told_ = false;
   std::optional<universal::Run> run_{};  // of all saves from the first on; rank 0
-  std::string loaded_{};                 // name of the checkpoint that was loaded
-  std::string loaded_id_{};
+  std::string loaded_id_{};              // of the checkpoint that was loaded
   std::uint64_t loaded_step_ = 0;
   std::unique_ptr<Saver> saver_{};  // last: its threads use the above
 };

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +13,7 @@
 #include "format/hash.hpp"
 #include "format/manifest.hpp"
 #include "format/sums.hpp"
+#include "writers/save_event.hpp"
 #include "writers/save_files.hpp"
 
 namespace ckpt {
@@ -26,32 +24,27 @@ struct SaveTimes {
   double stage_s = 0;   ///< copying to staging memory, and waiting for room there
   double write_s = 0;   ///< hashing, writing and syncing, in the background
   double commit_s = 0;  ///< rank 0: manifest, sync, rename
+  double drain_s = 0;   ///< rank 0: from the local tier to the run's directory, in the background
   std::uint64_t bytes = 0;
-};
-
-/// A save that is durable.
-struct SaveOutcome {
-  std::string name;  ///< "step-000001000.g7"
-  std::string id;    ///< 32 digits
 };
 
 /// One save from commit() on, shared by the trainer's thread and the background. Thread-safe.
 class PendingSave {
  public:
-  using Callback = std::function<void(const Result<SaveOutcome>&)>;
-
   explicit PendingSave(const Hash128& id) : id_(id) {}
 
   const Hash128& id() const { return id_; }
-  bool resolved() const;
+  /// On disk, where it survives the job: in the local tier where there is one, else in the run's directory. Known in a
+  /// call of the trainer's; alone by the background.
+  const SaveEvent& durable() const { return durable_; }
+  SaveEvent& durable() { return durable_; }
+  /// In the run's directory. Without a local tier the same as `durable`, and never known before it.
+  const SaveEvent& drained() const { return drained_; }
+  SaveEvent& drained() { return drained_; }
+  bool resolved() const { return durable_.known(); }
   /// What became of it; `locked` while that is not known.
-  Result<SaveOutcome> outcome() const;
+  Result<SaveOutcome> outcome() const { return durable_.outcome(); }
   SaveTimes times() const;
-  /// Called once, with the outcome: at once where it is known, else by the thread that learns it (several ranks: in a
-  /// call of the trainer's; alone: the background). What it throws is lost.
-  void on_resolved(Callback callback);
-  /// True once resolved.
-  bool wait_for(std::chrono::milliseconds time) const;
 
  private:
   friend class Saver;
@@ -60,13 +53,20 @@ class PendingSave {
   void resolve(Result<SaveOutcome> outcome);
   void finish_writing(Result<std::vector<Hash128>> leaves, double seconds);
   void finish_publishing(Result<std::string> name, double seconds);
-  bool written() const;    ///< this rank's part, well or not
-  bool published() const;  ///< rank 0: the commit has ended, well or not
+  /// Rank 0, on the drainer's thread. The first call counts.
+  void finish_draining(Result<std::string> name, double seconds);
+  /// Nobody else must agree on the drain, now or any more: `drained` is known as soon as it has ended.
+  void own_drain();
+  void settle_drain(Result<std::string> name);
+  bool written() const;      ///< this rank's part, well or not
+  bool published() const;    ///< rank 0: the commit has ended, well or not
+  bool drain_ended() const;  ///< rank 0: well or not
 
   const Hash128 id_;
   // Constant while the background works.
   std::uint64_t step = 0;
-  std::string root{};  ///< the partial
+  bool tiered = false;  ///< is to be drained
+  std::string root{};   ///< the partial
   universal::Manifest manifest{};
   std::shared_ptr<const SaveTable> table{};
   std::unique_ptr<SaveFiles> files{};
@@ -76,13 +76,14 @@ class PendingSave {
   Phase phase = Phase::writing;                ///< of the ranks' agreement: the trainer's thread only
   std::unique_ptr<Publication> publication{};  ///< rank 0: the committer's thread only
 
+  SaveEvent durable_{};
+  SaveEvent drained_{};
   mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
   SaveTimes times_{};                                     // guarded by mutex_
   std::optional<Result<std::vector<Hash128>>> leaves_{};  // guarded by mutex_
   std::optional<Result<std::string>> published_{};        // guarded by mutex_
-  std::optional<Result<SaveOutcome>> outcome_{};          // guarded by mutex_
-  std::vector<Callback> callbacks_{};                     // guarded by mutex_
+  std::optional<Result<std::string>> drain_{};            // guarded by mutex_
+  bool own_drain_ = false;                                // guarded by mutex_
 };
 
 }  // namespace ckpt

@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "format/seal.hpp"
+
 namespace ckpt {
 namespace {
 
@@ -67,6 +69,24 @@ Result<std::vector<std::string>> list_checkpoints(Io& io, const std::string& run
   std::vector<std::string> texts;
   for (const CheckpointName& name : names) texts.push_back(name.text());
   return texts;
+}
+
+Result<universal::Manifest> read_manifest(Io& io, const std::string& checkpoint) {
+  const std::string path = join_path(checkpoint, universal::kManifestPath);
+  CKPT_TRY(const std::string text, read_small_file(io, path, universal::kMaxManifestBytes));
+  return universal::parse_manifest(text);
+}
+
+std::optional<std::string> find_committed(Io& io, const std::string& run_directory, std::uint64_t step,
+                                          const Hash128& id) {
+  const auto names = list_checkpoints(io, run_directory);
+  if (!names) return std::nullopt;
+  for (const std::string& name : *names) {
+    if (CheckpointName::parse(name)->step != step) continue;
+    const auto manifest = read_manifest(io, join_path(run_directory, name));
+    if (manifest && manifest->id == id) return name;
+  }
+  return std::nullopt;
 }
 
 Result<std::uint64_t> next_generation(Io& io, const std::string& run_directory) {

@@ -9,6 +9,8 @@
 
 #include "engine/comm.hpp"
 #include "engine/io.hpp"
+#include "format/hash.hpp"
+#include "format/manifest.hpp"
 #include "format/result.hpp"
 
 namespace ckpt {
@@ -29,6 +31,13 @@ std::string step_text(std::uint64_t step);
 /// The committed checkpoints of a run, newest (greatest generation, then greatest name) first. A directory that is not
 /// there has none. Never asks a catalog, and there is no `latest` file.
 Result<std::vector<std::string>> list_checkpoints(Io& io, const std::string& run_directory);
+
+/// The manifest of a checkpoint in its directory. errors  as read_small_file and parse_manifest
+Result<universal::Manifest> read_manifest(Io& io, const std::string& checkpoint);
+
+/// The committed checkpoint of this step and id; nothing where none is found that can be read.
+std::optional<std::string> find_committed(Io& io, const std::string& run_directory, std::uint64_t step,
+                                          const Hash128& id);
 
 /// The generation that the next commit gets: 1 + the greatest in names of the run and of its trash. Hold the lock of
 /// the run's directory from before this until the commit is durable.

@@ -9,7 +9,7 @@
 
 #include "engine/caught.hpp"
 #include "engine/run.hpp"
-#include "format/seal.hpp"
+#include "writers/publish_save.hpp"
 #include "writers/run_directory.hpp"
 #include "writers/save_record.hpp"
 
@@ -19,8 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 // Leaves that are copied, hashed and written at the same time: the disk's queue of 8 stays full.
 constexpr std::uint64_t kLeastStagedLeaves = 16;
-constexpr auto kLockPatience = std::chrono::seconds(30);  // another job's commit takes milliseconds
-constexpr auto kNap = std::chrono::milliseconds(1);       // between rounds that wait for the disk
+constexpr auto kNap = std::chrono::milliseconds(1);  // between rounds that wait for the disk
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -38,52 +37,11 @@ std::string now_text() {
   return universal::utc_text(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-/// Every folder of a checkpoint: other ranks make their files there.
-std::vector<std::string> all_folders() {
-  return {"shards", "shards/weights", "shards/optim", "blobs", "index", "marks"};
-}
-
-/// Steps 5 and 6 of the commit (engine/publish.hpp), on rank 0. The generation is ours while the run is locked.
-Result<std::string> publish(Io& io, const std::string& run_directory, std::uint64_t step, Publication& publication,
-                            universal::Manifest manifest, const std::vector<std::string>& parts) {
-  std::vector<RankRecord> ranks;
-  for (const std::string& part : parts) {
-    CKPT_TRY(RankRecord record, record_from_text(part));
-    ranks.push_back(std::move(record));
-  }
-  MergedRecords merged = merge(ranks);
-  CKPT_TRY(const auto lock, lock_run(io, run_directory, Clock::now() + kLockPatience));
-  CKPT_TRY(const std::uint64_t generation, next_generation(io, run_directory));
-  const std::string name = CheckpointName{.step = step, .generation = generation}.text();
-  if (manifest.run) manifest.run->generation = generation;
-  CKPT_TRY(universal::Seal sealed, seal(std::move(manifest), std::move(merged.files), std::move(merged.leaves)));
-  CKPT_CHECK(publication.commit({{.path = "marks/save-statistics.json", .bytes = statistics_text(ranks)},
-                                 {.path = std::string(universal::kManifestCopyPath), .bytes = sealed.manifest},
-                                 {.path = std::string(universal::kSumsPath), .bytes = std::move(sealed.sums)},
-                                 {.path = std::string(universal::kManifestPath), .bytes = std::move(sealed.manifest)}},
-                                join_path(run_directory, name)));
-  return name;
-}
-
-/// The committed checkpoint of this id; nothing where there is none. Asked when the rank that commits was lost.
-std::optional<std::string> find_committed(Io& io, const std::string& run_directory, const Hash128& id) {
-  const auto names = list_checkpoints(io, run_directory);
-  if (!names) return std::nullopt;
-  for (const std::string& name : *names) {
-    const std::string path = join_path(join_path(run_directory, name), universal::kManifestPath);
-    const auto text = read_small_file(io, path, universal::kMaxManifestBytes);
-    if (!text) continue;
-    const auto manifest = universal::parse_manifest(*text);
-    if (manifest && manifest->id == id) return name;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 /// What a round's all-reduce holds. The maximum of a value and of its complement are equal where all ranks agree.
 struct Saver::Word {
-  enum : std::size_t { stop, due, unwritten, unpublished, timed_out, resolved, not_resolved, count };
+  enum : std::size_t { stop, due, unwritten, unpublished, undrained, timed_out, resolved, not_resolved, count };
 };
 
 struct Saver::Begun {
@@ -110,6 +68,7 @@ Saver::~Saver() {
     }
   }
   committer_.reset();
+  close_drains();
 }
 
 Deadline Saver::deadline() const {
@@ -119,6 +78,7 @@ Deadline Saver::deadline() const {
 Result<std::unique_ptr<Saver>> Saver::open(Io& io, Comm& comm, Options options) {
   std::unique_ptr<Saver> saver(new Saver(io, comm, std::move(options)));
   const Options& wanted = saver->options_;
+  CKPT_CHECK(saver->agree_on_tiers());
   auto mine = caught([&]() -> Result<> {
     const std::uint64_t bytes = std::max(wanted.staging_bytes, smallest_staging_bytes());
     CKPT_TRY(saver->pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes,
@@ -128,17 +88,22 @@ Result<std::unique_ptr<Saver>> Saver::open(Io& io, Comm& comm, Options options) 
     saver->flusher_ = std::make_unique<Background>(std::move(flusher_io));
     if (!comm.is_root()) return {};
     CKPT_TRY(auto committer_io, io.fresh());
-    CKPT_CHECK(saver->prepare_directory(*committer_io));
+    CKPT_CHECK(saver->prepare(*committer_io));
     saver->committer_ = std::make_unique<Background>(std::move(committer_io));
     return {};
   });
   CKPT_CHECK(agree(comm, saver->deadline(), std::move(mine)));
+  if (saver->tiered()) CKPT_CHECK(saver->take_up_undrained());
   return saver;
 }
 
-/// The run's directory, with what crashed saves left in it removed.
-Result<> Saver::prepare_directory(Io& io) {
-  const std::string& directory = options_.run_directory;
+Result<> Saver::prepare(Io& io) {
+  CKPT_CHECK(prepare_directory(io, options_.run_directory));
+  return tiered() ? open_tiers(io) : Result<>();
+}
+
+/// A directory, with what crashed saves left in it removed.
+Result<> Saver::prepare_directory(Io& io, const std::string& directory) const {
   std::vector<std::string> missing;
   for (std::string path = directory; !io.stat(path); path = parent_path(path)) {
     missing.push_back(path);
@@ -187,7 +152,7 @@ Result<> Saver::begin(Description description, Result<> mine) {
     id = random_id();
     mine = on_committer([&](Io& io) -> Result<> {
       CKPT_TRY(publication, Publication::begin(io,
-                                               {.target = join_path(options_.run_directory, step_text(step)),
+                                               {.target = join_path(home(), step_text(step)),
                                                 .id = id.hex(),
                                                 .folders = all_folders(),
                                                 .named_later = true},
@@ -223,6 +188,7 @@ Result<> Saver::begin(Description description, Result<> mine) {
   begun_->description = std::move(description);
   begun_->save = std::make_shared<PendingSave>(*told_id);
   begun_->save->step = step;
+  begun_->save->tiered = tiered();
   begun_->save->root = text.substr(kIdDigits);
   begun_->save->publication = std::move(publication);
   return {};
@@ -369,19 +335,34 @@ std::string Saver::own_record(const PendingSave& save) {
 void Saver::publish_later(const std::shared_ptr<PendingSave>& save, std::vector<std::string> parts) {
   committer_->add([this, save, parts = std::move(parts)](Io& io) {
     const auto start = Clock::now();
-    auto name = caught([&] {
-      return publish(io, options_.run_directory, *save->manifest.meta.step, *save->publication,
-                     std::move(save->manifest), parts);
-    });
+    auto name = caught([&] { return publish(io, *save, parts); });
     save->publication.reset();
     save->finish_publishing(name, seconds_since(start));
     if (!alone()) return;
-    if (name) {
-      save->resolve(SaveOutcome{.name = *name, .id = save->id().hex()});
-    } else {
+    if (!name) {
       save->resolve(fail(std::move(name).error()));
+      return;
     }
+    save->resolve(SaveOutcome{.name = *name, .id = save->id().hex()});
+    if (tiered()) start_drain(save, *name);
   });
+}
+
+Result<std::string> Saver::publish(Io& io, PendingSave& save, const std::vector<std::string>& parts) {
+  std::vector<RankRecord> ranks;
+  for (const std::string& part : parts) {
+    CKPT_TRY(RankRecord record, record_from_text(part));
+    ranks.push_back(std::move(record));
+  }
+  MergedRecords merged = merge(ranks);
+  return publish_save(io, *save.publication,
+                      {.run_directory = home(),
+                       .step = save.step,
+                       .manifest = std::move(save.manifest),
+                       .files = std::move(merged.files),
+                       .leaves = std::move(merged.leaves),
+                       .statistics = statistics_text(ranks),
+                       .least_generation = drainer_ ? drainer_->least_generation() : 0});
 }
 
 // --- the ranks' agreement ------------------------------------------------------------------------------------------
@@ -399,6 +380,7 @@ Result<> Saver::start_round(Vote mine, bool timed_out) {
   const bool any = !in_flight_.empty();
   words_[Word::unwritten] = any && in_flight_.front()->written() ? 0 : 1;
   words_[Word::unpublished] = any && (!comm_.is_root() || in_flight_.front()->published()) ? 0 : 1;
+  words_[Word::undrained] = front_undrained() ? 1 : 0;
   words_[Word::resolved] = resolved_;
   words_[Word::not_resolved] = ~resolved_;
   CKPT_TRY(pending_, comm_.start_max(words_));
@@ -428,11 +410,15 @@ Result<Saver::Vote> Saver::finish_round(bool& timed_out) {
 
 /// What all ranks do after a round, on the same words.
 Result<> Saver::act() {
-  if (in_flight_.empty()) return {};
-  const std::shared_ptr<PendingSave> oldest = in_flight_.front();
-  if (oldest->phase == PendingSave::Phase::writing && words_[Word::unwritten] == 0) return collect(oldest);
-  if (oldest->phase == PendingSave::Phase::publishing && words_[Word::unpublished] == 0) return conclude(oldest);
-  return {};
+  if (!in_flight_.empty()) {
+    const std::shared_ptr<PendingSave> oldest = in_flight_.front();
+    if (oldest->phase == PendingSave::Phase::writing && words_[Word::unwritten] == 0) {
+      CKPT_CHECK(collect(oldest));
+    } else if (oldest->phase == PendingSave::Phase::publishing && words_[Word::unpublished] == 0) {
+      CKPT_CHECK(conclude(oldest));
+    }
+  }
+  return words_[Word::undrained] == 0 ? conclude_drain() : Result<>();
 }
 
 /// All ranks have written: rank 0 gets what it needs for the commit; or one failed, and all learn it.
@@ -482,6 +468,7 @@ void Saver::settle(const std::shared_ptr<PendingSave>& save, Result<SaveOutcome>
   std::erase(in_flight_, save);
   ++resolved_;
   tell_failure(*save);
+  if (save->tiered && save->outcome()) drain_later(save);
 }
 
 /// A trainer need not ask how a save ended; its user wants to know all the same.
@@ -507,7 +494,7 @@ Error Saver::lose_peers(Error error) {
       std::promise<void> looked;
       flusher_->add([&](Io& io) {
         static_cast<void>(caught([&]() -> Result<> {
-          name = find_committed(io, options_.run_directory, save->id());
+          name = find_committed(io, home(), save->step, save->id());
           return {};
         }));
         looked.set_value();
@@ -521,6 +508,7 @@ Error Saver::lose_peers(Error error) {
       settle(save, fail(error));
     }
   }
+  lose_drains(error);
   return error;
 }
 
@@ -530,7 +518,9 @@ void Saver::forget_resolved() {
     in_flight_.pop_front();
     ++resolved_;
     tell_failure(*save);
+    if (save->tiered && save->outcome()) draining_.push_back(save);
   }
+  forget_drained();
 }
 
 Result<Saver::Vote> Saver::round(Vote mine) {
@@ -553,44 +543,55 @@ Result<> Saver::settle_round() {
 }
 
 Result<> Saver::wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
+  return wait_for(save->durable(), timeout, "save: wait: not durable within the time given");
+}
+
+Result<> Saver::wait_for(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late) {
   const Deadline until = Clock::now() + timeout;
-  const auto late = [] { return fail(Errc::locked, "save: wait: not durable within the time given"); };
   const auto ended = [&]() -> Result<> {
-    auto outcome = save->outcome();
+    auto outcome = event.outcome();
     return outcome ? Result<>() : fail(std::move(outcome).error());
   };
   if (alone()) {
-    const bool over = save->wait_for(timeout);
+    const bool over = event.wait_for(timeout);
     forget_resolved();
-    return over ? ended() : late();
+    return over ? ended() : fail(Errc::locked, late);
   }
   bool timed_out = false;
   auto outcome = [&]() -> Result<> {
     CKPT_CHECK(settle_round());
-    while (!save->resolved() && !timed_out) {
+    while (!event.known() && !timed_out) {
       CKPT_CHECK(start_round({}, Clock::now() >= until));
       CKPT_TRY(const Vote empty, finish_round(timed_out));
       static_cast<void>(empty);
-      if (!save->resolved() && !timed_out) save->wait_for(kNap);
+      if (!event.known() && !timed_out) event.wait_for(kNap);
     }
     return {};
   }();
   if (!outcome) {
     Error error = lose_peers(std::move(outcome).error());
-    if (!save->resolved()) return fail(std::move(error));
+    // Rank 0's drains go on alone.
+    if (comm_.is_lost() && comm_.is_root()) {
+      event.wait_for(std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()));
+    }
+    if (!event.known()) return fail(std::move(error));
   }
-  return save->resolved() ? ended() : late();
+  return event.known() ? ended() : fail(Errc::locked, late);
 }
 
 Result<> Saver::wait_all(std::chrono::milliseconds timeout) {
   const Deadline until = Clock::now() + timeout;
   Result<> worst = settle_round();
-  const auto saves = in_flight_;
-  for (const auto& save : saves) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
-    auto ended = wait(save, std::max(left, std::chrono::milliseconds(0)));
-    if (!ended && worst) worst = std::move(ended);
-  }
+  const auto await = [&](Result<> (Saver::*wait_one)(const std::shared_ptr<PendingSave>&, std::chrono::milliseconds),
+                         const std::deque<std::shared_ptr<PendingSave>> saves) {
+    for (const auto& save : saves) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+      auto ended = (this->*wait_one)(save, std::max(left, std::chrono::milliseconds(0)));
+      if (!ended && worst) worst = std::move(ended);
+    }
+  };
+  await(&Saver::wait, in_flight_);
+  await(&Saver::wait_drained, draining_);
   return worst;
 }
 

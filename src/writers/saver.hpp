@@ -17,6 +17,8 @@
 #include "format/manifest.hpp"
 #include "format/result.hpp"
 #include "writers/background.hpp"
+#include "writers/drain.hpp"
+#include "writers/drainer.hpp"
 #include "writers/pending_save.hpp"
 #include "writers/save_table.hpp"
 
@@ -31,8 +33,13 @@ namespace ckpt {
 class Saver {
  public:
   struct Options {
-    std::string run_directory;        ///< STORE/RUN
-    std::string generator;            ///< program and version, for the manifest
+    std::string run_directory;  ///< STORE/RUN
+    /// A faster disk of the node that all ranks are on, for this run alone: saves are committed there, then drained to
+    /// the run's directory. Empty: they are written to the run's directory.
+    std::string local_directory{};
+    std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
+    std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
+    std::string generator;                     ///< program and version, for the manifest
     std::uint64_t staging_bytes = 0;  ///< at least smallest_staging_bytes(); holding a whole save, commit only copies
     unsigned copy_threads = 2;
     unsigned write_threads = 1;
@@ -47,11 +54,11 @@ class Saver {
   };
 
   static std::uint64_t smallest_staging_bytes();
-  /// Makes the run's directory where it is missing. Collective. `io` is only the source of further ones; `comm`
-  /// outlives the saver.
+  /// Makes the directories where they are missing. What a job left undrained is drained. Collective. `io` is only the
+  /// source of further ones; `comm` outlives the saver.
   static Result<std::unique_ptr<Saver>> open(Io& io, Comm& comm, Options options);
-  /// Waits for what is in the background here. Saves that the ranks have not agreed on by then are not committed: call
-  /// `wait` first.
+  /// Waits for what is in the background here, drains excepted: they end, and the next saver takes up the newest. Saves
+  /// that the ranks have not agreed on by then are not committed: call `wait` first.
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
@@ -89,7 +96,9 @@ class Saver {
   /// Rounds until a save is durable on all ranks, or failed (its outcome), or the time is over (`locked`, on all ranks
   /// alike). Collective.
   Result<> wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout);
-  /// The same for all saves in flight.
+  /// The same until it is in the run's directory. Collective.
+  Result<> wait_drained(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout);
+  /// Both for all saves in flight.
   Result<> wait_all(std::chrono::milliseconds timeout);
   bool in_flight() const;
 
@@ -99,7 +108,11 @@ class Saver {
   Saver(Io& io, Comm& comm, Options options);
   Deadline deadline() const;
   bool alone() const { return comm_.ranks() == 1; }
-  Result<> prepare_directory(Io& io);
+  bool tiered() const { return !options_.local_directory.empty(); }
+  /// Where saves are committed.
+  const std::string& home() const { return tiered() ? options_.local_directory : options_.run_directory; }
+  Result<> prepare_directory(Io& io, const std::string& directory) const;
+  Result<> prepare(Io& io);
   void log(const std::string& text) const;
   Result<> on_committer(const std::function<Result<>(Io&)>& task);
   void drop_begun();
@@ -108,6 +121,7 @@ class Saver {
   void flush(const std::shared_ptr<PendingSave>& save, Io& io);
   void finish_flush(const std::shared_ptr<PendingSave>& save, Result<std::vector<Hash128>> leaves, double seconds);
   static std::string own_record(const PendingSave& save);
+  Result<std::string> publish(Io& io, PendingSave& save, const std::vector<std::string>& parts);
   void publish_later(const std::shared_ptr<PendingSave>& save, std::vector<std::string> parts);
   Result<> start_round(Vote mine, bool timed_out);
   Result<Vote> finish_round(bool& timed_out);
@@ -117,6 +131,19 @@ class Saver {
   void settle(const std::shared_ptr<PendingSave>& save, Result<SaveOutcome> outcome);
   Error lose_peers(Error error);
   void forget_resolved();
+  Result<> wait_for(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late);
+  // Of the local tier: saver_drain.cpp.
+  Result<> agree_on_tiers();
+  Result<> open_tiers(Io& io);
+  Result<> take_up_undrained();
+  void start_drain(const std::shared_ptr<PendingSave>& save, const std::string& name);
+  void drain_later(const std::shared_ptr<PendingSave>& save);
+  bool front_undrained() const;
+  Result<> conclude_drain();
+  void settle_drain(const std::shared_ptr<PendingSave>& save, Result<std::string> name);
+  void lose_drains(const Error& error);
+  void forget_drained();
+  void close_drains();
   void tell_failure(const PendingSave& save) const;
 
   Comm& comm_;
@@ -130,9 +157,12 @@ class Saver {
   std::uint64_t resolved_ = 0;                            // how many are no longer in flight; the same on all ranks
   std::vector<std::uint64_t> words_{};                    // of the round in flight
   Comm::Pending pending_{};
-  Vote carried_{};                           // what a wait learned, for the next round
-  std::unique_ptr<Background> committer_{};  // rank 0: everything that makes, renames or removes a partial
-  std::unique_ptr<Background> flusher_{};    // last: its tasks use all of the above
+  Vote carried_{};                                       // what a wait learned, for the next round
+  std::deque<std::shared_ptr<PendingSave>> draining_{};  // oldest first; the same on all ranks
+  std::optional<Undrained> undrained_{};                 // rank 0: found on opening
+  std::unique_ptr<Drainer> drainer_{};                   // rank 0, of a local tier
+  std::unique_ptr<Background> committer_{};              // rank 0: everything that makes, renames or removes a partial
+  std::unique_ptr<Background> flusher_{};                // last: its tasks use all of the above
 };
 
 }  // namespace ckpt

@@ -90,6 +90,9 @@ TEST_F(CApi, NothingIsAValueThatEveryFunctionRefuses) {
   EXPECT_EQ(ckpt_wait(nullptr, 0), 2);
   EXPECT_EQ(ckpt_poll(nullptr, &answer), 2);
   EXPECT_EQ(ckpt_on_durable(nullptr, nullptr, nullptr), 2);
+  EXPECT_EQ(ckpt_wait_drained(nullptr, 0), 2);
+  EXPECT_EQ(ckpt_poll_drained(nullptr, &answer), 2);
+  EXPECT_EQ(ckpt_on_drained(nullptr, nullptr, nullptr), 2);
   EXPECT_STREQ(ckpt_pending_name(nullptr), "");
   ckpt_stats stats{.size = sizeof stats};
   EXPECT_EQ(ckpt_pending_stats(nullptr, &stats), 2);
@@ -227,6 +230,7 @@ TEST_F(CApi, AForkedChildIsToldAndChangesNothing) {
     for (const int code : {ckpt_should_save(store, 1, &number), ckpt_begin(store, 3, &other), ckpt_set(save, "a", "b"),
                            ckpt_metric(save, "a", 1), ckpt_add_blob(save, "b", "x", 1), ckpt_commit(save, nullptr),
                            ckpt_wait(pending, 1), ckpt_poll(pending, &number), ckpt_pending_stats(pending, &stats),
+                           ckpt_wait_drained(pending, 1), ckpt_poll_drained(pending, &number),
                            ckpt_load(store, nullptr, 0, CKPT_STRICT, nullptr), ckpt_latest_usable(store, &another),
                            ckpt_read_plan(checkpoint, nullptr, 0, nullptr),
                            ckpt_checkpoint_tensor(checkpoint, "b", nullptr, &ndim, nullptr), ckpt_store_close(store)}) {

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -108,6 +110,45 @@ TEST_F(CppApi, AFillCallbackThatFailsOrThrowsFailsItsSaveAlone) {
     return 0;
   });
   EXPECT_TRUE(filled) << filled.error().json;
+}
+
+TEST_F(CppApi, ASaveInTiersTellsBothPlaces) {
+  const std::string local = directory_.path() + "/nvme/run";
+  auto store = Store::open(run_, {.local_directory = local, .drain_bytes_per_second = std::uint64_t{1} << 30});
+  ASSERT_TRUE(store) << store.error().json;
+  auto save = store->begin(8);
+  ASSERT_TRUE(save) << save.error().json;
+  const std::vector<std::byte> bytes(100'000, std::byte{3});
+  ASSERT_TRUE(save->blob("b", bytes));
+  auto pending = save->commit();
+  ASSERT_TRUE(pending) << pending.error().json;
+  std::atomic<int> told{-1};
+  ASSERT_TRUE(pending->on_drained([&](int code) { told = code; }));
+  const auto durable = pending->wait(std::chrono::seconds(120));
+  ASSERT_TRUE(durable) << durable.error().json;
+  EXPECT_TRUE(std::filesystem::exists(local + "/" + pending->name() + "/manifest.json"));
+  const auto drained = pending->wait_drained(std::chrono::seconds(120));
+  ASSERT_TRUE(drained) << drained.error().json;
+  EXPECT_EQ(pending->poll_drained().value_or(false), true);
+  EXPECT_GT(pending->stats().drain_s, 0);
+  EXPECT_TRUE(std::filesystem::exists(run_ + "/" + pending->name() + "/manifest.json"));
+  EXPECT_EQ(store->latest_usable().value().path(), local + "/" + pending->name());
+  ASSERT_TRUE(store->close());
+  EXPECT_EQ(told, 0);
+}
+
+TEST_F(CppApi, WithoutALocalDirectoryASaveIsDrainedWhenItIsDurable) {
+  auto store = Store::open(run_);
+  ASSERT_TRUE(store) << store.error().json;
+  auto save = store->begin(1);
+  ASSERT_TRUE(save) << save.error().json;
+  auto pending = save->commit();
+  ASSERT_TRUE(pending) << pending.error().json;
+  ASSERT_TRUE(pending->wait(std::chrono::seconds(120)));
+  std::atomic<int> told{-1};
+  ASSERT_TRUE(pending->on_drained([&](int code) { told = code; }));
+  EXPECT_EQ(told, 0);
+  EXPECT_TRUE(pending->wait_drained(std::chrono::seconds(120)));
 }
 
 }  // namespace

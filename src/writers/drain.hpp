@@ -1,0 +1,48 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/buffer_pool.hpp"
+#include "engine/io.hpp"
+#include "format/hash.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// The two directories of a run that is saved in tiers, and how the second one is filled.
+struct DrainOptions {
+  std::string local_directory;         ///< fast, of this node
+  std::string run_directory;           ///< STORE/RUN: what other nodes, and later jobs, see
+  std::uint64_t bytes_per_second = 0;  ///< 0: as fast as it goes
+  std::uint64_t keep = 2;              ///< drained copies that stay in the local tier
+};
+
+/// Copies a committed checkpoint of the local tier to the run's directory, where it is published as a save is
+/// (engine/publish.hpp): the same bytes and id, the same name unless another job has taken that generation. Every leaf
+/// is compared with its hash on the way. One that is there already is left as it is. Returns its name there.
+///
+/// errors  checksum, corrupt: of the local copy; no_space, io: nothing is published; not_durable; interrupted
+Result<std::string> drain(Io& io, BufferPool& pool, const std::string& name, const DrainOptions& options,
+                          const std::atomic<bool>& stop);
+
+/// A checkpoint that only the local tier holds.
+struct Undrained {
+  std::string name;
+  std::uint64_t step = 0;
+  Hash128 id{};
+};
+/// The newest checkpoint of the local tier that can be read, where it is newer than all of the run's directory: what a
+/// job that ended between its commit and its drain left. Older ones stay where they are: drained now, they would pass
+/// for newer than what was saved after them.
+/// errors  usage: the local tier holds another run
+Result<std::optional<Undrained>> find_undrained(Io& io, const DrainOptions& options);
+
+/// Removes copies from the local tier: all but the newest `keep`, only those that the run's directory holds, and that
+/// nobody reads. Returns the names removed.
+Result<std::vector<std::string>> retire_drained(Io& io, const DrainOptions& options);
+
+}  // namespace ckpt

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/buffer_pool.hpp"
+#include "engine/io.hpp"
+#include "writers/background.hpp"
+#include "writers/drain.hpp"
+
+namespace ckpt {
+
+/// One thread that drains checkpoints, one after another in the order given, and then thins out the local tier. Its
+/// memory is a few leaves. It talks to no other rank.
+class Drainer {
+ public:
+  static Result<std::unique_ptr<Drainer>> open(Io& io, DrainOptions options);
+  /// Ends what is being drained, `interrupted`, and what waits: the local tier holds it.
+  ~Drainer();
+  Drainer(const Drainer&) = delete;
+  Drainer& operator=(const Drainer&) = delete;
+
+  /// `done` gets the name in the run's directory, on the thread of this.
+  void add(std::string name, std::function<void(Result<std::string> name, double seconds)> done);
+  /// Generations below this are taken in the run's directory, as far as is known here. Any thread.
+  std::uint64_t least_generation() const { return least_generation_.load(); }
+  /// What a user should know, once.
+  std::vector<std::string> take_notes();
+
+ private:
+  explicit Drainer(DrainOptions options) : options_(std::move(options)) {}
+  Result<std::string> drain_one(Io& io, const std::string& name);
+  void retire(Io& io);
+  void note(std::string text);
+
+  const DrainOptions options_;
+  std::unique_ptr<BufferPool> pool_{};
+  std::atomic<bool> stop_{false};
+  std::atomic<std::uint64_t> least_generation_{1};
+  std::mutex mutex_{};
+  std::vector<std::string> notes_{};      // guarded by mutex_
+  std::unique_ptr<Background> thread_{};  // last: its tasks use all of the above
+};
+
+}  // namespace ckpt

@@ -1,0 +1,39 @@
+#include "writers/publish_save.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "format/seal.hpp"
+#include "writers/run_directory.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr auto kLockPatience = std::chrono::seconds(30);  // another job's commit takes milliseconds
+
+}  // namespace
+
+std::vector<std::string> all_folders() {
+  return {"shards", "shards/weights", "shards/optim", "blobs", "index", "marks"};
+}
+
+Result<std::string> publish_save(Io& io, Publication& publication, SaveToPublish save) {
+  CKPT_TRY(const auto lock, lock_run(io, save.run_directory, std::chrono::steady_clock::now() + kLockPatience));
+  CKPT_TRY(const std::uint64_t next, next_generation(io, save.run_directory));
+  const std::uint64_t generation = std::max(next, save.least_generation);
+  const std::string name = CheckpointName{.step = save.step, .generation = generation}.text();
+  if (save.manifest.run) save.manifest.run->generation = generation;
+  CKPT_TRY(universal::Seal sealed, seal(std::move(save.manifest), std::move(save.files), std::move(save.leaves)));
+  std::vector<SmallFile> files;
+  if (!save.statistics.empty()) {
+    files.push_back({.path = std::string(kStatisticsPath), .bytes = std::move(save.statistics)});
+  }
+  files.push_back({.path = std::string(universal::kManifestCopyPath), .bytes = sealed.manifest});
+  files.push_back({.path = std::string(universal::kSumsPath), .bytes = std::move(sealed.sums)});
+  files.push_back({.path = std::string(universal::kManifestPath), .bytes = std::move(sealed.manifest)});
+  CKPT_CHECK(publication.commit(files, join_path(save.run_directory, name)));
+  return name;
+}
+
+}  // namespace ckpt

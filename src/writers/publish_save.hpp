@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/io.hpp"
+#include "engine/publish.hpp"
+#include "format/hash.hpp"
+#include "format/manifest.hpp"
+#include "format/result.hpp"
+#include "format/sums.hpp"
+
+namespace ckpt {
+
+/// Files that are written, and what makes them a checkpoint.
+struct SaveToPublish {
+  std::string run_directory;
+  std::uint64_t step = 0;
+  universal::Manifest manifest{};  ///< complete but for the generation and sums.bin
+  std::vector<universal::FileRecord> files{};
+  std::vector<Hash128> leaves{};
+  std::string statistics{};            ///< marks/save-statistics.json; none where empty
+  std::uint64_t least_generation = 0;  ///< another tier of the run has those below
+};
+constexpr std::string_view kStatisticsPath = "marks/save-statistics.json";
+
+/// Steps 5 and 6 of the commit (engine/publish.hpp), under the lock of the run's directory: the generation is ours
+/// until the name is durable. The name.
+Result<std::string> publish_save(Io& io, Publication& publication, SaveToPublish save);
+
+/// Every folder of a checkpoint: other ranks make their files there.
+std::vector<std::string> all_folders();
+
+}  // namespace ckpt
