@@ -237,7 +237,8 @@ class Bench:
         ratios = sorted(s["commit_s"] / s["copy_s"] for s in staged)
         middle = {key: statistics.median(s[key] for s in staged) for key in staged[0]}
         print(f"commit() with staging for all of it: {middle['commit_s']:.3f} s, best two-thread copy {middle['copy_s']:.3f} s, "
-              f"ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f}); durable after {middle['durable_s']:.2f} s")
+              f"ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f}); durable after {middle['durable_s']:.2f} s; "
+              f"training steps until then take {middle['steps_slower']:.2f} times as long")
         self.remove(store)
         mpi = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n"]
         seconds = {1: [], 8: []}
