@@ -31,6 +31,7 @@ constexpr std::size_t kBatchSamples = kMicroBatches * kMicroBatchSamples;
 
 struct Flags {
   std::string dir;
+  std::string local;  // saves go here first: a disk of the node, for all ranks
   int pp = 1, dp = 1, tp = 1, zero = 0, layers = 4;
   std::uint64_t width = 256, steps = 20, every = 5, staging = 64 << 20, patience_s = 60;
   std::uint64_t die_at = 0;     // kill -9 at this step ...
@@ -214,6 +215,8 @@ bool parse(int argc, char** argv, Flags& flags) {
     const auto number = std::strtoull(value.c_str(), nullptr, 10);
     if (flag == "--dir")
       flags.dir = value;
+    else if (flag == "--local")
+      flags.local = value;
     else if (flag == "--die-in")
       flags.die_in = value;
     else if (flag == "--pp")
@@ -266,7 +269,8 @@ int train(const Flags& flags) {
                                                         if (mesh.rank != 0) return;
                                                         std::fprintf(stderr, "ckpt: %.*s\n",
                                                                      static_cast<int>(text.size()), text.data());
-                                                      }}),
+                                                      },
+                                                  .local_directory = flags.local}),
                     "open");
   std::vector<Entry> entries = entries_of(training.optimizer, flags.zero);
   need(store.set_model(declare(mesh, entries)), "set_model");

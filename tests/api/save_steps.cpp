@@ -1,8 +1,9 @@
 // A trainer for tests that kill it: saves small steps, and tells after each that it is durable; or loads the newest and
 // compares every value.
 //
-//   save_steps save RUN FROM TO IO      prints "durable STEP" a line
-//   save_steps load RUN IO              prints the step; 0 where there is none
+//   save_steps save RUN FROM TO IO [LOCAL]      prints "durable STEP" a line, and "drained STEP" where it is told to
+//                                               save to the directory LOCAL first
+//   save_steps load RUN IO [LOCAL]              prints the step; 0 where there is none
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -25,7 +26,7 @@ int failed(const ckpt::Error& error) {
   return error.code;
 }
 
-int save(ckpt::Store& store, std::uint64_t from, std::uint64_t to) {
+int save(ckpt::Store& store, std::uint64_t from, std::uint64_t to, bool in_tiers) {
   auto model = ckpt::Model::on({{"dp", 1}});
   if (!model) return failed(model.error());
   const ckpt::Tensor slot{
@@ -44,6 +45,10 @@ int save(ckpt::Store& store, std::uint64_t from, std::uint64_t to) {
     if (!pending) return failed(pending.error());
     if (auto done = pending->wait(std::chrono::minutes(1)); !done) return failed(done.error());
     std::printf("durable %llu\n", static_cast<unsigned long long>(step));
+    std::fflush(stdout);
+    if (!in_tiers) continue;
+    if (auto done = pending->wait_drained(std::chrono::minutes(1)); !done) return failed(done.error());
+    std::printf("drained %llu\n", static_cast<unsigned long long>(step));
     std::fflush(stdout);
   }
   return 0;
@@ -70,11 +75,14 @@ int load(ckpt::Store& store) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
-  const bool saves = words.size() == 5 && words[0] == "save";
-  if (!saves && !(words.size() == 3 && words[0] == "load")) return 2;
-  auto store = ckpt::Store::open(words[1], {.io = words.back()});
+  const bool saves = !words.empty() && words[0] == "save";
+  const bool loads = !words.empty() && words[0] == "load";
+  const std::size_t io = saves ? 4 : 2;
+  if (!(saves || loads) || words.size() < io + 1 || words.size() > io + 2) return 2;
+  const std::string local = words.size() > io + 1 ? words[io + 1] : "";
+  auto store = ckpt::Store::open(words[1], {.io = words[io], .local_directory = local});
   if (!store) return failed(store.error());
-  const int code = saves ? save(*store, std::stoull(words[2]), std::stoull(words[3])) : load(*store);
+  const int code = saves ? save(*store, std::stoull(words[2]), std::stoull(words[3]), !local.empty()) : load(*store);
   const auto closed = store->close();
   return code != 0 || closed ? code : failed(closed.error());
 }

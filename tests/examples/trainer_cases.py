@@ -89,6 +89,21 @@ def case_killed_on_one_mesh_and_resumed_on_the_next_loses_no_bit(sh):
     train(sh, 1, f"--steps {step + 2}", began=step)
 
 
+def case_saved_in_tiers_it_resumes_from_either(sh):
+    killed = train(sh, 2, "--dp 2 --zero 1 --local nvme/run --staging 0 --every 2 --steps 9 --die-at 5 --die-in step",
+                   code=None, began=0)
+    check("step-000000004.g2" in os.listdir(sh.path("nvme/run")), "not durable in the local directory", killed)
+    train(sh, 3, "--dp 3 --zero 2 --local nvme/run --every 2 --steps 8", began=4)
+    check([step_of(name) for name in checkpoints(sh)][-2:] == [6, 8], f"not drained: {checkpoints(sh)}")
+    newest = checkpoints(sh)[-1]
+    sh.run("verify", sh.path("run") / newest, "--against", sh.path("nvme/run") / newest)
+    local = sorted(os.listdir(sh.path("nvme/run")))
+    check(local[-2:] == checkpoints(sh)[-2:], f"not the newest two: {local}")
+    check(not set(local[:-2]) & set(checkpoints(sh)), f"more than two drained copies are kept: {local}")
+    os.rename(sh.path("nvme"), sh.path("lost"))
+    train(sh, 2, "--tp 2 --local nvme/run --every 2 --steps 10", began=8)
+
+
 def case_what_any_mesh_saves_is_the_same_model(sh):
     for number, (ranks, mesh) in enumerate(MESHES):
         train(sh, ranks, f"{mesh} --every 3 --steps 3")
