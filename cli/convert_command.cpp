@@ -6,6 +6,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/session.hpp"
+#include "cli/target_text.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -111,8 +112,7 @@ std::string next_text(const ConvertReport& report, const ConvertRequest& request
 void print_end(Context& context, const ConvertReport& report, const ConvertRequest& request) {
   const SizeStyle sizes = context.settings.sizes;
   if (report.already_done) {
-    say(context, fmt::format("already done: {} was made from this source with these parameters (id {})\n",
-                             printable(request.target), report.id));
+    say(context, already_done_text(request.target, report.id));
     say(context, next_text(report, request));
     return;
   }
@@ -138,14 +138,6 @@ Error with_parent_hint(Error error, const ConvertRequest& request) {
   if (error.code != Errc::not_found || parent.empty() || std::filesystem::exists(parent, ignored)) return error;
   if (!std::filesystem::exists(request.source, ignored)) return error;
   return with_hint(std::move(error), "mkdir -p " + shell_path(parent.string()));
-}
-
-std::string effect_of(const Error& error, const ConvertRequest& request) {
-  if (request.dry_run || error.code == Errc::usage || error.code == Errc::target_exists) return {};
-  if (error.code == Errc::not_durable || error.code == Errc::not_done)
-    return fmt::format("{} is in place", request.target);
-  return request.overwrite ? fmt::format("{} is as it was", request.target)
-                           : fmt::format("nothing was written to {}", request.target);
 }
 
 }  // namespace
@@ -181,7 +173,8 @@ Answer run_convert(Context& context) {
   Answer out;
   out.exit_code = verdict.exit_code;
   out.failures = std::move(verdict.failures);
-  for (Failure& failure : out.failures) failure.effect = effect_of(failure.error, *request);
+  for (Failure& failure : out.failures)
+    failure.effect = effect_on(request->target, failure.error, request->dry_run, request->overwrite);
   if (!report) return out;
   if (out.exit_code == 0 && report->partial) out.exit_code = exit_code(Errc::not_done);
   take_warnings(out, report->notes);

@@ -6,6 +6,7 @@
 #include "cli/commands.hpp"
 #include "cli/session.hpp"
 #include "cli/suggest.hpp"
+#include "cli/target_text.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -51,8 +52,7 @@ void print_report(Context& context, const LoadReport& report, const LoadRequest&
   const ConvertReport& conversion = report.conversion;
   print_findings(context, conversion.notes);
   if (conversion.already_done) {
-    say(context, fmt::format("already done: {} was made from this source with these parameters (id {})\n",
-                             printable(request.target), conversion.id));
+    say(context, already_done_text(request.target, conversion.id));
     return;
   }
   const std::size_t count = report.tensors.size();
@@ -74,14 +74,6 @@ void print_report(Context& context, const LoadReport& report, const LoadRequest&
                            printable(request.target)));
 }
 
-std::string effect_of(const Error& error, const LoadRequest& request) {
-  if (request.dry_run || error.code == Errc::usage || error.code == Errc::target_exists) return {};
-  if (error.code == Errc::not_durable || error.code == Errc::not_done)
-    return fmt::format("{} is in place", request.target);
-  return request.overwrite ? fmt::format("{} is as it was", request.target)
-                           : fmt::format("nothing was written to {}", request.target);
-}
-
 }  // namespace
 
 Answer run_load(Context& context) {
@@ -95,7 +87,7 @@ Answer run_load(Context& context) {
   open.end_progress();
   if (!report) {
     const Error error = with_nearest_name(name_signal(report.error()), open.session(), *request);
-    return failed(error, effect_of(error, *request));
+    return failed(error, effect_on(request->target, error, request->dry_run, request->overwrite));
   }
   Answer out;
   if (report->conversion.partial) out.exit_code = exit_code(Errc::not_done);

@@ -3,41 +3,6 @@
 #include <cstring>
 
 namespace ckpt {
-namespace {
-
-void append_field(std::string& text, std::string_view field) {
-  append_number(text, field.size());
-  text += field;
-}
-
-/// Takes numbers and fields off the front; `ok` turns false at the first that is cut short.
-struct Cursor {
-  std::string_view rest;
-  bool ok = true;
-
-  std::uint64_t number() {
-    if (rest.size() < sizeof(std::uint64_t)) {
-      ok = false;
-      return 0;
-    }
-    const std::uint64_t value = take_number(rest);
-    rest.remove_prefix(sizeof(std::uint64_t));
-    return value;
-  }
-  std::string field() {
-    const std::uint64_t bytes = number();
-    if (bytes > rest.size()) {
-      ok = false;
-      return {};
-    }
-    std::string value(rest.substr(0, bytes));
-    rest.remove_prefix(bytes);
-    return value;
-  }
-};
-
-}  // namespace
-
 void append_number(std::string& text, std::uint64_t value) {
   char bytes[sizeof value];
   std::memcpy(bytes, &value, sizeof value);
@@ -47,6 +12,32 @@ void append_number(std::string& text, std::uint64_t value) {
 std::uint64_t take_number(std::string_view text) {
   std::uint64_t value = 0;
   if (text.size() >= sizeof value) std::memcpy(&value, text.data(), sizeof value);
+  return value;
+}
+
+void append_field(std::string& text, std::string_view field) {
+  append_number(text, field.size());
+  text += field;
+}
+
+std::uint64_t TextCursor::number() {
+  if (bad || rest.size() < sizeof(std::uint64_t)) {
+    bad = true;
+    return 0;
+  }
+  const std::uint64_t value = take_number(rest);
+  rest.remove_prefix(sizeof(std::uint64_t));
+  return value;
+}
+
+std::string TextCursor::field() {
+  const std::uint64_t bytes = number();
+  if (bytes > rest.size()) {
+    bad = true;
+    return {};
+  }
+  std::string value(rest.substr(0, bytes));
+  rest.remove_prefix(bytes);
   return value;
 }
 
@@ -63,7 +54,7 @@ std::string to_text(const Error& error) {
 }
 
 Error error_from_text(std::string_view text) {
-  Cursor cursor{.rest = text};
+  TextCursor cursor{.rest = text};
   Error error;
   error.code = static_cast<Errc>(cursor.number());
   error.message = cursor.field();
@@ -73,7 +64,7 @@ Error error_from_text(std::string_view text) {
   if (has_offset) error.offset = offset;
   error.tensor = cursor.field();
   error.hint = cursor.field();
-  if (cursor.ok && cursor.rest.empty()) return error;
+  if (!cursor.bad && cursor.rest.empty()) return error;
   return {.code = Errc::internal, .message = "a failure that could not be read"};
 }
 

@@ -7,63 +7,32 @@
 namespace ckpt {
 namespace {
 
-constexpr std::size_t kNumberBytes = sizeof(std::uint64_t);
 constexpr std::uint64_t kMostDimensions = 64;
-
-void append_words(std::string& text, std::string_view words) {
-  append_number(text, words.size());
-  text += words;
-}
 
 void append_shape(std::string& text, const Shape& shape) {
   append_number(text, shape.size());
   for (const std::uint64_t size : shape) append_number(text, size);
 }
 
-/// Takes values from the front of a text; once it is too short everything is empty and `bad`.
-struct Cursor {
-  std::string_view rest;
-  bool bad = false;
+Shape take_shape(TextCursor& cursor) {
+  const std::uint64_t dimensions = cursor.number();
+  cursor.bad = cursor.bad || dimensions > kMostDimensions;
+  Shape sizes;
+  for (std::uint64_t d = 0; d < dimensions && !cursor.bad; ++d) sizes.push_back(cursor.number());
+  return sizes;
+}
 
-  std::uint64_t number() {
-    if (rest.size() < kNumberBytes) {
-      bad = true;
-      return 0;
-    }
-    const std::uint64_t value = take_number(rest);
-    rest.remove_prefix(kNumberBytes);
-    return value;
-  }
-  std::string words() {
-    const std::uint64_t bytes = number();
-    if (bytes > rest.size()) {
-      bad = true;
-      return {};
-    }
-    std::string taken(rest.substr(0, bytes));
-    rest.remove_prefix(bytes);
-    return taken;
-  }
-  Shape shape() {
-    const std::uint64_t dimensions = number();
-    bad = bad || dimensions > kMostDimensions;
-    Shape sizes;
-    for (std::uint64_t d = 0; d < dimensions && !bad; ++d) sizes.push_back(number());
-    return sizes;
-  }
-};
-
-Tensor take_tensor(Cursor& cursor) {
-  Tensor tensor{.name = cursor.words()};
+Tensor take_tensor(TextCursor& cursor) {
+  Tensor tensor{.name = cursor.field()};
   const std::uint64_t dtype = cursor.number();
   const std::uint64_t role = cursor.number();
   cursor.bad = cursor.bad || dtype >= kDtypeCount || role > static_cast<std::uint64_t>(Role::blob);
   tensor.dtype = static_cast<Dtype>(dtype);
   tensor.role = static_cast<Role>(role);
-  tensor.shape = cursor.shape();
-  tensor.parameter = cursor.words();
-  tensor.slot = cursor.words();
-  tensor.true_dtype = cursor.words();
+  tensor.shape = take_shape(cursor);
+  tensor.parameter = cursor.field();
+  tensor.slot = cursor.field();
+  tensor.true_dtype = cursor.field();
   return tensor;
 }
 
@@ -74,18 +43,18 @@ tl::unexpected<Error> unknown_text() {
 }  // namespace
 
 void append_tensor(std::string& text, const Tensor& tensor) {
-  append_words(text, tensor.name);
+  append_field(text, tensor.name);
   append_number(text, static_cast<std::uint64_t>(tensor.dtype));
   append_number(text, static_cast<std::uint64_t>(tensor.role));
   append_shape(text, tensor.shape);
-  append_words(text, tensor.parameter);
-  append_words(text, tensor.slot);
-  append_words(text, tensor.true_dtype);
+  append_field(text, tensor.parameter);
+  append_field(text, tensor.slot);
+  append_field(text, tensor.true_dtype);
 }
 
 Result<std::vector<Tensor>> tensors_from_text(std::string_view text) {
   std::vector<Tensor> tensors;
-  Cursor cursor{text};
+  TextCursor cursor{text};
   while (!cursor.rest.empty() && !cursor.bad) tensors.push_back(take_tensor(cursor));
   if (cursor.bad) return unknown_text();
   return tensors;
@@ -102,10 +71,10 @@ void append_part(std::string& text, const Tensor& tensor, const Chunk& chunk) {
 
 Result<std::vector<DescribedPart>> parts_from_text(std::string_view text) {
   std::vector<DescribedPart> parts;
-  Cursor cursor{text};
+  TextCursor cursor{text};
   while (!cursor.rest.empty() && !cursor.bad) {
     DescribedPart part{.tensor = take_tensor(cursor)};
-    part.chunk.box = {.offset = cursor.shape(), .size = cursor.shape()};
+    part.chunk.box = {.offset = take_shape(cursor), .size = take_shape(cursor)};
     const bool flat = cursor.number() != 0;
     const Extent range{.begin = cursor.number(), .end = cursor.number()};
     if (flat) part.chunk.flat = range;
