@@ -14,7 +14,8 @@ extern "C" {
  * returns 0; abandon gives a request up without waiting (its buffers stay alive until process end). Buffers belong to
  * the request until it is done. Collectives are started in the same order on all ranks, one in flight. `close` releases
  * `self` and must return even when a rank is gone: after a failed or abandoned request it may not wait for the others.
- */
+ *
+ * Members after `close` came later: a table of an older trainer ends before them, and null says the same. */
 typedef struct ckpt_comm_table {
   uint64_t size;
   void* self;
@@ -29,6 +30,11 @@ typedef struct ckpt_comm_table {
   void (*abandon)(void* self, void* request);
   const char* (*library)(void* self);
   void (*close)(void* self);
+  /* A message between two different ranks, who both name its bytes, alike. Those of one pair arrive in the order in
+   * which both have started them; several may be in flight, beside a collective too. Without these two every rank reads
+   * by itself what others hold as well. */
+  void* (*start_send)(void* self, const void* data, uint64_t bytes, int to);
+  void* (*start_receive)(void* self, void* data, uint64_t bytes, int from);
 } ckpt_comm_table;
 
 #ifdef __cplusplus

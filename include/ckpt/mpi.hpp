@@ -1,8 +1,8 @@
 #pragma once
 
 // An MPI communicator as the table of ckpt/comm.h. Header only, for C++17 and later: it is compiled by the trainer's
-// own MPI, so one build of the library serves every MPI. Every collective is a nonblocking one on a duplicate of the
-// given communicator, whose errors are returned; MPI's own default is to abort the program. All calls come from the
+// own MPI, so one build of the library serves every MPI. Every call is a nonblocking one on a duplicate of the given
+// communicator, whose errors are returned; MPI's own default is to abort the program. All calls come from the
 // thread that calls the library: MPI_THREAD_FUNNELED is enough.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
@@ -24,6 +24,7 @@ namespace mpi_detail {
 // Counts are int in MPI. A long message is cut into pieces, which are all in flight together; far below the limit, so
 // that messages of ordinary tests are cut too.
 inline constexpr std::uint64_t kPieceBytes = std::uint64_t{32} << 20;
+inline constexpr int kMessageTag = 1;  // of messages between two ranks: nothing else is sent on the duplicate
 
 struct MpiRanks {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -102,6 +103,20 @@ inline void* start_broadcast(void* self, void* data, std::uint64_t bytes) {
   });
 }
 
+inline void* start_send(void* self, const void* data, std::uint64_t bytes, int to) {
+  return start_pieces(self, bytes, [&](std::uint64_t offset, int piece_bytes, Request& request) {
+    return MPI_Isend(static_cast<const char*>(data) + offset, piece_bytes, MPI_BYTE, to, kMessageTag,
+                     ranks_of(self).comm, &request.pieces.back());
+  });
+}
+
+inline void* start_receive(void* self, void* data, std::uint64_t bytes, int from) {
+  return start_pieces(self, bytes, [&](std::uint64_t offset, int piece_bytes, Request& request) {
+    return MPI_Irecv(static_cast<char*>(data) + offset, piece_bytes, MPI_BYTE, from, kMessageTag, ranks_of(self).comm,
+                     &request.pieces.back());
+  });
+}
+
 inline int test(void* self, void* pointer) {
   auto* request = static_cast<Request*>(pointer);
   int done = 0;
@@ -116,7 +131,7 @@ inline int test(void* self, void* pointer) {
 }
 
 inline void abandon(void* self, void* request) {
-  // MPI cannot cancel a collective. The request stays for it to find, until the process ends.
+  // MPI cannot cancel a collective, nor a send. The request stays for it to find, until the process ends.
   static_cast<void>(request);
   ranks_of(self).broken = true;
 }
@@ -162,6 +177,8 @@ inline ckpt_comm_table table_of(std::unique_ptr<MpiRanks> mine) {
   table.abandon = abandon;
   table.library = [](void* self) { return static_cast<const char*>(ranks_of(self).library); };
   table.close = close;
+  table.start_send = start_send;
+  table.start_receive = start_receive;
   return table;
 }
 

@@ -38,6 +38,8 @@ class Comm {
   /// A collective has failed: none is started any more.
   bool is_lost() const { return lost_; }
   std::string library() const;
+  /// Whether ranks can send each other messages (message.hpp): tables of older trainers cannot.
+  bool has_messages() const;
 
   /// A collective in flight. Works on bytes of its own, which outlive it where it is given up; the caller's are
   /// written only by the `test` that returns true, and must live until then.
@@ -70,6 +72,7 @@ class Comm {
   Result<> broadcast(std::span<std::byte> bytes, std::chrono::milliseconds patience);
 
  private:
+  friend class Message;
   template <class Bytes, class Start>
   Result<> carry(std::unique_ptr<Bytes>& bytes, Deadline deadline, const char* operation, Start start);
   Error lost(const char* operation, const std::string& reason);

@@ -6,10 +6,12 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <thread>
 
 #include "engine/comm.hpp"
+#include "engine/message.hpp"
 
 namespace ckpt {
 namespace {
@@ -68,6 +70,33 @@ Result<> use_collectives(Comm& comm) {
   return agree(comm, soon_enough(), {});
 }
 
+/// Messages of one and of several pieces between all pairs, each rank with all others at once.
+Result<> use_messages(Comm& comm) {
+  if (!comm.has_messages()) return fail(Errc::internal, "no messages");
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{5000}, (std::size_t{33} << 20) + 1}) {
+    for (int distance = 1; distance < comm.ranks(); ++distance) {
+      const int to = (comm.rank() + distance) % comm.ranks();
+      const int from = (comm.rank() + comm.ranks() - distance) % comm.ranks();
+      Message out(comm, bytes);
+      Message in(comm, bytes);
+      const std::string text = message_of(comm.rank(), bytes);
+      std::memcpy(out.room().data(), text.data(), bytes);
+      CKPT_CHECK(in.receive(bytes, from));
+      CKPT_CHECK(out.send(bytes, to));
+      const Deadline deadline = soon_enough();
+      while (out.active() || in.active()) {
+        CKPT_CHECK(out.test());
+        CKPT_CHECK(in.test());
+        if (std::chrono::steady_clock::now() > deadline) return fail(Errc::internal, "not done in a minute");
+      }
+      if (std::memcmp(in.room().data(), message_of(from, bytes).data(), bytes) != 0) {
+        return fail(Errc::internal, "wrong message of rank " + std::to_string(from));
+      }
+    }
+  }
+  return agree(comm, soon_enough(), {});
+}
+
 int run(const std::string& scenario, int expected_ranks) {
   auto opened = Comm::mpi(expected_ranks);
   if (!opened) {
@@ -77,6 +106,7 @@ int run(const std::string& scenario, int expected_ranks) {
   Comm& comm = **opened;
   const int last = comm.ranks() - 1;
   if (scenario == "collectives") return outcome(comm, use_collectives(comm));
+  if (scenario == "messages") return outcome(comm, use_messages(comm));
   if (scenario == "library") {
     say(comm.rank(), comm.library());
     return 0;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
+#include <cstring>
 #include <latch>
 #include <memory>
 #include <string>
@@ -11,6 +13,8 @@
 #include <vector>
 
 #include "engine/comm_text.hpp"
+#include "engine/heartbeat.hpp"
+#include "engine/message.hpp"
 #include "support/thread_comm.hpp"
 
 namespace ckpt {
@@ -242,6 +246,116 @@ TEST(PendingMax, GivenUpItNeverTouchesTheCallersValues) {
     given_up.wait();
     std::uint64_t value = 7;
     EXPECT_TRUE(comm.max({&value, 1}, soon_enough()));  // completes it: writes to what rank 0 left behind
+  });
+}
+
+// --- messages --------------------------------------------------------------------------------------------------------
+
+/// Tests until it is done.
+Result<> finish(Message& message) {
+  const Deadline deadline = soon_enough();
+  for (;;) {
+    CKPT_TRY(const bool done, message.test());
+    if (done) return {};
+    if (steady_clock::now() > deadline) return fail(Errc::internal, "not done in a minute");
+    std::this_thread::yield();
+  }
+}
+
+void fill(Message& message, const std::string& text) {
+  std::memcpy(message.room().data(), text.data(), text.size());
+}
+std::string text_of(const Message& message, std::size_t bytes) {
+  return {reinterpret_cast<const char*>(message.room().data()), bytes};
+}
+
+TEST(Messages, OfAPairArriveInTheirOrderBesideACollective) {
+  const ThreadRanks ranks(3);
+  ranks.run([](Comm& comm) {
+    ASSERT_TRUE(comm.has_messages());
+    std::uint64_t value = static_cast<std::uint64_t>(comm.rank());
+    auto pending = comm.start_max({&value, 1});
+    ASSERT_TRUE(pending);
+    const int to = (comm.rank() + 1) % 3;
+    const int from = (comm.rank() + 2) % 3;
+    Message out[2] = {{comm, 8}, {comm, 8}};
+    Message in[2] = {{comm, 8}, {comm, 8}};
+    for (std::size_t turn = 0; turn < 10; ++turn) {
+      for (std::size_t i = 0; i < 2; ++i) {
+        ASSERT_TRUE(in[i].receive(i + 1, from));
+        fill(out[i], i == 0 ? "a" : "b" + std::to_string(comm.rank()));
+        ASSERT_TRUE(out[i].send(i + 1, to));
+        EXPECT_TRUE(out[i].active());
+      }
+      for (std::size_t i = 0; i < 2; ++i) {
+        ASSERT_TRUE(finish(out[i]));
+        ASSERT_TRUE(finish(in[i]));
+        EXPECT_FALSE(in[i].active());
+      }
+      EXPECT_EQ(text_of(in[0], 1), "a");
+      EXPECT_EQ(text_of(in[1], 2), "b" + std::to_string(from));
+    }
+    while (!pending->test().value_or(true)) std::this_thread::yield();
+    EXPECT_EQ(value, 2u);
+  });
+}
+
+TEST(Messages, GivenUpOneLosesTheRanksAndItsBytesStay) {
+  const ThreadRanks ranks(2);
+  std::latch given_up(1);
+  ranks.run([&](Comm& comm) {
+    if (comm.rank() == 0) {
+      {
+        Message message(comm, 4);
+        ASSERT_TRUE(message.receive(4, 1));
+      }
+      given_up.count_down();
+      EXPECT_TRUE(comm.is_lost());
+      Message next(comm, 4);
+      EXPECT_EQ(next.receive(4, 1).error().code, Errc::peer_failed);
+      EXPECT_EQ(next.send(4, 1).error().code, Errc::peer_failed);
+      return;
+    }
+    given_up.wait();
+    Message message(comm, 4);
+    fill(message, "late");
+    ASSERT_TRUE(message.send(4, 0));  // writes to what rank 0 left behind
+    EXPECT_TRUE(finish(message));
+    EXPECT_FALSE(comm.is_lost());
+  });
+}
+
+TEST(Messages, ATableThatEndsBeforeThemHasNone) {
+  const ThreadRanks ranks(1);
+  ranks.run_tables([](ckpt_comm_table table) { EXPECT_TRUE(Comm(table).has_messages()); });
+  const ThreadRanks older(1);
+  older.run_tables([](ckpt_comm_table table) {
+    table.size = offsetof(ckpt_comm_table, start_receive);
+    EXPECT_FALSE(Comm(table).has_messages());
+  });
+  const ThreadRanks unset(1);
+  unset.run_tables([](ckpt_comm_table table) {
+    table.start_receive = nullptr;
+    EXPECT_FALSE(Comm(table).has_messages());
+  });
+}
+
+TEST(Heartbeat, TellsTheLeastIdleOfTheRanksThatAreNotDone) {
+  const ThreadRanks ranks(3);
+  ranks.run([](Comm& comm) {
+    Heartbeat heartbeat(comm, std::chrono::seconds(60));
+    const auto beat = [&](bool done, milliseconds idle) {
+      // One that arrived on all ranks, and no more: the next begins on none of them before the call after.
+      for (;;) {
+        const auto over = heartbeat.beat(0, done, idle);
+        ASSERT_TRUE(over) << over.error().message;
+        if (heartbeat.least_idle() > milliseconds(0)) return;
+        std::this_thread::yield();
+      }
+    };
+    // Rank 0 has nothing to wait for any more.
+    beat(comm.rank() == 0, milliseconds(comm.rank() * 4000));
+    EXPECT_EQ(heartbeat.least_idle(), milliseconds(4000));
   });
 }
 

@@ -51,6 +51,12 @@ TEST_P(MpiComm, CarriesEveryCollectiveForMessagesOfOneAndOfManyPieces) {
   EXPECT_EQ(result.count(": ok\n"), static_cast<std::size_t>(GetParam())) << result.output;
 }
 
+TEST_P(MpiComm, CarriesMessagesBetweenAllPairs) {
+  const Launch result = launch(GetParam(), "messages", GetParam());
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_EQ(result.count(": ok\n"), static_cast<std::size_t>(GetParam())) << result.output;
+}
+
 TEST_P(MpiComm, AFailedRankEndsAllWithItsCodeAndItsMessage) {
   const Launch result = launch(GetParam(), "one_fails", GetParam());
   const std::string own = "rank " + std::to_string(GetParam() - 1) + ": out: allocate: No space left on device\n";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -44,6 +45,18 @@ void carry_out(const std::vector<Share>& shares) {
   for (const Share& share : shares) std::memcpy(share.data, most.data(), root.bytes);
 }
 
+/// One end of a message that waits for the other.
+struct End {
+  void* data = nullptr;
+  std::uint64_t bytes = 0;
+  std::shared_ptr<int> state{};  // what test answers
+};
+/// Of one pair, in one direction. One of them is always empty.
+struct Ends {
+  std::deque<End> sent{};
+  std::deque<End> awaited{};
+};
+
 }  // namespace
 
 struct ThreadRanks::Group {
@@ -53,6 +66,7 @@ struct ThreadRanks::Group {
   std::mutex mutex;
   std::vector<std::uint64_t> started;               // by rank; guarded by mutex
   std::map<std::uint64_t, Collective> collectives;  // by number; guarded by mutex
+  std::map<std::pair<int, int>, Ends> messages;     // by (from, to); guarded by mutex
   bool connected = true;                            // guarded by mutex
 };
 
@@ -66,7 +80,8 @@ struct Member {
 };
 
 struct Request {
-  std::uint64_t number;
+  std::uint64_t number = 0;      // of a collective
+  std::shared_ptr<int> state{};  // of a message; else null
 };
 
 Member& member(void* self) {
@@ -86,17 +101,36 @@ void* start(void* self, Share share) {
     carry_out(collective.shares);
     collective.done = true;
   }
-  return new Request{number};
+  return new Request{.number = number};
+}
+
+/// Joins a new end of a message with the one that waits for it, or leaves it to wait. Neither is done before.
+void* start_end(Group& group, std::pair<int, int> from_to, End end, bool sends) {
+  const std::lock_guard held(group.mutex);
+  if (!group.connected) return nullptr;
+  end.state = std::make_shared<int>(0);
+  Ends& ends = group.messages[from_to];
+  std::deque<End>& others = sends ? ends.awaited : ends.sent;
+  if (others.empty()) {
+    (sends ? ends.sent : ends.awaited).push_back(end);
+  } else {
+    const End other = others.front();
+    others.pop_front();
+    const bool fits = other.bytes == end.bytes;
+    if (fits) std::memcpy(sends ? other.data : end.data, sends ? end.data : other.data, end.bytes);
+    *other.state = *end.state = fits ? 1 : -1;
+  }
+  return new Request{.state = end.state};
 }
 
 int test(void* self, void* pointer) {
   Group& group = *member(self).group;
   auto* request = static_cast<Request*>(pointer);
   const std::lock_guard held(group.mutex);
-  const bool done = group.collectives[request->number].done;
-  if (!done && group.connected) return 0;
+  const int state = request->state ? *request->state : group.collectives[request->number].done ? 1 : 0;
+  if (state == 0 && group.connected) return 0;
   delete request;
-  return done ? 1 : -1;
+  return state == 0 ? -1 : state;
 }
 
 ckpt_comm_table table_of(std::shared_ptr<Group> group, int rank) {
@@ -122,6 +156,15 @@ ckpt_comm_table table_of(std::shared_ptr<Group> group, int rank) {
       .abandon = [](void*, void* request) { delete static_cast<Request*>(request); },
       .library = [](void*) { return "threads"; },
       .close = [](void* self) { delete &member(self); },
+      .start_send =
+          [](void* self, const void* data, std::uint64_t bytes, int to) {
+            return start_end(*member(self).group, {member(self).rank, to},
+                             {.data = const_cast<void*>(data), .bytes = bytes}, true);
+          },
+      .start_receive =
+          [](void* self, void* data, std::uint64_t bytes, int from) {
+            return start_end(*member(self).group, {from, member(self).rank}, {.data = data, .bytes = bytes}, false);
+          },
   };
 }
 
