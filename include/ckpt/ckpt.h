@@ -73,7 +73,14 @@ typedef struct ckpt_options {
   const char* local_directory;
   uint64_t drain_bytes_per_second; /* the most that drains write, on average over each; 0: no limit */
   uint64_t local_keep;             /* drained copies that stay in the local directory; 0: 2 */
+  int32_t replicas; /* CKPT_REPLICAS_...: how loads read what several ranks hold alike; READ on one rank is on all */
 } ckpt_options;
+
+enum {
+  CKPT_REPLICAS_AUTOMATIC = 0, /* as EXCHANGE, until a load has shown that reading is faster here */
+  CKPT_REPLICAS_READ = 1,      /* every rank reads its parts; also where `comm` cannot send messages */
+  CKPT_REPLICAS_EXCHANGE = 2   /* ranks with the same parts read a share of them each, and send it to each other */
+};
 
 /* The run's directory, made where it is missing, and the local one; what a crashed save left in them is removed.
  * Collective. `options` may be NULL. 2 where there is a local directory and the ranks are on several nodes, or it is
@@ -229,6 +236,7 @@ typedef struct ckpt_load_report {
   uint64_t unverified_bytes; /* of leaves that were needed only in part */
   uint64_t missing;          /* names asked for that the checkpoint lacks (CKPT_PARTIAL) */
   uint64_t skipped;          /* newer checkpoints, and nearer copies, that are damaged: the log names them and why */
+  uint64_t received_bytes;   /* of those needed: read, and verified, by another rank that holds the same */
 } ckpt_load_report;
 
 enum { CKPT_STRICT = 0, CKPT_PARTIAL = 1 };

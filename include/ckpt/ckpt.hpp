@@ -311,6 +311,7 @@ class Store {
     std::chrono::duration<double> time_limit{0};
     bool catch_signals = false;
     bool verify_all = false;
+    std::int32_t replicas = CKPT_REPLICAS_AUTOMATIC;
     std::string framework{};
     std::string framework_version{};
     std::function<void(std::string_view text)> log{};
@@ -335,6 +336,7 @@ class Store {
     c.time_limit_s = options.time_limit.count();
     c.catch_signals = options.catch_signals ? 1 : 0;
     c.verify_all = options.verify_all ? 1 : 0;
+    c.replicas = options.replicas;
     c.framework = options.framework.c_str();
     c.framework_version = options.framework_version.c_str();
     c.local_directory = options.local_directory.empty() ? nullptr : options.local_directory.c_str();

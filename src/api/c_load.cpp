@@ -42,7 +42,8 @@ void tell(const Checkpoint::Report& from, std::uint64_t step, std::uint64_t skip
                              .verified_leaves = from.load.verified_leaves,
                              .unverified_bytes = from.load.unverified_bytes,
                              .missing = from.missing.size(),
-                             .skipped = skipped};
+                             .skipped = skipped,
+                             .received_bytes = from.load.received_bytes};
   std::memcpy(report, &all, std::min<std::size_t>(report->size, sizeof all));
 }
 

@@ -16,6 +16,19 @@ Result<IoKind> io_kind(const char* name) {
   return fail(Errc::usage, fmt::format("'{}' is no I/O engine: auto, uring or threads", text));
 }
 
+Result<Replicas> replicas_of(int32_t given) {
+  switch (given) {
+    case CKPT_REPLICAS_AUTOMATIC:
+      return Replicas::automatic;
+    case CKPT_REPLICAS_READ:
+      return Replicas::read;
+    case CKPT_REPLICAS_EXCHANGE:
+      return Replicas::exchange;
+    default:
+      return fail(Errc::usage, fmt::format("{} is no way to read replicas", given));
+  }
+}
+
 StoreOptions store_options(const ckpt_options& given) {
   StoreOptions options{.staging_bytes = given.staging_memory,
                        .every_steps = given.every_steps,
@@ -23,7 +36,8 @@ StoreOptions store_options(const ckpt_options& given) {
                        .time_limit = std::chrono::duration<double>(given.time_limit_s),
                        .catch_signals = given.catch_signals != 0,
                        .drain_bytes_per_second = given.drain_bytes_per_second,
-                       .verify_all = given.verify_all != 0};
+                       .verify_all = given.verify_all != 0,
+                       .replicas = replicas_of(given.replicas).value_or(Replicas::automatic)};
   if (given.local_directory != nullptr) options.local_directory = given.local_directory;
   if (given.local_keep != 0) options.local_keep = given.local_keep;
   if (given.copy_threads != 0) options.copy_threads = given.copy_threads;
@@ -112,6 +126,7 @@ using ckpt::c::need;
 using ckpt::c::OpenStore;
 using ckpt::c::poll;
 using ckpt::c::read_sized;
+using ckpt::c::replicas_of;
 using ckpt::c::set_text;
 using ckpt::c::store_of;
 using ckpt::c::store_options;
@@ -141,11 +156,17 @@ int ckpt_store_open(const char* run_directory, const ckpt_options* options, ckpt
       return ckpt::fail(ckpt::Errc::mpi_launch,
                         "the table of the ranks is empty: MPI has refused, or nobody filled it");
     }
-    auto comm = given.comm != nullptr ? std::make_unique<ckpt::Comm>(*given.comm) : ckpt::Comm::solo();
+    auto comm = ckpt::Comm::solo();
+    if (given.comm != nullptr) {
+      ckpt_comm_table table{};  // an older trainer's ends earlier
+      std::memcpy(&table, given.comm, std::min<std::size_t>(static_cast<std::size_t>(given.comm->size), sizeof table));
+      comm = std::make_unique<ckpt::Comm>(table);
+    }
     // From here on other ranks wait for what becomes of this one.
     auto io = [&]() -> Result<std::unique_ptr<ckpt::Io>> {
       CKPT_CHECK(need(run_directory, "the run's directory"));
       CKPT_CHECK(need(store, "the place for the store"));
+      CKPT_CHECK(replicas_of(given.replicas));
       CKPT_TRY(const ckpt::IoKind kind, io_kind(given.io));
       return ckpt::open_io(kind);
     }();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "format/checked.hpp"
@@ -35,15 +36,18 @@ const Tensor* Checkpoint::find(std::string_view name) const {
   return found == by_name_.end() ? nullptr : &map().tensors[found->second];
 }
 
-Result<Checkpoint::Report> Checkpoint::read(std::span<const NamedRead> reads, Io& io, BufferPool& pool,
-                                            const ReadOptions& options) const {
-  Report report;
-  std::vector<LoadRequest> requests;
-  for (const NamedRead& read : reads) {
+Result<Checkpoint::Requests> Checkpoint::requests(std::span<const NamedRead> reads, const ReadOptions& options) const {
+  std::vector<const NamedRead*> sorted;
+  for (const NamedRead& read : reads) sorted.push_back(&read);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const NamedRead* a, const NamedRead* b) { return a->name < b->name; });
+  Requests out;
+  for (const NamedRead* wanted : sorted) {
+    const NamedRead& read = *wanted;
     const auto found = by_name_.find(read.name);
     if (found == by_name_.end()) {
       if (!options.partial) return fail(refuse(Errc::not_found, read.name, "the checkpoint has no such tensor"));
-      report.missing.push_back(read.name);
+      out.missing.push_back(read.name);
       continue;
     }
     const Tensor& tensor = map().tensors[found->second];
@@ -58,7 +62,9 @@ Result<Checkpoint::Report> Checkpoint::read(std::span<const NamedRead> reads, Io
       }
       CKPT_TRY(std::vector<LoadRequest> parts,
                model_reads(options.model->layouts[row->layout], *row, options.rank, found->second, read.out, bytes));
-      if (bytes == read.bytes) requests.insert(requests.end(), parts.begin(), parts.end());
+      const auto number = static_cast<std::uint32_t>(row - options.model->rows.data());
+      for (LoadRequest& part : parts) part.row = number;
+      if (bytes == read.bytes) out.parts.insert(out.parts.end(), parts.begin(), parts.end());
     } else {
       const Box box = read.box ? *read.box : Box::whole(tensor.shape);
       if (!fits(box, tensor.shape)) {
@@ -66,20 +72,36 @@ Result<Checkpoint::Report> Checkpoint::read(std::span<const NamedRead> reads, Io
                            fmt::format("the part lies outside of [{}]", fmt::join(tensor.shape, ", "))));
       }
       CKPT_TRY(bytes, tensor_bytes(tensor.dtype, box.size));
-      requests.push_back({.tensor = found->second, .chunk = {.box = box}, .out = read.out});
+      out.parts.push_back({.tensor = found->second, .chunk = {.box = box}, .out = read.out});
     }
     if (bytes != read.bytes) {
       return fail(refuse(Errc::usage, read.name, fmt::format("room for {} bytes, the part has {}", read.bytes, bytes)));
     }
   }
-  const auto leaves = [this](std::uint32_t file) { return map().hashes.of(file); };
-  CKPT_TRY(report.load, load_into(map(), requests, leaves, io,
-                                  {.root = source_.root,
-                                   .pool = &pool,
-                                   .workers = options.workers,
-                                   .whole_leaves = options.whole_leaves,
-                                   .stop = options.stop,
-                                   .pulse = options.pulse}));
+  return out;
+}
+
+LeavesOf Checkpoint::leaves() const {
+  return [this](std::uint32_t file) { return map().hashes.of(file); };
+}
+
+Result<LoadReport> Checkpoint::read(std::span<const LoadRequest> parts, LoadPlan plan, Io& io, BufferPool& pool,
+                                    const ReadOptions& options) const {
+  return load_into(map(), parts, std::move(plan), leaves(), io,
+                   {.root = source_.root,
+                    .pool = &pool,
+                    .workers = options.workers,
+                    .whole_leaves = options.whole_leaves,
+                    .stop = options.stop,
+                    .pulse = options.pulse});
+}
+
+Result<Checkpoint::Report> Checkpoint::read(std::span<const NamedRead> reads, Io& io, BufferPool& pool,
+                                            const ReadOptions& options) const {
+  CKPT_TRY(Requests wanted, requests(reads, options));
+  CKPT_TRY(LoadPlan plan, LoadPlan::make(map(), wanted.parts, leaves(), {.whole_leaves = options.whole_leaves}));
+  Report report{.missing = std::move(wanted.missing)};
+  CKPT_TRY(report.load, read(wanted.parts, std::move(plan), io, pool, options));
   return report;
 }
 

@@ -52,7 +52,19 @@ class Checkpoint {
     LoadReport load{};
     std::vector<std::string> missing{};
   };
-  /// Local. errors  not_found: a name; usage: a part of the wrong size, shape or dtype; as load_into
+  /// What reads come to: parts sorted by name, those of one name as they were given.
+  struct Requests {
+    std::vector<LoadRequest> parts{};
+    std::vector<std::string> missing{};
+  };
+  /// Local. errors  not_found: a name; usage: a part of the wrong size, shape or dtype
+  Result<Requests> requests(std::span<const NamedRead> reads, const ReadOptions& options) const;
+  /// Carries out what was planned of `parts`. Local. errors  as load_into
+  Result<LoadReport> read(std::span<const LoadRequest> parts, LoadPlan plan, Io& io, BufferPool& pool,
+                          const ReadOptions& options) const;
+  LeavesOf leaves() const;
+
+  /// Both, of everything. Local. errors  as those two
   Result<Report> read(std::span<const NamedRead> reads, Io& io, BufferPool& pool, const ReadOptions& options) const;
 
  private:

@@ -12,6 +12,7 @@
 #include "engine/heartbeat.hpp"
 #include "engine/run.hpp"
 #include "format/seal.hpp"
+#include "writers/exchange.hpp"
 #include "writers/run_directory.hpp"
 
 namespace ckpt {
@@ -289,35 +290,24 @@ Result<std::unique_ptr<Checkpoint>> Store::latest_usable(Result<> mine) {
   return checkpoint;
 }
 
-/// Which reads all ranks make of tensors that they hold alike; none where the ranks' lists differ. Collective.
-Result<std::vector<bool>> Store::shared_reads(std::span<const NamedRead> reads) {
-  std::vector<bool> shared(reads.size(), false);
-  if (comm_->ranks() == 1) return shared;
-  Hasher hasher;
-  for (std::size_t i = 0; i < reads.size(); ++i) {
-    const NamedRead& read = reads[i];
-    const universal::TensorRow* row = read.box ? nullptr : model_.find(read.name);
-    if (row == nullptr) continue;
-    const universal::Layout& layout = model_.layouts[row->layout];
-    if (!layout.at.empty() || !layout.cuts.empty() || layout.flat) continue;
-    shared[i] = true;
-    hasher.update_u64(read.name.size());
-    hasher.update(read.name);
-    hasher.update_u64(read.bytes);
-  }
-  const Hash128 hash = hasher.digest();
+/// The groups of ranks that hold the same, where all ranks know them alike and none wants to read by itself; else none.
+/// Collective.
+Result<ReplicaGroups> Store::replica_groups() {
+  if (comm_->ranks() == 1) return ReplicaGroups();
+  const bool reads_itself = options_.replicas == Replicas::read || !comm_->has_messages() ||
+                            (options_.replicas == Replicas::automatic && reading_is_faster_);
   std::uint64_t word = 0;
-  std::memcpy(&word, hash.bytes.data(), sizeof word);
-  std::uint64_t words[2] = {word, ~word};
+  std::memcpy(&word, model_.hash.bytes.data(), sizeof word);
+  std::uint64_t words[3] = {word, ~word, reads_itself ? 1U : 0U};
   CKPT_CHECK(comm_->max(words, deadline()));
-  if (words[0] != ~words[1]) shared.assign(reads.size(), false);
-  return shared;
+  if (words[0] != ~words[1] || words[2] != 0) return ReplicaGroups();
+  return ReplicaGroups(model_, comm_->rank(), comm_->ranks());
 }
 
 /// Reads while the other ranks read: however unequal their shares are, who is slow is not taken for lost. Collective;
 /// local failures are this rank's own, those of the talking are peer_failed.
-Result<Checkpoint::Report> Store::read_beside(const Checkpoint& checkpoint, std::span<const NamedRead> reads,
-                                              bool partial) {
+Result<LoadReport> Store::read_beside(const std::function<Result<LoadReport>(const Checkpoint::ReadOptions&)>& read,
+                                      bool partial) {
   Heartbeat heartbeat(*comm_, options_.patience);
   std::atomic<bool> stop{false};
   Result<bool> beat = false;
@@ -327,7 +317,7 @@ Result<Checkpoint::Report> Store::read_beside(const Checkpoint& checkpoint, std:
     if (beat) beat = heartbeat.beat(0, false);
     if (!beat || heartbeat.peer_failed()) stop.store(true);
   };
-  auto report = caught([&] { return checkpoint.read(reads, *io_, *read_pool_, options); });
+  auto report = caught([&] { return read(options); });
   const int code = report || report.error().code == Errc::interrupted ? 0 : static_cast<int>(report.error().code);
   for (bool over = false; !over;) {
     if (beat) beat = heartbeat.beat(code, true);
@@ -338,32 +328,57 @@ Result<Checkpoint::Report> Store::read_beside(const Checkpoint& checkpoint, std:
   return report;
 }
 
+/// Gets what other ranks have read of this rank's parts, and learns whether it was worth it. Collective.
+Result<> Store::exchange_parts(const DividedLoad& load, LoadReport& report, std::chrono::nanoseconds read_time) {
+  CKPT_TRY(const std::uint64_t exchange_ns, exchange(*comm_, options_.patience, load));
+  report.received_bytes = load.received_bytes();
+  report.needed_bytes += report.received_bytes;
+  const std::uint64_t mib = report.read_bytes >> 20;
+  std::uint64_t most[3] = {mib == 0 ? 0 : static_cast<std::uint64_t>(read_time.count()) / mib, report.received_bytes,
+                           exchange_ns};
+  CKPT_CHECK(comm_->max(most, deadline()));
+  const ExchangeCost cost{.read_ns_a_mib = most[0], .received_bytes = most[1], .exchange_ns = most[2]};
+  reading_is_faster_ = ckpt::reading_is_faster(cost);
+  if (comm_->is_root() && reading_is_faster_ && options_.replicas == Replicas::automatic) {
+    log(fmt::format("load: replicas are read by each rank from now on: {} MiB took {} ms to exchange",
+                    cost.received_bytes >> 20, cost.exchange_ns / 1'000'000));
+  }
+  return {};
+}
+
 Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial, Result<> failed) {
   CKPT_CHECK(saver_->settle_round());
   CKPT_TRY(std::vector<std::string> names, candidates(std::move(failed)));
-  CKPT_TRY(const std::vector<bool> alike, shared_reads(reads));
+  CKPT_TRY(const ReplicaGroups groups, replica_groups());
   Loaded loaded;
   for (;;) {
     CKPT_TRY(const auto checkpoint, open_next(names, loaded.skipped));
-    std::vector<NamedRead> mine;
-    std::vector<NamedRead> shared;
-    for (std::size_t i = 0; i < reads.size(); ++i) {
-      // What is missing is missing on every rank: each counts it, and keeps what it had.
-      const bool is_shared = alike[i] && checkpoint->find(reads[i].name) != nullptr;
-      if (is_shared) shared.push_back(reads[i]);
-      if (!is_shared || comm_->is_root()) mine.push_back(reads[i]);
-    }
-    auto report = read_beside(*checkpoint, mine, partial);
+    auto wanted = caught([&] { return checkpoint->requests(reads, read_options(partial)); });
+    auto divided = caught([&]() -> Result<DividedLoad> {
+      if (!wanted) return fail(wanted.error());
+      return DividedLoad::plan(checkpoint->map(), wanted->parts, groups);
+    });
+    CKPT_TRY(const bool exchanges, DividedLoad::prove(*comm_, deadline(), groups, divided ? &*divided : nullptr));
+    std::chrono::nanoseconds read_time{0};
+    auto report = read_beside(
+        [&](const Checkpoint::ReadOptions& options) -> Result<LoadReport> {
+          if (!divided) return fail(divided.error());
+          const auto start = Clock::now();
+          LoadPlan plan =
+              divided->reads(checkpoint->map(), checkpoint->leaves(), {.whole_leaves = options.whole_leaves});
+          auto done = checkpoint->read(wanted->parts, std::move(plan), *io_, *read_pool_, options);
+          read_time = Clock::now() - start;
+          return done;
+        },
+        partial);
     // Who was stopped because another rank failed has nothing to add to that one's reason.
     const bool only_stopped = !report && report.error().code == Errc::interrupted;
     auto verdict = agree(*comm_, deadline(), report || only_stopped ? Result<>() : fail(report.error()));
     if (verdict && only_stopped) verdict = fail(report.error());
     if (verdict) {
-      for (const NamedRead& read : shared) {
-        CKPT_CHECK(comm_->broadcast(std::span(read.out, static_cast<std::size_t>(read.bytes)), options_.patience));
-      }
+      if (exchanges) CKPT_CHECK(exchange_parts(*divided, *report, read_time));
       loaded.step = checkpoint->step();
-      loaded.report = std::move(*report);
+      loaded.report = {.load = *report, .missing = std::move(wanted->missing)};
       note_loaded(*checkpoint);
       return loaded;
     }

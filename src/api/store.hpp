@@ -14,9 +14,18 @@
 #include "api/stop_signal.hpp"
 #include "engine/comm.hpp"
 #include "engine/io.hpp"
+#include "writers/divided_load.hpp"
+#include "writers/replica_groups.hpp"
 #include "writers/saver.hpp"
 
 namespace ckpt {
+
+/// How a load reads what several ranks hold alike.
+enum class Replicas : std::uint8_t {
+  automatic,  ///< divided and exchanged, until a load has shown that reading is faster
+  read,       ///< by each rank for itself
+  exchange,   ///< divided among those ranks, each of which sends the others what it has read
+};
 
 struct StoreOptions {
   std::uint64_t staging_bytes = 0;  ///< 0: commit returns when the checkpoint is durable
@@ -31,6 +40,7 @@ struct StoreOptions {
   std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
   std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
   bool verify_all = false;                   ///< loads read every leaf whole
+  Replicas replicas = Replicas::automatic;   ///< `read` on one rank is `read` on all
   std::string framework{};
   std::string framework_version{};
   std::function<void(const std::string&)> log{};
@@ -73,8 +83,8 @@ class Store {
     Checkpoint::Report report{};
     std::vector<std::string> skipped{};  ///< newer ones, and nearer copies, that are damaged
   };
-  /// Collective: all ranks load from one checkpoint, the newest that is whole on all of them. What the model says every
-  /// rank holds alike is read by rank 0 alone and sent to the others.
+  /// Collective: all ranks load from one checkpoint, the newest that is whole on all of them. What the model says that
+  /// several ranks hold alike, and all of those ask for, is read by one of them; see Replicas.
   Result<Loaded> load(std::span<const NamedRead> reads, bool partial, Result<> mine = {});
 
   int rank() const { return comm_->rank(); }
@@ -91,11 +101,13 @@ class Store {
   bool wants_stop() const;
   Result<std::vector<std::string>> candidates(Result<> mine);
   void note_times();
-  Result<Checkpoint::Report> read_beside(const Checkpoint& checkpoint, std::span<const NamedRead> reads, bool partial);
+  Result<ReplicaGroups> replica_groups();
+  Result<LoadReport> read_beside(const std::function<Result<LoadReport>(const Checkpoint::ReadOptions&)>& read,
+                                 bool partial);
+  Result<> exchange_parts(const DividedLoad& load, LoadReport& report, std::chrono::nanoseconds read_time);
   Result<std::unique_ptr<Checkpoint>> open_next(std::vector<std::string>& candidates,
                                                 std::vector<std::string>& skipped);
   Result<universal::Run> next_run();
-  Result<std::vector<bool>> shared_reads(std::span<const NamedRead> reads);
   Result<std::optional<RunCheckpoint>> newest();
   void note_loaded(const Checkpoint& checkpoint);
 
@@ -115,6 +127,7 @@ class Store {
   std::optional<universal::Run> run_{};  // of all saves from the first on; rank 0
   std::string loaded_id_{};              // of the checkpoint that was loaded
   std::uint64_t loaded_step_ = 0;
+  bool reading_is_faster_ = false;  // than exchanging: the same on all ranks
   std::unique_ptr<Saver> saver_{};  // last: its threads use the above
 };
 

@@ -243,22 +243,6 @@ Result<> Comm::broadcast(std::string& bytes, Deadline deadline) {
   return {};
 }
 
-Result<> Comm::broadcast(std::span<std::byte> bytes, std::chrono::milliseconds patience) {
-  while (!bytes.empty()) {
-    const std::span<std::byte> part =
-        bytes.first(static_cast<std::size_t>(std::min<std::uint64_t>(kRoundBytes, bytes.size())));
-    // The caller's memory may be gone when a request that was given up is still written to.
-    auto own = std::make_unique<std::string>(part.size(), '\0');
-    if (is_root()) std::memcpy(own->data(), part.data(), part.size());
-    CKPT_CHECK(carry(own, std::chrono::steady_clock::now() + patience, "broadcast", [this](std::string& text) {
-      return table_.start_broadcast(table_.self, text.data(), text.size());
-    }));
-    if (!is_root()) std::memcpy(part.data(), own->data(), part.size());
-    bytes = bytes.subspan(part.size());
-  }
-  return {};
-}
-
 Result<> agree(Comm& comm, Deadline deadline, Result<> mine) {
   const auto ranks = static_cast<std::uint64_t>(comm.ranks());
   const auto rank = static_cast<std::uint64_t>(comm.rank());

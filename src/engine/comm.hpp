@@ -68,8 +68,6 @@ class Comm {
   /// most 1 GiB, else `internal` on every rank.
   Result<std::vector<std::string>> gather(std::string_view mine, Deadline deadline);
   Result<> broadcast(std::string& bytes, Deadline deadline);
-  /// Rank 0's bytes become everyone's, in rounds of at most 64 MiB, each with `patience`; equally many on all ranks.
-  Result<> broadcast(std::span<std::byte> bytes, std::chrono::milliseconds patience);
 
  private:
   friend class Message;

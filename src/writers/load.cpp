@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "engine/comm.hpp"
 #include "engine/fetch.hpp"
@@ -37,6 +38,11 @@ void scatter(const LoadPlan& plan, const LoadPlan::Unit& unit, std::span<const L
 Result<LoadReport> load_into(const Map& map, std::span<const LoadRequest> requests, const LeavesOf& leaves, Io& io,
                              const LoadOptions& options) {
   CKPT_TRY(LoadPlan plan, LoadPlan::make(map, requests, leaves, {.whole_leaves = options.whole_leaves}));
+  return load_into(map, requests, std::move(plan), leaves, io, options);
+}
+
+Result<LoadReport> load_into(const Map& map, std::span<const LoadRequest> requests, LoadPlan plan,
+                             const LeavesOf& leaves, Io& io, const LoadOptions& options) {
   LoadReport report{.needed_bytes = plan.needed_bytes()};
   if (plan.units().empty()) return report;
   std::atomic<std::uint64_t> verified{0};

@@ -24,6 +24,7 @@ struct LoadOptions {
 struct LoadReport {
   std::uint64_t needed_bytes = 0;
   std::uint64_t read_bytes = 0;        ///< over-reading included
+  std::uint64_t received_bytes = 0;    ///< of those needed: from ranks that hold the same and have read them
   std::uint64_t verified_leaves = 0;   ///< whose stored hash was compared
   std::uint64_t unverified_bytes = 0;  ///< read without a hash to compare: parts of leaves, formats without hashes
 };
@@ -34,5 +35,8 @@ struct LoadReport {
 /// errors  uncovered; checksum, with file, offset and tensor: what `requests` point to may then hold bad bytes; io
 Result<LoadReport> load_into(const Map& map, std::span<const LoadRequest> requests, const LeavesOf& leaves, Io& io,
                              const LoadOptions& options);
+/// The same for a part of it that is planned already: `requests` are those that the plan was made of.
+Result<LoadReport> load_into(const Map& map, std::span<const LoadRequest> requests, LoadPlan plan,
+                             const LeavesOf& leaves, Io& io, const LoadOptions& options);
 
 }  // namespace ckpt

@@ -94,18 +94,34 @@ void merge(std::vector<Extent>& extents) {
   extents = std::move(merged);
 }
 
+/// Cuts a copy where the leaves of its source file end.
+Result<> add_leaf_copies(const Copy& copy, std::uint32_t request, std::vector<LoadPlan::Scatter>& out) {
+  std::vector<Copy> rest{copy};
+  while (!rest.empty()) {
+    const Copy top = std::move(rest.back());
+    rest.pop_back();
+    const std::uint64_t leaf = top.source_offset / kLeafBytes;
+    std::vector<Copy> before;
+    if (!cut_at(top, (leaf + 1) * kLeafBytes, before, rest)) {
+      return fail(Errc::unsupported, "load: an element of the file crosses a boundary of 4 MiB");
+    }
+    std::vector<Copy> parts;
+    for (const Copy& part : before) cut_gaps(part, parts);
+    for (Copy& part : parts) out.push_back({.copy = std::move(part), .request = request, .leaf = leaf});
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<LoadPlan> LoadPlan::make(const Map& map, std::span<const LoadRequest> requests, const LeavesOf& leaves,
                                 const Options& options) {
-  LoadPlan plan;
-  CKPT_CHECK(plan.collect(map, requests));
-  plan.make_units(map, leaves, options);
-  return plan;
+  CKPT_TRY(std::vector<Scatter> scatters, collect(map, requests));
+  return of(map, std::move(scatters), leaves, options);
 }
 
 /// Joins the map with the memory by the one planner, as if each request were a file; its copies are then turned round.
-Result<> LoadPlan::collect(const Map& map, std::span<const LoadRequest> requests) {
+Result<std::vector<LoadPlan::Scatter>> LoadPlan::collect(const Map& map, std::span<const LoadRequest> requests) {
   std::vector<TargetFile> memory;
   std::vector<std::uint32_t> owners;
   for (std::uint32_t i = 0; i < requests.size(); ++i) {
@@ -121,39 +137,31 @@ Result<> LoadPlan::collect(const Map& map, std::span<const LoadRequest> requests
                                .dtype = tensor.dtype});
     memory.push_back(std::move(file));
     owners.push_back(i);
-    needed_bytes_ += bits / 8;
   }
+  std::vector<Scatter> scatters;
   CKPT_TRY(const Plan plan, Plan::make(map, std::move(memory)));
   for (std::uint64_t n = 0; n < plan.totals().leaves; ++n) {
     CKPT_TRY(LeafJob job, plan.leaf(n));
     for (Copy& copy : job.copies) {
       copy.target_offset += job.leaf * kLeafBytes;
-      CKPT_CHECK(add_leaf_copies(copy, owners[job.file]));
+      CKPT_CHECK(add_leaf_copies(copy, owners[job.file], scatters));
     }
   }
-  std::sort(scatters_.begin(), scatters_.end(), [](const Scatter& a, const Scatter& b) {
-    const auto key = [](const Scatter& s) { return std::tie(s.copy.source_file, s.leaf, s.copy.source_offset); };
+  std::sort(scatters.begin(), scatters.end(), [](const Scatter& a, const Scatter& b) {
+    const auto key = [](const Scatter& s) {
+      return std::tie(s.copy.source_file, s.leaf, s.copy.source_offset, s.request, s.copy.target_offset);
+    };
     return key(a) < key(b);
   });
-  return {};
+  return scatters;
 }
 
-/// Cuts a copy where the leaves of its source file end.
-Result<> LoadPlan::add_leaf_copies(const Copy& copy, std::uint32_t request) {
-  std::vector<Copy> rest{copy};
-  while (!rest.empty()) {
-    const Copy top = std::move(rest.back());
-    rest.pop_back();
-    const std::uint64_t leaf = top.source_offset / kLeafBytes;
-    std::vector<Copy> before;
-    if (!cut_at(top, (leaf + 1) * kLeafBytes, before, rest)) {
-      return fail(Errc::unsupported, "load: an element of the file crosses a boundary of 4 MiB");
-    }
-    std::vector<Copy> parts;
-    for (const Copy& part : before) cut_gaps(part, parts);
-    for (Copy& part : parts) scatters_.push_back({.copy = std::move(part), .request = request, .leaf = leaf});
-  }
-  return {};
+LoadPlan LoadPlan::of(const Map& map, std::vector<Scatter> scatters, const LeavesOf& leaves, const Options& options) {
+  LoadPlan plan;
+  plan.scatters_ = std::move(scatters);
+  for (const Scatter& scatter : plan.scatters_) plan.needed_bytes_ += target_volume(scatter.copy);
+  plan.make_units(map, leaves, options);
+  return plan;
 }
 
 void LoadPlan::make_units(const Map& map, const LeavesOf& leaves, const Options& options) {

@@ -13,11 +13,15 @@
 
 namespace ckpt {
 
+constexpr std::uint32_t kNoRow = 0xffffffff;
+
 /// A part of a tensor that is wanted in memory, dense and row-major (a flat chunk: its elements one after another).
 struct LoadRequest {
   std::uint32_t tensor = 0;  ///< index into Map::tensors
   Chunk chunk{};
   std::byte* out = nullptr;  ///< owned by the caller; must hold the chunk in the tensor's dtype
+  /// Of the model: the part is all, or a piece of, what it says that this rank holds of the tensor; else kNoRow.
+  std::uint32_t row = kNoRow;
 };
 
 /// The stored hashes of a source file's leaves; empty where there are none.
@@ -50,6 +54,12 @@ class LoadPlan {
   static Result<LoadPlan> make(const Map& map, std::span<const LoadRequest> requests, const LeavesOf& leaves,
                                const Options& options);
 
+  /// The first half of make: everything that `requests` take from the files, sorted by (file, leaf, offset, request).
+  /// One request's scatters do not depend on what else is asked for.
+  static Result<std::vector<Scatter>> collect(const Map& map, std::span<const LoadRequest> requests);
+  /// The second half, for some of them, in that order.
+  static LoadPlan of(const Map& map, std::vector<Scatter> scatters, const LeavesOf& leaves, const Options& options);
+
   const std::vector<Unit>& units() const { return units_; }
   const std::vector<Scatter>& scatters() const { return scatters_; }
   std::uint64_t needed_bytes() const { return needed_bytes_; }
@@ -58,8 +68,6 @@ class LoadPlan {
   std::vector<TargetFile> take_targets() { return std::move(targets_); }
 
  private:
-  Result<> collect(const Map& map, std::span<const LoadRequest> requests);
-  Result<> add_leaf_copies(const Copy& copy, std::uint32_t request);
   void make_units(const Map& map, const LeavesOf& leaves, const Options& options);
   void add_target(const Unit& unit);
 

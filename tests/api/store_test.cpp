@@ -128,28 +128,6 @@ TEST_F(StoreTest, ADamagedNewestCheckpointFallsBackToTheOneBeforeOnAllRanks) {
   EXPECT_EQ(told, 2) << "every rank says which checkpoint is damaged";
 }
 
-TEST_F(StoreTest, WhatAllRanksHoldAlikeIsReadOnceForAllOfThem) {
-  const JobLayout replicas{.dp = 3};
-  run(replicas, {}, [](std::size_t, Store& store) { ASSERT_TRUE(save_step(store, 1)); });
-  std::vector<std::uint64_t> read(replicas.ranks());
-  run(replicas, {}, [&](std::size_t rank, Store& store) {
-    std::vector<std::vector<std::byte>> memory;
-    std::vector<NamedRead> reads;
-    for (const auto& row : store.model().rows) {
-      auto& room = memory.emplace_back(part_of(store.model(), row, rank, 0).size());
-      reads.push_back({.name = row.tensor.name, .out = room.data(), .bytes = room.size()});
-    }
-    const auto loaded = store.load(reads, false);
-    ASSERT_TRUE(loaded) << loaded.error().message;
-    read[rank] = loaded->report.load.read_bytes;
-    for (std::size_t i = 0; i < reads.size(); ++i) {
-      EXPECT_TRUE(memory[i] == part_of(store.model(), store.model().rows[i], rank, 1)) << reads[i].name;
-    }
-  });
-  EXPECT_GT(read[0], 1'000'000u);
-  EXPECT_LT(read[1] + read[2], read[0] / 10);
-}
-
 TEST_F(StoreTest, RanksThatDisagreeOnTheStepAreToldSoAndTheNextSaveWorks) {
   run(kPair, {}, [](std::size_t rank, Store& store) {
     const auto begun = store.begin(7 + rank);
@@ -339,7 +317,7 @@ TEST_F(StoreTest, ALoadOfUnequalSharesMayTakeLongerThanThePatience) {
         });
   };
   load();
-  // The last read of rank 0, which reads for all, is one of tensors.
+  // The last read of rank 0 is one of tensors.
   plan->call_at(2 * plan->operation_count() - 1, [] { std::this_thread::sleep_for(9s); });
   load();
   EXPECT_NE(plan->first_failed(), "") << "nothing was slow";
