@@ -24,6 +24,8 @@ struct Entry {
   std::uint64_t item_count = 0;  ///< bytes: one; tensor: one a stored chunk that has elements, replicas each
   std::uint64_t first_bound = 0;
   bool wide = false;  ///< its bounds need 64 bits
+  /// Bytes that several ranks saved each for itself: the metadata file that they stand in, of all ranks but the first.
+  std::string owner{};
 };
 
 /// A data file, as the storage records name it.

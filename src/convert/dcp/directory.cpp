@@ -16,9 +16,12 @@ std::optional<std::uint64_t> number(std::string_view text) {
   return value;
 }
 
-bool is_rank_metadata(std::string_view name) {
-  return name.starts_with("__") && name.ends_with(kMetadata) &&
-         number(name.substr(2, name.size() - 2 - kMetadata.size())).has_value();
+/// The rank in `__R.metadata`, or nothing.
+std::optional<std::uint64_t> metadata_rank_of(std::string_view name) {
+  if (!name.starts_with("__") || !name.ends_with(kMetadata) || name.size() < 3 + kMetadata.size()) return std::nullopt;
+  const std::string_view digits = name.substr(2, name.size() - 2 - kMetadata.size());
+  if (digits.size() > 1 && digits.front() == '0') return std::nullopt;  // torch writes no leading zeros
+  return number(digits);
 }
 
 }  // namespace
@@ -44,9 +47,13 @@ Directory look(const std::vector<DirEntry>& entries) {
     } else if (name.ends_with(kData)) {
       out.data.push_back(name);
       if (const auto rank = rank_of(name)) out.world_size = std::max(out.world_size, *rank + 1);
-    } else if (is_rank_metadata(name)) {
-      ++out.rank_metadata;
+    } else if (const auto rank = metadata_rank_of(name)) {
+      out.metadata_ranks.push_back(*rank);
     }
+  }
+  std::sort(out.metadata_ranks.begin(), out.metadata_ranks.end());
+  if (!out.has_metadata && !out.metadata_ranks.empty()) {
+    out.world_size = std::max(out.world_size, out.metadata_ranks.back() + 1);
   }
   return out;
 }
@@ -61,7 +68,9 @@ Result<std::optional<Match>> detect(const Place& place) {
   }
   const std::string data = std::to_string(seen.data.size()) + " .distcp files";
   if (!seen.data.empty()) {
-    return Match{.why = seen.has_metadata ? ".metadata and " + data : data + " without .metadata"};
+    if (seen.has_metadata) return Match{.why = ".metadata and " + data};
+    if (seen.metadata_ranks.empty()) return Match{.why = data + " without .metadata"};
+    return Match{.why = std::to_string(seen.metadata_ranks.size()) + " __R.metadata and " + data};
   }
   const std::string_view name = seen.has_metadata ? kMetadata : std::string_view("metadata.pkl");
   CKPT_TRY(const std::string head, place.head(name, 4096));

@@ -15,9 +15,10 @@ namespace ckpt::dcp {
 struct Directory {
   bool has_metadata = false;         ///< `.metadata`, which a save writes last
   bool has_metadata_pickle = false;  ///< `metadata.pkl` of torch_checkpointing, the successor
-  std::size_t rank_metadata = 0;     ///< `__R.metadata`: saved with use_collectives=False
-  std::vector<std::string> data{};   ///< `*.distcp`, sorted
-  std::uint64_t world_size = 0;      ///< one more than the greatest rank in `__R_I.distcp`; 0: no such name
+  /// Ranks R of `__R.metadata`, ascending: saved with use_collectives=False, each rank for itself.
+  std::vector<std::uint64_t> metadata_ranks{};
+  std::vector<std::string> data{};  ///< `*.distcp`, sorted
+  std::uint64_t world_size = 0;     ///< one more than the greatest rank in a name that counts; 0: none
 };
 Directory look(const std::vector<DirEntry>& entries);
 

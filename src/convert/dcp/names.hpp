@@ -9,10 +9,18 @@ namespace ckpt::dcp {
 
 /// What an entry is called in the map.
 struct EntryName {
-  std::string name;  ///< the key as it stands; where it is not UTF-8, its path escaped
+  std::string name;  ///< the key as it stands; where it is not UTF-8, its path escaped; after "OWNER/"
   Path path{};       ///< kept where it differs from the name split at dots
 };
 inline EntryName name_of(const Entry& entry) {
+  if (!entry.owner.empty()) {
+    Entry first = entry;
+    first.owner.clear();
+    EntryName name = name_of(first);
+    Path path = entry.path.empty() ? Path{entry.fqn} : entry.path;
+    path.insert(path.begin(), entry.owner);
+    return {entry.owner + "/" + name.name, std::move(path)};
+  }
   if (!is_utf8(entry.fqn)) {
     const Path path = entry.path.empty() ? Path{entry.fqn} : entry.path;
     return {dotted_escaped(path), path};

@@ -9,6 +9,7 @@
 
 #include "convert/dcp/directory.hpp"
 #include "convert/dcp/index.hpp"
+#include "convert/dcp/metadata_files.hpp"
 #include "convert/dcp/names.hpp"
 #include "convert/dcp/objects.hpp"
 #include "convert/format.hpp"
@@ -38,9 +39,6 @@ tl::unexpected<Error> unsupported(const std::string& root, std::string reason) {
 
 /// Why a directory without `.metadata` cannot be opened.
 Error without_metadata(const std::string& root, const Directory& seen) {
-  if (seen.rank_metadata > 0) {
-    return unsupported(root, "DCP without collectives (use_collectives=False, one __RANK.metadata a rank)").value();
-  }
   if (seen.data.empty() && !seen.has_metadata_pickle)
     return {.code = Errc::unsupported,
             .message = root + ": open: no DCP checkpoint here: neither .metadata nor .distcp files",
@@ -166,27 +164,14 @@ std::optional<std::uint64_t> find_step(const std::vector<NamedObject>& objects) 
   return step;
 }
 
-Result<Metadata> read_metadata(Io& io, const std::string& root, std::uint64_t limit, Hasher& hasher) {
-  const std::string path = join_path(root, ".metadata");
-  CKPT_TRY(const std::string text, read_small_file(io, path, limit));
-  hasher.update(text);
-  auto metadata = dcp::parse_metadata(std::as_bytes(std::span(text)));
-  if (!metadata) {
-    Error error = std::move(metadata).error();
-    if (!error.message.starts_with(".metadata")) error.message = ".metadata: " + error.message;
-    error.message = root + "/" + error.message;
-    return fail(with_file(std::move(error), path));
-  }
-  return metadata;
-}
-
 Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(const std::vector<DirEntry> listed, io.list(root));
   const Directory seen = dcp::look(listed);
-  if (!seen.has_metadata) return fail(without_metadata(root, seen));
+  const bool by_rank = !seen.has_metadata && !seen.metadata_ranks.empty();
+  if (!seen.has_metadata && !by_rank) return fail(without_metadata(root, seen));
 
   Hasher hasher;
-  CKPT_TRY(Metadata metadata, read_metadata(io, root, options.metadata_limit, hasher));
+  CKPT_TRY(Metadata metadata, dcp::read_metadata(io, root, seen, options.metadata_limit, hasher));
   if (!metadata.transforms.empty()) {
     return unsupported(root, "DCP with the transform " + metadata.transforms.front());
   }
@@ -202,13 +187,14 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
   }
   CKPT_TRY(auto own_io, io.fresh());
   dcp::RangeReader reader(std::move(own_io), std::move(paths));
+  CKPT_CHECK(dcp::drop_equal_copies(metadata, reader, map.findings));
   CKPT_CHECK(dcp::read_objects(metadata, reader, hasher, map.objects, map.findings));
 
   std::vector<StoredType> types;
   std::vector<Path> entry_paths;
   for (Entry& entry : metadata.entries) {
     CKPT_TRY(TypedTensor typed_tensor, typed(metadata, entry));
-    if (typed_tensor.tensor.name != entry.fqn) {
+    if (!is_utf8(entry.fqn)) {
       map.findings.push_back({.severity = Severity::note,
                               .text = "the key is not UTF-8: its bytes are written as %XX",
                               .tensor = typed_tensor.tensor.name});
@@ -223,6 +209,13 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
   map.format = "dcp";
   map.nested = true;
   map.variant = std::to_string(files) + (files == 1 ? " data file" : " data files");
+  if (by_rank) map.variant += ", metadata of each rank";
+  if (seen.has_metadata && !seen.metadata_ranks.empty()) {
+    map.findings.push_back({.severity = Severity::warning,
+                            .text =
+                                "__R.metadata of another save (use_collectives=False) lie beside .metadata: they are "
+                                "left aside"});
+  }
   map.meta.framework = "torch";
   map.meta.step = find_step(map.objects);
   if (world_size > 0) map.meta.world_size = world_size;

@@ -1,0 +1,169 @@
+#include "convert/dcp/metadata_files.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "convert/dcp/names.hpp"
+#include "format/dcp_merge.hpp"
+
+namespace ckpt::dcp {
+namespace {
+
+constexpr std::size_t kNamesShown = 5;
+constexpr std::uint64_t kComparedBytes = 64 << 20;  // of copies, in sum
+constexpr std::uint64_t kBatchBytes = 4 << 20;      // of copies in one batch
+
+std::string name_of_rank(std::uint64_t rank) {
+  return "__" + std::to_string(rank) + ".metadata";
+}
+
+Result<Metadata> read_one(Io& io, const std::string& root, const std::string& name, std::uint64_t& limit,
+                          Hasher& hasher) {
+  const std::string path = join_path(root, name);
+  CKPT_TRY(const std::string text, read_small_file(io, path, limit));
+  limit -= text.size();
+  hasher.update(text);
+  auto metadata = parse_metadata(std::as_bytes(std::span(text)));
+  if (!metadata) {
+    Error error = std::move(metadata).error();
+    constexpr std::string_view kName = ".metadata: ";
+    if (error.message.starts_with(kName)) error.message.erase(0, kName.size());
+    error.message = path + ": " + error.message;
+    const auto offset = error.offset;
+    return fail(with_file(std::move(error), path, offset));
+  }
+  return metadata;
+}
+
+Result<> check_ranks(const std::string& root, const Directory& seen) {
+  const std::uint64_t missing = seen.world_size - seen.metadata_ranks.size();
+  if (missing == 0) return {};
+  std::vector<std::string> names;
+  auto next = seen.metadata_ranks.begin();
+  for (std::uint64_t rank = 0; rank < seen.world_size && names.size() < kNamesShown; ++rank) {
+    if (next != seen.metadata_ranks.end() && *next == rank) {
+      ++next;
+    } else {
+      names.push_back(name_of_rank(rank));
+    }
+  }
+  std::string listed;
+  for (const std::string& name : names) listed += (listed.empty() ? "" : ", ") + name;
+  if (missing > names.size()) listed += " and " + std::to_string(missing - names.size()) + " more";
+  return fail(Error{.code = Errc::incomplete,
+                    .message = root + ": open: the metadata of " + std::to_string(missing) + " of " +
+                               std::to_string(seen.world_size) + " ranks is missing: " + listed,
+                    .file = join_path(root, names.front()),
+                    .hint = "each rank wrote its own (use_collectives=False): copy them from the nodes that did"});
+}
+
+Extent bytes_of(const Metadata& metadata, const Entry& entry) {
+  const std::uint64_t begin = metadata.item_offset[entry.first_item];
+  return {begin, begin + metadata.item_length[entry.first_item]};
+}
+
+/// A copy and the entry it may be equal to: indices into the entries.
+struct Pair {
+  std::size_t first = 0;
+  std::size_t copy = 0;
+};
+
+/// Marks the copies that equal the first.
+Result<> compare(const Metadata& metadata, RangeReader& reader, std::vector<Pair>& pairs, std::vector<bool>& dropped) {
+  std::vector<Range> wanted;
+  for (const Pair& pair : pairs) {
+    for (const std::size_t index : {pair.first, pair.copy}) {
+      const Entry& entry = metadata.entries[index];
+      wanted.push_back({metadata.item_file[entry.first_item], bytes_of(metadata, entry)});
+    }
+  }
+  reader.drop();
+  CKPT_CHECK(reader.read(wanted));
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const auto first = reader.held(wanted[2 * i].file, wanted[2 * i].bytes);
+    const auto copy = reader.held(wanted[2 * i + 1].file, wanted[2 * i + 1].bytes);
+    dropped[pairs[i].copy] = std::equal(first.begin(), first.end(), copy.begin(), copy.end());
+  }
+  reader.drop();
+  pairs.clear();
+  return {};
+}
+
+}  // namespace
+
+Result<Metadata> read_metadata(Io& io, const std::string& root, const Directory& seen, std::uint64_t limit,
+                               Hasher& hasher) {
+  if (seen.has_metadata) return read_one(io, root, ".metadata", limit, hasher);
+  CKPT_CHECK(check_ranks(root, seen));
+  MetadataMerge merge;
+  const auto in_root = [&](Error error) {
+    error.message = join_path(root, error.message);
+    return error;
+  };
+  for (const std::uint64_t rank : seen.metadata_ranks) {
+    const std::string name = name_of_rank(rank);
+    CKPT_TRY(const Metadata part, read_one(io, root, name, limit, hasher));
+    if (auto added = merge.add(part, name); !added) {
+      return fail(with_file(in_root(std::move(added).error()), join_path(root, name)));
+    }
+  }
+  auto merged = merge.finish();
+  if (!merged) return fail(with_file(in_root(std::move(merged).error()), root));
+  return merged;
+}
+
+Result<> drop_equal_copies(Metadata& metadata, RangeReader& reader, std::vector<Finding>& findings) {
+  std::vector<bool> dropped(metadata.entries.size(), false);
+  std::vector<Pair> pairs;
+  std::size_t unseen = 0;
+  std::size_t first = 0;
+  std::uint64_t total = 0;
+  std::uint64_t batch = 0;
+  for (std::size_t i = 0; i < metadata.entries.size(); ++i) {
+    if (metadata.entries[i].owner.empty()) {
+      first = i;
+      continue;
+    }
+    const std::uint64_t bytes = bytes_of(metadata, metadata.entries[i]).size();
+    if (bytes != bytes_of(metadata, metadata.entries[first]).size() || bytes > kBatchBytes) continue;
+    if (bytes > kComparedBytes - total) {
+      dropped[i] = true;
+      ++unseen;
+      continue;
+    }
+    total += bytes;
+    batch += bytes;
+    pairs.push_back({first, i});
+    if (batch >= kBatchBytes) {
+      CKPT_CHECK(compare(metadata, reader, pairs, dropped));
+      batch = 0;
+    }
+  }
+  CKPT_CHECK(compare(metadata, reader, pairs, dropped));
+
+  std::vector<Entry> kept;
+  std::string names;
+  std::size_t differ = 0;
+  for (std::size_t i = 0; i < metadata.entries.size(); ++i) {
+    if (dropped[i]) continue;
+    kept.push_back(std::move(metadata.entries[i]));
+    if (kept.back().owner.empty()) continue;
+    if (++differ <= kNamesShown) names += (names.empty() ? "" : ", ") + name_of(kept.back()).name;
+  }
+  metadata.entries = std::move(kept);
+  if (differ > kNamesShown) names += " and " + std::to_string(differ - kNamesShown) + " more";
+  if (differ > 0) {
+    findings.push_back({.severity = Severity::note,
+                        .text = "Python objects that differ between ranks are kept once for each: " + names});
+  }
+  if (unseen > 0) {
+    findings.push_back({.severity = Severity::warning,
+                        .text = std::to_string(unseen) + " copies of Python objects were not compared with the first " +
+                                "rank's, which is taken: over " + std::to_string(kComparedBytes >> 20) +
+                                " MiB in sum"});
+  }
+  return {};
+}
+
+}  // namespace ckpt::dcp
