@@ -76,22 +76,6 @@ TEST(DcpReader, TorchCheckpointingIsRecognisedAndUnsupported) {
   EXPECT_EQ(map.error().code, Errc::unsupported);
 }
 
-TEST(DcpReader, SafetensorsBlobBehindAnObjectIsUnsupported) {
-  DcpFiles files;
-  const std::string header = R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})";
-  const std::string length{static_cast<char>(header.size()), '\0', '\0', '\0', '\0', '\0', '\0', '\0'};
-  files.add({.fqn = "step",
-             .is_tensor = false,
-             .records = {{std::nullopt, files.append("__0_0.distcp", save_object(dcp_build::integer_pickle(3)))}}});
-  dcp_build::StorageInfo blob = files.append("__0_0.distcp", length + header + kData);
-  blob.length = kData.size();
-  files.add(vector4("a", blob));
-  files.write();
-  const auto map = open_dcp(files);
-  ASSERT_FALSE(map.has_value());
-  EXPECT_EQ(map.error().code, Errc::unsupported) << map.error().message;
-}
-
 TEST(DcpReader, EveryMissingFileIsNamed) {
   DcpFiles files;
   files.add(vector4("a", files.append("__0_0.distcp", save_tensor(kVector4, kData))));

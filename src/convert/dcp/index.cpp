@@ -49,18 +49,6 @@ bool meets(const Metadata& metadata, const Entry& entry, std::uint64_t item, Ext
   return first < elements.end;
 }
 
-/// A box of torch's elements as one of the model's.
-Box in_model(Box box, const StoredType& type) {
-  if (type.form == StoredType::Form::complex_pair) {
-    box.offset.push_back(0);
-    box.size.push_back(2);
-  } else if (type.form == StoredType::Form::packed_pair) {
-    box.offset.back() *= 2;
-    box.size.back() *= 2;
-  }
-  return box;
-}
-
 /// The box, or, where its elements follow each other in the row-major order of the whole, that run.
 Chunk as_run(Box box, Box whole) {
   std::size_t cut = box.size.size();  // dimensions from here on are full
@@ -73,6 +61,17 @@ Chunk as_run(Box box, Box whole) {
 }
 
 }  // namespace
+
+Box in_model(Box box, const StoredType& type) {
+  if (type.form == StoredType::Form::complex_pair) {
+    box.offset.push_back(0);
+    box.size.push_back(2);
+  } else if (type.form == StoredType::Form::packed_pair) {
+    box.offset.back() *= 2;
+    box.size.back() *= 2;
+  }
+  return box;
+}
 
 ItemIndex::ItemIndex(Metadata metadata, std::vector<StoredType> types, RangeReader reader)
     : metadata_(std::move(metadata)), types_(std::move(types)), lazy_{.reader = std::move(reader)} {

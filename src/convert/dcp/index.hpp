@@ -23,6 +23,9 @@ struct StoredType {
   } form = Form::plain;
 };
 
+/// A box of torch's elements as one of the model's.
+Box in_model(Box box, const StoredType& type);
+
 /// The chunks of a DCP directory. Boxes come from `.metadata`; where an item's bytes are stands inside the item, and is
 /// read on first use, together with that of the items that follow it in its file. 48 bytes an item of up to two
 /// dimensions below 2^32: 20 for its place, 16 for its box, 12 for what was read.

@@ -12,6 +12,7 @@
 #include "convert/dcp/metadata_files.hpp"
 #include "convert/dcp/names.hpp"
 #include "convert/dcp/objects.hpp"
+#include "convert/dcp/safetensors_blobs.hpp"
 #include "convert/format.hpp"
 #include "convert/formats.hpp"
 #include "convert/optimizer_roles.hpp"
@@ -77,27 +78,8 @@ Result<std::vector<MapFile>> stat_files(Io& io, const std::string& root, const M
                     .hint = "copy them from the nodes that wrote them into this directory"});
 }
 
-/// True where the tensors of a file were saved as one safetensors blob: every record then gives the blob's begin.
-Result<bool> holds_safetensors(Io& io, const std::string& root, const Metadata& metadata,
-                               const std::vector<MapFile>& files) {
-  const auto tensor = std::find_if(metadata.entries.begin(), metadata.entries.end(),
-                                   [](const Entry& entry) { return entry.is_tensor && entry.item_count > 0; });
-  if (tensor == metadata.entries.end()) return false;
-  const MapFile& file = files[metadata.item_file[tensor->first_item]];
-  const std::uint64_t begin = metadata.item_offset[tensor->first_item];
-  std::array<std::byte, 9> head{};  // length of the header, and its first character
-  if (file.bytes < head.size() || begin > file.bytes - head.size()) return false;
-  CKPT_TRY(const FileHandle handle, io.open(join_path(root, file.path), {}));
-  const Result<> done = io.read_at(handle, begin, head);
-  CKPT_CHECK(io.close(handle));
-  CKPT_CHECK(done);
-  return std::memcmp(head.data(), "PK\3\4", 4) != 0 && head[8] == std::byte{'{'};
-}
-
-/// Refuses what `.metadata` alone does not show.
-Result<> check_files(Io& io, const std::string& root, const Metadata& metadata, const std::vector<MapFile>& files) {
-  CKPT_TRY(const bool is_safetensors, holds_safetensors(io, root, metadata, files));
-  if (is_safetensors) return unsupported(root, "DCP with SerializationFormat.SAFETENSORS");
+/// Refuses files that end before their items do.
+Result<> check_files(const std::string& root, const Metadata& metadata, const std::vector<MapFile>& files) {
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (files[i].bytes >= metadata.files[i].end) continue;
     return fail(Error{.code = Errc::corrupt,
@@ -177,7 +159,8 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
   }
   Map map;
   CKPT_TRY(map.files, stat_files(io, root, metadata));
-  CKPT_CHECK(check_files(io, root, metadata, map.files));
+  CKPT_CHECK(check_files(root, metadata, map.files));
+  CKPT_TRY(const bool is_safetensors, dcp::holds_safetensors(io, root, metadata, map.files));
 
   std::vector<std::string> paths;
   std::uint64_t world_size = seen.world_size;
@@ -219,7 +202,12 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
   map.meta.framework = "torch";
   map.meta.step = find_step(map.objects);
   if (world_size > 0) map.meta.world_size = world_size;
+  if (is_safetensors) {
+    map.variant += " of safetensors";
+    CKPT_TRY(map.index, dcp::index_safetensors(io, root, metadata, types, map.files, options.metadata_limit, hasher));
+  }
   map.metadata_hash = hasher.digest().hex();
+  if (is_safetensors) return map;
   map.index = std::make_shared<dcp::ItemIndex>(std::move(metadata), std::move(types), std::move(reader));
   return map;
 }
