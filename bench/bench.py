@@ -250,6 +250,19 @@ class Bench:
         one, eight = (statistics.median(seconds[n]) for n in (1, 8))
         print(f"save of 2 GiB: 1 rank {one:.2f} s, 8 ranks {eight:.2f} s: {100 * (eight / one - 1):+.1f} %")
         self.remove(store)
+        run([program, "save", store / "run", "1024", "0"])
+        found = {1: [], 2: []}  # each rank reads; they divide and exchange
+        for _ in range(min(self.args.rounds, 5)):
+            for way in found:
+                drop_caches()
+                lines = run([*mpi, "4", program, "replicas", store / "run", "1024", str(way)])[1].splitlines()
+                ranks = [json.loads(line) for line in lines if line.startswith("{")]
+                assert len(ranks) == 4 and sum(r["needed_bytes"] for r in ranks) == 4 << 30, lines
+                found[way].append((max(r["load_s"] for r in ranks), sum(r["read_bytes"] for r in ranks)))
+        for way, label in ((1, "each reads"), (2, "divided and exchanged")):
+            seconds, read = (statistics.median(column) for column in zip(*found[way]))
+            print(f"load of 1 GiB that 4 ranks hold alike, {label}: {seconds:.2f} s, {read / 2**30:.2f} GiB read")
+        self.remove(store)
         small = json.loads(run([program, "small", store / "run", "30"])[1])
         print(f"a save of 1 MiB: median {small['median_s'] * 1000:.1f} ms, least {small['least_s'] * 1000:.1f} ms")
         self.remove(store)

@@ -4,6 +4,9 @@
 //   bench_save small RUN COUNT             COUNT saves of 1 MiB: the fixed cost of one
 //   bench_save ranks RUN MIB               under mpirun: MIB divided among the ranks, synchronous; rank 0 prints
 //   bench_save load RUN MIB                what `save` wrote, into warm buffers
+//   bench_save replicas RUN MIB WAY        under mpirun: every rank loads what `save` wrote, all of it, and prints;
+//   WAY:
+//                                          0 automatic, 1 each reads, 2 they divide and exchange
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -194,6 +197,36 @@ int load(const std::string& run, std::size_t mib) {
   return equal ? 0 : 1;
 }
 
+int replicas(const std::string& run, std::size_t mib, int way) {
+  ckpt_comm_table comm{};
+  if (ckpt_comm_world(&comm) != 0) {
+    std::fprintf(stderr, "%s\n", ckpt_last_error_json());
+    return 1;
+  }
+  const auto count = static_cast<std::uint64_t>(comm.ranks(comm.self));
+  State state;
+  for (std::size_t left = mib << 20; left > 0; left -= state.back().size()) {
+    state.emplace_back(std::min(left, kTensorBytes), std::byte{1});
+  }
+  ckpt::Store store = take(ckpt::Store::open(run, {.comm = comm, .replicas = way}));
+  ckpt::Model model = take(ckpt::Model::on({{"dp", count}}));
+  std::vector<ckpt::Read> reads;
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    take(model.tensor({.name = name_of(i), .dtype = "U8", .shape = {state[i].size()}}, {}));
+    reads.push_back({.name = name_of(i), .out = state[i]});
+  }
+  take(store.set_model(model));
+  take(store.should_save(1));  // all ranks are here
+  const auto start = Clock::now();
+  const ckpt_load_report report = take(store.load(reads));
+  const double seconds = since(start);
+  take(store.close());
+  std::printf("{\"load_s\":%.4f,\"needed_bytes\":%llu,\"read_bytes\":%llu,\"received_bytes\":%llu}\n", seconds,
+              static_cast<unsigned long long>(report.needed_bytes), static_cast<unsigned long long>(report.read_bytes),
+              static_cast<unsigned long long>(report.received_bytes));
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -202,6 +235,9 @@ int main(int argc, char** argv) {
   if (words.size() == 3 && words[0] == "ranks") return ranks(words[1], std::stoul(words[2]));
   if (words.size() == 3 && words[0] == "small") return small(words[1], std::stoul(words[2]));
   if (words.size() == 3 && words[0] == "load") return load(words[1], std::stoul(words[2]));
-  std::fprintf(stderr, "usage: bench_save save RUN MIB STAGING_MIB | small RUN COUNT | ranks RUN MIB | load RUN MIB\n");
+  if (words.size() == 4 && words[0] == "replicas") return replicas(words[1], std::stoul(words[2]), std::stoi(words[3]));
+  std::fprintf(stderr,
+               "usage: bench_save save RUN MIB STAGING_MIB | small RUN COUNT | ranks RUN MIB | load RUN MIB | "
+               "replicas RUN MIB WAY\n");
   return 2;
 }

@@ -6,7 +6,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -158,6 +162,29 @@ TEST_F(CApi, AStructTellsItsSizeAndWhatThisBuildDoesNotKnowIsRefused) {
 TEST_F(CApi, ACommunicatorThatMpiRefusedIsRefused) {
   const ckpt_comm_table empty{};
   const ckpt_options options{.size = sizeof options, .comm = &empty};
+  ckpt_store* store = nullptr;
+  EXPECT_EQ(ckpt_store_open(run_.c_str(), &options, &store), 2) << why();
+}
+
+TEST_F(CApi, TheShorterTableOfAnOlderTrainerIsReadAsFarAsItGoes) {
+  const ThreadRanks ranks(1);
+  ranks.run_tables([&](const ckpt_comm_table& table) {
+    constexpr std::size_t kOlder = offsetof(ckpt_comm_table, start_send);
+    // Exactly as large: what lies behind it is nobody's.
+    const std::unique_ptr<void, decltype(&std::free)> memory(std::malloc(kOlder), std::free);
+    std::memcpy(memory.get(), &table, kOlder);
+    auto* older = static_cast<ckpt_comm_table*>(memory.get());
+    older->size = kOlder;
+    ckpt_store* store = open({.size = sizeof(ckpt_options), .comm = older});
+    ckpt_save* save = begin(store, 1);
+    EXPECT_EQ(ckpt_add_blob(save, "b", "x", 1), 0) << why();
+    EXPECT_EQ(ckpt_commit(save, nullptr), 0) << why();
+    EXPECT_EQ(ckpt_store_close(store), 0) << why();
+  });
+}
+
+TEST_F(CApi, AWayToReadReplicasThatDoesNotExistIsRefused) {
+  const ckpt_options options{.size = sizeof options, .replicas = CKPT_REPLICAS_EXCHANGE + 1};
   ckpt_store* store = nullptr;
   EXPECT_EQ(ckpt_store_open(run_.c_str(), &options, &store), 2) << why();
 }
