@@ -50,6 +50,8 @@ TEST(OpenSource, FindsTheFormatOfGenuineDirectories) {
     EXPECT_EQ(format_of(kGolden + "/" + name + "/ckpt"), "dcp") << name;
   for (const char* name : {"deepspeed/zero0_bf16_dp2", "deepspeed/zero2_bf16_dp4", "deepspeed/zero3_bf16_dp4"})
     EXPECT_EQ(format_of(kGolden + "/" + name + "/ckpt"), "deepspeed") << name;
+  for (const char* folder : {"", "/global_step3_universal"})
+    EXPECT_EQ(format_of(kGolden + "/deepspeed/universal_from_zero2_bf16_dp4/ckpt" + folder), "deepspeed-universal");
   for (const char* name : {"torch/pt_mixed", "torch/pt_trainer", "torch/pt_dtypes"})
     EXPECT_EQ(format_of(kGolden + "/" + name + "/ckpt"), "torch") << name;
 }
@@ -58,9 +60,6 @@ TEST(OpenSource, NamesWhatItRecognisesButDoesNotRead) {
   expect_error(kGolden + "/megatron/core_torch_dist_w4/ckpt", Errc::unsupported, "Megatron-LM");
   expect_error(kGolden + "/orbax/direct_standard/ckpt", Errc::unsupported, "Orbax");
   expect_error(kGolden + "/orbax/direct_standard/ckpt/final", Errc::unsupported, "Orbax");
-  expect_error(kGolden + "/deepspeed/universal_from_zero2_bf16_dp4/ckpt", Errc::unsupported, "DeepSpeed universal");
-  expect_error(kGolden + "/deepspeed/universal_from_zero2_bf16_dp4/ckpt/global_step3_universal", Errc::unsupported,
-               "DeepSpeed universal");
   const TempDir dir;
   spill(dir.path() + "/m.gguf", "GGUF\x03");
   spill(dir.path() + "/a.npy", "\x93NUMPY\x01");

@@ -12,7 +12,7 @@ GOLDEN = ROOT / "tests" / "golden"
 # Recognised and refused by name, see tests/golden/README.md.
 NOT_READ = {
     "deepspeed/pp2_dp2_zero1_fp32", "deepspeed/tp2_dp2_zero1_fp32",
-    "deepspeed/universal_from_zero2_bf16_dp4", "torch/dcp_zstd", "orbax/direct_standard",
+    "torch/dcp_zstd", "orbax/direct_standard",
     "megatron/core_torch_dist_w4",
 }
 

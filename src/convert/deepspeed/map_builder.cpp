@@ -69,6 +69,13 @@ Result<> MapBuilder::add_partitioned(Tensor tensor, const PartitionIndex::Partit
   return {};
 }
 
+Result<> MapBuilder::add_pieces(Tensor tensor, std::vector<PartitionIndex::Piece> pieces) {
+  CKPT_CHECK(claim(tensor));
+  index_->add_pieces(tensor.shape, std::move(pieces));
+  map_.tensors.push_back(std::move(tensor));
+  return {};
+}
+
 Result<> MapBuilder::add_object_tensor(const ObjectTensor& found) {
   Tensor tensor{.name = found.name,
                 .path = splits_to(found.name, found.path) ? Path{} : found.path,

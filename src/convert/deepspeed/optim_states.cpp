@@ -29,6 +29,7 @@ bool is_layout_key(std::string_view key) {
                              std::string_view("group_paddings"),
                              std::string_view("param_alignment_paddings"),
                              std::string_view("param_slice_mappings"),
+                             std::string_view("param_groups"),
                              std::string_view("ds_version")};
   return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
 }
@@ -174,6 +175,18 @@ Result<> read_sub_group_optimizer(const StateFile& file, NodeId inner, OptimStat
 
 }  // namespace
 
+Result<std::vector<NamedObject>> optimizer_objects(const StateFile& file, NodeId dict, ObjectReader& objects) {
+  std::vector<NamedObject> out;
+  CKPT_TRY(const auto entries, file.named_entries(dict, "optimizer_state_dict"));
+  for (const auto& [key, node] : entries) {
+    if (is_layout_key(key)) continue;
+    const Path path{"optimizer", key};
+    CKPT_TRY(Value value, objects.read(node, path));
+    out.push_back({dotted(path), splits_to(dotted(path), path) ? Path{} : path, std::move(value)});
+  }
+  return out;
+}
+
 bool is_elementwise(std::string_view slot) {
   constexpr std::array kNames{std::string_view("exp_avg"),        std::string_view("exp_avg_sq"),
                               std::string_view("max_exp_avg_sq"), std::string_view("momentum_buffer"),
@@ -286,13 +299,7 @@ Result<OptimStates> read_optim_states(const StateFile& file, ObjectReader& objec
     CKPT_CHECK(read_fragment_claims(file, inner, out.groups));
     CKPT_CHECK(read_alignment(file, inner, out.groups));
   }
-  CKPT_TRY(const auto entries, file.named_entries(inner, "optimizer_state_dict"));
-  for (const auto& [key, node] : entries) {
-    if (is_layout_key(key)) continue;
-    const Path path{"optimizer", key};
-    CKPT_TRY(Value value, objects.read(node, path));
-    out.objects.push_back({dotted(path), splits_to(dotted(path), path) ? Path{} : path, std::move(value)});
-  }
+  CKPT_TRY(out.objects, optimizer_objects(file, inner, objects));
   return out;
 }
 

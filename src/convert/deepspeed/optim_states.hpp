@@ -62,6 +62,9 @@ Result<std::unordered_map<std::uint64_t, pickle::NodeId>> read_state_entries(con
 Result<> read_slots(const StateFile& file, pickle::NodeId entry, const std::string& what, GroupState& out);
 /// The `param_groups` of a torch optimizer's state dict.
 Result<std::vector<HyperGroup>> read_hyper_groups(const StateFile& file, pickle::NodeId list, ObjectReader& objects);
+/// Every key of an optimizer's dict that says nothing of the layout and is not read by name: loss scaler and the like,
+/// as objects under "optimizer.".
+Result<std::vector<NamedObject>> optimizer_objects(const StateFile& file, pickle::NodeId dict, ObjectReader& objects);
 /// True for slots of known optimizers that hold one value for each element of the parameter.
 bool is_elementwise(std::string_view slot);
 /// A 1-D dense tensor as a run. corrupt where it is something else.

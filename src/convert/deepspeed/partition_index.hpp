@@ -44,16 +44,28 @@ class PartitionIndex final : public ChunkIndex {
   };
   void add_partitioned(Shape shape, const Partitioned& place);
 
+  /// A part of a tensor that stands by itself: whole at one place, or as a stretch of a flat group, whose elements are
+  /// those of the box in row-major order. Each of several copies holds all of it.
+  struct Piece {
+    Box box{};
+    std::vector<std::variant<Locator, InGroup>> copies{};
+  };
+  /// The next tensor is put together from pieces that cover it once. Where flat groups hold copies that are cut
+  /// differently, all are visited in the parts that the cuts of all make: copies are alike, and can be compared.
+  void add_pieces(Shape shape, std::vector<Piece> pieces);
+
   std::size_t tensor_count() const { return tensors_.size(); }
   Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const override;
 
  private:
   struct Record {
     Shape shape;
-    std::variant<Locator, InGroup, Partitioned> place;
+    std::variant<Locator, InGroup, Partitioned, std::vector<Piece>> place;
   };
   Result<> visit_part(const Record& record, const Run& run, Extent elements, std::uint64_t skip,
                       const ChunkVisitor& visit) const;
+
+  Result<> visit_piece(const Record& record, const Piece& piece, Extent elements, const ChunkVisitor& visit) const;
 
   std::vector<Record> tensors_;
   std::vector<std::vector<Run>> arrays_;

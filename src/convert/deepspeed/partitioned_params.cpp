@@ -130,7 +130,7 @@ Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const 
             {.code = Errc::unsupported, .message = name + ": frozen parts in another dtype than the module's"}, name));
       }
       const NamedShape& shape = model.frozen[part->second];
-      CKPT_TRY(const cut::Partition cut, cut::partition({.length = shape.elements, .part_count = ranks.size()}));
+      CKPT_TRY(const cut::Partition cut, cut::partition({.length = shape.elements, .part_count = frozen.size()}));
       CKPT_CHECK(builder.add_partitioned({.name = name, .dtype = dtype, .shape = shape.shape},
                                          {builder.index().add_array(std::move(runs)), cut, 0}));
     } else if (const bool buffer = model.buffer_names.count(name) != 0; buffer || tensor.elements() > 0) {

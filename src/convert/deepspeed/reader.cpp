@@ -1,14 +1,15 @@
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "convert/deepspeed/detect.hpp"
+#include "convert/deepspeed/file_set.hpp"
 #include "convert/deepspeed/files.hpp"
 #include "convert/deepspeed/flat_groups.hpp"
+#include "convert/deepspeed/kept_objects.hpp"
 #include "convert/deepspeed/map_builder.hpp"
 #include "convert/deepspeed/model_states.hpp"
 #include "convert/deepspeed/objects.hpp"
@@ -19,7 +20,6 @@
 #include "convert/deepspeed/whole_optimizer.hpp"
 #include "convert/formats.hpp"
 #include "format/checked.hpp"
-#include "format/hash.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
@@ -28,9 +28,7 @@ namespace {
 class Reader {
  public:
   Reader(Io& io, std::string root, Tag tag, const ReadOptions& options)
-      : io_(io), root_(std::move(root)), tag_(std::move(tag)) {
-    budget_.max_bytes = std::min(budget_.max_bytes, options.metadata_limit);
-  }
+      : tag_(std::move(tag)), set_(io, std::move(root), options, builder_) {}
 
   Result<Map> read() {
     auto sorted = sort_files(tag_.entries);
@@ -55,17 +53,9 @@ class Reader {
   std::string in_tag(const std::string& name) const {
     return tag_.directory.empty() ? name : join_path(tag_.directory, name);
   }
-  std::string where() const { return tag_.directory.empty() ? root_ : tag_.directory; }
+  std::string where() const { return tag_.directory.empty() ? set_.root() : tag_.directory; }
 
-  /// Opens a file for the first time.
-  Result<StateFile> open(const std::string& name) {
-    const std::string path = in_tag(name);
-    std::vector<MapFile>& files = builder_.map().files;
-    CKPT_TRY(StateFile file, StateFile::open(io_, root_, path, static_cast<std::uint32_t>(files.size()), budget_));
-    files.push_back(file.info());
-    hashes_.emplace(path, file.archive().metadata_hash);
-    return file;
-  }
+  Result<StateFile> open(const std::string& name) { return set_.open(in_tag(name)); }
 
   /// One model file and one optimizer file tell the stage and the number of ranks; then every file must be there.
   Result<> learn_what_must_exist() {
@@ -127,59 +117,14 @@ class Reader {
                  .hint = "move the files of the older save away"});
   }
 
-  /// Keeps the objects that were met in one rank's file, with their tensors.
-  void keep(const StateFile& file, std::uint64_t rank, const ObjectReader& reader, RankObjects& set,
-            std::vector<NamedObject> objects) {
-    const bool known = set.add(rank, std::move(objects));
-    object_tensors_.insert(object_tensors_.end(), reader.tensors().begin(), reader.tensors().end());
-    for (const std::string& name : reader.dropped()) {
-      builder_.find(Severity::warning, name + ": a tensor of this kind cannot be carried over", file.path(), name);
-    }
-    const auto foreign = foreign_classes(file);
-    if (foreign.empty() || (rank != 0 && known)) return;
-    pickles_.push_back({file.path(), file.index(), file.archive().pickle_bytes});
-    std::string names;
-    for (const std::string& name : foreign) names += (names.empty() ? "" : ", ") + name;
-    builder_.find(Severity::note, "objects of classes that are not known are kept as their pickle: " + names,
-                  file.path());
-  }
-
-  static std::string rank_suffix(std::uint64_t rank) { return rank == 0 ? "" : "@" + std::to_string(rank); }
-
-  /// Everything of a model file but what says how it is laid out: client state, schedulers, configuration, counters.
-  Result<std::vector<NamedObject>> model_objects(const StateFile& file, ObjectReader& reader) const {
-    std::vector<NamedObject> objects;
-    const auto add = [&](const std::string& name, pickle::NodeId node) -> Result<> {
-      const Path path{name};
-      CKPT_TRY(Value value, reader.read(node, path));
-      objects.push_back({name, splits_to(name, path) ? Path{} : path, std::move(value)});
-      return {};
-    };
-    CKPT_TRY(const auto entries, file.named_entries(file.root(), "model states"));
-    for (const auto& [key, node] : entries) {
-      if (!is_layout_key(key)) CKPT_CHECK(add(key, node));
-    }
-    return objects;
-  }
-
   Result<> read_whole() {
     const StateFile& file = *lead_model_;
     CKPT_CHECK(place_weights(builder_, model_, {}));
     ObjectReader reader(file);
     CKPT_TRY(auto objects, model_objects(file, reader));
-    CKPT_CHECK(module_objects(reader, objects));
+    CKPT_CHECK(module_objects(model_, reader, objects));
     CKPT_CHECK(place_whole_optimizer(builder_, model_, file, reader, objects));
-    keep(file, 0, reader, model_set_, std::move(objects));
-    return {};
-  }
-
-  /// Entries of `module` that are no tensors, such as the extra state of a layer.
-  Result<> module_objects(ObjectReader& reader, std::vector<NamedObject>& objects) {
-    for (const auto& [name, node] : model_.module_objects) {
-      const Path path{name};
-      CKPT_TRY(Value value, reader.read(node, path));
-      objects.push_back({name, splits_to(name, path) ? Path{} : path, std::move(value)});
-    }
+    objects_.keep(file, 0, reader, KeptObjects::Of::model, std::move(objects));
     return {};
   }
 
@@ -205,8 +150,8 @@ class Reader {
     const StateFile& file = *lead_model_;
     ObjectReader reader(file);
     CKPT_TRY(auto objects, model_objects(file, reader));
-    CKPT_CHECK(module_objects(reader, objects));
-    keep(file, 0, reader, model_set_, std::move(objects));
+    CKPT_CHECK(module_objects(model_, reader, objects));
+    objects_.keep(file, 0, reader, KeptObjects::Of::model, std::move(objects));
     if (stage_ == 3) {
       CKPT_TRY(FrozenParts parts, frozen_parts(file.path(), model_.frozen, model_.frozen_fragments, part_count_));
       frozen.push_back(std::move(parts));
@@ -229,7 +174,7 @@ class Reader {
     frozen.push_back(std::move(parts));
     ObjectReader reader(file, rank_suffix(rank));
     CKPT_TRY(auto objects, model_objects(file, reader));
-    keep(file, rank, reader, model_set_, std::move(objects));
+    objects_.keep(file, rank, reader, KeptObjects::Of::model, std::move(objects));
     return {};
   }
 
@@ -261,20 +206,17 @@ class Reader {
     std::move(states.objects.begin(), states.objects.end(), std::back_inserter(objects));
     states.objects.clear();
     states.hyper_groups.clear();
-    keep(file, rank, reader, optim_set_, std::move(objects));
+    objects_.keep(file, rank, reader, KeptObjects::Of::optimizer, std::move(objects));
     return states;
   }
 
   Result<Map> finish() {
-    for (const ObjectTensor& tensor : object_tensors_) CKPT_CHECK(builder_.add_object_tensor(tensor));
-    for (const Pickle& pickle : pickles_) CKPT_CHECK(builder_.add_pickle(pickle.path, pickle.file, pickle.bytes));
+    CKPT_CHECK(objects_.finish());
     note_neighbours();
     Map map = builder_.take();
     map.format = "deepspeed";
     map.variant = bf16_optimizer_ ? "BF16_Optimizer" : "zero-" + std::to_string(stage_);
     map.chosen = tag_.chosen;
-    map.objects = model_set_.take();
-    for (NamedObject& object : optim_set_.take()) map.objects.push_back(std::move(object));
     const RunFacts& facts = model_.facts;
     const std::uint64_t data_parallel = facts.data_parallel.value_or(std::max<std::uint64_t>(part_count_, 1));
     map.meta.step = facts.global_steps;
@@ -283,12 +225,7 @@ class Reader {
         {"dp", data_parallel}, {"tp", facts.tensor_parallel}, {"pp", facts.pipeline_parallel}, {"zero", stage_}};
     map.meta.framework = "deepspeed";
     map.meta.framework_version = facts.version;
-    Hasher hasher;
-    for (const auto& [path, hash] : hashes_) {
-      hasher.update(path);
-      hasher.update(std::as_bytes(std::span(hash.bytes)));
-    }
-    map.metadata_hash = hasher.digest().hex();
+    map.metadata_hash = set_.metadata_hash();
     return map;
   }
 
@@ -304,16 +241,9 @@ class Reader {
     if (!names.empty()) builder_.find(Severity::note, "beside the tag, not part of it: " + names);
   }
 
-  struct Pickle {
-    std::string path;
-    std::uint32_t file = 0;
-    Extent bytes{};
-  };
-
-  Io& io_;
-  std::string root_;
   Tag tag_;
-  pickle::Budget budget_{};
+  MapBuilder builder_{};
+  FileSet set_;
   TagFiles files_{};
   std::uint64_t stage_ = 0;
   bool bf16_optimizer_ = false;
@@ -321,12 +251,7 @@ class Reader {
   ModelStates model_{};
   std::optional<StateFile> lead_model_{};  // of rank 0; dropped when its facts are taken
   std::optional<StateFile> lead_optim_{};
-  MapBuilder builder_{};
-  std::map<std::string, Hash128> hashes_{};  // by path: their order is that of the fingerprint
-  RankObjects model_set_{};
-  RankObjects optim_set_{};
-  std::vector<ObjectTensor> object_tensors_{};
-  std::vector<Pickle> pickles_{};
+  KeptObjects objects_{builder_};
 };
 
 Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {

@@ -1,0 +1,49 @@
+#include "convert/deepspeed/file_set.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "format/hash.hpp"
+
+namespace ckpt::deepspeed {
+
+FileSet::FileSet(Io& io, std::string root, const ReadOptions& options, MapBuilder& builder)
+    : io_(io), root_(std::move(root)), builder_(builder) {
+  budget_.max_bytes = std::min(budget_.max_bytes, options.metadata_limit);
+}
+
+Result<StateFile> FileSet::open(const std::string& path) {
+  std::vector<MapFile>& files = builder_.map().files;
+  CKPT_TRY(StateFile file, StateFile::open(io_, root_, path, static_cast<std::uint32_t>(files.size()), budget_));
+  files.push_back(file.info());
+  hashes_.emplace(path, file.archive().metadata_hash);
+  return file;
+}
+
+Result<std::uint32_t> FileSet::add_raw(const std::string& path) {
+  const auto info = io_.stat(join_path(root_, path));
+  if (!info) {
+    if (info.error().code != Errc::not_found) return fail(with_file(info.error(), path));
+    return fail({.code = Errc::incomplete,
+                 .message = path + ": the file is missing",
+                 .file = path,
+                 .hint = "each rank writes its own files: copy the missing ones from the nodes that wrote them"});
+  }
+  if (info->kind != FileInfo::Kind::file) {
+    return fail({.code = Errc::refused, .message = path + ": open: not a plain file", .file = path});
+  }
+  std::vector<MapFile>& files = builder_.map().files;
+  files.push_back({path, info->bytes, info->mtime_ns});
+  return static_cast<std::uint32_t>(files.size() - 1);
+}
+
+std::string FileSet::metadata_hash() const {
+  Hasher hasher;
+  for (const auto& [path, hash] : hashes_) {
+    hasher.update(path);
+    hasher.update(std::as_bytes(std::span(hash.bytes)));
+  }
+  return hasher.digest().hex();
+}
+
+}  // namespace ckpt::deepspeed

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "convert/deepspeed/map_builder.hpp"
+#include "convert/deepspeed/state_file.hpp"
+#include "convert/format.hpp"
+
+namespace ckpt::deepspeed {
+
+/// The files of one checkpoint, numbered as they are first opened, with a hash of what was parsed of each.
+class FileSet {
+ public:
+  /// Files are added to the builder's map. Io and builder must outlive this.
+  FileSet(Io& io, std::string root, const ReadOptions& options, MapBuilder& builder);
+
+  const std::string& root() const { return root_; }
+  Io& io() const { return io_; }
+  /// Opens a torch file for the first time; `path` is below the root. errors: as StateFile::open
+  Result<StateFile> open(const std::string& path);
+  /// Adds a file without a header and returns its number. errors: incomplete where it is not there; refused where it is
+  /// no plain file
+  Result<std::uint32_t> add_raw(const std::string& path);
+  /// Over every metadata byte that was parsed, in path order.
+  std::string metadata_hash() const;
+
+ private:
+  Io& io_;
+  std::string root_;
+  pickle::Budget budget_{};
+  MapBuilder& builder_;
+  std::map<std::string, Hash128> hashes_{};  // by path: their order is that of the fingerprint
+};
+
+}  // namespace ckpt::deepspeed
