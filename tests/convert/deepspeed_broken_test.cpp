@@ -268,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedUnread,
                                          Unread{"tp2_dp2_zero1_fp32", "several tensor- or pipeline-parallel ranks"}),
                          [](const auto& param) { return std::string(param.param.name); });
 
-TEST(DeepSpeedUnreadByContent, DegreesExpertsAndSwappedStateAreNamed) {
+TEST(DeepSpeedUnreadByContent, DegreesAndExpertsAreNamed) {
   {
     const Copy copy("deepspeed/zero2_bf16_dp4");
     TorchPatch(copy.model()).replace({"tp_degree"}, "K\x01", "K\x02").write();
@@ -278,11 +278,6 @@ TEST(DeepSpeedUnreadByContent, DegreesExpertsAndSwappedStateAreNamed) {
     const Copy copy("deepspeed/zero2_bf16_dp4");
     TorchPatch(copy.optim(0)).replace({"partition_count"}, "K\x04K\x04", "K\x04K\x02").write();
     expect_error(copy.root(), Errc::unsupported, copy.optim(0), "mixture-of-experts");
-  }
-  {
-    const Copy copy("deepspeed/zero3_bf16_dp4");
-    fs::create_directory(copy.tag() + "/offloaded_tensors");
-    expect_error(copy.root(), Errc::unsupported, copy.tag() + "/offloaded_tensors", "NVMe-offloaded");
   }
   {
     const Copy copy("deepspeed/zero2_bf16_dp4");

@@ -22,6 +22,7 @@ class FileSet {
   /// Adds a file without a header and returns its number. errors: incomplete where it is not there; refused where it is
   /// no plain file
   Result<std::uint32_t> add_raw(const std::string& path);
+  std::uint64_t bytes_of(std::uint32_t file) const { return builder_.map().files[file].bytes; }
   /// Over every metadata byte that was parsed, in path order.
   std::string metadata_hash() const;
 

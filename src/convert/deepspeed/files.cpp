@@ -42,11 +42,7 @@ constexpr std::string_view kPrefixes[] = {"", "bf16_", "fp16_"};
 constexpr std::string_view kSuffixes[] = {"_optim_states.pt", "optim_states.pt"};
 
 std::optional<std::string_view> refusal(const DirEntry& entry) {
-  if (entry.kind == FileInfo::Kind::directory) {
-    if (entry.name == "offloaded_tensors")
-      return "a DeepSpeed checkpoint with NVMe-offloaded state (.tensor.swp files)";
-    return std::nullopt;
-  }
+  if (entry.kind == FileInfo::Kind::directory) return std::nullopt;
   for (const Refusal& r : kRefusals) {
     if (match(entry.name, r.pattern)) return r.kind;
   }

@@ -37,8 +37,7 @@ std::string rank_model_name(std::uint64_t rank);
 
 /// Sorts a listing. Files that are none of DeepSpeed's, or not spelled as it spells them, are passed over.
 /// errors   unsupported, naming the kind: tensor or pipeline parallel ranks, experts, layers of a pipeline,
-/// NVMe-offloaded
-///          state, FastPersist parts, a universal checkpoint; corrupt: files of two saves under different prefixes
+///          FastPersist parts, a universal checkpoint; corrupt: files of two saves under different prefixes
 Result<TagFiles> sort_files(const std::vector<DirEntry>& entries);
 
 /// True when a listing holds any file of a tag directory, also of kinds that are refused; not for universal

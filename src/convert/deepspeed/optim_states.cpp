@@ -79,9 +79,10 @@ Result<std::vector<GroupState>> read_masters(const StateFile& file, NodeId list,
     const std::string what = std::string(key) + ": " + group_text(g);
     CKPT_TRY(const auto tensor, file.tensor(nodes[g], what));
     if (!tensor) return fail(file.error(Errc::corrupt, what + ": not a tensor"));
-    const bool swapped = tensor->elements() == 0 && tensor->view.attributes != kNone &&
-                         file.graph().find(tensor->view.attributes, "ds_id") != kNone;
-    if (swapped) return refuse(file, "a DeepSpeed checkpoint with NVMe-offloaded state (" + what + " is empty)");
+    if (tensor->elements() == 0 && tensor->view.attributes != kNone) {
+      const NodeId id = file.find(tensor->view.attributes, "ds_id");
+      if (id != kNone) groups[g].swapped = torch::as_text(file.graph(), id).value_or("");
+    }
     CKPT_TRY(groups[g].master, as_run(file, *tensor, what));
   }
   return groups;
@@ -157,6 +158,23 @@ Result<> read_base_optimizer(const StateFile& file, NodeId inner, OptimStates& o
     CKPT_CHECK(read_slots(file, entry->second, "base_optimizer_state: " + group_text(g), out.groups[g]));
   }
   return {};
+}
+
+/// DeepSpeed's disk queue writes a multiple of 1024 bytes with each of its threads.
+/// source   deepspeed/runtime/swap_tensor/aio_config.py; `thread_count` is the key's name before 0.16.4
+Result<std::uint64_t> swap_alignment(const StateFile& file) {
+  constexpr std::uint64_t kMaxThreads = 4096;
+  const NodeId config = file.find(file.root(), "ds_config");
+  const NodeId aio = config == kNone ? kNone : file.find(config, "aio");
+  if (aio == kNone) return 1024;
+  CKPT_TRY(auto threads, file.natural(aio, "intra_op_parallelism"));
+  if (!threads) {
+    CKPT_TRY(threads, file.natural(aio, "thread_count"));
+  }
+  if (threads.value_or(1) < 1 || threads.value_or(1) > kMaxThreads) {
+    return fail(file.error(Errc::corrupt, "ds_config: aio: not a number of threads"));
+  }
+  return 1024 * threads.value_or(1);
 }
 
 /// Stage 3: a torch state dict keyed by sub-group.
@@ -291,6 +309,7 @@ Result<OptimStates> read_optim_states(const StateFile& file, ObjectReader& objec
   if (head.stage == 3) {
     CKPT_TRY(out.groups, read_masters(file, file.find(inner, "fp32_flat_groups"), "fp32_flat_groups"));
     CKPT_CHECK(read_sub_group_optimizer(file, inner, out, objects));
+    CKPT_TRY(out.swap_alignment, swap_alignment(file));
   } else {
     constexpr std::string_view kKey = "single_partition_of_fp32_groups";
     CKPT_TRY(out.groups, read_masters(file, file.find(inner, kKey), kKey));

@@ -22,6 +22,7 @@ struct GroupState {
   /// Stages 1 and 2: where this file says each parameter's fragment lies in its own part, in elements. A claim: wrong
   /// with round_robin_gradients, absent in older releases.
   std::vector<std::pair<std::string, Extent>> fragments{};
+  std::string swapped{};  ///< stage 3: `ds_id` of a sub-group that is empty here: its state may lie in raw files
   std::vector<std::uint64_t> alignment_paddings{};  ///< elements after each parameter; empty = none
 };
 
@@ -38,6 +39,7 @@ struct OptimStates {
   std::uint64_t part_count = 0;  ///< ranks that share the groups
   bool padding_kept = false;  ///< may be: BF16_Optimizer's masters, and those of early releases, which say nothing of
                               ///< paddings, keep them
+  std::uint64_t swap_alignment = 1024;  ///< what the length of a raw file is rounded up to, bytes
   std::vector<GroupState> groups{};
   std::vector<HyperGroup> hyper_groups{};
   std::vector<NamedObject> objects{};  ///< loss scaler and the like, under "optimizer."
@@ -52,7 +54,7 @@ struct OptimHead {
 
 /// errors   corrupt: not an optimizer file; unsupported, by name: mixture of experts, AutoEP
 Result<OptimHead> read_optim_head(const StateFile& file);
-/// Takes the facts of an optimizer file. errors as read_optim_head; unsupported: state offloaded to NVMe
+/// Takes the facts of an optimizer file. errors as read_optim_head
 Result<OptimStates> read_optim_states(const StateFile& file, ObjectReader& objects);
 
 /// The parts that stages 0 to 3 share: `state` of a torch optimizer's state dict, by index; empty for kNone.

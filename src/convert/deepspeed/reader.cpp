@@ -16,6 +16,7 @@
 #include "convert/deepspeed/optim_states.hpp"
 #include "convert/deepspeed/partitioned_params.hpp"
 #include "convert/deepspeed/state_file.hpp"
+#include "convert/deepspeed/swapped_state.hpp"
 #include "convert/deepspeed/weights.hpp"
 #include "convert/deepspeed/whole_optimizer.hpp"
 #include "convert/formats.hpp"
@@ -206,6 +207,11 @@ class Reader {
     std::move(states.objects.begin(), states.objects.end(), std::back_inserter(objects));
     states.objects.clear();
     states.hyper_groups.clear();
+    if (stage_ == 3) {
+      CKPT_TRY(const std::uint64_t taken,
+               place_swapped(set_, in_tag(std::string(kSwapFolder)), rank, *model_.param_shapes, states));
+      swap_files_ += taken;
+    }
     objects_.keep(file, rank, reader, KeptObjects::Of::optimizer, std::move(objects));
     return states;
   }
@@ -213,6 +219,7 @@ class Reader {
   Result<Map> finish() {
     CKPT_CHECK(objects_.finish());
     note_neighbours();
+    note_swapped();
     Map map = builder_.take();
     map.format = "deepspeed";
     map.variant = bf16_optimizer_ ? "BF16_Optimizer" : "zero-" + std::to_string(stage_);
@@ -227,6 +234,19 @@ class Reader {
     map.meta.framework_version = facts.version;
     map.metadata_hash = set_.metadata_hash();
     return map;
+  }
+
+  void note_swapped() {
+    if (swap_files_ > 0) {
+      builder_.find(Severity::note,
+                    std::to_string(swap_files_) +
+                        " raw files hold optimizer state that was swapped to NVMe: they carry no checksum");
+      return;
+    }
+    for (const DirEntry& entry : tag_.entries) {
+      if (entry.name != kSwapFolder) continue;
+      builder_.find(Severity::note, "no optimizer file says that state was swapped: not read", in_tag(entry.name));
+    }
   }
 
   /// What a trainer wrote beside the tag: no part of it, and not carried over.
@@ -248,6 +268,7 @@ class Reader {
   std::uint64_t stage_ = 0;
   bool bf16_optimizer_ = false;
   std::uint64_t part_count_ = 0;
+  std::uint64_t swap_files_ = 0;
   ModelStates model_{};
   std::optional<StateFile> lead_model_{};  // of rank 0; dropped when its facts are taken
   std::optional<StateFile> lead_optim_{};
