@@ -404,7 +404,8 @@ class Reader final : public json::Handler {
     manifest.layouts = std::move(preamble.layouts);
     if (!rows_seen_) return bad("tensors", "missing or not an array");
     CKPT_CHECK(std::move(row_result_));
-    for (const TensorRow& row : rows_) CKPT_CHECK(check_row_layout(row, manifest.layouts));
+    const std::vector<LayoutFit> layouts = fits_of(manifest.layouts);
+    for (const TensorRow& row : rows_) CKPT_CHECK(check_row_layout(row, layouts));
     manifest.tensors = std::move(rows_);
     CKPT_CHECK(check_aliases(manifest));
     return manifest;
@@ -464,14 +465,18 @@ FileKey TensorRow::file() const {
   return {file_class(), 0, volume};
 }
 
-Result<> check_row_layout(const TensorRow& row, const std::vector<Layout>& layouts) {
+std::vector<LayoutFit> fits_of(const std::vector<Layout>& layouts) {
+  return {layouts.begin(), layouts.end()};
+}
+
+Result<> check_row_layout(const TensorRow& row, std::span<const LayoutFit> layouts) {
   if (row.layout >= layouts.size())
     return fail(
         with_tensor(bad("tensors", fmt::format("layout {} is not there", row.layout)).value(), row.tensor.name));
-  const Layout& layout = layouts[row.layout];
-  if (row.volume != 0 && layout.kind != Layout::Kind::whole)
+  const LayoutFit& fit = layouts[row.layout];
+  if (row.volume != 0 && fit.layout().kind != Layout::Kind::whole)
     return fail(with_tensor(bad("volume", "in another layout than whole").value(), row.tensor.name));
-  auto fits = check_layout(layout, row.tensor, row.begin);
+  auto fits = fit.check(row.tensor, row.begin);
   if (fits) return {};
   Error error = std::move(fits).error();
   error.message = "manifest.json: parse: " + error.message;

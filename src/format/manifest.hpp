@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -70,7 +71,9 @@ struct Manifest {
 };
 
 /// Checks that a row's layout is there and fits its tensor. errors   corrupt, with the tensor
-Result<> check_row_layout(const TensorRow& row, const std::vector<Layout>& layouts);
+Result<> check_row_layout(const TensorRow& row, std::span<const LayoutFit> layouts);
+/// What that needs of Manifest::layouts, which must outlive it.
+std::vector<LayoutFit> fits_of(const std::vector<Layout>& layouts);
 
 /// A time as the manifest writes it: "2026-01-02T03:04:05.000000006Z".
 std::string utc_text(std::int64_t ns_since_1970);

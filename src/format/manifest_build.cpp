@@ -172,11 +172,11 @@ void append_run(std::string& out, const Run& run) {
 Result<> append_tensors(std::string& out, const Manifest& manifest) {
   begin_member(out, "tensors");
   out += '[';
+  const std::vector<LayoutFit> layouts = fits_of(manifest.layouts);
   for (std::size_t i = 0; i < manifest.tensors.size(); ++i) {
     const TensorRow& row = manifest.tensors[i];
     CKPT_CHECK(check_order(i == 0 ? nullptr : &manifest.tensors[i - 1].tensor.name, row.tensor.name));
-    if (auto fits = check_row_layout(row, manifest.layouts); !fits)
-      return broken(row.tensor.name, fits.error().message);
+    if (auto fits = check_row_layout(row, layouts); !fits) return broken(row.tensor.name, fits.error().message);
     out += i == 0 ? "\n" : ",\n";
     append_row(out, row);
   }

@@ -92,14 +92,23 @@ Error about(const Tensor& tensor, Error error) {
   return with_tensor(std::move(error), tensor.name);
 }
 
-/// The flat division must end where the tensor ends or later. The first part of every cut is the longest, but for
-/// explicit points, of which this does not judge.
-Result<> check_flat_covers(const Layout& layout, const Tensor& tensor, std::uint64_t begin) {
+/// The part that holds most: the first one, but between explicit points.
+std::uint64_t longest_part(const Layout::Cut& cut) {
+  std::uint64_t longest = 0;
+  for (std::uint64_t part = 1; part + 1 < cut.points.size(); ++part) {
+    if (cut.points[part + 1] - cut.points[part] > cut.points[longest + 1] - cut.points[longest]) longest = part;
+  }
+  return longest;
+}
+
+/// The flat division must end where the longest local array ends or later: what looks for elements counts its parts.
+Result<> check_flat_covers(const Layout& layout, const Tensor& tensor, std::uint64_t begin,
+                           const std::vector<std::uint64_t>& longest) {
   CKPT_CHECK(checked_add(begin, volume(tensor.shape)));  // so that no sum below overflows, nor later
   LocalDims dims = whole_dims(tensor.shape);
-  for (const Layout::Cut& cut : layout.cuts) {
-    if (cut.rule == Layout::Cut::Rule::points) return {};
-    dims[cut.dim] = cut_ranges(dims[cut.dim], cut, 0, part_count(layout.mesh, cut.axes));
+  for (std::size_t i = 0; i < layout.cuts.size(); ++i) {
+    const Layout::Cut& cut = layout.cuts[i];
+    dims[cut.dim] = cut_ranges(dims[cut.dim], cut, longest[i], part_count(layout.mesh, cut.axes));
   }
   std::uint64_t elements = 1;  // at most those of the tensor, which were counted
   for (const auto& ranges : dims) {
@@ -112,7 +121,8 @@ Result<> check_flat_covers(const Layout& layout, const Tensor& tensor, std::uint
   return {};
 }
 
-Result<> check_fit(const Layout& layout, const Tensor& tensor, std::uint64_t begin) {
+Result<> check_fit(const Layout& layout, const Tensor& tensor, std::uint64_t begin,
+                   const std::vector<std::uint64_t>& longest) {
   CKPT_CHECK(tensor_bytes(tensor.dtype, tensor.shape));
   if (begin != 0 && !layout.flat) return bad("begin: {} in a layout without flat", begin);
   for (const Layout::Cut& cut : layout.cuts) {
@@ -124,23 +134,7 @@ Result<> check_fit(const Layout& layout, const Tensor& tensor, std::uint64_t beg
     if (!cut.segments.empty() && segments_length(cut) != length)
       return bad("cuts: dimension {}: segments end at {}, the dimension at {}", cut.dim, segments_length(cut), length);
   }
-  return layout.flat ? check_flat_covers(layout, tensor, begin) : Result<>{};
-}
-
-/// Every run of the chunk begins and ends on a whole byte of the tensor.
-bool is_whole_bytes(const Chunk& chunk, const Tensor& tensor) {
-  const std::uint64_t bits = dtype_bits(tensor.dtype);
-  const auto whole = [&](std::uint64_t elements) { return elements % 8 * bits % 8 == 0; };
-  if (chunk.flat && (!whole(chunk.flat->begin) || !whole(chunk.flat->end))) return false;
-  std::uint64_t inner = 1;
-  for (std::size_t d = tensor.shape.size(); d-- > 0;) {
-    if (chunk.box.size[d] != tensor.shape[d]) {
-      return whole(chunk.box.offset[d] * inner) && whole(chunk.box.size[d] * inner) &&
-             (d == 0 || whole(tensor.shape[d] * inner));
-    }
-    inner *= tensor.shape[d];
-  }
-  return true;
+  return layout.flat ? check_flat_covers(layout, tensor, begin, longest) : Result<>{};
 }
 
 Result<std::vector<Chunk>> chunks_of(const Layout& layout, const Tensor& tensor, std::uint64_t begin,
@@ -249,7 +243,16 @@ Result<> check_layout(const Layout& layout) {
 }
 
 Result<> check_layout(const Layout& layout, const Tensor& tensor, std::uint64_t begin) {
-  if (auto fit = check_fit(layout, tensor, begin); !fit) return fail(about(tensor, std::move(fit).error()));
+  return LayoutFit(layout).check(tensor, begin);
+}
+
+LayoutFit::LayoutFit(const Layout& layout) : layout_(layout) {
+  if (!layout.flat) return;
+  for (const Layout::Cut& cut : layout.cuts) longest_.push_back(longest_part(cut));
+}
+
+Result<> LayoutFit::check(const Tensor& tensor, std::uint64_t begin) const {
+  if (auto fit = check_fit(layout_, tensor, begin, longest_); !fit) return fail(about(tensor, std::move(fit).error()));
   return {};
 }
 

@@ -105,6 +105,18 @@ Result<> check_layout(const Layout& layout);
 /// errors   corrupt, with the tensor
 Result<> check_layout(const Layout& layout, const Tensor& tensor, std::uint64_t begin);
 
+/// The same check for many tensors of one layout: what it says by itself is looked at once, however many points it has.
+class LayoutFit {
+ public:
+  explicit LayoutFit(const Layout& layout);  ///< passed check_layout; must outlive this
+  const Layout& layout() const { return layout_; }
+  Result<> check(const Tensor& tensor, std::uint64_t begin) const;
+
+ private:
+  const Layout& layout_;
+  std::vector<std::uint64_t> longest_{};  // with `flat`, of each cut: the part that holds most
+};
+
 /// What the memory of a writer holds of a tensor: the boxes of its local array, row-major over the segments of each
 /// dimension, or the flat pieces of them. The bytes of the local array are those of the chunks one after another,
 /// unless a cut has segments of a dimension other than the first: then rows of the boxes alternate. A flat range that

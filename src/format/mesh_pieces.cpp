@@ -155,6 +155,21 @@ void set_part(const Mesh& mesh, std::span<const std::uint32_t> axes, std::uint64
   }
 }
 
+bool is_whole_bytes(const Chunk& chunk, const Tensor& tensor) {
+  const std::uint64_t bits = dtype_bits(tensor.dtype);
+  const auto whole = [&](std::uint64_t elements) { return elements % 8 * bits % 8 == 0; };
+  if (chunk.flat && (!whole(chunk.flat->begin) || !whole(chunk.flat->end))) return false;
+  std::uint64_t inner = 1;
+  for (std::size_t d = tensor.shape.size(); d-- > 0;) {
+    if (chunk.box.size[d] != tensor.shape[d]) {
+      return whole(chunk.box.offset[d] * inner) && whole(chunk.box.size[d] * inner) &&
+             (d == 0 || whole(tensor.shape[d] * inner));
+    }
+    inner *= tensor.shape[d];
+  }
+  return true;
+}
+
 std::vector<Extent> cut_ranges(const std::vector<Extent>& ranges, const Layout::Cut& cut, std::uint64_t part,
                                std::uint64_t parts) {
   std::vector<Extent> out;
@@ -191,12 +206,20 @@ Extent parts_that_meet(const std::vector<Extent>& ranges, const Layout::Cut& cut
   return out;
 }
 
+std::uint64_t next_part(const Layout::Cut& cut, std::uint64_t part) {
+  if (cut.rule != Layout::Cut::Rule::points) return part + 1;
+  const auto from = cut.points.begin() + static_cast<std::ptrdiff_t>(part) + 1;
+  const auto beyond = std::upper_bound(from, cut.points.end(), *from);
+  return static_cast<std::uint64_t>(beyond - cut.points.begin()) - 1;
+}
+
 Result<std::vector<Chunk>> local_chunks(const LocalDims& dims, const Layout& layout, std::uint64_t begin,
                                         std::uint64_t flat_part) {
   std::vector<Chunk> out;
+  const auto is_empty = [](const std::vector<Extent>& ranges) { return ranges.empty(); };
+  if (std::any_of(dims.begin(), dims.end(), is_empty)) return out;
   std::size_t boxes = 1;
   for (const std::vector<Extent>& ranges : dims) {
-    if (ranges.empty()) return out;
     boxes *= ranges.size();
     if (boxes > kMaxBoxes) return fail(Errc::corrupt, fmt::format("more than {} boxes at one writer", kMaxBoxes));
   }

@@ -24,12 +24,18 @@ std::uint64_t part_number(const Mesh& mesh, std::span<const std::uint32_t> axes,
 void set_part(const Mesh& mesh, std::span<const std::uint32_t> axes, std::uint64_t part,
               std::span<std::uint64_t> coordinates);
 
+/// Every run of a chunk begins and ends on a whole byte of its tensor. The chunk must lie inside.
+bool is_whole_bytes(const Chunk& chunk, const Tensor& tensor);
+
 /// One part of what `ranges` leave of a dimension.
 std::vector<Extent> cut_ranges(const std::vector<Extent>& ranges, const Layout::Cut& cut, std::uint64_t part,
                                std::uint64_t parts);
 
 /// The parts of a cut that may hold any of [needed.begin, needed.end) of the tensor's dimension.
 Extent parts_that_meet(const std::vector<Extent>& ranges, const Layout::Cut& cut, std::uint64_t parts, Extent needed);
+
+/// The part after `part` that may hold anything: of points that follow each other without a step there may be many.
+std::uint64_t next_part(const Layout::Cut& cut, std::uint64_t part);
 
 /// The chunks of a local array: its boxes, or what part `flat_part` of them holds; see held_chunks.
 /// errors   corrupt: over kMaxBoxes

@@ -48,8 +48,9 @@ class Search {
     const Extent needed{needed_.offset[cut.dim], needed_.offset[cut.dim] + needed_.size[cut.dim]};
     std::vector<Extent> before = dims_[cut.dim];
     const Extent met = parts_that_meet(before, cut, parts, needed);
-    for (std::uint64_t part = met.begin; part < met.end; ++part) {
+    for (std::uint64_t part = met.begin; part < met.end; part = next_part(cut, part)) {
       dims_[cut.dim] = cut_ranges(before, cut, part, parts);
+      if (dims_[cut.dim].empty()) continue;
       set_part(layout_.mesh, cut.axes, part, coordinates_);
       CKPT_CHECK(descend(depth + 1));
     }

@@ -221,6 +221,32 @@ TEST(MeshLayout, ALayoutThatDoesNotFitItsTensorNamesIt) {
   EXPECT_NE(reason(tensor(Dtype::u8, {2, 2}), ~std::uint64_t{0}).find("overflows"), std::string::npos);
 }
 
+TEST(MeshLayout, FlatPartsMustReachTheEndOfTheLongestPartBetweenPoints) {
+  Layout layout = mesh({{"tp", 2}, {"dp", 2}});
+  layout.cuts = {{.dim = 0, .axes = {0}, .rule = Rule::points, .points = {0, 10, 64}}};
+  layout.flat = Layout::Flat{.axes = {1}, .part = 27};
+  EXPECT_TRUE(check_layout(layout, tensor(Dtype::u8, {64}), 0));
+  EXPECT_FALSE(check_layout(layout, tensor(Dtype::u8, {64}), 1));
+  layout.flat->part = 26;  // enough for the first part, not for the second
+  const auto short_of = check_layout(layout, tensor(Dtype::u8, {64}), 0);
+  ASSERT_FALSE(short_of);
+  EXPECT_NE(short_of.error().message.find("end before the tensor does"), std::string::npos);
+  // Parts of one element would be counted one by one: there must be no search for them.
+  layout = mesh({{"tp", 1}, {"dp", 1}});
+  layout.cuts = {{.dim = 0, .axes = {0}, .rule = Rule::points, .points = {0, std::uint64_t{1} << 50}}};
+  layout.flat = Layout::Flat{.axes = {1}, .part = 1};
+  EXPECT_FALSE(check_layout(layout, tensor(Dtype::u8, {std::uint64_t{1} << 50}), 0));
+  // As many points as a layout can have are looked at once, not for each of a manifest's tensors.
+  layout = mesh({{"tp", kMaxWriters / 2}, {"dp", 2}});
+  std::vector<std::uint64_t> points(kMaxWriters / 2 + 1, 0);
+  points.back() = 8;
+  layout.cuts = {{.dim = 0, .axes = {0}, .rule = Rule::points, .points = points}};
+  layout.flat = Layout::Flat{.axes = {1}, .part = 4};
+  ASSERT_TRUE(check_layout(layout));
+  const LayoutFit fit(layout);
+  for (int i = 0; i < 100'000; ++i) ASSERT_TRUE(fit.check(tensor(Dtype::u8, {8}), 0));
+}
+
 TEST(MeshLayout, TooManyBoxesAreRefusedNotMade) {
   Layout layout = mesh({{"a", 2}, {"b", 2}});
   layout.cuts = {{.dim = 0, .axes = {0}, .segments = std::vector<std::uint64_t>(1024, 2)},
@@ -245,6 +271,25 @@ TEST(MeshSearch, CostsWhatIsMetNotWhatThereIs) {
                               return {};
                             }));
     ASSERT_EQ(writers, 1u);
+  }
+}
+
+TEST(MeshSearch, PartsThatHoldNothingCostNothing) {
+  // One element at each end, nothing at the million ranks between; below each of them another axis.
+  Layout layout = mesh({{"a", kMaxWriters / 2}, {"b", 2}});
+  std::vector<std::uint64_t> points(kMaxWriters / 2 + 1, 1);
+  points.front() = 0;
+  points.back() = 2;
+  layout.cuts = {{.dim = 0, .axes = {0}, .rule = Rule::points, .points = points}, {.dim = 1, .axes = {1}}};
+  const Tensor two = tensor(Dtype::u8, {2, 2});
+  ASSERT_TRUE(check_layout(layout, two, 0));
+  for (int i = 0; i < 10'000; ++i) {
+    std::uint32_t writers = 0;
+    ASSERT_TRUE(search_mesh(layout, two, 0, {0, 4}, [&](const WrittenChunk&) -> Result<> {
+      ++writers;
+      return {};
+    }));
+    ASSERT_EQ(writers, 4u);
   }
 }
 
