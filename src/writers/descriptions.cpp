@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "format/mesh_pieces.hpp"
 #include "format/safetensors.hpp"
 #include "format/value.hpp"
 #include "writers/row_text.hpp"
@@ -27,6 +28,9 @@ Result<> check_chunk(const Tensor& tensor, const Chunk& chunk) {
   if (!fits(chunk.box, tensor.shape)) return fail(usage(tensor.name, "a part lies outside of the tensor"));
   if (chunk.flat && (chunk.flat->begin > chunk.flat->end || chunk.flat->end > volume(chunk.box.size))) {
     return fail(usage(tensor.name, "a flat range passes the end of its box"));
+  }
+  if (chunk.volume() != 0 && !universal::is_whole_bytes(chunk, tensor)) {
+    return fail(usage(tensor.name, "elements that share a byte would go to two places"));
   }
   return {};
 }

@@ -97,6 +97,19 @@ class UniversalMesh : public testing::Test {
   std::unique_ptr<Io> io_ = open_io(IoKind::threads).value();
 };
 
+TEST_F(UniversalMesh, AnIndexedPartWhoseRowsShareBytesWithAnotherIsCorrupt) {
+  // Two columns of four rows: two whole bytes each in sum, but every row's byte is theirs together.
+  WriterFiles::Parts parts{.rows = {{.tensor = {.name = "w", .dtype = Dtype::f4, .shape = {4, 2}}}},
+                           .layouts = {{.kind = Layout::Kind::irregular}}};
+  for (std::uint32_t writer = 0; writer < 2; ++writer) {
+    parts.files.push_back({.key = {FileClass::weights, writer, 0}, .bytes = 4098, .data_begin = 4096});
+    parts.irregular[writer] = {.writer = writer, .chunks = {{.chunk = {.box = {{0, writer}, {4, 1}}}, .offset = 4096}}};
+  }
+  const auto made = WriterFiles::make(std::move(parts));
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code, Errc::corrupt);
+}
+
 TEST_F(UniversalMesh, ReadsBackAndVerifies) {
   const auto map = open();
   ASSERT_TRUE(map) << map.error().message;

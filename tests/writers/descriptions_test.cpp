@@ -67,6 +67,18 @@ TEST(Descriptions, WhatDoesNotFitTheTensorIsRefused) {
   EXPECT_EQ(refused({told({.box = Box::whole(huge.shape)}, huge)}), "save: w: more bytes than can be counted");
 }
 
+TEST(Descriptions, APartThatSharesAByteWithAnotherIsRefused) {
+  const Tensor odd{.name = "w", .dtype = Dtype::f4, .shape = {4, 3}};
+  const auto part = [&](Shape offset, Shape size) { return told({.box = {std::move(offset), std::move(size)}}, odd); };
+  const std::string reason = "save: w: elements that share a byte would go to two places";
+  EXPECT_EQ(refused({part({0, 0}, {1, 3}), part({1, 0}, {3, 3})}), reason);
+  EXPECT_EQ(refused({part({0, 0}, {4, 2}), part({0, 2}, {4, 1})}), reason) << "whole bytes in sum, but not row by row";
+  EXPECT_EQ(refused({told({.box = Box::whole(odd.shape), .flat = Extent{0, 5}}, odd),
+                     told({.box = Box::whole(odd.shape), .flat = Extent{5, 12}}, odd)}),
+            reason);
+  EXPECT_EQ(refused({part({0, 0}, {2, 3}), part({2, 0}, {2, 3})}), "taken");
+}
+
 TEST(Descriptions, ATensorThatTwoRanksDescribeDifferentlyOrThatTheModelHasIsRefused) {
   Tensor other = kTensor;
   other.dtype = Dtype::bf16;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "format/checked.hpp"
+#include "format/mesh_pieces.hpp"
 
 namespace ckpt::universal {
 namespace {
@@ -46,8 +47,8 @@ Result<> WriterFiles::check_indexed() const {
       CKPT_TRY(const std::uint32_t number, file_of(chunk.row, writer, chunk.volume));
       const FileRecord& file = parts_.files[number];
       const std::uint64_t bytes = bytes_of(chunk.chunk, row.tensor.dtype);
-      if (chunk.chunk.volume() * dtype_bits(row.tensor.dtype) % 8 != 0)
-        return bad_tensor(row, "a chunk that does not end on a whole byte");
+      if (!is_whole_bytes(chunk.chunk, row.tensor))
+        return bad_tensor(row, "a chunk that does not begin and end on whole bytes");
       if (chunk.offset < file.data_begin || chunk.offset > file.bytes || bytes > file.bytes - chunk.offset)
         return bad_file(file.key, row.tensor.name + " does not lie in it");
     }
