@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "format/checked.hpp"
+#include "format/value.hpp"
 
 namespace ckpt::ledger {
 namespace {
@@ -101,6 +102,7 @@ Result<> check_shares(const Ledger& ledger) {
   if (ledger.ranks.size() != ledger.world) return bad("ranks", "not as many as `world`");
   std::uint64_t total = 0;
   for (const Shard& shard : ledger.shards) {
+    if (!is_utf8(shard.name)) return bad("shards", "a name that is not UTF-8");
     auto sum = checked_add(total, shard.samples);
     if (!sum) return bad("shards", "samples overflow 64 bits");
     total = *sum;
@@ -169,6 +171,7 @@ Result<Ledger> begin_sharded(std::uint64_t epoch, std::uint64_t seed, std::vecto
              .shards = std::move(shards)};
   std::vector<Range> all;
   for (std::size_t i = 0; i < out.shards.size(); ++i) {
+    if (!is_utf8(out.shards[i].name)) return fail(Errc::usage, "data/ledger: a shard's name that is not UTF-8");
     auto total = checked_add(out.samples, out.shards[i].samples);
     if (!total) return fail(Errc::usage, "data/ledger: samples overflow 64 bits");
     out.samples = *total;

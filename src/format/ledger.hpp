@@ -72,7 +72,8 @@ Result<Ledger> parse(std::string_view text);
 std::string build(const Ledger& ledger);
 
 /// A ledger at the start of an epoch. Sharded: the shards in their order are cut into one run a rank, which differ by
-/// at most one sample. errors   usage: no rank, a batch below the number of ranks, samples that overflow
+/// at most one sample. errors   usage: no rank, a batch below the number of ranks, samples that overflow, a
+/// shard's name that is not UTF-8
 Result<Ledger> begin_global(std::uint64_t epoch, std::uint64_t seed, std::uint64_t samples, std::uint64_t global_batch,
                             std::uint64_t world);
 Result<Ledger> begin_sharded(std::uint64_t epoch, std::uint64_t seed, std::vector<Shard> shards,

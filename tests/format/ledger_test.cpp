@@ -35,6 +35,16 @@ TEST(LedgerText, IsReadAsItWasWritten) {
   EXPECT_EQ(read->ranks[0].ranges[1], (Range{1, 0, 5}));
 }
 
+TEST(LedgerText, HoldsNoNameThatItCouldNotBeReadWith) {
+  const auto begun = begin_sharded(0, 5, {{"a", 7}, {"\xff.tar", 9}}, 4, 3);
+  ASSERT_FALSE(begun);
+  EXPECT_EQ(begun.error().code, Errc::usage);
+  auto ledger = begin_sharded(0, 5, {{"a", 7}}, 4, 3);
+  ASSERT_TRUE(ledger);
+  ledger->shards[0].name = "\xff";
+  EXPECT_FALSE(check(*ledger));
+}
+
 TEST(LedgerText, ThatWouldReadASampleTwiceOrNeverIsCorrupt) {
   const auto reason = [](const std::string& text) {
     const auto read = parse(text);
