@@ -33,8 +33,10 @@ Result<> OffloadStore::get(const std::string& name, std::span<std::byte> out) {
     auto copied = impl_->copy_out(*tensor, i, next_read, out, lock);
     if (copied) continue;
     impl_->hold(*tensor, false);
+    impl_->shared.begin_wanted();
     return copied;
   }
+  impl_->shared.begin_wanted();  // what was had may be given up for it
   return {};
 }
 

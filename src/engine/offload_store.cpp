@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/caught.hpp"
 #include "engine/offload_impl.hpp"
 #include "format/checked.hpp"
 
@@ -94,7 +95,7 @@ Result<> OffloadStore::Impl::start(IoFactory make_io) {
 
 /// The store's thread: an Io belongs to the thread that made it.
 void OffloadStore::Impl::work(const IoFactory& make_io, std::promise<Result<>>& started) {
-  auto io = make_io();
+  auto io = caught([&] { return make_io(); });
   if (!io) return started.set_value(fail(std::move(io).error()));
   auto lock = take_directory(**io, options.directory);
   if (!lock) return started.set_value(fail(std::move(lock).error()));
@@ -104,7 +105,7 @@ void OffloadStore::Impl::work(const IoFactory& make_io, std::promise<Result<>>& 
   Worker worker(
       shared, **io,
       {.block_bytes = std::min(options.block_bytes, options.buffer_bytes), .queue_depth = options.queue_depth});
-  auto outcome = worker.run();
+  auto outcome = caught([&] { return worker.run(); });
   if (outcome) return;
   io->reset();  // ends requests in flight, before their buffers are given back
   worker.abandon(outcome.error());

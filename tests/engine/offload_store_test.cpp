@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <string>
 #include <vector>
 
@@ -123,6 +124,18 @@ TEST_P(Offload, PrefetchesOfMoreThanMemoryHoldDoNotBlockAnything) {
   EXPECT_EQ(store->statistics().peak_memory_bytes, 4 * kBufferBytes);
 }
 
+TEST_P(Offload, APrefetchThatFoundNoBufferGoesOnWhenAGetHasFreedOne) {
+  auto store = open(2);
+  for (const char* name : {"a", "b", "c", "d", "e"}) ASSERT_TRUE(store->put(name, tensor_bytes(kBufferBytes, 1)));
+  ASSERT_TRUE(store->flush());
+  for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(store->prefetch(name));  // c waits: there are two buffers
+  ASSERT_TRUE(store->flush());
+  const auto before = store->statistics().read_bytes;
+  got(*store, "a");  // its buffer is free again; nothing else is asked of the store until c was read
+  ASSERT_TRUE(store->flush());
+  EXPECT_EQ(store->statistics().read_bytes - before, kBufferBytes);
+}
+
 TEST_P(Offload, ATensorLargerThanMemoryIsReadOnceEvenSo) {
   auto store = open(3);
   ASSERT_TRUE(store->put("large", tensor_bytes(30 * kBufferBytes, 3)));
@@ -191,6 +204,13 @@ TEST(OffloadDirectory, ThatCannotBeMadeIsToldAtOpen) {
   auto store = OffloadStore::open(on_disk(disk), small_store(2, "/no/such/parent"));
   ASSERT_FALSE(store);
   EXPECT_EQ(store.error().code, Errc::not_found);
+}
+
+TEST(OffloadThread, ThatRunsOutOfMemoryFailsTheOpenNotTheProgram) {
+  const IoFactory throws = []() -> Result<std::unique_ptr<Io>> { throw std::bad_alloc(); };
+  const auto store = OffloadStore::open(throws, small_store(2, "/swap"));
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().code, Errc::memory);
 }
 
 TEST(OffloadOptions, ThatMakeNoSenseAreRefused) {
