@@ -216,7 +216,11 @@ class Save {
   Result<> add(const Tensor& tensor, std::span<const std::uint64_t> offset, std::span<const std::uint64_t> extent,
                std::span<const std::byte> part) {
     const ckpt_tensor declared = tensor.c();
-    return detail::check(ckpt_add_part(save_.get(), &declared, offset.data(), extent.data(), part.data(), part.size()));
+    const auto numbers = [&](std::span<const std::uint64_t> of) {
+      return of.size() == tensor.shape.size() ? of.data() : nullptr;  // else refused
+    };
+    return detail::check(
+        ckpt_add_part(save_.get(), &declared, numbers(offset), numbers(extent), part.data(), part.size()));
   }
   Result<> blob(const std::string& name, std::span<const std::byte> bytes) {
     return detail::check(ckpt_add_blob(save_.get(), name.c_str(), bytes.data(), bytes.size()));
@@ -236,6 +240,23 @@ class Save {
   std::vector<std::unique_ptr<Fill>> fills_{};
 };
 
+namespace detail {
+
+inline ckpt_read c_read(const std::string& name, std::span<const std::uint64_t> offset,
+                        std::span<const std::uint64_t> extent, std::span<std::byte> out) {
+  // One without the other is refused; so are numbers that are not as many.
+  const bool unlike = !offset.empty() && !extent.empty() && offset.size() != extent.size();
+  return {sizeof(ckpt_read),
+          name.c_str(),
+          offset.empty() || unlike ? nullptr : offset.data(),
+          extent.empty() ? nullptr : extent.data(),
+          static_cast<std::uint32_t>(extent.size()),
+          out.data(),
+          out.size()};
+}
+
+}  // namespace detail
+
 /// A part to be read.
 struct Read {
   std::string name;
@@ -243,16 +264,7 @@ struct Read {
   std::vector<std::uint64_t> extent{};
   std::span<std::byte> out{};
 
-  ckpt_read c() const {
-    const bool boxed = !extent.empty();
-    return {sizeof(ckpt_read),
-            name.c_str(),
-            boxed ? offset.data() : nullptr,
-            boxed ? extent.data() : nullptr,
-            static_cast<std::uint32_t>(extent.size()),
-            out.data(),
-            out.size()};
-  }
+  ckpt_read c() const { return detail::c_read(name, offset, extent, out); }
 };
 
 namespace detail {
@@ -285,8 +297,8 @@ class Checkpoint {
   }
   Result<> read_into(const std::string& name, std::span<const std::uint64_t> offset,
                      std::span<const std::uint64_t> extent, std::span<std::byte> out) {
-    return detail::check(ckpt_read_into(checkpoint_.get(), name.c_str(), offset.data(), extent.data(),
-                                        static_cast<std::uint32_t>(extent.size()), out.data(), out.size()));
+    const ckpt_read read = detail::c_read(name, offset, extent, out);
+    return detail::check(ckpt_read_plan(checkpoint_.get(), &read, 1, nullptr));
   }
 
  private:
@@ -319,6 +331,13 @@ class Store {
     std::uint64_t drain_bytes_per_second = 0;  ///< 0: no limit
     std::uint64_t local_keep = 0;              ///< drained copies that stay there; 0: 2
   };
+
+  Store(Store&&) = default;
+  Store& operator=(Store&& other) noexcept {
+    store_ = std::move(other.store_);  // closes what was here, which may still write to its log
+    log_ = std::move(other.log_);
+    return *this;
+  }
 
   static Result<Store> open(const std::string& run_directory, Options options) {
     Store store;

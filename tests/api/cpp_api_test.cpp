@@ -2,13 +2,16 @@
 #include "ckpt/ckpt.hpp"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/temp_dir.hpp"
@@ -149,6 +152,65 @@ TEST_F(CppApi, WithoutALocalDirectoryASaveIsDrainedWhenItIsDurable) {
   ASSERT_TRUE(pending->on_drained([&](int code) { told = code; }));
   EXPECT_EQ(told, 0);
   EXPECT_TRUE(pending->wait_drained(std::chrono::seconds(120)));
+}
+
+TEST_F(CppApi, ABoxWhoseOffsetAndExtentDifferInLengthIsRefusedNotReadPastItsEnd) {
+  auto store = Store::open(run_);
+  ASSERT_TRUE(store) << store.error().json;
+  const Tensor tensor{.name = "w", .shape = {2, 3}};
+  const std::vector<std::uint64_t> two{0, 0}, whole{2, 3};
+  const std::vector<std::byte> bytes(24);
+  const std::vector<std::uint64_t> none, one{0};
+  for (const auto& [offset, extent] : {std::pair(one, whole), std::pair(two, one), std::pair(none, none)}) {
+    auto save = store->begin(1);
+    ASSERT_TRUE(save) << save.error().json;
+    const auto added = save->add(tensor, offset, extent, bytes);
+    ASSERT_FALSE(added);
+    EXPECT_EQ(added.error().code, 2) << added.error().json;
+  }
+  auto save = store->begin(1);
+  ASSERT_TRUE(save) << save.error().json;
+  ASSERT_TRUE(save->add(tensor, two, whole, bytes));
+  ASSERT_TRUE(save->commit());
+  auto checkpoint = store->latest_usable();
+  ASSERT_TRUE(checkpoint) << checkpoint.error().json;
+  std::vector<std::byte> out(24);
+  for (const auto& [offset, extent] : {std::pair(one, whole), std::pair(none, whole), std::pair(two, none)}) {
+    const auto into = checkpoint->read_into("w", offset, extent, out);
+    ASSERT_FALSE(into) << offset.size() << " and " << extent.size();
+    EXPECT_EQ(into.error().code, 2) << into.error().json;
+    const std::vector<Read> reads{{.name = "w", .offset = offset, .extent = extent, .out = out}};
+    const auto read = checkpoint->read(reads);
+    ASSERT_FALSE(read) << offset.size() << " and " << extent.size();
+    EXPECT_EQ(read.error().code, 2) << read.error().json;
+  }
+  EXPECT_TRUE(checkpoint->read_into("w", two, whole, out));
+  EXPECT_TRUE(checkpoint->read_into("w", {}, {}, out));
+}
+
+/// Whether a store of this process catches signals: it does so until it is closed.
+bool is_caught() {
+  struct sigaction now {};
+  return ::sigaction(SIGUSR1, nullptr, &now) == 0 && now.sa_handler != SIG_DFL;
+}
+
+TEST_F(CppApi, AStoreThatAnotherTakesThePlaceOfIsClosedBeforeItsLogIsGone) {
+  bool log_gone = false;
+  bool open_without_log = false;
+  Store::Options options{.catch_signals = true};
+  options.log = [watch = std::shared_ptr<void>(nullptr, [&](void*) {
+                   log_gone = true;
+                   open_without_log = is_caught();
+                 })](std::string_view) {};
+  auto store = Store::open(run_, std::move(options));
+  ASSERT_TRUE(store) << store.error().json;
+  ASSERT_TRUE(is_caught());
+  auto other = Store::open(run_ + "2");
+  ASSERT_TRUE(other) << other.error().json;
+  *store = std::move(*other);
+  EXPECT_TRUE(log_gone);
+  EXPECT_FALSE(open_without_log);
+  EXPECT_TRUE(store->begin(1)) << "the store that took its place works";
 }
 
 }  // namespace
