@@ -2,6 +2,7 @@
 
 #include "api/c_handles.hpp"
 #include "format/json.hpp"
+#include "format/scalar_json.hpp"
 
 namespace ckpt::c {
 namespace {
@@ -16,7 +17,7 @@ thread_local Kept kept;
 void append(std::string& text, std::string_view key, std::string_view value) {
   if (value.empty()) return;
   text += fmt::format(",\"{}\":", key);
-  json::append_quoted(text, value);
+  json::append_quoted(text, universal::shown_text(value));  // names of files may be any bytes
 }
 
 }  // namespace

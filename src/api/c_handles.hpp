@@ -60,6 +60,8 @@ struct OpenStore {
   std::uint64_t begun = 0;  ///< how many saves: only the last one can be added to
 };
 
+constexpr std::uint64_t kMostStructBytes = 4096;  ///< of any release: more is memory that nobody has set
+
 /// A struct that begins with its size, as this build knows it: what an older caller does not have is zero.
 ///
 /// first_bytes  what the first release of it had
@@ -68,8 +70,8 @@ template <class Struct>
 Result<Struct> read_sized(const Struct* given, std::size_t first_bytes, const char* what) {
   if (given == nullptr) return fail(Errc::usage, std::string(what) + " is null");
   const std::uint64_t size = given->size;
-  constexpr std::uint64_t kMostBytes = 4096;  // of any release: more is memory that nobody has set
-  if (size < first_bytes || size > kMostBytes) return fail(Errc::usage, std::string(what) + ": its size is not set");
+  if (size < first_bytes || size > kMostStructBytes)
+    return fail(Errc::usage, std::string(what) + ": its size is not set");
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (std::uint64_t at = sizeof(Struct); at < size; ++at) {
     if (bytes[at] != 0) return fail(Errc::newer, std::string(what) + ": it asks for what only a newer libckpt can do");
@@ -77,6 +79,13 @@ Result<Struct> read_sized(const Struct* given, std::size_t first_bytes, const ch
   Struct out{};
   std::memcpy(&out, given, std::min<std::size_t>(static_cast<std::size_t>(size), sizeof out));
   return out;
+}
+
+/// Checks a struct that a call fills in, where the caller wants one. errors  usage: the size was not set
+template <class Struct>
+Result<> check_sized(const Struct* given, std::size_t first_bytes, const char* what) {
+  if (given == nullptr || (given->size >= first_bytes && given->size <= kMostStructBytes)) return {};
+  return fail(Errc::usage, std::string(what) + ": its size is not set");
 }
 
 /// Refuses a null pointer where something must be.

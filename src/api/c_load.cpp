@@ -33,6 +33,10 @@ Result<std::vector<NamedRead>> reads_of(const ckpt_read* reads, uint64_t count) 
   return out;
 }
 
+Result<> check_report(const ckpt_load_report* report) {
+  return check_sized(report, offsetof(ckpt_load_report, skipped) + sizeof(uint64_t), "the report");
+}
+
 void tell(const Checkpoint::Report& from, std::uint64_t step, std::uint64_t skipped, ckpt_load_report* report) {
   if (report == nullptr) return;
   const ckpt_load_report all{.size = report->size,
@@ -56,6 +60,7 @@ Result<> give_memory(ckpt_checkpoint& handle) {
 }  // namespace ckpt::c
 
 using ckpt::Result;
+using ckpt::c::check_report;
 using ckpt::c::give_memory;
 using ckpt::c::guarded;
 using ckpt::c::need;
@@ -68,7 +73,7 @@ int ckpt_load(ckpt_store* store, const ckpt_read* reads, uint64_t read_count, in
     CKPT_CHECK(need(store, "the store"));
     CKPT_CHECK(store->owner.check());
     auto wanted = reads_of(reads, read_count);
-    const Result<> mine = wanted ? Result<>() : ckpt::fail(wanted.error());
+    const Result<> mine = wanted ? check_report(report) : ckpt::fail(wanted.error());
     const auto asked = wanted ? std::move(*wanted) : std::vector<ckpt::NamedRead>();
     CKPT_TRY(const ckpt::Store::Loaded loaded, store->opened->store->load(asked, mode == CKPT_PARTIAL, mine));
     tell(loaded.report, loaded.step, loaded.skipped.size(), report);
@@ -151,6 +156,7 @@ int ckpt_read_plan(ckpt_checkpoint* checkpoint, const ckpt_read* reads, uint64_t
     CKPT_CHECK(need(checkpoint, "the checkpoint"));
     CKPT_CHECK(checkpoint->owner.check());
     CKPT_TRY(const auto wanted, reads_of(reads, read_count));
+    CKPT_CHECK(check_report(report));
     CKPT_TRY(const auto done,
              checkpoint->checkpoint->read(wanted, *checkpoint->io, *checkpoint->pool, checkpoint->options));
     tell(done, checkpoint->checkpoint->step(), 0, report);

@@ -30,6 +30,7 @@ Result<> add_step(Layout& layout, const ckpt_step& step, std::uint64_t& begin) {
   CKPT_TRY(std::vector<std::uint32_t> axes, axes_of(layout.mesh, step.axes));
   if (step.number_count != 0) CKPT_CHECK(need(step.numbers, "numbers"));
   std::vector<std::uint64_t> numbers(step.numbers, step.numbers + step.number_count);
+  if (layout.flat) return fail(Errc::usage, "model: CKPT_FLAT is the last step");
   Layout::Cut cut{.dim = step.dim, .axes = std::move(axes)};
   switch (step.kind) {
     case CKPT_AT:
@@ -52,6 +53,7 @@ Result<> add_step(Layout& layout, const ckpt_step& step, std::uint64_t& begin) {
       cut.points = std::move(numbers);
       break;
     case CKPT_SEGMENTS:
+      if (numbers.empty()) return fail(Errc::usage, "model: CKPT_SEGMENTS takes the lengths of the segments");
       cut.rule = Layout::Cut::Rule::even;
       cut.segments = std::move(numbers);
       break;

@@ -119,6 +119,7 @@ using ckpt::Piece;
 using ckpt::Result;
 using ckpt::c::add_piece;
 using ckpt::c::call_when_known;
+using ckpt::c::check_sized;
 using ckpt::c::guarded;
 using ckpt::c::io_kind;
 using ckpt::c::memory_of;
@@ -383,6 +384,7 @@ int ckpt_pending_stats(const ckpt_pending* pending, ckpt_stats* stats) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(usable(pending));
     CKPT_CHECK(need(stats, "the place for the statistics"));
+    CKPT_CHECK(check_sized(stats, offsetof(ckpt_stats, commit_s) + sizeof(double), "the statistics"));
     const ckpt::SaveTimes times = pending->save->times();
     const ckpt_stats all{.size = stats->size,
                          .bytes = times.bytes,

@@ -29,6 +29,7 @@ class Builder {
     given_.assign(table_.rows.size(), false);
     for (const universal::TensorRow& row : table_.rows) out_->source.tensors.push_back(row.tensor);
     for (const Piece& piece : pieces) CKPT_CHECK(add(piece));
+    if (writer_ == 0) add_empty();
     index_->seal();
     out_->source.format = "memory";
     out_->source.index = index_;
@@ -46,7 +47,7 @@ class Builder {
     std::vector<Chunk> held;
     if (piece.described) {
       held.push_back(piece.chunk);
-      irregular_[*found].push_back(piece.chunk);
+      if (piece.chunk.volume() != 0) irregular_[*found].push_back(piece.chunk);
     } else {
       if (layout.kind != Layout::Kind::mesh) return fail(usage(name, "it is not in the model"));
       if (given_[*found]) return fail(usage(name, "given twice"));
@@ -68,6 +69,15 @@ class Builder {
                   {.file = file, .offset = part.offset, .dtype = row.tensor.dtype, .strides = part.strides});
     }
     return {};
+  }
+
+  /// A tensor without elements has one chunk, here, whoever described it.
+  void add_empty() {
+    for (std::uint32_t i = 0; i < table_.rows.size(); ++i) {
+      const universal::TensorRow& row = table_.rows[i];
+      if (table_.layouts[row.layout].kind == Layout::Kind::irregular && volume(row.tensor.shape) == 0)
+        irregular_[i].push_back({.box = Box::whole(row.tensor.shape)});
+    }
   }
 
   Result<> lay_out() {

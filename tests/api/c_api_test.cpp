@@ -156,6 +156,75 @@ TEST_F(CApi, AStructTellsItsSizeAndWhatThisBuildDoesNotKnowIsRefused) {
   EXPECT_EQ(ckpt_load(store, &reads[0].known, 2, CKPT_STRICT, nullptr), 0) << why();
   EXPECT_EQ(a, values);
   EXPECT_EQ(b, values);
+
+  // What a call fills in tells its size, too: an older caller's is not written past, one that nobody set not at all.
+  ckpt_load_report report{};
+  EXPECT_EQ(ckpt_load(store, &reads[0].known, 2, CKPT_STRICT, &report), 2);
+  report.size = sizeof report;
+  EXPECT_EQ(ckpt_load(store, &reads[0].known, 2, CKPT_STRICT, &report), 0) << why();
+  EXPECT_EQ(report.step, 3u);
+  ckpt_pending* pending = nullptr;
+  ASSERT_EQ(ckpt_commit(begin(store, 4), &pending), 0) << why();
+  ckpt_stats stats{};
+  EXPECT_EQ(ckpt_pending_stats(pending, &stats), 2);
+  stats.size = sizeof stats;
+  EXPECT_EQ(ckpt_pending_stats(pending, &stats), 0) << why();
+  ckpt_pending_free(pending);
+  EXPECT_EQ(ckpt_store_close(store), 0) << why();
+}
+
+TEST_F(CApi, StepsThatWouldNotBeTakenAsTheyAreWrittenAreRefused) {
+  const ckpt_axis axes[2] = {{"tp", 2}, {"dp", 2}};
+  ckpt_model* model = nullptr;
+  ASSERT_EQ(ckpt_model_new(axes, 2, &model), 0) << why();
+  const std::uint64_t shape[1] = {16};
+  const std::uint64_t flat[2] = {4, 0};
+  const std::uint64_t wide[2] = {16, 0};
+  const ckpt_step cut{.kind = CKPT_EVEN, .dim = 0, .axes = "tp"};
+  const ckpt_step by_tp{.kind = CKPT_FLAT, .axes = "tp", .numbers = wide, .number_count = 2};
+  const ckpt_step by_dp{.kind = CKPT_FLAT, .axes = "dp", .numbers = flat, .number_count = 2};
+  const ckpt_step no_lengths{.kind = CKPT_SEGMENTS, .dim = 0, .axes = "tp"};
+  const ckpt_tensor tensor{.size = sizeof tensor, .name = "w", .dtype = "F32", .shape = shape, .ndim = 1};
+  const auto declare = [&](std::vector<ckpt_step> steps) {
+    return ckpt_model_tensor(model, &tensor, steps.data(), static_cast<std::uint32_t>(steps.size()));
+  };
+  EXPECT_EQ(declare({by_tp}), 0) << why();
+  EXPECT_EQ(declare({by_tp, {.kind = CKPT_FLAT, .axes = "dp", .numbers = wide, .number_count = 2}}), 2)
+      << "the second division would replace the first";
+  EXPECT_EQ(declare({by_dp, cut}), 2) << "the cut would come first";
+  EXPECT_EQ(declare({no_lengths}), 2) << "it would be one segment";
+  EXPECT_EQ(declare({cut, by_dp}), 0) << why();
+  ckpt_model_free(model);
+}
+
+TEST_F(CApi, AFailureIsJsonWhateverTheNameOfTheFile) {
+  ckpt_checkpoint* checkpoint = nullptr;
+  EXPECT_EQ(ckpt_checkpoint_open("/nowhere/\xff\xfe", nullptr, &checkpoint), 10);
+  const std::string told = why();
+  EXPECT_NE(told.find("/nowhere/%ff%fe"), std::string::npos) << told;
+  EXPECT_EQ(told.find('\xff'), std::string::npos) << told;
+}
+
+TEST_F(CApi, ARankThatHoldsNothingOfATensorMayAddIt) {
+  // Trailing ranks of a division may hold no row, and a tensor may have none at all.
+  ckpt_store* store = open();
+  ckpt_save* save = begin(store, 1);
+  const std::uint64_t shape[2] = {4, 2};
+  const std::uint64_t begins[2][2] = {{0, 0}, {4, 0}};
+  const std::uint64_t extents[2][2] = {{4, 2}, {0, 2}};
+  const std::vector<float> values{1, 2, 3, 4, 5, 6, 7, 8};
+  const ckpt_tensor tensor{.size = sizeof tensor, .name = "w", .dtype = "F32", .shape = shape, .ndim = 2};
+  EXPECT_EQ(ckpt_add_part(save, &tensor, begins[0], extents[0], values.data(), 32), 0) << why();
+  EXPECT_EQ(ckpt_add_part(save, &tensor, begins[1], extents[1], nullptr, 0), 0) << why();
+  const ckpt_tensor empty{.size = sizeof empty, .name = "empty", .dtype = "F32", .shape = extents[1], .ndim = 2};
+  EXPECT_EQ(ckpt_add_part(save, &empty, begins[0], extents[1], nullptr, 0), 0) << why();
+  EXPECT_EQ(ckpt_add_part(save, &empty, begins[0], extents[1], nullptr, 0), 0) << why();
+  ASSERT_EQ(ckpt_commit(save, nullptr), 0) << why();
+  std::vector<float> loaded(8);
+  const ckpt_read reads[2] = {{.size = sizeof(ckpt_read), .name = "w", .out = loaded.data(), .bytes = 32},
+                              {.size = sizeof(ckpt_read), .name = "empty"}};
+  EXPECT_EQ(ckpt_load(store, reads, 2, CKPT_STRICT, nullptr), 0) << why();
+  EXPECT_EQ(loaded, values);
   EXPECT_EQ(ckpt_store_close(store), 0) << why();
 }
 
