@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <future>
 #include <random>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "engine/caught.hpp"
+#include "engine/heartbeat.hpp"
 #include "engine/run.hpp"
 #include "writers/publish_save.hpp"
 #include "writers/run_directory.hpp"
@@ -248,36 +252,79 @@ Result<std::shared_ptr<PendingSave>> Saver::commit() {
     return {};
   });
   const double plan_s = seconds_since(start);
-  if (!prepared) {
-    finish_flush(save, fail(std::move(prepared).error()), 0);
-    return save;
-  }
-  const std::uint64_t bytes = save->files->bytes;
   // Each leaf takes a buffer, however short it is: bytes do not tell whether the save fits.
-  const std::uint64_t leaves = save->plan->totals().leaves;
+  const std::uint64_t leaves = prepared ? save->plan->totals().leaves : 0;
   const std::uint64_t room = pool_->buffer_count();
   const bool fits = leaves <= room;
+  auto waits = some_rank_waits(!fits || in_flight_.size() > 1);
+  if (!waits) return fail(lose_peers(std::move(waits).error()));
+  if (prepared) {
+    const std::lock_guard held(save->mutex_);
+    save->times_.plan_s = plan_s;
+    save->times_.bytes = save->files->bytes;
+  } else {
+    finish_flush(save, fail(std::move(prepared).error()), 0);
+  }
   if (!fits) {
     log(fmt::format(
         "step {}: {} bytes to save in {} pieces, staging memory holds {}: commit waits until {} are written",
-        begun->description.step, bytes, leaves, room, leaves - room));
+        begun->description.step, save->files->bytes, leaves, room, leaves - room));
   }
-  {
-    const std::lock_guard held(save->mutex_);
-    save->times_.plan_s = plan_s;
-    save->times_.bytes = bytes;
+  const auto stage_own = [&] {
+    if (save->staging) stage(save, !fits);
+  };
+  if (!*waits) {
+    stage_own();
+  } else if (auto staged = stage_beside_others(stage_own, save->staging.get()); !staged) {
+    return fail(lose_peers(std::move(staged).error()));
   }
-  const auto staged = Clock::now();
+  return save;
+}
+
+/// Whether staging may take longer than a copy on any rank. Collective.
+Result<bool> Saver::some_rank_waits(bool here) {
+  if (alone()) return false;
+  std::uint64_t word = here ? 1 : 0;
+  CKPT_CHECK(comm_.max({&word, 1}, deadline()));
+  return word != 0;
+}
+
+/// Copies this rank's parts; they are hashed and written at the same time where staging memory cannot hold them all.
+void Saver::stage(const std::shared_ptr<PendingSave>& save, bool flush_beside) {
+  const auto start = Clock::now();
   const auto start_flush = [&] { flusher_->add([this, save](Io& io) { flush(save, io); }); };
   // Hashing would take the processor from the copy that the trainer waits for.
-  if (!fits) start_flush();
+  if (flush_beside) start_flush();
   static_cast<void>(save->staging->fill(options_.copy_threads));  // its failure is the run's
   {
     const std::lock_guard held(save->mutex_);
-    save->times_.stage_s = seconds_since(staged);
+    save->times_.stage_s = seconds_since(start);
   }
-  if (fits) start_flush();
-  return save;
+  if (!flush_beside) start_flush();
+}
+
+/// A rank that waits for its disk, for as long as it takes, is not taken for lost by those that have less to save.
+/// Collective. errors  peer_failed
+Result<> Saver::stage_beside_others(const std::function<void()>& stage, Staging* staging) {
+  std::atomic<bool> staged{false};
+  const auto all = [&] {
+    stage();
+    staged = true;
+  };
+  std::optional<std::jthread> stager;
+  try {
+    stager.emplace(all);
+  } catch (const std::system_error&) {
+    all();  // no more threads here
+  }
+  Heartbeat heartbeat(comm_, options_.patience);
+  for (;;) {
+    auto over = heartbeat.beat(0, staged);
+    if (!over && staging != nullptr) staging->close();  // nobody will commit it
+    if (!over) return fail(std::move(over).error());
+    if (*over) return {};
+    std::this_thread::sleep_for(kNap);
+  }
 }
 
 void Saver::describe(PendingSave& save, const Description& description) const {

@@ -118,6 +118,9 @@ class Saver {
   void drop_begun();
   void drop_publication(const std::shared_ptr<PendingSave>& save);
   void describe(PendingSave& save, const Description& description) const;
+  Result<bool> some_rank_waits(bool here);
+  void stage(const std::shared_ptr<PendingSave>& save, bool flush_beside);
+  Result<> stage_beside_others(const std::function<void()>& stage, Staging* staging);
   void flush(const std::shared_ptr<PendingSave>& save, Io& io);
   void finish_flush(const std::shared_ptr<PendingSave>& save, Result<std::vector<Hash128>> leaves, double seconds);
   static std::string own_record(const PendingSave& save);

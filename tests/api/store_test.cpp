@@ -323,6 +323,33 @@ TEST_F(StoreTest, ALoadOfUnequalSharesMayTakeLongerThanThePatience) {
   EXPECT_NE(plan->first_failed(), "") << "nothing was slow";
 }
 
+TEST_F(StoreTest, ARankThatWaitsForItsDiskInCommitMayTakeLongerThanThePatience) {
+  const auto plan = std::make_shared<FaultPlan>();
+  plan->count_only({"write"});
+  plan->call_at(0, [] { std::this_thread::sleep_for(9s); });
+  const std::vector<std::byte> large(100u << 20, std::byte{5});  // more than the least staging memory
+  with_stores(
+      kPair, run_, {.staging_bytes = 1, .patience = 4s},
+      [&](std::size_t rank) { return rank == 0 ? make_fault_io(real_io(0), plan) : real_io(rank); },
+      [&](std::size_t rank, auto store) {
+        ASSERT_TRUE(store) << store.error().message;
+        std::vector<std::vector<std::byte>> memory;
+        ASSERT_TRUE((*store)->begin(1));
+        ASSERT_TRUE(add_all(**store, 1, memory));
+        if (rank == 0) {
+          const Tensor tensor{.name = "large", .dtype = Dtype::u8, .shape = {large.size()}};
+          ASSERT_TRUE((*store)->saver().add({.described = tensor,
+                                             .chunk = {.box = Box::whole(tensor.shape)},
+                                             .memory = {.data = large.data(), .bytes = large.size()}}));
+        }
+        const auto pending = (*store)->commit({});
+        ASSERT_TRUE(pending) << pending.error().message;
+        const auto done = (*store)->wait_all(120s);
+        EXPECT_TRUE(done) << done.error().message;
+      });
+  EXPECT_NE(plan->first_failed(), "") << "nothing was slow";
+}
+
 TEST_F(StoreTest, APartialLoadLeavesWhatIsMissingAsItWasOnEveryRank) {
   const JobLayout replicas{.dp = 2};
   const auto model = [](const std::vector<std::string>& names) {
