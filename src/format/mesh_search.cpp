@@ -85,6 +85,8 @@ class Search {
   Result<> give(std::uint64_t flat_part) {
     CKPT_TRY(const std::vector<Chunk> held, local_chunks(dims_, layout_, begin_, flat_part));
     for (std::size_t i = 0; i < held.size(); ++i) {
+      if (is_packed(tensor_.dtype) && !is_whole_bytes(held[i], tensor_))
+        return fail(Errc::corrupt, "elements that share a byte would go to two writers");
       if (!intersect(held[i].box, needed_)) continue;
       Extent by{owner(), owner() + 1};
       const bool shared = replicas_.count != 1 && is_shared(held[i], tensor_.dtype);

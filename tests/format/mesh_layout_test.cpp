@@ -116,6 +116,19 @@ TEST(MeshLayout, ElementsThatShareAByteStayTogether) {
   EXPECT_EQ(held_chunks(layout, tensor(Dtype::f4, {2, 6}), 0, 0).error().code, Errc::corrupt);
 }
 
+TEST(MeshSearch, RefusesWhatWouldPartElementsThatShareAByte) {
+  // Rows of an odd number of half bytes: replicas could not divide them, and the last row would be nobody's.
+  Layout layout = mesh({{"tp", 2}, {"dp", 4}});
+  layout.cuts = {{.dim = 0, .axes = {0}, .rule = Rule::points, .points = {0, 3, 4}}};
+  const Tensor odd = tensor(Dtype::f4, {4, (1 << 20) + 1});
+  ASSERT_TRUE(check_layout(layout, odd, 0));
+  const std::uint64_t third_row = 2 * ((1 << 20) + 1);
+  const auto searched =
+      search_mesh(layout, odd, 0, {third_row, third_row + 1}, [](const WrittenChunk&) -> Result<> { return {}; });
+  ASSERT_FALSE(searched);
+  EXPECT_EQ(searched.error().code, Errc::corrupt);
+}
+
 TEST(MeshLayout, ReplicasDivideRowsOfPackedTypesAtWholeBytes) {
   const Layout layout = mesh({{"dp", 3}});
   const Tensor odd = tensor(Dtype::f4, {6, 1'000'001});  // rows of half a byte more
