@@ -37,6 +37,8 @@ class Comm {
   bool is_root() const { return rank() == 0; }
   /// A collective has failed: none is started any more.
   bool is_lost() const { return lost_; }
+  /// The same by a decision that every rank takes.
+  void give_up() { lost_ = true; }
   std::string library() const;
   /// Whether ranks can send each other messages (message.hpp): tables of older trainers cannot.
   bool has_messages() const;

@@ -155,6 +155,7 @@ Result<std::uint64_t> exchange(Comm& comm, std::chrono::milliseconds patience, c
       CKPT_TRY(const bool over, heartbeat.beat(0, done, idle));
       if (over) return took_ns;
       if (heartbeat.least_idle() > patience) {
+        comm.give_up();
         return fail(Errc::peer_failed, "load: exchange: nothing has moved between any ranks for too long");
       }
       last_beat = now;

@@ -372,18 +372,19 @@ TEST_F(StoreReplicas, DamageThatOnlyOneMemberReadsMakesAllFallBack) {
   EXPECT_GT(sum(load(layout, 2, {.verify_all = true, .replicas = Replicas::exchange})).received, 0u);
 }
 
-// The table of a rank whose first message does something else.
+// The table of a rank whose messages do something else.
 void* (*real_send)(void*, const void*, std::uint64_t, int) = nullptr;
-thread_local std::function<void*()> instead_of_send;
+using Send = std::function<void*(void* self, const void* data, std::uint64_t bytes, int to)>;
+thread_local Send instead_of_send;
 
 void* faulty_send(void* self, const void* data, std::uint64_t bytes, int to) {
-  return instead_of_send ? instead_of_send() : real_send(self, data, bytes, to);
+  return instead_of_send ? instead_of_send(self, data, bytes, to) : real_send(self, data, bytes, to);
 }
 
 class StoreReplicasLoss : public StoreReplicas {
  protected:
-  /// Loads on three ranks, of which rank 1 does that with its first message, and takes part in nothing from then on.
-  void lose(const std::function<void*()>& instead) const {
+  /// Loads on three ranks, of which rank 1 does that with its messages; all lose each other.
+  void lose(const Send& instead) const {
     save({.dp = 3}, 1);
     const ThreadRanks ranks(3);
     std::mutex once;
@@ -412,14 +413,18 @@ class StoreReplicasLoss : public StoreReplicas {
 };
 
 TEST_F(StoreReplicasLoss, ARankWhoseConnectionFailsInTheExchangeIsLostToAll) {
-  lose([]() -> void* { return nullptr; });
+  lose([](auto...) -> void* { return nullptr; });
 }
 
 TEST_F(StoreReplicasLoss, ARankThatHangsInTheExchangeIsGivenUp) {
-  lose([]() -> void* {
+  lose([](auto...) -> void* {
     std::this_thread::sleep_for(20s);
     return nullptr;
   });
+}
+
+TEST_F(StoreReplicasLoss, AMessageThatNeverArrivesEndsTheLoadThoughAllRanksAnswer) {
+  lose([](void* self, const void* data, std::uint64_t bytes, int) { return real_send(self, data, bytes, 1); });
 }
 
 }  // namespace
