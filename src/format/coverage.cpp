@@ -46,15 +46,45 @@ Result<> check_runs(const Tensor& tensor, std::vector<Extent> runs, std::uint64_
   return {};
 }
 
-/// Any boxes: no two may meet, and their volumes must add up to the tensor. A sweep along the outermost dimension
-/// keeps only the boxes that are open there. `regions` are sorted by offset.
+/// The dimension along which the fewest boxes lie side by side: that of the most different offsets.
+std::size_t sweep_dimension(const std::vector<Box>& regions, std::size_t rank) {
+  std::size_t best = 0;
+  std::size_t most = 0;
+  std::vector<std::uint64_t> offsets(regions.size());
+  for (std::size_t d = 0; d < rank; ++d) {
+    std::transform(regions.begin(), regions.end(), offsets.begin(), [&](const Box& box) { return box.offset[d]; });
+    std::sort(offsets.begin(), offsets.end());
+    const auto different = static_cast<std::size_t>(std::unique(offsets.begin(), offsets.end()) - offsets.begin());
+    if (different <= most) continue;
+    most = different;
+    best = d;
+  }
+  return best;
+}
+
+bool meet(const Box& a, const Box& b) {
+  for (std::size_t d = 0; d < a.offset.size(); ++d) {
+    if (a.offset[d] + a.size[d] <= b.offset[d] || b.offset[d] + b.size[d] <= a.offset[d]) return false;
+  }
+  return true;
+}
+
+/// Any boxes: no two may meet, and their volumes must add up to the tensor. A sweep along one dimension keeps only the
+/// boxes that are open there. `regions` are sorted by offset.
 Result<> check_boxes(const Tensor& tensor, const std::vector<Box>& regions, std::uint64_t elements) {
+  const std::size_t along = sweep_dimension(regions, tensor.shape.size());
+  std::vector<const Box*> order;
+  for (const Box& region : regions) order.push_back(&region);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const Box* a, const Box* b) { return a->offset[along] < b->offset[along]; });
   std::uint64_t total = 0;
   std::vector<const Box*> open;
-  for (const Box& region : regions) {
-    const std::uint64_t row = region.offset[0];
-    std::erase_if(open, [&](const Box* r) { return r->offset[0] + r->size[0] <= row; });
+  for (const Box* next : order) {
+    const Box& region = *next;
+    const std::uint64_t at = region.offset[along];
+    std::erase_if(open, [&](const Box* r) { return r->offset[along] + r->size[along] <= at; });
     for (const Box* other : open) {
+      if (!meet(*other, region)) continue;
       if (const auto common = intersect(*other, region)) {
         return fail(
             at_tensor(Errc::overlap, tensor,
