@@ -235,6 +235,13 @@ Result<std::optional<TensorView>> as_tensor(const Graph& graph, NodeId node) {
   return view;
 }
 
+NodeId wrapper_state(const Graph& graph, NodeId node, std::string_view class_name) {
+  if (graph.kind(node) != Kind::call) return kNone;
+  const Rebuild rebuild = resolve(graph, node);
+  if (rebuild.function != "torch._utils _rebuild_wrapper_subclass") return kNone;
+  return rebuild.type.substr(rebuild.type.rfind(' ') + 1) == class_name ? rebuild.attributes : kNone;
+}
+
 std::string_view unsupported_kind(const Graph& graph, NodeId node) {
   if (graph.kind(node) == Kind::persistent) return "bare storage";
   if (graph.kind(node) != Kind::call) return {};
@@ -246,6 +253,7 @@ std::string_view unsupported_kind(const Graph& graph, NodeId node) {
   const auto* found = std::find_if(kOtherTensors.begin(), kOtherTensors.end(),
                                    [&](const auto& candidate) { return candidate.first == rebuild.function; });
   if (found == kOtherTensors.end()) return {};
+  if (rebuild.type.ends_with(" ShardedTensor")) return "ShardedTensor";
   return rebuild.type.ends_with(" DTensor") ? "DTensor" : found->second;
 }
 

@@ -29,13 +29,6 @@ struct TensorView {
   pickle::NodeId attributes = pickle::kNone;  ///< state of _rebuild_from_type_v2 (ds_id, ...)
 };
 
-/// A tensor with a placement that spans ranks (DTensor): its local view and what its spec says.
-struct DistributedView {
-  TensorView local;
-  Shape global_shape;
-  std::vector<std::string> placements;  ///< "S(0)", "R", "P", "SS(0,2)"
-};
-
 /// A storage as its persistent id describes it.
 struct Storage {
   std::string key;
@@ -52,6 +45,10 @@ Result<Storage> as_storage(const pickle::Graph& graph, pickle::NodeId node);
 Result<std::optional<TensorView>> as_tensor(const pickle::Graph& graph, pickle::NodeId node);
 /// "sparse tensor", "quantized tensor", "DTensor", "ShardedTensor", "meta tensor", ... or empty.
 std::string_view unsupported_kind(const pickle::Graph& graph, pickle::NodeId node);
+
+/// The state of a tensor that wraps others (`_rebuild_from_type_v2` of `_rebuild_wrapper_subclass`, below parameters),
+/// where its class is called `class_name`; else kNone.
+pickle::NodeId wrapper_state(const pickle::Graph& graph, pickle::NodeId node, std::string_view class_name);
 
 /// A dict-like node's entries in order: dict, OrderedDict, defaultdict, Counter, argparse.Namespace, and objects
 /// with a dict state. Nothing when it is not one.

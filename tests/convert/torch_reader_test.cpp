@@ -297,13 +297,6 @@ TEST_F(TorchReader, AnIndexThatLeavesTheDirectoryIsRefused) {
   EXPECT_EQ(open().error().code, Errc::refused);
 }
 
-TEST_F(TorchReader, FilesOfRanksAreRecognisedAndRefused) {
-  write("model_world_size_2_rank_0.pt", file_of(dict({key("a") + tensor("0")})));
-  EXPECT_TRUE(is_detected());
-  ASSERT_FALSE(open());
-  EXPECT_EQ(open().error().code, Errc::unsupported);
-}
-
 TEST_F(TorchReader, TensorsOfOtherKindsDoNotHideTheOthers) {
   const std::string quantised = "ctorch._utils\n_rebuild_qtensor\n)R";
   const Map map = of(dict({key("w") + tensor("1"), key("q") + quantised}));

@@ -37,14 +37,6 @@ bool belongs_elsewhere(const DirEntry& entry) {
          name == "zero_to_fp32.py" || name == "latest_universal" || name == "latest_checkpointed_iteration.txt";
 }
 
-// "model_world_size_4_rank_0.pt" (verl), "pytorch_model_fsdp_0_rank2.bin" (Accelerate): the slices of one rank.
-bool is_rank_file(std::string_view name) {
-  if (name.find("_world_size_") != std::string_view::npos && name.find("_rank_") != std::string_view::npos) return true;
-  const std::size_t at = name.find("_rank");
-  return name.find("fsdp") != std::string_view::npos && at != std::string_view::npos && at + 5 < name.size() &&
-         name[at + 5] >= '0' && name[at + 5] <= '9';
-}
-
 std::vector<std::string> torch_files(const std::vector<DirEntry>& entries) {
   std::vector<std::string> names;
   for (const DirEntry& entry : entries) {
@@ -158,15 +150,6 @@ Result<FileSet> select_files(Io& io, const std::string& root, Hasher& metadata) 
   }
   if (!out.index.empty()) CKPT_CHECK(read_index(io, root, entries, metadata, out));
   for (const std::string& name : torch_files(entries)) {
-    if (is_rank_file(name)) {
-      return fail(
-          {.code = Errc::unsupported,
-           .message = fmt::format("{}: open: {} holds the slices of one rank (DTensor or ShardedTensor), which is "
-                                  "recognised but not yet read",
-                                  root, name),
-           .file = join_path(root, name),
-           .hint = "load it on all ranks and save it with torch.distributed.checkpoint"});
-    }
     const bool is_listed =
         std::any_of(out.files.begin(), out.files.end(), [&](const StateFile& file) { return file.path == name; });
     if (is_listed) continue;

@@ -36,9 +36,8 @@ Result<std::optional<Match>> detect(const Place& place);
 /// The torch.save files of a directory. A series with an index is one unit, each other file is one; in path order the
 /// first unit keeps its names, and files of later ones get "FILE/" before theirs.
 ///
-/// errors    incomplete: a file that the index lists is not there; unsupported: one file a rank (DTensors), or nothing
-///           here; corrupt, refused: as hf::parse_index
-/// metadata  receives the bytes of the index
+/// errors    incomplete: a file that the index lists is not there; unsupported: nothing here; corrupt, refused: as
+/// hf::parse_index metadata  receives the bytes of the index
 Result<FileSet> select_files(Io& io, const std::string& root, Hasher& metadata);
 
 }  // namespace ckpt::torch

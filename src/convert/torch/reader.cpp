@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
 #include "convert/formats.hpp"
 #include "convert/torch/files.hpp"
 #include "convert/torch/map_builder.hpp"
+#include "convert/torch/rank_files.hpp"
 
 namespace ckpt {
 namespace torch {
@@ -14,15 +16,14 @@ namespace {
 // Not .ckpt, which is as good a name for a checkpoint of the universal format.
 constexpr std::array<std::string_view, 3> kFileSuffixes{".pt", ".pth", ".bin"};
 
-// Opens one file and adds what it holds.
-Result<> add_file(Io& io, const std::string& root, const StateFile& file, const pickle::Budget& budget,
-                  MapBuilder& builder) {
-  const std::string path = file.path.empty() ? root : join_path(root, file.path);
+// Opens one file and hands it over.
+template <class Use>
+Result<> with_archive(Io& io, const std::string& path, const pickle::Budget& budget, const Use& use) {
   CKPT_TRY(const FileHandle handle, io.open(path, {}));
   const auto read = [&]() -> Result<> {
     CKPT_TRY(const FileInfo info, io.info(handle));
     CKPT_TRY(TorchArchive archive, open_torch_archive(io, handle, path, {0, info.bytes}, budget));
-    return builder.add(file, {file.path, info.bytes, info.mtime_ns}, path, std::move(archive));
+    return use(info, std::move(archive));
   };
   const Result<> done = read();
   const Result<> closed = io.close(handle);
@@ -30,18 +31,56 @@ Result<> add_file(Io& io, const std::string& root, const StateFile& file, const 
   return closed;
 }
 
+// One file a rank: the series joined, other torch.save files of the directory left aside.
+Result<Map> open_rank_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
+                            const pickle::Budget& budget) {
+  CKPT_TRY(const std::vector<RankFile> files, select_rank_files(root, entries));
+  RankFilesBuilder builder(root);
+  for (const RankFile& file : files) {
+    CKPT_CHECK(with_archive(io, join_path(root, file.path), budget, [&](FileInfo info, TorchArchive archive) {
+      return builder.add(file, {file.path, info.bytes, info.mtime_ns}, join_path(root, file.path), std::move(archive));
+    }));
+  }
+  Hasher metadata;
+  CKPT_TRY(Map map, builder.build(metadata));
+  map.variant = fmt::format("{} files, one a rank", files.size());
+  std::string aside;
+  for (const DirEntry& entry : entries) {
+    if (entry.kind != FileInfo::Kind::file || !has_torch_suffix(entry.name) || as_rank_file(entry.name)) continue;
+    aside += (aside.empty() ? "" : ", ") + entry.name;
+  }
+  if (!aside.empty()) {
+    map.findings.push_back(
+        {.severity = Severity::warning, .text = "left aside: " + aside + "; convert them by their own paths"});
+  }
+  return map;
+}
+
 Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(const FileInfo info, io.stat(root));
   const bool is_directory = info.kind == FileInfo::Kind::directory;
+  pickle::Budget budget;
+  budget.max_bytes = std::min(budget.max_bytes, options.metadata_limit);
+  if (is_directory) {
+    CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
+    if (std::any_of(entries.begin(), entries.end(), [](const DirEntry& entry) {
+          return entry.kind == FileInfo::Kind::file && as_rank_file(entry.name).has_value();
+        })) {
+      return open_rank_files(io, root, entries, budget);
+    }
+  }
   Hasher metadata;
   FileSet set{.files = {StateFile{}}};
   if (is_directory) {
     CKPT_TRY(set, select_files(io, root, metadata));
   }
-  pickle::Budget budget;
-  budget.max_bytes = std::min(budget.max_bytes, options.metadata_limit);
   MapBuilder builder(root, std::move(set.listed));
-  for (const StateFile& file : set.files) CKPT_CHECK(add_file(io, root, file, budget, builder));
+  for (const StateFile& file : set.files) {
+    const std::string path = file.path.empty() ? root : join_path(root, file.path);
+    CKPT_CHECK(with_archive(io, path, budget, [&](FileInfo file_info, TorchArchive archive) {
+      return builder.add(file, {file.path, file_info.bytes, file_info.mtime_ns}, path, std::move(archive));
+    }));
+  }
   CKPT_TRY(Map map, builder.build(metadata));
   map.variant = set.files.size() == 1 ? "1 file" : fmt::format("{} files", set.files.size());
   if (!set.index.empty()) map.variant += " with " + set.index;

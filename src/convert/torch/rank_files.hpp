@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "convert/optimizer_roles.hpp"
+#include "convert/torch/names.hpp"
+#include "convert/torch/state_tree.hpp"
+#include "convert/torch_archive.hpp"
+#include "engine/io.hpp"
+#include "format/dtensor.hpp"
+#include "format/hash.hpp"
+#include "format/model.hpp"
+
+namespace ckpt::torch {
+
+/// One rank's file of a series: "model_world_size_4_rank_0.pt" (verl), "pytorch_model_fsdp_0_rank2.bin" (Accelerate).
+struct RankFile {
+  std::string path{};    ///< relative to the root
+  std::string series{};  ///< "model_world_size_4", "pytorch_model_fsdp_0"
+  std::string stem{};    ///< the series without its world size: "model"
+  std::uint64_t rank = 0;
+  std::optional<std::uint64_t> world{};  ///< where the name tells it
+};
+/// What the name says; nothing where it is not one of a series.
+std::optional<RankFile> as_rank_file(std::string_view name);
+
+/// The rank files of a directory: weights first, then series by name; in a series by rank.
+/// errors  incomplete: a rank's file is missing, naming it; ambiguous: a series of two world sizes
+Result<std::vector<RankFile>> select_rank_files(const std::string& root, const std::vector<DirEntry>& entries);
+
+/// Joins the files of all ranks into one map, a pickle at a time: add each file in the order of select_rank_files, then
+/// build; the builder is spent then.
+///
+/// A DTensor's parts are placed by its mesh and placements. A plain tensor is a replica of every rank's, but a random
+/// state is each rank's own. The first series keeps its names, later ones get "SERIES/" before theirs; what belongs to
+/// one rank only gets "FILE/": objects that differ from the first rank's, random states.
+class RankFilesBuilder {
+ public:
+  explicit RankFilesBuilder(std::string root) : root_(std::move(root)) {}
+
+  /// errors  corrupt, naming file and tensor: dtype or shape differ between ranks; a DTensor or a view that contradicts
+  ///         itself, or was saved by another rank; tied on one rank and not on another; unsupported: tensors that are
+  ///         neither plain nor DTensor (ShardedTensor, sparse, ...); refused: as read_tree; over 4 million pieces
+  Result<> add(const RankFile& file, MapFile map_file, const std::string& path, TorchArchive archive);
+  /// errors  corrupt: two items of one name
+  Result<Map> build(Hasher& metadata);
+
+ private:
+  using ViewKey = std::pair<std::string, std::vector<std::uint64_t>>;
+  /// Something that will have a name.
+  struct Item {
+    std::string prefix{};  ///< "", "SERIES/" or "FILE/"
+    Path path{};
+    std::string name{};
+  };
+  /// A tensor of the map while its pieces come in.
+  struct Known {
+    Shape shape{};  ///< as torch counts elements
+    std::string dtype_name{};
+    std::string first_file{};
+  };
+  struct Piece {
+    std::uint32_t tensor = 0;
+    Chunk chunk{};
+    Locator where{};
+  };
+  /// The file that is being added.
+  struct Part {
+    const RankFile& file;
+    const std::string& path;
+    const TorchArchive& archive;
+    std::uint32_t index = 0;
+    DistributedReader distributed;
+    std::map<ViewKey, std::uint32_t> views{};
+  };
+
+  Result<> add_leaf(Part& part, Path path, const Leaf& leaf);
+  Result<> add_tensor(Part& part, Path path, pickle::NodeId node);
+  Result<std::optional<std::uint32_t>> tensor_for(Part& part, Path path, const TensorView& view, const Shape& global);
+  Result<> place(const Part& part, std::uint32_t tensor, const TensorView& view, const LocalPiece& piece);
+  Result<> add_object(const Part& part, Path path, pickle::NodeId node);
+  void keep_pickle(const Part& part);
+  std::string series_prefix(const RankFile& file) const;
+  Error at(Error error, const Part& part, const Path& path) const;
+  static Path map_path(const Item& item);
+
+  std::string root_;
+  std::string first_series_;
+  std::vector<Item> tensors_;  // one for one with map_.tensors and known_
+  std::vector<Known> known_;
+  std::vector<Piece> pieces_;
+  std::vector<Item> tied_;
+  std::vector<std::uint32_t> tied_to_;
+  std::vector<Item> objects_;                                 // one for one with map_.objects
+  std::unordered_map<std::string, std::uint32_t> tensor_of_;  // by prefix and path
+  std::unordered_map<std::string, std::uint32_t> tie_of_;     // likewise: the tensor that it is
+  std::unordered_map<std::string, Hash128> object_of_;        // likewise: the value of the first rank
+  std::vector<OptimizerState> optimizers_;
+  std::vector<std::string> metadata_;  // hashes of the pickles
+  std::uint64_t own_objects_ = 0;      // that differ from the first rank's
+  Map map_;
+};
+
+}  // namespace ckpt::torch
