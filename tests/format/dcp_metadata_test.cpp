@@ -70,6 +70,7 @@ TEST(DcpMetadata, EveryReleaseAndPythonGivesTheSame) {
   const std::string old = "torch.distributed._shard.sharded_tensor.metadata";
   const std::vector<Style> styles{
       {.protocol = 2},
+      {.protocol = 3},
       {.protocol = 4},
       {.protocol = 5},
       {.properties_module = old, .with_version = false},
