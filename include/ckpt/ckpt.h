@@ -64,12 +64,14 @@ typedef struct ckpt_options {
   /* One line of what a user should know (what a commit waits for, which save failed), in the caller's thread. */
   void (*log)(void* user, const char* text);
   void* log_user;
-  /* A directory on a faster disk of the node that all ranks are on (NVMe), for this run alone; NULL or "": none. With
-   * it a save is durable as soon as it is committed there, and is then drained in the background: copied to the run's
-   * directory, every byte compared with its hash, and committed there too, with the same bytes and id. Loads take the
-   * nearest copy that is whole. What a job left undrained the next one drains on opening: the newest, where the run's
-   * directory has nothing newer. Checkpoints that are not in the run's directory are never removed here; a drain that
-   * is slower than the saves fills this disk. */
+  /* A directory on a faster disk of this node (NVMe), for this run alone; NULL or "": none. With it a save is durable
+   * as soon as it is committed there, and is then drained in the background: copied to the run's directory, every byte
+   * compared with its hash, and committed there too, with the same bytes and id. The ranks of a node give the same
+   * directory; the lowest of them commits and drains what they wrote, and where there are several nodes drains advance
+   * in the collective calls. Loads take the nearest copy that is whole; of several nodes each has only a part, so they
+   * wait for drains and take the run's directory. What a job left undrained the next one drains on opening: the newest,
+   * where the run's directory has nothing newer. Checkpoints that are not in the run's directory are never removed
+   * here; drains that are slower than the saves fill this disk. */
   const char* local_directory;
   uint64_t drain_bytes_per_second; /* the most that drains write, on average over each; 0: no limit */
   uint64_t local_keep;             /* drained copies that stay in the local directory; 0: 2 */
@@ -83,8 +85,7 @@ enum {
 };
 
 /* The run's directory, made where it is missing, and the local one; what a crashed save left in them is removed.
- * Collective. `options` may be NULL. 2 where there is a local directory and the ranks are on several nodes, or it is
- * another run's. */
+ * Collective. `options` may be NULL. 2 where the local directory is the run's, or another run's. */
 int ckpt_store_open(const char* run_directory, const ckpt_options* options, ckpt_store** store);
 /* Waits for the saves in flight, and for drains, then releases the store. The outcome is that of the worst of them.
  * Collective. */

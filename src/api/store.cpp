@@ -141,8 +141,8 @@ Result<bool> Store::should_save(std::uint64_t step) {
 
 /// Where nothing else is nearer only its own manifest is read.
 Result<std::optional<RunCheckpoint>> Store::newest() {
-  if (!options_.local_directory.empty()) {
-    CKPT_TRY(auto all, list_copies(*io_, run_directory_, options_.local_directory));
+  if (!near_directory().empty()) {
+    CKPT_TRY(auto all, list_copies(*io_, run_directory_, near_directory()));
     return all.empty() ? std::optional<RunCheckpoint>() : std::move(all.front());
   }
   CKPT_TRY(const auto names, list_checkpoints(*io_, run_directory_));
@@ -263,7 +263,7 @@ void Store::tell_skipped(const std::string& path, const Error& why) const {
 Result<std::vector<std::string>> Store::candidates(Result<> mine) {
   std::vector<std::string> usable;
   Result<std::vector<RunCheckpoint>> all;
-  if (comm_->is_root()) all = list_copies(*io_, run_directory_, options_.local_directory);
+  if (comm_->is_root()) all = list_copies(*io_, run_directory_, near_directory());
   if (mine && !all) mine = fail(all.error());
   CKPT_CHECK(agree(*comm_, deadline(), std::move(mine)));
   struct Series {
@@ -281,8 +281,22 @@ Result<std::vector<std::string>> Store::candidates(Result<> mine) {
   return usable;
 }
 
+/// The local directory, where it holds whole checkpoints; of several nodes each has a part.
+std::string Store::near_directory() const {
+  return saver_->several_nodes() ? std::string() : options_.local_directory;
+}
+
+/// Several nodes: what stands only in parts becomes whole in the run's directory, before an older one is taken for the
+/// newest. Collective.
+Result<> Store::finish_drains() {
+  if (!saver_->several_nodes()) return {};
+  auto drained = saver_->wait_all(kSaveTimeout);  // one that failed is told by the log
+  return drained || !comm_->is_lost() ? Result<>() : drained;
+}
+
 Result<std::unique_ptr<Checkpoint>> Store::latest_usable(Result<> mine) {
   CKPT_CHECK(saver_->settle_round());
+  CKPT_CHECK(finish_drains());
   CKPT_TRY(std::vector<std::string> names, candidates(std::move(mine)));
   std::vector<std::string> skipped;
   CKPT_TRY(auto checkpoint, open_next(names, skipped));
@@ -348,6 +362,7 @@ Result<> Store::exchange_parts(const DividedLoad& load, LoadReport& report, std:
 
 Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial, Result<> failed) {
   CKPT_CHECK(saver_->settle_round());
+  CKPT_CHECK(finish_drains());
   CKPT_TRY(std::vector<std::string> names, candidates(std::move(failed)));
   CKPT_TRY(const ReplicaGroups groups, replica_groups());
   Loaded loaded;

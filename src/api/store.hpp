@@ -100,6 +100,8 @@ class Store {
   void tell_skipped(const std::string& path, const Error& why) const;
   bool wants_stop() const;
   Result<std::vector<std::string>> candidates(Result<> mine);
+  std::string near_directory() const;
+  Result<> finish_drains();
   void note_times();
   Result<ReplicaGroups> replica_groups();
   Result<LoadReport> read_beside(const std::function<Result<LoadReport>(const Checkpoint::ReadOptions&)>& read,

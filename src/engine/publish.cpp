@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::string_view kPartialMark = ".partial-";
 
-std::string partial_path(std::string_view target, std::string_view id) {
-  return fmt::format("{}{}{}", target, kPartialMark, id);
-}
-
 /// What is at a path, or nothing.
 Result<std::optional<FileInfo>> look(Io& io, const std::string& path) {
   auto info = io.stat(path);
@@ -369,6 +365,10 @@ void RealPublication::remove_partial() {
 }
 
 }  // namespace
+
+std::string partial_path(std::string_view target, std::string_view id) {
+  return fmt::format("{}{}{}", target, kPartialMark, id);
+}
 
 Result<std::unique_ptr<Publication>> Publication::begin(Io& io, Options options, const std::vector<TargetFile>& files) {
   auto publication = std::make_unique<RealPublication>(io, std::move(options));

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/io.hpp"
@@ -55,6 +56,9 @@ class Publication {
   /// `target`: the final path, in the same directory, of a publication that is named later.
   virtual Result<> commit(const std::vector<SmallFile>& files, const std::string& target = {}) = 0;
 };
+
+/// The path of the partial of a publication: for ranks that were not told of it but know its target and id.
+std::string partial_path(std::string_view target, std::string_view id);
 
 /// Makes a rank's own files in a partial that rank 0 began: with their space, up to a multiple of kAlignment. Their
 /// folders exist.

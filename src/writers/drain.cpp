@@ -45,49 +45,142 @@ Result<std::unique_ptr<HeldLock>> lease(Io& io, const std::string& checkpoint) {
   return held;
 }
 
+/// A drain that has its partial.
+struct Begun {
+  std::string from;
+  CheckpointName named{};
+  Sealed sealed{};
+  std::unique_ptr<HeldLock> read_lease{};
+  std::unique_ptr<Publication> publication{};
+};
+
+std::vector<MapFile> files_of(const universal::Sums& sums) {
+  std::vector<MapFile> files;
+  for (const universal::FileRecord& file : sums.files) {
+    files.push_back({.path = file.key.path(), .bytes = file.bytes});
+  }
+  return files;
+}
+
+Result<Begun> open_local(Io& io, const std::string& name, const DrainOptions& options) {
+  Begun begun{.from = join_path(options.local_directory, name)};
+  const auto named = CheckpointName::parse(name);
+  if (!named) return fail(Errc::internal, begun.from + ": drain: not the name of a checkpoint");
+  begun.named = *named;
+  CKPT_TRY(begun.read_lease, lease(io, begun.from));
+  CKPT_TRY(begun.sealed, read_sealed(io, begun.from));
+  return begun;
+}
+
+std::string partial_target(const CheckpointName& named, const DrainOptions& options) {
+  return join_path(options.run_directory, step_text(named.step));
+}
+
+Result<> make_partial(Io& io, Begun& begun, const DrainOptions& options) {
+  CKPT_TRY(begun.publication, Publication::begin(io,
+                                                 {.target = partial_target(begun.named, options),
+                                                  .id = begun.sealed.manifest.id.hex(),
+                                                  .folders = all_folders(),
+                                                  .named_later = true},
+                                                 targets_of(files_of(begun.sealed.sums))));
+  return {};
+}
+
+Result<std::string> publish_begun(Io& io, Begun& begun, const DrainOptions& options) {
+  auto statistics = read_small_file(io, join_path(begun.from, kStatisticsPath), kMostStatisticsBytes);
+  if (!statistics && statistics.error().code != Errc::not_found) return fail(std::move(statistics).error());
+  return publish_save(io, *begun.publication,
+                      {.run_directory = options.run_directory,
+                       .step = begun.named.step,
+                       .manifest = std::move(begun.sealed.manifest),
+                       .files = std::move(begun.sealed.sums.files),
+                       .leaves = std::move(begun.sealed.sums.leaves),
+                       .statistics = statistics ? std::move(*statistics) : std::string(),
+                       .least_generation = begun.named.generation});
+}
+
+Result<std::string> find_local(Io& io, std::uint64_t step, const Hash128& id, const DrainOptions& options) {
+  if (auto name = find_committed(io, options.local_directory, step, id)) return std::move(*name);
+  return fail({.code = Errc::not_found,
+               .message = fmt::format("{}: drain: step {} is not there", options.local_directory, step),
+               .file = options.local_directory});
+}
+
 }  // namespace
 
 Result<std::string> drain(Io& io, BufferPool& pool, const std::string& name, const DrainOptions& options,
                           const std::atomic<bool>& stop) {
-  const std::string from = join_path(options.local_directory, name);
-  const auto named = CheckpointName::parse(name);
-  if (!named) return fail(Errc::internal, from + ": drain: not the name of a checkpoint");
-  CKPT_TRY(const auto read_lease, lease(io, from));
-  CKPT_TRY(Sealed sealed, read_sealed(io, from));
-  const std::string id = sealed.manifest.id.hex();
-  if (auto there = find_committed(io, options.run_directory, named->step, sealed.manifest.id)) {
-    CKPT_CHECK(settle_published(io, join_path(options.run_directory, *there), id));
+  CKPT_TRY(Begun begun, open_local(io, name, options));
+  const Hash128 id = begun.sealed.manifest.id;
+  if (auto there = find_committed(io, options.run_directory, begun.named.step, id)) {
+    CKPT_CHECK(settle_published(io, join_path(options.run_directory, *there), id.hex()));
     return std::move(*there);
   }
-
-  std::vector<MapFile> files;
-  for (const universal::FileRecord& file : sealed.sums.files) {
-    files.push_back({.path = file.key.path(), .bytes = file.bytes});
-  }
-  CKPT_TRY(const auto publication,
-           Publication::begin(io,
-                              {.target = join_path(options.run_directory, step_text(named->step)),
-                               .id = id,
-                               .folders = all_folders(),
-                               .named_later = true},
-                              targets_of(files)));
-  CKPT_CHECK(copy_checked(io, {.source_root = from,
-                               .target_root = publication->root(),
-                               .files = files,
-                               .leaves = sealed.sums.leaves,
+  CKPT_CHECK(make_partial(io, begun, options));
+  CKPT_CHECK(copy_checked(io, {.source_root = begun.from,
+                               .target_root = begun.publication->root(),
+                               .files = files_of(begun.sealed.sums),
+                               .leaves = begun.sealed.sums.leaves,
                                .bytes_per_second = options.bytes_per_second,
                                .pool = &pool,
                                .stop = &stop}));
-  auto statistics = read_small_file(io, join_path(from, kStatisticsPath), kMostStatisticsBytes);
-  if (!statistics && statistics.error().code != Errc::not_found) return fail(std::move(statistics).error());
-  return publish_save(io, *publication,
-                      {.run_directory = options.run_directory,
-                       .step = named->step,
-                       .manifest = std::move(sealed.manifest),
-                       .files = std::move(sealed.sums.files),
-                       .leaves = std::move(sealed.sums.leaves),
-                       .statistics = statistics ? std::move(*statistics) : std::string(),
-                       .least_generation = named->generation});
+  return publish_begun(io, begun, options);
+}
+
+struct DrainInSteps::Impl {
+  Begun begun;
+  DrainOptions options;
+};
+
+DrainInSteps::DrainInSteps(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+DrainInSteps::~DrainInSteps() = default;
+
+Result<std::unique_ptr<DrainInSteps>> DrainInSteps::begin(Io& io, std::uint64_t step, const Hash128& id,
+                                                          const DrainOptions& options) {
+  CKPT_TRY(const std::string name, find_local(io, step, id, options));
+  CKPT_TRY(Begun begun, open_local(io, name, options));
+  if (const auto there = find_committed(io, options.run_directory, step, id)) {
+    return fail(Errc::target_exists, join_path(options.run_directory, *there) + ": drain: it is there already");
+  }
+  CKPT_CHECK(make_partial(io, begun, options));
+  return std::unique_ptr<DrainInSteps>(
+      new DrainInSteps(std::make_unique<Impl>(Impl{.begun = std::move(begun), .options = options})));
+}
+
+Result<std::string> DrainInSteps::publish(Io& io) {
+  return publish_begun(io, impl_->begun, impl_->options);
+}
+
+std::size_t DrainInSteps::file_count() const {
+  return impl_->begun.sealed.sums.files.size();
+}
+
+Result<std::string> drain_part(Io& io, BufferPool& pool, std::uint64_t step, const Hash128& id,
+                               const DrainOptions& options, const std::atomic<bool>& stop) {
+  CKPT_TRY(const std::string name, find_local(io, step, id, options));
+  CKPT_TRY(const Begun begun, open_local(io, name, options));
+  const universal::Sums& sums = begun.sealed.sums;
+  std::vector<MapFile> files;
+  std::vector<Hash128> leaves;
+  std::string copied(sums.files.size(), '0');
+  for (std::size_t i = 0; i < sums.files.size(); ++i) {
+    const std::string path = sums.files[i].key.path();
+    auto info = io.stat(join_path(begun.from, path));
+    if (!info && info.error().code == Errc::not_found) continue;  // another node's
+    if (!info) return fail(std::move(info).error());
+    files.push_back({.path = path, .bytes = sums.files[i].bytes});
+    const auto of = sums.leaves_of(sums.files[i]);
+    leaves.insert(leaves.end(), of.begin(), of.end());
+    copied[i] = '1';
+  }
+  CKPT_CHECK(copy_checked(io, {.source_root = begun.from,
+                               .target_root = partial_path(partial_target(begun.named, options), id.hex()),
+                               .files = std::move(files),
+                               .leaves = leaves,
+                               .bytes_per_second = options.bytes_per_second,
+                               .pool = &pool,
+                               .stop = &stop}));
+  return copied;
 }
 
 Result<std::optional<Undrained>> find_undrained(Io& io, const DrainOptions& options) {

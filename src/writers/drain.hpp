@@ -1,7 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +30,28 @@ struct DrainOptions {
 /// errors  checksum, corrupt: of the local copy; no_space, io: nothing is published; not_durable; interrupted
 Result<std::string> drain(Io& io, BufferPool& pool, const std::string& name, const DrainOptions& options,
                           const std::atomic<bool>& stop);
+
+/// The same in steps, where each of several nodes has the files of its ranks in its local tier. A destroyed one that
+/// was not published removes what it began.
+class DrainInSteps {
+ public:
+  /// On the first node: makes the partial in the run's directory. target_exists: the run's directory has it.
+  static Result<std::unique_ptr<DrainInSteps>> begin(Io& io, std::uint64_t step, const Hash128& id,
+                                                     const DrainOptions& options);
+  ~DrainInSteps();
+  /// On the first node, when all nodes have copied. `io` as in begin.
+  Result<std::string> publish(Io& io);
+  std::size_t file_count() const;
+
+ private:
+  struct Impl;
+  explicit DrainInSteps(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+/// On every node: copies the files that are here to the partial. One character a file of the checkpoint: '1' where it
+/// was copied, else '0'. errors  not_found: this node has no such checkpoint; as drain
+Result<std::string> drain_part(Io& io, BufferPool& pool, std::uint64_t step, const Hash128& id,
+                               const DrainOptions& options, const std::atomic<bool>& stop);
 
 /// A checkpoint that only the local tier holds.
 struct Undrained {

@@ -42,6 +42,18 @@ void Drainer::add(std::string name, std::function<void(Result<std::string> name,
   });
 }
 
+void Drainer::add_step(Step step) {
+  thread_->add([this, step = std::move(step)](Io& io) { step(io, *pool_, options_, stop_); });
+}
+
+void Drainer::add_retire() {
+  thread_->add([this](Io& io) {
+    auto next = next_generation(io, options_.run_directory);
+    if (next) least_generation_ = std::max(least_generation_.load(), *next);
+    retire(io);
+  });
+}
+
 Result<std::string> Drainer::drain_one(Io& io, const std::string& name) {
   if (stop_.load()) return fail(Errc::interrupted, name + ": drain: the store was closed");
   CKPT_TRY(std::string drained, drain(io, *pool_, name, options_, stop_));

@@ -27,6 +27,12 @@ class Drainer {
 
   /// `done` gets the name in the run's directory, on the thread of this.
   void add(std::string name, std::function<void(Result<std::string> name, double seconds)> done);
+  /// Several nodes: one step of a drain, or what ends it. Carried out in the order given.
+  using Step =
+      std::function<void(Io& io, BufferPool& pool, const DrainOptions& options, const std::atomic<bool>& stop)>;
+  void add_step(Step step);
+  /// Thins out the local tier, after the last step.
+  void add_retire();
   /// Generations below this are taken in the run's directory, as far as is known here. Any thread.
   std::uint64_t least_generation() const { return least_generation_.load(); }
   /// What a user should know, once.

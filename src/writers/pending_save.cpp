@@ -40,6 +40,11 @@ void PendingSave::finish_draining(Result<std::string> name, double seconds) {
   if (tell) settle_drain(std::move(name));
 }
 
+void PendingSave::begin_drain_step() {
+  const std::lock_guard held(mutex_);
+  drain_.reset();
+}
+
 void PendingSave::own_drain() {
   std::optional<Result<std::string>> done;
   {

@@ -13,6 +13,7 @@
 #include "format/hash.hpp"
 #include "format/manifest.hpp"
 #include "format/sums.hpp"
+#include "writers/drain.hpp"
 #include "writers/save_event.hpp"
 #include "writers/save_files.hpp"
 
@@ -58,8 +59,10 @@ class PendingSave {
   /// Nobody else must agree on the drain, now or any more: `drained` is known as soon as it has ended.
   void own_drain();
   void settle_drain(Result<std::string> name);
-  bool written() const;      ///< this rank's part, well or not
-  bool published() const;    ///< rank 0: the commit has ended, well or not
+  bool written() const;    ///< this rank's part, well or not
+  bool published() const;  ///< rank 0: the commit has ended, well or not
+  /// Several nodes: the next step of the drain has begun.
+  void begin_drain_step();
   bool drain_ended() const;  ///< rank 0: well or not
 
   const Hash128 id_;
@@ -75,6 +78,11 @@ class PendingSave {
   std::vector<universal::FileRecord> records{};
   Phase phase = Phase::writing;                ///< of the ranks' agreement: the trainer's thread only
   std::unique_ptr<Publication> publication{};  ///< rank 0: the committer's thread only
+
+  // Of several nodes:
+  std::string sealed{};                       ///< what their leaders publish: see Saver::spread
+  unsigned drain_step = 0;                    ///< the trainer's thread only
+  std::unique_ptr<DrainInSteps> drain_job{};  ///< rank 0: the drainer's thread only
 
   SaveEvent durable_{};
   SaveEvent drained_{};

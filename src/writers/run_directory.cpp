@@ -61,6 +61,20 @@ std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
   return name;
 }
 
+Result<> make_directory(Io& io, const std::string& directory) {
+  std::vector<std::string> missing;
+  for (std::string path = directory; !io.stat(path); path = parent_path(path)) {
+    missing.push_back(path);
+    if (parent_path(path) == path) break;
+  }
+  for (auto path = missing.rbegin(); path != missing.rend(); ++path) {
+    auto made = io.make_dir(*path);
+    if (!made && made.error().code != Errc::target_exists) return made;
+    CKPT_CHECK(io.sync_dir(parent_path(*path)));
+  }
+  return {};
+}
+
 Result<std::vector<std::string>> list_checkpoints(Io& io, const std::string& run_directory) {
   CKPT_TRY(auto names, names_in(io, run_directory));
   std::sort(names.begin(), names.end(), [](const CheckpointName& a, const CheckpointName& b) {

@@ -28,6 +28,9 @@ struct CheckpointName {
 /// What a partial of this step is called before its generation is known: "step-000001000".
 std::string step_text(std::uint64_t step);
 
+/// Makes a directory, and those above it, where they are missing; durable. Several ranks may do so at once.
+Result<> make_directory(Io& io, const std::string& directory);
+
 /// The committed checkpoints of a run, newest (greatest generation, then greatest name) first. A directory that is not
 /// there has none. Never asks a catalog, and there is no `latest` file.
 Result<std::vector<std::string>> list_checkpoints(Io& io, const std::string& run_directory);

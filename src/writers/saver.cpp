@@ -82,7 +82,7 @@ Deadline Saver::deadline() const {
 Result<std::unique_ptr<Saver>> Saver::open(Io& io, Comm& comm, Options options) {
   std::unique_ptr<Saver> saver(new Saver(io, comm, std::move(options)));
   const Options& wanted = saver->options_;
-  CKPT_CHECK(saver->agree_on_tiers());
+  CKPT_CHECK(saver->agree_on_tiers(io));
   auto mine = caught([&]() -> Result<> {
     const std::uint64_t bytes = std::max(wanted.staging_bytes, smallest_staging_bytes());
     CKPT_TRY(saver->pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes,
@@ -90,7 +90,7 @@ Result<std::unique_ptr<Saver>> Saver::open(Io& io, Comm& comm, Options options) 
     if (wanted.staging_bytes != 0) saver->pool_->warm();  // the trainer's time is what staging saves
     CKPT_TRY(auto flusher_io, io.fresh());
     saver->flusher_ = std::make_unique<Background>(std::move(flusher_io));
-    if (!comm.is_root()) return {};
+    if (!saver->leads()) return {};
     CKPT_TRY(auto committer_io, io.fresh());
     CKPT_CHECK(saver->prepare(*committer_io));
     saver->committer_ = std::make_unique<Background>(std::move(committer_io));
@@ -102,22 +102,13 @@ Result<std::unique_ptr<Saver>> Saver::open(Io& io, Comm& comm, Options options) 
 }
 
 Result<> Saver::prepare(Io& io) {
-  CKPT_CHECK(prepare_directory(io, options_.run_directory));
+  if (comm_.is_root()) CKPT_CHECK(prepare_directory(io, options_.run_directory));
   return tiered() ? open_tiers(io) : Result<>();
 }
 
 /// A directory, with what crashed saves left in it removed.
 Result<> Saver::prepare_directory(Io& io, const std::string& directory) const {
-  std::vector<std::string> missing;
-  for (std::string path = directory; !io.stat(path); path = parent_path(path)) {
-    missing.push_back(path);
-    if (parent_path(path) == path) break;
-  }
-  for (auto path = missing.rbegin(); path != missing.rend(); ++path) {
-    auto made = io.make_dir(*path);
-    if (!made && made.error().code != Errc::target_exists) return made;
-    CKPT_CHECK(io.sync_dir(parent_path(*path)));
-  }
+  CKPT_CHECK(make_directory(io, directory));
   std::vector<std::string> swept;
   CKPT_CHECK(sweep_partials(io, directory, swept));
   for (const std::string& name : swept) log(fmt::format("{}: removed {}, which a crashed save left", directory, name));
@@ -195,7 +186,10 @@ Result<> Saver::begin(Description description, Result<> mine) {
   begun_->save->tiered = tiered();
   begun_->save->root = text.substr(kIdDigits);
   begun_->save->publication = std::move(publication);
-  return {};
+  if (!several_nodes_) return {};
+  auto elsewhere = begin_elsewhere(*begun_->save);
+  if (!elsewhere) drop_begun();
+  return elsewhere;
 }
 
 Result<> Saver::add(Piece piece) {
@@ -396,6 +390,7 @@ void Saver::publish_later(const std::shared_ptr<PendingSave>& save, std::vector<
 }
 
 Result<std::string> Saver::publish(Io& io, PendingSave& save, const std::vector<std::string>& parts) {
+  if (several_nodes_) return publish_sealed(io, save);
   std::vector<RankRecord> ranks;
   for (const std::string& part : parts) {
     CKPT_TRY(RankRecord record, record_from_text(part));
@@ -426,7 +421,7 @@ Result<> Saver::start_round(Vote mine, bool timed_out) {
   // Where nothing is in flight yet, a save may be by the time the round is completed: this vote is not about it.
   const bool any = !in_flight_.empty();
   words_[Word::unwritten] = any && in_flight_.front()->written() ? 0 : 1;
-  words_[Word::unpublished] = any && (!comm_.is_root() || in_flight_.front()->published()) ? 0 : 1;
+  words_[Word::unpublished] = any && (!leads() || in_flight_.front()->published()) ? 0 : 1;
   words_[Word::undrained] = front_undrained() ? 1 : 0;
   words_[Word::resolved] = resolved_;
   words_[Word::not_resolved] = ~resolved_;
@@ -483,6 +478,7 @@ Result<> Saver::collect(const std::shared_ptr<PendingSave>& save) {
   }
   CKPT_TRY(std::vector<std::string> parts, comm_.gather(own_record(*save), deadline()));
   save->phase = PendingSave::Phase::publishing;
+  if (several_nodes_) return spread(save, parts);
   if (comm_.is_root()) publish_later(save, std::move(parts));
   return {};
 }
@@ -491,7 +487,7 @@ Result<> Saver::collect(const std::shared_ptr<PendingSave>& save) {
 Result<> Saver::conclude(const std::shared_ptr<PendingSave>& save) {
   Result<> mine;
   std::string name;
-  if (comm_.is_root()) {
+  if (leads()) {
     const std::lock_guard held(save->mutex_);
     if (*save->published_) {
       name = **save->published_;
@@ -501,6 +497,7 @@ Result<> Saver::conclude(const std::shared_ptr<PendingSave>& save) {
   }
   if (auto verdict = agree(comm_, deadline(), std::move(mine)); !verdict) {
     if (verdict.error().code == Errc::peer_failed && !verdict.error().verdict) return verdict;
+    if (several_nodes_ && !name.empty()) take_back(save);  // other nodes lack their part of it
     settle(save, fail(std::move(verdict).error()));
     return {};
   }
@@ -532,7 +529,9 @@ Error Saver::lose_peers(Error error) {
   while (!in_flight_.empty()) {
     const std::shared_ptr<PendingSave> save = in_flight_.front();
     std::optional<std::string> name;
-    if (save->phase == PendingSave::Phase::publishing && comm_.is_root()) {
+    if (several_nodes_) {
+      // Whether every node has its part nobody can tell any more.
+    } else if (save->phase == PendingSave::Phase::publishing && comm_.is_root()) {
       // Nobody can stop it any more; what it comes to is true whoever hears of it.
       static_cast<void>(on_committer([](Io&) -> Result<> { return {}; }));
       const std::lock_guard held(save->mutex_);
@@ -587,59 +586,6 @@ Result<> Saver::settle_round() {
   if (!told) return fail(lose_peers(std::move(told).error()));
   carried_ = {.stop = carried_.stop || told->stop, .due = carried_.due || told->due};
   return {};
-}
-
-Result<> Saver::wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
-  return wait_for(save->durable(), timeout, "save: wait: not durable within the time given");
-}
-
-Result<> Saver::wait_for(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late) {
-  const Deadline until = Clock::now() + timeout;
-  const auto ended = [&]() -> Result<> {
-    auto outcome = event.outcome();
-    return outcome ? Result<>() : fail(std::move(outcome).error());
-  };
-  if (alone()) {
-    const bool over = event.wait_for(timeout);
-    forget_resolved();
-    return over ? ended() : fail(Errc::locked, late);
-  }
-  bool timed_out = false;
-  auto outcome = [&]() -> Result<> {
-    CKPT_CHECK(settle_round());
-    while (!event.known() && !timed_out) {
-      CKPT_CHECK(start_round({}, Clock::now() >= until));
-      CKPT_TRY(const Vote empty, finish_round(timed_out));
-      static_cast<void>(empty);
-      if (!event.known() && !timed_out) event.wait_for(kNap);
-    }
-    return {};
-  }();
-  if (!outcome) {
-    Error error = lose_peers(std::move(outcome).error());
-    // Rank 0's drains go on alone.
-    if (comm_.is_lost() && comm_.is_root()) {
-      event.wait_for(std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()));
-    }
-    if (!event.known()) return fail(std::move(error));
-  }
-  return event.known() ? ended() : fail(Errc::locked, late);
-}
-
-Result<> Saver::wait_all(std::chrono::milliseconds timeout) {
-  const Deadline until = Clock::now() + timeout;
-  Result<> worst = settle_round();
-  const auto await = [&](Result<> (Saver::*wait_one)(const std::shared_ptr<PendingSave>&, std::chrono::milliseconds),
-                         const std::deque<std::shared_ptr<PendingSave>> saves) {
-    for (const auto& save : saves) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
-      auto ended = (this->*wait_one)(save, std::max(left, std::chrono::milliseconds(0)));
-      if (!ended && worst) worst = std::move(ended);
-    }
-  };
-  await(&Saver::wait, in_flight_);
-  await(&Saver::wait_drained, draining_);
-  return worst;
 }
 
 }  // namespace ckpt

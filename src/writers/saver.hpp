@@ -34,8 +34,9 @@ class Saver {
  public:
   struct Options {
     std::string run_directory;  ///< STORE/RUN
-    /// A faster disk of the node that all ranks are on, for this run alone: saves are committed there, then drained to
-    /// the run's directory. Empty: they are written to the run's directory.
+    /// A directory on a faster disk of this node, for this run alone: saves are committed there, then drained to the
+    /// run's directory. The ranks of a node give the same; each node has a leader, the lowest of them, who commits and
+    /// drains what they wrote. Empty: saves are written to the run's directory.
     std::string local_directory{};
     std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
     std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
@@ -101,6 +102,8 @@ class Saver {
   /// Both for all saves in flight.
   Result<> wait_all(std::chrono::milliseconds timeout);
   bool in_flight() const;
+  /// Every node has a local directory of its own, with the files of its ranks only.
+  bool several_nodes() const { return several_nodes_; }
 
  private:
   struct Begun;
@@ -111,6 +114,7 @@ class Saver {
   bool tiered() const { return !options_.local_directory.empty(); }
   /// Where saves are committed.
   const std::string& home() const { return tiered() ? options_.local_directory : options_.run_directory; }
+  bool leads() const { return comm_.rank() == leader_; }
   Result<> prepare_directory(Io& io, const std::string& directory) const;
   Result<> prepare(Io& io);
   void log(const std::string& text) const;
@@ -135,8 +139,18 @@ class Saver {
   Error lose_peers(Error error);
   void forget_resolved();
   Result<> wait_for(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late);
+  // Of several nodes: saver_nodes.cpp.
+  Result<> find_nodes(Io& io);
+  Result<> begin_elsewhere(PendingSave& save);
+  Result<> spread(const std::shared_ptr<PendingSave>& save, const std::vector<std::string>& parts);
+  Result<std::string> publish_sealed(Io& io, PendingSave& save);
+  void take_back(const std::shared_ptr<PendingSave>& save);
+  bool takes_part(const PendingSave& save) const;
+  void start_step(const std::shared_ptr<PendingSave>& save);
+  Result<bool> next_step(const std::shared_ptr<PendingSave>& save);
+  void drop_drain(const std::shared_ptr<PendingSave>& save);
   // Of the local tier: saver_drain.cpp.
-  Result<> agree_on_tiers();
+  Result<> agree_on_tiers(Io& io);
   Result<> open_tiers(Io& io);
   Result<> take_up_undrained();
   void start_drain(const std::shared_ptr<PendingSave>& save, const std::string& name);
@@ -162,8 +176,10 @@ class Saver {
   Comm::Pending pending_{};
   Vote carried_{};                                       // what a wait learned, for the next round
   std::deque<std::shared_ptr<PendingSave>> draining_{};  // oldest first; the same on all ranks
+  int leader_ = 0;                                       // the rank that commits what this one writes
+  bool several_nodes_ = false;                           // with a local directory each
   std::optional<Undrained> undrained_{};                 // rank 0: found on opening
-  std::unique_ptr<Drainer> drainer_{};                   // rank 0, of a local tier
+  std::unique_ptr<Drainer> drainer_{};                   // leaders, of a local tier
   std::unique_ptr<Background> committer_{};              // rank 0: everything that makes, renames or removes a partial
   std::unique_ptr<Background> flusher_{};                // last: its tasks use all of the above
 };

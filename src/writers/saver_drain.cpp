@@ -15,26 +15,21 @@ constexpr std::size_t kIdDigits = 32;
 }  // namespace
 
 /// Ranks that disagree would call different collectives from here on. Collective.
-Result<> Saver::agree_on_tiers() {
+Result<> Saver::agree_on_tiers(Io& io) {
   const std::uint64_t mine = tiered() ? 1 : 0;
   std::uint64_t words[2] = {mine, 1 - mine};
   CKPT_CHECK(comm_.max(words, deadline()));
   if (words[0] == 1 && words[1] == 1) {
     return fail(Errc::usage, "open: some ranks give a local directory, others do not");
   }
-  if (tiered() && comm_.local_ranks() != comm_.ranks()) {
-    return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: open: a local directory serves the ranks of one node; {} of {} are here",
-                                        options_.local_directory, comm_.local_ranks(), comm_.ranks()),
-                 .hint = "leave it out: the ranks of several nodes save to the run's directory"});
-  }
-  return {};
+  return tiered() && !alone() ? find_nodes(io) : Result<>();
 }
 
-/// Rank 0.
+/// On leaders.
 Result<> Saver::open_tiers(Io& io) {
   CKPT_CHECK(prepare_directory(io, options_.local_directory));
   CKPT_TRY(const FileInfo local, io.stat(options_.local_directory));
+  CKPT_CHECK(make_directory(io, options_.run_directory));  // rank 0 may not have got there
   CKPT_TRY(const FileInfo shared, io.stat(options_.run_directory));
   if (local.device == shared.device && local.inode == shared.inode) {
     return fail(Errc::usage, options_.local_directory + ": open: the local directory is that of the run");
@@ -81,11 +76,15 @@ void Saver::start_drain(const std::shared_ptr<PendingSave>& save, const std::str
 /// From now on the ranks' rounds are about this drain, too.
 void Saver::drain_later(const std::shared_ptr<PendingSave>& save) {
   draining_.push_back(save);
-  if (!alone() && drainer_) start_drain(save, save->outcome()->name);
+  if (several_nodes_) {
+    if (draining_.size() == 1) start_step(save);
+  } else if (!alone() && drainer_) {
+    start_drain(save, save->outcome()->name);
+  }
 }
 
 bool Saver::front_undrained() const {
-  return draining_.empty() || (comm_.is_root() && !draining_.front()->drain_ended());
+  return draining_.empty() || (takes_part(*draining_.front()) && !draining_.front()->drain_ended());
 }
 
 /// Rank 0's drain has ended: all learn how.
@@ -93,7 +92,7 @@ Result<> Saver::conclude_drain() {
   const std::shared_ptr<PendingSave> save = draining_.front();
   Result<> mine;
   std::string name;
-  if (comm_.is_root()) {
+  if (takes_part(*save)) {
     const std::lock_guard held(save->mutex_);
     if (*save->drain_) {
       name = **save->drain_;
@@ -103,8 +102,13 @@ Result<> Saver::conclude_drain() {
   }
   if (auto verdict = agree(comm_, deadline(), std::move(mine)); !verdict) {
     if (verdict.error().code == Errc::peer_failed && !verdict.error().verdict) return verdict;
+    if (several_nodes_) drop_drain(save);
     settle_drain(save, fail(std::move(verdict).error()));
     return {};
+  }
+  if (several_nodes_) {
+    CKPT_TRY(const bool goes_on, next_step(save));
+    if (goes_on) return {};
   }
   CKPT_CHECK(comm_.broadcast(name, deadline()));
   settle_drain(save, std::move(name));
@@ -115,12 +119,14 @@ void Saver::settle_drain(const std::shared_ptr<PendingSave>& save, Result<std::s
   save->settle_drain(std::move(name));
   ++resolved_;
   forget_drained();
+  if (several_nodes_ && !draining_.empty()) start_step(draining_.front());
 }
 
 /// Drains go on without the other ranks; those cannot be told any more.
 void Saver::lose_drains(const Error& error) {
   for (const auto& save : draining_) {
-    if (comm_.is_root()) {
+    if (several_nodes_) drop_drain(save);
+    if (comm_.is_root() && !several_nodes_) {
       save->own_drain();
     } else {
       save->settle_drain(fail(error));
@@ -148,7 +154,11 @@ Result<> Saver::wait_drained(const std::shared_ptr<PendingSave>& save, std::chro
 
 void Saver::close_drains() {
   for (const auto& save : draining_) {
-    if (comm_.is_root()) save->own_drain();
+    if (several_nodes_) {
+      drop_drain(save);
+    } else if (comm_.is_root()) {
+      save->own_drain();
+    }
   }
   drainer_.reset();
   for (const auto& save : draining_) {

@@ -4,115 +4,18 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <future>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include "api/store.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
-#include "support/temp_dir.hpp"
-#include "support/training_job.hpp"
+#include "support/tiered_job.hpp"
 
 namespace ckpt::test {
 namespace {
-
-namespace fs = std::filesystem;
-using namespace std::chrono_literals;
-constexpr auto kLong = 300s;  // for what only a broken program never does
-
-const JobLayout kAlone{};
-const JobLayout kPair{.dp = 2, .zero = 1};
-
-std::unique_ptr<Io> real_io(std::size_t) {
-  auto io = open_io(IoKind::automatic, 8);
-  return io ? std::move(*io) : nullptr;
-}
-
-std::string read_all(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-/// Every file below a directory, by relative path.
-std::map<std::string, std::string> tree(const fs::path& root) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : fs::recursive_directory_iterator(root)) {
-    if (entry.is_regular_file()) files[fs::relative(entry.path(), root)] = read_all(entry.path());
-  }
-  return files;
-}
-
-std::vector<std::string> names(const fs::path& directory) {
-  std::vector<std::string> out;
-  for (const auto& entry : fs::directory_iterator(directory)) out.push_back(entry.path().filename());
-  std::sort(out.begin(), out.end());
-  return out;
-}
-
-void flip_bit(const fs::path& path) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(-3, std::ios::end);
-  const int byte = file.get();
-  file.seekp(-3, std::ios::end);
-  file.put(static_cast<char>(byte ^ 4));
-}
-
-/// Begins, adds and commits; null where that fails.
-std::shared_ptr<PendingSave> commit_step(Store& store, std::uint64_t step) {
-  std::vector<std::vector<std::byte>> memory;
-  if (!store.begin(step) || !add_all(store, step, memory)) return nullptr;
-  auto pending = store.commit({});
-  return pending ? *pending : nullptr;
-}
-
-using Names = std::vector<std::string>;
-
-class Tiers : public testing::TestWithParam<JobLayout> {
- protected:
-  using Body = std::function<void(std::size_t rank, Store& store)>;
-  StoreOptions options() const { return {.patience = 120s, .local_directory = local_}; }
-  void run(const JobLayout& layout, const StoreOptions& options, const Body& body) const {
-    run_over(layout, options, real_io, body);
-  }
-  void run_over(const JobLayout& layout, const StoreOptions& options,
-                const std::function<std::unique_ptr<Io>(std::size_t)>& io, const Body& body) const {
-    with_stores(layout, run_, options, io, [&](std::size_t rank, auto store) {
-      ASSERT_TRUE(store) << store.error().message;
-      body(rank, **store);
-    });
-  }
-  /// What a job leaves that ends between the commit in the local directory and the drain.
-  void save_undrained(const JobLayout& layout, std::uint64_t step) const {
-    with_stores(layout, local_, {.patience = 120s}, real_io, [&](std::size_t, auto store) {
-      ASSERT_TRUE(store) << store.error().message;
-      const auto saved = save_step(**store, step);
-      ASSERT_TRUE(saved) << saved.error().message;
-    });
-  }
-  /// Alike on all ranks: the step that a store without a local directory loads.
-  void expect_loads(const std::string& directory, const JobLayout& layout, std::uint64_t step) const {
-    with_stores(layout, directory, {.patience = 120s, .verify_all = true}, real_io, [&](std::size_t, auto store) {
-      ASSERT_TRUE(store) << store.error().message;
-      const auto loaded = load_all(**store);
-      ASSERT_TRUE(loaded) << loaded.error().message << loaded.error().hint;
-      EXPECT_EQ(*loaded, step);
-    });
-  }
-
-  const TempDir directory_{memory_temp_dir()};
-  const std::string run_ = directory_.path() + "/shared/run";
-  const std::string local_ = directory_.path() + "/nvme/run";
-};
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Tiers, testing::Values(kAlone, kPair),
                          [](const auto& each) { return std::to_string(each.param.ranks()); });
@@ -386,22 +289,17 @@ TEST_F(Tiers, DirectoriesThatAreNoTwoTiersOfTheRunAreRefusedOnAllRanks) {
   refused(kPair, others, "a checkpoint of run 'other', not of 'run'");
 }
 
-TEST_F(Tiers, RanksOfSeveralNodesOrOfTwoMindsAreRefused) {
-  const auto refused = [&](bool two_nodes, bool only_first, const std::string& reason) {
-    const ThreadRanks ranks(2);
-    ranks.run_tables([&](ckpt_comm_table table) {
-      if (two_nodes) table.local_ranks = [](void*) { return 1; };
-      auto comm = std::make_unique<Comm>(table);
-      StoreOptions mine = options();
-      if (only_first && !comm->is_root()) mine.local_directory.clear();
-      const auto store = Store::open(real_io(0), std::move(comm), run_, mine);
-      ASSERT_FALSE(store);
-      EXPECT_EQ(exit_code(store.error()), 2) << store.error().message;
-      EXPECT_NE(store.error().message.find(reason), std::string::npos) << store.error().message;
-    });
-  };
-  refused(true, false, "the ranks of one node");
-  refused(false, true, "some ranks give a local directory");
+TEST_F(Tiers, RanksOfTwoMindsAreRefused) {
+  const ThreadRanks ranks(2);
+  ranks.run_tables([&](const ckpt_comm_table& table) {
+    auto comm = std::make_unique<Comm>(table);
+    StoreOptions mine = options();
+    if (!comm->is_root()) mine.local_directory.clear();
+    const auto store = Store::open(real_io(0), std::move(comm), run_, mine);
+    ASSERT_FALSE(store);
+    EXPECT_EQ(exit_code(store.error()), 2) << store.error().message;
+    EXPECT_NE(store.error().message.find("some ranks give a local directory"), std::string::npos);
+  });
 }
 
 TEST_F(Tiers, WhenRanksAreLostTheDrainGoesOnAndOnlyRankZeroKnowsHowItEnds) {
@@ -428,7 +326,9 @@ TEST_F(Tiers, WhenRanksAreLostTheDrainGoesOnAndOnlyRankZeroKnowsHowItEnds) {
   EXPECT_EQ(names(run_), Names{"step-000000001.g1"});
 }
 
-TEST_F(Tiers, AnyOperationOfADrainMayFailAndNothingIsLost) {
+class TiersFault : public Tiers {};
+
+TEST_F(TiersFault, AnyOperationOfADrainMayFailAndNothingIsLost) {
   save_undrained(kAlone, 3);
   const auto before = tree(local_);
   const std::string name = "step-000000003.g1";

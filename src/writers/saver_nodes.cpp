@@ -1,0 +1,215 @@
+// The part of the saver that knows of several nodes, each with a local directory and a leader of its ranks.
+//
+// A save: every leader begins a partial on its node; when all ranks have written, rank 0 seals the checkpoint and all
+// leaders publish the same manifest and hashes, each beside the files of its own ranks.
+// A drain: 0 rank 0 begins the partial in the run's directory; 1 every leader copies the files that it has; 2 rank 0
+// publishes, if together they had all. The ranks agree between the steps, in their rounds.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "engine/caught.hpp"
+#include "engine/host.hpp"
+#include "format/seal.hpp"
+#include "writers/publish_save.hpp"
+#include "writers/run_directory.hpp"
+#include "writers/save_record.hpp"
+#include "writers/saver.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr unsigned kCopyStep = 1;
+constexpr unsigned kLastStep = 2;
+
+/// The texts one after another, each after its length.
+std::string packed(const std::vector<std::string>& texts) {
+  std::string out;
+  for (const std::string& text : texts) out += fmt::format("{} ", text.size()) + text;
+  return out;
+}
+
+Result<std::vector<std::string>> unpacked(std::string_view text) {
+  std::vector<std::string> out;
+  while (!text.empty()) {
+    std::uint64_t bytes = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+    const auto digits = static_cast<std::size_t>(end - text.data());
+    if (error != std::errc() || digits == text.size() || bytes > text.size() - digits - 1) {
+      return fail(Errc::internal, "save: rank 0 told of the checkpoint in an unknown way");
+    }
+    out.emplace_back(text.substr(digits + 1, bytes));
+    text.remove_prefix(digits + 1 + bytes);
+  }
+  return out;
+}
+
+}  // namespace
+
+/// Ranks of one machine whose local directory is the same one are a node. Collective.
+Result<> Saver::find_nodes(Io& io) {
+  std::string place;
+  auto mine = caught([&]() -> Result<> {
+    CKPT_TRY(const auto own, io.fresh());
+    CKPT_CHECK(make_directory(*own, options_.local_directory));
+    CKPT_TRY(const FileInfo info, own->stat(options_.local_directory));
+    place = fmt::format("{} {} {}", info.device, info.inode, host_name());
+    return {};
+  });
+  CKPT_CHECK(agree(comm_, deadline(), std::move(mine)));
+  CKPT_TRY(const std::vector<std::string> places, comm_.gather(place, deadline()));
+  std::vector<std::string> leaders;
+  for (const std::string& each : places) {
+    leaders.push_back(std::to_string(std::find(places.begin(), places.end(), each) - places.begin()));
+  }
+  std::string text = packed(leaders);
+  CKPT_CHECK(comm_.broadcast(text, deadline()));
+  CKPT_TRY(leaders, unpacked(text));
+  if (leaders.size() != static_cast<std::size_t>(comm_.ranks()))
+    return fail(Errc::internal, "open: not all ranks' nodes");
+  several_nodes_ = std::any_of(leaders.begin(), leaders.end(), [](const std::string& leader) { return leader != "0"; });
+  const std::string& own = leaders[static_cast<std::size_t>(comm_.rank())];
+  std::from_chars(own.data(), own.data() + own.size(), leader_);
+  return {};
+}
+
+/// The partials of the other nodes. Collective.
+Result<> Saver::begin_elsewhere(PendingSave& save) {
+  const std::string target = join_path(home(), step_text(save.step));
+  save.root = partial_path(target, save.id().hex());
+  Result<> mine;
+  if (leads() && !comm_.is_root()) {
+    mine = on_committer([&](Io& io) -> Result<> {
+      CKPT_TRY(save.publication,
+               Publication::begin(
+                   io, {.target = target, .id = save.id().hex(), .folders = all_folders(), .named_later = true}, {}));
+      return {};
+    });
+  }
+  if (auto agreed = agree(comm_, deadline(), std::move(mine)); !agreed) {
+    return fail(lose_peers(std::move(agreed).error()));
+  }
+  return {};
+}
+
+/// Rank 0 seals what all have written; every leader publishes it. Collective.
+Result<> Saver::spread(const std::shared_ptr<PendingSave>& save, const std::vector<std::string>& parts) {
+  if (comm_.is_root()) {
+    auto sealed = caught([&]() -> Result<std::string> {
+      std::vector<RankRecord> ranks;
+      for (const std::string& part : parts) {
+        CKPT_TRY(RankRecord record, record_from_text(part));
+        ranks.push_back(std::move(record));
+      }
+      MergedRecords merged = merge(ranks);
+      universal::Manifest manifest = save->manifest;
+      if (manifest.run) manifest.run->generation = 1;  // each leader fills in its own
+      CKPT_TRY(universal::Seal seal,
+               universal::seal(std::move(manifest), std::move(merged.files), std::move(merged.leaves)));
+      return packed({std::move(seal.manifest), std::move(seal.sums), statistics_text(ranks)});
+    });
+    if (sealed) save->sealed = std::move(*sealed);
+  }
+  CKPT_CHECK(comm_.broadcast(save->sealed, deadline()));
+  if (save->sealed.empty()) {
+    drop_publication(save);
+    settle(save, fail(Errc::internal, "save: rank 0 could not seal it"));
+  } else if (leads()) {
+    publish_later(save, {});
+  } else {
+    save->sealed.clear();
+  }
+  return {};
+}
+
+/// On a leader's committer.
+Result<std::string> Saver::publish_sealed(Io& io, PendingSave& save) {
+  CKPT_TRY(std::vector<std::string> texts, unpacked(save.sealed));
+  if (texts.size() != 3) return fail(Errc::internal, "save: rank 0 told of the checkpoint in an unknown way");
+  CKPT_TRY(universal::Manifest manifest, universal::parse_manifest(texts[0]));
+  CKPT_TRY(universal::Sums sums, universal::parse_sums(std::as_bytes(std::span(texts[1]))));
+  save.sealed.clear();
+  return publish_save(io, *save.publication,
+                      {.run_directory = home(),
+                       .step = save.step,
+                       .manifest = std::move(manifest),
+                       .files = std::move(sums.files),
+                       .leaves = std::move(sums.leaves),
+                       .statistics = std::move(texts[2]),
+                       .least_generation = drainer_->least_generation()});
+}
+
+/// This node's part of a checkpoint that another node could not publish.
+void Saver::take_back(const std::shared_ptr<PendingSave>& save) {
+  committer_->add([this, save](Io& io) {
+    const auto name = find_committed(io, home(), save->step, save->id());
+    if (name) static_cast<void>(remove_published(io, join_path(home(), *name), save->id().hex()));
+  });
+}
+
+/// Whether this rank has something to do in the current step of a drain.
+bool Saver::takes_part(const PendingSave& save) const {
+  return several_nodes_ && save.drain_step == kCopyStep ? leads() : comm_.is_root();
+}
+
+void Saver::start_step(const std::shared_ptr<PendingSave>& save) {
+  save->begin_drain_step();
+  if (!takes_part(*save)) return;
+  const unsigned step = save->drain_step;
+  drainer_->add_step(
+      [save, step](Io& io, BufferPool& pool, const DrainOptions& options, const std::atomic<bool>& stop) {
+        const auto start = std::chrono::steady_clock::now();
+        auto done = caught([&]() -> Result<std::string> {
+          if (step == kCopyStep) return drain_part(io, pool, save->step, save->id(), options, stop);
+          if (step == kLastStep) return save->drain_job->publish(io);
+          CKPT_TRY(save->drain_job, DrainInSteps::begin(io, save->step, save->id(), options));
+          return std::string();
+        });
+        if (step == kLastStep) save->drain_job.reset();
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        save->finish_draining(std::move(done), save->times().drain_s + seconds);
+      });
+}
+
+/// All ranks have done a step of a drain well. False: it was the last. Collective.
+Result<bool> Saver::next_step(const std::shared_ptr<PendingSave>& save) {
+  if (save->drain_step == kLastStep) {
+    if (drainer_) drainer_->add_retire();
+    return false;
+  }
+  std::string lacking;
+  if (save->drain_step == kCopyStep) {
+    std::string copied;
+    if (leads()) {
+      const std::lock_guard held(save->mutex_);
+      copied = **save->drain_;
+    }
+    CKPT_TRY(const std::vector<std::string> all, comm_.gather(copied, deadline()));
+    if (comm_.is_root()) {
+      for (std::size_t i = 0; i < copied.size(); ++i) {
+        const bool found = std::any_of(all.begin(), all.end(),
+                                       [&](const std::string& part) { return i < part.size() && part[i] == '1'; });
+        if (!found) lacking = fmt::format("save: drain: file {} of {} is on no node", i, copied.size());
+      }
+    }
+  }
+  ++save->drain_step;
+  if (lacking.empty()) {
+    start_step(save);
+  } else {
+    save->begin_drain_step();
+    save->finish_draining(fail(Errc::incomplete, lacking), save->times().drain_s);
+  }
+  return true;
+}
+
+/// Removes the partial in the run's directory, on the thread that alone touches it.
+void Saver::drop_drain(const std::shared_ptr<PendingSave>& save) {
+  if (!drainer_) return;
+  drainer_->add_step(
+      [save](Io&, BufferPool&, const DrainOptions&, const std::atomic<bool>&) { save->drain_job.reset(); });
+}
+
+}  // namespace ckpt

@@ -1,0 +1,207 @@
+// Saves in two tiers by several nodes: ranks whose local directories differ.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/fault_io.hpp"
+#include "support/tiered_job.hpp"
+
+namespace ckpt::test {
+namespace {
+
+const JobLayout kFour{.dp = 2, .tp = 2, .zero = 1};
+const JobLayout kFourOtherwise{.dp = 4, .zero = 2};
+
+class Nodes : public Tiers {
+ protected:
+  std::string disk(std::size_t rank) const { return directory_.path() + "/node" + std::to_string(rank / 2) + "/run"; }
+  /// Ranks 0 and 1 are one node, 2 and 3 the other.
+  void run(const JobLayout& layout, const Body& body,
+           const std::function<std::unique_ptr<Io>(std::size_t)>& io = real_io) const {
+    const ThreadRanks ranks(static_cast<int>(layout.ranks()));
+    ranks.run_tables([&](const ckpt_comm_table& table) {
+      auto comm = std::make_unique<Comm>(table);
+      const auto rank = static_cast<std::size_t>(comm->rank());
+      StoreOptions mine = options();
+      mine.local_directory = disk(rank);
+      mine.verify_all = true;
+      mine.log = log_;
+      auto store = Store::open(io(rank), std::move(comm), run_, mine);
+      ASSERT_TRUE(store) << store.error().message;
+      (*store)->set_model(model_of(layout).value());
+      body(rank, **store);
+    });
+  }
+  std::function<void(const std::string&)> log_{};
+};
+
+TEST_F(Nodes, EachKeepsWhatItsRanksSavedAndTheRunsDirectoryGetsAll) {
+  run(kFour, [](std::size_t, Store& store) {
+    for (const std::uint64_t step : {1u, 2u, 3u}) {
+      const auto pending = commit_step(store, step);
+      ASSERT_TRUE(pending);
+      const auto durable = store.saver().wait(pending, kLong);
+      ASSERT_TRUE(durable) << durable.error().message;
+    }
+    const auto all = store.wait_all(kLong);
+    ASSERT_TRUE(all) << all.error().message;
+    EXPECT_EQ(load_all(store).value_or(0), 3u);
+  });
+  EXPECT_EQ(names(run_), (Names{"step-000000001.g1", "step-000000002.g2", "step-000000003.g3"}));
+  EXPECT_EQ(names(disk(0)), (Names{"step-000000002.g2", "step-000000003.g3"}));
+  EXPECT_EQ(names(disk(2)), (Names{"step-000000002.g2", "step-000000003.g3"}));
+  auto shared = tree(run_ + "/step-000000003.g3");
+  auto parts = tree(disk(0) + "/step-000000003.g3");
+  const auto second = tree(disk(2) + "/step-000000003.g3");
+  EXPECT_LT(parts.size(), shared.size());
+  EXPECT_LT(second.size(), shared.size());
+  for (const auto& [path, bytes] : second) {
+    const bool here = parts.count(path) != 0;
+    EXPECT_EQ(here, path.find("0000") == std::string::npos) << path << ": only what belongs to no rank is on both";
+    parts[path] = bytes;
+  }
+  EXPECT_TRUE(parts == shared);
+  expect_loads(run_, {.dp = 3}, 3);
+}
+
+TEST_F(Nodes, ALoadIsFromTheRunsDirectoryWhichAloneHasAll) {
+  run(kFour, [](std::size_t, Store& store) {
+    ASSERT_TRUE(save_step(store, 1));
+    const auto step = load_all(store);  // waits for the drain
+    ASSERT_TRUE(step) << step.error().message << step.error().hint;
+    EXPECT_EQ(*step, 1u);
+  });
+  run(kFourOtherwise, [&](std::size_t, Store& store) {
+    const auto whole = store.latest_usable();
+    ASSERT_TRUE(whole) << whole.error().message;
+    EXPECT_EQ((*whole)->path(), run_ + "/step-000000001.g1");
+    EXPECT_EQ(load_all(store).value_or(0), 1u);
+  });
+  // A node that was replaced.
+  fs::remove_all(disk(2));
+  run(kFour, [](std::size_t, Store& store) {
+    EXPECT_EQ(load_all(store).value_or(0), 1u);
+    ASSERT_TRUE(save_step(store, 2));
+    ASSERT_TRUE(store.wait_all(kLong));
+  });
+  EXPECT_EQ(names(disk(2)), Names{"step-000000002.g2"});
+  expect_loads(run_, kAlone, 2);
+}
+
+TEST_F(Nodes, WhatAJobLeftUndrainedBecomesWholeBeforeALoadOnAnotherLayout) {
+  const auto leave_undrained = [&](std::uint64_t step) {
+    const auto plan = std::make_shared<FaultPlan>();
+    plan->count_only({"read"});
+    run(
+        kFour,
+        [&](std::size_t rank, Store& store) {
+          if (rank == 3) plan->fail_from(plan->operation_count(), Errc::io);
+          ASSERT_TRUE(save_step(store, step));
+          EXPECT_FALSE(store.wait_all(kLong));
+        },
+        [&](std::size_t rank) { return rank == 2 ? make_fault_io(real_io(2), plan) : real_io(rank); });
+  };
+  leave_undrained(4);
+  EXPECT_EQ(names(run_), Names{});
+  run(kFourOtherwise, [](std::size_t, Store& store) {
+    const auto step = load_all(store);
+    ASSERT_TRUE(step) << step.error().message << step.error().hint;
+    EXPECT_EQ(*step, 4u);
+  });
+  EXPECT_EQ(names(run_), Names{"step-000000004.g1"});
+  // With one node's part lost it is no checkpoint any more: the one before is loaded.
+  leave_undrained(5);
+  fs::remove_all(disk(2) + "/step-000000005.g2");
+  run(kFour, [](std::size_t, Store& store) {
+    const auto step = load_all(store);
+    ASSERT_TRUE(step) << step.error().message << step.error().hint;
+    EXPECT_EQ(*step, 4u);
+  });
+  EXPECT_EQ(names(run_), Names{"step-000000004.g1"});
+}
+
+TEST_F(Nodes, WhenRanksAreLostTheCheckpointStaysOnTheNodesForTheNextJob) {
+  const ThreadRanks ranks(4);
+  const auto plan = std::make_shared<FaultPlan>();
+  plan->count_only({"read"});
+  std::promise<void> let_go;
+  plan->call_at(0, [&, waits = let_go.get_future().share()] { waits.wait(); });
+  ranks.run_tables([&](const ckpt_comm_table& table) {
+    auto comm = std::make_unique<Comm>(table);
+    const auto rank = static_cast<std::size_t>(comm->rank());
+    StoreOptions mine = options();
+    mine.local_directory = disk(rank);
+    auto store = Store::open(rank == 2 ? make_fault_io(real_io(2), plan) : real_io(rank), std::move(comm), run_, mine);
+    ASSERT_TRUE(store) << store.error().message;
+    (*store)->set_model(model_of(kFour).value());
+    const auto pending = commit_step(**store, 1);
+    ASSERT_TRUE(pending);
+    ASSERT_TRUE((*store)->saver().wait(pending, kLong));
+    if (rank == 2) {
+      ranks.disconnect();
+      let_go.set_value();
+    }
+    EXPECT_FALSE((*store)->saver().wait_drained(pending, kLong));
+    EXPECT_TRUE((*store)->ranks_lost());
+  });
+  EXPECT_EQ(names(run_), Names{});
+  run(kFour, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value_or(0), 1u); });
+  EXPECT_EQ(names(run_), Names{"step-000000001.g1"});
+}
+
+class NodesFault : public Nodes {};
+
+TEST_F(NodesFault, AnyOperationOfOneNodesSaveAndDrainMayFailAndAllRanksAgree) {
+  for (const std::size_t broken : {0u, 2u}) {
+    std::size_t failed = 0;
+    for (std::uint64_t n = broken;; n += 17) {
+      for (const std::string& each : {run_, disk(0), disk(2)}) fs::remove_all(each);
+      const auto plan = std::make_shared<FaultPlan>();
+      std::string operation;
+      std::array<bool, 4> durable{};
+      std::array<bool, 4> drained{};
+      std::array<std::uint64_t, 4> loaded{};
+      run(
+          kFour,
+          [&](std::size_t rank, Store& store) {
+            ASSERT_TRUE(save_step(store, 1));
+            ASSERT_TRUE(store.wait_all(kLong));
+            if (rank == broken) plan->fail_once(plan->operation_count() + n, Errc::no_space);
+            const auto pending = commit_step(store, 2);
+            durable[rank] = pending && store.saver().wait(pending, kLong);
+            drained[rank] = pending && store.saver().wait_drained(pending, kLong);
+            if (rank == broken) {
+              operation = plan->first_failed();
+              plan->clear();
+            }
+            ASSERT_TRUE(save_step(store, 3));
+            const auto all = store.wait_all(kLong);
+            EXPECT_TRUE(all) << all.error().message;
+            loaded[rank] = load_all(store).value_or(0);
+          },
+          [&](std::size_t rank) { return rank == broken ? make_fault_io(real_io(broken), plan) : real_io(rank); });
+      SCOPED_TRACE("rank " + std::to_string(broken) + ", operation " + std::to_string(n) + ", " + operation);
+      for (std::size_t rank = 0; rank < 4; ++rank) {
+        EXPECT_EQ(durable[rank], durable[0]);
+        EXPECT_EQ(drained[rank], drained[0]);
+        EXPECT_EQ(loaded[rank], 3u);
+      }
+      failed += durable[0] && drained[0] ? 0u : 1u;
+      const auto there = names(run_);
+      const bool second = std::any_of(there.begin(), there.end(),
+                                      [](const std::string& name) { return name.starts_with("step-000000002.g"); });
+      EXPECT_EQ(second, drained[0]);
+      if (HasFailure()) return;
+      if (operation.empty()) break;
+    }
+    EXPECT_GT(failed, 4u) << "rank " << broken;
+  }
+}
+
+}  // namespace
+}  // namespace ckpt::test
