@@ -11,7 +11,6 @@ GOLDEN = ROOT / "tests" / "golden"
 
 # Recognised and refused by name, see tests/golden/README.md.
 NOT_READ = {
-    "deepspeed/pp2_dp2_zero1_fp32", "deepspeed/tp2_dp2_zero1_fp32",
     "torch/dcp_zstd", "orbax/direct_standard",
     "megatron/core_torch_dist_w4",
 }

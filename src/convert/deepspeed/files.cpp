@@ -4,6 +4,8 @@
 #include <charconv>
 #include <utility>
 
+#include "convert/deepspeed/model_parallel_files.hpp"
+
 namespace ckpt::deepspeed {
 namespace {
 
@@ -26,6 +28,13 @@ std::optional<std::vector<std::uint64_t>> match(std::string_view name, std::stri
   return numbers;
 }
 
+constexpr std::string_view kLayer = "layer_#-model_states.pt";
+constexpr std::string_view kLayerOfRank = "layer_#-model_#-model_states.pt";
+
+std::string two_digits(std::uint64_t number) {
+  return (number < 10 ? "0" : "") + std::to_string(number);
+}
+
 struct Refusal {
   std::string_view pattern;
   std::string_view kind;
@@ -34,8 +43,8 @@ constexpr Refusal kRefusals[] = {
     {"layer_#_expert_#_mp_rank_#_model_states.pt", "a DeepSpeed mixture-of-experts checkpoint (expert files)"},
     {"expert_#_mp_rank_#_model_states.pt", "a DeepSpeed mixture-of-experts checkpoint (expert files)"},
     {"expp_rank_#_mp_rank_#_optim_states.pt", "a DeepSpeed mixture-of-experts checkpoint (expert optimizer files)"},
-    {"layer_#-model_states.pt", "a DeepSpeed pipeline-parallel checkpoint (layer files)"},
-    {"layer_#-model_#-model_states.pt", "a DeepSpeed pipeline- and tensor-parallel checkpoint (layer files)"},
+    {kLayer, "a DeepSpeed pipeline-parallel checkpoint (layer files)"},
+    {kLayerOfRank, "a DeepSpeed pipeline- and tensor-parallel checkpoint (layer files)"},
     {"mp_rank_#_model_states.pt-#.#", "a DeepSpeed checkpoint in FastPersist parts"},
 };
 constexpr std::string_view kPrefixes[] = {"", "bf16_", "fp16_"};
@@ -103,6 +112,61 @@ std::string TagFiles::optim_name(std::uint64_t rank) const {
 
 std::string rank_model_name(std::uint64_t rank) {
   return "zero_pp_rank_" + std::to_string(rank) + "_mp_rank_00_model_states.pt";
+}
+
+bool is_model_parallel(const std::vector<DirEntry>& entries) {
+  return std::any_of(entries.begin(), entries.end(), [](const DirEntry& entry) {
+    if (entry.kind != FileInfo::Kind::file) return false;
+    if (match(entry.name, kLayer) || match(entry.name, kLayerOfRank)) return true;
+    if (const auto numbers = match(entry.name, "mp_rank_#_model_states.pt")) return (*numbers)[0] != 0;
+    const auto optim = optim_name_parts(entry.name);
+    return optim && optim->model_rank != 0;
+  });
+}
+
+std::string ModelParallelFiles::model_name(std::uint64_t model_rank) const {
+  return "mp_rank_" + two_digits(model_rank) + "_model_states.pt";
+}
+
+std::string ModelParallelFiles::optim_name(std::uint64_t model_rank, std::uint64_t data_rank) const {
+  return optim_prefix + "zero_pp_rank_" + std::to_string(data_rank) + "_mp_rank_" + two_digits(model_rank) +
+         optim_suffix;
+}
+
+Result<ModelParallelFiles> sort_model_parallel_files(const std::vector<DirEntry>& entries) {
+  ModelParallelFiles files;
+  std::string first_optim;
+  for (const DirEntry& entry : entries) {
+    if (entry.kind != FileInfo::Kind::file) continue;
+    if (const auto layer = match(entry.name, kLayer)) {
+      files.layers.push_back({(*layer)[0], 0, entry.name});
+    } else if (const auto slice = match(entry.name, kLayerOfRank)) {
+      files.layers.push_back({(*slice)[0], (*slice)[1], entry.name});
+    } else if (const auto kind = refusal(entry)) {
+      return unsupported(entry.name, *kind);
+    } else if (const auto model = match(entry.name, "mp_rank_#_model_states.pt")) {
+      if (entry.name == files.model_name((*model)[0])) files.models.emplace((*model)[0], entry.name);
+    } else if (match(entry.name, "zero_pp_rank_#_mp_rank_#_model_states.pt")) {
+      return unsupported(entry.name, "a DeepSpeed checkpoint of ZeRO stage 3 and several tensor-parallel ranks");
+    } else if (const auto optim = optim_name_parts(entry.name)) {
+      if (!first_optim.empty() && (files.optim_prefix != optim->prefix || files.optim_suffix != optim->suffix)) {
+        return fail({.code = Errc::corrupt,
+                     .message = entry.name + ": optimizer files of two saves in one tag: the other is " + first_optim,
+                     .file = entry.name,
+                     .hint = "move the files of the older save away"});
+      }
+      files.optim_prefix = optim->prefix;
+      files.optim_suffix = optim->suffix;
+      if (entry.name != files.optim_name(optim->model_rank, optim->rank)) continue;
+      first_optim = entry.name;
+      files.optims[optim->model_rank].push_back({optim->rank, entry.name});
+    }
+  }
+  for (auto& [model_rank, optims] : files.optims) sort_by_rank(optims);
+  std::sort(files.layers.begin(), files.layers.end(), [](const LayerFile& a, const LayerFile& b) {
+    return a.layer != b.layer ? a.layer < b.layer : a.tensor_rank < b.tensor_rank;
+  });
+  return files;
 }
 
 bool looks_like_tag(const std::vector<DirEntry>& entries) {

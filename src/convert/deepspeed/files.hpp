@@ -31,7 +31,8 @@ struct TagFiles {
   std::string optim_name(std::uint64_t rank) const;
 };
 /// The hint of every refusal of a layout.
-constexpr const char* kWhatIsRead = "this release reads ZeRO stages 0 to 3 of data-parallel runs";
+constexpr const char* kWhatIsRead =
+    "this release reads ZeRO stages 0 to 3, and stages 1 and 2 of tensor- and pipeline-parallel runs";
 constexpr std::string_view kModelName = "mp_rank_00_model_states.pt";
 std::string rank_model_name(std::uint64_t rank);
 

@@ -178,7 +178,9 @@ std::uint32_t add_slot_array(MapBuilder& builder, const std::vector<OptimStates>
   return builder.index().add_array(std::move(runs));
 }
 
-Result<> place_flat_groups(MapBuilder& builder, const ModelStates& model, const std::vector<OptimStates>& ranks) {
+Result<std::vector<FlatParameter>> lay_out_flat_groups(MapBuilder& builder, const ModelStates& model,
+                                                       const std::vector<OptimStates>& ranks) {
+  std::vector<FlatParameter> out;
   const std::vector<GroupShapes>& groups = *model.param_shapes;
   std::unordered_map<std::string, const FileTensor*> weights;
   for (const NamedTensor& entry : model.module) weights.emplace(entry.name, &entry.tensor);
@@ -204,13 +206,23 @@ Result<> place_flat_groups(MapBuilder& builder, const ModelStates& model, const 
     std::vector<std::uint32_t> slots;
     for (std::size_t s = 0; s < first.slots.size(); ++s) slots.push_back(add_slot_array(builder, ranks, g, s));
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-      const auto& [name, shape, elements] = shapes[i];
-      CKPT_CHECK(builder.add_in_group(slot_tensor(name, kMasterSlot, first.master.dtype, shape),
-                                      {master, cut, order.begins[i]}));
+      FlatParameter& parameter = out.emplace_back(FlatParameter{.shape = &shapes[i]});
+      parameter.slots.push_back({std::string(kMasterSlot), first.master.dtype, {master, cut, order.begins[i]}});
       for (std::size_t s = 0; s < slots.size(); ++s) {
-        CKPT_CHECK(builder.add_in_group(slot_tensor(name, first.slots[s].first, first.slots[s].second.dtype, shape),
-                                        {slots[s], cut, order.begins[i]}));
+        parameter.slots.push_back(
+            {first.slots[s].first, first.slots[s].second.dtype, {slots[s], cut, order.begins[i]}});
       }
+    }
+  }
+  return out;
+}
+
+Result<> place_flat_groups(MapBuilder& builder, const ModelStates& model, const std::vector<OptimStates>& ranks) {
+  CKPT_TRY(const auto parameters, lay_out_flat_groups(builder, model, ranks));
+  for (const FlatParameter& parameter : parameters) {
+    const auto& [name, shape, elements] = *parameter.shape;
+    for (const FlatParameter::Slot& slot : parameter.slots) {
+      CKPT_CHECK(builder.add_in_group(slot_tensor(name, slot.name, slot.dtype, shape), slot.place));
     }
   }
   return {};

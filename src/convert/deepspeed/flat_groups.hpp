@@ -21,6 +21,20 @@ namespace ckpt::deepspeed {
 /// source   deepspeed/runtime/zero/stage_1_and_2.py; the alignment and the stripping of padding: see format/cut.hpp
 Result<> place_flat_groups(MapBuilder& builder, const ModelStates& model, const std::vector<OptimStates>& ranks);
 
+/// Where one parameter's masters and slots lie.
+struct FlatParameter {
+  const NamedShape* shape = nullptr;  ///< of ModelStates::param_shapes
+  struct Slot {
+    std::string name{};
+    Dtype dtype = Dtype::f32;
+    PartitionIndex::InGroup place{};
+  };
+  std::vector<Slot> slots{};  ///< the master first
+};
+/// The same without placing anything: the arrays are added, each parameter's stretches of them are told.
+Result<std::vector<FlatParameter>> lay_out_flat_groups(MapBuilder& builder, const ModelStates& model,
+                                                       const std::vector<OptimStates>& ranks);
+
 /// What stages 1 to 3 demand of a group's slots: all ranks have the same, with the same dtypes, and the same step.
 Result<> check_same_slots(const std::vector<OptimStates>& ranks, std::size_t group);
 

@@ -37,7 +37,7 @@ bool config_flag(const StateFile& file, NodeId config, std::string_view section,
 }
 
 /// A key whose presence means a layout that this reader does not know.
-Result<> refuse_unknown_layouts(const StateFile& file, const RunFacts& facts) {
+Result<> refuse_unknown_layouts(const StateFile& file, const RunFacts& facts, ModelRanks ranks) {
   const auto refuse = [&](const std::string& kind) {
     return fail(with_hint(file.error(Errc::unsupported, "this is " + kind + ": not yet readable"), kWhatIsRead));
   };
@@ -52,14 +52,14 @@ Result<> refuse_unknown_layouts(const StateFile& file, const RunFacts& facts) {
   if (count("ds_autoep_layers") > 0 || count("autoep_layers") > 0 || count("folding") > 0) {
     return refuse("a DeepSpeed expert-parallel (AutoEP) checkpoint");
   }
-  if (facts.pipeline_parallel > 1) {
-    return refuse("a DeepSpeed checkpoint of " + std::to_string(facts.pipeline_parallel) + " pipeline-parallel ranks");
-  }
-  if (facts.tensor_parallel > 1) {
-    return refuse("a DeepSpeed checkpoint of " + std::to_string(facts.tensor_parallel) + " tensor-parallel ranks");
-  }
-  if (facts.model_parallel.value_or(1) > 1) {
-    return refuse("a DeepSpeed checkpoint of " + std::to_string(*facts.model_parallel) + " model-parallel ranks");
+  if (ranks == ModelRanks::several) return {};
+  const std::uint64_t model_ranks =
+      std::max({facts.pipeline_parallel, facts.tensor_parallel, facts.model_parallel.value_or(1)});
+  if (model_ranks > 1) {
+    return fail(
+        with_hint(file.error(Errc::incomplete, "it is that of one of " + std::to_string(model_ranks) +
+                                                   " model-parallel ranks: mp_rank_01_model_states.pt is missing"),
+                  "each rank writes its own file: copy the missing ones from the nodes that wrote them"));
   }
   if (file.find(file.root(), "module") == kNone) return refuse("a DeepSpeed pipeline-parallel checkpoint (no module)");
   return {};
@@ -133,10 +133,10 @@ Result<RunFacts> read_facts(const StateFile& file) {
   return facts;
 }
 
-Result<ModelStates> read_model_states(const StateFile& file) {
+Result<ModelStates> read_model_states(const StateFile& file, ModelRanks ranks) {
   ModelStates out{.path = file.path()};
   CKPT_TRY(out.facts, read_facts(file));
-  CKPT_CHECK(refuse_unknown_layouts(file, out.facts));
+  CKPT_CHECK(refuse_unknown_layouts(file, out.facts, ranks));
   CKPT_CHECK(read_module(file, out));
   CKPT_CHECK(read_texts(file, "buffer_names", out.buffer_names));
   const NodeId root = file.root();

@@ -51,9 +51,10 @@ struct ModelStates {
 };
 
 /// Takes the facts of a model file.
-/// errors   corrupt: not such a file, or members that contradict each other; unsupported, by name: pipeline stages,
-///          mixture of experts, several tensor-parallel ranks
-Result<ModelStates> read_model_states(const StateFile& file);
+/// errors   corrupt: not such a file, or members that contradict each other; unsupported, by name: mixture of
+///          experts; incomplete: one of several model-parallel ranks where ModelRanks::one is asked for
+enum class ModelRanks : std::uint8_t { one, several };  ///< several: a slice, or a stage, whose `module` may be absent
+Result<ModelStates> read_model_states(const StateFile& file, ModelRanks ranks = ModelRanks::one);
 
 /// Frozen fragments alone: what the model files of further stage-3 ranks add.
 Result<std::vector<NamedTensor>> read_fragments(const StateFile& file);

@@ -11,6 +11,8 @@
 #include "convert/deepspeed/flat_groups.hpp"
 #include "convert/deepspeed/kept_objects.hpp"
 #include "convert/deepspeed/map_builder.hpp"
+#include "convert/deepspeed/model_parallel.hpp"
+#include "convert/deepspeed/model_parallel_files.hpp"
 #include "convert/deepspeed/model_states.hpp"
 #include "convert/deepspeed/objects.hpp"
 #include "convert/deepspeed/optim_states.hpp"
@@ -278,6 +280,7 @@ class Reader {
 Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   const auto read = [&]() -> Result<Map> {
     CKPT_TRY(Tag tag, find_tag(io, root));
+    if (is_model_parallel(tag.entries)) return read_model_parallel(io, root, tag, options);
     return Reader(io, root, std::move(tag), options).read();
   };
   auto map = read();

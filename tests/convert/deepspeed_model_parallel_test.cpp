@@ -1,0 +1,228 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "convert/deepspeed/slice_rules.hpp"
+#include "convert/format.hpp"
+#include "convert/formats.hpp"
+#include "convert/torch_patch.hpp"
+#include "support/golden.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TorchPatch;
+
+constexpr const char* kPipeline = "deepspeed/pp2_dp2_zero1_fp32";
+constexpr const char* kTensor = "deepspeed/tp2_dp2_zero1_fp32";
+
+Result<Map> open_deepspeed(const std::string& root) {
+  auto io = open_io(IoKind::threads, 8);
+  EXPECT_TRUE(io.has_value());
+  return deepspeed_format().open(**io, root, {});
+}
+
+class DeepSpeedModelParallel : public testing::TestWithParam<const char*> {};
+
+TEST_P(DeepSpeedModelParallel, EveryElementEqualsTheTruthAndIsCovered) {
+  const GoldenCase golden = load_golden(GetParam());
+  const auto map = open_deepspeed(golden.root);
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  std::vector<std::uint32_t> all(map->tensors.size());
+  std::iota(all.begin(), all.end(), 0u);
+  const auto covered = check_coverage(*map, all);
+  ASSERT_TRUE(covered.has_value()) << covered.error().message;
+  std::size_t masters = 0;
+  std::size_t params = 0;
+  const auto expect_equal = [&](const std::string& name, const GoldenCase::Truth& truth) {
+    const std::size_t index = find_tensor(*map, name);
+    EXPECT_EQ(map->tensors[index].dtype, truth.dtype);
+    EXPECT_EQ(map->tensors[index].shape, truth.shape);
+    const Gathered gathered = gather(*map, golden.root, index);
+    EXPECT_TRUE(gathered.bytes == truth.bytes);
+    EXPECT_TRUE(gathered.complete && gathered.replicas_agree && gathered.crc_agrees);
+  };
+  for (const GoldenCase::Truth& truth : golden.truth) {
+    SCOPED_TRACE(truth.key);
+    const std::string kind = truth.key.substr(0, truth.key.find('/'));
+    const std::string name = truth.key.substr(kind.size() + 1);
+    if (kind == "param") ++params;
+    expect_equal(kind == "param" ? name : "optimizer.state." + name + "." + kind, truth);
+    if (kind != "master") continue;
+    ++masters;
+    expect_equal(name, truth);  // of an fp32 run the weights are the masters, also where the truth has no weights
+  }
+  // No truth of the tensor-parallel case is a weight.
+  EXPECT_EQ(map->tensors.size(), golden.truth.size() + (params == 0 ? masters : 0));
+  EXPECT_EQ(map->meta.step, golden.about["step"].get<std::uint64_t>());
+  EXPECT_EQ(map->meta.world_size, 4u);
+  const std::vector<std::pair<std::string, std::uint64_t>> mesh{
+      {"dp", 2}, {"tp", golden.about["parallel"]["tp"]}, {"pp", golden.about["parallel"]["pp"]}, {"zero", 1}};
+  EXPECT_EQ(map->meta.mesh, mesh);
+  EXPECT_TRUE(map->findings.empty());
+}
+
+TEST_P(DeepSpeedModelParallel, EveryMissingFileIsIncompleteAndEveryTruncatedOneCorrupt) {
+  const std::string golden = golden_root(GetParam());
+  std::size_t removed = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(golden)) {
+    const std::string file = entry.path().string().substr(golden.size());
+    if (!file.ends_with(".pt")) continue;
+    SCOPED_TRACE(file);
+    const TempDir directory(memory_temp_dir());
+    const std::string root = directory.path() + "/ckpt";
+    fs::copy(golden, root, fs::copy_options::recursive);
+    fs::resize_file(root + file, fs::file_size(root + file) - 5);
+    const auto cut = open_deepspeed(root);
+    ASSERT_FALSE(cut.has_value());
+    EXPECT_EQ(exit_code(cut.error()), 15) << cut.error().message;
+    EXPECT_EQ(cut.error().file, root + file) << cut.error().message;
+    fs::remove(root + file);
+    const auto map = open_deepspeed(root);
+    if (file.find("layer_02") != std::string::npos) {  // of an activation: it holds nothing
+      EXPECT_TRUE(map.has_value());
+      continue;
+    }
+    ASSERT_FALSE(map.has_value());
+    EXPECT_EQ(map.error().code, Errc::incomplete) << map.error().message;
+    if (file.find("layer_00") == std::string::npos) {
+      EXPECT_EQ(map.error().file, root + file) << map.error().message;
+    } else {
+      EXPECT_EQ(map.error().tensor, "tied_modules.embed.weight");
+    }
+    ++removed;
+  }
+  EXPECT_GE(removed, 6u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedModelParallel, testing::Values(kPipeline, kTensor),
+                         [](const auto& param) { return std::string(param.param).substr(10, 3); });
+
+TEST(DeepSpeedPipeline, BothStagesHoldCopiesOfATiedLayerInEqualParts) {
+  const std::string root = golden_root(kPipeline);
+  const auto map = open_deepspeed(root);
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  std::vector<std::pair<Extent, std::string>> parts;
+  const std::size_t index = find_tensor(*map, "optimizer.state.tied_modules.embed.weight.master");
+  ASSERT_TRUE(map->index
+                  ->chunks(index, {0, 2424},
+                           [&](const PlacedChunk& placed) -> Result<> {
+                             parts.emplace_back(*placed.chunk.flat, map->files[placed.where.file].path.substr(13, 15));
+                             return {};
+                           })
+                  .has_value());
+  // Stage 0 cuts its group at 1650, stage 1 at 1668.
+  const std::vector<std::pair<Extent, std::string>> expected{
+      {{0, 1650}, "zero_pp_rank_0_"},    {{0, 1650}, "zero_pp_rank_0_"},    {{1650, 1668}, "zero_pp_rank_1_"},
+      {{1650, 1668}, "zero_pp_rank_0_"}, {{1668, 2424}, "zero_pp_rank_1_"}, {{1668, 2424}, "zero_pp_rank_1_"}};
+  EXPECT_EQ(parts, expected);
+}
+
+/// A copy of the tensor-parallel case whose model files say something else.
+class Patched {
+ public:
+  Patched(std::initializer_list<std::string_view> keys, std::string_view from, std::string_view to) {
+    fs::copy(golden_root(kTensor), root(), fs::copy_options::recursive);
+    for (const char* rank : {"00", "01"}) TorchPatch(model(rank)).replace(keys, from, to).write();
+  }
+  std::string root() const { return directory_.path() + "/ckpt"; }
+  std::string model(const std::string& rank) const {
+    return root() + "/global_step2/mp_rank_" + rank + "_model_states.pt";
+  }
+
+ private:
+  TempDir directory_{memory_temp_dir()};
+};
+
+void expect_error(const Patched& patched, Errc code, const std::string& tensor, const std::string& words) {
+  const auto map = open_deepspeed(patched.root());
+  ASSERT_FALSE(map.has_value());
+  EXPECT_EQ(map.error().code, code) << map.error().message;
+  EXPECT_EQ(map.error().tensor, tensor) << map.error().message;
+  EXPECT_EQ(map.error().file, patched.model("00")) << map.error().message;
+  EXPECT_NE(map.error().message.find(words), std::string::npos) << map.error().message;
+}
+
+TEST(DeepSpeedTensorParallel, SlicesWithoutARuleAreRefusedNotGuessed) {
+  expect_error(Patched({}, "universal_checkpoint_info", "universal_checkpoint_xxxx"), Errc::unsupported,
+               "embed_tokens.weight", "no universal_checkpoint_info");
+  expect_error(Patched({"parameter_with_row"}, "^down_proj\\.weight$", "^down_proj(.weight$"), Errc::unsupported,
+               "up_proj.weight", "is of a form that is not yet readable");
+}
+
+TEST(DeepSpeedTensorParallel, RulesThatDoNotFitTheSlicesAreCorrupt) {
+  // The first width of the fused parts, for the first rank: 4.
+  expect_error(Patched({"sub_param_shard_widths"}, "K\x04K\x04", "K\x05K\x04"), Errc::corrupt, "qkv.weight",
+               "do not add up");
+  // One rank's rules alone.
+  const Patched patched({}, "universal_checkpoint_info", "universal_checkpoint_info");
+  TorchPatch(patched.model("01")).replace({}, "^norm\\.bias$", "^norx\\.bias$").write();
+  const auto map = open_deepspeed(patched.root());
+  ASSERT_FALSE(map.has_value());
+  EXPECT_EQ(map.error().code, Errc::corrupt);
+  EXPECT_EQ(map.error().file, patched.model("01"));
+}
+
+TEST(DeepSpeedTensorParallel, WhatNoRuleSpeaksOfIsKeptOnceARank) {
+  const TempDir directory(memory_temp_dir());
+  const std::string root = directory.path() + "/ckpt";
+  fs::copy(golden_root(kTensor), root, fs::copy_options::recursive);
+  // The module's name of a weight, which the optimizer does not have: it may be a buffer.
+  for (const char* rank : {"00", "01"}) {
+    TorchPatch(root + "/global_step2/mp_rank_" + rank + "_model_states.pt")
+        .replace({"module"}, "norm.weight", "nxrm.weight")
+        .write();
+  }
+  const auto map = open_deepspeed(root);
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  for (const char* name : {"nxrm.weight@0", "nxrm.weight@1"}) {
+    EXPECT_EQ(map->tensors[find_tensor(*map, name)].shape, Shape{8});
+  }
+  ASSERT_FALSE(map->findings.empty());
+  EXPECT_NE(map->findings.back().text.find("kept once a rank"), std::string::npos);
+}
+
+TEST(SlicePatterns, MatchFromTheStartAsPythonDoes) {
+  const auto matches = [](const char* pattern, const char* text) {
+    const auto match = deepspeed::matches_pattern(pattern, text);
+    EXPECT_TRUE(match.has_value()) << pattern;
+    return match.value_or(false);
+  };
+  EXPECT_TRUE(matches("^qkv\\.weight$", "qkv.weight"));
+  EXPECT_FALSE(matches("^qkv\\.weight$", "qkvxweight"));
+  EXPECT_FALSE(matches("^qkv\\.weight$", "qkv.weights"));
+  EXPECT_TRUE(matches("qkv", "qkv.weight"));
+  EXPECT_FALSE(matches("qkv", "a.qkv.weight"));
+  EXPECT_TRUE(matches("\\d+.self_attention.dense.weight", "12.self_attention.dense.weight"));
+  EXPECT_FALSE(matches("\\d+.self_attention.dense.weight", "x.self_attention.dense.weight"));
+  EXPECT_TRUE(matches(".*down_proj\\.weight$", "layers.3.down_proj.weight"));
+  EXPECT_TRUE(matches("ab?c*d", "ad"));
+  EXPECT_TRUE(matches("ab?c*d", "abcccd"));
+  EXPECT_FALSE(matches("ab?c*d", "abbd"));
+  EXPECT_TRUE(matches("", "anything"));
+  EXPECT_FALSE(matches("a+b", "b"));
+}
+
+TEST(SlicePatterns, OtherFormsAreNotGuessed) {
+  for (const char* pattern : {"(a|b)", "[ab]", "a{2}", "a|b", "a$b", "*a", "a\\b", "a\\", "a**"}) {
+    const auto match = deepspeed::matches_pattern(pattern, "a");
+    ASSERT_FALSE(match.has_value()) << pattern;
+    EXPECT_EQ(match.error().code, Errc::unsupported);
+  }
+}
+
+TEST(SlicePatterns, TimeGrowsWithPatternTimesTextOnly) {
+  std::string pattern;
+  for (int i = 0; i < 200; ++i) pattern += "a*";
+  const auto match = deepspeed::matches_pattern(pattern + "b$", std::string(2000, 'a').c_str());
+  ASSERT_TRUE(match.has_value());
+  EXPECT_FALSE(*match);
+}
+
+}  // namespace
+}  // namespace ckpt
