@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "format/result.hpp"
+#include "api/verbs.hpp"
 
 namespace ckpt::cli {
 

@@ -10,10 +10,12 @@ SaveTimes PendingSave::times() const {
 }
 
 /// What will not be durable, or has only one place, ends here.
-void PendingSave::resolve(Result<SaveOutcome> outcome) {
-  const bool over = !tiered || !outcome;
-  durable_.settle(outcome);
-  if (over) drained_.settle(std::move(outcome));
+void PendingSave::resolve(const Result<SaveOutcome>& outcome) {
+  if (tiered && outcome) {
+    durable_.settle(outcome);
+  } else {
+    SaveEvent::settle_both(durable_, drained_, outcome);
+  }
 }
 
 void PendingSave::finish_writing(Result<std::vector<Hash128>> leaves, double seconds) {

@@ -51,7 +51,7 @@ class PendingSave {
   friend class Saver;
   enum class Phase : std::uint8_t { writing, publishing, over };
 
-  void resolve(Result<SaveOutcome> outcome);
+  void resolve(const Result<SaveOutcome>& outcome);
   void finish_writing(Result<std::vector<Hash128>> leaves, double seconds);
   void finish_publishing(Result<std::string> name, double seconds);
   /// Rank 0, on the drainer's thread. The first call counts.

@@ -44,16 +44,35 @@ bool SaveEvent::wait_for(std::chrono::milliseconds time) const {
   return changed_.wait_for(held, time, [this] { return outcome_.has_value(); });
 }
 
-void SaveEvent::settle(Result<SaveOutcome> outcome) {
-  std::vector<Callback> callbacks;
-  {
-    const std::lock_guard held(mutex_);
-    if (outcome_) return;
-    outcome_ = std::move(outcome);
-    callbacks = std::move(callbacks_);
-  }
+/// Under the mutex. The callbacks that are to be called without it.
+std::vector<SaveEvent::Callback> SaveEvent::keep(const Result<SaveOutcome>& outcome) {
+  if (outcome_) return {};
+  outcome_ = outcome;
+  return std::exchange(callbacks_, {});
+}
+
+void SaveEvent::tell(const std::vector<Callback>& callbacks) {
   changed_.notify_all();
   for (const Callback& callback : callbacks) call(callback, *outcome_);
+}
+
+void SaveEvent::settle(const Result<SaveOutcome>& outcome) {
+  std::unique_lock held(mutex_);
+  const auto callbacks = keep(outcome);
+  held.unlock();
+  tell(callbacks);
+}
+
+void SaveEvent::settle_both(SaveEvent& first, SaveEvent& second, const Result<SaveOutcome>& outcome) {
+  std::vector<Callback> firsts;
+  std::vector<Callback> seconds;
+  {
+    const std::scoped_lock held(first.mutex_, second.mutex_);
+    firsts = first.keep(outcome);
+    seconds = second.keep(outcome);
+  }
+  first.tell(firsts);
+  second.tell(seconds);
 }
 
 }  // namespace ckpt

@@ -32,9 +32,14 @@ class SaveEvent {
   /// True once known.
   bool wait_for(std::chrono::milliseconds time) const;
   /// The first call counts.
-  void settle(Result<SaveOutcome> outcome);
+  void settle(const Result<SaveOutcome>& outcome);
+  /// The same for two events at once: nobody sees the one without the other. `first`'s callbacks come first.
+  static void settle_both(SaveEvent& first, SaveEvent& second, const Result<SaveOutcome>& outcome);
 
  private:
+  std::vector<Callback> keep(const Result<SaveOutcome>& outcome);
+  void tell(const std::vector<Callback>& callbacks);
+
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::optional<Result<SaveOutcome>> outcome_{};  // guarded by mutex_

@@ -506,9 +506,9 @@ Result<> Saver::conclude(const std::shared_ptr<PendingSave>& save) {
   return {};
 }
 
-void Saver::settle(const std::shared_ptr<PendingSave>& save, Result<SaveOutcome> outcome) {
+void Saver::settle(const std::shared_ptr<PendingSave>& save, const Result<SaveOutcome>& outcome) {
   save->phase = PendingSave::Phase::over;
-  save->resolve(std::move(outcome));
+  save->resolve(outcome);
   std::erase(in_flight_, save);
   ++resolved_;
   tell_failure(*save);

@@ -135,7 +135,7 @@ class Saver {
   Result<> act();
   Result<> collect(const std::shared_ptr<PendingSave>& save);
   Result<> conclude(const std::shared_ptr<PendingSave>& save);
-  void settle(const std::shared_ptr<PendingSave>& save, Result<SaveOutcome> outcome);
+  void settle(const std::shared_ptr<PendingSave>& save, const Result<SaveOutcome>& outcome);
   Error lose_peers(Error error);
   void forget_resolved();
   Result<> wait_for(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late);
