@@ -170,12 +170,14 @@ class ModelParallelReader {
                RankSlice slice) {
     auto& index = &to == &weights_ ? weight_at_ : slot_at_;
     const auto [at, added] = index.emplace(key, to.size());
-    if (added) to.push_back({std::move(tensor), {}});
-    Sliced& sliced = to[at->second];
-    if (!added && (sliced.tensor.dtype != tensor.dtype || sliced.tensor.true_dtype != tensor.true_dtype)) {
+    if (added) {
+      to.push_back({std::move(tensor), {}});
+    } else if (const Tensor& other = to[at->second].tensor;
+               other.dtype != tensor.dtype || other.true_dtype != tensor.true_dtype) {
       return fail(with_tensor(
           corrupt(files_.model_name(model_rank), key + ": another dtype than in the files of other ranks"), key));
     }
+    Sliced& sliced = to[at->second];
     sliced.slices[stage_of(model_rank)].emplace(tensor_rank_of(model_rank), std::move(slice));
     return {};
   }
