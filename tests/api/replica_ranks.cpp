@@ -5,7 +5,6 @@
 
 #include <cstdio>
 #include <string>
-#include <vector>
 
 #include "support/training_job.hpp"
 
@@ -27,24 +26,6 @@ void* send_and_die(void*, const void*, std::uint64_t, int) {
   return nullptr;
 }
 
-/// The rank's bytes, as it asked for them.
-Result<LoadReport> load_parts(Store& store) {
-  const auto rank = static_cast<std::uint64_t>(store.rank());
-  std::vector<std::vector<std::byte>> memory;
-  std::vector<NamedRead> reads;
-  for (const auto& row : store.model().rows) {
-    memory.emplace_back(part_of(store.model(), row, rank, 0).size());
-    reads.push_back({.name = row.tensor.name, .out = memory.back().data(), .bytes = memory.back().size()});
-  }
-  CKPT_TRY(const Store::Loaded loaded, store.load(reads, false));
-  for (std::size_t i = 0; i < reads.size(); ++i) {
-    if (memory[i] != part_of(store.model(), store.model().rows[i], rank, loaded.step)) {
-      return fail(Errc::internal, reads[i].name + ": other values than were saved");
-    }
-  }
-  return loaded.report.load;
-}
-
 int run(const std::string& scenario, const std::string& directory) {
   auto table = load_mpi_table();
   if (!table) return say(99, table.error().message);
@@ -57,10 +38,11 @@ int run(const std::string& scenario, const std::string& directory) {
   if (!store) return say(98, store.error().message);
   (*store)->set_model(*model_of({.dp = 2, .tp = 2}));
   if (const auto saved = save_step(**store, 1); !saved) return say(97, saved.error().message);
-  const auto report = load_parts(**store);
-  if (!report) return say(exit_code(report.error()), report.error().message);
-  return say(0, "needed " + std::to_string(report->needed_bytes) + " received " +
-                    std::to_string(report->received_bytes) + " end");
+  const auto loaded = load_parts(**store);
+  if (!loaded) return say(exit_code(loaded.error()), loaded.error().message);
+  const LoadReport& report = loaded->report.load;
+  return say(0, "needed " + std::to_string(report.needed_bytes) + " received " + std::to_string(report.received_bytes) +
+                    " end");
 }
 
 }  // namespace

@@ -142,7 +142,7 @@ Result<> save_step(Store& store, std::uint64_t step) {
   return store.saver().wait(pending, std::chrono::minutes(2));
 }
 
-Result<std::uint64_t> load_all(Store& store) {
+Result<Store::Loaded> load_parts(Store& store) {
   const auto rank = static_cast<std::uint64_t>(store.rank());
   std::vector<std::vector<std::byte>> memory;
   std::vector<NamedRead> reads;
@@ -150,12 +150,17 @@ Result<std::uint64_t> load_all(Store& store) {
     memory.emplace_back(part_of(store.model(), row, rank, 0).size());
     reads.push_back({.name = row.tensor.name, .out = memory.back().data(), .bytes = memory.back().size()});
   }
-  CKPT_TRY(const Store::Loaded loaded, store.load(reads, false));
+  CKPT_TRY(Store::Loaded loaded, store.load(reads, false));
   for (std::size_t i = 0; i < reads.size(); ++i) {
     if (memory[i] != part_of(store.model(), store.model().rows[i], rank, loaded.step)) {
       return fail(Errc::internal, reads[i].name + ": other values than were saved");
     }
   }
+  return loaded;
+}
+
+Result<std::uint64_t> load_all(Store& store) {
+  CKPT_TRY(const Store::Loaded loaded, load_parts(store));
   return loaded.step;
 }
 

@@ -31,7 +31,9 @@ std::vector<std::byte> part_of(const Model& model, const universal::TensorRow& r
 /// Adds every part of this rank, and a blob of its own. The bytes stand in `memory` until commit has returned.
 Result<> add_all(Store& store, std::uint64_t step, std::vector<std::vector<std::byte>>& memory);
 
-/// Loads every part of this rank; `internal` where a byte is not that of the step that was loaded. The step.
+/// Loads every part of this rank; `internal` where a byte is not that of the step that was loaded.
+Result<Store::Loaded> load_parts(Store& store);
+/// The same; the step.
 Result<std::uint64_t> load_all(Store& store);
 
 /// Runs `body` on every rank, each with its own store over `io(rank)`.

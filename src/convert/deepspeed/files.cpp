@@ -249,4 +249,11 @@ std::vector<std::string> surplus_files(const TagFiles& files, const Expected& ex
   return names;
 }
 
+Error under_root(Error error, const std::string& root) {
+  if (!error.file.empty() && error.file != root && !error.file.starts_with(root + "/")) {
+    error.file = join_path(root, error.file);
+  }
+  return error;
+}
+
 }  // namespace ckpt::deepspeed

@@ -62,4 +62,7 @@ Missing missing_files(const TagFiles& files, const Expected& expected);
 /// Files of ranks that `expected` does not know: left over from a save with more ranks.
 std::vector<std::string> surplus_files(const TagFiles& files, const Expected& expected);
 
+/// Readers name files as the map names them; the user needs the whole path.
+Error under_root(Error error, const std::string& root);
+
 }  // namespace ckpt::deepspeed

@@ -373,12 +373,7 @@ Result<Map> open_universal(Io& io, const std::string& root, const ReadOptions& o
   };
   auto map = read();
   if (map) return map;
-  // Inside, files are named as the map names them; the user needs the whole path.
-  Error error = std::move(map).error();
-  if (!error.file.empty() && error.file != root && !error.file.starts_with(root + "/")) {
-    error.file = join_path(root, error.file);
-  }
-  return fail(std::move(error));
+  return fail(under_root(std::move(map).error(), root));
 }
 
 }  // namespace
