@@ -103,14 +103,15 @@ int save(const std::string& run, std::size_t mib, std::size_t staging_mib) {
   const State state = make_state(mib, 1);
   ckpt::Store store = open(run, staging_mib);
   take(store.set_model(model_of(state)));
+  std::vector<float> weights(std::size_t{16} << 20, 1.0F);
   const auto start = Clock::now();
   ckpt::Save save = take(store.begin(1));
+  const double begun = since(start);
   for (std::size_t i = 0; i < state.size(); ++i) take(save.add(name_of(i), state[i]));
   const auto commit = Clock::now();
   ckpt::Pending pending = take(save.commit());
   const double stall = since(commit);
   // Steps that follow while the save is written, then as many alone.
-  std::vector<float> weights(std::size_t{16} << 20, 1.0F);
   const auto training = Clock::now();
   std::size_t steps = 0;
   for (; staging_mib != 0 && !take(pending.poll()); ++steps) train_step(weights);
@@ -124,9 +125,10 @@ int save(const std::string& run, std::size_t mib, std::size_t staging_mib) {
   const double slower = steps == 0 ? 1 : beside / since(rest);
   const double copy = staging_mib == 0 ? 0 : best_copy(state);
   std::printf(
-      "{\"durable_s\":%.4f,\"commit_s\":%.4f,\"copy_s\":%.4f,\"stage_s\":%.4f,\"write_s\":%.4f,\"publish_s\":%.4f,"
+      "{\"durable_s\":%.4f,\"begin_s\":%.4f,\"commit_s\":%.4f,\"copy_s\":%.4f,\"stage_s\":%.4f,\"write_s\":%.4f,"
+      "\"publish_s\":%.4f,"
       "\"steps_slower\":%.3f}\n",
-      durable, stall, copy, stats.stage_s, stats.write_s, stats.commit_s, slower);
+      durable, begun, stall, copy, stats.stage_s, stats.write_s, stats.commit_s, slower);
   return 0;
 }
 

@@ -243,8 +243,9 @@ typedef struct ckpt_load_report {
 enum { CKPT_STRICT = 0, CKPT_PARTIAL = 1 };
 
 /* Loads from the newest checkpoint that verifies, from its local copy where there is one; where a copy is damaged all
- * ranks fall back to the next one of the same checkpoint, then to the one before, and the log says so. CKPT_STRICT: a
- * missing name fails with 10. 10 also where there is no checkpoint; 15 where none of them can be used. Collective. */
+ * ranks fall back to the next one of the same checkpoint, then to the one before, and the log says so. One that a
+ * later release wrote is not passed over: the load ends with 12. CKPT_STRICT: a missing name fails with 10. 10 also
+ * where there is no checkpoint; 15 where none of them can be used. Collective. */
 int ckpt_load(ckpt_store* store, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report);
 
 /* The newest checkpoint whose structure is whole; 10 where there is none, 15 where none of them is. Collective. */

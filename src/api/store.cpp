@@ -247,6 +247,8 @@ Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& c
     auto verdict = agree(*comm_, deadline(), std::move(mine));
     if (verdict) return opened;
     if (verdict.error().code == Errc::peer_failed && !verdict.error().verdict) return fail(std::move(verdict).error());
+    // What a later release wrote is not damaged: to resume from an older one would throw training away unasked.
+    if (verdict_of(verdict.error()) == Errc::newer) return fail(std::move(verdict).error());
     skipped.push_back(verdict.error().message);
     tell_skipped(path, verdict.error());
   }

@@ -188,8 +188,10 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   CKPT_CHECK(peers);
 
   report.io_name = io.name();
-  report.page_kind = pool.page_kind();
-  report.hugetlb_bytes = pool.hugetlb_bytes();
+  if (own_pool) {
+    report.page_kind = own_pool->page_kind();
+    report.hugetlb_bytes = own_pool->hugetlb_bytes();
+  }
   report.read_bytes = shared.report.read_bytes;
   report.written_bytes = shared.report.written_bytes;
   report.crc_checked = shared.report.crc_checked;

@@ -47,8 +47,10 @@ struct RunReport {
   std::uint64_t crc_checked = 0;  ///< checksums of the source format compared
   CastCounts casts{};
   std::string io_name{};
+  /// Of an own pool; who brings one asks it. The answer costs a walk over all memory of the process: a trainer has
+  /// much.
   std::string page_kind{};
-  std::uint64_t hugetlb_bytes = 0;  ///< of the pool, beside what the system counts as resident
+  std::uint64_t hugetlb_bytes = 0;  ///< of an own pool, beside what the system counts as resident
   bool direct = false;
 };
 

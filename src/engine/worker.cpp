@@ -16,7 +16,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::size_t kMaxOpenSources = 256;
-constexpr std::size_t kMostStagedWrites = 16;                     // leaves that wait for the disk: its queue stays full
+constexpr std::size_t kMostStagedWrites = 8;                      // leaves that wait for the disk: its queue stays full
 constexpr auto kStagingPatience = std::chrono::milliseconds(20);  // how long a stop may go unseen
 
 // A tag is the address of what the request belongs to: of a Part with the low bit set, or of a Job.

@@ -15,7 +15,9 @@
 #include <thread>
 #include <vector>
 
+#include "format/hash.hpp"
 #include "support/fault_io.hpp"
+#include "support/file_bytes.hpp"
 #include "support/temp_dir.hpp"
 #include "support/training_job.hpp"
 
@@ -126,6 +128,27 @@ TEST_F(StoreTest, ADamagedNewestCheckpointFallsBackToTheOneBeforeOnAllRanks) {
     EXPECT_EQ(*step, 1u);
   });
   EXPECT_EQ(told, 2) << "every rank says which checkpoint is damaged";
+}
+
+TEST_F(StoreTest, ACheckpointOfALaterReleaseStopsAllRanksInsteadOfResumingFromAnOlderOne) {
+  run(kPair, {}, [](std::size_t, Store& store) {
+    ASSERT_TRUE(save_step(store, 1));
+    ASSERT_TRUE(save_step(store, 2));
+  });
+  const std::string manifest = run_ + "/step-000000002.g2/manifest.json";
+  std::string text = read_file(manifest);
+  const std::string now = "\"version\":\"1.0\"";
+  ASSERT_NE(text.find(now), std::string::npos) << text;
+  text.replace(text.find(now), now.size(), "\"version\":\"7.0\"");
+  const std::size_t own_hash = text.size() - 35;  // 32 digits, then "} and a newline: over all bytes before it
+  text.replace(own_hash, 32, hash128(std::string_view(text).substr(0, own_hash)).hex());
+  write_file(manifest, text);
+  run(kPair, {}, [](std::size_t, Store& store) {
+    const auto step = load_all(store);
+    ASSERT_FALSE(step);
+    EXPECT_EQ(exit_code(step.error()), 12) << step.error().message;
+    EXPECT_NE(step.error().message.find("7.0"), std::string::npos) << step.error().message;
+  });
 }
 
 TEST_F(StoreTest, RanksThatDisagreeOnTheStepAreToldSoAndTheNextSaveWorks) {

@@ -239,6 +239,22 @@ TEST_P(Run, AnyLayoutInTheSmallestPoolGivesTheSameBytesOnOneToFourRanks) {
   }
 }
 
+TEST_P(Run, WhoBringsThePoolIsNotToldOfItsPagesForThatLooksThroughAllMemoryOfTheProcess) {
+  const Job job(100);
+  const auto pool = BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = 4});
+  ASSERT_TRUE(pool);
+  const auto once = [&](BufferPool* given) -> Result<RunReport> {
+    job.clear_targets();
+    CKPT_TRY(const Plan plan, job.plan());
+    CKPT_TRY(const auto io, open_io(GetParam(), 4));
+    const auto solo = Comm::solo();
+    return run(plan, *io, *solo,
+               {.source_root = job.directory.path(), .target_root = job.directory.path(), .pool = given});
+  };
+  EXPECT_EQ(once(pool->get()).value().page_kind, "");
+  EXPECT_NE(once(nullptr).value().page_kind, "");
+}
+
 /// A job with work for every rank.
 std::unique_ptr<Job> job_of_leaves(std::uint64_t least) {
   for (std::uint32_t seed = 1000;; ++seed) {
