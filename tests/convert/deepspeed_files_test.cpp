@@ -55,8 +55,9 @@ TEST(DeepSpeedFiles, OtherLayoutsAreRefusedByName) {
       {"zero_pp_rank_0_mp_rank_01_optim_states.pt", "several tensor- or pipeline-parallel ranks"},
       {"layer_00-model_states.pt", "pipeline-parallel"},
       {"layer_00-model_01-model_states.pt", "pipeline- and tensor-parallel"},
-      {"layer_0_expert_3_mp_rank_00_model_states.pt", "mixture-of-experts"},
-      {"expp_rank_0_mp_rank_00_optim_states.pt", "mixture-of-experts"},
+      {"layer_0_expert_3_mp_rank_01_model_states.pt", "mixture-of-experts checkpoint of several tensor-"},
+      {"expp_rank_0_mp_rank_01_optim_states.pt", "mixture-of-experts checkpoint of several tensor-"},
+      {"expert_3_mp_rank_00_model_states.pt", "expert files that name no layer"},
       {"mp_rank_00_model_states.pt-0.1", "FastPersist"},
       {"zero/", "universal"},
   };
@@ -98,6 +99,24 @@ TEST(DeepSpeedFiles, FilesOfAnotherStageOrOfMoreRanksAreSurplus) {
   EXPECT_EQ(surplus_files(*files, {.rank_models = false, .optim_count = 1}),
             (std::vector<std::string>{"zero_pp_rank_0_mp_rank_00_model_states.pt",
                                       "zero_pp_rank_1_mp_rank_00_optim_states.pt"}));
+}
+
+TEST(DeepSpeedFiles, ExpertsAreSortedByLayerThenAsNumbersAndAllMustBeThere) {
+  const auto files =
+      sort_files(listing({"layer_1_expert_0_mp_rank_00_model_states.pt", "layer_0_expert_10_mp_rank_00_model_states.pt",
+                          "layer_0_expert_9_mp_rank_00_model_states.pt", "expp_rank_1_mp_rank_00_optim_states.pt",
+                          "layer_0_expert_09_mp_rank_00_model_states.pt.bak", "mp_rank_00_model_states.pt"}));
+  ASSERT_TRUE(files.has_value()) << files.error().message;
+  ASSERT_EQ(files->experts.size(), 3u);
+  EXPECT_EQ(files->experts[0].expert, 9u);
+  EXPECT_EQ(files->experts[1].expert, 10u);
+  EXPECT_EQ(files->experts[2].layer, 1u);
+  const Missing missing = missing_files(*files, {.experts = {11, 2}, .expert_optim_count = 2});
+  EXPECT_EQ(missing.count, 9u + 1u + 1u);
+  EXPECT_EQ(missing.names.front(), "layer_0_expert_0_mp_rank_00_model_states.pt");
+  EXPECT_EQ(surplus_files(*files, {.experts = {10, 1}, .expert_optim_count = 1}),
+            (std::vector<std::string>{"layer_0_expert_10_mp_rank_00_model_states.pt",
+                                      "expp_rank_1_mp_rank_00_optim_states.pt"}));
 }
 
 TEST(DeepSpeedFiles, AUniversalDirectoryIsNoTag) {

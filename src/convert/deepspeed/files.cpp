@@ -35,14 +35,18 @@ std::string two_digits(std::uint64_t number) {
   return (number < 10 ? "0" : "") + std::to_string(number);
 }
 
+constexpr std::string_view kExpert = "layer_#_expert_#_mp_rank_#_model_states.pt";
+constexpr std::string_view kExpertOptim = "expp_rank_#_mp_rank_#_optim_states.pt";
+
 struct Refusal {
   std::string_view pattern;
   std::string_view kind;
 };
 constexpr Refusal kRefusals[] = {
-    {"layer_#_expert_#_mp_rank_#_model_states.pt", "a DeepSpeed mixture-of-experts checkpoint (expert files)"},
-    {"expert_#_mp_rank_#_model_states.pt", "a DeepSpeed mixture-of-experts checkpoint (expert files)"},
-    {"expp_rank_#_mp_rank_#_optim_states.pt", "a DeepSpeed mixture-of-experts checkpoint (expert optimizer files)"},
+    {kExpert, "a DeepSpeed mixture-of-experts checkpoint of several tensor- or pipeline-parallel ranks"},
+    {kExpertOptim, "a DeepSpeed mixture-of-experts checkpoint of several tensor- or pipeline-parallel ranks"},
+    {"expert_#_mp_rank_#_model_states.pt",
+     "a DeepSpeed mixture-of-experts checkpoint of before 2021-12 (expert files that name no layer)"},
     {kLayer, "a DeepSpeed pipeline-parallel checkpoint (layer files)"},
     {kLayerOfRank, "a DeepSpeed pipeline- and tensor-parallel checkpoint (layer files)"},
     {"mp_rank_#_model_states.pt-#.#", "a DeepSpeed checkpoint in FastPersist parts"},
@@ -100,6 +104,20 @@ std::string optim_file_name(std::uint64_t rank, std::string_view prefix, std::st
   return std::string(prefix) + "zero_pp_rank_" + std::to_string(rank) + "_mp_rank_00" + std::string(suffix);
 }
 
+/// True where the entry is an expert's file, or an expert-parallel rank's, of the only model-parallel rank.
+bool take_expert_file(const DirEntry& entry, TagFiles& files) {
+  if (entry.kind != FileInfo::Kind::file) return false;
+  if (const auto expert = match(entry.name, kExpert)) {
+    if (entry.name != expert_file_name((*expert)[0], (*expert)[1])) return false;
+    files.experts.push_back({(*expert)[0], (*expert)[1], entry.name});
+    return true;
+  }
+  const auto optim = match(entry.name, kExpertOptim);
+  if (!optim || entry.name != expert_optim_name((*optim)[0])) return false;
+  files.expert_optims.push_back({(*optim)[0], entry.name});
+  return true;
+}
+
 void sort_by_rank(std::vector<RankFile>& files) {
   std::sort(files.begin(), files.end(), [](const RankFile& a, const RankFile& b) { return a.rank < b.rank; });
 }
@@ -108,6 +126,14 @@ void sort_by_rank(std::vector<RankFile>& files) {
 
 std::string TagFiles::optim_name(std::uint64_t rank) const {
   return optim_file_name(rank, optim_prefix, optim_suffix);
+}
+
+std::string expert_file_name(std::uint64_t layer, std::uint64_t expert) {
+  return "layer_" + std::to_string(layer) + "_expert_" + std::to_string(expert) + "_mp_rank_00_model_states.pt";
+}
+
+std::string expert_optim_name(std::uint64_t expert_rank) {
+  return "expp_rank_" + std::to_string(expert_rank) + "_mp_rank_00_optim_states.pt";
 }
 
 std::string rank_model_name(std::uint64_t rank) {
@@ -181,6 +207,7 @@ bool looks_like_tag(const std::vector<DirEntry>& entries) {
 Result<TagFiles> sort_files(const std::vector<DirEntry>& entries) {
   TagFiles files;
   for (const DirEntry& entry : entries) {
+    if (take_expert_file(entry, files)) continue;
     if (const auto kind = refusal(entry)) return unsupported(entry.name, *kind);
     if (entry.kind != FileInfo::Kind::file) continue;
     if (const auto numbers = match(entry.name, "mp_rank_#_model_states.pt")) {
@@ -207,6 +234,10 @@ Result<TagFiles> sort_files(const std::vector<DirEntry>& entries) {
   if (is_universal(entries)) return unsupported("zero", "a universal DeepSpeed checkpoint");
   sort_by_rank(files.rank_models);
   sort_by_rank(files.optims);
+  sort_by_rank(files.expert_optims);
+  std::sort(files.experts.begin(), files.experts.end(), [](const ExpertFile& a, const ExpertFile& b) {
+    return a.layer != b.layer ? a.layer < b.layer : a.expert < b.expert;
+  });
   return files;
 }
 
@@ -234,6 +265,22 @@ Missing missing_files(const TagFiles& files, const Expected& expected) {
     if (!has_optim) note(spelling.optim_name(rank));
   }
   missing.count += (expected.optim_count - listed) * (expected.rank_models ? 2 : 1);
+  auto expert = files.experts.begin();
+  for (std::uint64_t layer = 0; layer < expected.experts.size(); ++layer) {
+    for (std::uint64_t number = 0; number < expected.experts[layer]; ++number) {
+      while (expert != files.experts.end() &&
+             (expert->layer < layer || (expert->layer == layer && expert->expert < number))) {
+        ++expert;
+      }
+      const bool there = expert != files.experts.end() && expert->layer == layer && expert->expert == number;
+      if (!there) note(expert_file_name(layer, number));
+    }
+  }
+  for (std::uint64_t rank = 0; rank < expected.expert_optim_count; ++rank) {
+    const bool there = std::any_of(files.expert_optims.begin(), files.expert_optims.end(),
+                                   [&](const RankFile& file) { return file.rank == rank; });
+    if (!there) note(expert_optim_name(rank));
+  }
   return missing;
 }
 
@@ -245,6 +292,13 @@ std::vector<std::string> surplus_files(const TagFiles& files, const Expected& ex
   }
   for (const RankFile& file : files.optims) {
     if (file.rank >= expected.optim_count) names.push_back(file.name);
+  }
+  for (const ExpertFile& file : files.experts) {
+    const bool known = file.layer < expected.experts.size() && file.expert < expected.experts[file.layer];
+    if (!known) names.push_back(file.name);
+  }
+  for (const RankFile& file : files.expert_optims) {
+    if (file.rank >= expected.expert_optim_count) names.push_back(file.name);
   }
   return names;
 }

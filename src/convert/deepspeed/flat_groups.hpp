@@ -10,6 +10,24 @@
 
 namespace ckpt::deepspeed {
 
+/// What the ranks that share one group hold of it, in the order of their parts: all data-parallel ranks, of experts
+/// those that have the same ones.
+class GroupRanks {
+ public:
+  /// All of them, or those of `only`. The files must outlive it.
+  GroupRanks(const std::vector<OptimStates>& files, std::size_t group);
+  GroupRanks(const std::vector<OptimStates>& files, std::size_t group, const std::vector<std::uint64_t>& only);
+
+  std::size_t group() const { return group_; }
+  std::size_t size() const { return files_.size(); }
+  const OptimStates& file(std::size_t part) const { return *files_[part]; }
+  const GroupState& operator[](std::size_t part) const { return files_[part]->groups[group_]; }
+
+ private:
+  std::vector<const OptimStates*> files_{};
+  std::size_t group_ = 0;
+};
+
 /// Stages 1 and 2: masters and slots of every parameter, each a stretch of its flat group, which all ranks hold in
 /// parts. The order is that of param_shapes; element counts and, where the files hold them, the offsets of the weights
 /// in `module` and each rank's own list of fragments must agree with it.
@@ -36,15 +54,14 @@ Result<std::vector<FlatParameter>> lay_out_flat_groups(MapBuilder& builder, cons
                                                        const std::vector<OptimStates>& ranks);
 
 /// What stages 1 to 3 demand of a group's slots: all ranks have the same, with the same dtypes, and the same step.
-Result<> check_same_slots(const std::vector<OptimStates>& ranks, std::size_t group);
+Result<> check_same_slots(const GroupRanks& ranks);
 
 /// The error for a slot whose element count does not fit: corrupt, or unsupported where the slot need not have one
 /// value for each element.
 Error wrong_slot_count(const std::string& path, const std::string& what, std::string_view slot);
 
 /// Adds the runs of one thing (the master, or slot number `slot`) of all ranks as an array.
-std::uint32_t add_master_array(MapBuilder& builder, const std::vector<OptimStates>& ranks, std::size_t group);
-std::uint32_t add_slot_array(MapBuilder& builder, const std::vector<OptimStates>& ranks, std::size_t group,
-                             std::size_t slot);
+std::uint32_t add_master_array(MapBuilder& builder, const GroupRanks& ranks);
+std::uint32_t add_slot_array(MapBuilder& builder, const GroupRanks& ranks, std::size_t slot);
 
 }  // namespace ckpt::deepspeed

@@ -27,19 +27,19 @@ Fragments expected_fragments(const FragmentCheck& check, std::uint64_t part) {
 
 Result<std::string> check_fragments(const FragmentCheck& check) {
   for (std::size_t r = 0; r < check.ranks.size(); ++r) {
-    const Fragments& claimed = check.ranks[r].groups[check.group].fragments;
+    const Fragments& claimed = check.ranks[r].fragments;
     if (claimed.empty() || claimed == expected_fragments(check, r)) continue;
-    const std::string& file = check.ranks[r].path;
+    const std::string& file = check.ranks.file(r).path;
     for (std::size_t other = 0; other < check.ranks.size(); ++other) {
       if (other == r || claimed != expected_fragments(check, other)) continue;
       return fail({.code = Errc::corrupt,
-                   .message = file + ": parameter group " + std::to_string(check.group) +
+                   .message = file + ": parameter group " + std::to_string(check.ranks.group()) +
                               ": this is the part of rank " + std::to_string(other) + ", not of rank " +
                               std::to_string(r) + ": the file is a copy of another rank's",
                    .file = file,
                    .hint = "fetch the file of rank " + std::to_string(r) + " from where that rank wrote it"});
     }
-    return file + ": parameter group " + std::to_string(check.group) +
+    return file + ": parameter group " + std::to_string(check.ranks.group()) +
            ": param_slice_mappings do not fit param_shapes; param_shapes is followed";
   }
   return std::string();

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "convert/deepspeed/flat_groups.hpp"
 #include "convert/deepspeed/model_states.hpp"
-#include "convert/deepspeed/optim_states.hpp"
 #include "format/cut.hpp"
 
 namespace ckpt::deepspeed {
@@ -15,8 +15,7 @@ struct FragmentCheck {
   const GroupShapes& shapes;
   const std::vector<std::uint64_t>& begins;  ///< of the shapes, in the flat group
   const cut::FlatGroup& cut;
-  const std::vector<OptimStates>& ranks;
-  std::size_t group = 0;
+  const GroupRanks& ranks;
 };
 
 /// Compares each rank's param_slice_mappings with the fragments that its part must hold: a file that another rank wrote

@@ -118,6 +118,7 @@ class ModelParallelReader {
       const std::string name = in_tag(files_.model_name(m));
       CKPT_TRY(const StateFile file, m == 0 ? reopen(name) : set_.open(name));
       CKPT_TRY(ModelStates model, read_model_states(file, ModelRanks::several));
+      CKPT_CHECK(refuse_experts(file, model));
       CKPT_TRY(const SliceRules rules, SliceRules::read(file));
       if (model.facts != facts_) {
         return fail(file.error(Errc::corrupt,
@@ -203,7 +204,9 @@ class ModelParallelReader {
           part_count = states.part_count;
           stage_ = states.stage;
         }
-        if (states.part_count != *part_count || states.stage != stage_) {
+        const bool alike = std::all_of(states.part_counts.begin(), states.part_counts.end(),
+                                       [&](std::uint64_t count) { return count == *part_count; });
+        if (!alike || states.stage != stage_) {
           return fail(file.error(Errc::corrupt, "another stage or number of ranks than in " +
                                                     in_tag(files_.optim_name(0, 0)) +
                                                     ": the files are of different saves"));

@@ -30,10 +30,34 @@ Result<std::vector<NamedShape>> read_shapes(const StateFile& file, NodeId node, 
   return shapes;
 }
 
+bool is_true(const StateFile& file, NodeId dict, std::string_view key) {
+  const NodeId flag = dict == kNone ? kNone : file.find(dict, key);
+  return flag != kNone && file.graph().kind(flag) == Kind::boolean && file.graph().boolean(flag);
+}
+
 bool config_flag(const StateFile& file, NodeId config, std::string_view section, std::string_view key) {
   const NodeId part = config == kNone ? kNone : file.find(config, section);
-  const NodeId flag = part == kNone ? kNone : file.find(part, key);
-  return flag != kNone && file.graph().kind(flag) == Kind::boolean && file.graph().boolean(flag);
+  return is_true(file, part, key);
+}
+
+/// One number a layer.
+Result<std::vector<std::uint64_t>> read_expert_counts(const StateFile& file) {
+  constexpr std::uint64_t kMaxExperts = std::uint64_t{1} << 20;  // of all layers
+  std::vector<std::uint64_t> out;
+  std::uint64_t sum = 0;
+  const NodeId node = file.find(file.root(), "num_experts");
+  if (node == kNone) return out;
+  CKPT_TRY(const auto items, file.items(node, "num_experts"));
+  for (const NodeId item : items) {
+    const auto count = torch::as_integer(file.graph(), item);
+    const std::uint64_t experts = count && *count > 0 ? static_cast<std::uint64_t>(*count) : 0;
+    if (experts == 0 || experts > kMaxExperts - sum) {
+      return fail(file.error(Errc::corrupt, "num_experts: not a number of experts"));
+    }
+    sum += experts;
+    out.push_back(experts);
+  }
+  return out;
 }
 
 /// A key whose presence means a layout that this reader does not know.
@@ -48,7 +72,6 @@ Result<> refuse_unknown_layouts(const StateFile& file, const RunFacts& facts, Mo
     if (const auto entries = torch::as_mapping(file.graph(), node)) return entries->size();
     return 1;
   };
-  if (count("num_experts") > 0) return refuse("a DeepSpeed mixture-of-experts checkpoint (num_experts)");
   if (count("ds_autoep_layers") > 0 || count("autoep_layers") > 0 || count("folding") > 0) {
     return refuse("a DeepSpeed expert-parallel (AutoEP) checkpoint");
   }
@@ -130,6 +153,7 @@ Result<RunFacts> read_facts(const StateFile& file) {
   facts.round_robin = config_flag(file, config, "zero_optimization", "round_robin_gradients");
   const bool bf16 = config_flag(file, config, "bf16", "enabled") || config_flag(file, config, "bfloat16", "enabled");
   facts.optim_prefix = bf16 ? "bf16_" : "";
+  facts.data_before_experts = is_true(file, config, "use_data_before_expert_parallelism");
   return facts;
 }
 
@@ -139,6 +163,7 @@ Result<ModelStates> read_model_states(const StateFile& file, ModelRanks ranks) {
   CKPT_CHECK(refuse_unknown_layouts(file, out.facts, ranks));
   CKPT_CHECK(read_module(file, out));
   CKPT_CHECK(read_texts(file, "buffer_names", out.buffer_names));
+  CKPT_TRY(out.num_experts, read_expert_counts(file));
   const NodeId root = file.root();
   if (const NodeId shapes = file.find(root, "param_shapes"); shapes != kNone) {
     CKPT_TRY(const auto groups, file.items(shapes, "param_shapes"));
@@ -157,6 +182,13 @@ Result<ModelStates> read_model_states(const StateFile& file, ModelRanks ranks) {
     out.shared.emplace_back(name, *std::move(target));
   }
   return out;
+}
+
+Result<> refuse_experts(const StateFile& file, const ModelStates& model) {
+  if (model.num_experts.empty()) return {};
+  return fail(with_hint(file.error(Errc::unsupported,
+                                   "this is a mixture-of-experts checkpoint (num_experts), which here is not readable"),
+                        kWhatIsRead));
 }
 
 Result<std::vector<NamedTensor>> read_fragments(const StateFile& file) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -32,9 +33,17 @@ struct RunFacts {
   std::uint64_t tensor_parallel = 1;
   std::uint64_t pipeline_parallel = 1;
   std::string version{};
-  bool round_robin = false;         ///< ds_config: round_robin_gradients
-  std::string_view optim_prefix{};  ///< of optimizer file names, by ds_config: "bf16_" or ""
+  bool round_robin = false;          ///< ds_config: round_robin_gradients
+  bool data_before_experts = false;  ///< ds_config: use_data_before_expert_parallelism
+  std::string_view optim_prefix{};   ///< of optimizer file names, by ds_config: "bf16_" or ""
   bool operator==(const RunFacts&) const = default;
+};
+
+/// A flat group of experts. Each expert-parallel rank has experts of its own, which all ranks' files name alike, by
+/// local numbers.
+struct ExpertGroup {
+  GroupShapes stored{};  ///< of one expert-parallel rank, by local numbers
+  std::uint64_t rank_count = 1;
 };
 
 /// The facts of one *_model_states.pt; holds no graph.
@@ -47,14 +56,21 @@ struct ModelStates {
   std::optional<std::vector<GroupShapes>> param_shapes{};  ///< absent in stage 0
   std::vector<NamedShape> frozen{};
   std::vector<NamedTensor> frozen_fragments{};  ///< stages <= 2: whole tensors; stage 3: this rank's padded part
+  std::vector<std::uint64_t> num_experts{};     ///< of each mixture-of-experts layer; empty where there is none
+  /// By number of the group; filled by add_experts(), after which param_shapes names the experts of all expert-parallel
+  /// ranks, one rank after another.
+  std::map<std::size_t, ExpertGroup> expert_groups{};
   std::vector<std::pair<std::string, std::string>> shared{};  ///< tied name -> the name that holds the data
 };
 
 /// Takes the facts of a model file.
-/// errors   corrupt: not such a file, or members that contradict each other; unsupported, by name: mixture of
-///          experts; incomplete: one of several model-parallel ranks where ModelRanks::one is asked for
+/// errors   corrupt: not such a file, or members that contradict each other; unsupported, by name: AutoEP; incomplete:
+/// one of several model-parallel ranks where ModelRanks::one is asked for
 enum class ModelRanks : std::uint8_t { one, several };  ///< several: a slice, or a stage, whose `module` may be absent
 Result<ModelStates> read_model_states(const StateFile& file, ModelRanks ranks = ModelRanks::one);
+
+/// For readers of layouts in which DeepSpeed writes no mixture of experts. errors   unsupported: it is one
+Result<> refuse_experts(const StateFile& file, const ModelStates& model);
 
 /// Frozen fragments alone: what the model files of further stage-3 ranks add.
 Result<std::vector<NamedTensor>> read_fragments(const StateFile& file);

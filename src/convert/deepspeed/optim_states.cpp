@@ -51,25 +51,22 @@ Result<NodeId> inner_dict(const StateFile& file) {
   return inner;
 }
 
-/// partition_count: one number (stage 3) or one a group, which must agree: they differ with experts only.
-Result<std::uint64_t> part_count(const StateFile& file, NodeId inner) {
+/// partition_count: one number (stage 3) or one a group, which differ with experts only.
+Result<std::vector<std::uint64_t>> part_counts(const StateFile& file, NodeId inner) {
   const NodeId node = file.find(inner, "partition_count");
   if (node == kNone) return fail(file.error(Errc::corrupt, "partition_count: missing"));
   std::vector<NodeId> counts{node};
   if (auto items = torch::as_sequence(file.graph(), node)) counts = *std::move(items);
-  std::optional<std::uint64_t> common;
+  std::vector<std::uint64_t> out;
   for (const NodeId count : counts) {
     const auto value = torch::as_integer(file.graph(), count);
     if (!value || *value < 1 || static_cast<std::uint64_t>(*value) > kMaxRanks) {
       return fail(file.error(Errc::corrupt, "partition_count: not a number of ranks"));
     }
-    if (common && *common != static_cast<std::uint64_t>(*value)) {
-      return refuse(file, "a DeepSpeed mixture-of-experts checkpoint (groups over different numbers of ranks)");
-    }
-    common = static_cast<std::uint64_t>(*value);
+    out.push_back(static_cast<std::uint64_t>(*value));
   }
-  if (!common) return fail(file.error(Errc::corrupt, "partition_count: empty"));
-  return *common;
+  if (out.empty()) return fail(file.error(Errc::corrupt, "partition_count: empty"));
+  return out;
 }
 
 Result<std::vector<GroupState>> read_masters(const StateFile& file, NodeId list, std::string_view key) {
@@ -298,14 +295,17 @@ Result<OptimHead> read_optim_head(const StateFile& file) {
   if (!stage || *stage < 1 || *stage > 3) {
     return fail(file.error(Errc::corrupt, "zero_stage: " + (stage ? std::to_string(*stage) : "missing")));
   }
-  CKPT_TRY(const std::uint64_t parts, part_count(file, inner));
-  return OptimHead{.stage = *stage, .part_count = parts, .bf16_optimizer = bf16_optimizer};
+  CKPT_TRY(auto parts, part_counts(file, inner));
+  const std::uint64_t most = *std::max_element(parts.begin(), parts.end());
+  return OptimHead{
+      .stage = *stage, .part_count = most, .part_counts = std::move(parts), .bf16_optimizer = bf16_optimizer};
 }
 
 Result<OptimStates> read_optim_states(const StateFile& file, ObjectReader& objects) {
   CKPT_TRY(const OptimHead head, read_optim_head(file));
   CKPT_TRY(const NodeId inner, inner_dict(file));
-  OptimStates out{.path = file.path(), .stage = head.stage, .part_count = head.part_count};
+  OptimStates out{
+      .path = file.path(), .stage = head.stage, .part_count = head.part_count, .part_counts = head.part_counts};
   if (head.stage == 3) {
     CKPT_TRY(out.groups, read_masters(file, file.find(inner, "fp32_flat_groups"), "fp32_flat_groups"));
     CKPT_CHECK(read_sub_group_optimizer(file, inner, out, objects));

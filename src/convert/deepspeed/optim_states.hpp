@@ -35,8 +35,9 @@ struct HyperGroup {
 /// The facts of one rank's optimizer file; holds no graph.
 struct OptimStates {
   std::string path{};
-  std::uint64_t stage = 0;       ///< 1, 2 or 3
-  std::uint64_t part_count = 0;  ///< ranks that share the groups
+  std::uint64_t stage = 0;                   ///< 1, 2 or 3
+  std::uint64_t part_count = 0;              ///< ranks that share the most widely shared group
+  std::vector<std::uint64_t> part_counts{};  ///< ranks that share each group; one number for all in stage 3
   bool padding_kept = false;  ///< may be: BF16_Optimizer's masters, and those of early releases, which say nothing of
                               ///< paddings, keep them
   std::uint64_t swap_alignment = 1024;  ///< what the length of a raw file is rounded up to, bytes
@@ -48,11 +49,12 @@ struct OptimStates {
 /// What the first file looked at says of the whole set.
 struct OptimHead {
   std::uint64_t stage = 0;
-  std::uint64_t part_count = 0;
+  std::uint64_t part_count = 0;  ///< as OptimStates has them
+  std::vector<std::uint64_t> part_counts{};
   bool bf16_optimizer = false;  ///< written by BF16_Optimizer, which names no stage and cuts as stage 1 does
 };
 
-/// errors   corrupt: not an optimizer file; unsupported, by name: mixture of experts, AutoEP
+/// errors   corrupt: not an optimizer file; unsupported, by name: AutoEP
 Result<OptimHead> read_optim_head(const StateFile& file);
 /// Takes the facts of an optimizer file. errors as read_optim_head
 Result<OptimStates> read_optim_states(const StateFile& file, ObjectReader& objects);

@@ -97,8 +97,8 @@ Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const 
   CKPT_TRY(const TrainedParams trained, lay_out(groups, ranks));
   std::vector<std::uint32_t> masters;
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    CKPT_CHECK(check_same_slots(ranks, g));
-    masters.push_back(add_master_array(builder, ranks, g));
+    CKPT_CHECK(check_same_slots(GroupRanks(ranks, g)));
+    masters.push_back(add_master_array(builder, GroupRanks(ranks, g)));
   }
   std::unordered_map<std::string, std::size_t> frozen_at;
   for (std::size_t i = 0; i < model.frozen.size(); ++i) frozen_at.emplace(model.frozen[i].name, i);
@@ -154,7 +154,9 @@ Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const 
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const GroupState& first = ranks[0].groups[g];
     std::vector<std::uint32_t> slots;
-    for (std::size_t s = 0; s < first.slots.size(); ++s) slots.push_back(add_slot_array(builder, ranks, g, s));
+    for (std::size_t s = 0; s < first.slots.size(); ++s) {
+      slots.push_back(add_slot_array(builder, GroupRanks(ranks, g), s));
+    }
     for (const NamedShape& shape : groups[g]) {
       const Trained& place = trained.at(shape.name);
       CKPT_CHECK(builder.add_partitioned(slot_tensor(shape.name, kMasterSlot, first.master.dtype, shape.shape),

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "convert/deepspeed/detect.hpp"
+#include "convert/deepspeed/experts.hpp"
 #include "convert/deepspeed/file_set.hpp"
 #include "convert/deepspeed/files.hpp"
 #include "convert/deepspeed/flat_groups.hpp"
@@ -88,11 +89,41 @@ class Reader {
     if (head) {
       stage_ = head->stage;
       bf16_optimizer_ = head->bf16_optimizer;
-      part_count_ = head->part_count;
+      rank_count_ = count_ranks(*head);
     }
     expected.rank_models = stage_ == 3;
-    expected.optim_count = part_count_;
-    return require(expected);
+    expected.optim_count = rank_count_;
+    expected.experts = model_.num_experts;
+    if (stage_ == 0 && !model_.num_experts.empty()) {
+      CKPT_TRY(expected.expert_optim_count, count_expert_ranks());
+    }
+    CKPT_CHECK(require(expected));
+    CKPT_CHECK(add_experts(set_, tag_.directory, files_, model_));
+    if (!head) return {};
+    const std::string doubt = check_part_counts(model_, head->part_counts, rank_count_);
+    if (!doubt.empty()) return fail(lead_optim_->error(Errc::corrupt, doubt));
+    return {};
+  }
+
+  /// The widest group is shared by all ranks, unless it too is one of experts.
+  std::uint64_t count_ranks(const OptimHead& head) const {
+    const std::vector<GroupShapes>& groups = *model_.param_shapes;
+    const bool experts_only = std::all_of(groups.begin(), groups.end(), [](const GroupShapes& group) {
+      return !group.empty() && expert_name(group.front().name).has_value();
+    });
+    const bool known = !model_.num_experts.empty() && !groups.empty() && experts_only;
+    return known ? model_.facts.data_parallel.value_or(head.part_count) : head.part_count;
+  }
+
+  /// Stage 0: each expert-parallel rank writes its optimizer; which degree it was says nothing but their number.
+  Result<std::uint64_t> count_expert_ranks() const {
+    const std::uint64_t ranks = files_.expert_optims.empty() ? 1 : files_.expert_optims.back().rank + 1;
+    const std::uint64_t most = *std::max_element(model_.num_experts.begin(), model_.num_experts.end());
+    if (ranks <= most) return ranks;
+    return fail(
+        {.code = Errc::corrupt,
+         .message = in_tag(files_.expert_optims.back().name) + ": there are only " + std::to_string(most) + " experts",
+         .file = in_tag(files_.expert_optims.back().name)});
   }
 
   Result<> require(const Expected& expected) {
@@ -113,7 +144,7 @@ class Reader {
     if (surplus.empty()) return {};
     return fail({.code = Errc::corrupt,
                  .message = where() + ": " + surplus.front() +
-                            " belongs to a save with other ranks or another stage than " +
+                            " belongs to a save with other ranks, experts or another stage than " +
                             std::to_string(expected.optim_count) + " ranks" +
                             (surplus.size() > 1 ? " (and " + std::to_string(surplus.size() - 1) + " more files)" : ""),
                  .file = in_tag(surplus.front()),
@@ -126,19 +157,47 @@ class Reader {
     ObjectReader reader(file);
     CKPT_TRY(auto objects, model_objects(file, reader));
     CKPT_CHECK(module_objects(model_, reader, objects));
-    CKPT_CHECK(place_whole_optimizer(builder_, model_, file, reader, objects));
+    if (model_.num_experts.empty()) {
+      const AddSlot add = [&](Tensor tensor, Locator where) {
+        return builder_.add_whole(std::move(tensor), std::move(where));
+      };
+      CKPT_CHECK(place_whole_optimizer(builder_, model_, file, reader, objects, add, Unnamed::keep_index));
+    }
     objects_.keep(file, 0, reader, KeptObjects::Of::model, std::move(objects));
-    return {};
+    return model_.num_experts.empty() ? Result<>() : read_expert_optimizers();
+  }
+
+  /// Stage 0 with experts: each expert-parallel rank's optimizer has its own experts, and all else as the others do.
+  Result<> read_expert_optimizers() {
+    SlotCopies slots;
+    const AddSlot add = [&](Tensor tensor, Locator where) { return slots.add(std::move(tensor), std::move(where)); };
+    const std::uint64_t expert_ranks = files_.expert_optims.size();
+    for (const RankFile& rank : files_.expert_optims) {
+      CKPT_TRY(const StateFile file, open(rank.name));
+      CKPT_TRY(const ModelStates mine, model_of_expert_rank(model_, rank.rank, expert_ranks));
+      ObjectReader reader(file, rank_suffix(rank.rank));
+      std::vector<NamedObject> objects;
+      CKPT_CHECK(place_whole_optimizer(builder_, mine, file, reader, objects, add, Unnamed::refuse));
+      objects_.keep(file, rank.rank, reader, KeptObjects::Of::optimizer, std::move(objects));
+    }
+    return slots.place(builder_);
   }
 
   Result<> read_partitioned() {
     std::vector<FrozenParts> frozen;
     CKPT_CHECK(read_lead_model(frozen));
-    for (std::uint64_t rank = 1; stage_ == 3 && rank < part_count_; ++rank) CKPT_CHECK(read_rank_model(rank, frozen));
+    for (std::uint64_t rank = 1; stage_ == 3 && rank < rank_count_; ++rank) CKPT_CHECK(read_rank_model(rank, frozen));
     std::vector<OptimStates> ranks;
-    for (std::uint64_t rank = 0; rank < part_count_; ++rank) {
+    for (std::uint64_t rank = 0; rank < rank_count_; ++rank) {
       CKPT_TRY(OptimStates states, read_optim(rank));
       ranks.push_back(std::move(states));
+    }
+    if (reordered_ranks_ > 0) {
+      builder_.find(Severity::note,
+                    std::to_string(reordered_ranks_) +
+                        (reordered_ranks_ == 1 ? " rank holds its" : " ranks hold their") +
+                        " groups of experts in another order than rank 0: DeepSpeed itself loads them only where its "
+                        "processes order them so again");
     }
     if (model_.facts.round_robin) {
       builder_.find(Severity::note,
@@ -156,7 +215,7 @@ class Reader {
     CKPT_CHECK(module_objects(model_, reader, objects));
     objects_.keep(file, 0, reader, KeptObjects::Of::model, std::move(objects));
     if (stage_ == 3) {
-      CKPT_TRY(FrozenParts parts, frozen_parts(file.path(), model_.frozen, model_.frozen_fragments, part_count_));
+      CKPT_TRY(FrozenParts parts, frozen_parts(file.path(), model_.frozen, model_.frozen_fragments, rank_count_));
       frozen.push_back(std::move(parts));
     }
     lead_model_.reset();
@@ -173,7 +232,7 @@ class Reader {
                                                 ": the files are of different saves"));
     }
     CKPT_TRY(const auto fragments, read_fragments(file));
-    CKPT_TRY(FrozenParts parts, frozen_parts(file.path(), model_.frozen, fragments, part_count_));
+    CKPT_TRY(FrozenParts parts, frozen_parts(file.path(), model_.frozen, fragments, rank_count_));
     frozen.push_back(std::move(parts));
     ObjectReader reader(file, rank_suffix(rank));
     CKPT_TRY(auto objects, model_objects(file, reader));
@@ -194,10 +253,12 @@ class Reader {
   Result<OptimStates> read_optim(std::uint64_t rank, const StateFile& file) {
     ObjectReader reader(file, rank_suffix(rank));
     CKPT_TRY(OptimStates states, read_optim_states(file, reader));
-    if (states.stage != stage_ || states.part_count != part_count_) {
+    if (order_groups(model_, rank_count_, states)) ++reordered_ranks_;
+    const std::string doubt = check_part_counts(model_, states.part_counts, rank_count_);
+    if (states.stage != stage_ || !doubt.empty()) {
       return fail(file.error(Errc::corrupt, "stage " + std::to_string(states.stage) + " over " +
                                                 std::to_string(states.part_count) + " ranks, where rank 0 has stage " +
-                                                std::to_string(stage_) + " over " + std::to_string(part_count_) +
+                                                std::to_string(stage_) + " over " + std::to_string(rank_count_) +
                                                 ": the files are of different saves"));
     }
     std::vector<std::vector<std::string>> names;
@@ -227,15 +288,23 @@ class Reader {
     map.variant = bf16_optimizer_ ? "BF16_Optimizer" : "zero-" + std::to_string(stage_);
     map.chosen = tag_.chosen;
     const RunFacts& facts = model_.facts;
-    const std::uint64_t data_parallel = facts.data_parallel.value_or(std::max<std::uint64_t>(part_count_, 1));
+    const std::uint64_t data_parallel = facts.data_parallel.value_or(std::max<std::uint64_t>(rank_count_, 1));
     map.meta.step = facts.global_steps;
     CKPT_TRY(map.meta.world_size, checked_mul(data_parallel, facts.model_parallel.value_or(1)));
     map.meta.mesh = {
         {"dp", data_parallel}, {"tp", facts.tensor_parallel}, {"pp", facts.pipeline_parallel}, {"zero", stage_}};
+    if (!model_.num_experts.empty()) map.meta.mesh.emplace_back("ep", expert_ranks());
     map.meta.framework = "deepspeed";
     map.meta.framework_version = facts.version;
     map.metadata_hash = set_.metadata_hash();
     return map;
+  }
+
+  /// Expert-parallel ranks, of the group with most of them.
+  std::uint64_t expert_ranks() const {
+    std::uint64_t most = std::max<std::uint64_t>(files_.expert_optims.size(), 1);
+    for (const auto& [index, group] : model_.expert_groups) most = std::max(most, group.rank_count);
+    return most;
   }
 
   void note_swapped() {
@@ -269,8 +338,9 @@ class Reader {
   TagFiles files_{};
   std::uint64_t stage_ = 0;
   bool bf16_optimizer_ = false;
-  std::uint64_t part_count_ = 0;
+  std::uint64_t rank_count_ = 0;
   std::uint64_t swap_files_ = 0;
+  std::uint64_t reordered_ranks_ = 0;
   ModelStates model_{};
   std::optional<StateFile> lead_model_{};  // of rank 0; dropped when its facts are taken
   std::optional<StateFile> lead_optim_{};

@@ -90,6 +90,7 @@ class UniversalReader {
     if (per_rank_ && sorted->rank_models.front().rank != 0) return fail(missing(inside(rank_model_name(0))));
     CKPT_TRY(const StateFile file, set_.open(inside(per_rank_ ? rank_model_name(0) : std::string(kModelName))));
     CKPT_TRY(model_, read_model_states(file));
+    CKPT_CHECK(refuse_experts(file, model_));
     if (!model_.param_shapes) return fail(file.error(Errc::corrupt, "param_shapes: missing"));
     ObjectReader reader(file);
     CKPT_TRY(auto objects, model_objects(file, reader));

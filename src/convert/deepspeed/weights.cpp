@@ -7,10 +7,11 @@
 namespace ckpt::deepspeed {
 namespace {
 
-using ViewKey = std::tuple<std::string, std::uint64_t, std::string, Shape, std::vector<std::int64_t>>;
+using ViewKey = std::tuple<std::uint32_t, std::string, std::uint64_t, std::string, Shape, std::vector<std::int64_t>>;
 
-ViewKey key_of(const torch::TensorView& view) {
-  return {view.storage_key, view.storage_offset, view.dtype_name, view.shape, view.strides};
+ViewKey key_of(const FileTensor& tensor) {
+  const torch::TensorView& view = tensor.view;
+  return {tensor.where.file, view.storage_key, view.storage_offset, view.dtype_name, view.shape, view.strides};
 }
 
 std::unordered_map<std::string, std::size_t> positions(const ModelStates& model) {
@@ -43,7 +44,7 @@ std::vector<std::size_t> tied_to(const ModelStates& model, const std::unordered_
   for (std::size_t i = 0; i < model.module.size(); ++i) {
     const NamedTensor& entry = model.module[i];
     if (!counts(entry)) continue;
-    const auto [at, added] = holder.emplace(key_of(entry.tensor.view), i);
+    const auto [at, added] = holder.emplace(key_of(entry.tensor), i);
     if (!added && rank(entry.name) > rank(model.module[at->second].name)) at->second = i;
   }
   std::vector<std::size_t> out(model.module.size());
@@ -51,13 +52,13 @@ std::vector<std::size_t> tied_to(const ModelStates& model, const std::unordered_
     const NamedTensor& entry = model.module[i];
     out[i] = i;
     if (!counts(entry)) continue;
-    out[i] = holder.at(key_of(entry.tensor.view));
+    out[i] = holder.at(key_of(entry.tensor));
     const auto claim = shared.find(entry.name);
     if (!placeholders || out[i] != i || claim == shared.end()) continue;
     const auto target = position.find(claim->second);
     if (target == position.end()) continue;
     const NamedTensor& data = model.module[target->second];
-    out[i] = counts(data) ? holder.at(key_of(data.tensor.view)) : target->second;
+    out[i] = counts(data) ? holder.at(key_of(data.tensor)) : target->second;
   }
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (out[out[i]] != out[i]) out[i] = i;  // DeepSpeed ties to what holds the data, never to another tie

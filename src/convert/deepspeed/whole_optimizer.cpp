@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "convert/deepspeed/experts.hpp"
 #include "convert/deepspeed/match_parameters.hpp"
 #include "convert/deepspeed/weights.hpp"
 #include "format/cast.hpp"
@@ -151,8 +152,8 @@ Result<bool> rounds_to(const StateFile& file, const FileTensor& weight, const Fi
 /// Gives the slots of one member (or of a flat group's stretch) their names.
 class Placer {
  public:
-  Placer(MapBuilder& builder, ObjectReader& objects, std::vector<NamedObject>& out)
-      : builder_(builder), objects_(objects), out_(out) {}
+  Placer(const AddSlot& add, ObjectReader& objects, std::vector<NamedObject>& out)
+      : add_(add), objects_(objects), out_(out) {}
 
   /// `name`: the parameter's, or the text of an index; `parameter`: empty in the latter case.
   Result<> member(const std::string& name, const std::string& parameter, const Member& member) {
@@ -170,7 +171,7 @@ class Placer {
     Tensor out = slot_tensor(name, slot, tensor.type.dtype, tensor.type.shape);
     out.parameter = parameter;
     out.true_dtype = tensor.type.true_dtype;
-    return builder_.add_whole(std::move(out), tensor.where);
+    return add_(std::move(out), tensor.where);
   }
 
   /// Elements [begin, ...) of a flat tensor, as the parameter's.
@@ -178,11 +179,11 @@ class Placer {
                    std::uint64_t begin) {
     Locator where = flat.where;
     where.offset += begin * unit_bytes(flat.type.dtype);
-    return builder_.add_whole(slot_tensor(parameter, slot, flat.type.dtype, shape), std::move(where));
+    return add_(slot_tensor(parameter, slot, flat.type.dtype, shape), std::move(where));
   }
 
  private:
-  MapBuilder& builder_;
+  const AddSlot& add_;
   ObjectReader& objects_;
   std::vector<NamedObject>& out_;
 };
@@ -202,33 +203,73 @@ Result<> keep_objects(const StateFile& file, NodeId dict, ObjectReader& objects,
   return {};
 }
 
-/// The parameters of every group, by index into the module; nothing where they cannot be known.
-Result<std::optional<Assignment>> find_names(const ModelStates& model, const StateFile& file,
-                                             const Optimizer& optimizer) {
+/// Groups that hold experts only say so.
+/// source   deepspeed/moe/utils.py: split_params_into_different_moe_groups_for_optimizer
+bool is_of_experts(const HyperGroup& group) {
+  const auto* values = std::get_if<Dict>(&group.values.v);
+  if (values == nullptr) return false;
+  return std::any_of(values->items.begin(), values->items.end(), [](const auto& item) {
+    const auto* key = std::get_if<std::string>(&item.first->v);
+    const auto* flag = std::get_if<bool>(&item.second->v);
+    return key != nullptr && *key == "moe" && flag != nullptr && *flag;
+  });
+}
+
+/// Which parameters and groups are matched with each other.
+enum class Among : std::uint8_t { all, experts, others };
+
+bool is_among(Among among, bool of_experts) {
+  return among == Among::all || (among == Among::experts) == of_experts;
+}
+
+/// Fills the members of those groups. False where they cannot be known.
+Result<bool> match_among(Among among, const ModelStates& model, const StateFile& file, const Optimizer& optimizer,
+                         Assignment& out) {
   const std::vector<std::size_t> holder = tied_to(model, {}, false);
   std::vector<std::size_t> entries;
   std::vector<Shape> candidates;
   for (std::size_t i = 0; i < model.module.size(); ++i) {
     const auto& [name, tensor] = model.module[i];
     if (holder[i] != i || model.buffer_names.count(name) || tensor.elements() == 0) continue;
+    if (!is_among(among, expert_name(name).has_value())) continue;
     entries.push_back(i);
     candidates.push_back(tensor.type.shape);
+  }
+  const std::vector<UnnamedGroup> all = unnamed_groups(optimizer);
+  std::vector<UnnamedGroup> groups;
+  std::vector<std::size_t> numbers;
+  for (std::size_t g = 0; g < all.size(); ++g) {
+    if (!is_among(among, is_of_experts(optimizer.groups[g]))) continue;
+    groups.push_back(all[g]);
+    numbers.push_back(g);
   }
   Agrees agrees;
   if (!optimizer.masters.empty()) {
     agrees = [&](std::size_t candidate, std::size_t group, std::uint64_t position) {
-      const auto& masters = optimizer.masters[group];
+      const auto& masters = optimizer.masters[numbers[group]];
       const FileTensor& weight = model.module[entries[candidate]].tensor;
       return optimizer.flat ? rounds_to(file, weight, masters[0], position)
                             : rounds_to(file, weight, masters[static_cast<std::size_t>(position)], 0);
     };
   }
-  CKPT_TRY(auto found, match_parameters(candidates, unnamed_groups(optimizer), agrees));
-  if (!found) return found;
-  for (auto& group : *found) {
-    for (std::size_t& member : group) member = entries[member];
+  CKPT_TRY(const auto found, match_parameters(candidates, groups, agrees));
+  if (!found) return false;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const std::size_t member : (*found)[g]) out[numbers[g]].push_back(entries[member]);
   }
-  return found;
+  return true;
+}
+
+/// The parameters of every group, by index into the module; nothing where they cannot be known.
+Result<std::optional<Assignment>> find_names(const ModelStates& model, const StateFile& file,
+                                             const Optimizer& optimizer) {
+  const bool apart = std::any_of(optimizer.groups.begin(), optimizer.groups.end(), is_of_experts);
+  Assignment out(optimizer.groups.size());
+  for (const Among among : apart ? std::vector{Among::experts, Among::others} : std::vector{Among::all}) {
+    CKPT_TRY(const bool known, match_among(among, model, file, optimizer, out));
+    if (!known) return std::optional<Assignment>{};
+  }
+  return std::optional(std::move(out));
 }
 
 /// A flat group: every slot is one tensor for all its members, laid end to end without alignment.
@@ -286,8 +327,37 @@ Result<> place_own_master(Placer& placer, const NamedTensor& weight) {
 
 }  // namespace
 
+Result<> SlotCopies::add(Tensor tensor, Locator where) {
+  const auto [at, added] = slot_at_.emplace(tensor.name, slots_.size());
+  if (added) {
+    slots_.push_back({std::move(tensor), {std::move(where)}});
+    return {};
+  }
+  Copies& copies = slots_[at->second];
+  if (copies.tensor.shape != tensor.shape || copies.tensor.dtype != tensor.dtype ||
+      copies.tensor.true_dtype != tensor.true_dtype) {
+    return fail(
+        with_tensor({.code = Errc::corrupt, .message = tensor.name + ": ranks have it in other shapes"}, tensor.name));
+  }
+  const bool known = std::any_of(copies.places.begin(), copies.places.end(), [&](const Locator& place) {
+    return place.file == where.file && place.offset == where.offset;
+  });
+  if (!known) copies.places.push_back(std::move(where));
+  return {};
+}
+
+Result<> SlotCopies::place(MapBuilder& builder) {
+  for (Copies& slot : slots_) {
+    PartitionIndex::Piece piece{.box = Box::whole(slot.tensor.shape)};
+    for (Locator& place : slot.places) piece.copies.emplace_back(std::move(place));
+    CKPT_CHECK(builder.add_pieces(std::move(slot.tensor), {std::move(piece)}));
+  }
+  return {};
+}
+
 Result<> place_whole_optimizer(MapBuilder& builder, const ModelStates& model, const StateFile& file,
-                               ObjectReader& objects, std::vector<NamedObject>& out) {
+                               ObjectReader& objects, std::vector<NamedObject>& out, const AddSlot& add,
+                               Unnamed unnamed) {
   const NodeId node = file.find(file.root(), "optimizer");
   if (node == kNone) return {};
   CKPT_TRY(const auto known, read_optimizer(file, node, objects));
@@ -302,11 +372,17 @@ Result<> place_whole_optimizer(MapBuilder& builder, const ModelStates& model, co
     CKPT_CHECK(keep_objects(file, inner, objects, out));
   }
   CKPT_TRY(const auto names, find_names(model, file, optimizer));
+  if (!names && unnamed == Unnamed::refuse) {
+    return fail(with_hint(file.error(Errc::unsupported,
+                                     "the optimizer stores no names, its parameters cannot be told apart, and those of "
+                                     "other ranks are others"),
+                          "save it with ZeRO stage 1, which stores names"));
+  }
   if (!names) {
     builder.find(Severity::warning,
                  "the optimizer stores no names and its parameters cannot be told apart: its state keeps their index");
   }
-  Placer placer(builder, objects, out);
+  Placer placer(add, objects, out);
   OptimStates states{.path = file.path(), .hyper_groups = optimizer.groups};
   std::vector<std::vector<std::string>> member_names;
   const auto name_member = [&](std::uint64_t index, std::vector<std::string> member) {
