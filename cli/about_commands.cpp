@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
+#include "api/words.hpp"
 #include "cli/build_id.hpp"
 #include "cli/commands.hpp"
 #include "cli/manual.hpp"
-#include "cli/suggest.hpp"
 
 namespace ckpt::cli {
 namespace {

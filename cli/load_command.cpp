@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "api/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/session.hpp"
-#include "cli/suggest.hpp"
 #include "cli/target_text.hpp"
 
 namespace ckpt::cli {

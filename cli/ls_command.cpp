@@ -6,9 +6,9 @@
 #include <map>
 #include <set>
 
+#include "api/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/session.hpp"
-#include "cli/suggest.hpp"
 #include "cli/table.hpp"
 #include "cli/tree.hpp"
 

@@ -1,33 +1,15 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
-#include "api/verbs.hpp"
+#include "api/words.hpp"
 
 namespace ckpt::cli {
 
 /// How sizes are written: GiB (the default), GB (--si), or plain bytes (--bytes).
 enum class SizeStyle : std::uint8_t { binary, decimal, exact };
-
-/// Reads a size. A lone letter is binary, as in Slurm and rclone: "4G" = "4GiB" = 2^32; "4GB" = 4*10^9. Letters K, M,
-/// G, T, P, E in either case; fractions ("1.5TiB", rounded down to a byte); '_' between digits; a blank before the
-/// unit; "B" or nothing = bytes.
-///
-/// errors   usage: not a size, or 2^64 and more
-Result<std::uint64_t> parse_size(std::string_view text);
-
-/// The same, or a percentage of `total` ("50%", 0 < p <= 100).
-Result<std::uint64_t> parse_share(std::string_view text, std::uint64_t total);
-
-/// Reads a time: "90s", "15m", "2h", "7d", "4w", "250ms"; fractions; no unit = seconds. usage on anything else.
-Result<std::chrono::milliseconds> parse_duration(std::string_view text);
-
-/// Reads a whole number from `least` to `most`; usage otherwise.
-Result<std::uint64_t> parse_count(std::string_view text, std::uint64_t least, std::uint64_t most);
 
 /// "14.9 GiB", "256 MiB", "5 GB", "512 B": three significant digits, without a fraction of zeros.
 std::string format_size(std::uint64_t bytes, SizeStyle style);

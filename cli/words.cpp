@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "cli/suggest.hpp"
+#include "api/words.hpp"
 
 namespace ckpt::cli {
 namespace {

@@ -12,6 +12,7 @@
 #include "engine/comm.hpp"
 #include "engine/io.hpp"
 #include "engine/memory.hpp"
+#include "format/glob.hpp"
 #include "format/model.hpp"
 
 namespace ckpt {
@@ -207,8 +208,5 @@ struct FormatInfo {
   std::string load_name{};  ///< as `load` calls it; "" = not written by it
 };
 std::vector<FormatInfo> known_formats();
-
-/// True when `name` matches a glob: '*' any run, '?' one character, '[abc]' one of a set.
-bool matches_glob(std::string_view name, std::string_view glob);
 
 }  // namespace ckpt

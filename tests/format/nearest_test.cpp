@@ -1,11 +1,11 @@
-#include "cli/suggest.hpp"
+#include "format/nearest.hpp"
 
 #include <gtest/gtest.h>
 
 #include <rapidcheck/gtest.h>
 #include <array>
 
-namespace ckpt::cli {
+namespace ckpt {
 namespace {
 
 const std::array<std::string, 5> kVerbs{"convert", "verify", "inspect", "ls", "explain"};
@@ -49,4 +49,4 @@ RC_GTEST_PROP(EditDistanceProperty, OneSwapOfNeighboursIsOneEditAtMost, (std::st
 }
 
 }  // namespace
-}  // namespace ckpt::cli
+}  // namespace ckpt

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace ckpt::cli {
+namespace ckpt {
 
 /// Edits between two words: insert, delete, replace, swap of neighbours (Damerau, optimal string alignment). Bytes.
 std::size_t edit_distance(std::string_view a, std::string_view b);
@@ -15,4 +15,4 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 /// edit), or the only one that begins with it. Nothing where no candidate is near.
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);
 
-}  // namespace ckpt::cli
+}  // namespace ckpt

@@ -1,7 +1,6 @@
-#include <cstddef>
-#include <string_view>
+#include "format/glob.hpp"
 
-#include "api/verbs.hpp"
+#include <cstddef>
 
 namespace ckpt {
 namespace {

@@ -1,9 +1,9 @@
-#include "cli/suggest.hpp"
+#include "format/nearest.hpp"
 
 #include <algorithm>
 #include <vector>
 
-namespace ckpt::cli {
+namespace ckpt {
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1);
@@ -44,4 +44,4 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
   return best;
 }
 
-}  // namespace ckpt::cli
+}  // namespace ckpt
