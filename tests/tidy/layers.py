@@ -23,6 +23,7 @@ OWNED = [
     (r"(sqlite3\.h|SQLiteCpp/.*)", ("src/catalog/",), "SQLite"),
     (r"liburing.*", ("src/engine/",), "io_uring"),
     (r"CLI/.*", ("cli/",), "CLI11"),
+    (r"toml\+\+/.*", ("src/catalog/",), "TOML"),
     (r"nlohmann/.*", ("src/", "cli/", "helper/", "tests/"), "JSON"),
     (r"dlfcn\.h|spawn\.h", ("src/engine/",), "plug-ins and helper programs"),
     (r"fstream|filesystem|fcntl\.h|dirent\.h|cstdio|stdio\.h|sys/(stat|mman|uio|file|statfs|statvfs)\.h",

@@ -1,0 +1,24 @@
+#include "catalog/checkpoint.hpp"
+
+#include <tuple>
+
+namespace ckpt::catalog {
+
+const double* find_metric(const Checkpoint& checkpoint, const std::string& name) {
+  for (const auto& [key, value] : checkpoint.metrics) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+bool older(const Checkpoint& a, const Checkpoint& b) {
+  return std::tie(a.series, a.step, a.generation, a.id) < std::tie(b.series, b.step, b.generation, b.id);
+}
+
+bool committed_before(const Checkpoint& a, const Checkpoint& b) {
+  if (a.generation != b.generation) return a.generation < b.generation;
+  if (a.generation == 0) return older(a, b);
+  return a.id < b.id;
+}
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "catalog/bucket.hpp"
+
+namespace ckpt::catalog {
+
+/// What is known of a checkpoint's wholeness.
+enum class State : std::uint8_t {
+  uncommitted,  ///< a save is at work, or died: not a checkpoint
+  unreadable,   ///< could not be read just now; that says nothing about tomorrow
+  corrupt,      ///< its bytes contradict its sums
+  committed,    ///< every byte durable, as its save said
+  verified,     ///< and every digest was read again since
+};
+
+/// "never delete this", until a date or for good: a pin or a hold.
+struct Pin {
+  std::string name{};
+  std::string owner{};
+  std::string reason{};
+  std::optional<Time> until{};  ///< nothing = for good
+};
+
+/// One checkpoint, as retention sees it: what its manifest and marks say and who uses it now.
+struct Checkpoint {
+  std::string id{};
+  std::string run{};
+  std::uint64_t series = 0;
+  std::optional<std::uint64_t> series_from{};  ///< the step that its series began from; nothing: supersedes nothing
+  std::uint64_t generation = 0;                ///< counts the commits of a run; 0 = unknown (foreign checkpoints)
+  std::uint64_t step = 0;
+  Time created{};  ///< by the saving machine's clock: informs, never orders
+  State state = State::committed;
+  std::uint64_t bytes = 0;            ///< all of its files
+  std::uint64_t optimizer_bytes = 0;  ///< of these: what dropping the optimizer frees; 0 once dropped
+  std::vector<std::pair<std::string, double>> metrics{};
+  std::vector<std::string> tags{};
+  std::vector<std::pair<std::string, std::string>> attributes{};  ///< names of kAttributes (filter.hpp)
+  std::vector<Pin> pins{};
+  std::vector<std::string> readers{};  ///< who loads, converts, verifies or saves it now: "host n17 pid 4211 (convert)"
+  std::vector<std::string> references{};  ///< checkpoints whose bytes lie here
+  std::vector<std::string> trackers{};    ///< foreign files that name it: "latest"
+  bool resume_source = false;             ///< what the running job started from
+  bool marks_unreadable = false;          ///< nobody knows what was said of it
+  bool link = false;                      ///< a symbolic link
+};
+
+/// The value of a metric; null where it was not recorded.
+const double* find_metric(const Checkpoint& checkpoint, const std::string& name);
+
+/// The place in a group, oldest first: series, step, generation, id. Never a clock.
+bool older(const Checkpoint& a, const Checkpoint& b);
+
+/// Whether `a` was committed before `b`: by generation, and where neither has one by series and step; ties by id.
+bool committed_before(const Checkpoint& a, const Checkpoint& b);
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "catalog/retain.hpp"
+
+/// Decisions in words, and in the members that documents for scripts have.
+namespace ckpt::catalog {
+
+const char* action_name(Action action);  ///< "KEEP", "DEMOTE", "TRASH", "SKIP", "BLOCK"
+
+/// One reason. `rule` is the id of a rule, "guard.newest" or "floor.pinned".
+struct Explanation {
+  std::string rule{};
+  std::optional<std::uint64_t> rank{};
+  std::optional<std::uint64_t> limit{};
+  std::string bucket{};  ///< "2026-01-03T10"
+  std::string value{};   ///< what was compared: "2.113", "36 h"
+  std::string text{};    ///< "recent#2(last=3)", "gfs hourly bucket 2026-01-03T10 already held by 40000"
+};
+
+/// The reason of a checkpoint in words. `checkpoints` and `policy` are those that were decided about.
+Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
+                    const Policy& policy);
+
+/// The WHY of one line: reasons, blockers and near misses.
+std::string why(const Decision& decision, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
+                const Policy& policy);
+
+/// "36 h", "2.5 d", "90 s": a length of time in one unit.
+std::string duration_text(Duration duration);
+
+/// What a rule means, for --check-policy: "the newest 3", "every 10000 steps (exact), at most 5".
+std::string rule_meaning(const Rule& rule);
+
+}  // namespace ckpt::catalog

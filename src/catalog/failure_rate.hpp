@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+/// The mean time between failures, from what was seen.
+namespace ckpt::catalog {
+
+struct FailureHistory {
+  double uptime_s = 0;  ///< of the job, all runs together
+  std::uint64_t failures = 0;
+  double prior_mtbf_s = 0;  ///< expected before anything was seen: a Gamma(1, prior) prior of the rate; at least 1
+};
+
+struct MtbfEstimate {
+  std::optional<double> likeliest_s{};  ///< uptime / failures; nothing while none was seen
+  double mean_s = 0;                    ///< 1 / the expected rate
+  double low_s = 0;                     ///< of 90 %: plan with this one
+  double high_s = 0;
+};
+
+/// The rate is Gamma(1 + failures, prior + uptime) afterwards; the interval is between its 5 % and 95 % quantiles.
+MtbfEstimate estimate_mtbf(const FailureHistory& history);
+
+/// P(a, x): the part of a Gamma(a, 1) variable below x. a > 0.
+double gamma_below(double a, double x);
+/// The x with gamma_below(a, x) = p, 0 < p < 1.
+double gamma_quantile(double a, double p);
+
+/// Of a job on many nodes that each fail alone: M = node / nodes.
+double job_mtbf(double node_mtbf_s, std::uint64_t nodes);
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,119 @@
+#include "catalog/interval.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ckpt::catalog {
+namespace {
+
+bool usable(const Costs& costs) {
+  return costs.stall_s > 0 && costs.mtbf_s > 0 && std::isfinite(costs.stall_s) && std::isfinite(costs.mtbf_s);
+}
+
+double behind(const Costs& costs) {
+  return std::max(0.0, costs.drain_s - costs.stall_s);
+}
+
+}  // namespace
+
+double young(const Costs& costs) {
+  return usable(costs) ? std::sqrt(2 * costs.stall_s * costs.mtbf_s) : 0;
+}
+
+double daly(const Costs& costs) {
+  if (!usable(costs)) return 0;
+  if (costs.stall_s >= 2 * costs.mtbf_s) return costs.mtbf_s;
+  const double ratio = costs.stall_s / (2 * costs.mtbf_s);
+  return young(costs) * (1 + std::sqrt(ratio) / 3 + ratio / 9) - costs.stall_s;
+}
+
+double best_interval(const Costs& costs) {
+  if (!usable(costs)) return 0;
+  // x = T/M solves 1 - x = e^-(x + c). The left falls faster than the right from x = 0 on, and at 1 is below it.
+  const double c = costs.stall_s / costs.mtbf_s;
+  double low = 0;
+  double high = 1;
+  for (int i = 0; i < 200; ++i) {
+    const double x = (low + high) / 2;
+    (x + std::expm1(-(x + c)) < 0 ? low : high) = x;
+  }
+  return low * costs.mtbf_s;
+}
+
+double availability_optimal(const Costs& costs) {
+  if (!usable(costs)) return 0;
+  const double c = costs.stall_s;
+  return c + std::sqrt(2 * (costs.mtbf_s + std::max(0.0, costs.restart_s)) * c + c * c);
+}
+
+double goodput(double interval_s, const Costs& costs) {
+  if (!(interval_s > 0) || !(costs.mtbf_s > 0)) return 0;
+  const double m = costs.mtbf_s;
+  const double restart = std::max(0.0, costs.restart_s) + behind(costs);
+  const double wall = m * std::exp(restart / m) * std::expm1((interval_s + std::max(0.0, costs.stall_s)) / m);
+  return std::isfinite(wall) ? interval_s / wall : 0;
+}
+
+double expected_loss(double interval_s, const Costs& costs) {
+  if (!(interval_s > 0) || !(costs.mtbf_s > 0)) return 0;
+  const double x = interval_s / costs.mtbf_s;
+  // Below this the difference of two nearly equal numbers has lost its digits; the series is x/2 - x^2/12.
+  const double part = x < 1e-5 ? x / 2 - x * x / 12 : 1 - x / std::expm1(x);
+  return costs.mtbf_s * part + behind(costs);
+}
+
+double overhead(double interval_s, const Costs& costs) {
+  const double whole = interval_s + costs.stall_s;
+  return whole > 0 ? costs.stall_s / whole : 0;
+}
+
+BaseRule base_rule(double acceptable_rework_s, const Costs& costs, std::uint64_t in_flight) {
+  const double cap = 20 * costs.stall_s;
+  const double drain = 1.1 * costs.drain_s / static_cast<double>(std::max<std::uint64_t>(in_flight, 1));
+  BaseRule out{.interval_s = std::max(acceptable_rework_s, 0.0)};
+  if (cap > out.interval_s) out = {.interval_s = cap, .limit = BaseRule::Limit::overhead};
+  if (drain > out.interval_s) out = {.interval_s = drain, .limit = BaseRule::Limit::drain};
+  out.rework_missed = acceptable_rework_s > 0 && out.limit != BaseRule::Limit::rework;
+  out.saves_too_rarely = costs.mtbf_s > 0 && costs.mtbf_s < 200 * costs.stall_s;
+  return out;
+}
+
+const char* limit_name(BaseRule::Limit limit) {
+  switch (limit) {
+    case BaseRule::Limit::rework:
+      return "rework";
+    case BaseRule::Limit::overhead:
+      return "overhead cap";
+    case BaseRule::Limit::drain:
+      return "drain";
+  }
+  return "";
+}
+
+double bandwidth_for(double bytes, double acceptable_rework_s) {
+  return acceptable_rework_s > 0 ? 20 * bytes / acceptable_rework_s : 0;
+}
+
+std::uint64_t aligned_steps(double interval_s, double step_s) {
+  if (!(interval_s > 0) || !(step_s > 0)) return 1;
+  const double steps = std::round(interval_s / step_s);
+  return steps >= 1 && steps < 1e18 ? static_cast<std::uint64_t>(steps) : steps < 1 ? 1 : 1'000'000'000'000'000'000u;
+}
+
+TwoTiers two_tiers(const Tier& near, const Tier& far) {
+  if (!(near.cost_s > 0) || !(near.mtbf_s > 0) || !(far.cost_s >= 0) || !(far.mtbf_s > 0)) return {};
+  const auto with = [&](double k) {
+    const double cost = near.cost_s + far.cost_s / k;
+    const double rate = 1 / near.mtbf_s + k / far.mtbf_s;
+    const double interval = std::sqrt(2 * cost / rate);
+    return TwoTiers{
+        .interval_s = interval, .every = static_cast<std::uint64_t>(k), .waste = cost / interval + interval / 2 * rate};
+  };
+  // With the best T1 the waste is sqrt(2 cost rate); over real k that is least at sqrt(C2 M2 / (C1 M1)).
+  const double k = std::clamp(std::sqrt(far.cost_s * far.mtbf_s / (near.cost_s * near.mtbf_s)), 1.0, 1e9);
+  const TwoTiers below = with(std::floor(k));
+  const TwoTiers above = with(std::ceil(k));
+  return above.waste < below.waste ? above : below;
+}
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+/// How often to save: the formulas. Times in seconds, as doubles; what is not positive where it must be gives 0.
+///
+/// T is the useful work between two saves, from the end of one to the start of the next; a save stalls training for C
+/// and is durable after D; M is the mean time between failures of the whole job; R is what a failure costs before
+/// training goes on: detect, restart, restore. Failures are exponential.
+namespace ckpt::catalog {
+
+struct Costs {
+  double stall_s = 0;    ///< C: how long one save stalls training
+  double drain_s = 0;    ///< D: from the start of a save until it is durable; at least C
+  double restart_s = 0;  ///< R
+  double mtbf_s = 0;     ///< M
+};
+
+double young(const Costs& costs);  ///< sqrt(2CM): Young, CACM 17(9), 1974
+double daly(const Costs& costs);   ///< the higher-order estimate; M where C >= 2M: Daly, FGCS 22(3), 2006
+/// The T that maximises `goodput`: the solution of T = M(1 - e^-((T+C)/M)). R plays no part in it.
+double best_interval(const Costs& costs);
+/// From start to start: C + sqrt(2(M+R)C + C^2): Saxena et al., arXiv 2410.18124.
+double availability_optimal(const Costs& costs);
+
+/// Useful work per wall time: T / (M e^(R/M) (e^((T+C)/M) - 1)): Daly 2006, exact for exponential failures. Under
+/// asynchronous saves (D > C) the newest durable save is D - C older at a failure, which is lost as well: counted as
+/// restart time.
+double goodput(double interval_s, const Costs& costs);
+/// Work lost at a failure: M - T/(e^(T/M) - 1), about T/2, and D - C.
+double expected_loss(double interval_s, const Costs& costs);
+double overhead(double interval_s, const Costs& costs);  ///< C/(T+C)
+
+/// max(acceptable rework, 20 C, 1.1 D / in flight): which of them decides, and whether it fails its own aim.
+struct BaseRule {
+  double interval_s = 0;
+  enum class Limit : std::uint8_t { rework, overhead, drain } limit = Limit::rework;
+  bool rework_missed = false;     ///< more work can be lost than is acceptable
+  bool saves_too_rarely = false;  ///< M < 200 C: best_interval is shorter and better
+};
+BaseRule base_rule(double acceptable_rework_s, const Costs& costs, std::uint64_t in_flight = 1);
+const char* limit_name(BaseRule::Limit limit);  ///< "rework", "overhead cap", "drain"
+
+/// Bytes a second that make a synchronous save of `bytes` meet the rework target: 20 B / rework.
+double bandwidth_for(double bytes, double acceptable_rework_s);
+
+/// Whole steps between saves: max(1, round(T / t)).
+std::uint64_t aligned_steps(double interval_s, double step_s);
+
+/// Two tiers: every save reaches tier 1, every k-th goes on to tier 2. A failure that tier 1 survives (mean time M1)
+/// costs half of T1, others (M2) half of k T1.
+struct Tier {
+  double cost_s = 0;
+  double mtbf_s = 0;
+};
+struct TwoTiers {
+  double interval_s = 0;    ///< of tier 1
+  std::uint64_t every = 1;  ///< k: tier 2 takes every k-th
+  double waste = 0;         ///< first order: (C1 + C2/k)/T1 + T1/2 (1/M1 + k/M2)
+};
+TwoTiers two_tiers(const Tier& near, const Tier& far);
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "catalog/interval.hpp"
+
+/// Whether to save now. A pure function: rank 0 asks it with its own clock and measures, and what it answers travels to
+/// all ranks in the words of `should_save`, so that all save at the same step.
+namespace ckpt::catalog {
+
+/// When to save. What is set is joined by "or"; caps hold back what only the first three ask for.
+struct IntervalPolicy {
+  std::optional<std::uint64_t>
+      every_steps{};                      ///< when a multiple is reached, or was passed since the last save; at least 1
+  std::optional<double> every_s{};        ///< since the last save began
+  bool optimal = false;                   ///< the best interval for the measured costs, in whole steps
+  bool on_signal = true;                  ///< a stop was asked for
+  std::optional<double> before_end_s{};   ///< so long before the job's time limit a save is durable
+  std::optional<double> most_overhead{};  ///< a cap: of wall time, 0 to 1
+  double least_interval_s = 0;            ///< clamps of `optimal`
+  double most_interval_s = 86'400;
+  double hysteresis = 0.2;  ///< `optimal` changes its mind only beyond this part
+
+  bool operator==(const IntervalPolicy&) const = default;
+};
+
+/// Measures, smoothed (weight 0.3 of the newest).
+struct MeasuredCosts {
+  Costs costs{};      ///< stall_s and drain_s are measured, the others given or estimated
+  double step_s = 0;  ///< compute of one step
+  std::uint64_t saves = 0;
+};
+MeasuredCosts with_save(MeasuredCosts before, double stall_s, double drain_s);
+MeasuredCosts with_step(MeasuredCosts before, double step_s);
+
+/// What rank 0 knows when it is asked. Times are seconds of one monotonic clock.
+struct IntervalInputs {
+  std::uint64_t step = 0;
+  double now_s = 0;
+  std::optional<std::uint64_t> last_step{};  ///< of the newest save of this job, or the step resumed from
+  double last_begin_s = 0;                   ///< when that save began; without one: when the job began
+  double last_end_s = 0;                     ///< when it gave training back
+  std::uint64_t in_flight = 0;               ///< saves that are not durable yet
+  std::uint64_t most_in_flight = 1;
+  bool stop_requested = false;
+  std::optional<double> time_left_s{};  ///< until the job's time limit
+  bool saved_for_end = false;           ///< `before_end` has had its save
+  double planned_interval_s = 0;        ///< of the previous answer; 0 = none
+  MeasuredCosts measured{};
+};
+
+struct SaveAnswer {
+  bool save = false;
+  enum class Why : std::uint8_t {
+    not_yet,
+    first_measure,
+    steps,
+    time,
+    optimal,
+    signal,
+    end,
+    held_overhead,
+    held_in_flight,
+    done
+  } why = Why::not_yet;
+  double planned_interval_s = 0;  ///< to be given back with the next question
+  std::string text{};             ///< for the log: "every 500 steps"
+};
+
+/// Decides about the step that has just ended.
+///  1 a step that is saved already is not saved again
+///  2 a signal, then the end of the job, ask for a save whatever it costs
+///  3 every_steps, every_s and optimal ask; a save in flight (most_in_flight) and the overhead cap hold them back,
+///  until
+///    the next step. `optimal` without a measure saves once to get one.
+SaveAnswer should_save(const IntervalPolicy& policy, const IntervalInputs& inputs);
+
+/// The interval that `optimal` aims at: best_interval, at least 1.1 D / in flight and what the overhead cap allows,
+/// clamped; `planned_s` stays while the new value is within the hysteresis of it.
+double planned_interval(const IntervalPolicy& policy, const MeasuredCosts& measured, std::uint64_t most_in_flight,
+                        double planned_s);
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "catalog/bucket.hpp"
+#include "catalog/filter.hpp"
+#include "format/hash.hpp"
+
+/// What to keep, as values. How each rule counts: README.md. Read from TOML by policy_toml.hpp, from flags by
+/// policy_flags.hpp, from the options of other systems by policy_import.hpp.
+namespace ckpt::catalog {
+
+/// One keep rule: a selector, an optional filter and an optional limit.
+struct Rule {
+  enum class Kind : std::uint8_t {
+    last,         ///< the newest `count`
+    first,        ///< the oldest `count`
+    every_steps,  ///< `step_interval`, `step_mode`
+    every,        ///< `duration`: greedy from the oldest present, at least so far apart
+    hourly,       ///< the newest of each of the newest `count` hours that hold any
+    daily,
+    weekly,
+    monthly,
+    yearly,
+    within,    ///< younger than `duration`, measured from `from`
+    best,      ///< the `count` best by `metric`
+    steps,     ///< those of `steps`
+    tags_any,  ///< those with any of `tags`; superseded ones too
+  };
+  enum class StepMode : std::uint8_t {
+    exact,    ///< step % interval == 0; of several saves of one step the newest generation
+    spaced,   ///< greedy from the oldest present, at least `step_interval` apart
+    closest,  ///< for each multiple the nearest (of two equally near the later), and the newest
+  };
+  enum class From : std::uint8_t { newest, now };
+  enum class Better : std::uint8_t { lower, higher };
+  enum class Missing : std::uint8_t { drop, keep };  ///< of a checkpoint without the metric
+  enum class Nan : std::uint8_t { worst, missing };  ///< ranks last, or counts as not recorded
+
+  std::string id{};
+  Kind kind = Kind::last;
+  std::optional<std::uint64_t> count{};  ///< of last, first, hourly to yearly, best; nothing = all
+  std::uint64_t step_interval = 0;       ///< at least 1
+  StepMode step_mode = StepMode::exact;
+  Duration duration{};
+  From from = From::newest;
+  bool oldest_if_short = true;  ///< of hourly to yearly: while `count` is not filled the oldest is kept as well
+  std::string metric{};
+  Better better = Better::lower;
+  Missing missing = Missing::drop;
+  Nan nan = Nan::worst;
+  std::vector<std::uint64_t> steps{};
+  std::vector<std::string> tags{};
+  std::optional<Filter> where{};
+  std::optional<std::uint64_t> max{};  ///< of what the selector takes, only the newest so many; not with a count
+
+  bool operator==(const Rule&) const = default;
+};
+
+bool is_calendar(Rule::Kind kind);       ///< hourly to yearly
+Period period_of(Rule::Kind kind);       ///< of a calendar rule
+const char* kind_name(Rule::Kind kind);  ///< "last", "every_steps", as in the policy file
+
+/// Bytes, or a part of the volume.
+struct Amount {
+  std::uint64_t bytes = 0;
+  std::optional<double> percent{};  ///< 0 to 100; then `bytes` is not used
+  bool operator==(const Amount&) const = default;
+};
+
+/// Applied after the rules. Can only add keeps, or stop the run. Whatever stands here, the floor of retain.hpp holds.
+struct Guard {
+  std::uint64_t newest = 1;           ///< so many of a group's newest by generation
+  std::uint64_t newest_verified = 1;  ///< so many of a group's newest verified
+  bool resume_source = true;
+  Duration min_age{};
+  std::uint64_t min_keep = 1;
+  double max_delete_fraction = 0.5;  ///< of the first run of a new or changed policy, unless approved
+  bool require_verified_successor = false;
+  bool operator==(const Guard&) const = default;
+};
+
+/// Only when space is short: rules that may be broken.
+struct Pressure {
+  std::optional<Amount> max_size{};  ///< what the checkpoints of this policy may take together
+  std::optional<Amount> min_free{};  ///< what must stay free on the volume
+  std::optional<double> headroom{};  ///< times the newest checkpoint's bytes must stay free
+  std::vector<std::string> relax{};  ///< ids, the first is broken first; empty = relax_order
+  std::vector<std::string> never{};  ///< ids
+  bool operator==(const Pressure&) const = default;
+};
+
+struct Trash {
+  Duration ttl = std::chrono::hours(24);
+  std::optional<Amount> purge_early_when_free_below = Amount{.percent = 5};
+  std::uint64_t recycle = 0;  ///< the youngest retired sets that feed the next save
+  bool operator==(const Trash&) const = default;
+};
+
+struct Policy {
+  std::string name{};
+  std::string runs = "*";  ///< a glob
+  std::vector<Rule> keep{};
+  std::vector<std::string> group_by{"run"};
+  bool exclusive = false;  ///< what an earlier rule keeps does not count for later ones (borg)
+  TimeZone zone{};
+  std::optional<Duration> drop_optimizer_after{};
+  Guard guard{};
+  Pressure pressure{};
+  Trash trash{};
+  bool operator==(const Policy&) const = default;
+};
+
+inline constexpr std::size_t kMostRules = 64;  ///< of one policy
+
+/// Keeps nothing by any rule: such a policy deletes nothing and is refused. A rule with a count of 0 is none.
+bool is_empty(const Policy& policy);
+
+/// The rules that pressure may break, first broken first, as indices of `keep`: those of `relax`, or else calendar
+/// rules, then every, within, every_steps, first, last. Never best, steps, tags_any, nor those of `never`.
+std::vector<std::size_t> relax_order(const Policy& policy);
+
+/// The first policy whose glob matches; null: nothing of this run is ever deleted.
+const Policy* policy_of(const std::vector<Policy>& policies, const std::string& run);
+
+/// The policy in the full form of the policy file; equal policies give equal text, and it reads back as it was.
+std::string policy_text(const Policy& policy);
+
+/// Of policy_text: an unknown one is a new or changed policy.
+Hash128 fingerprint(const Policy& policy);
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "catalog/policy.hpp"
+
+namespace ckpt::catalog {
+
+/// Reads STORE/ckpt.toml or a file of --policy.
+///
+/// text         TOML 1.0; the full form ([[keep]] or keep = [...], [policy], [guard], [pressure], [trash]) gives one
+///              policy; the short form ([[rule]] tables) one a table, in their order, for which [guard] and [trash]
+///              stand as well. One calendar table of the full form (hourly = 24, daily = 7) gives one rule a member.
+/// file         its name, for messages
+/// other_keys   members of the top that other parts of the project read
+/// errors       usage, "FILE: line L column C: ...": no TOML, an unknown key (with the nearest known one), a value that
+///              its key does not take
+Result<std::vector<Policy>> parse_policies(std::string_view text, const std::string& file,
+                                           const std::vector<std::string>& other_keys = {});
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "catalog/checkpoint.hpp"
+#include "catalog/policy.hpp"
+
+/// Which checkpoints to keep, and why: committed - what any rule keeps - what is guarded. Pure; nothing is deleted
+/// here.
+///
+/// The floor, which no policy can switch off. Never deleted are:
+///  1 the newest verified checkpoint of a group, nor the newest where none is verified (of superseded ones, where a
+///    group has no others)
+///  2 what somebody reads, loads, converts or saves now
+///  3 what is pinned, until the pin's date
+///  4 what other checkpoints refer to
+///  5 what a foreign tracker file names
+///  6 what could not be read just now, or whose marks could not
+///  7 what was never committed (repair sweeps those), and symbolic links
+///  8 corrupt ones, unless asked for by name (include_corrupt)
+///  9 superseded ones before their grace has passed, and the last verified one of a superseded series unless asked for
+/// and nothing at all is deleted with an empty policy, nor more than half on the first run of a new or changed policy
+/// without approval. Nothing that a guard or the floor protects is demoted either.
+namespace ckpt::catalog {
+
+/// A series known to the catalog, of which no checkpoint may be left.
+struct SeriesBirth {
+  std::string run{};
+  std::uint64_t series = 0;
+  std::optional<std::uint64_t> from{};
+  Time began{};
+};
+
+/// The volume of a store.
+struct Space {
+  std::uint64_t free_bytes = 0;
+  std::uint64_t total_bytes = 0;
+  std::uint64_t trash_bytes = 0;  ///< already in the trash: will be free
+};
+
+/// What a decision rests on, besides the checkpoints and the policy.
+struct Situation {
+  Time now{};
+  std::optional<Space> space{};  ///< without it pressure knows only max_size in bytes
+  std::vector<SeriesBirth> births{};
+  bool first_run = false;  ///< of a new or changed policy (fingerprint)
+  bool approved = false;   ///< -y
+  bool include_corrupt = false;
+  std::vector<std::uint64_t> drop_series{};  ///< series numbers whose last verified checkpoint may go
+};
+
+enum class Action : std::uint8_t {
+  keep,
+  demote,  ///< keep the weights, drop the optimizer
+  trash,
+  skip,   ///< not a checkpoint
+  block,  ///< a person must decide
+};
+
+struct Reason {
+  enum class Cause : std::uint8_t {
+    rule,  ///< `rule` keeps it, or in near_misses: would not; with `rank`, `value`, `other` of Verdict
+    newest,
+    newest_verified,  ///< `rank`
+    resume_source,
+    min_age,
+    min_keep,
+    no_verified_successor,
+    floor_newest,  ///< guard 1 where the policy has switched its own off
+    being_read,
+    pinned,
+    referenced,
+    tracked,
+    unreadable,
+    marks_unreadable,
+    uncommitted,
+    link,
+    corrupt,
+    superseded_grace,  ///< `value`: ms left
+    last_of_series,
+    superseded,     ///< of trash: no rule counts it
+    relaxed,        ///< of trash: `rule` would have kept it, but space is short
+    old_optimizer,  ///< of demote: `value`: its age, ms
+  } cause = Cause::rule;
+  std::uint8_t verdict = 0;  ///< Verdict::Kind of a rule
+  std::uint16_t rule = 0;    ///< index of Policy::keep
+  std::uint32_t other = UINT32_MAX;
+  std::uint64_t rank = 0;
+  std::int64_t value = 0;
+};
+
+struct Decision {
+  Action action = Action::keep;
+  bool would_be_trash = false;  ///< only the floor or a guard stands between it and the trash
+  std::uint64_t bytes_freed = 0;
+  std::vector<Reason> reasons{};      ///< rules and guards; of trash: why besides no rule keeping it
+  std::vector<Reason> blockers{};     ///< of the floor
+  std::vector<Reason> near_misses{};  ///< of what no rule keeps: what each rule says
+};
+
+struct Retention {
+  std::vector<Decision> decisions{};   ///< one a checkpoint, in the order given
+  std::vector<std::uint32_t> order{};  ///< indices by group, newest first: how to show and to carry out
+  std::uint64_t trash_count = 0;
+  std::uint64_t demote_count = 0;
+  std::uint64_t freed_bytes = 0;
+  std::uint64_t kept_bytes = 0;          ///< what stays, demotions counted
+  std::optional<std::string> aborted{};  ///< a guard stopped the run: nothing of it may be carried out
+  std::vector<std::string> warnings{};
+};
+
+/// Decides. O(n log n) in checkpoints for each rule.
+///
+/// checkpoints  those of the runs that `policy` selects (policy_of); fewer than 2^32 - 1
+/// errors       usage: an empty policy, more than kMostRules rules, an unknown name in group_by
+Result<Retention> retain(std::span<const Checkpoint> checkpoints, const Policy& policy, const Situation& situation);
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,73 @@
+#include "catalog/superseded.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string_view>
+
+namespace ckpt::catalog {
+namespace {
+
+struct Birth {
+  std::optional<std::uint64_t> from{};
+  std::optional<Time> began{};
+  bool known = false;  ///< told by the catalog, rather than found out from what is left of the series
+};
+
+using Births = std::map<std::uint64_t, Birth>;  // by series
+
+/// Where checkpoints of one series disagree on its beginning, the later step supersedes less.
+void begin_from(Birth& birth, const std::optional<std::uint64_t>& from) {
+  if (from) birth.from = std::max(birth.from.value_or(0), *from);
+}
+
+}  // namespace
+
+std::vector<std::optional<Time>> superseded_since(std::span<const Checkpoint> checkpoints,
+                                                  std::span<const SeriesBirth> births) {
+  struct Run {
+    Births births{};
+    std::vector<std::size_t> members{};
+  };
+  std::map<std::string_view, Run> runs;
+  for (std::size_t i = 0; i < checkpoints.size(); ++i) {
+    const Checkpoint& one = checkpoints[i];
+    Run& run = runs[one.run];
+    run.members.push_back(i);
+    Birth& birth = run.births[one.series];
+    begin_from(birth, one.series_from);
+    birth.began = std::min(birth.began.value_or(one.created), one.created);
+  }
+  for (const SeriesBirth& told : births) {
+    const auto run = runs.find(told.run);
+    if (run == runs.end()) continue;
+    Birth& birth = run->second.births[told.series];
+    begin_from(birth, told.from);
+    birth.began = birth.known ? std::min(*birth.began, told.began) : told.began;
+    birth.known = true;
+  }
+
+  std::vector<std::optional<Time>> out(checkpoints.size());
+  for (auto& [name, run] : runs) {
+    std::stable_sort(run.members.begin(), run.members.end(),
+                     [&](std::size_t a, std::size_t b) { return checkpoints[a].series > checkpoints[b].series; });
+    // Later series that could be the first to supersede a step, the earliest of them last: one that began no later in
+    // steps and earlier in number hides the others, so the steps grow towards the end.
+    std::vector<const Birth*> later;
+    auto birth = run.births.rbegin();
+    for (const std::size_t i : run.members) {
+      for (; birth != run.births.rend() && birth->first > checkpoints[i].series; ++birth) {
+        if (!birth->second.from) continue;
+        while (!later.empty() && *later.back()->from >= *birth->second.from) later.pop_back();
+        later.push_back(&birth->second);
+      }
+      const std::uint64_t step = checkpoints[i].step;
+      const auto end =
+          std::partition_point(later.begin(), later.end(), [&](const Birth* b) { return *b->from < step; });
+      if (end != later.begin()) out[i] = (*(end - 1))->began;
+    }
+  }
+  return out;
+}
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,98 @@
+#include "catalog/toml_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "format/nearest.hpp"
+
+namespace ckpt::catalog {
+
+tl::unexpected<Error> fail_at(const std::string& file, const toml::source_region& where, std::string what,
+                              std::string hint) {
+  return fail({.code = Errc::usage,
+               .message = fmt::format("{}: line {} column {}: {}", file, where.begin.line, where.begin.column, what),
+               .file = file,
+               .hint = std::move(hint)});
+}
+
+const toml::node* TomlTable::take(std::string_view key) {
+  known_.emplace_back(key);
+  return table_.get(key);
+}
+
+tl::unexpected<Error> TomlTable::wrong(std::string_view key, std::string what, std::string hint) const {
+  const toml::node* node = table_.get(key);
+  return fail_at(file_, node != nullptr ? node->source() : table_.source(),
+                 node != nullptr ? fmt::format("{}: {}", key, what) : fmt::format("{}: {}", name_, what),
+                 std::move(hint));
+}
+
+Result<std::optional<std::string>> TomlTable::text(std::string_view key) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return std::optional<std::string>{};
+  const auto value = node->value_exact<std::string>();
+  if (!value) return wrong(key, "a text in quotes is expected");
+  return value;
+}
+
+Result<std::optional<bool>> TomlTable::boolean(std::string_view key) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return std::optional<bool>{};
+  const auto value = node->value_exact<bool>();
+  if (!value) return wrong(key, "true or false is expected");
+  return value;
+}
+
+Result<std::optional<std::int64_t>> TomlTable::integer(std::string_view key) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return std::optional<std::int64_t>{};
+  const auto value = node->value_exact<std::int64_t>();
+  if (!value) return wrong(key, "a whole number is expected");
+  return value;
+}
+
+Result<std::optional<double>> TomlTable::real(std::string_view key) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return std::optional<double>{};
+  if (!node->is_number()) return wrong(key, "a number is expected");
+  return node->value<double>();
+}
+
+Result<std::optional<std::vector<std::string>>> TomlTable::texts(std::string_view key) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return std::optional<std::vector<std::string>>{};
+  const toml::array* array = node->as_array();
+  if (array == nullptr) return wrong(key, "a list of texts is expected, such as [\"a\", \"b\"]");
+  std::vector<std::string> out;
+  for (const toml::node& member : *array) {
+    const auto value = member.value_exact<std::string>();
+    if (!value) return fail_at(file_, member.source(), fmt::format("{}: a text in quotes is expected", key));
+    out.push_back(*value);
+  }
+  return std::optional(std::move(out));
+}
+
+Result<const toml::table*> TomlTable::table(std::string_view key) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return nullptr;
+  if (node->as_table() == nullptr) return wrong(key, "a table is expected");
+  return node->as_table();
+}
+
+Result<> TomlTable::finish() const {
+  const toml::key* first = nullptr;
+  const auto before = [](const toml::source_position& a, const toml::source_position& b) {
+    return a.line != b.line ? a.line < b.line : a.column < b.column;
+  };
+  for (auto&& [key, node] : table_) {
+    if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
+    if (first == nullptr || before(key.source().begin, first->source().begin)) first = &key;
+  }
+  if (first == nullptr) return {};
+  const auto near = nearest(first->str(), known_);
+  return fail_at(file_, first->source(), fmt::format("unknown key '{}' in {}", first->str(), name_),
+                 near ? fmt::format("did you mean '{}'?", *near) : std::string());
+}
+
+}  // namespace ckpt::catalog

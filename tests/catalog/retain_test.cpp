@@ -1,0 +1,295 @@
+// Guards, the floor, series, pressure and demotion; and the words in which decisions are told.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "catalog/history.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+using Steps = std::vector<std::uint64_t>;
+using Kind = Rule::Kind;
+
+constexpr Time kLater = kStart + kDay * 30;
+
+Policy last(std::uint64_t count) {
+  return policy({rule(Kind::last, count)});
+}
+Retention decided(const std::vector<Checkpoint>& all, const Policy& policy,
+                  const Situation& situation = {.now = kLater}) {
+  auto plan = retain(all, policy, situation);
+  EXPECT_TRUE(plan) << (plan ? "" : plan.error().message);
+  return plan ? *std::move(plan) : Retention{.decisions = std::vector<Decision>(all.size())};
+}
+
+TEST(Retain, AnEmptyPolicyIsRefused) {
+  for (const Policy& empty : {Policy{}, last(0)}) {
+    const auto plan = retain(hourly({1, 2, 3}), empty, {.now = kLater});
+    ASSERT_FALSE(plan);
+    EXPECT_EQ(plan.error().code, Errc::usage);
+  }
+}
+
+TEST(Retain, KeepLastNKeepsNAndNoMore) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(kept(decided(all, last(3)), all), (Steps{4, 5, 6}));
+  EXPECT_EQ(kept(decided(all, last(1)), all), (Steps{6}));
+  for (Checkpoint& one : all) one.state = State::verified;
+  EXPECT_EQ(kept(decided(all, last(3)), all), (Steps{4, 5, 6}));
+}
+
+TEST(Retain, TheNewestVerifiedStaysHoweverFarBack) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3, 4, 5});
+  all[1].state = State::verified;
+  EXPECT_EQ(kept(decided(all, last(2)), all), (Steps{2, 4, 5}));
+  Policy without = last(2);
+  without.guard = {.newest = 0, .newest_verified = 0, .min_keep = 0};
+  const Retention plan = decided(all, without);
+  EXPECT_EQ(kept(plan, all), (Steps{2, 4, 5}));
+  EXPECT_EQ(plan.decisions[1].blockers.at(0).cause, Reason::Cause::floor_newest);
+}
+
+TEST(Retain, WithAllGuardsOffSomethingToLoadIsLeft) {
+  Policy none = policy({rule(Kind::tags_any)});
+  none.keep[0].tags = {"never said"};
+  none.guard = {.newest = 0, .newest_verified = 0, .resume_source = false, .min_keep = 0};
+  const std::vector<Checkpoint> all = hourly({1, 2, 3});
+  EXPECT_EQ(kept(decided(all, none), all), (Steps{3}));
+}
+
+TEST(Retain, NewestIsByGenerationWhereThatIsKnownAndByStepElse) {
+  std::vector<Checkpoint> all = hourly({100, 200, 50});  // a step filled in later
+  all[0].generation = 1;
+  all[1].generation = 2;
+  all[2].generation = 3;
+  EXPECT_EQ(kept(decided(all, last(1)), all), (Steps{50, 200}));
+  for (Checkpoint& one : all) one.generation = 0;
+  EXPECT_EQ(kept(decided(all, last(1)), all), (Steps{200}));
+}
+
+TEST(Retain, TheFloorOutlastsEveryRule) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+  all[0].pins = {{.owner = "ana", .reason = "camera ready"}};
+  all[1].readers = {"host n17 pid 4211 (convert)"};
+  all[2].references = {"r@9"};
+  all[3].trackers = {"latest"};
+  all[4].state = State::unreadable;
+  all[5].marks_unreadable = true;
+  all[6].state = State::uncommitted;
+  all[7].link = true;
+  all[8].state = State::corrupt;
+  const Policy policy = last(1);
+  const Retention plan = decided(all, policy);
+  EXPECT_EQ(trashed(plan, all), (Steps{10}));
+  EXPECT_EQ(plan.decisions[6].action, Action::skip);
+  EXPECT_EQ(plan.decisions[7].action, Action::skip);
+  EXPECT_EQ(plan.decisions[8].action, Action::block);
+  EXPECT_EQ(why_of(plan, all, policy, 0), "pinned by ana \"camera ready\"   [would be TRASH]");
+  EXPECT_EQ(why_of(plan, all, policy, 1), "being read: host n17 pid 4211 (convert)   [would be TRASH]");
+  EXPECT_EQ(why_of(plan, all, policy, 3), "named by latest   [would be TRASH]");
+  EXPECT_EQ(why_of(plan, all, policy, 4), "unreadable now: that is no reason to delete it");
+  EXPECT_EQ(why_of(plan, all, policy, 8), "corrupt; --include-corrupt removes it");
+  EXPECT_EQ(why_of(plan, all, policy, 9), "no rule: last rank 2>1");
+  EXPECT_EQ(why_of(plan, all, policy, 10), "last#1(last=1)  guard:newest#1");
+}
+
+TEST(Retain, WhatCannotBeLoadedTakesNoPlaceOfWhatCan) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3, 4});
+  all[3].state = State::corrupt;
+  all[2].state = State::unreadable;
+  EXPECT_EQ(trashed(decided(all, last(2)), all), Steps{});
+  EXPECT_EQ(trashed(decided(all, last(1)), all), (Steps{1}));
+  EXPECT_EQ(trashed(decided(all, last(1), {.now = kLater, .include_corrupt = true}), all), (Steps{1, 4}));
+}
+
+TEST(Retain, AHoldEndsAtItsDate) {
+  std::vector<Checkpoint> all = hourly({1, 2});
+  all[0].pins = {{.until = kLater}};
+  EXPECT_EQ(trashed(decided(all, last(1), {.now = kLater - kMinute}), all), Steps{});
+  EXPECT_EQ(trashed(decided(all, last(1), {.now = kLater}), all), (Steps{1}));
+  all[0].pins.push_back({});
+  EXPECT_EQ(trashed(decided(all, last(1), {.now = kLater}), all), Steps{});
+}
+
+TEST(Retain, GuardsAddKeeps) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3, 4, 5});
+  all[0].resume_source = true;
+  Policy policy = last(1);
+  policy.guard.min_keep = 3;
+  EXPECT_EQ(kept(decided(all, policy), all), (Steps{1, 4, 5}));
+  policy.guard.resume_source = false;
+  EXPECT_EQ(kept(decided(all, policy), all), (Steps{3, 4, 5}));
+  policy.guard.min_age = kHour * 2;
+  EXPECT_EQ(kept(decided(all, policy, {.now = kStart + kHour * 3}), all), (Steps{3, 4, 5}));
+  EXPECT_EQ(kept(decided(all, policy, {.now = kStart - kDay}), all), (Steps{1, 2, 3, 4, 5}));  // the clock went back
+}
+
+TEST(Retain, ASuccessorMustBeVerifiedWhereThatIsAskedFor) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3, 4});
+  Policy policy = last(1);
+  policy.guard.require_verified_successor = true;
+  EXPECT_EQ(trashed(decided(all, policy), all), Steps{});
+  all[2].state = State::verified;
+  EXPECT_EQ(trashed(decided(all, policy), all), (Steps{1, 2}));
+}
+
+TEST(Retain, AStaleHigherStepDoesNotWinAfterARollBack) {
+  // 1000 to 3000, then back to 1000 and on: 1500, 2000 in series 1.
+  std::vector<Checkpoint> all = hourly({1000, 2000, 3000, 1500, 2000});
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].generation = i + 1;
+  for (std::size_t i = 3; i < 5; ++i) {
+    all[i].series = 1;
+    all[i].series_from = 1000;
+    all[i].id += "b";
+  }
+  const Policy policy = last(2);
+  Retention plan = decided(all, policy);
+  EXPECT_EQ(plan.decisions[1].action, Action::trash);
+  EXPECT_EQ(plan.decisions[2].action, Action::trash);
+  EXPECT_EQ(plan.decisions[0].action, Action::trash);  // not superseded, but third of two
+  EXPECT_EQ(kept(plan, all), (Steps{1500, 2000}));
+  EXPECT_EQ(why_of(plan, all, policy, 2), "superseded: a later series began before step 3000");
+  // They stay until their grace has passed since series 1 began.
+  plan = decided(all, policy, {.now = all[3].created + kHour * 23});
+  EXPECT_EQ(trashed(plan, all), (Steps{1000}));
+  // The last verified one of what was left behind stays until it is dropped by name.
+  all[1].state = State::verified;
+  EXPECT_EQ(trashed(decided(all, policy), all), (Steps{1000, 3000}));
+  EXPECT_EQ(trashed(decided(all, policy, {.now = kLater, .drop_series = {0}}), all), (Steps{1000, 2000, 3000}));
+  // A tag is a person's word about that one checkpoint.
+  Policy tags = policy;
+  tags.keep.push_back(rule(Kind::tags_any));
+  tags.keep.back().tags = {"paper"};
+  all[2].tags = {"paper"};
+  EXPECT_EQ(trashed(decided(all, tags), all), (Steps{1000}));
+}
+
+TEST(Retain, ASeriesThatBeganAtNothingSupersedesNothing) {
+  std::vector<Checkpoint> all = hourly({1000, 2000, 10});
+  all[2].series = 1;
+  EXPECT_EQ(kept(decided(all, last(2)), all), (Steps{10, 2000}));
+}
+
+TEST(Retain, EachGroupIsDecidedByItself) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3, 4});
+  all[0].run = all[1].run = "other";
+  EXPECT_EQ(kept(decided(all, last(1)), all), (Steps{2, 4}));
+  Policy joined = last(1);
+  joined.group_by = {};
+  EXPECT_EQ(kept(decided(all, joined), all), (Steps{4}));
+}
+
+TEST(Retain, PressureBreaksRulesInTheirOrderOldestFirst) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3, 4, 5, 6});  // 10 GiB each
+  Policy policy = last(4);
+  policy.keep.push_back(rule(Kind::daily, 1));
+  policy.keep.push_back(rule(Kind::steps));
+  policy.keep[2].steps = {1};
+  policy.pressure.max_size = Amount{.bytes = 30ull << 30};
+  Retention plan = decided(all, policy);
+  EXPECT_EQ(kept(plan, all), (Steps{1, 5, 6}));
+  EXPECT_EQ(why_of(plan, all, policy, 3), "space is short: last#3(last=4) broken");
+  EXPECT_TRUE(plan.warnings.empty());
+  EXPECT_EQ(plan.kept_bytes, 30ull << 30);
+  policy.pressure.max_size = Amount{.bytes = 5ull << 30};
+  plan = decided(all, policy);
+  EXPECT_EQ(kept(plan, all), (Steps{1, 6}));  // milestones are never given up, nor the newest
+  EXPECT_EQ(plan.warnings.size(), 1u);
+}
+
+TEST(Retain, PressureCountsWhatIsFreeAndWhatWillBe) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3, 4});
+  Policy policy = last(4);
+  policy.pressure.min_free = Amount{.percent = 30};
+  Situation situation{.now = kLater, .space = Space{.free_bytes = 5ull << 30, .total_bytes = 100ull << 30}};
+  EXPECT_EQ(trashed(decided(all, policy, situation), all), (Steps{1, 2, 3}));
+  situation.space->trash_bytes = 16ull << 30;
+  EXPECT_EQ(trashed(decided(all, policy, situation), all), (Steps{1}));
+  policy.pressure.min_free.reset();
+  policy.pressure.headroom = 2.5;
+  EXPECT_EQ(trashed(decided(all, policy, situation), all), (Steps{1}));
+  situation.space.reset();
+  EXPECT_EQ(decided(all, policy, situation).warnings.size(), 1u);
+}
+
+TEST(Retain, OldOptimizersAreDroppedAndWhatIsGuardedStaysWhole) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3, 4});
+  all[1].optimizer_bytes = 0;
+  all[2].pins = {{}};
+  Policy policy = last(4);
+  policy.drop_optimizer_after = kDay * 7;
+  const Retention plan = decided(all, policy);
+  EXPECT_EQ(steps_with(plan, all, {Action::demote}), (Steps{1}));
+  EXPECT_EQ(plan.freed_bytes, 6ull << 30);
+  EXPECT_EQ(why_of(plan, all, policy, 0), "last#4(last=4)  weights only: 30 d old");
+  EXPECT_EQ(steps_with(decided(all, policy, {.now = kStart + kDay}), all, {Action::demote}), Steps{});
+}
+
+TEST(Retain, TheFirstRunOfAPolicyDeletesNoMoreThanHalfUnlessApproved) {
+  const std::vector<Checkpoint> all = hourly({1, 2, 3, 4});
+  EXPECT_FALSE(decided(all, last(2), {.now = kLater, .first_run = true}).aborted);
+  const Retention plan = decided(all, last(1), {.now = kLater, .first_run = true});
+  EXPECT_EQ(
+      plan.aborted,
+      "the first run of a new or changed policy would delete 3 of 4 checkpoints and drop the optimizer of 0: more "
+      "than 50%; approve it with -y");
+  EXPECT_FALSE(decided(all, last(1), {.now = kLater, .first_run = true, .approved = true}).aborted);
+  EXPECT_FALSE(decided(all, last(1), {.now = kLater}).aborted);
+}
+
+TEST(Retain, DecisionsAreToldAsInTheManual) {
+  std::vector<Checkpoint> all = hourly({38000, 39000, 40000, 41000});
+  const double losses[] = {2.3, 2.2, 2.113, 2.15};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].metrics = {{"eval/loss", losses[i]}};
+    all[i].created = kStart + kMinute * 10 * static_cast<int>(i);
+  }
+  all[3].state = State::verified;
+  Policy policy = last(1);
+  policy.keep[0].id = "recent";
+  policy.keep.push_back(rule(Kind::every_steps));
+  policy.keep.back().id = "period";
+  policy.keep.back().step_interval = 10000;
+  policy.keep.push_back(rule(Kind::hourly, 24));
+  policy.keep.back().id = "gfs";
+  policy.keep.back().oldest_if_short = false;
+  policy.keep.push_back(rule(Kind::best, 1));
+  policy.keep.back().metric = "eval/loss";
+  const Retention plan = decided(all, policy);
+  EXPECT_EQ(why_of(plan, all, policy, 3),
+            "recent#1(last=1)  gfs#1(hourly=24, 2026-01-01T00)  guard:newest#1  guard:newest_verified#1");
+  EXPECT_EQ(why_of(plan, all, policy, 2), "period(40000%10000==0)  best#1(eval/loss=2.113)");
+  EXPECT_EQ(
+      why_of(plan, all, policy, 1),
+      "no rule: recent rank 3>1; period step%10000==9000; gfs hourly bucket 2026-01-01T00 already held by 41000; best "
+      "rank 3>1");
+}
+
+TEST(Retain, AHundredThousandCheckpointsArePlannedInOrderNLogN) {
+  std::vector<Checkpoint> all;
+  for (std::uint64_t i = 0; i < 100'000; ++i) {
+    all.push_back(saved(i * 10, kMinute * 7 * static_cast<int>(i)));
+    all.back().metrics = {{"loss", std::fabs(std::sin(static_cast<double>(i)))}};
+  }
+  Policy policy = last(10);
+  for (const Kind kind : {Kind::hourly, Kind::daily, Kind::weekly, Kind::monthly, Kind::yearly})
+    policy.keep.push_back(rule(kind, 24));
+  policy.keep.push_back(rule(Kind::best, 5));
+  policy.keep.back().metric = "loss";
+  policy.keep.push_back(rule(Kind::every_steps));
+  policy.keep.back().step_interval = 5000;
+  policy.keep.back().step_mode = Rule::StepMode::closest;
+  policy.pressure.max_size = Amount{.bytes = 5ull << 40};
+  const auto begin = std::chrono::steady_clock::now();
+  const Retention plan = decided(all, policy, {.now = kStart + kDay * 600});
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  RecordProperty("plan_s", std::to_string(took.count()));
+  EXPECT_GT(plan.trash_count, 90'000u);
+  EXPECT_EQ(plan.decisions.back().action, Action::keep);
+  EXPECT_LT(took.count(), 60) << "what is quadratic takes minutes";
+}
+
+}  // namespace
+}  // namespace ckpt::catalog
