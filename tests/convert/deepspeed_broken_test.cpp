@@ -133,6 +133,44 @@ TEST(DeepSpeedTags, LatestIsFollowedAlsoWithANewlineAndBesideOtherTags) {
   EXPECT_EQ(map->chosen, "tag global_step3 from 'latest'");
 }
 
+TEST(DeepSpeedTags, OtherTagsAreNamedAsNotRead) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  fs::copy(copy.tag(), copy.root() + "/global_step9");
+  const auto map = open_deepspeed(copy.root());
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  ASSERT_EQ(map->findings.size(), 1u);
+  EXPECT_EQ(map->findings[0].severity, Severity::note);
+  EXPECT_EQ(map->findings[0].text, "other tags are here, which are not read: global_step9");
+}
+
+TEST(DeepSpeedTags, FilesOfOneFastPersistWriterAreReadAndSharedOnesRefused) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  const auto plain = open_deepspeed(copy.root());
+  ASSERT_TRUE(plain.has_value()) << plain.error().message;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(copy.tag())) files.push_back(entry.path());
+  for (const fs::path& file : files) fs::rename(file, file.string() + "-0.1");
+  const auto map = open_deepspeed(copy.root());
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  EXPECT_EQ(map->tensors.size(), plain->tensors.size());
+  EXPECT_TRUE(map->files[0].path.ends_with("_states.pt-0.1"));
+  fs::remove(copy.optim(2) + "-0.1");
+  expect_error(copy.root(), Errc::incomplete, copy.optim(2) + "-0.1", "1 file is missing");
+  fs::rename(copy.model() + "-0.1", copy.model() + "-0.2");
+  expect_error(copy.root(), Errc::unsupported, copy.model() + "-0.2", "several FastPersist writers");
+}
+
+TEST(DeepSpeedTags, FewerRanksThanTheDataMayShareTheParameters) {
+  // MiCS: only the ranks of the first group write; dp_world_size is that of all.
+  const Copy copy("deepspeed/zero3_bf16_dp4");
+  for (int rank = 0; rank < 4; ++rank) {
+    TorchPatch(copy.model(rank)).replace({"dp_world_size"}, "K\x04", "K\x08").write();
+  }
+  const auto map = open_deepspeed(copy.root());
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  EXPECT_EQ(map->meta.world_size, 8u);
+}
+
 TEST(DeepSpeedTags, LatestThatLeadsOutOfTheDirectoryIsRefused) {
   const Copy copy("deepspeed/zero2_bf16_dp4");
   test::write_file(copy.root() + "/latest", "../other/global_step3");

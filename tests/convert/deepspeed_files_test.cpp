@@ -58,7 +58,6 @@ TEST(DeepSpeedFiles, OtherLayoutsAreRefusedByName) {
       {"layer_0_expert_3_mp_rank_01_model_states.pt", "mixture-of-experts checkpoint of several tensor-"},
       {"expp_rank_0_mp_rank_01_optim_states.pt", "mixture-of-experts checkpoint of several tensor-"},
       {"expert_3_mp_rank_00_model_states.pt", "expert files that name no layer"},
-      {"mp_rank_00_model_states.pt-0.1", "FastPersist"},
       {"zero/", "universal"},
   };
   for (const auto& [name, words] : cases) {
@@ -117,6 +116,21 @@ TEST(DeepSpeedFiles, ExpertsAreSortedByLayerThenAsNumbersAndAllMustBeThere) {
   EXPECT_EQ(surplus_files(*files, {.experts = {10, 1}, .expert_optim_count = 1}),
             (std::vector<std::string>{"layer_0_expert_10_mp_rank_00_model_states.pt",
                                       "expp_rank_1_mp_rank_00_optim_states.pt"}));
+}
+
+TEST(DeepSpeedFiles, TheSuffixOfOneWriterIsTakenOffAndSeveralWritersAreNamed) {
+  const auto one = without_writer_suffix(listing({"mp_rank_00_model_states.pt-0.1", "notes-0.1", "x_states.pt-1"}));
+  EXPECT_EQ(one.suffix, "-0.1");
+  EXPECT_EQ(one.shared, "");
+  EXPECT_EQ(one.entries[0].name, "mp_rank_00_model_states.pt");
+  EXPECT_EQ(one.entries[1].name, "notes-0.1");
+  EXPECT_EQ(one.entries[2].name, "x_states.pt-1");
+  EXPECT_EQ(without_writer_suffix(listing({"mp_rank_00_model_states.pt-1.2"})).shared,
+            "mp_rank_00_model_states.pt-1.2");
+  // Beside plain names they are left-overs: nothing is renamed.
+  const auto mixed = without_writer_suffix(listing({"mp_rank_00_model_states.pt", "mp_rank_00_model_states.pt-0.1"}));
+  EXPECT_EQ(mixed.suffix, "");
+  EXPECT_EQ(mixed.entries[1].name, "mp_rank_00_model_states.pt-0.1");
 }
 
 TEST(DeepSpeedFiles, AUniversalDirectoryIsNoTag) {

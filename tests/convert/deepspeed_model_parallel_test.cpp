@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <numeric>
 #include <string>
@@ -20,6 +21,7 @@ using test::TorchPatch;
 
 constexpr const char* kPipeline = "deepspeed/pp2_dp2_zero1_fp32";
 constexpr const char* kTensor = "deepspeed/tp2_dp2_zero1_fp32";
+constexpr const char* kTensorStageThree = "deepspeed/tp2_dp2_zero3_bf16";
 
 Result<Map> open_deepspeed(const std::string& root) {
   auto io = open_io(IoKind::threads, 8);
@@ -53,21 +55,29 @@ TEST_P(DeepSpeedModelParallel, EveryElementEqualsTheTruthAndIsCovered) {
     const std::string name = truth.key.substr(kind.size() + 1);
     if (kind == "param") ++params;
     expect_equal(kind == "param" ? name : "optimizer.state." + name + "." + kind, truth);
-    if (kind != "master") continue;
+    if (kind != "master" || golden.about["dtype"] != "fp32") continue;
     ++masters;
     expect_equal(name, truth);  // of an fp32 run the weights are the masters, also where the truth has no weights
   }
   // No truth of the tensor-parallel case is a weight.
-  EXPECT_EQ(map->tensors.size(), golden.truth.size() + (params == 0 ? masters : 0));
+  const auto steps = static_cast<std::size_t>(std::count_if(
+      map->tensors.begin(), map->tensors.end(), [](const Tensor& tensor) { return tensor.slot == "step"; }));
+  EXPECT_EQ(steps > 0, golden.about["zero_stage"] == 0);  // there each parameter has its own
+  EXPECT_EQ(map->tensors.size(), golden.truth.size() + steps + (params == 0 ? masters : 0));
   EXPECT_EQ(map->meta.step, golden.about["step"].get<std::uint64_t>());
-  EXPECT_EQ(map->meta.world_size, 4u);
-  const std::vector<std::pair<std::string, std::uint64_t>> mesh{
-      {"dp", 2}, {"tp", golden.about["parallel"]["tp"]}, {"pp", golden.about["parallel"]["pp"]}, {"zero", 1}};
+  EXPECT_EQ(map->meta.world_size, golden.about["world_size"].get<std::uint64_t>());
+  const std::vector<std::pair<std::string, std::uint64_t>> mesh{{"dp", golden.about["parallel"]["dp"]},
+                                                                {"tp", golden.about["parallel"]["tp"]},
+                                                                {"pp", golden.about["parallel"]["pp"]},
+                                                                {"zero", golden.about["zero_stage"]}};
   EXPECT_EQ(map->meta.mesh, mesh);
-  EXPECT_TRUE(map->findings.empty());
+  EXPECT_EQ(map->findings.size(), golden.about["zero_stage"] == 3 ? 1u : 0u);
+  for (const Finding& finding : map->findings) EXPECT_EQ(finding.severity, Severity::note) << finding.text;
 }
 
-TEST_P(DeepSpeedModelParallel, EveryMissingFileIsIncompleteAndEveryTruncatedOneCorrupt) {
+class DeepSpeedModelParallelDamage : public testing::TestWithParam<const char*> {};
+
+TEST_P(DeepSpeedModelParallelDamage, EveryMissingFileIsIncompleteAndEveryTruncatedOneCorrupt) {
   const std::string golden = golden_root(GetParam());
   std::size_t removed = 0;
   for (const auto& entry : fs::recursive_directory_iterator(golden)) {
@@ -100,8 +110,15 @@ TEST_P(DeepSpeedModelParallel, EveryMissingFileIsIncompleteAndEveryTruncatedOneC
   EXPECT_GE(removed, 6u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedModelParallel, testing::Values(kPipeline, kTensor),
-                         [](const auto& param) { return std::string(param.param).substr(10, 3); });
+std::string case_name(const testing::TestParamInfo<const char*>& param) {
+  return std::string(param.param).substr(10);
+}
+INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedModelParallel,
+                         testing::Values(kPipeline, kTensor, kTensorStageThree, "deepspeed/tp2_dp2_zero0_fp32",
+                                         "deepspeed/tp2_dp1_zero0_bf16"),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedModelParallelDamage, testing::Values(kPipeline, kTensor, kTensorStageThree),
+                         case_name);
 
 TEST(DeepSpeedPipeline, BothStagesHoldCopiesOfATiedLayerInEqualParts) {
   const std::string root = golden_root(kPipeline);

@@ -37,7 +37,7 @@ Result<std::vector<std::string>> find_tags(Io& io, const std::string& root, cons
     if (entry.kind != FileInfo::Kind::directory || entry.name.front() == '.') continue;
     if (++looked > kMaxTags) break;
     CKPT_TRY(const auto inner, io.list(join_path(root, entry.name)));
-    if (looks_like_tag(inner)) tags.push_back(entry.name);
+    if (looks_like_tag(without_writer_suffix(inner).entries)) tags.push_back(entry.name);
   }
   return tags;
 }
@@ -60,7 +60,13 @@ Result<Tag> followed(Io& io, const std::string& root, std::vector<DirEntry> entr
   const auto info = io.stat(directory);
   if (info && info->kind == FileInfo::Kind::directory) {
     CKPT_TRY(auto inner, io.list(directory));
-    return Tag{name, "tag " + name + " from 'latest'", std::move(inner), std::move(entries)};
+    CKPT_TRY(auto others, find_tags(io, root, entries));
+    std::erase(others, name);
+    return Tag{.directory = name,
+               .chosen = "tag " + name + " from 'latest'",
+               .entries = std::move(inner),
+               .neighbours = std::move(entries),
+               .others = std::move(others)};
   }
   if (!info && info.error().code != Errc::not_found) return fail(info.error());
   CKPT_TRY(const auto tags, find_tags(io, root, entries));
@@ -76,9 +82,9 @@ Result<Tag> followed(Io& io, const std::string& root, std::vector<DirEntry> entr
 Result<std::optional<Match>> detect(const Place& place) {
   using Answer = std::optional<Match>;
   if (!place.directory) return Answer{};
-  if (looks_like_tag(place.entries)) {
+  if (looks_like_tag(without_writer_suffix(place.entries).entries)) {
     const auto count = std::count_if(place.entries.begin(), place.entries.end(), [](const DirEntry& entry) {
-      return entry.name.size() > 10 && entry.name.compare(entry.name.size() - 10, 10, "_states.pt") == 0;
+      return entry.name.find("_states.pt") != std::string::npos;
     });
     return Answer(Match{"", std::to_string(count) + " *_states.pt"});
   }
@@ -95,9 +101,16 @@ Result<std::optional<Match>> detect(const Place& place) {
   return Answer(Match{"", "'latest' names " + trimmed(head)});
 }
 
-Result<Tag> find_tag(Io& io, const std::string& root) {
+std::string path_in(const Tag& tag, const std::string& name) {
+  const std::string stored = name.ends_with("states.pt") ? name + tag.suffix : name;
+  return tag.directory.empty() ? stored : join_path(tag.directory, stored);
+}
+
+namespace {
+
+Result<Tag> find_directory(Io& io, const std::string& root) {
   CKPT_TRY(auto entries, io.list(root));
-  if (looks_like_tag(entries)) return Tag{.entries = std::move(entries)};
+  if (looks_like_tag(without_writer_suffix(entries).entries)) return Tag{.entries = std::move(entries)};
   if (has_file(entries, "latest")) return followed(io, root, std::move(entries));
   CKPT_TRY(const auto tags, find_tags(io, root, entries));
   if (tags.empty()) {
@@ -111,7 +124,28 @@ Result<Tag> find_tag(Io& io, const std::string& root) {
                  .hint = "name the tag directory, such as " + join_path(root, tags.back())});
   }
   CKPT_TRY(auto inner, io.list(join_path(root, tags.front())));
-  return Tag{tags.front(), "tag " + tags.front() + ", the only one", std::move(inner), std::move(entries)};
+  return Tag{.directory = tags.front(),
+             .chosen = "tag " + tags.front() + ", the only one",
+             .entries = std::move(inner),
+             .neighbours = std::move(entries)};
+}
+
+}  // namespace
+
+Result<Tag> find_tag(Io& io, const std::string& root) {
+  CKPT_TRY(Tag tag, find_directory(io, root));
+  WriterNames names = without_writer_suffix(tag.entries);
+  if (!names.shared.empty()) {
+    return fail({.code = Errc::unsupported,
+                 .message = names.shared +
+                            ": a part of a file that several FastPersist writers shared: DeepSpeed has no reader for "
+                            "such parts, and nothing in them says how they were divided: not readable",
+                 .file = tag.directory.empty() ? names.shared : join_path(tag.directory, names.shared),
+                 .hint = "save again without checkpoint.writer.data_parallel"});
+  }
+  tag.entries = std::move(names.entries);
+  tag.suffix = std::move(names.suffix);
+  return tag;
 }
 
 }  // namespace ckpt::deepspeed

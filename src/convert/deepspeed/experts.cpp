@@ -150,7 +150,7 @@ std::optional<ExpertName> expert_name(std::string_view name) {
   return ExpertName{name.substr(0, digits), number, name.substr(static_cast<std::size_t>(end - name.data()))};
 }
 
-Result<> add_experts(FileSet& set, const std::string& directory, const TagFiles& files, ModelStates& model) {
+Result<> add_experts(FileSet& set, const Tag& tag, const TagFiles& files, ModelStates& model) {
   if (model.num_experts.empty()) return {};
   // What the model file holds of frozen experts is under the first rank's local numbers; their weights stand in the
   // experts' files.
@@ -159,7 +159,7 @@ Result<> add_experts(FileSet& set, const std::string& directory, const TagFiles&
   std::erase_if(model.frozen_fragments, of_expert);
   Layers layers;
   for (const ExpertFile& expert : files.experts) {
-    CKPT_TRY(const StateFile file, set.open(directory.empty() ? expert.name : join_path(directory, expert.name)));
+    CKPT_TRY(const StateFile file, set.open(path_in(tag, expert.name)));
     CKPT_CHECK(add_weights(file, expert, layers, model));
   }
   order_as_module(model);

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "convert/deepspeed/detect.hpp"
 #include "convert/deepspeed/file_set.hpp"
 #include "convert/deepspeed/files.hpp"
 #include "convert/deepspeed/model_states.hpp"
@@ -31,7 +32,7 @@ std::optional<ExpertName> expert_name(std::string_view name);
 ///
 /// errors   corrupt: a file that holds another expert's weights, layers that are mixed, experts that do not divide by
 ///          those of a rank, a trained expert without its weight
-Result<> add_experts(FileSet& set, const std::string& directory, const TagFiles& files, ModelStates& model);
+Result<> add_experts(FileSet& set, const Tag& tag, const TagFiles& files, ModelStates& model);
 
 /// Stage 0: what one of `expert_ranks` expert-parallel ranks has of a model with all experts: its own ones, and all
 /// that are none.

@@ -145,6 +145,7 @@ bool is_model_parallel(const std::vector<DirEntry>& entries) {
     if (entry.kind != FileInfo::Kind::file) return false;
     if (match(entry.name, kLayer) || match(entry.name, kLayerOfRank)) return true;
     if (const auto numbers = match(entry.name, "mp_rank_#_model_states.pt")) return (*numbers)[0] != 0;
+    if (const auto numbers = match(entry.name, "zero_pp_rank_#_mp_rank_#_model_states.pt")) return (*numbers)[1] != 0;
     const auto optim = optim_name_parts(entry.name);
     return optim && optim->model_rank != 0;
   });
@@ -152,6 +153,10 @@ bool is_model_parallel(const std::vector<DirEntry>& entries) {
 
 std::string ModelParallelFiles::model_name(std::uint64_t model_rank) const {
   return "mp_rank_" + two_digits(model_rank) + "_model_states.pt";
+}
+
+std::string ModelParallelFiles::rank_model_name(std::uint64_t model_rank, std::uint64_t data_rank) const {
+  return "zero_pp_rank_" + std::to_string(data_rank) + "_mp_rank_" + two_digits(model_rank) + "_model_states.pt";
 }
 
 std::string ModelParallelFiles::optim_name(std::uint64_t model_rank, std::uint64_t data_rank) const {
@@ -172,8 +177,9 @@ Result<ModelParallelFiles> sort_model_parallel_files(const std::vector<DirEntry>
       return unsupported(entry.name, *kind);
     } else if (const auto model = match(entry.name, "mp_rank_#_model_states.pt")) {
       if (entry.name == files.model_name((*model)[0])) files.models.emplace((*model)[0], entry.name);
-    } else if (match(entry.name, "zero_pp_rank_#_mp_rank_#_model_states.pt")) {
-      return unsupported(entry.name, "a DeepSpeed checkpoint of ZeRO stage 3 and several tensor-parallel ranks");
+    } else if (const auto rank = match(entry.name, "zero_pp_rank_#_mp_rank_#_model_states.pt")) {
+      if (entry.name != files.rank_model_name((*rank)[1], (*rank)[0])) continue;
+      files.rank_models[(*rank)[1]].push_back({(*rank)[0], entry.name});
     } else if (const auto optim = optim_name_parts(entry.name)) {
       if (!first_optim.empty() && (files.optim_prefix != optim->prefix || files.optim_suffix != optim->suffix)) {
         return fail({.code = Errc::corrupt,
@@ -189,10 +195,32 @@ Result<ModelParallelFiles> sort_model_parallel_files(const std::vector<DirEntry>
     }
   }
   for (auto& [model_rank, optims] : files.optims) sort_by_rank(optims);
+  for (auto& [model_rank, models] : files.rank_models) sort_by_rank(models);
   std::sort(files.layers.begin(), files.layers.end(), [](const LayerFile& a, const LayerFile& b) {
     return a.layer != b.layer ? a.layer < b.layer : a.tensor_rank < b.tensor_rank;
   });
   return files;
+}
+
+WriterNames without_writer_suffix(const std::vector<DirEntry>& entries) {
+  constexpr std::string_view kEnd = "states.pt";
+  constexpr std::string_view kOneWriter = "-0.1";
+  WriterNames out;
+  for (const DirEntry& entry : entries) {
+    DirEntry& plain = out.entries.emplace_back(entry);
+    if (entry.kind != FileInfo::Kind::file) continue;
+    if (entry.name.ends_with(kEnd)) return {.entries = entries};
+    const std::size_t at = entry.name.rfind(kEnd);
+    if (at == std::string::npos || !match(std::string_view(entry.name).substr(at + kEnd.size()), "-#.#")) continue;
+    const std::size_t suffix = at + kEnd.size();
+    plain.name.resize(suffix);
+    if (entry.name.substr(suffix) == kOneWriter) {
+      out.suffix = kOneWriter;
+    } else if (out.shared.empty()) {
+      out.shared = entry.name;
+    }
+  }
+  return out;
 }
 
 bool looks_like_tag(const std::vector<DirEntry>& entries) {

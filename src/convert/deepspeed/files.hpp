@@ -41,15 +41,27 @@ struct TagFiles {
 };
 /// The hint of every refusal of a layout.
 constexpr const char* kWhatIsRead =
-    "this release reads ZeRO stages 0 to 3, and stages 1 and 2 of tensor- and pipeline-parallel runs";
+    "this release reads ZeRO stages 0 to 3, of tensor-parallel runs too, stages 1 and 2 of pipelines, 0 to 2 of "
+    "experts";
 constexpr std::string_view kModelName = "mp_rank_00_model_states.pt";
 std::string rank_model_name(std::uint64_t rank);
 std::string expert_file_name(std::uint64_t layer, std::uint64_t expert);
 std::string expert_optim_name(std::uint64_t expert_rank);
 
+/// FastPersist puts "-WRITER.WRITERS" after every name, also where one writer wrote all:
+/// `mp_rank_00_model_states.pt-0.1`.
+struct WriterNames {
+  std::vector<DirEntry> entries{};  ///< without the suffix
+  std::string suffix{};             ///< "-0.1", or empty where the names have none
+  std::string shared{};             ///< the first file that several writers shared; empty where there is none
+};
+/// Where any of DeepSpeed's files stands under its plain name, the listing is left as it is.
+/// source   deepspeed/runtime/checkpoint_engine/utils.py and fast_checkpoint_engine.py
+WriterNames without_writer_suffix(const std::vector<DirEntry>& entries);
+
 /// Sorts a listing. Files that are none of DeepSpeed's, or not spelled as it spells them, are passed over.
-/// errors   unsupported, naming the kind: tensor or pipeline parallel ranks, layers of a pipeline,
-///          FastPersist parts, a universal checkpoint; corrupt: files of two saves under different prefixes
+/// errors   unsupported, naming the kind: tensor or pipeline parallel ranks, layers of a pipeline, a universal
+///          checkpoint; corrupt: files of two saves under different prefixes
 Result<TagFiles> sort_files(const std::vector<DirEntry>& entries);
 
 /// True when a listing holds any file of a tag directory, also of kinds that are refused; not for universal

@@ -41,6 +41,33 @@ Result<> PartitionIndex::visit_part(const Record& record, const Run& run, Extent
   return visit(placed);
 }
 
+PartitionIndex::Stretch PartitionIndex::stretch(const Source& source, std::uint64_t at, std::uint64_t count) const {
+  if (const auto* locator = std::get_if<Locator>(&source)) {
+    Stretch out{*locator, count - at};
+    out.where.offset += at * unit_bytes(locator->dtype);
+    return out;
+  }
+  const auto in_run = [](const Run& run, std::uint64_t skip, std::uint64_t elements) {
+    return Stretch{{.file = run.file,
+                    .offset = run.offset + skip * unit_bytes(run.dtype),
+                    .dtype = run.dtype,
+                    .big_endian = run.big_endian,
+                    .crc = run.crc},
+                   elements};
+  };
+  if (const auto* place = std::get_if<InGroup>(&source)) {
+    const std::uint64_t first = place->begin + at;
+    const std::uint64_t rank = place->group.part_of(first);
+    const Extent owned = place->group.owned(rank);
+    return in_run(arrays_[place->array][rank], first - owned.begin, std::min(owned.end - first, count - at));
+  }
+  const auto& [of, begin] = std::get<InPartition>(source);
+  const std::uint64_t first = begin + at;
+  const std::uint64_t rank = of.cut.part_of(first);
+  const Extent owned = of.cut.owned(rank);
+  return in_run(arrays_[of.array][rank], of.begin + (first - owned.begin), std::min(owned.end - first, count - at));
+}
+
 Result<> PartitionIndex::visit_piece(const Record& record, const Piece& piece, Extent elements,
                                      const ChunkVisitor& visit) const {
   const std::uint64_t count = volume(piece.box.size);
@@ -50,35 +77,15 @@ Result<> PartitionIndex::visit_piece(const Record& record, const Piece& piece, E
   for (std::size_t d = 0; d < last.size(); ++d) last[d] += piece.box.size[d] - 1;
   if (linear_index(whole, piece.box.offset) >= elements.end || linear_index(whole, last) < elements.begin) return {};
   std::set<std::uint64_t> cuts{0, count};  // of all copies, in elements of the box
-  for (const auto& copy : piece.copies) {
-    const auto* place = std::get_if<InGroup>(&copy);
-    if (place == nullptr) continue;
-    for (std::uint64_t part = place->group.part_of(place->begin);; ++part) {
-      const std::uint64_t end = place->group.owned(part).end;
-      if (end >= place->begin + count) break;
-      cuts.insert(end - place->begin);
-    }
+  for (const Source& copy : piece.copies) {
+    for (std::uint64_t at = 0; at < count; at += stretch(copy, at, count).elements) cuts.insert(at);
   }
   for (auto at = cuts.begin(); std::next(at) != cuts.end(); ++at) {
     const Extent part{*at, *std::next(at)};
     if (piece.box == whole && (part.begin >= elements.end || part.end <= elements.begin)) continue;
-    for (const auto& copy : piece.copies) {
-      PlacedChunk placed{.chunk = {piece.box, part}, .where = {}};
+    for (const Source& copy : piece.copies) {
+      PlacedChunk placed{.chunk = {piece.box, part}, .where = stretch(copy, part.begin, count).where};
       if (part == Extent{0, count}) placed.chunk.flat.reset();
-      if (const auto* locator = std::get_if<Locator>(&copy)) {
-        placed.where = *locator;
-        placed.where.offset += part.begin * unit_bytes(locator->dtype);
-      } else {
-        const auto& place = std::get<InGroup>(copy);
-        const std::uint64_t first = place.begin + part.begin;
-        const std::uint64_t rank = place.group.part_of(first);
-        const Run& run = arrays_[place.array][rank];
-        placed.where = {.file = run.file,
-                        .offset = run.offset + (first - place.group.owned(rank).begin) * unit_bytes(run.dtype),
-                        .dtype = run.dtype,
-                        .big_endian = run.big_endian,
-                        .crc = run.crc};
-      }
       CKPT_CHECK(visit(placed));
     }
   }

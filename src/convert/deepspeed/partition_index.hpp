@@ -44,14 +44,22 @@ class PartitionIndex final : public ChunkIndex {
   };
   void add_partitioned(Shape shape, const Partitioned& place);
 
-  /// A part of a tensor that stands by itself: whole at one place, or as a stretch of a flat group, whose elements are
-  /// those of the box in row-major order. Each of several copies holds all of it.
+  /// Elements [first, ...) of something that is cut by itself.
+  struct InPartition {
+    Partitioned of{};
+    std::uint64_t first = 0;
+  };
+  /// Where a stretch of elements stands: at one place, in a flat group, or in parts cut by themselves.
+  using Source = std::variant<Locator, InGroup, InPartition>;
+
+  /// A part of a tensor that stands by itself; the elements of the source are those of the box in row-major order. Each
+  /// of several copies holds all of it.
   struct Piece {
     Box box{};
-    std::vector<std::variant<Locator, InGroup>> copies{};
+    std::vector<Source> copies{};
   };
-  /// The next tensor is put together from pieces that cover it once. Where flat groups hold copies that are cut
-  /// differently, all are visited in the parts that the cuts of all make: copies are alike, and can be compared.
+  /// The next tensor is put together from pieces that cover it once. Where ranks hold copies that are cut differently,
+  /// all are visited in the parts that the cuts of all make: copies are alike, and can be compared.
   void add_pieces(Shape shape, std::vector<Piece> pieces);
 
   std::size_t tensor_count() const { return tensors_.size(); }
@@ -65,6 +73,12 @@ class PartitionIndex final : public ChunkIndex {
   Result<> visit_part(const Record& record, const Run& run, Extent elements, std::uint64_t skip,
                       const ChunkVisitor& visit) const;
 
+  /// Element `at` of a source, and how many elements lie there from it on.
+  struct Stretch {
+    Locator where{};
+    std::uint64_t elements = 0;
+  };
+  Stretch stretch(const Source& source, std::uint64_t at, std::uint64_t count) const;
   Result<> visit_piece(const Record& record, const Piece& piece, Extent elements, const ChunkVisitor& visit) const;
 
   std::vector<Record> tensors_;

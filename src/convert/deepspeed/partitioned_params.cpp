@@ -86,8 +86,10 @@ Result<FrozenParts> frozen_parts(const std::string& path, const std::vector<Name
   return parts;
 }
 
-Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const std::vector<OptimStates>& ranks,
-                           const std::vector<FrozenParts>& frozen) {
+Result<PartitionedModel> lay_out_partitioned(MapBuilder& builder, const ModelStates& model,
+                                             const std::vector<OptimStates>& ranks,
+                                             const std::vector<FrozenParts>& frozen) {
+  PartitionedModel out;
   const std::vector<GroupShapes>& groups = *model.param_shapes;
   for (const OptimStates& rank : ranks) {
     if (rank.groups.size() == groups.size()) continue;
@@ -111,16 +113,15 @@ Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const 
   std::unordered_set<std::string> real = trained_names(groups);
   for (const NamedShape& shape : model.frozen) real.insert(shape.name);
   const std::vector<std::size_t> holder = tied_to(model, real, true);
-  std::unordered_map<std::string, std::size_t> weight_at;
   for (std::size_t i = 0; i < model.module.size(); ++i) {
     const auto& [name, tensor] = model.module[i];
     const Dtype dtype = tensor.type.dtype;
     if (holder[i] != i) {
-      builder.add_alias(name, model.module[holder[i]].name);
+      out.aliases.push_back({name, model.module[holder[i]].name});
     } else if (const auto at = trained.find(name); at != trained.end()) {
-      weight_at.emplace(name, builder.tensor_count());
-      CKPT_CHECK(builder.add_partitioned({.name = name, .dtype = dtype, .shape = *shapes.at(name)},
-                                         {masters[at->second.group], at->second.cut, at->second.begin}));
+      out.weights.push_back({{.name = name, .dtype = dtype, .shape = *shapes.at(name)},
+                             PartitionIndex::Partitioned{masters[at->second.group], at->second.cut, at->second.begin},
+                             true});
     } else if (const auto part = frozen_at.find(name); part != frozen_at.end()) {
       std::vector<Run> runs;
       for (const FrozenParts& rank : frozen) {
@@ -131,15 +132,15 @@ Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const 
       }
       const NamedShape& shape = model.frozen[part->second];
       CKPT_TRY(const cut::Partition cut, cut::partition({.length = shape.elements, .part_count = frozen.size()}));
-      CKPT_CHECK(builder.add_partitioned({.name = name, .dtype = dtype, .shape = shape.shape},
-                                         {builder.index().add_array(std::move(runs)), cut, 0}));
+      out.weights.push_back({{.name = name, .dtype = dtype, .shape = shape.shape},
+                             PartitionIndex::Partitioned{builder.index().add_array(std::move(runs)), cut, 0}});
     } else if (const bool buffer = model.buffer_names.count(name) != 0; buffer || tensor.elements() > 0) {
-      CKPT_CHECK(builder.add_whole({.name = name,
-                                    .dtype = dtype,
-                                    .shape = tensor.type.shape,
-                                    .role = buffer ? Role::buffer : Role::param,
-                                    .true_dtype = tensor.type.true_dtype},
-                                   tensor.where));
+      out.weights.push_back({{.name = name,
+                              .dtype = dtype,
+                              .shape = tensor.type.shape,
+                              .role = buffer ? Role::buffer : Role::param,
+                              .true_dtype = tensor.type.true_dtype},
+                             tensor.where});
     } else {
       return fail(with_tensor({.code = Errc::uncovered,
                                .message = name + ": the module names it, but no rank's partition holds it",
@@ -148,7 +149,7 @@ Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const 
     }
   }
   for (const auto& [name, target] : model.shared) {
-    if (real.count(target)) builder.add_alias(name, target);
+    if (real.count(target)) out.aliases.push_back({name, target});
   }
 
   for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -159,20 +160,45 @@ Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const 
     }
     for (const NamedShape& shape : groups[g]) {
       const Trained& place = trained.at(shape.name);
-      CKPT_CHECK(builder.add_partitioned(slot_tensor(shape.name, kMasterSlot, first.master.dtype, shape.shape),
-                                         {masters[g], place.cut, place.begin}));
-      if (const auto weight = weight_at.find(shape.name); weight != weight_at.end()) {
-        builder.add_derived(weight->second);
-      }
+      out.slots.push_back({slot_tensor(shape.name, kMasterSlot, first.master.dtype, shape.shape),
+                           PartitionIndex::Partitioned{masters[g], place.cut, place.begin}});
       for (std::size_t s = 0; s < slots.size(); ++s) {
         const auto& [slot, run] = first.slots[s];
-        CKPT_CHECK(builder.add_partitioned(slot_tensor(shape.name, slot, run.dtype, shape.shape),
-                                           {slots[s], place.cut, place.begin}));
+        out.slots.push_back({slot_tensor(shape.name, slot, run.dtype, shape.shape),
+                             PartitionIndex::Partitioned{slots[s], place.cut, place.begin}});
       }
     }
   }
+  return out;
+}
+
+void note_cast_weights(MapBuilder& builder) {
   builder.find(Severity::note,
-               "the weights stand in no file of ZeRO stage 3: they are the masters, cast to the module's dtype");
+               "the weights stand in no file of ZeRO stage 3: they are the "
+               "masters, cast to the module's dtype");
+}
+
+Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const std::vector<OptimStates>& ranks,
+                           const std::vector<FrozenParts>& frozen) {
+  CKPT_TRY(PartitionedModel laid_out, lay_out_partitioned(builder, model, ranks, frozen));
+  const auto place = [&](PartitionedTensor& entry) -> Result<> {
+    if (auto* where = std::get_if<Locator>(&entry.place)) {
+      return builder.add_whole(std::move(entry.tensor), std::move(*where));
+    }
+    return builder.add_partitioned(std::move(entry.tensor), std::get<PartitionIndex::Partitioned>(entry.place));
+  };
+  std::unordered_map<std::string, std::size_t> cast;  // by name
+  for (PartitionedTensor& weight : laid_out.weights) {
+    if (weight.is_master_cast) cast.emplace(weight.tensor.name, builder.tensor_count());
+    CKPT_CHECK(place(weight));
+  }
+  for (Alias& alias : laid_out.aliases) builder.add_alias(std::move(alias.name), std::move(alias.target));
+  for (PartitionedTensor& slot : laid_out.slots) {
+    const auto weight = slot.tensor.slot == kMasterSlot ? cast.find(slot.tensor.parameter) : cast.end();
+    CKPT_CHECK(place(slot));
+    if (weight != cast.end()) builder.add_derived(weight->second);
+  }
+  note_cast_weights(builder);
   return {};
 }
 

@@ -54,9 +54,7 @@ class Reader {
   }
 
  private:
-  std::string in_tag(const std::string& name) const {
-    return tag_.directory.empty() ? name : join_path(tag_.directory, name);
-  }
+  std::string in_tag(const std::string& name) const { return path_in(tag_, name); }
   std::string where() const { return tag_.directory.empty() ? set_.root() : tag_.directory; }
 
   Result<StateFile> open(const std::string& name) { return set_.open(in_tag(name)); }
@@ -98,7 +96,7 @@ class Reader {
       CKPT_TRY(expected.expert_optim_count, count_expert_ranks());
     }
     CKPT_CHECK(require(expected));
-    CKPT_CHECK(add_experts(set_, tag_.directory, files_, model_));
+    CKPT_CHECK(add_experts(set_, tag_, files_, model_));
     if (!head) return {};
     const std::string doubt = check_part_counts(model_, head->part_counts, rank_count_);
     if (!doubt.empty()) return fail(lead_optim_->error(Errc::corrupt, doubt));
@@ -322,11 +320,14 @@ class Reader {
 
   /// What a trainer wrote beside the tag: no part of it, and not carried over.
   void note_neighbours() {
+    std::string others;
+    for (const std::string& other : tag_.others) others += (others.empty() ? "" : ", ") + other;
+    if (!others.empty()) builder_.find(Severity::note, "other tags are here, which are not read: " + others);
     std::string names;
     for (const DirEntry& entry : tag_.neighbours) {
       const bool trainers = entry.name.rfind("rng_state", 0) == 0 || entry.name == "scheduler.pt" ||
-                            entry.name == "trainer_state.json" || entry.name == "training_args.bin" ||
-                            entry.name == "random_states_0.pkl";
+                            entry.name == "scheduler.bin" || entry.name == "trainer_state.json" ||
+                            entry.name == "training_args.bin" || entry.name.starts_with("random_states_");
       if (trainers) names += (names.empty() ? "" : ", ") + entry.name;
     }
     if (!names.empty()) builder_.find(Severity::note, "beside the tag, not part of it: " + names);

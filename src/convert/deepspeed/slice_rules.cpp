@@ -108,15 +108,16 @@ auto no_rule(const std::string& name, const std::string& what) {
                .hint = "merge the tensor-parallel ranks in the framework first"});
 }
 
-/// The same copies, `elements` further on.
-Result<std::variant<Locator, PartitionIndex::InGroup>> advanced(const std::string& name, const RankSlice& slice,
-                                                                std::uint64_t elements) {
-  std::variant<Locator, PartitionIndex::InGroup> place = slice.place;
+/// The same slice, `elements` further on.
+Result<PartitionIndex::Source> advanced(const std::string& name, const RankSlice& slice, std::uint64_t elements) {
+  PartitionIndex::Source place = slice.place;
   if (auto* locator = std::get_if<Locator>(&place)) {
     if (elements != 0 && !locator->strides.empty()) return corrupt(name, "a weight that is not stored densely");
     locator->offset += elements * unit_bytes(locator->dtype);
+  } else if (auto* group = std::get_if<PartitionIndex::InGroup>(&place)) {
+    group->begin += elements;
   } else {
-    std::get<PartitionIndex::InGroup>(place).begin += elements;
+    std::get<PartitionIndex::InPartition>(place).first += elements;
   }
   return place;
 }
@@ -251,6 +252,13 @@ Result<Assembled> SliceRules::assemble(const std::string& name, const std::vecto
   Assembled out{.shape = ranks.front().shape};
   if (ranks.size() == 1) {
     out.pieces.push_back({Box::whole(out.shape), {ranks.front().place}});
+    return out;
+  }
+  // A single value cannot be cut: of a parameter's step, or of a scalar, ranks hold copies.
+  if (std::all_of(ranks.begin(), ranks.end(), [](const RankSlice& rank) { return rank.shape.empty(); })) {
+    PartitionIndex::Piece piece{.box = Box::whole(out.shape)};
+    for (const RankSlice& rank : ranks) piece.copies.push_back(rank.place);
+    out.pieces.push_back(std::move(piece));
     return out;
   }
   if (!known_) return no_rule(name, "the files have no universal_checkpoint_info that says how it is cut");

@@ -4,7 +4,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "convert/deepspeed/partition_index.hpp"
@@ -21,7 +20,7 @@ Result<bool> matches_pattern(std::string_view pattern, std::string_view text);
 /// What one tensor-parallel rank holds of a parameter.
 struct RankSlice {
   Shape shape{};
-  std::variant<Locator, PartitionIndex::InGroup> place{};
+  PartitionIndex::Source place{};
 };
 
 /// A parameter put together from its ranks' slices.

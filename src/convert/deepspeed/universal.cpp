@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -11,11 +12,13 @@
 #include "convert/deepspeed/files.hpp"
 #include "convert/deepspeed/kept_objects.hpp"
 #include "convert/deepspeed/map_builder.hpp"
+#include "convert/deepspeed/model_parallel_files.hpp"
 #include "convert/deepspeed/model_states.hpp"
 #include "convert/deepspeed/optim_states.hpp"
 #include "convert/deepspeed/partitioned_params.hpp"
 #include "convert/deepspeed/universal_detect.hpp"
 #include "convert/deepspeed/universal_parameter.hpp"
+#include "convert/deepspeed/universal_slices.hpp"
 #include "convert/deepspeed/weights.hpp"
 #include "convert/formats.hpp"
 #include "format/checked.hpp"
@@ -37,7 +40,7 @@ class UniversalReader {
     CKPT_CHECK(read_parameters());
     CKPT_CHECK(check_same_files());
     CKPT_CHECK(keep_optimizer());
-    CKPT_CHECK(per_rank_ ? place_cast_weights() : place_stored_weights());
+    CKPT_CHECK(slices_ ? place_slices() : per_rank_ ? place_cast_weights() : place_stored_weights());
     return finish();
   }
 
@@ -77,12 +80,9 @@ class UniversalReader {
     std::vector<DirEntry> names;
     std::copy_if(folder_.entries.begin(), folder_.entries.end(), std::back_inserter(names),
                  [](const DirEntry& entry) { return entry.kind == FileInfo::Kind::file; });
+    if (is_model_parallel(names)) return read_slices(names);
     auto sorted = sort_files(names);
-    if (!sorted) {
-      Error error = std::move(sorted).error();
-      error.file = inside(error.file);
-      return fail(std::move(error));
-    }
+    if (!sorted) return fail(in_folder(std::move(sorted).error()));
     if (!sorted->has_model && sorted->rank_models.empty()) {
       return fail(missing(inside(stage_ == 3 ? rank_model_name(0) : std::string(kModelName))));
     }
@@ -96,10 +96,30 @@ class UniversalReader {
     CKPT_TRY(auto objects, model_objects(file, reader));
     CKPT_CHECK(module_objects(model_, reader, objects));
     objects_.keep(file, 0, reader, KeptObjects::Of::model, std::move(objects));
+    collect_shapes();
+    return per_rank_ ? read_rank_models(sorted->rank_models) : Result<>();
+  }
+
+  /// Of several model-parallel ranks: their model files hold slices.
+  Result<> read_slices(const std::vector<DirEntry>& names) {
+    auto sorted = sort_model_parallel_files(names);
+    if (!sorted) return fail(in_folder(std::move(sorted).error()));
+    if (sorted->models.count(0) == 0) return fail(missing(inside(sorted->model_name(0))));
+    CKPT_TRY(slices_, UniversalSlices::read(set_, objects_, folder_.directory, *sorted));
+    model_ = slices_->model();
+    collect_shapes();
+    return {};
+  }
+
+  Error in_folder(Error error) const {
+    error.file = inside(error.file);
+    return error;
+  }
+
+  void collect_shapes() {
     for (const GroupShapes& group : *model_.param_shapes) {
       for (const NamedShape& shape : group) shapes_.emplace(shape.name, &shape);
     }
-    return per_rank_ ? read_rank_models(sorted->rank_models) : Result<>();
   }
 
   Result<> read_rank_models(const std::vector<RankFile>& ranks) {
@@ -153,7 +173,9 @@ class UniversalReader {
       std::vector<UniversalParameter>& members = groups_.emplace_back();
       for (const NamedShape& shape : group) {
         if (folders.erase(shape.name) == 0) return fail(missing(folder_of(shape.name) + "/fp32.pt", shape.name));
-        CKPT_TRY(UniversalParameter parameter, read_universal_parameter(set_, folder_of(shape.name), &shape));
+        // Of slices the file alone has the shape of the whole.
+        const NamedShape* whole = slices_ && slices_->mesh().tensor_ranks > 1 ? nullptr : &shape;
+        CKPT_TRY(UniversalParameter parameter, read_universal_parameter(set_, folder_of(shape.name), whole));
         members.push_back(std::move(parameter));
       }
     }
@@ -293,6 +315,28 @@ class UniversalReader {
     return place_others();
   }
 
+  /// Weights are put together from slices, as in the checkpoint that the folder was made from.
+  Result<> place_slices() {
+    std::unordered_map<std::string, Shape> shapes;
+    std::unordered_set<std::string> padded;
+    for (const auto& group : groups_) {
+      for (const UniversalParameter& parameter : group) {
+        shapes.emplace(parameter.name, parameter.slots.front().second.type.shape);
+        if (parameter.vocabulary) padded.insert(parameter.name);
+      }
+    }
+    CKPT_CHECK(slices_->place(builder_, shapes, padded));
+    if (!slices_->has_weights()) {
+      builder_.find(Severity::note,
+                    "the weights of a pipeline stand in files of layers, which ds_to_universal.py leaves behind: the "
+                    "masters are all that is here");
+    }
+    for (const auto& group : groups_) {
+      for (const UniversalParameter& parameter : group) CKPT_CHECK(add_slots(parameter));
+    }
+    return place_others();
+  }
+
   /// Stage 3: weights are the masters, cast. Each parameter is a sub-group of its own, held by one rank.
   Result<> place_cast_weights() {
     ModelStates model = model_;
@@ -343,10 +387,13 @@ class UniversalReader {
     map.chosen = folder_.chosen;
     const RunFacts& facts = model_.facts;
     const std::uint64_t data_parallel = facts.data_parallel.value_or(1);
+    const SliceMesh mesh = slices_ ? slices_->mesh() : SliceMesh{};
     map.meta.step = facts.global_steps;
-    CKPT_TRY(map.meta.world_size, checked_mul(data_parallel, facts.model_parallel.value_or(1)));
-    map.meta.mesh = {
-        {"dp", data_parallel}, {"tp", facts.tensor_parallel}, {"pp", facts.pipeline_parallel}, {"zero", stage_}};
+    CKPT_TRY(map.meta.world_size, checked_mul(data_parallel, mesh.model_ranks));
+    map.meta.mesh = {{"dp", data_parallel},
+                     {"tp", mesh.tensor_ranks},
+                     {"pp", mesh.model_ranks / mesh.tensor_ranks},
+                     {"zero", stage_}};
     map.meta.framework = "deepspeed";
     map.meta.framework_version = facts.version;
     map.metadata_hash = set_.metadata_hash();
@@ -361,6 +408,7 @@ class UniversalReader {
   std::uint64_t stage_ = 0;
   bool per_rank_ = false;  // the model files are those of stage 3
   ModelStates model_{};
+  std::optional<UniversalSlices> slices_{};  // of several model-parallel ranks
   std::vector<FrozenParts> frozen_{};
   std::unordered_map<std::string, const NamedShape*> shapes_{};  // of model_.param_shapes
   std::vector<std::vector<UniversalParameter>> groups_{};        // as model_.param_shapes has them

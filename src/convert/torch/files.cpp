@@ -20,8 +20,8 @@ constexpr std::string_view kZipMagic = "PK\3\4";
 constexpr std::string_view kLegacyMagic{"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20", 10};
 
 // What the Hugging Face Trainer and Accelerate write beside the weights.
-constexpr std::array<std::string_view, 6> kCompanions{"optimizer.pt", "scheduler.pt", "training_args.bin",
-                                                      "scaler.pt",    "rng_state",    "random_states"};
+constexpr std::array<std::string_view, 7> kCompanions{
+    "optimizer.pt", "scheduler.pt", "scheduler.bin", "training_args.bin", "scaler.pt", "rng_state", "random_states"};
 
 bool begins_with_any(std::string_view name, std::span<const std::string_view> heads) {
   return std::any_of(heads.begin(), heads.end(), [&](std::string_view head) { return name.starts_with(head); });
@@ -47,12 +47,13 @@ std::vector<std::string> torch_files(const std::vector<DirEntry>& entries) {
 
 Result<std::optional<Match>> detect_directory(const Place& place) {
   if (std::any_of(place.entries.begin(), place.entries.end(), belongs_elsewhere)) return std::nullopt;
-  const bool has_safetensors = std::any_of(place.entries.begin(), place.entries.end(), [](const DirEntry& entry) {
-    return entry.kind == FileInfo::Kind::file && entry.name.ends_with(".safetensors");
+  // Beside safetensors, or DeepSpeed's tags (`latest`), they are no checkpoint of their own.
+  const bool has_weights = std::any_of(place.entries.begin(), place.entries.end(), [](const DirEntry& entry) {
+    return entry.kind == FileInfo::Kind::file && (entry.name.ends_with(".safetensors") || entry.name == "latest");
   });
   std::size_t count = 0;
   for (const std::string& name : torch_files(place.entries)) {
-    if (has_safetensors && begins_with_any(name, kCompanions)) continue;
+    if (has_weights && begins_with_any(name, kCompanions)) continue;
     CKPT_TRY(const std::string head, place.head(name, kHeadBytes));
     if (begins_torch_file(head, name)) ++count;
   }
