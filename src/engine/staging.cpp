@@ -12,13 +12,28 @@
 namespace ckpt {
 namespace {
 
+constexpr std::size_t kCachedBytes = 128 * 1024;  // stay in a core's cache between being copied and being hashed
+
+/// One run of bytes that stand alike in the source and in the leaf.
+bool is_dense(const Copy& copy) {
+  return copy.dims.size() <= 1 &&
+         (copy.dims.empty() || (copy.dims[0].source_stride == copy.unit && copy.dims[0].target_stride == copy.unit));
+}
+
+Hash128 copy_and_hash(const std::byte* from, std::byte* to, std::size_t bytes) {
+  Hasher hasher;
+  for (std::size_t at = 0; at < bytes; at += kCachedBytes) {
+    const std::size_t size = std::min(kCachedBytes, bytes - at);
+    std::memcpy(to + at, from + at, size);
+    hasher.update({to + at, size});
+  }
+  return hasher.digest();
+}
+
 /// Fetches a dense run of a source without an array, then hands it to the copy as if it had stood there.
 Result<> fill_copy(const Copy& copy, const MemorySource& source, std::byte* leaf, CastCounts& counts) {
-  const bool dense =
-      copy.dims.size() <= 1 &&
-      (copy.dims.empty() || (copy.dims[0].source_stride == copy.unit && copy.dims[0].target_stride == copy.unit));
   const std::uint64_t span = source_span(copy);
-  if (dense) return source.fill(leaf + copy.target_offset, copy.source_offset, span);
+  if (is_dense(copy)) return source.fill(leaf + copy.target_offset, copy.source_offset, span);
   // A cut across the rows: fetched with the gaps, at most one leaf's worth at a time.
   if (span > 2 * kLeafBytes && !copy.dims.empty() && copy.dims[0].count > 1) {
     Copy half = copy;
@@ -41,12 +56,12 @@ Result<> fill_copy(const Copy& copy, const MemorySource& source, std::byte* leaf
 Staging::Staging(const Plan& plan, std::span<const MemorySource> sources, BufferPool& pool)
     : plan_(plan), sources_(sources), pool_(pool) {}
 
-Result<> Staging::fill(unsigned threads) {
+Result<> Staging::fill(unsigned threads, bool hash) {
   const std::uint64_t leaves = plan_.totals().leaves;
   const auto others =
       static_cast<unsigned>(std::min<std::uint64_t>(std::max(threads, 1u), std::max<std::uint64_t>(leaves, 1))) - 1;
-  const auto fill_own = [this] {
-    if (auto done = caught([this] { return fill_some(); }); !done) stop_with(std::move(done).error());
+  const auto fill_own = [this, hash] {
+    if (auto done = caught([this, hash] { return fill_some(hash); }); !done) stop_with(std::move(done).error());
   };
   {
     std::vector<std::jthread> helpers;
@@ -65,7 +80,7 @@ Result<> Staging::fill(unsigned threads) {
   return {};
 }
 
-Result<> Staging::fill_some() {
+Result<> Staging::fill_some(bool hash) {
   for (;;) {
     const std::uint64_t position = next_.fetch_add(1);
     if (position >= plan_.totals().leaves) return {};
@@ -76,7 +91,7 @@ Result<> Staging::fill_some() {
       const std::lock_guard held(plan_mutex_);
       CKPT_TRY(job, plan_.leaf(plan_.leaf_at(position)));
     }
-    CKPT_TRY(Leaf leaf, fill_one(position, std::move(job), std::move(*buffer)));
+    CKPT_TRY(Leaf leaf, fill_one(position, std::move(job), std::move(*buffer), hash));
     {
       const std::lock_guard held(mutex_);
       if (closed_.load()) return {};  // nobody takes it any more: its buffer goes back
@@ -86,7 +101,8 @@ Result<> Staging::fill_some() {
   }
 }
 
-Result<Staging::Leaf> Staging::fill_one(std::uint64_t position, LeafJob job, BufferPool::Lease buffer) const {
+Result<Staging::Leaf> Staging::fill_one(std::uint64_t position, LeafJob job, BufferPool::Lease buffer,
+                                        bool hash) const {
   std::byte* data = buffer.data();
   std::uint64_t covered = 0;
   for (const Copy& copy : job.copies) covered += target_volume(copy);
@@ -96,15 +112,19 @@ Result<Staging::Leaf> Staging::fill_one(std::uint64_t position, LeafJob job, Buf
     std::memcpy(data + literal.target_offset, literal.bytes.data(), literal.bytes.size());
   }
   CastCounts counts;
+  std::optional<Hash128> hashed;
   for (const Copy& copy : job.copies) {
     const MemorySource& source = sources_[copy.source_file];
-    if (source.data != nullptr) {
+    if (hash && source.data != nullptr && is_dense(copy) && source_span(copy) == job.bytes) {
+      hashed = copy_and_hash(source.data + copy.source_offset, data, static_cast<std::size_t>(job.bytes));
+    } else if (source.data != nullptr) {
       carry_out(copy, source.data, 0, data, counts);
     } else {
       CKPT_CHECK(fill_copy(copy, source, data, counts));
     }
   }
-  Leaf leaf{.position = position, .buffer = std::move(buffer)};
+  if (hash && !hashed) hashed = hash128({data, static_cast<std::size_t>(job.bytes)});
+  Leaf leaf{.position = position, .buffer = std::move(buffer), .hash = hashed};
   leaf.job.file = job.file;
   leaf.job.leaf = job.leaf;
   leaf.job.bytes = job.bytes;

@@ -14,6 +14,7 @@
 
 #include "engine/buffer_pool.hpp"
 #include "engine/plan.hpp"
+#include "format/hash.hpp"
 #include "format/result.hpp"
 
 namespace ckpt {
@@ -37,15 +38,17 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  /// Fills every leaf, with `threads` threads of which the caller is one, and waits while the pool is empty. When this
-  /// returns the sources may change. After a failure the run fails with the same error. errors  what `fill` callbacks
-  /// return or throw; memory; interrupted: the run has failed, or was stopped
-  Result<> fill(unsigned threads);
+  /// Fills every leaf, with `threads` threads of which the caller is one, and waits while the pool is empty. With
+  /// `hash` the leaves are hashed here, each piece while the processor's cache still has it: for who waits for the disk
+  /// anyway. When this returns the sources may change. After a failure the run fails with the same error. errors  what
+  /// `fill` callbacks return or throw; memory; interrupted: the run has failed, or was stopped
+  Result<> fill(unsigned threads, bool hash = false);
 
   struct Leaf {
     std::uint64_t position = 0;  ///< in the plan's order
     LeafJob job{};               ///< without copies and literals: they are done
     BufferPool::Lease buffer{};
+    std::optional<Hash128> hash{};  ///< of its bytes, where the filling has computed it
   };
   /// The next filled leaf; nothing when none came within `patience`, or when all were taken (then `ended`).
   Result<std::optional<Leaf>> take(std::chrono::milliseconds patience);
@@ -55,8 +58,8 @@ class Staging {
   void close();
 
  private:
-  Result<> fill_some();
-  Result<Leaf> fill_one(std::uint64_t position, LeafJob job, BufferPool::Lease buffer) const;
+  Result<> fill_some(bool hash);
+  Result<Leaf> fill_one(std::uint64_t position, LeafJob job, BufferPool::Lease buffer, bool hash) const;
   void stop_with(Error error);
 
   const Plan& plan_;

@@ -31,7 +31,8 @@ struct Job {
   BufferPool::Lease buffer{};
   std::byte* data = nullptr;  // the leaf: in `buffer`, or inside a read buffer that is passed through
   bool pass_through = false;
-  std::uint64_t covered = 0;  // bytes that copies and literals fill; the rest is zero
+  std::uint64_t covered = 0;      // bytes that copies and literals fill; the rest is zero
+  std::optional<Hash128> hash{};  // known where staging has computed it
 };
 
 struct Reading {
@@ -204,6 +205,7 @@ Result<bool> Worker::begin_staged() {
   job.leaf = std::move(staged->job);
   job.buffer = std::move(staged->buffer);
   job.data = job.buffer.data();
+  job.hash = staged->hash;
   CKPT_CHECK(complete_leaf(job));
   return true;
 }
@@ -405,7 +407,7 @@ Result<> Worker::serve(Job& job, const Fetch& fetch, const Reading& reading) {
 
 Result<> Worker::complete_leaf(Job& job) {
   const std::span<const std::byte> bytes(job.data, static_cast<std::size_t>(job.leaf.bytes));
-  CKPT_CHECK(shared_.finished(job.position, hash128(bytes), bytes));
+  CKPT_CHECK(shared_.finished(job.position, job.hash ? *job.hash : hash128(bytes), bytes));
   if (!shared_.target_root.empty()) return queue_write(job);
   return complete_write(job);
 }

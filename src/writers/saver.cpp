@@ -283,13 +283,13 @@ Result<bool> Saver::some_rank_waits(bool here) {
   return word != 0;
 }
 
-/// Copies this rank's parts; they are hashed and written at the same time where staging memory cannot hold them all.
+/// Copies this rank's parts; they are written at the same time where staging memory cannot hold them all.
 void Saver::stage(const std::shared_ptr<PendingSave>& save, bool flush_beside) {
   const auto start = Clock::now();
   const auto start_flush = [&] { flusher_->add([this, save](Io& io) { flush(save, io); }); };
-  // Hashing would take the processor from the copy that the trainer waits for.
+  // Who waits for the disk hashes meanwhile; else hashing would take the processor from the copy that is waited for.
   if (flush_beside) start_flush();
-  static_cast<void>(save->staging->fill(options_.copy_threads));  // its failure is the run's
+  static_cast<void>(save->staging->fill(options_.copy_threads, flush_beside));  // its failure is the run's
   {
     const std::lock_guard held(save->mutex_);
     save->times_.stage_s = seconds_since(start);

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <new>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/run.hpp"
@@ -73,6 +75,38 @@ TEST_F(StagingTest, WhatACallbackThrowsOnAnyThreadIsTheSavesFailure) {
     ASSERT_FALSE(taken);
     EXPECT_EQ(taken.error().code, Errc::memory);
   }
+}
+
+TEST_F(StagingTest, AHashMadeInFillingIsThatOfTheBytesInTheBuffer) {
+  std::vector<std::byte> memory(kLeaves * kLeafBytes);
+  for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i * 2654435761u >> 13);
+  const std::vector<MemorySource> array{{.data = memory.data(), .bytes = memory.size()}};
+  const auto callback = source([&](std::byte* out, std::uint64_t offset, std::uint64_t size) -> Result<> {
+    std::copy_n(memory.data() + offset, size, out);
+    return {};
+  });
+  for (const auto& sources : {array, callback}) {
+    Staging staging(*plan_, sources, *pool_);
+    ASSERT_TRUE(staging.fill(2, true));
+    for (std::uint64_t i = 0; i < kLeaves; ++i) {
+      const auto leaf = staging.take(std::chrono::milliseconds(0));
+      ASSERT_TRUE(leaf && *leaf && (*leaf)->hash);
+      const std::span<const std::byte> bytes((*leaf)->buffer.data(), static_cast<std::size_t>(kLeafBytes));
+      EXPECT_EQ((*leaf)->hash->hex(), hash128(bytes).hex());
+      const auto* wanted = memory.data() + (*leaf)->position * kLeafBytes;
+      EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), wanted));
+    }
+  }
+}
+
+TEST_F(StagingTest, WhoOnlyWantsTheCopyDoesNotPayForAHash) {
+  const std::vector<std::byte> memory(kLeaves * kLeafBytes);
+  const std::vector<MemorySource> sources{{.data = memory.data(), .bytes = memory.size()}};
+  Staging staging(*plan_, sources, *pool_);
+  ASSERT_TRUE(staging.fill(1));
+  const auto leaf = staging.take(std::chrono::milliseconds(0));
+  ASSERT_TRUE(leaf && *leaf);
+  EXPECT_FALSE((*leaf)->hash);
 }
 
 }  // namespace
