@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <iterator>
 #include <string>
 
 #include "format/checked.hpp"
@@ -102,6 +101,36 @@ Result<> check_boxes(const Tensor& tensor, const std::vector<Box>& regions, std:
   return {};
 }
 
+bool before(const Box& a, const Box& b) {
+  return a.offset != b.offset ? a.offset < b.offset : a.size < b.size;
+}
+
+void append_boxes(const Chunk& chunk, std::vector<Box>& out) {
+  if (chunk.flat) {
+    split_flat(chunk.box, *chunk.flat, out);
+  } else {
+    out.push_back(chunk.box);
+  }
+}
+
+/// Leaves one of each set of replicas. They hold the same elements, all of them: two ranges of one box that only begin
+/// alike share their first boxes and are no replicas. However a chunk is written, its boxes say what it holds.
+void drop_replicas(std::vector<Chunk>& chunks) {
+  std::vector<Box> boxes;
+  for (Chunk& chunk : chunks) {
+    if (!chunk.flat) continue;
+    boxes.clear();
+    append_boxes(chunk, boxes);
+    if (boxes.size() == 1) chunk = {.box = std::move(boxes.front())};
+  }
+  const auto key = [](const Chunk& chunk) { return chunk.flat.value_or(Extent{0, 0}); };
+  std::sort(chunks.begin(), chunks.end(), [&](const Chunk& a, const Chunk& b) {
+    if (a.box != b.box) return before(a.box, b.box);
+    return key(a).begin != key(b).begin ? key(a).begin < key(b).begin : key(a).end < key(b).end;
+  });
+  chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
+}
+
 Result<> check_tensor(const Map& map, std::size_t index) {
   const Tensor& tensor = map.tensors[index];
   CKPT_TRY(const std::uint64_t elements, checked_volume(tensor.shape));
@@ -121,20 +150,10 @@ Result<> check_tensor(const Map& map, std::size_t index) {
   }));
   if (only_runs) return check_runs(tensor, std::move(runs), elements);
 
+  drop_replicas(chunks);
   std::vector<Box> regions;
-  std::vector<Box> parts;
-  for (const Chunk& chunk : chunks) {
-    parts.clear();
-    if (chunk.flat) {
-      split_flat(chunk.box, *chunk.flat, parts);
-    } else {
-      parts.push_back(chunk.box);
-    }
-    std::move(parts.begin(), parts.end(), std::back_inserter(regions));
-  }
-  std::sort(regions.begin(), regions.end(),
-            [](const Box& a, const Box& b) { return a.offset != b.offset ? a.offset < b.offset : a.size < b.size; });
-  regions.erase(std::unique(regions.begin(), regions.end()), regions.end());  // replicas
+  for (const Chunk& chunk : chunks) append_boxes(chunk, regions);
+  std::sort(regions.begin(), regions.end(), before);
   return check_boxes(tensor, regions, elements);
 }
 

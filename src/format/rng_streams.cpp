@@ -107,7 +107,17 @@ std::optional<Identity> parse_blob_name(std::string_view name) {
   return out;
 }
 
-std::string build(const Stream& stream) {
+Result<std::string> build(const Stream& stream) {
+  const auto unfit = [](std::string_view reason) {
+    return fail(Errc::usage, fmt::format("rng stream: build: {}", reason));
+  };
+  if (stream.identity.stream.empty()) return unfit("it has no name");
+  bool readable = is_utf8(stream.identity.stream) && is_utf8(stream.algorithm);
+  for (const auto& [axis, coordinate] : stream.identity.coords) readable = readable && !axis.empty() && is_utf8(axis);
+  if (!readable) return unfit("its names must be UTF-8, and those of axes not empty");
+  if (stream.state.size() > kMaxStateBytes)
+    return unfit(fmt::format("a state of {} bytes; at most {}", stream.state.size(), kMaxStateBytes));
+  if (blob_name(stream.identity).size() > kMaxNameBytes) return unfit("stream and coords are too long");
   std::string out = fmt::format("{{\"{}\": {}, \"stream\": ", kVersionKey, kVersion);
   json::append_quoted(out, stream.identity.stream);
   out += ", \"coords\": {";

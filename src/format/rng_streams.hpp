@@ -41,8 +41,10 @@ std::string blob_name(const Identity& identity);
 /// The identity of a blob's name. Nothing for a name that `blob_name` does not give.
 std::optional<Identity> parse_blob_name(std::string_view name);
 
-/// The blob's bytes: JSON.
-std::string build(const Stream& stream);
+/// The blob's bytes: JSON that `parse` reads back.
+/// errors   usage: a stream without a name, a text that is not UTF-8, a state above kMaxStateBytes, a blob's name above
+///          kMaxNameBytes
+Result<std::string> build(const Stream& stream);
 /// errors   corrupt: not JSON, not this document, or too large; newer: a version that this build does not know
 Result<Stream> parse(std::string_view text);
 

@@ -9,15 +9,38 @@
 namespace ckpt {
 namespace {
 
-Result<> covered(const Shape& shape, const std::vector<Box>& boxes) {
+Result<> covered(const Shape& shape, const std::vector<Chunk>& chunks) {
   Map map;
   map.tensors = {{.name = "w", .dtype = Dtype::u8, .shape = shape}};
   auto table = std::make_shared<ChunkTable>(1);
-  for (const Box& box : boxes) table->add(0, shape, {.box = box}, {});
+  for (const Chunk& chunk : chunks) table->add(0, shape, chunk, {});
   table->seal();
   map.index = std::move(table);
   const std::vector<std::uint32_t> all{0};
   return check_coverage(map, all);
+}
+
+Result<> covered(const Shape& shape, const std::vector<Box>& boxes) {
+  std::vector<Chunk> chunks;
+  for (const Box& box : boxes) chunks.push_back({.box = box});
+  return covered(shape, chunks);
+}
+
+TEST(Coverage, ReplicasHoldTheSameElementsAllOfThem) {
+  const Box left{{0, 0}, {4, 5}};
+  const Chunk right{.box = {{0, 5}, {4, 5}}};
+  const Chunk first{.box = left, .flat = Extent{0, 7}};  // a row and two
+  const Chunk rest{.box = left, .flat = Extent{7, 20}};
+  EXPECT_TRUE(covered({4, 10}, std::vector<Chunk>{right, first, rest, first, rest, rest, right}));
+  // One row, written in two ways.
+  EXPECT_TRUE(covered({4, 10}, std::vector<Chunk>{right,
+                                                  {.box = left, .flat = Extent{0, 5}},
+                                                  {.box = {{0, 0}, {1, 5}}},
+                                                  {.box = left, .flat = Extent{5, 20}}}));
+  // Begins like the range [0, 7), and ends with its first row: what follows it in its file is something else.
+  const auto shorter = covered({4, 10}, std::vector<Chunk>{right, first, rest, {.box = left, .flat = Extent{0, 5}}});
+  ASSERT_FALSE(shorter);
+  EXPECT_EQ(shorter.error().code, Errc::overlap) << shorter.error().message;
 }
 
 TEST(Coverage, AsManyPartsSideBySideCostNoMoreThanOneBelowTheOther) {

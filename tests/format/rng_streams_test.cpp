@@ -15,11 +15,13 @@ const Stream kDropout{.identity = {.stream = "dropout", .coords = {{"dp", 3}, {"
 
 TEST(RngStream, IsReadAsItWasWritten) {
   for (const Stream& stream : {kDropout, Stream{.identity = {.stream = "python"}, .algorithm = "", .state = ""}}) {
-    const auto read = parse(build(stream));
+    const auto built = build(stream);
+    ASSERT_TRUE(built) << built.error().message;
+    const auto read = parse(*built);
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(*read, stream);
   }
-  EXPECT_EQ(build(kDropout),
+  EXPECT_EQ(build(kDropout).value(),
             "{\"rng_stream\": 1, \"stream\": \"dropout\", \"coords\": {\"dp\": 3, \"tp\": 0}, \"algorithm\": "
             "\"torch.cuda\", \"state\": \"0001ff\"}\n");
 }
@@ -52,6 +54,24 @@ TEST(RngStream, NamesAreIdentities) {
                            "rng/a@dp=18446744073709551616",
                            "rng/a@dp=0,"}) {
     EXPECT_FALSE(parse_blob_name(name)) << name;
+  }
+}
+
+TEST(RngStream, ThatCouldNotBeReadBackIsNotBuilt) {
+  Stream largest = kDropout;
+  largest.state.assign(kMaxStateBytes, '\xff');
+  const auto built = build(largest);
+  ASSERT_TRUE(built) << built.error().message;
+  EXPECT_EQ(parse(*built).value(), largest);
+  Stream larger = largest;
+  larger.state += 'x';
+  for (const Stream& stream : {larger, Stream{.identity = {.stream = ""}}, Stream{.identity = {.stream = "\xff"}},
+                               Stream{.identity = {.stream = "a", .coords = {{"", 0}}}},
+                               Stream{.identity = {.stream = "a"}, .algorithm = "\xff"},
+                               Stream{.identity = {.stream = std::string(kMaxNameBytes, 'a')}}}) {
+    const auto refused = build(stream);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Errc::usage) << refused.error().message;
   }
 }
 

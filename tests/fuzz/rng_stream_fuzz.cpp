@@ -15,7 +15,7 @@ void require(bool holds) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   if (const auto stream = ckpt::rng::parse(text)) {
-    const auto again = ckpt::rng::parse(ckpt::rng::build(*stream));
+    const auto again = ckpt::rng::parse(ckpt::rng::build(*stream).value());
     require(again.has_value() && *again == *stream);
     const auto identity = ckpt::rng::parse_blob_name(ckpt::rng::blob_name(stream->identity));
     require(identity.has_value() && *identity == stream->identity);
