@@ -78,7 +78,8 @@ Result<bool> already_there(Session& session, const ConvertRequest& request, cons
   std::string id;
   if (prepared.target->stored_id != nullptr) {
     if (auto stored = prepared.target->stored_id(session.io, request.target)) id = *stored;
-  } else if (auto existing = open_source(session.io, request.target, prepared.target->name, {})) {
+  } else if (auto existing = open_source(session.io, request.target, prepared.target->name,
+                                         {.metadata_limit = session.memory_bytes})) {
     id = existing->map.id;
   }
   if (id == prepared.id) return true;
@@ -94,7 +95,8 @@ Result<bool> already_there(Session& session, const ConvertRequest& request, cons
 Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   Prepared out;
   CKPT_TRY(out.target, request.hooks != nullptr ? request.hooks->choose_target() : choose_target(request));
-  CKPT_TRY(Source source, open_source(session.io, request.source, request.from, {}));
+  CKPT_TRY(Source source,
+           open_source(session.io, request.source, request.from, {.metadata_limit = session.memory_bytes}));
   out.source = std::make_unique<Source>(std::move(source));
   Map& map = out.source->map;
   for (const Finding& finding : map.findings) {
@@ -138,7 +140,8 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
   Map& map = out.source->map;
   std::vector<std::uint32_t> used;
   for (const Selected& selected : out.selection.tensors) used.push_back(selected.tensor);
-  CKPT_CHECK(check_coverage(map, used));
+  if (auto covered = check_coverage(map, used); !covered)
+    return fail(with_file(std::move(covered).error(), out.source->root));
   const WriteRequest write{.source = &map,
                            .tensors = out.selection.tensors,
                            .aliases = out.selection.aliases,
@@ -323,7 +326,7 @@ struct Done {
 /// Whether a path is a checkpoint, or of the form that is written and only cannot be read. A system that fails to say
 /// is an error, not a no.
 Result<bool> opens(Session& session, const std::string& path, const Format& target) {
-  const auto opened = open_source(session.io, path, "", {});
+  const auto opened = open_source(session.io, path, "", {.metadata_limit = session.memory_bytes});
   if (!opened && (opened.error().code == Errc::io || opened.error().code == Errc::locked)) return fail(opened.error());
   const bool is_unread_form = target.lay_out_parts != nullptr && target.open == nullptr;
   if (opened.has_value() || !is_unread_form) return opened.has_value();

@@ -24,7 +24,7 @@ std::string part_name(const Tensor& tensor) {
 }  // namespace
 
 Result<InspectReport> inspect(Session& session, const std::string& path, const std::string& from) {
-  CKPT_TRY(const Source source, open_source(session.io, path, from, {}));
+  CKPT_TRY(const Source source, open_source(session.io, path, from, {.metadata_limit = session.memory_bytes}));
   const Map& map = source.map;
   InspectReport report;
   report.path = path;
@@ -66,7 +66,7 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
 }
 
 Result<ListReport> list_tensors(Session& session, const std::string& path, const std::string& from) {
-  CKPT_TRY(const Source source, open_source(session.io, path, from, {}));
+  CKPT_TRY(const Source source, open_source(session.io, path, from, {.metadata_limit = session.memory_bytes}));
   ListReport report{.format = source.map.format};
   for (const Tensor& tensor : source.map.tensors) {
     CKPT_TRY(const std::uint64_t bytes, tensor_bytes(tensor.dtype, tensor.shape));

@@ -62,7 +62,8 @@ class Verifier {
 
  private:
   Result<> steps() {
-    CKPT_TRY(const Source source, open_source(session_.io, request_.path, request_.from, {}));
+    CKPT_TRY(const Source source,
+             open_source(session_.io, request_.path, request_.from, {.metadata_limit = session_.memory_bytes}));
     const Map& map = source.map;
     report_.format = map.format;
     report_.variant = map.variant;
@@ -77,7 +78,8 @@ class Verifier {
       (finding.severity == Severity::damage ? report_.damage : report_.notes).push_back(finding);
     }
     const std::vector<std::uint32_t> all = all_tensors(map);
-    CKPT_CHECK(check_coverage(map, all));
+    if (auto covered = check_coverage(map, all); !covered)
+      return fail(with_file(std::move(covered).error(), source.root));
     report_.checked_by = "structure";
     if (source.format->hashes != nullptr) {
       CKPT_CHECK(stored_hashes(source));
@@ -145,11 +147,11 @@ class Verifier {
       error.message = "--against: " + error.message;
       return fail(std::move(error));
     };
-    auto opened = open_source(session_.io, request_.against, "", {});
+    auto opened = open_source(session_.io, request_.against, "", {.metadata_limit = session_.memory_bytes});
     if (!opened) return of_other(std::move(opened).error());
     const Source other = *std::move(opened);
     if (auto covered = check_coverage(other.map, all_tensors(other.map)); !covered)
-      return of_other(std::move(covered).error());
+      return of_other(with_file(std::move(covered).error(), other.root));
     std::unordered_map<std::string, std::uint32_t> there;
     for (std::uint32_t i = 0; i < other.map.tensors.size(); ++i) {
       if (other.map.tensors[i].role != Role::blob) there.emplace(other.map.tensors[i].name, i);

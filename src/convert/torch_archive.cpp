@@ -46,8 +46,10 @@ class Opener {
                          .has_crc = has_crc_,
                          .big_endian = big_endian_,
                          .pickle_bytes = pickle_bytes_,
-                         .metadata_hash = hasher_.digest()};
+                         .metadata_hash = hasher_.digest(),
+                         .folder = root_.substr(0, root_.find('/'))};
     collect_storages(archive);
+    CKPT_CHECK(check_storages(archive));
     return archive;
   }
 
@@ -64,7 +66,7 @@ class Opener {
 
   Result<> check_size(std::string_view what, std::uint64_t bytes, std::uint64_t offset) const {
     if (bytes <= budget_.max_bytes) return {};
-    return failed(Errc::refused,
+    return failed(budget_.over_bytes,
                   "open: " + std::string(what) + " has " + std::to_string(bytes) + " bytes, over the budget of " +
                       std::to_string(budget_.max_bytes),
                   offset);
@@ -161,7 +163,9 @@ class Opener {
     }
     hasher_.update(bytes);
     pickle_bytes_ = {stream_.in_file(record->begin), stream_.in_file(record->begin + record->entry->bytes)};
-    auto graph = pickle::parse(bytes, budget_);
+    pickle::Budget budget = budget_;
+    budget.max_bytes -= bytes.size();  // which check_size has let through
+    auto graph = pickle::parse(bytes, budget);
     if (!graph) {
       Error error = std::move(graph).error();
       error.message = "data.pkl: " + error.message;
@@ -177,6 +181,23 @@ class Opener {
       archive.storages[record.entry->name.substr(folder.size())] = {
           .offset = stream_.in_file(record.begin), .bytes = record.entry->bytes, .crc = record.entry->crc};
     }
+  }
+
+  /// Every storage that the pickle speaks of is there and as long as it says, also those of objects that are kept as
+  /// they are.
+  Result<> check_storages(const TorchArchive& archive) const {
+    for (pickle::NodeId node = 0; node < archive.graph.node_count(); ++node) {
+      if (archive.graph.kind(node) != pickle::Kind::persistent) continue;
+      const auto storage = torch::as_storage(archive.graph, node);
+      if (!storage || storage->bytes == 0) continue;
+      const auto found = archive.storages.find(storage->key);
+      if (found != archive.storages.end() && found->second.bytes == storage->bytes) continue;
+      return failed(Errc::corrupt,
+                    "open: data.pkl speaks of a storage data/" + storage->key + " of " +
+                        std::to_string(storage->bytes) + " bytes, which is not there",
+                    found == archive.storages.end() ? 0 : found->second.offset);
+    }
+    return {};
   }
 
   StreamReader& stream_;

@@ -32,6 +32,9 @@ struct TorchArchive {
   bool big_endian = false;
   Extent pickle_bytes{};    ///< of the object's pickle, bytes from the start of the file
   Hash128 metadata_hash{};  ///< over the directory and data.pkl
+  /// Of a zip file: the folder of its entries. torch.save calls it after the file that it writes, without the suffix;
+  /// "archive" where it writes to a stream.
+  std::string folder{};
 
   /// The locator of a view: corrupt when its storage entry is missing, is not as long as the pickle says, or the
   /// view's dtype is unknown. Dense views get no strides.

@@ -56,7 +56,9 @@ class Machine {
     if (out_.node_count() > max_nodes_) return in_.refuse("more values than the budget allows");
     const std::uint64_t bytes = out_.memory_bytes() + memo_.bytes() + stack_.capacity() * sizeof(NodeId) +
                                 marks_.capacity() * sizeof(std::size_t);
-    if (out_.exhausted() || bytes > budget_.max_bytes) return in_.refuse("more memory than the budget allows");
+    if (out_.exhausted()) return in_.refuse("more memory than the budget allows");
+    if (bytes > budget_.max_bytes)
+      return in_.failed(budget_.over_bytes, "more than " + std::to_string(budget_.max_bytes >> 20) + " MiB of memory");
     return {};
   }
 

@@ -19,6 +19,7 @@ struct Budget {
   std::uint64_t max_opcodes = std::uint64_t{512} << 20;
   std::uint32_t max_depth = 1000;                    ///< nesting of containers and calls
   std::uint64_t max_bytes = std::uint64_t{8} << 30;  ///< memory of the graph
+  Errc over_bytes = Errc::refused;                   ///< what passing max_bytes is: `memory` where a user chose it
 };
 
 using NodeId = std::uint32_t;

@@ -231,6 +231,7 @@ class Converter {
 
   Result<> open(NodeId node, Form form, std::span<const NodeId> parts) {
     if (path_.size() >= kDeepest) return refuse(node, "values nest deeper than 1000");
+    if (parts.size() > kMostValues) return refuse(node, "it stands for more than 4 million values");
     done_[node] = {};
     path_.push_back({.node = node, .form = form, .parts = {parts.begin(), parts.end()}});
     path_.back().values.reserve(parts.size());

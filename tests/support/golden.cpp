@@ -24,14 +24,16 @@ std::string read_file(const std::string& path) {
 /// Whole files, each read once.
 class Files {
  public:
+  explicit Files(const ReadFile& read) : read_(read) {}
   std::string_view range(const std::string& path, std::uint64_t offset, std::uint64_t bytes) {
     const auto [at, is_new] = files_.try_emplace(path);
-    if (is_new) at->second = read_file(path);
+    if (is_new) at->second = read_(path);
     EXPECT_LE(offset + bytes, at->second.size()) << path;
     return std::string_view(at->second).substr(offset, bytes);
   }
 
  private:
+  const ReadFile& read_;
   std::map<std::string, std::string> files_;
 };
 
@@ -76,15 +78,14 @@ GoldenCase load_golden(const std::string& name) {
   return out;
 }
 
-Gathered gather(const Map& map, const std::string& root, std::size_t tensor) {
-  return gather(map, root, tensor, {0, volume(map.tensors[tensor].shape)});
-}
+namespace {
 
-Gathered gather(const Map& map, const std::string& root, std::size_t tensor, Extent elements) {
+Gathered gather_with(const Map& map, const std::string& root, std::size_t tensor, Extent elements,
+                     const ReadFile& read) {
   const Tensor& what = map.tensors[tensor];
   const Unit unit = unit_of(what.dtype);
   const Shape shape = in_units(what.shape, unit);
-  Files files;
+  Files files(read);
   Gathered out;
   out.bytes.assign(volume(shape) * unit.bytes, '\0');
   std::vector<std::uint32_t> seen(volume(shape), 0);
@@ -139,6 +140,20 @@ Gathered gather(const Map& map, const std::string& root, std::size_t tensor, Ext
     out.complete = out.complete && (!wanted || seen[i] != 0);
   }
   return out;
+}
+
+}  // namespace
+
+Gathered gather(const Map& map, const std::string& root, std::size_t tensor) {
+  return gather(map, root, tensor, {0, volume(map.tensors[tensor].shape)});
+}
+
+Gathered gather(const Map& map, const std::string& root, std::size_t tensor, Extent elements) {
+  return gather_with(map, root, tensor, elements, read_file);
+}
+
+Gathered gather(const Map& map, const std::string& root, std::size_t tensor, const ReadFile& read) {
+  return gather_with(map, root, tensor, {0, volume(map.tensors[tensor].shape)}, read);
 }
 
 std::size_t find_tensor(const Map& map, const std::string& name) {

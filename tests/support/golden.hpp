@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -39,6 +40,10 @@ struct Gathered {
 /// Resolves `elements` (of the whole tensor, row-major; all by default) and reads them. Elements outside stay zero.
 Gathered gather(const Map& map, const std::string& root, std::size_t tensor);
 Gathered gather(const Map& map, const std::string& root, std::size_t tensor, Extent elements);
+/// Gives the whole bytes of a file.
+using ReadFile = std::function<std::string(const std::string& path)>;
+/// The same of files that lie elsewhere than on the real file system.
+Gathered gather(const Map& map, const std::string& root, std::size_t tensor, const ReadFile& read);
 
 /// Index of a tensor by name; fails the running test where there is none.
 std::size_t find_tensor(const Map& map, const std::string& name);

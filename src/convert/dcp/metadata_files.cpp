@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "convert/dcp/names.hpp"
+#include "convert/metadata_memory.hpp"
 #include "format/dcp_merge.hpp"
 
 namespace ckpt::dcp {
@@ -21,10 +22,11 @@ std::string name_of_rank(std::uint64_t rank) {
 Result<Metadata> read_one(Io& io, const std::string& root, const std::string& name, std::uint64_t& limit,
                           Hasher& hasher) {
   const std::string path = join_path(root, name);
-  CKPT_TRY(const std::string text, read_small_file(io, path, limit));
+  CKPT_TRY(const std::string text, read_metadata_file(io, path, MetadataCost::dcp_metadata, limit));
   limit -= text.size();
   hasher.update(text);
-  auto metadata = parse_metadata(std::as_bytes(std::span(text)));
+  // The columns that are made of the graph are smaller than it.
+  auto metadata = parse_metadata(std::as_bytes(std::span(text)), pickle_budget(limit / 3 * 2));
   if (!metadata) {
     Error error = std::move(metadata).error();
     constexpr std::string_view kName = ".metadata: ";
@@ -56,6 +58,19 @@ Result<> check_ranks(const std::string& root, const Directory& seen) {
                                std::to_string(seen.world_size) + " ranks is missing: " + listed,
                     .file = join_path(root, names.front()),
                     .hint = "each rank wrote its own (use_collectives=False): copy them from the nodes that did"});
+}
+
+/// A rank that writes its own metadata speaks of its own data files alone: they begin with its number.
+Result<> check_own(const Metadata& part, std::uint64_t rank, const std::string& path) {
+  for (const DataFile& file : part.files) {
+    const auto of = rank_of(file.path);
+    if (!of || *of == rank) continue;
+    return fail(Error{.code = Errc::corrupt,
+                      .message = path + ": open: it speaks of " + file.path + ", a file of rank " + std::to_string(*of),
+                      .file = path,
+                      .hint = "it was copied over another rank's: copy it again from the node that wrote it"});
+  }
+  return {};
 }
 
 Extent bytes_of(const Metadata& metadata, const Entry& entry) {
@@ -104,6 +119,7 @@ Result<Metadata> read_metadata(Io& io, const std::string& root, const Directory&
   for (const std::uint64_t rank : seen.metadata_ranks) {
     const std::string name = name_of_rank(rank);
     CKPT_TRY(const Metadata part, read_one(io, root, name, limit, hasher));
+    CKPT_CHECK(check_own(part, rank, join_path(root, name)));
     if (auto added = merge.add(part, name); !added) {
       return fail(with_file(in_root(std::move(added).error()), join_path(root, name)));
     }

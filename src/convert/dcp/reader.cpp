@@ -9,6 +9,7 @@
 
 #include "convert/dcp/directory.hpp"
 #include "convert/dcp/index.hpp"
+#include "convert/dcp/items_apart.hpp"
 #include "convert/dcp/metadata_files.hpp"
 #include "convert/dcp/names.hpp"
 #include "convert/dcp/objects.hpp"
@@ -161,6 +162,7 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
   CKPT_TRY(map.files, stat_files(io, root, metadata));
   CKPT_CHECK(check_files(root, metadata, map.files));
   CKPT_TRY(const bool is_safetensors, dcp::holds_safetensors(io, root, metadata, map.files));
+  if (!is_safetensors) CKPT_CHECK(dcp::check_items_apart(metadata, root));
 
   std::vector<std::string> paths;
   std::uint64_t world_size = seen.world_size;

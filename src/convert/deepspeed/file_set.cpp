@@ -1,15 +1,15 @@
 #include "convert/deepspeed/file_set.hpp"
 
-#include <algorithm>
 #include <utility>
 
+#include "convert/metadata_memory.hpp"
 #include "format/hash.hpp"
 
 namespace ckpt::deepspeed {
 
 FileSet::FileSet(Io& io, std::string root, const ReadOptions& options, MapBuilder& builder)
     : io_(io), root_(std::move(root)), builder_(builder) {
-  budget_.max_bytes = std::min(budget_.max_bytes, options.metadata_limit);
+  budget_ = pickle_budget(options.metadata_limit);
 }
 
 Result<StateFile> FileSet::open(const std::string& path) {
@@ -17,6 +17,7 @@ Result<StateFile> FileSet::open(const std::string& path) {
   CKPT_TRY(StateFile file, StateFile::open(io_, root_, path, static_cast<std::uint32_t>(files.size()), budget_));
   files.push_back(file.info());
   hashes_.emplace(path, file.archive().metadata_hash);
+  folders_.emplace(path, file.archive().folder);
   return file;
 }
 
@@ -35,6 +36,23 @@ Result<std::uint32_t> FileSet::add_raw(const std::string& path) {
   std::vector<MapFile>& files = builder_.map().files;
   files.push_back({path, info->bytes, info->mtime_ns});
   return static_cast<std::uint32_t>(files.size() - 1);
+}
+
+Result<> FileSet::check_names() const {
+  constexpr std::string_view kSuffix = ".pt";
+  for (const auto& [path, folder] : folders_) {
+    // Files that were written to a stream, or that other tools wrote, are called otherwise.
+    if (!folder.ends_with("_states")) continue;
+    std::string name = base_name(path);
+    if (name.ends_with(kSuffix)) name.resize(name.size() - kSuffix.size());
+    if (name == folder) continue;
+    const std::string full = join_path(root_, path);
+    return fail({.code = Errc::corrupt,
+                 .message = full + ": open: this file was saved as " + folder + ".pt",
+                 .file = full,
+                 .hint = "files were renamed, or one was copied over another: copy it again from where it came"});
+  }
+  return {};
 }
 
 std::string FileSet::metadata_hash() const {

@@ -25,13 +25,17 @@ class FileSet {
   std::uint64_t bytes_of(std::uint32_t file) const { return builder_.map().files[file].bytes; }
   /// Over every metadata byte that was parsed, in path order.
   std::string metadata_hash() const;
+  /// Checks that no file was saved under another's name: what a rank's file holds rarely tells whose it is.
+  /// errors   corrupt, with the file
+  Result<> check_names() const;
 
  private:
   Io& io_;
   std::string root_;
   pickle::Budget budget_{};
   MapBuilder& builder_;
-  std::map<std::string, Hash128> hashes_{};  // by path: their order is that of the fingerprint
+  std::map<std::string, std::string> folders_{};  // by path: TorchArchive::folder
+  std::map<std::string, Hash128> hashes_{};       // by path: their order is that of the fingerprint
 };
 
 }  // namespace ckpt::deepspeed

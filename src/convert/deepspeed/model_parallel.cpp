@@ -432,6 +432,7 @@ class ModelParallelReader {
     map.meta.mesh = {{"dp", data_parallel}, {"tp", mesh_.tensor_ranks}, {"pp", stages}, {"zero", stage_}};
     map.meta.framework = "deepspeed";
     map.meta.framework_version = facts_.version;
+    CKPT_CHECK(set_.check_names());
     map.metadata_hash = set_.metadata_hash();
     return map;
   }

@@ -294,6 +294,7 @@ class Reader {
     if (!model_.num_experts.empty()) map.meta.mesh.emplace_back("ep", expert_ranks());
     map.meta.framework = "deepspeed";
     map.meta.framework_version = facts.version;
+    CKPT_CHECK(set_.check_names());
     map.metadata_hash = set_.metadata_hash();
     return map;
   }

@@ -396,6 +396,7 @@ class UniversalReader {
                      {"zero", stage_}};
     map.meta.framework = "deepspeed";
     map.meta.framework_version = facts.version;
+    CKPT_CHECK(set_.check_names());
     map.metadata_hash = set_.metadata_hash();
     return map;
   }

@@ -160,12 +160,43 @@ class MapBuilder {
     tensor.true_dtype = std::move(facts.true_dtype);
   }
 
+  /// Each slice is in one file: torch writes what ranks hold alike once (dedup_replicated_tensors). The size of the
+  /// whole is written nowhere, so a rank's file that is a copy of another's would make tensors smaller unseen.
+  Result<> check_slices() const {
+    struct Slice {
+      std::uint32_t tensor, file;
+      std::uint64_t first;  // element of the tensor
+    };
+    std::vector<Slice> slices;
+    for (std::uint32_t file = 0; file < shards_.size(); ++file) {
+      const Shard& shard = shards_[file];
+      if (!shard.slices) continue;
+      for (std::size_t i = 0; i < shard.header.entries.size(); ++i) {
+        const std::uint32_t tensor = tensor_of_[file][i];
+        const Entry& entry = shard.header.entries[i];
+        if (tensor == kNotTaken || entry.begin == entry.end) continue;
+        slices.push_back(
+            {tensor, file, linear_index(Box::whole(map_.tensors[tensor].shape), shard.slices->at(entry.name))});
+      }
+    }
+    const auto key = [](const Slice& slice) { return std::pair(slice.tensor, slice.first); };
+    std::sort(slices.begin(), slices.end(),
+              [&](const Slice& a, const Slice& b) { return std::pair(key(a), a.file) < std::pair(key(b), b.file); });
+    const auto twin = std::adjacent_find(slices.begin(), slices.end(),
+                                         [&](const Slice& a, const Slice& b) { return key(a) == key(b); });
+    if (twin == slices.end()) return {};
+    return at_entry(Errc::overlap, shards_[std::next(twin)->file].file.path, map_.tensors[twin->tensor].name,
+                    fmt::format("the same slice is in {}", shards_[twin->file].file.path),
+                    "one file is a copy of the other, or files of two saves are mixed: copy them again");
+  }
+
   Result<> place_chunks() {
     for (std::size_t i = 0; i < map_.tensors.size(); ++i) {
       const Tensor& tensor = map_.tensors[i];
       const auto bytes = tensor_bytes(tensor.dtype, tensor.shape);
       if (!bytes) return at_entry(Errc::corrupt, shards_[first_file_[i]].file.path, tensor.name, bytes.error().message);
     }
+    CKPT_CHECK(check_slices());
     auto table = std::make_shared<ChunkTable>(map_.tensors.size());
     for (std::uint32_t file = 0; file < shards_.size(); ++file) {
       const Shard& shard = shards_[file];
@@ -254,7 +285,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   std::vector<DirEntry> entries;
   if (directory) {
     CKPT_TRY(entries, io.list(root));
-    CKPT_TRY(selection, select_files(io, root, entries, metadata));
+    CKPT_TRY(selection, select_files(io, root, entries, options.metadata_limit, metadata));
   } else {
     selection.files = {""};
   }

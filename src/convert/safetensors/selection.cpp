@@ -10,6 +10,7 @@
 #include <set>
 #include <tuple>
 
+#include "convert/metadata_memory.hpp"
 #include "format/hf_index.hpp"
 
 namespace ckpt::safetensors {
@@ -72,11 +73,11 @@ bool is_there(Io& io, const std::string& root, const std::set<std::string_view>&
 }
 
 Result<> read_indexes(Io& io, const std::string& root, const std::vector<std::string>& indexes,
-                      const std::set<std::string_view>& names, Hasher& metadata, Selection& out) {
+                      const std::set<std::string_view>& names, std::uint64_t limit, Hasher& metadata, Selection& out) {
   std::set<std::string> files;
   for (const std::string& name : indexes) {
     const std::string path = join_path(root, name);
-    CKPT_TRY(const std::string text, read_small_file(io, path, hf::kMaxIndexBytes));
+    CKPT_TRY(const std::string text, read_metadata_file(io, path, MetadataCost::json, limit, hf::kMaxIndexBytes));
     metadata.update_u64(name.size());
     metadata.update(name);
     metadata.update(text);
@@ -162,7 +163,7 @@ MissingNames missing_of_series(const std::vector<std::string>& names, std::size_
 }
 
 Result<Selection> select_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
-                               Hasher& metadata) {
+                               std::uint64_t limit, Hasher& metadata) {
   Selection out;
   std::vector<std::string> shards;
   std::vector<std::string> indexes;
@@ -180,7 +181,7 @@ Result<Selection> select_files(Io& io, const std::string& root, const std::vecto
     return out;
   }
   out.indexed = true;
-  CKPT_CHECK(read_indexes(io, root, indexes, names, metadata, out));
+  CKPT_CHECK(read_indexes(io, root, indexes, names, limit, metadata, out));
   sort_out_unlisted(shards, indexes, out);
   return out;
 }

@@ -30,9 +30,11 @@ struct Selection {
 std::string_view index_stem(std::string_view name);
 
 /// errors   incomplete: a file that the index lists, or a number of a series ("-00002-of-00005"), is not there;
-///          ambiguous: two indexes place one tensor in different files; corrupt, refused: as hf::parse_index
+///          ambiguous: two indexes place one tensor in different files; corrupt, refused: as hf::parse_index; memory:
+///          an index that may take more than `limit` bytes of memory
 /// metadata receives the bytes of every index
-Result<Selection> select_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries, Hasher& metadata);
+Result<Selection> select_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
+                               std::uint64_t limit, Hasher& metadata);
 
 /// Names that are missing from numbered series among `names`, at most `limit` of them, and how many there are in sum.
 /// "shard-00003-model-00001-of-00002" counts for the series "model" of two, whichever rank wrote it.

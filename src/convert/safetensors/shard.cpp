@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "convert/metadata_memory.hpp"
+
 namespace ckpt::safetensors {
 namespace {
 
@@ -45,10 +47,10 @@ Result<Shard> ShardReader::read_open(FileHandle handle, const std::string& relat
                  .message = "safetensors header: parse: a Git LFS pointer stands in the place of the file",
                  .hint = "fetch the data: git lfs pull"});
   CKPT_TRY(const std::uint64_t data_begin, header_bytes(std::as_bytes(std::span(buffer_)), info.bytes));
-  if (data_begin > left_)
-    return fail({.code = Errc::memory,
-                 .message = "safetensors header: read: the headers of this checkpoint pass the memory bound"});
-  left_ -= data_begin;
+  const std::uint64_t needed = memory_for(data_begin, MetadataCost::safetensors_header);
+  if (needed > left_)
+    return fail(over_metadata_limit(relative.empty() ? root_ : join_path(root_, relative), data_begin, needed, left_));
+  left_ -= needed;
   if (const std::size_t have = buffer_.size(); have < data_begin) {
     buffer_.resize(static_cast<std::size_t>(data_begin));
     CKPT_CHECK(io_.read_at(handle, have, std::as_writable_bytes(std::span(buffer_).subspan(have))));

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "convert/metadata_memory.hpp"
 #include "format/hf_index.hpp"
 
 namespace ckpt::torch {
@@ -67,10 +68,10 @@ Result<bool> is_torch_file(Io& io, const std::string& root, const std::string& n
   return begins_torch_file(head, name);
 }
 
-Result<> read_index(Io& io, const std::string& root, const std::vector<DirEntry>& entries, Hasher& metadata,
-                    FileSet& out) {
+Result<> read_index(Io& io, const std::string& root, const std::vector<DirEntry>& entries, std::uint64_t limit,
+                    Hasher& metadata, FileSet& out) {
   const std::string path = join_path(root, out.index);
-  CKPT_TRY(const std::string text, read_small_file(io, path, hf::kMaxIndexBytes));
+  CKPT_TRY(const std::string text, read_metadata_file(io, path, MetadataCost::json, limit, hf::kMaxIndexBytes));
   metadata.update(text);
   auto index = hf::parse_index(text);
   if (!index) return fail(with_file(std::move(index).error(), path));
@@ -136,7 +137,7 @@ Result<std::optional<Match>> detect(const Place& place) {
   return Match{.why = "a torch.save file"};
 }
 
-Result<FileSet> select_files(Io& io, const std::string& root, Hasher& metadata) {
+Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limit, Hasher& metadata) {
   FileSet out;
   CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
   for (const DirEntry& entry : entries) {
@@ -149,7 +150,7 @@ Result<FileSet> select_files(Io& io, const std::string& root, Hasher& metadata) 
     }
     out.index = entry.name;
   }
-  if (!out.index.empty()) CKPT_CHECK(read_index(io, root, entries, metadata, out));
+  if (!out.index.empty()) CKPT_CHECK(read_index(io, root, entries, limit, metadata, out));
   for (const std::string& name : torch_files(entries)) {
     const bool is_listed =
         std::any_of(out.files.begin(), out.files.end(), [&](const StateFile& file) { return file.path == name; });

@@ -38,6 +38,6 @@ Result<std::optional<Match>> detect(const Place& place);
 ///
 /// errors    incomplete: a file that the index lists is not there; unsupported: nothing here; corrupt, refused: as
 /// hf::parse_index metadata  receives the bytes of the index
-Result<FileSet> select_files(Io& io, const std::string& root, Hasher& metadata);
+Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limit, Hasher& metadata);
 
 }  // namespace ckpt::torch

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "convert/formats.hpp"
+#include "convert/metadata_memory.hpp"
 #include "convert/torch/files.hpp"
 #include "convert/torch/map_builder.hpp"
 #include "convert/torch/rank_files.hpp"
@@ -59,8 +60,7 @@ Result<Map> open_rank_files(Io& io, const std::string& root, const std::vector<D
 Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(const FileInfo info, io.stat(root));
   const bool is_directory = info.kind == FileInfo::Kind::directory;
-  pickle::Budget budget;
-  budget.max_bytes = std::min(budget.max_bytes, options.metadata_limit);
+  const pickle::Budget budget = pickle_budget(options.metadata_limit);
   if (is_directory) {
     CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
     if (std::any_of(entries.begin(), entries.end(), [](const DirEntry& entry) {
@@ -72,7 +72,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   Hasher metadata;
   FileSet set{.files = {StateFile{}}};
   if (is_directory) {
-    CKPT_TRY(set, select_files(io, root, metadata));
+    CKPT_TRY(set, select_files(io, root, options.metadata_limit, metadata));
   }
   MapBuilder builder(root, std::move(set.listed));
   for (const StateFile& file : set.files) {

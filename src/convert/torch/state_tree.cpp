@@ -142,24 +142,34 @@ class Walk {
     reach(graph_.root(), 0, false);
     while (!stack_.empty()) {
       Frame& top = stack_.back();
+      if (too_many_) return too_many(top.node);
       if (top.next == top.children.size()) {
         on_path_.erase(top.node);
         stack_.pop_back();
         continue;
       }
       Child& child = top.children[top.next++];
-      if (out_.steps.size() == kMostSteps) {
-        return fail({.code = Errc::refused,
-                     .message = "state: it unfolds to more than 2 million values",
-                     .offset = graph_.offset(child.node)});
-      }
+      --pending_;
+      if (out_.steps.size() == kMostSteps) return too_many(child.node);
       out_.steps.push_back({top.step, std::move(child.part)});
       reach(child.node, static_cast<std::uint32_t>(out_.steps.size() - 1), child.is_leaf);
     }
+    if (too_many_) return too_many(graph_.root());
     return std::move(out_);
   }
 
  private:
+  tl::unexpected<Error> too_many(NodeId node) const {
+    return fail({.code = Errc::refused,
+                 .message = "state: it unfolds to more than 2 million values",
+                 .offset = graph_.offset(node)});
+  }
+  // Every child becomes a step, so too many are known before room is made for them.
+  bool has_room(std::size_t children) {
+    too_many_ = too_many_ || children > kMostSteps || out_.steps.size() + pending_ + children > kMostSteps;
+    return !too_many_;
+  }
+
   struct Frame {
     NodeId node;
     std::uint32_t step;
@@ -181,6 +191,7 @@ class Walk {
     }
     note_optimizer(node, step);
     on_path_.insert(node);
+    pending_ += children.size();
     stack_.push_back({node, step, std::move(children)});
   }
 
@@ -227,12 +238,13 @@ class Walk {
     }
   }
 
-  static void add_items(Children& children, std::span<const NodeId> items) {
+  void add_items(Children& children, std::span<const NodeId> items) {
+    if (!has_room(children.size() + items.size())) return;
     for (std::size_t i = 0; i < items.size(); ++i) children.push_back({static_cast<std::int64_t>(i), items[i]});
   }
 
-  void add_pairs(Children& children, const std::optional<std::vector<std::pair<NodeId, NodeId>>>& pairs) const {
-    if (!pairs) return;
+  void add_pairs(Children& children, const std::optional<std::vector<std::pair<NodeId, NodeId>>>& pairs) {
+    if (!pairs || !has_room(children.size() + pairs->size())) return;
     for (const auto& [key, value] : *pairs) children.push_back({part_of(graph_, key), value});
   }
 
@@ -262,6 +274,8 @@ class Walk {
   Tensors tensors_;
   StateTree out_;
   std::vector<Frame> stack_;
+  std::size_t pending_ = 0;  // children on the stack that are no steps yet
+  bool too_many_ = false;
   std::unordered_set<NodeId> on_path_;
 };
 

@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "convert/metadata_memory.hpp"
+
 namespace ckpt::universal {
 namespace {
 
@@ -15,7 +17,7 @@ Error about(const std::string& path, Errc code, std::string reason) {
 
 Result<std::string> read_manifest(Io& io, const std::string& root, std::uint64_t limit) {
   const std::string path = join_path(root, kManifestPath);
-  auto text = read_small_file(io, path, std::min(limit, kMaxManifestBytes));
+  auto text = read_metadata_file(io, path, MetadataCost::json, limit, kMaxManifestBytes);
   if (text || text.error().code != Errc::not_found) return text;
   Error error = about(root, Errc::uncommitted, "manifest.json is missing: the save or conversion never finished");
   error.hint = "it is not a checkpoint; run the command that was writing it again";
@@ -24,7 +26,7 @@ Result<std::string> read_manifest(Io& io, const std::string& root, std::uint64_t
 
 Result<Sums> read_sums(Io& io, const std::string& root, const Manifest& manifest, std::uint64_t limit) {
   const std::string path = join_path(root, kSumsPath);
-  auto bytes = read_small_file(io, path, limit);
+  auto bytes = read_metadata_file(io, path, MetadataCost::sums, limit);
   if (!bytes) {
     if (bytes.error().code == Errc::not_found)
       return fail(about(path, Errc::incomplete, "the table of hashes is missing"));
@@ -79,11 +81,9 @@ Result<std::map<std::uint32_t, IndexFile>> read_indices(Io& io, const std::strin
     if (shapes.empty()) {
       for (const TensorRow& row : checkpoint.manifest.tensors) shapes.push_back(row.tensor.shape);
     }
-    if (file.bytes > limit)
-      return fail({.code = Errc::memory,
-                   .message = fmt::format("{}: open: index files over the limit of metadata", file.key.path()),
-                   .file = file.key.path()});
-    limit -= file.bytes;
+    const std::uint64_t needed = memory_for(file.bytes, MetadataCost::index_file);
+    if (needed > limit) return fail(over_metadata_limit(join_path(root, file.key.path()), file.bytes, needed, limit));
+    limit -= needed;
     CKPT_TRY(const std::string bytes, read_hashed_file(io, root, checkpoint.sums, file, file.bytes));
     auto index = parse_index_file(std::as_bytes(std::span(bytes)), shapes);
     if (!index) return fail(with_file(std::move(index).error(), file.key.path()));

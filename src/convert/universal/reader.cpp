@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "convert/metadata_memory.hpp"
 #include "convert/universal/checkpoint.hpp"
 #include "convert/universal/layout_index.hpp"
 #include "format/objects.hpp"
@@ -16,6 +17,8 @@ constexpr std::size_t kNamesShown = 20;
 Result<std::vector<NamedObject>> read_objects(Io& io, const std::string& root, const Checkpoint& checkpoint,
                                               const FileRecord& file, std::uint64_t limit) {
   const std::string path = join_path(root, file.key.path());
+  if (const std::uint64_t needed = memory_for(file.bytes, MetadataCost::json); needed > limit)
+    return fail(over_metadata_limit(path, file.bytes, needed, limit));
   CKPT_TRY(const std::string text, read_hashed_file(io, root, checkpoint.sums, file, limit));
   auto objects = parse_objects(text);
   if (!objects) return fail(with_file(std::move(objects).error(), path));

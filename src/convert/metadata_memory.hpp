@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/io.hpp"
+#include "format/pickle.hpp"
+
+namespace ckpt {
+
+/// What a parser may take of memory for each byte of a file, the bytes themselves included: measured on the worst text
+/// that it accepts, so that a file can be refused before it is read.
+enum class MetadataCost : std::uint64_t {
+  dcp_metadata = 4,  ///< of what torch writes; how much a hostile one may take its pickle's budget says
+  sums = 4,
+  safetensors_header = 12,  ///< entries, and the tensors made of them
+  index_file = 19,
+  json = 24,  ///< manifest.json, objects.json and indexes: most where it is short numbers or empty texts
+};
+
+/// The bytes that a file of this size may cost; the largest number where that overflows.
+std::uint64_t memory_for(std::uint64_t file_bytes, MetadataCost cost);
+
+/// `memory`: reading this file may take more than `limit`. Names the least --memory that is enough.
+Error over_metadata_limit(const std::string& path, std::uint64_t file_bytes, std::uint64_t needed, std::uint64_t limit);
+
+/// The budget of a pickle whose graph may take `limit` bytes. Overrun it is `memory`, not `refused`, where more memory
+/// would help.
+pickle::Budget pickle_budget(std::uint64_t limit);
+
+/// A metadata file, whole, unless parsing it may take more than `limit` bytes.
+/// errors   memory: as over_metadata_limit; corrupt: over `most` bytes; those of Io
+Result<std::string> read_metadata_file(Io& io, const std::string& path, MetadataCost cost, std::uint64_t limit,
+                                       std::uint64_t most = UINT64_MAX);
+
+}  // namespace ckpt
