@@ -1,9 +1,10 @@
 """Measures ckpt against fio on this disk, in interleaved pairs, and prints the rows of bench/RESULTS.md.
 
     python bench/make_sources.py DATA/zero2 --case zero2 --gib 4          (likewise zero3, dcp)
+    python bench/make_metadata.py DATA/dcp-256 --case dcp           (for metadata; what it takes is in its code)
     python bench/bench.py --data DATA --work SCRATCH [--rounds 9] [CASE ...]
 
-Cases: convert (zero2, zero3, dcp), verify, inspect, help, ranks, linear, tensors, memory, stock, offload, save, peers. Default: all that
+Cases: convert (zero2, zero3, dcp), verify, inspect, metadata, help, ranks, linear, tensors, memory, stock, offload, save, peers. Default: all that
 DATA holds. A ratio is the median over interleaved pairs (fio, ckpt) of fio's time over ckpt's for the same bytes, both
 durable; pairs whose fio readings stray by over 10 % from the median are dropped and counted. The page cache is dropped
 before every run. Needs fio and root (for the caches and huge pages); says so where they are missing.
@@ -323,6 +324,35 @@ print(time.monotonic() - start)
         times = sorted(run([self.ckpt, "inspect", directory])[0] for _ in range(21))
         print(f"inspect of 200 shards, warm: median {times[10] * 1000:.1f} ms ({times[0] * 1000:.1f}-{times[-1] * 1000:.1f})")
         self.remove(directory)
+
+    def case_metadata(self):
+        """Opening large metadata, warm: whole processes (`ckpt inspect`), and the parsers alone (bench_metadata)."""
+        for name in ("dcp-256", "deepspeed-256", "dcp-200mb"):
+            source = self.args.data / name
+            if not source.exists():
+                print(f"skipped {name}: {source} is not there")
+                continue
+            times, peaks = [], []
+            for _ in range(11 if name != "dcp-200mb" else 5):
+                seconds, _ = run([self.ckpt, "inspect", source])
+                times.append(seconds)
+                peaks.append(self.peak_of([self.ckpt, "inspect", source]))
+            times.sort()
+            print(f"inspect of {name}, warm: median {times[len(times) // 2]:.3f} s ({times[0]:.3f}-{times[-1]:.3f}), "
+                  f"peak resident {max(peaks) / 2**20:.0f} MiB")
+            if (source / ".metadata").exists():
+                done = json.loads(run([self.ckpt.parent / "bench_metadata", source / ".metadata"])[1])
+                print(f"  .metadata of {done['bytes'] / 1e6:.1f} MB, {done['entries']} entries, {done['items']} items: pickle "
+                      f"{done['pickle_s']:.3f} s ({done['bytes'] / done['pickle_s'] / 1e6:.0f} MB/s), all of it {done['parse_s']:.3f} s")
+
+    def peak_of(self, command):
+        """Peak resident bytes of one run."""
+        process = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            sys.exit(f"{' '.join(map(str, command))}: exit {process.returncode}")
+        return usage.ru_maxrss * 1024
 
     def case_help(self):
         times = sorted(run([self.ckpt, "--help"])[0] for _ in range(21))

@@ -29,19 +29,43 @@ Error corrupt(std::string reason, std::string_view tensor = {}) {
   return Error{.code = Errc::corrupt, .message = ".metadata: " + std::move(reason), .tensor = std::string(tensor)};
 }
 
+/// The name of a text or of a class, found again by its node: equal texts are one node, and so are equal globals, so a
+/// file with a million chunks is asked for each name once.
+struct Known {
+  std::string_view name;
+  NodeId node = kNone;
+};
+
 /// True for an instance of torch.distributed....NAME; the module moved between torch releases, the class did not.
-bool is_instance(const Graph& graph, NodeId node, std::string_view name) {
+bool is_instance(const Graph& graph, NodeId node, Known& known) {
   if (node == kNone || graph.kind(node) != Kind::call) return false;
+  const NodeId callee_node = graph.callee(node);
+  if (callee_node == known.node) return true;
   const std::string_view callee = graph.callee_name(node);
-  return callee.starts_with("torch.distributed.") && callee.size() > name.size() && callee.ends_with(name) &&
-         callee[callee.size() - name.size() - 1] == ' ';
+  const std::string_view name = known.name;
+  if (!callee.starts_with("torch.distributed.") || callee.size() <= name.size() || !callee.ends_with(name) ||
+      callee[callee.size() - name.size() - 1] != ' ') {
+    return false;
+  }
+  known.node = callee_node;
+  return true;
 }
 
 /// The value of an instance's attribute, or kNone. No class here has many: a long dict, perhaps shared by many
 /// instances, is not searched.
-NodeId attribute(const Graph& graph, NodeId instance, std::string_view name) {
+NodeId attribute(const Graph& graph, NodeId instance, Known& known) {
   const NodeId state = graph.state(instance);
-  return state == kNone || graph.items(state).size() > 2 * kMaxAttributes ? kNone : graph.find(state, name);
+  if (state == kNone || !graph.has_pairs(state)) return kNone;
+  const auto pairs = graph.items(state);
+  if (pairs.size() > 2 * kMaxAttributes) return kNone;
+  for (std::size_t i = pairs.size(); i >= 2; i -= 2) {  // from the end: a key set again replaces the earlier value
+    const NodeId key = pairs[i - 2];
+    if (key == known.node) return pairs[i - 1];
+    if (known.node != kNone || graph.kind(key) != Kind::text || graph.text(key) != known.name) continue;
+    known.node = key;
+    return pairs[i - 1];
+  }
+  return kNone;
 }
 
 std::optional<std::uint64_t> as_count(const Graph& graph, NodeId node) {
@@ -49,23 +73,31 @@ std::optional<std::uint64_t> as_count(const Graph& graph, NodeId node) {
   return static_cast<std::uint64_t>(graph.integer(node));
 }
 
-/// torch.Size, or a tuple or list, of at most kMaxRank sizes. Looks at the length first: a long list may be shared.
-std::optional<Shape> as_shape(const Graph& graph, NodeId node) {
-  if (node != kNone && graph.callee_name(node) == "torch Size") {
+/// torch.Size, or a tuple or list, of at most kMaxRank sizes, into `out`; false where it is none. Looks at the length
+/// first: a long list may be shared.
+bool read_shape(const Graph& graph, NodeId node, Known& torch_size, Shape& out) {
+  out.clear();
+  if (node == kNone) return false;
+  if (graph.kind(node) == Kind::call) {
+    const NodeId callee = graph.callee(node);
+    if (callee != torch_size.node) {
+      if (!graph.is_global(callee, torch_size.name)) return false;
+      torch_size.node = callee;
+    }
     const auto arguments = graph.items(graph.arguments(node));
-    node = arguments.size() == 1 ? arguments[0] : kNone;
+    if (arguments.size() != 1) return false;
+    node = arguments[0];
   }
-  if (node == kNone || (graph.kind(node) != Kind::tuple && graph.kind(node) != Kind::list)) return std::nullopt;
+  const Kind kind = graph.kind(node);
+  if (kind != Kind::tuple && kind != Kind::list) return false;
   const auto items = graph.items(node);
-  if (items.size() > kMaxRank) return std::nullopt;
-  Shape out;
-  out.reserve(items.size());
+  if (items.size() > kMaxRank) return false;
   for (const NodeId item : items) {
     const auto count = as_count(graph, item);
-    if (!count) return std::nullopt;
+    if (!count) return false;
     out.push_back(*count);
   }
-  return out;
+  return true;
 }
 
 /// The path whose parts, joined by dots, are the key: how DCP flattens nested state. Anything else gives nothing.
@@ -133,11 +165,11 @@ class Parser {
 
   Result<Metadata> run() {
     const NodeId root = graph_.root();
-    if (!is_instance(graph_, root, "Metadata")) return fail(corrupt("its top object is not a DCP Metadata"));
-    CKPT_CHECK(read_entries(attribute(graph_, root, "state_dict_metadata")));
-    CKPT_CHECK(read_records(attribute(graph_, root, "storage_data")));
-    read_paths(attribute(graph_, root, "planner_data"));
-    const NodeId version = attribute(graph_, root, "version");
+    if (!is_instance(graph_, root, known_.metadata)) return fail(corrupt("its top object is not a DCP Metadata"));
+    CKPT_CHECK(read_entries(attribute(graph_, root, known_.state_dict_metadata)));
+    CKPT_CHECK(read_records(attribute(graph_, root, known_.storage_data)));
+    read_paths(attribute(graph_, root, known_.planner_data));
+    const NodeId version = attribute(graph_, root, known_.version);
     if (version != kNone && graph_.kind(version) == Kind::text) out_.version = graph_.text(version);
     CKPT_CHECK(join());
     return std::move(out_);
@@ -156,10 +188,10 @@ class Parser {
       if (!entry_of_.emplace(fqn, index).second) return fail(corrupt("the key stands twice", fqn));
       Entry& entry = out_.entries.emplace_back();
       entry.fqn = fqn;
-      if (is_instance(graph_, items[i + 1], "TensorStorageMetadata")) {
+      if (is_instance(graph_, items[i + 1], known_.tensor)) {
         entry.is_tensor = true;
         CKPT_CHECK(read_tensor(items[i + 1], entry, pending_[index]));
-      } else if (!is_instance(graph_, items[i + 1], "BytesStorageMetadata")) {
+      } else if (!is_instance(graph_, items[i + 1], known_.bytes)) {
         return fail(corrupt("neither tensor nor bytes metadata", fqn));
       }
     }
@@ -167,18 +199,19 @@ class Parser {
   }
 
   Result<> read_tensor(NodeId node, Entry& entry, PendingChunks& chunks) {
-    CKPT_CHECK(read_properties(attribute(graph_, node, "properties"), entry));
-    auto shape = as_shape(graph_, attribute(graph_, node, "size"));
-    if (!shape) return fail(corrupt("its size is not a shape of at most 64 dimensions", entry.fqn));
-    const auto elements = checked_volume(*shape);
+    CKPT_CHECK(read_properties(attribute(graph_, node, known_.properties), entry));
+    Shape shape;
+    if (!read_shape(graph_, attribute(graph_, node, known_.size), known_.torch_size, shape))
+      return fail(corrupt("its size is not a shape of at most 64 dimensions", entry.fqn));
+    const auto elements = checked_volume(shape);
     if (!elements || *elements > kMaxElements) {
-      return fail(corrupt("the shape " + text_of(*shape) + " overflows 64 bits", entry.fqn));
+      return fail(corrupt("the shape " + text_of(shape) + " overflows 64 bits", entry.fqn));
     }
-    entry.shape = *std::move(shape);
+    entry.shape = std::move(shape);
     entry.wide = std::any_of(entry.shape.begin(), entry.shape.end(),
                              [](std::uint64_t n) { return n > std::numeric_limits<std::uint32_t>::max(); });
 
-    const NodeId list = attribute(graph_, node, "chunks");
+    const NodeId list = attribute(graph_, node, known_.chunks);
     if (list == kNone || (graph_.kind(list) != Kind::list && graph_.kind(list) != Kind::tuple)) {
       return fail(corrupt("its chunks are not a list", entry.fqn));
     }
@@ -196,12 +229,13 @@ class Parser {
     }
     PendingChunks read{.rank = rank};
     read.bounds.reserve(list.size() * 2 * rank);
+    Box box;
     for (const NodeId node : list) {
-      if (!is_instance(graph_, node, "ChunkStorageMetadata")) return fail(corrupt("a chunk is not one", entry.fqn));
-      auto offset = as_shape(graph_, attribute(graph_, node, "offsets"));
-      auto size = as_shape(graph_, attribute(graph_, node, "sizes"));
-      if (!offset || !size) return fail(corrupt("a chunk without offsets and sizes", entry.fqn));
-      const Box box{*std::move(offset), *std::move(size)};
+      if (!is_instance(graph_, node, known_.chunk)) return fail(corrupt("a chunk is not one", entry.fqn));
+      if (!read_shape(graph_, attribute(graph_, node, known_.offsets), known_.torch_size, box.offset) ||
+          !read_shape(graph_, attribute(graph_, node, known_.sizes), known_.torch_size, box.size)) {
+        return fail(corrupt("a chunk without offsets and sizes", entry.fqn));
+      }
       if (!fits(box, entry.shape)) {
         return fail(corrupt("the chunk at " + text_of(box.offset) + " of size " + text_of(box.size) +
                                 " is outside the tensor " + text_of(entry.shape),
@@ -247,7 +281,7 @@ class Parser {
   /// TensorProperties pickle themselves as (dtype, layout, requires_grad, memory format, pin_memory); a dict is what
   /// a dataclass without that method would give.
   Result<> read_properties(NodeId node, Entry& entry) {
-    if (!is_instance(graph_, node, "TensorProperties")) return fail(corrupt("it has no properties", entry.fqn));
+    if (!is_instance(graph_, node, known_.tensor_properties)) return fail(corrupt("it has no properties", entry.fqn));
     const NodeId state = graph_.state(node);
     NodeId dtype = kNone;
     NodeId layout = kNone;
@@ -256,8 +290,8 @@ class Parser {
       if (!parts.empty()) dtype = parts[0];
       if (parts.size() > 1) layout = parts[1];
     } else if (state != kNone) {
-      dtype = attribute(graph_, node, "dtype");
-      layout = attribute(graph_, node, "layout");
+      dtype = attribute(graph_, node, known_.dtype);
+      layout = attribute(graph_, node, known_.layout);
     }
     constexpr std::string_view kTorch = "torch ";
     if (dtype == kNone || graph_.kind(dtype) != Kind::global || !graph_.text(dtype).starts_with(kTorch)) {
@@ -289,8 +323,8 @@ class Parser {
     records_.reserve(items.size() / 2);
     bytes_seen_.resize(out_.entries.size());
     for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (!is_instance(graph_, items[i], "MetadataIndex")) return fail(corrupt("a key of storage_data is no index"));
-      const NodeId fqn = attribute(graph_, items[i], "fqn");
+      if (!is_instance(graph_, items[i], known_.index)) return fail(corrupt("a key of storage_data is no index"));
+      const NodeId fqn = attribute(graph_, items[i], known_.fqn);
       if (fqn == kNone || graph_.kind(fqn) != Kind::text) return fail(corrupt("a storage record names no entry"));
       const auto found = entry_of_.find(graph_.text(fqn));
       if (found == entry_of_.end()) {
@@ -300,7 +334,7 @@ class Parser {
       const Entry& entry = out_.entries[record.entry];
       CKPT_CHECK(read_storage(items[i + 1], entry, record));
       if (entry.is_tensor) {
-        CKPT_CHECK(find_chunk(attribute(graph_, items[i], "offset"), entry, record));
+        CKPT_CHECK(find_chunk(attribute(graph_, items[i], known_.offset), entry, record));
       } else {
         if (bytes_seen_[record.entry]) return fail(corrupt("its bytes are stored twice", entry.fqn));
         bytes_seen_[record.entry] = true;
@@ -311,10 +345,10 @@ class Parser {
   }
 
   Result<> read_storage(NodeId node, const Entry& entry, Record& record) {
-    if (!is_instance(graph_, node, "_StorageInfo")) return fail(corrupt("a storage record is not one", entry.fqn));
-    const NodeId path = attribute(graph_, node, "relative_path");
-    const auto offset = as_count(graph_, attribute(graph_, node, "offset"));
-    const auto length = as_count(graph_, attribute(graph_, node, "length"));
+    if (!is_instance(graph_, node, known_.storage_info)) return fail(corrupt("a storage record is not one", entry.fqn));
+    const NodeId path = attribute(graph_, node, known_.relative_path);
+    const auto offset = as_count(graph_, attribute(graph_, node, known_.offset));
+    const auto length = as_count(graph_, attribute(graph_, node, known_.length));
     if (path == kNone || graph_.kind(path) != Kind::text || !offset || !length) {
       return fail(corrupt("a storage record without path, offset and length", entry.fqn));
     }
@@ -333,7 +367,7 @@ class Parser {
     DataFile& file = out_.files[record.file];
     file.end = std::max(file.end, record.offset + record.length);
 
-    const NodeId transforms = attribute(graph_, node, "transform_descriptors");
+    const NodeId transforms = attribute(graph_, node, known_.transform_descriptors);
     if (transforms == kNone || graph_.kind(transforms) == Kind::none) return {};
     if (graph_.kind(transforms) != Kind::list && graph_.kind(transforms) != Kind::tuple) {
       return fail(corrupt("its transform descriptors are not a list", entry.fqn));
@@ -356,26 +390,26 @@ class Parser {
   /// The chunk that a record's index means: equal offsets decide (MetadataIndex compares fqn and offset only).
   Result<> find_chunk(NodeId offset_node, const Entry& entry, Record& record) {
     PendingChunks& chunks = pending_[record.entry];
-    std::optional<Shape> offset;
+    bool has_offset = false;
     if (offset_node == kNone || graph_.kind(offset_node) == Kind::none) {
       if (chunks.count() != 1) return fail(corrupt("a storage record without offset", entry.fqn));
     } else {
-      offset = as_shape(graph_, offset_node);
-      if (!offset) return fail(corrupt("the offset of a storage record is not a shape", entry.fqn));
+      has_offset = read_shape(graph_, offset_node, known_.torch_size, offset_);
+      if (!has_offset) return fail(corrupt("the offset of a storage record is not a shape", entry.fqn));
     }
     std::size_t low = 0;
-    if (offset) {
+    if (has_offset) {
       std::size_t high = chunks.count();
       while (low < high) {
         const std::size_t middle = low + (high - low) / 2;
-        if (before(chunks.offset(middle), *offset)) {
+        if (before(chunks.offset(middle), offset_)) {
           low = middle + 1;
         } else {
           high = middle;
         }
       }
-      if (low == chunks.count() || !std::ranges::equal(chunks.offset(low), *offset)) {
-        return fail(corrupt("a storage record at " + text_of(*offset) + ", where no chunk begins", entry.fqn));
+      if (low == chunks.count() || !std::ranges::equal(chunks.offset(low), offset_)) {
+        return fail(corrupt("a storage record at " + text_of(offset_) + ", where no chunk begins", entry.fqn));
       }
     }
     ++chunks.records[low];
@@ -451,8 +485,18 @@ class Parser {
     }
   }
 
+  struct {
+    Known metadata{"Metadata"}, tensor{"TensorStorageMetadata"}, bytes{"BytesStorageMetadata"};
+    Known chunk{"ChunkStorageMetadata"}, tensor_properties{"TensorProperties"}, index{"MetadataIndex"};
+    Known storage_info{"_StorageInfo"}, torch_size{"torch Size"};
+    Known chunks{"chunks"}, dtype{"dtype"}, fqn{"fqn"}, layout{"layout"}, length{"length"}, offset{"offset"},
+        offsets{"offsets"}, planner_data{"planner_data"}, properties{"properties"}, relative_path{"relative_path"},
+        size{"size"}, sizes{"sizes"}, state_dict_metadata{"state_dict_metadata"}, storage_data{"storage_data"},
+        transform_descriptors{"transform_descriptors"}, version{"version"};
+  } known_;
   const Graph& graph_;
   std::uint64_t pickle_bytes_;
+  Shape offset_;  // of the record at work
   Metadata out_;
   std::vector<PendingChunks> pending_;  // one an entry
   std::vector<Record> records_;
