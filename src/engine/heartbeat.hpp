@@ -22,6 +22,7 @@ class Heartbeat {
   /// this rank has waited for others, 0 while it works by itself.
   Result<bool> beat(int code, bool done, std::chrono::milliseconds idle = std::chrono::milliseconds(0));
   bool peer_failed() const { return worst_ != 0; }
+  Errc verdict() const { return static_cast<Errc>(worst_); }  ///< the worst code that any rank failed with
   /// Of the ranks that were not done at the last beat, the least.
   std::chrono::milliseconds least_idle() const { return std::chrono::milliseconds(least_idle_); }
 

@@ -28,6 +28,7 @@ struct FileInfo {
 struct DirEntry {
   std::string name;
   FileInfo::Kind kind = FileInfo::Kind::file;
+  bool is_link = false;  ///< a symbolic link; `kind` is of what it leads to
 };
 
 /// An open file of one Io; -1 is none. Closed by Io::close or when the Io is destroyed.

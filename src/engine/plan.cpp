@@ -278,11 +278,28 @@ void Plan::order_leaves() {
       }
     }
   }
+  ordered_ = true;
   order_.resize(after.size());
   std::iota(order_.begin(), order_.end(), std::uint64_t{0});
   std::stable_sort(order_.begin(), order_.end(), [&](std::uint64_t a, std::uint64_t b) {
     return std::pair(after[a], moved[a] ? 1 : 0) < std::pair(after[b], moved[b] ? 1 : 0);
   });
+}
+
+void Plan::leave_out(const std::vector<bool>& finished) {
+  std::vector<std::uint64_t> order;
+  for (std::uint64_t position = 0; position < positions(); ++position) {
+    const std::uint64_t leaf = leaf_at(position);
+    if (!finished[static_cast<std::size_t>(leaf)]) order.push_back(leaf);
+  }
+  for (std::size_t f = 0; f < targets_.size(); ++f) {
+    for (std::uint64_t leaf = 0; leaf < targets_[f].leaf_count(); ++leaf) {
+      if (!finished[static_cast<std::size_t>(first_leaf_[f] + leaf)]) continue;
+      left_out_bytes_ += std::min(kLeafBytes, targets_[f].bytes - leaf * kLeafBytes);
+    }
+  }
+  order_ = std::move(order);
+  ordered_ = true;
 }
 
 Result<> Plan::join(const Placement& placement, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset,

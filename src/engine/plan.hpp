@@ -96,15 +96,21 @@ class Plan {
   const Totals& totals() const { return totals_; }
   /// Leaf number `index` of all leaves, target files in order. `uncovered` where no chunk holds an element.
   Result<LeafJob> leaf(std::uint64_t index) const;
+  /// Leaves that are there already are not carried out; `finished` has one a leaf. Before the plan is run.
+  void leave_out(const std::vector<bool>& finished);
+  std::uint64_t left_out_bytes() const { return left_out_bytes_; }
+
   /// Index of the first leaf of a target file.
   std::uint64_t first_leaf(std::size_t file) const { return first_leaf_[file]; }
+  /// Leaves to carry out.
+  std::uint64_t positions() const { return ordered_ ? order_.size() : totals_.leaves; }
   /// The leaf to carry out as number `position` of all: in target order, but a leaf whose values are derived from what
   /// other leaves read comes right after those.
   std::uint64_t leaf_at(std::uint64_t position) const {
-    return order_.empty() ? position : order_[static_cast<std::size_t>(position)];
+    return ordered_ ? order_[static_cast<std::size_t>(position)] : position;
   }
   /// Whether some leaves need what others read, and nothing else: then it pays to keep what was read for a while.
-  bool shares_reads() const { return !order_.empty(); }
+  bool shares_reads() const { return !leads_.empty(); }
 
  private:
   /// Where the tensor stands whose bytes a derived one is: the copies of the derived one are cut where its leaves end.
@@ -123,7 +129,9 @@ class Plan {
   std::vector<TargetFile> targets_;
   std::vector<std::uint64_t> first_leaf_;
   std::unordered_map<std::uint32_t, Lead> leads_;  // by derived tensor
-  std::vector<std::uint64_t> order_;               // empty: target order
+  std::vector<std::uint64_t> order_;               // where `ordered_`; else target order
+  bool ordered_ = false;
+  std::uint64_t left_out_bytes_ = 0;
   Totals totals_;
 };
 

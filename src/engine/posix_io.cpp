@@ -118,15 +118,19 @@ Result<std::vector<DirEntry>> PosixIo::list(const std::string& path) {
     std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
     FileInfo::Kind kind = FileInfo::Kind::other;
+    bool is_link = entry->d_type == DT_LNK;
     if (entry->d_type == DT_REG) {
       kind = FileInfo::Kind::file;
     } else if (entry->d_type == DT_DIR) {
       kind = FileInfo::Kind::directory;
-    } else if (entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN) {
+    } else if (is_link || entry->d_type == DT_UNKNOWN) {
       struct stat status {};
-      if (::fstatat(::dirfd(directory.get()), name.c_str(), &status, 0) == 0) kind = kind_of(status.st_mode);
+      const int parent = ::dirfd(directory.get());
+      if (!is_link && ::fstatat(parent, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
+        is_link = S_ISLNK(status.st_mode);
+      if (::fstatat(parent, name.c_str(), &status, 0) == 0) kind = kind_of(status.st_mode);
     }
-    entries.push_back({.name = std::move(name), .kind = kind});
+    entries.push_back({.name = std::move(name), .kind = kind, .is_link = is_link});
   }
   std::sort(entries.begin(), entries.end(), [](const DirEntry& a, const DirEntry& b) { return a.name < b.name; });
   return entries;

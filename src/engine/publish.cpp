@@ -7,20 +7,11 @@
 #include <set>
 #include <utility>
 
+#include "engine/left_over.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt {
 namespace {
-
-constexpr std::string_view kPartialMark = ".partial-";
-
-/// What is at a path, or nothing.
-Result<std::optional<FileInfo>> look(Io& io, const std::string& path) {
-  auto info = io.stat(path);
-  if (info) return std::optional<FileInfo>(*info);
-  if (info.error().code == Errc::not_found) return std::optional<FileInfo>();
-  return fail(std::move(info).error());
-}
 
 bool same_file(const FileInfo& a, const FileInfo& b) {
   return a.device == b.device && a.inode == b.inode;
@@ -60,23 +51,6 @@ Result<std::unique_ptr<HeldLock>> lock_replaceable(Io& io, const Publication::Op
   return held;
 }
 
-/// Removes what a killed run of the same conversion left. Its lock is free then; `locked` where it is not.
-Result<> sweep(Io& io, const std::string& partial) {
-  CKPT_TRY(const auto left_over, look(io, partial));
-  if (!left_over) return {};
-  auto held = io.lock(partial, LockMode::exclusive);
-  if (held) return remove_tree(io, partial);
-  Error error = std::move(held).error();
-  if (error.code == Errc::not_found) return {};  // its owner removed it just now
-  if (error.code == Errc::locked || error.code == Errc::unsupported) {
-    error.message = partial + (error.code == Errc::locked ? ": publish: another process is writing it"
-                                                          : ": publish: left over, or another process is writing it");
-    error.hint = error.code == Errc::locked ? "wait for it to end" : "remove it by hand if no process writes it";
-    error.code = Errc::locked;
-  }
-  return fail(std::move(error));
-}
-
 /// Makes the target's name durable. `kept`: the old one that it replaced, where it is still there.
 Result<> sync_name(Io& io, const std::string& target, const std::string& kept) {
   auto synced = io.sync_dir(parent_path(target));
@@ -94,15 +68,6 @@ Error left_over_stays(Error error, const std::string& target, const std::string&
   error.message = fmt::format("{}: publish: done, but {} stays: {}", target, partial, error.message);
   error.hint = fmt::format("remove {} by hand", partial);
   return error;
-}
-
-/// The directories a relative path lies in, outermost first, without the root.
-std::vector<std::string> folders_of(std::string_view relative) {
-  std::vector<std::string> folders;
-  for (std::size_t slash = relative.find('/'); slash != std::string_view::npos; slash = relative.find('/', slash + 1)) {
-    folders.emplace_back(relative.substr(0, slash));
-  }
-  return folders;
 }
 
 Result<std::uint64_t> reserved_bytes(const std::vector<TargetFile>& files) {
@@ -131,27 +96,35 @@ class RealPublication final : public Publication {
     root_ = partial_;
   }
   ~RealPublication() override {
-    if (made_ && !committed_) remove_partial();
+    if (made_ && !committed_ && !left_) remove_partial();
+    drop_record();
   }
   RealPublication(const RealPublication&) = delete;
   RealPublication& operator=(const RealPublication&) = delete;
 
   Result<> begin(const std::vector<TargetFile>& files);
   const std::string& root() const override { return root_; }
+  std::string record() const override { return options_.resumable ? record_path(partial_) : std::string(); }
+  const std::vector<RecordedLeaf>& taken_over() const override { return taken_over_; }
+  Result<bool> leave() override;
   Result<> commit(const std::vector<SmallFile>& files, const std::string& target) override;
 
  private:
   Result<> check_paths(const std::vector<TargetFile>& files) const;
   Result<> check_target();
   Result<> check_space(const std::vector<TargetFile>& files);
+  RecordKey record_key(const std::vector<TargetFile>& files) const;
+  Result<bool> take_over_partial(const std::vector<TargetFile>& files);
   Result<> make_partial();
   Result<> reserve(const TargetFile& file);
   Result<> make_folders(std::string_view relative);
+  Result<> settle_taken_over();
   Result<> check_sizes();
   Result<> write_small(const SmallFile& file);
   Result<> sync_folders();
   Result<> rename_to_target();
   void remove_partial();
+  void drop_record();
 
   Io& io_;
   Options options_;
@@ -162,8 +135,12 @@ class RealPublication final : public Publication {
   std::unique_ptr<HeldLock> lock_;                            // on the partial, whatever its name
   std::unique_ptr<HeldLock> replaced_lock_;                   // on what --overwrite replaces
   FileInfo identity_{};                                       // of the partial; its inode is ours while lock_ is held
+  RecordKey record_key_{};
+  std::vector<RecordedLeaf> taken_over_;
   bool made_ = false;
   bool committed_ = false;
+  bool left_ = false;
+  bool record_dropped_ = false;
   bool replaced_ = false;  // an old target stands at the partial's name
   bool linked_ = false;    // the rename said that it failed: the partial's name may still be there too
 };
@@ -194,13 +171,43 @@ Result<> RealPublication::check_target() {
 }
 
 Result<> RealPublication::check_space(const std::vector<TargetFile>& files) {
-  CKPT_TRY(const std::uint64_t needed, reserved_bytes(files));
+  CKPT_TRY(std::uint64_t needed, reserved_bytes(files));
+  if (options_.resumable && taken_over_.empty()) needed += round_up(record_bytes(record_key(files).leaves), kAlignment);
   CKPT_TRY(const std::uint64_t free, io_.free_bytes(parent_path(options_.target)));
   if (needed <= free) return {};
   return fail({.code = Errc::no_space,
                .message = fmt::format("{}: publish: {} bytes needed, {} free", options_.target, needed, free),
                .file = options_.target,
                .hint = "free some space, or choose a target on another file system"});
+}
+
+RecordKey RealPublication::record_key(const std::vector<TargetFile>& files) const {
+  RecordKey key{.id = options_.id, .plan = options_.resumable.value_or(Hash128{}), .inode = identity_.inode};
+  for (const TargetFile& file : files) key.leaves += file.leaf_count();
+  return key;
+}
+
+/// A left-over in place of a new partial: only what it lacks is made.
+Result<bool> RealPublication::take_over_partial(const std::vector<TargetFile>& files) {
+  CKPT_TRY(auto left_over, take_over(io_, partial_, options_.directory, files, record_key(files)));
+  if (!left_over) return false;
+  lock_ = std::move(left_over->lock);
+  identity_ = left_over->identity;
+  folders_ = std::move(left_over->folders);
+  taken_over_ = std::move(left_over->leaves);
+  std::vector<TargetFile> missing;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (left_over->kept[i])
+      files_.emplace_back(files[i].path, files[i].bytes);
+    else
+      missing.push_back({.path = files[i].path, .bytes = files[i].bytes});
+  }
+  CKPT_CHECK(check_space(missing));
+  for (const std::string& folder : options_.folders) CKPT_CHECK(make_folders(folder + "/"));
+  for (const TargetFile& file : missing) CKPT_CHECK(reserve(file));
+  record_key_ = record_key(files);
+  made_ = true;
+  return true;
 }
 
 Result<> RealPublication::make_partial() {
@@ -260,11 +267,36 @@ Result<> RealPublication::reserve(const TargetFile& file) {
 Result<> RealPublication::begin(const std::vector<TargetFile>& files) {
   CKPT_CHECK(check_paths(files));
   CKPT_CHECK(check_target());
-  CKPT_CHECK(sweep(io_, partial_));
+  if (options_.resumable && !options_.restart) {
+    CKPT_TRY(const bool taken, take_over_partial(files));
+    if (taken) return {};
+  }
+  CKPT_CHECK(sweep_left_over(io_, partial_));
   CKPT_CHECK(check_space(files));
   CKPT_CHECK(make_partial());
+  record_key_ = record_key(files);
+  if (options_.resumable) CKPT_CHECK(make_record(io_, record(), record_key_));
   for (const std::string& folder : options_.folders) CKPT_CHECK(make_folders(folder + "/"));
   for (const TargetFile& file : files) CKPT_CHECK(reserve(file));
+  return {};
+}
+
+/// What another process wrote: its last blocks are cut, and it is synced as the run's workers do with what they wrote.
+/// Its leaves were read from the disk itself, past any cache, wherever that can be; an error that its writer never saw
+/// is told to the first who syncs.
+Result<> RealPublication::settle_taken_over() {
+  if (taken_over_.empty()) return {};
+  for (const auto& [path, bytes] : files_) {
+    CKPT_TRY(const FileHandle file, io_.open(join_path(partial_, path), {.mode = OpenOptions::Mode::write_existing}));
+    auto settled = [&]() -> Result<> {
+      CKPT_TRY(const FileInfo info, io_.info(file));
+      if (info.bytes > bytes) CKPT_CHECK(io_.truncate(file, bytes));
+      return io_.sync(file);
+    }();
+    auto closed = io_.close(file);
+    CKPT_CHECK(std::move(settled));
+    CKPT_CHECK(std::move(closed));
+  }
   return {};
 }
 
@@ -341,11 +373,12 @@ Result<> RealPublication::commit(const std::vector<SmallFile>& files, const std:
   if (committed_) return fail(Errc::internal, options_.target + ": publish: committed twice");
   if (options_.named_later != !target.empty()) return fail(Errc::internal, options_.target + ": publish: which name?");
   if (options_.named_later) options_.target = target;
+  CKPT_CHECK(settle_taken_over());
   CKPT_CHECK(check_sizes());
   for (const SmallFile& file : files) CKPT_CHECK(write_small(file));
   CKPT_CHECK(sync_folders());  // once: until the rename nobody believes what stands here, in whatever order
   CKPT_CHECK(rename_to_target());
-
+  drop_record();
   CKPT_CHECK(sync_name(io_, options_.target, replaced_ ? partial_ : ""));
   if (linked_ && !replaced_) remove_partial();
   if (replaced_) {
@@ -361,7 +394,22 @@ Result<> RealPublication::commit(const std::vector<SmallFile>& files, const std:
 /// (A file linked to the target before its old name was removed has both names; this removes the old one.)
 void RealPublication::remove_partial() {
   const auto now = io_.stat(partial_);
-  if (now && same_file(*now, identity_)) static_cast<void>(remove_tree(io_, partial_));
+  if (!now || !same_file(*now, identity_)) return;
+  if (options_.resumable) static_cast<void>(remove_record(io_, record()));  // first: half of it is not to be taken over
+  static_cast<void>(remove_tree(io_, partial_));
+}
+
+/// Of a target that is in place: it means nothing any more, and where it stays nobody takes it for anything.
+void RealPublication::drop_record() {
+  if (!committed_ || !options_.resumable || record_dropped_) return;
+  record_dropped_ = remove_record(io_, record()).has_value();
+}
+
+Result<bool> RealPublication::leave() {
+  if (!made_ || committed_ || !options_.resumable) return false;
+  CKPT_TRY(const auto leaves, read_record(io_, record(), record_key_));
+  left_ = std::any_of(leaves.begin(), leaves.end(), [](const RecordedLeaf& leaf) { return leaf.is_finished(); });
+  return left_;
 }
 
 }  // namespace
@@ -383,26 +431,13 @@ Result<> make_files(Io& io, const std::string& root, const std::vector<TargetFil
   return {};
 }
 
-Result<> sweep_partials(Io& io, const std::string& directory, std::vector<std::string>& swept) {
-  CKPT_TRY(const auto entries, io.list(directory));
-  for (const DirEntry& entry : entries) {
-    if (entry.name.find(kPartialMark) == std::string::npos) continue;
-    auto done = sweep(io, join_path(directory, entry.name));
-    if (done) {
-      swept.push_back(entry.name);
-    } else if (done.error().code != Errc::locked) {
-      return done;
-    }
-  }
-  return {};
-}
-
 Result<> settle_published(Io& io, const std::string& target, const std::string& id) {
   const std::string final_path = join_path(target, "");
   const std::string partial = partial_path(final_path, id);
   CKPT_TRY(const auto left_over, look(io, partial));
   CKPT_CHECK(sync_name(io, final_path, left_over ? partial : ""));
-  auto swept = sweep(io, partial);
+  auto swept = sweep_left_over(io, partial);
+  if (swept && !left_over) swept = remove_record(io, record_path(partial));
   if (swept || swept.error().code == Errc::locked) return {};
   return fail(left_over_stays(std::move(swept).error(), final_path, partial));
 }
@@ -419,34 +454,6 @@ Result<bool> remove_published(Io& io, const std::string& target, const std::stri
   CKPT_CHECK(io.sync_dir(parent_path(target)));
   CKPT_CHECK(remove_tree(io, partial));
   return true;
-}
-
-Result<> remove_tree(Io& io, const std::string& path) {
-  // A name is unlinked before anything else is tried, which removes a link and never follows it.
-  struct Folder {
-    std::string path;
-    bool emptied = false;
-  };
-  std::vector<Folder> pending{{.path = path}};
-  while (!pending.empty()) {
-    if (pending.back().emptied) {
-      CKPT_CHECK(io.remove_dir(pending.back().path));
-      pending.pop_back();
-      continue;
-    }
-    const std::string current = pending.back().path;
-    auto unlinked = io.unlink(current);
-    if (unlinked) {
-      pending.pop_back();
-      continue;
-    }
-    CKPT_TRY(const FileInfo info, io.stat(current));
-    if (info.kind != FileInfo::Kind::directory) return unlinked;
-    pending.back().emptied = true;
-    CKPT_TRY(const auto entries, io.list(current));
-    for (const DirEntry& entry : entries) pending.push_back({.path = join_path(current, entry.name)});
-  }
-  return {};
 }
 
 }  // namespace ckpt

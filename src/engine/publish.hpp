@@ -3,12 +3,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/io.hpp"
+#include "engine/leaf_record.hpp"
 #include "engine/plan.hpp"
+#include "format/hash.hpp"
 #include "format/result.hpp"
 
 namespace ckpt {
@@ -26,7 +29,8 @@ struct SmallFile {
 ///   4 the ranks agree (the caller)
 ///   5 small files, the last of them the manifest, written and synced; all folders synced, the directory last
 ///   6 rename to the final name without replacing, parent synced
-/// A Publication that is destroyed uncommitted removes its partial. Used by rank 0 only; `io` outlives it.
+/// A Publication that is destroyed uncommitted removes its partial, unless it was left. Used by rank 0 only; `io`
+/// outlives it.
 /// Where the file system has no locks partials are made unlocked, left-over ones are never swept, and nothing is
 /// replaced.
 class Publication {
@@ -41,21 +45,36 @@ class Publication {
     std::function<Result<bool>(const std::string& path)> replaceable{};
     std::vector<std::string> folders{};  ///< relative, made at once: other ranks make their files there
     bool named_later = false;            ///< `target` may exist: commit is given the final path
+    /// Set: a record of finished leaves stands beside the partial, and a left-over of this id whose record has this
+    /// hash (of everything else that the leaves' bytes depend on) is taken over rather than swept.
+    std::optional<Hash128> resumable{};
+    bool restart = false;  ///< a left-over is swept all the same
   };
-  /// Sweeps a left-over partial of this id; `locked` when a live process holds it, or reads what is to be replaced;
-  /// target_exists; `usage` for what may not be replaced; no_space when the files do not fit, before anything is
-  /// created. The files are made with their folders and reserved up to a multiple of kAlignment; whoever writes one
+  /// Takes over or sweeps a left-over partial of this id; `locked` when a live process holds it, or reads what is to be
+  /// replaced; target_exists; `usage` for what may not be replaced; no_space when the files do not fit, before anything
+  /// is created. The files are made with their folders and reserved up to a multiple of kAlignment; whoever writes one
   /// cuts it to its exact size.
   static Result<std::unique_ptr<Publication>> begin(Io& io, Options options, const std::vector<TargetFile>& files);
 
   virtual ~Publication() = default;
   /// Where the caller writes: the partial's path, and after commit the final one.
   virtual const std::string& root() const = 0;
+  /// The record for RunOptions::record; "" without one.
+  virtual std::string record() const = 0;
+  /// What a run that was killed had finished, by its record, by leaf: whatever of it is found to be right need not be
+  /// written. Empty where nothing was taken over.
+  virtual const std::vector<RecordedLeaf>& taken_over() const = 0;
+  /// Ends without a commit, with the partial left to the next run of this id; false, and it is removed after all, where
+  /// by its record nothing in it is finished.
+  virtual Result<bool> leave() = 0;
   /// Steps 5 and 6. On success the target is durable. not_durable: visible, perhaps not durable;
   /// not_done: durable, but what it replaced could not be removed. `internal`: a file has not its planned size.
   /// `target`: the final path, in the same directory, of a publication that is named later.
   virtual Result<> commit(const std::vector<SmallFile>& files, const std::string& target = {}) = 0;
 };
+
+/// Stands in the name of every partial and its record.
+constexpr std::string_view kPartialMark = ".partial-";
 
 /// The path of the partial of a publication: for ranks that were not told of it but know its target and id.
 std::string partial_path(std::string_view target, std::string_view id);

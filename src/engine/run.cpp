@@ -86,9 +86,9 @@ std::uint64_t smallest_pool_bytes(unsigned workers) {
 Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& options) {
   const auto ranks = static_cast<std::uint64_t>(comm.ranks());
   const auto rank = static_cast<std::uint64_t>(comm.rank());
-  const std::uint64_t leaves = plan.totals().leaves;
-  const std::uint64_t first = leaves * rank / ranks;
-  const std::uint64_t end = leaves * (rank + 1) / ranks;
+  const std::uint64_t positions = plan.positions();
+  const std::uint64_t first = positions * rank / ranks;
+  const std::uint64_t end = positions * (rank + 1) / ranks;
 
   const unsigned workers =
       static_cast<unsigned>(std::clamp<std::uint64_t>(options.workers, 1, std::max<std::uint64_t>(1, end - first)));
@@ -142,6 +142,8 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
         report.leaves[position - first] = hash;
         return options.deliver ? options.deliver(plan.leaf_at(position), hash, bytes) : Result<>();
       },
+      .record = options.record,
+      .record_every = options.record_every,
       .staging = options.staging,
       .stop = stop,
       .done_bytes = done_bytes,
@@ -165,7 +167,8 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
         if (shared.failure) code = static_cast<int>(shared.failure->code);
       }
       if (options.stop != nullptr && options.stop->load()) stop.store(true);
-      if (options.progress) options.progress(done_bytes.load() * ranks, plan.totals().target_bytes);
+      if (options.progress)
+        options.progress(plan.left_out_bytes() + done_bytes.load() * ranks, plan.totals().target_bytes);
       if (peers) {
         auto beat = heartbeat.beat(code, done);
         if (!beat) {
@@ -180,7 +183,9 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
         all_done = done;
       }
     }
-    if (peers && heartbeat.peer_failed()) peers = fail(Errc::peer_failed, "run: another rank failed");
+    if (peers && heartbeat.peer_failed()) {
+      peers = fail({.code = Errc::peer_failed, .message = "run: another rank failed", .verdict = heartbeat.verdict()});
+    }
   }
   if (options.staging != nullptr) options.staging->close();
   // A rank that was stopped only because another one failed says so.
@@ -199,7 +204,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   report.direct = shared.report.direct;
   CKPT_TRY(const std::vector<Hash128> gathered, gather_leaves(comm, report.leaves));
   if (comm.is_root()) {
-    report.leaves.resize(gathered.size());
+    report.leaves.assign(static_cast<std::size_t>(plan.totals().leaves), Hash128{});
     for (std::size_t i = 0; i < gathered.size(); ++i) {
       report.leaves[static_cast<std::size_t>(plan.leaf_at(i))] = gathered[i];
     }

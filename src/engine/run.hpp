@@ -34,15 +34,20 @@ struct RunOptions {
   /// A failure ends the run.
   std::function<Result<>(std::uint64_t leaf, const Hash128& hash, std::span<const std::byte> bytes)> deliver{};
   bool check_crc = true;  ///< checksums of the source format over ranges that are read whole
-  /// Called from one thread with leaf bytes finished so far by this rank and by how much is to do.
+  /// Record of the target's leaves (leaf_record.hpp), by a path that all ranks reach; "" = none is kept.
+  std::string record{};
+  std::chrono::milliseconds record_every{200};  ///< each worker writes there no more often
+  /// Called from one thread with leaf bytes finished so far, by all ranks where each is as fast as this one, those that
+  /// the plan leaves out among them, and with how much there is.
   std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress{};
   const std::atomic<bool>* stop = nullptr;  ///< set by a signal: ends with `interrupted`
 };
 
 /// What one rank's run did.
 struct RunReport {
-  std::vector<Hash128> leaves{};  ///< on rank 0 of all leaves of the plan, by index; elsewhere of this rank's
-  std::uint64_t read_bytes = 0;   ///< from the source, over-reading included
+  /// On rank 0 of all leaves of the plan, by index (none of those that it leaves out); elsewhere of this rank's.
+  std::vector<Hash128> leaves{};
+  std::uint64_t read_bytes = 0;  ///< from the source, over-reading included
   std::uint64_t written_bytes = 0;
   std::uint64_t crc_checked = 0;  ///< checksums of the source format compared
   CastCounts casts{};

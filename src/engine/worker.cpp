@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/fetch.hpp"
+#include "engine/leaf_record.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt {
@@ -31,8 +32,9 @@ struct Job {
   BufferPool::Lease buffer{};
   std::byte* data = nullptr;  // the leaf: in `buffer`, or inside a read buffer that is passed through
   bool pass_through = false;
-  std::uint64_t covered = 0;      // bytes that copies and literals fill; the rest is zero
-  std::optional<Hash128> hash{};  // known where staging has computed it
+  RecordedLeaf done{};
+  bool hashed = false;        // staging has computed the hash already
+  std::uint64_t covered = 0;  // bytes that copies and literals fill; the rest is zero
 };
 
 struct Reading {
@@ -72,7 +74,7 @@ struct Reading {
 /// is reaped, also after a failure.
 class Worker {
  public:
-  Worker(RunShared& shared, Io& io) : shared_(shared), io_(io) {}
+  Worker(RunShared& shared, Io& io) : shared_(shared), io_(io), recorder_(io, shared.record, shared.record_every) {}
 
   /// Runs until no leaf is left, then syncs and closes the target files it wrote.
   Result<WorkerReport> run();
@@ -109,6 +111,7 @@ class Worker {
 
   RunShared& shared_;
   Io& io_;
+  LeafRecorder recorder_;
   WorkerReport report_;
   std::list<Job> jobs_;
   std::list<Reading> readings_;  // in flight, and kept ones
@@ -129,8 +132,10 @@ Result<WorkerReport> Worker::run() {
   auto outcome = loop();
   if (!outcome) {
     drain();
+    static_cast<void>(recorder_.close());  // what was finished stays so; the failure is the outcome
     return fail(std::move(outcome).error());
   }
+  CKPT_CHECK(recorder_.close());
   if (!shared_.target_root.empty()) CKPT_CHECK(sync_targets());
   for (OpenFile& file : sources_) {
     if (file.handle.value >= 0) CKPT_CHECK(io_.close(file.handle));
@@ -205,7 +210,8 @@ Result<bool> Worker::begin_staged() {
   job.leaf = std::move(staged->job);
   job.buffer = std::move(staged->buffer);
   job.data = job.buffer.data();
-  job.hash = staged->hash;
+  job.hashed = staged->hash.has_value();
+  if (job.hashed) job.done.hash = *staged->hash;
   CKPT_CHECK(complete_leaf(job));
   return true;
 }
@@ -365,7 +371,7 @@ Result<> Worker::complete_read(Reading& reading) {
   }
   if (shared_.check_crc) {
     std::uint32_t tensor = kNoTensor;
-    if (auto ok = check_crcs(*first.fetch, reading.buffer.data(), report_.crc_checked, tensor); !ok) {
+    if (auto ok = check_crcs(*first.fetch, reading.buffer.data(), first.job->done.crc_checked, tensor); !ok) {
       return fail(locate_failure(std::move(ok).error(), reading.segments[0].file, tensor));
     }
   }
@@ -398,7 +404,7 @@ Reading* Worker::find_reading(const Job& job, const Fetch& fetch) {
 Result<> Worker::serve(Job& job, const Fetch& fetch, const Reading& reading) {
   for (const Fetch::Use& use : fetch.uses) {
     const Segment& segment = *reading.covering(fetch.segments[use.segment]);
-    carry_out(use.copy, reading.buffer.data() + segment.buffer_offset, segment.begin, job.data, report_.casts);
+    carry_out(use.copy, reading.buffer.data() + segment.buffer_offset, segment.begin, job.data, job.done.casts);
   }
   --job.open_fetches;
   if (job.open_fetches == 0 && job.next_fetch == job.fetches.size()) return complete_leaf(job);
@@ -407,7 +413,8 @@ Result<> Worker::serve(Job& job, const Fetch& fetch, const Reading& reading) {
 
 Result<> Worker::complete_leaf(Job& job) {
   const std::span<const std::byte> bytes(job.data, static_cast<std::size_t>(job.leaf.bytes));
-  CKPT_CHECK(shared_.finished(job.position, job.hash ? *job.hash : hash128(bytes), bytes));
+  if (!job.hashed) job.done.hash = hash128(bytes);
+  CKPT_CHECK(shared_.finished(job.position, job.done.hash, bytes));
   if (!shared_.target_root.empty()) return queue_write(job);
   return complete_write(job);
 }
@@ -432,7 +439,10 @@ Result<> Worker::complete_write(Job& job) {
     report_.written_bytes += job.leaf.bytes;
     const TargetFile& target = shared_.plan.targets()[job.leaf.file];
     if (job.leaf.leaf + 1 == target.leaf_count()) tails_.push_back(job.leaf.file);
+    CKPT_CHECK(recorder_.finished(shared_.plan.first_leaf(job.leaf.file) + job.leaf.leaf, job.done));
   }
+  report_.casts += job.done.casts;
+  report_.crc_checked += job.done.crc_checked;
   shared_.done_bytes.fetch_add(job.leaf.bytes, std::memory_order_relaxed);
   jobs_.remove_if([&](const Job& j) { return &j == &job; });
   return {};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -29,6 +30,8 @@ struct RunShared {
   std::function<Extent()> next_positions;  ///< a few that follow each other; empty: nothing is left
   /// A leaf's bytes are complete and hashed. Its failure ends the run.
   std::function<Result<>(std::uint64_t position, const Hash128&, std::span<const std::byte> bytes)> finished;
+  std::string record{};  ///< of finished leaves; "" = none
+  std::chrono::milliseconds record_every{0};
   Staging* staging = nullptr;  ///< leaves come filled from there; make_job and next_positions are not used
   std::atomic<bool>& stop;     ///< ends every worker at its next step
   std::atomic<std::uint64_t>& done_bytes;

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -172,7 +173,8 @@ struct Outcome {
 /// Runs the job on ranks that are threads, each with the smallest pool. A run that hangs is stopped after three
 /// minutes.
 std::vector<Outcome> run_on(const ThreadRanks& ranks, std::size_t count, const Job& job, IoKind kind, unsigned workers,
-                            const std::function<std::unique_ptr<Io>(int, std::unique_ptr<Io>)>& wrap) {
+                            const std::function<std::unique_ptr<Io>(int, std::unique_ptr<Io>)>& wrap,
+                            const std::vector<bool>& left_out = {}) {
   std::vector<Outcome> outcomes(count);
   std::atomic<bool> stop{false};
   std::mutex mutex;
@@ -186,7 +188,8 @@ std::vector<Outcome> run_on(const ThreadRanks& ranks, std::size_t count, const J
     Outcome& outcome = outcomes[static_cast<std::size_t>(comm.rank())];
     const auto start = std::chrono::steady_clock::now();
     outcome.report = [&]() -> Result<RunReport> {
-      CKPT_TRY(const Plan plan, job.plan());
+      CKPT_TRY(Plan plan, job.plan());
+      if (!left_out.empty()) plan.leave_out(left_out);
       CKPT_TRY(auto io, open_io(kind, 4));
       io = wrap(comm.rank(), std::move(io));
       const RunOptions options{.source_root = job.directory.path(),
@@ -253,6 +256,38 @@ TEST_P(Run, WhoBringsThePoolIsNotToldOfItsPagesForThatLooksThroughAllMemoryOfThe
   };
   EXPECT_EQ(once(pool->get()).value().page_kind, "");
   EXPECT_NE(once(nullptr).value().page_kind, "");
+}
+
+TEST_P(Run, LeavesThatAreLeftOutAreNotTouchedAndTheOthersAreMadeOnAnyRanks) {
+  for (std::uint32_t seed = 200; seed < 220; ++seed) {
+    const Job job(seed);
+    const std::size_t count = 1 + seed % 3;
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", ranks " + std::to_string(count));
+    job.clear_targets();
+    Dice dice(seed);
+    std::vector<bool> left_out;
+    std::vector<Hash128> leaves;
+    std::vector<std::string> expected = job.expected;
+    for (std::string& file : expected) {
+      for (std::size_t at = 0; at < file.size(); at += kLeafBytes) {
+        const std::size_t bytes = std::min<std::size_t>(kLeafBytes, file.size() - at);
+        left_out.push_back(dice.one_in(2));
+        leaves.push_back(hash128(std::as_bytes(std::span(file).subspan(at, bytes))));
+        if (!left_out.back()) continue;
+        leaves.back() = {};
+        file.replace(at, bytes, bytes, '\0');
+      }
+    }
+    for (std::size_t f = 0; f < job.files.size(); ++f)  // as long as they will be, for nothing cuts what is left out
+      std::filesystem::resize_file(job.directory.path() + "/" + job.files[f].path, job.files[f].bytes);
+    const ThreadRanks ranks(static_cast<int>(count));
+    const auto outcomes = run_on(ranks, count, job, GetParam(), 1 + seed % 2, as_it_is, left_out);
+    for (const Outcome& outcome : outcomes) ASSERT_TRUE(outcome.report) << outcome.report.error().message;
+    EXPECT_TRUE(outcomes[0].report->leaves == leaves);
+    for (std::size_t f = 0; f < expected.size(); ++f)
+      EXPECT_TRUE(read_file(job.directory.path() + "/" + job.files[f].path) == expected[f]) << job.files[f].path;
+    if (HasFailure()) return;
+  }
 }
 
 /// A job with work for every rank.

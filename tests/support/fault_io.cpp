@@ -94,7 +94,7 @@ class FaultIo final : public Io {
       return fail(std::move(error));
     };
     return decide(
-        "read", path_of(file), [&] { return inner_->read_at(file, offset, data); }, torn);
+        "read", path_of(file), [&] { return inner_->read_at(file, offset, data); }, torn, offset);
   }
   Result<> write_at(FileHandle file, std::uint64_t offset, std::span<const std::byte> data) override {
     const auto torn = [&](Error error) -> Result<> {
@@ -102,7 +102,7 @@ class FaultIo final : public Io {
       return fail(std::move(error));
     };
     return decide(
-        "write", path_of(file), [&] { return inner_->write_at(file, offset, data); }, torn);
+        "write", path_of(file), [&] { return inner_->write_at(file, offset, data); }, torn, offset);
   }
 
   std::size_t queue_depth() const override { return inner_->queue_depth(); }
@@ -111,7 +111,7 @@ class FaultIo final : public Io {
     const auto slot = std::find_if(slots_.begin(), slots_.end(), [](const Slot& each) { return !each.used; });
     if (slot == slots_.end()) return fail(Errc::internal, path_of(request.file) + ": submit: the queue is full");
     const bool is_read = request.op == Request::Op::read;
-    FaultPlan::Verdict verdict = plan_->next(is_read ? "read" : "write", path_of(request.file));
+    FaultPlan::Verdict verdict = plan_->next(is_read ? "read" : "write", path_of(request.file), request.offset);
     Request forwarded = request;
     forwarded.tag = static_cast<std::uint64_t>(slot - slots_.begin());
     if (verdict.outcome == Outcome::tear) {
@@ -161,8 +161,9 @@ class FaultIo final : public Io {
     return decide(operation, object, call, [](Error error) { return fail(std::move(error)); });
   }
   template <class Call, class Torn>
-  auto decide(const char* operation, const std::string& object, Call call, Torn torn) -> decltype(call()) {
-    FaultPlan::Verdict verdict = plan_->next(operation, object);
+  auto decide(const char* operation, const std::string& object, Call call, Torn torn, std::uint64_t offset = 0)
+      -> decltype(call()) {
+    FaultPlan::Verdict verdict = plan_->next(operation, object, offset);
     if (verdict.outcome == Outcome::pass) return call();
     if (verdict.outcome == Outcome::tear) return torn(std::move(verdict.error));
     if (verdict.outcome == Outcome::carry_out_and_fail) static_cast<void>(call());
@@ -215,6 +216,18 @@ void FaultPlan::count_only(std::set<std::string> operations) {
 
 void FaultPlan::clear() {
   arm(0, 0, Outcome::pass, Errc::internal, {});
+  const std::lock_guard held(mutex_);
+  operations_.clear();
+}
+
+void FaultPlan::keep_operations() {
+  const std::lock_guard held(mutex_);
+  operations_kept_ = true;
+}
+
+std::vector<FaultPlan::Operation> FaultPlan::operations() const {
+  const std::lock_guard held(mutex_);
+  return operations_;
 }
 
 void FaultPlan::slow_down(std::chrono::milliseconds time) {
@@ -242,9 +255,10 @@ std::string FaultPlan::first_failed() const {
   return first_failed_;
 }
 
-FaultPlan::Verdict FaultPlan::next(const char* operation, const std::string& object) {
+FaultPlan::Verdict FaultPlan::next(const char* operation, const std::string& object, std::uint64_t offset) {
   std::unique_lock held(mutex_);
   if (!counted_.empty() && counted_.count(operation) == 0) return {};
+  if (operations_kept_) operations_.push_back({.name = operation, .object = object, .offset = offset});
   const std::uint64_t number = count_++;
   if (slowed_.count() != 0) std::this_thread::sleep_for(slowed_);
   const bool hit = number >= first_ && number - first_ < failures_;

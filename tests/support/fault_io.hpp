@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "engine/io.hpp"
 
@@ -35,6 +36,15 @@ class FaultPlan {
   void break_queues();
   bool queues_are_broken() const;
   std::uint64_t operation_count() const;
+  /// An operation that was counted; `offset` in its file, for reads and writes.
+  struct Operation {
+    std::string name;
+    std::string object;
+    std::uint64_t offset = 0;
+  };
+  /// All that were carried out since the last call of `clear`, failed ones too. Only where they are kept.
+  void keep_operations();
+  std::vector<Operation> operations() const;
   /// The first operation that was made to fail or called an act ("rename /d/m"), or "".
   std::string first_failed() const;
 
@@ -44,7 +54,7 @@ class FaultPlan {
     Error error{};
   };
   /// Counts an operation and decides on it. Called by the Io.
-  Verdict next(const char* operation, const std::string& object);
+  Verdict next(const char* operation, const std::string& object, std::uint64_t offset = 0);
 
  private:
   void arm(std::uint64_t n, std::uint64_t count, Outcome effect, Errc code, std::function<void()> act);
@@ -60,6 +70,8 @@ class FaultPlan {
   std::set<std::string> counted_;
   std::string first_failed_;
   bool queues_broken_ = false;
+  bool operations_kept_ = false;
+  std::vector<Operation> operations_;
   std::chrono::milliseconds slowed_{0};
 };
 

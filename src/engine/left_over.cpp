@@ -1,0 +1,181 @@
+#include "engine/left_over.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "engine/publish.hpp"
+#include "format/checked.hpp"
+
+namespace ckpt {
+namespace {
+
+/// The lock of a left-over. Null: its owner removed it just now.
+Result<std::unique_ptr<HeldLock>> lock_left_over(Io& io, const std::string& partial) {
+  auto held = io.lock(partial, LockMode::exclusive);
+  if (held) return held;
+  Error error = std::move(held).error();
+  if (error.code == Errc::not_found) return std::unique_ptr<HeldLock>();
+  if (error.code == Errc::locked || error.code == Errc::unsupported) {
+    error.message = partial + (error.code == Errc::locked ? ": publish: another process is writing it"
+                                                          : ": publish: left over, or another process is writing it");
+    error.hint = error.code == Errc::locked ? "wait for it to end" : "remove it by hand if no process writes it";
+    error.code = Errc::locked;
+  }
+  return fail(std::move(error));
+}
+
+/// The caller holds its lock. The record goes first: what is half removed must not be taken over.
+Result<> remove_left_over(Io& io, const std::string& partial) {
+  CKPT_CHECK(remove_record(io, record_path(partial)));
+  return remove_tree(io, partial);
+}
+
+bool has_room(const FileInfo& info, const TargetFile& file) {
+  return info.kind == FileInfo::Kind::file &&
+         (info.bytes == file.bytes || info.bytes == round_up(file.bytes, kAlignment));
+}
+
+/// A name that leads elsewhere is not ours, and is never written through.
+Result<bool> is_link(Io& io, const std::string& path) {
+  CKPT_TRY(const auto entries, io.list(parent_path(path)));
+  const std::string name = base_name(path);
+  return std::any_of(entries.begin(), entries.end(), [&](const DirEntry& e) { return e.is_link && e.name == name; });
+}
+
+/// Keeps the planned files and the folders they lie in, and removes everything else.
+Result<> tidy(Io& io, const std::string& partial, const std::vector<TargetFile>& files, LeftOver& out) {
+  std::unordered_map<std::string, std::size_t> planned;
+  std::set<std::string> folders;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    planned.emplace(files[i].path, i);
+    for (std::string& folder : folders_of(files[i].path)) folders.insert(std::move(folder));
+  }
+  std::vector<std::string> pending{""};
+  while (!pending.empty()) {
+    const std::string folder = std::move(pending.back());
+    pending.pop_back();
+    CKPT_TRY(const auto entries, io.list(join_path(partial, folder)));
+    for (const DirEntry& entry : entries) {
+      const std::string relative = join_path(folder, entry.name);
+      const std::string path = join_path(partial, relative);
+      if (!entry.is_link && entry.kind == FileInfo::Kind::directory && folders.contains(relative)) {
+        out.folders.insert(relative);
+        pending.push_back(relative);
+        continue;
+      }
+      const auto file = planned.find(relative);
+      if (file != planned.end() && !entry.is_link) {
+        CKPT_TRY(const FileInfo info, io.stat(path));
+        out.kept[file->second] = has_room(info, files[file->second]);
+        if (out.kept[file->second]) continue;
+      }
+      CKPT_CHECK(remove_tree(io, path));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::optional<FileInfo>> look(Io& io, const std::string& path) {
+  auto info = io.stat(path);
+  if (info) return std::optional<FileInfo>(*info);
+  if (info.error().code == Errc::not_found) return std::optional<FileInfo>();
+  return fail(std::move(info).error());
+}
+
+Result<> sweep_left_over(Io& io, const std::string& partial) {
+  CKPT_TRY(const auto left_over, look(io, partial));
+  if (!left_over) return {};
+  CKPT_TRY(const auto held, lock_left_over(io, partial));
+  if (!held) return {};
+  return remove_left_over(io, partial);
+}
+
+std::vector<std::string> folders_of(std::string_view relative) {
+  std::vector<std::string> folders;
+  for (std::size_t slash = relative.find('/'); slash != std::string_view::npos; slash = relative.find('/', slash + 1)) {
+    folders.emplace_back(relative.substr(0, slash));
+  }
+  return folders;
+}
+
+Result<std::optional<LeftOver>> take_over(Io& io, const std::string& partial, bool directory,
+                                          const std::vector<TargetFile>& files, RecordKey key) {
+  CKPT_TRY(const auto found, look(io, partial));
+  if (!found) return std::nullopt;
+  LeftOver out;
+  CKPT_TRY(out.lock, lock_left_over(io, partial));
+  if (!out.lock) return std::nullopt;
+  CKPT_TRY(out.identity, io.stat(partial));
+  key.inode = out.identity.inode;
+  CKPT_TRY(out.leaves, read_record(io, record_path(partial), key));
+  const auto wanted = directory ? FileInfo::Kind::directory : FileInfo::Kind::file;
+  CKPT_TRY(const bool elsewhere, is_link(io, partial));
+  const bool usable = !elsewhere && out.identity.kind == wanted && !out.leaves.empty();
+  if (!usable || (!directory && !has_room(out.identity, files.front()))) {
+    CKPT_CHECK(remove_left_over(io, partial));
+    return std::nullopt;
+  }
+  out.kept.resize(files.size(), !directory);
+  if (directory) CKPT_CHECK(tidy(io, partial, files, out));
+  std::size_t leaf = 0;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    for (const std::size_t end = leaf + static_cast<std::size_t>(files[i].leaf_count()); leaf < end; ++leaf) {
+      if (!out.kept[i]) out.leaves[leaf] = {};
+    }
+  }
+  return out;
+}
+
+Result<> sweep_partials(Io& io, const std::string& directory, std::vector<std::string>& swept) {
+  CKPT_TRY(const auto entries, io.list(directory));
+  for (const DirEntry& entry : entries) {
+    if (entry.name.find(kPartialMark) == std::string::npos) continue;
+    const std::string path = join_path(directory, entry.name);
+    std::string partial;
+    if (is_record(path, partial)) {  // goes with its partial, or alone where that is gone
+      CKPT_TRY(const auto there, look(io, partial));
+      if (!there) CKPT_CHECK(remove_record(io, path));
+      continue;
+    }
+    auto done = sweep_left_over(io, path);
+    if (done) {
+      swept.push_back(entry.name);
+    } else if (done.error().code != Errc::locked) {
+      return done;
+    }
+  }
+  return {};
+}
+
+Result<> remove_tree(Io& io, const std::string& path) {
+  // A name is unlinked before anything else is tried, which removes a link and never follows it.
+  struct Folder {
+    std::string path;
+    bool emptied = false;
+  };
+  std::vector<Folder> pending{{.path = path}};
+  while (!pending.empty()) {
+    if (pending.back().emptied) {
+      CKPT_CHECK(io.remove_dir(pending.back().path));
+      pending.pop_back();
+      continue;
+    }
+    const std::string current = pending.back().path;
+    auto unlinked = io.unlink(current);
+    if (unlinked) {
+      pending.pop_back();
+      continue;
+    }
+    CKPT_TRY(const FileInfo info, io.stat(current));
+    if (info.kind != FileInfo::Kind::directory) return unlinked;
+    pending.back().emptied = true;
+    CKPT_TRY(const auto entries, io.list(current));
+    for (const DirEntry& entry : entries) pending.push_back({.path = join_path(current, entry.name)});
+  }
+  return {};
+}
+
+}  // namespace ckpt

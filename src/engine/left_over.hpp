@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/io.hpp"
+#include "engine/leaf_record.hpp"
+#include "engine/plan.hpp"
+#include "format/result.hpp"
+
+/// What killed runs leave: partials and their records. For publish.hpp, which says whose they are.
+namespace ckpt {
+
+/// What is at a path, or nothing.
+Result<std::optional<FileInfo>> look(Io& io, const std::string& path);
+
+/// Removes a left-over partial and its record. `locked` where a live process holds it, or where the file system cannot
+/// tell.
+Result<> sweep_left_over(Io& io, const std::string& partial);
+
+/// The directories a relative path lies in, outermost first, without the root.
+std::vector<std::string> folders_of(std::string_view relative);
+
+/// A left-over that a run goes on with.
+struct LeftOver {
+  std::unique_ptr<HeldLock> lock{};
+  FileInfo identity{};
+  std::set<std::string> folders{};     ///< below it, relative
+  std::vector<bool> kept{};            ///< by file: it is there, with its space, or cut to its size
+  std::vector<RecordedLeaf> leaves{};  ///< by leaf, of kept files only; not yet checked
+};
+
+/// Takes a left-over over, with what of it belongs to `files`; what else stands in it is removed. Nothing where there
+/// is none, or none with a record of this key (its `inode` is filled in): such a one is swept.
+/// errors  as sweep_left_over; after any other it is as it was, or emptier
+Result<std::optional<LeftOver>> take_over(Io& io, const std::string& partial, bool directory,
+                                          const std::vector<TargetFile>& files, RecordKey key);
+
+}  // namespace ckpt
