@@ -50,6 +50,7 @@ Result<ConvertRequest> read_request(const Words& words) {
   out.add_prefix = words.text("add-prefix");
   out.dry_run = words.on("dry-run");
   out.overwrite = words.on("overwrite");
+  out.restart = words.on("restart");
   if (words.text("verify") == "none") out.verify = VerifyLevel::none;
   if (words.text("verify") == "full") out.verify = VerifyLevel::full;
   return out;
@@ -84,7 +85,7 @@ std::string checked_text(const ConvertReport& report) {
 std::string done_text(const ConvertReport& report, bool cast, SizeStyle sizes) {
   std::string out = fmt::format("done    {}, {} in {}", format_counted(report.files.size(), "file"),
                                 format_size(report.target_bytes, sizes), format_seconds(report.seconds));
-  if (report.seconds > 0.5)
+  if (report.seconds > 0.5 && report.resumed_bytes == 0)
     out += fmt::format(" ({})", format_rate(static_cast<double>(report.target_bytes) / report.seconds, sizes));
   if (report.peak_bytes != 0) out += fmt::format(" · peak memory {}", format_size(report.peak_bytes, sizes));
   out += " · " + checked_text(report) + "\n";
@@ -120,6 +121,9 @@ void print_end(Context& context, const ConvertReport& report, const ConvertReque
     say(context, "nothing was written (--dry-run)\n");
     return;
   }
+  if (report.resumed_bytes != 0)
+    say(context, fmt::format("resumed {} of {} were there and are right\n", format_size(report.resumed_bytes, sizes),
+                             format_size(report.target_bytes, sizes)));
   say(context, done_text(report, request.dtype.has_value(), sizes));
   if (context.settings.verbose > 0)
     say(context, fmt::format("engine  {} · {} · read {} from the source · planned memory {} · id {}\n", report.io_name,

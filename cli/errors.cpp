@@ -111,10 +111,10 @@ Explanation explain(Errc code) {
               "Please report the message, the command line and 'ckpt version --json'."};
     case Errc::interrupted:
       return {"interrupted", "SIGINT (Ctrl-C) arrived, or the caller asked to stop.",
-              "Nothing was published. Run the command again."};
+              "Nothing was published. Run the command again: a conversion goes on from what it had finished."};
     case Errc::terminated:
       return {"terminated", "SIGTERM arrived: a scheduler's time limit, a shutdown.",
-              "Nothing was published. Run the command again."};
+              "Nothing was published. Run the command again: a conversion goes on from what it had finished."};
   }
   return {"unknown", "", ""};
 }

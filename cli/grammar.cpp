@@ -26,7 +26,8 @@ Verb convert_verb() {
       .about =
           {"SRC is a file or a directory of any known format; it is recognised by its names and first bytes. DST is "
            "made whole or not at all: it is written beside its final name, checked, synced and renamed in the last "
-           "step. Nothing that exists is replaced without --overwrite.",
+           "step. Nothing that exists is replaced without --overwrite. Run again after it was killed, it reads what it "
+           "had finished, keeps what is right and goes on from there.",
            "Without --to the name of DST decides: X.safetensors is one safetensors file, X.h5 is an HDF5 file, "
            "anything else is a directory in the universal format, ckpt; only a suffix that promises a form that is not "
            "written, such as X.pt, is refused. Memory stays below --memory whatever the size of the "
@@ -70,6 +71,9 @@ Verb convert_verb() {
               {.name = "overwrite",
                .help = "replace DST, if it is a checkpoint that nobody reads",
                .guesses = {"force", "f", "y", "yes"}},
+              {.name = "restart",
+               .help = "begin anew where this conversion was killed, rather than go on from what it had finished",
+               .guesses = {"no-resume", "fresh", "from-scratch"}},
               {.name = "verify",
                .value = "LEVEL",
                .help = "none: structure only; read, the default: also every checksum of what is read whole; full: "

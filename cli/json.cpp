@@ -152,6 +152,7 @@ Json to_json(const ConvertReport& report, const ConvertRequest& request) {
           {"already_done", report.already_done},
           {"dry_run", report.dry_run},
           {"partial", report.partial},
+          {"resumed_bytes", report.resumed_bytes},
           {"tensors", report.tensor_count},
           {"verify",
            {{"level", level_name(report.verified)},

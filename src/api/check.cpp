@@ -25,6 +25,21 @@ Result<std::vector<std::string>> tensors_at(const Map& map, std::uint32_t file, 
   return names;
 }
 
+Written as_written(const Plan& plan) {
+  Written out;
+  for (const TargetFile& target : plan.targets()) {
+    TargetFile file{.path = target.path, .bytes = target.bytes};
+    if (target.bytes > 0) {
+      file.placements.push_back({.bytes = target.bytes,
+                                 .from = Placement::From::raw,
+                                 .raw_file = static_cast<std::uint32_t>(out.map.files.size())});
+    }
+    out.files.push_back(std::move(file));
+    out.map.files.push_back({target.path, target.bytes, 0});
+  }
+  return out;
+}
+
 Result<bool> moves_checksummed(const Plan& plan) {
   constexpr std::uint64_t kLeavesAsked = 16;
   for (std::uint64_t i = 0; i < std::min(plan.totals().leaves, kLeavesAsked); ++i) {

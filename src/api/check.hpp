@@ -23,6 +23,13 @@ Result<LeafCheck> check_leaves(Session& session, Comm& comm, const Map& map, con
                                std::vector<TargetFile> files, const std::vector<Hash128>& expected,
                                const std::string& phase);
 
+/// The files that a plan makes, as a source: each raw, in the same leaves.
+struct Written {
+  Map map{};
+  std::vector<TargetFile> files{};
+};
+Written as_written(const Plan& plan);
+
 /// Whether the format gives checksums for bytes that a plan moves. Asked where none was compared: each of them may span
 /// more than a leaf reads at once. Looks at the first leaves only.
 Result<bool> moves_checksummed(const Plan& plan);

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "api/compare.hpp"
 #include "api/conversion_hooks.hpp"
 #include "api/pool.hpp"
+#include "api/resume.hpp"
 #include "api/select.hpp"
 #include "api/target.hpp"
 #include "api/verbs.hpp"
@@ -114,12 +116,20 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   return out;
 }
 
+/// Whether it is there; what is beside it is noted.
+Result<bool> look_at_target(Session& session, const ConvertRequest& request, Prepared& prepared) {
+  CKPT_TRY(const bool there, already_there(session, request, prepared));
+  CKPT_TRY(const auto found, find_left_overs(session.io, request.target, prepared.id, request.dry_run));
+  prepared.selection.notes.insert(prepared.selection.notes.end(), found.begin(), found.end());
+  return there;
+}
+
 /// Collective: rank 0 alone looks at the target, and its source is the one that counts. On a shared file system ranks
 /// may see a target or a source that changes differently, and must not go different ways.
 Result<> settle_view(Session& session, const ConvertRequest& request, Prepared& prepared) {
   Comm& comm = session.comm;
   Result<bool> there = false;
-  if (comm.is_root()) there = already_there(session, request, prepared);
+  if (comm.is_root()) there = look_at_target(session, request, prepared);
   CKPT_CHECK(agree(comm, phase_deadline(), there ? Result<>{} : Result<>(fail(there.error()))));
   std::string view = prepared.id + (*there ? "+" : "-");
   CKPT_CHECK(comm.broadcast(view, phase_deadline()));
@@ -219,20 +229,9 @@ Result<std::uint64_t> check_source(Session& session, const Prepared& prepared) {
 
 /// --verify full: what was written, read again and compared with the hashes from memory.
 Result<> check_target(Session& session, const Plan& plan, const std::string& root, const std::vector<Hash128>& leaves) {
-  Map written;
-  std::vector<TargetFile> files;
-  for (const TargetFile& target : plan.targets()) {
-    TargetFile file{.path = target.path, .bytes = target.bytes};
-    if (target.bytes > 0) {
-      file.placements.push_back({.bytes = target.bytes,
-                                 .from = Placement::From::raw,
-                                 .raw_file = static_cast<std::uint32_t>(written.files.size())});
-    }
-    files.push_back(std::move(file));
-    written.files.push_back({target.path, target.bytes, 0});
-  }
+  Written written = as_written(plan);
   CKPT_TRY(const LeafCheck check,
-           check_leaves(session, session.comm, written, root, std::move(files), leaves, "verify target"));
+           check_leaves(session, session.comm, written.map, root, std::move(written.files), leaves, "verify target"));
   if (check.damage.empty()) return {};
   Error error{.code = Errc::checksum, .message = check.damage.front().file + ": re-read: " + check.damage.front().text};
   error.file = check.damage.front().file;
@@ -320,6 +319,7 @@ Result<> sum_on_root(Comm& comm, RunReport& report) {
 /// What was done between the plan and the report.
 struct Done {
   RunReport run;
+  Resumed resumed;
   std::uint64_t hash_checked = 0;
 };
 
@@ -342,6 +342,48 @@ Result<> not_stopped(const Session& session) {
   return fail(Errc::interrupted, "convert: stopped");
 }
 
+/// Between step 1 and the end of the commit; the publication is rank 0's, null elsewhere.
+Result<> fill_and_publish(Session& session, const ConvertRequest& request, Prepared& prepared, Publication* publication,
+                          Done& done) {
+  Comm& comm = session.comm;
+  std::string root = publication != nullptr ? publication->root() : std::string();
+  CKPT_CHECK(comm.broadcast(root, phase_deadline()));
+  std::string record = publication != nullptr ? publication->record() : std::string();
+  CKPT_CHECK(comm.broadcast(record, phase_deadline()));
+  CKPT_TRY(done.resumed, take_up(session, *prepared.plan, publication, root));
+
+  prepared.options.target_root = root;
+  prepared.options.record = record;
+  prepared.options.record_every = session.record_every;
+  if (session.progress) {
+    prepared.options.progress = [&](std::uint64_t done_bytes, std::uint64_t total) {
+      session.progress({"read+convert", done_bytes, total});
+    };
+  }
+  CKPT_TRY(done.run, run(*prepared.plan, session.io, comm, prepared.options));
+  CKPT_CHECK(sum_on_root(comm, done.run));
+  if (comm.is_root()) done.resumed.add_to(done.run);
+  const std::vector<Hash128>& leaves = done.run.leaves;
+
+  if (request.verify == VerifyLevel::full) {
+    auto checked = check_target(session, *prepared.plan, root, leaves);
+    if (checked) checked = check_claims(session, prepared);
+    CKPT_CHECK(agree(comm, phase_deadline(), std::move(checked)));
+  }
+  Result<> committed;
+  if (publication != nullptr) {
+    committed = [&]() -> Result<> {
+      CKPT_CHECK(not_stopped(session));
+      std::vector<SmallFile> small;
+      if (prepared.skeleton.finish) {
+        CKPT_TRY(small, prepared.skeleton.finish(leaves));
+      }
+      return publication->commit(small);
+    }();
+  }
+  return agree(comm, phase_deadline(), std::move(committed));
+}
+
 /// Steps 1 to 6 of the commit, with the run between them.
 Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared& prepared) {
   Comm& comm = session.comm;
@@ -351,6 +393,8 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
     CKPT_CHECK(agree(comm, phase_deadline(), checked ? Result<>{} : Result<>(fail(checked.error()))));
     done.hash_checked = *checked;
   }
+  std::optional<Hash128> resumable;
+  if (request.hooks == nullptr) resumable = resume_hash(*prepared.plan, prepared.options.check_crc);
   std::unique_ptr<Publication> publication;
   Result<> begun;
   if (comm.is_root()) begun = not_stopped(session);
@@ -361,7 +405,9 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
          .id = prepared.id,
          .directory = prepared.skeleton.directory,
          .overwrite = request.overwrite,
-         .replaceable = [&](const std::string& path) { return opens(session, path, *prepared.target); }},
+         .replaceable = [&](const std::string& path) { return opens(session, path, *prepared.target); },
+         .resumable = resumable,
+         .restart = request.restart},
         prepared.plan->targets());
     if (opened) {
       publication = std::move(*opened);
@@ -370,36 +416,8 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
     }
   }
   CKPT_CHECK(agree(comm, phase_deadline(), std::move(begun)));
-  std::string root = publication ? publication->root() : std::string();
-  CKPT_CHECK(comm.broadcast(root, phase_deadline()));
-
-  prepared.options.target_root = root;
-  if (session.progress) {
-    prepared.options.progress = [&](std::uint64_t done_bytes, std::uint64_t total) {
-      session.progress({"read+convert", done_bytes, total});
-    };
-  }
-  CKPT_TRY(done.run, run(*prepared.plan, session.io, comm, prepared.options));
-  const RunReport& report = done.run;
-  CKPT_CHECK(sum_on_root(comm, done.run));
-
-  if (request.verify == VerifyLevel::full) {
-    auto checked = check_target(session, *prepared.plan, root, report.leaves);
-    if (checked) checked = check_claims(session, prepared);
-    CKPT_CHECK(agree(comm, phase_deadline(), std::move(checked)));
-  }
-  Result<> committed;
-  if (publication) {
-    committed = [&]() -> Result<> {
-      CKPT_CHECK(not_stopped(session));
-      std::vector<SmallFile> small;
-      if (prepared.skeleton.finish) {
-        CKPT_TRY(small, prepared.skeleton.finish(report.leaves));
-      }
-      return publication->commit(small);
-    }();
-  }
-  CKPT_CHECK(agree(comm, phase_deadline(), std::move(committed)));
+  auto filled = fill_and_publish(session, request, prepared, publication.get(), done);
+  if (!filled) return fail(leave_for_next(publication.get(), std::move(filled).error()));
   return done;
 }
 
@@ -434,6 +452,7 @@ Result<ConvertReport> convert(Session& session, const ConvertRequest& request) {
     report.read_bytes = ran.read_bytes;
     report.crc_checked = ran.crc_checked;
     report.hash_checked = done.hash_checked;
+    report.resumed_bytes = done.resumed.bytes;
     if (ran.crc_checked == 0 && request.verify != VerifyLevel::none) {
       const auto moved = moves_checksummed(*prepared.plan);  // what cannot be told of a published target is no failure
       report.crc_unread = moved && *moved;

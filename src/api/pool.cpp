@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/leaf_record.hpp"
+
 namespace ckpt {
 namespace {
 
@@ -16,7 +18,8 @@ constexpr std::uint64_t kPoolPerWorker = std::uint64_t{100} << 20;
 Result<RunOptions> run_options(const Session& session, const Plan& plan) {
   RunOptions options;
   options.stop = session.stop;
-  const std::uint64_t hashes = plan.totals().leaves * sizeof(Hash128);
+  // Hash, record and order of each: what a conversion that goes on after a kill holds of a leaf.
+  const std::uint64_t hashes = plan.totals().leaves * (sizeof(Hash128) + sizeof(RecordedLeaf) + sizeof(std::uint64_t));
   const std::uint64_t used = resident_bytes() + hashes + kRunMargin;
   const std::uint64_t bound = session.memory_bytes;
   const std::uint64_t room = bound > used ? std::min(bound - used, bound / 2) : 0;

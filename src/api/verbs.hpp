@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -38,6 +39,8 @@ struct Session {
   /// convert: called once when the plan is made, before anything is created. The report has the source, the target,
   /// the totals, the memory and the notes; what was done comes with the result.
   std::function<void(const ConvertReport&)> planned{};
+  /// convert: how often at most a thread records what it has finished, for a run that goes on where this one is killed.
+  std::chrono::milliseconds record_every{200};
 };
 
 enum class WeightsFrom : std::uint8_t { automatic, master, param };
@@ -56,6 +59,7 @@ struct ConvertRequest {
   std::string add_prefix{};
   bool dry_run = false;
   bool overwrite = false;
+  bool restart = false;  ///< what a killed run of this conversion left is removed, not taken up
   VerifyLevel verify = VerifyLevel::read;
   const ConversionHooks* hooks = nullptr;  ///< what `load` does in another way; null for a plain conversion
 };
@@ -73,7 +77,8 @@ struct ConvertReport {
   std::uint64_t tensor_count = 0;
   std::uint64_t source_bytes = 0;  ///< needed from the source
   std::uint64_t target_bytes = 0;
-  std::uint64_t read_bytes = 0;  ///< really read by all ranks, over-reading included
+  std::uint64_t read_bytes = 0;     ///< really read by all ranks, over-reading included
+  std::uint64_t resumed_bytes = 0;  ///< of the target: finished by a run that was killed, and found to be right
   std::uint64_t free_bytes_after = 0;
   std::uint64_t memory_bound = 0;
   std::uint64_t planned_memory = 0;  ///< metadata and pool

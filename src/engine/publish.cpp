@@ -88,6 +88,20 @@ Result<> make_file(Io& io, const std::string& path, OpenOptions::Mode mode, std:
   return closed;
 }
 
+/// Cuts what stands behind a file's last byte, and syncs it.
+Result<> settle_file(Io& io, const std::string& path, std::uint64_t bytes) {
+  CKPT_TRY(const FileHandle file, io.open(path, {.mode = OpenOptions::Mode::write_existing}));
+  const auto settle = [&]() -> Result<> {
+    CKPT_TRY(const FileInfo info, io.info(file));
+    if (info.bytes > bytes) CKPT_CHECK(io.truncate(file, bytes));
+    return io.sync(file);
+  };
+  auto settled = settle();
+  auto closed = io.close(file);
+  CKPT_CHECK(std::move(settled));
+  return closed;
+}
+
 class RealPublication final : public Publication {
  public:
   RealPublication(Io& io, Options options) : io_(io), options_(std::move(options)) {
@@ -286,17 +300,7 @@ Result<> RealPublication::begin(const std::vector<TargetFile>& files) {
 /// is told to the first who syncs.
 Result<> RealPublication::settle_taken_over() {
   if (taken_over_.empty()) return {};
-  for (const auto& [path, bytes] : files_) {
-    CKPT_TRY(const FileHandle file, io_.open(join_path(partial_, path), {.mode = OpenOptions::Mode::write_existing}));
-    auto settled = [&]() -> Result<> {
-      CKPT_TRY(const FileInfo info, io_.info(file));
-      if (info.bytes > bytes) CKPT_CHECK(io_.truncate(file, bytes));
-      return io_.sync(file);
-    }();
-    auto closed = io_.close(file);
-    CKPT_CHECK(std::move(settled));
-    CKPT_CHECK(std::move(closed));
-  }
+  for (const auto& [path, bytes] : files_) CKPT_CHECK(settle_file(io_, join_path(partial_, path), bytes));
   return {};
 }
 
