@@ -164,7 +164,10 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
         std::unique_lock lock(shared.mutex);
         shared.changed.wait_for(lock, done ? kLastPulse : kPulse, [&] { return !done && shared.running == 0; });
         done = shared.running == 0;
-        if (shared.failure) code = static_cast<int>(shared.failure->code);
+        // Who was stopped because another rank failed adds nothing to what went wrong.
+        const bool stopped_for_peers =
+            heartbeat.peer_failed() && shared.failure && shared.failure->code == Errc::interrupted;
+        if (shared.failure && !stopped_for_peers) code = static_cast<int>(shared.failure->code);
       }
       if (options.stop != nullptr && options.stop->load()) stop.store(true);
       if (options.progress)
