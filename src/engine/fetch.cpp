@@ -6,7 +6,6 @@
 
 #include "engine/io.hpp"
 #include "format/checked.hpp"
-#include "format/hash.hpp"
 
 namespace ckpt {
 namespace {
@@ -92,6 +91,12 @@ std::uint64_t target_volume(const Copy& copy) {
   std::uint64_t count = 1;
   for (const Copy::Dim& dim : copy.dims) count *= dim.count;
   return count * unit_bytes(copy.to);
+}
+
+std::uint64_t compared_bytes(const Copy& check) {
+  std::uint64_t count = 1;
+  for (const Copy::Dim& dim : check.dims) count *= dim.count;
+  return count * unit_bytes(check.held);
 }
 
 std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_bytes, bool apart) {
@@ -204,48 +209,9 @@ void carry_out(const Copy& copy, const std::byte* source, std::uint64_t source_b
   std::byte* to = leaf + copy.target_offset;
   if (copy.dims.empty()) return carry_run(copy, {1, copy.unit, unit_bytes(copy.to)}, from, to, counts);
 
-  // An odometer over all dimensions but the innermost.
-  const std::size_t outer = copy.dims.size() - 1;
-  std::vector<std::uint64_t> index(outer, 0);
-  for (;;) {
-    carry_run(copy, copy.dims.back(), from, to, counts);
-    std::size_t d = outer;
-    for (;;) {
-      if (d == 0) return;
-      --d;
-      const Copy::Dim& dim = copy.dims[d];
-      from += dim.source_stride;
-      to += dim.target_stride;
-      if (++index[d] < dim.count) break;
-      from -= dim.count * dim.source_stride;
-      to -= dim.count * dim.target_stride;
-      index[d] = 0;
-    }
-  }
-}
-
-Result<> check_crcs(const Fetch& fetch, const std::byte* buffer, std::uint64_t& checked, std::uint32_t& bad_tensor) {
-  std::pair<std::uint32_t, std::uint64_t> last{kNoTensor,
-                                               0};  // (segment, crc begin): views of one storage are neighbours
-  for (const Fetch::Use& use : fetch.uses) {
-    if (!use.copy.crc) continue;
-    const Crc& crc = *use.copy.crc;
-    const Segment& segment = fetch.segments[use.segment];
-    if (crc.begin < segment.begin || crc.end > segment.end) continue;
-    const std::pair key{use.segment, crc.begin};
-    if (key == last) continue;
-    last = key;
-    const std::byte* at = buffer + segment.buffer_offset + (crc.begin - segment.begin);
-    const std::uint32_t found = crc32(0, {at, static_cast<std::size_t>(crc.end - crc.begin)});
-    ++checked;
-    if (found != crc.value) {
-      bad_tensor = use.copy.tensor;
-      Error error{.code = Errc::checksum, .message = "stored and computed CRC-32 differ"};
-      error.offset = crc.begin;
-      return fail(std::move(error));
-    }
-  }
-  return {};
+  for_each_run(copy, [&](std::uint64_t source_step, std::uint64_t target_step) {
+    carry_run(copy, copy.dims.back(), from + source_step, to + target_step, counts);
+  });
 }
 
 }  // namespace ckpt

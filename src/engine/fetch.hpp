@@ -43,12 +43,36 @@ std::uint64_t source_span(const Copy& copy);
 /// Bytes that a copy writes.
 std::uint64_t target_volume(const Copy& copy);
 
+/// Bytes of the leaf that a check compares.
+std::uint64_t compared_bytes(const Copy& check);
+
 /// Carries a copy out: `source` holds the file's bytes from `source_begin` on, `leaf` is the target.
 void carry_out(const Copy& copy, const std::byte* source, std::uint64_t source_begin, std::byte* leaf,
                CastCounts& counts);
 
-/// Compares every checksum whose bytes were read whole; `checked` counts them. checksum: with the tensor's index in
-/// `bad_tensor`.
-Result<> check_crcs(const Fetch& fetch, const std::byte* buffer, std::uint64_t& checked, std::uint32_t& bad_tensor);
+/// Calls `visit(source_step, target_step)` for every innermost run of a copy that has dimensions, with the bytes from
+/// the copy's first element to the run's.
+template <class Visit>
+void for_each_run(const Copy& copy, const Visit& visit) {
+  const std::size_t outer = copy.dims.size() - 1;
+  std::vector<std::uint64_t> index(outer, 0);  // an odometer over all dimensions but the innermost
+  std::uint64_t source_step = 0;
+  std::uint64_t target_step = 0;
+  for (;;) {
+    visit(source_step, target_step);
+    std::size_t d = outer;
+    for (;;) {
+      if (d == 0) return;
+      --d;
+      const Copy::Dim& dim = copy.dims[d];
+      source_step += dim.source_stride;
+      target_step += dim.target_stride;
+      if (++index[d] < dim.count) break;
+      source_step -= dim.count * dim.source_stride;
+      target_step -= dim.count * dim.target_stride;
+      index[d] = 0;
+    }
+  }
+}
 
 }  // namespace ckpt

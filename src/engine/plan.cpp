@@ -32,11 +32,19 @@ void normalise(std::vector<Copy::Dim>& dims) {
   dims = std::move(out);
 }
 
-/// Joins one placement's share of one leaf with the source chunks of its tensor.
+/// Joins one placement's share of one leaf with the source chunks of its tensor, or of the twin that is compared with
+/// it: then every chunk is a check.
 class Join {
  public:
-  Join(const Tensor& tensor, const Placement& placement, std::uint32_t index, LeafJob& job)
-      : tensor_(tensor), placement_(placement), index_(index), job_(job), unit_(unit_bytes(placement.dtype)) {}
+  enum class Replicas : std::uint8_t { leave, check };
+  Join(const Map& source, const Placement& placement, std::uint32_t index, Replicas replicas, LeafJob& job)
+      : tensor_(source.tensors[index]),
+        placement_(placement),
+        index_(index),
+        is_twin_(index != placement.tensor),
+        check_replicas_(is_twin_ || replicas == Replicas::check),
+        job_(job),
+        unit_(unit_bytes(placement.dtype)) {}
 
   /// [begin, end): bytes of the placement; leaf_offset: where `begin` goes.
   Result<> run(const ChunkIndex& chunks, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset) {
@@ -65,13 +73,17 @@ class Join {
     copy.source_file = where.file;
     copy.from = where.dtype;
     copy.through = tensor_.dtype;
-    copy.to = placement_.dtype;
+    copy.to = is_twin_ ? tensor_.dtype : placement_.dtype;
+    copy.held = placement_.dtype;
     copy.unit = unit_bytes(where.dtype);
     copy.big_endian = where.big_endian;
     copy.tensor = index_;
     copy.crc = where.crc;
     return copy;
   }
+
+  /// Where the copies of the first holder go.
+  std::vector<Copy>& copies() { return is_twin_ ? job_.checks : job_.copies; }
 
   Error uncovered(std::uint64_t covered, std::uint64_t wanted) const {
     Error error{.code = Errc::uncovered,
@@ -92,9 +104,10 @@ class Join {
         return {};
       }
       const Extent held = placed.chunk.flat.value_or(Extent{0, volume(tensor_.shape)});
-      const std::uint64_t begin = std::max(held.begin, at);
       const std::uint64_t end = std::min(held.end, elements.end);
-      if (begin >= end) return {};
+      const bool replica = end <= at;
+      const std::uint64_t begin = std::max(held.begin, replica ? elements.begin : at);
+      if (begin >= end || (replica && !check_replicas_)) return {};
       if (held.begin > at) {  // a gap, or an index that does not visit in order: the general join decides
         only_runs = false;
         return {};
@@ -103,8 +116,8 @@ class Join {
       copy.source_offset = placed.where.offset + (begin - held.begin) * copy.unit;
       copy.target_offset = leaf_offset + (begin - elements.begin) * unit_;
       if (end - begin > 1) copy.dims = {{end - begin, copy.unit, unit_}};
-      job_.copies.push_back(std::move(copy));
-      at = end;
+      (replica ? job_.checks : copies()).push_back(std::move(copy));
+      at = std::max(at, end);
       return {};
     }));
     if (at >= elements.end) return {};
@@ -144,8 +157,10 @@ class Join {
       const std::uint64_t flat_begin = placed.chunk.flat ? placed.chunk.flat->begin : 0;
       for (const Box& part : parts) {
         const auto common = intersect(part, target.box);
-        if (!common || !used.insert(linear_index(whole, common->offset)).second) continue;
-        covered += volume(common->size);
+        if (!common) continue;
+        const bool replica = !used.insert(linear_index(whole, common->offset)).second;
+        if (replica && !check_replicas_) continue;
+        if (!replica) covered += volume(common->size);
         Copy copy = copy_of(placed.where);
         std::uint64_t source = 0;
         std::uint64_t offset = target.offset;
@@ -158,7 +173,7 @@ class Join {
         copy.source_offset = placed.where.offset + (source - flat_begin) * copy.unit;
         copy.target_offset = offset;
         normalise(copy.dims);
-        job_.copies.push_back(std::move(copy));
+        (replica ? job_.checks : copies()).push_back(std::move(copy));
       }
       return {};
     }));
@@ -183,13 +198,15 @@ class Join {
       }
       const Extent bytes{held.begin * bits / 8, held.end * bits / 8};
       const std::uint64_t until = std::min(bytes.end, end);
-      if (bytes.begin > at || at >= until) return Result<>();
+      const bool replica = until <= at;
+      const std::uint64_t from = replica ? std::max(bytes.begin, begin) : at;
+      if (bytes.begin > at || from >= until || (replica && !check_replicas_)) return Result<>();
       Copy copy = copy_of(placed.where);
-      copy.source_offset = placed.where.offset + (at - bytes.begin);
-      copy.target_offset = leaf_offset + (at - begin);
-      if (until - at > 1) copy.dims = {{until - at, 1, 1}};
-      job_.copies.push_back(std::move(copy));
-      at = until;
+      copy.source_offset = placed.where.offset + (from - bytes.begin);
+      copy.target_offset = leaf_offset + (from - begin);
+      if (until - from > 1) copy.dims = {{until - from, 1, 1}};
+      (replica ? job_.checks : job_.copies).push_back(std::move(copy));
+      at = std::max(at, until);
       return Result<>();
     }));
     if (at < end) return fail(uncovered((at - begin) * 8 / bits, (end - begin) * 8 / bits));
@@ -199,6 +216,8 @@ class Join {
   const Tensor& tensor_;
   const Placement& placement_;
   std::uint32_t index_;
+  bool is_twin_;
+  bool check_replicas_;
   LeafJob& job_;
   std::uint64_t unit_;
 };
@@ -211,6 +230,11 @@ Result<> check_file(const Map& source, const TargetFile& file) {
     const bool aligned =
         placement.from != Placement::From::tensor || placement.offset % unit_bytes(placement.dtype) == 0;
     const bool known = placement.from != Placement::From::tensor || placement.tensor < source.tensors.size();
+    const bool paired =
+        !placement.twin || (known && *placement.twin < source.tensors.size() && *placement.twin != placement.tensor &&
+                            source.tensors[*placement.twin].shape == source.tensors[placement.tensor].shape &&
+                            !is_packed(placement.dtype) && !is_packed(source.tensors[*placement.twin].dtype));
+    if (!paired) return fail(Errc::internal, file.path + ": plan: a twin is of another shape, or packed");
     if (!inside || !aligned || !known) {
       return fail(Errc::internal, file.path + ": plan: a placement at " + std::to_string(placement.offset) +
                                       " overlaps, is unaligned or passes the end of the file");
@@ -222,8 +246,9 @@ Result<> check_file(const Map& source, const TargetFile& file) {
 
 }  // namespace
 
-Result<Plan> Plan::make(const Map& source, std::vector<TargetFile> targets) {
+Result<Plan> Plan::make(const Map& source, std::vector<TargetFile> targets, Options options) {
   Plan plan;
+  plan.options_ = options;
   plan.source_ = &source;
   plan.targets_ = std::move(targets);
   for (const TargetFile& file : plan.targets_) {
@@ -304,7 +329,11 @@ void Plan::leave_out(const std::vector<bool>& finished) {
 
 Result<> Plan::join(const Placement& placement, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset,
                     LeafJob& job) const {
-  Join join(source_->tensors[placement.tensor], placement, placement.tensor, job);
+  const auto replicas = options_.check_replicas ? Join::Replicas::check : Join::Replicas::leave;
+  Join join(*source_, placement, placement.tensor, replicas, job);
+  if (placement.twin) {
+    CKPT_CHECK(Join(*source_, placement, *placement.twin, replicas, job).run(*source_->index, begin, end, leaf_offset));
+  }
   const auto lead = placement.chunk ? leads_.end() : leads_.find(placement.tensor);
   if (lead == leads_.end()) return join.run(*source_->index, begin, end, leaf_offset);
   const Lead& whole = lead->second;
@@ -347,6 +376,7 @@ Result<LeafJob> Plan::leaf(std::uint64_t index) const {
         copy.source_offset = at->raw_offset + (begin - at->offset);
         copy.target_offset = begin - leaf_begin;
         copy.tensor = kNoTensor;
+        copy.crc = at->raw_crc;
         if (end - begin > 1) copy.dims = {{end - begin, 1, 1}};
         job.copies.push_back(std::move(copy));
         break;

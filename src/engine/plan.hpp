@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "format/model.hpp"
@@ -29,6 +30,10 @@ struct Placement {
   std::string literal{};
   std::uint32_t raw_file = 0;
   std::uint64_t raw_offset = 0;
+  std::optional<Crc> raw_crc{};  ///< of the entry that the raw range is a part of
+  /// Another tensor of the source, of the same shape, that should be this one rounded to its own type: it is read
+  /// beside it and compared. Not for packed types.
+  std::optional<std::uint32_t> twin{};
 };
 
 /// A file to be made. Placements are sorted by offset, do not overlap, and tensors' offsets are multiples of their
@@ -56,7 +61,8 @@ struct Copy {
   std::uint64_t target_offset = 0;  ///< bytes from the start of the leaf
   Dtype from = Dtype::u8;           ///< as stored
   Dtype through = Dtype::u8;        ///< the tensor's own: a derived weight is rounded to it first
-  Dtype to = Dtype::u8;             ///< as written
+  Dtype to = Dtype::u8;             ///< as written; of a check: what both sides are compared as
+  Dtype held = Dtype::u8;           ///< of a check: what the leaf holds
   std::uint32_t unit = 1;           ///< bytes of the innermost element in the source
   bool big_endian = false;
   std::uint32_t tensor = 0;  ///< for messages; kNoTensor for raw ranges
@@ -71,7 +77,8 @@ struct LeafJob {
   std::uint64_t leaf = 0;
   std::uint64_t bytes = 0;  ///< of this leaf
   std::vector<Copy> copies{};
-  bool follows = false;  ///< some copies need only what the leaves before it read, and end where those do
+  std::vector<Copy> checks{};  ///< not carried out, but compared with what the copies put there
+  bool follows = false;        ///< some copies need only what the leaves before it read, and end where those do
   struct Literal {
     std::uint64_t target_offset = 0;  ///< from the start of the leaf
     std::string_view bytes;           ///< owned by the plan
@@ -88,8 +95,14 @@ class Plan {
     std::uint64_t target_bytes = 0;
     std::uint64_t leaves = 0;
   };
+  struct Options {
+    bool check_replicas = false;  ///< where several places hold the same chunk, the others are compared with the first
+  };
   /// internal: placements overlap, are unaligned, or pass the end of their file.
-  static Result<Plan> make(const Map& source, std::vector<TargetFile> targets);
+  static Result<Plan> make(const Map& source, std::vector<TargetFile> targets, Options options);
+  static Result<Plan> make(const Map& source, std::vector<TargetFile> targets) {
+    return make(source, std::move(targets), Options{});
+  }
 
   const Map& source() const { return *source_; }
   const std::vector<TargetFile>& targets() const { return targets_; }
@@ -126,6 +139,7 @@ class Plan {
                 LeafJob& job) const;
 
   const Map* source_ = nullptr;
+  Options options_{};
   std::vector<TargetFile> targets_;
   std::vector<std::uint64_t> first_leaf_;
   std::unordered_map<std::uint32_t, Lead> leads_;  // by derived tensor

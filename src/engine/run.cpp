@@ -56,6 +56,7 @@ void work(RunShared& run_shared, Shared& shared, const Io& io) {
     shared.report.read_bytes += outcome->read_bytes;
     shared.report.written_bytes += outcome->written_bytes;
     shared.report.crc_checked += outcome->crc_checked;
+    shared.report.compared_bytes += outcome->compared_bytes;
     shared.report.casts += outcome->casts;
     shared.report.direct = shared.report.direct && outcome->direct;
   }
@@ -75,6 +76,31 @@ Result<std::vector<Hash128>> gather_leaves(Comm& comm, const std::vector<Hash128
     }
   }
   return leaves;
+}
+
+/// Collective: checksums of entries that several ranks read are joined on rank 0, and one verdict is agreed upon.
+Result<> join_crcs(Comm& comm, const Plan& plan, const RunOptions& options, CrcLedger& crcs, RunReport& report) {
+  if (comm.ranks() == 1 || !options.check_crc || options.staging != nullptr) return {};
+  const auto deadline = [] { return std::chrono::steady_clock::now() + kPeerPatience; };
+  CKPT_TRY(const std::vector<std::string> all,
+           comm.gather(comm.is_root() ? std::string() : crcs.unfinished(), deadline()));
+  Result<> outcome;
+  if (comm.is_root()) {
+    for (const std::string& unfinished : all) {
+      crcs.absorb(unfinished, [&](const CrcLedger::Entry& entry, const CrcLedger::Verdict& verdict) {
+        ++report.crc_checked;
+        if (verdict.right || !outcome) return;
+        const Discrepancy wrong{.file = entry.file,
+                                .offset = entry.crc.begin,
+                                .tensor = entry.tensor,
+                                .stored = entry.crc.value,
+                                .computed = verdict.computed};
+        outcome = options.found ? options.found(wrong) : fail(as_error(wrong, plan.source(), options.source_root));
+      });
+    }
+  }
+  report.crc_unread = comm.is_root() ? crcs.unread() : 0;
+  return agree(comm, deadline(), std::move(outcome));
 }
 
 }  // namespace
@@ -116,12 +142,15 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   std::mutex plan_mutex;
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> done_bytes{0};
+  CrcLedger own_crcs;
+  CrcLedger& crcs = options.crcs != nullptr ? *options.crcs : own_crcs;
   RunShared run_shared{
       .plan = plan,
       .pool = pool,
       .source_root = options.source_root,
       .target_root = options.target_root,
-      .check_crc = options.check_crc,
+      .crcs = options.check_crc ? &crcs : nullptr,
+      .found = options.found,
       .buffers_per_worker = per_worker,
       .make_job =
           [&](std::uint64_t position) {
@@ -203,8 +232,11 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   report.read_bytes = shared.report.read_bytes;
   report.written_bytes = shared.report.written_bytes;
   report.crc_checked = shared.report.crc_checked;
+  report.crc_unread = crcs.unread();
+  report.compared_bytes = shared.report.compared_bytes;
   report.casts = shared.report.casts;
   report.direct = shared.report.direct;
+  CKPT_CHECK(join_crcs(comm, plan, options, crcs, report));
   CKPT_TRY(const std::vector<Hash128> gathered, gather_leaves(comm, report.leaves));
   if (comm.is_root()) {
     report.leaves.assign(static_cast<std::size_t>(plan.totals().leaves), Hash128{});

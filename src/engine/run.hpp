@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "engine/buffer_pool.hpp"
+#include "engine/checks.hpp"
 #include "engine/comm.hpp"
+#include "engine/crc_ledger.hpp"
 #include "engine/io.hpp"
 #include "engine/plan.hpp"
 #include "engine/staging.hpp"
@@ -33,7 +35,12 @@ struct RunOptions {
   /// Called by the workers, several at once, with every leaf (its number in target order) when its bytes are complete.
   /// A failure ends the run.
   std::function<Result<>(std::uint64_t leaf, const Hash128& hash, std::span<const std::byte> bytes)> deliver{};
-  bool check_crc = true;  ///< checksums of the source format over ranges that are read whole
+  bool check_crc = true;  ///< checksums of the source format over ranges that pass through whole
+  /// Follows those checksums instead of an own ledger: what several runs read of an entry is joined.
+  CrcLedger* crcs = nullptr;
+  /// Called by the workers, several at once, with what is wrong: entries whose checksum differs, and checks of the
+  /// plan. Success goes on; without it the first one ends the run (`checksum`, `corrupt`).
+  std::function<Result<>(const Discrepancy&)> found{};
   /// Record of the target's leaves (leaf_record.hpp), by a path that all ranks reach; "" = none is kept.
   std::string record{};
   std::chrono::milliseconds record_every{200};  ///< each worker writes there no more often
@@ -49,7 +56,9 @@ struct RunReport {
   std::vector<Hash128> leaves{};
   std::uint64_t read_bytes = 0;  ///< from the source, over-reading included
   std::uint64_t written_bytes = 0;
-  std::uint64_t crc_checked = 0;  ///< checksums of the source format compared
+  std::uint64_t crc_checked = 0;     ///< checksums of the source format compared
+  std::uint64_t crc_unread = 0;      ///< of those of which this rank read something, how many it did not read whole
+  std::uint64_t compared_bytes = 0;  ///< of the plan's checks, as they stand in the leaves
   CastCounts casts{};
   std::string io_name{};
   /// Of an own pool; who brings one asks it. The answer costs a walk over all memory of the process: a trainer has

@@ -5,10 +5,12 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <list>
 #include <utility>
 #include <vector>
 
+#include "engine/checks.hpp"
 #include "engine/fetch.hpp"
 #include "engine/leaf_record.hpp"
 #include "format/checked.hpp"
@@ -26,7 +28,8 @@ constexpr std::uint64_t kReadTag = 1;
 struct Job {
   std::uint64_t position = 0;
   LeafJob leaf{};
-  std::vector<Fetch> fetches{};
+  std::vector<Fetch> fetches{};  // of the copies, then of the checks
+  std::size_t first_check = 0;   // the fetches from here on wait until the copies are carried out
   std::size_t next_fetch = 0;
   std::size_t open_fetches = 0;
   BufferPool::Lease buffer{};
@@ -35,6 +38,9 @@ struct Job {
   RecordedLeaf done{};
   bool hashed = false;        // staging has computed the hash already
   std::uint64_t covered = 0;  // bytes that copies and literals fill; the rest is zero
+
+  /// A fetch that may be begun now.
+  bool has_fetch() const { return next_fetch < fetches.size() && (next_fetch != first_check || open_fetches == 0); }
 };
 
 struct Reading {
@@ -95,6 +101,8 @@ class Worker {
   Result<> begin_reading(Job& job, BufferPool::Lease buffer);
   Reading* find_reading(const Job& job, const Fetch& fetch);
   Result<> serve(Job& job, const Fetch& fetch, const Reading& reading);
+  Result<> check(const Job& job, const Copy& copy, const std::byte* source, std::uint64_t source_begin);
+  Result<> found(const Discrepancy& discrepancy) const;
   Result<bool> submit_some();
   Result<> reap(bool wait);
   Result<> check_length(const Segment& segment, std::size_t bytes) const;
@@ -107,7 +115,6 @@ class Worker {
   Result<FileHandle> target_file(std::uint32_t file);
   Result<> sync_targets();
   std::string source_path(std::uint32_t file) const;
-  Error locate_failure(Error error, std::uint32_t file, std::uint32_t tensor) const;
 
   RunShared& shared_;
   Io& io_;
@@ -180,9 +187,12 @@ Result<bool> Worker::begin_jobs() {
     for (const Copy& copy : job.leaf.copies) job.covered += target_volume(copy);
     for (const LeafJob::Literal& literal : job.leaf.literals) job.covered += literal.bytes.size();
     job.fetches = group_fetches(std::move(job.leaf.copies), shared_.pool.buffer_bytes(), job.leaf.follows);
+    job.first_check = job.fetches.size();
+    std::vector<Fetch> checks = group_fetches(std::move(job.leaf.checks), shared_.pool.buffer_bytes(), false);
+    std::move(checks.begin(), checks.end(), std::back_inserter(job.fetches));
 
     // One dense read that is the whole leaf needs no copy: it is hashed and written where it was read.
-    if (job.fetches.size() == 1 && job.fetches[0].uses.size() == 1) {
+    if (job.fetches.size() == 1 && job.first_check == 1 && job.fetches[0].uses.size() == 1) {
       const Copy& copy = job.fetches[0].uses[0].copy;
       const bool dense =
           copy.dims.size() == 1 && copy.dims[0].source_stride == copy.unit && copy.dims[0].target_stride == copy.unit;
@@ -254,7 +264,7 @@ Result<bool> Worker::begin_reads() {
         continue;
       }
     }
-    while (job.next_fetch < job.fetches.size()) {
+    while (job.has_fetch()) {
       const Fetch& fetch = job.fetches[job.next_fetch];
       if (Reading* reading = find_reading(job, fetch); reading != nullptr) {
         began = true;
@@ -369,11 +379,9 @@ Result<> Worker::complete_read(Reading& reading) {
   for (const Segment& segment : reading.segments) {
     --sources_[2 * segment.file + (segment.sparse ? 1 : 0)].in_flight;
   }
-  if (shared_.check_crc) {
-    std::uint32_t tensor = kNoTensor;
-    if (auto ok = check_crcs(*first.fetch, reading.buffer.data(), first.job->done.crc_checked, tensor); !ok) {
-      return fail(locate_failure(std::move(ok).error(), reading.segments[0].file, tensor));
-    }
+  if (shared_.crcs != nullptr) {
+    CKPT_CHECK(check_crcs(*first.fetch, reading.buffer.data(), *shared_.crcs, first.job->done.crc_checked,
+                          [this](const Discrepancy& wrong) { return found(wrong); }));
   }
   for (std::size_t i = 1; i < reading.clients.size(); ++i) {
     CKPT_CHECK(serve(*reading.clients[i].job, *reading.clients[i].fetch, reading));
@@ -402,13 +410,38 @@ Reading* Worker::find_reading(const Job& job, const Fetch& fetch) {
 
 /// Carries out a fetch's copies from what was read; the last one completes the leaf, and the job may be gone then.
 Result<> Worker::serve(Job& job, const Fetch& fetch, const Reading& reading) {
+  const bool checks = &fetch >= job.fetches.data() + job.first_check;
   for (const Fetch::Use& use : fetch.uses) {
     const Segment& segment = *reading.covering(fetch.segments[use.segment]);
+    if (checks) {
+      CKPT_CHECK(check(job, use.copy, reading.buffer.data() + segment.buffer_offset, segment.begin));
+      continue;
+    }
     carry_out(use.copy, reading.buffer.data() + segment.buffer_offset, segment.begin, job.data, job.done.casts);
   }
   --job.open_fetches;
   if (job.open_fetches == 0 && job.next_fetch == job.fetches.size()) return complete_leaf(job);
   return {};
+}
+
+/// Compares what a check reads with what the leaf holds.
+Result<> Worker::check(const Job& job, const Copy& copy, const std::byte* source, std::uint64_t source_begin) {
+  const Mismatch mismatch = compare(copy, source, source_begin, job.data);
+  report_.compared_bytes += compared_bytes(copy);
+  if (mismatch.elements == 0) return {};
+  return found({.kind = Discrepancy::Kind::values,
+                .file = copy.source_file,
+                .offset = mismatch.source_offset,
+                .tensor = copy.tensor,
+                .leaf = shared_.plan.first_leaf(job.leaf.file) + job.leaf.leaf,
+                .leaf_offset = mismatch.target_offset,
+                .elements = mismatch.elements});
+}
+
+/// Tells of what is wrong; where nobody listens it is a failure.
+Result<> Worker::found(const Discrepancy& discrepancy) const {
+  if (shared_.found) return shared_.found(discrepancy);
+  return fail(as_error(discrepancy, shared_.plan.source(), shared_.source_root));
 }
 
 Result<> Worker::complete_leaf(Job& job) {
@@ -449,17 +482,7 @@ Result<> Worker::complete_write(Job& job) {
 }
 
 std::string Worker::source_path(std::uint32_t file) const {
-  const std::string& path = shared_.plan.source().files[file].path;
-  if (path.empty()) return shared_.source_root;
-  return path.front() == '/' ? path : join_path(shared_.source_root, path);
-}
-
-Error Worker::locate_failure(Error error, std::uint32_t file, std::uint32_t tensor) const {
-  const std::string path = source_path(file);
-  error.message = path + ": " + error.message;
-  error = with_file(std::move(error), path);
-  if (tensor != kNoTensor) error = with_tensor(std::move(error), shared_.plan.source().tensors[tensor].name);
-  return error;
+  return path_of(shared_.plan.source(), file, shared_.source_root);
 }
 
 Result<FileHandle> Worker::source_file(std::uint32_t file, bool sparse) {

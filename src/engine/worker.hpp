@@ -8,6 +8,8 @@
 #include <string>
 
 #include "engine/buffer_pool.hpp"
+#include "engine/checks.hpp"
+#include "engine/crc_ledger.hpp"
 #include "engine/io.hpp"
 #include "engine/plan.hpp"
 #include "engine/staging.hpp"
@@ -22,8 +24,9 @@ struct RunShared {
   const Plan& plan;
   BufferPool& pool;
   std::string source_root;
-  std::string target_root;  ///< "" = hash only
-  bool check_crc = true;
+  std::string target_root;                              ///< "" = hash only
+  CrcLedger* crcs = nullptr;                            ///< null: checksums of the source's format are not looked at
+  std::function<Result<>(const Discrepancy&)> found{};  ///< empty: what is wrong ends the run
   std::size_t buffers_per_worker = 2;
   /// Serialises Plan::leaf; leaves go by their position in the plan's order.
   std::function<Result<LeafJob>(std::uint64_t position)> make_job;
@@ -41,6 +44,7 @@ struct WorkerReport {
   std::uint64_t read_bytes = 0;
   std::uint64_t written_bytes = 0;
   std::uint64_t crc_checked = 0;
+  std::uint64_t compared_bytes = 0;
   CastCounts casts{};
   bool direct = true;
 };

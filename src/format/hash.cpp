@@ -94,4 +94,32 @@ std::uint32_t crc32(std::uint32_t crc, std::span<const std::byte> data) {
   return crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(data.data()), data.size());
 }
 
+namespace {
+
+// Polynomials over GF(2) modulo that of ISO CRC-32, bit-reversed: the coefficient of x^0 is the highest bit.
+constexpr std::uint32_t kCrcPolynomial = 0xedb88320;
+constexpr std::uint32_t kCrcOne = 0x80000000;
+
+std::uint32_t crc_multiply(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t product = 0;
+  for (std::uint32_t bit = kCrcOne; bit != 0; bit >>= 1) {
+    if ((a & bit) != 0) product ^= b;
+    b = (b & 1) != 0 ? (b >> 1) ^ kCrcPolynomial : b >> 1;
+  }
+  return product;
+}
+
+}  // namespace
+
+std::uint32_t crc32_combine(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes) {
+  // What follows shifts the first piece's remainder by x^(8 * bytes), squared together from x^8.
+  std::uint32_t shift = kCrcOne;
+  std::uint32_t power = kCrcOne >> 8;
+  for (std::uint64_t left = second_bytes; left != 0; left >>= 1) {
+    if ((left & 1) != 0) shift = crc_multiply(shift, power);
+    power = crc_multiply(power, power);
+  }
+  return crc_multiply(shift, first) ^ second;
+}
+
 }  // namespace ckpt

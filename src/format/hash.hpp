@@ -46,4 +46,7 @@ std::uint64_t hash64(std::string_view text);
 /// ISO CRC-32 (zip), continued from `crc` (0 to begin).
 std::uint32_t crc32(std::uint32_t crc, std::span<const std::byte> data);
 
+/// The CRC-32 of two pieces that follow each other, from that of each and the second one's length in bytes.
+std::uint32_t crc32_combine(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes);
+
 }  // namespace ckpt

@@ -130,6 +130,7 @@ struct Finding {
   std::string text;
   std::string file{};
   std::string tensor{};
+  std::optional<std::uint64_t> offset{};  ///< bytes from the start of `file`, where known
 };
 
 struct Meta {
