@@ -31,7 +31,7 @@ void take_warnings(Answer& answer, const std::vector<Finding>& findings);
 /// each, all with -v, no warning with -q.
 void print_findings(Context& context, std::span<const Finding> findings);
 
-/// A finding in one line: its text, then the file and the tensor where the text does not name them.
+/// A finding in one line: its text, then the tensor and the file where the text does not name them, and the offset.
 std::string finding_text(const Finding& finding);
 
 /// Prints text to standard output unless --json or, where `important` is false, --quiet.

@@ -76,9 +76,12 @@ std::string checked_text(const ConvertReport& report) {
   if (report.hash_checked != 0)
     return fmt::format("{} source {} right", format_count(report.hash_checked),
                        report.hash_checked == 1 ? "hash" : "hashes");
-  if (report.crc_checked != 0) return format_counted(report.crc_checked, "source checksum") + " right";
-  if (report.crc_unread)
-    return "structure checked (the source's checksums span more than was read at once: none compared)";
+  const std::string unread =
+      report.crc_unread == 0
+          ? ""
+          : fmt::format(" ({} of entries that were read in part: not compared)", format_count(report.crc_unread));
+  if (report.crc_checked != 0) return format_counted(report.crc_checked, "source checksum") + " right" + unread;
+  if (report.crc_unread != 0) return "structure checked" + unread;
   return "structure checked (the source has no checksums)";
 }
 

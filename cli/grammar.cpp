@@ -158,13 +158,23 @@ Verb verify_verb() {
       .least_arguments = 1,
       .most_arguments = 1,
       .summary = "Prove that a checkpoint is complete and intact",
-      .about = {"Reads the whole checkpoint and compares every hash it carries, and every checksum of the source's "
-                "format whose "
-                "bytes are read whole. With --quick only names, sizes and "
-                "structure are looked at, in milliseconds. With --against the tensors of two checkpoints, of any "
-                "formats, are compared bit for bit. Exit code 1 means that damage or a difference was found."},
+      .about = {"Reads the whole checkpoint once and compares every hash that it carries; of other tools' checkpoints, "
+                "every "
+                "checksum of their format, the copies that several files hold of the same values, and the fp32 masters "
+                "with the weights that were rounded from them, so that a rank's file in another's place is found. With "
+                "--quick only names, sizes and structure are looked at, in milliseconds. With --against the tensors of "
+                "two checkpoints, of any formats, are compared bit for bit. Exit code 1 means that damage or a "
+                "difference was found, or with --finite a value that is no number."},
       .aliases = {"check", "fsck"},
       .flags = {{.name = "quick", .help = "structure and sizes only", .guesses = {"fast"}},
+                {.name = "finite",
+                 .help = "also count NaNs and infinite values, tensor by tensor",
+                 .guesses = {"nan", "nans", "inf", "isfinite"}},
+                {.name = "sample",
+                 .value = "SHARE",
+                 .help = "look at a share of the bytes only, such as 5%, in pieces of 4 MiB that --seed chooses",
+                 .guesses = {"fraction", "partial"}},
+                {.name = "seed", .value = "N", .help = "which pieces --sample looks at; 0 by default"},
                 {.name = "against",
                  .value = "OTHER",
                  .help = "compare with another checkpoint, tensor by tensor, bit for bit",
@@ -172,6 +182,8 @@ Verb verify_verb() {
                 from_flag()},
       .examples = {{"ckpt verify out", "every checksum"},
                    {"ckpt verify out --quick", "complete? in milliseconds"},
+                   {"ckpt verify runs/exp7 --finite", "also: did training diverge?"},
+                   {"ckpt verify out --sample 5% --seed 7", "a look at one byte in twenty"},
                    {"ckpt verify out --against runs/exp7", "the same tensors, bit for bit?"}},
       .exit_codes = {1, 10, 11, 12, 13, 15, 16, 17},
       .main_verb = true,

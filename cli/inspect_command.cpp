@@ -83,6 +83,9 @@ void print_report(Context& context, const InspectReport& report, bool with_files
         fmt::format("  {:<11} {} kept beside the tensors\n", "objects", format_counted(report.object_count, "value"));
   out += alias_text(report);
   out += state_text(report, sizes);
+  out += fmt::format("  {:<11} {}\n", "checks",
+                     report.stores_hashes ? "a hash of every 4 MiB of every file"
+                                          : "no hash of every byte in this format; 'ckpt verify' compares what it has");
   if (!report.can_become.empty()) out += fmt::format("  {:<11} {}", "can become", fmt::join(report.can_become, " · "));
   if (!report.can_become.empty() && report.smallest_memory != 0)
     out += fmt::format("          from {} of memory", format_size(report.smallest_memory, sizes));

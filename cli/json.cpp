@@ -111,6 +111,7 @@ Json to_json(const Finding& finding) {
   Json out = {{"severity", severity_name(finding.severity)}};
   put_text(out, "text", finding.text);
   if (!finding.file.empty()) put_text(out, "file", finding.file);
+  if (finding.offset) out["offset"] = *finding.offset;
   if (!finding.tensor.empty()) put_text(out, "tensor", finding.tensor);
   return out;
 }
@@ -212,6 +213,18 @@ Json to_json(const VerifyReport& report, const VerifyRequest& request) {
   out["checked_by"] = report.checked_by;
   out["hashes_compared"] = report.leaf_count;
   out["source_checksums"] = report.crc_checked;
+  out["source_checksums_unread"] = report.crc_unread;
+  out["masters_compared"] = report.masters;
+  out["tensors_with_copies"] = report.replicated;
+  out["sample"] = nullptr;
+  if (request.sample) out["sample"] = {{"share", request.sample->share}, {"seed", request.sample->seed}};
+  out["not_finite"] = nullptr;
+  if (report.finite_checked) {
+    out["not_finite"] = Json::array();
+    for (const NotFiniteTensor& tensor : report.not_finite)
+      out["not_finite"].push_back(
+          {{"name", valid_utf8(tensor.name)}, {"nan", tensor.nan}, {"infinite", tensor.infinite}});
+  }
   out["elapsed_s"] = report.seconds;
   out["damage"] = to_json(report.damage);
   out["notes"] = to_json(report.notes);
@@ -266,6 +279,7 @@ Json to_json(const InspectReport& report, bool with_files) {
   if (with_files) out["files"] = to_json(report.files);
   out["can_become"] = texts(report.can_become);
   out["smallest_memory_bytes"] = report.smallest_memory;
+  out["stores_hashes"] = report.stores_hashes;
   out["findings"] = to_json(report.findings);
   return out;
 }

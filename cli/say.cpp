@@ -26,6 +26,7 @@ std::string finding_text(const Finding& finding) {
   };
   append("tensor", finding.tensor);
   append("file", finding.file);
+  if (finding.offset && !finding.file.empty()) out += fmt::format("   offset {}", *finding.offset);
   return out;
 }
 

@@ -15,11 +15,38 @@ void print_names(Context& context, std::string_view label, const std::vector<std
     say(context, fmt::format("  {:<11} {} more; -v shows all\n", label, format_count(names.size() - shown)));
 }
 
+void print_finite(Context& context, const VerifyReport& report) {
+  if (report.not_finite.empty()) say(context, "  finite      no NaN, nothing infinite\n");
+  std::vector<std::string> lines;
+  for (const NotFiniteTensor& tensor : report.not_finite)
+    lines.push_back(
+        fmt::format("{}   {} NaN, {} infinite", tensor.name, format_count(tensor.nan), format_count(tensor.infinite)));
+  print_names(context, "not finite", lines);
+}
+
+/// --sample and --seed.
+Result<std::optional<Sample>> sample_of(const Words& words) {
+  const Value* share = words.value("sample");
+  Sample out;
+  if (const Value* seed = words.value("seed"); seed != nullptr) {
+    if (share == nullptr) return fail(Errc::usage, "--seed: chooses what --sample looks at; give --sample too");
+    CKPT_TRY(out.seed, parse_count(seed->text, 0, ~std::uint64_t{0}));
+  }
+  if (share == nullptr) return std::nullopt;
+  if (!share->text.ends_with('%'))
+    return fail(Errc::usage, share->origin + ": '" + share->text + "' is not a share; write a percentage such as 5%");
+  constexpr std::uint64_t whole = 1'000'000'000;
+  CKPT_TRY(const std::uint64_t parts, parse_share(share->text, whole));
+  out.share = static_cast<double>(parts) / static_cast<double>(whole);
+  return out;
+}
+
 void print_report(Context& context, const VerifyReport& report, const VerifyRequest& request) {
   const SizeStyle sizes = context.settings.sizes;
-  const std::string verdict = report.ok               ? context.console.paint_out(Ink::green, "ok")
-                              : report.damage.empty() ? context.console.paint_out(Ink::red, "DIFFERS")
-                                                      : context.console.paint_out(Ink::red, "DAMAGED");
+  const std::string verdict = report.ok                    ? context.console.paint_out(Ink::green, "ok")
+                              : !report.damage.empty()     ? context.console.paint_out(Ink::red, "DAMAGED")
+                              : !report.not_finite.empty() ? context.console.paint_out(Ink::red, "NOT FINITE")
+                                                           : context.console.paint_out(Ink::red, "DIFFERS");
   std::string line = fmt::format("{}   {}", printable(request.path), verdict);
   if (!report.format.empty()) {  // nothing is known of what could not be opened
     const std::string variant = report.variant.empty() ? "" : " " + printable(report.variant);
@@ -36,6 +63,7 @@ void print_report(Context& context, const VerifyReport& report, const VerifyRequ
   }
   say(context, line + "\n");
   for (const Finding& finding : report.damage) say(context, fmt::format("  damage      {}\n", finding_text(finding)));
+  if (report.finite_checked) print_finite(context, report);
   if (!request.against.empty()) {
     say(context, fmt::format("against {}: {} bit for bit, {} different, {} only here, {} only there\n",
                              printable(request.against), format_count(report.compared) + " equal",
@@ -53,10 +81,17 @@ void print_report(Context& context, const VerifyReport& report, const VerifyRequ
 }  // namespace
 
 Answer run_verify(Context& context) {
-  const VerifyRequest request{.path = context.words.arguments[0],
-                              .from = context.words.text("from"),
-                              .quick = context.words.on("quick"),
-                              .against = context.words.text("against")};
+  VerifyRequest request{.path = context.words.arguments[0],
+                        .from = context.words.text("from"),
+                        .quick = context.words.on("quick"),
+                        .against = context.words.text("against"),
+                        .finite = context.words.on("finite")};
+  auto sample = sample_of(context.words);
+  if (!sample) return failed(std::move(sample).error());
+  request.sample = *sample;
+  if (request.quick && (request.finite || request.sample))
+    return failed(
+        {.code = Errc::usage, .message = "--quick reads no values: --finite and --sample have nothing to look at"});
   if (request.path.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
   auto opened = OpenSession::alone(context);
   if (!opened) return failed(std::move(opened).error());

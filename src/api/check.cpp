@@ -40,16 +40,6 @@ Written as_written(const Plan& plan) {
   return out;
 }
 
-Result<bool> moves_checksummed(const Plan& plan) {
-  constexpr std::uint64_t kLeavesAsked = 16;
-  for (std::uint64_t i = 0; i < std::min(plan.totals().leaves, kLeavesAsked); ++i) {
-    CKPT_TRY(const LeafJob job, plan.leaf(i));
-    if (std::any_of(job.copies.begin(), job.copies.end(), [](const Copy& copy) { return copy.crc.has_value(); }))
-      return true;
-  }
-  return false;
-}
-
 Result<LeafCheck> check_leaves(Session& session, Comm& comm, const Map& map, const std::string& root,
                                std::vector<TargetFile> files, const std::vector<Hash128>& expected,
                                const std::string& phase) {
@@ -69,11 +59,13 @@ Result<LeafCheck> check_leaves(Session& session, Comm& comm, const Map& map, con
     if (report.leaves[leaf] == expected[leaf]) continue;
     CKPT_TRY(const LeafJob job, plan.leaf(leaf));
     const TargetFile& file = plan.targets()[job.file];
-    const std::uint64_t begin = job.leaf * kLeafBytes;
+    const std::uint64_t first = file.placements.empty() ? 0 : file.placements.front().raw_offset;
+    const std::uint64_t begin = first + job.leaf * kLeafBytes;
     Finding finding{.severity = Severity::damage,
                     .text = "xxh3 of bytes " + std::to_string(begin) + ".." + std::to_string(begin + job.bytes - 1) +
                             ": expected " + expected[leaf].hex() + ", got " + report.leaves[leaf].hex(),
-                    .file = file.path.empty() ? root : join_path(root, file.path)};
+                    .file = file.path.empty() ? root : join_path(root, file.path),
+                    .offset = begin};
     if (!file.placements.empty() && file.placements.front().from == Placement::From::raw) {
       CKPT_TRY(const auto names, tensors_at(map, file.placements.front().raw_file, {begin, begin + job.bytes}, 3));
       for (const std::string& name : names) finding.tensor += (finding.tensor.empty() ? "" : ", ") + name;

@@ -17,8 +17,8 @@ struct LeafCheck {
 };
 constexpr std::size_t kMostDamage = 100;
 
-/// Reads `files` (each one raw placement of a whole file of `map`) and compares every leaf. Collective over `comm`
-/// where it has several ranks: rank 0 knows the outcome.
+/// Reads `files` (each one raw placement of a file of `map`, or of whole leaves of one) and compares every leaf.
+/// Collective over `comm` where it has several ranks: rank 0 knows the outcome.
 Result<LeafCheck> check_leaves(Session& session, Comm& comm, const Map& map, const std::string& root,
                                std::vector<TargetFile> files, const std::vector<Hash128>& expected,
                                const std::string& phase);
@@ -29,10 +29,6 @@ struct Written {
   std::vector<TargetFile> files{};
 };
 Written as_written(const Plan& plan);
-
-/// Whether the format gives checksums for bytes that a plan moves. Asked where none was compared: each of them may span
-/// more than a leaf reads at once. Looks at the first leaves only.
-Result<bool> moves_checksummed(const Plan& plan);
 
 /// The tensors of a map that have bytes in [begin, end) of one of its files; at most `most` names.
 Result<std::vector<std::string>> tensors_at(const Map& map, std::uint32_t file, Extent bytes, std::size_t most);

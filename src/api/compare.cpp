@@ -1,10 +1,8 @@
 #include "api/compare.hpp"
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
-#include "api/check.hpp"
 #include "api/pool.hpp"
 #include "engine/run.hpp"
 #include "format/checked.hpp"
@@ -87,32 +85,6 @@ Result<std::vector<std::size_t>> differing(Session& session, const Side& left, c
   return out;
 }
 
-/// Takes one holder of every chunk.
-class ReplicaIndex final : public ChunkIndex {
- public:
-  ReplicaIndex(std::shared_ptr<const ChunkIndex> all, std::size_t n) : all_(std::move(all)), n_(n) {}
-
-  Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const override {
-    std::vector<std::pair<PlacedChunk, std::size_t>> held;  // and how many holders came before it
-    CKPT_CHECK(all_->chunks(tensor, elements, [&](const PlacedChunk& placed) -> Result<> {
-      for (auto& [chosen, count] : held) {
-        if (!(chosen.chunk == placed.chunk)) continue;
-        ++count;
-        if (count <= n_) chosen = placed;
-        return {};
-      }
-      held.emplace_back(placed, 0);
-      return {};
-    }));
-    for (const auto& [chosen, count] : held) CKPT_CHECK(visit(chosen));
-    return {};
-  }
-
- private:
-  std::shared_ptr<const ChunkIndex> all_;
-  std::size_t n_;
-};
-
 }  // namespace
 
 Result<std::vector<std::size_t>> compare_tensors(Session& session, const Side& left, const Side& right,
@@ -135,66 +107,6 @@ Result<std::vector<std::size_t>> compare_tensors(Session& session, const Side& l
   }
   std::sort(bad.begin(), bad.end());
   return bad;
-}
-
-Result<ReadThrough> read_through(Session& session, const Side& side, const std::vector<TensorPair>& tensors,
-                                 const std::string& phase) {
-  std::vector<std::size_t> all(tensors.size());
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-  CKPT_TRY(const auto groups, make_groups(side.map, tensors, all, true));
-  CKPT_TRY(auto files, lay_out(side.map, tensors, true, groups));
-  ReadThrough out;
-  for (const TargetFile& file : files) out.bytes += file.bytes;
-  CKPT_TRY(const Plan plan, Plan::make(side.map, std::move(files)));
-  CKPT_TRY(const RunReport report, hash_side(session, side, plan, phase));
-  out.crc_checked = report.crc_checked;
-  if (out.crc_checked == 0) {
-    CKPT_TRY(out.crc_unread, moves_checksummed(plan));
-  }
-  return out;
-}
-
-std::vector<TensorPair> master_pairs(const Map& map) {
-  std::unordered_map<std::string, std::uint32_t> params;
-  for (std::uint32_t i = 0; i < map.tensors.size(); ++i) {
-    if (map.tensors[i].role == Role::param) params.emplace(map.tensors[i].name, i);
-  }
-  std::vector<TensorPair> pairs;
-  for (std::uint32_t i = 0; i < map.tensors.size(); ++i) {
-    const Tensor& master = map.tensors[i];
-    if (master.role != Role::slot || master.slot != "master") continue;
-    const auto found = params.find(master.parameter);
-    if (found == params.end()) continue;
-    const Tensor& param = map.tensors[found->second];
-    if (param.shape != master.shape || !is_castable(param.dtype) || !is_castable(master.dtype)) continue;
-    pairs.push_back({found->second, i, param.dtype});
-  }
-  return pairs;
-}
-
-Map replica_view(const Map& map, std::size_t n) {
-  Map view = map;
-  view.index = std::make_shared<ReplicaIndex>(map.index, n);
-  return view;
-}
-
-Result<std::size_t> replica_count(const Map& map) {
-  std::size_t most = 0;
-  for (std::size_t i = 0; i < map.tensors.size(); ++i) {
-    std::vector<std::pair<Chunk, std::size_t>> counts;
-    CKPT_TRY(const std::uint64_t elements, checked_volume(map.tensors[i].shape));
-    CKPT_CHECK(map.index->chunks(i, {0, elements}, [&](const PlacedChunk& placed) -> Result<> {
-      for (auto& [chunk, count] : counts) {
-        if (!(chunk == placed.chunk)) continue;
-        most = std::max(most, ++count);
-        return {};
-      }
-      counts.emplace_back(placed.chunk, 1);
-      most = std::max<std::size_t>(most, 1);
-      return {};
-    }));
-  }
-  return most;
 }
 
 }  // namespace ckpt

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "api/check.hpp"
-#include "api/compare.hpp"
 #include "api/conversion_hooks.hpp"
 #include "api/pool.hpp"
 #include "api/resume.hpp"
 #include "api/select.hpp"
+#include "api/source_check.hpp"
 #include "api/target.hpp"
 #include "api/verbs.hpp"
 #include "convert/format.hpp"
@@ -200,7 +200,7 @@ Result<std::vector<bool>> files_read(const Map& map, const Selection& selection)
 
 /// Checks the files that are read against the hashes that the source stores, if its format does; returns how many were
 /// compared.
-Result<std::uint64_t> check_source(Session& session, const Prepared& prepared) {
+Result<std::uint64_t> check_source_hashes(Session& session, const Prepared& prepared) {
   const Format& format = *prepared.source->format;
   if (format.hashes == nullptr) return 0;
   CKPT_TRY(StoredHashes stored, format.hashes(session.io, prepared.source->root));
@@ -238,36 +238,20 @@ Result<> check_target(Session& session, const Plan& plan, const std::string& roo
   return fail(std::move(error));
 }
 
-Error disagreement(const Map& map, const TensorPair& pair, std::string_view what) {
-  Error error{.code = Errc::corrupt, .message = map.tensors[pair.left].name + ": verify: " + std::string(what)};
-  error.tensor = map.tensors[pair.left].name;
-  return error;
-}
-
 /// --verify full: replicas equal, masters that round to the stored 16-bit weights. Rank 0 alone.
 Result<> check_claims(Session& session, const Prepared& prepared) {
   if (!session.comm.is_root()) return {};
-  const Map& map = prepared.source->map;
-  const Side all{map, prepared.source->root};
-  const std::vector<TensorPair> masters = master_pairs(map);
-  if (!masters.empty()) {
-    CKPT_TRY(const auto bad, compare_tensors(session, all, all, masters, "verify masters"));
-    if (!bad.empty()) {
-      return fail(disagreement(map, masters[bad.front()],
-                               "its fp32 master does not round to the stored weight: a rank's file is not its own"));
-    }
-  }
-  CKPT_TRY(const std::size_t replicas, replica_count(map));
-  std::vector<TensorPair> same;
-  for (std::uint32_t i = 0; i < map.tensors.size(); ++i) same.push_back({i, i, map.tensors[i].dtype});
-  for (std::size_t n = 1; n < replicas; ++n) {
-    const Map first = replica_view(map, 0);
-    const Map other = replica_view(map, n);
-    CKPT_TRY(const auto bad, compare_tensors(session, {first, prepared.source->root}, {other, prepared.source->root},
-                                             same, "verify replicas"));
-    if (!bad.empty()) return fail(disagreement(map, same[bad.front()], "replicas of one chunk differ"));
-  }
-  return {};
+  const Source& source = *prepared.source;
+  CKPT_TRY(const SourceCheck check,
+           check_source(session, source.map, source.root, {.everything = false}, "verify masters and replicas"));
+  if (check.damage.empty()) return {};
+  const Finding& first = check.damage.front();
+  Error error{.code = Errc::corrupt, .message = first.file + ": verify: " + first.text};
+  error.file = first.file;
+  error.offset = first.offset;
+  error.tensor = first.tensor;
+  error.hint = "ckpt verify " + source.root + "    lists every damaged place";
+  return fail(std::move(error));
 }
 
 ConvertReport describe(const Session& session, const ConvertRequest& request, const Prepared& prepared) {
@@ -298,8 +282,8 @@ ConvertReport describe(const Session& session, const ConvertRequest& request, co
 
 /// Rank 0's report counts what all ranks did.
 Result<> sum_on_root(Comm& comm, RunReport& report) {
-  std::array<std::uint64_t*, 5> counts{&report.read_bytes, &report.written_bytes, &report.crc_checked,
-                                       &report.casts.overflowed, &report.casts.became_nan};
+  std::array<std::uint64_t*, 6> counts{&report.read_bytes, &report.written_bytes,    &report.crc_checked,
+                                       &report.crc_unread, &report.casts.overflowed, &report.casts.became_nan};
   std::string mine;
   for (const std::uint64_t* count : counts) mine += std::to_string(*count) + " ";
   CKPT_TRY(const std::vector<std::string> all, comm.gather(mine, phase_deadline()));
@@ -389,7 +373,7 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
   Comm& comm = session.comm;
   Done done;
   if (request.verify != VerifyLevel::none) {
-    const auto checked = check_source(session, prepared);
+    const auto checked = check_source_hashes(session, prepared);
     CKPT_CHECK(agree(comm, phase_deadline(), checked ? Result<>{} : Result<>(fail(checked.error()))));
     done.hash_checked = *checked;
   }
@@ -453,10 +437,7 @@ Result<ConvertReport> convert(Session& session, const ConvertRequest& request) {
     report.crc_checked = ran.crc_checked;
     report.hash_checked = done.hash_checked;
     report.resumed_bytes = done.resumed.bytes;
-    if (ran.crc_checked == 0 && request.verify != VerifyLevel::none) {
-      const auto moved = moves_checksummed(*prepared.plan);  // what cannot be told of a published target is no failure
-      report.crc_unread = moved && *moved;
-    }
+    report.crc_unread = ran.crc_unread;
     report.overflowed = ran.casts.overflowed;
     report.became_nan = ran.casts.became_nan;
     report.io_name = ran.io_name;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api/pool.hpp"
+#include "api/traps.hpp"
 #include "api/verbs.hpp"
 #include "convert/format.hpp"
 #include "format/checked.hpp"
@@ -60,6 +61,9 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
   report.smallest_memory = round_up(
       std::max(2 * smallest_pool_bytes(1), resident_bytes() + smallest_pool_bytes(1) + kProgramBytes), 1 << 20);
   report.findings = map.findings;
+  const std::vector<Finding> unexpected = traps(map);
+  report.findings.insert(report.findings.end(), unexpected.begin(), unexpected.end());
+  report.stores_hashes = source.format->hashes != nullptr;
   report.complete = std::none_of(map.findings.begin(), map.findings.end(),
                                  [](const Finding& f) { return f.severity == Severity::incomplete; });
   return report;

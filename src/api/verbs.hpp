@@ -83,7 +83,7 @@ struct ConvertReport {
   std::uint64_t memory_bound = 0;
   std::uint64_t planned_memory = 0;  ///< metadata and pool
   std::uint64_t crc_checked = 0;     ///< checksums of the source's format compared
-  bool crc_unread = false;           ///< it has some, but none whose bytes were read whole
+  std::uint64_t crc_unread = 0;      ///< those of which only a part was needed
   std::uint64_t hash_checked = 0;    ///< stored hashes of a universal source compared
   std::uint64_t overflowed = 0;      ///< casts
   std::uint64_t became_nan = 0;
@@ -125,11 +125,26 @@ struct LoadReport {
 ///          none, or of a tensor that is not taken
 Result<LoadReport> load(Session& session, const LoadRequest& request);
 
+/// A share of what there is to look at, the same for the same seed.
+struct Sample {
+  double share = 1;  ///< 0 < share <= 1; never nothing is looked at
+  std::uint64_t seed = 0;
+};
+
 struct VerifyRequest {
   std::string path;
   std::string from{};
-  bool quick = false;     ///< structure and sizes only
-  std::string against{};  ///< another checkpoint, any format; "" = none
+  bool quick = false;              ///< structure and sizes only
+  std::string against{};           ///< another checkpoint, any format; "" = none
+  bool finite = false;             ///< also look for NaNs and infinities
+  std::optional<Sample> sample{};  ///< of the leaves: 4 MiB of a universal checkpoint's files, of other forms' values
+};
+
+/// A tensor with values that are no numbers, or infinite.
+struct NotFiniteTensor {
+  std::string name;
+  std::uint64_t nan = 0;
+  std::uint64_t infinite = 0;
 };
 struct VerifyReport {
   std::string format;
@@ -140,10 +155,15 @@ struct VerifyReport {
   std::uint64_t file_count = 0;
   std::uint64_t leaf_count = 0;  ///< hashes compared
   std::uint64_t crc_checked = 0;
-  std::uint64_t bytes = 0;
+  std::uint64_t crc_unread = 0;  ///< checksums whose bytes were not all looked at
+  std::uint64_t masters = 0;     ///< fp32 masters compared with the weights that were rounded from them
+  std::uint64_t replicated = 0;  ///< tensors all of whose copies were compared
+  std::uint64_t bytes = 0;       ///< looked at
   double seconds = 0;
   std::string checked_by;         ///< what stands behind the verdict, in words
-  std::vector<Finding> damage{};  ///< what is wrong: file, tensor
+  std::vector<Finding> damage{};  ///< what is wrong: file, offset, tensor
+  bool finite_checked = false;
+  std::vector<NotFiniteTensor> not_finite{};  ///< in the source's order
   std::vector<Finding> notes{};
   std::uint64_t compared = 0;  ///< --against: tensors equal bit for bit
   std::vector<std::string> only_here{};
@@ -182,7 +202,8 @@ struct InspectReport {
   std::vector<Alias> aliases{};
   std::vector<std::string> can_become{};
   std::uint64_t smallest_memory = 0;  ///< --memory that a conversion needs
-  std::vector<Finding> findings{};
+  bool stores_hashes = false;         ///< its format keeps a hash of every byte
+  std::vector<Finding> findings{};    ///< of the reader, then what is unexpected in what it holds
   std::vector<std::pair<std::string, std::uint64_t>> files{};
 };
 Result<InspectReport> inspect(Session& session, const std::string& path, const std::string& from);

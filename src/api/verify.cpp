@@ -6,8 +6,10 @@
 
 #include "api/check.hpp"
 #include "api/compare.hpp"
+#include "api/source_check.hpp"
 #include "api/verbs.hpp"
 #include "convert/format.hpp"
+#include "format/checked.hpp"
 
 namespace ckpt {
 namespace {
@@ -18,7 +20,11 @@ bool is_damage(Errc code) {
 }
 
 Finding as_damage(const Error& error) {
-  return {.severity = Severity::damage, .text = error.message, .file = error.file, .tensor = error.tensor};
+  return {.severity = Severity::damage,
+          .text = error.message,
+          .file = error.file,
+          .tensor = error.tensor,
+          .offset = error.offset};
 }
 
 std::vector<std::uint32_t> all_tensors(const Map& map) {
@@ -54,8 +60,8 @@ class Verifier {
       if (!is_damage(outcome.error().code)) return fail(std::move(outcome).error());
       report_.damage.push_back(as_damage(outcome.error()));
     }
-    report_.ok =
-        report_.damage.empty() && report_.only_here.empty() && report_.only_there.empty() && report_.different.empty();
+    report_.ok = report_.damage.empty() && report_.not_finite.empty() && report_.only_here.empty() &&
+                 report_.only_there.empty() && report_.different.empty();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(report_);
   }
@@ -81,11 +87,9 @@ class Verifier {
     if (auto covered = check_coverage(map, all); !covered)
       return fail(with_file(std::move(covered).error(), source.root));
     report_.checked_by = "structure";
-    if (source.format->hashes != nullptr) {
-      CKPT_CHECK(stored_hashes(source));
-    } else if (!request_.quick) {
-      CKPT_CHECK(foreign(source));
-    }
+    if (source.format->hashes != nullptr) CKPT_CHECK(stored_hashes(source));
+    const bool by_values = source.format->hashes == nullptr || request_.finite;
+    if (by_values && !request_.quick) CKPT_CHECK(values(source));
     if (!request_.against.empty()) CKPT_CHECK(against(source));
     return {};
   }
@@ -95,51 +99,72 @@ class Verifier {
     for (const Finding& finding : stored.findings)
       (finding.severity == Severity::damage ? report_.damage : report_.notes).push_back(finding);
     if (request_.quick) return {};
+    const std::uint64_t leaves = stored.leaves.size();
+    if (request_.sample) take_sample(stored);
     CKPT_TRY(const LeafCheck check, check_leaves(session_, session_.comm, source.map, source.root,
                                                  std::move(stored.files), stored.leaves, "verify"));
     report_.leaf_count = check.leaves;
     report_.bytes = check.bytes;
-    report_.checked_by = "XXH3-128 of every 4 MiB";
+    report_.checked_by = "XXH3-128 of " + looked_at(check.leaves, leaves);
     report_.damage.insert(report_.damage.end(), check.damage.begin(), check.damage.end());
     return {};
   }
 
-  /// A format without hashes: every tensor byte is read, with what checks the format has; masters against weights;
-  /// replicas against each other.
-  Result<> foreign(const Source& source) {
-    const Map& map = source.map;
-    std::vector<TensorPair> same;
-    for (std::uint32_t i = 0; i < map.tensors.size(); ++i) same.push_back({i, i, map.tensors[i].dtype});
-    CKPT_TRY(const ReadThrough read, read_through(session_, {map, source.root}, same, "verify"));
-    report_.bytes = read.bytes;
-    report_.crc_checked = read.crc_checked;
-    report_.checked_by = read.crc_checked > 0 ? "structure and the CRC-32 of entries read whole"
-                         : read.crc_unread
-                             ? "structure; its CRC-32s span more than is read at once and were not compared"
-                             : "structure; this checkpoint has no checksums";
-    const Side all{map, source.root};
-    const std::vector<TensorPair> masters = master_pairs(map);
-    if (!masters.empty()) {
-      CKPT_TRY(const auto bad, compare_tensors(session_, all, all, masters, "verify masters"));
-      for (const std::size_t i : bad) {
-        report_.damage.push_back({Severity::damage,
-                                  "its fp32 master does not round to the stored weight",
-                                  {},
-                                  map.tensors[masters[i].left].name});
+  /// Leaves of the stored hashes, each a file of its own in the plan.
+  void take_sample(StoredHashes& stored) const {
+    const std::vector<bool> chosen = choose_sample(*request_.sample, stored.leaves.size());
+    std::vector<TargetFile> files;
+    std::vector<Hash128> hashes;
+    std::size_t leaf = 0;
+    for (const TargetFile& file : stored.files) {
+      for (std::uint64_t begin = 0; begin < file.bytes; begin += kLeafBytes, ++leaf) {
+        if (!chosen[leaf]) continue;
+        const std::uint64_t bytes = std::min(kLeafBytes, file.bytes - begin);
+        Placement placement = file.placements.front();
+        placement.bytes = bytes;
+        placement.raw_offset = begin;
+        files.push_back({.path = file.path, .bytes = bytes, .placements = {std::move(placement)}});
+        hashes.push_back(stored.leaves[leaf]);
       }
     }
-    CKPT_TRY(const std::size_t replicas, replica_count(map));
-    const Map first = replica_view(map, 0);
-    for (std::size_t n = 1; n < replicas; ++n) {
-      const Map other = replica_view(map, n);
-      CKPT_TRY(const auto bad,
-               compare_tensors(session_, {first, source.root}, {other, source.root}, same, "verify replicas"));
-      for (const std::size_t i : bad) {
-        report_.damage.push_back(
-            {Severity::damage, "replicas of one chunk differ", {}, map.tensors[same[i].left].name});
-      }
-    }
+    stored.files = std::move(files);
+    stored.leaves = std::move(hashes);
+  }
+
+  std::string looked_at(std::uint64_t leaves, std::uint64_t all) const {
+    if (!request_.sample) return "every 4 MiB";
+    return std::to_string(leaves) + " of " + std::to_string(all) + " leaves of 4 MiB, seed " +
+           std::to_string(request_.sample->seed);
+  }
+
+  /// What the values say about each other: a format without hashes, and --finite of any.
+  Result<> values(const Source& source) {
+    const bool hashed = source.format->hashes != nullptr;  // then nothing else can have changed
+    const SourceCheckRequest wanted{.compare = !hashed, .finite = request_.finite, .sample = request_.sample};
+    CKPT_TRY(const SourceCheck check, check_source(session_, source.map, source.root, wanted, "verify"));
+    report_.crc_checked = check.crc_checked;
+    report_.crc_unread = check.crc_unread;
+    report_.masters = check.masters;
+    report_.replicated = check.replicated;
+    report_.damage.insert(report_.damage.end(), check.damage.begin(), check.damage.end());
+    report_.finite_checked = request_.finite;
+    report_.not_finite = check.not_finite;
+    if (hashed) return {};
+    report_.bytes = check.bytes;
+    report_.checked_by = words(check);
     return {};
+  }
+
+  /// "structure, CRC-32s, 10 masters against their weights": what stands behind the verdict.
+  std::string words(const SourceCheck& check) const {
+    std::string out = "structure";
+    if (request_.sample) out += ", " + looked_at(check.leaves_checked, check.leaves);
+    if (check.crc_checked + check.crc_unread > 0) out += ", CRC-32";
+    if (check.crc_unread > 0) out += " (" + std::to_string(check.crc_unread) + " read in part, not compared)";
+    if (check.masters > 0) out += ", " + std::to_string(check.masters) + " masters against their weights";
+    if (check.replicated > 0) out += ", all copies of " + std::to_string(check.replicated) + " tensors";
+    if (check.crc_checked + check.crc_unread == 0) out += "; this checkpoint has no checksums";
+    return out;
   }
 
   Result<> against(const Source& source) {

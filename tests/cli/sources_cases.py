@@ -114,14 +114,21 @@ def case_inspect_counts_parameters_only_and_says_what_detection_saw(sh):
 
 def case_convert_says_which_checksums_it_compared(sh):
     save({"w": Tensor(range(2 << 20))}, sh.path("large.pt"))  # 8 MiB, one CRC-32 over two leaves
-    sh.run("convert", "large.pt", "large.safetensors", out=r"structure checked \(the source's checksums span more than was read at once: none compared\)$")
-    sh.run("verify", "large.pt", out="CRC-32s span more than is read at once")
+    sh.run("convert", "large.pt", "large.safetensors", out=r"1 source checksum right$")
+    sh.run("verify", "large.pt", out=r"1 checksum right \(structure, CRC-32\)")
+    sh.run("load", "large.pt", "row.npy", "--slice", "w[0:8]")  # a part of the entry: nothing to compare, and no failure
+    with open(sh.path("large.pt"), "r+b") as file:
+        file.seek(5 << 20)
+        file.write(b"!")
+    sh.run("convert", "large.pt", "damaged.safetensors", code=15, err=["CKPT-E1503 large.pt: .*CRC-32", "^  tensor +w$", "^  file +large.pt   offset \\d+"])
+    sh.run("verify", "large.pt", code=1, out=["^large.pt   DAMAGED ", r"^  damage +CRC-32 of the entry at \d+: expected [0-9a-f]{8}, got [0-9a-f]{8}   tensor w   file large.pt   offset \d+$"])
     plain = sh.checkpoint("safetensors/single")
     sh.run("convert", plain, "big", out=r"structure checked \(the source has no checksums\)$")
     sh.run("verify", plain, out="no checksums")
     sh.run("convert", "big", "again.safetensors", out=r"\d+ source hash(es)? right$")
     check(sh.document("convert", "big", "n.safetensors")["data"]["verify"]["source_hashes"] > 0, "hashes")
-    check(sh.document("convert", "large.pt", "m.safetensors")["data"]["verify"]["source_checksums_unread"], "unread")
+    check(sh.document("convert", "large.pt", "damaged.safetensors", code=15)["data"] is None, "data of a failure")
+    check(not sh.path("damaged.safetensors").exists(), "a target of damaged bytes")
 
 
 def case_what_is_left_out_is_named_once(sh):

@@ -5,6 +5,7 @@ import re
 import struct
 
 from runner import check, main
+from torch_file import Tensor, save
 
 ZERO2 = "deepspeed/zero2_bf16_dp4"
 TIED = "safetensors/gpt2_tied"
@@ -197,6 +198,33 @@ def case_verify_of_a_foreign_format_says_what_was_checked(sh):
     check(document["data"]["intact"] and document["data"]["checked_by"], str(document["data"]))
     sh.document("verify", broken(sh, "zip_flipped_tensor_byte"), code=1)
     sh.run("verify", broken(sh, "st_overlap"), code=1, out=["DAMAGED$", "^  damage +.*two tensors"], not_out="0 tensors")
+
+
+def case_verify_names_the_rank_whose_file_is_not_its_own(sh):
+    sh.run("convert", sh.checkpoint(ZERO2), "whole", "--verify", "full", out="output read again and equal")
+    document = sh.document("verify", sh.checkpoint(ZERO2))["data"]
+    check((document["masters_compared"], document["source_checksums_unread"]) == (10, 0), str(document))
+    sh.run("verify", broken(sh, "zero2_rank_copied"), code=1, out=["DAMAGED", "^  damage .*rank_1_mp_rank_00_optim_states.pt"])
+
+
+def case_verify_finite_and_sample_say_what_they_saw(sh):
+    save({"good": Tensor([1, 2]), "bad": Tensor([float("nan"), float("inf"), 0, float("-inf")])}, sh.path("m.pt"))
+    sh.run("verify", "m.pt", out="^m.pt   ok ")
+    sh.run("verify", "m.pt", "--finite", code=1, out=["^m.pt   NOT FINITE ", "^  not finite  bad   1 NaN, 2 infinite$"])
+    data = sh.document("verify", "m.pt", "--finite", code=1)["data"]
+    check(data["not_finite"] == [{"name": "bad", "nan": 1, "infinite": 2}], str(data))
+    sh.run("verify", sh.checkpoint(ZERO2), "--finite", out=["^  finite +no NaN, nothing infinite$"])
+    sh.run("verify", sh.checkpoint(ZERO2), "--sample", "50%", "--seed", "3", out=r"\d+ of \d+ leaves of 4 MiB, seed 3")
+    check(sh.document("verify", sh.checkpoint(ZERO2), "--sample", "5%")["data"]["sample"] == {"share": 0.05, "seed": 0}, "sample")
+    for words in (["--sample", "5"], ["--sample", "0%"], ["--seed", "1"], ["--quick", "--finite"], ["--quick", "--sample", "5%"]):
+        sh.run("verify", "m.pt", *words, code=2)
+
+
+def case_inspect_names_what_is_unexpected_and_the_next_commands(sh):
+    sh.run("inspect", sh.checkpoint("deepspeed/zero2_fp32_dp3_frozen"), out=["^note    3 of 9 parameters have no optimizer state, as frozen ones have none: ", "^  checks +no hash of every byte in this format; .ckpt verify. ", "^next: ckpt convert "])
+    sh.run("inspect", sh.checkpoint("torch/fsdp2_hsdp_bf16"), out="have no fp32 master: the optimizer steps on rounded weights")
+    sh.run("inspect", sh.checkpoint("safetensors/llama_sharded"), out="^note    weights alone, all in 16 bits: no fp32 masters, no optimizer state$")
+    sh.run("inspect", sh.checkpoint("deepspeed/zero2_fp32_dp3_round_robin"), out="^note    round_robin_gradients: ")
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ def case_help_shows_verbs_examples_and_topics(sh):
 def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
     flags = {
         "convert": "to from only weights dtype shard-size memory threads io dry-run overwrite verify strip-prefix add-prefix",
-        "verify": "quick against from", "inspect": "from files", "ls": "long tree sort glob dtype depth quiet",
+        "verify": "quick against finite sample seed from", "inspect": "from files", "ls": "long tree sort glob dtype depth quiet",
         "help": "json", "version": "json", "explain": "json", "completion": "quiet verbose progress color log-file no-mpi"}
     for verb, names in flags.items():
         text = sh.run("help", verb, out=f"^usage: ckpt {verb}").out

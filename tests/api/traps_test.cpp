@@ -1,0 +1,73 @@
+#include "api/traps.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace ckpt {
+namespace {
+
+Tensor param(const std::string& name, Dtype dtype) {
+  return {.name = name, .dtype = dtype, .shape = {2}};
+}
+Tensor slot(const std::string& parameter, const std::string& slot) {
+  return {.name = "optimizer.state." + parameter + "." + slot,
+          .dtype = Dtype::f32,
+          .shape = {2},
+          .role = Role::slot,
+          .parameter = parameter,
+          .slot = slot};
+}
+std::vector<std::string> texts(const std::vector<Tensor>& tensors, const std::vector<Alias>& aliases = {}) {
+  Map map;
+  map.tensors = tensors;
+  map.aliases = aliases;
+  std::vector<std::string> out;
+  for (const Finding& finding : traps(map)) {
+    EXPECT_EQ(finding.severity, Severity::note);
+    out.push_back(finding.text);
+  }
+  return out;
+}
+using Texts = std::vector<std::string>;
+
+TEST(Traps, WholeTrainingStateHasNone) {
+  EXPECT_EQ(texts({param("a", Dtype::bf16), slot("a", "master"), slot("a", "exp_avg")}), Texts{});
+  EXPECT_EQ(texts({param("a", Dtype::f32), slot("a", "exp_avg")}), Texts{});
+  EXPECT_EQ(texts({}), Texts{});
+}
+
+TEST(Traps, WeightsAloneAreToldByTheirPrecision) {
+  EXPECT_EQ(texts({param("a", Dtype::bf16), param("b", Dtype::f16)}),
+            Texts{"weights alone, all in 16 bits: no fp32 masters, no optimizer state"});
+  EXPECT_EQ(texts({param("a", Dtype::bf16), param("b", Dtype::f32)}),
+            Texts{"weights alone, some in 16 bits: no fp32 masters, no optimizer state"});
+  EXPECT_EQ(texts({param("a", Dtype::f32)}), Texts{"weights alone: no optimizer state"});
+  EXPECT_EQ(texts({param("a", Dtype::i64)}), Texts{}) << "integers are no weights";
+}
+
+TEST(Traps, FrozenParametersAreNamedAndTiedOnesAreNotTakenForThem) {
+  EXPECT_EQ(texts({param("a", Dtype::f32), param("b", Dtype::f32), slot("a", "exp_avg")}),
+            Texts{"1 of 2 parameters have no optimizer state, as frozen ones have none: b"});
+  EXPECT_EQ(texts({param("wte", Dtype::f32), slot("head", "exp_avg")}, {{"head", "wte"}}), Texts{});
+  EXPECT_EQ(texts({param("a", Dtype::f32), param("b", Dtype::f32), param("c", Dtype::f32), param("d", Dtype::f32),
+                   param("e", Dtype::f32), slot("e", "exp_avg")}),
+            Texts{"4 of 5 parameters have no optimizer state, as frozen ones have none: a, b, c and 1 more"});
+}
+
+TEST(Traps, AnOptimizerOnRoundedWeightsAndMastersWithoutMomentsAreNamed) {
+  EXPECT_EQ(
+      texts({param("a", Dtype::bf16), slot("a", "exp_avg"), slot("a", "step")}),
+      Texts{"1 of 1 parameters are in 16 bits and have no fp32 master: the optimizer steps on rounded weights: a"});
+  EXPECT_EQ(texts({param("a", Dtype::bf16), slot("a", "master"), slot("a", "step")}),
+            Texts{"1 of 1 parameters have a master and no moments: resumed training starts them at zero: a"});
+}
+
+TEST(Traps, StateThatMatchesNoParameterIsSaidSoOnce) {
+  EXPECT_EQ(texts({param("a", Dtype::f32), param("b", Dtype::f32), slot("x", "exp_avg"), slot("", "step")}),
+            Texts{"the optimizer state belongs to no parameter by name: it is kept, and not matched"});
+}
+
+}  // namespace
+}  // namespace ckpt
