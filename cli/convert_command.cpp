@@ -101,7 +101,7 @@ std::string done_text(const ConvertReport& report, bool cast, SizeStyle sizes) {
 }
 
 /// A command that will succeed: the target's own checksums, or the source where nothing was selected or changed.
-std::string next_text(const ConvertReport& report, const ConvertRequest& request) {
+std::string next_text(const ConvertReport& report, const ConvertRequest& request, const std::string& map) {
   const auto formats = known_formats();
   const auto target = std::ranges::find(formats, report.target_format, &FormatInfo::name);
   if (target == formats.end() || !target->readable) return {};
@@ -110,14 +110,15 @@ std::string next_text(const ConvertReport& report, const ConvertRequest& request
   const bool same = request.only.empty() && !request.dtype && request.weights == WeightsFrom::automatic &&
                     request.strip_prefix.empty() && request.add_prefix.empty();
   if (!same) return fmt::format("next: ckpt inspect {}\n", path);
-  return fmt::format("next: ckpt verify {} --against {}\n", path, shell_path(request.source));
+  return fmt::format("next: ckpt verify {} --against {}{}\n", path, shell_path(request.source),
+                     map.empty() ? "" : " --map " + shell_path(map));
 }
 
 void print_end(Context& context, const ConvertReport& report, const ConvertRequest& request) {
   const SizeStyle sizes = context.settings.sizes;
   if (report.already_done) {
     say(context, already_done_text(request.target, report.id));
-    say(context, next_text(report, request));
+    say(context, next_text(report, request, context.words.text("map")));
     return;
   }
   if (report.dry_run) {
@@ -135,7 +136,7 @@ void print_end(Context& context, const ConvertReport& report, const ConvertReque
   if (context.settings.verbose > 1)
     for (const auto& [path, bytes] : report.files)
       say(context, fmt::format("file    {}  {}\n", printable(path), format_size(bytes, sizes)));
-  say(context, next_text(report, request));
+  say(context, next_text(report, request, context.words.text("map")));
 }
 
 /// The directory of the target has to be there; says how to make it.

@@ -16,6 +16,13 @@ Flag from_flag() {
           .guesses = {"input-format", "source-format"}};
 }
 
+Flag map_flag() {
+  return {.name = "map",
+          .value = "FILE",
+          .help = "rules in JSON for what the files do not tell: shapes in flat tensors, how slices join, names",
+          .guesses = {"rules", "name-map", "mapping", "shapes"}};
+}
+
 Verb convert_verb() {
   return {
       .name = "convert",
@@ -43,6 +50,7 @@ Verb convert_verb() {
                .value = "FORMAT",
                .help = "what SRC is, when detection is not wanted or finds two answers",
                .guesses = {"input-format", "source-format"}},
+              map_flag(),
               {.name = "only",
                .value = "WHAT",
                .help = "what to take: weights, optim, or a pattern over tensor names such as 'model.layers.*'",
@@ -127,6 +135,7 @@ Verb load_verb() {
                .value = "FORMAT",
                .help = "what CKPT is, when detection is not wanted or finds two answers",
                .guesses = {"input-format", "source-format"}},
+              map_flag(),
               {.name = "dry-run",
                .letter = 'n',
                .help = "say what would be written, and do nothing",
@@ -179,7 +188,8 @@ Verb verify_verb() {
                  .value = "OTHER",
                  .help = "compare with another checkpoint, tensor by tensor, bit for bit",
                  .guesses = {"compare", "other", "diff"}},
-                from_flag()},
+                from_flag(),
+                map_flag()},
       .examples = {{"ckpt verify out", "every checksum"},
                    {"ckpt verify out --quick", "complete? in milliseconds"},
                    {"ckpt verify runs/exp7 --finite", "also: did training diverge?"},
@@ -201,7 +211,7 @@ Verb inspect_verb() {
           {"Reads headers and indexes only, never the tensors, and changes nothing. Needs no GPU, no Python and no "
            "code of the trainer."},
       .aliases = {"show", "info"},
-      .flags = {from_flag(), {.name = "files", .help = "also list the files with their sizes"}},
+      .flags = {from_flag(), map_flag(), {.name = "files", .help = "also list the files with their sizes"}},
       .examples = {{"ckpt inspect runs/exp7", "what is this, and is it complete?"},
                    {"ckpt inspect runs/exp7 --json", "the same for a program"}},
       .exit_codes = {10, 11, 12, 13, 15, 16, 17},
@@ -233,7 +243,8 @@ Verb ls_verb() {
                  .guesses = {"filter", "only", "name", "include"}},
                 {.name = "dtype", .value = "DTYPE", .help = "only tensors of this dtype: bf16, fp32, i64, ..."},
                 {.name = "depth", .value = "N", .help = "with --tree: no deeper than N levels"},
-                from_flag()},
+                from_flag(),
+                map_flag()},
       .examples = {{"ckpt ls model.safetensors", "all tensors"},
                    {"ckpt ls runs/exp7 --tree --depth 3", "where the bytes are"},
                    {"ckpt ls runs/exp7 --sort size --glob '*.weight'", "the largest weights first"},

@@ -90,6 +90,14 @@ Result<std::unique_ptr<OpenSession>> OpenSession::open(Context& context, std::un
   out->comm_ = std::move(comm);
   auto io = open_io(context.settings.io);
   Result<> opened = io ? Result<>{} : Result<>(tl::unexpected<Error>(io.error()));
+  if (const std::string path = context.words.text("map"); opened && !path.empty()) {
+    auto rules = read_map_rules(**io, path);
+    if (rules) {
+      out->rules_ = *std::move(rules);
+    } else {
+      opened = fail(std::move(rules).error());
+    }
+  }
   if (out->comm_->ranks() > 1) opened = agree(*out->comm_, soon(), std::move(opened));
   if (!opened) {
     out->failure_ = std::move(opened).error();
@@ -105,6 +113,7 @@ Result<std::unique_ptr<OpenSession>> OpenSession::open(Context& context, std::un
       .memory_bytes = settings.memory_bytes.value_or(default_memory(context.machine, local)),
       .threads = settings.threads.value_or(default_threads(context.machine, local)),
       .stop = &stop_flag(),
+      .rules = out->rules_ ? &*out->rules_ : nullptr,
   });
   if (out->comm_->is_root()) {
     const ProgressMode mode = progress_mode(settings.progress, settings.quiet, context.console.err_is_terminal());

@@ -33,6 +33,7 @@ class OpenSession {
   std::unique_ptr<Comm> comm_;
   std::unique_ptr<Io> io_;
   std::unique_ptr<ProgressDisplay> display_;
+  std::optional<MapRules> rules_;
   std::optional<Session> session_;
 };
 

@@ -8,6 +8,7 @@ find_package(CLI11 REQUIRED)
 find_path(tomlplusplus_include toml++/toml.h REQUIRED)  # headers only, so that nothing is linked
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(isal REQUIRED IMPORTED_TARGET libisal)
+pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(liburing REQUIRED IMPORTED_TARGET liburing)
 if(CKPT_MPI)
   find_package(MPI COMPONENTS C)

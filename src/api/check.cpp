@@ -15,8 +15,10 @@ Result<std::vector<std::string>> tensors_at(const Map& map, std::uint32_t file, 
     bool here = false;
     CKPT_CHECK(map.index->chunks(i, {0, elements}, [&](const PlacedChunk& placed) -> Result<> {
       if (placed.where.file != file) return {};
-      const std::uint64_t begin = placed.where.offset;
-      const std::uint64_t end = begin + placed.chunk.volume() * dtype_bits(placed.where.dtype) / 8;
+      const auto& compressed = placed.where.compressed;
+      const std::uint64_t begin = compressed ? compressed->stored.begin : placed.where.offset;
+      const std::uint64_t end =
+          compressed ? compressed->stored.end : begin + placed.chunk.volume() * dtype_bits(placed.where.dtype) / 8;
       here = here || (begin < bytes.end && end > bytes.begin);
       return {};
     }));

@@ -15,6 +15,7 @@
 #include "api/source_check.hpp"
 #include "api/target.hpp"
 #include "api/verbs.hpp"
+#include "convert/apply_rules.hpp"
 #include "convert/format.hpp"
 #include "engine/publish.hpp"
 #include "engine/run.hpp"
@@ -97,8 +98,8 @@ Result<bool> already_there(Session& session, const ConvertRequest& request, cons
 Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   Prepared out;
   CKPT_TRY(out.target, request.hooks != nullptr ? request.hooks->choose_target() : choose_target(request));
-  CKPT_TRY(Source source,
-           open_source(session.io, request.source, request.from, {.metadata_limit = session.memory_bytes}));
+  CKPT_TRY(Source source, open_source(session.io, request.source, request.from,
+                                      {.metadata_limit = session.memory_bytes, .rules = session.rules}));
   out.source = std::make_unique<Source>(std::move(source));
   Map& map = out.source->map;
   for (const Finding& finding : map.findings) {
@@ -108,6 +109,7 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
     error.tensor = finding.tensor;
     return fail(std::move(error));
   }
+  CKPT_CHECK(refuse_flat_parameters(map, out.source->root));
   CKPT_CHECK(check_parent(session.io, request.target));
   out.id = conversion_id(request, *out.target, map);
   if (request.hooks != nullptr) CKPT_CHECK(request.hooks->check(map));

@@ -6,6 +6,7 @@
 #include "api/traps.hpp"
 #include "api/verbs.hpp"
 #include "convert/format.hpp"
+#include "engine/decompress.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt {
@@ -25,7 +26,8 @@ std::string part_name(const Tensor& tensor) {
 }  // namespace
 
 Result<InspectReport> inspect(Session& session, const std::string& path, const std::string& from) {
-  CKPT_TRY(const Source source, open_source(session.io, path, from, {.metadata_limit = session.memory_bytes}));
+  CKPT_TRY(const Source source,
+           open_source(session.io, path, from, {.metadata_limit = session.memory_bytes, .rules = session.rules}));
   const Map& map = source.map;
   InspectReport report;
   report.path = path;
@@ -58,8 +60,10 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
   for (const Format& format : formats()) {
     if (format.lay_out != nullptr) report.can_become.emplace_back(format.name);
   }
+  const std::uint64_t decoding = map.compressed ? kDecodeBytes : 0;
   report.smallest_memory = round_up(
-      std::max(2 * smallest_pool_bytes(1), resident_bytes() + smallest_pool_bytes(1) + kProgramBytes), 1 << 20);
+      std::max(2 * smallest_pool_bytes(1), resident_bytes() + smallest_pool_bytes(1) + decoding + kProgramBytes),
+      1 << 20);
   report.findings = map.findings;
   const std::vector<Finding> unexpected = traps(map);
   report.findings.insert(report.findings.end(), unexpected.begin(), unexpected.end());
@@ -70,7 +74,8 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
 }
 
 Result<ListReport> list_tensors(Session& session, const std::string& path, const std::string& from) {
-  CKPT_TRY(const Source source, open_source(session.io, path, from, {.metadata_limit = session.memory_bytes}));
+  CKPT_TRY(const Source source,
+           open_source(session.io, path, from, {.metadata_limit = session.memory_bytes, .rules = session.rules}));
   ListReport report{.format = source.map.format};
   for (const Tensor& tensor : source.map.tensors) {
     CKPT_TRY(const std::uint64_t bytes, tensor_bytes(tensor.dtype, tensor.shape));

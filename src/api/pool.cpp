@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/decompress.hpp"
 #include "engine/leaf_record.hpp"
 
 namespace ckpt {
@@ -23,10 +24,14 @@ Result<RunOptions> run_options(const Session& session, const Plan& plan) {
   const std::uint64_t used = resident_bytes() + hashes + kRunMargin;
   const std::uint64_t bound = session.memory_bytes;
   const std::uint64_t room = bound > used ? std::min(bound - used, bound / 2) : 0;
+  const std::uint64_t decoding = plan.source().compressed ? kDecodeBytes : 0;  // of a worker
   options.workers = std::max(1u, session.threads);
-  while (options.workers > 1 && smallest_pool_bytes(options.workers) * 2 > room) --options.workers;
-  if (smallest_pool_bytes(1) > room) {
-    const std::uint64_t least = std::max(used + smallest_pool_bytes(1), 2 * smallest_pool_bytes(1));
+  while (options.workers > 1 && smallest_pool_bytes(options.workers) * 2 + options.workers * decoding > room) {
+    --options.workers;
+  }
+  if (smallest_pool_bytes(1) + decoding > room) {
+    const std::uint64_t smallest = smallest_pool_bytes(1) + decoding;
+    const std::uint64_t least = std::max(used + smallest, 2 * smallest);
     const std::uint64_t mebibytes = (least + (1u << 20) - 1) >> 20;
     Error error{.code = Errc::memory,
                 .message = "plan: does not fit in --memory " + std::to_string(bound >> 20) +
@@ -34,7 +39,7 @@ Result<RunOptions> run_options(const Session& session, const Plan& plan) {
     error.hint = "--memory " + std::to_string(mebibytes) + "M";
     return fail(std::move(error));
   }
-  options.pool_bytes = std::min(room, options.workers * kPoolPerWorker);
+  options.pool_bytes = std::min(room - options.workers * decoding, options.workers * kPoolPerWorker);
   return options;
 }
 

@@ -14,6 +14,7 @@
 #include "engine/io.hpp"
 #include "engine/memory.hpp"
 #include "format/glob.hpp"
+#include "format/map_rules.hpp"
 #include "format/model.hpp"
 
 namespace ckpt {
@@ -35,6 +36,8 @@ struct Session {
   std::uint64_t memory_bytes = 0;  ///< bound on this process's resident memory
   unsigned threads = 1;
   const std::atomic<bool>* stop = nullptr;
+  const MapRules* rules =
+      nullptr;  ///< `--map`: of the checkpoint that is read; of verify's other one where there is one
   std::function<void(const Progress&)> progress{};
   /// convert: called once when the plan is made, before anything is created. The report has the source, the target,
   /// the totals, the memory and the notes; what was done comes with the result.
@@ -45,6 +48,9 @@ struct Session {
 
 enum class WeightsFrom : std::uint8_t { automatic, master, param };
 enum class VerifyLevel : std::uint8_t { none, read, full };
+
+/// Reads the file of `--map`. errors  usage: it is not one; not_found, io
+Result<MapRules> read_map_rules(Io& io, const std::string& path);
 
 struct ConvertRequest {
   std::string source;

@@ -68,8 +68,9 @@ class Verifier {
 
  private:
   Result<> steps() {
-    CKPT_TRY(const Source source,
-             open_source(session_.io, request_.path, request_.from, {.metadata_limit = session_.memory_bytes}));
+    CKPT_TRY(const Source source, open_source(session_.io, request_.path, request_.from,
+                                              {.metadata_limit = session_.memory_bytes,
+                                               .rules = request_.against.empty() ? session_.rules : nullptr}));
     const Map& map = source.map;
     report_.format = map.format;
     report_.variant = map.variant;
@@ -172,7 +173,8 @@ class Verifier {
       error.message = "--against: " + error.message;
       return fail(std::move(error));
     };
-    auto opened = open_source(session_.io, request_.against, "", {.metadata_limit = session_.memory_bytes});
+    auto opened = open_source(session_.io, request_.against, "",
+                              {.metadata_limit = session_.memory_bytes, .rules = session_.rules});
     if (!opened) return of_other(std::move(opened).error());
     const Source other = *std::move(opened);
     if (auto covered = check_coverage(other.map, all_tensors(other.map)); !covered)

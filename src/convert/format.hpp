@@ -13,6 +13,7 @@
 #include "engine/plan.hpp"
 #include "engine/publish.hpp"
 #include "format/hash.hpp"
+#include "format/map_rules.hpp"
 #include "format/model.hpp"
 
 namespace ckpt {
@@ -37,6 +38,9 @@ struct Match {
 
 struct ReadOptions {
   std::uint64_t metadata_limit = std::uint64_t{4} << 30;  ///< bytes of metadata a reader may hold
+  /// What a user says of this checkpoint, or null. Flat tensors and new names are not the readers' business
+  /// (apply_rules); how slices join is.
+  const MapRules* rules = nullptr;
 };
 
 /// A slice of a tensor.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "convert/apply_rules.hpp"
 #include "convert/format.hpp"
 
 namespace ckpt {
@@ -178,6 +179,11 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   if (!map) return fail(with_file(std::move(map).error(), source.root));
   source.map = *std::move(map);
   if (source.map.format.empty()) source.map.format = found.format->name;
+  if (options.rules != nullptr) CKPT_CHECK(apply_rules(source.map, *options.rules, source.root));
+  if (auto flat = refuse_flat_parameters(source.map, source.root); !flat) {
+    source.map.findings.push_back(
+        {.severity = Severity::warning, .text = flat.error().message, .tensor = flat.error().tensor});
+  }
   return source;
 }
 

@@ -61,7 +61,7 @@ void split(Copy copy, std::uint64_t limit, std::vector<Piece>& out) {
     Copy top = std::move(stack.back());
     stack.pop_back();
     const std::uint64_t span = source_span(top);
-    const bool wasteful = span > kDenseGap && span / kSparseRatio > needed_bytes(top);
+    const bool wasteful = !top.compressed && span > kDenseGap && span / kSparseRatio > needed_bytes(top);
     if (span <= limit && !wasteful) {
       out.push_back({.copy = std::move(top), .begin = 0, .end = 0, .sparse = sparse});
       Piece& piece = out.back();
@@ -105,13 +105,42 @@ std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_by
   pieces.reserve(copies.size());
   for (Copy& copy : copies) split(std::move(copy), limit, pieces);
   std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-    const auto key = [](const Piece& p) { return std::tuple(p.copy.source_file, p.sparse, p.begin); };
+    const auto key = [](const Piece& p) {
+      const std::uint64_t stored = p.copy.compressed ? p.copy.compressed->stored.begin : 0;
+      return std::tuple(p.copy.source_file, p.copy.compressed.has_value(), stored, p.sparse, p.begin);
+    };
     return key(a) < key(b);
   });
 
   std::vector<Fetch> fetches;
   bool closed = true;  // nothing may join the last fetch
   for (Piece& piece : pieces) {
+    const std::optional<Compressed>& compressed = piece.copy.compressed;
+    if (compressed) {
+      // A small unit is decoded whole, so that other leaves find it; the others go on where the last one ended.
+      const bool whole = compressed->bytes <= limit;
+      Segment* last = fetches.empty() ? nullptr : &fetches.back().segments.back();
+      const std::uint64_t end = whole ? compressed->bytes : piece.end;
+      if (last != nullptr && last->file == piece.copy.source_file && last->compressed == compressed &&
+          end - last->begin <= limit) {
+        last->end = last->needed_end = std::max(last->end, end);
+        fetches.back().buffer_bytes = round_up(last->end - last->begin, kAlignment);
+        fetches.back().uses.push_back({std::move(piece.copy), 0});
+        continue;
+      }
+      const std::uint64_t begin = whole ? 0 : piece.begin;
+      Fetch& fetch = fetches.emplace_back();
+      fetch.segments.push_back({.file = piece.copy.source_file,
+                                .sparse = true,
+                                .begin = begin,
+                                .end = end,
+                                .needed_end = end,
+                                .compressed = compressed});
+      fetch.buffer_bytes = round_up(end - begin, kAlignment);
+      fetch.uses.push_back({std::move(piece.copy), 0});
+      closed = true;
+      continue;
+    }
     const bool alone = apart && piece.end - piece.begin >= kDenseGap;
     const std::uint64_t align = piece.sparse ? 1 : kAlignment;
     const std::uint64_t gap = piece.sparse ? kSparseGap : kDenseGap;

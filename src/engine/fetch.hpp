@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,7 +13,8 @@
 namespace ckpt {
 
 /// One read: bytes [begin, end) of a source file into a buffer at `buffer_offset`. A dense segment is aligned for
-/// direct I/O; a sparse one (scattered small runs, whose neighbours the page cache serves later) is not.
+/// direct I/O; a sparse one (scattered small runs, whose neighbours the page cache serves later) is not. Of a
+/// compressed one begin and end count decoded bytes.
 struct Segment {
   std::uint32_t file = 0;
   bool sparse = false;
@@ -20,9 +22,10 @@ struct Segment {
   std::uint64_t end = 0;
   std::uint64_t needed_end = 0;  ///< the read may end early (at the end of the file), but not before this
   std::size_t buffer_offset = 0;
+  std::optional<Compressed> compressed{};
 };
 
-/// Reads that share one buffer, and the copies that they serve.
+/// Reads that share one buffer, and the copies that they serve. A compressed segment has a fetch of its own.
 struct Fetch {
   std::vector<Segment> segments{};
   struct Use {

@@ -79,6 +79,7 @@ class Join {
     copy.big_endian = where.big_endian;
     copy.tensor = index_;
     copy.crc = where.crc;
+    copy.compressed = where.compressed;
     return copy;
   }
 
@@ -181,8 +182,8 @@ class Join {
     return {};
   }
 
-  /// Packed tensors are moved as bytes: their chunks must be runs of the tensor's row-major order, of whole bytes, and
-  /// be visited in that order.
+  /// Packed tensors are moved as bytes: their chunks must be runs of the tensor's row-major order, of whole bytes,
+  /// and be visited in that order.
   Result<> packed(const ChunkIndex& chunks, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset) {
     const Box whole = Box::whole(tensor_.shape);
     const std::uint64_t bits = dtype_bits(tensor_.dtype);

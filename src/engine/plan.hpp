@@ -68,6 +68,7 @@ struct Copy {
   std::uint32_t tensor = 0;  ///< for messages; kNoTensor for raw ranges
   std::vector<Dim> dims{};   ///< outermost first; empty = one element
   std::optional<Crc> crc{};
+  std::optional<Compressed> compressed{};  ///< then `source_offset` and `crc` count from the first decoded byte
 };
 constexpr std::uint32_t kNoTensor = 0xffffffff;
 
@@ -122,8 +123,8 @@ class Plan {
   std::uint64_t leaf_at(std::uint64_t position) const {
     return ordered_ ? order_[static_cast<std::size_t>(position)] : position;
   }
-  /// Whether some leaves need what others read, and nothing else: then it pays to keep what was read for a while.
-  bool shares_reads() const { return !leads_.empty(); }
+  /// Whether some leaves need what others read, and nothing else, or decode: then it pays to keep that for a while.
+  bool shares_reads() const { return !leads_.empty() || source_->compressed; }
 
  private:
   /// Where the tensor stands whose bytes a derived one is: the copies of the derived one are cut where its leaves end.

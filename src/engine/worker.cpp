@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/checks.hpp"
+#include "engine/decompress.hpp"
 #include "engine/fetch.hpp"
 #include "engine/leaf_record.hpp"
 #include "format/checked.hpp"
@@ -61,8 +62,8 @@ struct Reading {
   /// The segment that holds all bytes of another one.
   const Segment* covering(const Segment& wanted) const {
     for (const Segment& segment : segments) {
-      if (segment.file == wanted.file && segment.sparse == wanted.sparse && segment.begin <= wanted.begin &&
-          wanted.needed_end <= segment.needed_end) {
+      if (segment.file == wanted.file && segment.sparse == wanted.sparse && segment.compressed == wanted.compressed &&
+          segment.begin <= wanted.begin && wanted.needed_end <= segment.needed_end) {
         return &segment;
       }
     }
@@ -99,6 +100,8 @@ class Worker {
   std::optional<BufferPool::Lease> take_buffer();
   Result<bool> begin_reads();
   Result<> begin_reading(Job& job, BufferPool::Lease buffer);
+  Result<> decompress(Reading& reading);
+  Result<Decompressor*> decompressor_at(const Segment& segment);
   Reading* find_reading(const Job& job, const Fetch& fetch);
   Result<> serve(Job& job, const Fetch& fetch, const Reading& reading);
   Result<> check(const Job& job, const Copy& copy, const std::byte* source, std::uint64_t source_begin);
@@ -129,6 +132,7 @@ class Worker {
   std::uint64_t clock_ = 0;
   std::vector<OpenFile> sources_;  // two a source file: dense (direct) and sparse (buffered)
   std::size_t open_sources_ = 0;
+  std::list<Decompressor> decompressors_;  // where the last segments ended, the latest first; kDecodeBytes in sum
   std::vector<FileHandle> targets_;
   std::vector<std::uint32_t> tails_;  // target files whose last leaf was written here
 };
@@ -281,8 +285,11 @@ Result<bool> Worker::begin_reads() {
       }
       auto buffer = take_buffer();
       if (!buffer) return began;
+      const bool completes =
+          fetch.segments.front().compressed && job.open_fetches == 0 && job.next_fetch + 1 == job.fetches.size();
       CKPT_CHECK(begin_reading(job, std::move(*buffer)));
       began = true;
+      if (completes) break;  // the job may be gone
     }
   }
   return began;
@@ -297,6 +304,7 @@ Result<> Worker::begin_reading(Job& job, BufferPool::Lease buffer) {
   reading.buffer = std::move(buffer);
   reading.open_segments = fetch.segments.size();
   reading.parts.resize(fetch.segments.size());
+  if (fetch.segments.front().compressed) return decompress(reading);
   for (std::uint32_t i = 0; i < fetch.segments.size(); ++i) {
     const Segment& segment = fetch.segments[i];
     reading.parts[i] = {&reading, i};
@@ -310,6 +318,54 @@ Result<> Worker::begin_reading(Job& job, BufferPool::Lease buffer) {
                       .tag = reinterpret_cast<std::uintptr_t>(&reading.parts[i]) | kReadTag});
   }
   return {};
+}
+
+/// Decodes a reading's one segment, here and now, and completes it.
+Result<> Worker::decompress(Reading& reading) {
+  const Segment& segment = reading.segments.front();
+  CKPT_TRY(const FileHandle handle, source_file(segment.file, true));
+  ++sources_[2 * segment.file + 1].in_flight;
+  CKPT_TRY(Decompressor * decompressor, decompressor_at(segment));
+  const std::uint64_t read_before = decompressor->read_bytes();
+  const std::span<std::byte> room(reading.buffer.data(), static_cast<std::size_t>(segment.end - segment.begin));
+  std::size_t got = 0;
+  while (got < room.size()) {
+    if (shared_.stop.load(std::memory_order_relaxed)) return fail(Errc::interrupted, "run: stopped");
+    const bool before =
+        decompressor->position() < segment.begin;  // what is passed over goes where the segment will stand
+    const std::uint64_t gap = before ? segment.begin - decompressor->position() : room.size();
+    const std::span<std::byte> out = before ? room.first(std::min<std::uint64_t>(gap, room.size())) : room.subspan(got);
+    CKPT_TRY(const std::size_t bytes, decompressor->read(io_, handle, out));
+    if (bytes < out.size()) {
+      const std::string path = source_path(segment.file);
+      return fail(with_file({.code = Errc::corrupt, .message = path + ": read: compressed data ends inside a tensor"},
+                            path, segment.compressed->stored.begin));
+    }
+    if (!before) got += bytes;
+  }
+  report_.read_bytes += decompressor->read_bytes() - read_before;
+  reading.open_segments = 0;
+  return complete_read(reading);
+}
+
+/// The stream that stands at or before a segment, else one at its begin.
+Result<Decompressor*> Worker::decompressor_at(const Segment& segment) {
+  const std::string path = source_path(segment.file);
+  auto found = std::find_if(decompressors_.begin(), decompressors_.end(), [&](const Decompressor& decompressor) {
+    return decompressor.compressed() == *segment.compressed && decompressor.path() == path;
+  });
+  if (found == decompressors_.end()) {
+    std::uint64_t held = Decompressor::kMostBytes;
+    for (const Decompressor& decompressor : decompressors_) held += decompressor.memory_bytes();
+    for (; held > kDecodeBytes && !decompressors_.empty(); decompressors_.pop_back())
+      held -= decompressors_.back().memory_bytes();
+    CKPT_TRY(Decompressor decompressor, Decompressor::make(*segment.compressed, path));
+    decompressors_.push_front(std::move(decompressor));
+    return &decompressors_.front();
+  }
+  decompressors_.splice(decompressors_.begin(), decompressors_, found);
+  if (found->position() > segment.begin) found->restart();
+  return &*found;
 }
 
 Result<bool> Worker::submit_some() {

@@ -17,8 +17,9 @@ Result<> MetadataMerge::add(const Metadata& part, const std::string& file) {
   parts_.push_back(file);
   std::vector<std::uint32_t> files;
   for (const DataFile& data : part.files) files.push_back(file_for(data));
-  for (const std::string& transform : part.transforms) {
-    if (std::ranges::find(out_.transforms, transform) == out_.transforms.end()) out_.transforms.push_back(transform);
+  if (part_index == 0) out_.transforms = part.transforms;
+  if (part.transforms != out_.transforms) {
+    return fail(Errc::unsupported, file + ": its items went through other transforms than those of " + parts_.front());
   }
   if (out_.version.empty()) out_.version = part.version;
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "format/checked.hpp"
 #include "format/relative_path.hpp"
@@ -367,23 +368,30 @@ class Parser {
     DataFile& file = out_.files[record.file];
     file.end = std::max(file.end, record.offset + record.length);
 
-    const NodeId transforms = attribute(graph_, node, known_.transform_descriptors);
-    if (transforms == kNone || graph_.kind(transforms) == Kind::none) return {};
-    if (graph_.kind(transforms) != Kind::list && graph_.kind(transforms) != Kind::tuple) {
-      return fail(corrupt("its transform descriptors are not a list", entry.fqn));
+    return read_transforms(attribute(graph_, node, known_.transform_descriptors), entry);
+  }
+
+  /// The first record decides, all others must agree.
+  Result<> read_transforms(NodeId node, const Entry& entry) {
+    std::span<const NodeId> names;
+    if (node != kNone && graph_.kind(node) != Kind::none) {
+      if (graph_.kind(node) != Kind::list && graph_.kind(node) != Kind::tuple) {
+        return fail(corrupt("its transform descriptors are not a list", entry.fqn));
+      }
+      names = graph_.items(node);
     }
-    const auto names = graph_.items(transforms);
     if (names.size() > kMaxTransforms) return fail(corrupt("too many transform descriptors", entry.fqn));
+    std::vector<std::string> found;
     for (const NodeId name : names) {
       if (graph_.kind(name) != Kind::text) return fail(corrupt("a transform descriptor is not text", entry.fqn));
-      const std::string_view text = graph_.text(name);
-      if (std::ranges::find(out_.transforms, text) == out_.transforms.end()) {
-        if (out_.transforms.size() == kMaxTransforms) {
-          return fail(corrupt("too many transform descriptors", entry.fqn));
-        }
-        out_.transforms.emplace_back(text);
-      }
+      found.emplace_back(graph_.text(name));
     }
+    if (std::exchange(transforms_known_, true) && found != out_.transforms) {
+      return fail(Error{.code = Errc::unsupported,
+                        .message = ".metadata: items that went through different transforms",
+                        .tensor = entry.fqn});
+    }
+    out_.transforms = std::move(found);
     return {};
   }
 
@@ -502,6 +510,7 @@ class Parser {
   std::vector<Record> records_;
   std::vector<bool> bytes_seen_;
   std::uint64_t bounds_seen_ = 0;
+  bool transforms_known_ = false;
   // Keys are views into the graph.
   std::unordered_map<std::string_view, std::uint32_t> entry_of_;
   std::unordered_map<std::string_view, std::uint32_t> file_of_;

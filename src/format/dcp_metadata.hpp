@@ -40,7 +40,7 @@ struct Metadata {
   std::vector<Entry> entries{};
   std::vector<std::string> dtypes{};      ///< torch's names without "torch.": "float32", "bfloat16"
   std::vector<DataFile> files{};          ///< in the order of first mention
-  std::vector<std::string> transforms{};  ///< distinct transform descriptors in use: "stream.zstd/1"
+  std::vector<std::string> transforms{};  ///< that every item went through, as listed: "stream.zstd/1"; mostly none
   std::string version{};                  ///< "1.0.0" in new files, else empty
 
   // Columns, one row an item: grouped by entry, and within a tensor in row-major order of the chunk's first element.
@@ -65,7 +65,7 @@ struct Metadata {
 /// data     the whole file
 /// errors   corrupt, naming the tensor where there is one: not such a pickle; a chunk outside its tensor; a chunk
 ///          without storage record, a record without chunk, two boxes with one offset; a size over 64 bits.
-///          unsupported: layouts other than strided. refused: a data
+///          unsupported: layouts other than strided; items that went through different transforms. refused: a data
 ///          file outside the checkpoint, and as pickle::parse
 /// source   torch/distributed/checkpoint/metadata.py, filesystem.py (_StorageInfo)
 Result<Metadata> parse_metadata(std::span<const std::byte> data, const pickle::Budget& budget = {});

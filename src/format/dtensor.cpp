@@ -8,6 +8,7 @@
 
 #include "format/checked.hpp"
 #include "format/cut.hpp"
+#include "format/torch_instance.hpp"
 
 namespace ckpt::torch {
 namespace {
@@ -24,27 +25,6 @@ tl::unexpected<Error> failed(const Graph& graph, NodeId node, std::string why, E
   Error error{.code = code, .message = "DTensor: " + std::move(why)};
   if (node != kNone) error.offset = graph.offset(node);
   return fail(std::move(error));
-}
-
-/// The class of an instance without its module.
-std::string_view class_of(const Graph& graph, NodeId node) {
-  if (node == kNone || graph.kind(node) != Kind::call) return {};
-  const std::string_view name = graph.callee_name(node);
-  return name.substr(name.rfind(' ') + 1);
-}
-
-/// An attribute of an instance: its state is a dict, or a pair of a dict (or None) and a dict of slots.
-NodeId attribute(const Graph& graph, NodeId state, std::string_view name) {
-  if (state == kNone) return kNone;
-  if (graph.kind(state) != Kind::tuple) return graph.find(state, name);
-  for (const NodeId part : graph.items(state)) {
-    if (const NodeId found = graph.find(part, name); found != kNone) return found;
-  }
-  return kNone;
-}
-NodeId attribute_of(const Graph& graph, NodeId instance, std::string_view name) {
-  if (instance == kNone || graph.kind(instance) != Kind::call) return kNone;
-  return attribute(graph, graph.state(instance), name);
 }
 
 /// An int >= 0, or a tuple or list of them, laid out flat one level deep.

@@ -50,13 +50,15 @@ struct Details {
   bool big_endian;
   std::vector<std::int64_t> strides;
   std::optional<Crc> crc;
+  std::optional<Compressed> compressed;
 };
 
 bool same(const Details& a, const Locator& b) {
   const bool crc_same =
       a.crc.has_value() == b.crc.has_value() &&
       (!a.crc || (a.crc->begin == b.crc->begin && a.crc->end == b.crc->end && a.crc->value == b.crc->value));
-  return crc_same && a.dtype == b.dtype && a.big_endian == b.big_endian && a.strides == b.strides;
+  return crc_same && a.compressed == b.compressed && a.dtype == b.dtype && a.big_endian == b.big_endian &&
+         a.strides == b.strides;
 }
 
 constexpr std::uint32_t kWholeTensor = std::numeric_limits<std::uint32_t>::max();
@@ -119,7 +121,7 @@ void ChunkTable::add(std::size_t tensor, const Shape& shape, Chunk chunk, Locato
     self.boxes.push_back(std::move(chunk));
   }
   if (self.details.empty() || !same(self.details.back(), where)) {
-    self.details.push_back({where.dtype, where.big_endian, std::move(where.strides), where.crc});
+    self.details.push_back({where.dtype, where.big_endian, std::move(where.strides), where.crc, where.compressed});
   }
   record.details = static_cast<std::uint32_t>(self.details.size() - 1);
   self.records.push_back(record);
@@ -156,7 +158,8 @@ Result<> ChunkTable::chunks(std::size_t tensor, Extent elements, const ChunkVisi
     } else {
       placed.chunk = self.boxes[at->box];
     }
-    placed.where = {at->file, at->offset, details.dtype, details.strides, details.big_endian, details.crc};
+    placed.where = {at->file,           at->offset,  details.dtype,     details.strides,
+                    details.big_endian, details.crc, details.compressed};
     CKPT_CHECK(visit(placed));
   }
   return {};

@@ -46,6 +46,17 @@ struct Crc {
   std::uint32_t value = 0;
 };
 
+/// How bytes of a file are compressed. `zstd`: frames that follow each other (RFC 8878).
+enum class Codec : std::uint8_t { zstd };
+
+/// A range of a file that holds other bytes in compressed form, and can only be decoded from its begin on.
+struct Compressed {
+  Codec codec = Codec::zstd;
+  Extent stored{};          ///< bytes of the file
+  std::uint64_t bytes = 0;  ///< decoded
+  bool operator==(const Compressed&) const = default;
+};
+
 /// Where a chunk's bytes are. Without strides the chunk is dense and row-major at `offset`.
 struct Locator {
   std::uint32_t file = 0;               ///< index into Map::files
@@ -53,7 +64,8 @@ struct Locator {
   Dtype dtype = Dtype::f32;             ///< as stored; differs from the tensor's for derived chunks (cast on the way)
   std::vector<std::int64_t> strides{};  ///< elements, one per dimension of the box, >= 0; empty = dense
   bool big_endian = false;
-  std::optional<Crc> crc{};  ///< of the storage that holds the chunk, if the format has one
+  std::optional<Crc> crc{};                ///< of the storage that holds the chunk, if the format has one
+  std::optional<Compressed> compressed{};  ///< then `offset` and `crc` count from the first decoded byte
 };
 
 struct PlacedChunk {
@@ -166,6 +178,7 @@ struct Map {
   std::vector<NamedObject> objects{};
   Meta meta{};
   std::vector<Finding> findings{};
+  bool compressed = false;  ///< some chunks are compressed
   std::shared_ptr<const ChunkIndex> index{};
   LeafHashes hashes{};
   std::string id{};  ///< a universal checkpoint's own id, or ckpt.id of a file we wrote; else empty

@@ -48,6 +48,23 @@ def case_a_wrapper_of_a_dcp_checkpoint_is_dropped_too(sh):
     check("emb.weight" in names(sh, "m.safetensors"), "the wrapper is there")
 
 
+# --- what the files do not tell ----------------------------------------------------------------------------------------
+
+
+def case_flat_parameters_need_a_map(sh):
+    source = sh.checkpoint("torch/fsdp1_local")
+    sh.run("convert", source, "m.safetensors", code=12, err=["model._flat_param.* 1648 elements", "--map FILE"])
+    check(not sh.path("m.safetensors").exists(), "something was written")
+    sh.run("inspect", source, err="model._flat_param")
+    rules = source.parent / "map.json"
+    sh.run("convert", source, "m.safetensors", "--map", rules, out="next: ckpt verify .*--map ")
+    check({"emb.weight", "head.weight", "blk.0.up.bias"} <= names(sh, "m.safetensors"), "the names of the map")
+    sh.run("verify", "m.safetensors", "--against", source, "--map", rules)
+    sh.path("bad.json").write_text('{"ckpt-map": 1, "rules": [{"tensor": "a"}]}')
+    sh.run("convert", source, "n.safetensors", "--map", "bad.json", code=2, err="bad.json: --map: rule 1")
+    sh.run("convert", source, "n.safetensors", "--map", "nowhere.json", code=10, err="nowhere.json")
+
+
 # --- directories of trainers -------------------------------------------------------------------------------------------
 
 

@@ -127,6 +127,38 @@ TEST(DcpReader, DamagedItemThatNobodyAsksForDoesNoHarm) {
   EXPECT_EQ(error_of(*map, "b").code, Errc::corrupt);
 }
 
+TEST(DcpReader, RowsThatNoChunkHoldsAreUncoveredByName) {
+  DcpFiles files;
+  dcp_build::Entry entry = vector4("a", files.append("__0_0.distcp", save_tensor(kVector4, kData)));
+  entry.shape = {6};
+  files.add(std::move(entry));
+  files.write();
+  const auto map = open_dcp(files);
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  const std::vector<std::uint32_t> all{0};
+  const auto covered = check_coverage(*map, all);
+  ASSERT_FALSE(covered.has_value());
+  EXPECT_EQ(covered.error().code, Errc::uncovered);
+  EXPECT_EQ(covered.error().tensor, "a [6]");
+}
+
+TEST(DcpReader, ChunksThatOverlapAreFound) {
+  DcpFiles files;
+  const dcp_build::StorageInfo first = files.append("__0_0.distcp", save_tensor(kVector4, kData));
+  const dcp_build::StorageInfo second = files.append("__0_0.distcp", save_tensor(kVector4, kData));
+  files.add({.fqn = "a",
+             .shape = {6},
+             .chunks = {{{0}, {4}}, {{2}, {4}}},
+             .records = {{Shape{0}, first}, {Shape{2}, second}}});
+  files.write();
+  const auto map = open_dcp(files);
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  const std::vector<std::uint32_t> all{0};
+  const auto covered = check_coverage(*map, all);
+  ASSERT_FALSE(covered.has_value());
+  EXPECT_EQ(covered.error().code, Errc::overlap);
+}
+
 TEST(DcpReader, ItemOfAnotherDtypeOrShapeIsCorrupt) {
   DcpFiles files;
   const View integers{"IntStorage", 4, 0, {4}, {1}};

@@ -214,15 +214,65 @@ TEST_F(TorchRanks, RanksThatDisagreeAreCorrupt) {
                "dimension 0 of the local tensor is 4, its placements give 5");
 }
 
+/// A ShardedTensor of `rows` floats of which `rank` holds the four from `begin` on.
+std::string sharded(std::int64_t rank, std::int64_t rows, std::int64_t begin, bool holds = true) {
+  const std::string shard = "torch.distributed._shard.sharded_tensor.";
+  const std::string numbers =
+      text("shard_offsets") + "](" + number(begin) + "e" + text("shard_sizes") + "](" + number(4) + "e";
+  const std::string part = instance(shard + "shard", "Shard",
+                                    text("tensor") + plain() + text("metadata") +
+                                        instance("torch.distributed._shard.metadata", "ShardMetadata", numbers));
+  const std::string properties =
+      global(shard + "metadata", "TensorProperties") + ")\x81(" + global("torch", "float32") + "Ntb";
+  const std::string metadata = instance(shard + "metadata", "ShardedTensorMetadata",
+                                        text("size") + tuple({rows}) + text("tensor_properties") + properties);
+  const std::string group = instance(shard + "api", "ProcessGroupState", text("global_rank") + number(rank));
+  const std::string type = global(shard + "api", "ShardedTensor");
+  return global("torch._tensor", "_rebuild_from_type_v2") + "(" + global("torch._utils", "_rebuild_wrapper_subclass") +
+         type + "(" + type + "t(](" + (holds ? part : std::string()) + "e" + metadata + group + "N\x89ttR";
+}
+
+TEST_F(TorchRanks, PartsOfShardedTensorsAreWhereTheySay) {
+  write(0, text("w") + sharded(0, 8, 4));
+  write(1, text("w") + sharded(1, 8, 0), kOther);
+  const auto map = open();
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  ASSERT_EQ(map->tensors.size(), 1u);
+  EXPECT_EQ(map->tensors[0].shape, Shape{8});
+  const Gathered gathered = gather(*map, temp_.path(), 0);
+  EXPECT_EQ(gathered.bytes, kOther + kFour);
+  EXPECT_TRUE(gathered.once && gathered.complete && gathered.crc_agrees);
+}
+
+TEST_F(TorchRanks, ARankMayHoldNoPartOfAShardedTensor) {
+  write(0, text("w") + sharded(0, 4, 0, false));
+  write(1, text("w") + sharded(1, 4, 0), kOther);
+  const auto map = open();
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  const Gathered gathered = gather(*map, temp_.path(), 0);
+  EXPECT_EQ(gathered.bytes, kOther);
+  EXPECT_TRUE(gathered.once && gathered.complete);
+}
+
+TEST_F(TorchRanks, ShardedTensorsThatContradictThemselvesAreCorrupt) {
+  write(0, text("w") + sharded(0, 8, 0));
+  write(1, text("w") + sharded(1, 8, 5));
+  expect_error(Errc::corrupt, "model_world_size_2_rank_1.pt", "a part outside of the tensor");
+  write(1, text("w") + sharded(0, 8, 4));
+  expect_error(Errc::corrupt, "model_world_size_2_rank_1.pt",
+               "it was saved by rank 0, and the file's name says rank 1");
+  std::string no_size = text("w") + sharded(1, 8, 4);
+  no_size.replace(no_size.find("shard_sizes"), 11, "other_sizes");
+  write(1, no_size);
+  expect_error(Errc::corrupt, "model_world_size_2_rank_1.pt", "a part without tensor, offsets and sizes");
+}
+
 TEST_F(TorchRanks, TensorsOfOtherKindsAreUnsupportedByName) {
-  Release sharded;
-  sharded.tensor = "torch.distributed._shard.sharded_tensor.api";
-  std::string entries = text("flat") + dtensor(0, 2, 8, sharded);
-  for (std::size_t at = 0; (at = entries.find("\nDTensor\n", at)) != std::string::npos;)
-    entries.replace(at, 9, "\nShardedTensor\n");
-  write(0, entries);
-  write(1, entries);
-  expect_error(Errc::unsupported, "model_world_size_2_rank_0.pt", "a ShardedTensor in the file of one rank");
+  const std::string sparse = global("torch._utils", "_rebuild_sparse_tensor") + "(" + global("torch", "sparse_coo") +
+                             "(" + plain() + plain() + tuple({4}) + "ttR";
+  write(0, text("s") + sparse);
+  write(1, text("s") + sparse);
+  expect_error(Errc::unsupported, "model_world_size_2_rank_0.pt", "a sparse tensor in the file of one rank");
 }
 
 /// What a map says of its bytes stays inside its files, and its boxes inside their tensors.

@@ -101,6 +101,29 @@ TEST_F(TorchReader, ABareTensorHasAName) {
   EXPECT_EQ(names_of(of(tensor())), Names{"tensor"});
 }
 
+TEST_F(TorchReader, TheDeviceOfAStorageDoesNotMatter) {
+  std::string all = "}(";
+  for (const std::string device : {"cpu", "cuda:3", "xla:0", "hpu", "mps", "npu:1", "privateuseone"}) {
+    std::string there = tensor();
+    std::string stored = "X" + std::string({'\3', '\0', '\0', '\0'}) + "cpu";
+    const std::size_t at = there.find(stored);
+    ASSERT_NE(at, std::string::npos);
+    const std::string other = "X" + std::string({static_cast<char>(device.size()), '\0', '\0', '\0'}) + device;
+    there.replace(at, stored.size(), other);
+    all += key(device) + there;
+  }
+  const Map map = of(all + "u");
+  // One storage, one view, whatever the device: one tensor with six other names.
+  ASSERT_EQ(map.tensors.size(), 1u);
+  EXPECT_EQ(map.aliases.size(), 6u);
+  EXPECT_EQ(gather(map, temp_.path() + "/one.pt", 0).bytes, kFour);
+}
+
+TEST_F(TorchReader, NamesOfOtherScriptsStandAsTheyAre) {
+  const std::string name = "\xe5\xb1\xa4.\xce\xb1\xe2\x82\x81";
+  EXPECT_EQ(names_of(of(dict({key(name) + tensor()}))), Names{name});
+}
+
 TEST_F(TorchReader, NamesThatCollideAreEscapedInAllOfThem) {
   const Map map = of(dict({key("a.b") + tensor("0"), key("a") + dict({key("b") + tensor("1")}),
                            key("a%2Eb") + tensor("2"), key("c.d") + "N"}));

@@ -144,12 +144,19 @@ TEST(DcpMetadata, DimensionsOver32BitsKeepTheirBounds) {
   EXPECT_EQ(parsed->box(parsed->entries[1], 2), (Box{{0}, {2}}));
 }
 
-TEST(DcpMetadata, TransformsAreListedOnce) {
+TEST(DcpMetadata, TransformsAreThoseOfEveryItemOrUnsupported) {
   auto entries = two_halves();
-  for (auto& record : entries[0].records) record.second.transforms = {"stream.zstd/1"};
+  for (auto& entry : entries) {
+    for (auto& record : entry.records) record.second.transforms = {"stream.zstd/1"};
+  }
   const auto parsed = parse(entries);
   ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
   EXPECT_EQ(parsed->transforms, std::vector<std::string>{"stream.zstd/1"});
+
+  entries[0].records[0].second.transforms.clear();
+  const auto mixed = parse(entries);
+  ASSERT_FALSE(mixed.has_value());
+  EXPECT_EQ(mixed.error().code, Errc::unsupported) << mixed.error().message;
 }
 
 TEST(DcpMetadata, ChunkOutsideItsTensorIsCorrupt) {

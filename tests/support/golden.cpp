@@ -1,6 +1,7 @@
 #include "support/golden.hpp"
 
 #include <gtest/gtest.h>
+#include <zstd.h>
 
 #include <cstring>
 #include <fstream>
@@ -31,10 +32,27 @@ class Files {
     EXPECT_LE(offset + bytes, at->second.size()) << path;
     return std::string_view(at->second).substr(offset, bytes);
   }
+  /// Decoded bytes of a compressed range, which is decoded once, in one call.
+  std::string_view range(const std::string& path, const Compressed& compressed, std::uint64_t offset,
+                         std::uint64_t bytes) {
+    const auto [at, is_new] = decoded_.try_emplace({path, compressed.stored.begin});
+    if (is_new) {
+      const std::string_view stored = range(path, compressed.stored.begin, compressed.stored.size());
+      at->second.resize(compressed.bytes);
+      const std::size_t got = ZSTD_decompress(at->second.data(), at->second.size(), stored.data(), stored.size());
+      EXPECT_EQ(got, compressed.bytes) << path;
+    }
+    EXPECT_LE(offset + bytes, at->second.size()) << path;
+    return std::string_view(at->second).substr(offset, bytes);
+  }
+  std::string_view range(const std::string& path, const Locator& where, std::uint64_t offset, std::uint64_t bytes) {
+    return where.compressed ? range(path, *where.compressed, offset, bytes) : range(path, offset, bytes);
+  }
 
  private:
   const ReadFile& read_;
   std::map<std::string, std::string> files_;
+  std::map<std::pair<std::string, std::uint64_t>, std::string> decoded_;
 };
 
 /// Packed types are moved in groups along the last dimension: so many elements in so many bytes.
@@ -102,7 +120,7 @@ Gathered gather_with(const Map& map, const std::string& root, std::size_t tensor
         root + (map.files[placed.where.file].path.empty() ? "" : "/") + map.files[placed.where.file].path;
     if (placed.where.crc) {
       const Crc& crc = *placed.where.crc;
-      const std::string_view stored = files.range(path, crc.begin, crc.end - crc.begin);
+      const std::string_view stored = files.range(path, placed.where, crc.begin, crc.end - crc.begin);
       out.crc_agrees = out.crc_agrees && crc32(0, std::as_bytes(std::span(stored))) == crc.value;
     }
     for (std::uint64_t i = flat.begin; i < flat.end; ++i) {
@@ -117,7 +135,7 @@ Gathered gather_with(const Map& map, const std::string& root, std::size_t tensor
       if (placed.where.strides.empty()) at = i - flat.begin;
       const std::uint64_t target = linear_index(Box::whole(shape), point);
       if (target * unit.elements < elements.begin || target * unit.elements >= elements.end) continue;
-      std::string value(files.range(path, placed.where.offset + at * stored_bytes, stored_bytes));
+      std::string value(files.range(path, placed.where, placed.where.offset + at * stored_bytes, stored_bytes));
       if (derived) {
         std::string rounded(unit.bytes, '\0');
         CastCounts counts;

@@ -5,6 +5,9 @@
 #include <tuple>
 #include <utility>
 
+#include "convert/dcp/compressed_item.hpp"
+#include "format/checked.hpp"
+
 namespace ckpt::dcp {
 namespace {
 
@@ -73,8 +76,12 @@ Box in_model(Box box, const StoredType& type) {
   return box;
 }
 
-ItemIndex::ItemIndex(Metadata metadata, std::vector<StoredType> types, RangeReader reader)
-    : metadata_(std::move(metadata)), types_(std::move(types)), lazy_{.reader = std::move(reader)} {
+ItemIndex::ItemIndex(Metadata metadata, std::vector<StoredType> types, RangeReader reader, std::optional<Codec> codec,
+                     std::vector<std::uint64_t> decoded_bytes)
+    : metadata_(std::move(metadata)),
+      codec_(codec),
+      types_(std::move(types)),
+      lazy_{.reader = std::move(reader), .decoded_bytes = std::move(decoded_bytes), .ends = lazy_.reader.empty()} {
   const std::size_t count = metadata_.item_file.size();
   max_span_.reserve(metadata_.entries.size());
   by_place_.reserve(count);
@@ -127,7 +134,7 @@ std::vector<std::uint64_t> ItemIndex::find(std::size_t tensor, Extent elements) 
   const Entry& entry = metadata_.entries[tensor];
   std::vector<std::uint64_t> items;
   if (!entry.is_tensor) {
-    if (elements.begin < std::min(metadata_.item_length[entry.first_item], elements.end)) {
+    if (elements.begin < std::min(blob_bytes(entry.first_item), elements.end)) {
       items.push_back(entry.first_item);
     }
     return items;
@@ -179,6 +186,7 @@ Result<> ItemIndex::resolve(std::span<const std::uint64_t> needed) const {
     const std::uint32_t file = metadata_.item_file[by_place_[positions[k]]];
     const std::size_t stop = std::min({positions[k] + 1 + kReadAhead, by_place_.size(),
                                        k + 1 < positions.size() ? positions[k + 1] : by_place_.size()});
+    if (codec_) break;  // decoding ahead is not worth it
     for (std::size_t at = positions[k]; at < stop && metadata_.item_file[by_place_[at]] == file; ++at) {
       if (lazy_.data_delta[by_place_[at]] == 0) batch.push_back(by_place_[at]);
     }
@@ -193,6 +201,14 @@ Result<> ItemIndex::resolve(std::span<const std::uint64_t> needed) const {
 }
 
 Result<> ItemIndex::open_all(std::span<const std::uint64_t> items, bool skip_damaged) const {
+  if (codec_) {
+    for (const std::uint64_t item : items) {
+      if (auto opened = open_compressed(item); !opened && !skip_damaged) {
+        return fail(with_tensor(std::move(opened).error(), metadata_.entries[entry_of(item)].fqn));
+      }
+    }
+    return {};
+  }
   std::vector<Range> ranges;
   ranges.reserve(items.size());
   for (const std::uint64_t item : items) ranges.push_back({metadata_.item_file[item], item_bytes(item)});
@@ -201,6 +217,20 @@ Result<> ItemIndex::open_all(std::span<const std::uint64_t> items, bool skip_dam
     if (settled || skip_damaged) return {};
     return fail(with_tensor(std::move(settled).error(), metadata_.entries[entry_of(items[k])].fqn));
   });
+}
+
+Result<> ItemIndex::open_compressed(std::uint64_t item) const {
+  // torch.save adds a few KiB to a tensor: what decodes to much more is a bomb.
+  constexpr std::uint64_t kMostAdded = 1 << 20;
+  const std::size_t index = entry_of(item);
+  CKPT_TRY(const std::uint64_t most,
+           checked_add(dense_bytes(metadata_.entries[index], types_[index], item), kMostAdded));
+  const std::uint32_t file = metadata_.item_file[item];
+  lazy_.ends.drop();
+  CKPT_TRY(lazy_.decoded_bytes[item],
+           decode_ends(lazy_.reader, file, {.codec = *codec_, .stored = item_bytes(item), .bytes = most}, lazy_.ends));
+  CKPT_TRY(const OpenedItem opened, open_decoded(lazy_.opener, lazy_.ends, file, lazy_.decoded_bytes[item]));
+  return settle(item, opened);
 }
 
 Result<> ItemIndex::settle(std::uint64_t item, const OpenedItem& opened) const {
@@ -224,7 +254,8 @@ Result<> ItemIndex::settle(std::uint64_t item, const OpenedItem& opened) const {
   auto located = opened.archive.locate(view, metadata_.item_file[item]);
   if (!located) return fail(disagreement(item, located.error().message, located.error().code));
 
-  const std::uint64_t delta = located->offset - metadata_.item_offset[item];
+  const std::uint64_t delta = located->offset - (codec_ ? 0 : metadata_.item_offset[item]);
+  if (codec_) located->compressed = Compressed{*codec_, item_bytes(item), lazy_.decoded_bytes[item]};
   const std::uint64_t end = located->offset + dense_bytes(entry, type, item);
   const bool whole = !located->crc || (located->crc->begin == located->offset && located->crc->end == end);
   const bool crc_fits = !located->crc || located->crc->value != 0;
@@ -253,14 +284,19 @@ std::uint64_t ItemIndex::dense_bytes(const Entry& entry, const StoredType& type,
   return elements * unit_bytes(type.dtype) * (type.form == StoredType::Form::complex_pair ? 2 : 1);
 }
 
+std::uint64_t ItemIndex::blob_bytes(std::uint64_t item) const {
+  return codec_ ? lazy_.decoded_bytes[item] : metadata_.item_length[item];
+}
+
 Locator ItemIndex::locator(const Entry& entry, const StoredType& type, std::uint64_t item) const {
-  if (!entry.is_tensor) {
-    return {.file = metadata_.item_file[item], .offset = metadata_.item_offset[item], .dtype = Dtype::u8};
-  }
-  if (lazy_.data_delta[item] == kUnusual) return lazy_.unusual.at(item);
+  const bool is_usual = !entry.is_tensor || lazy_.data_delta[item] != kUnusual;
+  if (!is_usual) return lazy_.unusual.at(item);
   Locator out{.file = metadata_.item_file[item],
-              .offset = metadata_.item_offset[item] + lazy_.data_delta[item],
-              .dtype = type.dtype};
+              .offset = codec_ ? 0 : metadata_.item_offset[item],
+              .dtype = entry.is_tensor ? type.dtype : Dtype::u8};
+  if (codec_) out.compressed = Compressed{*codec_, item_bytes(item), lazy_.decoded_bytes[item]};
+  if (!entry.is_tensor) return out;
+  out.offset += lazy_.data_delta[item];
   if (lazy_.crc[item] != 0) {
     out.crc = Crc{out.offset, out.offset + dense_bytes(entry, type, item), lazy_.crc[item]};
   }
@@ -268,7 +304,7 @@ Locator ItemIndex::locator(const Entry& entry, const StoredType& type, std::uint
 }
 
 Chunk ItemIndex::chunk(const Entry& entry, const StoredType& type, std::uint64_t item) const {
-  if (!entry.is_tensor) return {Box::whole({metadata_.item_length[item]})};
+  if (!entry.is_tensor) return {Box::whole({blob_bytes(item)})};
   return {in_model(metadata_.box(entry, item), type)};
 }
 

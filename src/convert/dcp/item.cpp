@@ -26,7 +26,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 
 /// An item's bytes, as far as they are held. Offsets are from the start of the item.
 struct ItemBytes {
-  const RangeReader& held;
+  const HeldRanges& held;
   std::uint32_t file;
   Extent item;
   std::optional<Extent>& missing;
@@ -103,7 +103,7 @@ Result<ItemOpener::Parsed> ItemOpener::parse(std::span<const std::byte> data) {
   return parsed;
 }
 
-Result<std::optional<OpenedItem>> ItemOpener::open(const RangeReader& held, std::uint32_t file, Extent bytes,
+Result<std::optional<OpenedItem>> ItemOpener::open(const HeldRanges& held, std::uint32_t file, Extent bytes,
                                                    std::optional<Extent>& missing) {
   missing.reset();
   const ItemBytes item{held, file, bytes, missing};

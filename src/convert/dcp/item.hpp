@@ -32,7 +32,7 @@ class ItemOpener {
   /// item     bytes of the file that are the item
   /// missing  set where the held bytes do not suffice, and nothing is returned: read them, call again
   /// errors   as open_torch_archive, with file and offset; each round asks for bytes further on, at most kRounds times
-  Result<std::optional<OpenedItem>> open(const RangeReader& held, std::uint32_t file, Extent item,
+  Result<std::optional<OpenedItem>> open(const HeldRanges& held, std::uint32_t file, Extent item,
                                          std::optional<Extent>& missing);
   static constexpr int kRounds = 16;
 

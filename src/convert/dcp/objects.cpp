@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "convert/dcp/compressed_item.hpp"
 #include "convert/dcp/names.hpp"
 #include "format/torch_object.hpp"
 
@@ -15,7 +16,8 @@ namespace ckpt::dcp {
 namespace {
 
 constexpr std::uint64_t kMaxItemBytes = 1 << 20;
-constexpr std::uint64_t kMaxPickleBytes = 4 << 20;  // in sum
+constexpr std::uint64_t kMaxPickleBytes = 4 << 20;     // in sum
+constexpr std::uint64_t kMaxDecodedBytes = 256 << 20;  // of one compressed item
 
 /// True when no part of the value is an object of an unknown class or a tensor.
 bool is_plain(const ValuePtr& root) {
@@ -51,11 +53,13 @@ Result<ValuePtr> plain_object(const pickle::Graph& graph) {
 
 }  // namespace
 
-Result<> read_objects(const Metadata& metadata, RangeReader& reader, Hasher& hasher, std::vector<NamedObject>& objects,
+Result<> read_objects(const Metadata& metadata, RangeReader& reader, std::optional<Codec> codec,
+                      std::vector<std::uint64_t>& decoded_bytes, Hasher& hasher, std::vector<NamedObject>& objects,
                       std::vector<Finding>& findings) {
   std::vector<const Entry*> entries;
   for (const Entry& entry : metadata.entries) {
-    if (!entry.is_tensor && metadata.item_length[entry.first_item] <= kMaxItemBytes) entries.push_back(&entry);
+    const bool is_small = metadata.item_length[entry.first_item] <= kMaxItemBytes;
+    if (!entry.is_tensor && (is_small || codec)) entries.push_back(&entry);
   }
   std::sort(entries.begin(), entries.end(), [&](const Entry* a, const Entry* b) {
     const std::uint64_t i = a->first_item;
@@ -74,12 +78,11 @@ Result<> read_objects(const Metadata& metadata, RangeReader& reader, Hasher& has
   std::uint64_t pickle_bytes = 0;
   std::size_t left_out = 0;
   std::vector<ValuePtr> values(metadata.entries.size());
-  CKPT_CHECK(open_items(reader, opener, items, [&](std::size_t k, Result<OpenedItem> opened) -> Result<> {
+  const auto take = [&](std::size_t k, const HeldRanges& held, Extent item, Result<OpenedItem> opened) -> Result<> {
     if (!opened) {
       // Planners of other projects store bytes of their own: only a zip stream is torch.save's.
-      const Extent first{items[k].bytes.begin,
-                         items[k].bytes.begin + std::min<std::uint64_t>(4, items[k].bytes.size())};
-      const auto magic = reader.held(items[k].file, first);
+      const Extent first{item.begin, item.begin + std::min<std::uint64_t>(4, item.size())};
+      const auto magic = held.held(items[k].file, first);
       if (magic.size() < 4 || std::memcmp(magic.data(), "PK\3\4", 4) != 0) return {};
       return fail(with_tensor(std::move(opened).error(), entries[k]->fqn));
     }
@@ -88,13 +91,30 @@ Result<> read_objects(const Metadata& metadata, RangeReader& reader, Hasher& has
       ++left_out;
       return {};
     }
-    hasher.update(reader.held(items[k].file, opened->archive.pickle_bytes));
+    hasher.update(held.held(items[k].file, opened->archive.pickle_bytes));
     auto value = plain_object(opened->archive.graph);
     if (!value)
-      return fail(with_tensor(with_file(std::move(value).error(), reader.path(items[k].file)), entries[k]->fqn));
+      return fail(with_tensor(with_file(std::move(value).error(), held.path(items[k].file)), entries[k]->fqn));
     values[static_cast<std::size_t>(entries[k] - metadata.entries.data())] = *std::move(value);
     return {};
-  }));
+  };
+  if (codec) {
+    HeldRanges ends = reader.empty();
+    decoded_bytes.resize(metadata.item_file.size());
+    for (std::size_t k = 0; k < items.size(); ++k) {
+      ends.drop();
+      const Compressed compressed{.codec = *codec, .stored = items[k].bytes, .bytes = kMaxDecodedBytes};
+      auto bytes = decode_ends(reader, items[k].file, compressed, ends);
+      if (!bytes) return fail(with_tensor(std::move(bytes).error(), entries[k]->fqn));
+      decoded_bytes[entries[k]->first_item] = *bytes;
+      if (items[k].bytes.size() > kMaxItemBytes) continue;
+      CKPT_CHECK(take(k, ends, {0, *bytes}, open_decoded(opener, ends, items[k].file, *bytes)));
+    }
+  } else {
+    CKPT_CHECK(open_items(reader, opener, items, [&](std::size_t k, Result<OpenedItem> opened) {
+      return take(k, reader, items[k].bytes, std::move(opened));
+    }));
+  }
 
   for (std::size_t e = 0; e < values.size(); ++e) {
     if (!values[e]) continue;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "convert/dcp/item.hpp"
@@ -13,9 +15,13 @@ namespace ckpt::dcp {
 /// only. Items over 1 MiB and objects of other classes are left to their blobs; so is what passes 4 MiB of pickles in
 /// sum, with a finding. Names and paths are name_of's, the order is that of the entries.
 ///
-/// hasher  gets every pickle that was read, in the order of the files
-/// errors  corrupt, refused: a damaged or hostile torch.save stream, with file and offset; errors of Io
-Result<> read_objects(const Metadata& metadata, RangeReader& reader, Hasher& hasher, std::vector<NamedObject>& objects,
+/// codec     where items are compressed: then `decoded_bytes` gets, one an item, what the items of bytes decode to;
+/// each at
+///           most 256 MiB
+/// hasher    gets every pickle that was read, in the order of the files
+/// errors    corrupt, refused: a damaged or hostile torch.save stream, with file and offset; errors of Io
+Result<> read_objects(const Metadata& metadata, RangeReader& reader, std::optional<Codec> codec,
+                      std::vector<std::uint64_t>& decoded_bytes, Hasher& hasher, std::vector<NamedObject>& objects,
                       std::vector<Finding>& findings);
 
 }  // namespace ckpt::dcp

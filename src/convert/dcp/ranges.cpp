@@ -8,7 +8,7 @@
 namespace ckpt::dcp {
 
 RangeReader::RangeReader(std::unique_ptr<Io> io, std::vector<std::string> paths)
-    : io_(std::move(io)), paths_(std::move(paths)), handles_(paths_.size()) {}
+    : HeldRanges(std::move(paths)), io_(std::move(io)), handles_(paths_.size()) {}
 
 Result<> RangeReader::read(std::vector<Range> wanted) {
   std::sort(wanted.begin(), wanted.end(), [](const Range& a, const Range& b) {
@@ -50,9 +50,7 @@ Result<> RangeReader::read(std::vector<Range> wanted) {
     begin = end;
   }
   std::move(pieces.begin(), pieces.end(), std::back_inserter(held_));
-  std::sort(held_.begin(), held_.end(), [](const Held& a, const Held& b) {
-    return std::tuple(a.file, a.begin, a.data.size()) < std::tuple(b.file, b.begin, b.data.size());
-  });
+  sort();
   return {};
 }
 
@@ -103,7 +101,18 @@ Result<> RangeReader::check(const Completion& done, const Held& piece) const {
                     .offset = end});
 }
 
-std::span<const std::byte> RangeReader::held(std::uint32_t file, Extent bytes) const {
+void HeldRanges::sort() {
+  std::sort(held_.begin(), held_.end(), [](const Held& a, const Held& b) {
+    return std::tuple(a.file, a.begin, a.data.size()) < std::tuple(b.file, b.begin, b.data.size());
+  });
+}
+
+void HeldRanges::keep(std::uint32_t file, std::uint64_t begin, std::vector<std::byte> data) {
+  held_.push_back({file, begin, std::move(data)});
+  sort();
+}
+
+std::span<const std::byte> HeldRanges::held(std::uint32_t file, Extent bytes) const {
   const auto after = std::partition_point(held_.begin(), held_.end(), [&](const Held& piece) {
     return std::tie(piece.file, piece.begin) <= std::tie(file, bytes.begin);
   });

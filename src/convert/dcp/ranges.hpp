@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/io.hpp"
@@ -19,9 +20,36 @@ struct Range {
   Extent bytes{};
 };
 
-/// Reads many small ranges of many files through the queue of its own Io, and holds what it read until `drop`. Ranges
-/// that touch or lie close to each other in a file become one request. One thread at a time.
-class RangeReader {
+/// Ranges of files that were read, or decoded, and are held until `drop`.
+class HeldRanges {
+ public:
+  /// paths  of the files, for messages too
+  explicit HeldRanges(std::vector<std::string> paths) : paths_(std::move(paths)) {}
+
+  /// The bytes of a range, if they were read; empty otherwise. Valid until something is kept or dropped.
+  std::span<const std::byte> held(std::uint32_t file, Extent bytes) const;
+  void keep(std::uint32_t file, std::uint64_t begin, std::vector<std::byte> data);
+  void drop() { held_.clear(); }
+
+  const std::string& path(std::uint32_t file) const { return paths_[file]; }
+  /// The same files, and nothing held.
+  HeldRanges empty() const { return HeldRanges(paths_); }
+
+ protected:
+  struct Held {
+    std::uint32_t file = 0;
+    std::uint64_t begin = 0;
+    std::vector<std::byte> data{};
+  };
+  void sort();
+
+  std::vector<std::string> paths_;
+  std::vector<Held> held_;  // sorted by file, begin, size
+};
+
+/// Reads many small ranges of many files through the queue of its own Io. Ranges that touch or lie close to each other
+/// in a file become one request. One thread at a time.
+class RangeReader : public HeldRanges {
  public:
   /// Ranges closer than this are read as one, so a small item is read whole.
   static constexpr std::uint64_t kGapBytes = 32 << 10;
@@ -36,29 +64,19 @@ class RangeReader {
   /// Reads the ranges, in any order; the caller bounds their sum. `corrupt` with file and offset where a file ends
   /// before a range does; otherwise the errors of Io.
   Result<> read(std::vector<Range> wanted);
-  /// The bytes of a range, if they were read; empty otherwise. Valid until the next read or drop.
-  std::span<const std::byte> held(std::uint32_t file, Extent bytes) const;
-  void drop() { held_.clear(); }
-
-  const std::string& path(std::uint32_t file) const { return paths_[file]; }
+  /// For reads beside the queue: the file's handle, valid until the next call.
+  Result<FileHandle> handle(std::uint32_t file);
+  Io& io() { return *io_; }
 
  private:
-  struct Held {
-    std::uint32_t file = 0;
-    std::uint64_t begin = 0;
-    std::vector<std::byte> data{};
-  };
   Result<> fill(std::span<Held> pieces);
   Result<> check(const Completion& done, const Held& piece) const;
-  Result<FileHandle> handle(std::uint32_t file);
   Result<> close_all();
 
   std::vector<std::vector<std::byte>> abandoned_;  // buffers in flight when reaping failed; outlive io_
   std::unique_ptr<Io> io_;
-  std::vector<std::string> paths_;
   std::vector<FileHandle> handles_;  // one a path
   std::vector<std::uint32_t> open_;  // files whose handle is open
-  std::vector<Held> held_;           // sorted by file, begin, size
 };
 
 }  // namespace ckpt::dcp

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "convert/dcp/compressed_item.hpp"
 #include "convert/dcp/directory.hpp"
 #include "convert/dcp/index.hpp"
 #include "convert/dcp/items_apart.hpp"
@@ -155,13 +156,20 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
 
   Hasher hasher;
   CKPT_TRY(Metadata metadata, dcp::read_metadata(io, root, seen, options.metadata_limit, hasher));
-  if (!metadata.transforms.empty()) {
-    return unsupported(root, "DCP with the transform " + metadata.transforms.front());
+  auto codec = dcp::codec_of(metadata.transforms);
+  if (!codec) {
+    Error error = std::move(codec).error();
+    error.message = root + ": open: " + error.message;
+    return fail(with_file(std::move(error), root));
   }
   Map map;
   CKPT_TRY(map.files, stat_files(io, root, metadata));
   CKPT_CHECK(check_files(root, metadata, map.files));
-  CKPT_TRY(const bool is_safetensors, dcp::holds_safetensors(io, root, metadata, map.files));
+  map.compressed = codec->has_value();
+  bool is_safetensors = false;  // a compressed blob would begin with neither
+  if (!map.compressed) {
+    CKPT_TRY(is_safetensors, dcp::holds_safetensors(io, root, metadata, map.files));
+  }
   if (!is_safetensors) CKPT_CHECK(dcp::check_items_apart(metadata, root));
 
   std::vector<std::string> paths;
@@ -173,12 +181,14 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
   CKPT_TRY(auto own_io, io.fresh());
   dcp::RangeReader reader(std::move(own_io), std::move(paths));
   CKPT_CHECK(dcp::drop_equal_copies(metadata, reader, map.findings));
-  CKPT_CHECK(dcp::read_objects(metadata, reader, hasher, map.objects, map.findings));
+  std::vector<std::uint64_t> decoded_bytes;
+  CKPT_CHECK(dcp::read_objects(metadata, reader, *codec, decoded_bytes, hasher, map.objects, map.findings));
 
   std::vector<StoredType> types;
   std::vector<Path> entry_paths;
   for (Entry& entry : metadata.entries) {
     CKPT_TRY(TypedTensor typed_tensor, typed(metadata, entry));
+    if (map.compressed && !entry.is_tensor) typed_tensor.tensor.shape = {decoded_bytes[entry.first_item]};
     if (!is_utf8(entry.fqn)) {
       map.findings.push_back({.severity = Severity::note,
                               .text = "the key is not UTF-8: its bytes are written as %XX",
@@ -201,6 +211,7 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
                                 "__R.metadata of another save (use_collectives=False) lie beside .metadata: they are "
                                 "left aside"});
   }
+  if (map.compressed) map.variant += ", zstd";
   map.meta.framework = "torch";
   map.meta.step = find_step(map.objects);
   if (world_size > 0) map.meta.world_size = world_size;
@@ -210,7 +221,8 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
   }
   map.metadata_hash = hasher.digest().hex();
   if (is_safetensors) return map;
-  map.index = std::make_shared<dcp::ItemIndex>(std::move(metadata), std::move(types), std::move(reader));
+  map.index = std::make_shared<dcp::ItemIndex>(std::move(metadata), std::move(types), std::move(reader), *codec,
+                                               std::move(decoded_bytes));
   return map;
 }
 

@@ -177,6 +177,12 @@ Result<> RankFilesBuilder::add_leaf(Part& part, Path path, const Leaf& leaf) {
 Result<> RankFilesBuilder::add_tensor(Part& part, Path path, NodeId node) {
   const pickle::Graph& graph = part.archive.graph;
   const auto failed = [&](Error error) { return fail(at(std::move(error), part, path)); };
+  auto sharded = as_sharded_tensor(graph, node, part.file.rank);
+  if (!sharded) return failed(std::move(sharded).error());
+  if (*sharded) {
+    auto added = add_sharded(part, path, **sharded);
+    return added ? added : failed(std::move(added).error());
+  }
   auto distributed = part.distributed.read(node);
   if (!distributed) return failed(std::move(distributed).error());
   TensorView view;
@@ -207,6 +213,21 @@ Result<> RankFilesBuilder::add_tensor(Part& part, Path path, NodeId node) {
   if (!*tensor) return {};
   for (const LocalPiece& piece : pieces) {
     if (auto placed = place(part, **tensor, view, piece); !placed) return failed(std::move(placed).error());
+  }
+  return {};
+}
+
+/// A ShardedTensor's parts say where they belong.
+Result<> RankFilesBuilder::add_sharded(Part& part, const Path& path, const ShardedView& sharded) {
+  TensorView nothing;  // where the rank holds no part
+  nothing.dtype_name = sharded.dtype_name;
+  nothing.shape = Shape(std::max<std::size_t>(1, sharded.global_shape.size()), 0);
+  const TensorView& first = sharded.parts.empty() ? nothing : sharded.parts.front().local;
+  CKPT_TRY(const auto tensor, tensor_for(part, path, first, sharded.global_shape));
+  if (!tensor) return {};
+  for (const ShardedView::Part& held : sharded.parts) {
+    if (volume(held.box.size) == 0) continue;
+    CKPT_CHECK(place(part, *tensor, held.local, {held.box, Shape(held.box.size.size(), 0)}));
   }
   return {};
 }
@@ -302,6 +323,7 @@ void RankFilesBuilder::keep_pickle(const Part& part) {
   const std::vector<std::string> classes = unknown_classes(part.archive.graph);
   const bool all_known = std::all_of(classes.begin(), classes.end(), [](const std::string& name) {
     return name.starts_with("torch.distributed.tensor.") || name.starts_with("torch.distributed._tensor.") ||
+           name.starts_with("torch.distributed._shard.") || name.starts_with("torch.distributed.remote_device.") ||
            name.starts_with("torch.distributed.device_mesh.") || name.starts_with("torch.distributed._mesh_layout.");
   });
   if (all_known) return;

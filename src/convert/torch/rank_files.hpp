@@ -17,6 +17,7 @@
 #include "format/dtensor.hpp"
 #include "format/hash.hpp"
 #include "format/model.hpp"
+#include "format/sharded_tensor.hpp"
 
 namespace ckpt::torch {
 
@@ -38,16 +39,17 @@ Result<std::vector<RankFile>> select_rank_files(const std::string& root, const s
 /// Joins the files of all ranks into one map, a pickle at a time: add each file in the order of select_rank_files, then
 /// build; the builder is spent then.
 ///
-/// A DTensor's parts are placed by its mesh and placements. A plain tensor is a replica of every rank's, but a random
-/// state is each rank's own. The first series keeps its names, later ones get "SERIES/" before theirs; what belongs to
-/// one rank only gets "FILE/": objects that differ from the first rank's, random states.
+/// A DTensor's parts are placed by its mesh and placements, a ShardedTensor's where they say. A plain tensor is a
+/// replica of every rank's, but a random state is each rank's own. The first series keeps its names, later ones get
+/// "SERIES/" before theirs; what belongs to one rank only gets "FILE/": objects that differ from the first rank's,
+/// random states.
 class RankFilesBuilder {
  public:
   explicit RankFilesBuilder(std::string root) : root_(std::move(root)) {}
 
   /// errors  corrupt, naming file and tensor: dtype or shape differ between ranks; a DTensor or a view that contradicts
   ///         itself, or was saved by another rank; tied on one rank and not on another; unsupported: tensors that are
-  ///         neither plain nor DTensor (ShardedTensor, sparse, ...); refused: as read_tree; over 4 million pieces
+  ///         neither plain nor distributed (sparse, quantised, ...); refused: as read_tree; over 4 million pieces
   Result<> add(const RankFile& file, MapFile map_file, const std::string& path, TorchArchive archive);
   /// errors  corrupt: two items of one name
   Result<Map> build(Hasher& metadata);
@@ -83,6 +85,7 @@ class RankFilesBuilder {
 
   Result<> add_leaf(Part& part, Path path, const Leaf& leaf);
   Result<> add_tensor(Part& part, Path path, pickle::NodeId node);
+  Result<> add_sharded(Part& part, const Path& path, const ShardedView& sharded);
   Result<std::optional<std::uint32_t>> tensor_for(Part& part, Path path, const TensorView& view, const Shape& global);
   Result<> place(const Part& part, std::uint32_t tensor, const TensorView& view, const LocalPiece& piece);
   Result<> add_object(const Part& part, Path path, pickle::NodeId node);

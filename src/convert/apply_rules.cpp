@@ -1,0 +1,180 @@
+#include "convert/apply_rules.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "format/checked.hpp"
+
+namespace ckpt {
+namespace {
+
+/// Where a tensor of the new map stands: a tensor of the old one, or a run of it.
+struct Origin {
+  std::uint32_t tensor = 0;
+  std::optional<std::uint64_t> flat_begin{};
+  Shape shape{};  ///< of a run
+};
+
+Error about(const MapRules& rules, const Tensor& tensor, std::string reason) {
+  return {.code = Errc::usage,
+          .message = fmt::format("{}: --map: {}: {}", rules.path(), tensor.name, reason),
+          .file = rules.path(),
+          .tensor = tensor.name};
+}
+
+/// The chunks of the new map, asked of the old one's index.
+class RuledIndex final : public ChunkIndex {
+ public:
+  RuledIndex(std::shared_ptr<const ChunkIndex> all, std::vector<Origin> origins)
+      : all_(std::move(all)), origins_(std::move(origins)) {}
+
+  Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const override {
+    const Origin& origin = origins_[tensor];
+    if (!origin.flat_begin) return all_->chunks(origin.tensor, elements, visit);
+    return all_->chunks(origin.tensor, in_flat(origin, elements), [&](const PlacedChunk& placed) -> Result<> {
+      auto part = part_of(origin, placed.chunk);
+      if (!part) return {};
+      if (!placed.where.strides.empty()) {
+        return fail(Errc::unsupported, "--map: a flat tensor whose elements do not stand one after another");
+      }
+      PlacedChunk out{.chunk = std::move(part->first), .where = placed.where};
+      out.where.offset += part->second * unit_bytes(placed.where.dtype);
+      return visit(out);
+    });
+  }
+  Result<> regions(std::size_t tensor, Extent elements, const RegionVisitor& visit) const override {
+    const Origin& origin = origins_[tensor];
+    if (!origin.flat_begin) return all_->regions(origin.tensor, elements, visit);
+    return all_->regions(origin.tensor, in_flat(origin, elements), [&](const Chunk& chunk) -> Result<> {
+      const auto part = part_of(origin, chunk);
+      return part ? visit(part->first) : Result<>();
+    });
+  }
+
+ private:
+  static Extent in_flat(const Origin& origin, Extent elements) {
+    return {*origin.flat_begin + elements.begin, *origin.flat_begin + elements.end};
+  }
+  /// What a chunk of the flat tensor holds of a parameter, and how many of the chunk's elements stand before it.
+  static std::optional<std::pair<Chunk, std::uint64_t>> part_of(const Origin& origin, const Chunk& chunk) {
+    const std::uint64_t first = chunk.box.offset[0];
+    const Extent held = chunk.flat ? Extent{first + chunk.flat->begin, first + chunk.flat->end}
+                                   : Extent{first, first + chunk.box.size[0]};
+    const Extent wanted = in_flat(origin, {0, volume(origin.shape)});
+    const std::uint64_t begin = std::max(held.begin, wanted.begin);
+    const std::uint64_t end = std::min(held.end, wanted.end);
+    if (begin >= end) return std::nullopt;
+    return std::pair(Chunk{Box::whole(origin.shape), Extent{begin - wanted.begin, end - wanted.begin}},
+                     begin - held.begin);
+  }
+
+  std::shared_ptr<const ChunkIndex> all_;
+  std::vector<Origin> origins_;
+};
+
+/// Cuts a flat tensor into what it holds.
+Result<> cut_flat(const MapRules& rules, const std::vector<MapRules::Held>& held, const Tensor& flat,
+                  std::uint32_t index, std::vector<Tensor>& tensors, std::vector<Origin>& origins) {
+  if (flat.shape.size() != 1 || is_packed(flat.dtype)) return fail(about(rules, flat, "it is not a flat tensor"));
+  std::uint64_t at = 0;
+  for (const MapRules::Held& part : held) {
+    CKPT_TRY(const std::uint64_t elements, checked_volume(part.shape));
+    CKPT_TRY(const std::uint64_t end, checked_add(at, elements));
+    if (!part.name.empty()) {
+      Tensor tensor = flat;
+      tensor.name = part.name;
+      tensor.path.clear();
+      tensor.shape = part.shape;
+      tensors.push_back(std::move(tensor));
+      origins.push_back({index, at, part.shape});
+    }
+    at = end;
+  }
+  if (at != flat.shape[0]) {
+    return fail(about(rules, flat, fmt::format("it has {} elements, and the rule's shapes {}", flat.shape[0], at)));
+  }
+  return {};
+}
+
+Result<> rename_all(Map& map, const MapRules& rules) {
+  const auto rename = [&](std::string& name) {
+    auto renamed = rules.renamed(name);
+    if (!renamed) return false;
+    name = *std::move(renamed);
+    return true;
+  };
+  for (Tensor& tensor : map.tensors) {
+    if (rename(tensor.name)) tensor.path.clear();
+    if (!tensor.parameter.empty()) rename(tensor.parameter);
+  }
+  for (Alias& alias : map.aliases) {
+    rename(alias.name);
+    rename(alias.target);
+  }
+  std::unordered_set<std::string_view> names;
+  for (const Tensor& tensor : map.tensors) {
+    if (!names.insert(tensor.name).second) return fail(about(rules, tensor, "two tensors get this name"));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<> apply_rules(Map& map, const MapRules& rules, const std::string& root) {
+  std::vector<Tensor> tensors;
+  std::vector<Origin> origins;
+  bool any = false;
+  for (std::uint32_t i = 0; i < map.tensors.size(); ++i) {
+    const std::vector<MapRules::Held>* held = rules.holds(map.tensors[i].name);
+    if (held == nullptr) {
+      tensors.push_back(map.tensors[i]);
+      origins.push_back({i, std::nullopt, {}});
+      continue;
+    }
+    any = true;
+    CKPT_CHECK(cut_flat(rules, *held, map.tensors[i], i, tensors, origins));
+  }
+  if (any && !map.derived.empty()) {
+    return fail(Errc::unsupported, root + ": --map: flat tensors beside weights that are derived from others");
+  }
+  if (any) {
+    map.tensors = std::move(tensors);
+    map.index = std::make_shared<RuledIndex>(std::move(map.index), std::move(origins));
+  }
+  CKPT_CHECK(rename_all(map, rules));
+  for (const std::string& pattern : rules.unused()) {
+    map.findings.push_back({.severity = Severity::warning,
+                            .text = fmt::format("{}: the rule for '{}' matches no tensor", rules.path(), pattern)});
+  }
+  Hasher hasher;
+  hasher.update(map.metadata_hash);
+  hasher.update(rules.hash().hex());
+  map.metadata_hash = hasher.digest().hex();
+  return {};
+}
+
+Result<> refuse_flat_parameters(const Map& map, const std::string& root) {
+  for (const Tensor& tensor : map.tensors) {
+    const std::string_view name = tensor.name;
+    const std::string_view last = name.substr(name.rfind('.') + 1);
+    if ((last != "_flat_param" && last != "flat_param") || tensor.shape.size() != 1) continue;
+    return fail(Error{
+        .code = Errc::unsupported,
+        .message =
+            fmt::format("{}: open: {} holds the parameters of an FSDP unit one after another, {} elements; their "
+                        "names and shapes are in the model and in no file",
+                        root, tensor.name, tensor.shape[0]),
+        .file = root,
+        .tensor = tensor.name,
+        .hint = "--map FILE    says them, in the order of the module: {\"ckpt-map\": 1, \"rules\": [{\"tensor\": \"" +
+                tensor.name + "\", \"holds\": [{\"name\": \"weight\", \"shape\": [2, 3]}, ...]}, ...]}"});
+  }
+  return {};
+}
+
+}  // namespace ckpt

@@ -1,0 +1,142 @@
+"""Checkpoints that PyTorch makes now, in other sizes than the committed ones: each equals what the model held."""
+import json
+
+import pytest
+
+from truth import from_safetensors
+
+WORLD = 2
+SHAPES = {"even": (10, 6), "uneven": (7, 3), "short": (1, 5), "vector": (9,), "scalar": (), "cube": (3, 4, 5)}
+
+
+def values(name, shape, dtype):
+    import torch
+    count = int(torch.tensor(shape).prod()) if shape else 1
+    seed = sum(name.encode()) + len(name)
+    return (torch.arange(count, dtype=torch.float64) * 0.37 + seed).to(dtype).reshape(shape)
+
+
+def work(rank, root):
+    """One of two processes: writes every case."""
+    import os
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+    from torch.distributed.tensor import Shard, distribute_tensor
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "RANK": str(rank), "WORLD_SIZE": str(WORLD)}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{root}/store", rank=rank, world_size=WORLD)
+    mesh = init_device_mesh("cpu", (WORLD,))
+
+    def state(dim=0):
+        out = {}
+        for name, shape in SHAPES.items():
+            dtype = torch.bfloat16 if name == "cube" else torch.float32
+            whole = values(name, shape, dtype)
+            at = min(dim, len(shape) - 1)
+            out[name] = distribute_tensor(whole, mesh, [Shard(at)], src_data_rank=None) if shape else whole
+        return {"model": out, "step": 5, "rng": torch.arange(4, dtype=torch.uint8)}
+
+    def save(name, dim=0, **options):
+        dcp.save(state(dim), storage_writer=dcp.FileSystemWriter(f"{root}/{name}", **options))
+
+    save("dcp_rows")
+    save("dcp_columns", dim=1)
+    save("dcp_threads", thread_count=3)
+    save("dcp_file_per_item", single_file_per_rank=False)
+    torch.save(state()["model"], f"{root}/rank_files/model_world_size_{WORLD}_rank_{rank}.pt")
+
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.LayerNorm(7), torch.nn.Linear(7, 3, bias=False))
+    whole = {n: t.detach().clone() for n, t in model.state_dict().items()}
+    fsdp = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({torch.nn.Linear}),
+                                    device_id=torch.device("cpu"), use_orig_params=False)
+    with FullyShardedDataParallel.state_dict_type(fsdp, StateDictType.FULL_STATE_DICT):
+        fsdp.state_dict()  # FSDP is lazy: the first one initialises it
+    for kind, folder in ((StateDictType.LOCAL_STATE_DICT, "local"), (StateDictType.SHARDED_STATE_DICT, "sharded")):
+        with FullyShardedDataParallel.state_dict_type(fsdp, kind):
+            torch.save(fsdp.state_dict(), f"{root}/{folder}/pytorch_model_fsdp_rank{rank}.bin")
+    if rank == 0:
+        torch.save(whole, f"{root}/whole.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    import torch.multiprocessing
+    root = tmp_path_factory.mktemp("made")
+    for folder in ("rank_files", "local", "sharded"):
+        (root / folder).mkdir()
+    torch.multiprocessing.spawn(work, args=(str(root),), nprocs=WORLD)
+    return root
+
+
+def bits(tensor):
+    import torch
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+@pytest.mark.parametrize("name", ["dcp_rows", "dcp_columns", "dcp_threads", "dcp_file_per_item", "rank_files"])
+def test_every_layout_holds_the_values_that_were_sharded(name, made, ckpt, out):
+    import torch
+    ckpt("convert", made / name, out / "all.safetensors")
+    found = from_safetensors(out / "all.safetensors")
+    prefix = "" if name == "rank_files" else "model."
+    for tensor, shape in SHAPES.items():
+        dtype = torch.bfloat16 if tensor == "cube" else torch.float32
+        assert found[prefix + tensor][1] == shape
+        assert found[prefix + tensor][2] == bits(values(tensor, shape, dtype)), tensor
+
+
+def test_fsdp1_sharded_tensors_of_ranks_are_joined(made, ckpt, out):
+    import torch
+    ckpt("convert", made / "sharded", out / "all.safetensors")
+    found = from_safetensors(out / "all.safetensors")
+    whole = torch.load(made / "whole.pt")
+    assert set(found) == set(whole)
+    for name, tensor in whole.items():
+        assert found[name][1:] == (tuple(tensor.shape), bits(tensor)), name
+
+
+def test_fsdp1_flat_parameters_need_their_shapes(made, ckpt, out):
+    import torch
+    run = ckpt("convert", made / "local", out / "all.safetensors", expect=12)
+    assert "_flat_param" in run.stderr and "--map" in run.stderr
+    assert list(out.iterdir()) == []
+    whole = torch.load(made / "whole.pt")
+
+    def holds(*names):
+        return [{"name": n, "shape": list(whole[n].shape)} for n in names]
+    rules = [{"tensor": "_flat_param", "holds": holds("1.weight", "1.bias")},
+             {"tensor": "0._flat_param", "holds": holds("0.weight", "0.bias")},
+             {"tensor": "2._flat_param", "holds": holds("2.weight")}]
+    (out / "map.json").write_text(json.dumps({"ckpt-map": 1, "rules": rules}))
+    ckpt("convert", made / "local", out / "all.safetensors", "--map", out / "map.json")
+    found = from_safetensors(out / "all.safetensors")
+    assert set(found) == set(whole)
+    for name, tensor in whole.items():
+        assert found[name][1:] == (tuple(tensor.shape), bits(tensor)), name
+    rules[0]["holds"].pop()
+    (out / "map.json").write_text(json.dumps({"ckpt-map": 1, "rules": rules}))
+    run = ckpt("convert", made / "local", out / "other.safetensors", "--map", out / "map.json", expect=2)
+    assert "_flat_param: it has" in run.stderr
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_files_of_every_pickle_protocol(protocol, ckpt, out):
+    import torch
+    state = {"w": torch.arange(6.0).reshape(2, 3).t(), "\u5c64": torch.tensor(1 + 2j), "gone": torch.empty(3, device="meta"),
+             "big": 2 ** 70, "lr": 1.5}
+    torch.save(state, out / "state.pt", pickle_protocol=protocol)
+    if protocol == 0:  # its storages are named by text, which torch.load refuses too
+        ckpt("convert", out / "state.pt", out / "all.safetensors", expect=15)
+        return
+    run = ckpt("convert", out / "state.pt", out / "all.safetensors")
+    assert "gone (meta tensor)" in run.stderr
+    found = from_safetensors(out / "all.safetensors")
+    assert found["w"] == ("F32", (3, 2), bits(state["w"]))
+    assert found["\u5c64"] == ("C64", (), bits(torch.view_as_real(state["\u5c64"])))
+    assert "gone" not in found
