@@ -120,6 +120,23 @@ INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedModelParallel,
 INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedModelParallelDamage, testing::Values(kPipeline, kTensor, kTensorStageThree),
                          case_name);
 
+TEST(DeepSpeedPipeline, WithoutZeroItIsRefusedForItsUnnamedOptimizer) {
+  const TempDir directory(memory_temp_dir());
+  const std::string root = directory.path() + "/ckpt";
+  fs::copy(golden_root(kPipeline), root, fs::copy_options::recursive);
+  const std::string tag = root + "/global_step3/";
+  for (const std::string rank : {"00", "01"}) {
+    TorchPatch(tag + "mp_rank_" + rank + "_model_states.pt").replace({}, "param_shapes", "param_shape_").write();
+    for (const std::string data : {"0", "1"}) {
+      fs::remove(tag + "zero_pp_rank_" + data + "_mp_rank_" + rank + "_optim_states.pt");
+    }
+  }
+  const auto map = open_deepspeed(root);
+  ASSERT_FALSE(map.has_value());
+  EXPECT_EQ(exit_code(map.error()), 12) << map.error().message;
+  EXPECT_NE(map.error().message.find("a pipeline without ZeRO"), std::string::npos) << map.error().message;
+}
+
 TEST(DeepSpeedPipeline, BothStagesHoldCopiesOfATiedLayerInEqualParts) {
   const std::string root = golden_root(kPipeline);
   const auto map = open_deepspeed(root);

@@ -81,6 +81,21 @@ TEST_P(UniversalSlices, AMissingModelFileIsNamed) {
 INSTANTIATE_TEST_SUITE_P(Cases, UniversalSlices, testing::Values(kPipeline, kTensor),
                          [](const auto& param) { return std::string(param.param).substr(25, 3); });
 
+TEST(UniversalSlicesUnread, StageThreeOfTensorParallelRanksIsRefusedByName) {
+  const TempDir directory(memory_temp_dir());
+  const std::string root = directory.path() + "/ckpt";
+  fs::copy(golden_root(kTensor), root, fs::copy_options::recursive);
+  const std::string folder = root + "/global_step2_universal/";
+  for (const std::string rank : {"mp_rank_00", "mp_rank_01"}) {
+    fs::rename(folder + rank + "_model_states.pt", folder + "zero_pp_rank_0_" + rank + "_model_states.pt");
+  }
+  const auto map = open_universal(root);
+  ASSERT_FALSE(map.has_value());
+  EXPECT_EQ(exit_code(map.error()), 12) << map.error().message;
+  EXPECT_NE(map.error().message.find("ZeRO stage 3 and several tensor-parallel ranks"), std::string::npos)
+      << map.error().message;
+}
+
 TEST(UniversalSlicesBroken, ARuleThatDoesNotGiveTheMastersShapeIsCorrupt) {
   const TempDir directory(memory_temp_dir());
   const std::string root = directory.path() + "/ckpt";

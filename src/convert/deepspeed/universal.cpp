@@ -104,7 +104,8 @@ class UniversalReader {
   Result<> read_slices(const std::vector<DirEntry>& names) {
     auto sorted = sort_model_parallel_files(names);
     if (!sorted) return fail(in_folder(std::move(sorted).error()));
-    if (sorted->models.count(0) == 0) return fail(missing(inside(sorted->model_name(0))));
+    if (sorted->models.count(0) == 0 && sorted->rank_models.empty())
+      return fail(missing(inside(sorted->model_name(0))));
     CKPT_TRY(slices_, UniversalSlices::read(set_, objects_, folder_.directory, *sorted));
     model_ = slices_->model();
     collect_shapes();
