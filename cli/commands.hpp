@@ -16,6 +16,7 @@ Answer run_load(Context& context);
 Answer run_verify(Context& context);
 Answer run_inspect(Context& context);
 Answer run_ls(Context& context);
+Answer run_plan(Context& context);
 Answer run_help(Context& context);
 Answer run_explain(Context& context);
 Answer run_version(Context& context);

@@ -14,15 +14,16 @@ namespace {
 using Command = Answer (*)(Context&);
 
 Command command_of(std::string_view verb) {
-  static constexpr std::array<std::pair<std::string_view, Command>, 9> commands{{{"convert", run_convert},
-                                                                                 {"load", run_load},
-                                                                                 {"verify", run_verify},
-                                                                                 {"inspect", run_inspect},
-                                                                                 {"ls", run_ls},
-                                                                                 {"help", run_help},
-                                                                                 {"explain", run_explain},
-                                                                                 {"version", run_version},
-                                                                                 {"completion", run_completion}}};
+  static constexpr std::array<std::pair<std::string_view, Command>, 10> commands{{{"convert", run_convert},
+                                                                                  {"load", run_load},
+                                                                                  {"verify", run_verify},
+                                                                                  {"inspect", run_inspect},
+                                                                                  {"ls", run_ls},
+                                                                                  {"plan", run_plan},
+                                                                                  {"help", run_help},
+                                                                                  {"explain", run_explain},
+                                                                                  {"version", run_version},
+                                                                                  {"completion", run_completion}}};
   for (const auto& [name, command] : commands)
     if (name == verb) return command;
   return nullptr;

@@ -254,8 +254,76 @@ Verb ls_verb() {
   };
 }
 
+Verb plan_verb() {
+  return {
+      .name = "plan",
+      .summary = "Say how often to save, and what that costs, from sizes, bandwidth and failures",
+      .about =
+          {"Measures and reads nothing: what a save costs follows from the number of parameters and the bandwidth, and "
+           "how often to save from that and from the time between failures. Shown side by side are the exact optimum, "
+           "Young's and Daly's formulas, and the base rule: the greatest of the work that may be lost, 20 times the "
+           "stall and 1.1 times the time until a save is durable.",
+           "Times are of work between two saves. With --stall asynchronous saves, which stall training that long only, "
+           "stand beside blocking ones."},
+      .aliases = {"advise"},
+      .flags =
+          {
+              {.name = "params",
+               .value = "N",
+               .help = "parameters of the model: 7B, 1.3B, 350M",
+               .guesses = {"parameters"}},
+              {.name = "precision",
+               .value = "KIND",
+               .help = "what is saved of a parameter: mixed, the default, 14 bytes with Adam; weights 2; fp32 12; with "
+                       "8-bit "
+                       "moments 8; with bf16 moments 10",
+               .choices = {"mixed", "weights", "fp32", "mixed-8bit", "mixed-bf16-moments"}},
+              {.name = "state-bytes",
+               .value = "N",
+               .help = "saved bytes of a parameter, instead of what --precision says"},
+              {.name = "bw",
+               .value = "RATE",
+               .help = "bytes a second that the storage takes from all ranks together, such as 40G",
+               .guesses = {"bandwidth"}},
+              {.name = "stall", .value = "TIME", .help = "how long an asynchronous save stalls training"},
+              {.name = "mtbf",
+               .value = "TIME",
+               .help = "mean time between failures: of the job (234h), or of a node (30000h/node)"},
+              {.name = "nodes", .value = "N", .help = "nodes of the job, for --mtbf TIME/node"},
+              {.name = "restart",
+               .value = "TIME",
+               .help = "what a failure costs before training goes on",
+               .guesses = {"recovery"}},
+              {.name = "rework", .value = "TIME", .help = "work that may be lost at a failure", .guesses = {"rpo"}},
+              {.name = "step-time", .value = "TIME", .help = "of one training step: intervals become whole steps"},
+              {.name = "keep",
+               .value = "RULES",
+               .help = "what retention keeps, such as last=3,6h*8,1d*14: says how much storage that takes",
+               .repeatable = true},
+              {.name = "tp", .value = "N", .help = "tensor-parallel ranks"},
+              {.name = "pp", .value = "N", .help = "pipeline stages"},
+              {.name = "dp", .value = "N", .help = "data-parallel ranks"},
+              {.name = "zero-stage", .value = "N", .help = "0 to 3", .choices = {"0", "1", "2", "3"}},
+              {.name = "replica-parallel", .help = "ranks that hold the same divide writing it"},
+              {.name = "gpu-memory",
+               .value = "SIZE",
+               .help = "of a rank: shows what training takes, and the first ZeRO stage and offload that fit"},
+              {.name = "host-memory", .value = "SIZE", .help = "of a rank, for offload"},
+              {.name = "nvme", .value = "SIZE", .help = "of a rank, for offload"},
+              {.name = "memory-table", .help = "show what training takes in each ZeRO stage, whatever fits"},
+              {.name = "curve", .help = "also draw lost time over the interval"},
+              {.name = "svg", .help = "print only that curve, as an SVG picture"},
+          },
+      .examples =
+          {{"ckpt plan --params 70B --bw 40G --stall 1.9s --nodes 128 --mtbf 30000h/node --keep last=3,6h*8,1d*14",
+            "blocking and asynchronous saves, and what retention keeps"},
+           {"ckpt plan --params 13B --bw 5G --dp 8 --gpu-memory 80GB --host-memory 200GB", "does it fit, and how?"},
+           {"ckpt plan --params 7B --bw 2G --mtbf 50h --svg > curve.svg", "the curve as a picture"}},
+  };
+}
+
 std::vector<Verb> make_verbs() {
-  std::vector<Verb> out{convert_verb(), load_verb(), verify_verb(), inspect_verb(), ls_verb()};
+  std::vector<Verb> out{convert_verb(), load_verb(), verify_verb(), inspect_verb(), ls_verb(), plan_verb()};
   out.push_back({.name = "help",
                  .arguments = "[VERB or TOPIC]",
                  .most_arguments = 1,

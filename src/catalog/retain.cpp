@@ -176,7 +176,9 @@ class Retainer {
       if (one.state == State::corrupt && !situation_.include_corrupt) block(i, Cause::corrupt);
       if (!superseded(i)) continue;
       const Duration passed = elapsed(*since_[i], now_);
-      if (passed < policy_.trash.ttl) block(i, Cause::superseded_grace, (policy_.trash.ttl - passed).count());
+      // A series that begins in the future has all of its grace left; times come from files, and may be far off.
+      const Duration left = policy_.trash.ttl - std::max(passed, Duration{});
+      if (passed < policy_.trash.ttl) block(i, Cause::superseded_grace, left.count());
       if (one.state == State::verified) last_verified[one.series] = i;
     }
     for (const auto& [series, i] : last_verified) {

@@ -166,6 +166,25 @@ TEST(Retain, AStaleHigherStepDoesNotWinAfterARollBack) {
   EXPECT_EQ(trashed(decided(all, tags), all), (Steps{1000}));
 }
 
+TEST(Retain, TimesFromTheEndsOfSixtyFourBitsDeleteNothingThatIsGuarded) {
+  std::vector<Checkpoint> all = hourly({1000, 2000, 1500, 1600});
+  all[0].created = Time::min();
+  all[2].series = all[3].series = 1;
+  all[2].series_from = all[3].series_from = 1000;
+  all[2].created = all[3].created = Time::max();
+  Policy policy = last(1);
+  policy.keep.push_back(rule(Kind::every));
+  policy.keep.back().duration = kHour;
+  policy.keep.push_back(rule(Kind::within));
+  policy.keep.back().duration = Duration::max();
+  policy.guard.min_age = Duration::max();
+  for (const Time now : {Time::min(), kStart, Time::max()}) {
+    const Retention plan = decided(all, policy, {.now = now});
+    EXPECT_EQ(plan.decisions[3].action, Action::keep);
+    EXPECT_FALSE(why_of(plan, all, policy, 1).empty());
+  }
+}
+
 TEST(Retain, ASeriesThatBeganAtNothingSupersedesNothing) {
   std::vector<Checkpoint> all = hourly({1000, 2000, 10});
   all[2].series = 1;

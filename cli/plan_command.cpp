@@ -1,0 +1,254 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "api/save_plan.hpp"
+#include "cli/commands.hpp"
+#include "cli/units.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+constexpr std::size_t kCurveRows = 21;
+constexpr std::size_t kCurvePoints = 200;  // of the picture
+constexpr std::size_t kCurveWidth = 50;
+
+/// Reads a flag's value with one of the readers of units; where it is not given `out` stays.
+template <class T, class Read>
+Result<> read_flag(const Words& words, std::string_view flag, T& out, Read read) {
+  const Value* value = words.value(flag);
+  if (value == nullptr) return {};
+  auto number = read(std::string_view(value->text));
+  if (!number) {
+    Error error = std::move(number).error();
+    error.message = fmt::format("{}: {}", value->origin, error.message);
+    return fail(std::move(error));
+  }
+  out = static_cast<T>(*number);
+  return {};
+}
+
+Result<double> seconds_of(std::string_view text) {
+  CKPT_TRY(const std::chrono::milliseconds duration, parse_duration(text));
+  return static_cast<double>(duration.count()) / 1000;
+}
+
+Result<std::uint64_t> ranks_of(std::string_view text) {
+  return parse_count(text, 1, 1'000'000'000);
+}
+
+/// "40G", "40G/s", "100GB/s".
+Result<double> rate_of(std::string_view text) {
+  if (text.ends_with("/s")) text.remove_suffix(2);
+  CKPT_TRY(const std::uint64_t bytes, parse_size(text));
+  if (bytes == 0) return fail(Errc::usage, "nothing is written at 0 bytes a second");
+  return static_cast<double>(bytes);
+}
+
+/// "30000h/node" of the given nodes, or "234h" of the whole job.
+Result<double> mtbf_of(std::string_view text, std::uint64_t nodes) {
+  const bool each = text.ends_with("/node");
+  if (each) text.remove_suffix(5);
+  CKPT_TRY(const double seconds, seconds_of(text));
+  if (!(seconds > 0)) return fail(Errc::usage, "a time above 0 is expected");
+  return each ? seconds / static_cast<double>(nodes) : seconds;
+}
+
+Result<SavePlanRequest> read_request(const Words& words) {
+  SavePlanRequest out;
+  std::uint64_t nodes = 1;
+  double state_bytes = 0;
+  double stall_s = 0;
+  catalog::RankMemory memory;
+  CKPT_CHECK(read_flag(words, "params", out.parameters, catalog::parse_parameters));
+  CKPT_CHECK(
+      read_flag(words, "state-bytes", state_bytes, [](std::string_view text) { return parse_count(text, 1, 64); }));
+  CKPT_CHECK(read_flag(words, "tp", out.sharding.tensor, ranks_of));
+  CKPT_CHECK(read_flag(words, "pp", out.sharding.pipeline, ranks_of));
+  CKPT_CHECK(read_flag(words, "dp", out.sharding.data, ranks_of));
+  CKPT_CHECK(read_flag(words, "zero-stage", out.sharding.zero_stage,
+                       [](std::string_view text) { return parse_count(text, 0, 3); }));
+  CKPT_CHECK(read_flag(words, "bw", out.bandwidth, rate_of));
+  CKPT_CHECK(read_flag(words, "stall", stall_s, seconds_of));
+  CKPT_CHECK(read_flag(words, "restart", out.restart_s, seconds_of));
+  CKPT_CHECK(read_flag(words, "rework", out.rework_s, seconds_of));
+  CKPT_CHECK(read_flag(words, "step-time", out.step_s, seconds_of));
+  CKPT_CHECK(read_flag(words, "nodes", nodes, ranks_of));
+  CKPT_CHECK(read_flag(words, "mtbf", out.mtbf_s, [nodes](std::string_view text) { return mtbf_of(text, nodes); }));
+  CKPT_CHECK(read_flag(words, "gpu-memory", memory.gpu, parse_size));
+  CKPT_CHECK(read_flag(words, "host-memory", memory.host, parse_size));
+  CKPT_CHECK(read_flag(words, "nvme", memory.nvme, parse_size));
+  if (words.value("precision") != nullptr) out.precision = words.text("precision");
+  if (words.value("state-bytes") != nullptr) out.state_bytes = state_bytes;
+  if (words.value("stall") != nullptr) out.stall_s = stall_s;
+  if (words.value("gpu-memory") != nullptr) out.rank_memory = memory;
+  out.sharding.replica_parallel = words.on("replica-parallel");
+  out.keep = words.all("keep");
+  if (words.value("params") == nullptr || words.value("bw") == nullptr) {
+    return fail({.code = Errc::usage,
+                 .message = "plan: --params and --bw are needed",
+                 .hint = "for instance: ckpt plan --params 70B --bw 40G"});
+  }
+  return out;
+}
+
+std::string bytes_text(double bytes, SizeStyle sizes) {
+  return format_size(bytes < 1.8e19 ? static_cast<std::uint64_t>(bytes) : UINT64_MAX, sizes);
+}
+std::string percent_text(double part) {
+  return fmt::format("{:.2f} %", part * 100);
+}
+
+void print_choices(Context& context, const SavePlan& plan) {
+  const auto row = [&](std::string_view label, auto cell, std::string_view note = "") {
+    std::string line = fmt::format("{:<14}", label);
+    for (const SaveChoice& choice : plan.choices) line += fmt::format("{:<28}", cell(choice));
+    line += note;
+    line.erase(line.find_last_not_of(' ') + 1);
+    say(context, line + "\n");
+  };
+  const bool failures = plan.choices.front().costs.mtbf_s > 0;
+  row("", [](const SaveChoice& c) { return c.name; });
+  row("stall", [](const SaveChoice& c) { return format_seconds(c.costs.stall_s); });
+  row("durable", [](const SaveChoice& c) { return format_seconds(c.costs.drain_s); });
+  if (failures) {
+    row(
+        "best every", [](const SaveChoice& c) { return format_seconds(c.best_s); }, "(exact, for random failures)");
+    row("Young", [](const SaveChoice& c) { return format_seconds(c.young_s); });
+    row("Daly", [](const SaveChoice& c) { return format_seconds(c.daly_s); });
+  }
+  row(
+      "base rule",
+      [](const SaveChoice& c) {
+        return fmt::format("{} ({})", format_seconds(c.base.interval_s), catalog::limit_name(c.base.limit));
+      },
+      "(max of rework limit, 20 x stall, 1.1 x durable)");
+  row("save every", [](const SaveChoice& c) {
+    return c.steps != 0 ? fmt::format("{} ({})", format_seconds(c.chosen_s), format_counted(c.steps, "step"))
+                        : format_seconds(c.chosen_s);
+  });
+  row("because of", [](const SaveChoice& c) { return c.reason; });
+  row("overhead", [](const SaveChoice& c) { return percent_text(c.overhead); });
+  if (!failures) return;
+  row(
+      "lost time", [](const SaveChoice& c) { return percent_text(c.lost); }, "(saves, failures, restarts)");
+  row("  base rule", [](const SaveChoice& c) { return percent_text(c.lost_base); });
+  row("at a failure", [](const SaveChoice& c) { return format_seconds(c.loss_at_failure_s); });
+}
+
+void print_memory(Context& context, const SavePlan& plan) {
+  const SizeStyle sizes = context.settings.sizes;
+  say(context, fmt::format("{:<8}{:<34}{:>12}{:>12}{:>12}\n", "ZeRO", "offload", "GPU", "host", "NVMe"));
+  for (std::size_t i = 0; i < plan.memory.size(); ++i) {
+    const catalog::MemoryBytes& row = plan.memory[i];
+    say(context, fmt::format("{:<8}{:<34}{:>12}{:>12}{:>12}{}\n", row.zero_stage, catalog::offload_name(row.offload),
+                             bytes_text(row.gpu, sizes), bytes_text(row.host, sizes), bytes_text(row.nvme, sizes),
+                             plan.fits == i ? "   < fits, and gives up least" : ""));
+  }
+  say(context, "a rank, without activations and buffers\n");
+}
+
+void print_plan(Context& context, const SavePlan& plan, const SavePlanRequest& request) {
+  const SizeStyle sizes = context.settings.sizes;
+  say(context, fmt::format("size {} ({}): weights {}, optimizer {} · largest rank {} · write {} at {}\n",
+                           bytes_text(plan.disk.total, sizes), bytes_text(plan.disk.total, SizeStyle::decimal),
+                           bytes_text(plan.disk.weights, sizes), bytes_text(plan.disk.optimizer, sizes),
+                           bytes_text(plan.disk.largest_rank, sizes), format_seconds(plan.write_s),
+                           format_rate(request.bandwidth, sizes)));
+  if (request.mtbf_s > 0) say(context, fmt::format("one failure in {}\n", format_seconds(request.mtbf_s)));
+  print_choices(context, plan);
+  if (plan.bandwidth_wanted > 0) {
+    say(context, fmt::format("bandwidth     {} lets blocking saves meet {} of rework within 5 %\n",
+                             format_rate(plan.bandwidth_wanted, sizes), format_seconds(request.rework_s)));
+  }
+  if (plan.kept) {
+    say(context, fmt::format("storage       {} kept at most: {}\n", *plan.kept,
+                             bytes_text(plan.disk.total * static_cast<double>(*plan.kept), sizes)));
+  } else if (plan.unbounded) {
+    say(context, "storage       grows without a bound: a rule of --keep has no limit\n");
+  }
+  if (request.rank_memory || context.words.on("memory-table")) print_memory(context, plan);
+  for (const std::string& warning : plan.warnings) say(context, fmt::format("note    {}\n", warning));
+}
+
+Json plan_json(const SavePlan& plan, const SavePlanRequest& request) {
+  const auto number = [](double value) { return Json(value); };
+  const auto bytes = [](double value) { return Json(value < 1.8e19 ? static_cast<std::uint64_t>(value) : UINT64_MAX); };
+  Json out;
+  out["parameters"] = bytes(request.parameters);
+  out["total_bytes"] = bytes(plan.disk.total);
+  out["weights_bytes"] = bytes(plan.disk.weights);
+  out["optimizer_bytes"] = bytes(plan.disk.optimizer);
+  out["largest_rank_bytes"] = bytes(plan.disk.largest_rank);
+  out["smallest_rank_bytes"] = bytes(plan.disk.smallest_rank);
+  out["write_s"] = number(plan.write_s);
+  out["mtbf_s"] = request.mtbf_s > 0 ? number(request.mtbf_s) : Json();
+  out["choices"] = Json::array();
+  for (const SaveChoice& choice : plan.choices) {
+    Json one;
+    one["name"] = choice.name;
+    one["stall_s"] = number(choice.costs.stall_s);
+    one["durable_s"] = number(choice.costs.drain_s);
+    one["best_s"] = number(choice.best_s);
+    one["young_s"] = number(choice.young_s);
+    one["daly_s"] = number(choice.daly_s);
+    one["base_rule_s"] = number(choice.base.interval_s);
+    one["base_rule_limit"] = catalog::limit_name(choice.base.limit);
+    one["chosen_s"] = number(choice.chosen_s);
+    one["chosen_steps"] = choice.steps != 0 ? Json(choice.steps) : Json();
+    one["reason"] = choice.reason;
+    one["overhead"] = number(choice.overhead);
+    one["lost"] = request.mtbf_s > 0 ? number(choice.lost) : Json();
+    one["lost_base_rule"] = request.mtbf_s > 0 ? number(choice.lost_base) : Json();
+    one["lost_at_failure_s"] = request.mtbf_s > 0 ? number(choice.loss_at_failure_s) : Json();
+    out["choices"].push_back(std::move(one));
+  }
+  out["bandwidth_wanted"] = plan.bandwidth_wanted > 0 ? bytes(plan.bandwidth_wanted) : Json();
+  out["kept"] = plan.kept ? Json(*plan.kept) : Json();
+  out["memory"] = Json::array();
+  for (std::size_t i = 0; i < plan.memory.size(); ++i) {
+    const catalog::MemoryBytes& row = plan.memory[i];
+    Json one;
+    one["zero_stage"] = row.zero_stage;
+    one["offload"] = catalog::offload_name(row.offload);
+    one["gpu_bytes"] = bytes(row.gpu);
+    one["host_bytes"] = bytes(row.host);
+    one["nvme_bytes"] = bytes(row.nvme);
+    one["fits"] = plan.fits == i;
+    out["memory"].push_back(std::move(one));
+  }
+  out["notes"] = plan.warnings;
+  return out;
+}
+
+}  // namespace
+
+Answer run_plan(Context& context) {
+  auto request = read_request(context.words);
+  if (!request) return failed(std::move(request).error());
+  auto plan = plan_saves(*request);
+  if (!plan) return failed(std::move(plan).error());
+  const bool picture = context.words.on("curve") || context.words.on("svg");
+  if (picture && request->mtbf_s <= 0) {
+    return failed({.code = Errc::usage,
+                   .message = "plan: a curve needs a failure rate",
+                   .hint = "add --mtbf, for instance --mtbf 30000h/node --nodes 128"});
+  }
+  Answer out;
+  if (context.settings.json) {
+    out.data = plan_json(*plan, *request);
+    return out;
+  }
+  const SaveChoice& choice = plan->choices.back();
+  if (context.words.on("svg")) {
+    say(context, curve_svg(curve_of(choice, kCurvePoints), marks_of(choice)), true);
+    return out;
+  }
+  print_plan(context, *plan, *request);
+  if (context.words.on("curve"))
+    say(context, "lost time of " + choice.name + " saves\n" +
+                     curve_text(curve_of(choice, kCurveRows), marks_of(choice), kCurveWidth));
+  return out;
+}
+
+}  // namespace ckpt::cli

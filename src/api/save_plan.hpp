@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "catalog/curve.hpp"
+#include "catalog/interval.hpp"
+#include "catalog/model_bytes.hpp"
+#include "format/result.hpp"
+
+/// How often to save, what that costs and what it needs: `ckpt plan`. Nothing is measured or read here.
+namespace ckpt {
+
+struct SavePlanRequest {
+  double parameters = 0;
+  std::string precision = "mixed";      ///< catalog::state_preset
+  std::optional<double> state_bytes{};  ///< saved, a parameter; instead of the preset's
+  catalog::Sharding sharding{};
+  double bandwidth = 0;             ///< bytes a second of the storage, for all ranks together
+  std::optional<double> stall_s{};  ///< of an asynchronous save; nothing: only blocking saves are planned
+  double restart_s = 0;             ///< detect, restart, load
+  double mtbf_s = 0;                ///< of the whole job; 0 = unknown
+  double rework_s = 0;              ///< work that may be lost; 0 = no limit told
+  double step_s = 0;                ///< 0 = unknown
+  std::vector<std::string> keep{};  ///< values of --keep
+  std::optional<catalog::RankMemory> rank_memory{};
+};
+
+/// One way to save: blocking, or asynchronous.
+struct SaveChoice {
+  std::string name{};
+  catalog::Costs costs{};
+  double young_s = 0;
+  double daly_s = 0;
+  double best_s = 0;
+  catalog::BaseRule base{};
+  double chosen_s = 0;      ///< best_s, or the base rule's where nothing is known of failures; never below the drain
+  std::string reason{};     ///< what decides: "failure rate", "drain", "overhead cap", "rework"
+  std::uint64_t steps = 0;  ///< chosen_s in whole steps; 0 = the time of a step is not known
+  double overhead = 0;      ///< at chosen_s: stalls, of running time
+  double lost = 0;          ///< at chosen_s: 1 - goodput; only with a failure rate
+  double lost_base = 0;     ///< the same at the base rule's
+  double loss_at_failure_s = 0;
+};
+
+struct SavePlan {
+  catalog::DiskBytes disk{};
+  double write_s = 0;
+  std::vector<SaveChoice> choices{};    ///< blocking first
+  double bandwidth_wanted = 0;          ///< for a blocking save that meets rework_s within 5 %; 0 = none told
+  std::optional<std::uint64_t> kept{};  ///< checkpoints at most; nothing: without a bound, or no --keep
+  bool unbounded = false;               ///< a rule of --keep has no limit
+  std::vector<catalog::MemoryBytes> memory{};
+  std::optional<std::size_t> fits{};  ///< the first row of `memory` that fits rank_memory
+  std::vector<std::string> warnings{};
+};
+
+/// errors   usage: no parameters, no bandwidth, an unknown preset, a rule that cannot be read
+Result<SavePlan> plan_saves(const SavePlanRequest& request);
+
+/// The curve of one choice, from a third of its shortest interval to ten times the longest; and its intervals by name.
+std::vector<catalog::CurvePoint> curve_of(const SaveChoice& choice, std::size_t count);
+std::vector<catalog::CurveMark> marks_of(const SaveChoice& choice);
+
+using catalog::curve_svg;
+using catalog::curve_text;
+
+}  // namespace ckpt

@@ -1,0 +1,58 @@
+"""ckpt plan: arithmetic, as a user types it."""
+import re
+import xml.dom.minidom
+
+from runner import check, main
+
+WORDS = ("plan", "--params", "70B", "--bw", "40G", "--stall", "1.9s", "--nodes", "128", "--mtbf", "30000h/node")
+
+
+def case_plan_shows_blocking_beside_asynchronous_saves(sh):
+    sh.run(*WORDS, "--keep", "last=3,6h*8,1d*14",
+           out=[r"^size 913 GiB \(980 GB\): weights 130 GiB, optimizer 782 GiB · largest rank 913 GiB · write 22\.8 s at 40 GiB/s$",
+                r"^one failure in 234 h 22 min$", r"^ +blocking +async$", r"^stall +22\.8 s +1\.9 s$",
+                r"^best every +1 h 43 min +29 min 49 s ", r"^base rule +7 min 36 s \(overhead cap\) +38\.0 s \(overhead cap\)",
+                r"^lost time +0\.73 % +0\.21 %", r"^storage +25 kept at most: 22\.3 TiB$"],
+           not_out="ZeRO")
+
+
+def case_plan_fits_its_schema_with_much_and_with_little(sh):
+    data = sh.document(*WORDS, "--rework", "10m", "--step-time", "12s", "--keep", "last=3")["data"]
+    check(data["total_bytes"] == 980_000_000_000 and data["kept"] == 3, str(data))
+    blocking, asynchronous = data["choices"]
+    check(abs(blocking["young_s"] - 6205) < 5 and abs(asynchronous["young_s"] - 1791) < 5, str(data["choices"]))
+    check(blocking["chosen_s"] == blocking["chosen_steps"] * 12, "whole steps")
+    check(asynchronous["base_rule_limit"] == "rework" and asynchronous["base_rule_s"] == 600, str(asynchronous))
+    data = sh.document("plan", "--params", "7B", "--bw", "1GB")["data"]
+    check(data["mtbf_s"] is None and data["choices"][0]["lost"] is None and data["kept"] is None, str(data))
+    check(data["choices"][0]["chosen_s"] == 20 * 98 and data["notes"], "the base rule decides alone")
+
+
+def case_plan_says_what_training_takes_and_what_fits(sh):
+    words = ("plan", "--params", "7.5B", "--bw", "1G", "--dp", "64")
+    result = sh.run(*words, "--gpu-memory", "20GB", "--si", out=[r"^0 +none +120 GB", r"^1 +none +31\.4 GB", r"^3 +none +1\.88 GB"])
+    check(re.findall(r"^(\d) .*< fits", result.out, re.M) == ["2"], "ZeRO-2 is the first that fits", result)
+    rows = sh.document(*words, "--gpu-memory", "20GB")["data"]["memory"]
+    check([r["zero_stage"] for r in rows if r["fits"]] == [2] and len(rows) == 10, str(rows))
+
+
+def case_plan_draws_its_curve_as_text_and_as_svg(sh):
+    sh.run(*WORDS, "--curve", out=[r"^lost time of async saves$", r"#  < best$", "< base rule"])
+    picture = sh.run(*WORDS, "--svg").out
+    check(xml.dom.minidom.parseString(picture).documentElement.tagName == "svg", "no picture")
+    sh.run("plan", "--params", "7B", "--bw", "1G", "--svg", code=2, err="a curve needs a failure rate")
+
+
+def case_plan_says_what_is_missing_or_wrong(sh):
+    for words, error in ((["--bw", "1G"], "--params and --bw are needed"), (["--params", "7B"], "--params and --bw are needed"),
+                         (["--params", "7G", "--bw", "1G"], "--params: '7G' is no number of parameters"),
+                         (["--params", "7B", "--bw", "fast"], "--bw: 'fast' is not a size"),
+                         (["--params", "7B", "--bw", "0"], "--bw: nothing is written"),
+                         (["--params", "7B", "--bw", "1G", "--mtbf", "0h"], "--mtbf: a time above 0"),
+                         (["--params", "7B", "--bw", "1G", "--keep", "lats=3"], "unknown rule 'lats'"),
+                         (["--params", "7B", "--bw", "1G", "--precision", "mixd"], "did you mean '--precision mixed'")):
+        sh.run("plan", *words, code=2, err=error)
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
