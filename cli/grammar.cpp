@@ -19,7 +19,7 @@ Flag from_flag() {
 Flag map_flag() {
   return {.name = "map",
           .value = "FILE",
-          .help = "rules in JSON for what the files do not tell: shapes in flat tensors, how slices join, names",
+          .help = "rules in JSON for what the files do not tell: shapes in flat tensors, other names",
           .guesses = {"rules", "name-map", "mapping", "shapes"}};
 }
 
@@ -319,6 +319,7 @@ Verb plan_verb() {
             "blocking and asynchronous saves, and what retention keeps"},
            {"ckpt plan --params 13B --bw 5G --dp 8 --gpu-memory 80GB --host-memory 200GB", "does it fit, and how?"},
            {"ckpt plan --params 7B --bw 2G --mtbf 50h --svg > curve.svg", "the curve as a picture"}},
+      .main_verb = true,
   };
 }
 

@@ -263,6 +263,7 @@ class SourceChecker {
   Result<> read_rest() {
     TargetFile rest;
     for (const CrcLedger::Open& open : ledger_.open()) {
+      if (open.entry.stream) continue;  // bytes that no tensor needs of a stream are not decoded for themselves
       for (const Extent part : open.missing) {
         rest.placements.push_back({.offset = rest.bytes,
                                    .bytes = part.size(),

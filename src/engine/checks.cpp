@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,15 +28,17 @@ std::vector<Touched> touched_entries(const Fetch& fetch) {
   for (const Fetch::Use& use : fetch.uses) {
     if (!use.copy.crc) continue;
     const Crc& crc = *use.copy.crc;
+    const auto stream = use.copy.compressed ? std::optional(use.copy.compressed->stored.begin) : std::nullopt;
     const std::uint64_t begin = std::max(crc.begin, use.copy.source_offset);
     const std::uint64_t end = std::min(crc.end, use.copy.source_offset + source_span(use.copy));
     const auto same = std::find_if(out.rbegin(), out.rend(), [&](const Touched& t) {
-      return t.segment == use.segment && t.entry.crc.begin == crc.begin && t.entry.crc.end == crc.end;
+      return t.segment == use.segment && t.entry.stream == stream && t.entry.crc.begin == crc.begin &&
+             t.entry.crc.end == crc.end;
     });
     if (same != out.rend()) {
       same->bytes = {std::min(same->bytes.begin, begin), std::max(same->bytes.end, end)};
     } else {
-      out.push_back({{use.copy.source_file, crc, use.copy.tensor}, use.segment, {begin, end}});
+      out.push_back({{use.copy.source_file, crc, use.copy.tensor, stream}, use.segment, {begin, end}});
     }
   }
   for (Touched& touched : out) {

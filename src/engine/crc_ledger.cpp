@@ -12,6 +12,7 @@ std::size_t CrcLedger::KeyHash::operator()(const Key& key) const noexcept {
   constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
   std::uint64_t h = key.begin * kMix ^ key.file;
   h = (h ^ (h >> 29)) * kMix ^ key.end;
+  if (key.stream) h = (h ^ (h >> 31)) * kMix ^ *key.stream;
   return static_cast<std::size_t>(h ^ (h >> 32));
 }
 
@@ -94,8 +95,8 @@ std::vector<CrcLedger::Open> CrcLedger::open() const {
     if (next < key.end) open.missing.push_back({next, key.end});
   }
   std::sort(out.begin(), out.end(), [](const Open& a, const Open& b) {
-    return std::tuple(a.entry.file, a.entry.crc.begin, a.entry.crc.end) <
-           std::tuple(b.entry.file, b.entry.crc.begin, b.entry.crc.end);
+    return std::tuple(a.entry.file, a.entry.stream, a.entry.crc.begin, a.entry.crc.end) <
+           std::tuple(b.entry.file, b.entry.stream, b.entry.crc.begin, b.entry.crc.end);
   });
   return out;
 }
@@ -114,7 +115,7 @@ std::string CrcLedger::unfinished() const {
     if (followed.is_done()) continue;
     const Entry& entry = followed.entry;
     words.insert(words.end(), {entry.file, entry.crc.begin, entry.crc.end, entry.crc.value, entry.tensor,
-                               std::uint64_t{followed.pieces.size()}});
+                               entry.stream ? *entry.stream + 1 : 0, std::uint64_t{followed.pieces.size()}});
     for (const Piece& piece : followed.pieces) words.insert(words.end(), {piece.begin, piece.end, piece.value});
   }
   return {reinterpret_cast<const char*>(words.data()), words.size() * sizeof(std::uint64_t)};
@@ -128,15 +129,16 @@ void CrcLedger::absorb(std::string_view unfinished, const std::function<void(con
     const std::lock_guard lock(mutex_);
     not_followed_ += words[0];
   }
-  constexpr std::size_t kEntryWords = 6;
+  constexpr std::size_t kEntryWords = 7;
   constexpr std::size_t kPieceWords = 3;
   for (std::size_t at = 1; at + kEntryWords <= words.size();) {
     const std::uint64_t* head = &words[at];
-    const Entry entry{.file = static_cast<std::uint32_t>(head[0]),
-                      .crc = {.begin = head[1], .end = head[2], .value = static_cast<std::uint32_t>(head[3])},
-                      .tensor = static_cast<std::uint32_t>(head[4])};
+    Entry entry{.file = static_cast<std::uint32_t>(head[0]),
+                .crc = {.begin = head[1], .end = head[2], .value = static_cast<std::uint32_t>(head[3])},
+                .tensor = static_cast<std::uint32_t>(head[4])};
+    if (head[5] != 0) entry.stream = head[5] - 1;
     at += kEntryWords;
-    for (std::uint64_t left = head[5]; left > 0 && at + kPieceWords <= words.size(); --left, at += kPieceWords) {
+    for (std::uint64_t left = head[6]; left > 0 && at + kPieceWords <= words.size(); --left, at += kPieceWords) {
       const Extent piece{words[at], words[at + 1]};
       const std::vector<Extent> parts = claim(entry, piece);
       // What both have in part cannot be taken apart: it stays open, and counts as unread.

@@ -28,11 +28,14 @@ class CrcLedger {
     std::uint32_t file = 0;  ///< index into Map::files
     Crc crc{};
     std::uint32_t tensor = 0;  ///< index into Map::tensors; kNoTensor where the bytes were read for no tensor
+    /// Where the compressed bytes begin in the file whose decoded bytes `crc` counts; nothing: it counts the file's
+    /// own.
+    std::optional<std::uint64_t> stream{};
   };
   /// An entry of which some bytes were read and others not.
   struct Open {
     Entry entry{};
-    std::vector<Extent> missing{};  ///< of the file
+    std::vector<Extent> missing{};  ///< of the file, or of the entry's stream
   };
 
   /// The parts of `bytes` (of the file, inside the entry) that nobody took before; they are the caller's to settle.
@@ -69,12 +72,13 @@ class CrcLedger {
     std::uint32_t file = 0;
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
+    std::optional<std::uint64_t> stream{};
     bool operator==(const Key&) const = default;
   };
   struct KeyHash {
     std::size_t operator()(const Key& key) const noexcept;
   };
-  static Key key_of(const Entry& entry) { return {entry.file, entry.crc.begin, entry.crc.end}; }
+  static Key key_of(const Entry& entry) { return {entry.file, entry.crc.begin, entry.crc.end, entry.stream}; }
   bool make_room();
 
   mutable std::mutex mutex_;

@@ -6,6 +6,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "format/hash.hpp"
@@ -116,6 +117,27 @@ TEST(CrcLedger, FollowsABoundedNumberOfEntriesAndCountsTheOthers) {
   const auto verdict = ledger.settle(entry, parts[0], crc_of("abcd"));
   ASSERT_TRUE(verdict);
   EXPECT_TRUE(verdict->right);
+}
+
+TEST(CrcLedger, EqualPlacesInTwoStreamsOfAFileAreTwoEntries) {
+  const std::string first = some_bytes(100);
+  const std::string second(100, 'x');
+  CrcLedger ledger;
+  for (const auto& [stream, bytes] : {std::pair{std::uint64_t{0}, first}, std::pair{std::uint64_t{64}, second}}) {
+    const CrcLedger::Entry entry{.crc = {.begin = 0, .end = 100, .value = crc_of(bytes)}, .stream = stream};
+    ASSERT_EQ(ledger.claim(entry, {0, 50}).size(), 1u);
+    EXPECT_FALSE(ledger.settle(entry, {0, 50}, crc_of(bytes.substr(0, 50))));
+  }
+  CrcLedger joined;
+  joined.absorb(ledger.unfinished(), [](const CrcLedger::Entry&, const CrcLedger::Verdict&) { FAIL(); });
+  EXPECT_EQ(joined.unread(), 2u);
+  for (const auto& [stream, bytes] : {std::pair{std::uint64_t{0}, first}, std::pair{std::uint64_t{64}, second}}) {
+    const CrcLedger::Entry entry{.crc = {.begin = 0, .end = 100, .value = crc_of(bytes)}, .stream = stream};
+    ASSERT_EQ(joined.claim(entry, {50, 100}).size(), 1u);
+    const auto verdict = joined.settle(entry, {50, 100}, crc_of(bytes.substr(50)));
+    ASSERT_TRUE(verdict);
+    EXPECT_TRUE(verdict->right);
+  }
 }
 
 TEST(Crc32, OfTwoPiecesIsThatOfBothTogether) {

@@ -81,7 +81,7 @@ ItemIndex::ItemIndex(Metadata metadata, std::vector<StoredType> types, RangeRead
     : metadata_(std::move(metadata)),
       codec_(codec),
       types_(std::move(types)),
-      lazy_{.reader = std::move(reader), .decoded_bytes = std::move(decoded_bytes), .ends = lazy_.reader.empty()} {
+      lazy_{.ends = reader.empty(), .reader = std::move(reader), .decoded_bytes = std::move(decoded_bytes)} {
   const std::size_t count = metadata_.item_file.size();
   max_span_.reserve(metadata_.entries.size());
   by_place_.reserve(count);

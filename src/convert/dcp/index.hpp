@@ -49,13 +49,13 @@ class ItemIndex final : public ChunkIndex {
  private:
   /// What is filled in on first use; one thread at a time.
   struct Lazy {
+    HeldRanges ends;  ///< of the decoded item that is being opened
     RangeReader reader;
     ItemOpener opener{};
     std::vector<std::uint32_t> data_delta{};  ///< from the item's begin to its first element; 0: not yet read
     std::vector<std::uint32_t> crc{};         ///< of the whole, dense storage; 0: none
     std::unordered_map<std::uint64_t, Locator> unusual{};  ///< where data_delta is kUnusual
     std::vector<std::uint64_t> decoded_bytes{};            ///< bytes that the item decodes to; 0: not yet read
-    HeldRanges ends;                                       ///< of the decoded item that is being opened
   };
 
   std::vector<std::uint64_t> find(std::size_t tensor, Extent elements) const;
