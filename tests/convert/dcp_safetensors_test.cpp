@@ -99,7 +99,8 @@ TEST(DcpSafetensors, TwoBlobsInOneFileAreCorrupt) {
 
 TEST(DcpSafetensors, HeadersCountAsMetadata) {
   BlobFiles files;
-  const auto map = files.open({.metadata_limit = 2000});
+  constexpr std::uint64_t kLimit = 100'000;  // room for .metadata, at what its bytes may take
+  const auto map = files.open({.metadata_limit = kLimit});
   ASSERT_TRUE(map.has_value()) << map.error().message;
   BlobFiles large(R"("__metadata__":{"note":")" + std::string(3000, 'x') + R"("},)" + kEntry);
   const auto refused = large.open({.metadata_limit = 2000});

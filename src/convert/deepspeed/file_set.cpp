@@ -43,9 +43,10 @@ Result<> FileSet::check_names() const {
   for (const auto& [path, folder] : folders_) {
     // Files that were written to a stream, or that other tools wrote, are called otherwise.
     if (!folder.ends_with("_states")) continue;
-    std::string name = base_name(path);
-    if (name.ends_with(kSuffix)) name.resize(name.size() - kSuffix.size());
-    if (name == folder) continue;
+    const std::string name = base_name(path);
+    // After the suffix FastPersist tells which of its writers it was.
+    const std::size_t end = name.rfind(kSuffix);
+    if (std::string_view(name).substr(0, end) == folder) continue;
     const std::string full = join_path(root_, path);
     return fail({.code = Errc::corrupt,
                  .message = full + ": open: this file was saved as " + folder + ".pt",
