@@ -232,6 +232,13 @@ void carry_run(const Copy& copy, const Copy::Dim& dim, const std::byte* source, 
 
 }  // namespace
 
+bool is_plain_run(const Copy& copy) {
+  const bool dense =
+      copy.dims.size() <= 1 &&
+      (copy.dims.empty() || (copy.dims[0].source_stride == copy.unit && copy.dims[0].target_stride == copy.unit));
+  return dense && copy.from == copy.through && copy.through == copy.to && !copy.big_endian;
+}
+
 void carry_out(const Copy& copy, const std::byte* source, std::uint64_t source_begin, std::byte* leaf,
                CastCounts& counts) {
   const std::byte* from = source + (copy.source_offset - source_begin);

@@ -49,6 +49,9 @@ std::uint64_t target_volume(const Copy& copy);
 /// Bytes of the leaf that a check compares.
 std::uint64_t compared_bytes(const Copy& check);
 
+/// Whether a copy is one run of bytes that stand alike in the source and in the target.
+bool is_plain_run(const Copy& copy);
+
 /// Carries a copy out: `source` holds the file's bytes from `source_begin` on, `leaf` is the target.
 void carry_out(const Copy& copy, const std::byte* source, std::uint64_t source_begin, std::byte* leaf,
                CastCounts& counts);

@@ -14,12 +14,6 @@ namespace {
 
 constexpr std::size_t kCachedBytes = 128 * 1024;  // stay in a core's cache between being copied and being hashed
 
-/// One run of bytes that stand alike in the source and in the leaf.
-bool is_dense(const Copy& copy) {
-  return copy.dims.size() <= 1 &&
-         (copy.dims.empty() || (copy.dims[0].source_stride == copy.unit && copy.dims[0].target_stride == copy.unit));
-}
-
 Hash128 copy_and_hash(const std::byte* from, std::byte* to, std::size_t bytes) {
   Hasher hasher;
   for (std::size_t at = 0; at < bytes; at += kCachedBytes) {
@@ -33,7 +27,7 @@ Hash128 copy_and_hash(const std::byte* from, std::byte* to, std::size_t bytes) {
 /// Fetches a dense run of a source without an array, then hands it to the copy as if it had stood there.
 Result<> fill_copy(const Copy& copy, const MemorySource& source, std::byte* leaf, CastCounts& counts) {
   const std::uint64_t span = source_span(copy);
-  if (is_dense(copy)) return source.fill(leaf + copy.target_offset, copy.source_offset, span);
+  if (is_plain_run(copy)) return source.fill(leaf + copy.target_offset, copy.source_offset, span);
   // A cut across the rows: fetched with the gaps, at most one leaf's worth at a time.
   if (span > 2 * kLeafBytes && !copy.dims.empty() && copy.dims[0].count > 1) {
     Copy half = copy;
@@ -115,7 +109,7 @@ Result<Staging::Leaf> Staging::fill_one(std::uint64_t position, LeafJob job, Buf
   std::optional<Hash128> hashed;
   for (const Copy& copy : job.copies) {
     const MemorySource& source = sources_[copy.source_file];
-    if (hash && source.data != nullptr && is_dense(copy) && source_span(copy) == job.bytes) {
+    if (hash && source.data != nullptr && is_plain_run(copy) && source_span(copy) == job.bytes) {
       hashed = copy_and_hash(source.data + copy.source_offset, data, static_cast<std::size_t>(job.bytes));
     } else if (source.data != nullptr) {
       carry_out(copy, source.data, 0, data, counts);

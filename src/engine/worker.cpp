@@ -198,12 +198,9 @@ Result<bool> Worker::begin_jobs() {
     // One dense read that is the whole leaf needs no copy: it is hashed and written where it was read.
     if (job.fetches.size() == 1 && job.first_check == 1 && job.fetches[0].uses.size() == 1) {
       const Copy& copy = job.fetches[0].uses[0].copy;
-      const bool dense =
-          copy.dims.size() == 1 && copy.dims[0].source_stride == copy.unit && copy.dims[0].target_stride == copy.unit;
-      const bool plain = copy.from == copy.through && copy.through == copy.to && !copy.big_endian;
       const std::uint64_t delta = copy.source_offset - job.fetches[0].segments[0].begin;
       job.pass_through =
-          dense && plain && target_volume(copy) == job.leaf.bytes && (shared_.target_root.empty() || delta == 0);
+          is_plain_run(copy) && target_volume(copy) == job.leaf.bytes && (shared_.target_root.empty() || delta == 0);
     }
   }
   return began;

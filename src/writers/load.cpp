@@ -8,9 +8,12 @@
 #include "engine/comm.hpp"
 #include "engine/fetch.hpp"
 #include "engine/run.hpp"
+#include "engine/stream_copy.hpp"
 
 namespace ckpt {
 namespace {
+
+constexpr std::uint64_t kStreamedBytes = 64 * 1024;  // less than that may be used while the cache has it
 
 Error bad_leaf(const Map& map, const LoadPlan& plan, const LoadPlan::Unit& unit, const std::string& root) {
   const std::string path = join_path(root, map.files[unit.file].path);
@@ -29,7 +32,14 @@ void scatter(const LoadPlan& plan, const LoadPlan::Unit& unit, std::span<const L
   for (std::size_t i = unit.first_scatter; i < unit.end_scatter; ++i) {
     const LoadPlan::Scatter& wanted = plan.scatters()[i];
     while (wanted.copy.source_offset >= unit.extents[extent].end) bytes += unit.extents[extent++].size();
-    carry_out(wanted.copy, bytes, unit.extents[extent].begin, requests[wanted.request].out, counts);
+    const std::uint64_t begin = unit.extents[extent].begin;
+    std::byte* out = requests[wanted.request].out;
+    if (is_plain_run(wanted.copy) && target_volume(wanted.copy) >= kStreamedBytes) {
+      stream_copy(out + wanted.copy.target_offset, bytes + (wanted.copy.source_offset - begin),
+                  static_cast<std::size_t>(target_volume(wanted.copy)));
+    } else {
+      carry_out(wanted.copy, bytes, begin, out, counts);
+    }
   }
 }
 
