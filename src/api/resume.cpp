@@ -52,7 +52,7 @@ std::string to_bits(const std::vector<bool>& leaves) {
 std::vector<bool> from_bits(std::string_view bits, std::uint64_t leaves) {
   std::vector<bool> out(static_cast<std::size_t>(leaves));
   for (std::size_t leaf = 0; leaf < out.size() && leaf / 8 < bits.size(); ++leaf)
-    out[leaf] = (static_cast<unsigned char>(bits[leaf / 8]) >> (leaf % 8) & 1u) != 0;
+    out[leaf] = (static_cast<unsigned>(static_cast<unsigned char>(bits[leaf / 8])) >> (leaf % 8) & 1u) != 0;
   return out;
 }
 
