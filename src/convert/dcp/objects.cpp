@@ -58,8 +58,8 @@ Result<> read_objects(const Metadata& metadata, RangeReader& reader, std::option
                       std::vector<Finding>& findings) {
   std::vector<const Entry*> entries;
   for (const Entry& entry : metadata.entries) {
-    const bool is_small = metadata.item_length[entry.first_item] <= kMaxItemBytes;
-    if (!entry.is_tensor && (is_small || codec)) entries.push_back(&entry);
+    if (entry.is_tensor) continue;  // which may have no item at all
+    if (codec || metadata.item_length[entry.first_item] <= kMaxItemBytes) entries.push_back(&entry);
   }
   std::sort(entries.begin(), entries.end(), [&](const Entry* a, const Entry* b) {
     const std::uint64_t i = a->first_item;
