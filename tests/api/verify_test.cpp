@@ -40,7 +40,7 @@ class Verify : public testing::Test {
     }
     return root;
   }
-  Session session() { return {.io = *io_, .comm = *comm_, .memory_bytes = std::uint64_t{256} << 20, .threads = 2}; }
+  Session session() { return {.io = *io_, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 30, .threads = 2}; }
 
   VerifyReport verify_with(const VerifyRequest& request) {
     Session open = session();
