@@ -3,7 +3,7 @@ system, or the program is killed there. Afterwards the target is the old one or 
 with its exit code; nothing is left beside the target but a partial result with its name, and the next conversion of the
 same takes that away.
 
-    python3 break_convert.py --ckpt CKPT --golden GOLDEN --io uring|threads [--every N]
+    python3 break_convert.py --ckpt CKPT --golden GOLDEN --io uring|threads [--every N] [--without CALL]
 """
 import argparse
 import os
@@ -128,6 +128,7 @@ def main():
     parser.add_argument("--golden", required=True)
     parser.add_argument("--io", required=True)
     parser.add_argument("--every", type=int, default=1, help="only every so many calls of a kind, another one of each")
+    parser.add_argument("--without", default="", help="a call that is left alone: a sanitizer makes it too, for its own ends")
     options = parser.parse_args()
     options.ckpt = os.path.abspath(options.ckpt)
     directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
@@ -145,6 +146,9 @@ def main():
         check(old and new and old != new, "the old target is the new one")
         total = 0
         for number, (call, errors) in enumerate(CALLS.items()):
+            if call == options.without:
+                print(f"{call}: left alone")
+                continue
             begin = first_call(job, call)
             count = 0
             for before in (None, old):

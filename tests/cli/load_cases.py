@@ -195,7 +195,7 @@ def case_load_fits_its_schema(sh):
 
 def case_load_is_the_same_within_a_small_memory_and_with_threads(sh):
     sh.run("load", sh.checkpoint(ZERO2), "a.safetensors")
-    sh.run("load", sh.checkpoint(ZERO2), "b.safetensors", "--memory", "128M", "--io", "threads", "--threads", "1")
+    sh.run("load", sh.checkpoint(ZERO2), "b.safetensors", "--memory", "256M", "--io", "threads", "--threads", "1")
     check(sh.path("a.safetensors").read_bytes() == sh.path("b.safetensors").read_bytes(), "other bytes")
 
 
