@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "engine/io.hpp"
+#include "engine/run_directory.hpp"
 #include "format/manifest.hpp"
 #include "format/result.hpp"
-#include "writers/run_directory.hpp"
 
 namespace ckpt {
 

@@ -11,9 +11,9 @@
 #include "engine/caught.hpp"
 #include "engine/heartbeat.hpp"
 #include "engine/run.hpp"
+#include "engine/run_directory.hpp"
 #include "format/seal.hpp"
 #include "writers/exchange.hpp"
-#include "writers/run_directory.hpp"
 
 namespace ckpt {
 namespace {

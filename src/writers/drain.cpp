@@ -8,11 +8,11 @@
 
 #include "engine/checked_copy.hpp"
 #include "engine/publish.hpp"
+#include "engine/run_directory.hpp"
 #include "format/manifest.hpp"
 #include "format/seal.hpp"
 #include "format/sums.hpp"
 #include "writers/publish_save.hpp"
-#include "writers/run_directory.hpp"
 
 namespace ckpt {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "engine/caught.hpp"
 #include "engine/run.hpp"
-#include "writers/run_directory.hpp"
+#include "engine/run_directory.hpp"
 
 namespace ckpt {
 namespace {

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/run_directory.hpp"
 #include "format/seal.hpp"
-#include "writers/run_directory.hpp"
 
 namespace ckpt {
 namespace {

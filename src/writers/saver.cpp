@@ -13,8 +13,8 @@
 #include "engine/caught.hpp"
 #include "engine/heartbeat.hpp"
 #include "engine/run.hpp"
+#include "engine/run_directory.hpp"
 #include "writers/publish_save.hpp"
-#include "writers/run_directory.hpp"
 #include "writers/save_record.hpp"
 
 namespace ckpt {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "writers/run_directory.hpp"
+#include "engine/run_directory.hpp"
 #include "writers/saver.hpp"
 
 namespace ckpt {

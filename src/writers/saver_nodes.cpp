@@ -12,9 +12,9 @@
 
 #include "engine/caught.hpp"
 #include "engine/host.hpp"
+#include "engine/run_directory.hpp"
 #include "format/seal.hpp"
 #include "writers/publish_save.hpp"
-#include "writers/run_directory.hpp"
 #include "writers/save_record.hpp"
 #include "writers/saver.hpp"
 

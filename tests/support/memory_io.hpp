@@ -16,12 +16,14 @@ class MemoryDisk {
  public:
   struct Options {
     std::uint64_t capacity_bytes = std::uint64_t{1} << 30;
-    bool direct = true;        ///< false: direct I/O is refused, files are opened without
-    bool exchange = true;      ///< false: RenameMode::exchange is `unsupported`
-    bool locks = true;         ///< false: locks are `unsupported`
-    bool half_rename = false;  ///< true: a no_replace rename of a file leaves both names and fails, as linkat
-                               ///< followed by an unlink that failed
-    std::uint64_t seed = 1;    ///< decides in which order queued requests are carried out
+    bool direct = true;          ///< false: direct I/O is refused, files are opened without
+    bool exchange = true;        ///< false: RenameMode::exchange is `unsupported`
+    bool locks = true;           ///< false: locks are `unsupported`
+    bool half_rename = false;    ///< true: a no_replace rename of a file leaves both names and fails, as linkat
+                                 ///< followed by an unlink that failed
+    bool whole_renames = false;  ///< true: a rename that is synced in one of its directories is in both, as with ext4,
+                                 ///< XFS and Btrfs, whose journals hold it as one
+    std::uint64_t seed = 1;      ///< decides in which order queued requests are carried out
   };
   /// What a power loss spares of what was not synced. By default nothing.
   struct PowerLoss {

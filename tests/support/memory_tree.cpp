@@ -39,6 +39,14 @@ std::string surviving_bytes(const MemoryNode& node, std::uint64_t& coin) {
   return bytes;
 }
 
+void make_durable(const NameChange& change) {
+  if (change.node) {
+    change.directory->durable_entries[change.name] = change.node;
+  } else {
+    change.directory->durable_entries.erase(change.name);
+  }
+}
+
 /// Every node below `root`, with its path; by the names of the running system, or by the durable ones.
 template <class Visit>
 void walk(const MemoryNodePtr& root, bool durable, Visit visit) {
@@ -103,6 +111,15 @@ void MemoryDisk::State::change(std::vector<NameChange> changes) {
 void MemoryDisk::State::sync_names(const MemoryNodePtr& directory) {
   directory->durable_entries = directory->entries;
   for (auto& operation : unsynced_names) {
+    const bool touched = std::any_of(operation.begin(), operation.end(),
+                                     [&](const NameChange& change) { return change.directory == directory; });
+    if (options.whole_renames && touched) {
+      for (const NameChange& change : operation) {
+        if (change.directory != directory) make_durable(change);
+      }
+      operation.clear();
+      continue;
+    }
     operation.erase(std::remove_if(operation.begin(), operation.end(),
                                    [&](const NameChange& change) { return change.directory == directory; }),
                     operation.end());
@@ -136,13 +153,7 @@ void MemoryDisk::power_off(PowerLoss spared) {
   ++state_->boots;
   const std::size_t kept = std::min(spared.name_operations, state_->unsynced_names.size());
   for (std::size_t i = 0; i < kept; ++i) {
-    for (const NameChange& change : state_->unsynced_names[i]) {
-      if (change.node) {
-        change.directory->durable_entries[change.name] = change.node;
-      } else {
-        change.directory->durable_entries.erase(change.name);
-      }
-    }
+    for (const NameChange& change : state_->unsynced_names[i]) make_durable(change);
   }
   state_->unsynced_names.clear();
   std::uint64_t coin = spared.block_seed;

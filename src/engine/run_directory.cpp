@@ -1,4 +1,4 @@
-#include "writers/run_directory.hpp"
+#include "engine/run_directory.hpp"
 
 #include <fmt/format.h>
 
@@ -25,8 +25,12 @@ std::optional<std::uint64_t> number(std::string_view text) {
   return value;
 }
 
-/// The names of a directory that are those of checkpoints; none where it is missing.
-Result<std::vector<CheckpointName>> names_in(Io& io, const std::string& directory) {
+/// Beside a checkpoint in the trash, and where one was, stands what is known of its deletion.
+constexpr std::string_view kRecord = ".json";
+
+/// The names of a directory that are those of checkpoints; none where it is missing. `with_records`: also those that
+/// records of deletions have.
+Result<std::vector<CheckpointName>> names_in(Io& io, const std::string& directory, bool with_records = false) {
   std::vector<CheckpointName> names;
   auto entries = io.list(directory);
   if (!entries) {
@@ -34,7 +38,9 @@ Result<std::vector<CheckpointName>> names_in(Io& io, const std::string& director
     return fail(std::move(entries).error());
   }
   for (const DirEntry& entry : *entries) {
-    if (const auto name = CheckpointName::parse(entry.name)) names.push_back(*name);
+    std::string_view text = entry.name;
+    if (with_records && text.ends_with(kRecord)) text.remove_suffix(kRecord.size());
+    if (const auto name = CheckpointName::parse(text)) names.push_back(*name);
   }
   return names;
 }
@@ -107,7 +113,7 @@ Result<std::uint64_t> next_generation(Io& io, const std::string& run_directory) 
   const std::string trash = join_path(join_path(parent_path(run_directory), ".ckpt/trash"), base_name(run_directory));
   std::uint64_t greatest = 0;
   for (const std::string& directory : {run_directory, trash}) {
-    CKPT_TRY(const auto names, names_in(io, directory));
+    CKPT_TRY(const auto names, names_in(io, directory, true));
     for (const CheckpointName& name : names) greatest = std::max(greatest, name.generation);
   }
   if (greatest == UINT64_MAX) return fail(Errc::corrupt, run_directory + ": save: no generation is left");

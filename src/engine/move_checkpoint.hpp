@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/io.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// Why a checkpoint may not be touched now.
+enum class Claim : std::uint8_t {
+  free,      ///< it is ours, while the lock is held
+  read,      ///< somebody loads, converts, verifies or writes it
+  unknown,   ///< this file system cannot tell whether somebody does
+  vanished,  ///< there is nothing of that name
+};
+
+/// The exclusive lock of a checkpoint (directory or file): every reader holds a shared one for as long as it reads.
+struct Held {
+  Claim claim = Claim::free;
+  std::unique_ptr<HeldLock> lock{};  ///< only where it is free; stays with the checkpoint through a rename
+};
+
+/// Takes it, without waiting. errors  io
+Result<Held> hold(Io& io, const std::string& checkpoint);
+
+/// Gives a checkpoint that is held another place on the same file system, where nothing may be, and makes that durable.
+/// At every instant, and after a crash at any, it has at least one of the two names.
+/// errors  target_exists; io: it has the old name; not_durable: it has the new one, perhaps not after a crash
+Result<> move_checkpoint(Io& io, const std::string& from, const std::string& to);
+
+}  // namespace ckpt
