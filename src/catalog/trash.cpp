@@ -1,0 +1,293 @@
+#include "catalog/trash.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include "engine/left_over.hpp"
+#include "engine/publish.hpp"
+#include "engine/replace_file.hpp"
+#include "engine/run_directory.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+using State = TrashRecord::State;
+
+constexpr std::string_view kRecordSuffix = ".json";
+constexpr std::string_view kSecondMark = ".~";
+constexpr auto kHistory = std::chrono::hours(24 * 365);  // how long the record of what is gone is kept
+constexpr auto kRunPatience = std::chrono::seconds(30);  // a save's commit takes milliseconds
+
+/// What makes a directory a checkpoint, ours first, then those of other systems (the names of their own sources). Of a
+/// checkpoint that is being removed these go first, so that no half of it is ever taken for one.
+constexpr std::array<std::string_view, 12> kMarkers{"manifest.json",
+                                                    "index/manifest.json",
+                                                    "commit_success.txt",
+                                                    ".metadata",
+                                                    "_CHECKPOINT_METADATA",
+                                                    "_METADATA",
+                                                    "manifest.ocdbt",
+                                                    "model.safetensors.index.json",
+                                                    "pytorch_model.bin.index.json",
+                                                    "metadata.json",
+                                                    "latest",
+                                                    "trainer_state.json"};
+
+/// "NAME.~2" -> "NAME".
+std::string name_in_run(const std::string& kept_as) {
+  const std::size_t mark = kept_as.rfind(kSecondMark);
+  if (mark == std::string::npos || mark == 0) return kept_as;
+  const std::string_view digits = std::string_view(kept_as).substr(mark + kSecondMark.size());
+  const bool number = !digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos;
+  return number ? kept_as.substr(0, mark) : kept_as;
+}
+
+Result<std::vector<DirEntry>> list_if_there(Io& io, const std::string& path) {
+  auto entries = io.list(path);
+  if (!entries && entries.error().code == Errc::not_found) return std::vector<DirEntry>();
+  return entries;
+}
+
+/// One directory of the trash: what is in it, and the directories below that belong to runs.
+Result<> list_run(Io& io, const std::string& trash, const std::string& run, std::vector<TrashEntry>& out,
+                  std::vector<std::string>& pending) {
+  CKPT_TRY(const auto listed, list_if_there(io, join_path(trash, run)));
+  std::map<std::string, TrashEntry> found;
+  for (const DirEntry& entry : listed) {
+    if (entry.kind != FileInfo::Kind::file || entry.is_link || !entry.name.ends_with(kRecordSuffix)) continue;
+    const std::string kept_as = entry.name.substr(0, entry.name.size() - kRecordSuffix.size());
+    TrashEntry one{.run = run, .name = name_in_run(kept_as), .kept_as = kept_as};
+    auto text = read_small_file(io, join_path(join_path(trash, run), entry.name), kMostRecordBytes);
+    if (!text && text.error().code == Errc::not_found) continue;
+    auto record = text ? parse_record(*text) : Result<TrashRecord>(fail(text.error()));
+    one.recorded = record.has_value();
+    if (record) one.record = *std::move(record);
+    found.emplace(kept_as, std::move(one));
+  }
+  for (const DirEntry& entry : listed) {
+    const bool directory = entry.kind == FileInfo::Kind::directory && !entry.is_link;
+    const auto recorded = found.find(entry.name);
+    if (recorded != found.end()) {
+      recorded->second.present = true;
+    } else if (directory && CheckpointName::parse(entry.name)) {
+      found.emplace(entry.name, TrashEntry{.run = run, .name = entry.name, .kept_as = entry.name, .present = true});
+    } else if (directory) {
+      pending.push_back(join_path(run, entry.name));
+    }
+  }
+  for (auto& [name, entry] : found) out.push_back(std::move(entry));
+  return {};
+}
+
+}  // namespace
+
+std::string trash_path(const std::string& store) {
+  return join_path(join_path(store, ".ckpt"), "trash");
+}
+
+Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store) {
+  const std::string trash = trash_path(store);
+  std::vector<TrashEntry> out;
+  CKPT_TRY(const auto runs, list_if_there(io, trash));
+  std::vector<std::string> pending;
+  for (const DirEntry& run : runs) {
+    if (run.kind == FileInfo::Kind::directory && !run.is_link) pending.push_back(run.name);
+  }
+  while (!pending.empty()) {
+    const std::string run = std::move(pending.back());
+    pending.pop_back();
+    CKPT_CHECK(list_run(io, trash, run, out, pending));
+  }
+  std::sort(out.begin(), out.end(), [](const TrashEntry& a, const TrashEntry& b) {
+    return std::pair(a.run, a.kept_as) < std::pair(b.run, b.kept_as);
+  });
+  return out;
+}
+
+Trash::Trash(Io& io, std::string store, std::unique_ptr<HeldLock> lock)
+    : io_(io), store_(std::move(store)), lock_(std::move(lock)) {}
+
+Result<std::unique_ptr<Trash>> Trash::open(Io& io, const std::string& store, Deadline deadline) {
+  const std::string path = trash_path(store);
+  CKPT_CHECK(make_directory(io, path));
+  auto lock = lock_run(io, path, deadline);
+  if (!lock) {
+    Error error = std::move(lock).error();
+    if (error.code == Errc::locked) {
+      error.message = path + ": another process deletes in this store";
+      error.hint = "wait for it, or give --lock-timeout";
+    }
+    return fail(std::move(error));
+  }
+  if (!*lock) {
+    return fail({.code = Errc::unsupported,
+                 .message = path + ": prune: this file system has no locks, so nobody can tell what is being read",
+                 .file = path,
+                 .hint = "nothing is deleted here; mount it with locks that reach all hosts"});
+  }
+  std::unique_ptr<Trash> trash(new Trash(io, store, *std::move(lock)));
+  CKPT_CHECK(trash->settle());
+  return trash;
+}
+
+std::string Trash::place(const std::string& run) const {
+  return join_path(trash_path(store_), run);
+}
+
+Result<> Trash::write(const TrashEntry& entry, const TrashRecord& record) {
+  const std::string path = join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix));
+  return replace_file(io_, path, record_text(record));
+}
+
+/// What a crash left of a deletion that was not carried out, or of a restoration that was: a record without its
+/// checkpoint. Half-purged ones are the next purge's.
+Result<> Trash::settle() {
+  CKPT_TRY(const auto entries, list_trash(io_, store_));
+  for (const TrashEntry& entry : entries) {
+    if (entry.present || !entry.recorded) continue;
+    if (entry.record.state != State::trashed && entry.record.state != State::purging) continue;
+    CKPT_TRY(const auto live, look(io_, join_path(join_path(store_, entry.run), entry.name)));
+    if (live && entry.record.state == State::trashed) {
+      CKPT_CHECK(io_.unlink(join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix))));
+      CKPT_CHECK(io_.sync_dir(place(entry.run)));
+      continue;
+    }
+    TrashRecord record = entry.record;
+    record.state = State::purged;
+    CKPT_CHECK(write(entry, record));
+  }
+  return {};
+}
+
+/// A name of which the trash holds no files: that of other systems' checkpoints may come again.
+Result<std::string> Trash::free_name(const std::string& run, const std::string& name) {
+  std::string wish = name;
+  for (unsigned n = 2;; ++n) {
+    CKPT_TRY(const auto taken, look(io_, join_path(place(run), wish)));
+    if (!taken) return wish;
+    wish = fmt::format("{}{}{}", name, kSecondMark, n);
+  }
+}
+
+Result<Claim> Trash::put(const Deletion& deletion) {
+  const std::string path = join_path(join_path(store_, deletion.run), deletion.name);
+  CKPT_TRY(const Held held, hold(io_, path));
+  if (held.claim != Claim::free) return held.claim;
+  if (deletion.still) {
+    CKPT_TRY(const bool still, deletion.still(path));
+    if (!still) return Claim::vanished;
+  }
+  CKPT_CHECK(make_directory(io_, place(deletion.run)));
+  TrashEntry entry{.run = deletion.run, .name = deletion.name};
+  CKPT_TRY(entry.kept_as, free_name(deletion.run, deletion.name));
+  TrashRecord record = deletion.record;
+  record.state = State::trashed;
+  record.changed = record.deleted;
+  record.changed_by = record.by;
+  CKPT_CHECK(write(entry, record));
+  auto moved = move_checkpoint(io_, path, join_path(place(deletion.run), entry.kept_as));
+  if (!moved) return fail(std::move(moved).error());  // a record without its checkpoint is settled by the next
+  return Claim::free;
+}
+
+Result<Claim> Trash::restore(const TrashEntry& entry, Time now, const std::string& by) {
+  const std::string from = join_path(place(entry.run), entry.kept_as);
+  const std::string run = join_path(store_, entry.run);
+  if (!entry.present) return fail(Errc::not_found, fmt::format("{}/{}: not in the trash", entry.run, entry.name));
+  if (is_half_purged(entry)) {
+    return fail(Errc::incomplete, fmt::format("{}/{}: undelete: it is being removed for good", entry.run, entry.name));
+  }
+  CKPT_TRY(const Held held, hold(io_, from));
+  if (held.claim != Claim::free) return held.claim;
+  CKPT_CHECK(make_directory(io_, run));
+  // While a save counts generations, none comes back between its look at the run and its look at the trash.
+  CKPT_TRY(const auto generations, lock_run(io_, run, std::chrono::steady_clock::now() + kRunPatience));
+  CKPT_CHECK(move_checkpoint(io_, from, join_path(run, entry.name)));
+  if (!entry.recorded) return Claim::free;
+  TrashRecord record = entry.record;
+  record.state = State::restored;
+  record.changed = now;
+  record.changed_by = by;
+  CKPT_CHECK(write(entry, record));
+  return Claim::free;
+}
+
+Result<Claim> Trash::purge_one(const TrashEntry& entry, Time now, const std::string& by) {
+  const std::string path = join_path(place(entry.run), entry.kept_as);
+  CKPT_TRY(const Held held, hold(io_, path));
+  if (held.claim != Claim::free) return held.claim;
+  TrashRecord record = entry.record;
+  record.changed = now;
+  record.changed_by = by;
+  if (record.state != State::purging) {
+    record.state = State::purging;
+    CKPT_CHECK(write(entry, record));
+  }
+  for (const std::string_view marker : kMarkers) {
+    auto gone = io_.unlink(join_path(path, marker));
+    if (!gone) continue;  // most are not there; what cannot be removed now fails below
+    CKPT_CHECK(io_.sync_dir(parent_path(join_path(path, marker))));
+  }
+  CKPT_CHECK(remove_tree(io_, path));
+  CKPT_CHECK(io_.sync_dir(place(entry.run)));
+  record.state = State::purged;
+  CKPT_CHECK(write(entry, record));
+  return Claim::free;
+}
+
+Result<Trash::Purged> Trash::purge(Time now, const std::string& by,
+                                   const std::function<bool(const TrashEntry&)>& chosen) {
+  CKPT_TRY(const auto entries, list_trash(io_, store_));
+  Purged out;
+  for (const TrashEntry& entry : entries) {
+    if (!entry.present) continue;
+    if (!entry.recorded) {
+      out.kept.push_back(fmt::format("{}/{}: the record of its deletion cannot be read", entry.run, entry.name));
+      continue;
+    }
+    if (!is_half_purged(entry) && !chosen(entry)) continue;
+    // Both names after a crash on a file system whose renames are not atomic: to remove the one would empty the other.
+    CKPT_TRY(const auto live, look(io_, join_path(join_path(store_, entry.run), entry.name)));
+    CKPT_TRY(const auto there, look(io_, join_path(place(entry.run), entry.kept_as)));
+    if (live && there && live->device == there->device && live->inode == there->inode) {
+      out.kept.push_back(fmt::format("{}/{}: it stands in its run too", entry.run, entry.name));
+      continue;
+    }
+    auto purged = purge_one(entry, now, by);
+    if (purged && *purged == Claim::free) {
+      ++out.count;
+      out.bytes += entry.record.bytes;
+    } else if (!purged) {
+      out.kept.push_back(fmt::format("{}/{}: {}", entry.run, entry.name, purged.error().message));
+    } else if (*purged != Claim::vanished) {
+      out.kept.push_back(fmt::format("{}/{}: being read", entry.run, entry.name));
+    }
+  }
+  CKPT_CHECK(forget_old(entries, now));
+  return out;
+}
+
+/// Records of what is long gone; that of a run's greatest generation stays, so that no number comes twice.
+Result<> Trash::forget_old(const std::vector<TrashEntry>& entries, Time now) {
+  std::map<std::string, std::uint64_t> greatest;
+  for (const TrashEntry& entry : entries) {
+    const auto name = CheckpointName::parse(entry.name);
+    std::uint64_t& most = greatest[entry.run];
+    if (name) most = std::max(most, name->generation);
+  }
+  for (const TrashEntry& entry : entries) {
+    const bool over = entry.record.state == State::purged || entry.record.state == State::restored;
+    if (!entry.recorded || entry.present || !over || elapsed(entry.record.changed, now) < kHistory) continue;
+    const auto name = CheckpointName::parse(entry.name);
+    if (name && name->generation == greatest[entry.run]) continue;
+    CKPT_CHECK(io_.unlink(join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix))));
+  }
+  return {};
+}
+
+}  // namespace ckpt::catalog

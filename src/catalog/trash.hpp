@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "catalog/trash_record.hpp"
+#include "engine/comm.hpp"
+#include "engine/io.hpp"
+#include "engine/move_checkpoint.hpp"
+#include "format/result.hpp"
+
+/// Deletion, in two phases. A checkpoint STORE/RUN/NAME is put into the trash by a rename to
+/// STORE/.ckpt/trash/RUN/NAME, beside which NAME.json says who, when and why; it can be brought back until its grace is
+/// over and it is purged. Steps, each durable before the next:
+///   put      1 nobody reads it: its exclusive lock, held to the end   2 the record   3 the rename
+///   restore  1 nobody reads or purges it   2 the rename   3 the record: restored
+///   purge    1 nobody reads it   2 the record: purging   3 the files that make it a checkpoint are unlinked
+///            4 all others   5 the record: purged
+/// A crash between any two leaves it whole in one of the two places, or half removed with a record that says so; the
+/// next process that opens the trash finishes what was begun.
+namespace ckpt::catalog {
+
+/// A thing in the trash, or that was in it.
+struct TrashEntry {
+  std::string run{};      ///< path below the store
+  std::string name{};     ///< that it had in its run
+  std::string kept_as{};  ///< in the trash: the name, or with ".~2" where there was such a one already
+  bool present = false;   ///< its files are in the trash, or some of them
+  bool recorded = false;  ///< `record` was read; without one nothing is ever purged
+  TrashRecord record{};
+};
+
+/// What stands in the trash of a store, by run and name. Needs no lock: what another process changes meanwhile is seen
+/// before or after. errors  io
+Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store);
+
+/// The trash, for one process at a time. One thread; `io` outlives it.
+class Trash {
+ public:
+  /// Waits for others until the deadline, then finishes what crashed ones began.
+  /// errors  locked: another process deletes here; unsupported: this file system has no locks, so nobody could tell
+  ///         whether a checkpoint is being read
+  static Result<std::unique_ptr<Trash>> open(Io& io, const std::string& store, Deadline deadline);
+
+  struct Deletion {
+    std::string run{};
+    std::string name{};
+    TrashRecord record{};  ///< all but state and changes
+    /// Asked when nobody can begin to read it any more: whether it still is what was decided about.
+    std::function<Result<bool>(const std::string& path)> still{};
+  };
+  /// `vanished` also where it is not any more what was decided about. errors  io, not_durable, no_space
+  Result<Claim> put(const Deletion& deletion);
+
+  /// Brings one back. `free`: it is back.
+  /// errors  target_exists: its name was taken since; not_found: not in the trash; incomplete: it is being purged
+  Result<Claim> restore(const TrashEntry& entry, Time now, const std::string& by);
+
+  struct Purged {
+    std::uint64_t count = 0;
+    std::uint64_t bytes = 0;
+    std::vector<std::string> kept{};  ///< "RUN/NAME: being read": the next purge tries again
+  };
+  /// Removes for good what `chosen` says of those that are recorded. Goes on after one that cannot be removed.
+  Result<Purged> purge(Time now, const std::string& by, const std::function<bool(const TrashEntry&)>& chosen);
+  /// What was being purged when a process died; called with `purge` too.
+  static bool is_half_purged(const TrashEntry& entry) {
+    return entry.present && entry.recorded && entry.record.state == TrashRecord::State::purging;
+  }
+
+ private:
+  Trash(Io& io, std::string store, std::unique_ptr<HeldLock> lock);
+  std::string place(const std::string& run) const;
+  Result<> write(const TrashEntry& entry, const TrashRecord& record);
+  Result<> settle();
+  Result<std::string> free_name(const std::string& run, const std::string& name);
+  Result<Claim> purge_one(const TrashEntry& entry, Time now, const std::string& by);
+  Result<> forget_old(const std::vector<TrashEntry>& entries, Time now);
+
+  Io& io_;
+  std::string store_;
+  std::unique_ptr<HeldLock> lock_;
+};
+
+/// STORE/.ckpt/trash
+std::string trash_path(const std::string& store);
+
+}  // namespace ckpt::catalog

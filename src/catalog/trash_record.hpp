@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "catalog/bucket.hpp"
+#include "format/result.hpp"
+
+namespace ckpt::catalog {
+
+/// Who deleted a checkpoint, when, why, and what has become of it since. A small file beside it in the trash, which
+/// stays when the checkpoint is gone: README.md, "Trash".
+struct TrashRecord {
+  enum class State : std::uint8_t {
+    trashed,   ///< in the trash, or about to be renamed there: where the checkpoint stands decides
+    purging,   ///< being removed: it cannot be brought back
+    purged,    ///< gone
+    restored,  ///< brought back
+  } state = State::trashed;
+  std::string id{};  ///< of the checkpoint; empty where it has none
+  std::uint64_t step = 0;
+  std::uint64_t bytes = 0;  ///< that its removal frees
+  Time deleted{};
+  std::string by{};      ///< "ana@n17 pid 4211"
+  std::string why{};     ///< as `ckpt prune` showed it
+  std::string policy{};  ///< its name and where it came from
+  Time purge_at{};
+  Time changed{};  ///< when `state` became what it is
+  std::string changed_by{};
+
+  bool operator==(const TrashRecord&) const = default;
+};
+
+const char* state_name(TrashRecord::State state);  ///< "trashed"
+
+/// One JSON object and a line break. Bytes that are not UTF-8 become '?'.
+std::string record_text(const TrashRecord& record);
+
+/// errors  corrupt: not made by record_text
+Result<TrashRecord> parse_record(std::string_view text);
+
+constexpr std::uint64_t kMostRecordBytes = std::uint64_t{1} << 20;
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,421 @@
+// Deletion in two phases: what it refuses, what it leaves, and what a failure or a power loss at any operation leaves.
+#include "catalog/trash.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/run_directory.hpp"
+#include "support/fault_io.hpp"
+#include "support/memory_io.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+using State = TrashRecord::State;
+
+const std::string kName = "step-000000007.g3";
+const std::string kLive = "/s/r/" + kName;
+const std::string kGone = "/s/.ckpt/trash/r/" + kName;
+
+Time at(std::int64_t hours) {
+  return Time(std::chrono::hours(480'000 + hours));
+}
+
+Deadline now() {
+  return std::chrono::steady_clock::now();
+}
+
+std::unique_ptr<MemoryDisk> make_store(MemoryDisk::Options options = {}) {
+  auto disk = std::make_unique<MemoryDisk>(options);
+  disk->put(kLive + "/shards/weights/00000-00000.safetensors", "weights");
+  disk->put(kLive + "/index/manifest.json", "manifest");
+  disk->put(kLive + "/manifest.json", "manifest");
+  disk->put("/s/r/step-000000008.g4/manifest.json", "newer");
+  return disk;
+}
+
+bool whole(const MemoryDisk& disk, const std::string& path) {
+  return disk.text(path + "/shards/weights/00000-00000.safetensors") == "weights" &&
+         disk.text(path + "/manifest.json") == "manifest" && disk.text(path + "/index/manifest.json") == "manifest";
+}
+
+bool holds_anything(const MemoryDisk& disk, const std::string& path) {
+  for (const std::string& one : disk.tree()) {
+    if (one == path + "/") return true;
+  }
+  return false;
+}
+
+Trash::Deletion deletion(const std::string& name = kName) {
+  return {.run = "r",
+          .name = name,
+          .record = {.id = "abc",
+                     .step = 7,
+                     .bytes = 23,
+                     .deleted = at(0),
+                     .by = "ana@n17",
+                     .why = "no rule: last rank 4>3",
+                     .policy = "pretrain",
+                     .purge_at = at(24)}};
+}
+
+bool is_due(const TrashEntry& entry) {
+  return entry.record.purge_at <= at(25);
+}
+
+TrashEntry only_entry(Io& io) {
+  const auto entries = list_trash(io, "/s");
+  EXPECT_TRUE(entries && entries->size() == 1);
+  return entries && !entries->empty() ? entries->front() : TrashEntry{};
+}
+
+TEST(Trash, PutMovesACheckpointAndSaysWhoAndWhy) {
+  const auto disk = make_store();
+  const auto io = disk->io();
+  const auto trash = Trash::open(*io, "/s", now());
+  ASSERT_TRUE(trash) << trash.error().message;
+  const auto claim = (*trash)->put(deletion());
+  ASSERT_TRUE(claim) << claim.error().message;
+  EXPECT_EQ(*claim, Claim::free);
+  EXPECT_FALSE(holds_anything(*disk, kLive));
+  EXPECT_TRUE(whole(*disk, kGone));
+  const TrashEntry entry = only_entry(*io);
+  EXPECT_TRUE(entry.present && entry.recorded);
+  EXPECT_EQ(entry.run, "r");
+  EXPECT_EQ(entry.name, kName);
+  TrashRecord wanted = deletion().record;
+  wanted.changed = at(0);
+  wanted.changed_by = "ana@n17";
+  EXPECT_EQ(entry.record, wanted);
+}
+
+TEST(Trash, WhatIsReadStays) {
+  const auto disk = make_store();
+  const auto reader = disk->io();
+  const auto lease = reader->lock(kLive, LockMode::shared);
+  const auto io = disk->io();
+  const auto trash = Trash::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  EXPECT_EQ((*trash)->put(deletion()).value(), Claim::read);
+  EXPECT_TRUE(whole(*disk, kLive));
+  EXPECT_TRUE(list_trash(*io, "/s")->empty());
+}
+
+TEST(Trash, WhatIsNotAnyMoreWhatWasDecidedAboutStays) {
+  const auto disk = make_store();
+  const auto io = disk->io();
+  const auto trash = Trash::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  Trash::Deletion changed = deletion();
+  std::string asked;
+  changed.still = [&](const std::string& path) -> Result<bool> {
+    asked = path;
+    return false;
+  };
+  EXPECT_EQ((*trash)->put(changed).value(), Claim::vanished);
+  EXPECT_EQ(asked, kLive);
+  EXPECT_TRUE(whole(*disk, kLive));
+  EXPECT_EQ((*trash)->put(deletion("step-000000009.g9")).value(), Claim::vanished);
+}
+
+TEST(Trash, RestoreBringsItBackAndKeepsTheHistory) {
+  const auto disk = make_store();
+  const auto io = disk->io();
+  const auto trash = Trash::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  ASSERT_TRUE((*trash)->put(deletion()));
+  const auto back = (*trash)->restore(only_entry(*io), at(1), "bo@n2");
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(*back, Claim::free);
+  EXPECT_TRUE(whole(*disk, kLive));
+  EXPECT_FALSE(holds_anything(*disk, kGone));
+  const TrashEntry entry = only_entry(*io);
+  EXPECT_EQ(entry.record.state, State::restored);
+  EXPECT_EQ(entry.record.changed_by, "bo@n2");
+  EXPECT_EQ(entry.record.by, "ana@n17");
+  EXPECT_EQ((*trash)->restore(entry, at(1), "bo@n2").error().code, Errc::not_found);
+  EXPECT_EQ((*trash)->put(deletion()).value(), Claim::free);  // and again
+}
+
+TEST(Trash, RestoreNeverReplacesWhatHasItsName) {
+  const auto disk = make_store();
+  const auto io = disk->io();
+  const auto trash = Trash::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  ASSERT_TRUE((*trash)->put(deletion()));
+  disk->put(kLive + "/manifest.json", "another");
+  EXPECT_EQ((*trash)->restore(only_entry(*io), at(1), "bo").error().code, Errc::target_exists);
+  EXPECT_EQ(disk->text(kLive + "/manifest.json"), "another");
+  EXPECT_TRUE(whole(*disk, kGone));
+}
+
+TEST(Trash, PurgeRemovesWhatIsChosenAndNothingThatIsRead) {
+  const auto disk = make_store();
+  const auto io = disk->io();
+  const auto trash = Trash::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  ASSERT_TRUE((*trash)->put(deletion()));
+  const auto none = (*trash)->purge(at(25), "cron", [](const TrashEntry&) { return false; });
+  EXPECT_EQ(none.value().count, 0U);
+  EXPECT_TRUE(whole(*disk, kGone));
+  {
+    const auto lease = io->lock(kGone, LockMode::shared);
+    const auto refused = (*trash)->purge(at(25), "cron", is_due);
+    EXPECT_EQ(refused.value().count, 0U);
+    EXPECT_EQ(refused.value().kept, std::vector<std::string>{"r/" + kName + ": being read"});
+    EXPECT_TRUE(whole(*disk, kGone));
+  }
+  const auto purged = (*trash)->purge(at(25), "cron", is_due);
+  EXPECT_EQ(purged.value().count, 1U);
+  EXPECT_EQ(purged.value().bytes, 23U);
+  EXPECT_FALSE(holds_anything(*disk, kGone));
+  EXPECT_EQ(only_entry(*io).record.state, State::purged);
+}
+
+TEST(Trash, AGenerationIsNotGivenTwiceWhenItsCheckpointIsGone) {
+  const auto disk = make_store();
+  const auto io = disk->io();
+  const auto trash = Trash::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  ASSERT_TRUE((*trash)->put(deletion("step-000000008.g4")));
+  EXPECT_EQ(next_generation(*io, "/s/r").value(), 5U);
+  ASSERT_TRUE((*trash)->purge(at(25), "cron", is_due));
+  EXPECT_EQ(next_generation(*io, "/s/r").value(), 5U);
+  ASSERT_TRUE((*trash)->purge(at(24 * 400), "cron", is_due));  // records of long ago are forgotten, but not this one
+  EXPECT_EQ(next_generation(*io, "/s/r").value(), 5U);
+}
+
+TEST(Trash, RecordsOfLongAgoAreForgotten) {
+  const auto disk = make_store();
+  const auto io = disk->io();
+  const auto trash = Trash::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  ASSERT_TRUE((*trash)->put(deletion()));
+  ASSERT_TRUE((*trash)->put(deletion("step-000000008.g4")));
+  ASSERT_TRUE((*trash)->purge(at(25), "cron", is_due));
+  ASSERT_TRUE((*trash)->purge(at(24 * 100), "cron", is_due));
+  EXPECT_EQ(list_trash(*io, "/s")->size(), 2U);
+  ASSERT_TRUE((*trash)->purge(at(24 * 400), "cron", is_due));
+  EXPECT_EQ(only_entry(*io).name, "step-000000008.g4");
+}
+
+TEST(Trash, WithoutARecordNothingIsPurged) {
+  const auto disk = make_store();
+  disk->put(kGone + "/manifest.json", "moved by hand");
+  disk->put("/s/.ckpt/trash/r/step-000000009.g9/manifest.json", "torn record");
+  disk->put("/s/.ckpt/trash/r/step-000000009.g9.json", "{");
+  const auto io = disk->io();
+  const auto trash = Trash::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  const auto purged = (*trash)->purge(at(24 * 1000), "cron", [](const TrashEntry&) { return true; });
+  EXPECT_EQ(purged.value().count, 0U);
+  EXPECT_EQ(disk->text(kGone + "/manifest.json"), "moved by hand");
+  EXPECT_EQ(disk->text("/s/.ckpt/trash/r/step-000000009.g9/manifest.json"), "torn record");
+}
+
+TEST(Trash, ANameThatComesAgainGetsAnotherPlace) {
+  const auto disk = make_store();
+  disk->put("/s/r/global_step5/latest", "one");
+  const auto io = disk->io();
+  const auto trash = Trash::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  ASSERT_TRUE((*trash)->put(deletion("global_step5")));
+  disk->put("/s/r/global_step5/latest", "two");
+  ASSERT_TRUE((*trash)->put(deletion("global_step5")));
+  const auto entries = list_trash(*io, "/s").value();
+  ASSERT_EQ(entries.size(), 2U);
+  EXPECT_EQ(entries[1].kept_as, "global_step5.~2");
+  EXPECT_EQ(entries[1].name, "global_step5");
+  ASSERT_EQ((*trash)->restore(entries[1], at(1), "bo").value(), Claim::free);
+  EXPECT_EQ(disk->text("/s/r/global_step5/latest"), "two");
+}
+
+TEST(Trash, TwoProcessesDoNotDeleteAtOnce) {
+  const auto disk = make_store();
+  const auto io = disk->io();
+  const auto other = disk->io();
+  auto trash = Trash::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  EXPECT_EQ(Trash::open(*other, "/s", now()).error().code, Errc::locked);
+  trash->reset();
+  EXPECT_TRUE(Trash::open(*other, "/s", now()));
+}
+
+TEST(Trash, WithoutLocksNothingIsDeleted) {
+  const auto disk = make_store({.locks = false});
+  const auto io = disk->io();
+  EXPECT_EQ(Trash::open(*io, "/s", now()).error().code, Errc::unsupported);
+}
+
+// --- failures at every operation -----------------------------------------------------------------------------------
+
+/// One of the three operations, on a store that is prepared for it.
+struct Deed {
+  const char* name;
+  bool in_trash;                               // before
+  std::function<Result<>(Io& io)> act;         // as a new process would
+  std::function<bool(const MemoryDisk&)> end;  // what it must lead to in the end
+};
+
+Result<> put_it(Io& io) {
+  CKPT_TRY(const auto trash, Trash::open(io, "/s", now()));
+  CKPT_TRY(const Claim claim, trash->put(deletion()));
+  // After a crash the first process may have done it already.
+  const bool done = claim == Claim::free || claim == Claim::vanished;
+  return done ? Result<>() : fail(Errc::locked, "put: refused");
+}
+
+Result<> restore_it(Io& io) {
+  CKPT_TRY(const auto trash, Trash::open(io, "/s", now()));
+  CKPT_TRY(const auto entries, list_trash(io, "/s"));
+  for (const TrashEntry& entry : entries) {
+    if (!entry.present) continue;
+    CKPT_TRY(const Claim claim, trash->restore(entry, at(1), "bo"));
+    if (claim != Claim::free) return fail(Errc::locked, "restore: refused");
+  }
+  return {};
+}
+
+Result<> purge_it(Io& io) {
+  CKPT_TRY(const auto trash, Trash::open(io, "/s", now()));
+  CKPT_TRY(const auto purged, trash->purge(at(25), "cron", is_due));
+  return purged.kept.empty() ? Result<>() : fail(Errc::io, purged.kept.front());
+}
+
+std::vector<Deed> deeds() {
+  const auto trashed = [](const MemoryDisk& disk) { return !holds_anything(disk, kLive) && whole(disk, kGone); };
+  const auto back = [](const MemoryDisk& disk) { return whole(disk, kLive) && !holds_anything(disk, kGone); };
+  const auto purged = [](const MemoryDisk& disk) {
+    return !holds_anything(disk, kLive) && !holds_anything(disk, kGone);
+  };
+  return {{"put", false, put_it, trashed}, {"restore", true, restore_it, back}, {"purge", true, purge_it, purged}};
+}
+
+/// At every instant: whole in one of its places, or, where it is purged, no half of it with a manifest.
+std::string broken(const MemoryDisk& disk, const Deed& deed) {
+  const bool live = whole(disk, kLive);
+  const bool trashed = whole(disk, kGone);
+  if (holds_anything(disk, kLive) && !live) return "half of it in its run";
+  if (std::string(deed.name) != "purge") return live || trashed ? "" : "lost";
+  if (live) return "back from the dead";
+  const bool marked = disk.text(kGone + "/manifest.json") != "(none)";
+  const bool data = disk.text(kGone + "/shards/weights/00000-00000.safetensors") == "weights";
+  return marked && !data ? "half of it looks whole" : "";
+}
+
+std::unique_ptr<MemoryDisk> prepared(const Deed& deed, MemoryDisk::Options options) {
+  auto disk = make_store(options);
+  if (deed.in_trash) {
+    const auto io = disk->io();
+    EXPECT_TRUE(put_it(*io));
+  }
+  return disk;
+}
+
+TEST(TrashFault, PowerLossAtAnyOperationLosesNothingAndIsMended) {
+  for (const Deed& deed : deeds()) {
+    bool done = false;
+    for (std::uint64_t n = 0; !done; ++n) {
+      ASSERT_LT(n, 200U);
+      for (const std::size_t spared : {std::size_t{0}, std::size_t{1}, std::size_t{2}, MemoryDisk::kAllNames}) {
+        const auto disk = prepared(deed, {.whole_renames = true});
+        auto plan = std::make_shared<FaultPlan>();
+        const auto io = make_fault_io(disk->io(), plan);
+        plan->fail_from(n, Errc::io);
+        done = deed.act(*io).has_value() && plan->first_failed().empty();
+        disk->power_off({.name_operations = spared});
+        const std::string where = std::string(deed.name) + ", operation " + std::to_string(n) + " " +
+                                  plan->first_failed() + ", spared " + std::to_string(spared);
+        ASSERT_EQ(broken(*disk, deed), "") << where;
+        if (done) {
+          EXPECT_TRUE(deed.end(*disk)) << where << ": not durable";
+        }
+        const auto next = disk->io();
+        const auto mended = deed.act(*next);
+        ASSERT_TRUE(mended) << where << ": " << mended.error().message;
+        EXPECT_TRUE(deed.end(*disk)) << where << ": not mended";
+      }
+    }
+  }
+}
+
+TEST(TrashFault, PowerLossWhereRenamesAreTwoOperationsLosesNothing) {
+  for (const Deed& deed : deeds()) {
+    bool done = false;
+    for (std::uint64_t n = 0; !done; ++n) {
+      ASSERT_LT(n, 200U);
+      const auto disk = prepared(deed, {});
+      auto plan = std::make_shared<FaultPlan>();
+      const auto io = make_fault_io(disk->io(), plan);
+      plan->fail_from(n, Errc::io);
+      done = deed.act(*io).has_value() && plan->first_failed().empty();
+      disk->power_off();
+      ASSERT_EQ(broken(*disk, deed), "") << deed.name << ", operation " << n << " " << plan->first_failed();
+      // Whatever is done next: of what has both names none is emptied.
+      const auto next = disk->io();
+      const bool both = whole(*disk, kLive) && whole(*disk, kGone);
+      static_cast<void>(purge_it(*next));
+      if (both) {
+        ASSERT_TRUE(whole(*disk, kLive)) << deed.name << ", operation " << n << " " << plan->first_failed();
+      }
+    }
+  }
+}
+
+TEST(TrashFault, AFailureOfAnyOperationIsToldOrMakesNoDifference) {
+  for (const bool carried_out : {false, true}) {
+    for (const Deed& deed : deeds()) {
+      for (std::uint64_t n = 0;; ++n) {
+        ASSERT_LT(n, 200U);
+        const auto disk = prepared(deed, {});
+        auto plan = std::make_shared<FaultPlan>();
+        const auto io = make_fault_io(disk->io(), plan);
+        plan->fail_once(n, Errc::io, carried_out);
+        const auto result = deed.act(*io);
+        if (plan->first_failed().empty()) break;
+        const std::string where = std::string(deed.name) + ": " + plan->first_failed();
+        ASSERT_EQ(broken(*disk, deed), "") << where;
+        if (result) {
+          EXPECT_TRUE(deed.end(*disk)) << where << ": success without the deed";
+        }
+        const auto next = disk->io();
+        const auto again = deed.act(*next);
+        ASSERT_TRUE(again) << where << ": " << again.error().message;
+        EXPECT_TRUE(deed.end(*disk)) << where << ": the next one does not mend it";
+      }
+    }
+  }
+}
+
+TEST(TrashRecord, ReadsBackAsItWas) {
+  TrashRecord record = deletion().record;
+  record.state = State::purging;
+  record.changed = at(2);
+  record.changed_by = "cron";
+  EXPECT_EQ(parse_record(record_text(record)).value(), record);
+  record.why = "metric \"a\\b\"\n\x01 \xc3\xa9";
+  EXPECT_EQ(parse_record(record_text(record)).value(), record);
+  record.by = "caf\xe9";
+  EXPECT_EQ(parse_record(record_text(record)).value().by, "caf?");
+}
+
+TEST(TrashRecord, AnythingElseIsRefused) {
+  const std::string good = record_text(deletion().record);
+  for (const std::string& text :
+       {std::string(), std::string("{}"), std::string("[1]"), good.substr(0, good.size() / 2), good + good}) {
+    EXPECT_EQ(parse_record(text).error().code, Errc::corrupt) << text;
+  }
+  for (const std::string from : {"\"trashed\"", "ckpt.trash/1", "\"step\":7", "\"deleted_ms\":"}) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), "\"wrong\"");
+    EXPECT_FALSE(parse_record(text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace ckpt::catalog
