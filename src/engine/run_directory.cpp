@@ -25,6 +25,7 @@ std::optional<std::uint64_t> number(std::string_view text) {
   return value;
 }
 
+constexpr unsigned kDeepestRun = 4;  // directories that a run may lie below its store
 /// Beside a checkpoint in the trash, and where one was, stands what is known of its deletion.
 constexpr std::string_view kRecord = ".json";
 
@@ -110,11 +111,18 @@ std::optional<std::string> find_committed(Io& io, const std::string& run_directo
 }
 
 Result<std::uint64_t> next_generation(Io& io, const std::string& run_directory) {
-  const std::string trash = join_path(join_path(parent_path(run_directory), ".ckpt/trash"), base_name(run_directory));
   std::uint64_t greatest = 0;
-  for (const std::string& directory : {run_directory, trash}) {
-    CKPT_TRY(const auto names, names_in(io, directory, true));
+  CKPT_TRY(const auto live, names_in(io, run_directory));
+  for (const CheckpointName& name : live) greatest = std::max(greatest, name.generation);
+  // A run may lie some directories deep in its store, whose trash has it as deep.
+  std::string below = base_name(run_directory);
+  std::string store = parent_path(run_directory);
+  for (unsigned depth = 0; depth < kDeepestRun; ++depth) {
+    CKPT_TRY(const auto names, names_in(io, join_path(join_path(store, ".ckpt/trash"), below), true));
     for (const CheckpointName& name : names) greatest = std::max(greatest, name.generation);
+    if (parent_path(store) == store) break;
+    below = join_path(base_name(store), below);
+    store = parent_path(store);
   }
   if (greatest == UINT64_MAX) return fail(Errc::corrupt, run_directory + ": save: no generation is left");
   return greatest + 1;

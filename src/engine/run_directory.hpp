@@ -42,8 +42,8 @@ Result<universal::Manifest> read_manifest(Io& io, const std::string& checkpoint)
 std::optional<std::string> find_committed(Io& io, const std::string& run_directory, std::uint64_t step,
                                           const Hash128& id);
 
-/// The generation that the next commit gets: 1 + the greatest in names of the run and of its trash, where the records of
-/// what is gone count too. Hold the lock of the run's directory from before this until the commit is durable.
+/// The generation that the next commit gets: 1 + the greatest in names of the run and of its trash, where the records
+/// of what is gone count too. Hold the lock of the run's directory from before this until the commit is durable.
 Result<std::uint64_t> next_generation(Io& io, const std::string& run_directory);
 
 /// Takes the exclusive lock of a run's directory, waiting until the deadline. Null where the file system has no locks.

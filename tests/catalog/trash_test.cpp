@@ -1,5 +1,5 @@
 // Deletion in two phases: what it refuses, what it leaves, and what a failure or a power loss at any operation leaves.
-#include "catalog/trash.hpp"
+#include "catalog/trash/trash.hpp"
 
 #include <gtest/gtest.h>
 
@@ -56,6 +56,9 @@ Trash::Deletion deletion(const std::string& name = kName) {
           .name = name,
           .record = {.id = "abc",
                      .step = 7,
+                     .series = 2,
+                     .series_from = 5,
+                     .created = at(-9),
                      .bytes = 23,
                      .deleted = at(0),
                      .by = "ana@n17",
@@ -250,6 +253,28 @@ TEST(Trash, WithoutLocksNothingIsDeleted) {
   const auto disk = make_store({.locks = false});
   const auto io = disk->io();
   EXPECT_EQ(Trash::open(*io, "/s", now()).error().code, Errc::unsupported);
+}
+
+TEST(Trash, ARunMayLieInTheStoreItselfOrDeepBelow) {
+  const auto disk = make_store();
+  disk->put("/s/step-000000001.g1/manifest.json", "in the store");
+  disk->put("/s/prod/llama/step-000000001.g6/manifest.json", "deep");
+  const auto io = disk->io();
+  const auto trash = Trash::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  for (const std::string run : {".", "prod/llama"}) {
+    Trash::Deletion one = deletion(run == "." ? "step-000000001.g1" : "step-000000001.g6");
+    one.run = run;
+    ASSERT_EQ((*trash)->put(one).value(), Claim::free) << run;
+  }
+  const auto entries = list_trash(*io, "/s").value();
+  ASSERT_EQ(entries.size(), 2U);
+  EXPECT_EQ(entries[0].run, ".");
+  EXPECT_EQ(entries[1].run, "prod/llama");
+  EXPECT_EQ(next_generation(*io, "/s/prod/llama").value(), 7U);
+  for (const TrashEntry& entry : entries) EXPECT_EQ((*trash)->restore(entry, at(1), "bo").value(), Claim::free);
+  EXPECT_EQ(disk->text("/s/step-000000001.g1/manifest.json"), "in the store");
+  EXPECT_EQ(disk->text("/s/prod/llama/step-000000001.g6/manifest.json"), "deep");
 }
 
 // --- failures at every operation -----------------------------------------------------------------------------------

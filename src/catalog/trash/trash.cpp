@@ -1,4 +1,4 @@
-#include "catalog/trash.hpp"
+#include "catalog/trash/trash.hpp"
 
 #include <fmt/format.h>
 
@@ -19,6 +19,7 @@ namespace {
 using State = TrashRecord::State;
 
 constexpr std::string_view kRecordSuffix = ".json";
+constexpr std::string_view kStoreItself = ".";  // the run of checkpoints that lie in the store's own directory
 constexpr std::string_view kSecondMark = ".~";
 constexpr auto kHistory = std::chrono::hours(24 * 365);  // how long the record of what is gone is kept
 constexpr auto kRunPatience = std::chrono::seconds(30);  // a save's commit takes milliseconds
@@ -56,13 +57,14 @@ Result<std::vector<DirEntry>> list_if_there(Io& io, const std::string& path) {
 /// One directory of the trash: what is in it, and the directories below that belong to runs.
 Result<> list_run(Io& io, const std::string& trash, const std::string& run, std::vector<TrashEntry>& out,
                   std::vector<std::string>& pending) {
-  CKPT_TRY(const auto listed, list_if_there(io, join_path(trash, run)));
+  const std::string directory_path = run == kStoreItself ? trash : join_path(trash, run);
+  CKPT_TRY(const auto listed, list_if_there(io, directory_path));
   std::map<std::string, TrashEntry> found;
   for (const DirEntry& entry : listed) {
     if (entry.kind != FileInfo::Kind::file || entry.is_link || !entry.name.ends_with(kRecordSuffix)) continue;
     const std::string kept_as = entry.name.substr(0, entry.name.size() - kRecordSuffix.size());
     TrashEntry one{.run = run, .name = name_in_run(kept_as), .kept_as = kept_as};
-    auto text = read_small_file(io, join_path(join_path(trash, run), entry.name), kMostRecordBytes);
+    auto text = read_small_file(io, join_path(directory_path, entry.name), kMostRecordBytes);
     if (!text && text.error().code == Errc::not_found) continue;
     auto record = text ? parse_record(*text) : Result<TrashRecord>(fail(text.error()));
     one.recorded = record.has_value();
@@ -77,7 +79,7 @@ Result<> list_run(Io& io, const std::string& trash, const std::string& run, std:
     } else if (directory && CheckpointName::parse(entry.name)) {
       found.emplace(entry.name, TrashEntry{.run = run, .name = entry.name, .kept_as = entry.name, .present = true});
     } else if (directory) {
-      pending.push_back(join_path(run, entry.name));
+      pending.push_back(run == kStoreItself ? entry.name : join_path(run, entry.name));
     }
   }
   for (auto& [name, entry] : found) out.push_back(std::move(entry));
@@ -93,11 +95,7 @@ std::string trash_path(const std::string& store) {
 Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store) {
   const std::string trash = trash_path(store);
   std::vector<TrashEntry> out;
-  CKPT_TRY(const auto runs, list_if_there(io, trash));
-  std::vector<std::string> pending;
-  for (const DirEntry& run : runs) {
-    if (run.kind == FileInfo::Kind::directory && !run.is_link) pending.push_back(run.name);
-  }
+  std::vector<std::string> pending{std::string(kStoreItself)};
   while (!pending.empty()) {
     const std::string run = std::move(pending.back());
     pending.pop_back();
@@ -135,8 +133,13 @@ Result<std::unique_ptr<Trash>> Trash::open(Io& io, const std::string& store, Dea
   return trash;
 }
 
+std::string Trash::run_path(const std::string& run) const {
+  return run == kStoreItself ? store_ : join_path(store_, run);
+}
+
 std::string Trash::place(const std::string& run) const {
-  return join_path(trash_path(store_), run);
+  const std::string trash = trash_path(store_);
+  return run == kStoreItself ? trash : join_path(trash, run);
 }
 
 Result<> Trash::write(const TrashEntry& entry, const TrashRecord& record) {
@@ -151,7 +154,7 @@ Result<> Trash::settle() {
   for (const TrashEntry& entry : entries) {
     if (entry.present || !entry.recorded) continue;
     if (entry.record.state != State::trashed && entry.record.state != State::purging) continue;
-    CKPT_TRY(const auto live, look(io_, join_path(join_path(store_, entry.run), entry.name)));
+    CKPT_TRY(const auto live, look(io_, join_path(run_path(entry.run), entry.name)));
     if (live && entry.record.state == State::trashed) {
       CKPT_CHECK(io_.unlink(join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix))));
       CKPT_CHECK(io_.sync_dir(place(entry.run)));
@@ -175,7 +178,7 @@ Result<std::string> Trash::free_name(const std::string& run, const std::string& 
 }
 
 Result<Claim> Trash::put(const Deletion& deletion) {
-  const std::string path = join_path(join_path(store_, deletion.run), deletion.name);
+  const std::string path = join_path(run_path(deletion.run), deletion.name);
   CKPT_TRY(const Held held, hold(io_, path));
   if (held.claim != Claim::free) return held.claim;
   if (deletion.still) {
@@ -197,7 +200,7 @@ Result<Claim> Trash::put(const Deletion& deletion) {
 
 Result<Claim> Trash::restore(const TrashEntry& entry, Time now, const std::string& by) {
   const std::string from = join_path(place(entry.run), entry.kept_as);
-  const std::string run = join_path(store_, entry.run);
+  const std::string run = run_path(entry.run);
   if (!entry.present) return fail(Errc::not_found, fmt::format("{}/{}: not in the trash", entry.run, entry.name));
   if (is_half_purged(entry)) {
     return fail(Errc::incomplete, fmt::format("{}/{}: undelete: it is being removed for good", entry.run, entry.name));
@@ -252,7 +255,7 @@ Result<Trash::Purged> Trash::purge(Time now, const std::string& by,
     }
     if (!is_half_purged(entry) && !chosen(entry)) continue;
     // Both names after a crash on a file system whose renames are not atomic: to remove the one would empty the other.
-    CKPT_TRY(const auto live, look(io_, join_path(join_path(store_, entry.run), entry.name)));
+    CKPT_TRY(const auto live, look(io_, join_path(run_path(entry.run), entry.name)));
     CKPT_TRY(const auto there, look(io_, join_path(place(entry.run), entry.kept_as)));
     if (live && there && live->device == there->device && live->inode == there->inode) {
       out.kept.push_back(fmt::format("{}/{}: it stands in its run too", entry.run, entry.name));

@@ -1,4 +1,4 @@
-#include "catalog/trash_record.hpp"
+#include "catalog/trash/record.hpp"
 
 #include <fmt/format.h>
 
@@ -60,7 +60,9 @@ std::string record_text(const TrashRecord& record) {
   std::string out = fmt::format("{{\"format\":\"{}\"", kFormat);
   append_text(out, "state", state_name(record.state));
   append_text(out, "id", record.id);
-  out += fmt::format(",\n \"step\":{},\n \"bytes\":{}", record.step, record.bytes);
+  out += fmt::format(",\n \"step\":{},\n \"bytes\":{},\n \"series\":{}", record.step, record.bytes, record.series);
+  if (record.series_from) out += fmt::format(",\n \"series_from\":{}", *record.series_from);
+  append_time(out, "created_ms", record.created);
   append_time(out, "deleted_ms", record.deleted);
   append_text(out, "by", record.by);
   append_text(out, "why", record.why);
@@ -84,6 +86,11 @@ Result<TrashRecord> parse_record(std::string_view text) {
   CKPT_TRY(out.id, text_of(root, "id"));
   CKPT_TRY(out.step, natural_of(root, "step"));
   CKPT_TRY(out.bytes, natural_of(root, "bytes"));
+  CKPT_TRY(out.series, natural_of(root, "series"));
+  if (root.find("series_from") != nullptr) {
+    CKPT_TRY(out.series_from, natural_of(root, "series_from"));
+  }
+  CKPT_TRY(out.created, time_of(root, "created_ms"));
   CKPT_TRY(out.deleted, time_of(root, "deleted_ms"));
   CKPT_TRY(out.by, text_of(root, "by"));
   CKPT_TRY(out.why, text_of(root, "why"));

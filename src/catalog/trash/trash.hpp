@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "catalog/trash_record.hpp"
+#include "catalog/trash/record.hpp"
 #include "engine/comm.hpp"
 #include "engine/io.hpp"
 #include "engine/move_checkpoint.hpp"
@@ -25,7 +25,7 @@ namespace ckpt::catalog {
 
 /// A thing in the trash, or that was in it.
 struct TrashEntry {
-  std::string run{};      ///< path below the store
+  std::string run{};      ///< path below the store; "." for the store's own directory
   std::string name{};     ///< that it had in its run
   std::string kept_as{};  ///< in the trash: the name, or with ".~2" where there was such a one already
   bool present = false;   ///< its files are in the trash, or some of them
@@ -73,6 +73,7 @@ class Trash {
 
  private:
   Trash(Io& io, std::string store, std::unique_ptr<HeldLock> lock);
+  std::string run_path(const std::string& run) const;
   std::string place(const std::string& run) const;
   Result<> write(const TrashEntry& entry, const TrashRecord& record);
   Result<> settle();

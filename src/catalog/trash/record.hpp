@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,9 @@ struct TrashRecord {
   } state = State::trashed;
   std::string id{};  ///< of the checkpoint; empty where it has none
   std::uint64_t step = 0;
+  std::uint64_t series = 0;
+  std::optional<std::uint64_t> series_from{};  ///< what its series superseded stays so when the series is gone
+  Time created{};
   std::uint64_t bytes = 0;  ///< that its removal frees
   Time deleted{};
   std::string by{};      ///< "ana@n17 pid 4211"
