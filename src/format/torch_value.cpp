@@ -171,7 +171,7 @@ class Converter {
       case Kind::boolean:
         return leaf(node, graph_.boolean(node));
       case Kind::integer:
-        return leaf(node, graph_.integer(node));
+        return integer(node, graph_.integer(node));
       case Kind::big_integer:
         return leaf(node, BigInt{std::string(graph_.text(node))});
       case Kind::real:
@@ -226,6 +226,18 @@ class Converter {
     auto shared = std::make_shared<Value>();
     shared->v = std::move(value);
     done_[node] = {.value = std::move(shared)};
+    return {};
+  }
+
+  // Small ones are the same value everywhere, so that lists of them that many files repeat compare fast.
+  Result<> integer(NodeId node, std::int64_t number) {
+    static const std::array<ValuePtr, 256> small = [] {
+      std::array<ValuePtr, 256> made;
+      for (std::size_t i = 0; i < made.size(); ++i) made[i] = share({static_cast<std::int64_t>(i)});
+      return made;
+    }();
+    if (number < 0 || number >= static_cast<std::int64_t>(small.size())) return leaf(node, number);
+    done_[node] = {.value = small[static_cast<std::size_t>(number)]};
     return {};
   }
 

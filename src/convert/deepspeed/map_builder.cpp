@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "format/value.hpp"
-
 namespace ckpt::deepspeed {
 namespace {
 
@@ -25,10 +23,6 @@ std::string utf8_name(const std::string& name) {
   std::string plain;
   for (const char c : name) plain += c == '%' ? std::string("%25") : std::string(1, c);
   return escaped == plain ? name : escaped;
-}
-
-ValuePtr text_value(std::string text) {
-  return std::make_shared<const Value>(Value{std::move(text)});
 }
 
 }  // namespace
@@ -117,8 +111,20 @@ Tensor slot_tensor(const std::string& parameter, std::string_view slot, Dtype dt
           .slot = std::string(slot)};
 }
 
-Result<std::vector<NamedObject>> group_objects(const OptimStates& states,
-                                               const std::vector<std::vector<std::string>>* names) {
+ValuePtr text_value(std::string text) {
+  return std::make_shared<const Value>(Value{std::move(text)});
+}
+
+GroupNames group_names(const std::vector<GroupShapes>& groups) {
+  GroupNames names;
+  for (const GroupShapes& group : groups) {
+    std::vector<ValuePtr>& members = names.emplace_back();
+    for (const NamedShape& shape : group) members.push_back(text_value(shape.name));
+  }
+  return names;
+}
+
+Result<std::vector<NamedObject>> group_objects(const OptimStates& states, const GroupNames* names) {
   List groups;
   for (const HyperGroup& group : states.hyper_groups) {
     List members;
@@ -133,7 +139,7 @@ Result<std::vector<NamedObject>> group_objects(const OptimStates& states,
                                 std::to_string(names->size()) + " groups",
                      .file = states.path});
       }
-      for (const std::string& name : (*names)[member]) members.items.push_back(text_value(name));
+      members.items.insert(members.items.end(), (*names)[member].begin(), (*names)[member].end());
     }
     Dict values = std::get<Dict>(group.values.v);
     values.items.emplace_back(text_value("params"), std::make_shared<const Value>(Value{std::move(members)}));
@@ -146,9 +152,7 @@ Result<std::vector<NamedObject>> group_objects(const OptimStates& states,
     for (const auto& [key, value] : states.groups[g].values) {
       values.items.emplace_back(text_value(key), std::make_shared<const Value>(value));
     }
-    List members;
-    for (const std::string& name : (*names)[g]) members.items.push_back(text_value(name));
-    values.items.emplace_back(text_value("params"), std::make_shared<const Value>(Value{std::move(members)}));
+    values.items.emplace_back(text_value("params"), std::make_shared<const Value>(Value{List{.items = (*names)[g]}}));
     shared.items.push_back(std::make_shared<const Value>(Value{std::move(values)}));
   }
   std::vector<NamedObject> out;

@@ -11,6 +11,7 @@
 #include "convert/deepspeed/optim_states.hpp"
 #include "convert/deepspeed/partition_index.hpp"
 #include "format/model.hpp"
+#include "format/value.hpp"
 
 namespace ckpt::deepspeed {
 
@@ -55,13 +56,16 @@ class MapBuilder {
 Tensor slot_tensor(const std::string& parameter, std::string_view slot, Dtype dtype, Shape shape);
 constexpr std::string_view kMasterSlot = "master";
 
+/// The names of the parameters of each flat group, sub-group or index. Values, so that all ranks' objects share them.
+using GroupNames = std::vector<std::vector<ValuePtr>>;
+GroupNames group_names(const std::vector<GroupShapes>& groups);
+ValuePtr text_value(std::string text);
+
 /// The objects that every stage stores once a rank: `optimizer.param_groups`, with parameters by name, and
 /// `optimizer.group_state`, the values (step, ...) that a group's parameters share.
 ///
-/// names    of the parameters of each flat group, sub-group or index; null where they are not known: then the parameter
-///          groups keep the numbers
+/// names    null where they are not known: then the parameter groups keep the numbers
 /// errors   corrupt: a parameter group names a member that is not there
-Result<std::vector<NamedObject>> group_objects(const OptimStates& states,
-                                               const std::vector<std::vector<std::string>>* names);
+Result<std::vector<NamedObject>> group_objects(const OptimStates& states, const GroupNames* names);
 
 }  // namespace ckpt::deepspeed

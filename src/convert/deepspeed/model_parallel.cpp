@@ -181,6 +181,7 @@ class ModelParallelReader {
   Result<> read_optims() {
     std::optional<std::uint64_t> part_count;
     for (std::uint64_t m = 0; m < mesh_.model_ranks && !files_.optims.empty(); ++m) {
+      names_ = group_names(*models_[m].param_shapes);
       std::vector<OptimStates> ranks;
       std::vector<FrozenParts> frozen;
       for (std::uint64_t d = 0; d < part_count.value_or(1); ++d) {
@@ -231,12 +232,7 @@ class ModelParallelReader {
                                        "says which rank's folder is which: not readable"),
                             kWhatIsRead));
     }
-    std::vector<std::vector<std::string>> names;
-    for (const GroupShapes& group : *models_[m].param_shapes) {
-      std::vector<std::string>& members = names.emplace_back();
-      for (const NamedShape& shape : group) members.push_back(shape.name);
-    }
-    CKPT_TRY(auto objects, group_objects(states, &names));
+    CKPT_TRY(auto objects, group_objects(states, &names_));
     std::move(states.objects.begin(), states.objects.end(), std::back_inserter(objects));
     states.objects.clear();
     states.hyper_groups.clear();
@@ -448,6 +444,7 @@ class ModelParallelReader {
   bool per_rank_ = false;  // stage 3: a model file for each data-parallel rank
   std::uint64_t stage_ = 0;
   std::vector<ModelStates> models_{};
+  GroupNames names_{};  // of the model-parallel rank whose files are being read
   std::unordered_map<std::string, std::set<std::uint64_t>> trained_{};  // the stages whose optimizers have a parameter
   std::unordered_map<std::string, const Shape*> shapes_{};              // of models_
   std::set<std::string> tied_keys_{};                                   // "tied_modules.embed."

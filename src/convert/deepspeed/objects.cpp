@@ -130,7 +130,9 @@ class Comparison {
   bool same(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
   bool same(const List& a, const List& b) {
     if (a.kind != b.kind || a.items.size() != b.items.size()) return false;
-    for (std::size_t i = 0; i < a.items.size(); ++i) open_.emplace_back(a.items[i].get(), b.items[i].get());
+    for (std::size_t i = 0; i < a.items.size(); ++i) {
+      if (a.items[i] != b.items[i]) open_.emplace_back(a.items[i].get(), b.items[i].get());
+    }
     return true;
   }
   bool same(const Dict& a, const Dict& b) {

@@ -185,6 +185,7 @@ class Reader {
     std::vector<FrozenParts> frozen;
     CKPT_CHECK(read_lead_model(frozen));
     for (std::uint64_t rank = 1; stage_ == 3 && rank < rank_count_; ++rank) CKPT_CHECK(read_rank_model(rank, frozen));
+    names_ = group_names(*model_.param_shapes);
     std::vector<OptimStates> ranks;
     for (std::uint64_t rank = 0; rank < rank_count_; ++rank) {
       CKPT_TRY(OptimStates states, read_optim(rank));
@@ -259,12 +260,7 @@ class Reader {
                                                 std::to_string(stage_) + " over " + std::to_string(rank_count_) +
                                                 ": the files are of different saves"));
     }
-    std::vector<std::vector<std::string>> names;
-    for (const GroupShapes& group : *model_.param_shapes) {
-      std::vector<std::string>& members = names.emplace_back();
-      for (const NamedShape& shape : group) members.push_back(shape.name);
-    }
-    CKPT_TRY(auto objects, group_objects(states, &names));
+    CKPT_TRY(auto objects, group_objects(states, &names_));
     std::move(states.objects.begin(), states.objects.end(), std::back_inserter(objects));
     states.objects.clear();
     states.hyper_groups.clear();
@@ -344,6 +340,7 @@ class Reader {
   std::uint64_t swap_files_ = 0;
   std::uint64_t reordered_ranks_ = 0;
   ModelStates model_{};
+  GroupNames names_{};
   std::optional<StateFile> lead_model_{};  // of rank 0; dropped when its facts are taken
   std::optional<StateFile> lead_optim_{};
   KeptObjects objects_{builder_};

@@ -266,10 +266,10 @@ class UniversalReader {
     if (shards != pickle::kNone) {
       CKPT_TRY(entries, read_state_entries(file, file.find(shards, "state")));
     }
-    std::vector<std::vector<std::string>> names;
+    GroupNames names;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
-      std::vector<std::string>& members = names.emplace_back();
-      for (const UniversalParameter& member : groups_[g]) members.push_back(member.name);
+      std::vector<ValuePtr>& members = names.emplace_back();
+      for (const UniversalParameter& member : groups_[g]) members.push_back(text_value(member.name));
       GroupState& group = states.groups.emplace_back();
       if (!groups_[g].empty()) group.values = groups_[g].front().values;
       const auto entry = entries.find(g);

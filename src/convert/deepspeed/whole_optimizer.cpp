@@ -384,8 +384,8 @@ Result<> place_whole_optimizer(MapBuilder& builder, const ModelStates& model, co
   }
   Placer placer(add, objects, out);
   OptimStates states{.path = file.path(), .hyper_groups = optimizer.groups};
-  std::vector<std::vector<std::string>> member_names;
-  const auto name_member = [&](std::uint64_t index, std::vector<std::string> member) {
+  GroupNames member_names;
+  const auto name_member = [&](std::uint64_t index, std::vector<ValuePtr> member) {
     if (member_names.size() <= index) member_names.resize(static_cast<std::size_t>(index) + 1);
     member_names[static_cast<std::size_t>(index)] = std::move(member);
   };
@@ -393,8 +393,8 @@ Result<> place_whole_optimizer(MapBuilder& builder, const ModelStates& model, co
     const auto& members = optimizer.groups[g].members;
     if (names && optimizer.flat) {
       CKPT_CHECK(place_flat(placer, model, file, optimizer, g, (*names)[g]));
-      std::vector<std::string> group;
-      for (const std::size_t member : (*names)[g]) group.push_back(model.module[member].name);
+      std::vector<ValuePtr> group;
+      for (const std::size_t member : (*names)[g]) group.push_back(text_value(model.module[member].name));
       name_member(members[0], std::move(group));
       continue;
     }
@@ -409,7 +409,7 @@ Result<> place_whole_optimizer(MapBuilder& builder, const ModelStates& model, co
       }
       const auto state = optimizer.members.find(members[i]);
       if (state != optimizer.members.end()) CKPT_CHECK(placer.member(name, parameter, state->second));
-      if (weight != nullptr) name_member(members[i], {name});
+      if (weight != nullptr) name_member(members[i], {text_value(name)});
     }
   }
   if (names && optimizer.flat) CKPT_CHECK(read_flat_values(file, optimizer, states));
