@@ -41,11 +41,10 @@ class Machine {
     if (stack_.size() != 1 || !marks_.empty()) return in_.broken("the stack does not hold one value at STOP");
     CKPT_CHECK(check_budget());
     memo_.clear();
-    auto graph = out_.finish(stack_.back());
-    if (!nests_within(*graph, graph->root, budget_.max_depth)) {
+    if (!out_.nests_within(stack_.back(), budget_.max_depth)) {
       return in_.refuse("values nest deeper than " + std::to_string(budget_.max_depth));
     }
-    return Graph(std::move(graph));
+    return Graph(out_.finish(stack_.back()));
   }
 
   using Status = Result<>;
@@ -280,11 +279,13 @@ class Machine {
     if (size > in_.left()) return in_.broken("a frame runs past the end");
     return {};
   }
-  // Calls `act` with an opcode's argument: a number of `width` bytes, or the number that a line holds.
-  Status with(unsigned width, Status (Machine::*act)(std::uint64_t)) {
+  // Calls kAct with an opcode's argument: a number of kWidth bytes, or (below) the number that a line holds. Known when
+  // it is compiled, so that the most frequent opcodes cost no call.
+  template <unsigned kWidth, Status (Machine::*kAct)(std::uint64_t)>
+  Status with() {
     std::uint64_t argument = 0;
-    if (!in_.number(width, argument)) return in_.cut_short(width);
-    return (this->*act)(argument);
+    if (!in_.number<kWidth>(argument)) return in_.cut_short(kWidth);
+    return (this->*kAct)(argument);
   }
   Status with_line(Status (Machine::*act)(std::uint64_t)) {
     CKPT_TRY(const std::uint64_t argument, in_.line_index());
@@ -307,9 +308,9 @@ class Machine {
 Result<> Machine::step(std::uint8_t opcode) {
   switch (opcode) {
     case 0x80:
-      return with(1, &Machine::protocol);
+      return with<1, &Machine::protocol>();
     case 0x95:
-      return with(8, &Machine::frame);
+      return with<8, &Machine::frame>();
     case '(':
       marks_.push_back(stack_.size());
       return {};
@@ -320,13 +321,13 @@ Result<> Machine::step(std::uint8_t opcode) {
     case '2':
       return duplicate();
     case 'h':
-      return with(1, &Machine::memo_get);
+      return with<1, &Machine::memo_get>();
     case 'j':
-      return with(4, &Machine::memo_get);
+      return with<4, &Machine::memo_get>();
     case 'q':
-      return with(1, &Machine::memo_put);
+      return with<1, &Machine::memo_put>();
     case 'r':
-      return with(4, &Machine::memo_put);
+      return with<4, &Machine::memo_put>();
     case 0x94:
       return memo_put(memo_.count());
     case 'N':
@@ -335,30 +336,30 @@ Result<> Machine::step(std::uint8_t opcode) {
     case 0x89:
       return push(out_.boolean(opcode == 0x88));
     case 'K':
-      return with(1, &Machine::push_integer);
+      return with<1, &Machine::push_integer>();
     case 'M':
-      return with(2, &Machine::push_integer);
+      return with<2, &Machine::push_integer>();
     case 'J':
-      return with(4, &Machine::push_signed);
+      return with<4, &Machine::push_signed>();
     case 0x8a:
-      return with(1, &Machine::push_long);
+      return with<1, &Machine::push_long>();
     case 0x8b:
-      return with(4, &Machine::push_long);
+      return with<4, &Machine::push_long>();
     case 'G':
       return push_float();
     case 0x8c:
-      return with(1, &Machine::push_unicode);
+      return with<1, &Machine::push_unicode>();
     case 'X':
-      return with(4, &Machine::push_unicode);
+      return with<4, &Machine::push_unicode>();
     case 0x8d:
-      return with(8, &Machine::push_unicode);
+      return with<8, &Machine::push_unicode>();
     case 'C':
-      return with(1, &Machine::push_bytes);
+      return with<1, &Machine::push_bytes>();
     case 'B':
-      return with(4, &Machine::push_bytes);
+      return with<4, &Machine::push_bytes>();
     case 0x8e:
     case 0x96:
-      return with(8, &Machine::push_bytes);
+      return with<8, &Machine::push_bytes>();
     case ']':
       return push(out_.container(Kind::list, {}));
     case '}':
@@ -416,9 +417,9 @@ Result<> Machine::step_old(std::uint8_t opcode) {
     case 'V':
       return push_unicode_line();
     case 'U':
-      return with(1, &Machine::push_short_string);
+      return with<1, &Machine::push_short_string>();
     case 'T':
-      return with(4, &Machine::push_short_string);
+      return with<4, &Machine::push_short_string>();
     case 'g':
       return with_line(&Machine::memo_get);
     case 'p':

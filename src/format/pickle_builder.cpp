@@ -1,12 +1,16 @@
 #include "format/pickle_builder.hpp"
 
+#include <algorithm>
+#include <bit>
+
 namespace ckpt::pickle {
 
 NodeId Builder::integer(std::int64_t value) {
-  if (value < 0 || value >= static_cast<std::int64_t>(small_integers_.size())) {
-    return make_wide(Kind::integer, static_cast<std::uint64_t>(value));
-  }
-  return single(small_integers_[static_cast<std::size_t>(value)], Kind::integer, static_cast<std::uint32_t>(value));
+  const auto index = static_cast<std::uint64_t>(value);
+  if (index >= kSmallIntegers) return make_wide(Kind::integer, index);
+  if (index >= small_integers_.size())
+    small_integers_.resize(std::bit_ceil(std::max<std::uint64_t>(index + 1, 256)), kNone);
+  return single(small_integers_[index], Kind::integer, static_cast<std::uint32_t>(index));
 }
 
 NodeId Builder::make_text(Kind kind, std::string_view text) {
@@ -25,7 +29,7 @@ NodeId Builder::container(Kind kind, std::span<const NodeId> items) {
   std::uint32_t count = 0;
   bool is_long = false;
   extend(begin, count, is_long, items);
-  return make(kind, begin, count, is_long ? 1 : 0);
+  return above(make(kind, begin, count, is_long ? 1 : 0), items);
 }
 
 // What grows in several steps moves to a vector of its own.
@@ -59,19 +63,25 @@ CallParts& Builder::parts(Node& call) {
 
 bool Builder::add(NodeId target, Kind wanted, std::span<const NodeId> items) {
   Node& node = graph_->node(target);
+  if (items.empty()) return node.kind() == Kind::call || node.kind() == wanted;
   if (node.kind() == Kind::call) {
-    if (items.empty()) return true;
     CallParts& call = parts(node);
     const auto kind = wanted == Kind::dict ? CallParts::Items::pairs : CallParts::Items::appended;
     if (call.items != CallParts::Items::none && call.items != kind) return false;
     call.items = kind;
-    extend(call.begin, call.count, call.long_items, items);
+    std::uint32_t count = call.count;
+    bool is_long = call.is_long != 0;
+    extend(call.begin, count, is_long, items);
+    call.count = count & 0x1fffffff;
+    call.is_long = is_long ? 1 : 0;
+    above(target, items);
     return true;
   }
   if (node.kind() != wanted) return false;
   bool is_long = node.extra() == 1;
   extend(node.a, node.b, is_long, items);
   node.set_extra(is_long ? 1 : 0);
+  above(target, items);
   return true;
 }
 
@@ -81,11 +91,19 @@ bool Builder::set_state(NodeId target, NodeId state) {
   CallParts& call = parts(node);
   if (call.state != kNone) return false;
   call.state = state;
+  above(target, std::span(&state, 1));
   return true;
+}
+
+bool Builder::nests_within(NodeId root, std::uint32_t max_depth) const {
+  if (heights_known_) return (*heights_.at(root) & kHighest) <= max_depth;
+  return pickle::nests_within(*graph_, root, max_depth);
 }
 
 std::shared_ptr<Graph::Impl> Builder::finish(NodeId root) {
   intern_.clear();
+  std::vector<NodeId>().swap(small_integers_);
+  heights_ = {};
   graph_->root = root;
   return std::move(graph_);
 }

@@ -41,15 +41,16 @@ class Cursor {
     opcode = std::to_integer<std::uint8_t>(data_[position_++]);
     return true;
   }
-  /// An unsigned little-endian number of `width` bytes; false where they run past the end.
-  bool number(unsigned width, std::uint64_t& value) {
-    if (width > left()) {
+  /// An unsigned little-endian number of kWidth bytes; false where they run past the end.
+  template <unsigned kWidth>
+  bool number(std::uint64_t& value) {
+    if (kWidth > left()) {
       ran_out_ = true;
       return false;
     }
     value = 0;
-    for (unsigned i = 0; i < width; ++i) value |= std::to_integer<std::uint64_t>(data_[position_ + i]) << (8 * i);
-    position_ += width;
+    for (unsigned i = 0; i < kWidth; ++i) value |= std::to_integer<std::uint64_t>(data_[position_ + i]) << (8 * i);
+    position_ += kWidth;
     return true;
   }
   tl::unexpected<Error> cut_short(std::uint64_t bytes) const {

@@ -30,7 +30,7 @@ std::span<const NodeId> Graph::Impl::items_of(const Node& node) const {
   }
   const CallParts* parts = parts_of(node);
   if (parts == nullptr) return {};
-  if (parts->long_items) return long_items[parts->begin];
+  if (parts->is_long != 0) return long_items[parts->begin];
   if (parts->count == 0) return {};
   return {items.at(parts->begin), parts->count};
 }
@@ -40,36 +40,50 @@ const CallParts* Graph::Impl::parts_of(const Node& node) const {
   return call_parts.at(node.extra() - 1);
 }
 
-std::uint64_t Graph::Impl::edge_count(const Node& node) const {
-  if (holds_items(node.kind())) return items_of(node).size();
-  if (node.kind() == Kind::call) return 3 + items_of(node).size();
-  return node.kind() == Kind::persistent ? 1 : 0;
-}
+namespace {
 
-NodeId Graph::Impl::edge(const Node& node, std::uint64_t index) const {
-  if (holds_items(node.kind())) return items_of(node)[index];
-  if (node.kind() == Kind::persistent) return node.a;
-  if (index == 0) return node.a;
-  if (index == 1) return node.b;
-  if (index > 2) return items_of(node)[index - 3];
-  const CallParts* parts = parts_of(node);
-  return parts == nullptr ? kNone : parts->state;
-}
+/// The edges of one node to others, taken one after the other.
+class Edges {
+ public:
+  Edges(const Graph::Impl& graph, const Node& node) : items_(graph.items_of(node)) {
+    if (node.kind() == Kind::persistent) fixed_[fixed_left_++] = node.a;
+    if (node.kind() != Kind::call) return;
+    const CallParts* parts = graph.parts_of(node);
+    fixed_ = {parts == nullptr ? kNone : parts->state, node.b, node.a};
+    fixed_left_ = 3;
+  }
+  bool next(NodeId& to) {
+    if (fixed_left_ > 0) {
+      to = fixed_[--fixed_left_];
+      return true;
+    }
+    if (items_.empty()) return false;
+    to = items_.front();
+    items_ = items_.subspan(1);
+    return true;
+  }
+
+ private:
+  std::array<NodeId, 3> fixed_{};  // those that are no items; taken from the end
+  std::size_t fixed_left_ = 0;
+  std::span<const NodeId> items_;
+};
+
+}  // namespace
 
 bool nests_within(const Graph::Impl& graph, NodeId root, std::uint32_t max_depth) {
   constexpr std::uint16_t kOnPath = 0xffff;
   const std::uint32_t limit = std::min<std::uint32_t>(max_depth, kOnPath - 1);
   struct Frame {
     NodeId node;
-    std::uint64_t next;
-    std::uint64_t count;
     std::uint16_t height;  // of the finished edges
+    Edges edges;
   };
   std::vector<std::uint16_t> heights(graph.nodes.end(), 0);  // 0 = not yet seen; a finished node has at least 1
   std::vector<Frame> path;
   const auto enter = [&](NodeId id) {
     heights[id] = kOnPath;
-    path.push_back({id, 0, graph.edge_count(graph.node(id)), 0});
+    path.push_back({id, 0, Edges(graph, graph.node(id))});
     return path.size() <= limit;
   };
   const auto branches = [&](NodeId id) {
@@ -79,14 +93,14 @@ bool nests_within(const Graph::Impl& graph, NodeId root, std::uint32_t max_depth
   if (branches(root) && !enter(root)) return false;
   while (!path.empty()) {
     Frame& top = path.back();
-    if (top.next == top.count) {
+    NodeId child = kNone;
+    if (!top.edges.next(child)) {
       const auto height = static_cast<std::uint16_t>(top.height + 1);
       heights[top.node] = height;
       path.pop_back();
       if (!path.empty()) path.back().height = std::max(path.back().height, height);
       continue;
     }
-    const NodeId child = graph.edge(graph.node(top.node), top.next++);
     if (child == kNone || heights[child] == kOnPath) continue;
     if (heights[child] != 0) {
       if (path.size() + heights[child] > limit) return false;

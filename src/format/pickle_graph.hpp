@@ -81,12 +81,14 @@ constexpr std::uint64_t kMostNodes = (std::uint64_t{1} << 28) - 2;  ///< what `e
 
 /// What came after a call: BUILD state, and items by APPEND(S), ADDITEMS or SETITEM(S).
 struct CallParts {
+  enum class Items : std::uint32_t { none, appended, pairs };
   NodeId state = kNone;
   std::uint32_t begin = 0;
-  std::uint32_t count = 0;
-  bool long_items = false;
-  enum class Items : std::uint8_t { none, appended, pairs } items = Items::none;
+  std::uint32_t count : 29 = 0;  // of a run, so at most Runs::kMaxRun
+  std::uint32_t is_long : 1 = 0;
+  Items items : 2 = Items::none;
 };
+static_assert(sizeof(CallParts) == 12);
 
 struct Graph::Impl {
   Runs<Node, 12> nodes;
@@ -103,9 +105,6 @@ struct Graph::Impl {
   std::string_view text_of(const Node& node) const;
   std::span<const NodeId> items_of(const Node& node) const;
   const CallParts* parts_of(const Node& node) const;
-  /// Number of edges to other nodes, and the i-th of them (kNone where a part is absent).
-  std::uint64_t edge_count(const Node& node) const;
-  NodeId edge(const Node& node, std::uint64_t index) const;
   std::uint64_t bytes() const {
     return nodes.bytes() + items.bytes() + texts.bytes() + call_parts.bytes() + long_bytes;
   }

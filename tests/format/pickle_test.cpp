@@ -245,5 +245,28 @@ TEST(Pickle, NestingIsBoundedHoweverItIsBuilt) {
   EXPECT_EQ(code_of(halves), Errc::refused);
 }
 
+TEST(Pickle, NestingCountsWhatAValueGetsAfterAnotherTookIt) {
+  // A list holds a list that only then gets one with another in it: four deep.
+  const std::string grown =
+      "]]q\x01"
+      "a"
+      "h\x01"
+      "]]a"
+      "a"
+      "0.";
+  EXPECT_EQ(code_of(grown, {.max_depth = 4}), Errc{});
+  EXPECT_EQ(code_of(grown, {.max_depth = 3}), Errc::refused);
+  const std::string cycle =
+      "]q\x01h\x01"
+      "a.";
+  EXPECT_EQ(code_of(cycle, {.max_depth = 1}), Errc{});
+  const std::string state =
+      "cmodule\nname\n)\x81"
+      "]]a"
+      "b.";
+  EXPECT_EQ(code_of(state, {.max_depth = 3}), Errc{});
+  EXPECT_EQ(code_of(state, {.max_depth = 2}), Errc::refused);
+}
+
 }  // namespace
 }  // namespace ckpt::pickle
