@@ -137,6 +137,14 @@ struct Source {
 /// incomplete; corrupt; refused.
 Result<Source> open_source(Io& io, const std::string& path, std::string_view from, const ReadOptions& options);
 
+/// What detection says of a path, without opening it.
+struct Recognition {
+  const Format* format = nullptr;  ///< the first that knows it; null where none does
+  bool unfinished = false;         ///< it is known as the beginning of a save that never ended
+};
+/// Looks at names and first bytes only. What cannot be looked at is not known.
+Recognition recognise(Io& io, const std::string& path);
+
 /// Hash over (path, size, mtime) of the map's files in path order and over its metadata: the fingerprint that a
 /// conversion's id is made from.
 Hash128 fingerprint(const Map& map);

@@ -146,6 +146,14 @@ const Format* find_format(std::string_view name) {
   return nullptr;
 }
 
+Recognition recognise(Io& io, const std::string& path) {
+  const auto place = look(io, join_path(path, ""));
+  if (!place) return {};
+  const Detection detection = detect(*place);
+  if (!detection.found.empty()) return {.format = detection.found.front().format};
+  return {.unfinished = detection.refusal && detection.refusal->code == Errc::uncommitted};
+}
+
 Result<Source> open_source(Io& io, const std::string& path, std::string_view from, const ReadOptions& options) {
   if (path.empty()) return fail(Errc::not_found, "open: an empty path");
   if (path.find("://") != std::string::npos)

@@ -1,0 +1,245 @@
+#include "catalog/index/entry.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "catalog/index/utc.hpp"
+#include "engine/run_directory.hpp"
+#include "format/manifest.hpp"
+#include "format/seal.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+constexpr std::uint64_t kMostManifestBytes = std::uint64_t{256} << 20;  // 16,384 ranks take 2 MB
+constexpr std::uint64_t kMostSumsBytes = std::uint64_t{1} << 30;        // 256 TB in leaves of 4 MiB
+constexpr std::string_view kMetricKey = "metric.";  // of the user's words in a manifest: a metric of that name
+constexpr std::size_t kMostFiles = 1 << 20;         // of a foreign checkpoint, that are looked at
+
+void add_attribute(Checkpoint& checkpoint, std::string_view key, std::string value) {
+  checkpoint.attributes.emplace_back(key, std::move(value));
+}
+
+/// "weights" where it holds no optimizer, else "full".
+std::string kind_of(const Entry& entry) {
+  return entry.checkpoint.optimizer_bytes == 0 ? "weights" : "full";
+}
+
+std::string layout_name(const universal::Manifest& manifest) {
+  universal::Layout::Kind most = universal::Layout::Kind::whole;
+  for (const universal::Layout& layout : manifest.layouts) most = std::max(most, layout.kind);
+  switch (most) {
+    case universal::Layout::Kind::whole:
+      return "whole";
+    case universal::Layout::Kind::mesh:
+      return "mesh";
+    case universal::Layout::Kind::irregular:
+      return "irregular";
+  }
+  return {};
+}
+
+/// Whether a failure says something about the bytes; else only about this moment, or this release.
+State state_after(const Error& error) {
+  switch (error.code) {
+    case Errc::corrupt:
+    case Errc::checksum:
+    case Errc::not_found:
+    case Errc::incomplete:
+      return State::corrupt;
+    default:
+      return State::unreadable;
+  }
+}
+
+void set_unreadable(Entry& entry, const Error& error) {
+  entry.checkpoint.state = state_after(error);
+  entry.reason = error.message;
+}
+
+void take_manifest(Entry& entry, const universal::Manifest& manifest) {
+  Checkpoint& checkpoint = entry.checkpoint;
+  checkpoint.id = manifest.id.hex();
+  if (manifest.run) {
+    checkpoint.series = manifest.run->series;
+    checkpoint.series_from = manifest.run->series_from;
+    entry.parent = manifest.run->parent;
+  }
+  if (const auto created = parse_time(manifest.created)) checkpoint.created = *created;
+  for (const auto& [key, value] : manifest.meta.user) {
+    if (!key.starts_with(kMetricKey)) continue;
+    char* end = nullptr;
+    const double number = std::strtod(value.c_str(), &end);
+    if (!value.empty() && *end == '\0') checkpoint.metrics.emplace_back(key.substr(kMetricKey.size()), number);
+  }
+  entry.layout = layout_name(manifest);
+  entry.framework = manifest.meta.framework;
+}
+
+Result<> take_sums(Io& io, Entry& entry, const std::string& path, const universal::Manifest& manifest) {
+  const std::string sums_path = join_path(path, universal::kSumsPath);
+  CKPT_TRY(const std::string bytes, read_small_file(io, sums_path, kMostSumsBytes));
+  CKPT_TRY(const universal::Sums sums, universal::parse_sums(std::as_bytes(std::span(bytes))));
+  if (bytes.size() != manifest.sums_bytes || sums.id != manifest.id)
+    return fail({.code = Errc::corrupt, .message = sums_path + ": list: not the one of this manifest"});
+  std::uint64_t total = bytes.size();
+  for (const universal::FileRecord& file : sums.files) {
+    entry.class_bytes[static_cast<std::size_t>(file.key.file_class)] += file.bytes;
+    total += file.bytes;
+  }
+  entry.file_count = sums.files.size();
+  entry.checkpoint.bytes = total;
+  entry.checkpoint.optimizer_bytes = entry.class_bytes[static_cast<std::size_t>(universal::FileClass::optim)];
+  return {};
+}
+
+/// Of one of ours. False where the directory is gone.
+bool read_own(Io& io, Entry& entry, const std::string& path) {
+  const std::string manifest_path = join_path(path, universal::kManifestPath);
+  auto text = read_small_file(io, manifest_path, kMostManifestBytes);
+  if (!text) {
+    if (text.error().code == Errc::not_found && !io.stat(path)) return false;
+    set_unreadable(entry, text.error());
+    return true;
+  }
+  const auto manifest = universal::parse_manifest(*text);
+  if (!manifest) {
+    set_unreadable(entry, with_file(manifest.error(), manifest_path));
+    return true;
+  }
+  take_manifest(entry, *manifest);
+  auto sums = take_sums(io, entry, path, *manifest);
+  if (!sums) {
+    if (sums.error().code == Errc::not_found && !io.stat(path)) return false;
+    set_unreadable(entry, sums.error());
+  }
+  entry.checkpoint.bytes += 2 * text->size();  // the manifest stands there twice
+  return true;
+}
+
+/// Of another tool's: the bytes of its files, and when the newest was written.
+void read_foreign(Io& io, Entry& entry, const std::string& path) {
+  std::vector<std::string> folders{path};
+  std::int64_t newest_ns = entry.directory.mtime_ns;
+  while (!folders.empty() && entry.file_count < kMostFiles) {
+    const std::string folder = std::move(folders.back());
+    folders.pop_back();
+    const auto entries = io.list(folder);
+    if (!entries) {
+      if (entries.error().code != Errc::not_found) set_unreadable(entry, entries.error());
+      continue;
+    }
+    for (const DirEntry& item : *entries) {
+      if (item.is_link || item.name == kForeignMarksDirectory) continue;
+      const std::string below = join_path(folder, item.name);
+      if (item.kind == FileInfo::Kind::directory) {
+        folders.push_back(below);
+        continue;
+      }
+      const auto info = io.stat(below);
+      if (!info) continue;
+      entry.checkpoint.bytes += info->bytes;
+      newest_ns = std::max(newest_ns, info->mtime_ns);
+      ++entry.file_count;
+    }
+  }
+  entry.checkpoint.created = Time(std::chrono::floor<Duration>(std::chrono::nanoseconds(newest_ns)));
+}
+
+}  // namespace
+
+std::string run_path(std::string_view store, std::string_view run) {
+  return run == "." ? join_path(store, "") : join_path(store, run);
+}
+
+std::string marks_path(std::string_view checkpoint, bool foreign) {
+  return join_path(checkpoint, foreign ? kForeignMarksDirectory : kMarksDirectory);
+}
+
+std::string Entry::path(std::string_view store) const {
+  return join_path(run_path(store, checkpoint.run), name);
+}
+
+std::optional<Time> Entry::last(Mark::Kind kind) const {
+  std::optional<Time> newest;
+  for (const Mark& mark : marks) {
+    if (mark.kind == kind && mark.at && (!newest || *newest < *mark.at)) newest = mark.at;
+  }
+  return newest;
+}
+
+Stamp stamp_of(Io& io, const std::string& path) {
+  const auto info = io.stat(path);
+  if (!info) return {};
+  return {.inode = info->inode, .mtime_ns = info->mtime_ns};
+}
+
+void apply_marks(Entry& entry, std::vector<Mark> marks) {
+  Checkpoint& checkpoint = entry.checkpoint;
+  for (const Mark& mark : marks) {
+    switch (mark.kind) {
+      case Mark::Kind::pin:
+        checkpoint.pins.push_back({.name = mark.name, .owner = mark.owner, .reason = mark.text, .until = mark.until});
+        break;
+      case Mark::Kind::tag:
+        checkpoint.tags.push_back(mark.name);
+        break;
+      case Mark::Kind::metric:
+        // What was said later counts, in place of what the save itself said.
+        std::erase_if(checkpoint.metrics, [&](const auto& metric) { return metric.first == mark.name; });
+        checkpoint.metrics.emplace_back(mark.name, mark.value);
+        break;
+      case Mark::Kind::reference:
+        checkpoint.references.push_back(mark.name);
+        break;
+      case Mark::Kind::verified:
+        if (checkpoint.state != State::committed) break;
+        checkpoint.state = mark.value == 1 ? State::verified : State::corrupt;
+        if (mark.value != 1) entry.reason = mark.text;
+        break;
+      case Mark::Kind::note:
+      case Mark::Kind::restored:
+        break;
+    }
+  }
+  std::sort(checkpoint.tags.begin(), checkpoint.tags.end());
+  std::stable_sort(checkpoint.metrics.begin(), checkpoint.metrics.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  entry.marks = std::move(marks);
+}
+
+std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace& place) {
+  Entry entry{.name = place.name, .format = place.foreign ? place.format : "ckpt", .foreign = place.foreign};
+  entry.checkpoint.run = place.run;
+  entry.checkpoint.link = place.link;
+  entry.checkpoint.trackers = place.trackers;
+  const std::string path = entry.path(store);
+  const std::string marks = marks_path(path, place.foreign);
+  entry.directory = stamp_of(io, path);
+  entry.marks_directory = stamp_of(io, marks);
+  if (entry.directory.inode == 0) return std::nullopt;
+  if (place.foreign) {
+    entry.checkpoint.id = hash128(join_path(place.run, place.name)).hex();
+    entry.checkpoint.step = place.step.value_or(0);
+    read_foreign(io, entry, path);
+  } else {
+    const auto name = CheckpointName::parse(place.name);
+    if (!name) return std::nullopt;
+    entry.checkpoint.step = name->step;
+    entry.checkpoint.generation = name->generation;
+    if (!read_own(io, entry, path)) return std::nullopt;
+  }
+  Marks said = read_marks(io, marks);
+  entry.save = said.save;
+  apply_marks(entry, std::move(said.marks));
+  entry.checkpoint.marks_unreadable = !said.unreadable.empty();
+  if (entry.checkpoint.marks_unreadable && entry.reason.empty()) entry.reason = std::move(said.unreadable);
+  add_attribute(entry.checkpoint, "format", entry.format);
+  if (!place.foreign) add_attribute(entry.checkpoint, "kind", kind_of(entry));
+  return entry;
+}
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "catalog/checkpoint.hpp"
+#include "catalog/index/marks.hpp"
+#include "engine/io.hpp"
+#include "format/sums.hpp"
+
+namespace ckpt::catalog {
+
+/// Where a checkpoint of ours holds what was said of it later; and one of another tool, which may have a `marks` of its
+/// own.
+inline constexpr std::string_view kMarksDirectory = "marks";
+inline constexpr std::string_view kForeignMarksDirectory = ".ckpt-marks";
+
+/// What tells that a directory or file is no longer what was read: where it or its content was replaced.
+struct Stamp {
+  std::uint64_t inode = 0;  ///< 0: it is not there
+  std::int64_t mtime_ns = 0;
+  bool operator==(const Stamp&) const = default;
+};
+
+/// A checkpoint on the disk: what its manifest and marks say, nothing else.
+struct Entry {
+  Checkpoint checkpoint{};  ///< as retention sees it; `run` is the path of its run in the store, "." for the store
+  std::string name{};       ///< of its directory in its run: "step-000001000.g7", "global_step100"
+  std::string format{};     ///< "ckpt", or that of another tool; also checkpoint.attributes "format"
+  bool foreign = false;     ///< another tool's: no generation, and its marks lie in kForeignMarksDirectory
+  std::string layout{};     ///< "whole", "mesh", "irregular"; "" where it is not known
+  std::string framework{};
+  std::string parent{};  ///< id of the checkpoint that was loaded before it was saved
+  std::uint64_t revision = 0;
+  std::array<std::uint64_t, universal::kClassCount> class_bytes{};  ///< by universal::FileClass; foreign: zeros
+  std::uint64_t file_count = 0;
+  std::string reason{};       ///< why it is unreadable or corrupt
+  std::vector<Mark> marks{};  ///< all of them, those too that stand in `checkpoint`
+  std::optional<SaveCost> save{};
+  Stamp directory{};  ///< of its directory and of its marks, before they were read
+  Stamp marks_directory{};
+
+  /// STORE/RUN/NAME.
+  std::string path(std::string_view store) const;
+  /// When it was last verified, or restored.
+  std::optional<Time> last(Mark::Kind kind) const;
+};
+
+/// STORE/RUN, of a run's path in its store.
+std::string run_path(std::string_view store, std::string_view run);
+/// Where the marks of a checkpoint lie.
+std::string marks_path(std::string_view checkpoint, bool foreign);
+
+/// A checkpoint's directory, before anything in it was read.
+struct EntryPlace {
+  std::string run{};
+  std::string name{};
+  bool foreign = false;
+  std::string format{};                 ///< of a foreign one
+  std::optional<std::uint64_t> step{};  ///< of a foreign one
+  std::vector<std::string> trackers{};  ///< files of another tool that name it
+  bool link = false;                    ///< a symbolic link
+};
+
+/// Reads what its manifest, its table of files and its marks say. No tensor data. Nothing where the directory is gone,
+/// or vanishes meanwhile; what cannot be read is told in state and `reason`.
+std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace& place);
+
+/// Puts what marks say into an entry that has none yet. A state other than `committed` stays as it is.
+void apply_marks(Entry& entry, std::vector<Mark> marks);
+
+/// The stamp of a path; that of nothing where it cannot be looked at.
+Stamp stamp_of(Io& io, const std::string& path);
+
+}  // namespace ckpt::catalog

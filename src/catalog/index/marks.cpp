@@ -1,0 +1,182 @@
+#include "catalog/index/marks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "catalog/index/utc.hpp"
+#include "engine/replace_file.hpp"
+#include "format/hash.hpp"
+#include "format/json.hpp"
+#include "format/value.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+constexpr std::uint64_t kMostMarkBytes = 64 << 10;
+constexpr std::uint64_t kMostStatisticsBytes = std::uint64_t{64} << 20;
+constexpr std::string_view kSchema = "ckpt.mark/1";
+constexpr std::string_view kStatistics = "save-statistics.json";
+constexpr std::string_view kSuffix = ".json";
+constexpr std::array<std::string_view, 7> kKinds{"pin", "tag", "note", "metric", "verified", "restored", "reference"};
+
+std::string file_name(Mark::Kind kind, std::string_view name) {
+  return fmt::format("{}-{:016x}{}", kind_name(kind), hash64(name), kSuffix);
+}
+
+std::string number_text(double value) {
+  if (std::isnan(value)) return "\"nan\"";
+  if (std::isinf(value)) return value > 0 ? "\"inf\"" : "\"-inf\"";
+  return fmt::format("{}", value);
+}
+
+std::optional<double> number_of(const json::Value& value) {
+  if (const double* real = value.real()) return *real;
+  if (const std::uint64_t* natural = value.natural()) return static_cast<double>(*natural);
+  if (const std::int64_t* negative = value.negative()) return static_cast<double>(*negative);
+  const std::string* text = value.text();
+  if (text == nullptr) return std::nullopt;
+  if (*text == "nan") return std::numeric_limits<double>::quiet_NaN();
+  if (*text == "inf") return std::numeric_limits<double>::infinity();
+  if (*text == "-inf") return -std::numeric_limits<double>::infinity();
+  return std::nullopt;
+}
+
+std::string text_of(const json::Value& object, std::string_view key) {
+  const json::Value* value = object.find(key);
+  return value != nullptr && value->text() != nullptr ? *value->text() : std::string();
+}
+
+/// A time that may be absent; false where it is there and is none.
+bool read_time(const json::Value& object, std::string_view key, std::optional<Time>& out) {
+  const json::Value* value = object.find(key);
+  if (value == nullptr) return true;
+  out = value->text() != nullptr ? parse_time(*value->text()) : std::nullopt;
+  return out.has_value();
+}
+
+Result<Mark> parse_mark(std::string_view text) {
+  CKPT_TRY(const json::Value root, json::parse(text));
+  if (text_of(root, "schema") != kSchema) return fail(Errc::newer, "not a mark of this release");
+  const auto kind = std::find(kKinds.begin(), kKinds.end(), text_of(root, "kind"));
+  if (kind == kKinds.end()) return fail(Errc::newer, "a kind of mark that this release does not know");
+  Mark mark{.kind = static_cast<Mark::Kind>(kind - kKinds.begin()),
+            .name = text_of(root, "name"),
+            .text = text_of(root, "text"),
+            .owner = text_of(root, "owner")};
+  if (!read_time(root, "at", mark.at) || !read_time(root, "until", mark.until))
+    return fail(Errc::corrupt, "a time that is none");
+  if (const json::Value* value = root.find("value")) {
+    const auto number = number_of(*value);
+    if (!number) return fail(Errc::corrupt, "a value that is no number");
+    mark.value = *number;
+  }
+  return mark;
+}
+
+std::string mark_text(const Mark& mark) {
+  std::string out = fmt::format(R"({{"schema":"{}","kind":"{}","name":)", kSchema, kind_name(mark.kind));
+  json::append_quoted(out, mark.name);
+  const auto text = [&](std::string_view key, std::string_view value) {
+    if (value.empty()) return;
+    out += fmt::format(",\"{}\":", key);
+    json::append_quoted(out, value);
+  };
+  text("text", mark.text);
+  text("owner", mark.owner);
+  if (mark.at) text("at", time_text(*mark.at));
+  if (mark.until) text("until", time_text(*mark.until));
+  if (mark.kind == Mark::Kind::metric || mark.kind == Mark::Kind::verified)
+    out += ",\"value\":" + number_text(mark.value);
+  return out + "}\n";
+}
+
+/// The slowest rank's times. Statistics only inform: what is not understood of them is passed over.
+std::optional<SaveCost> parse_statistics(std::string_view text) {
+  const auto root = json::parse(text);
+  if (!root) return std::nullopt;
+  const json::Value* ranks = root->find("ranks");
+  if (ranks == nullptr || ranks->array() == nullptr) return std::nullopt;
+  SaveCost cost{.ranks = ranks->array()->size()};
+  for (const json::Value& rank : *ranks->array()) {
+    const auto seconds = [&](std::string_view key) {
+      const json::Value* value = rank.find(key);
+      return value != nullptr ? number_of(*value).value_or(0) : 0;
+    };
+    if (seconds("write_s") < cost.write_s) continue;
+    cost = {
+        .plan_s = seconds("plan_s"), .stage_s = seconds("stage_s"), .write_s = seconds("write_s"), .ranks = cost.ranks};
+  }
+  return cost;
+}
+
+Result<> check_text(std::string_view what, std::string_view text) {
+  if (!is_utf8(text)) return fail(Errc::usage, fmt::format("the {} is not UTF-8", what));
+  if (text.size() > kMostMarkBytes / 16)
+    return fail(Errc::usage, fmt::format("the {} is longer than {} bytes", what, kMostMarkBytes / 16));
+  return {};
+}
+
+/// Makes the directory; durable.
+Result<> make_marks_directory(Io& io, const std::string& directory) {
+  auto made = io.make_dir(directory);
+  if (!made && made.error().code == Errc::target_exists) return {};
+  CKPT_CHECK(std::move(made));
+  return io.sync_dir(parent_path(directory));
+}
+
+}  // namespace
+
+std::string_view kind_name(Mark::Kind kind) {
+  return kKinds[static_cast<std::size_t>(kind)];
+}
+
+Marks read_marks(Io& io, const std::string& directory) {
+  Marks out;
+  const auto entries = io.list(directory);
+  if (!entries) {
+    if (entries.error().code != Errc::not_found) out.unreadable = entries.error().message;
+    return out;
+  }
+  for (const DirEntry& entry : *entries) {
+    if (!entry.name.ends_with(kSuffix)) continue;  // temporary files are nobody's word yet
+    const bool statistics = entry.name == kStatistics;
+    const auto text =
+        read_small_file(io, join_path(directory, entry.name), statistics ? kMostStatisticsBytes : kMostMarkBytes);
+    if (!text) {
+      if (text.error().code != Errc::not_found && !statistics) out.unreadable = text.error().message;
+      continue;
+    }
+    if (statistics) {
+      out.save = parse_statistics(*text);
+      continue;
+    }
+    auto mark = parse_mark(*text);
+    if (mark)
+      out.marks.push_back(*std::move(mark));
+    else
+      out.unreadable = fmt::format("{}: {}", join_path(directory, entry.name), mark.error().message);
+  }
+  return out;
+}
+
+Result<> write_mark(Io& io, const std::string& directory, const Mark& mark) {
+  CKPT_CHECK(check_text("name", mark.name));
+  CKPT_CHECK(check_text("text", mark.text));
+  CKPT_CHECK(check_text("owner", mark.owner));
+  CKPT_CHECK(make_marks_directory(io, directory));
+  return replace_file(io, join_path(directory, file_name(mark.kind, mark.name)), mark_text(mark));
+}
+
+Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name) {
+  auto removed = io.unlink(join_path(directory, file_name(kind, name)));
+  if (!removed && removed.error().code == Errc::not_found) return false;
+  CKPT_CHECK(std::move(removed));
+  CKPT_CHECK(io.sync_dir(directory));
+  return true;
+}
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "catalog/checkpoint.hpp"
+#include "engine/io.hpp"
+#include "format/result.hpp"
+
+/// What was said of a checkpoint after it was saved: small files in a directory of its own, outside every hash. They
+/// are the truth; the catalog only indexes them. This is the one place that reads and writes them (a save writes its
+/// statistics with the rest of the checkpoint: writers/publish_save.hpp).
+///
+/// Each is a JSON object {"schema":"ckpt.mark/1","kind":...,"name":...,...}, at most 64 KiB, and its file is called
+/// KIND-DIGITS.json, DIGITS being XXH64 of its name, so that no name can reach another path.
+namespace ckpt::catalog {
+
+struct Mark {
+  enum class Kind : std::uint8_t {
+    pin,        ///< never delete this; until a date, or for good. `name`: which pin, `text`: why
+    tag,        ///< `name`
+    note,       ///< `text`; `name` tells several apart
+    metric,     ///< `name`, `value`
+    verified,   ///< every digest was read again; `value` other than 1: and damage was found, `text` says which
+    restored,   ///< it was loaded and training went on
+    reference,  ///< `name`: the id of a checkpoint whose bytes lie here
+  } kind = Kind::note;
+  std::string name{};
+  std::string text{};
+  std::string owner{};          ///< who says so
+  std::optional<Time> at{};     ///< when it was said
+  std::optional<Time> until{};  ///< of a pin
+  double value = 0;             ///< of a metric; may be NaN or infinite
+};
+std::string_view kind_name(Mark::Kind kind);
+
+/// How long a save took, by its own statistics: of the slowest rank.
+struct SaveCost {
+  double plan_s = 0;
+  double stage_s = 0;
+  double write_s = 0;
+  std::uint64_t ranks = 0;
+};
+
+struct Marks {
+  std::vector<Mark> marks{};  ///< in byte order of their files' names
+  std::optional<SaveCost> save{};
+  /// Why something in the directory is not understood; "" where all is. Nobody knows then what was said: keep it.
+  std::string unreadable{};
+};
+
+/// Reads a directory of marks. One that is not there holds none. Files that vanish meanwhile are passed over. Nothing
+/// in it is an error: what cannot be read is told in `unreadable`.
+Marks read_marks(Io& io, const std::string& directory);
+
+/// Writes a mark, in place of one of the same kind and name: a temporary file, fsync, rename, fsync. The directory is
+/// made where it is missing. Durable on return.
+/// errors   usage: a name, text or owner that is not UTF-8, or is too long; io, no_space, not_found
+Result<> write_mark(Io& io, const std::string& directory, const Mark& mark);
+
+/// Removes a mark; false where there is none. Durable on return.
+Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name);
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,139 @@
+#include "catalog/index/scan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "catalog/index/foreign_name.hpp"
+#include "engine/publish.hpp"
+#include "engine/run_directory.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+constexpr std::uint64_t kGreatest = INT64_MAX;
+constexpr std::uint64_t kMostTrackerBytes = 4096;
+/// Files of other tools that name the checkpoint to go on from: DeepSpeed's by name, Megatron's by number.
+constexpr std::array<std::string_view, 2> kTrackers{"latest", "latest_checkpointed_iteration.txt"};
+
+bool holds_ours(const std::vector<DirEntry>& entries) {
+  return std::any_of(entries.begin(), entries.end(),
+                     [](const DirEntry& entry) { return CheckpointName::parse(entry.name).has_value(); });
+}
+
+/// Whether a directory that detection knows is there for the checkpoints below it: then it is a run.
+bool holds_others(Io& io, const std::string& path, const std::vector<DirEntry>& entries, const Recognise& recognise) {
+  return std::any_of(entries.begin(), entries.end(), [&](const DirEntry& entry) {
+    return entry.kind == FileInfo::Kind::directory && step_in_name(entry.name) &&
+           !recognise(io, join_path(path, entry.name)).format.empty();
+  });
+}
+
+std::string_view first_line(std::string_view text) {
+  const std::size_t end = text.find_first_of("\r\n");
+  std::string_view line = text.substr(0, end);
+  while (line.ends_with(' ')) line.remove_suffix(1);
+  return line;
+}
+
+void read_trackers(Io& io, const std::string& path, const std::vector<DirEntry>& entries, Folder& out) {
+  for (const std::string_view tracker : kTrackers) {
+    const bool there = std::any_of(entries.begin(), entries.end(), [&](const DirEntry& entry) {
+      return entry.name == tracker && entry.kind == FileInfo::Kind::file;
+    });
+    if (!there) continue;
+    const auto text = read_small_file(io, join_path(path, tracker), kMostTrackerBytes);
+    if (!text) continue;
+    const std::string_view line = first_line(*text);
+    const auto step = step_in_name(line);
+    for (EntryPlace& place : out.places) {
+      if (!place.foreign) continue;
+      const bool by_number = step && line.find_first_not_of("0123456789") == line.npos;
+      if (place.name == line || (by_number && place.step == step)) place.trackers.emplace_back(tracker);
+    }
+  }
+}
+
+void add_child(Io& io, const std::string& run, const std::string& path, const DirEntry& entry,
+               const Recognise& recognise, Folder& out) {
+  if (entry.kind != FileInfo::Kind::directory || entry.name.starts_with('.')) return;
+  if (entry.name.find(kPartialMark) != std::string::npos) return;  // uncommitted work
+  if (const auto ours = CheckpointName::parse(entry.name)) {
+    if (ours->step > kGreatest || ours->generation > kGreatest) return;  // nobody saved so often
+    out.places.push_back({.run = run, .name = entry.name, .link = entry.is_link});
+    return;
+  }
+  if (entry.is_link) return;  // another path to what is found where it lies, or a way out of the store
+  const std::string below = join_path(path, entry.name);
+  const auto listed = io.list(below);
+  if (!listed && listed.error().code == Errc::not_found) return;
+  const bool is_run = listed && holds_ours(*listed);  // told first: detection looks at every name
+  const auto step = step_in_name(entry.name);
+  const Recognised seen = recognise && !is_run ? recognise(io, below) : Recognised{};
+  if (seen.unfinished) return;
+  if (!seen.format.empty() && listed && !holds_others(io, below, *listed, recognise)) {
+    if (!step || *step > kGreatest) return;  // a checkpoint that belongs to no series of steps: nothing to retain it by
+    out.places.push_back({.run = run, .name = entry.name, .foreign = true, .format = seen.format, .step = step});
+    out.has_foreign = true;
+    return;
+  }
+  if (run_depth(run) + 1 <= kDeepestRun) out.folders.push_back(entry.name);
+}
+
+}  // namespace
+
+std::string run_below(std::string_view run, std::string_view name) {
+  return run == "." ? std::string(name) : join_path(run, name);
+}
+
+unsigned run_depth(std::string_view run) {
+  if (run == ".") return 0;
+  return 1 + static_cast<unsigned>(std::count(run.begin(), run.end(), '/'));
+}
+
+Result<std::optional<Folder>> list_folder(Io& io, std::string_view store, const std::string& run,
+                                          const Recognise& recognise) {
+  const std::string path = run_path(store, run);
+  const auto entries = io.list(path);
+  if (!entries) {
+    if (entries.error().code == Errc::not_found) return std::nullopt;
+    return fail(entries.error());
+  }
+  Folder out;
+  for (const DirEntry& entry : *entries) add_child(io, run, path, entry, recognise, out);
+  read_trackers(io, path, *entries, out);
+  return out;
+}
+
+Result<Scan> scan(Io& io, const std::string& store, const Recognise& recognise, const std::string& run) {
+  Scan out;
+  std::vector<std::string> runs{run};
+  for (bool first = true; !runs.empty(); first = false) {
+    const std::string at = std::move(runs.back());
+    runs.pop_back();
+    const auto folder = list_folder(io, store, at, recognise);
+    if (!folder) {
+      if (first) return fail(folder.error());
+      out.warnings.push_back(folder.error().message);
+      continue;
+    }
+    if (!folder->has_value()) {
+      if (first)
+        return fail({.code = Errc::not_found,
+                     .message = run_path(store, at) + ": list: no such directory",
+                     .hint = "name the directory of runs with --store"});
+      continue;
+    }
+    for (const EntryPlace& place : (*folder)->places) {
+      if (auto entry = read_entry(io, store, place)) out.entries.push_back(*std::move(entry));
+    }
+    for (auto below = (*folder)->folders.rbegin(); below != (*folder)->folders.rend(); ++below)
+      runs.push_back(run_below(at, *below));
+  }
+  return out;
+}
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "catalog/index/entry.hpp"
+#include "engine/io.hpp"
+#include "format/result.hpp"
+
+/// What checkpoints a store holds, from its directories alone. STORE/RUN/NAME, where a run may lie some directories
+/// deep
+/// ("prod/llama"); checkpoints that lie in the store's own directory belong to the run ".". No catalog is asked.
+namespace ckpt::catalog {
+
+/// What detection says of a directory.
+struct Recognised {
+  std::string format{};     ///< "" = nothing that is known
+  bool unfinished = false;  ///< known, and its save never ended: not a checkpoint
+};
+/// Looks at names and first bytes only.
+using Recognise = std::function<Recognised(Io& io, const std::string& directory)>;
+
+/// How many directories deep a run may lie.
+inline constexpr unsigned kDeepestRun = 4;
+
+/// One directory of a store: itself, a run, or one that holds runs.
+struct Folder {
+  std::vector<EntryPlace> places{};    ///< checkpoints, in byte order of their names
+  std::vector<std::string> folders{};  ///< to look into: names, in byte order
+  bool has_foreign = false;
+};
+
+/// Lists one. `run`: its path in the store, "." for the store. Nothing where it is gone.
+/// errors  io and others: it cannot be listed
+Result<std::optional<Folder>> list_folder(Io& io, std::string_view store, const std::string& run,
+                                          const Recognise& recognise);
+
+/// The path in the store of a directory below a run's.
+std::string run_below(std::string_view run, std::string_view name);
+/// How many directories deep it lies: 0 for ".".
+unsigned run_depth(std::string_view run);
+
+struct Scan {
+  std::vector<Entry> entries{};         ///< by run, then by name
+  std::vector<std::string> warnings{};  ///< directories that could not be looked into
+};
+
+/// Every checkpoint of a store, or of one run and what lies below. Directories that vanish meanwhile are passed over.
+/// errors   not_found: the store is not there; io: it cannot be listed
+Result<Scan> scan(Io& io, const std::string& store, const Recognise& recognise, const std::string& run = ".");
+
+}  // namespace ckpt::catalog
