@@ -17,6 +17,7 @@ Answer run_verify(Context& context);
 Answer run_inspect(Context& context);
 Answer run_ls(Context& context);
 Answer run_plan(Context& context);
+Answer run_doctor(Context& context);
 Answer run_help(Context& context);
 Answer run_explain(Context& context);
 Answer run_version(Context& context);

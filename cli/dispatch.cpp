@@ -14,12 +14,13 @@ namespace {
 using Command = Answer (*)(Context&);
 
 Command command_of(std::string_view verb) {
-  static constexpr std::array<std::pair<std::string_view, Command>, 10> commands{{{"convert", run_convert},
+  static constexpr std::array<std::pair<std::string_view, Command>, 11> commands{{{"convert", run_convert},
                                                                                   {"load", run_load},
                                                                                   {"verify", run_verify},
                                                                                   {"inspect", run_inspect},
                                                                                   {"ls", run_ls},
                                                                                   {"plan", run_plan},
+                                                                                  {"doctor", run_doctor},
                                                                                   {"help", run_help},
                                                                                   {"explain", run_explain},
                                                                                   {"version", run_version},

@@ -323,8 +323,37 @@ Verb plan_verb() {
   };
 }
 
+Verb doctor_verb() {
+  return {
+      .name = "doctor",
+      .arguments = "[DIR]",
+      .most_arguments = 1,
+      .summary = "Say whether checkpoints can be kept in a directory, fast and safely",
+      .about =
+          {"Looks at the kernel, its limits and the clock, and at the file system of DIR (the current directory where "
+           "none "
+           "is given): its kind, how it is mounted, its disk, its space. What saves rely on (direct I/O, locks, "
+           "renames) is "
+           "tried there, in small files that are removed again. Each finding comes with the command that mends it.",
+           "Exit code 1 says that something was found that makes saves fail, or can lose them; warnings alone are 0."},
+      .aliases = {"check-host"},
+      .flags = {{.name = "need",
+                 .value = "SIZE",
+                 .help = "of the next save: is there room for it, and how long does it take at least?"},
+                {.name = "bench",
+                 .help = "also write and read a file of 1 GiB there, direct, and say how fast that was"},
+                {.name = "size", .value = "SIZE", .help = "--bench with a file of this size"}},
+      .examples = {{"ckpt doctor /lustre/ckpts --need 980GB", "before a long run"},
+                   {"ckpt doctor /scratch --bench", "how fast is this disk, honestly?"},
+                   {"ckpt doctor --json | jq '.data.findings[] | select(.health != \"ok\")'", "for scripts"}},
+      .exit_codes = {1, 10, 14, 16},
+      .main_verb = true,
+  };
+}
+
 std::vector<Verb> make_verbs() {
-  std::vector<Verb> out{convert_verb(), load_verb(), verify_verb(), inspect_verb(), ls_verb(), plan_verb()};
+  std::vector<Verb> out{convert_verb(), load_verb(), verify_verb(), inspect_verb(),
+                        ls_verb(),      plan_verb(), doctor_verb()};
   out.push_back({.name = "help",
                  .arguments = "[VERB or TOPIC]",
                  .most_arguments = 1,

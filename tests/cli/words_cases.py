@@ -24,6 +24,7 @@ def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
         "convert": "to from only weights dtype shard-size memory threads io dry-run overwrite verify strip-prefix add-prefix",
         "verify": "quick against finite sample seed from", "inspect": "from files", "ls": "long tree sort glob dtype depth quiet",
         "plan": "params bw stall mtbf nodes rework keep zero-stage curve svg json",
+        "doctor": "need bench size io json",
         "help": "json", "version": "json", "explain": "json", "completion": "quiet verbose progress color log-file no-mpi"}
     for verb, names in flags.items():
         text = sh.run("help", verb, out=f"^usage: ckpt {verb}").out

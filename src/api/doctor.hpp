@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/doctor/diagnosis.hpp"
+#include "api/doctor/disk_speed.hpp"
+#include "api/verbs.hpp"
+
+namespace ckpt {
+
+struct DoctorRequest {
+  std::string path;                           ///< a directory: where checkpoints are, or are to be
+  std::optional<std::uint64_t> save_bytes{};  ///< of the next save
+  std::uint64_t bench_bytes = 0;              ///< 0: nothing is measured
+};
+
+struct DoctorReport {
+  std::vector<Diagnosis> findings{};
+  std::optional<DiskSpeed> speed{};
+  bool healthy = true;  ///< no finding is Health::fail
+};
+
+/// Looks at this machine and at a directory's file system, and tries there what saves rely on, in files that it
+/// removes. errors  not_found, usage: no directory; those of measure_disk
+Result<DoctorReport> doctor(Session& session, const DoctorRequest& request);
+
+}  // namespace ckpt

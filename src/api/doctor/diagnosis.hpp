@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ckpt {
+
+/// How grave a finding of `doctor` is. Only `fail` makes the answer "no": saves there fail, or can be lost.
+enum class Health : std::uint8_t { ok, note, warn, fail };
+
+/// One thing that was looked at.
+struct Diagnosis {
+  Health health = Health::ok;
+  std::string about;   ///< "io_uring", "file system", ...: the same word for the same check
+  std::string text;    ///< what was found, and what follows from it
+  std::string mend{};  ///< a command, or a sentence, that mends it; empty where nothing needs to be
+};
+
+}  // namespace ckpt

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "engine/io.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// What a disk does for one process, as a save and a load use it: new files, direct I/O where it is taken, 4 MiB
+/// requests, 8 in flight, memory that was used before. No hashing, no copying: an upper bound of both.
+struct DiskSpeed {
+  std::uint64_t bytes = 0;
+  double write_s = 0;  ///< from the first request until the disk said that all is durable
+  double sync_s = 0;   ///< of that, the wait after the last request
+  double read_s = 0;
+  bool direct = false;  ///< false: what was read may have come from memory
+
+  double write_rate() const { return write_s > 0 ? static_cast<double>(bytes) / write_s : 0; }
+  double read_rate() const { return read_s > 0 ? static_cast<double>(bytes) / read_s : 0; }
+};
+
+/// Writes a file of `bytes` (rounded up to 4 MiB) in the directory, reads it, and removes it.
+/// errors  no_space; io; interrupted: `stop` was set
+Result<DiskSpeed> measure_disk(Io& io, const std::string& directory, std::uint64_t bytes,
+                               const std::atomic<bool>* stop);
+
+}  // namespace ckpt

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <vector>
+
+#include "api/doctor/diagnosis.hpp"
+#include "engine/machine_facts.hpp"
+
+namespace ckpt {
+
+std::vector<Diagnosis> diagnose(const MachineFacts& facts);
+
+}  // namespace ckpt

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "api/doctor/diagnosis.hpp"
+#include "engine/volume_facts.hpp"
+
+namespace ckpt {
+
+/// `need`: bytes of the next save; none where nobody knows.
+std::vector<Diagnosis> diagnose(const VolumeFacts& facts, std::optional<std::uint64_t> need);
+
+}  // namespace ckpt

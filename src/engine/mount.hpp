@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ckpt {
+
+/// One line of /proc/PID/mountinfo (Linux, Documentation/filesystems/proc.rst, 3.5).
+struct Mount {
+  std::string point;                   ///< where it is mounted
+  std::string type;                    ///< "ext4", "nfs4", "overlay"
+  std::string source;                  ///< "/dev/nvme0n1p2", "server:/export"
+  std::string device;                  ///< "259:2"
+  std::vector<std::string> options{};  ///< of the mount, then of the file system
+
+  /// True for an option as it stands ("ro") or with a value ("local_lock" for "local_lock=all").
+  bool has(std::string_view option) const;
+  /// "all" for "local_lock=all"; "" where the option is absent or has no value.
+  std::string value_of(std::string_view option) const;
+};
+
+/// Lines that are none are passed over.
+std::vector<Mount> parse_mounts(std::string_view mountinfo);
+
+/// The one that an absolute path without links lies on: the longest mount point above it, of equal ones the last.
+std::optional<Mount> mount_of(const std::vector<Mount>& mounts, std::string_view path);
+
+}  // namespace ckpt

@@ -1,0 +1,146 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "api/doctor/machine_health.hpp"
+#include "api/doctor/volume_health.hpp"
+
+namespace ckpt {
+namespace {
+
+const Diagnosis* find(const std::vector<Diagnosis>& all, std::string_view about, Health health) {
+  const auto found =
+      std::ranges::find_if(all, [&](const Diagnosis& one) { return one.about == about && one.health == health; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+MachineFacts good_machine() {
+  return {.kernel = "6.1.0",
+          .uring_refused = std::nullopt,
+          .locked_bytes = 8 << 20,
+          .open_files = 20000,
+          .most_open_files = 20000,
+          .transparent_pages = "madvise",
+          .clock_synchronised = true};
+}
+
+VolumeFacts good_volume() {
+  return {.path = "/ckpts",
+          .mount = Mount{.point = "/ckpts", .type = "ext4", .source = "/dev/sda1", .device = "8:1", .options = {"rw"}},
+          .total_bytes = 1000,
+          .free_bytes = 500,
+          .tried = {.writable = true, .direct = true, .locks = true, .renames = true, .exchange = true}};
+}
+
+std::vector<Diagnosis> mounted(std::string type, std::vector<std::string> options) {
+  VolumeFacts facts = good_volume();
+  facts.mount->type = std::move(type);
+  facts.mount->options = std::move(options);
+  return diagnose(facts, std::nullopt);
+}
+
+TEST(Doctor, FindsNothingWhereNothingIsWrong) {
+  for (const auto& all : {diagnose(good_machine()), diagnose(good_volume(), 100)}) {
+    for (const Diagnosis& one : all) EXPECT_EQ(one.health, Health::ok) << one.text;
+  }
+}
+
+TEST(Doctor, SaysWhatMendsAMissingRing) {
+  MachineFacts facts = good_machine();
+  facts.uring_refused = "io_uring: Operation not permitted";
+  facts.uring_disabled = 2;
+  EXPECT_EQ(find(diagnose(facts), "io_uring", Health::warn)->mend, "sysctl -w kernel.io_uring_disabled=0");
+  facts.uring_disabled = 0;
+  EXPECT_NE(find(diagnose(facts), "io_uring", Health::warn)->mend.find("seccomp"), std::string::npos);
+}
+
+TEST(Doctor, WarnsOfSmallPagesFewFilesAndAFreeClock) {
+  MachineFacts facts = good_machine();
+  facts.transparent_pages = "never";
+  facts.open_files = 256;
+  facts.clock_synchronised = false;
+  const auto all = diagnose(facts);
+  EXPECT_TRUE(find(all, "huge pages", Health::warn));
+  EXPECT_EQ(find(all, "open files", Health::warn)->mend, "ulimit -n 20000");
+  EXPECT_TRUE(find(all, "clock", Health::warn));
+  facts.huge_pages_free = 8;
+  EXPECT_FALSE(find(diagnose(facts), "huge pages", Health::warn));
+}
+
+TEST(Doctor, FailsWhereSyncedBytesOrLocksAreNotWhatTheySeem) {
+  EXPECT_TRUE(find(mounted("ext4", {"rw", "nobarrier"}), "mount options", Health::fail));
+  EXPECT_TRUE(find(mounted("ext4", {"rw", "barrier=0"}), "mount options", Health::fail));
+  EXPECT_TRUE(find(mounted("ext4", {"ro"}), "mount options", Health::fail));
+  EXPECT_TRUE(find(mounted("nfs", {"rw", "nolock"}), "mount options", Health::fail));
+  EXPECT_TRUE(find(mounted("nfs4", {"rw", "local_lock=all"}), "mount options", Health::fail));
+  EXPECT_FALSE(find(mounted("nfs4", {"rw", "local_lock=none"}), "mount options", Health::fail));
+  EXPECT_TRUE(find(mounted("lustre", {"rw", "localflock"}), "mount options", Health::fail));
+  EXPECT_TRUE(find(mounted("lustre", {"rw"}), "mount options", Health::fail));
+  EXPECT_FALSE(find(mounted("lustre", {"rw", "flock"}), "mount options", Health::fail));
+}
+
+TEST(Doctor, WarnsOfWhatIsSlowOrGoneTomorrow) {
+  EXPECT_TRUE(find(mounted("tmpfs", {"rw"}), "file system", Health::warn));
+  EXPECT_TRUE(find(mounted("overlay", {"rw"}), "file system", Health::warn));
+  EXPECT_TRUE(find(mounted("fuse.sshfs", {"rw"}), "file system", Health::note));
+  EXPECT_TRUE(find(mounted("ext4", {"rw", "data=journal"}), "mount options", Health::warn));
+  EXPECT_TRUE(find(mounted("ext4", {"rw", "sync"}), "mount options", Health::warn));
+  EXPECT_TRUE(find(mounted("ext4", {"rw", "discard"}), "mount options", Health::note));
+  EXPECT_TRUE(find(mounted("nfs", {"rw", "soft"}), "mount options", Health::warn));
+}
+
+TEST(Doctor, CountsWhatIsLeftByTheQuotaToo) {
+  VolumeFacts facts = good_volume();
+  EXPECT_TRUE(find(diagnose(facts, 501), "space", Health::fail));
+  EXPECT_TRUE(find(diagnose(facts, 500), "space", Health::warn));  // one, and nothing after it
+  EXPECT_TRUE(find(diagnose(facts, 250), "space", Health::ok));
+  facts.quota_left = 100;
+  EXPECT_TRUE(find(diagnose(facts, 250), "space", Health::fail));
+  facts.total_inodes = 1000;
+  facts.free_inodes = 10;
+  EXPECT_TRUE(find(diagnose(facts, 10), "inodes", Health::warn));
+}
+
+TEST(Doctor, FailsWhereATryFailed) {
+  VolumeFacts facts = good_volume();
+  facts.tried.locks = false;
+  facts.tried.exchange = false;
+  facts.tried.direct = false;
+  const auto all = diagnose(facts, std::nullopt);
+  EXPECT_TRUE(find(all, "locks", Health::fail));
+  EXPECT_TRUE(find(all, "renames", Health::note));
+  EXPECT_TRUE(find(all, "direct I/O", Health::note));
+  facts.tried = {.refused = "read-only"};
+  EXPECT_TRUE(find(diagnose(facts, std::nullopt), "writing", Health::fail));
+}
+
+TEST(Doctor, ReadsDisksAndStripes) {
+  VolumeFacts facts = good_volume();
+  facts.device = DeviceFacts{.scheduler = "bfq", .raid_level = "raid5", .raid_chunk = 65536, .raid_disks = 4};
+  EXPECT_TRUE(find(diagnose(facts, std::nullopt), "scheduler", Health::warn));
+  EXPECT_TRUE(find(diagnose(facts, std::nullopt), "RAID", Health::ok));
+  facts.device->raid_missing = 1;
+  EXPECT_TRUE(find(diagnose(facts, std::nullopt), "RAID", Health::fail));
+  facts.lustre = LustreStripes{.count = 1, .bytes = 1 << 20};
+  EXPECT_TRUE(find(diagnose(facts, std::nullopt), "striping", Health::warn));
+}
+
+TEST(Doctor, ReadsLustresAttribute) {
+  std::string attribute(32, '\0');
+  const auto put = [&](std::size_t at, std::uint32_t value, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes; ++i) attribute[at + i] = static_cast<char>(value >> (8 * i) & 0xff);
+  };
+  put(0, 0x0bd10bd0, 4);
+  put(24, 16 << 20, 4);
+  put(28, 8, 2);
+  const auto stripes = parse_lustre_stripes(attribute);
+  ASSERT_TRUE(stripes);
+  EXPECT_EQ(stripes->count, 8u);
+  EXPECT_EQ(stripes->bytes, std::uint64_t{16} << 20);
+  EXPECT_FALSE(parse_lustre_stripes(attribute.substr(0, 29)));
+  attribute[0] = 0;
+  EXPECT_FALSE(parse_lustre_stripes(attribute));
+}
+
+}  // namespace
+}  // namespace ckpt

@@ -1,0 +1,61 @@
+"""ckpt doctor: what a directory and the machine are good for, as a user types it."""
+import os
+import subprocess
+
+from runner import check, main
+
+
+def case_doctor_looks_at_the_machine_and_the_current_directory(sh):
+    sh.run("doctor", out=["io_uring", "^ok +locks hold between processes", "^(ok|WARN) +.* free of "])
+    check(os.listdir(sh.directory) == [], "something stays behind")
+
+
+def case_doctor_fits_its_schema(sh):
+    data = sh.document("doctor", ".")["data"]
+    about = {finding["about"] for finding in data["findings"]}
+    check({"io_uring", "huge pages", "open files", "file system", "locks", "space"} <= about, str(about))
+    check(data["healthy"] and data["disk"] is None and data["need_bytes"] is None, str(data))
+    sh.document("doctor", "missing", code=10)
+
+
+def case_doctor_without_room_for_the_next_save_is_1(sh):
+    sh.run("doctor", ".", "--need", "8EB", code=1, out=[r"^FAIL .*; the next save needs 6.94 EiB$", "^ +try +delete what"])
+    sh.run("doctor", ".", "--need", "8EB", "-q", code=1, out="^FAIL", not_out="^ok")
+    data = sh.document("doctor", ".", "--need", "1", code=0)["data"]
+    check(data["need_bytes"] == 1, str(data))
+    data = sh.document("doctor", ".", "--need", "8EB", code=1)["data"]
+    check(not data["healthy"], str(data))
+
+
+def case_doctor_measures_with_either_engine_and_leaves_nothing(sh):
+    for engine in ("threads", "auto"):
+        sh.run("doctor", ".", "--bench", "--size", "9M", "--need", "1G", "--io", engine,
+               out=[r"^disk +write .*/s with its sync, read .*/s.*\(12(\.0)? MiB, one process\)$", "a save of 1 GiB takes"])
+    disk = sh.document("doctor", "--size", "1")["data"]["disk"]
+    check(disk["bytes"] == 4 << 20 and disk["write_s"] >= disk["sync_s"] > 0 and disk["read_s"] > 0, str(disk))
+    check(os.listdir(sh.directory) == [], "something stays behind")
+
+
+def case_doctor_says_where_nothing_can_be_written(sh):
+    if os.geteuid() == 0:
+        sh.run("doctor", "/proc", code=1, out="^FAIL +cannot write here: ")
+        return
+    sh.path("closed").mkdir(mode=0o500)
+    sh.run("doctor", "closed", code=1, out="^FAIL +cannot write here: ")
+
+
+def case_doctor_refuses_what_is_no_directory_or_size(sh):
+    sh.path("file").write_text("")
+    sh.run("doctor", "file", code=2, err="file: doctor: not a directory")
+    sh.run("doctor", "missing", code=10, err="missing: ")
+    sh.run("doctor", "--need", "much", code=2, err="--need: 'much' is not a size")
+
+
+def case_doctor_names_few_open_files(sh):
+    limited = ("sh", "-c", 'ulimit -S -n 200; exec "$@"', "sh")
+    check(subprocess.run([*limited, "true"]).returncode == 0, "no limit can be set here")
+    sh.run("doctor", launcher=limited, out=["^WARN +only 200 files may be open at once$", r"^ +try +ulimit -n \d+$"])
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
