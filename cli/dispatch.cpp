@@ -14,13 +14,16 @@ namespace {
 using Command = Answer (*)(Context&);
 
 Command command_of(std::string_view verb) {
-  static constexpr std::array<std::pair<std::string_view, Command>, 11> commands{{{"convert", run_convert},
+  static constexpr std::array<std::pair<std::string_view, Command>, 14> commands{{{"convert", run_convert},
                                                                                   {"load", run_load},
                                                                                   {"verify", run_verify},
                                                                                   {"inspect", run_inspect},
                                                                                   {"ls", run_ls},
                                                                                   {"plan", run_plan},
                                                                                   {"doctor", run_doctor},
+                                                                                  {"prune", run_prune},
+                                                                                  {"undelete", run_undelete},
+                                                                                  {"why", run_why},
                                                                                   {"help", run_help},
                                                                                   {"explain", run_explain},
                                                                                   {"version", run_version},

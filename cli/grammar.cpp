@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "api/verbs.hpp"
+#include "cli/retention_verbs.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -354,6 +355,7 @@ Verb doctor_verb() {
 std::vector<Verb> make_verbs() {
   std::vector<Verb> out{convert_verb(), load_verb(), verify_verb(), inspect_verb(),
                         ls_verb(),      plan_verb(), doctor_verb()};
+  for (Verb& verb : retention_verbs()) out.push_back(std::move(verb));
   out.push_back({.name = "help",
                  .arguments = "[VERB or TOPIC]",
                  .most_arguments = 1,
@@ -416,7 +418,7 @@ std::vector<Flag> make_global_flags() {
 
 constexpr std::array<ExitCode, 15> kExitCodes{{
     {0, "done, nothing to report", ""},
-    {1, "finished, and the answer is no: verify found damage or a difference", ""},
+    {1, "finished, and the answer is no: verify found damage or a difference, prune was stopped by a guard", ""},
     {2, "usage: an unknown flag or name, a wrong MPI launch, or the target exists", ""},
     {3, "finished, but something that was asked for was not done; the warnings say what", ""},
     {10, "checkpoint, file or tensor not found", ""},

@@ -37,6 +37,8 @@ struct Verb {
   std::vector<Example> examples{};
   std::vector<int> exit_codes{};  ///< besides 0, 2, 70, 130 and 143
   bool main_verb = false;         ///< on the first screen
+
+  bool has_page() const { return main_verb || !flags.empty(); }  ///< a man page of its own
 };
 
 /// All verbs, in the order in which they are shown.

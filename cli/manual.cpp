@@ -58,7 +58,7 @@ std::string exit_entries(const Verb* verb) {
 std::string see_also(const Verb* verb) {
   std::string out;
   for (const Verb& other : verbs())
-    if (other.main_verb && &other != verb) out += fmt::format("*ckpt-{}*(1), ", other.name);
+    if (other.has_page() && &other != verb) out += fmt::format("*ckpt-{}*(1), ", other.name);
   if (verb != nullptr) return out + "*ckpt*(1)\n";
   out.resize(out.size() - 2);
   return out + "\n";
@@ -72,7 +72,7 @@ std::string program_page() {
       "needs no GPU, no Python and no code of the trainer, and it never runs the pickles inside a file.\n\n# VERBS\n\n";
   for (const Verb& verb : verbs())
     out += fmt::format("*{}* {}\n\t{}.{}\n\n", verb.name, verb.arguments.empty() ? "" : escaped(verb.arguments),
-                       escaped(verb.summary), verb.main_verb ? fmt::format(" See *ckpt-{}*(1).", verb.name) : "");
+                       escaped(verb.summary), verb.has_page() ? fmt::format(" See *ckpt-{}*(1).", verb.name) : "");
   out += "# FLAGS OF EVERY VERB\n\nThey may stand anywhere.\n\n" + flag_entries(global_flags());
   return out;
 }

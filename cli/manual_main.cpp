@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
   const std::string folder = std::string(argv[1]) + "/";
   bool good = write(folder + "ckpt.1.scd", ckpt::cli::manual_page(nullptr));
   for (const ckpt::cli::Verb& verb : ckpt::cli::verbs())
-    if (verb.main_verb)
+    if (verb.has_page())
       good = write(folder + "ckpt-" + std::string(verb.name) + ".1.scd", ckpt::cli::manual_page(&verb)) && good;
   for (const std::string& shell : ckpt::cli::completion_shells())
     good = write(folder + "ckpt." + shell, ckpt::cli::completion_script(shell).value_or("")) && good;

@@ -51,7 +51,7 @@ bool holds_anything(const MemoryDisk& disk, const std::string& path) {
   return false;
 }
 
-Trash::Deletion deletion(const std::string& name = kName) {
+Deleter::Deletion deletion(const std::string& name = kName) {
   return {.run = "r",
           .name = name,
           .record = {.id = "abc",
@@ -80,7 +80,7 @@ TrashEntry only_entry(Io& io) {
 TEST(Trash, PutMovesACheckpointAndSaysWhoAndWhy) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Trash::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now());
   ASSERT_TRUE(trash) << trash.error().message;
   const auto claim = (*trash)->put(deletion());
   ASSERT_TRUE(claim) << claim.error().message;
@@ -102,7 +102,7 @@ TEST(Trash, WhatIsReadStays) {
   const auto reader = disk->io();
   const auto lease = reader->lock(kLive, LockMode::shared);
   const auto io = disk->io();
-  const auto trash = Trash::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now());
   ASSERT_TRUE(trash);
   EXPECT_EQ((*trash)->put(deletion()).value(), Claim::read);
   EXPECT_TRUE(whole(*disk, kLive));
@@ -112,9 +112,9 @@ TEST(Trash, WhatIsReadStays) {
 TEST(Trash, WhatIsNotAnyMoreWhatWasDecidedAboutStays) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Trash::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now());
   ASSERT_TRUE(trash);
-  Trash::Deletion changed = deletion();
+  Deleter::Deletion changed = deletion();
   std::string asked;
   changed.still = [&](const std::string& path) -> Result<bool> {
     asked = path;
@@ -129,7 +129,7 @@ TEST(Trash, WhatIsNotAnyMoreWhatWasDecidedAboutStays) {
 TEST(Trash, RestoreBringsItBackAndKeepsTheHistory) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Trash::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now());
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->put(deletion()));
   const auto back = (*trash)->restore(only_entry(*io), at(1), "bo@n2");
@@ -148,7 +148,7 @@ TEST(Trash, RestoreBringsItBackAndKeepsTheHistory) {
 TEST(Trash, RestoreNeverReplacesWhatHasItsName) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Trash::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now());
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->put(deletion()));
   disk->put(kLive + "/manifest.json", "another");
@@ -160,7 +160,7 @@ TEST(Trash, RestoreNeverReplacesWhatHasItsName) {
 TEST(Trash, PurgeRemovesWhatIsChosenAndNothingThatIsRead) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Trash::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now());
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->put(deletion()));
   const auto none = (*trash)->purge(at(25), "cron", [](const TrashEntry&) { return false; });
@@ -183,7 +183,7 @@ TEST(Trash, PurgeRemovesWhatIsChosenAndNothingThatIsRead) {
 TEST(Trash, AGenerationIsNotGivenTwiceWhenItsCheckpointIsGone) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Trash::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now());
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->put(deletion("step-000000008.g4")));
   EXPECT_EQ(next_generation(*io, "/s/r").value(), 5U);
@@ -196,7 +196,7 @@ TEST(Trash, AGenerationIsNotGivenTwiceWhenItsCheckpointIsGone) {
 TEST(Trash, RecordsOfLongAgoAreForgotten) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Trash::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now());
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->put(deletion()));
   ASSERT_TRUE((*trash)->put(deletion("step-000000008.g4")));
@@ -213,7 +213,7 @@ TEST(Trash, WithoutARecordNothingIsPurged) {
   disk->put("/s/.ckpt/trash/r/step-000000009.g9/manifest.json", "torn record");
   disk->put("/s/.ckpt/trash/r/step-000000009.g9.json", "{");
   const auto io = disk->io();
-  const auto trash = Trash::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now());
   ASSERT_TRUE(trash);
   const auto purged = (*trash)->purge(at(24 * 1000), "cron", [](const TrashEntry&) { return true; });
   EXPECT_EQ(purged.value().count, 0U);
@@ -225,7 +225,7 @@ TEST(Trash, ANameThatComesAgainGetsAnotherPlace) {
   const auto disk = make_store();
   disk->put("/s/r/global_step5/latest", "one");
   const auto io = disk->io();
-  const auto trash = Trash::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now());
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->put(deletion("global_step5")));
   disk->put("/s/r/global_step5/latest", "two");
@@ -242,17 +242,17 @@ TEST(Trash, TwoProcessesDoNotDeleteAtOnce) {
   const auto disk = make_store();
   const auto io = disk->io();
   const auto other = disk->io();
-  auto trash = Trash::open(*io, "/s", now());
+  auto trash = Deleter::open(*io, "/s", now());
   ASSERT_TRUE(trash);
-  EXPECT_EQ(Trash::open(*other, "/s", now()).error().code, Errc::locked);
+  EXPECT_EQ(Deleter::open(*other, "/s", now()).error().code, Errc::locked);
   trash->reset();
-  EXPECT_TRUE(Trash::open(*other, "/s", now()));
+  EXPECT_TRUE(Deleter::open(*other, "/s", now()));
 }
 
 TEST(Trash, WithoutLocksNothingIsDeleted) {
   const auto disk = make_store({.locks = false});
   const auto io = disk->io();
-  EXPECT_EQ(Trash::open(*io, "/s", now()).error().code, Errc::unsupported);
+  EXPECT_EQ(Deleter::open(*io, "/s", now()).error().code, Errc::unsupported);
 }
 
 TEST(Trash, ARunMayLieInTheStoreItselfOrDeepBelow) {
@@ -260,10 +260,10 @@ TEST(Trash, ARunMayLieInTheStoreItselfOrDeepBelow) {
   disk->put("/s/step-000000001.g1/manifest.json", "in the store");
   disk->put("/s/prod/llama/step-000000001.g6/manifest.json", "deep");
   const auto io = disk->io();
-  const auto trash = Trash::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now());
   ASSERT_TRUE(trash);
   for (const std::string run : {".", "prod/llama"}) {
-    Trash::Deletion one = deletion(run == "." ? "step-000000001.g1" : "step-000000001.g6");
+    Deleter::Deletion one = deletion(run == "." ? "step-000000001.g1" : "step-000000001.g6");
     one.run = run;
     ASSERT_EQ((*trash)->put(one).value(), Claim::free) << run;
   }
@@ -288,7 +288,7 @@ struct Deed {
 };
 
 Result<> put_it(Io& io) {
-  CKPT_TRY(const auto trash, Trash::open(io, "/s", now()));
+  CKPT_TRY(const auto trash, Deleter::open(io, "/s", now()));
   CKPT_TRY(const Claim claim, trash->put(deletion()));
   // After a crash the first process may have done it already.
   const bool done = claim == Claim::free || claim == Claim::vanished;
@@ -296,7 +296,7 @@ Result<> put_it(Io& io) {
 }
 
 Result<> restore_it(Io& io) {
-  CKPT_TRY(const auto trash, Trash::open(io, "/s", now()));
+  CKPT_TRY(const auto trash, Deleter::open(io, "/s", now()));
   CKPT_TRY(const auto entries, list_trash(io, "/s"));
   for (const TrashEntry& entry : entries) {
     if (!entry.present) continue;
@@ -307,7 +307,7 @@ Result<> restore_it(Io& io) {
 }
 
 Result<> purge_it(Io& io) {
-  CKPT_TRY(const auto trash, Trash::open(io, "/s", now()));
+  CKPT_TRY(const auto trash, Deleter::open(io, "/s", now()));
   CKPT_TRY(const auto purged, trash->purge(at(25), "cron", is_due));
   return purged.kept.empty() ? Result<>() : fail(Errc::io, purged.kept.front());
 }

@@ -25,6 +25,9 @@ def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
         "verify": "quick against finite sample seed from", "inspect": "from files", "ls": "long tree sort glob dtype depth quiet",
         "plan": "params bw stall mtbf nodes rework keep zero-stage curve svg json",
         "doctor": "need bench size io json",
+        "prune": "store apply yes dry-run check check-policy policy import-policy keep keep-last keep-every keep-within keep-daily keep-best "
+                 "keep-tag max-size min-free max-delete grace include-corrupt drop-series lock-timeout",
+        "undelete": "store lock-timeout", "why": "store policy",
         "help": "json", "version": "json", "explain": "json", "completion": "quiet verbose progress color log-file no-mpi"}
     for verb, names in flags.items():
         text = sh.run("help", verb, out=f"^usage: ckpt {verb}").out

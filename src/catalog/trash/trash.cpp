@@ -107,10 +107,10 @@ Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store) {
   return out;
 }
 
-Trash::Trash(Io& io, std::string store, std::unique_ptr<HeldLock> lock)
+Deleter::Deleter(Io& io, std::string store, std::unique_ptr<HeldLock> lock)
     : io_(io), store_(std::move(store)), lock_(std::move(lock)) {}
 
-Result<std::unique_ptr<Trash>> Trash::open(Io& io, const std::string& store, Deadline deadline) {
+Result<std::unique_ptr<Deleter>> Deleter::open(Io& io, const std::string& store, Deadline deadline) {
   const std::string path = trash_path(store);
   CKPT_CHECK(make_directory(io, path));
   auto lock = lock_run(io, path, deadline);
@@ -128,28 +128,28 @@ Result<std::unique_ptr<Trash>> Trash::open(Io& io, const std::string& store, Dea
                  .file = path,
                  .hint = "nothing is deleted here; mount it with locks that reach all hosts"});
   }
-  std::unique_ptr<Trash> trash(new Trash(io, store, *std::move(lock)));
+  std::unique_ptr<Deleter> trash(new Deleter(io, store, *std::move(lock)));
   CKPT_CHECK(trash->settle());
   return trash;
 }
 
-std::string Trash::run_path(const std::string& run) const {
+std::string Deleter::run_path(const std::string& run) const {
   return run == kStoreItself ? store_ : join_path(store_, run);
 }
 
-std::string Trash::place(const std::string& run) const {
+std::string Deleter::place(const std::string& run) const {
   const std::string trash = trash_path(store_);
   return run == kStoreItself ? trash : join_path(trash, run);
 }
 
-Result<> Trash::write(const TrashEntry& entry, const TrashRecord& record) {
+Result<> Deleter::write(const TrashEntry& entry, const TrashRecord& record) {
   const std::string path = join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix));
   return replace_file(io_, path, record_text(record));
 }
 
 /// What a crash left of a deletion that was not carried out, or of a restoration that was: a record without its
 /// checkpoint. Half-purged ones are the next purge's.
-Result<> Trash::settle() {
+Result<> Deleter::settle() {
   CKPT_TRY(const auto entries, list_trash(io_, store_));
   for (const TrashEntry& entry : entries) {
     if (entry.present || !entry.recorded) continue;
@@ -168,7 +168,7 @@ Result<> Trash::settle() {
 }
 
 /// A name of which the trash holds no files: that of other systems' checkpoints may come again.
-Result<std::string> Trash::free_name(const std::string& run, const std::string& name) {
+Result<std::string> Deleter::free_name(const std::string& run, const std::string& name) {
   std::string wish = name;
   for (unsigned n = 2;; ++n) {
     CKPT_TRY(const auto taken, look(io_, join_path(place(run), wish)));
@@ -177,7 +177,7 @@ Result<std::string> Trash::free_name(const std::string& run, const std::string& 
   }
 }
 
-Result<Claim> Trash::put(const Deletion& deletion) {
+Result<Claim> Deleter::put(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
   CKPT_TRY(const Held held, hold(io_, path));
   if (held.claim != Claim::free) return held.claim;
@@ -198,7 +198,7 @@ Result<Claim> Trash::put(const Deletion& deletion) {
   return Claim::free;
 }
 
-Result<Claim> Trash::restore(const TrashEntry& entry, Time now, const std::string& by) {
+Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::string& by) {
   const std::string from = join_path(place(entry.run), entry.kept_as);
   const std::string run = run_path(entry.run);
   if (!entry.present) return fail(Errc::not_found, fmt::format("{}/{}: not in the trash", entry.run, entry.name));
@@ -220,7 +220,7 @@ Result<Claim> Trash::restore(const TrashEntry& entry, Time now, const std::strin
   return Claim::free;
 }
 
-Result<Claim> Trash::purge_one(const TrashEntry& entry, Time now, const std::string& by) {
+Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::string& by) {
   const std::string path = join_path(place(entry.run), entry.kept_as);
   CKPT_TRY(const Held held, hold(io_, path));
   if (held.claim != Claim::free) return held.claim;
@@ -243,8 +243,8 @@ Result<Claim> Trash::purge_one(const TrashEntry& entry, Time now, const std::str
   return Claim::free;
 }
 
-Result<Trash::Purged> Trash::purge(Time now, const std::string& by,
-                                   const std::function<bool(const TrashEntry&)>& chosen) {
+Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
+                                       const std::function<bool(const TrashEntry&)>& chosen) {
   CKPT_TRY(const auto entries, list_trash(io_, store_));
   Purged out;
   for (const TrashEntry& entry : entries) {
@@ -276,7 +276,7 @@ Result<Trash::Purged> Trash::purge(Time now, const std::string& by,
 }
 
 /// Records of what is long gone; that of a run's greatest generation stays, so that no number comes twice.
-Result<> Trash::forget_old(const std::vector<TrashEntry>& entries, Time now) {
+Result<> Deleter::forget_old(const std::vector<TrashEntry>& entries, Time now) {
   std::map<std::string, std::uint64_t> greatest;
   for (const TrashEntry& entry : entries) {
     const auto name = CheckpointName::parse(entry.name);

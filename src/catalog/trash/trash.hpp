@@ -38,12 +38,12 @@ struct TrashEntry {
 Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store);
 
 /// The trash, for one process at a time. One thread; `io` outlives it.
-class Trash {
+class Deleter {
  public:
   /// Waits for others until the deadline, then finishes what crashed ones began.
   /// errors  locked: another process deletes here; unsupported: this file system has no locks, so nobody could tell
   ///         whether a checkpoint is being read
-  static Result<std::unique_ptr<Trash>> open(Io& io, const std::string& store, Deadline deadline);
+  static Result<std::unique_ptr<Deleter>> open(Io& io, const std::string& store, Deadline deadline);
 
   struct Deletion {
     std::string run{};
@@ -72,7 +72,7 @@ class Trash {
   }
 
  private:
-  Trash(Io& io, std::string store, std::unique_ptr<HeldLock> lock);
+  Deleter(Io& io, std::string store, std::unique_ptr<HeldLock> lock);
   std::string run_path(const std::string& run) const;
   std::string place(const std::string& run) const;
   Result<> write(const TrashEntry& entry, const TrashRecord& record);

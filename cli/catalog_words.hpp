@@ -1,0 +1,23 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "api/store_words.hpp"
+#include "cli/words.hpp"
+
+/// What the verbs of a store share: its place, the time, and who is at work.
+namespace ckpt::cli {
+
+/// --store, else CKPT_STORE, else the current directory.
+std::string store_of(const Words& words);
+
+/// --lock-timeout; no wait where it is not given. errors  usage
+Result<std::chrono::milliseconds> lock_timeout_of(const Words& words);
+
+catalog::Time now();
+
+/// "ana@n17 pid 4211".
+std::string who();
+
+}  // namespace ckpt::cli

@@ -1,0 +1,284 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "api/prune.hpp"
+#include "api/store_words.hpp"
+#include "api/words.hpp"
+#include "cli/catalog_words.hpp"
+#include "cli/commands.hpp"
+#include "cli/session.hpp"
+#include "cli/table.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+using catalog::Action;
+
+Result<PruneRequest> read_request(const Words& words) {
+  PruneRequest out{.store = store_of(words), .runs = words.arguments, .now = now()};
+  out.approved = words.on("yes");
+  out.include_corrupt = words.on("include-corrupt");
+  out.policy.file = words.text("policy");
+  for (const std::string& flag : catalog::policy_flags()) {
+    for (const std::string& value : words.all(flag)) out.policy.flags.emplace_back(flag, value);
+  }
+  for (const std::string& series : words.all("drop-series")) {
+    CKPT_TRY(const std::uint64_t number, parse_count(series, 0, ~std::uint64_t{0}));
+    out.drop_series.push_back(number);
+  }
+  // --import-policy hf:save_total_limit=3,load_best_model_at_end=true
+  const std::string import = words.text("import-policy");
+  if (import.empty()) return out;
+  const std::size_t colon = import.find(':');
+  out.policy.import_system = import.substr(0, colon);
+  std::string_view rest = colon == std::string::npos ? std::string_view() : std::string_view(import).substr(colon + 1);
+  while (!rest.empty()) {
+    const std::string_view option = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), option.size() + 1));
+    const std::size_t equals = option.find('=');
+    if (equals == std::string_view::npos)
+      return fail(Errc::usage, fmt::format("--import-policy: '{}' is no OPTION=VALUE", option));
+    out.policy.import_options.emplace_back(option.substr(0, equals), option.substr(equals + 1));
+  }
+  return out;
+}
+
+Result<> check_words(const Words& words) {
+  const auto both = [&](std::string_view a, std::string_view b) -> Result<> {
+    if (!words.on(a) || !words.on(b)) return {};
+    return fail(Errc::usage, fmt::format("--{} and --{}: choose one", a, b));
+  };
+  CKPT_CHECK(both("apply", "dry-run"));
+  CKPT_CHECK(both("apply", "check"));
+  CKPT_CHECK(both("apply", "check-policy"));
+  return both("check", "check-policy");
+}
+
+// --- for people -----------------------------------------------------------------------------------------------------
+
+std::string policy_line(const PrunePart& part) {
+  std::string out;
+  for (const catalog::Rule& rule : part.policy.keep)
+    out += fmt::format("{}{} ({})", out.empty() ? "" : " · ", catalog::rule_meaning(rule), rule.id);
+  return out;
+}
+
+std::string decision_text(const PrunePart& part, std::size_t index) {
+  return catalog::action_name(part.retention.decisions[index].action);
+}
+
+void print_part(Context& context, const PrunePart& part) {
+  const SizeStyle sizes = context.settings.sizes;
+  if (part.entries.empty()) return;
+  say(context, fmt::format("policy  {}: keep {}\n", part.policy.runs, policy_line(part)));
+  Table table{.columns = {{.title = "RUN", .shrinks = true},
+                          {.title = "STEP", .right = true},
+                          {.title = "SIZE", .right = true},
+                          {.title = "DECISION"},
+                          {.title = "WHY"}}};
+  for (const std::uint32_t i : part.retention.order) {
+    const catalog::Checkpoint& one = part.checkpoints[i];
+    const Action action = part.retention.decisions[i].action;
+    if (context.settings.quiet && action != Action::trash && action != Action::demote) continue;
+    table.rows.push_back({printable(one.run), fmt::format("{}", one.step), format_size(one.bytes, sizes),
+                          decision_text(part, i), printable(why_text(part, i))});
+  }
+  say(context, context.console.out_is_terminal() ? draw_aligned(table, context.console.width()).text : draw_tsv(table));
+  if (part.retention.aborted) say(context, fmt::format("aborted  {}\n", *part.retention.aborted));
+}
+
+void print_names(Context& context, const PrunePlan& plan) {
+  for (const PrunePart& part : plan.parts) {
+    for (const std::uint32_t i : part.retention.order) {
+      if (part.retention.decisions[i].action != Action::trash) continue;
+      say(context, printable(part.checkpoints[i].run + "/" + part.entries[i].name) + "\n", true);
+    }
+  }
+}
+
+void print_check_policy(Context& context, const PrunePlan& plan) {
+  for (const PrunePart& part : plan.parts) {
+    say(context,
+        fmt::format("policy  {} ({}{})\n", part.policy.runs, format_counted(part.entries.size(), "checkpoint"),
+                    part.first_run ? ", new or changed" : ""),
+        true);
+    for (std::size_t r = 0; r < part.policy.keep.size(); ++r) {
+      std::uint64_t kept = 0;
+      for (const catalog::Decision& decision : part.retention.decisions) {
+        kept += std::any_of(decision.reasons.begin(), decision.reasons.end(), [&](const catalog::Reason& reason) {
+          return reason.cause == catalog::Reason::Cause::rule && reason.rule == r;
+        });
+      }
+      const catalog::Rule& rule = part.policy.keep[r];
+      say(context, fmt::format("  {:<14} keeps {:>6}   {}\n", rule.id, kept, catalog::rule_meaning(rule)), true);
+    }
+    if (part.policy.drop_optimizer_after)
+      say(context,
+          fmt::format("  weights only   after {}\n", catalog::duration_text(*part.policy.drop_optimizer_after)), true);
+    say(context, fmt::format("  would delete   {} of {}\n", part.retention.trash_count, part.entries.size()), true);
+  }
+}
+
+void print_plan(Context& context, const PrunePlan& plan, bool applied) {
+  const SizeStyle sizes = context.settings.sizes;
+  for (const PrunePart& part : plan.parts) print_part(context, part);
+  for (const std::string& run : plan.ruleless)
+    say(context, fmt::format("note    {}: no policy selects it: nothing of it is deleted\n", printable(run)));
+  for (const std::string& difference : plan.policies.differences) say(context, fmt::format("note    {}\n", difference));
+  std::uint64_t count = 0;
+  for (const PrunePart& part : plan.parts) count += part.entries.size();
+  if (applied) return;
+  std::string line = fmt::format("would delete {} of {}", plan.trash_count, format_counted(count, "checkpoint"));
+  if (plan.demote_count != 0) line += fmt::format(", drop the optimizer of {}", plan.demote_count);
+  line += fmt::format(", free {}.  Nothing deleted.", format_size(plan.freed_bytes, sizes));
+  if (plan.trash_count + plan.demote_count != 0 && !plan.aborted) line += " To do it: add --apply";
+  say(context, line + "\n");
+}
+
+void print_report(Context& context, const PruneReport& report) {
+  const SizeStyle sizes = context.settings.sizes;
+  say(context, fmt::format("{} in the trash, {}\n", format_counted(report.trashed, "checkpoint"),
+                           format_size(report.trashed_bytes, sizes)));
+  if (report.purged.count != 0)
+    say(context, fmt::format("{} removed for good, {} freed\n", format_counted(report.purged.count, "checkpoint"),
+                             format_size(report.purged.bytes, sizes)));
+}
+
+// --- for scripts ----------------------------------------------------------------------------------------------------
+
+Json reasons_json(const PrunePart& part, std::size_t index, const std::vector<catalog::Reason>& reasons) {
+  Json out = Json::array();
+  for (const catalog::Reason& reason : reasons) {
+    const catalog::Explanation told = catalog::explain(reason, part.checkpoints[index], part.checkpoints, part.policy);
+    Json one = {{"rule", told.rule}};
+    if (told.rank) one["rank"] = *told.rank;
+    if (told.limit) one["limit"] = *told.limit;
+    if (!told.bucket.empty()) one["bucket"] = told.bucket;
+    if (!told.value.empty()) one["value"] = told.value;
+    put_text(one, "text", told.text);
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+Json checkpoint_json(const PrunePlan& plan, std::size_t p, std::size_t i) {
+  const PrunePart& part = plan.parts[p];
+  const catalog::Checkpoint& one = part.checkpoints[i];
+  const catalog::Decision& decision = part.retention.decisions[i];
+  Json out;
+  put_text(out, "run", one.run);
+  put_text(out, "name", part.entries[i].name);
+  out["id"] = one.id;
+  out["step"] = one.step;
+  out["bytes"] = one.bytes;
+  out["decision"] = decision_text(part, i);
+  out["would_be_trash"] = decision.would_be_trash;
+  out["bytes_freed"] = decision.bytes_freed;
+  put_text(out, "why", why_text(part, i));
+  out["reasons"] = reasons_json(part, i, decision.reasons);
+  out["blockers"] = reasons_json(part, i, decision.blockers);
+  out["near_misses"] = reasons_json(part, i, decision.near_misses);
+  return out;
+}
+
+Json plan_json(const PrunePlan& plan) {
+  Json out;
+  put_text(out, "store", plan.store);
+  put_text(out, "policy", plan.policies.source);
+  out["decision"] = plan.aborted ? "aborted" : "planned";
+  out["aborted_because"] = Json::array();
+  out["checkpoints"] = Json::array();
+  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
+    const catalog::Retention& retention = plan.parts[p].retention;
+    if (retention.aborted) out["aborted_because"].push_back(*retention.aborted);
+    for (const std::uint32_t i : retention.order) out["checkpoints"].push_back(checkpoint_json(plan, p, i));
+  }
+  out["delete_count"] = plan.trash_count;
+  out["demote_count"] = plan.demote_count;
+  out["bytes_freed"] = plan.freed_bytes;
+  out["differences"] = plan.policies.differences;
+  return out;
+}
+
+void add_report(Json& out, const PrunePlan& plan, const PruneReport& report) {
+  if (!plan.aborted) out["decision"] = "done";
+  out["trashed"] = report.trashed;
+  out["purged"] = report.purged.count;
+  out["purged_bytes"] = report.purged.bytes;
+  out["kept"] = Json::array();
+  for (const PruneStep& step : report.steps) {
+    if (step.done) continue;
+    const PrunePart& part = plan.parts[step.part];
+    Json one;
+    put_text(one, "run", part.checkpoints[step.index].run);
+    put_text(one, "name", part.entries[step.index].name);
+    put_text(one, "because", step.kept_because);
+    out["kept"].push_back(std::move(one));
+  }
+}
+
+std::vector<Finding> findings_of(const PrunePlan& plan, const PruneReport& report) {
+  std::vector<Finding> out;
+  for (const std::string& warning : plan.warnings) out.push_back({.severity = Severity::warning, .text = warning});
+  for (const PruneStep& step : report.steps) {
+    if (step.done) continue;
+    const PrunePart& part = plan.parts[step.part];
+    out.push_back({.severity = Severity::warning,
+                   .text = fmt::format("{}/{}: kept: {}", part.checkpoints[step.index].run,
+                                       part.entries[step.index].name, step.kept_because)});
+  }
+  for (const std::string& kept : report.purged.kept)
+    out.push_back({.severity = Severity::warning, .text = "stays in the trash: " + kept});
+  return out;
+}
+
+}  // namespace
+
+Answer run_prune(Context& context) {
+  const Words& words = context.words;
+  if (auto sound = check_words(words); !sound) return failed(std::move(sound).error());
+  auto request = read_request(words);
+  if (!request) return failed(std::move(request).error());
+  auto timeout = lock_timeout_of(words);
+  if (!timeout) return failed(std::move(timeout).error());
+  auto opened = OpenSession::alone(context);
+  if (!opened) return failed(std::move(opened).error());
+  OpenSession& open = **opened;
+  if (open.failure() != nullptr) return failed(*open.failure());
+  auto plan = plan_prune(open.session(), *request);
+  open.end_progress();
+  if (!plan) return failed(name_signal(std::move(plan).error()));
+
+  Answer out;
+  PruneReport report;
+  const bool apply = words.on("apply");
+  if (words.on("check-policy")) {
+    print_check_policy(context, *plan);
+  } else if (context.settings.quiet) {
+    print_names(context, *plan);
+  } else {
+    print_plan(context, *plan, apply);
+  }
+  if (apply) {
+    auto done = carry_out(open.session(), *plan, {.now = request->now, .by = who(), .lock_timeout = *timeout});
+    if (!done) return failed(std::move(done).error());
+    report = *std::move(done);
+    print_report(context, report);
+  }
+  const std::vector<Finding> findings = findings_of(*plan, report);
+  print_findings(context, findings);
+  take_warnings(out, findings);
+  out.data = plan_json(*plan);
+  if (apply) add_report(out.data, *plan, report);
+  const bool would = plan->trash_count + plan->demote_count != 0;
+  if (plan->aborted || (words.on("check") && would)) {
+    out.exit_code = exit_code(Errc::differs);
+  } else if (!report.complete) {
+    out.exit_code = exit_code(Errc::not_done);
+  }
+  return out;
+}
+
+}  // namespace ckpt::cli

@@ -1,0 +1,48 @@
+#include <fmt/format.h>
+
+#include "api/undelete.hpp"
+#include "cli/catalog_words.hpp"
+#include "cli/commands.hpp"
+#include "cli/session.hpp"
+
+namespace ckpt::cli {
+
+Answer run_undelete(Context& context) {
+  const Words& words = context.words;
+  UndeleteRequest request{.store = store_of(words), .names = words.arguments, .now = now(), .by = who()};
+  auto timeout = lock_timeout_of(words);
+  if (!timeout) return failed(std::move(timeout).error());
+  request.lock_timeout = *timeout;
+  auto opened = OpenSession::alone(context);
+  if (!opened) return failed(std::move(opened).error());
+  OpenSession& open = **opened;
+  if (open.failure() != nullptr) return failed(*open.failure());
+  auto report = undelete(open.session().io, request);
+  if (!report) return failed(std::move(report).error());
+
+  Answer out;
+  std::vector<Finding> findings;
+  out.data = {{"restored", Json::array()}, {"refused", Json::array()}};
+  for (const catalog::TrashEntry& entry : report->restored) {
+    Json one;
+    put_text(one, "run", entry.run);
+    put_text(one, "name", entry.name);
+    one["step"] = entry.record.step;
+    out.data["restored"].push_back(std::move(one));
+    say(context, fmt::format("restored {}/{}\n", printable(entry.run), printable(entry.name)));
+  }
+  if (!report->restored.empty()) say(context, "note    the next prune decides about them again; a pin keeps them\n");
+  for (const auto& [name, reason] : report->refused) {
+    Json one;
+    put_text(one, "name", name);
+    put_text(one, "because", reason);
+    out.data["refused"].push_back(std::move(one));
+    findings.push_back({.severity = Severity::warning, .text = fmt::format("{}: not restored: {}", name, reason)});
+  }
+  print_findings(context, findings);
+  take_warnings(out, findings);
+  if (!findings.empty()) out.exit_code = exit_code(Errc::not_done);
+  return out;
+}
+
+}  // namespace ckpt::cli

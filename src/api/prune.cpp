@@ -1,0 +1,273 @@
+#include "api/prune.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "catalog/index/scan.hpp"
+#include "convert/format.hpp"
+#include "engine/host.hpp"
+#include "format/glob.hpp"
+
+namespace ckpt {
+namespace {
+
+using catalog::Action;
+using catalog::Checkpoint;
+using catalog::Deleter;
+using catalog::Entry;
+using catalog::State;
+using catalog::TrashEntry;
+
+bool is_whole(State state) {
+  return state == State::committed || state == State::verified;
+}
+
+bool wanted(const std::vector<std::string>& globs, const std::string& run) {
+  return globs.empty() ||
+         std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return matches_glob(run, glob); });
+}
+
+catalog::Space space_of(Io& io, const std::string& store, const std::vector<TrashEntry>& trash) {
+  catalog::Space out;
+  out.free_bytes = io.free_bytes(store).value_or(0);
+  out.total_bytes = std::max(volume_bytes(store), out.free_bytes);
+  for (const TrashEntry& entry : trash) {
+    if (entry.present) out.trash_bytes += entry.record.bytes;
+  }
+  return out;
+}
+
+catalog::Recognise recogniser() {
+  return [](Io& io, const std::string& directory) -> catalog::Recognised {
+    const Recognition known = recognise(io, directory);
+    return {.format = known.format != nullptr ? std::string(known.format->name) : "", .unfinished = known.unfinished};
+  };
+}
+
+/// The place of a checkpoint as it is now. Nothing where it is gone, or is something else now.
+Result<std::optional<catalog::EntryPlace>> place_of(Io& io, const std::string& store, const Entry& entry) {
+  const std::string& run = entry.checkpoint.run;
+  if (!entry.foreign) return catalog::EntryPlace{.run = run, .name = entry.name};
+  // Who names it stands in other files of the run.
+  CKPT_TRY(const auto folder, catalog::list_folder(io, store, run, recogniser()));
+  if (!folder) return std::nullopt;
+  for (const catalog::EntryPlace& place : folder->places) {
+    if (place.name == entry.name && place.foreign) return place;
+  }
+  return std::nullopt;
+}
+
+/// One part is decided anew whenever what it would keep turns out not to be whole.
+class Decider {
+ public:
+  Decider(Session& session, const PruneRequest& request, catalog::Situation situation)
+      : session_(session), request_(request), situation_(std::move(situation)) {}
+
+  Result<> decide(PrunePart& part, std::vector<std::string>& warnings) {
+    situation_.first_run = part.first_run;
+    for (;;) {
+      CKPT_TRY(part.retention, catalog::retain(part.checkpoints, part.policy, situation_));
+      if (part.retention.trash_count + part.retention.demote_count == 0) return {};
+      if (!check_kept(part, warnings)) return {};
+    }
+  }
+
+ private:
+  /// True where something that would be kept is not whole after all.
+  bool check_kept(PrunePart& part, std::vector<std::string>& warnings) {
+    std::set<std::string> losing;
+    for (std::size_t i = 0; i < part.entries.size(); ++i) {
+      const Action action = part.retention.decisions[i].action;
+      if (action == Action::trash || action == Action::demote) losing.insert(part.checkpoints[i].run);
+    }
+    bool changed = false;
+    for (std::size_t i = 0; i < part.entries.size(); ++i) {
+      Checkpoint& one = part.checkpoints[i];
+      const bool kept = part.retention.decisions[i].action == Action::keep && is_whole(one.state);
+      const std::string path = part.entries[i].path(request_.store);
+      if (!kept || !losing.contains(one.run) || !checked_.insert(path).second) continue;
+      const auto report = verify(session_, {.path = path, .quick = true});
+      if (report && report->ok) continue;
+      changed = true;
+      one.state = report ? State::corrupt : State::unreadable;
+      std::string reason = "damage was found";
+      if (!report) reason = report.error().message;
+      if (report && !report->damage.empty()) reason = report->damage.front().text;
+      warnings.push_back(fmt::format("{}: does not count as kept: {}", path, reason));
+    }
+    return changed;
+  }
+
+  Session& session_;
+  const PruneRequest& request_;
+  catalog::Situation situation_;
+  std::set<std::string> checked_;
+};
+
+std::vector<catalog::SeriesBirth> births_of(const std::vector<TrashEntry>& trash) {
+  std::vector<catalog::SeriesBirth> out;
+  for (const TrashEntry& entry : trash) {
+    if (!entry.recorded || !entry.record.series_from) continue;
+    out.push_back({.run = entry.run,
+                   .series = entry.record.series,
+                   .from = entry.record.series_from,
+                   .began = entry.record.created});
+  }
+  return out;
+}
+
+/// Whether nothing was said or done since that would have made the decision another one.
+Result<bool> is_unchanged(Io& io, const std::string& store, const Entry& planned, catalog::Time now) {
+  CKPT_TRY(const auto place, place_of(io, store, planned));
+  if (!place) return false;
+  const auto seen = catalog::read_entry(io, store, *place);
+  if (!seen) return false;
+  const Checkpoint& one = seen->checkpoint;
+  const bool pinned = std::any_of(one.pins.begin(), one.pins.end(),
+                                  [&](const catalog::Pin& pin) { return !pin.until || *pin.until > now; });
+  return one.id == planned.checkpoint.id && one.state == planned.checkpoint.state &&
+         one.tags == planned.checkpoint.tags && seen->revision == planned.revision &&
+         seen->directory.inode == planned.directory.inode && !pinned && !one.marks_unreadable && one.references.empty();
+}
+
+const char* claim_text(Claim claim) {
+  switch (claim) {
+    case Claim::read:
+      return "being read";
+    case Claim::unknown:
+      return "nobody can tell whether it is being read";
+    case Claim::vanished:
+      return "not any more what was decided about";
+    case Claim::free:
+      break;
+  }
+  return "";
+}
+
+Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& part, std::size_t i,
+                              const CarryOut& how) {
+  const Entry& entry = part.entries[i];
+  const Checkpoint& one = part.checkpoints[i];
+  return {
+      .run = one.run,
+      .name = entry.name,
+      .record = {.id = one.id,
+                 .step = one.step,
+                 .series = one.series,
+                 .series_from = one.series_from,
+                 .created = one.created,
+                 .bytes = one.bytes,
+                 .deleted = how.now,
+                 .by = how.by,
+                 .why = why_text(part, i),
+                 .policy =
+                     part.policy.name.empty() ? plan.policies.source : part.policy.name + " of " + plan.policies.source,
+                 .purge_at = how.now + part.policy.trash.ttl},
+      .still = [&io, &plan, &entry, &how](const std::string&) { return is_unchanged(io, plan.store, entry, how.now); }};
+}
+
+/// Whether the volume is so full that the trash does not wait for its grace.
+bool is_short(const PrunePlan& plan, const catalog::Space& space) {
+  return std::any_of(plan.parts.begin(), plan.parts.end(), [&](const PrunePart& part) {
+    const auto& limit = part.policy.trash.purge_early_when_free_below;
+    if (!limit) return false;
+    if (!limit->percent) return space.free_bytes < limit->bytes;
+    return static_cast<double>(space.free_bytes) < static_cast<double>(space.total_bytes) * *limit->percent / 100;
+  });
+}
+
+}  // namespace
+
+std::string why_text(const PrunePart& part, std::size_t index) {
+  return catalog::why(part.retention.decisions[index], part.checkpoints[index], part.checkpoints, part.policy);
+}
+
+Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
+  PrunePlan plan{.store = join_path(request.store, "")};
+  CKPT_TRY(plan.policies, read_policies(session.io, plan.store, request.policy));
+  CKPT_TRY(catalog::Scan scanned, catalog::scan(session.io, plan.store, recogniser()));
+  CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
+  const KnownPolicies known = read_known_policies(session.io, plan.store);
+  plan.warnings = std::move(scanned.warnings);
+  for (const catalog::Policy& policy : plan.policies.policies) {
+    PrunePart part{.policy = policy, .fingerprint = catalog::fingerprint(policy).hex()};
+    const auto seen = known.find(plan.policies.source);
+    part.first_run = seen == known.end() ||
+                     std::find(seen->second.begin(), seen->second.end(), part.fingerprint) == seen->second.end();
+    plan.parts.push_back(std::move(part));
+  }
+  std::set<std::string> ruleless;
+  for (Entry& entry : scanned.entries) {
+    const std::string& run = entry.checkpoint.run;
+    if (!wanted(request.runs, run)) continue;
+    const catalog::Policy* policy = catalog::policy_of(plan.policies.policies, run);
+    if (policy == nullptr) {
+      ruleless.insert(run);
+      plan.undecided.push_back(std::move(entry));
+      continue;
+    }
+    PrunePart& part = plan.parts[static_cast<std::size_t>(policy - plan.policies.policies.data())];
+    part.checkpoints.push_back(entry.checkpoint);
+    part.entries.push_back(std::move(entry));
+  }
+  plan.ruleless.assign(ruleless.begin(), ruleless.end());
+  Decider decider(session, request,
+                  {.now = request.now,
+                   .space = space_of(session.io, plan.store, trash),
+                   .births = births_of(trash),
+                   .approved = request.approved,
+                   .include_corrupt = request.include_corrupt,
+                   .drop_series = request.drop_series});
+  for (PrunePart& part : plan.parts) {
+    CKPT_CHECK(decider.decide(part, plan.warnings));
+    for (const std::string& warning : part.retention.warnings) plan.warnings.push_back(warning);
+    plan.aborted = plan.aborted || part.retention.aborted.has_value();
+    plan.trash_count += part.retention.trash_count;
+    plan.demote_count += part.retention.demote_count;
+    plan.freed_bytes += part.retention.freed_bytes;
+  }
+  return plan;
+}
+
+Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how) {
+  Io& io = session.io;
+  CKPT_TRY(const auto trash, Deleter::open(io, plan.store, std::chrono::steady_clock::now() + how.lock_timeout));
+  PruneReport report;
+  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
+    const PrunePart& part = plan.parts[p];
+    if (part.retention.aborted) continue;
+    for (const std::uint32_t i : part.retention.order) {
+      const Action action = part.retention.decisions[i].action;
+      if (action != Action::trash && action != Action::demote) continue;
+      PruneStep step{.part = p, .index = i};
+      const auto claim = action == Action::trash ? trash->put(deletion_of(io, plan, part, i, how))
+                                                 : Result<Claim>(fail(Errc::unsupported, "demotion is not supported"));
+      step.done = claim && *claim == Claim::free;
+      if (!step.done) step.kept_because = claim ? claim_text(*claim) : claim.error().message;
+      if (step.done) ++report.trashed;
+      if (step.done) report.trashed_bytes += part.checkpoints[i].bytes;
+      report.complete = report.complete && step.done;
+      report.steps.push_back(std::move(step));
+    }
+  }
+  if (!plan.aborted) {
+    KnownPolicies known = read_known_policies(io, plan.store);
+    std::vector<std::string> fingerprints;
+    for (const PrunePart& part : plan.parts) fingerprints.push_back(part.fingerprint);
+    if (known[plan.policies.source] != fingerprints) {
+      known[plan.policies.source] = std::move(fingerprints);
+      CKPT_CHECK(write_known_policies(io, plan.store, known));
+    }
+  }
+  const bool early = is_short(plan, space_of(io, plan.store, {}));
+  CKPT_TRY(report.purged, trash->purge(how.now, how.by, [&](const TrashEntry& entry) {
+    return early || entry.record.purge_at <= how.now;
+  }));
+  report.complete = report.complete && report.purged.kept.empty();
+  return report;
+}
+
+}  // namespace ckpt

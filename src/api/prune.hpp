@@ -1,0 +1,87 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/prune_policies.hpp"
+#include "api/verbs.hpp"
+#include "catalog/explain.hpp"
+#include "catalog/index/entry.hpp"
+#include "catalog/retain.hpp"
+#include "catalog/trash/trash.hpp"
+
+/// Retention of a store: decided first, carried out second, from the same plan.
+namespace ckpt {
+
+struct PruneRequest {
+  std::string store;
+  std::vector<std::string> runs{};  ///< globs; empty = all that a policy selects
+  PolicyWords policy{};
+  bool approved = false;         ///< -y: also the first run of a policy that deletes much
+  bool include_corrupt = false;  ///< corrupt ones may go
+  std::vector<std::uint64_t> drop_series{};
+  catalog::Time now{};
+};
+
+/// What is decided about one policy's checkpoints.
+struct PrunePart {
+  catalog::Policy policy{};
+  std::string fingerprint{};
+  bool first_run = false;  ///< of a policy that is new or was changed
+  std::vector<catalog::Entry> entries{};
+  std::vector<catalog::Checkpoint> checkpoints{};  ///< of the entries, in their order
+  catalog::Retention retention{};
+};
+
+struct PrunePlan {
+  std::string store;
+  Policies policies{};
+  std::vector<PrunePart> parts{};           ///< in the order of the policies; those without a checkpoint too
+  std::vector<std::string> ruleless{};      ///< runs that no policy selects: nothing of theirs is deleted
+  std::vector<catalog::Entry> undecided{};  ///< their checkpoints
+  std::vector<std::string> warnings{};
+  std::uint64_t trash_count = 0;
+  std::uint64_t demote_count = 0;
+  std::uint64_t freed_bytes = 0;
+  bool aborted = false;  ///< a guard stopped a part: of that part nothing is carried out
+};
+
+/// Decides, and changes nothing. Of a run of which something would go, what stays is checked first, quickly (structure
+/// and sizes): what cannot be opened does not count as kept.
+/// errors  of read_policies; not_found: the store; io
+Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request);
+
+struct CarryOut {
+  catalog::Time now{};
+  std::string by{};  ///< "ana@n17 pid 4211"
+  std::chrono::milliseconds lock_timeout{0};
+};
+
+/// What became of one decision that was not to keep.
+struct PruneStep {
+  std::size_t part = 0;
+  std::size_t index = 0;  ///< of the part's entries
+  bool done = false;
+  std::string kept_because{};  ///< where it was not done
+};
+
+struct PruneReport {
+  std::vector<PruneStep> steps{};
+  std::uint64_t trashed = 0;
+  std::uint64_t trashed_bytes = 0;
+  catalog::Deleter::Purged purged{};
+  bool complete = true;  ///< everything that was planned was done
+};
+
+/// Puts into the trash what the plan says, then removes what has been there for its grace. What is read now, or is not
+/// any more what was decided about, stays and is told.
+/// errors  locked: another process deletes in this store; unsupported: no locks; io before anything was done
+Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how);
+
+/// The WHY of one checkpoint of a part.
+std::string why_text(const PrunePart& part, std::size_t index);
+
+}  // namespace ckpt

@@ -1,0 +1,75 @@
+#include "api/undelete.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/run_directory.hpp"
+
+namespace ckpt {
+namespace {
+
+using catalog::Deleter;
+using catalog::TrashEntry;
+
+constexpr std::size_t kLeastDigits = 6;
+
+/// Greater is newer.
+std::uint64_t generation_of(const TrashEntry& entry) {
+  const auto name = CheckpointName::parse(entry.name);
+  return name ? name->generation : 0;
+}
+
+Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::string& name) {
+  const TrashEntry* found = nullptr;
+  for (const TrashEntry& entry : entries) {
+    if (!entry.present || !names_checkpoint(name, entry.run, entry.name, entry.record.step, entry.record.id)) continue;
+    const bool newer = found == nullptr || std::pair(generation_of(entry), entry.record.deleted) >
+                                               std::pair(generation_of(*found), found->record.deleted);
+    if (newer) found = &entry;
+  }
+  if (found != nullptr) return *found;
+  std::string there;
+  for (const TrashEntry& entry : entries) {
+    if (!entry.present || there.size() > 200) continue;
+    there += fmt::format("{}{}@{}", there.empty() ? "" : ", ", entry.run, entry.record.step);
+  }
+  return fail({.code = Errc::not_found,
+               .message = fmt::format("{}: not in the trash", name),
+               .hint = there.empty() ? "the trash is empty" : "there are " + there});
+}
+
+}  // namespace
+
+bool names_checkpoint(std::string_view name, const std::string& run, const std::string& directory, std::uint64_t step,
+                      const std::string& id) {
+  const std::size_t at = name.rfind('@');
+  if (at != std::string_view::npos && name.substr(0, at) == run) return name.substr(at + 1) == fmt::format("{}", step);
+  if (name == join_path(run, directory) || name == directory) return true;
+  const bool digits =
+      name.size() >= kLeastDigits && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return digits && id.starts_with(name);
+}
+
+Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
+  const std::string store = join_path(request.store, "");
+  CKPT_TRY(const auto first, catalog::list_trash(io, store));
+  for (const std::string& name : request.names) {
+    if (auto there = find(first, name); !there) return fail(std::move(there).error());
+  }
+  CKPT_TRY(const auto trash, Deleter::open(io, store, std::chrono::steady_clock::now() + request.lock_timeout));
+  UndeleteReport out;
+  for (const std::string& name : request.names) {
+    CKPT_TRY(const auto entries, catalog::list_trash(io, store));
+    auto entry = find(entries, name);
+    auto claim = entry ? trash->restore(*entry, request.now, request.by) : Result<Claim>(fail(entry.error()));
+    if (claim && *claim == Claim::free) {
+      out.restored.push_back(*std::move(entry));
+    } else {
+      out.refused.emplace_back(name, claim ? "somebody reads it, or nobody can tell" : claim.error().message);
+    }
+  }
+  return out;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,205 @@
+"""ckpt prune, undelete and why: a store as an operator has it, on a real file system."""
+import fcntl
+import json
+import os
+import shutil
+
+from runner import check, main
+
+
+def store(sh, steps=range(1, 7), run="llama", generation=1):
+    """STORE/RUN/step-N.gG, one real checkpoint each."""
+    for number, step in enumerate(steps):
+        target = sh.path("store") / run / f"step-{step:09}.g{generation + number}"
+        if not sh.path("one").exists():
+            sh.run("convert", sh.checkpoint("safetensors/single"), "one", "--to", "ckpt")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(sh.path("one"), target)
+    return sh.path("store")
+
+
+def names(folder):
+    return sorted(p.name for p in folder.iterdir() if p.name.startswith("step-")) if folder.is_dir() else []
+
+
+def steps(folder):
+    return [int(name[5:14]) for name in names(folder)]
+
+
+def prune(sh, *words, code=0, **more):
+    return sh.run("prune", "--store", "store", *words, code=code, **more)
+
+
+def case_prune_shows_its_plan_with_why_and_changes_nothing(sh):
+    run = store(sh) / "llama"
+    before = sorted(p.relative_to(sh.directory) for p in sh.path("store").rglob("*"))
+    result = prune(sh, "--keep-last", "2", "--keep-every", "3",
+                   out=[r"^policy  \*: keep the newest 2 \(last\)", r"^llama\t6\t.*\tKEEP\tlast#1\(last=2\).*guard:newest#1",
+                        r"^llama\t3\t.*\tKEEP\tevery_steps\(3%3==0\)", r"^llama\t1\t.*\tTRASH\tno rule: last rank 6>2; every_steps step%3==1",
+                        r"^would delete 3 of 6 checkpoints, free .*Nothing deleted\. To do it: add --apply$"])
+    check(result.out.index("\t6\t") < result.out.index("\t1\t"), "the newest first", result)
+    check(sorted(p.relative_to(sh.directory) for p in sh.path("store").rglob("*")) == before, "something was changed")
+    check(steps(run) == [1, 2, 3, 4, 5, 6], str(names(run)))
+
+
+def case_what_is_shown_is_what_is_done(sh):
+    run = store(sh) / "llama"
+    planned = sh.document("prune", "--store", "store", "--keep-last", "3")["data"]
+    done = sh.document("prune", "--store", "store", "--keep-last", "3", "--apply")["data"]
+    check(planned["decision"] == "planned" and done["decision"] == "done" and done["trashed"] == 3, str(done))
+    check(planned["checkpoints"] == done["checkpoints"], "another plan was carried out")
+    check(steps(run) == [4, 5, 6], str(names(run)))
+    trash = sh.path("store/.ckpt/trash/llama")
+    check(sorted(p.name for p in trash.iterdir() if p.is_dir()) == [f"step-{n:09}.g{n}" for n in (1, 2, 3)], "not in the trash")
+    record = json.loads((trash / "step-000000002.g2.json").read_text())
+    check(record["state"] == "trashed" and "last rank 5>3" in record["why"] and record["by"] and record["step"] == 2, str(record))
+    sh.run("verify", trash / "step-000000002.g2", out="ok")
+
+
+def case_the_first_run_of_a_new_policy_deletes_at_most_half(sh):
+    run = store(sh) / "llama"
+    prune(sh, "--keep-last", "1", "--apply", code=1, out="^aborted")
+    data = sh.document("prune", "--store", "store", "--keep-last", "1", "--apply", code=1)["data"]
+    check(data["decision"] == "aborted" and data["aborted_because"] and data["trashed"] == 0, str(data))
+    check(len(steps(run)) == 6, str(names(run)))
+    prune(sh, "--keep-last", "1", "--apply", "-y", out="^5 checkpoints in the trash")
+    check(steps(run) == [6], str(names(run)))
+    store(sh, range(7, 12), generation=7)
+    prune(sh, "--keep-last", "1", "--apply", out="^5 checkpoints in the trash")  # known by now
+    check(steps(run) == [11], str(names(run)))
+    store(sh, range(12, 16), generation=12)
+    prune(sh, "--keep-last", "2", "--apply", code=1, out="^aborted")  # changed
+
+
+def case_an_empty_policy_and_none_are_refused(sh):
+    store(sh)
+    prune(sh, code=10, err=["ckpt.toml", "--keep-last 3"])
+    prune(sh, "--keep-last", "0", "--apply", code=2, err="would delete everything")
+    sh.path("store/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { lst = 3 }\n')
+    prune(sh, code=2, err=["line 3", "lst"])
+    sh.path("store/ckpt.toml").write_text("")
+    prune(sh, code=2)
+
+
+def case_the_policy_file_decides_by_run(sh):
+    store(sh, run="prod")
+    store(sh, run="scratch")
+    store(sh, run="other")
+    sh.path("store/ckpt.toml").write_text('[[rule]]\nruns = "prod"\nkeep = { last = 4 }\n[[rule]]\nruns = "scratch"\nkeep = { last = 3 }\n')
+    prune(sh, "--apply", out=["^note    other: no policy selects it", "^5 checkpoints in the trash"])
+    check([len(steps(sh.path("store") / run)) for run in ("prod", "scratch", "other")] == [4, 3, 6], "other runs")
+    prune(sh, "--check-policy", out=[r"^policy  prod \(4 checkpoints\)$", r"last +keeps +4 +the newest 4", r"would delete +0 of 4"])
+
+
+def case_what_is_read_stays_and_is_told(sh):
+    run = store(sh) / "llama"
+    reader = os.open(run / "step-000000001.g1", os.O_RDONLY)
+    fcntl.flock(reader, fcntl.LOCK_SH)
+    prune(sh, "--keep-last", "3", "--apply", code=3, err="llama/step-000000001.g1: kept: being read", out="^2 checkpoints in the trash")
+    check(steps(run) == [1, 4, 5, 6], str(names(run)))
+    os.close(reader)
+    prune(sh, "--keep-last", "3", "--apply", out="^1 checkpoint in the trash")
+    check(steps(run) == [4, 5, 6], str(names(run)))
+
+
+def case_pins_links_and_partials_stay(sh):
+    run = store(sh, range(1, 9)) / "llama"
+    (run / "step-000000009.partial-0123").mkdir()
+    shutil.move(run / "step-000000002.g2", sh.path("elsewhere"))
+    (run / "step-000000002.g2").symlink_to(sh.path("elsewhere"))
+    marks = run / "step-000000001.g1" / "marks"
+    marks.mkdir()
+    (marks / "garbage").mkdir()
+    (marks / "pin-0000000000000000.json").write_text("{ torn")  # nobody knows what was said
+    prune(sh, "--keep-last", "4", "--apply", out="^2 checkpoints in the trash")
+    check(steps(run)[:2] == [1, 2] and (run / "step-000000009.partial-0123").is_dir(), str(names(run)))
+    check(sh.path("elsewhere").is_dir(), "a link was followed")
+
+
+def case_what_is_damaged_does_not_count_as_kept(sh):
+    run = store(sh) / "llama"
+    shards = run / "step-000000006.g6" / "shards" / "weights"
+    for file in shards.iterdir():
+        file.unlink()
+    prune(sh, "--keep-last", "3", "--apply", err="step-000000006.g6: does not count as kept", out="^2 checkpoints in the trash")
+    check(steps(run) == [3, 4, 5, 6], str(names(run)))
+
+
+def case_undelete_brings_it_back_and_why_knows_all_of_it(sh):
+    run = store(sh) / "llama"
+    whole = {p.relative_to(run): p.read_bytes() for p in (run / "step-000000002.g2").rglob("*") if p.is_file()}
+    prune(sh, "--keep-last", "3", "--apply")
+    sh.run("why", "llama@2", "--store", "store", out=["^llama/step-000000002.g2   deleted 20..-", "last rank 5>3", "in the trash until"])
+    sh.run("undelete", "llama@2", "--store", "store", out="^restored llama/step-000000002.g2")
+    check({p.relative_to(run): p.read_bytes() for p in (run / "step-000000002.g2").rglob("*") if p.is_file()} == whole, "other bytes")
+    sh.run("undelete", "llama@2", "--store", "store", code=10, err=["not in the trash", "llama@1"])
+    sh.path("store/ckpt.toml").write_text('keep = [{ id = "recent", last = 3 }]\n')
+    sh.run("why", "llama@2", "--store", "store", out=["TRASH", "recent rank 4>3", "restored 20"])
+    sh.run("why", "llama@6", "--store", "store", out=["KEEP", r"recent#1\(last=3\)"])
+    sh.run("why", "llama@77", "--store", "store", code=10)
+    for name in ("llama@2", "llama@1", "llama@6"):
+        sh.document("why", name, "--store", "store")
+    data = sh.document("undelete", "llama@1", "llama@3", "--store", "store")["data"]
+    check([one["step"] for one in data["restored"]] == [1, 3], str(data))
+
+
+def case_the_trash_is_emptied_after_its_grace(sh):
+    run = store(sh) / "llama"
+    trash = sh.path("store/.ckpt/trash/llama")
+    prune(sh, "--keep-last", "4", "--apply")
+    check(len([p for p in trash.iterdir() if p.is_dir()]) == 2, "in the trash")
+    prune(sh, "--keep-last", "3", "--grace", "0", "--apply", out="^1 checkpoint removed for good")
+    check(sorted(p.name for p in trash.iterdir() if p.is_dir()) == ["step-000000001.g1", "step-000000002.g2"], "the others have grace")
+    sh.run("why", "llama@3", "--store", "store", out="removed for good")
+    sh.run("undelete", "llama@3", "--store", "store", code=10)
+    record = trash / "step-000000001.g1.json"
+    record.write_text(record.read_text().replace('"purge_at_ms":', '"purge_at_ms":1,\n "x":'))
+    prune(sh, "--keep-last", "3", "--grace", "0", "--apply", out="^1 checkpoint removed for good")
+    check(sorted(p.name for p in trash.iterdir() if p.is_dir()) == ["step-000000002.g2"], "past its grace")
+    check(steps(run) == [4, 5, 6], str(names(run)))
+
+
+def case_two_processes_do_not_delete_at_once(sh):
+    store(sh)
+    (sh.path("store") / ".ckpt" / "trash").mkdir(parents=True)
+    other = os.open(sh.path("store/.ckpt/trash"), os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    prune(sh, "--keep-last", "3", "--apply", code=11, err="another process deletes")
+    prune(sh, "--keep-last", "3", "--apply", "--lock-timeout", "50ms", code=11)
+    prune(sh, "--keep-last", "3")  # looking needs no lock
+    os.close(other)
+    prune(sh, "--keep-last", "3", "--apply")
+
+
+def case_other_tools_checkpoints_are_pruned_and_what_they_name_stays(sh):
+    run = sh.path("store") / "ds"
+    source = sh.checkpoint("deepspeed/zero2_bf16_dp4")
+    tag = next(p for p in source.iterdir() if p.is_dir())
+    for step in (10, 20, 30, 40):
+        shutil.copytree(tag, run / f"global_step{step}")
+    (run / "latest").write_text("global_step10")
+    prune(sh, "--keep-last", "2", "--apply", out=["10.*KEEP.*named by latest", "^1 checkpoint in the trash"])
+    check(sorted(p.name for p in run.iterdir()) == ["global_step10", "global_step30", "global_step40", "latest"], str(list(run.iterdir())))
+    sh.run("undelete", "ds@20", "--store", "store")
+    check((run / "global_step20").is_dir(), "not back")
+
+
+def case_check_answers_whether_something_would_be_deleted(sh):
+    store(sh)
+    prune(sh, "--keep-last", "3", "--check", code=1)
+    prune(sh, "--keep-last", "6", "--check")
+    prune(sh, "--keep-last", "3", "-q", out="^llama/step-000000001.g1$", not_out="KEEP|would")
+    prune(sh, "--keep-last", "3", "--apply", "-n", code=2, err="choose one")
+
+
+def case_policies_of_other_systems_tell_their_differences(sh):
+    run = store(sh) / "llama"
+    prune(sh, "--import-policy", "hf:save_total_limit=4", out="would delete 2 of 6")
+    prune(sh, "--import-policy", "orbax:max_to_keep=4", out=["^note    Orbax counts the checkpoint being written", "would delete 2 of 6"])
+    prune(sh, "--import-policy", "hff:save_total_limit=4", code=2, err="hf")
+    prune(sh, "--import-policy", "hf:save_total_limit", code=2)
+    check(len(steps(run)) == 6, "")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
