@@ -56,12 +56,14 @@ Result<std::vector<DirEntry>> list_if_there(Io& io, const std::string& path) {
 
 /// One directory of the trash: what is in it, and the directories below that belong to runs.
 Result<> list_run(Io& io, const std::string& trash, const std::string& run, std::vector<TrashEntry>& out,
-                  std::vector<std::string>& pending) {
+                  std::vector<std::string>& pending, std::vector<std::string>& temporaries) {
   const std::string directory_path = run == kStoreItself ? trash : join_path(trash, run);
   CKPT_TRY(const auto listed, list_if_there(io, directory_path));
   std::map<std::string, TrashEntry> found;
   for (const DirEntry& entry : listed) {
-    if (entry.kind != FileInfo::Kind::file || entry.is_link || !entry.name.ends_with(kRecordSuffix)) continue;
+    if (entry.kind != FileInfo::Kind::file || entry.is_link) continue;
+    if (entry.name.ends_with(kTemporarySuffix)) temporaries.push_back(join_path(directory_path, entry.name));
+    if (!entry.name.ends_with(kRecordSuffix)) continue;
     const std::string kept_as = entry.name.substr(0, entry.name.size() - kRecordSuffix.size());
     TrashEntry one{.run = run, .name = name_in_run(kept_as), .kept_as = kept_as};
     auto text = read_small_file(io, join_path(directory_path, entry.name), kMostRecordBytes);
@@ -86,6 +88,20 @@ Result<> list_run(Io& io, const std::string& trash, const std::string& run, std:
   return {};
 }
 
+Result<std::vector<TrashEntry>> list_all(Io& io, const std::string& trash, std::vector<std::string>& temporaries) {
+  std::vector<TrashEntry> out;
+  std::vector<std::string> pending{std::string(kStoreItself)};
+  while (!pending.empty()) {
+    const std::string run = std::move(pending.back());
+    pending.pop_back();
+    CKPT_CHECK(list_run(io, trash, run, out, pending, temporaries));
+  }
+  std::sort(out.begin(), out.end(), [](const TrashEntry& a, const TrashEntry& b) {
+    return std::pair(a.run, a.kept_as) < std::pair(b.run, b.kept_as);
+  });
+  return out;
+}
+
 }  // namespace
 
 std::string trash_path(const std::string& store) {
@@ -93,18 +109,8 @@ std::string trash_path(const std::string& store) {
 }
 
 Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store) {
-  const std::string trash = trash_path(store);
-  std::vector<TrashEntry> out;
-  std::vector<std::string> pending{std::string(kStoreItself)};
-  while (!pending.empty()) {
-    const std::string run = std::move(pending.back());
-    pending.pop_back();
-    CKPT_CHECK(list_run(io, trash, run, out, pending));
-  }
-  std::sort(out.begin(), out.end(), [](const TrashEntry& a, const TrashEntry& b) {
-    return std::pair(a.run, a.kept_as) < std::pair(b.run, b.kept_as);
-  });
-  return out;
+  std::vector<std::string> temporaries;
+  return list_all(io, trash_path(store), temporaries);
 }
 
 Deleter::Deleter(Io& io, std::string store, std::unique_ptr<HeldLock> lock)
@@ -150,7 +156,9 @@ Result<> Deleter::write(const TrashEntry& entry, const TrashRecord& record) {
 /// What a crash left of a deletion that was not carried out, or of a restoration that was: a record without its
 /// checkpoint. Half-purged ones are the next purge's.
 Result<> Deleter::settle() {
-  CKPT_TRY(const auto entries, list_trash(io_, store_));
+  std::vector<std::string> temporaries;
+  CKPT_TRY(const auto entries, list_all(io_, trash_path(store_), temporaries));
+  for (const std::string& path : temporaries) CKPT_CHECK(io_.unlink(path));  // records that were never finished
   for (const TrashEntry& entry : entries) {
     if (entry.present || !entry.recorded) continue;
     if (entry.record.state != State::trashed && entry.record.state != State::purging) continue;
