@@ -191,10 +191,12 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   CKPT_TRY(catalog::Scan scanned, catalog::scan(session.io, plan.store, recogniser()));
   CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
   const KnownPolicies known = read_known_policies(session.io, plan.store);
+  plan.known_as = plan.policies.source;
+  for (const std::string& run : request.runs) plan.known_as += " for " + run;
   plan.warnings = std::move(scanned.warnings);
   for (const catalog::Policy& policy : plan.policies.policies) {
     PrunePart part{.policy = policy, .fingerprint = catalog::fingerprint(policy).hex()};
-    const auto seen = known.find(plan.policies.source);
+    const auto seen = known.find(plan.known_as);
     part.first_run = seen == known.end() ||
                      std::find(seen->second.begin(), seen->second.end(), part.fingerprint) == seen->second.end();
     plan.parts.push_back(std::move(part));
@@ -257,8 +259,8 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
     KnownPolicies known = read_known_policies(io, plan.store);
     std::vector<std::string> fingerprints;
     for (const PrunePart& part : plan.parts) fingerprints.push_back(part.fingerprint);
-    if (known[plan.policies.source] != fingerprints) {
-      known[plan.policies.source] = std::move(fingerprints);
+    if (known[plan.known_as] != fingerprints) {
+      known[plan.known_as] = std::move(fingerprints);
       CKPT_CHECK(write_known_policies(io, plan.store, known));
     }
   }
