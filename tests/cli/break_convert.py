@@ -14,12 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-# call -> the errors that it fails with
-CALLS = {"openat": ["EIO", "ENOSPC"], "mkdir": ["ENOSPC"], "mkdirat": ["ENOSPC"], "fallocate": ["ENOSPC"],
-         "write": ["EIO"], "pwrite64": ["EIO", "ENOSPC"], "pread64": ["EIO"], "io_uring_enter": ["EIO"],
-         "ftruncate": ["EIO"], "fdatasync": ["EIO"], "fsync": ["EIO"], "rename": ["EIO"], "renameat2": ["EIO"],
-         "unlink": ["EIO"], "unlinkat": ["EIO"], "rmdir": ["EIO"], "flock": ["EIO"], "getdents64": ["EIO"]}
-SKIPPED = 77
+from breaking import CALLS, SKIPPED, check, first_call, injected, strace, why_skipped
+
 CODES = {2, 10, 13, 14, 15, 16, 70}  # what a failed conversion may answer; 70 is a broken promise of its own
 
 
@@ -39,12 +35,6 @@ class Job:
                                "--threads", "1", "--no-mpi", *flags], text=True, capture_output=True, timeout=120,
                               cwd=self.out, env=environment)
 
-    def strace(self, call, how, when):
-        return ["strace", "-f", "-qq", "-o", self.log, "-e", f"trace={call}", "-e", f"inject={call}:{how}:when={when}"]
-
-    def injected(self):
-        return self.log.exists() and ("INJECTED" in self.log.read_text(errors="replace"))
-
     def reset(self, old):
         shutil.rmtree(self.out)
         self.out.mkdir()
@@ -63,41 +53,15 @@ class Job:
         return [p.name for p in self.out.iterdir() if p != self.target]
 
 
-def check(condition, text, *runs):
-    if not condition:
-        for run in runs:
-            print(run.args, run.returncode, run.stdout, run.stderr, sep="\n  ")
-        sys.exit(f"FAILED: {text}")
-
-
-def first_call(job, call):
-    """The number of calls that the loader makes before the program begins: libraries that cannot be opened are no concern
-    of ours."""
-    if call not in ("openat", "pread64"):
-        return 1
-    job.reset(None)
-    job.convert(before=["strace", "-f", "-qq", "-o", job.log, "-e", f"trace={call}", "-y"])
-    count = 0
-    lines = job.log.read_text(errors="replace").splitlines()
-    main = lines[0].split()[0] if lines else ""
-    for line in lines:
-        if line.split()[0] != main:
-            continue
-        if not re.search(r"ld\.so|\.so(\.\d+)*[\">]", line):
-            break
-        count += 1
-    return count + 1
-
-
 def break_at(job, call, how, when, old, new):
     """False where there was no such call."""
     job.reset(old)
     job.log.unlink(missing_ok=True)
     flags = ["--overwrite"] if old is not None else []
-    run = job.convert(*flags, before=job.strace(call, how, when))
+    run = job.convert(*flags, before=strace(job.log, call, how, when))
     killed = how.startswith("signal")
     where = f"{how} at {call} number {when}, {'over an old target' if old is not None else 'no target'}"
-    if (killed and run.returncode >= 0 and run.returncode != 137) or (not killed and not job.injected()):
+    if (killed and run.returncode >= 0 and run.returncode != 137) or (not killed and not injected(job.log)):
         check(run.returncode == 0 and job.tree() == new, f"{where}: nothing was broken, yet", run)
         return False
     tree = job.tree()
@@ -134,10 +98,9 @@ def main():
     directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     try:
         job = Job(options, directory)
-        probe = job.convert(before=job.strace("mkdir", "error=EIO", 9999)) if shutil.which("strace") else None
-        if probe is None or probe.returncode != 0:
-            print("skipped: strace is missing, or may not trace here" if probe is None or "ptrace" in probe.stderr
-                  else f"skipped: {options.io} does not work here: {probe.stderr}")
+        reason = why_skipped(job.log, lambda before: job.convert(before=before))
+        if reason:
+            print(reason)
             return SKIPPED
         new = job.tree()
         job.reset(None)
@@ -149,7 +112,8 @@ def main():
             if call == options.without:
                 print(f"{call}: left alone")
                 continue
-            begin = first_call(job, call)
+            job.reset(None)
+            begin = first_call(job.log, call, lambda before: job.convert(before=before))
             count = 0
             for before in (None, old):
                 for how in ["signal=KILL"] + [f"error={error}" for error in errors]:

@@ -1,0 +1,146 @@
+"""Breaks `ckpt prune` and `ckpt undelete` at every system call that touches the disk: the call fails once with an error of
+the system, or the program is killed there. Afterwards what the policy keeps is as it was; everything else is whole in its run
+or in the trash, or half removed there, never with the file that would make a checkpoint of it; and the same command again
+finishes what was begun.
+
+    python3 break_prune.py --ckpt CKPT --golden GOLDEN --io uring|threads [--every N] [--without CALL]
+"""
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from breaking import CALLS, SKIPPED, check, first_call, injected, strace, why_skipped
+
+KEPT, GONE = (3, 4), (1, 2)
+
+
+class Job:
+    def __init__(self, options, directory):
+        self.options, self.directory = options, pathlib.Path(directory)
+        self.log, self.store = self.directory / "strace", self.directory / "store"
+        self.one = self.directory / "one"
+        made = self.run("convert", pathlib.Path(options.golden).absolute() / "safetensors/single/ckpt", self.one, "--to", "ckpt")
+        check(made.returncode == 0, "a checkpoint", made)
+        self.whole = self.tree(self.one)
+
+    def run(self, *words, before=()):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("CKPT_")}
+        environment["ASAN_OPTIONS"] = "detect_leaks=0"  # its leak check uses ptrace, as strace does
+        return subprocess.run([*before, self.options.ckpt, *words, "--io", self.options.io, "--threads", "1", "--no-mpi"], text=True,
+                              capture_output=True, timeout=120, cwd=self.directory, env=environment)
+
+    @staticmethod
+    def tree(place):
+        return {p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*") if p.is_file()} if place.is_dir() else None
+
+    def live(self, step):
+        return self.store / "r" / f"step-{step:09}.g{step}"
+
+    def trashed(self, step):
+        return self.store / ".ckpt/trash/r" / f"step-{step:09}.g{step}"
+
+    def reset(self):
+        shutil.rmtree(self.store, ignore_errors=True)
+        for step in KEPT + GONE:
+            shutil.copytree(self.one, self.live(step))
+
+
+class Deed:
+    """A command, what must be before it, and what it leads to."""
+
+    def __init__(self, name, words, prepare, end, may_be_half=False):
+        self.name, self.words, self.prepare, self.end, self.may_be_half = name, words, prepare, end, may_be_half
+
+
+PRUNE = ("prune", "--store", "store", "--keep-last", "2", "--apply", "-y")
+DEEDS = [
+    Deed("put", PRUNE, (), lambda job: all(job.tree(job.trashed(n)) == job.whole and not job.live(n).exists() for n in GONE)),
+    Deed("purge", (*PRUNE, "--grace", "0"), (), lambda job: not any(job.trashed(n).exists() or job.live(n).exists() for n in GONE),
+         may_be_half=True),
+    Deed("undelete", ("undelete", "r@1", "--store", "store"), PRUNE, lambda job: job.tree(job.live(1)) == job.whole),
+]
+
+
+def check_safe(job, deed, where, *runs):
+    for step in KEPT:
+        check(job.tree(job.live(step)) == job.whole, f"{where}: step {step}, which is kept, is not what it was", *runs)
+    for step in GONE:
+        live, trashed = job.tree(job.live(step)), job.tree(job.trashed(step))
+        check(live in (None, job.whole), f"{where}: half of step {step} in its run", *runs)
+        if live == job.whole or trashed == job.whole:
+            continue
+        check(deed.may_be_half, f"{where}: step {step} is lost", *runs)
+        check(not trashed or "manifest.json" not in trashed, f"{where}: half of step {step} looks whole", *runs)
+
+
+def break_at(job, deed, call, how, when):
+    """False where there was no such call."""
+    job.reset()
+    if deed.prepare:
+        check(job.run(*deed.prepare).returncode == 0, f"{deed.name}: what comes before")
+    job.log.unlink(missing_ok=True)
+    run = job.run(*deed.words, before=strace(job.log, call, how, when))
+    killed = how.startswith("signal")
+    where = f"{deed.name}: {how} at {call} number {when}"
+    if (killed and run.returncode >= 0 and run.returncode != 137) or (not killed and not injected(job.log)):
+        check(run.returncode == 0 and deed.end(job), f"{where}: nothing was broken, yet", run)
+        return False
+    check_safe(job, deed, where, run)
+    check(killed or run.returncode in (0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16), f"{where}: exit {run.returncode}", run)
+    after = job.run(*deed.words)
+    finished = after.returncode == 0 or (deed.name == "undelete" and after.returncode == 10)  # it was done already
+    check(finished and deed.end(job), f"{where}: the next run does not finish it", run, after)
+    check_safe(job, deed, where + ", and again", run, after)
+    idle = job.run(*PRUNE[:4], "4", *PRUNE[5:])
+    check(idle.returncode == 0 and not list(job.store.rglob("*.tmp")), f"{where}: a temporary file stays", run, after, idle)
+    check_safe(job, deed, where + ", and after another prune", run, after, idle)
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ckpt", required=True)
+    parser.add_argument("--golden", required=True)
+    parser.add_argument("--io", required=True)
+    parser.add_argument("--every", type=int, default=1, help="only every so many calls of a kind, another one of each")
+    parser.add_argument("--without", default="", help="a call that is left alone: a sanitizer makes it too, for its own ends")
+    options = parser.parse_args()
+    options.ckpt = os.path.abspath(options.ckpt)
+    directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    try:
+        job = Job(options, directory)
+        job.reset()
+        reason = why_skipped(job.log, lambda before: job.run(*PRUNE, before=before))
+        if reason:
+            print(reason)
+            return SKIPPED
+        total = 0
+        for number, (call, errors) in enumerate(CALLS.items()):
+            if call == options.without:
+                print(f"{call}: left alone")
+                continue
+            count = 0
+            for deed in DEEDS:
+                job.reset()
+                if deed.prepare:
+                    job.run(*deed.prepare)
+                begin = first_call(job.log, call, lambda before, deed=deed: job.run(*deed.words, before=before))
+                for how in ["signal=KILL"] + [f"error={error}" for error in errors]:
+                    when = begin + (number + count) % options.every
+                    while break_at(job, deed, call, how, when):
+                        when, count = when + options.every, count + 1
+            total += count
+            print(f"{call}: {count}")
+        check(total > 20, f"only {total} were broken")
+        print(f"{total} commands broken")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
