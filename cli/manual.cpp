@@ -12,11 +12,12 @@
 namespace ckpt::cli {
 namespace {
 
-/// scdoc gives a meaning to * _ \ # and to marks at the start of a line.
+/// scdoc gives a meaning to * _ \ # and to marks at the start of a line, where a dash begins a list.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c == '*' || c == '_' || c == '\\' || c == '#' || c == '<' || c == '>' || c == '[' || c == ']' || c == '~')
+    if (c == '*' || c == '_' || c == '\\' || c == '#' || c == '<' || c == '>' || c == '[' || c == ']' || c == '~' ||
+        (c == '-' && out.empty()))
       out.push_back('\\');
     out.push_back(c);
   }
