@@ -1,14 +1,16 @@
-// ckpt-h5: writes the skeleton of an HDF5 file, without the data, and tells where each dataset's bytes belong.
+// ckpt-h5: writes the skeleton of an HDF5 file, without the data, and tells where each dataset's bytes belong; tells
+// what a file holds, and decodes what does not stand in it as it is.
 //
 //   ckpt-h5 skeleton FILE   request on standard input, offsets on standard output; FILE is overwritten
 //   ckpt-h5 id FILE         prints the root attribute `ckpt_id`
+//   ckpt-h5 map FILE OFFSET BYTES                          h5_map.hpp; the HDF5 file is BYTES long, at OFFSET of FILE
+//   ckpt-h5 decode FILE OFFSET BYTES TARGET                h5_decode.hpp; writes rows of datasets into TARGET
 //
-// The request, all numbers little-endian: u32 attribute count, then (text name, text value) each; u32 dataset count,
-// then each: text path, u8 type, u8 rank, u64 size per dimension, u32 attribute count and (text, text) each; u32 link
-// count, then (text new path, text target path) each. A text is u32 length and bytes. The answer: u64 file size, then
-// per dataset u64 offset (2^64 - 1 where it has no bytes).
-// Datasets are contiguous, allocated early and never filled, so the caller writes the bytes itself. No time stamps:
-// equal requests give equal files.
+// The request of a skeleton, all numbers little-endian: u32 attribute count, then (text name, text value) each; u32
+// dataset count, then each: text path, u8 type, u8 rank, u64 size per dimension, u32 attribute count and (text, text)
+// each; u32 link count, then (text new path, text target path) each. A text is u32 length and bytes. The answer: u64
+// file size, then per dataset u64 offset (2^64 - 1 where it has no bytes). Datasets are contiguous, allocated early and
+// never filled, so the caller writes the bytes itself. No time stamps: equal requests give equal files.
 #include <hdf5.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -16,55 +18,24 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
+#include <new>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "helper/h5_decode.hpp"
+#include "helper/h5_file.hpp"
+#include "helper/h5_map.hpp"
+#include "helper/request.hpp"
 
 namespace {
 
 constexpr hsize_t kAlignment = 64;  // of every dataset: a multiple of any element's size
 
-[[noreturn]] void stop(const std::string& reason) {
-  std::fprintf(stderr, "%s\n", reason.c_str());
-  std::_Exit(1);
-}
-
 void check(bool good, const std::string& what) {
   if (!good) stop("HDF5: " + what + " failed");
 }
-
-class Input {
- public:
-  Input() {
-    char block[65536];
-    for (;;) {
-      const ssize_t count = ::read(STDIN_FILENO, block, sizeof block);
-      if (count < 0) stop("cannot read the request");
-      if (count == 0) break;
-      bytes_.append(block, static_cast<std::size_t>(count));
-    }
-  }
-  std::uint64_t number(std::size_t bytes) {
-    if (bytes_.size() - at_ < bytes) stop("the request is cut short");
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < bytes; ++i) {
-      value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes_[at_ + i])) << (8 * i);
-    }
-    at_ += bytes;
-    return value;
-  }
-  std::string text() {
-    const std::uint64_t length = number(4);
-    if (bytes_.size() - at_ < length) stop("the request is cut short");
-    std::string out = bytes_.substr(at_, length);
-    at_ += length;
-    return out;
-  }
-
- private:
-  std::string bytes_;
-  std::size_t at_ = 0;
-};
 
 /// The element types of the request, in the order of safetensors' own list; see docs/formats.md, "HDF5".
 hid_t element_type(std::uint64_t type) {
@@ -227,19 +198,52 @@ int print_id(const char* path) {
   return 0;
 }
 
+Range range_of(char** argv) {
+  return {.path = argv[2], .offset = std::strtoull(argv[3], nullptr, 10), .bytes = std::strtoull(argv[4], nullptr, 10)};
+}
+
+/// The processor time that this may take: a file made to exhaust it ends this helper, not the conversion.
+void limit_seconds(std::uint64_t bytes) {
+  constexpr std::uint64_t kLeastSeconds = 20;
+  constexpr std::uint64_t kBytesPerSecond = 10'000'000;  // what the slowest filter decodes on the slowest machine
+  const rlim_t limit = kLeastSeconds + bytes / kBytesPerSecond;
+  const rlimit seconds{limit, limit + 5};  // SIGXCPU, which says why, before SIGKILL
+  ::setrlimit(RLIMIT_CPU, &seconds);
+}
+
+int decode_rows(const Range& range, const char* target) {
+  Input input;
+  limit_seconds(input.number(8));
+  std::vector<Rows> wanted;
+  for (std::uint64_t left = input.number(4); left > 0; --left) {
+    Rows& rows = wanted.emplace_back();
+    rows.dataset = input.text();
+    rows.address = input.number(8);
+    rows.begin = input.number(8);
+    rows.end = input.number(8);
+    rows.offset = input.number(8);
+  }
+  return decode(range, wanted, target);
+}
+
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   // A file made to exhaust memory or time ends this helper, not the conversion.
+  const std::string_view verb = argc > 1 ? argv[1] : "";
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a sanitizer reserves terabytes of addresses
-  const rlimit memory{std::uint64_t{4} << 30, std::uint64_t{4} << 30};
+  const std::uint64_t bytes = std::uint64_t{verb == "skeleton" ? 4U : 1U} << 30;
+  const rlimit memory{bytes, bytes};
   ::setrlimit(RLIMIT_AS, &memory);
 #endif
-  const rlimit seconds{600, 600};
-  ::setrlimit(RLIMIT_CPU, &seconds);
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-  if (argc == 3 && std::strcmp(argv[1], "skeleton") == 0) return skeleton(argv[2]);
-  if (argc == 3 && std::strcmp(argv[1], "id") == 0) return print_id(argv[2]);
-  std::fputs("usage: ckpt-h5 skeleton FILE | ckpt-h5 id FILE      (started by ckpt)\n", stderr);
+  if (argc == 3 && verb == "skeleton") return skeleton(argv[2]);
+  limit_seconds(argc > 4 ? range_of(argv).bytes : 0);
+  if (argc == 3 && verb == "id") return print_id(argv[2]);
+  if (argc == 5 && verb == "map") return print_map(range_of(argv));
+  if (argc == 6 && verb == "decode") return decode_rows(range_of(argv), argv[5]);
+  std::fputs("usage: ckpt-h5 skeleton FILE | id FILE | map ... | decode ...      (started by ckpt)\n", stderr);
   return 2;
+} catch (const std::bad_alloc&) {
+  stop("HDF5: this file needs more than 1 GiB of memory");
 }

@@ -39,8 +39,9 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
   report.meta = map.meta;
   report.tensor_count = map.tensors.size();
   report.object_count = map.objects.size();
-  report.file_count = map.files.size();
   for (const MapFile& file : map.files) {
+    if (is_temporary(file)) continue;
+    ++report.file_count;
     report.file_bytes += file.bytes;
     report.files.emplace_back(file.path, file.bytes);
   }

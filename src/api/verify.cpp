@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -75,7 +76,7 @@ class Verifier {
     report_.format = map.format;
     report_.variant = map.variant;
     report_.tensor_count = map.tensors.size();
-    report_.file_count = map.files.size();
+    report_.file_count = static_cast<std::size_t>(std::ranges::count_if(map.files, std::not_fn(is_temporary)));
     for (const Finding& finding : map.findings) {
       if (finding.severity == Severity::incomplete) {
         Error error{.code = Errc::incomplete, .message = request_.path + ": verify: " + finding.text};

@@ -29,7 +29,9 @@ Result<std::string> Place::head(std::string_view relative, std::size_t bytes) co
 Hash128 fingerprint(const Map& map) {
   std::vector<const MapFile*> files;
   files.reserve(map.files.size());
-  for (const MapFile& file : map.files) files.push_back(&file);
+  for (const MapFile& file : map.files) {
+    if (!is_temporary(file)) files.push_back(&file);
+  }
   std::sort(files.begin(), files.end(), [](const MapFile* a, const MapFile* b) { return a->path < b->path; });
   Hasher hasher;
   hasher.update_u64(files.size());

@@ -98,10 +98,33 @@ bool exchange(Pipe& in, Pipe& out, Pipe& err, std::string_view input, std::strin
   return true;
 }
 
+/// The statuses that a helper ends with: helper/h5_file.hpp, Verdict.
+Errc code_of(int status) {
+  switch (WIFEXITED(status) ? WEXITSTATUS(status) : 0) {
+    case 3:
+      return Errc::refused;
+    case 4:
+      return Errc::unsupported;
+    case 5:
+      return Errc::no_space;
+    default:
+      return Errc::corrupt;
+  }
+}
+
 }  // namespace
 
 Result<ScratchFile> ScratchFile::open() {
-  std::string name = "/tmp/ckpt-skeleton-XXXXXX";
+  return open_in("/tmp");
+}
+
+Result<ScratchFile> ScratchFile::open_large() {
+  auto file = open_in("/var/tmp");
+  return file ? std::move(file) : open_in("/tmp");
+}
+
+Result<ScratchFile> ScratchFile::open_in(const std::string& directory) {
+  std::string name = directory + "/ckpt-scratch-XXXXXX";
   const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
   if (descriptor < 0) return fail(Errc::io, name + ": create: " + std::strerror(errno));
   return ScratchFile(descriptor, std::move(name));
@@ -114,6 +137,10 @@ ScratchFile& ScratchFile::operator=(ScratchFile&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
   std::swap(name_, other.name_);
   return *this;
+}
+
+std::string ScratchFile::path_for_helper() const {
+  return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(descriptor_);
 }
 
 void ScratchFile::unlink() {
@@ -179,8 +206,10 @@ Result<std::string> run_helper(const std::string& program, const std::vector<std
   if (!in_time) return fail(Errc::io, program + ": ran past " + std::to_string(limit.count()) + " s and was stopped");
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return output;
   const std::string said = last_line(std::move(errors));
-  const std::string how = WIFSIGNALED(status) ? "died of signal " + std::to_string(WTERMSIG(status)) : "refused";
-  return fail(Errc::corrupt, program + ": " + (said.empty() ? how : said));
+  const std::string how = WIFSIGNALED(status) ? "died of signal " + std::to_string(WTERMSIG(status)) +
+                                                    (WTERMSIG(status) == SIGXCPU ? ": it worked for too long" : "")
+                                              : "refused";
+  return fail(code_of(status), program + ": " + (said.empty() ? how : said));
 }
 
 }  // namespace ckpt

@@ -554,8 +554,10 @@ Result<FileHandle> Worker::source_file(std::uint32_t file, bool sparse) {
       --open_sources_;
     }
   }
-  CKPT_TRY(wanted.handle, io_.open(source_path(file), {.mode = OpenOptions::Mode::read, .direct = !sparse}));
-  if (!sparse && !io_.is_direct(wanted.handle)) report_.direct = false;
+  // What was decoded a moment ago is in memory still, and need not go to the disk first.
+  const bool direct = !sparse && !is_temporary(shared_.plan.source().files[file]);
+  CKPT_TRY(wanted.handle, io_.open(source_path(file), {.mode = OpenOptions::Mode::read, .direct = direct}));
+  if (direct && !io_.is_direct(wanted.handle)) report_.direct = false;
   ++open_sources_;
   return wanted.handle;
 }

@@ -109,10 +109,16 @@ class ChunkTable final : public ChunkIndex {
 
 /// A file of a checkpoint.
 struct MapFile {
-  std::string path;  ///< relative to the root with '/', never escaping it; "" = the root is the file
+  /// Relative to the root with '/', never escaping it; "" = the root is the file. Absolute: a temporary file of the
+  /// reader's own, for bytes that it must decode.
+  std::string path;
   std::uint64_t bytes = 0;
   std::int64_t mtime_ns = 0;
 };
+
+inline bool is_temporary(const MapFile& file) {
+  return file.path.starts_with('/');
+}
 
 /// A second name for (part of) a tensor's bytes: tied weights.
 struct Alias {

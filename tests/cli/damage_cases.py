@@ -18,7 +18,7 @@ ADDRESSES = MEMORY + (1 << 30)  # and the address space that it may take, progra
 SECONDS = 20
 
 BROKEN = {"corrupt": 15, "incomplete": 13, "unsupported": 12, "refused": 15}
-UNREAD = ("hdf5_", "megatron_", "orbax_")  # formats that are recognised but not read: refused as such
+UNREAD = ("megatron_", "orbax_")  # formats that are recognised but not read: refused as such
 
 
 def limited(sh):

@@ -90,16 +90,77 @@ def case_a_trainers_directory_of_torch_files_gives_weights_by_their_names(sh):
     check({"pytorch_model.bin/w", "rng_state.pth/cpu"} <= names(sh, "u"), "something is lost")
 
 
+def case_verify_compares_the_checksum_of_a_keras_archive(sh):
+    if not has_hdf5(sh):
+        return
+    [file] = sh.checkpoint("hdf5/keras3_model").iterdir()
+    sh.run("verify", file, out="structure, CRC-32")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    sh.path("flipped.keras").write_bytes(data)
+    sh.run("verify", "flipped.keras", code=1, out="CRC-32 of the entry at [0-9]+: expected")
+
+
+def case_several_hdf5_files_are_ambiguous(sh):
+    if not has_hdf5(sh):
+        return
+    [file] = sh.checkpoint("hdf5/plain_groups").iterdir()
+    sh.path("two").mkdir()
+    for name in ("a.h5", "b.hdf5"):
+        shutil.copy(file, sh.path("two") / name)
+    sh.run("inspect", "two", code=12, err="CKPT-E1202 two: open: several HDF5 files: a.h5, b.hdf5")
+
+
+def case_what_we_write_as_hdf5_reads_back_bit_for_bit(sh):
+    if not has_hdf5(sh):
+        return
+    for number, name in enumerate(("torch/pt_dtypes", "safetensors/llama_tied_sharded", "safetensors/empty_and_scalar", ZERO2)):
+        sh.run("convert", sh.checkpoint(name), f"{number}.h5", "--verify", "full")
+        sh.run("verify", f"{number}.h5", "--against", sh.checkpoint(name), out=" 0 different, 0 only here, 0 only there")
+
+
+def case_hdf5_without_its_helper_is_unsupported(sh):
+    """The program alone, as where the package with ckpt-h5 is not installed."""
+    sh.path("bin").mkdir()
+    shutil.copy(sh.program, sh.path("bin/ckpt"))
+    [file] = sh.checkpoint("hdf5/plain_groups").iterdir()
+    run = subprocess.run([sh.path("bin/ckpt"), "convert", file, "o.safetensors"], cwd=sh.directory, env=sh.environment(), timeout=60,
+                         stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    text = " ".join(run.stderr.split())
+    check(run.returncode == 12 and text.count("error:") == 1 and "ckpt-h5" in text and "install the package that holds ckpt-h5" in text, text)
+    check(not sh.path("o.safetensors").exists(), "something was written")
+
+
 def case_weights_alone_leave_nothing_aside(sh):
     sh.run("inspect", sh.checkpoint("safetensors/gpt2_single_file"), not_err="left aside")
 
 
-def case_keras_and_hdf5_are_refused_by_name_in_files_and_directories(sh):
+def has_hdf5(sh):
+    """Whether the build has the helper program."""
+    return os.access(os.path.join(os.path.dirname(sh.program), "ckpt-h5"), os.X_OK)
+
+
+def case_keras_and_hdf5_are_read_in_files_and_directories_under_every_suffix(sh):
+    if not has_hdf5(sh):
+        return
+    for case, name in (("keras3_model", "model.keras"), ("keras3_weights", "model.weights.h5"), ("plain_groups", "m.hdf5"), ("plain_groups", "m.hdf")):
+        sh.path(name + ".dir").mkdir()
+        [file] = sh.checkpoint(f"hdf5/{case}").iterdir()
+        shutil.copy(file, sh.path(name + ".dir") / name)
+        for path in (f"{name}.dir/{name}", f"{name}.dir"):
+            archive = "note +of the Keras archive only model.weights.h5 is read, not metadata.json, config.json"
+            sh.run("inspect", path, out=["^hdf5", *([archive] if name.endswith(".keras") else [])])
+            sh.run("verify", path, out="   ok   hdf5")
+
+
+def case_keras_and_hdf5_that_are_cut_are_named_for_what_they_are(sh):
+    if not has_hdf5(sh):
+        return
     for name, first in (("model.keras", b"PK\3\4" + b"\0" * 60), ("model.weights.h5", b"\x89HDF\r\n\x1a\n" + b"\0" * 60), ("m.hdf5", b"\x89HDF\r\n\x1a\n")):
         sh.path(name + ".dir").mkdir()
         (sh.path(name + ".dir") / name).write_bytes(first)
         for path in (f"{name}.dir/{name}", f"{name}.dir"):
-            sh.run("inspect", path, code=12, err=[r"this is an HDF5 file \(", "recognises but does not read"])
+            sh.run("inspect", path, code=15, err=rf"CKPT-E1500 {name}.dir/{name}: open: ")
     shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("hub"))
     (sh.path("hub") / "tf_model.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
     sh.run("inspect", "hub", out="^safetensors ")

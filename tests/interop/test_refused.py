@@ -9,7 +9,7 @@ from conftest import GOLDEN, golden_cases
 
 CODES = {"corrupt": 15, "refused": 15, "incomplete": 13, "unsupported": 12}
 # Formats that are recognised only: what is wrong with them is not seen.
-NOT_READ = {"hdf5_truncated", "megatron_missing_rank", "orbax_flipped_byte", "orbax_missing_data"}
+NOT_READ = {"megatron_missing_rank", "orbax_flipped_byte", "orbax_missing_data"}
 # Whole files, whose contents disagree: found by --verify full, which compares masters with the 16-bit weights.
 ONLY_FULL = {"zero2_rank_copied"}
 # What the message must name where `damage` does not say it.

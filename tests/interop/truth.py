@@ -58,7 +58,7 @@ def candidates(key, about):
     if name in aliases:
         found += candidates(f"{role}/{aliases[name]}", {"names": names})
     if role in ("param", "buffer"):
-        return found + [name]
+        return found + [name, name.replace("/", ".")]  # HDF5: the path of the dataset
     if role == "state":
         slot, _, parameter = name.partition("/")
         return found + [f"optimizer.state.{parameter or slot}.{slot}", parameter or slot]

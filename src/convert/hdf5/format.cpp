@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "convert/formats.hpp"
+#include "convert/hdf5/reader.hpp"
 #include "convert/hdf5/writer.hpp"
 #include "engine/helper_process.hpp"
 
@@ -55,6 +56,7 @@ Result<std::string> stored_id(Io&, const std::string& root) {
 Format hdf5_format() {
   Format format{.name = "hdf5", .summary = "an HDF5 file"};
   format.detect = detect;
+  format.open = hdf5::open;
   format.lay_out = hdf5::lay_out;
   format.suffix = kSuffix;
   format.other_suffixes = kOtherSuffixes;

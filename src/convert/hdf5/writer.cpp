@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "convert/hdf5/wire.hpp"
 #include "convert/left_out.hpp"
 #include "engine/helper_process.hpp"
 #include "format/checked.hpp"
@@ -19,29 +20,6 @@ constexpr std::string_view kHelper = "ckpt-h5";
 constexpr std::string_view kValue = "__value__";
 constexpr auto kPatience = std::chrono::minutes(10);
 constexpr std::uint64_t kNoBytes = ~std::uint64_t{0};
-
-/// The request that the helper reads (helper/ckpt_h5.cpp).
-class Wire {
- public:
-  void number(std::uint64_t value, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; ++i) bytes_ += static_cast<char>(value >> (8 * i));
-  }
-  void text(std::string_view value) {
-    number(value.size(), 4);
-    bytes_ += value;
-  }
-  void attributes(const std::vector<std::pair<std::string, std::string>>& pairs) {
-    number(pairs.size(), 4);
-    for (const auto& [name, value] : pairs) {
-      text(name);
-      text(value);
-    }
-  }
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  std::string bytes_;
-};
 
 std::uint64_t read_u64(std::string_view bytes, std::size_t at) {
   std::uint64_t value = 0;
@@ -161,6 +139,8 @@ class Layout {
                                                           {"ckpt_source", request_.source_format}};
     if (meta.step) root.emplace_back("step", std::to_string(*meta.step));
     wire.attributes(root);
+    std::unordered_set<std::string_view> tied;
+    for (const auto& [path, target] : links_) tied.insert(target);
     wire.number(datasets_.size(), 4);
     for (const Dataset& dataset : datasets_) {
       const Tensor& tensor = request_.source->tensors[dataset.tensor];
@@ -173,6 +153,7 @@ class Layout {
           {"ckpt_dtype", std::string(dtype_name(dataset.dtype))}};
       if (shape != tensor.shape) attributes.emplace_back("ckpt_shape", text_of(tensor.shape));
       if (!dataset.exact) attributes.emplace_back("ckpt_name", std::string(dataset.name));
+      if (tied.contains(dataset.path)) attributes.emplace_back("ckpt_path", dataset.path);
       if (!tensor.true_dtype.empty()) attributes.emplace_back("ckpt_true_dtype", tensor.true_dtype);
       wire.attributes(attributes);
     }

@@ -1,0 +1,126 @@
+#include "helper/h5_file.hpp"
+
+#include <H5FDpublic.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+// The range that the driver reads; HDF5 gives its callbacks no other way to it.
+Range opened;
+
+struct File {
+  H5FD_t base;  // first: HDF5 takes the address of this for that of the whole
+  int descriptor;
+  haddr_t allocated;
+};
+
+File* mine(H5FD_t* file) {
+  return reinterpret_cast<File*>(file);
+}
+
+H5FD_t* open_file(const char*, unsigned, hid_t, haddr_t) {
+  const int descriptor = ::open(opened.path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return nullptr;
+  auto* file = static_cast<File*>(std::calloc(1, sizeof(File)));
+  if (file == nullptr) return nullptr;
+  file->descriptor = descriptor;
+  return &file->base;
+}
+
+herr_t close_file(H5FD_t* file) {
+  ::close(mine(file)->descriptor);
+  std::free(mine(file));
+  return 0;
+}
+
+herr_t features(const H5FD_t*, unsigned long* flags) {
+  *flags = 0;
+  return 0;
+}
+
+haddr_t allocated(const H5FD_t* file, H5FD_mem_t) {
+  return reinterpret_cast<const File*>(file)->allocated;
+}
+
+herr_t set_allocated(H5FD_t* file, H5FD_mem_t, haddr_t address) {
+  mine(file)->allocated = address;
+  return 0;
+}
+
+haddr_t end_of_file(const H5FD_t*, H5FD_mem_t) {
+  return opened.bytes;
+}
+
+herr_t read_range(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, void* out) {
+  if (address > opened.bytes || bytes > opened.bytes - address) return -1;
+  auto* at = static_cast<char*>(out);
+  while (bytes > 0) {
+    const ssize_t count = ::pread(mine(file)->descriptor, at, bytes, static_cast<off_t>(opened.offset + address));
+    if (count <= 0) return -1;
+    at += count;
+    address += static_cast<haddr_t>(count);
+    bytes -= static_cast<size_t>(count);
+  }
+  return 0;
+}
+
+herr_t write_range(H5FD_t*, H5FD_mem_t, hid_t, haddr_t, size_t, const void*) {
+  return -1;
+}
+
+}  // namespace
+
+void stop(const std::string& reason, Verdict verdict) {
+  std::fprintf(stderr, "%s\n", reason.c_str());
+  std::_Exit(static_cast<int>(verdict));
+}
+
+void stop_at(const std::string& path, const std::string& what) {
+  bool newer = false;
+  const auto look = [](unsigned, const H5E_error2_t* error, void* found) -> herr_t {
+    *static_cast<bool*>(found) |= error->min_num == H5E_VERSION ||
+                                  (error->desc != nullptr && std::strstr(error->desc, "bad version number") != nullptr);
+    return 0;
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look, &newer);
+  if (!newer) stop(path + ": HDF5: " + what);
+  stop(path + ": HDF5: " + what + ": a version that HDF5 " + std::to_string(H5_VERS_MAJOR) + "." +
+           std::to_string(H5_VERS_MINOR) + " does not know",
+       Verdict::unsupported);
+}
+
+hid_t open_range(const Range& range) {
+  opened = range;
+  static H5FD_class_t driver{};
+#if H5_VERSION_GE(1, 13, 0)
+  driver.version = H5FD_CLASS_VERSION;
+  driver.value = static_cast<H5FD_class_value_t>(600);
+#endif
+  driver.name = "range";
+  driver.maxaddr = static_cast<haddr_t>(INT64_MAX);
+  driver.fc_degree = H5F_CLOSE_WEAK;
+  driver.open = open_file;
+  driver.close = close_file;
+  driver.query = features;
+  driver.get_eoa = allocated;
+  driver.set_eoa = set_allocated;
+  driver.get_eof = end_of_file;
+  driver.read = read_range;
+  driver.write = write_range;
+  const H5FD_mem_t one_list[] = H5FD_FLMAP_SINGLE;
+  std::copy(std::begin(one_list), std::end(one_list), driver.fl_map);
+  const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+  const hid_t registered = H5FDregister(&driver);
+  const bool ready =
+      H5PLset_loading_state(0) >= 0 && registered >= 0 && H5Pset_driver(access, registered, nullptr) >= 0;
+  if (!ready) stop("HDF5: the driver cannot be set up");
+  const hid_t file = H5Fopen("range", H5F_ACC_RDONLY, access);
+  if (file < 0) stop_at("the file", "not a whole HDF5 file");
+  return file;
+}

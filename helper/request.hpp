@@ -1,0 +1,44 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "helper/h5_file.hpp"
+
+/// What stands on standard input: little-endian numbers, and texts of u32 length and bytes. Ends the process where it
+/// is cut short.
+class Input {
+ public:
+  Input() {
+    char block[65536];
+    for (;;) {
+      const ssize_t count = ::read(STDIN_FILENO, block, sizeof block);
+      if (count < 0) stop("cannot read the request");
+      if (count == 0) break;
+      bytes_.append(block, static_cast<std::size_t>(count));
+    }
+  }
+  std::uint64_t number(std::size_t bytes) {
+    if (bytes_.size() - at_ < bytes) stop("the request is cut short");
+    std::uint64_t value = 0;
+    for (std::size_t i = 0; i < bytes; ++i) {
+      value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes_[at_ + i])) << (8 * i);
+    }
+    at_ += bytes;
+    return value;
+  }
+  std::string text() {
+    const std::uint64_t length = number(4);
+    if (bytes_.size() - at_ < length) stop("the request is cut short");
+    std::string out = bytes_.substr(at_, length);
+    at_ += length;
+    return out;
+  }
+
+ private:
+  std::string bytes_;
+  std::size_t at_ = 0;
+};

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "convert/format.hpp"
+
+namespace ckpt::hdf5 {
+
+/// Reads an HDF5 file, or the one in a Keras archive, by the helper program ckpt-h5: in its own process, with limits on
+/// time and memory, because HDF5 trusts what it parses. Datasets that stand contiguous in the file are read by the
+/// engine from there; any other one (chunks, filters, never written) the helper decodes, when its place is first asked
+/// for, into a temporary file.
+/// errors  corrupt: HDF5 refuses the file, or the helper died; refused: links to other files, a bomb; unsupported: no
+///         helper, a compressed entry of an archive, several such files in the directory
+Result<Map> open(Io& io, const std::string& root, const ReadOptions& options);
+
+}  // namespace ckpt::hdf5
