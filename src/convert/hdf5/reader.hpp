@@ -8,8 +8,9 @@ namespace ckpt::hdf5 {
 /// time and memory, because HDF5 trusts what it parses. Datasets that stand contiguous in the file are read by the
 /// engine from there; any other one (chunks, filters, never written) the helper decodes, when its place is first asked
 /// for, into a temporary file.
-/// errors  corrupt: HDF5 refuses the file, or the helper died; refused: links to other files, a bomb; unsupported: no
-///         helper, a compressed entry of an archive, several such files in the directory
+/// errors  corrupt: HDF5 refuses the file, or the helper died; refused: what leads to other files, a bomb, a compressed
+///         entry of an archive; unsupported: no helper, another filter, a newer structure; ambiguous: several such
+///         files in the directory; incomplete: an archive without weights; memory: more metadata than `options` allow
 Result<Map> open(Io& io, const std::string& root, const ReadOptions& options);
 
 }  // namespace ckpt::hdf5
