@@ -130,7 +130,8 @@ Result<bool> is_unchanged(Io& io, const std::string& store, const Entry& planned
                                   [&](const catalog::Pin& pin) { return !pin.until || *pin.until > now; });
   return one.id == planned.checkpoint.id && one.state == planned.checkpoint.state &&
          one.tags == planned.checkpoint.tags && seen->revision == planned.revision &&
-         seen->directory.inode == planned.directory.inode && !pinned && !one.marks_unreadable && one.references.empty();
+         seen->directory == planned.directory && !pinned && !one.marks_unreadable && one.references.empty() &&
+         one.trackers.empty() && !one.link;
 }
 
 const char* claim_text(Claim claim) {

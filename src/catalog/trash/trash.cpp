@@ -78,6 +78,8 @@ Result<> list_run(Io& io, const std::string& trash, const std::string& run, std:
     const auto recorded = found.find(entry.name);
     if (recorded != found.end()) {
       recorded->second.present = true;
+      // What it leads to was never put here: nothing is unlinked through it.
+      if (entry.is_link) recorded->second.recorded = false;
     } else if (directory && CheckpointName::parse(entry.name)) {
       found.emplace(entry.name, TrashEntry{.run = run, .name = entry.name, .kept_as = entry.name, .present = true});
     } else if (directory) {

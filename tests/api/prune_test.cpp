@@ -1,0 +1,140 @@
+// What happens between the plan and its carrying out, and what a store remembers of its policies.
+#include "api/prune.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "catalog/index/marks.hpp"
+#include "catalog/store_builder.hpp"
+
+namespace ckpt {
+namespace {
+
+using catalog::Mark;
+using catalog::Time;
+
+const Time kNow{std::chrono::sys_days{std::chrono::year{2026} / 2 / 1}};
+
+class Prune : public testing::Test {
+ protected:
+  Prune() : comm_(Comm::solo()) {
+    for (std::uint64_t step = 1; step <= 4; ++step) put(step);
+  }
+
+  void put(std::uint64_t step) {
+    const std::string path = store_.put("r", step, step, {.weights_bytes = 0, .optim_bytes = 0});
+    std::filesystem::create_directories(path + "/index");
+    std::filesystem::copy(path + "/manifest.json", path + "/index/manifest.json");
+  }
+  std::string path(std::uint64_t step) const {
+    return store_.path() + "/r/" + CheckpointName{.step = step, .generation = step}.text();
+  }
+  bool is_there(std::uint64_t step) const { return std::filesystem::exists(path(step) + "/manifest.json"); }
+
+  PruneRequest request(const std::string& last = "3") const {
+    return {.store = store_.path(), .policy = {.flags = {{"keep-last", last}}}, .now = kNow};
+  }
+  PrunePlan planned(const PruneRequest& request) {
+    Session session{.io = store_.io(), .comm = *comm_, .memory_bytes = std::uint64_t{1} << 31};
+    auto plan = plan_prune(session, request);
+    EXPECT_TRUE(plan) << plan.error().message;
+    return plan ? *std::move(plan) : PrunePlan{};
+  }
+  PruneReport carried_out(const PrunePlan& plan) {
+    Session session{.io = store_.io(), .comm = *comm_, .memory_bytes = std::uint64_t{1} << 31};
+    auto report = carry_out(session, plan, {.now = kNow, .by = "test"});
+    EXPECT_TRUE(report) << report.error().message;
+    return report ? *std::move(report) : PruneReport{};
+  }
+
+  test::StoreBuilder store_{};
+  std::unique_ptr<Comm> comm_;
+};
+
+TEST_F(Prune, DeletesTheOldestOfFour) {
+  const PruneReport report = carried_out(planned(request()));
+  EXPECT_TRUE(report.complete);
+  EXPECT_EQ(report.trashed, 1U);
+  EXPECT_FALSE(is_there(1));
+  EXPECT_TRUE(is_there(2));
+}
+
+TEST_F(Prune, WhatWasPinnedTaggedReplacedOrReferredToSinceThePlanStays) {
+  const auto mark = [this](Mark::Kind kind, const std::string& name) {
+    EXPECT_TRUE(catalog::write_mark(store_.io(), path(1) + "/marks", {.kind = kind, .name = name}));
+  };
+  const std::vector<std::function<void()>> changes{
+      [&] { mark(Mark::Kind::pin, "p"); },
+      [&] { mark(Mark::Kind::tag, "release"); },
+      [&] { mark(Mark::Kind::reference, std::string(32, 'a')); },
+      [&] { test::write_file(path(1) + "/marks/pin-0000000000000000.json", "{ torn"); },
+      [&] {
+        std::filesystem::remove_all(path(1));
+        put(1);
+      },
+  };
+  for (const auto& change : changes) {
+    std::filesystem::remove_all(path(1));
+    put(1);
+    const PrunePlan plan = planned(request());
+    ASSERT_EQ(plan.trash_count, 1U);
+    change();
+    const PruneReport report = carried_out(plan);
+    EXPECT_FALSE(report.complete);
+    ASSERT_EQ(report.steps.size(), 1U);
+    EXPECT_EQ(report.steps[0].kept_because, "not any more what was decided about");
+    EXPECT_TRUE(is_there(1));
+  }
+}
+
+TEST_F(Prune, NothingIsUnlinkedThroughALinkThatCameBetween) {
+  PruneRequest at_once = request();
+  at_once.policy.flags.emplace_back("grace", "0");
+  const PrunePlan plan = planned(at_once);
+  std::filesystem::rename(path(1), store_.path() + "/elsewhere");
+  std::filesystem::create_directory_symlink(store_.path() + "/elsewhere", path(1));
+  const PruneReport report = carried_out(plan);
+  EXPECT_FALSE(report.complete);
+  EXPECT_TRUE(std::filesystem::exists(store_.path() + "/elsewhere/manifest.json"));
+}
+
+TEST_F(Prune, WhatVanishesMeanwhileIsToldAndNoFailure) {
+  const PrunePlan plan = planned(request());
+  std::filesystem::remove_all(path(1));
+  const PruneReport report = carried_out(plan);
+  EXPECT_EQ(report.trashed, 0U);
+  EXPECT_FALSE(report.complete);
+}
+
+TEST_F(Prune, APolicyIsNewUntilItWasCarriedOutAndAgainWhenItIsChanged) {
+  EXPECT_TRUE(planned(request("1")).aborted);
+  PruneRequest approved = request("1");
+  approved.approved = true;
+  carried_out(planned(approved));
+  EXPECT_TRUE(is_there(4));
+  EXPECT_FALSE(is_there(3));
+  for (std::uint64_t step = 5; step <= 8; ++step) put(step);
+  EXPECT_FALSE(planned(request("1")).aborted);
+  EXPECT_TRUE(planned(request("2")).aborted);
+  PruneRequest one_run = request("1");
+  one_run.runs = {"r*"};
+  EXPECT_TRUE(planned(one_run).aborted) << "it was never asked for these runs";
+}
+
+TEST_F(Prune, ATornMemoryOfPoliciesMakesThemNew) {
+  PruneRequest approved = request("1");
+  approved.approved = true;
+  carried_out(planned(approved));
+  put(5);
+  put(6);
+  test::write_file(store_.path() + "/.ckpt/policies.json", "{");
+  EXPECT_TRUE(planned(request("1")).parts.front().first_run);
+}
+
+}  // namespace
+}  // namespace ckpt
