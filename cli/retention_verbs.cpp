@@ -34,10 +34,11 @@ Verb prune_verb() {
            "removes it for good.",
            "Whatever the policy, these stay: of each run the newest verified checkpoint, and the newest where none is "
            "verified; what is read, loaded or converted now; what is pinned, or holds bytes of others; what a file "
-           "such as 'latest' names; what cannot be read just now; symbolic links; and saves that never ended. What "
-           "stays is checked first, names and sizes, before anything goes. The first run of a policy that is new or "
-           "was changed deletes at most half unless -y approves it. Where the file system has no locks, nobody "
-           "can tell what is being read, and nothing is deleted."},
+           "such as 'latest' names; what cannot be read just now; symbolic links; saves that never ended; and "
+           "checkpoints of other tools without a step in their names. What stays is checked first, names and sizes, "
+           "before anything goes. The first run of a policy that is new or was changed deletes at most half unless -y "
+           "approves it. Where the file system has no locks, nobody can tell what is being read, and nothing is "
+           "deleted."},
       .aliases = {"forget", "gc"},
       .flags =
           {

@@ -184,6 +184,13 @@ def case_other_tools_checkpoints_are_pruned_and_what_they_name_stays(sh):
     check((run / "global_step20").is_dir(), "not back")
 
 
+def case_models_without_a_step_in_their_names_stay(sh):
+    for name in ("bert", "gpt2", "exp7"):
+        shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("store") / "models" / name)
+    result = prune(sh, "--keep-last", "1", "--apply", "-y", out="^0 checkpoints in the trash")
+    check(sorted(p.name for p in sh.path("store/models").iterdir()) == ["bert", "exp7", "gpt2"], "deleted", result)
+
+
 def case_check_answers_whether_something_would_be_deleted(sh):
     store(sh)
     prune(sh, "--keep-last", "3", "--check", code=1)
