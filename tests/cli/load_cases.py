@@ -155,7 +155,7 @@ def case_load_replaces_only_when_asked_and_only_what_is_alike(sh):
 
 def case_load_of_broken_checkpoints_has_the_codes_of_convert(sh):
     for name, code in (("zero2_missing_rank", 13), ("pickle_os_system", 15), ("st_overlap", 15), ("zip_truncated", 15),
-                       ("hf_index_missing_file", 13), ("hdf5_truncated", 15)):
+                       ("hf_index_missing_file", 13), ("hdf5_truncated", 15 if os.access(os.path.join(os.path.dirname(sh.program), "ckpt-h5"), os.X_OK) else 12)):
         sh.run("load", sh.checkpoint(f"broken/{name}"), "out", "--to", "npy", code=code, err=f"CKPT-E{code}")
     sh.path("text").write_text("no checkpoint")
     sh.run("load", "text", "out", "--to", "npy", code=12)
