@@ -14,7 +14,7 @@ namespace {
 using Command = Answer (*)(Context&);
 
 Command command_of(std::string_view verb) {
-  static constexpr std::array<std::pair<std::string_view, Command>, 14> commands{{{"convert", run_convert},
+  static constexpr std::array<std::pair<std::string_view, Command>, 18> commands{{{"convert", run_convert},
                                                                                   {"load", run_load},
                                                                                   {"verify", run_verify},
                                                                                   {"inspect", run_inspect},
@@ -24,6 +24,10 @@ Command command_of(std::string_view verb) {
                                                                                   {"prune", run_prune},
                                                                                   {"undelete", run_undelete},
                                                                                   {"why", run_why},
+                                                                                  {"list", run_list},
+                                                                                  {"status", run_status},
+                                                                                  {"pin", run_pin},
+                                                                                  {"unpin", run_unpin},
                                                                                   {"help", run_help},
                                                                                   {"explain", run_explain},
                                                                                   {"version", run_version},

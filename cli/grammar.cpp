@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "api/verbs.hpp"
+#include "cli/catalog_grammar.hpp"
 #include "cli/retention_verbs.hpp"
 
 namespace ckpt::cli {
@@ -355,6 +356,7 @@ Verb doctor_verb() {
 std::vector<Verb> make_verbs() {
   std::vector<Verb> out{convert_verb(), load_verb(), verify_verb(), inspect_verb(),
                         ls_verb(),      plan_verb(), doctor_verb()};
+  for (Verb& verb : catalog_verbs()) out.push_back(std::move(verb));
   for (Verb& verb : retention_verbs()) out.push_back(std::move(verb));
   out.push_back({.name = "help",
                  .arguments = "[VERB or TOPIC]",

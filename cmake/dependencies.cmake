@@ -5,6 +5,7 @@ find_package(tl-expected REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
+find_package(SQLiteCpp REQUIRED)
 find_path(tomlplusplus_include toml++/toml.h REQUIRED)  # headers only, so that nothing is linked
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(isal REQUIRED IMPORTED_TARGET libisal)

@@ -28,6 +28,8 @@ def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
         "prune": "store apply yes dry-run check check-policy policy import-policy keep keep-last keep-every keep-within keep-daily keep-best "
                  "keep-tag max-size min-free max-delete grace include-corrupt drop-series lock-timeout",
         "undelete": "store lock-timeout", "why": "store policy",
+        "list": "store run tag state where since sort limit csv rebuild quiet json", "status": "store run prom json",
+        "pin": "store reason owner until label", "unpin": "store label",
         "help": "json", "version": "json", "explain": "json", "completion": "quiet verbose progress color log-file no-mpi"}
     for verb, names in flags.items():
         text = sh.run("help", verb, out=f"^usage: ckpt {verb}").out

@@ -20,7 +20,7 @@ LAYERS = {path.split("/")[-1] for path in MAY_INCLUDE}
 OWNED = [
     (r"mpi\.h", ("src/engine/mpi/", "include/ckpt/mpi.hpp", "tests/engine/"), "MPI"),
     (r"(hdf5|H5\w+|hdf5_hl)\.h", ("helper/",), "HDF5"),
-    (r"(sqlite3\.h|SQLiteCpp/.*)", ("src/catalog/",), "SQLite"),
+    (r"(sqlite3\.h|SQLiteCpp/.*)", ("src/catalog/", "tests/catalog/"), "SQLite"),
     (r"liburing.*", ("src/engine/",), "io_uring"),
     (r"CLI/.*", ("cli/",), "CLI11"),
     (r"toml\+\+/.*", ("src/catalog/",), "TOML"),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <span>
 #include <utility>
 
@@ -71,9 +72,10 @@ void take_manifest(Entry& entry, const universal::Manifest& manifest) {
   if (const auto created = parse_time(manifest.created)) checkpoint.created = *created;
   for (const auto& [key, value] : manifest.meta.user) {
     if (!key.starts_with(kMetricKey)) continue;
-    char* end = nullptr;
-    const double number = std::strtod(value.c_str(), &end);
-    if (!value.empty() && *end == '\0') checkpoint.metrics.emplace_back(key.substr(kMetricKey.size()), number);
+    double number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error == std::errc() && end == value.data() + value.size())
+      checkpoint.metrics.emplace_back(key.substr(kMetricKey.size()), number);
   }
   entry.layout = layout_name(manifest);
   entry.framework = manifest.meta.framework;

@@ -1,0 +1,204 @@
+#include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "api/store_catalog.hpp"
+#include "api/words.hpp"
+#include "cli/catalog_text.hpp"
+#include "cli/catalog_words.hpp"
+#include "cli/commands.hpp"
+#include "cli/session.hpp"
+#include "cli/table.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+std::string user_name() {
+  const passwd* entry = ::getpwuid(::geteuid());
+  return entry != nullptr ? std::string(entry->pw_name) : fmt::format("uid {}", ::geteuid());
+}
+
+/// A span back from now, or a time.
+Result<catalog::Time> time_of(const Value& value, catalog::Time now, bool forward) {
+  if (const auto time = catalog::parse_time(value.text)) return *time;
+  const auto span = parse_duration(value.text);
+  if (!span)
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: '{}' is neither a time such as 30d nor a day such as 2026-12-31",
+                                        value.origin, value.text)});
+  return forward ? now + *span : now - *span;
+}
+
+Result<CatalogQuery> read_query(const Words& words) {
+  CatalogQuery query{.store = store_of(words),
+                     .run = words.text("run"),
+                     .tag = words.text("tag"),
+                     .rebuild = words.on("rebuild"),
+                     .now = now()};
+  const std::string state = words.text("state");
+  for (const catalog::State one :
+       {catalog::State::committed, catalog::State::verified, catalog::State::corrupt, catalog::State::unreadable})
+    if (state == state_word(one)) query.state = one;
+  if (const Value* value = words.value("where")) {
+    auto filter = catalog::Filter::parse(value->text);
+    if (!filter)
+      return fail({.code = Errc::usage, .message = fmt::format("{}: {}", value->origin, filter.error().message)});
+    query.where = *std::move(filter);
+  }
+  if (const Value* value = words.value("since")) {
+    CKPT_TRY(query.since, time_of(*value, query.now, false));
+  }
+  if (const Value* value = words.value("limit")) {
+    const auto count = parse_count(value->text, 1, UINT64_MAX);
+    if (!count)
+      return fail({.code = Errc::usage, .message = fmt::format("{}: {}", value->origin, count.error().message)});
+    query.limit = *count;
+  }
+  using Sort = CatalogQuery::Sort;
+  const std::string sort = words.text("sort");
+  query.sort = sort == "oldest" ? Sort::oldest
+               : sort == "time" ? Sort::time
+               : sort == "size" ? Sort::size
+                                : Sort::newest;
+  return query;
+}
+
+void warn(Context& context, Answer& answer, const std::vector<std::string>& warnings) {
+  for (const std::string& text : warnings) answer.warnings.push_back({.severity = Severity::warning, .text = text});
+  print_findings(context, answer.warnings);
+}
+
+void print_entries(Context& context, const CatalogListing& listing, catalog::Time now) {
+  const std::vector<catalog::Entry>& entries = listing.entries;
+  if (context.settings.quiet) {
+    std::string out;
+    for (const catalog::Entry& entry : entries) out += printable(entry_name(entry)) + "\n";
+    say(context, out, true);
+    return;
+  }
+  const bool csv = context.words.on("csv");
+  const bool people = context.console.out_is_terminal() && !csv;
+  const Table table = entry_table(entries, people, context.settings.sizes, now);
+  if (!people) {
+    say(context, csv ? draw_csv(table) : draw_tsv(table));
+    return;
+  }
+  std::uint64_t bytes = 0;
+  for (const catalog::Entry& entry : entries) bytes += std::min(entry.checkpoint.bytes, UINT64_MAX - bytes);
+  std::string out = draw_aligned(table, context.console.width()).text;
+  out +=
+      fmt::format("{}, {}", format_counted(entries.size(), "checkpoint"), format_size(bytes, context.settings.sizes));
+  if (entries.size() != listing.total) out += fmt::format(" · of {} in the store", format_count(listing.total));
+  say(context, out + "\n");
+}
+
+std::string summary_text(const catalog::RunSummary& run, catalog::Time now, SizeStyle sizes) {
+  std::string out =
+      fmt::format("{}  {}, {} · newest step {}, {} ago", printable(run.run), format_counted(run.count, "checkpoint"),
+                  format_size(run.bytes, sizes), run.newest_step, age_text(run.newest_created, now));
+  if (run.verified_step) out += fmt::format(" · verified up to step {}", *run.verified_step);
+  if (run.damaged != 0) out += fmt::format(" · {} corrupt", run.damaged);
+  if (run.unreadable != 0) out += fmt::format(" · {} unreadable", run.unreadable);
+  if (run.pinned != 0) out += fmt::format(" · {} pinned", run.pinned);
+  return out + "\n";
+}
+
+Answer change_pin(Context& context, bool remove) {
+  const Words& words = context.words;
+  MarkRequest request{.store = store_of(words), .checkpoint = words.arguments[0], .remove = remove, .now = now()};
+  request.mark = {.kind = catalog::Mark::Kind::pin, .name = words.text("label"), .at = request.now};
+  if (!remove) {
+    request.mark.text = words.text("reason");
+    request.mark.owner = words.text("owner").empty() ? user_name() : words.text("owner");
+    if (const Value* value = words.value("until")) {
+      auto until = time_of(*value, request.now, true);
+      if (!until) return failed(std::move(until).error());
+      request.mark.until = *until;
+    }
+  }
+  auto opened = OpenSession::alone(context);
+  if (!opened) return failed(std::move(opened).error());
+  OpenSession& open = **opened;
+  if (open.failure() != nullptr) return failed(*open.failure());
+  auto report = mark_checkpoint(open.session().io, request);
+  open.end_progress();
+  if (!report) return failed(std::move(report).error(), "nothing was changed");
+  Answer out;
+  warn(context, out, report->warnings);
+  if (context.settings.json) {
+    out.data = {{"changed", report->changed}, {"checkpoint", to_json(report->entry, request.store)}};
+    return out;
+  }
+  const std::string what = remove ? (report->changed ? "unpinned" : "had no such pin:") : "pinned";
+  say(context, fmt::format("{} {}\n", what, printable(entry_name(report->entry))));
+  return out;
+}
+
+}  // namespace
+
+Answer run_list(Context& context) {
+  auto query = read_query(context.words);
+  if (!query) return failed(std::move(query).error());
+  auto opened = OpenSession::alone(context);
+  if (!opened) return failed(std::move(opened).error());
+  OpenSession& open = **opened;
+  if (open.failure() != nullptr) return failed(*open.failure());
+  auto listing = list_catalog(open.session().io, *query);
+  open.end_progress();
+  if (!listing) return failed(std::move(listing).error());
+  Answer out;
+  warn(context, out, listing->warnings);
+  if (!context.settings.json) {
+    print_entries(context, *listing, query->now);
+    return out;
+  }
+  put_text(out.data, "store", query->store);
+  out.data["total"] = listing->total;
+  out.data["indexed"] = listing->indexed;
+  out.data["checkpoints"] = Json::array();
+  for (const catalog::Entry& entry : listing->entries) out.data["checkpoints"].push_back(to_json(entry, query->store));
+  return out;
+}
+
+Answer run_status(Context& context) {
+  const std::string store = store_of(context.words);
+  const catalog::Time time = now();
+  auto opened = OpenSession::alone(context);
+  if (!opened) return failed(std::move(opened).error());
+  OpenSession& open = **opened;
+  if (open.failure() != nullptr) return failed(*open.failure());
+  auto status = store_status(open.session().io, store, context.words.text("run"), time);
+  if (!status) return failed(std::move(status).error());
+  if (const Value* file = context.words.value("prom")) {
+    auto written = write_status(open.session().io, file->text, *status);
+    if (!written) return failed(std::move(written).error(), "the file is as it was");
+  }
+  open.end_progress();
+  Answer out;
+  warn(context, out, status->warnings);
+  if (context.settings.json) {
+    put_text(out.data, "store", store);
+    out.data["free_bytes"] = status->free_bytes;
+    out.data["indexed"] = status->indexed;
+    out.data["runs"] = Json::array();
+    for (const catalog::RunSummary& run : status->runs) out.data["runs"].push_back(to_json(run));
+    return out;
+  }
+  std::string text;
+  for (const catalog::RunSummary& run : status->runs) text += summary_text(run, time, context.settings.sizes);
+  if (status->runs.empty()) text = "no checkpoint here\n";
+  say(context, text + fmt::format("free {}\n", format_size(status->free_bytes, context.settings.sizes)));
+  return out;
+}
+
+Answer run_pin(Context& context) {
+  return change_pin(context, false);
+}
+
+Answer run_unpin(Context& context) {
+  return change_pin(context, true);
+}
+
+}  // namespace ckpt::cli

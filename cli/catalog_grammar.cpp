@@ -1,0 +1,131 @@
+#include "cli/catalog_grammar.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+constexpr std::string_view kNames =
+    "A checkpoint is named RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@best:METRIC:max, RUN@TAG, or by 6 or more "
+    "digits of its id. RUN may be left out where the store has one run.";
+
+Flag store_flag() {
+  return {.name = "store",
+          .value = "DIR",
+          .help = "the directory of runs; by default the current one",
+          .guesses = {"root", "dir", "directory"}};
+}
+
+Verb list_verb() {
+  return {
+      .name = "list",
+      .summary = "List the checkpoints of a store: step, state, size, metrics, pins",
+      .about =
+          {"A store is a directory of runs, each a directory of checkpoints: ours, and those of DeepSpeed, PyTorch, "
+           "Megatron, Hugging Face and Orbax, which are recognised as by inspect. Nothing of them is changed; an index "
+           "is kept in STORE/.ckpt/catalog.sqlite. Where that cannot be used the disk is scanned, with a warning, and "
+           "the answer is the same.",
+           "Steps compare as numbers. By default the newest of each run comes first. -q prints names that other verbs "
+           "take."},
+      .aliases = {"catalog", "snapshots"},
+      .flags = {store_flag(),
+                {.name = "run", .value = "GLOB", .help = "only of these runs, such as 'prod/*'", .guesses = {"runs"}},
+                {.name = "tag", .value = "TAG", .help = "only those with this tag"},
+                {.name = "state",
+                 .value = "STATE",
+                 .help = "only those in this state",
+                 .choices = {"durable", "verified", "corrupt", "unreadable"},
+                 .guesses = {"status"}},
+                {.name = "where",
+                 .value = "RULE",
+                 .help = "only those that it is true of, such as 'step > 1000 and metric.loss < 2'",
+                 .guesses = {"filter"}},
+                {.name = "since",
+                 .value = "TIME",
+                 .help = "only those saved in the last 7d, or since 2026-01-31",
+                 .guesses = {"after", "newer"}},
+                {.name = "sort",
+                 .value = "KEY",
+                 .help = "newest or oldest by step, in each run; time (youngest first) or size (largest first), over "
+                         "all",
+                 .choices = {"newest", "oldest", "time", "size"}},
+                {.name = "limit", .letter = 'n', .value = "N", .help = "the first so many only", .guesses = {"head"}},
+                {.name = "csv", .help = "print comma-separated values"},
+                {.name = "rebuild", .help = "read everything from the disk again", .guesses = {"rescan", "refresh"}}},
+      .examples = {{"ckpt list --store runs", "everything"},
+                   {"ckpt list --run llama8b --where 'metric.loss < 2.1'", "good ones of one run"},
+                   {"ckpt list -q --state verified -n 1", "a name for a script"}},
+      .exit_codes = {10, 11, 16},
+      .main_verb = true,
+  };
+}
+
+Verb pin_verb() {
+  return {
+      .name = "pin",
+      .arguments = "NAME",
+      .least_arguments = 1,
+      .most_arguments = 1,
+      .summary = "Keep a checkpoint whatever the policy says",
+      .about = {kNames,
+                "A pin is a small file in the checkpoint's own directory, so it goes where the checkpoint goes. A "
+                "checkpoint may have several, told apart by --label."},
+      .aliases = {"hold"},
+      .flags = {store_flag(),
+                {.name = "reason", .value = "TEXT", .help = "why", .guesses = {"message", "note"}},
+                {.name = "owner", .value = "WHO", .help = "who asks for it; by default the user"},
+                {.name = "until",
+                 .value = "TIME",
+                 .help = "for so long (30d), or until that day (2026-12-31, UTC); by default for good",
+                 .guesses = {"expires", "for"}},
+                {.name = "label",
+                 .value = "NAME",
+                 .help = "which pin; by default the one without a label",
+                 .guesses = {"name"}}},
+      .examples = {{"ckpt pin llama8b@1000 --reason 'cited in the paper'", "for good"},
+                   {"ckpt pin @latest --until 30d", "for a month"}},
+      .exit_codes = {10, 14, 16},
+  };
+}
+
+Verb unpin_verb() {
+  return {
+      .name = "unpin",
+      .arguments = "NAME",
+      .least_arguments = 1,
+      .most_arguments = 1,
+      .summary = "Take a pin away again",
+      .about = {kNames},
+      .flags = {store_flag(),
+                {.name = "label",
+                 .value = "NAME",
+                 .help = "which pin; by default the one without a label",
+                 .guesses = {"name"}}},
+      .examples = {{"ckpt unpin llama8b@1000", "the policy decides again"}},
+      .exit_codes = {10, 16},
+  };
+}
+
+Verb status_verb() {
+  return {
+      .name = "status",
+      .summary = "Sum up a store: checkpoints, bytes, and the newest of each run",
+      .about = {"For people, for scripts (--json) and for Prometheus (--prom writes the file that its text file "
+                "collector reads, whole or not at all)."},
+      .aliases = {"watch"},
+      .flags =
+          {store_flag(),
+           {.name = "run", .value = "NAME", .help = "of this run only; exit code 10 where it has no checkpoint"},
+           {.name = "prom", .value = "FILE", .help = "write the metrics into this file", .guesses = {"prometheus"}}},
+      .examples = {{"ckpt status", "the current directory's runs"},
+                   {"ckpt status --run llama8b --json", "is there something to resume from?"},
+                   {"ckpt status --prom /var/lib/node_exporter/textfile/ckpt.prom", "from cron"}},
+      .exit_codes = {10, 14, 16},
+  };
+}
+
+}  // namespace
+
+std::vector<Verb> catalog_verbs() {
+  return {list_verb(), status_verb(), pin_verb(), unpin_verb()};
+}
+
+}  // namespace ckpt::cli

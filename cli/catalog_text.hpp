@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "api/store_catalog.hpp"
+#include "cli/json.hpp"
+#include "cli/settings.hpp"
+#include "cli/table.hpp"
+
+namespace ckpt::cli {
+
+/// "durable", "verified", ...
+std::string_view state_word(catalog::State state);
+/// What other verbs take: "llama8b@step-000001000.g7".
+std::string entry_name(const catalog::Entry& entry);
+
+/// `for_people`: sizes and ages; else bytes and times.
+Table entry_table(const std::vector<catalog::Entry>& entries, bool for_people, SizeStyle sizes, catalog::Time now);
+/// Quoted as in RFC 4180, with the header row of the table; a line ends with a line feed alone.
+std::string draw_csv(const Table& table);
+
+Json to_json(const catalog::Entry& entry, const std::string& store);
+Json to_json(const catalog::RunSummary& summary);
+
+/// "3 d", "5 h", "2 min": how long ago.
+std::string age_text(catalog::Time time, catalog::Time now);
+
+}  // namespace ckpt::cli

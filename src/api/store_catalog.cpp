@@ -1,0 +1,174 @@
+#include "api/store_catalog.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "catalog/index/names.hpp"
+#include "catalog/policy_toml.hpp"
+#include "convert/format.hpp"
+#include "engine/inbox.hpp"
+#include "engine/replace_file.hpp"
+#include "format/glob.hpp"
+#include "format/nearest.hpp"
+
+namespace ckpt {
+namespace {
+
+using catalog::Entry;
+
+constexpr std::string_view kPolicyFile = "ckpt.toml";
+constexpr std::uint64_t kMostPolicyBytes = 1 << 20;
+
+bool has_wildcard(std::string_view glob) {
+  return glob.find_first_of("*?[") != std::string_view::npos;
+}
+
+/// What the store's policy calls the best of a run; nothing where it does not say, or cannot be read.
+std::optional<catalog::BestMetric> best_of(Io& io, const std::string& store, const std::string& name) {
+  const auto text = read_small_file(io, join_path(store, kPolicyFile), kMostPolicyBytes);
+  if (!text) return std::nullopt;
+  const auto policies = catalog::parse_policies(*text, std::string(kPolicyFile));
+  if (!policies) return std::nullopt;
+  const catalog::Policy* policy = catalog::policy_of(*policies, name.substr(0, name.rfind('@')));
+  if (policy == nullptr) return std::nullopt;
+  for (const catalog::Rule& rule : policy->keep)
+    if (rule.kind == catalog::Rule::Kind::best)
+      return catalog::BestMetric{.metric = rule.metric, .higher = rule.better == catalog::Rule::Better::higher};
+  return std::nullopt;
+}
+
+void sort_entries(std::vector<Entry>& entries, CatalogQuery::Sort sort) {
+  using Sort = CatalogQuery::Sort;
+  if (sort == Sort::newest) return;  // as they come
+  std::stable_sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) {
+    if (sort == Sort::size) return a.checkpoint.bytes > b.checkpoint.bytes;
+    if (sort == Sort::time) return a.checkpoint.created > b.checkpoint.created;
+    if (a.checkpoint.run != b.checkpoint.run) return a.checkpoint.run < b.checkpoint.run;
+    return older(a.checkpoint, b.checkpoint);
+  });
+}
+
+}  // namespace
+
+catalog::Recognise detection() {
+  return [](Io& io, const std::string& directory) -> catalog::Recognised {
+    const Recognition seen = recognise(io, directory);
+    return {.format = seen.format == nullptr ? "" : std::string(seen.format->name), .unfinished = seen.unfinished};
+  };
+}
+
+Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog::Trust trust, catalog::Time now) {
+  return catalog::Catalog::open(io, store, {.recognise = detection(), .trust = trust, .now = now});
+}
+
+Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
+  CKPT_TRY(catalog::Catalog catalog,
+           open_catalog(io, query.store, query.rebuild ? catalog::Trust::nothing : catalog::Trust::notes, query.now));
+  catalog::Query rows{.tag = query.tag};
+  const bool in_order = query.sort == CatalogQuery::Sort::newest;
+  if (query.limit && in_order) rows.limit = *query.limit;
+  if (!query.run.empty() && !has_wildcard(query.run)) rows.run = query.run;
+  if (query.state || query.where || query.since || (!query.run.empty() && !rows.run)) {
+    rows.passes = [&](const Entry& entry) {
+      if (query.state && entry.checkpoint.state != *query.state) return false;
+      if (query.since && entry.checkpoint.created < *query.since) return false;
+      if (!query.run.empty() && !matches_glob(entry.checkpoint.run, query.run)) return false;
+      return !query.where || query.where->matches(entry.checkpoint, query.now);
+    };
+  }
+  CatalogListing out{.indexed = catalog.is_indexed(), .warnings = catalog.warnings()};
+  CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), rows));
+  CKPT_TRY(out.total, catalog::count_entries(catalog.database()));
+  sort_entries(out.entries, query.sort);
+  if (query.limit && out.entries.size() > *query.limit)
+    out.entries.erase(out.entries.begin() + static_cast<std::ptrdiff_t>(*query.limit), out.entries.end());
+  return out;
+}
+
+Result<StoreStatus> store_status(Io& io, const std::string& store, const std::string& run, catalog::Time now) {
+  CKPT_TRY(catalog::Catalog catalog, open_catalog(io, store, catalog::Trust::notes, now));
+  StoreStatus out{.indexed = catalog.is_indexed(), .warnings = catalog.warnings()};
+  CKPT_TRY(out.runs, catalog::summarise_runs(catalog.database()));
+  CKPT_TRY(out.free_bytes, io.free_bytes(store));
+  if (run.empty()) return out;
+  std::vector<std::string> names;
+  for (const catalog::RunSummary& summary : out.runs) names.push_back(summary.run);
+  std::erase_if(out.runs, [&](const catalog::RunSummary& summary) { return summary.run != run; });
+  if (!out.runs.empty()) return out;
+  const auto near = nearest(run, names);
+  return fail({.code = Errc::not_found,
+               .message = fmt::format("{}: status: no checkpoint of a run '{}'", store, run),
+               .file = store,
+               .hint = near ? fmt::format("did you mean '{}'?", *near) : "ckpt list shows what there is"});
+}
+
+std::string prometheus_text(const StoreStatus& status) {
+  std::string out;
+  const auto label = [](std::string_view run) {
+    std::string text;
+    for (const char c : run) {
+      if (c == '\\' || c == '"') text += '\\';
+      text += c == '\n' ? std::string("\\n") : std::string(1, c);
+    }
+    return text;
+  };
+  const auto metric = [&](std::string_view name, std::string_view help, auto&& value) {
+    out += fmt::format("# HELP {0} {1}\n# TYPE {0} gauge\n", name, help);
+    for (const catalog::RunSummary& run : status.runs)
+      out += fmt::format("{}{{run=\"{}\"}} {}\n", name, label(run.run), value(run));
+  };
+  using Run = catalog::RunSummary;
+  metric("ckpt_checkpoints", "Checkpoints of a run.", [](const Run& run) { return run.count; });
+  metric("ckpt_bytes", "Bytes of their files.", [](const Run& run) { return run.bytes; });
+  metric("ckpt_newest_step", "Step of the newest.", [](const Run& run) { return run.newest_step; });
+  metric("ckpt_newest_created_seconds", "When the newest was saved, seconds since 1970.",
+         [](const Run& run) { return static_cast<double>(run.newest_created.time_since_epoch().count()) / 1000; });
+  metric("ckpt_verified", "Checkpoints that were read again and found intact.",
+         [](const Run& run) { return run.verified; });
+  metric("ckpt_damaged", "Checkpoints known to be damaged.", [](const Run& run) { return run.damaged; });
+  metric("ckpt_unreadable", "Checkpoints that could not be read just now.",
+         [](const Run& run) { return run.unreadable; });
+  metric("ckpt_pinned", "Checkpoints with a pin.", [](const Run& run) { return run.pinned; });
+  out += fmt::format(
+      "# HELP ckpt_free_bytes Bytes that can still be written.\n# TYPE ckpt_free_bytes gauge\n"
+      "ckpt_free_bytes {}\n",
+      status.free_bytes);
+  return out;
+}
+
+Result<> write_status(Io& io, const std::string& file, const StoreStatus& status) {
+  return replace_file(io, file, prometheus_text(status));
+}
+
+Result<MarkReport> mark_checkpoint(Io& io, const MarkRequest& request) {
+  MarkReport out;
+  {
+    CKPT_TRY(catalog::Catalog catalog, open_catalog(io, request.store, catalog::Trust::notes, request.now));
+    out.warnings = catalog.warnings();
+    CKPT_TRY(out.entry, catalog::find_checkpoint(catalog.database(), request.checkpoint,
+                                                 best_of(io, request.store, request.checkpoint)));
+  }
+  out.path = out.entry.path(request.store);
+  const std::string marks = catalog::marks_path(out.path, out.entry.foreign);
+  if (request.remove) {
+    CKPT_TRY(out.changed, catalog::remove_mark(io, marks, request.mark.kind, request.mark.name));
+  } else {
+    CKPT_CHECK(catalog::write_mark(io, marks, request.mark));
+  }
+  const std::string word = fmt::format("{} {} {} {}", static_cast<int>(request.mark.kind), request.remove,
+                                       request.mark.name, request.now.time_since_epoch().count());
+  drop_note(io, catalog::run_path(request.store, out.entry.checkpoint.run), out.entry.name, word);
+  const catalog::EntryPlace place{.run = out.entry.checkpoint.run,
+                                  .name = out.entry.name,
+                                  .foreign = out.entry.foreign,
+                                  .format = out.entry.format,
+                                  .step = out.entry.checkpoint.step,
+                                  .trackers = out.entry.checkpoint.trackers,
+                                  .link = out.entry.checkpoint.link};
+  if (auto now = catalog::read_entry(io, request.store, place)) out.entry = *std::move(now);
+  return out;
+}
+
+}  // namespace ckpt

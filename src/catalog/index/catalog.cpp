@@ -1,0 +1,66 @@
+#include "catalog/index/catalog.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/file_system.hpp"
+#include "engine/inbox.hpp"
+#include "engine/run_directory.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+constexpr std::string_view kFile = "catalog.sqlite";
+constexpr std::string_view kDamaged = ".damaged";
+
+/// Puts a file that is no database, or a damaged one, aside: the next opening makes a new one, and nothing is lost that
+/// a person may still want to look at.
+void put_aside(Io& io, const std::string& file) {
+  static_cast<void>(io.rename(file, file + std::string(kDamaged), RenameMode::replace));
+  for (const char* suffix : {"-wal", "-shm", "-journal"}) static_cast<void>(io.unlink(file + suffix));
+}
+
+}  // namespace
+
+std::string catalog_file(const std::string& store) {
+  return join_path(join_path(store, kStoreDirectory), kFile);
+}
+
+Result<Catalog> Catalog::open_indexed(Io& io, const std::string& store, const Options& options) {
+  CKPT_CHECK(make_directory(io, join_path(store, kStoreDirectory)));
+  const std::string file = catalog_file(store);
+  CKPT_TRY(Database database,
+           Database::open(file, {.shared = !is_local_file_system(store), .patience = options.patience}));
+  Catalog out(store, std::move(database));
+  CKPT_TRY(out.refreshed_, refresh(io, store, out.database_, options.recognise, options.trust, options.now));
+  return out;
+}
+
+Result<Catalog> Catalog::open(Io& io, const std::string& store, const Options& options) {
+  CKPT_TRY(const FileInfo info, io.stat(store));
+  if (info.kind != FileInfo::Kind::directory)
+    return fail({.code = Errc::not_found, .message = store + ": not a directory", .file = store});
+  auto indexed = open_indexed(io, store, options);
+  std::vector<std::string> warnings;
+  if (!indexed && indexed.error().code == Errc::corrupt) {
+    warnings.push_back(fmt::format("{}; it was put aside and made anew from the disk", indexed.error().message));
+    put_aside(io, catalog_file(store));
+    indexed = open_indexed(io, store, options);
+  }
+  if (indexed) {
+    indexed->warnings_ = std::move(warnings);
+    indexed->warnings_.insert(indexed->warnings_.end(), indexed->refreshed_.warnings.begin(),
+                              indexed->refreshed_.warnings.end());
+    return indexed;
+  }
+  warnings.push_back(indexed.error().message + "; the disk was scanned instead");
+  CKPT_TRY(Database memory, Database::in_memory());
+  Catalog out(store, std::move(memory));
+  out.indexed_ = false;
+  CKPT_TRY(out.refreshed_, refresh(io, store, out.database_, options.recognise, Trust::nothing, options.now));
+  out.warnings_ = std::move(warnings);
+  return out;
+}
+
+}  // namespace ckpt::catalog

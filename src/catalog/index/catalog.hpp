@@ -1,0 +1,53 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "catalog/index/database.hpp"
+#include "catalog/index/refresh.hpp"
+#include "catalog/index/rows.hpp"
+#include "catalog/index/scan.hpp"
+#include "engine/io.hpp"
+#include "format/result.hpp"
+
+namespace ckpt::catalog {
+
+/// The checkpoints of a store: STORE/.ckpt/catalog.sqlite, brought up to date on opening. Where that file cannot be
+/// used (lost, corrupt, locked, read-only, made by a later release) the disk is scanned into a database in memory; a
+/// warning says so, and every answer is the same. One thread; `io` is used while opening only.
+class Catalog {
+ public:
+  struct Options {
+    Recognise recognise{};
+    Trust trust = Trust::notes;
+    std::chrono::milliseconds patience{2000};  ///< for other processes that write the catalog
+    Time now{};
+  };
+  /// errors   not_found: the store is not there; io: its directory cannot be listed
+  static Result<Catalog> open(Io& io, const std::string& store, const Options& options);
+
+  const std::string& store() const { return store_; }
+  /// Of all queries and of events: rows.hpp.
+  Database& database() { return database_; }
+  /// False: a scan of the disk, in memory. Events and policies are then forgotten.
+  bool is_indexed() const { return indexed_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+  /// What opening had to do.
+  const Refreshed& refreshed() const { return refreshed_; }
+
+ private:
+  Catalog(std::string store, Database database) : store_(std::move(store)), database_(std::move(database)) {}
+  static Result<Catalog> open_indexed(Io& io, const std::string& store, const Options& options);
+
+  std::string store_;
+  Database database_;
+  bool indexed_ = true;
+  std::vector<std::string> warnings_{};
+  Refreshed refreshed_{};
+};
+
+/// STORE/.ckpt/catalog.sqlite
+std::string catalog_file(const std::string& store);
+
+}  // namespace ckpt::catalog

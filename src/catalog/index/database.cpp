@@ -1,0 +1,117 @@
+#include "catalog/index/database.hpp"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include <map>
+#include <utility>
+
+#include "catalog/index/migrations.hpp"
+#include "catalog/index/sqlite.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+constexpr const char* kMemory = ":memory:";
+
+int version_of(SQLite::Database& database) {
+  return database.execAndGet("PRAGMA user_version").getInt();
+}
+
+/// Each migration in a transaction of its own; another process may do the same at this moment.
+Result<> migrate(SQLite::Database& database, const std::string& file) {
+  const auto newest = static_cast<int>(migrations().size());
+  if (version_of(database) == newest) return {};
+  SQLite::Transaction transaction(database, SQLite::TransactionBehavior::IMMEDIATE);
+  const int version = version_of(database);
+  if (version > newest || version < 0)
+    return fail({.code = Errc::newer,
+                 .message = fmt::format("{}: catalog: its tables are of version {}, this release knows {}", file,
+                                        version, newest),
+                 .file = file});
+  for (int next = version; next < newest; ++next)
+    database.exec(std::string(migrations()[static_cast<std::size_t>(next)]));
+  database.exec(fmt::format("PRAGMA user_version={}", newest));
+  transaction.commit();
+  return {};
+}
+
+}  // namespace
+
+Errc sqlite_code(int code) {
+  switch (code & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_PROTOCOL:
+      return Errc::locked;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+    case SQLITE_FORMAT:
+      return Errc::corrupt;
+    case SQLITE_FULL:
+      return Errc::no_space;
+    case SQLITE_NOMEM:
+      return Errc::memory;
+    case SQLITE_ERROR:
+    case SQLITE_SCHEMA:
+    case SQLITE_CONSTRAINT:
+    case SQLITE_MISMATCH:
+      return Errc::corrupt;  // our own words always fit our own tables: somebody changed them
+    default:
+      return Errc::io;
+  }
+}
+
+struct Database::Prepared {
+  std::map<std::string, std::unique_ptr<SQLite::Statement>> statements{};  ///< by their words
+};
+
+Database::Database(std::string file, std::unique_ptr<SQLite::Database> sqlite)
+    : file_(std::move(file)), sqlite_(std::move(sqlite)), prepared_(std::make_unique<Prepared>()) {}
+Database::Database(Database&&) noexcept = default;
+Database& Database::operator=(Database&&) noexcept = default;
+Database::~Database() = default;
+
+Result<Database> Database::prepare(const std::string& file, const Options& options) {
+  auto sqlite = std::make_unique<SQLite::Database>(file, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE,
+                                                   static_cast<int>(options.patience.count()));
+  sqlite->exec("PRAGMA foreign_keys=ON");
+  sqlite->exec("PRAGMA trusted_schema=OFF");
+  if (file == kMemory) {
+    sqlite->exec("PRAGMA synchronous=OFF");
+  } else {
+    // Asking for the mode that a file has already writes nothing.
+    sqlite->exec(options.shared ? "PRAGMA journal_mode=DELETE" : "PRAGMA journal_mode=WAL");
+    sqlite->exec("PRAGMA synchronous=NORMAL");
+  }
+  CKPT_CHECK(migrate(*sqlite, file));
+  return Database(file, std::move(sqlite));
+}
+
+Result<Database> Database::open(const std::string& file, const Options& options) {
+  return asked(file, [&] { return prepare(file, options); });
+}
+
+Result<Database> Database::in_memory() {
+  return asked(kMemory, [&] { return prepare(kMemory, Options{}); });
+}
+
+SQLite::Statement& Database::prepared(const std::string& words) {
+  std::unique_ptr<SQLite::Statement>& statement = prepared_->statements[words];
+  if (!statement) statement = std::make_unique<SQLite::Statement>(*sqlite_, words);
+  statement->reset();
+  statement->clearBindings();
+  return *statement;
+}
+
+Result<> Database::check() {
+  return asked(file_, [&]() -> Result<> {
+    SQLite::Statement statement(*sqlite_, "PRAGMA integrity_check(10)");
+    if (!statement.executeStep()) return {};
+    const std::string said = statement.getColumn(0).getString();
+    if (said == "ok") return {};
+    return fail({.code = Errc::corrupt, .message = file_ + ": catalog: " + said, .file = file_});
+  });
+}
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace ckpt::catalog {
+
+/// The scripts of schemas/catalog, in order: the n-th brings tables of version n to n + 1.
+std::span<const std::string_view> migrations();
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,245 @@
+#include "catalog/index/names.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "catalog/index/rows.hpp"
+#include "catalog/index/sqlite.hpp"
+#include "format/nearest.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+constexpr std::size_t kLeastDigits = 6;
+constexpr std::size_t kIdDigits = 32;
+constexpr std::size_t kCandidatesShown = 10;
+constexpr std::string_view kLatest = "latest";
+constexpr std::string_view kBest = "best";
+
+std::optional<std::uint64_t> number(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return value;
+}
+
+std::string full_name(const Entry& entry) {
+  return entry.checkpoint.run + "@" + entry.name;
+}
+
+tl::unexpected<Error> unknown(const std::string& name, const std::string& reason, std::string hint = {}) {
+  return fail({.code = Errc::not_found,
+               .message = fmt::format("{}: name: {}", name, reason),
+               .hint = hint.empty() ? "ckpt list shows what there is" : std::move(hint)});
+}
+
+tl::unexpected<Error> several(const std::string& name, const std::vector<Entry>& entries) {
+  std::string list;
+  for (std::size_t i = 0; i < std::min(entries.size(), kCandidatesShown); ++i)
+    list += (i == 0 ? "" : ", ") + full_name(entries[i]);
+  if (entries.size() > kCandidatesShown) list += fmt::format(" and {} more", entries.size() - kCandidatesShown);
+  return fail({.code = Errc::usage,
+               .message = fmt::format("{}: name: {} checkpoints are meant: {}", name, entries.size(), list),
+               .hint = "name one of them whole"});
+}
+
+Result<std::vector<std::string>> run_names(Database& database) {
+  return asked(database.file(), [&]() -> Result<std::vector<std::string>> {
+    std::vector<std::string> out;
+    // One step of the index a run, however many checkpoints it has.
+    SQLite::Statement next(database.sqlite(), "SELECT min(run) FROM checkpoints WHERE run>?1");
+    SQLite::Statement first(database.sqlite(), "SELECT min(run) FROM checkpoints");
+    if (!first.executeStep() || first.getColumn(0).isNull()) return out;
+    out.push_back(first.getColumn(0).getString());
+    for (;;) {
+      next.reset();
+      next.bind(1, out.back());
+      if (!next.executeStep() || next.getColumn(0).isNull()) return out;
+      out.push_back(next.getColumn(0).getString());
+    }
+  });
+}
+
+Result<std::string> run_of(Database& database, const std::string& name, const std::string& run) {
+  CKPT_TRY(const auto runs, run_names(database));
+  if (run.empty()) {
+    if (runs.size() == 1) return runs.front();
+    return fail({.code = runs.empty() ? Errc::not_found : Errc::usage,
+                 .message = fmt::format("{}: name: the store has {} runs with checkpoints", name, runs.size()),
+                 .hint = runs.empty() ? "name the directory of runs with --store" : "write " + runs.front() + name});
+  }
+  if (std::binary_search(runs.begin(), runs.end(), run)) return run;
+  const auto near = nearest(run, runs);
+  return unknown(name, fmt::format("no run '{}'", run), near ? fmt::format("did you mean '{}'?", *near) : "");
+}
+
+Result<std::string> newest_name(Database& database, const std::string& name, const std::string& run,
+                                std::uint64_t before) {
+  return asked(database.file(), [&]() -> Result<std::string> {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> births;
+    SQLite::Statement begun(database.sqlite(),
+                            "SELECT series, max(series_from) FROM checkpoints WHERE run=?1 AND series_from IS NOT NULL "
+                            "GROUP BY series");
+    Binder(begun).add(run);
+    while (begun.executeStep()) {
+      Columns row(begun);
+      const std::uint64_t series = row.natural();
+      births.emplace_back(series, row.natural());
+    }
+    SQLite::Statement select(database.sqlite(),
+                             "SELECT name, series, step, state FROM checkpoints WHERE run=?1 "
+                             "ORDER BY generation DESC, step DESC, name DESC");
+    Binder(select).add(run);
+    std::uint64_t left = before;
+    while (select.executeStep()) {
+      Columns row(select);
+      std::string found = row.text();
+      const std::uint64_t series = row.natural();
+      const std::uint64_t step = row.natural();
+      const std::uint64_t state = row.natural();
+      const bool superseded = std::any_of(
+          births.begin(), births.end(), [&](const auto& birth) { return birth.first > series && birth.second < step; });
+      if (superseded || state < static_cast<std::uint64_t>(State::committed)) continue;
+      if (left-- == 0) return found;
+    }
+    return unknown(name, before == 0 ? fmt::format("no checkpoint of run '{}' can be used", run)
+                                     : fmt::format("run '{}' has {} that can be used", run, before - left));
+  });
+}
+
+Result<Entry> by_directory(Database& database, const std::string& name, const std::string& run,
+                           const std::string& directory) {
+  CKPT_TRY(const auto entries, select_entries(database, {.run = run, .name = directory}));
+  if (entries.empty()) return unknown(name, "vanished meanwhile");
+  return entries.front();
+}
+
+Result<Entry> by_step(Database& database, const std::string& name, const std::string& run, std::uint64_t step) {
+  CKPT_TRY(auto entries, select_entries(database, {.run = run, .step = step}));
+  if (!entries.empty()) {
+    return *std::max_element(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+      return committed_before(a.checkpoint, b.checkpoint);
+    });
+  }
+  return asked(database.file(), [&]() -> Result<Entry> {
+    std::string near;
+    for (const char* words : {"SELECT max(step) FROM checkpoints WHERE run=?1 AND step<?2",
+                              "SELECT min(step) FROM checkpoints WHERE run=?1 AND step>?2"}) {
+      SQLite::Statement select(database.sqlite(), words);
+      Binder(select).add(run).add(step);
+      if (!select.executeStep() || select.getColumn(0).isNull()) continue;
+      near += fmt::format("{}{}", near.empty() ? "" : " and ", select.getColumn(0).getInt64());
+    }
+    return unknown(name, fmt::format("run '{}' has no step {}", run, step), "the nearest: " + near);
+  });
+}
+
+Result<Entry> by_metric(Database& database, const std::string& name, const std::string& run, std::string metric,
+                        bool higher) {
+  CKPT_TRY(auto entries, select_entries(database, {.run = run, .passes = [](const Entry& entry) {
+                                                     return !entry.checkpoint.metrics.empty() &&
+                                                            entry.checkpoint.state >= State::committed;
+                                                   }}));
+  std::set<std::string> metrics;
+  for (const Entry& entry : entries)
+    for (const auto& [key, value] : entry.checkpoint.metrics) metrics.insert(key);
+  if (metrics.empty()) return unknown(name, fmt::format("no checkpoint of run '{}' has a metric", run));
+  if (metric.empty()) {
+    if (metrics.size() > 1) {
+      std::string list;
+      for (const std::string& one : metrics) list += (list.empty() ? "" : ", ") + one;
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: name: run '{}' has several metrics: {}", name, run, list),
+                   .hint = fmt::format("write {}@best:{}", run, *metrics.begin())});
+    }
+    metric = *metrics.begin();
+  }
+  const Entry* best = nullptr;
+  double best_value = 0;
+  for (const Entry& entry : entries) {  // newest first: of equal ones the newest
+    const double* value = find_metric(entry.checkpoint, metric);
+    if (value == nullptr || std::isnan(*value)) continue;
+    if (best != nullptr && !(higher ? *value > best_value : *value < best_value)) continue;
+    best = &entry;
+    best_value = *value;
+  }
+  if (best != nullptr) return *best;
+  const std::vector<std::string> known(metrics.begin(), metrics.end());
+  const auto near = nearest(metric, known);
+  return unknown(name, fmt::format("no checkpoint of run '{}' has the metric '{}' as a number", run, metric),
+                 near ? fmt::format("did you mean '{}'?", *near) : "");
+}
+
+Result<Entry> by_tag(Database& database, const std::string& name, const std::string& run, const std::string& tag) {
+  CKPT_TRY(auto entries, select_entries(database, {.run = run, .tag = tag}));
+  if (entries.size() == 1) return std::move(entries.front());
+  if (entries.size() > 1) return several(name, entries);
+  CKPT_TRY(entries, select_entries(database, {.run = run, .name = tag}));
+  if (!entries.empty()) return std::move(entries.front());
+  return asked(database.file(), [&]() -> Result<Entry> {
+    std::vector<std::string> known{std::string(kLatest), std::string(kBest)};
+    SQLite::Statement select(database.sqlite(),
+                             "SELECT DISTINCT marks.name FROM marks JOIN checkpoints USING (checkpoint) "
+                             "WHERE marks.kind='tag' AND run=?1 ORDER BY marks.name");
+    Binder(select).add(run);
+    while (select.executeStep()) known.push_back(Columns(select).text());
+    const auto near = nearest(tag, known);
+    return unknown(name, fmt::format("run '{}' has no tag '{}'", run, tag),
+                   near ? fmt::format("did you mean '{}@{}'?", run, *near) : "");
+  });
+}
+
+Result<Entry> by_id(Database& database, const std::string& name) {
+  CKPT_TRY(auto entries, select_entries(database, {.id_prefix = name}));
+  if (entries.size() == 1) return std::move(entries.front());
+  if (entries.size() > 1) return several(name, entries);
+  return unknown(name, "no id begins so");
+}
+
+}  // namespace
+
+bool looks_like_name(std::string_view text) {
+  if (text.find('@') != std::string_view::npos) return true;
+  return text.size() >= kLeastDigits && text.size() <= kIdDigits &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+Result<Entry> find_checkpoint(Database& database, const std::string& name) {
+  return find_checkpoint(database, name, std::nullopt);
+}
+
+Result<Entry> find_checkpoint(Database& database, const std::string& name, const std::optional<BestMetric>& told) {
+  const std::size_t at = name.rfind('@');
+  if (at == std::string::npos) {
+    if (looks_like_name(name)) return by_id(database, name);
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: name: not the name of a checkpoint", name),
+                 .hint = "RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@TAG, or 6 digits of an id"});
+  }
+  CKPT_TRY(const std::string run, run_of(database, name, name.substr(0, at)));
+  const std::string word = name.substr(at + 1);
+  if (const auto step = number(word)) return by_step(database, name, run, *step);
+  if (word == kLatest || word.starts_with(std::string(kLatest) + "~")) {
+    const auto before = word == kLatest ? 0 : number(std::string_view(word).substr(kLatest.size() + 1));
+    if (!before) return fail(Errc::usage, fmt::format("{}: name: a number belongs after '~'", name));
+    CKPT_TRY(const std::string directory, newest_name(database, name, run, *before));
+    return by_directory(database, name, run, directory);
+  }
+  if (word == kBest) return by_metric(database, name, run, told ? told->metric : "", told && told->higher);
+  if (word.starts_with(std::string(kBest) + ":")) {
+    std::string metric = word.substr(kBest.size() + 1);
+    const bool higher = metric.ends_with(":max");
+    if (higher || metric.ends_with(":min")) metric.resize(metric.size() - 4);
+    return by_metric(database, name, run, std::move(metric), higher);
+  }
+  return by_tag(database, name, run, word);
+}
+
+}  // namespace ckpt::catalog

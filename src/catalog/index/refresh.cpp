@@ -1,0 +1,227 @@
+#include "catalog/index/refresh.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "catalog/index/foreign_name.hpp"
+#include "catalog/index/rows.hpp"
+#include "catalog/index/sqlite.hpp"
+#include "engine/inbox.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+/// Two changes of a directory closer than this may leave it the same time: the clocks of file systems are coarse, and a
+/// server's may not be ours. Only a directory older than this when it was listed is believed to be unchanged later.
+constexpr Duration kSettled = std::chrono::seconds(4);
+
+/// Another tool's checkpoint is believed to be whole when none of its files was written for so long.
+constexpr Duration kForeignSettled = std::chrono::minutes(10);
+
+bool is_settled(const Stamp& stamp, Time now) {
+  const Time changed(std::chrono::floor<Duration>(std::chrono::nanoseconds(stamp.mtime_ns)));
+  return elapsed(changed, now) > kSettled;
+}
+
+/// One refresh, inside its transaction.
+class Refresh {
+ public:
+  Refresh(Io& io, const std::string& store, Database& database, const Recognise& recognise, Trust trust, Time now)
+      : io_(io), store_(store), database_(database), recognise_(recognise), trust_(trust), now_(now) {}
+
+  /// What must be looked at; nothing where the index is up to date.
+  Result<bool> is_due() {
+    CKPT_TRY(known_, select_runs(database_));
+    CKPT_CHECK(find_changed_runs());
+    find_notes();
+    if (trust_ != Trust::notes) CKPT_CHECK(find_changed_entries());
+    return !to_list_.empty() || !gone_.empty() || !to_read_.empty();
+  }
+
+  Result<Refreshed> carry_out() {
+    for (const std::string& run : gone_) CKPT_CHECK(remove_run(database_, run));
+    while (!to_list_.empty()) {
+      const std::string run = *to_list_.begin();
+      to_list_.erase(to_list_.begin());
+      CKPT_CHECK(list_run(run));
+    }
+    return std::move(out_);
+  }
+
+  /// After the transaction is durable.
+  void remove_notes() {
+    for (const InboxNote& note : notes_) static_cast<void>(io_.unlink(note.file));  // found again otherwise
+  }
+
+ private:
+  const KnownRun* find_known(const std::string& run) const {
+    const auto at = std::lower_bound(known_.begin(), known_.end(), run,
+                                     [](const KnownRun& a, const std::string& b) { return a.run < b; });
+    return at != known_.end() && at->run == run ? &*at : nullptr;
+  }
+
+  Result<> find_changed_runs() {
+    if (find_known(".") == nullptr || trust_ == Trust::nothing) to_list_.insert(".");
+    for (const KnownRun& run : known_) {
+      const Stamp stamp = stamp_of(io_, run_path(store_, run.run));
+      if (stamp.inode == 0) {
+        gone_.push_back(run.run);
+        continue;
+      }
+      if (run.settled && stamp == run.stamp && trust_ != Trust::nothing) continue;
+      to_list_.insert(run.run);
+      // A directory that was empty may have become another tool's checkpoint: what is above it can tell.
+      if (stamp != run.stamp && step_in_name(base_name(run.run))) to_list_.insert(above(run.run));
+    }
+    return {};
+  }
+
+  static std::string above(const std::string& run) {
+    const std::size_t slash = run.rfind('/');
+    return slash == std::string::npos ? "." : run.substr(0, slash);
+  }
+
+  void find_notes() {
+    notes_ = read_inbox(io_, store_);
+    for (const InboxNote& note : notes_) {
+      if (note.name.empty()) continue;
+      to_read_[note.run].insert(note.name);
+      // Of a run that is new the nearest directory that is known tells.
+      std::string run = note.run;
+      while (run != "." && find_known(run) == nullptr) run = above(run);
+      to_list_.insert(std::move(run));
+    }
+  }
+
+  Result<> find_changed_entries() {
+    for (const KnownRun& run : known_) {
+      CKPT_TRY(const auto entries, select_known(database_, run.run));
+      for (const KnownEntry& entry : entries) {
+        if (is_as_read(run.run, entry)) continue;
+        to_read_[run.run].insert(entry.name);
+        to_list_.insert(run.run);
+      }
+    }
+    return {};
+  }
+
+  bool is_as_read(const std::string& run, const KnownEntry& entry) {
+    const std::string path = join_path(run_path(store_, run), entry.name);
+    const Stamp directory = stamp_of(io_, path);
+    const Stamp marks = stamp_of(io_, marks_path(path, entry.foreign));
+    if (directory != entry.directory || marks != entry.marks || !is_settled(directory, now_)) return false;
+    return marks.inode == 0 || is_settled(marks, now_);
+  }
+
+  /// Whether one that the index knows must be read again, now that its run's directory was listed.
+  bool is_read_again(const EntryPlace& place, const KnownEntry& known) {
+    if (trust_ == Trust::nothing || place.foreign != known.foreign) return true;
+    const auto names = to_read_.find(place.run);
+    if (names != to_read_.end() && names->second.contains(place.name)) return true;
+    if (!place.foreign) return false;
+    // Nobody tells of another tool's: its files may still grow below a directory that stays as it is.
+    const bool grows = elapsed(known.created, now_) <= kForeignSettled;
+    return grows || place.trackers != known.trackers || !is_as_read(place.run, known);
+  }
+
+  Result<> list_run(const std::string& run) {
+    const Stamp stamp = stamp_of(io_, run_path(store_, run));
+    const auto folder = list_folder(io_, store_, run, recognise_);
+    if (!folder) {
+      if (run == ".") return fail(folder.error());
+      // What cannot be read now says nothing about what is there: its rows stay.
+      out_.warnings.push_back(folder.error().message);
+      return {};
+    }
+    if (!folder->has_value()) {
+      if (run == ".")
+        return fail({.code = Errc::not_found,
+                     .message = run_path(store_, run) + ": list: no such directory",
+                     .hint = "name the directory of runs with --store"});
+      return remove_run(database_, run);
+    }
+    CKPT_CHECK(list_places(run, (*folder)->places));
+    CKPT_CHECK(list_below(run, **folder));
+    // Other tools write into a checkpoint's directory, and into their trackers, without changing the run's.
+    const bool settled = is_settled(stamp, now_) && !(*folder)->has_foreign;
+    return store_run(database_,
+                     {.run = run, .stamp = stamp, .settled = settled, .has_foreign = (*folder)->has_foreign});
+  }
+
+  Result<> list_places(const std::string& run, const std::vector<EntryPlace>& places) {
+    CKPT_TRY(const auto known, select_known(database_, run));
+    std::map<std::string, const KnownEntry*> left;
+    for (const KnownEntry& entry : known) left.emplace(entry.name, &entry);
+    for (const EntryPlace& place : places) {
+      const auto at = left.find(place.name);
+      if (at == left.end() || is_read_again(place, *at->second)) CKPT_CHECK(read_place(place));
+      if (at != left.end()) left.erase(at);
+    }
+    for (const auto& [name, entry] : left) {
+      CKPT_CHECK(remove_entry(database_, run, name));
+      ++out_.removed;
+    }
+    return {};
+  }
+
+  /// Runs that are new below this one, and those that are none any more.
+  Result<> list_below(const std::string& run, const Folder& folder) {
+    std::set<std::string> below;
+    for (const std::string& name : folder.folders) below.insert(run_below(run, name));
+    for (const KnownRun& known : known_) {
+      if (known.run != "." && above(known.run) == run && !below.contains(known.run)) {
+        CKPT_CHECK(remove_run(database_, known.run));
+        std::erase_if(to_list_,
+                      [&](const std::string& at) { return at == known.run || at.starts_with(known.run + "/"); });
+      }
+    }
+    for (const std::string& name : below)
+      if (find_known(name) == nullptr || trust_ == Trust::nothing) to_list_.insert(name);
+    return {};
+  }
+
+  Result<> read_place(const EntryPlace& place) {
+    const auto entry = read_entry(io_, store_, place);
+    ++out_.read;
+    if (!entry) return remove_entry(database_, place.run, place.name);
+    return store_entry(database_, *entry);
+  }
+
+  Io& io_;
+  const std::string& store_;
+  Database& database_;
+  const Recognise& recognise_;
+  Trust trust_;
+  Time now_;
+  std::vector<KnownRun> known_{};
+  std::set<std::string> to_list_{};
+  std::vector<std::string> gone_{};
+  std::map<std::string, std::set<std::string>> to_read_{};
+  std::vector<InboxNote> notes_{};
+  Refreshed out_{};
+};
+
+}  // namespace
+
+Result<Refreshed> refresh(Io& io, const std::string& store, Database& database, const Recognise& recognise, Trust trust,
+                          Time now) {
+  Refresh work(io, store, database, recognise, trust, now);
+  CKPT_TRY(const bool due, work.is_due());
+  if (!due) {
+    work.remove_notes();
+    return Refreshed{};
+  }
+  auto done = asked(database.file(), [&]() -> Result<Refreshed> {
+    SQLite::Transaction transaction(database.sqlite(), SQLite::TransactionBehavior::IMMEDIATE);
+    CKPT_TRY(Refreshed out, work.carry_out());
+    transaction.commit();
+    return out;
+  });
+  if (done) work.remove_notes();
+  return done;
+}
+
+}  // namespace ckpt::catalog

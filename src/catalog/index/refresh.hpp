@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "catalog/index/database.hpp"
+#include "catalog/index/scan.hpp"
+#include "engine/io.hpp"
+#include "format/result.hpp"
+
+namespace ckpt::catalog {
+
+/// How far a refresh trusts what the index holds.
+enum class Trust : std::uint8_t {
+  /// A directory of a run that is what it was holds the checkpoints that it held; what is said of them later is told by
+  /// the notes in inboxes. One look at each run, whatever it holds.
+  notes,
+  /// Each checkpoint's directory and marks are looked at too.
+  nothing_unseen,
+  /// Nothing: everything is read again.
+  nothing,
+};
+
+struct Refreshed {
+  std::uint64_t read = 0;     ///< checkpoints that were read
+  std::uint64_t removed = 0;  ///< that are gone
+  std::vector<std::string> warnings{};
+};
+
+/// Brings the index up to what the disk holds: afterwards its rows are those that `Trust::nothing` would make. One
+/// transaction; none where nothing changed. Notes in inboxes are removed once what they tell of is durable in the
+/// index.
+///
+/// now      by the machine's clock: a directory that was changed just before is listed again the next time
+/// errors   not_found: the store is not there; those of `asked`: the index is then as it was
+Result<Refreshed> refresh(Io& io, const std::string& store, Database& database, const Recognise& recognise, Trust trust,
+                          Time now);
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,453 @@
+#include "catalog/index/rows.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "catalog/index/sqlite.hpp"
+#include "engine/io.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+// The order of take_row and of store_entry.
+constexpr const char* kColumns =
+    "run, name, id, series, series_from, generation, step, created, state, reason, bytes, optimizer_bytes, "
+    "weights_bytes, optim_bytes, blobs_bytes, objects_bytes, index_bytes, files, format, is_foreign, layout, "
+    "framework, "
+    "parent, revision, plan_s, stage_s, write_s, ranks, marks_unreadable, is_link, inode, mtime_ns, marks_inode, "
+    "marks_mtime_ns";
+constexpr const char* kTracker = "tracker";
+constexpr const char* kSavedMetric = "saved";
+
+std::optional<double> stored(double value) {
+  if (value != value) return std::nullopt;  // SQLite has no NaN
+  return value;
+}
+double read_back(std::optional<double> value) {
+  return value.value_or(std::numeric_limits<double>::quiet_NaN());
+}
+
+/// Inodes are 64 bits wide, and only compared.
+std::int64_t bits(std::uint64_t value) {
+  return static_cast<std::int64_t>(value);
+}
+Stamp take_stamp(Columns& row) {
+  const auto inode = static_cast<std::uint64_t>(row.integer());
+  return {.inode = inode, .mtime_ns = row.integer()};
+}
+
+State state_of(std::uint64_t number) {
+  return number > static_cast<std::uint64_t>(State::verified) ? State::unreadable : static_cast<State>(number);
+}
+
+Entry take_row(Columns& row) {
+  Entry entry;
+  Checkpoint& checkpoint = entry.checkpoint;
+  checkpoint.run = row.text();
+  entry.name = row.text();
+  checkpoint.id = row.text();
+  checkpoint.series = row.natural();
+  checkpoint.series_from = row.optional_natural();
+  checkpoint.generation = row.natural();
+  checkpoint.step = row.natural();
+  checkpoint.created = row.time();
+  checkpoint.state = state_of(row.natural());
+  entry.reason = row.text();
+  checkpoint.bytes = row.natural();
+  checkpoint.optimizer_bytes = row.natural();
+  for (std::uint64_t& bytes : entry.class_bytes) bytes = row.natural();
+  entry.file_count = row.natural();
+  entry.format = row.text();
+  entry.foreign = row.boolean();
+  entry.layout = row.text();
+  entry.framework = row.text();
+  entry.parent = row.text();
+  entry.revision = row.natural();
+  const auto plan_s = row.real();
+  const auto stage_s = row.real();
+  const auto write_s = row.real();
+  const auto ranks = row.optional_natural();
+  if (plan_s && stage_s && write_s && ranks)
+    entry.save = SaveCost{.plan_s = *plan_s, .stage_s = *stage_s, .write_s = *write_s, .ranks = *ranks};
+  checkpoint.marks_unreadable = row.boolean();
+  checkpoint.link = row.boolean();
+  entry.directory = take_stamp(row);
+  entry.marks_directory = take_stamp(row);
+  return entry;
+}
+
+/// The rows of one checkpoint in the tables beside its own, for many checkpoints one after another.
+class Details {
+ public:
+  explicit Details(SQLite::Database& database)
+      : pins_(database, "SELECT name, owner, reason, at, until FROM pins WHERE checkpoint=?1 ORDER BY rowid"),
+        states_(database, "SELECT state, name, at, owner, text, value FROM states WHERE checkpoint=?1 ORDER BY rowid"),
+        marks_(database, "SELECT kind, name, text, owner, at, value FROM marks WHERE checkpoint=?1 ORDER BY rowid") {}
+
+  void add_to(Entry& entry, std::int64_t checkpoint) {
+    std::vector<Mark> marks;
+    rows(pins_, checkpoint, [&](Columns& row) {
+      Mark mark{.kind = Mark::Kind::pin, .name = row.text(), .text = {}, .owner = row.text()};
+      mark.text = row.text();
+      mark.at = row.optional_time();
+      mark.until = row.optional_time();
+      marks.push_back(std::move(mark));
+    });
+    rows(states_, checkpoint, [&](Columns& row) {
+      Mark mark{.kind = row.text() == "verified" ? Mark::Kind::verified : Mark::Kind::restored, .name = row.text()};
+      mark.at = row.optional_time();
+      mark.owner = row.text();
+      mark.text = row.text();
+      mark.value = read_back(row.real());
+      marks.push_back(std::move(mark));
+    });
+    rows(marks_, checkpoint, [&](Columns& row) {
+      const std::string kind = row.text();
+      Mark mark{.kind = Mark::Kind::note, .name = row.text(), .text = row.text(), .owner = row.text()};
+      mark.at = row.optional_time();
+      mark.value = read_back(row.real());
+      if (kind == kTracker) {
+        entry.checkpoint.trackers.push_back(mark.name);
+      } else if (kind == kSavedMetric) {
+        entry.checkpoint.metrics.emplace_back(mark.name, mark.value);
+      } else {
+        mark.kind = kind_of(kind);
+        marks.push_back(std::move(mark));
+      }
+    });
+    apply_marks(entry, std::move(marks));
+  }
+
+ private:
+  static Mark::Kind kind_of(const std::string& name) {
+    for (const Mark::Kind kind : {Mark::Kind::tag, Mark::Kind::metric, Mark::Kind::reference})
+      if (kind_name(kind) == name) return kind;
+    return Mark::Kind::note;
+  }
+  template <class Take>
+  static void rows(SQLite::Statement& statement, std::int64_t checkpoint, Take&& take) {
+    statement.reset();
+    statement.bind(1, checkpoint);
+    while (statement.executeStep()) {
+      Columns row(statement);
+      take(row);
+    }
+  }
+
+  SQLite::Statement pins_;
+  SQLite::Statement states_;
+  SQLite::Statement marks_;
+};
+
+/// The words of a query, with ?1, ?2, ... in the order of `bind_query`.
+std::string where_text(const Query& query) {
+  std::string out;
+  int parameter = 0;
+  const auto add = [&](const std::string& condition) { out += (out.empty() ? " WHERE " : " AND ") + condition; };
+  const auto next = [&] { return "?" + std::to_string(++parameter); };
+  if (query.run) add("run=" + next());
+  if (query.name) add("name=" + next());
+  if (query.step) add("step=" + next());
+  if (!query.id_prefix.empty()) {
+    add("id>=" + next());
+    add("id<" + next());
+  }
+  if (!query.tag.empty()) add("checkpoint IN (SELECT checkpoint FROM marks WHERE kind='tag' AND name=" + next() + ")");
+  return out;
+}
+
+void bind_query(SQLite::Statement& statement, const Query& query) {
+  Binder binder(statement);
+  if (query.run) binder.add(*query.run);
+  if (query.name) binder.add(*query.name);
+  if (query.step) binder.add(*query.step);
+  if (!query.id_prefix.empty()) binder.add(query.id_prefix).add(query.id_prefix + "g");  // after every digit
+  if (!query.tag.empty()) binder.add(query.tag);
+}
+
+/// Metrics that the manifest itself holds: those that no mark speaks of.
+bool is_saved_metric(const Entry& entry, const std::string& name) {
+  for (const Mark& mark : entry.marks)
+    if (mark.kind == Mark::Kind::metric && mark.name == name) return false;
+  return true;
+}
+
+void insert_details(Database& database, const Entry& entry, std::int64_t checkpoint) {
+  const auto put_mark = [&](std::string_view kind, const Mark& mark) {
+    SQLite::Statement& insert = database.prepared("INSERT INTO marks VALUES (?1,?2,?3,?4,?5,?6,?7)");
+    Binder(insert)
+        .add(checkpoint)
+        .add(std::string(kind))
+        .add(mark.name)
+        .add(mark.text)
+        .add(mark.owner)
+        .add(mark.at)
+        .add(stored(mark.value));
+    insert.exec();
+  };
+  for (const std::string& tracker : entry.checkpoint.trackers) put_mark(kTracker, {.name = tracker});
+  for (const auto& [name, value] : entry.checkpoint.metrics)
+    if (is_saved_metric(entry, name)) put_mark(kSavedMetric, {.name = name, .value = value});
+  for (const Mark& mark : entry.marks) {
+    if (mark.kind == Mark::Kind::pin) {
+      SQLite::Statement& insert = database.prepared("INSERT INTO pins VALUES (?1,?2,?3,?4,?5,?6)");
+      Binder(insert).add(checkpoint).add(mark.name).add(mark.owner).add(mark.text).add(mark.at).add(mark.until);
+      insert.exec();
+    } else if (mark.kind == Mark::Kind::verified || mark.kind == Mark::Kind::restored) {
+      SQLite::Statement& insert = database.prepared("INSERT INTO states VALUES (?1,?2,?3,?4,?5,?6,?7)");
+      Binder(insert)
+          .add(checkpoint)
+          .add(std::string(kind_name(mark.kind)))
+          .add(mark.name)
+          .add(mark.at)
+          .add(mark.owner)
+          .add(mark.text)
+          .add(stored(mark.value));
+      insert.exec();
+    } else {
+      put_mark(kind_name(mark.kind), mark);
+    }
+  }
+}
+
+void insert_row(SQLite::Statement& insert, const Entry& entry) {
+  const Checkpoint& checkpoint = entry.checkpoint;
+  Binder row(insert);
+  row.add(checkpoint.run).add(entry.name).add(checkpoint.id).add(checkpoint.series).add(checkpoint.series_from);
+  row.add(checkpoint.generation).add(checkpoint.step).add(checkpoint.created);
+  row.add(static_cast<std::uint64_t>(checkpoint.state)).add(entry.reason);
+  row.add(checkpoint.bytes).add(checkpoint.optimizer_bytes);
+  for (const std::uint64_t bytes : entry.class_bytes) row.add(bytes);
+  row.add(entry.file_count).add(entry.format).add(entry.foreign).add(entry.layout).add(entry.framework);
+  row.add(entry.parent).add(entry.revision);
+  const auto cost = [&](double SaveCost::*member) {
+    row.add(entry.save ? std::optional((*entry.save).*member) : std::nullopt);
+  };
+  cost(&SaveCost::plan_s);
+  cost(&SaveCost::stage_s);
+  cost(&SaveCost::write_s);
+  row.add(entry.save ? std::optional(entry.save->ranks) : std::nullopt);
+  row.add(checkpoint.marks_unreadable).add(checkpoint.link);
+  row.add(bits(entry.directory.inode)).add(entry.directory.mtime_ns);
+  row.add(bits(entry.marks_directory.inode)).add(entry.marks_directory.mtime_ns);
+  insert.exec();
+}
+
+std::string placeholders() {
+  constexpr int kColumnCount = 34;
+  std::string out = "?1";
+  for (int i = 2; i <= kColumnCount; ++i) out += ",?" + std::to_string(i);
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<Entry>> select_entries(Database& database, const Query& query) {
+  return asked(database.file(), [&]() -> Result<std::vector<Entry>> {
+    std::vector<Entry> out;
+    SQLite::Statement select(database.sqlite(), std::string("SELECT ") + kColumns + ", checkpoint FROM checkpoints" +
+                                                    where_text(query) +
+                                                    " ORDER BY run, series DESC, step DESC, generation DESC, name");
+    bind_query(select, query);
+    Details details(database.sqlite());
+    while (out.size() < query.limit && select.executeStep()) {
+      Columns row(select);
+      Entry entry = take_row(row);
+      details.add_to(entry, row.integer());
+      entry.checkpoint.attributes.emplace_back("format", entry.format);
+      if (!entry.foreign)
+        entry.checkpoint.attributes.emplace_back("kind", entry.checkpoint.optimizer_bytes == 0 ? "weights" : "full");
+      if (!query.passes || query.passes(entry)) out.push_back(std::move(entry));
+    }
+    return out;
+  });
+}
+
+Result<std::uint64_t> count_entries(Database& database) {
+  return asked(database.file(), [&]() -> Result<std::uint64_t> {
+    return static_cast<std::uint64_t>(database.sqlite().execAndGet("SELECT count(*) FROM checkpoints").getInt64());
+  });
+}
+
+Result<> store_entry(Database& database, const Entry& entry) {
+  CKPT_CHECK(remove_entry(database, entry.checkpoint.run, entry.name));
+  return asked(database.file(), [&]() -> Result<> {
+    SQLite::Statement& insert =
+        database.prepared(std::string("INSERT INTO checkpoints (") + kColumns + ") VALUES (" + placeholders() + ")");
+    insert_row(insert, entry);
+    insert_details(database, entry, database.sqlite().getLastInsertRowid());
+    return {};
+  });
+}
+
+Result<> remove_entry(Database& database, const std::string& run, const std::string& name) {
+  return asked(database.file(), [&]() -> Result<> {
+    SQLite::Statement& remove = database.prepared("DELETE FROM checkpoints WHERE run=?1 AND name=?2");
+    Binder(remove).add(run).add(name);
+    remove.exec();
+    return {};
+  });
+}
+
+Result<std::vector<KnownRun>> select_runs(Database& database) {
+  return asked(database.file(), [&]() -> Result<std::vector<KnownRun>> {
+    std::vector<KnownRun> out;
+    SQLite::Statement select(database.sqlite(),
+                             "SELECT run, inode, mtime_ns, settled, has_foreign FROM runs ORDER BY run");
+    while (select.executeStep()) {
+      Columns row(select);
+      KnownRun run{.run = row.text()};
+      run.stamp = take_stamp(row);
+      run.settled = row.boolean();
+      run.has_foreign = row.boolean();
+      out.push_back(std::move(run));
+    }
+    return out;
+  });
+}
+
+Result<> store_run(Database& database, const KnownRun& run) {
+  return asked(database.file(), [&]() -> Result<> {
+    SQLite::Statement& insert = database.prepared("INSERT OR REPLACE INTO runs VALUES (?1,?2,?3,?4,?5)");
+    Binder(insert)
+        .add(run.run)
+        .add(bits(run.stamp.inode))
+        .add(run.stamp.mtime_ns)
+        .add(run.settled)
+        .add(run.has_foreign);
+    insert.exec();
+    return {};
+  });
+}
+
+Result<> remove_run(Database& database, const std::string& run) {
+  return asked(database.file(), [&]() -> Result<> {
+    // What lies below begins with "RUN/"; '0' follows '/' in every order of bytes.
+    for (const char* words : {"DELETE FROM checkpoints WHERE run=?1 OR (run>=?2 AND run<?3)",
+                              "DELETE FROM runs WHERE run=?1 OR (run>=?2 AND run<?3)"}) {
+      SQLite::Statement& remove = database.prepared(words);
+      Binder(remove).add(run).add(run + "/").add(run + "0");
+      remove.exec();
+    }
+    return {};
+  });
+}
+
+Result<std::vector<KnownEntry>> select_known(Database& database, const std::string& run) {
+  return asked(database.file(), [&]() -> Result<std::vector<KnownEntry>> {
+    std::vector<KnownEntry> out;
+    SQLite::Statement select(
+        database.sqlite(),
+        "SELECT name, is_foreign, created, inode, mtime_ns, marks_inode, marks_mtime_ns, checkpoint "
+        "FROM checkpoints WHERE run=?1 ORDER BY name");
+    SQLite::Statement trackers(database.sqlite(),
+                               "SELECT name FROM marks WHERE checkpoint=?1 AND kind='tracker' ORDER BY rowid");
+    Binder(select).add(run);
+    while (select.executeStep()) {
+      Columns row(select);
+      KnownEntry entry{.name = row.text(), .foreign = row.boolean(), .created = row.time()};
+      entry.directory = take_stamp(row);
+      entry.marks = take_stamp(row);
+      if (entry.foreign) {
+        trackers.reset();
+        trackers.bind(1, row.integer());
+        while (trackers.executeStep()) entry.trackers.push_back(Columns(trackers).text());
+      }
+      out.push_back(std::move(entry));
+    }
+    return out;
+  });
+}
+
+Result<std::vector<RunSummary>> summarise_runs(Database& database) {
+  return asked(database.file(), [&]() -> Result<std::vector<RunSummary>> {
+    std::vector<RunSummary> out;
+    // In the order of the index, so that the last row of a run is its newest and no table is read.
+    SQLite::Statement select(database.sqlite(),
+                             "SELECT run, step, name, state, created, bytes FROM checkpoints "
+                             "ORDER BY run, series, step, generation, name");
+    std::string previous;
+    while (select.executeStep()) {
+      Columns row(select);
+      std::string run = row.text();
+      if (out.empty() || out.back().run != run) out.push_back({.run = std::move(run)});
+      RunSummary& summary = out.back();
+      summary.newest_step = row.natural();
+      summary.newest_name = row.text();
+      const State state = state_of(row.natural());
+      summary.newest_created = row.time();
+      const std::uint64_t bytes = row.natural();
+      summary.bytes += std::min(bytes, UINT64_MAX - summary.bytes);
+      ++summary.count;
+      summary.damaged += state == State::corrupt ? 1 : 0;
+      summary.unreadable += state == State::unreadable ? 1 : 0;
+      if (state != State::verified) continue;
+      ++summary.verified;
+      summary.verified_step = summary.newest_step;
+    }
+    SQLite::Statement pins(database.sqlite(),
+                           "SELECT run, count(DISTINCT checkpoint) FROM pins JOIN checkpoints USING (checkpoint) "
+                           "GROUP BY run ORDER BY run");
+    std::size_t at = 0;
+    while (pins.executeStep()) {
+      Columns row(pins);
+      const std::string run = row.text();
+      while (at < out.size() && out[at].run < run) ++at;
+      if (at < out.size() && out[at].run == run) out[at].pinned = row.natural();
+    }
+    return out;
+  });
+}
+
+Result<> add_event(Database& database, const Event& event) {
+  return asked(database.file(), [&]() -> Result<> {
+    SQLite::Statement& insert =
+        database.prepared("INSERT INTO events (at, kind, run, name, actor, text) VALUES (?1,?2,?3,?4,?5,?6)");
+    Binder(insert).add(event.at).add(event.kind).add(event.run).add(event.name).add(event.actor).add(event.text);
+    insert.exec();
+    return {};
+  });
+}
+
+Result<std::vector<Event>> select_events(Database& database, const std::string& run, const std::string& name,
+                                         std::uint64_t limit) {
+  return asked(database.file(), [&]() -> Result<std::vector<Event>> {
+    std::vector<Event> out;
+    const bool all = run.empty() && name.empty();
+    SQLite::Statement select(database.sqlite(), std::string("SELECT at, kind, run, name, actor, text FROM events") +
+                                                    (all ? "" : " WHERE run=?1 AND name=?2") + " ORDER BY event DESC");
+    if (!all) Binder(select).add(run).add(name);
+    while (out.size() < limit && select.executeStep()) {
+      Columns row(select);
+      Event event{.at = row.time()};
+      event.kind = row.text();
+      event.run = row.text();
+      event.name = row.text();
+      event.actor = row.text();
+      event.text = row.text();
+      out.push_back(std::move(event));
+    }
+    return out;
+  });
+}
+
+Result<std::optional<std::string>> applied_policy(Database& database, const std::string& name) {
+  return asked(database.file(), [&]() -> Result<std::optional<std::string>> {
+    SQLite::Statement select(database.sqlite(), "SELECT fingerprint FROM policies WHERE name=?1");
+    Binder(select).add(name);
+    if (!select.executeStep()) return std::nullopt;
+    return select.getColumn(0).getString();
+  });
+}
+
+Result<> note_policy(Database& database, const std::string& name, const std::string& fingerprint, Time now) {
+  return asked(database.file(), [&]() -> Result<> {
+    SQLite::Statement& insert = database.prepared("INSERT OR REPLACE INTO policies VALUES (?1,?2,?3)");
+    Binder(insert).add(name).add(fingerprint).add(now);
+    insert.exec();
+    return {};
+  });
+}
+
+}  // namespace ckpt::catalog

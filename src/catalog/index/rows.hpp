@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "catalog/index/database.hpp"
+#include "catalog/index/entry.hpp"
+#include "format/result.hpp"
+
+/// Entries as rows, and back. Each function may be part of a transaction that its caller began.
+namespace ckpt::catalog {
+
+/// Which checkpoints are asked for.
+struct Query {
+  std::optional<std::string> run{};   ///< exactly this one
+  std::optional<std::string> name{};  ///< of the directory
+  std::optional<std::uint64_t> step{};
+  std::string id_prefix{};
+  std::string tag{};
+  std::uint64_t limit = UINT64_MAX;
+  /// Asked of each; those that it refuses do not count. None: all pass.
+  std::function<bool(const Entry&)> passes{};
+};
+
+/// By run, each newest first (series, step, generation). errors  as sqlite_code
+Result<std::vector<Entry>> select_entries(Database& database, const Query& query);
+Result<std::uint64_t> count_entries(Database& database);
+
+/// Puts one in the place of what was there for its run and name.
+Result<> store_entry(Database& database, const Entry& entry);
+Result<> remove_entry(Database& database, const std::string& run, const std::string& name);
+
+/// What a listing of a run's directory needs to know.
+struct KnownRun {
+  std::string run{};
+  Stamp stamp{};
+  bool settled = false;
+  bool has_foreign = false;
+};
+Result<std::vector<KnownRun>> select_runs(Database& database);
+Result<> store_run(Database& database, const KnownRun& run);
+/// With its checkpoints and those of all runs below.
+Result<> remove_run(Database& database, const std::string& run);
+
+/// A checkpoint as it was when it was read.
+struct KnownEntry {
+  std::string name{};
+  bool foreign = false;
+  Time created{};
+  Stamp directory{};
+  Stamp marks{};
+  std::vector<std::string> trackers{};  ///< of a foreign one
+};
+Result<std::vector<KnownEntry>> select_known(Database& database, const std::string& run);
+
+/// All runs that have checkpoints, summed up.
+struct RunSummary {
+  std::string run{};
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t newest_step = 0;
+  std::string newest_name{};
+  Time newest_created{};
+  std::optional<std::uint64_t> verified_step{};  ///< the newest of those
+  std::uint64_t verified = 0;
+  std::uint64_t damaged = 0;  ///< corrupt
+  std::uint64_t unreadable = 0;
+  std::uint64_t pinned = 0;  ///< whatever the pins' dates
+};
+Result<std::vector<RunSummary>> summarise_runs(Database& database);
+
+/// What was done with checkpoints, for people: only here, and lost with the catalog.
+struct Event {
+  Time at{};
+  std::string kind{};
+  std::string run{};
+  std::string name{};
+  std::string actor{};
+  std::string text{};
+};
+Result<> add_event(Database& database, const Event& event);
+/// Of one checkpoint, or of all where `run` and `name` are empty; newest first, at most `limit`.
+Result<std::vector<Event>> select_events(Database& database, const std::string& run, const std::string& name,
+                                         std::uint64_t limit);
+
+/// The fingerprint of the policy of this name that was applied last; nothing where none was.
+Result<std::optional<std::string>> applied_policy(Database& database, const std::string& name);
+Result<> note_policy(Database& database, const std::string& name, const std::string& fingerprint, Time now);
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <SQLiteCpp/Database.h>
+#include <SQLiteCpp/Exception.h>
+#include <SQLiteCpp/Statement.h>
+#include <SQLiteCpp/Transaction.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "catalog/bucket.hpp"
+#include "engine/caught.hpp"
+#include "format/result.hpp"
+
+/// SQLite's exceptions stop here: everything of src/catalog/index that touches a database runs inside `asked`.
+namespace ckpt::catalog {
+
+/// locked: another process holds it; corrupt: not a database, or a damaged one; no_space; newer: it cannot be read with
+/// these tables; io: all else.
+Errc sqlite_code(int code);
+
+/// Runs `body`, which returns a Result, and turns what SQLite throws into a failure about `file`.
+template <class Body>
+auto asked(const std::string& file, Body&& body) -> decltype(body()) {
+  return caught([&]() -> decltype(body()) {
+    try {
+      return body();
+    } catch (const SQLite::Exception& error) {
+      return fail(
+          {.code = sqlite_code(error.getErrorCode()), .message = file + ": catalog: " + error.what(), .file = file});
+    }
+  });
+}
+
+/// Binds values in order to ?1, ?2, ...
+class Binder {
+ public:
+  explicit Binder(SQLite::Statement& statement) : statement_(statement) {}
+  Binder& add(const std::string& text) {
+    statement_.bind(++index_, text);
+    return *this;
+  }
+  Binder& add(std::int64_t value) {
+    statement_.bind(++index_, value);
+    return *this;
+  }
+  /// Held at what SQLite holds.
+  Binder& add(std::uint64_t value) { return add(static_cast<std::int64_t>(value > INT64_MAX ? INT64_MAX : value)); }
+  Binder& add(bool value) { return add(std::int64_t{value}); }
+  Binder& add(double value) {
+    statement_.bind(++index_, value);
+    return *this;
+  }
+  Binder& add(Time time) { return add(std::int64_t{time.time_since_epoch().count()}); }
+  template <class T>
+  Binder& add(const std::optional<T>& value) {
+    if (value) return add(*value);
+    statement_.bind(++index_);
+    return *this;
+  }
+
+ private:
+  SQLite::Statement& statement_;
+  int index_ = 0;
+};
+
+/// Takes the columns of a row in order.
+class Columns {
+ public:
+  explicit Columns(SQLite::Statement& row) : row_(row) {}
+  std::string text() { return row_.getColumn(index_++).getString(); }
+  std::int64_t integer() { return row_.getColumn(index_++).getInt64(); }
+  std::uint64_t natural() {
+    const std::int64_t value = integer();
+    return value < 0 ? 0 : static_cast<std::uint64_t>(value);
+  }
+  bool boolean() { return integer() != 0; }
+  Time time() { return Time(Duration(integer())); }
+  std::optional<double> real() {
+    const auto column = row_.getColumn(index_++);
+    if (column.isNull()) return std::nullopt;
+    return column.getDouble();
+  }
+  std::optional<std::uint64_t> optional_natural() {
+    if (row_.getColumn(index_).isNull()) {
+      ++index_;
+      return std::nullopt;
+    }
+    return natural();
+  }
+  std::optional<Time> optional_time() {
+    if (row_.getColumn(index_).isNull()) {
+      ++index_;
+      return std::nullopt;
+    }
+    return time();
+  }
+
+ private:
+  SQLite::Statement& row_;
+  int index_ = 0;
+};
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,229 @@
+#include "catalog/index/catalog.hpp"
+
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "catalog/index/names.hpp"
+#include "store_builder.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+using test::StoreBuilder;
+
+Recognised recognise_none(Io&, const std::string&) {
+  return {};
+}
+const Time kLater =
+    Time(std::chrono::floor<Duration>(std::chrono::system_clock::now().time_since_epoch())) + std::chrono::hours(24);
+
+Catalog open_catalog(StoreBuilder& store) {
+  auto catalog = Catalog::open(store.io(), store.path(),
+                               {.recognise = recognise_none, .patience = std::chrono::milliseconds(20), .now = kLater});
+  EXPECT_TRUE(catalog) << catalog.error().message;
+  return *std::move(catalog);
+}
+
+std::vector<std::string> names_in(Catalog& catalog) {
+  std::vector<std::string> names;
+  const auto entries = select_entries(catalog.database(), {});
+  EXPECT_TRUE(entries);
+  for (const Entry& entry : *entries) names.push_back(entry.checkpoint.run + "@" + entry.name);
+  return names;
+}
+
+const std::vector<std::string> kAll{"a@step-000000010.g2", "a@step-000000009.g1", "b@step-000000001.g1"};
+
+class CatalogTest : public testing::Test {
+ protected:
+  CatalogTest() {
+    store_.put("a", 9, 1);
+    store_.put("a", 10, 2);
+    store_.put("b", 1, 1);
+  }
+  void expect_scanned_with(const std::string& reason) {
+    Catalog catalog = open_catalog(store_);
+    EXPECT_FALSE(catalog.is_indexed());
+    ASSERT_EQ(catalog.warnings().size(), 1U);
+    EXPECT_NE(catalog.warnings()[0].find(reason), std::string::npos) << catalog.warnings()[0];
+    EXPECT_NE(catalog.warnings()[0].find("the disk was scanned"), std::string::npos);
+    EXPECT_EQ(names_in(catalog), kAll);
+  }
+  std::string file() const { return catalog_file(store_.path()); }
+
+  StoreBuilder store_;
+};
+
+TEST_F(CatalogTest, KeepsEventsAndPoliciesWhatever) {
+  {
+    Catalog catalog = open_catalog(store_);
+    EXPECT_TRUE(catalog.is_indexed());
+    EXPECT_TRUE(catalog.warnings().empty());
+    EXPECT_EQ(names_in(catalog), kAll);
+    ASSERT_TRUE(add_event(catalog.database(), {.at = kLater, .kind = "trash", .run = "a", .name = "n", .text = "why"}));
+    ASSERT_TRUE(note_policy(catalog.database(), "p", "f1", kLater));
+    ASSERT_TRUE(note_policy(catalog.database(), "p", "f2", kLater));
+  }
+  auto rebuilt =
+      Catalog::open(store_.io(), store_.path(), {.recognise = recognise_none, .trust = Trust::nothing, .now = kLater});
+  ASSERT_TRUE(rebuilt);
+  EXPECT_EQ(rebuilt->refreshed().read, 3U);
+  EXPECT_EQ(names_in(*rebuilt), kAll);
+  EXPECT_EQ(applied_policy(rebuilt->database(), "p").value(), "f2");
+  EXPECT_EQ(applied_policy(rebuilt->database(), "q").value(), std::nullopt);
+  const auto events = select_events(rebuilt->database(), "a", "n", 10);
+  ASSERT_TRUE(events);
+  ASSERT_EQ(events->size(), 1U);
+  EXPECT_EQ(events->front().text, "why");
+  EXPECT_TRUE(rebuilt->database().check());
+}
+
+TEST_F(CatalogTest, ALostOneIsMadeAgainWithoutAWord) {
+  names_in(*std::make_unique<Catalog>(open_catalog(store_)));
+  std::filesystem::remove_all(store_.path() + "/.ckpt");
+  Catalog catalog = open_catalog(store_);
+  EXPECT_TRUE(catalog.is_indexed());
+  EXPECT_TRUE(catalog.warnings().empty());
+  EXPECT_EQ(names_in(catalog), kAll);
+}
+
+TEST_F(CatalogTest, ADamagedOneIsPutAsideAndMadeAnew) {
+  { open_catalog(store_); }
+  test::write_file(file(), std::string(8192, 'x'));
+  {
+    Catalog catalog = open_catalog(store_);
+    EXPECT_TRUE(catalog.is_indexed());
+    ASSERT_EQ(catalog.warnings().size(), 1U);
+    EXPECT_NE(catalog.warnings()[0].find("put aside"), std::string::npos);
+    EXPECT_EQ(names_in(catalog), kAll);
+  }
+  EXPECT_TRUE(std::filesystem::exists(file() + ".damaged"));
+  EXPECT_TRUE(open_catalog(store_).warnings().empty());
+}
+
+TEST_F(CatalogTest, ALockedOneCostsAWarning) {
+  { open_catalog(store_); }
+  store_.put("b", 1, 1);
+  sqlite3* other = nullptr;
+  ASSERT_EQ(sqlite3_open(file().c_str(), &other), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr), SQLITE_OK);
+  std::filesystem::remove_all(store_.path() + "/c");
+  store_.put("a", 11, 3);
+  {
+    Catalog catalog = open_catalog(store_);
+    EXPECT_FALSE(catalog.is_indexed());
+    EXPECT_EQ(names_in(catalog).size(), 4U) << "what came since is told all the same";
+  }
+  sqlite3_close(other);
+  EXPECT_TRUE(open_catalog(store_).is_indexed());
+}
+
+TEST_F(CatalogTest, OneOfALaterReleaseIsLeftAlone) {
+  { open_catalog(store_); }
+  sqlite3* other = nullptr;
+  ASSERT_EQ(sqlite3_open(file().c_str(), &other), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(other, "PRAGMA user_version=999", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(other);
+  expect_scanned_with("version 999");
+  expect_scanned_with("version 999");
+}
+
+TEST_F(CatalogTest, WhereItCannotBeMadeTheDiskIsScanned) {
+  test::write_file(store_.path() + "/.ckpt", "a file in its place");
+  Catalog catalog = open_catalog(store_);
+  EXPECT_FALSE(catalog.is_indexed());
+  EXPECT_EQ(catalog.warnings().size(), 1U);
+  EXPECT_EQ(names_in(catalog), kAll);
+}
+
+TEST_F(CatalogTest, WithoutAStoreThereIsNoAnswer) {
+  const auto catalog = Catalog::open(store_.io(), store_.path() + "/none", {.recognise = recognise_none});
+  ASSERT_FALSE(catalog);
+  EXPECT_EQ(catalog.error().code, Errc::not_found);
+}
+
+// --- names
+// ------------------------------------------------------------------------------------------------------------
+
+class NamesTest : public testing::Test {
+ protected:
+  /// The name of what is found, or its error's code.
+  std::string found(const std::string& name) {
+    Catalog catalog = open_catalog(store_);
+    const auto entry = find_checkpoint(catalog.database(), name);
+    if (entry) return entry->name;
+    message_ = entry.error().message + " / " + entry.error().hint;
+    return std::to_string(static_cast<int>(entry.error().code));
+  }
+  void mark(const std::string& path, const Mark& mark) { ASSERT_TRUE(write_mark(store_.io(), path + "/marks", mark)); }
+
+  StoreBuilder store_;
+  std::string message_;
+};
+
+TEST_F(NamesTest, StepsAreNumbersAndTheNewestSaveOfAStepIsMeant) {
+  store_.put("a", 9, 1);
+  store_.put("a", 10, 2);
+  store_.put("a", 9, 3);
+  EXPECT_EQ(found("a@9"), "step-000000009.g3");
+  EXPECT_EQ(found("a@0009"), "step-000000009.g3");
+  EXPECT_EQ(found("@10"), "step-000000010.g2") << "the only run";
+  EXPECT_EQ(found("a@step-000000009.g1"), "step-000000009.g1");
+  EXPECT_EQ(found("a@11"), "1000");
+  EXPECT_NE(message_.find("nearest: 10"), std::string::npos) << message_;
+  EXPECT_EQ(found("b@9"), "1000");
+  store_.put("b", 1, 1);
+  EXPECT_EQ(found("@10"), "200") << "which run?";
+}
+
+TEST_F(NamesTest, LatestIsByGenerationAndNeverSupersededOrDamaged) {
+  store_.put("a", 100, 1);
+  store_.put("a", 200, 2);
+  store_.put("a", 150, 3, {.series = 1, .series_from = 100});
+  store_.put("a", 160, 4, {.series = 1, .series_from = 100});
+  test::write_file(store_.put("a", 170, 5, {.series = 1, .series_from = 100}) + "/manifest.json", "{");
+  EXPECT_EQ(found("a@latest"), "step-000000160.g4");
+  EXPECT_EQ(found("a@latest~1"), "step-000000150.g3");
+  EXPECT_EQ(found("a@latest~2"), "step-000000100.g1") << "200 is superseded";
+  EXPECT_EQ(found("a@latest~3"), "1000");
+  EXPECT_EQ(found("a@latest~x"), "200");
+}
+
+TEST_F(NamesTest, BestIsLowestUnlessSaidOtherwise) {
+  mark(store_.put("a", 1, 1), {.kind = Mark::Kind::metric, .name = "loss", .value = 2});
+  mark(store_.put("a", 2, 2), {.kind = Mark::Kind::metric, .name = "loss", .value = 1});
+  mark(store_.put("a", 3, 3), {.kind = Mark::Kind::metric, .name = "loss", .value = std::nan("")});
+  store_.put("a", 4, 4);
+  EXPECT_EQ(found("a@best"), "step-000000002.g2");
+  EXPECT_EQ(found("a@best:loss:max"), "step-000000001.g1");
+  EXPECT_EQ(found("a@best:los"), "1000");
+  EXPECT_NE(message_.find("did you mean 'loss'"), std::string::npos) << message_;
+  mark(store_.put("a", 5, 5), {.kind = Mark::Kind::metric, .name = "acc", .value = 1});
+  EXPECT_EQ(found("a@best"), "200") << "which metric?";
+}
+
+TEST_F(NamesTest, TagsAndIdsMustMeanOne) {
+  const std::string one = store_.put("a", 1, 1);
+  mark(one, {.kind = Mark::Kind::tag, .name = "paper'v1"});
+  EXPECT_EQ(found("a@paper'v1"), "step-000000001.g1");
+  EXPECT_EQ(found("a@papr'v1"), "1000");
+  EXPECT_NE(message_.find("paper'v1"), std::string::npos) << message_;
+  mark(store_.put("a", 2, 2), {.kind = Mark::Kind::tag, .name = "paper'v1"});
+  EXPECT_EQ(found("a@paper'v1"), "200");
+  EXPECT_NE(message_.find("a@step-000000002.g2, a@step-000000001.g1"), std::string::npos) << message_;
+  const std::string id = hash128(std::string_view("a/step-000000001.g1")).hex();
+  EXPECT_EQ(found(id.substr(0, 6)), "step-000000001.g1");
+  EXPECT_EQ(found(id), "step-000000001.g1");
+  EXPECT_EQ(found(id.substr(0, 5) + (id[5] == '0' ? "1" : "0")), "1000");
+  EXPECT_EQ(found(id.substr(0, 3)), "200") << "too short";
+  EXPECT_EQ(found("a@'; DROP TABLE checkpoints; --"), "1000");
+  EXPECT_EQ(found("a@1"), "step-000000001.g1");
+}
+
+}  // namespace
+}  // namespace ckpt::catalog

@@ -1,0 +1,247 @@
+#include "catalog/index/refresh.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "catalog/index/catalog.hpp"
+#include "catalog/index/rows.hpp"
+#include "engine/inbox.hpp"
+#include "store_builder.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+using test::StoreBuilder;
+namespace fs = std::filesystem;
+
+Recognised recognise_other(Io& io, const std::string& directory) {
+  return {.format = io.stat(directory + "/other.bin") ? "other" : ""};
+}
+
+/// Long after everything that a test does: directories then count as settled.
+const Time kLater =
+    Time(std::chrono::floor<Duration>(std::chrono::system_clock::now().time_since_epoch())) + std::chrono::hours(24);
+
+/// Everything that an entry holds but what only a listing's moment decides.
+std::string text_of(const Entry& entry) {
+  const Checkpoint& c = entry.checkpoint;
+  std::string out = c.run + "|" + entry.name + "|" + c.id + "|" + std::to_string(c.series) + "|" +
+                    std::to_string(c.series_from.value_or(77)) + "|" + std::to_string(c.generation) + "|" +
+                    std::to_string(c.step) + "|" + std::to_string(c.created.time_since_epoch().count()) + "|" +
+                    std::to_string(static_cast<int>(c.state)) + "|" + entry.reason + "|" + std::to_string(c.bytes) +
+                    "|" + std::to_string(c.optimizer_bytes) + "|" + entry.format + "|" + entry.layout + "|" +
+                    entry.parent + "|" + std::to_string(entry.file_count) + "|" + std::to_string(c.marks_unreadable) +
+                    std::to_string(c.link) + std::to_string(entry.foreign) + "\n";
+  for (const std::uint64_t bytes : entry.class_bytes) out += " " + std::to_string(bytes);
+  for (const Mark& mark : entry.marks)
+    out += "\n  " + std::string(kind_name(mark.kind)) + "|" + mark.name + "|" + mark.text + "|" + mark.owner + "|" +
+           std::to_string(mark.at.value_or(Time()).time_since_epoch().count()) + "|" +
+           std::to_string(mark.until.value_or(Time()).time_since_epoch().count()) + "|" +
+           (mark.kind == Mark::Kind::metric || mark.kind == Mark::Kind::verified ? std::to_string(mark.value) : "");
+  for (const auto& [name, value] : c.metrics) out += "\n  metric " + name + " " + std::to_string(value);
+  for (const std::string& tag : c.tags) out += "\n  tag " + tag;
+  for (const Pin& pin : c.pins) out += "\n  pin " + pin.name + pin.owner + pin.reason;
+  for (const std::string& reference : c.references) out += "\n  reference " + reference;
+  for (const std::string& tracker : c.trackers) out += "\n  tracker " + tracker;
+  for (const auto& [key, value] : c.attributes) out += "\n  " + key + "=" + value;
+  if (entry.save) out += "\n  saved " + std::to_string(entry.save->write_s);
+  return out + "\n";
+}
+
+/// The index as text; marks in the order of the tables.
+std::string dump(Database& database) {
+  std::string out;
+  auto entries = select_entries(database, {});
+  EXPECT_TRUE(entries) << entries.error().message;
+  if (!entries) return "";
+  for (Entry& entry : *entries) {
+    std::stable_sort(entry.marks.begin(), entry.marks.end(), [](const Mark& a, const Mark& b) {
+      return std::pair(a.kind, a.name) < std::pair(b.kind, b.name);
+    });
+    out += text_of(entry);
+  }
+  return out;
+}
+
+std::string scanned_text(StoreBuilder& store) {
+  auto database = Database::in_memory();
+  EXPECT_TRUE(database);
+  const auto done = refresh(store.io(), store.path(), *database, recognise_other, Trust::nothing, kLater);
+  EXPECT_TRUE(done) << done.error().message;
+  return dump(*database);
+}
+
+Catalog open_catalog(StoreBuilder& store, Trust trust = Trust::notes) {
+  auto catalog = Catalog::open(store.io(), store.path(), {.recognise = recognise_other, .trust = trust, .now = kLater});
+  EXPECT_TRUE(catalog) << catalog.error().message;
+  return *std::move(catalog);
+}
+
+TEST(Rows, HoldEverythingThatAScanTells) {
+  StoreBuilder store;
+  const std::string path =
+      store.put("demo", 1000, 7,
+                {.series = 2, .series_from = 900, .parent = std::string(32, 'a'), .user = {{"metric.loss", "1.75"}}});
+  const std::string marks = marks_path(path, false);
+  for (const Mark::Kind kind : {Mark::Kind::pin, Mark::Kind::tag, Mark::Kind::note, Mark::Kind::metric,
+                                Mark::Kind::verified, Mark::Kind::restored, Mark::Kind::reference}) {
+    const Mark mark{.kind = kind,
+                    .name = "n\n'; DROP TABLE pins; --",
+                    .text = "t",
+                    .owner = "o",
+                    .at = kLater,
+                    .until = kind == Mark::Kind::pin ? std::optional(kLater) : std::nullopt,
+                    .value = 1};
+    ASSERT_TRUE(write_mark(store.io(), marks, mark));
+  }
+  ASSERT_TRUE(write_mark(store.io(), marks, {.kind = Mark::Kind::metric, .name = "odd", .value = std::nan("")}));
+  store.put_foreign("ds", "global_step3");
+  test::write_file(store.path() + "/ds/latest", "global_step3");
+  const auto scanned = scan(store.io(), store.path(), recognise_other);
+  ASSERT_TRUE(scanned);
+  std::string expected;
+  for (Entry entry : scanned->entries) {
+    std::stable_sort(entry.marks.begin(), entry.marks.end(), [](const Mark& a, const Mark& b) {
+      return std::pair(a.kind, a.name) < std::pair(b.kind, b.name);
+    });
+    expected += text_of(entry);
+  }
+  Catalog catalog = open_catalog(store);
+  const std::string seen = dump(catalog.database());
+  EXPECT_EQ(seen.substr(seen.find("demo|")), expected.substr(expected.find("demo|")));
+  EXPECT_EQ(seen, expected);
+}
+
+TEST(Refresh, ReadsNothingWhereNothingChanged) {
+  StoreBuilder store;
+  store.put("a", 1, 1);
+  store.put("a", 2, 2);
+  EXPECT_EQ(open_catalog(store).refreshed().read, 2U);
+  EXPECT_EQ(open_catalog(store).refreshed().read, 0U);
+  store.put("a", 3, 3);
+  EXPECT_EQ(open_catalog(store).refreshed().read, 1U);
+}
+
+TEST(Refresh, ANoteTellsOfAMarkThatTheRunsDirectoryDoesNotShow) {
+  StoreBuilder store;
+  const std::string path = store.put("a", 1, 1);
+  open_catalog(store);
+  ASSERT_TRUE(write_mark(store.io(), path + "/marks", {.kind = Mark::Kind::tag, .name = "t"}));
+  EXPECT_EQ(open_catalog(store).refreshed().read, 0U);
+  EXPECT_EQ(open_catalog(store, Trust::nothing_unseen).refreshed().read, 1U);
+  ASSERT_TRUE(write_mark(store.io(), path + "/marks", {.kind = Mark::Kind::tag, .name = "u"}));
+  drop_note(store.io(), store.path() + "/a", "step-000000001.g1", "u");
+  EXPECT_FALSE(read_inbox(store.io(), store.path()).empty());
+  Catalog catalog = open_catalog(store);
+  EXPECT_EQ(catalog.refreshed().read, 1U);
+  EXPECT_EQ(dump(catalog.database()), scanned_text(store));
+  EXPECT_TRUE(read_inbox(store.io(), store.path()).empty()) << "folded in";
+}
+
+TEST(Refresh, NotesCannotNameWhatLiesElsewhere) {
+  StoreBuilder store;
+  store.put("a", 1, 1);
+  open_catalog(store);
+  const std::string inbox = store.path() + "/.ckpt/inbox";
+  fs::create_directories(inbox);
+  test::write_file(inbox + "/1.json", R"({"run":"2e2e","name":"73746570"})");
+  test::write_file(inbox + "/2.json", "not JSON");
+  test::write_file(inbox + "/3.json", R"({"run":"61","name":"2f657463"})");
+  Catalog catalog = open_catalog(store);
+  EXPECT_EQ(dump(catalog.database()), scanned_text(store));
+  EXPECT_TRUE(read_inbox(store.io(), store.path()).empty());
+}
+
+/// What may happen to a store, one step at a time.
+class History {
+ public:
+  explicit History(std::uint64_t seed) : random_(seed) {}
+
+  void step(StoreBuilder& store) {
+    const std::string run = kRuns[random_() % kRuns.size()];
+    switch (random_() % 8) {
+      case 0:
+      case 1:
+        ++generation_;
+        store.put(run, random_() % 50, generation_, {.series = random_() % 3, .optim_bytes = random_() % 2 * 8192});
+        break;
+      case 2: {
+        const std::string name = "checkpoint-" + std::to_string(random_() % 5);
+        fs::remove_all(store.path() + "/" + run + "/" + name);
+        store.put_foreign(run, name, std::string(random_() % 50, 'x'));
+        break;
+      }
+      case 3:
+        if (const auto path = any(store)) fs::remove_all(*path);
+        break;
+      case 4:
+        if (const auto path = any(store)) mark(store, *path);
+        break;
+      case 5:
+        if (const auto path = any(store)) {
+          const std::string whole = fs::path(*path).parent_path().string();
+          if (whole != store.path() && random_() % 2 == 0) fs::remove_all(whole);
+        }
+        break;
+      case 6:
+        fs::create_directories(store.path() + "/" + run + "/checkpoint-7");  // to be filled later, or never
+        break;
+      default:
+        if (fs::is_directory(store.path() + "/" + run))
+          test::write_file(store.path() + "/" + run + "/latest", "checkpoint-" + std::to_string(random_() % 5));
+    }
+  }
+
+ private:
+  std::optional<std::string> any(StoreBuilder& store) {
+    const auto scanned = scan(store.io(), store.path(), recognise_other);
+    if (!scanned || scanned->entries.empty()) return std::nullopt;
+    return scanned->entries[random_() % scanned->entries.size()].path(store.path());
+  }
+
+  void mark(StoreBuilder& store, const std::string& path) {
+    const bool foreign = !fs::exists(path + "/sums.bin");
+    const Mark::Kind kind = static_cast<Mark::Kind>(random_() % 7);
+    const std::string name = kind == Mark::Kind::verified ? "" : std::string(1, static_cast<char>('a' + random_() % 3));
+    const std::string marks = marks_path(path, foreign);
+    if (random_() % 3 == 0) {
+      EXPECT_TRUE(remove_mark(store.io(), marks, kind, name).has_value() || !fs::exists(marks));
+    } else {
+      EXPECT_TRUE(
+          write_mark(store.io(), marks, {.kind = kind, .name = name, .value = static_cast<double>(random_() % 2)}));
+    }
+    drop_note(store.io(), fs::path(path).parent_path().string(), fs::path(path).filename().string(),
+              std::to_string(random_()));
+  }
+
+  const std::vector<std::string> kRuns{"a", "b", "prod/c", "prod/d", "."};
+  std::mt19937_64 random_;
+  std::uint64_t generation_ = 0;
+};
+
+/// Longer than the clocks of file systems are coarse, so that every change of a directory changes its time.
+void let_clocks_move() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(12));
+}
+
+TEST(Refresh, AnyHistoryLeavesTheIndexThatARebuildMakes) {
+  for (std::uint64_t seed = 0; seed < 25; ++seed) {
+    StoreBuilder store;
+    History history(seed);
+    for (int round = 0; round < 6; ++round) {
+      for (int i = 0; i < 4; ++i) history.step(store);
+      Catalog catalog = open_catalog(store);
+      ASSERT_TRUE(catalog.is_indexed());
+      ASSERT_TRUE(catalog.warnings().empty());
+      ASSERT_EQ(dump(catalog.database()), scanned_text(store)) << "seed " << seed << ", round " << round;
+      let_clocks_move();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ckpt::catalog

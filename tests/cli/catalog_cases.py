@@ -1,0 +1,117 @@
+"""ckpt list, status, pin, unpin: a store as an operator meets it."""
+import csv
+import io
+import os
+import shutil
+import sqlite3
+
+from runner import check, main
+
+OURS = "step-000000010.g1"
+
+
+def make_store(sh, name="runs"):
+    """Two runs: ours beside one of PyTorch's, and DeepSpeed's with its tracker."""
+    store = sh.directory / name
+    shutil.copytree(sh.golden / "ckpt/1.0-mesh/ckpt", store / "demo" / OURS)
+    shutil.copytree(sh.golden / "torch/dcp_plain/ckpt", store / "demo/step_9")
+    shutil.copytree(sh.golden / "deepspeed/zero2_bf16_dp4/ckpt", store / "prod/ds")
+    return store
+
+
+def checkpoints(sh, *words, **more):
+    return sh.document("list", *words, **more)["data"]["checkpoints"]
+
+
+def case_list_finds_checkpoints_of_every_tool_in_order_of_step(sh):
+    store = make_store(sh)
+    result = sh.run("list", "--store", store, out=["^RUN\tSTEP\tSTATE\t", "^demo\t10\tdurable\t.*\tckpt\t", "^demo\t9\tdurable\t.*\tdcp\t",
+                                                   "^prod/ds\t3\tdurable\t.*\tdeepspeed\t.*named by latest"])
+    check(len(result.out.splitlines()) == 4, "not three checkpoints", result)
+    sh.run("list", env={"CKPT_STORE": str(store)}, out="^demo\t10\t")
+    found = checkpoints(sh, "--store", store)
+    check([(c["run"], c["step"]) for c in found] == [("demo", 10), ("demo", 9), ("prod/ds", 3)], str(found))
+    check(found[0]["layout"] == "irregular" and found[0]["optimizer_bytes"] > 0 and found[2]["trackers"] == ["latest"], str(found))
+    names = sh.run("list", "-q", "--store", store).out.split()
+    check(names == ["demo@" + OURS, "demo@step_9", "prod/ds@global_step3"], str(names))
+    rows = list(csv.reader(io.StringIO(sh.run("list", "--csv", "--store", store).out)))
+    check(len(rows) == 4 and rows[1][:2] == ["demo", "10"], str(rows))
+
+
+def case_list_selects_and_sorts(sh):
+    store = make_store(sh)
+    for words, steps in ((["--run", "demo"], [10, 9]), (["--run", "prod/*"], [3]), (["--where", "step < 10 and format == 'dcp'"], [9]),
+                         (["--sort", "size"], [10, 9, 3]), (["--sort", "oldest"], [9, 10, 3]), (["-n", "1"], [10]), (["--limit", "2"], [10, 9]),
+                         (["--state", "verified"], []), (["--state", "durable", "--run", "demo"], [10, 9]), (["--tag", "x"], []),
+                         (["--since", "2200-01-01"], [])):
+        found = [c["step"] for c in checkpoints(sh, "--store", store, *words)]
+        check(found == steps, f"{words}: {found}, not {steps}")
+    sh.run("list", "--store", store, "--where", "stepp < 3", code=2, err="--where")
+    sh.run("list", "--store", store, "--since", "soon", code=2, err="neither a time")
+    sh.run("list", "--store", "nowhere", code=10, err="nowhere")
+
+
+def case_a_rebuild_makes_the_same_catalog(sh):
+    store = make_store(sh)
+    sh.run("pin", "demo@10", "--store", store, "--reason", "cited", "--owner", "ana")
+    before = checkpoints(sh, "--store", store)
+    check(checkpoints(sh, "--store", store, "--rebuild") == before, "another catalog")
+    (store / ".ckpt/catalog.sqlite").unlink()
+    check(checkpoints(sh, "--store", store) == before, "another catalog after a loss")
+
+
+def case_a_catalog_that_cannot_be_used_costs_a_warning_only(sh):
+    store = make_store(sh)
+    before = checkpoints(sh, "--store", store)
+    file = store / ".ckpt/catalog.sqlite"
+    file.write_bytes(b"x" * 8192)
+    sh.run("list", "--store", store, err="put aside", out="^demo\t10\t")
+    with sqlite3.connect(file) as database:
+        database.execute("PRAGMA user_version=999")
+    document = sh.document("list", "--store", store)
+    check(document["data"]["checkpoints"] == before and not document["data"]["indexed"], str(document))
+    check(any("999" in warning["text"] for warning in document["warnings"]), str(document["warnings"]))
+
+
+def case_pins_stand_in_the_checkpoint_and_are_listed(sh):
+    store = make_store(sh)
+    at = ("--store", store)
+    sh.run("pin", "demo@10", *at, "--reason", "cited", "--owner", "ana", "--until", "2126-12-31", out="^pinned demo@" + OURS)
+    sh.run("pin", "demo@10", *at, "--label", "v1", "--until", "30d")
+    sh.run("list", *at, out="pinned until 2126-12-31: cited; pinned v1 until |pinned v1 until .*; pinned until 2126-12-31: cited")
+    check(len(list((store / "demo" / OURS / "marks").glob("pin-*.json"))) == 2, "not in the checkpoint")
+    moved = sh.directory / "moved"
+    moved.mkdir()
+    shutil.move(store / "demo", moved / "demo")
+    pins = checkpoints(sh, "--store", moved)[0]["pins"]
+    check({pin["owner"] for pin in pins} >= {"ana"} and len(pins) == 2, str(pins))
+    data = sh.document("unpin", "demo@latest", "--store", moved)["data"]
+    check(data["changed"] and [pin["label"] for pin in data["checkpoint"]["pins"]] == ["v1"], str(data))
+    sh.run("unpin", "demo@latest", "--store", moved, out="had no such pin")
+    sh.run("pin", "demo@step_9", "--store", moved, "--reason", "another tool's")
+    check([c["step"] for c in checkpoints(sh, "--store", moved) if c["pins"]] == [10, 9], "not pinned")
+
+
+def case_names_that_are_none_are_answered_with_the_nearest(sh):
+    store = make_store(sh)
+    for name, code, error in (("demo@11", 10, "no step 11"), ("dmo@10", 10, "did you mean 'demo'"), ("@10", 2, "2 runs"),
+                              ("demo@latset", 10, "did you mean 'demo@latest'"), ("demo", 2, "RUN@STEP"), ("000000", 10, "no id")):
+        sh.run("pin", name, "--store", store, code=code, err=error)
+    check(not (store / "demo" / OURS / "marks").exists(), "something was marked")
+
+
+def case_status_sums_up_and_feeds_prometheus(sh):
+    store = make_store(sh)
+    sh.run("status", "--store", store, out=["^demo  2 checkpoints, .* newest step 10, ", "^prod/ds  1 checkpoint", "^free "])
+    data = sh.document("status", "--store", store)["data"]
+    check([(r["run"], r["checkpoints"], r["newest_step"]) for r in data["runs"]] == [("demo", 2, 10), ("prod/ds", 1, 3)], str(data))
+    sh.run("status", "--store", store, "--run", "dem", code=10, err="did you mean 'demo'")
+    file = sh.directory / "ckpt.prom"
+    sh.run("status", "--store", store, "--prom", file)
+    text = file.read_text()
+    check('ckpt_checkpoints{run="demo"} 2\n' in text and 'ckpt_newest_step{run="prod/ds"} 3\n' in text, text)
+    check(os.listdir(sh.directory).count("ckpt.prom") == 1 and not (sh.directory / "ckpt.prom.tmp").exists(), "left over")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
