@@ -336,19 +336,33 @@ Result<> fill_and_publish(Session& session, const ConvertRequest& request, Prepa
   CKPT_CHECK(comm.broadcast(root, phase_deadline()));
   std::string record = publication != nullptr ? publication->record() : std::string();
   CKPT_CHECK(comm.broadcast(record, phase_deadline()));
-  CKPT_TRY(done.resumed, take_up(session, *prepared.plan, publication, root));
+  CrcLedger crcs;
+  CKPT_TRY(done.resumed, take_up(session, *prepared.plan,
+                                 {.publication = publication,
+                                  .target_root = root,
+                                  .source_root = prepared.options.source_root,
+                                  .crcs = prepared.options.check_crc ? &crcs : nullptr}));
 
   prepared.options.target_root = root;
   prepared.options.record = record;
   prepared.options.record_every = session.record_every;
+  prepared.options.reader = done.resumed.reader;
+  prepared.options.crcs = &crcs;
   if (session.progress) {
     prepared.options.progress = [&](std::uint64_t done_bytes, std::uint64_t total) {
       session.progress({"read+convert", done_bytes, total});
     };
   }
   CKPT_TRY(done.run, run(*prepared.plan, session.io, comm, prepared.options));
+  done.run.read_bytes += done.resumed.read_bytes;
+  done.run.crc_checked += done.resumed.crc_checked;
   CKPT_CHECK(sum_on_root(comm, done.run));
   if (comm.is_root()) done.resumed.add_to(done.run);
+  if (prepared.options.check_crc) {
+    Result<> padding;
+    if (comm.is_root()) padding = read_padding(session, *prepared.plan, prepared.options, done.run);
+    CKPT_CHECK(agree(comm, phase_deadline(), std::move(padding)));
+  }
   const std::vector<Hash128>& leaves = done.run.leaves;
 
   if (request.verify == VerifyLevel::full) {

@@ -1,12 +1,18 @@
 #include "api/resume.hpp"
 
+#include <algorithm>
+#include <array>
+#include <charconv>
 #include <chrono>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "api/check.hpp"
 #include "api/pool.hpp"
+#include "engine/checks.hpp"
+#include "engine/fetch.hpp"
 
 namespace ckpt {
 namespace {
@@ -83,6 +89,118 @@ Result<std::vector<Hash128>> hash_leaves(Session& session, const Plan& plan, con
   return std::move(report.leaves);
 }
 
+/// Collective: a number that no reader of a finished leaf has.
+Result<std::uint32_t> number_reader(Comm& comm, const std::vector<RecordedLeaf>& leaves) {
+  std::uint32_t first = 0;
+  for (const RecordedLeaf& leaf : leaves) first = leaf.is_finished() ? std::max(first, leaf.reader) : first;
+  std::string text = std::to_string(first + 1);
+  CKPT_CHECK(comm.broadcast(text, std::chrono::steady_clock::now() + kPatience));
+  std::from_chars(text.data(), text.data() + text.size(), first);
+  return first + static_cast<std::uint32_t>(comm.rank());
+}
+
+/// Who read the entries that have a checksum, and which of them the leaves need whole.
+class EntryReaders {
+ public:
+  /// The leaf that needs these copies is finished, or it is not.
+  void note(const LeafJob& job, const RecordedLeaf& known) {
+    const std::uint32_t reader = known.is_finished() ? known.reader : kNoneAlone;
+    for (const Copy& copy : job.copies) {
+      if (!copy.crc) continue;
+      const auto [at, is_new] = readers_.emplace(key_of(entry_of(copy)), reader);
+      if (!is_new && at->second != reader) at->second = kNoneAlone;
+      const Extent needed{std::max(copy.crc->begin, copy.source_offset),
+                          std::min(copy.crc->end, copy.source_offset + source_span(copy))};
+      for (const Extent part : needed_.claim(entry_of(copy), needed)) needed_.settle(entry_of(copy), part, 0);
+    }
+  }
+  /// All leaves were noted. Of an entry with padding the reader may have been killed before it had that.
+  void finish() {
+    for (const CrcLedger::Open& open : needed_.open()) {
+      if (open.missing_bytes() <= kMostReadForChecksum) readers_[key_of(open.entry)] = kNoneAlone;
+    }
+  }
+  bool one_had_whole(const Copy& copy) const { return !copy.crc || readers_.at(key_of(entry_of(copy))) != kNoneAlone; }
+
+ private:
+  static constexpr std::uint32_t kNoneAlone = UINT32_MAX;
+  static std::uint64_t key_of(const CrcLedger::Entry& entry) {
+    const std::array<std::uint64_t, 4> words{entry.file, entry.stream ? *entry.stream + 1 : 0, entry.crc.begin,
+                                             entry.crc.end};
+    return hash64({reinterpret_cast<const char*>(words.data()), sizeof words});
+  }
+  std::unordered_map<std::uint64_t, std::uint32_t> readers_;
+  CrcLedger needed_;  // its checksums mean nothing
+};
+
+/// The finished leaves that hold a part of an entry that no single reader had whole. Other entries that they have a
+/// part of were compared: `crcs` skips them.
+Result<std::vector<bool>> leaves_to_read(const Plan& plan, const std::vector<RecordedLeaf>& finished, CrcLedger& crcs) {
+  EntryReaders readers;
+  for (std::uint64_t leaf = 0; leaf < finished.size(); ++leaf) {
+    CKPT_TRY(const LeafJob job, plan.leaf(leaf));
+    readers.note(job, finished[static_cast<std::size_t>(leaf)]);
+  }
+  readers.finish();
+  std::vector<bool> out(finished.size());
+  for (std::uint64_t leaf = 0; leaf < finished.size(); ++leaf) {
+    if (!finished[static_cast<std::size_t>(leaf)].is_finished()) continue;
+    CKPT_TRY(const LeafJob job, plan.leaf(leaf));
+    if (std::all_of(job.copies.begin(), job.copies.end(), [&](const Copy& c) { return readers.one_had_whole(c); }))
+      continue;
+    out[static_cast<std::size_t>(leaf)] = true;
+    for (const Copy& copy : job.copies) {
+      if (copy.crc && readers.one_had_whole(copy)) crcs.skip(entry_of(copy));
+    }
+  }
+  return out;
+}
+
+/// Collective: reads from the source, and only hashes, finished leaves whose entries are not all compared.
+Result<> read_again(Session& session, const Plan& plan, const TakeUp& how, Resumed& resumed) {
+  std::vector<bool> chosen;
+  Result<> looked;
+  if (session.comm.is_root()) {
+    auto some = leaves_to_read(plan, resumed.leaves, *how.crcs);
+    if (some) {
+      chosen = *std::move(some);
+    } else {
+      looked = fail(std::move(some).error());
+    }
+  }
+  const auto deadline = [] { return std::chrono::steady_clock::now() + kPatience; };
+  CKPT_CHECK(agree(session.comm, deadline(), std::move(looked)));
+  CKPT_TRY(chosen, tell(session.comm, chosen, plan.totals().leaves));
+  if (chosen.empty()) return {};
+  CKPT_TRY(Plan again, Plan::make(plan.source(), plan.targets()));
+  std::vector<bool> others = chosen;
+  others.flip();
+  again.leave_out(others);
+  CKPT_TRY(RunOptions options, run_options(session, again));
+  options.source_root = how.source_root;
+  CrcLedger own;  // what other ranks read of an entry is rank 0's when this ends
+  options.crcs = session.comm.is_root() ? how.crcs : &own;
+  const std::uint64_t before = again.left_out_bytes();
+  if (session.progress) {
+    options.progress = [&](std::uint64_t done, std::uint64_t total) {
+      session.progress({"check source of finished", done - before, total - before});
+    };
+  }
+  CKPT_TRY(const RunReport report, run(again, session.io, session.comm, options));
+  resumed.read_bytes = report.read_bytes;
+  resumed.crc_checked = report.crc_checked;
+  Result<> same;
+  for (std::size_t leaf = 0; same && leaf < resumed.leaves.size(); ++leaf) {
+    if (!chosen[leaf] || report.leaves[leaf] == resumed.leaves[leaf].hash) continue;
+    Error error{.code = Errc::checksum,
+                .message = how.source_root + ": convert: gives other bytes than those that a killed run had copied",
+                .file = how.source_root};
+    error.hint = "one of the two reads was wrong; run again: it begins anew";
+    same = fail(std::move(error));
+  }
+  return agree(session.comm, deadline(), std::move(same));
+}
+
 }  // namespace
 
 Hash128 resume_hash(const Plan& plan, bool checks_crc) {
@@ -107,10 +225,12 @@ void Resumed::add_to(RunReport& report) const {
   }
 }
 
-Result<Resumed> take_up(Session& session, Plan& plan, const Publication* publication, const std::string& root) {
+Result<Resumed> take_up(Session& session, Plan& plan, const TakeUp& how) {
   const std::uint64_t leaves = plan.totals().leaves;
+  const Publication* publication = how.publication;
   Resumed out;
   if (publication != nullptr) out.leaves = publication->taken_over();
+  CKPT_TRY(out.reader, number_reader(session.comm, out.leaves));
   std::vector<bool> finished;
   for (const RecordedLeaf& leaf : out.leaves) finished.push_back(leaf.is_finished());
   CKPT_TRY(finished, tell(session.comm, finished, leaves));
@@ -118,7 +238,7 @@ Result<Resumed> take_up(Session& session, Plan& plan, const Publication* publica
     out.leaves.clear();
     return out;
   }
-  CKPT_TRY(const std::vector<Hash128> hashes, hash_leaves(session, plan, root, finished));
+  CKPT_TRY(const std::vector<Hash128> hashes, hash_leaves(session, plan, how.target_root, finished));
   if (publication != nullptr) {
     for (std::size_t leaf = 0; leaf < out.leaves.size(); ++leaf) {
       finished[leaf] = finished[leaf] && hashes[leaf] == out.leaves[leaf].hash;
@@ -127,10 +247,28 @@ Result<Resumed> take_up(Session& session, Plan& plan, const Publication* publica
   }
   CKPT_TRY(finished, tell(session.comm, finished, leaves));
   if (finished.empty()) return out;
+  if (how.crcs != nullptr) CKPT_CHECK(read_again(session, plan, how, out));
   plan.leave_out(finished);
   out.leaf_count = leaves - plan.positions();
   out.bytes = plan.left_out_bytes();
   return out;
+}
+
+Result<> read_padding(Session& session, const Plan& plan, const RunOptions& options, RunReport& report) {
+  TargetFile rest = missing_ranges(*options.crcs, kMostReadForChecksum);
+  if (rest.bytes == 0) return {};
+  std::vector<TargetFile> files;
+  files.push_back(std::move(rest));
+  CKPT_TRY(const Plan padding, Plan::make(plan.source(), std::move(files)));
+  CKPT_TRY(RunOptions read, run_options(session, padding));
+  read.source_root = options.source_root;
+  read.crcs = options.crcs;
+  const auto solo = Comm::solo();
+  CKPT_TRY(const RunReport done, run(padding, session.io, *solo, read));
+  report.read_bytes += done.read_bytes;
+  report.crc_checked += done.crc_checked;
+  report.crc_unread = done.crc_unread;
+  return {};
 }
 
 Error leave_for_next(Publication* publication, Error error) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "api/verbs.hpp"
+#include "engine/crc_ledger.hpp"
 #include "engine/plan.hpp"
 #include "engine/publish.hpp"
 #include "engine/run.hpp"
@@ -21,14 +22,38 @@ struct Resumed {
   std::vector<RecordedLeaf> leaves{};  ///< on rank 0, by leaf, without a hash where it is to be made; empty = afresh
   std::uint64_t leaf_count = 0;        ///< taken over; on all ranks, as the next
   std::uint64_t bytes = 0;
+  std::uint32_t reader = 0;       ///< this rank's, for RunOptions
+  std::uint64_t read_bytes = 0;   ///< of the source, again; of this rank
+  std::uint64_t crc_checked = 0;  ///< by that; of this rank
 
   /// Fills in what the run left out, on rank 0.
   void add_to(RunReport& report) const;
 };
 
+/// Where a run that goes on works.
+struct TakeUp {
+  const Publication* publication = nullptr;  ///< rank 0's; the others have none
+  std::string target_root;
+  std::string source_root;
+  /// Of this rank's run; null where checksums are not compared.
+  CrcLedger* crcs = nullptr;
+};
+
+/// Of an entry with a checksum of which the plan needs a part, so much more is read for its sake: the padding at the
+/// end of a partition, not the gigabytes around one tensor.
+constexpr std::uint64_t kMostReadForChecksum = kLeafBytes;
+
+/// Not collective, after the run, on the rank whose ledger has all: reads of the source's entries what no tensor needs,
+/// within kMostReadForChecksum, and adds what it did to the report.
+/// errors  checksum
+Result<> read_padding(Session& session, const Plan& plan, const RunOptions& options, RunReport& report);
+
 /// Collective, between the publication's begin and the run: reads and hashes what the record calls finished, on all
-/// ranks, and leaves out of their plans what is right. `publication` is rank 0's; the others pass null.
-Result<Resumed> take_up(Session& session, Plan& plan, const Publication* publication, const std::string& root);
+/// ranks, and leaves out of their plans what is right. Of those, it reads from the source again, and hashes, what holds
+/// a part of a checksummed entry that no single reader had whole, so that with the run's own reads, and read_padding,
+/// every entry is compared.
+/// errors  checksum: an entry is not what its format says, or the source does not give what stands in the target
+Result<Resumed> take_up(Session& session, Plan& plan, const TakeUp& how);
 
 /// What a conversion that fails leaves: where the same command may well succeed (it was stopped, or ranks were lost)
 /// all that is finished, and the hint says so; else nothing. `publication` may be null, on ranks other than 0.

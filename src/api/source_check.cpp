@@ -261,19 +261,7 @@ class SourceChecker {
 
   /// What no tensor needed of the entries that have a checksum: padding, and storages of which views show a part.
   Result<> read_rest() {
-    TargetFile rest;
-    for (const CrcLedger::Open& open : ledger_.open()) {
-      if (open.entry.stream) continue;  // bytes that no tensor needs of a stream are not decoded for themselves
-      for (const Extent part : open.missing) {
-        rest.placements.push_back({.offset = rest.bytes,
-                                   .bytes = part.size(),
-                                   .from = Placement::From::raw,
-                                   .raw_file = open.entry.file,
-                                   .raw_offset = part.begin,
-                                   .raw_crc = open.entry.crc});
-        rest.bytes += part.size();
-      }
-    }
+    TargetFile rest = missing_ranges(ledger_, UINT64_MAX);
     if (rest.bytes == 0) return {};
     std::vector<TargetFile> files;
     files.push_back(std::move(rest));

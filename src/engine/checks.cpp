@@ -38,7 +38,7 @@ std::vector<Touched> touched_entries(const Fetch& fetch) {
     if (same != out.rend()) {
       same->bytes = {std::min(same->bytes.begin, begin), std::max(same->bytes.end, end)};
     } else {
-      out.push_back({{use.copy.source_file, crc, use.copy.tensor, stream}, use.segment, {begin, end}});
+      out.push_back({entry_of(use.copy), use.segment, {begin, end}});
     }
   }
   for (Touched& touched : out) {
@@ -146,6 +146,29 @@ std::string path_of(const Map& map, std::uint32_t file, const std::string& root)
   const std::string& path = map.files[file].path;
   if (path.empty()) return root;
   return path.front() == '/' ? path : join_path(root, path);
+}
+
+CrcLedger::Entry entry_of(const Copy& copy) {
+  CrcLedger::Entry out{.file = copy.source_file, .crc = *copy.crc, .tensor = copy.tensor};
+  if (copy.compressed) out.stream = copy.compressed->stored.begin;
+  return out;
+}
+
+TargetFile missing_ranges(const CrcLedger& ledger, std::uint64_t most_missing) {
+  TargetFile out;
+  for (const CrcLedger::Open& open : ledger.open()) {
+    if (open.entry.stream || open.missing_bytes() > most_missing) continue;
+    for (const Extent part : open.missing) {
+      out.placements.push_back({.offset = out.bytes,
+                                .bytes = part.size(),
+                                .from = Placement::From::raw,
+                                .raw_file = open.entry.file,
+                                .raw_offset = part.begin,
+                                .raw_crc = open.entry.crc});
+      out.bytes += part.size();
+    }
+  }
+  return out;
 }
 
 Error as_error(const Discrepancy& discrepancy, const Map& map, const std::string& source_root) {

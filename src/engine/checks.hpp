@@ -35,6 +35,15 @@ Error as_error(const Discrepancy& discrepancy, const Map& map, const std::string
 /// The file of a map as the user can find it.
 std::string path_of(const Map& map, std::uint32_t file, const std::string& root);
 
+/// The entry whose checksum goes with a copy, which has one.
+CrcLedger::Entry entry_of(const Copy& copy);
+
+/// Raw ranges of the source, one after another, that a ledger misses of the entries of which it has a part: carried out
+/// with the same ledger they complete it. Entries of which more than `most_missing` bytes are missing are left, and
+/// those in compressed streams, of which what no tensor needs is not decoded for itself. Without bytes: nothing is
+/// missing.
+TargetFile missing_ranges(const CrcLedger& ledger, std::uint64_t most_missing);
+
 /// Takes part in the checksums of the entries of which a fetch read something: what can be read of them in this buffer
 /// goes to the ledger. `checked` counts those that were completed by it; `found` is told of each that is wrong, and its
 /// failure is returned.

@@ -21,6 +21,12 @@ bool CrcLedger::Followed::is_done() const {
          pieces[0].end == entry.crc.end;
 }
 
+std::uint64_t CrcLedger::Open::missing_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const Extent part : missing) bytes += part.size();
+  return bytes;
+}
+
 /// Whether one more entry may be followed. Finished ones are kept only so that what is read twice counts once.
 bool CrcLedger::make_room() {
   if (entries_.size() < kMostEntries && pieces_ < kMostPieces) return true;
@@ -79,6 +85,14 @@ std::optional<CrcLedger::Verdict> CrcLedger::settle(const Entry& entry, Extent b
   if (piece != pieces.begin() && (piece - 1)->settled && (piece - 1)->end == piece->begin) join(piece - 1);
   if (!at->second.is_done()) return std::nullopt;
   return Verdict{pieces.front().value == entry.crc.value, pieces.front().value};
+}
+
+void CrcLedger::skip(const Entry& entry) {
+  const std::lock_guard lock(mutex_);
+  if (entries_.contains(key_of(entry)) || !make_room()) return;
+  const Piece whole{.begin = entry.crc.begin, .end = entry.crc.end, .value = entry.crc.value, .settled = true};
+  entries_.emplace(key_of(entry), Followed{.entry = entry, .pieces = {whole}});
+  ++pieces_;
 }
 
 std::vector<CrcLedger::Open> CrcLedger::open() const {

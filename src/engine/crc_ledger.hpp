@@ -36,6 +36,7 @@ class CrcLedger {
   struct Open {
     Entry entry{};
     std::vector<Extent> missing{};  ///< of the file, or of the entry's stream
+    std::uint64_t missing_bytes() const;
   };
 
   /// The parts of `bytes` (of the file, inside the entry) that nobody took before; they are the caller's to settle.
@@ -46,6 +47,9 @@ class CrcLedger {
   };
   /// Takes the checksum of a part that was claimed. When that completes the entry: whether it is the stored one.
   std::optional<Verdict> settle(const Entry& entry, Extent bytes, std::uint32_t value);
+
+  /// The entry was compared before: what is read of it is not looked at.
+  void skip(const Entry& entry);
 
   /// Entries that are not complete, in the order of their files and places, and how many more were not followed.
   std::vector<Open> open() const;

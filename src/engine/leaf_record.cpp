@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kSuffix = ".leaves";
 constexpr std::string_view kMagic = "ckptleaf";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kHeaderBytes = 64;
 constexpr std::size_t kSlotBytes = 32;
 
@@ -49,7 +49,7 @@ void append_slot(std::string& out, const RecordedLeaf& leaf) {
   put(out, leaf.casts.overflowed, 4);
   put(out, leaf.casts.became_nan, 4);
   put(out, leaf.crc_checked, 4);
-  put(out, 0, 4);
+  put(out, leaf.reader, 4);
 }
 
 RecordedLeaf slot_at(std::string_view text, std::size_t at) {
@@ -57,6 +57,7 @@ RecordedLeaf slot_at(std::string_view text, std::size_t at) {
   std::copy_n(text.begin() + static_cast<std::ptrdiff_t>(at), sizeof(Hash128), leaf.hash.bytes.begin());
   leaf.casts = {.overflowed = take(text, at + 16, 4), .became_nan = take(text, at + 20, 4)};
   leaf.crc_checked = take(text, at + 24, 4);
+  leaf.reader = static_cast<std::uint32_t>(take(text, at + 28, 4));
   return leaf;
 }
 

@@ -22,6 +22,9 @@ struct RecordedLeaf {
   Hash128 hash{};
   CastCounts casts{};             ///< of its values
   std::uint64_t crc_checked = 0;  ///< checksums of the source compared for it
+  /// Who read its source: a number for each process that worked on the partial. A checksum over bytes of several leaves
+  /// was compared before the last of them was finished if they all have one reader.
+  std::uint32_t reader = 0;
 
   bool is_finished() const { return hash != Hash128{}; }
 };

@@ -173,6 +173,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
       },
       .record = options.record,
       .record_every = options.record_every,
+      .reader = options.reader,
       .staging = options.staging,
       .stop = stop,
       .done_bytes = done_bytes,

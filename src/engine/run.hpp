@@ -44,6 +44,7 @@ struct RunOptions {
   /// Record of the target's leaves (leaf_record.hpp), by a path that all ranks reach; "" = none is kept.
   std::string record{};
   std::chrono::milliseconds record_every{200};  ///< each worker writes there no more often
+  std::uint32_t reader = 0;                     ///< this rank's RecordedLeaf::reader
   /// Called from one thread with leaf bytes finished so far, by all ranks where each is as fast as this one, those that
   /// the plan leaves out among them, and with how much there is.
   std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress{};

@@ -525,6 +525,7 @@ Result<> Worker::complete_write(Job& job) {
     report_.written_bytes += job.leaf.bytes;
     const TargetFile& target = shared_.plan.targets()[job.leaf.file];
     if (job.leaf.leaf + 1 == target.leaf_count()) tails_.push_back(job.leaf.file);
+    job.done.reader = shared_.reader;
     CKPT_CHECK(recorder_.finished(shared_.plan.first_leaf(job.leaf.file) + job.leaf.leaf, job.done));
   }
   report_.casts += job.done.casts;

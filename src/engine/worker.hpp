@@ -35,6 +35,7 @@ struct RunShared {
   std::function<Result<>(std::uint64_t position, const Hash128&, std::span<const std::byte> bytes)> finished;
   std::string record{};  ///< of finished leaves; "" = none
   std::chrono::milliseconds record_every{0};
+  std::uint32_t reader = 0;
   Staging* staging = nullptr;  ///< leaves come filled from there; make_job and next_positions are not used
   std::atomic<bool>& stop;     ///< ends every worker at its next step
   std::atomic<std::uint64_t>& done_bytes;

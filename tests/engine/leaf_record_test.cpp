@@ -24,7 +24,10 @@ class LeafRecord : public testing::Test {
     ASSERT_TRUE(make_record(*io_, path_, key_));
   }
   static RecordedLeaf leaf(const std::string& text, std::uint64_t count = 0) {
-    return {.hash = hash128(text), .casts = {.overflowed = count, .became_nan = 2 * count}, .crc_checked = 3 * count};
+    return {.hash = hash128(text),
+            .casts = {.overflowed = count, .became_nan = 2 * count},
+            .crc_checked = 3 * count,
+            .reader = static_cast<std::uint32_t>(5 * count)};
   }
   std::vector<RecordedLeaf> read() { return read(key_); }
   std::vector<RecordedLeaf> read(const RecordKey& key) {
@@ -51,6 +54,7 @@ TEST_F(LeafRecord, SaysOfEachLeafWhatWasToldOfItAndNothingOfTheOthers) {
   EXPECT_EQ(leaves[0].casts.overflowed, 4'000'000U);
   EXPECT_EQ(leaves[0].casts.became_nan, 8'000'000U);
   EXPECT_EQ(leaves[0].crc_checked, 12'000'000U);
+  EXPECT_EQ(leaves[0].reader, 20'000'000U);
   EXPECT_EQ(leaves[999].hash, hash128("last"));
   for (std::size_t i = 1; i < 999; ++i) EXPECT_FALSE(leaves[i].is_finished()) << i;
 }
