@@ -23,10 +23,10 @@ constexpr const char* kPipeline = "deepspeed/pp2_dp2_zero1_fp32";
 constexpr const char* kTensor = "deepspeed/tp2_dp2_zero1_fp32";
 constexpr const char* kTensorStageThree = "deepspeed/tp2_dp2_zero3_bf16";
 
-Result<Map> open_deepspeed(const std::string& root) {
+Result<Map> open_deepspeed(const std::string& root, const MapRules* rules = nullptr) {
   auto io = open_io(IoKind::threads, 8);
   EXPECT_TRUE(io.has_value());
-  return deepspeed_format().open(**io, root, {});
+  return deepspeed_format().open(**io, root, {.rules = rules});
 }
 
 class DeepSpeedModelParallel : public testing::TestWithParam<const char*> {};
@@ -187,6 +187,66 @@ TEST(DeepSpeedTensorParallel, SlicesWithoutARuleAreRefusedNotGuessed) {
                "embed_tokens.weight", "no universal_checkpoint_info");
   expect_error(Patched({"parameter_with_row"}, "^down_proj\\.weight$", "^down_proj(.weight$"), Errc::unsupported,
                "up_proj.weight", "is of a form that is not yet readable");
+}
+
+MapRules joins(const std::string& rules) {
+  auto parsed = MapRules::parse(R"({"ckpt-map": 1, "rules": [)" + rules + "]}", "rules.json");
+  EXPECT_TRUE(parsed.has_value()) << (parsed ? "" : parsed.error().message);
+  return *std::move(parsed);
+}
+
+TEST(DeepSpeedTensorParallel, SlicesWithoutARuleAreJoinedAsTheUserSaysAndTheRefusalSaysWhatToSay) {
+  const Patched patched({}, "universal_checkpoint_info", "universal_checkpoint_xxxx");
+  const auto refused = open_deepspeed(patched.root());
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().hint.find(R"({"tensor": "embed_tokens.weight", "join": 0})"), std::string::npos)
+      << refused.error().hint;
+  const std::string most = R"({"tensor": "embed*", "join": "same"}, {"tensor": "up_proj.*", "join": 0},
+      {"tensor": "down_proj.weight", "join": 1}, {"tensor": "down_proj.bias", "join": "same"},
+      {"tensor": "norm.*", "join": "same"})";
+  const MapRules without_one = joins(most);
+  const auto one_left = open_deepspeed(patched.root(), &without_one);
+  ASSERT_FALSE(one_left.has_value());
+  EXPECT_EQ(one_left.error().tensor, "qkv.weight") << one_left.error().message;
+
+  // Its fused parts are cut each by itself, which join cannot say: the rows of the ranks follow each other.
+  const MapRules all = joins(most + R"(, {"tensor": "qkv.weight", "join": 0})");
+  const auto map = open_deepspeed(patched.root(), &all);
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  EXPECT_TRUE(all.unused().empty());
+  std::size_t compared = 0;
+  for (const GoldenCase::Truth& truth : load_golden(kTensor).truth) {
+    SCOPED_TRACE(truth.key);
+    const std::string kind = truth.key.substr(0, truth.key.find('/'));
+    const std::string name = truth.key.substr(kind.size() + 1);
+    const std::size_t index = find_tensor(*map, "optimizer.state." + name + "." + kind);
+    EXPECT_EQ(map->tensors[index].shape, truth.shape);
+    if (name == "qkv.weight") continue;
+    EXPECT_TRUE(gather(*map, patched.root(), index).bytes == truth.bytes);
+    ++compared;
+  }
+  EXPECT_EQ(compared, 21u);
+}
+
+TEST(DeepSpeedTensorParallel, AJoinThatDoesNotFitTheSlicesIsAUsageError) {
+  for (const char* rule : {R"({"tensor": "norm.weight", "join": 1})", R"({"tensor": "qkv.weight", "join": 2})"}) {
+    const MapRules rules = joins(rule);
+    const auto map = open_deepspeed(golden_root(kTensor), &rules);
+    ASSERT_FALSE(map.has_value()) << rule;
+    EXPECT_EQ(map.error().code, Errc::usage);
+    EXPECT_NE(map.error().message.find("rules.json: --map: "), std::string::npos) << map.error().message;
+    EXPECT_NE(map.error().message.find("do not fit together along dimension"), std::string::npos);
+  }
+}
+
+/// What no optimizer has may be a buffer: only the user knows.
+TEST(DeepSpeedTensorParallel, WhatWouldBeKeptOnceARankIsJoinedAsTheUserSays) {
+  const Patched patched({"module"}, "norm.weight", "nxrm.weight");
+  const MapRules rules = joins(R"({"tensor": "nxrm.weight", "join": "same"})");
+  const auto map = open_deepspeed(patched.root(), &rules);
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  EXPECT_EQ(map->tensors[find_tensor(*map, "nxrm.weight")].shape, Shape{8});
+  for (const Tensor& tensor : map->tensors) EXPECT_EQ(tensor.name.find("nxrm.weight@"), std::string::npos);
 }
 
 TEST(DeepSpeedTensorParallel, RulesThatDoNotFitTheSlicesAreCorrupt) {

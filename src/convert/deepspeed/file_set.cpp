@@ -8,7 +8,7 @@
 namespace ckpt::deepspeed {
 
 FileSet::FileSet(Io& io, std::string root, const ReadOptions& options, MapBuilder& builder)
-    : io_(io), root_(std::move(root)), builder_(builder) {
+    : io_(io), root_(std::move(root)), user_rules_(options.rules), builder_(builder) {
   budget_ = pickle_budget(options.metadata_limit);
 }
 

@@ -17,6 +17,8 @@ class FileSet {
 
   const std::string& root() const { return root_; }
   Io& io() const { return io_; }
+  /// What the user says of this checkpoint, or null.
+  const MapRules* user_rules() const { return user_rules_; }
   /// Opens a torch file for the first time; `path` is below the root. errors: as StateFile::open
   Result<StateFile> open(const std::string& path);
   /// Adds a file without a header and returns its number. errors: incomplete where it is not there; refused where it is
@@ -32,6 +34,7 @@ class FileSet {
  private:
   Io& io_;
   std::string root_;
+  const MapRules* user_rules_;
   pickle::Budget budget_{};
   MapBuilder& builder_;
   std::map<std::string, std::string> folders_{};  // by path: TorchArchive::folder

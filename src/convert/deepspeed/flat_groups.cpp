@@ -1,10 +1,13 @@
 #include "convert/deepspeed/flat_groups.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 
 #include "convert/deepspeed/experts.hpp"
 #include "convert/deepspeed/fragment_claims.hpp"
@@ -192,6 +195,14 @@ Error wrong_slot_count(const std::string& path, const std::string& what, std::st
           .file = path};
 }
 
+/// "3.5", or "none".
+std::string step_text(const Value* step) {
+  if (step == nullptr) return "none";
+  if (const auto* whole = std::get_if<std::int64_t>(&step->v)) return std::to_string(*whole);
+  if (const auto* real = std::get_if<double>(&step->v)) return fmt::format("{}", *real);
+  return "not a number";
+}
+
 Result<> check_same_slots(const GroupRanks& ranks) {
   const GroupState& first = ranks[0];
   const auto shared_step = [](const GroupState& state) -> const Value* {
@@ -213,7 +224,8 @@ Result<> check_same_slots(const GroupRanks& ranks) {
     const Value* theirs = shared_step(first);
     if ((mine == nullptr) != (theirs == nullptr) || (mine != nullptr && !same_value(*mine, *theirs))) {
       return corrupt(ranks.file(r).path, group_text(ranks.group()) + ": another optimizer step than in " +
-                                             ranks.file(0).path + ": the files are of different saves");
+                                             ranks.file(0).path + ": " + step_text(mine) + ", there " +
+                                             step_text(theirs) + ": the files are of different saves");
     }
   }
   return {};

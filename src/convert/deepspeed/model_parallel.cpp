@@ -81,7 +81,7 @@ class ModelParallelReader {
     if (!has_model(0)) return fail(missing(model_name(0)));
     CKPT_TRY(const StateFile file, set_.open(in_tag(model_name(0))));
     CKPT_TRY(facts_, read_facts(file));
-    CKPT_TRY(rules_, SliceRules::read(file));
+    CKPT_TRY(rules_, SliceRules::read(file, set_.user_rules()));
     const std::uint64_t last = per_rank_ ? files_.rank_models.rbegin()->first : files_.models.rbegin()->first;
     CKPT_TRY(mesh_, read_mesh(file, facts_, last, files_.layers));
     for (std::uint64_t m = 0; m < mesh_.model_ranks; ++m) {
@@ -112,7 +112,8 @@ class ModelParallelReader {
       CKPT_TRY(const StateFile file, m == 0 ? reopen(name) : set_.open(name));
       CKPT_TRY(ModelStates model, read_model_states(file, ModelRanks::several));
       CKPT_CHECK(refuse_experts(file, model));
-      CKPT_TRY(const SliceRules rules, SliceRules::read(file));
+      CKPT_TRY(const SliceRules rules, SliceRules::read(file, set_.user_rules()));
+      CKPT_CHECK(check_same_steps(file, model.facts, facts_));
       if (model.facts != facts_) {
         return fail(file.error(Errc::corrupt,
                                "counters or degrees differ from those of rank 0: the files are of "
@@ -388,7 +389,9 @@ class ModelParallelReader {
   }
 
   Result<> place_weights() {
-    const auto ruled = [&](const std::string& name) { return mesh_.tensor_ranks == 1 || trained_.count(name) != 0; };
+    const auto ruled = [&](const std::string& name) {
+      return mesh_.tensor_ranks == 1 || trained_.count(name) != 0 || rules_.user_join(name).has_value();
+    };
     for (const SlicedTensors::Entry& entry : weights_.entries()) {
       const std::string& name = entry.tensor.name;
       if (!ruled(name)) {

@@ -131,6 +131,13 @@ bool is_layout_key(std::string_view key) {
   return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
 }
 
+Result<> check_same_steps(const StateFile& file, const RunFacts& facts, const RunFacts& of_rank_0) {
+  if (facts.global_steps == of_rank_0.global_steps) return {};
+  const auto text = [](const auto& step) { return step ? std::to_string(*step) : std::string("none"); };
+  return fail(file.error(Errc::corrupt, "global_steps is " + text(facts.global_steps) + ", that of rank 0 is " +
+                                            text(of_rank_0.global_steps) + ": the files are of different saves"));
+}
+
 Result<RunFacts> read_facts(const StateFile& file) {
   const NodeId root = file.root();
   if (!torch::as_mapping(file.graph(), root) || file.graph().find(root, "module") == kNone) {

@@ -75,6 +75,8 @@ Result<> refuse_experts(const StateFile& file, const ModelStates& model);
 /// Frozen fragments alone: what the model files of further stage-3 ranks add.
 Result<std::vector<NamedTensor>> read_fragments(const StateFile& file);
 Result<RunFacts> read_facts(const StateFile& file);
+/// errors   corrupt, with both: `file` is of another step than rank 0's
+Result<> check_same_steps(const StateFile& file, const RunFacts& facts, const RunFacts& of_rank_0);
 
 /// Keys of a model file that say how the rest is laid out; every other key is kept as an object.
 bool is_layout_key(std::string_view key);

@@ -224,12 +224,7 @@ class Reader {
   Result<> read_rank_model(std::uint64_t rank, std::vector<FrozenParts>& frozen) {
     CKPT_TRY(const StateFile file, open(rank_model_name(rank)));
     CKPT_TRY(const RunFacts facts, read_facts(file));
-    if (facts.global_steps != model_.facts.global_steps) {
-      const auto text = [](const auto& step) { return step ? std::to_string(*step) : std::string("none"); };
-      return fail(file.error(Errc::corrupt, "global_steps is " + text(facts.global_steps) + ", that of rank 0 is " +
-                                                text(model_.facts.global_steps) +
-                                                ": the files are of different saves"));
-    }
+    CKPT_CHECK(check_same_steps(file, facts, model_.facts));
     CKPT_TRY(const auto fragments, read_fragments(file));
     CKPT_TRY(FrozenParts parts, frozen_parts(file.path(), model_.frozen, fragments, rank_count_));
     frozen.push_back(std::move(parts));

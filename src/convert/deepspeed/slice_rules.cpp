@@ -105,7 +105,9 @@ auto no_rule(const std::string& name, const std::string& what) {
   return fail({.code = Errc::unsupported,
                .message = name + ": its slices cannot be placed: " + what,
                .tensor = name,
-               .hint = "merge the tensor-parallel ranks in the framework first"});
+               .hint = R"(--map FILE    says how: {"ckpt-map": 1, "rules": [{"tensor": ")" + name +
+                       R"(", "join": 0}]}, with the dimension along which the ranks' slices follow each other, or )"
+                       R"("same" where each rank has the whole)"});
 }
 
 /// The same slice, `elements` further on.
@@ -120,6 +122,62 @@ Result<PartitionIndex::Source> advanced(const std::string& name, const RankSlice
     std::get<PartitionIndex::InPartition>(place).first += elements;
   }
   return place;
+}
+
+/// All ranks hold the whole.
+Result<Assembled> copies_of(const std::string& name, const std::vector<RankSlice>& ranks) {
+  Assembled out{.shape = ranks.front().shape};
+  PartitionIndex::Piece piece{.box = Box::whole(out.shape)};
+  for (const RankSlice& rank : ranks) {
+    if (rank.shape != out.shape) return corrupt(name, "said to be replicated, but its ranks have other shapes");
+    piece.copies.push_back(rank.place);
+  }
+  out.pieces.push_back(std::move(piece));
+  return out;
+}
+
+Result<> check_fit(const std::string& name, const std::vector<RankSlice>& ranks, std::size_t dimension) {
+  const Shape& first = ranks.front().shape;
+  for (const RankSlice& rank : ranks) {
+    bool fits = rank.shape.size() == first.size() && rank.shape.size() > dimension;
+    for (std::size_t d = 0; fits && d < rank.shape.size(); ++d) {
+      fits = d == dimension || rank.shape[d] == first[d];
+    }
+    if (!fits) return corrupt(name, "its slices do not fit together along dimension " + std::to_string(dimension));
+  }
+  return {};
+}
+
+/// The ranks' slices follow each other along a dimension. `widths`: by part, then by rank: each part by itself; empty:
+/// the slices are one part.
+Result<Assembled> side_by_side(const std::string& name, const std::vector<RankSlice>& ranks, std::size_t dimension,
+                               std::vector<std::vector<std::uint64_t>> widths) {
+  CKPT_CHECK(check_fit(name, ranks, dimension));
+  Assembled out{.shape = ranks.front().shape};
+  if (widths.empty()) {
+    widths.emplace_back();
+    for (const RankSlice& rank : ranks) widths.back().push_back(rank.shape[dimension]);
+  }
+  std::vector<std::uint64_t> taken(ranks.size(), 0);  // of each rank's slice, along the dimension
+  std::uint64_t at = 0;
+  for (const auto& by_rank : widths) {
+    for (std::size_t t = 0; t < ranks.size(); ++t) {
+      Box box = Box::whole(ranks[t].shape);
+      box.offset[dimension] = at;
+      box.size[dimension] = by_rank[t];
+      std::uint64_t inner = 1;
+      for (std::size_t d = dimension + 1; d < ranks[t].shape.size(); ++d) {
+        CKPT_TRY(inner, checked_mul(inner, ranks[t].shape[d]));
+      }
+      CKPT_TRY(auto place, advanced(name, ranks[t], taken[t] * inner));
+      taken[t] += by_rank[t];
+      CKPT_TRY(at, checked_add(at, by_rank[t]));
+      if (by_rank[t] != 0) out.pieces.push_back({std::move(box), {std::move(place)}});
+    }
+  }
+  out.shape[dimension] = at;
+  CKPT_CHECK(checked_volume(out.shape));
+  return out;
 }
 
 }  // namespace
@@ -151,8 +209,9 @@ Result<bool> matches_pattern(std::string_view pattern, std::string_view text) {
   }
 }
 
-Result<SliceRules> SliceRules::read(const StateFile& file) {
+Result<SliceRules> SliceRules::read(const StateFile& file, const MapRules* user) {
   SliceRules out;
+  out.user_ = user;
   const NodeId info = file.find(file.root(), "universal_checkpoint_info");
   if (info == kNone) return out;
   out.known_ = true;
@@ -261,19 +320,20 @@ Result<Assembled> SliceRules::assemble(const std::string& name, const std::vecto
     out.pieces.push_back(std::move(piece));
     return out;
   }
+  if (const auto join = user_join(name)) {
+    auto joined =
+        join->dim ? side_by_side(name, ranks, static_cast<std::size_t>(*join->dim), {}) : copies_of(name, ranks);
+    if (!joined && joined.error().code == Errc::corrupt) {
+      joined.error().code = Errc::usage;
+      joined.error().message = user_->path() + ": --map: " + joined.error().message;
+    }
+    return joined;
+  }
   if (!known_) return no_rule(name, "the files have no universal_checkpoint_info that says how it is cut");
   CKPT_TRY(const bool unsupported, matches_any(unsupported_, name));
   if (unsupported) return no_rule(name, "autotp_unsupported_parameter_patterns names it");
   CKPT_TRY(const bool replicated, matches_any(replicated_, name));
-  if (replicated) {
-    PartitionIndex::Piece piece{.box = Box::whole(out.shape)};
-    for (const RankSlice& rank : ranks) {
-      if (rank.shape != out.shape) return corrupt(name, "said to be replicated, but its ranks have other shapes");
-      piece.copies.push_back(rank.place);
-    }
-    out.pieces.push_back(std::move(piece));
-    return out;
-  }
+  if (replicated) return copies_of(name, ranks);
   CKPT_TRY(const bool averaged, matches_any(averaged_, name));
   if (averaged) return no_rule(name, "the ranks' values are to be averaged");
 
@@ -291,40 +351,11 @@ Result<Assembled> SliceRules::assemble(const std::string& name, const std::vecto
     CKPT_TRY(const bool rows, matches_any(rows_, name));
     dimension = rows ? 1 : 0;
   }
-  for (const RankSlice& rank : ranks) {
-    bool fits = rank.shape.size() == out.shape.size() && rank.shape.size() > dimension;
-    for (std::size_t d = 0; fits && d < rank.shape.size(); ++d) {
-      fits = d == dimension || rank.shape[d] == out.shape[d];
-    }
-    if (!fits) return corrupt(name, "its slices do not fit together along dimension " + std::to_string(dimension));
-  }
+  CKPT_CHECK(check_fit(name, ranks, dimension));
   if (parts != nullptr) {
     CKPT_TRY(widths, part_widths(name, *parts, ranks));
-  } else {
-    widths.emplace_back();
-    for (const RankSlice& rank : ranks) widths.back().push_back(rank.shape[dimension]);
   }
-
-  std::vector<std::uint64_t> taken(ranks.size(), 0);  // of each rank's slice, along the dimension
-  std::uint64_t at = 0;
-  for (const auto& by_rank : widths) {
-    for (std::size_t t = 0; t < ranks.size(); ++t) {
-      Box box = Box::whole(ranks[t].shape);
-      box.offset[dimension] = at;
-      box.size[dimension] = by_rank[t];
-      std::uint64_t inner = 1;
-      for (std::size_t d = dimension + 1; d < ranks[t].shape.size(); ++d) {
-        CKPT_TRY(inner, checked_mul(inner, ranks[t].shape[d]));
-      }
-      CKPT_TRY(auto place, advanced(name, ranks[t], taken[t] * inner));
-      taken[t] += by_rank[t];
-      CKPT_TRY(at, checked_add(at, by_rank[t]));
-      if (by_rank[t] != 0) out.pieces.push_back({std::move(box), {std::move(place)}});
-    }
-  }
-  out.shape[dimension] = at;
-  CKPT_CHECK(checked_volume(out.shape));
-  return out;
+  return side_by_side(name, ranks, dimension, std::move(widths));
 }
 
 }  // namespace ckpt::deepspeed

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,6 +9,7 @@
 
 #include "convert/deepspeed/partition_index.hpp"
 #include "convert/deepspeed/state_file.hpp"
+#include "format/map_rules.hpp"
 
 namespace ckpt::deepspeed {
 
@@ -30,19 +32,24 @@ struct Assembled {
 };
 
 /// How the slices of tensor-parallel ranks make up the full parameters, by the checkpoint's own
-/// universal_checkpoint_info: replicated, rows (dimension 1), columns (dimension 0), parts that are cut each by itself
-/// (fused query, key and value).
-/// source   deepspeed/checkpoint/ds_to_universal.py: merge_tp_slices
+/// universal_checkpoint_info, or as the user says: replicated, rows (dimension 1), columns (dimension 0), parts that
+/// are cut each by itself (fused query, key and value). source   deepspeed/checkpoint/ds_to_universal.py:
+/// merge_tp_slices
 class SliceRules {
  public:
-  /// Empty rules where the file has no universal_checkpoint_info.
-  static Result<SliceRules> read(const StateFile& model_file);
+  /// Empty rules where the file has no universal_checkpoint_info. `user`: what goes before them, or null; outlives
+  /// this.
+  static Result<SliceRules> read(const StateFile& model_file, const MapRules* user);
   bool empty() const { return !known_; }
   bool operator==(const SliceRules&) const = default;
+  /// How the user says that a parameter's slices make it up.
+  std::optional<MapRules::Join> user_join(const std::string& name) const {
+    return user_ == nullptr ? std::nullopt : user_->join(name);
+  }
 
   /// ranks    one slice a tensor-parallel rank, in rank order; one alone is the whole parameter
   /// errors   unsupported, naming what is missing: no rule, or one that is not a placement; corrupt: shapes that do not
-  ///          fit the rule
+  ///          fit the rule; usage: that of the user
   Result<Assembled> assemble(const std::string& name, const std::vector<RankSlice>& ranks) const;
 
  private:
@@ -58,6 +65,7 @@ class SliceRules {
   Result<Widths> part_widths(const std::string& name, const SubParameters& rule,
                              const std::vector<RankSlice>& ranks) const;
 
+  const MapRules* user_ = nullptr;
   bool known_ = false;
   std::vector<std::string> replicated_{};
   std::vector<std::string> averaged_{};

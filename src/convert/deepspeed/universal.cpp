@@ -149,9 +149,7 @@ class UniversalReader {
       }
       CKPT_TRY(const StateFile file, set_.open(inside(rank.name)));
       CKPT_TRY(const RunFacts facts, read_facts(file));
-      if (facts.global_steps != model_.facts.global_steps) {
-        return fail(file.error(Errc::corrupt, "another global_steps than rank 0: the files are of different saves"));
-      }
+      CKPT_CHECK(check_same_steps(file, facts, model_.facts));
       if (!model_.frozen.empty()) {
         CKPT_TRY(const auto fragments, read_fragments(file));
         CKPT_TRY(FrozenParts parts, frozen_parts(file.path(), model_.frozen, fragments, part_count));

@@ -47,12 +47,15 @@ Result<UniversalSlices> UniversalSlices::read(FileSet& files, KeptObjects& objec
     CKPT_TRY(ModelStates model, read_model_states(file, ModelRanks::several));
     CKPT_CHECK(refuse_experts(file, model));
     if (!model.param_shapes) return fail(file.error(Errc::corrupt, "param_shapes: missing"));
-    CKPT_TRY(SliceRules rules, SliceRules::read(file));
+    CKPT_TRY(SliceRules rules, SliceRules::read(file, files.user_rules()));
     if (m == 0) {
       CKPT_TRY(out.mesh_, read_mesh(file, model.facts, names.models.rbegin()->first, {}));
-    } else if (model.facts != out.model_.facts) {
-      return fail(file.error(Errc::corrupt,
-                             "counters or degrees differ from those of rank 0: the files are of different saves"));
+    } else {
+      CKPT_CHECK(check_same_steps(file, model.facts, out.model_.facts));
+      if (model.facts != out.model_.facts) {
+        return fail(file.error(Errc::corrupt,
+                               "counters or degrees differ from those of rank 0: the files are of different saves"));
+      }
     }
     const ModelRank rank{m / out.mesh_.tensor_ranks, m % out.mesh_.tensor_ranks};
     out.mesh_.rules.emplace(rank.stage, std::move(rules));
@@ -89,7 +92,10 @@ Result<UniversalSlices> UniversalSlices::read(FileSet& files, KeptObjects& objec
 
 Result<> UniversalSlices::place(MapBuilder& builder, const std::unordered_map<std::string, Shape>& shapes,
                                 const std::unordered_set<std::string>& padded) const {
-  const auto ruled = [&](const std::string& name) { return mesh_.tensor_ranks == 1 || shapes.count(name) != 0; };
+  const auto ruled = [&](const std::string& name) {
+    return mesh_.tensor_ranks == 1 || shapes.count(name) != 0 ||
+           mesh_.rules.begin()->second.user_join(name).has_value();
+  };
   for (const SlicedTensors::Entry& entry : weights_.entries()) {
     const std::string& name = entry.tensor.name;
     if (!ruled(name)) {
