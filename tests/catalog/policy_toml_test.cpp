@@ -173,6 +173,8 @@ TEST(PolicyToml, ValuesThatAKeyDoesNotTakeAreErrors) {
                           "[[rule]]\nruns = '*'\n[policy]\nname = 'x'",
                           "keep = [ { last = 1 }",
                           "a = 1\na = 2",
+                          "[#rule]",
+                          "[[#rule]]",
                           "keep = [ { nan = 'worst', last = 1 } ]"}) {
     const std::string error = error_of(bad);
     EXPECT_TRUE(error.starts_with("ckpt.toml: line ")) << bad << ": " << error;

@@ -1,4 +1,5 @@
-"""Writes the seeds of the targets that take whole directories or parts of pickles, from genuine checkpoints.
+"""Writes the seeds of the targets that take whole directories, parts of pickles or texts: from genuine checkpoints, and
+of each form that a text may take.
 
     python3 tests/fuzz/make_seeds.py
 
@@ -84,6 +85,107 @@ def main():
         manifest = json.loads((GOLDEN / f"ckpt/{case}/ckpt/manifest.json").read_text())
         for i, layout in enumerate(manifest.get("layouts", [])):
             write("layout", f"{case}_{i}", json.dumps(layout, separators=(",", ":")).encode())
+    for name, text in FILTERS.items():
+        write("filter", name, text.encode())
+    for name, text in POLICIES.items():
+        write("policy_toml", name, text.encode())
+    for name, (tensor, rules) in MAP_RULES.items():
+        write("map_rules", name, f"{tensor}\n".encode() + json.dumps({"ckpt-map": 1, "rules": rules}).encode())
+    for name, data in zstd_frames().items():
+        write("zstd_stream", name, data)
+
+
+FILTERS = {
+    "texts": "kind == 'weights' and tier != \"nfs\" or run == 'a/b' and not state == 'verified'",
+    "numbers": "step >= 1000 and series < 3 and generation != 2 and bytes <= 10GiB and age > 7d",
+    "metrics": "metric.eval/loss < 0.5 or metric.nan == nan or metric.x >= -1e308",
+    "nested": "not (((tag == 'eval') or (step == 5)) and not not (id == 'x'))",
+}
+
+POLICIES = {
+    "full": """keep = [
+  { id = "recent", last = 3 },
+  { id = "period", every_steps = 10000, mode = "exact" },
+  { id = "spaced", every = "6h", anchor = "oldest", max = 5 },
+  { id = "gfs", hourly = 24, daily = 7, yearly = -1, keep_oldest_if_short = false },
+  { id = "window", within = "36h", relative_to = "newest" },
+  { id = "best", best = 3, metric = "eval/loss", mode = "min", missing = "keep", nan = "worst" },
+  { id = "first", first = 1 },
+  { id = "milestone", steps = [0, 1000, 50000] },
+  { id = "tagged", tags_any = ["release", "eval"], where = "kind == 'weights' and tier == 'nfs'" },
+]
+[policy]
+version = 1
+name = "pretrain"
+group_by = ["run"]
+order = "series, step"
+count = "exclusive"
+tz = "+02:00"
+drop_optimizer_after = "7d"
+[guard]
+newest = 2
+min_age = "10m"
+max_delete_fraction = 0.25
+require_verified_successor = true
+[pressure]
+min_free = "10%"
+headroom = "2.0 x last_size"
+relax = ["gfs", "spaced", "window"]
+never = ["best", "milestone"]
+[trash]
+ttl = "48h"
+recycle = 2
+""",
+    "rules": """[[rule]]
+name = "a"
+runs = "a-*"
+keep_last = 3
+[[rule]]
+keep_every_steps = 100
+[guard]
+newest = 1
+""",
+    "tables": "[[keep]]\nlast = 'all'\n[[keep]]\nmonthly = 12\n[pressure]\nmax_size = '1TiB'\n",
+}
+
+MAP_RULES = {
+    "holds": ("_flat_param", [{"tensor": "_flat_param", "holds": [{"name": "w", "shape": [8, 4]}, {"padding": 3}]}]),
+    "stars": ("layers.3.mlp.weight", [{"tensor": "layers.*.mlp.*", "join": 1}, {"tensor": "*.bias", "join": "same"}]),
+    "names": ("module.a.b", [{"tensor": "module.*", "name": "*"}, {"tensor": "*a*b*", "name": "x*y*z*"}]),
+}
+
+
+def zstd_block(kind, size, data, last):
+    return struct.pack("<I", size << 3 | kind << 1 | last)[:3] + data
+
+
+def zstd_frames():
+    """Frames by hand (RFC 8878): stored and repeated blocks, what is skipped, wide windows, a dictionary; and genuine
+    items."""
+    magic, skipped = struct.pack("<I", 0xFD2FB528), struct.pack("<II", 0x184D2A55, 5) + b"skip!"
+    stored, repeated = 0, 1
+    single = magic + b"\x20\x0c" + zstd_block(stored, 12, b"twelve bytes", 1)
+    window = magic + b"\x00\x58" + zstd_block(repeated, 100000, b"a", 0) + zstd_block(stored, 3, b"end", 1)
+    many = magic + b"\x00\x58" + b"".join(zstd_block(repeated, 128 << 10, b"z", n == 39) for n in range(40))
+    out = {
+        "stored": single,
+        "repeated": window,
+        "several": single + skipped + window + single,
+        "bomb": many,
+        "wide": magic + b"\x00\xf8" + zstd_block(stored, 0, b"", 1),
+        "dictionary": magic + b"\x21\x07\x04" + zstd_block(stored, 4, b"dict", 1),
+        "checksum": magic + b"\x24\x04" + zstd_block(stored, 4, b"sums", 1) + b"\0\0\0\0",
+        "cut": window[:-4],
+    }
+    genuine = b"".join(p.read_bytes() for p in sorted((GOLDEN / "torch/dcp_zstd/ckpt").glob("*.distcp")))
+    at = genuine.find(magic)
+    for number in range(3):
+        end = genuine.find(magic, at + 4)
+        out[f"item_{number}"] = genuine[at : end if end > 0 else len(genuine)][:MOST]
+        at = end
+        if at < 0:
+            break
+    return out
 
 
 main()
