@@ -35,6 +35,46 @@ def build(case):
     return Model()
 
 
+COLUMNS, ROWS = ("0", "2"), ("1", "3")  # layers of the pipeline whose weights are cut along dimension 0, 1
+
+
+def pipeline(case):
+    """Two stages of linear layers, each rank with its slices. The ranks of one stage do not talk to each other: what they
+    hold matters, not what they compute."""
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from deepspeed.pipe import LayerSpec, PipelineModule
+    from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
+    tensor_ranks = case["tensor_ranks"]
+
+    wide = 8 // tensor_ranks
+    specs = [LayerSpec(nn.Linear, 5, wide), LayerSpec(nn.Linear, wide, 6, bias=False), LayerSpec(nn.Linear, 6, wide),
+             LayerSpec(nn.Linear, wide, 3, bias=False)]
+    topology = PipeModelDataParallelTopology(num_pp=case["stages"], num_mp=tensor_ranks,
+                                             num_dp=dist.get_world_size() // (case["stages"] * tensor_ranks))
+    torch.manual_seed(7 + topology.get_coord(dist.get_rank()).model)
+    model = PipelineModule(layers=specs, topology=topology, partition_method="uniform", loss_fn=nn.MSELoss(), base_seed=7)
+    model.universal_checkpoint_info = {"universal_checkpoint_version": 0.2,
+                                       "parameter_with_row_parallelism_patterns": [rf"^{n}\.weight$" for n in ROWS]}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.tensor_model_parallel = True
+            parameter.add_(topology.get_coord(dist.get_rank()).model)
+    return model
+
+
+def joined(everyone, places):
+    """What the ranks hold of each parameter, side by side."""
+    import torch
+    slices = {}
+    for part, tensor_rank in zip(everyone, places):
+        for key, tensor in part.items():
+            slices.setdefault(key, {})[tensor_rank] = tensor
+    return {key: torch.cat([ranks[r] for r in sorted(ranks)], dim=1 if key.split("/")[1].split(".")[0] in ROWS else 0)
+            for key, ranks in slices.items()}
+
+
 def start(case):
     import deepspeed
     import deepspeed.ops
@@ -46,6 +86,10 @@ def start(case):
     if case["dtype"] != "fp32":
         config[case["dtype"]] = {"enabled": True}
     torch.manual_seed(case.get("seed", 1))
+    if case.get("stages"):
+        model = pipeline(case)
+        config["optimizer"] = {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}}
+        return deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())[0]
     with (deepspeed.zero.Init(config_dict_or_path=config) if case["stage"] == 3 else contextlib.nullcontext()):
         model = build(case)
     if not case.get("experts"):
@@ -94,13 +138,20 @@ def main(out, case):
     rank = dist.get_rank()
     for step in range(2):
         torch.manual_seed(100 + 10 * step + rank)
+        if case.get("stages"):
+            engine.train_batch(data_iter=iter([(torch.randn(2, 5), torch.randn(2, 3))] * 4))
+            continue
         engine.backward(engine(torch.randn(4, 6, 5).to(next(engine.module.parameters()).dtype)))
         engine.step()
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, held(engine, case))
     engine.save_checkpoint(os.path.join(out, "ckpt"))
     dist.barrier()
-    if rank == 0:
+    if rank == 0 and case.get("stages"):
+        places = [engine.module.topology().get_coord(r).model for r in range(dist.get_world_size())]
+        save_file({key: tensor.contiguous() for key, tensor in joined(everyone, places).items()},
+                  os.path.join(out, "truth.safetensors"))
+    elif rank == 0:
         merged = {}
         for part in everyone:
             for key, tensor in part.items():

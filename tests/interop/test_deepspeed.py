@@ -54,6 +54,11 @@ def test_experts_of_two_ranks_equal_what_deepspeed_held(ckpt, out, tmp_path):
     same(case, ckpt, case / "ckpt", out)
 
 
+def test_a_pipeline_of_tensor_parallel_ranks_equals_what_deepspeed_held(ckpt, out, tmp_path):
+    case = save(tmp_path, 4, stage=1, dtype="fp32", stages=2, tensor_ranks=2)
+    same(case, ckpt, case / "ckpt", out)
+
+
 def test_stage_three_equals_what_deepspeed_held_also_by_way_of_its_universal_folder(ckpt, out, tmp_path):
     case = save(tmp_path, 2, stage=3, dtype="bf16", zero={"sub_group_size": 40})
     same(case, ckpt, case / "ckpt", out)
