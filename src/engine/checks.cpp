@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct Touched {
 
 /// What a fetch needs of each entry. Bytes beside it that were read all the same are taken where they end the entry:
 /// nobody else may need the padding there.
-std::vector<Touched> touched_entries(const Fetch& fetch) {
+std::vector<Touched> touched_entries(const Fetch& fetch, std::span<const Segment> segments) {
   std::vector<Touched> out;
   for (const Fetch::Use& use : fetch.uses) {
     if (!use.copy.crc) continue;
@@ -42,7 +43,7 @@ std::vector<Touched> touched_entries(const Fetch& fetch) {
     }
   }
   for (Touched& touched : out) {
-    const Segment& segment = fetch.segments[touched.segment];
+    const Segment& segment = segments[touched.segment];
     if (touched.entry.crc.begin >= segment.begin) touched.bytes.begin = touched.entry.crc.begin;
     if (touched.entry.crc.end <= segment.end) touched.bytes.end = touched.entry.crc.end;
   }
@@ -182,10 +183,10 @@ Error as_error(const Discrepancy& discrepancy, const Map& map, const std::string
   return error;
 }
 
-Result<> check_crcs(const Fetch& fetch, const std::byte* buffer, CrcLedger& ledger, std::uint64_t& checked,
-                    const std::function<Result<>(const Discrepancy&)>& found) {
-  for (const Touched& touched : touched_entries(fetch)) {
-    const Segment& segment = fetch.segments[touched.segment];
+Result<> check_crcs(const Fetch& fetch, std::span<const Segment> segments, const std::byte* buffer, CrcLedger& ledger,
+                    std::uint64_t& checked, const std::function<Result<>(const Discrepancy&)>& found) {
+  for (const Touched& touched : touched_entries(fetch, segments)) {
+    const Segment& segment = segments[touched.segment];
     for (const Extent part : ledger.claim(touched.entry, touched.bytes)) {
       const std::byte* at = buffer + segment.buffer_offset + (part.begin - segment.begin);
       const std::uint32_t value = crc32(0, {at, static_cast<std::size_t>(part.size())});

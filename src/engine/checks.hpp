@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "engine/crc_ledger.hpp"
@@ -45,10 +46,10 @@ CrcLedger::Entry entry_of(const Copy& copy);
 TargetFile missing_ranges(const CrcLedger& ledger, std::uint64_t most_missing);
 
 /// Takes part in the checksums of the entries of which a fetch read something: what can be read of them in this buffer
-/// goes to the ledger. `checked` counts those that were completed by it; `found` is told of each that is wrong, and its
-/// failure is returned.
-Result<> check_crcs(const Fetch& fetch, const std::byte* buffer, CrcLedger& ledger, std::uint64_t& checked,
-                    const std::function<Result<>(const Discrepancy&)>& found);
+/// goes to the ledger. `segments`: as they stand in the buffer, one for each of the fetch's, which it covers. `checked`
+/// counts those that were completed by it; `found` is told of each that is wrong, and its failure is returned.
+Result<> check_crcs(const Fetch& fetch, std::span<const Segment> segments, const std::byte* buffer, CrcLedger& ledger,
+                    std::uint64_t& checked, const std::function<Result<>(const Discrepancy&)>& found);
 
 /// Where a copy differs from what is there already.
 struct Mismatch {

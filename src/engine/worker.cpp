@@ -103,6 +103,7 @@ class Worker {
   Result<> decompress(Reading& reading);
   Result<Decompressor*> decompressor_at(const Segment& segment);
   Reading* find_reading(const Job& job, const Fetch& fetch);
+  Result<> check_sums(Job& job, const Fetch& fetch, const Reading& reading);
   Result<> serve(Job& job, const Fetch& fetch, const Reading& reading);
   Result<> check(const Job& job, const Copy& copy, const std::byte* source, std::uint64_t source_begin);
   Result<> found(const Discrepancy& discrepancy) const;
@@ -148,9 +149,8 @@ Result<WorkerReport> Worker::run() {
   }
   CKPT_CHECK(recorder_.close());
   if (!shared_.target_root.empty()) CKPT_CHECK(sync_targets());
-  for (OpenFile& file : sources_) {
+  for (const OpenFile& file : sources_)
     if (file.handle.value >= 0) CKPT_CHECK(io_.close(file.handle));
-  }
   return report_;
 }
 
@@ -276,6 +276,7 @@ Result<bool> Worker::begin_reads() {
           continue;
         }
         const bool last = job.open_fetches == 1 && job.next_fetch == job.fetches.size();
+        CKPT_CHECK(check_sums(job, fetch, *reading));
         CKPT_CHECK(serve(job, fetch, *reading));
         if (last) break;  // the job may be gone
         continue;
@@ -413,8 +414,8 @@ Result<> Worker::reap(bool wait) {
 Result<> Worker::check_length(const Segment& segment, std::size_t bytes) const {
   if (segment.begin + bytes >= segment.needed_end) return {};
   const std::string path = source_path(segment.file);
-  Error error{.code = Errc::corrupt, .message = path + ": read: the file ends inside a tensor"};
-  return fail(with_file(std::move(error), path, segment.begin + bytes));
+  return fail(with_file({.code = Errc::corrupt, .message = path + ": read: the file ends inside a tensor"}, path,
+                        segment.begin + bytes));
 }
 
 /// After a failure: waits for everything in flight, so that no buffer is freed under the kernel.
@@ -429,16 +430,10 @@ void Worker::drain() {
 
 Result<> Worker::complete_read(Reading& reading) {
   const Reading::Client first = reading.clients.front();
-  for (const Segment& segment : reading.segments) {
-    --sources_[2 * segment.file + (segment.sparse ? 1 : 0)].in_flight;
-  }
-  if (shared_.crcs != nullptr) {
-    CKPT_CHECK(check_crcs(*first.fetch, reading.buffer.data(), *shared_.crcs, first.job->done.crc_checked,
-                          [this](const Discrepancy& wrong) { return found(wrong); }));
-  }
-  for (std::size_t i = 1; i < reading.clients.size(); ++i) {
+  for (const Segment& segment : reading.segments) --sources_[2 * segment.file + (segment.sparse ? 1 : 0)].in_flight;
+  for (const Reading::Client& client : reading.clients) CKPT_CHECK(check_sums(*client.job, *client.fetch, reading));
+  for (std::size_t i = 1; i < reading.clients.size(); ++i)
     CKPT_CHECK(serve(*reading.clients[i].job, *reading.clients[i].fetch, reading));
-  }
   reading.clients.clear();
   if (first.job->pass_through) {
     Job& job = *first.job;
@@ -451,6 +446,15 @@ Result<> Worker::complete_read(Reading& reading) {
   CKPT_CHECK(serve(*first.job, *first.fetch, reading));
   if (!shared_.plan.shares_reads()) readings_.remove_if([&](const Reading& r) { return &r == &reading; });
   return {};
+}
+
+/// Of what another fetch had read, this one may need bytes of entries that the other did not.
+Result<> Worker::check_sums(Job& job, const Fetch& fetch, const Reading& reading) {
+  if (shared_.crcs == nullptr) return {};
+  std::vector<Segment> segments;
+  for (const Segment& segment : fetch.segments) segments.push_back(*reading.covering(segment));
+  return check_crcs(fetch, segments, reading.buffer.data(), *shared_.crcs, job.done.crc_checked,
+                    [this](const Discrepancy& wrong) { return found(wrong); });
 }
 
 /// A reading, in flight or kept, that holds all that a fetch wants.
