@@ -39,8 +39,8 @@ struct PrunePart {
 struct PrunePlan {
   std::string store;
   Policies policies{};
-  std::string known_as{};  ///< under which its policies are remembered: their source, and the runs asked for
-  std::vector<PrunePart> parts{};           ///< in the order of the policies; those without a checkpoint too
+  std::string known_as{};          ///< under which its policies are remembered: their source, and the runs asked for
+  std::vector<PrunePart> parts{};  ///< in the order of the policies; those without a checkpoint too
   std::vector<std::string> ruleless{};      ///< runs that no policy selects: nothing of theirs is deleted
   std::vector<catalog::Entry> undecided{};  ///< their checkpoints
   std::vector<std::string> warnings{};

@@ -8,7 +8,8 @@
 #define TOML_EXCEPTIONS 0
 #define TOML_HEADER_ONLY 1
 #define TOML_UNRELEASED_FEATURES 0
-// Not all of the parser's own assertions hold whatever the text is ("[#"); where they are not made it refuses such text.
+// Not all of the parser's own assertions hold whatever the text is ("[#"); where they are not made it refuses such
+// text.
 #define TOML_ASSERT(condition) static_assert(true)
 #include <toml++/toml.h>
 
