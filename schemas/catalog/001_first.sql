@@ -1,6 +1,6 @@
 -- The catalog of a store: STORE/.ckpt/catalog.sqlite. An index of what manifests and marks say, made again from them at
--- any time; only `events` and `policies` stand nowhere else. Times are milliseconds since 1970, UTC. Names of runs and
--- directories are their bytes, whether or not they are UTF-8.
+-- any time. Times are milliseconds since 1970, UTC. Names of runs and directories are their bytes, whether or not they
+-- are UTF-8.
 
 CREATE TABLE runs (              -- every directory that was looked into
   run TEXT PRIMARY KEY,          -- its path in the store; "." is the store
@@ -85,20 +85,3 @@ CREATE TABLE marks (             -- everything else that was said of it
 ) STRICT;
 CREATE INDEX marks_checkpoint ON marks (checkpoint);
 CREATE INDEX marks_name ON marks (kind, name, checkpoint);
-
-CREATE TABLE events (
-  event INTEGER PRIMARY KEY,
-  at INTEGER NOT NULL,
-  kind TEXT NOT NULL,
-  run TEXT NOT NULL,
-  name TEXT NOT NULL,
-  actor TEXT NOT NULL,
-  text TEXT NOT NULL
-) STRICT;
-CREATE INDEX events_checkpoint ON events (run, name);
-
-CREATE TABLE policies (          -- which policies have been applied: the first run of a new one is careful
-  name TEXT PRIMARY KEY,
-  fingerprint TEXT NOT NULL,
-  at INTEGER NOT NULL
-) STRICT;

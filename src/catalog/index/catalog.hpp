@@ -28,9 +28,9 @@ class Catalog {
   static Result<Catalog> open(Io& io, const std::string& store, const Options& options);
 
   const std::string& store() const { return store_; }
-  /// Of all queries and of events: rows.hpp.
+  /// Of all queries: rows.hpp.
   Database& database() { return database_; }
-  /// False: a scan of the disk, in memory. Events and policies are then forgotten.
+  /// False: a scan of the disk, in memory.
   bool is_indexed() const { return indexed_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
   /// What opening had to do.

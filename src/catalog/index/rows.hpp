@@ -72,22 +72,4 @@ struct RunSummary {
 };
 Result<std::vector<RunSummary>> summarise_runs(Database& database);
 
-/// What was done with checkpoints, for people: only here, and lost with the catalog.
-struct Event {
-  Time at{};
-  std::string kind{};
-  std::string run{};
-  std::string name{};
-  std::string actor{};
-  std::string text{};
-};
-Result<> add_event(Database& database, const Event& event);
-/// Of one checkpoint, or of all where `run` and `name` are empty; newest first, at most `limit`.
-Result<std::vector<Event>> select_events(Database& database, const std::string& run, const std::string& name,
-                                         std::uint64_t limit);
-
-/// The fingerprint of the policy of this name that was applied last; nothing where none was.
-Result<std::optional<std::string>> applied_policy(Database& database, const std::string& name);
-Result<> note_policy(Database& database, const std::string& name, const std::string& fingerprint, Time now);
-
 }  // namespace ckpt::catalog
