@@ -234,9 +234,8 @@ Result<bool> Worker::begin_leaf(Job& job) {
   job.buffer = std::move(*buffer);
   job.data = job.buffer.data();
   if (job.covered != job.leaf.bytes) std::memset(job.data, 0, job.leaf.bytes);
-  for (const LeafJob::Literal& literal : job.leaf.literals) {
+  for (const LeafJob::Literal& literal : job.leaf.literals)
     std::memcpy(job.data + literal.target_offset, literal.bytes.data(), literal.bytes.size());
-  }
   return true;
 }
 
