@@ -4,7 +4,7 @@
     python bench/make_metadata.py DATA/dcp-256 --case dcp           (for metadata; what it takes is in its code)
     python bench/bench.py --data DATA --work SCRATCH [--rounds 9] [CASE ...]
 
-Cases: convert (zero2, zero3, dcp), verify, inspect, metadata, help, ranks, linear, tensors, memory, stock, offload, save, peers. Default: all that
+Cases: convert (zero2, zero3, dcp), hdf5, verify, inspect, metadata, help, ranks, linear, tensors, memory, stock, offload, save, peers. Default: all that
 DATA holds. A ratio is the median over interleaved pairs (fio, ckpt) of fio's time over ckpt's for the same bytes, both
 durable; pairs whose fio readings stray by over 10 % from the median are dropped and counted. The page cache is dropped
 before every run. Needs fio and root (for the caches and huge pages); says so where they are missing.
@@ -139,6 +139,16 @@ class Bench:
                        f"to {target} ({written / 2**30:.2f} GiB)",
                        lambda: self.fio_read_write(read, written), lambda: self.convert(source, out)[0])
             self.remove(out)
+
+    def case_hdf5(self):
+        """A contiguous HDF5 file, made from the DCP source, to one safetensors file."""
+        source, out = self.work / "source.h5", self.work / "out.safetensors"
+        self.convert(self.args.data / "dcp", source)
+        size = source.stat().st_size
+        self.pairs(f"convert HDF5 ({size / 2**30:.2f} GiB, contiguous) to {out.name}",
+                   lambda: self.fio_read_write(size, size), lambda: self.convert(source, out)[0])
+        self.remove(source)
+        self.remove(out)
 
     def case_verify(self):
         source = self.args.data / "dcp"
