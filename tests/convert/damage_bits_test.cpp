@@ -26,7 +26,8 @@ using damage::Outcome;
 enum class Guard : std::uint8_t {
   everything,  ///< a changed bit is refused or means nothing
   values,      ///< names and objects may change, no tensor's bytes; a tensor that is lost is told of
-  bounds,      ///< not even the pickle of its tensors has one: what is read lies inside the file
+  bounds,  ///< not even the pickle of its tensors has one (their strides may be others): what is read lies inside the
+           ///< file
 };
 
 struct Kind {
@@ -146,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Kind{"DeepSpeedStage3Model", "deepspeed/zero3_fp32_dp3_tied_tiny",
                          "global_step3/zero_pp_rank_1_mp_rank_00_model_states.pt"},
                     Kind{"DeepSpeedLegacyModel", "deepspeed/zero2_fp32_dp2_legacy_pt",
-                         "global_step3/mp_rank_00_model_states.pt", Guard::values},
+                         "global_step3/mp_rank_00_model_states.pt", Guard::bounds},
                     Kind{"DeepSpeedLegacyOptimizer", "deepspeed/zero2_fp32_dp2_legacy_pt",
                          "global_step3/zero_pp_rank_1_mp_rank_00_optim_states.pt", Guard::bounds}),
     [](const auto& param) { return param.param.name; });
