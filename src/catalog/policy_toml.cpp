@@ -7,6 +7,7 @@
 
 #include "catalog/policy_flags.hpp"
 #include "catalog/toml_table.hpp"
+#include "catalog/toml_text.hpp"
 #include "format/nearest.hpp"
 #include "format/quantity.hpp"
 
@@ -377,6 +378,14 @@ Result<Policy> read_short_rule(const toml::table& source, const std::string& fil
 
 Result<std::vector<Policy>> parse_policies(std::string_view text, const std::string& file,
                                            const std::vector<std::string>& other_keys) {
+  if (const auto stray = stray_character(text)) {
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*stray), '\n');
+    return fail(
+        {.code = Errc::usage,
+         .message = fmt::format("{}: line {}: a character outside of ASCII, where only strings and comments have them",
+                                file, line),
+         .file = file});
+  }
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed) return fail_at(file, parsed.error().source(), std::string(parsed.error().description()));
   TomlTable top(parsed.table(), file, "the file");

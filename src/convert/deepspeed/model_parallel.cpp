@@ -182,7 +182,6 @@ class ModelParallelReader {
   Result<> read_optims() {
     std::optional<std::uint64_t> part_count;
     for (std::uint64_t m = 0; m < mesh_.model_ranks && !files_.optims.empty(); ++m) {
-      names_ = group_names(*models_[m].param_shapes);
       std::vector<OptimStates> ranks;
       std::vector<FrozenParts> frozen;
       for (std::uint64_t d = 0; d < part_count.value_or(1); ++d) {
@@ -233,6 +232,7 @@ class ModelParallelReader {
                                        "says which rank's folder is which: not readable"),
                             kWhatIsRead));
     }
+    if (d == 0) names_ = group_names(*models_[m].param_shapes);
     CKPT_TRY(auto objects, group_objects(states, &names_));
     std::move(states.objects.begin(), states.objects.end(), std::back_inserter(objects));
     states.objects.clear();

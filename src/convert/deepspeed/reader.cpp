@@ -105,6 +105,7 @@ class Reader {
 
   /// The widest group is shared by all ranks, unless it too is one of experts.
   std::uint64_t count_ranks(const OptimHead& head) const {
+    if (!model_.param_shapes) return head.part_count;  // there is no model file: that is told next
     const std::vector<GroupShapes>& groups = *model_.param_shapes;
     const bool experts_only = std::all_of(groups.begin(), groups.end(), [](const GroupShapes& group) {
       return !group.empty() && expert_name(group.front().name).has_value();

@@ -1,0 +1,42 @@
+#include "catalog/toml_text.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+/// One past the string that begins at `at`, or the end of the text, or of the line where only one may be taken.
+std::size_t end_of_string(std::string_view text, std::size_t at) {
+  const char quote = text[at];
+  const std::string_view three = text.substr(at, 3);
+  const bool is_long = three.size() == 3 && three[1] == quote && three[2] == quote;
+  for (std::size_t i = at + (is_long ? 3 : 1); i < text.size(); ++i) {
+    if (text[i] == '\\' && quote == '"') {
+      ++i;
+    } else if (is_long && text.substr(i, 3) == three) {
+      return i + 3;
+    } else if (!is_long && text[i] == quote) {
+      return i + 1;
+    } else if (!is_long && text[i] == '\n') {
+      return i;
+    }
+  }
+  return text.size();
+}
+
+}  // namespace
+
+std::optional<std::size_t> stray_character(std::string_view toml) {
+  // A byte order mark may stand first.
+  for (std::size_t i = toml.starts_with("\xef\xbb\xbf") ? 3 : 0; i < toml.size();) {
+    if (static_cast<unsigned char>(toml[i]) >= 0x80) return i;
+    if (toml[i] == '#') {
+      i = toml.find('\n', i);
+    } else if (toml[i] == '"' || toml[i] == '\'') {
+      i = end_of_string(toml, i);
+    } else {
+      ++i;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace ckpt::catalog
