@@ -25,16 +25,20 @@ std::size_t end_of_string(std::string_view text, std::size_t at) {
 }  // namespace
 
 std::optional<std::size_t> stray_character(std::string_view toml) {
+  // A string begins a key or a value; a quote in any other place is one more wrong character.
+  constexpr std::string_view before_string = "\n=,[{";
+  char last = '\n';  // that is no blank
   // A byte order mark may stand first.
   for (std::size_t i = toml.starts_with("\xef\xbb\xbf") ? 3 : 0; i < toml.size();) {
-    if (static_cast<unsigned char>(toml[i]) >= 0x80) return i;
-    if (toml[i] == '#') {
+    const char c = toml[i];
+    if (static_cast<unsigned char>(c) >= 0x80) return i;
+    if (c == '#') {
       i = toml.find('\n', i);
-    } else if (toml[i] == '"' || toml[i] == '\'') {
-      i = end_of_string(toml, i);
-    } else {
-      ++i;
+      continue;
     }
+    const bool quote = c == '"' || c == '\'';
+    i = quote && before_string.find(last) != std::string_view::npos ? end_of_string(toml, i) : i + 1;
+    if (c != ' ' && c != '\t' && c != '\r') last = c;
   }
   return std::nullopt;
 }

@@ -187,7 +187,7 @@ TEST(PolicyToml, WhatIsNotAsciiStandsInStringsAndCommentsOnly) {
   EXPECT_TRUE(
       parsed("keep = [ { tags_any = [\"caf\xc3\xa9\", '\xe2\x82\xac', \"\"\"a\"\"b\n\\\"\xc3\xa9\"\"\"] } ]\n"));
   for (const char* text : {"[[\xef\xbb\xbekeep]]\n", "keep = [ { last = \xc2\xa1 } ]\n", "a = 'b'\n\xe3\x80\x80\n",
-                           "a = 'cut\n\xc3\xa9 = 1\n"}) {
+                           "a = 'cut\n\xc3\xa9 = 1\n", "a = -\"\xef\xb8\xbf\"\n", "a = 1.\"\xc3\xa9\"\n"}) {
     const auto policies = parsed(text);
     ASSERT_FALSE(policies) << text;
     EXPECT_NE(policies.error().message.find("outside of ASCII"), std::string::npos) << policies.error().message;
