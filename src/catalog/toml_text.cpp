@@ -1,21 +1,21 @@
 #include "catalog/toml_text.hpp"
 
+#include <string>
+
 namespace ckpt::catalog {
 namespace {
 
-/// One past the string that begins at `at`, or the end of the text, or of the line where only one may be taken.
+/// One past the string that begins at `at`, or the end of its line. Of a string over several lines one past its quotes:
+/// within it the parser looks for blanks, too.
 std::size_t end_of_string(std::string_view text, std::size_t at) {
   const char quote = text[at];
-  const std::string_view three = text.substr(at, 3);
-  const bool is_long = three.size() == 3 && three[1] == quote && three[2] == quote;
-  for (std::size_t i = at + (is_long ? 3 : 1); i < text.size(); ++i) {
+  if (text.substr(at, 3) == std::string(3, quote)) return at + 3;
+  for (std::size_t i = at + 1; i < text.size(); ++i) {
     if (text[i] == '\\' && quote == '"') {
       ++i;
-    } else if (is_long && text.substr(i, 3) == three) {
-      return i + 3;
-    } else if (!is_long && text[i] == quote) {
+    } else if (text[i] == quote) {
       return i + 1;
-    } else if (!is_long && text[i] == '\n') {
+    } else if (text[i] == '\n') {
       return i;
     }
   }

@@ -184,10 +184,10 @@ TEST(PolicyToml, ValuesThatAKeyDoesNotTakeAreErrors) {
 TEST(PolicyToml, WhatIsNotAsciiStandsInStringsAndCommentsOnly) {
   const auto parsed = [](const std::string& text) { return parse_policies(text, "ckpt.toml", {}); };
   EXPECT_TRUE(parsed("\xef\xbb\xbfkeep = [ { last = 2 } ] # caf\xc3\xa9\n"));
-  EXPECT_TRUE(
-      parsed("keep = [ { tags_any = [\"caf\xc3\xa9\", '\xe2\x82\xac', \"\"\"a\"\"b\n\\\"\xc3\xa9\"\"\"] } ]\n"));
+  EXPECT_TRUE(parsed("keep = [ { tags_any = [\"\\\"caf\xc3\xa9\", '\xe2\x82\xac'] } ]\n"));
   for (const char* text : {"[[\xef\xbb\xbekeep]]\n", "keep = [ { last = \xc2\xa1 } ]\n", "a = 'b'\n\xe3\x80\x80\n",
-                           "a = 'cut\n\xc3\xa9 = 1\n", "a = -\"\xef\xb8\xbf\"\n", "a = 1.\"\xc3\xa9\"\n"}) {
+                           "a = 'cut\n\xc3\xa9 = 1\n", "a = -\"\xef\xb8\xbf\"\n", "a = 1.\"\xc3\xa9\"\n",
+                           "a = \"\"\"b\\\xc3\xa9\"\"\"\n"}) {
     const auto policies = parsed(text);
     ASSERT_FALSE(policies) << text;
     EXPECT_NE(policies.error().message.find("outside of ASCII"), std::string::npos) << policies.error().message;
