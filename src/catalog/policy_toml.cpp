@@ -382,8 +382,7 @@ Result<std::vector<Policy>> parse_policies(std::string_view text, const std::str
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*stray), '\n');
     return fail(
         {.code = Errc::usage,
-         .message = fmt::format("{}: line {}: a character outside of ASCII, where only strings and comments have them",
-                                file, line),
+         .message = fmt::format("{}: line {}: a character outside of ASCII: write \\uXXXX in strings", file, line),
          .file = file});
   }
   const toml::parse_result parsed = toml::parse(text);

@@ -6,9 +6,9 @@
 
 namespace ckpt::catalog {
 
-/// The first byte that is not ASCII and stands in no comment and no string on one line; of a text with strings over
-/// several lines, which no policy needs, the first that is not ASCII. Nothing if there is none. Asked before parsing:
-/// for some characters in other places the parser's own tables have no answer.
+/// The first byte that is not ASCII, but for lines that are comments; nothing if there is none. Asked before parsing:
+/// for some characters in wrong places the parser's own tables have no answer, and which places are wrong only it
+/// knows. In strings \uXXXX stands for other characters.
 std::optional<std::size_t> stray_character(std::string_view toml);
 
 }  // namespace ckpt::catalog
