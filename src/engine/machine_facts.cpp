@@ -9,29 +9,15 @@
 #include <limits>
 
 #include "engine/io.hpp"
+#include "engine/system_file.hpp"
 
 namespace ckpt {
 namespace {
 
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 std::uint64_t limit_of(rlim_t limit) {
   return limit == RLIM_INFINITY ? kUnlimited : limit;
-}
-
-/// "always [madvise] never" -> "madvise"
-std::string chosen_word(const std::string& line) {
-  const std::size_t begin = line.find('[');
-  const std::size_t end = line.find(']', begin);
-  if (begin == std::string::npos || end == std::string::npos) return {};
-  return line.substr(begin + 1, end - begin - 1);
 }
 
 }  // namespace

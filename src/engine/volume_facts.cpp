@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "engine/system_file.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt {
@@ -22,21 +23,8 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 std::uint64_t number_in(const std::string& path) {
   return std::strtoull(first_line(path).c_str(), nullptr, 10);
-}
-
-std::string chosen_word(const std::string& line) {
-  const std::size_t begin = line.find('[');
-  const std::size_t end = line.find(']', begin);
-  return begin == std::string::npos || end == std::string::npos ? line : line.substr(begin + 1, end - begin - 1);
 }
 
 std::optional<DeviceFacts> look_at_device(const std::string& root, const std::string& numbers) {
