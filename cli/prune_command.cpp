@@ -142,7 +142,8 @@ void print_report(Context& context, const PruneReport& report) {
   say(context, fmt::format("{} in the trash, {}\n", format_counted(report.trashed, "checkpoint"),
                            format_size(report.trashed_bytes, sizes)));
   if (report.purged.count != 0)
-    say(context, fmt::format("{} removed for good, {} freed\n", format_counted(report.purged.count, "checkpoint"),
+    say(context, fmt::format("{} removed for good{}, {} freed\n", format_counted(report.purged.count, "checkpoint"),
+                             report.purged_early ? " without waiting for the grace, as space is short" : "",
                              format_size(report.purged.bytes, sizes)));
 }
 
@@ -206,6 +207,7 @@ void add_report(Json& out, const PrunePlan& plan, const PruneReport& report) {
   if (!plan.aborted) out["decision"] = "done";
   out["trashed"] = report.trashed;
   out["purged"] = report.purged.count;
+  out["purged_early"] = report.purged_early;
   out["purged_bytes"] = report.purged.bytes;
   out["kept"] = Json::array();
   for (const PruneStep& step : report.steps) {

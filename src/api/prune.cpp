@@ -30,10 +30,11 @@ bool wanted(const std::vector<std::string>& globs, const std::string& run) {
          std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return matches_glob(run, glob); });
 }
 
-catalog::Space space_of(Io& io, const std::string& store, const std::vector<TrashEntry>& trash) {
-  catalog::Space out;
-  out.free_bytes = io.free_bytes(store).value_or(0);
-  out.total_bytes = std::max(volume_bytes(store), out.free_bytes);
+/// Nothing where the file system does not tell: what is not known is not taken for a lack of space.
+std::optional<catalog::Space> space_of(Io& io, const std::string& store, const std::vector<TrashEntry>& trash) {
+  const auto free = io.free_bytes(store);
+  if (!free) return std::nullopt;
+  catalog::Space out{.free_bytes = *free, .total_bytes = std::max(volume_bytes(store), *free)};
   for (const TrashEntry& entry : trash) {
     if (entry.present) out.trash_bytes += entry.record.bytes;
   }
@@ -171,13 +172,14 @@ Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& pa
 }
 
 /// Whether the volume is so full that the trash does not wait for its grace.
-bool is_short(const PrunePlan& plan, const catalog::Space& space) {
-  return std::any_of(plan.parts.begin(), plan.parts.end(), [&](const PrunePart& part) {
-    const auto& limit = part.policy.trash.purge_early_when_free_below;
-    if (!limit) return false;
-    if (!limit->percent) return space.free_bytes < limit->bytes;
-    return static_cast<double>(space.free_bytes) < static_cast<double>(space.total_bytes) * *limit->percent / 100;
-  });
+bool is_short(const PrunePlan& plan, const std::optional<catalog::Space>& space) {
+  return space && std::any_of(plan.parts.begin(), plan.parts.end(), [&](const PrunePart& part) {
+           const auto& limit = part.policy.trash.purge_early_when_free_below;
+           if (!limit) return false;
+           if (!limit->percent) return space->free_bytes < limit->bytes;
+           return static_cast<double>(space->free_bytes) <
+                  static_cast<double>(space->total_bytes) * *limit->percent / 100;
+         });
 }
 
 }  // namespace
@@ -265,9 +267,9 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       CKPT_CHECK(write_known_policies(io, plan.store, known));
     }
   }
-  const bool early = is_short(plan, space_of(io, plan.store, {}));
+  report.purged_early = is_short(plan, space_of(io, plan.store, {}));
   CKPT_TRY(report.purged, trash->purge(how.now, how.by, [&](const TrashEntry& entry) {
-    return early || entry.record.purge_at <= how.now;
+    return report.purged_early || entry.record.purge_at <= how.now;
   }));
   report.complete = report.complete && report.purged.kept.empty();
   return report;

@@ -74,6 +74,7 @@ struct PruneReport {
   std::uint64_t trashed = 0;
   std::uint64_t trashed_bytes = 0;
   catalog::Deleter::Purged purged{};
+  bool purged_early = false;  ///< space was so short that the trash did not wait for its grace
   bool complete = true;  ///< everything that was planned was done
 };
 

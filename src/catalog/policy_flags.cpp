@@ -13,10 +13,10 @@
 namespace ckpt::catalog {
 namespace {
 
-const std::array<std::string, 16> kFlags{"keep",         "keep-last",   "keep-first", "keep-every",
-                                         "keep-within",  "keep-hourly", "keep-daily", "keep-weekly",
-                                         "keep-monthly", "keep-yearly", "keep-best",  "keep-tag",
-                                         "max-size",     "min-free",    "max-delete", "grace"};
+const std::array<std::string, 17> kFlags{
+    "keep",       "keep-last",   "keep-first",   "keep-every",  "keep-within",      "keep-hourly",
+    "keep-daily", "keep-weekly", "keep-monthly", "keep-yearly", "keep-best",        "keep-tag",
+    "max-size",   "min-free",    "max-delete",   "grace",       "purge-early-below"};
 
 const std::array<std::string, 13> kKinds{"last",    "first",  "every_steps", "every", "hourly", "daily", "weekly",
                                          "monthly", "yearly", "within",      "best",  "steps",  "tag"};
@@ -134,6 +134,8 @@ Result<> add_known_flag(Policy& policy, std::string_view flag, std::string_view 
     policy.guard.max_delete_fraction = percent / 100;
   } else if (flag == "grace") {
     CKPT_TRY(policy.trash.ttl, parse_duration(value));
+  } else if (flag == "purge-early-below") {
+    CKPT_TRY(policy.trash.purge_early_when_free_below, parse_amount(value));
   } else {
     const std::string_view name = flag.substr(5);
     CKPT_TRY(Rule rule, read_rule(name == "every" ? Rule::Kind::every_steps : *kind_of(name), value));

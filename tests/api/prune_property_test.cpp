@@ -183,6 +183,7 @@ class History {
     if (out.flags.empty()) out.flags.emplace_back("keep-last", "1");
     if (chance(20)) out.flags.emplace_back("max-size", std::to_string(below(9000)));
     out.flags.emplace_back("grace", chance(30) ? "0" : std::to_string(1 + below(8)) + "h");
+    out.flags.emplace_back("purge-early-below", "0");  // the disk under the tests may be nearly full
     return out;
   }
 

@@ -37,7 +37,8 @@ class Prune : public testing::Test {
   bool is_there(std::uint64_t step) const { return std::filesystem::exists(path(step) + "/manifest.json"); }
 
   PruneRequest request(const std::string& last = "3") const {
-    return {.store = store_.path(), .policy = {.flags = {{"keep-last", last}}}, .now = kNow};
+    return {
+        .store = store_.path(), .policy = {.flags = {{"keep-last", last}, {"purge-early-below", "0"}}}, .now = kNow};
   }
   PrunePlan planned(const PruneRequest& request) {
     Session session{.io = store_.io(), .comm = *comm_, .memory_bytes = std::uint64_t{1} << 31};

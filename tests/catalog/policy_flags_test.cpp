@@ -41,7 +41,8 @@ TEST(PolicyFlags, EachFlagOfPruneIsARuleOrALimit) {
                                                                                     {"max-size", "20T"},
                                                                                     {"min-free", "10%"},
                                                                                     {"max-delete", "30%"},
-                                                                                    {"grace", "0"}}) {
+                                                                                    {"grace", "0"},
+                                                                                    {"purge-early-below", "2%"}}) {
     ASSERT_TRUE(add_flag(policy, flag, value)) << flag;
   }
   EXPECT_EQ(policy.keep[1].kind, Rule::Kind::every_steps);
@@ -53,6 +54,7 @@ TEST(PolicyFlags, EachFlagOfPruneIsARuleOrALimit) {
   EXPECT_EQ(policy.pressure.min_free->percent, 10.0);
   EXPECT_DOUBLE_EQ(policy.guard.max_delete_fraction, 0.3);
   EXPECT_EQ(policy.trash.ttl, Duration{});
+  EXPECT_EQ(policy.trash.purge_early_when_free_below->percent, 2.0);
 }
 
 TEST(PolicyFlags, EveryFlagIsKnown) {

@@ -56,7 +56,7 @@ class Deed:
         self.name, self.words, self.prepare, self.end, self.may_be_half = name, words, prepare, end, may_be_half
 
 
-PRUNE = ("prune", "--store", "store", "--keep-last", "2", "--apply", "-y")
+PRUNE = ("prune", "--store", "store", "--keep-last", "2", "--apply", "-y", "--purge-early-below", "0")
 DEEDS = [
     Deed("put", PRUNE, (), lambda job: all(job.tree(job.trashed(n)) == job.whole and not job.live(n).exists() for n in GONE)),
     Deed("purge", (*PRUNE, "--grace", "0"), (), lambda job: not any(job.trashed(n).exists() or job.live(n).exists() for n in GONE),

@@ -27,7 +27,9 @@ def steps(folder):
 
 
 def prune(sh, *words, code=0, **more):
-    return sh.run("prune", "--store", "store", *words, code=code, **more)
+    # The disk under the tests may be nearly full: a policy made of flags waits for its grace all the same.
+    waits = ("--purge-early-below", "0") if any(w.startswith("--keep") for w in words) and "--purge-early-below" not in words else ()
+    return sh.run("prune", "--store", "store", *words, *waits, code=code, **more)
 
 
 def case_prune_shows_its_plan_with_why_and_changes_nothing(sh):
@@ -44,8 +46,8 @@ def case_prune_shows_its_plan_with_why_and_changes_nothing(sh):
 
 def case_what_is_shown_is_what_is_done(sh):
     run = store(sh) / "llama"
-    planned = sh.document("prune", "--store", "store", "--keep-last", "3")["data"]
-    done = sh.document("prune", "--store", "store", "--keep-last", "3", "--apply")["data"]
+    planned = sh.document("prune", "--store", "store", "--keep-last", "3", "--purge-early-below", "0")["data"]
+    done = sh.document("prune", "--store", "store", "--keep-last", "3", "--purge-early-below", "0", "--apply")["data"]
     check(planned["decision"] == "planned" and done["decision"] == "done" and done["trashed"] == 3, str(done))
     check(planned["checkpoints"] == done["checkpoints"], "another plan was carried out")
     check(steps(run) == [4, 5, 6], str(names(run)))
@@ -157,6 +159,19 @@ def case_the_trash_is_emptied_after_its_grace(sh):
     prune(sh, "--keep-last", "3", "--grace", "0", "--apply", out="^1 checkpoint removed for good")
     check(sorted(p.name for p in trash.iterdir() if p.is_dir()) == ["step-000000002.g2"], "past its grace")
     check(steps(run) == [4, 5, 6], str(names(run)))
+
+
+def case_where_space_is_short_the_trash_does_not_wait(sh):
+    run = store(sh) / "llama"
+    prune(sh, "--keep-last", "4", "--apply")
+    prune(sh, "--keep-last", "3", "--purge-early-below", "100%", "--apply",
+          out=["^1 checkpoint in the trash", "^3 checkpoints removed for good without waiting for the grace, as space is short"])
+    check(not [p for p in sh.path("store/.ckpt/trash/llama").iterdir() if p.is_dir()], "still in the trash")
+    store(sh, (7,), generation=7)
+    words = ("prune", "--store", "store", "--keep-last", "3", "--apply", "--purge-early-below")
+    check(sh.document(*words, "0")["data"]["purged_early"] is False, "0 waits")
+    check(sh.document(*words, "100%")["data"]["purged_early"] is True, "100% never waits")
+    check(steps(run) == [5, 6, 7], str(names(run)))
 
 
 def case_two_processes_do_not_delete_at_once(sh):

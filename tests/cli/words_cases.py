@@ -26,7 +26,7 @@ def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
         "plan": "params bw stall mtbf nodes rework keep zero-stage curve svg json",
         "doctor": "need bench size io json",
         "prune": "store apply yes dry-run check check-policy policy import-policy keep keep-last keep-every keep-within keep-daily keep-best "
-                 "keep-tag max-size min-free max-delete grace include-corrupt drop-series lock-timeout",
+                 "keep-tag max-size min-free max-delete grace purge-early-below include-corrupt drop-series lock-timeout",
         "undelete": "store lock-timeout", "why": "store policy",
         "list": "store run tag state where since sort limit csv rebuild quiet json", "status": "store run prom json",
         "pin": "store reason owner until label", "unpin": "store label",
