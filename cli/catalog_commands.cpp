@@ -20,17 +20,6 @@ std::string user_name() {
   return entry != nullptr ? std::string(entry->pw_name) : fmt::format("uid {}", ::geteuid());
 }
 
-/// A span back from now, or a time.
-Result<catalog::Time> time_of(const Value& value, catalog::Time now, bool forward) {
-  if (const auto time = catalog::parse_time(value.text)) return *time;
-  const auto span = parse_duration(value.text);
-  if (!span)
-    return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: '{}' is neither a time such as 30d nor a day such as 2026-12-31",
-                                        value.origin, value.text)});
-  return forward ? now + *span : now - *span;
-}
-
 Result<CatalogQuery> read_query(const Words& words) {
   CatalogQuery query{.store = store_of(words),
                      .run = words.text("run"),

@@ -1,11 +1,6 @@
 #include "cli/catalog_grammar.hpp"
 
 namespace ckpt::cli {
-namespace {
-
-constexpr std::string_view kNames =
-    "A checkpoint is named RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@best:METRIC:max, RUN@TAG, or by 6 or more "
-    "digits of its id. RUN may be left out where the store has one run.";
 
 Flag store_flag() {
   return {.name = "store",
@@ -13,6 +8,12 @@ Flag store_flag() {
           .help = "the directory of runs; by default the current one",
           .guesses = {"root", "dir", "directory"}};
 }
+
+namespace {
+
+constexpr std::string_view kNames =
+    "A checkpoint is named RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@best:METRIC:max, RUN@TAG, or by 6 or more "
+    "digits of its id. RUN may be left out where the store has one run.";
 
 Verb list_verb() {
   return {

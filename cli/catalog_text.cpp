@@ -44,6 +44,9 @@ std::string note_text(const catalog::Entry& entry) {
     add(std::move(text));
   }
   for (const std::string& tracker : entry.checkpoint.trackers) add("named by " + tracker);
+  if (const auto verified = entry.last(catalog::Mark::Kind::verified);
+      verified && entry.checkpoint.state == catalog::State::verified)
+    add("verified " + catalog::time_text(*verified).substr(0, 10));
   if (!entry.reason.empty()) add(entry.reason);
   return out;
 }

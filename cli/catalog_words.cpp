@@ -23,6 +23,16 @@ Result<std::chrono::milliseconds> lock_timeout_of(const Words& words) {
   return fail(std::move(error));
 }
 
+Result<catalog::Time> time_of(const Value& value, catalog::Time now, bool forward) {
+  if (const auto time = catalog::parse_time(value.text)) return *time;
+  const auto span = parse_duration(value.text);
+  if (!span)
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: '{}' is neither a time such as 30d nor a day such as 2026-12-31",
+                                        value.origin, value.text)});
+  return forward ? now + *span : now - *span;
+}
+
 catalog::Time now() {
   return std::chrono::time_point_cast<catalog::Duration>(std::chrono::system_clock::now());
 }

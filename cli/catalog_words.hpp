@@ -15,6 +15,9 @@ std::string store_of(const Words& words);
 /// --lock-timeout; no wait where it is not given. errors  usage
 Result<std::chrono::milliseconds> lock_timeout_of(const Words& words);
 
+/// A span from now ("30d"), back or `forward`, or a time ("2026-12-31"). errors  usage
+Result<catalog::Time> time_of(const Value& value, catalog::Time now, bool forward);
+
 catalog::Time now();
 
 /// "ana@n17 pid 4211".

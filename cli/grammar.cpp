@@ -165,25 +165,42 @@ Verb load_verb() {
 Verb verify_verb() {
   return {
       .name = "verify",
-      .arguments = "PATH",
-      .least_arguments = 1,
-      .most_arguments = 1,
+      .arguments = "PATH | --all [RUN]...",
+      .most_arguments = 1000,
       .summary = "Prove that a checkpoint is complete and intact",
-      .about = {"Reads the whole checkpoint once and compares every hash that it carries; of other tools' checkpoints, "
-                "every "
-                "checksum of their format, the copies that several files hold of the same values, and the fp32 masters "
-                "with the weights that were rounded from them, so that a rank's file in another's place is found. With "
-                "--quick only names, sizes and structure are looked at, in milliseconds. With --against the tensors of "
-                "two checkpoints, of any formats, are compared bit for bit. Exit code 1 means that damage or a "
-                "difference was found, or with --finite a value that is no number."},
+      .about =
+          {"Reads the whole checkpoint once and compares every hash that it carries; of other tools' checkpoints, "
+           "every "
+           "checksum of their format, the copies that several files hold of the same values, and the fp32 masters "
+           "with the weights that were rounded from them, so that a rank's file in another's place is found. With "
+           "--quick only names, sizes and structure are looked at, in milliseconds. With --against the tensors of "
+           "two checkpoints, of any formats, are compared bit for bit. Exit code 1 means that damage or a "
+           "difference was found, or with --finite a value that is no number.",
+           "With --all the checkpoints of a store are verified, of all runs or of those that the patterns RUN name, "
+           "one after another: first what never was, then what was longest ago. What was found is recorded in each "
+           "one: ckpt list shows it as verified or corrupt, and retention keeps the newest verified one. --sample "
+           "then is a share of the checkpoints, so a job that looks at 5% every night comes by each in 20. Exit "
+           "code 3 means that some could not be looked at."},
       .aliases = {"check", "fsck"},
-      .flags = {{.name = "quick", .help = "structure and sizes only", .guesses = {"fast"}},
+      .flags = {{.name = "all", .help = "verify the checkpoints of a store, those first that it is longest ago for"},
+                store_flag(),
+                {.name = "since",
+                 .value = "TIME",
+                 .help =
+                     "with --all: only those saved within this time, such as 7d, or since a day, such as 2026-12-31",
+                 .guesses = {"newer-than"}},
+                {.name = "max-age",
+                 .value = "TIME",
+                 .help = "with --all: only those not verified within this time, such as 30d",
+                 .guesses = {"older-than", "stale"}},
+                {.name = "quick", .help = "structure and sizes only", .guesses = {"fast"}},
                 {.name = "finite",
                  .help = "also count NaNs and infinite values, tensor by tensor",
                  .guesses = {"nan", "nans", "inf", "isfinite"}},
                 {.name = "sample",
                  .value = "SHARE",
-                 .help = "look at a share of the bytes only, such as 5%, in pieces of 4 MiB that --seed chooses",
+                 .help = "look at a share of the bytes only, such as 5%, in pieces of 4 MiB that --seed chooses; with "
+                         "--all at a share of the checkpoints, every byte of them",
                  .guesses = {"fraction", "partial"}},
                 {.name = "seed", .value = "N", .help = "which pieces --sample looks at; 0 by default"},
                 {.name = "against",
@@ -196,8 +213,9 @@ Verb verify_verb() {
                    {"ckpt verify out --quick", "complete? in milliseconds"},
                    {"ckpt verify runs/exp7 --finite", "also: did training diverge?"},
                    {"ckpt verify out --sample 5% --seed 7", "a look at one byte in twenty"},
+                   {"ckpt verify --all --store /lustre/runs --sample 5% --max-age 30d", "from cron, every night"},
                    {"ckpt verify out --against runs/exp7", "the same tensors, bit for bit?"}},
-      .exit_codes = {1, 10, 11, 12, 13, 15, 16, 17},
+      .exit_codes = {1, 3, 10, 11, 12, 13, 15, 16, 17},
       .main_verb = true,
   };
 }

@@ -1,27 +1,27 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
+
+#include "api/scrub.hpp"
+#include "api/store_words.hpp"
+#include "api/words.hpp"
+#include "cli/catalog_text.hpp"
+#include "cli/catalog_words.hpp"
 #include "cli/commands.hpp"
 #include "cli/session.hpp"
+#include "cli/verify_text.hpp"
 
 namespace ckpt::cli {
 namespace {
 
-constexpr std::size_t kNamesShown = 10;
-
-void print_names(Context& context, std::string_view label, const std::vector<std::string>& names) {
-  const std::size_t shown = context.settings.verbose > 0 ? names.size() : std::min(names.size(), kNamesShown);
-  for (std::size_t i = 0; i < shown; ++i) say(context, fmt::format("  {:<11} {}\n", label, printable(names[i])));
-  if (shown < names.size())
-    say(context, fmt::format("  {:<11} {} more; -v shows all\n", label, format_count(names.size() - shown)));
-}
-
-void print_finite(Context& context, const VerifyReport& report) {
-  if (report.not_finite.empty()) say(context, "  finite      no NaN, nothing infinite\n");
-  std::vector<std::string> lines;
-  for (const NotFiniteTensor& tensor : report.not_finite)
-    lines.push_back(
-        fmt::format("{}   {} NaN, {} infinite", tensor.name, format_count(tensor.nan), format_count(tensor.infinite)));
-  print_names(context, "not finite", lines);
+/// "5%".
+Result<double> share_of(const Value& value) {
+  if (!value.text.ends_with('%'))
+    return fail(Errc::usage, value.origin + ": '" + value.text + "' is not a share; write a percentage such as 5%");
+  constexpr std::uint64_t whole = 1'000'000'000;
+  CKPT_TRY(const std::uint64_t parts, parse_share(value.text, whole));
+  return static_cast<double>(parts) / static_cast<double>(whole);
 }
 
 /// --sample and --seed.
@@ -33,54 +33,149 @@ Result<std::optional<Sample>> sample_of(const Words& words) {
     CKPT_TRY(out.seed, parse_count(seed->text, 0, ~std::uint64_t{0}));
   }
   if (share == nullptr) return std::nullopt;
-  if (!share->text.ends_with('%'))
-    return fail(Errc::usage, share->origin + ": '" + share->text + "' is not a share; write a percentage such as 5%");
-  constexpr std::uint64_t whole = 1'000'000'000;
-  CKPT_TRY(const std::uint64_t parts, parse_share(share->text, whole));
-  out.share = static_cast<double>(parts) / static_cast<double>(whole);
+  CKPT_TRY(out.share, share_of(*share));
   return out;
 }
 
-void print_report(Context& context, const VerifyReport& report, const VerifyRequest& request) {
-  const SizeStyle sizes = context.settings.sizes;
-  const std::string verdict = report.ok                    ? context.console.paint_out(Ink::green, "ok")
-                              : !report.damage.empty()     ? context.console.paint_out(Ink::red, "DAMAGED")
-                              : !report.not_finite.empty() ? context.console.paint_out(Ink::red, "NOT FINITE")
-                                                           : context.console.paint_out(Ink::red, "DIFFERS");
-  std::string line = fmt::format("{}   {}", printable(request.path), verdict);
-  if (!report.format.empty()) {  // nothing is known of what could not be opened
-    const std::string variant = report.variant.empty() ? "" : " " + printable(report.variant);
-    line += fmt::format("   {}{} · {} · {}{}", report.format, variant, format_counted(report.tensor_count, "tensor"),
-                        report.bytes != 0 ? format_size(report.bytes, sizes) + " in " : "",
-                        format_counted(report.file_count, "file"));
-    const std::uint64_t checks = report.leaf_count + report.crc_checked;
-    if (checks != 0)
-      line += fmt::format(" · {} {}", format_counted(checks, "checksum"), report.ok ? "right" : "compared");
-    if (!report.checked_by.empty()) line += fmt::format(" ({})", report.checked_by);
-    line += "   " + format_seconds(report.seconds);
-    if (report.seconds > 0.05 && !request.quick)
-      line += "   " + format_rate(static_cast<double>(report.bytes) / report.seconds, sizes);
+// --- --all ----------------------------------------------------------------------------------------------------------
+
+/// Flags of one of the two ways to call the verb.
+Result<> check_flags(const Words& words) {
+  const bool all = words.on("all");
+  for (const std::string_view flag : {"since", "max-age", "store"}) {
+    // The store may come from the environment, for all verbs of a shell.
+    const Value* value = words.value(flag);
+    if (all || value == nullptr || value->origin.starts_with("CKPT_")) continue;
+    return fail(Errc::usage, fmt::format("--{}: chooses checkpoints of a store; give --all too", flag));
   }
-  say(context, line + "\n");
-  for (const Finding& finding : report.damage) say(context, fmt::format("  damage      {}\n", finding_text(finding)));
-  if (report.finite_checked) print_finite(context, report);
-  if (!request.against.empty()) {
-    say(context, fmt::format("against {}: {} bit for bit, {} different, {} only here, {} only there\n",
-                             printable(request.against), format_count(report.compared) + " equal",
-                             format_count(report.different.size()), format_count(report.only_here.size()),
-                             format_count(report.only_there.size())));
-    std::vector<std::string> different;
-    for (const auto& [name, reason] : report.different) different.push_back(fmt::format("{}   {}", name, reason));
-    print_names(context, "different", different);
-    print_names(context, "only here", report.only_here);
-    print_names(context, "only there", report.only_there);
+  for (const std::string_view flag : {"seed", "against", "from", "map"}) {
+    if (all && words.value(flag) != nullptr) return fail(Errc::usage, fmt::format("--all and --{}: choose one", flag));
   }
-  print_findings(context, report.notes);
+  if (words.on("quick") && words.on("finite"))
+    return fail(Errc::usage, "--quick reads no values: --finite has nothing to look at");
+  if (!all && words.arguments.size() != 1)
+    return fail(Errc::usage, words.arguments.empty() ? "verify takes PATH, or --all for the checkpoints of a store"
+                                                     : "verify takes one PATH; runs of a store come with --all");
+  return {};
+}
+
+Result<ScrubRequest> read_scrub(const Words& words) {
+  ScrubRequest out{.store = store_of(words),
+                   .runs = words.arguments,
+                   .quick = words.on("quick"),
+                   .finite = words.on("finite"),
+                   .by = who(),
+                   .clock = now};
+  if (const Value* value = words.value("since")) {
+    CKPT_TRY(out.since, time_of(*value, now(), false));
+  }
+  if (const Value* value = words.value("max-age")) {
+    const auto age = parse_duration(value->text);
+    if (!age) return fail(Errc::usage, fmt::format("{}: {}", value->origin, age.error().message));
+    out.max_age = *age;
+  }
+  if (const Value* value = words.value("sample")) {
+    CKPT_TRY(out.share, share_of(*value));
+  }
+  return out;
+}
+
+Finding scrub_finding(const ScrubItem& item, std::string_view text) {
+  return {.severity = Severity::warning, .text = fmt::format("{}: {}", entry_name(item.entry), text)};
+}
+
+/// What a person must hear of: it was not looked at, or nobody will know that it was.
+std::vector<Finding> scrub_findings(const ScrubReport& report) {
+  std::vector<Finding> out;
+  for (const std::string& text : report.warnings) out.push_back({.severity = Severity::warning, .text = text});
+  for (const ScrubItem& item : report.items) {
+    if (item.error && item.verdict != ScrubVerdict::vanished)
+      out.push_back(scrub_finding(item, fmt::format("{}: {}", verdict_name(item.verdict), item.error->message)));
+    if (!item.unrecorded_because.empty())
+      out.push_back(scrub_finding(item, "verified, but that cannot be recorded: " + item.unrecorded_because));
+  }
+  return out;
+}
+
+void print_item(Context& context, const ScrubItem& item, const VerifyRequest& request) {
+  context.console.moving("");
+  if (item.report) return print_verify(context, entry_name(item.entry), *item.report, request);
+  std::string verdict = verdict_name(item.verdict);
+  std::ranges::transform(verdict, verdict.begin(), [](unsigned char c) { return std::toupper(c); });
+  say(context, fmt::format("{}   {}\n", printable(entry_name(item.entry)), verdict));
+}
+
+std::string scrub_summary(const ScrubReport& report, SizeStyle sizes) {
+  std::string out = fmt::format("{} of {} looked at", report.items.size(), format_counted(report.total, "checkpoint"));
+  for (const ScrubVerdict verdict : {ScrubVerdict::intact, ScrubVerdict::damaged, ScrubVerdict::incomplete,
+                                     ScrubVerdict::unread, ScrubVerdict::busy, ScrubVerdict::vanished}) {
+    const std::uint64_t count = report.count(verdict);
+    if (count != 0 || verdict == ScrubVerdict::intact || verdict == ScrubVerdict::damaged)
+      out += fmt::format(" · {} {}", count, verdict_name(verdict));
+  }
+  out += fmt::format(" · {}   {}", format_size(report.bytes, sizes), format_seconds(report.seconds));
+  if (report.due > report.items.size()) out += fmt::format(" · {} more are due", report.due - report.items.size());
+  return out + "\n";
+}
+
+Json scrub_json(const ScrubReport& report, const ScrubRequest& request, const VerifyRequest& each) {
+  Json out;
+  put_text(out, "store", request.store);
+  out["checkpoints_in_question"] = report.total;
+  out["due"] = report.due;
+  out["looked_at"] = report.items.size();
+  for (const ScrubVerdict verdict : {ScrubVerdict::intact, ScrubVerdict::damaged, ScrubVerdict::incomplete,
+                                     ScrubVerdict::unread, ScrubVerdict::busy, ScrubVerdict::vanished})
+    out[verdict_name(verdict)] = report.count(verdict);
+  out["bytes"] = report.bytes;
+  out["elapsed_s"] = report.seconds;
+  out["checkpoints"] = Json::array();
+  for (const ScrubItem& item : report.items) {
+    Json one;
+    put_text(one, "run", item.entry.checkpoint.run);
+    one["step"] = item.entry.checkpoint.step;
+    put_text(one, "name", item.entry.name);
+    one["id"] = item.entry.checkpoint.id;
+    put_text(one, "path", item.path);
+    one["verdict"] = verdict_name(item.verdict);
+    put_text(one, "reason", item.error ? item.error->message : "");
+    one["verified_before"] = item.before ? Json(catalog::time_text(*item.before)) : Json();
+    one["recorded"] = item.recorded;
+    one["report"] = item.report ? to_json(*item.report, each) : Json();
+    out["checkpoints"].push_back(std::move(one));
+  }
+  return out;
+}
+
+Answer run_scrub(Context& context) {
+  auto request = read_scrub(context.words);
+  if (!request) return failed(std::move(request).error());
+  auto opened = OpenSession::alone(context);
+  if (!opened) return failed(std::move(opened).error());
+  OpenSession& open = **opened;
+  if (open.failure() != nullptr) return failed(*open.failure());
+  const VerifyRequest each{.quick = request->quick, .finite = request->finite};
+  auto report = scrub(open.session(), *request, [&](const ScrubItem& item) { print_item(context, item, each); });
+  open.end_progress();
+  if (!report) return failed(name_signal(std::move(report).error()), "what was verified until then is recorded");
+  Answer out;
+  bool sound = report->count(ScrubVerdict::damaged) + report->count(ScrubVerdict::incomplete) == 0;
+  for (const ScrubItem& item : report->items) sound = sound && (!item.report || item.report->ok);
+  const bool all = report->count(ScrubVerdict::unread) + report->count(ScrubVerdict::busy) == 0;
+  out.exit_code = !sound ? exit_code(Errc::differs) : all ? 0 : exit_code(Errc::not_done);
+  const std::vector<Finding> findings = scrub_findings(*report);
+  take_warnings(out, findings);
+  say(context, scrub_summary(*report, context.settings.sizes));
+  print_findings(context, findings);
+  if (context.settings.json) out.data = scrub_json(*report, *request, each);
+  return out;
 }
 
 }  // namespace
 
 Answer run_verify(Context& context) {
+  if (auto checked = check_flags(context.words); !checked) return failed(std::move(checked).error());
+  if (context.words.on("all")) return run_scrub(context);
   VerifyRequest request{.path = context.words.arguments[0],
                         .from = context.words.text("from"),
                         .quick = context.words.on("quick"),
@@ -104,7 +199,7 @@ Answer run_verify(Context& context) {
   out.exit_code = report->ok ? 0 : exit_code(Errc::differs);
   take_warnings(out, report->notes);
   out.data = to_json(*report, request);
-  print_report(context, *report, request);
+  print_verify(context, request.path, *report, request);
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include "api/store_words.hpp"
 #include "api/why.hpp"
+#include "cli/catalog_text.hpp"
 #include "cli/catalog_words.hpp"
 #include "cli/commands.hpp"
 #include "cli/session.hpp"
@@ -84,9 +85,14 @@ Answer run_why(Context& context) {
     told["step"] = one.step;
     told["decision"] = catalog::action_name(part.retention.decisions[i].action);
     put_text(told, "why", why);
+    const auto verified = part.entries[i].last(catalog::Mark::Kind::verified);
+    told["state"] = state_word(one.state);
+    told["verified"] = verified ? Json(catalog::time_text(*verified)) : Json();
     out.data["live"].push_back(std::move(told));
-    say(context, fmt::format("{}   {}\n  why       {}\n", printable(one.run + "/" + part.entries[i].name),
-                             catalog::action_name(part.retention.decisions[i].action), printable(why)));
+    say(context,
+        fmt::format("{}   {}\n  why       {}\n  state     {}{}\n", printable(one.run + "/" + part.entries[i].name),
+                    catalog::action_name(part.retention.decisions[i].action), printable(why), state_word(one.state),
+                    verified ? ", looked at " + catalog::time_text(*verified) : ""));
   }
   for (const std::string& path : report->ruleless) {
     Json told;

@@ -1,0 +1,167 @@
+"""ckpt verify --all: a rotating scrub of a store, and what it leaves in list, why and prune."""
+import fcntl
+import json
+import os
+import shutil
+
+from runner import check, main
+
+
+def store(sh, runs=(("llama", (1, 2, 3)),)):
+    """STORE/RUN/step-N.gN, one real checkpoint each."""
+    if not sh.path("one").exists():
+        sh.run("convert", sh.checkpoint("safetensors/single"), "one", "--to", "ckpt")
+    for run, steps in runs:
+        for step in steps:
+            target = sh.path("store") / run / f"step-{step:09}.g{step}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(sh.path("one"), target)
+    return sh.path("store")
+
+
+def place(sh, step, run="llama"):
+    return sh.path("store") / run / f"step-{step:09}.g{step}"
+
+
+def damage(checkpoint):
+    """Turns one byte of the largest data file."""
+    file = max((checkpoint / "shards").rglob("*.safetensors"), key=lambda p: p.stat().st_size)
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    return file
+
+
+def scrub(sh, *words, code=0):
+    return sh.document("verify", "--all", "--store", "store", *words, code=code)
+
+
+def looked_at(data):
+    return [(one["run"], one["step"]) for one in data["checkpoints"]]
+
+
+def states(sh):
+    return {(c["run"], c["step"]): c["state"] for c in sh.document("list", "--store", "store")["data"]["checkpoints"]}
+
+
+def case_a_scrub_verifies_every_checkpoint_and_records_it(sh):
+    store(sh)
+    check(set(states(sh).values()) == {"durable"}, "verified before")
+    result = sh.run("verify", "--all", "--store", "store",
+                    out=[r"^llama@step-000000003\.g3   ok   ckpt 1\.0 · .*checksum", r"^3 of 3 checkpoints looked at · 3 intact · 0 damaged · "])
+    check(result.out.index("@step-000000003") < result.out.index("@step-000000001"), "the newest first", result)
+    check(states(sh) == {("llama", n): "verified" for n in (1, 2, 3)}, str(states(sh)))
+    mark, = (place(sh, 2) / "marks").glob("verified-*.json")
+    said = json.loads(mark.read_text())
+    check(said["value"] == 1 and said["at"] and said["owner"] and "XXH3" in said["text"], str(said))
+    listed = sh.document("list", "--store", "store")["data"]["checkpoints"]
+    check(all(one["verified"] for one in listed), str(listed))
+    sh.run("status", "--store", "store", out="verified up to step 3")
+    sh.run("list", "--store", "store", out=r"\tverified\t.*\tverified 20\d\d-\d\d-\d\d\t")
+    sh.run("verify", place(sh, 2), out="ok", not_out="no part of")  # marks are no strangers
+
+
+def case_damage_is_recorded_and_the_scrub_goes_on(sh):
+    store(sh)
+    file = damage(place(sh, 2))
+    document = scrub(sh, code=1)
+    data = document["data"]
+    check((data["looked_at"], data["intact"], data["damaged"]) == (3, 2, 1), str(data))
+    bad = next(one for one in data["checkpoints"] if one["step"] == 2)
+    check(bad["verdict"] == "damaged" and bad["recorded"] and file.name in bad["report"]["damage"][0]["file"], str(bad))
+    check(states(sh) == {("llama", 1): "verified", ("llama", 2): "corrupt", ("llama", 3): "verified"}, str(states(sh)))
+    sh.run("list", "--store", "store", out=f"corrupt\t.*{file.name}")
+    sh.run("verify", "--all", "--store", "store", code=1, out=["^llama@step-000000002.g2   DAMAGED", "^  damage  ", "2 intact · 1 damaged"])
+    shutil.rmtree(place(sh, 2) / "shards")  # made good again from elsewhere
+    shutil.copytree(sh.path("one/shards"), place(sh, 2) / "shards")
+    scrub(sh)
+    check(set(states(sh).values()) == {"verified"}, str(states(sh)))
+
+
+def case_shares_rotate_until_all_were_looked_at(sh):
+    store(sh, (("a", (1, 2)), ("b", (1, 2))))
+    seen = [looked_at(scrub(sh, "--sample", "25%")["data"]) for _ in range(6)]
+    check(seen[:4] == [[("a", 2)], [("b", 2)], [("a", 1)], [("b", 1)]], str(seen))
+    check(seen[4:] == seen[:2], f"not the one that it is longest ago for: {seen}")
+    check(looked_at(scrub(sh, "--sample", "1%", "b")["data"]) == [("b", 1)], "a share is at least one, of the runs that are named")
+
+
+def case_only_what_is_due_is_looked_at(sh):
+    store(sh)
+    scrub(sh, "--sample", "34%")
+    data = scrub(sh, "--max-age", "30d", "--sample", "34%")["data"]
+    check((data["checkpoints_in_question"], data["due"]) == (3, 1) and looked_at(data) == [("llama", 1)], str(data))
+    data = scrub(sh, "--max-age", "30d")["data"]
+    check(data["due"] == 0 and not data["checkpoints"], str(data))
+    mark, = (place(sh, 2) / "marks").glob("verified-*.json")
+    said = json.loads(mark.read_text())
+    for at, due in (("2020-01-01T00:00:00.000Z", 1), ("2999-01-01T00:00:00.000Z", 1)):  # by a clock that was ahead: it says nothing
+        mark.write_text(json.dumps({**said, "at": at}))
+        sh.run("list", "--rebuild", "--store", "store")
+        check(scrub(sh, "--max-age", "30d")["data"]["due"] == due, at)
+    check(scrub(sh, "--since", "2999-01-01")["data"]["checkpoints_in_question"] == 0, "saved before")
+
+
+def case_what_cannot_be_looked_at_is_told_and_takes_no_turn(sh):
+    store(sh)
+    for file in (place(sh, 3) / "shards").rglob("*.safetensors"):
+        file.unlink()
+    data = scrub(sh, "--sample", "34%", code=1)["data"]
+    check([one["verdict"] for one in data["checkpoints"]] == ["incomplete", "intact", "intact"], str(data))
+    check(states(sh)[("llama", 3)] == "durable", "missing files are no word about bytes")
+    held = os.open(place(sh, 2), os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    shutil.rmtree(place(sh, 3))
+    document = scrub(sh, code=3)
+    check([one["verdict"] for one in document["data"]["checkpoints"]].count("busy") == 1, str(document))
+    check(any("busy" in warning["text"] for warning in document["warnings"]), str(document["warnings"]))
+    os.close(held)
+
+
+def case_another_tools_checkpoint_is_verified_by_its_own_checksums_or_noted(sh):
+    shutil.copytree(sh.golden / "torch/dcp_plain/ckpt", sh.path("store/demo/step_9"))
+    shutil.copytree(sh.golden / "safetensors/single/ckpt", sh.path("store/hf/checkpoint-5"))
+    data = scrub(sh)["data"]
+    check([one["verdict"] for one in data["checkpoints"]] == ["intact", "intact"] and all(one["recorded"] for one in data["checkpoints"]), str(data))
+    check(states(sh)[("hf", 5)] == "durable", "verified without a checksum")
+    check(scrub(sh, "--max-age", "30d")["data"]["due"] == 0, "the same again")
+    check(not list(sh.path("store/hf/checkpoint-5").glob("marks")), "a directory of the other tool's own")
+
+
+def case_a_quick_scrub_records_nothing(sh):
+    store(sh)
+    check([one["recorded"] for one in scrub(sh, "--quick")["data"]["checkpoints"]] == [False] * 3, "recorded")
+    check(set(states(sh).values()) == {"durable"} and not (place(sh, 1) / "marks").exists(), "recorded")
+
+
+def case_a_store_that_cannot_be_written_costs_a_warning(sh):
+    store(sh, (("llama", (1,)),))
+    (place(sh, 1) / "marks").write_text("no directory")  # also stops root
+    document = scrub(sh)
+    check(any("cannot be recorded" in warning["text"] for warning in document["warnings"]), str(document["warnings"]))
+    check(not document["data"]["checkpoints"][0]["recorded"], str(document))
+
+
+def case_prune_keeps_the_newest_that_a_scrub_verified(sh):
+    store(sh)
+    sh.run("verify", "--all", "--store", "store")
+    damage(place(sh, 3))
+    scrub(sh, code=1)
+    sh.run("prune", "--store", "store", "--keep-last", "1", out=["\t2\t.*KEEP\t.*guard:newest_verified"])
+    sh.path("store/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 1 }\n')
+    sh.run("why", "llama@2", "--store", "store", out=["newest_verified", r"^  state     verified, looked at 20\d\d-"])
+
+
+def case_words_that_do_not_go_together_are_refused(sh):
+    store(sh, (("llama", (1,)),))
+    for words, error in ((["one", "--since", "7d"], "--all"), (["one", "--max-age", "7d"], "--all"), (["one", "--store", "store"], "--all"),
+                         (["--all", "--against", "one"], "--against"), (["--all", "--seed", "3"], "--seed"), ([], "PATH"),
+                         (["one", "two"], "one PATH"), (["--all", "--max-age", "soon"], "--max-age"), (["--all", "--sample", "5"], "percentage")):
+        sh.run("verify", *words, code=2, err=error)
+    sh.run("verify", "--all", "lama", "--store", "store", code=10, err="did you mean 'llama'")
+    sh.run("verify", "--all", "--store", "nowhere", code=10, err="nowhere")
+    sh.run("verify", "one", env={"CKPT_STORE": "store"}, out="ok")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
