@@ -1,12 +1,13 @@
 """Measures ckpt against fio on this disk, in interleaved pairs, and prints the rows of bench/RESULTS.md.
 
-    python bench/make_sources.py DATA/zero2 --case zero2 --gib 4          (likewise zero3, dcp)
+    python bench/make_sources.py DATA/zero2 --case zero2 --gib 4          (likewise the others)
     python bench/make_metadata.py DATA/dcp-256 --case dcp           (for metadata; what it takes is in its code)
     python bench/bench.py --data DATA --work SCRATCH [--rounds 9] [CASE ...]
 
-Cases: convert (zero2, zero3, dcp), hdf5, verify, inspect, metadata, help, ranks, linear, tensors, memory, stock, offload, save, peers. Default: all that
-DATA holds. A ratio is the median over interleaved pairs (fio, ckpt) of fio's time over ckpt's for the same bytes, both
-durable; pairs whose fio readings stray by over 10 % from the median are dropped and counted. The page cache is dropped
+Cases: convert (zero2, zero3, dcp, universal, dcp-2d, model.pt), hdf5, verify, inspect, metadata, help, ranks, linear,
+tensors, memory, stock, offload, save, peers. Default: all that DATA holds. A ratio is the median over interleaved pairs
+(fio, ckpt) of fio's time over ckpt's for the same bytes, both durable; pairs whose fio readings stray by over 10 % from
+the median are dropped and counted. The page cache is dropped
 before every run. Needs fio and root (for the caches and huge pages); says so where they are missing.
 """
 import argparse
@@ -126,14 +127,16 @@ class Bench:
 
     # --- cases -------------------------------------------------------------------------------------------------
     def case_convert(self):
-        for name, target in (("zero2", "out.safetensors"), ("zero3", "out.safetensors"), ("dcp", "out.ckpt")):
+        for name, target in (("zero2", "out.safetensors"), ("zero3", "out.safetensors"), ("dcp", "out.ckpt"),
+                             ("universal", "out.safetensors"), ("dcp-2d", "out.safetensors"), ("model.pt", "out.safetensors")):
             source = self.args.data / name
             if not source.exists():
                 print(f"skipped {name}: {source} is not there")
                 continue
             out = self.work / target
             _, first = self.convert(source, out)
-            read = sum(f.stat().st_size for f in source.rglob("*") if f.is_file())
+            files = [source] if source.is_file() else source.rglob("*")
+            read = sum(f.stat().st_size for f in files if f.is_file())
             written = first["target"]["bytes"]
             self.pairs(f"convert {name} ({read / 2**30:.2f} GiB, {first['source']['read_bytes'] / read:.2f} of it read) "
                        f"to {target} ({written / 2**30:.2f} GiB)",
