@@ -96,6 +96,14 @@ TEST_F(DcpZstd, TransposedTensorsKeepTheirStrides) {
   EXPECT_EQ(gather(*map, files_.root(), 0).bytes, "aaaacccceeeebbbbddddffff");
 }
 
+TEST_F(DcpZstd, SafetensorsUnderItIsRefused) {
+  const std::string header = R"({"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})";
+  add("w", 4, compressed(std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header + floats(4)));
+  const auto map = open();
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  expect_named(error_of(*map, "w"), Errc::corrupt, "w");
+}
+
 TEST_F(DcpZstd, ObjectsAreReadAndKeptDecoded) {
   add_object("step", compressed(save_object(integer_pickle(41))));
   const auto map = open();

@@ -281,6 +281,22 @@ TEST(DeepSpeedTensorParallel, WhatNoRuleSpeaksOfIsKeptOnceARank) {
   EXPECT_NE(map->findings.back().text.find("kept once a rank"), std::string::npos);
 }
 
+TEST(DeepSpeedTensorParallel, StateThatItsRanksSwappedToNvmeIsRefusedByName) {
+  const TempDir directory(memory_temp_dir());
+  const std::string root = directory.path() + "/ckpt";
+  fs::copy(golden_root(kTensorStageThree), root, fs::copy_options::recursive);
+  const std::string swapped = golden_root("deepspeed/zero3_bf16_dp1_nvme") + "/global_step2/";
+  const std::string name = "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt";
+  fs::copy(swapped + "offloaded_tensors", root + "/global_step3/offloaded_tensors", fs::copy_options::recursive);
+  fs::copy_file(swapped + name, root + "/global_step3/" + name, fs::copy_options::overwrite_existing);
+  TorchPatch(root + "/global_step3/" + name).replace({"partition_count"}, "K\x01", "K\x02").write();
+  const auto map = open_deepspeed(root);
+  ASSERT_FALSE(map.has_value());
+  EXPECT_EQ(map.error().code, Errc::unsupported) << map.error().message;
+  EXPECT_EQ(map.error().file, root + "/global_step3/" + name);
+  EXPECT_NE(map.error().message.find("swapped to NVMe"), std::string::npos) << map.error().message;
+}
+
 TEST(SlicePatterns, MatchFromTheStartAsPythonDoes) {
   const auto matches = [](const char* pattern, const char* text) {
     const auto match = deepspeed::matches_pattern(pattern, text);

@@ -159,6 +159,16 @@ TEST(DcpMetadata, TransformsAreThoseOfEveryItemOrUnsupported) {
   EXPECT_EQ(mixed.error().code, Errc::unsupported) << mixed.error().message;
 }
 
+TEST(DcpMetadata, SparseLayoutsAreUnsupportedByName) {
+  auto entries = two_halves();
+  entries[0].layout = "sparse_coo";
+  const auto parsed = parse(entries);
+  ASSERT_FALSE(parsed.has_value());
+  EXPECT_EQ(parsed.error().code, Errc::unsupported) << parsed.error().message;
+  EXPECT_EQ(parsed.error().tensor, entries[0].fqn);
+  EXPECT_NE(parsed.error().message.find("torch.sparse_coo"), std::string::npos) << parsed.error().message;
+}
+
 TEST(DcpMetadata, ChunkOutsideItsTensorIsCorrupt) {
   auto entries = two_halves();
   entries[0].chunks[0].size = {3, 6};

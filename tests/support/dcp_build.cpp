@@ -90,7 +90,7 @@ void tensor_metadata(Pickle& out, const Entry& entry, const Style& style) {
   out.global("torch", entry.dtype);
   out.global("torch.serialization", "_get_layout");
   out.mark();
-  out.text("torch.strided");
+  out.text("torch." + entry.layout);
   out.tuple();
   out.reduce();
   out.boolean(false);

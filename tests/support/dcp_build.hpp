@@ -25,6 +25,7 @@ struct Entry {
   std::string fqn;
   bool is_tensor = true;
   std::string dtype = "float32";
+  std::string layout = "strided";
   Shape shape{};
   std::vector<Box> chunks{};
   std::vector<std::pair<std::optional<Shape>, StorageInfo>> records{};  ///< offset of the index -> place
