@@ -123,10 +123,46 @@ Verb status_verb() {
   };
 }
 
+Verb next_save_verb() {
+  return {
+      .name = "next-save",
+      .arguments = "RUN",
+      .least_arguments = 1,
+      .most_arguments = 1,
+      .summary = "Say whether a run should save now, for scripts: exit code 0 is yes, 1 not yet",
+      .about =
+          {"By [interval] of STORE/ckpt.toml, or by the rules on the command line, which stand alone. Measured from "
+           "the newest checkpoint of the run, with what its saves have cost; where --step is below that, from the "
+           "newest save up to it, as after a roll-back. Without --step only rules of time can say yes.",
+           "--optimal aims at the interval that loses least time: by --mtbf, else by how often the run was resumed "
+           "as far as its checkpoints tell; where nothing is known of failures, at 20 times the stall of a save."},
+      .flags = {store_flag(),
+                {.name = "step", .value = "N", .help = "the step that has just ended", .guesses = {"iteration"}},
+                {.name = "every-steps", .value = "N", .help = "save when a multiple of N is reached or was passed"},
+                {.name = "every", .value = "TIME", .help = "save so long after the last save began"},
+                {.name = "optimal", .help = "save as often as loses least time, by what saves have cost"},
+                {.name = "max-overhead",
+                 .value = "PERCENT",
+                 .help = "hold the rules back so that saves cost at most this part of the time, such as 3%"},
+                {.name = "before-end",
+                 .value = "TIME",
+                 .help = "save so that it is durable so long before the job's time limit; needs --time-left"},
+                {.name = "time-left", .value = "TIME", .help = "until the job's time limit"},
+                {.name = "mtbf", .value = "TIME", .help = "mean time between failures of the job, for --optimal"},
+                {.name = "restart", .value = "TIME", .help = "what a failure costs before training goes on"},
+                {.name = "step-time", .value = "TIME", .help = "of one step; by default as the run's saves tell"}},
+      .examples = {{"ckpt next-save llama8b --step 1500 && touch save-now", "by the store's own rules"},
+                   {"ckpt next-save llama8b --every 30m --max-overhead 3%", "by these"},
+                   {"ckpt next-save llama8b --before-end 5m --time-left $((SLURM_JOB_END_TIME - $(date +%s)))s",
+                    "in a Slurm job"}},
+      .exit_codes = {1, 10, 16},
+  };
+}
+
 }  // namespace
 
 std::vector<Verb> catalog_verbs() {
-  return {list_verb(), status_verb(), pin_verb(), unpin_verb()};
+  return {list_verb(), status_verb(), pin_verb(), unpin_verb(), next_save_verb()};
 }
 
 }  // namespace ckpt::cli

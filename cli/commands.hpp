@@ -25,6 +25,7 @@ Answer run_list(Context& context);
 Answer run_status(Context& context);
 Answer run_pin(Context& context);
 Answer run_unpin(Context& context);
+Answer run_next_save(Context& context);
 Answer run_help(Context& context);
 Answer run_explain(Context& context);
 Answer run_version(Context& context);

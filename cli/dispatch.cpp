@@ -14,7 +14,7 @@ namespace {
 using Command = Answer (*)(Context&);
 
 Command command_of(std::string_view verb) {
-  static constexpr std::array<std::pair<std::string_view, Command>, 18> commands{{{"convert", run_convert},
+  static constexpr std::array<std::pair<std::string_view, Command>, 19> commands{{{"convert", run_convert},
                                                                                   {"load", run_load},
                                                                                   {"verify", run_verify},
                                                                                   {"inspect", run_inspect},
@@ -28,6 +28,7 @@ Command command_of(std::string_view verb) {
                                                                                   {"status", run_status},
                                                                                   {"pin", run_pin},
                                                                                   {"unpin", run_unpin},
+                                                                                  {"next-save", run_next_save},
                                                                                   {"help", run_help},
                                                                                   {"explain", run_explain},
                                                                                   {"version", run_version},

@@ -4,6 +4,7 @@
 
 #include "api/save_plan.hpp"
 #include "cli/commands.hpp"
+#include "cli/flag_values.hpp"
 #include "cli/units.hpp"
 
 namespace ckpt::cli {
@@ -12,26 +13,6 @@ namespace {
 constexpr std::size_t kCurveRows = 21;
 constexpr std::size_t kCurvePoints = 200;  // of the picture
 constexpr std::size_t kCurveWidth = 50;
-
-/// Reads a flag's value with one of the readers of units; where it is not given `out` stays.
-template <class T, class Read>
-Result<> read_flag(const Words& words, std::string_view flag, T& out, Read read) {
-  const Value* value = words.value(flag);
-  if (value == nullptr) return {};
-  auto number = read(std::string_view(value->text));
-  if (!number) {
-    Error error = std::move(number).error();
-    error.message = fmt::format("{}: {}", value->origin, error.message);
-    return fail(std::move(error));
-  }
-  out = static_cast<T>(*number);
-  return {};
-}
-
-Result<double> seconds_of(std::string_view text) {
-  CKPT_TRY(const std::chrono::milliseconds duration, parse_duration(text));
-  return static_cast<double>(duration.count()) / 1000;
-}
 
 Result<std::uint64_t> ranks_of(std::string_view text) {
   return parse_count(text, 1, 1'000'000'000);

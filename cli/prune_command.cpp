@@ -119,6 +119,10 @@ void print_check_policy(Context& context, const PrunePlan& plan) {
           fmt::format("  weights only   after {}\n", catalog::duration_text(*part.policy.drop_optimizer_after)), true);
     say(context, fmt::format("  would delete   {} of {}\n", part.retention.trash_count, part.entries.size()), true);
   }
+  if (!plan.policies.interval) return;
+  say(context, "interval  when to save\n", true);
+  for (const std::string& line : interval_meaning(*plan.policies.interval))
+    say(context, fmt::format("  {}\n", line), true);
 }
 
 void print_plan(Context& context, const PrunePlan& plan, bool applied) {
@@ -200,6 +204,7 @@ Json plan_json(const PrunePlan& plan) {
   out["demote_count"] = plan.demote_count;
   out["bytes_freed"] = plan.freed_bytes;
   out["differences"] = plan.policies.differences;
+  if (plan.policies.interval) out["interval"] = interval_meaning(*plan.policies.interval);
   return out;
 }
 

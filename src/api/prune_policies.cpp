@@ -36,7 +36,9 @@ Result<Policies> from_file(Io& io, const std::string& store, const PolicyWords& 
     return fail(std::move(error));
   }
   Policies out{.source = words.file.empty() ? std::string(kPolicyFile) : words.file};
-  CKPT_TRY(out.policies, catalog::parse_policies(*text, path));
+  CKPT_TRY(catalog::PolicyFile read, catalog::parse_policy_file(*text, path));
+  out.policies = std::move(read.policies);
+  out.interval = std::move(read.interval);
   if (out.policies.empty()) return fail(Errc::usage, path + ": no policy in it: nothing would be decided");
   return out;
 }
@@ -72,6 +74,15 @@ Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWor
          .hint = "keep at least something, for instance --keep-last 3"});
   }
   return out;
+}
+
+Result<std::optional<catalog::IntervalRules>> read_store_interval(Io& io, const std::string& store) {
+  const std::string path = join_path(store, kPolicyFile);
+  const auto text = read_small_file(io, path, kMostPolicyBytes);
+  if (!text && text.error().code == Errc::not_found) return std::optional<catalog::IntervalRules>();
+  if (!text) return fail(text.error());
+  CKPT_TRY(catalog::PolicyFile whole, catalog::parse_policy_file(*text, path));
+  return std::move(whole.interval);
 }
 
 KnownPolicies read_known_policies(Io& io, const std::string& store) {

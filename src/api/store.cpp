@@ -133,7 +133,8 @@ Result<bool> Store::should_save(std::uint64_t step) {
     last_save_ = now();
     due_told_ = false;
   }
-  const bool by_step = options_.every_steps != 0 && step % options_.every_steps == 0;
+  // Step 0 is a multiple of everything, and has nothing to lose yet.
+  const bool by_step = options_.every_steps != 0 && step != 0 && step % options_.every_steps == 0;
   return stops_now || told.due || by_step;
 }
 

@@ -23,12 +23,25 @@ double interval_of_cap(double cap, double stall_s) {
   return cap >= 1 ? 0 : stall_s * (1 - cap) / cap;
 }
 
+/// How long before the job's time limit the last save must begin.
+double needed_before_end(const IntervalPolicy& policy, const IntervalInputs& in) {
+  return std::max(in.measured.costs.stall_s, in.measured.costs.drain_s) + policy.before_end_s.value_or(0);
+}
+
+/// In words, as policy files have it: "30m" is "30 min".
+std::string span_text(double seconds) {
+  for (const auto& [unit, length] : {std::pair{"d", 86400.0}, std::pair{"h", 3600.0}, std::pair{"min", 60.0}})
+    if (seconds >= length) return fmt::format("{:.4g} {}", seconds / length, unit);
+  return fmt::format("{:.4g} s", seconds);
+}
+
 /// Who asks for a save for reasons of time; not_yet where nobody does.
 SaveAnswer asked(const IntervalPolicy& policy, const IntervalInputs& in, double planned_s) {
   SaveAnswer out;
   const std::uint64_t n = policy.every_steps.value_or(0);
   // Passed a multiple since the last save: what was held back at the multiple itself is made good at the next step.
-  const bool passed = n != 0 && (in.last_step ? in.step / n > *in.last_step / n : in.step % n == 0);
+  // Step 0 is a multiple of everything, and has nothing to lose yet.
+  const bool passed = n != 0 && in.step != 0 && (in.last_step ? in.step / n > *in.last_step / n : in.step % n == 0);
   if (passed) {
     out.why = Why::steps;
     out.text = fmt::format("every {} steps", n);
@@ -95,13 +108,19 @@ SaveAnswer should_save(const IntervalPolicy& policy, const IntervalInputs& in) {
   }
   if (policy.before_end_s && in.time_left_s && !in.saved_for_end) {
     // The next chance is one step later: too late, if it would then not be durable in time.
-    const double needed = std::max(in.measured.costs.stall_s, in.measured.costs.drain_s) + *policy.before_end_s;
-    if (*in.time_left_s - in.measured.step_s < needed) {
+    if (*in.time_left_s - in.measured.step_s < needed_before_end(policy, in)) {
       out.save = true;
       out.why = Why::end;
       out.text = fmt::format("{:.0f} s are left of the job's time", *in.time_left_s);
       return out;
     }
+  }
+  if (in.step == 0) {
+    out.planned_interval_s = planned;
+    out.save = policy.at_start && !in.last_step;
+    out.why = out.save ? Why::start : Why::not_yet;
+    if (out.save) out.text = "before the first step";
+    return out;
   }
   SaveAnswer wish = asked(policy, in, planned);
   wish.planned_interval_s = planned;
@@ -121,6 +140,50 @@ SaveAnswer should_save(const IntervalPolicy& policy, const IntervalInputs& in) {
   }
   wish.save = true;
   return wish;
+}
+
+NextSave next_save(const IntervalPolicy& policy, const IntervalInputs& in) {
+  NextSave out{.answer = should_save(policy, in)};
+  out.planned_interval_s = policy.optimal ? out.answer.planned_interval_s : 0;
+  if (const std::uint64_t n = policy.every_steps.value_or(0); n != 0) {
+    const std::uint64_t passed = in.last_step ? *in.last_step / n : in.step == 0 ? 0 : (in.step - 1) / n;
+    std::uint64_t step = 0;
+    if (!__builtin_mul_overflow(passed + 1, n, &step)) out.step = std::max(step, in.step);
+  }
+  const auto sooner = [&](double in_s) { out.in_s = std::min(out.in_s.value_or(INFINITY), std::max(in_s, 0.0)); };
+  const double since_end = in.now_s - in.last_end_s;
+  const bool measured = in.measured.saves != 0;
+  if (policy.every_s) sooner(*policy.every_s - (in.now_s - in.last_begin_s));
+  if (policy.optimal) sooner(measured ? out.answer.planned_interval_s - since_end - in.measured.step_s / 2 : 0);
+  if (out.in_s && policy.most_overhead && measured)
+    out.in_s = std::max(*out.in_s, interval_of_cap(*policy.most_overhead, in.measured.costs.stall_s) - since_end);
+  if (policy.before_end_s && in.time_left_s && !in.saved_for_end)
+    sooner(*in.time_left_s - needed_before_end(policy, in) - in.measured.step_s);
+  return out;
+}
+
+bool asks(const IntervalPolicy& policy) {
+  return policy.every_steps || policy.every_s || policy.optimal || policy.before_end_s;
+}
+
+std::vector<std::string> interval_meaning(const IntervalRules& rules) {
+  const IntervalPolicy& policy = rules.policy;
+  std::vector<std::string> out;
+  if (policy.every_steps) out.push_back(fmt::format("every {} steps", *policy.every_steps));
+  if (policy.every_s) out.push_back(fmt::format("every {}", span_text(*policy.every_s)));
+  if (policy.optimal) {
+    out.push_back(fmt::format("as often as loses least time, by what saves cost; between {} and {}",
+                              span_text(policy.least_interval_s), span_text(policy.most_interval_s)));
+    out.push_back(rules.mtbf_s > 0 ? fmt::format("one failure in {}", span_text(rules.mtbf_s))
+                                   : "failures as often as the run's own history tells");
+  }
+  if (policy.before_end_s)
+    out.push_back(fmt::format("so that it is durable {} before the job's time limit", span_text(*policy.before_end_s)));
+  if (policy.on_signal) out.emplace_back("when a stop is asked for");
+  if (policy.at_start) out.emplace_back("before the first step");
+  if (policy.most_overhead)
+    out.push_back(fmt::format("never more than {:.3g} % of the time", *policy.most_overhead * 100));
+  return out;
 }
 
 }  // namespace ckpt::catalog

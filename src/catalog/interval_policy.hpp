@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "catalog/interval.hpp"
 
@@ -22,6 +23,7 @@ struct IntervalPolicy {
   double least_interval_s = 0;            ///< clamps of `optimal`
   double most_interval_s = 86'400;
   double hysteresis = 0.2;  ///< `optimal` changes its mind only beyond this part
+  bool at_start = false;    ///< step 0 too, before anything is trained, where nothing is saved yet
 
   bool operator==(const IntervalPolicy&) const = default;
 };
@@ -63,19 +65,42 @@ struct SaveAnswer {
     end,
     held_overhead,
     held_in_flight,
-    done
+    done,
+    start
   } why = Why::not_yet;
   double planned_interval_s = 0;  ///< to be given back with the next question
   std::string text{};             ///< for the log: "every 500 steps"
 };
 
 /// Decides about the step that has just ended.
-///  1 a step that is saved already is not saved again
+///  1 a step that is saved already is not saved again; step 0 is saved only on `at_start` or 2
 ///  2 a signal, then the end of the job, ask for a save whatever it costs
 ///  3 every_steps, every_s and optimal ask; a save in flight (most_in_flight) and the overhead cap hold them back,
 ///  until
 ///    the next step. `optimal` without a measure saves once to get one.
 SaveAnswer should_save(const IntervalPolicy& policy, const IntervalInputs& inputs);
+
+/// When a save is due at the latest, as far as that can be told beforehand.
+struct NextSave {
+  SaveAnswer answer{};                  ///< about the step that is asked about
+  std::optional<std::uint64_t> step{};  ///< the first step at which `every_steps` asks; nothing: not by steps
+  std::optional<double> in_s{};         ///< until a rule of time asks; 0 = it does; nothing: no such rule
+  double planned_interval_s = 0;        ///< of `optimal`; 0 = none
+};
+/// What should_save answers now, and when it will say yes: at `step`, or once `in_s` have passed, whichever is first.
+NextSave next_save(const IntervalPolicy& policy, const IntervalInputs& inputs);
+
+/// The [interval] table of a policy file.
+struct IntervalRules {
+  IntervalPolicy policy{};
+  double mtbf_s = 0;     ///< of the job, for `optimal`; 0 = not told
+  double restart_s = 0;  ///< what a failure costs before training goes on
+  bool operator==(const IntervalRules&) const = default;
+};
+/// Whether anything in it ever asks for a save, a signal not counted.
+bool asks(const IntervalPolicy& policy);
+/// Its rules in words, one a line: "every 500 steps", "every 30 min", "at most 3 % of the time".
+std::vector<std::string> interval_meaning(const IntervalRules& rules);
 
 /// The interval that `optimal` aims at: best_interval, at least 1.1 D / in flight and what the overhead cap allows,
 /// clamped; `planned_s` stays while the new value is within the hysteresis of it.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "catalog/interval_toml.hpp"
 #include "catalog/policy_flags.hpp"
 #include "catalog/toml_table.hpp"
 #include "catalog/toml_text.hpp"
@@ -376,8 +377,8 @@ Result<Policy> read_short_rule(const toml::table& source, const std::string& fil
 
 }  // namespace
 
-Result<std::vector<Policy>> parse_policies(std::string_view text, const std::string& file,
-                                           const std::vector<std::string>& other_keys) {
+Result<PolicyFile> parse_policy_file(std::string_view text, const std::string& file,
+                                     const std::vector<std::string>& other_keys) {
   if (const auto stray = stray_character(text)) {
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*stray), '\n');
     return fail(
@@ -400,12 +401,17 @@ Result<std::vector<Policy>> parse_policies(std::string_view text, const std::str
   CKPT_TRY(const toml::table* pressure, top.table("pressure"));
   if (pressure != nullptr) CKPT_CHECK(read_pressure(*pressure, file, base));
   const toml::node* rules = top.take("rule");
+  PolicyFile whole;
+  CKPT_TRY(const toml::table* interval, top.table("interval"));
+  if (interval != nullptr) {
+    CKPT_TRY(whole.interval, read_interval(*interval, file));
+  }
   CKPT_CHECK(top.finish());
 
-  std::vector<Policy> out;
+  std::vector<Policy>& out = whole.policies;
   if (rules == nullptr) {
     if (!base.keep.empty() || header != nullptr || pressure != nullptr) out.push_back(std::move(base));
-    return out;
+    return whole;
   }
   if (!base.keep.empty() || header != nullptr || pressure != nullptr) {
     return top.wrong("rule", "the short form, [[rule]], does not go together with keep, [policy] or [pressure]");
@@ -417,7 +423,13 @@ Result<std::vector<Policy>> parse_policies(std::string_view text, const std::str
     CKPT_TRY(Policy policy, read_short_rule(*member.as_table(), file, base));
     out.push_back(std::move(policy));
   }
-  return out;
+  return whole;
+}
+
+Result<std::vector<Policy>> parse_policies(std::string_view text, const std::string& file,
+                                           const std::vector<std::string>& other_keys) {
+  CKPT_TRY(PolicyFile whole, parse_policy_file(text, file, other_keys));
+  return std::move(whole.policies);
 }
 
 }  // namespace ckpt::catalog

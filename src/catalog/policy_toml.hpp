@@ -1,12 +1,20 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "catalog/interval_policy.hpp"
 #include "catalog/policy.hpp"
 
 namespace ckpt::catalog {
+
+/// All that a policy file says: what to keep, and when to save.
+struct PolicyFile {
+  std::vector<Policy> policies{};
+  std::optional<IntervalRules> interval{};  ///< of [interval]: interval_toml.hpp
+};
 
 /// Reads STORE/ckpt.toml or a file of --policy.
 ///
@@ -17,6 +25,9 @@ namespace ckpt::catalog {
 /// other_keys   members of the top that other parts of the project read
 /// errors       usage, "FILE: line L column C: ...": no TOML, an unknown key (with the nearest known one), a value that
 ///              its key does not take
+Result<PolicyFile> parse_policy_file(std::string_view text, const std::string& file,
+                                     const std::vector<std::string>& other_keys = {});
+/// The same, what to keep alone.
 Result<std::vector<Policy>> parse_policies(std::string_view text, const std::string& file,
                                            const std::vector<std::string>& other_keys = {});
 

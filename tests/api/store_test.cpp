@@ -286,6 +286,13 @@ TEST_F(StoreTest, AStopThatOneRankSawReachesAllAtTheSameStep) {
   EXPECT_EQ(stopped, (std::vector<std::uint64_t>{6, 6, 6}));
 }
 
+TEST_F(StoreTest, StepsAskAtTheirMultiplesAndNotAtStepZero) {
+  run(kPair, {.every_steps = 2}, [](std::size_t, Store& store) {
+    for (const std::uint64_t step : {0u, 1u, 2u, 3u, 4u})
+      EXPECT_EQ(store.should_save(step).value(), step % 2 == 0 && step != 0);
+  });
+}
+
 TEST_F(StoreTest, ASaveThatIsDueByTheClockIsAskedForOnce) {
   SetClock clock;
   std::vector<std::uint64_t> asked;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
 #include <vector>
 
 namespace ckpt::catalog {
@@ -157,6 +159,75 @@ TEST(IntervalPolicy, ASimulatedRunKeepsItsOverheadAndItsInterval) {
   ASSERT_GT(saves.size(), 50u);
   const double gap = (saves.back() - saves[1]) / static_cast<double>(saves.size() - 2);
   EXPECT_NEAR(gap, best_interval({.stall_s = 2, .mtbf_s = 40000}) + 2, 3);
+}
+
+TEST(IntervalPolicy, StepZeroIsSavedOnlyOnASignalOrWhereThatIsAsked) {
+  IntervalPolicy policy{.every_steps = 1, .every_s = 1, .optimal = true};
+  IntervalInputs in = at_step(0, 1000);
+  EXPECT_EQ(should_save(policy, in).why, Why::not_yet);
+  EXPECT_FALSE(should_save(policy, in).save);
+  in.measured.saves = 0;  // not even to measure what a save costs
+  EXPECT_FALSE(should_save(policy, in).save);
+  policy.at_start = true;
+  EXPECT_EQ(should_save(policy, in).why, Why::start);
+  EXPECT_TRUE(should_save(policy, in).save);
+  in.stop_requested = true;
+  policy.at_start = false;
+  EXPECT_EQ(should_save(policy, in).why, Why::signal);
+  in = at_step(1, 1000);
+  EXPECT_TRUE(should_save(policy, in).save);
+}
+
+TEST(IntervalPolicy, NextSaveIsTheFirstMomentAtWhichShouldSaveSaysYes) {
+  std::mt19937_64 random(20260131);
+  const auto up_to = [&](std::uint64_t n) { return random() % n; };
+  std::uint64_t yes = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    IntervalPolicy policy{.on_signal = false};
+    if (up_to(2) == 0) policy.every_steps = 1 + up_to(50);
+    if (up_to(2) == 0) policy.every_s = static_cast<double>(1 + up_to(500));
+    policy.optimal = up_to(3) == 0;
+    if (up_to(3) == 0) policy.most_overhead = 0.01 + static_cast<double>(up_to(20)) / 100;
+    if (up_to(3) == 0) policy.before_end_s = static_cast<double>(up_to(100));
+    IntervalInputs in{.step = 1 + up_to(300), .now_s = static_cast<double>(up_to(600))};
+    if (up_to(4) != 0) in.last_step = up_to(in.step);
+    in.last_end_s = std::min(in.now_s, static_cast<double>(up_to(10)));
+    in.measured = {.costs = {.stall_s = static_cast<double>(1 + up_to(5)), .drain_s = 6, .mtbf_s = 9000}, .step_s = 2};
+    in.measured.saves = up_to(4);
+    if (up_to(2) == 0) in.time_left_s = static_cast<double>(up_to(2000));
+    const NextSave next = next_save(policy, in);
+    EXPECT_EQ(next.answer.save, should_save(policy, in).save);
+    yes += next.answer.save;
+    // By time: at that moment and not a second before, whatever the step is.
+    IntervalPolicy by_time = policy;
+    by_time.every_steps.reset();
+    const auto asked_in = [&](double seconds) {
+      IntervalInputs later = in;
+      later.now_s += seconds;
+      if (later.time_left_s) *later.time_left_s -= seconds;
+      later.planned_interval_s = next.planned_interval_s;
+      return should_save(by_time, later).save;
+    };
+    if (next.in_s) {
+      EXPECT_TRUE(asked_in(*next.in_s + 1e-6)) << round;
+      EXPECT_FALSE(*next.in_s > 1 && asked_in(*next.in_s - 1)) << round;
+    } else {
+      EXPECT_FALSE(asked_in(1e6)) << round;
+    }
+    // By steps: at that step and at none between, where no cap holds it back.
+    if (!next.step) continue;
+    IntervalPolicy by_steps{.every_steps = policy.every_steps, .on_signal = false};
+    for (std::uint64_t step = in.step; step <= *next.step; ++step) {
+      IntervalInputs later = in;
+      later.step = step;
+      EXPECT_EQ(should_save(by_steps, later).save, step == *next.step || step % *policy.every_steps == 0) << round;
+      if (should_save(by_steps, later).save) {
+        EXPECT_EQ(step, *next.step) << round;
+        break;
+      }
+    }
+  }
+  EXPECT_GT(yes, 1000u);
 }
 
 }  // namespace

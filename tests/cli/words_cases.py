@@ -30,6 +30,7 @@ def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
         "undelete": "store lock-timeout", "why": "store policy",
         "list": "store run tag state where since sort limit csv rebuild quiet json", "status": "store run prom json",
         "pin": "store reason owner until label", "unpin": "store label",
+        "next-save": "store step every-steps every optimal max-overhead before-end time-left mtbf restart step-time json",
         "help": "json", "version": "json", "explain": "json", "completion": "quiet verbose progress color log-file no-mpi"}
     for verb, names in flags.items():
         text = sh.run("help", verb, out=f"^usage: ckpt {verb}").out

@@ -1,0 +1,71 @@
+#include <gtest/gtest.h>
+
+#include "catalog/policy_toml.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+Result<PolicyFile> read(std::string_view text) {
+  return parse_policy_file(text, "ckpt.toml");
+}
+
+TEST(IntervalToml, EveryKeyIsRead) {
+  const auto file = read(
+      "[interval]\nevery_steps = 500\nevery = \"30m\"\noptimal = true\nbefore_end = \"5m\"\nmax_overhead = \"3%\"\n"
+      "min_interval = \"2m\"\nmax_interval = \"6h\"\nhysteresis = 0.1\nmtbf = \"234h\"\nrestart = \"10m\"\n"
+      "on_signal = false\nat_start = true\n");
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_TRUE(file->policies.empty());
+  const IntervalRules wanted{.policy = {.every_steps = 500,
+                                        .every_s = 1800,
+                                        .optimal = true,
+                                        .on_signal = false,
+                                        .before_end_s = 300,
+                                        .most_overhead = 0.03,
+                                        .least_interval_s = 120,
+                                        .most_interval_s = 21600,
+                                        .hysteresis = 0.1,
+                                        .at_start = true},
+                             .mtbf_s = 234 * 3600,
+                             .restart_s = 600};
+  EXPECT_EQ(file->interval, wanted);
+  EXPECT_EQ(interval_meaning(*file->interval).size(), 7u);
+}
+
+TEST(IntervalToml, ItStandsBesideEitherFormAndChangesNoPolicy) {
+  const std::string_view rules = "[[rule]]\nruns = \"*\"\nkeep = { last = 3 }\n";
+  const std::string_view interval = "[interval]\nevery_steps = 5\nmax_overhead = 0.5\n";
+  const auto both = read(std::string(rules) + std::string(interval));
+  ASSERT_TRUE(both) << both.error().message;
+  EXPECT_EQ(both->policies, *parse_policies(rules, "ckpt.toml"));
+  EXPECT_EQ(both->interval->policy.most_overhead, 0.5);
+  EXPECT_FALSE(read(rules)->interval);
+  EXPECT_TRUE(read("keep = [ { last = 1 } ]\n" + std::string(interval))->interval);
+}
+
+TEST(IntervalToml, WhatIsWrongIsToldWithItsLine) {
+  for (const auto& [text, error] : {
+           std::pair{"[interval]\nevery_step = 5\n", "line 2 column 1: unknown key 'every_step' in [interval]"},
+           {"[interval]\nevery_steps = 0\n", "line 2 column 15: every_steps: a whole number of at least 1"},
+           {"[interval]\nevery = \"0s\"\n", "line 2 column 9: every: a time above 0"},
+           {"[interval]\nevery = \"soon\"\n", "every: 'soon'"},
+           {"[interval]\nevery = \"1h\"\nmax_overhead = 3\n", "line 3 column 16: max_overhead: a part above 0"},
+           {"[interval]\nevery = \"1h\"\nmax_overhead = \"0%\"\n", "max_overhead: a part above 0"},
+           {"[interval]\noptimal = true\nhysteresis = 2\n", "hysteresis: a number from 0 to 1"},
+           {"[interval]\noptimal = true\nmin_interval = \"2h\"\nmax_interval = \"1h\"\n",
+            "is longer than max_interval"},
+           {"[interval]\nmax_overhead = \"3%\"\n", "[interval]: nothing in it asks for a save"},
+           {"interval = 5\n", "interval"},
+       }) {
+    const auto file = read(text);
+    ASSERT_FALSE(file) << text;
+    EXPECT_EQ(file.error().code, Errc::usage);
+    EXPECT_NE(file.error().message.find(error), std::string::npos) << file.error().message;
+  }
+  const auto mistyped = read("[interval]\nevery_step = 5\n");
+  EXPECT_NE(mistyped.error().hint.find("every_steps"), std::string::npos) << mistyped.error().hint;
+  EXPECT_TRUE(read("[interval]\non_signal = true\n")) << "a stop alone may be all";
+}
+
+}  // namespace
+}  // namespace ckpt::catalog
