@@ -54,7 +54,7 @@ typedef struct ckpt_options {
   uint32_t write_threads; /* 0: 1, which hashes and writes as fast as most disks */
   int64_t patience_ms;    /* for other ranks; 0: 60000 */
   const char* io;         /* "auto" (also NULL), "uring", "threads" */
-  uint64_t every_steps;   /* ckpt_should_save: every so many steps; 0: not by steps */
+  uint64_t every_steps;   /* ckpt_should_save: every so many steps, not step 0; 0: not by steps */
   double every_seconds;   /* and as soon as so much time has passed, by rank 0's clock; 0: not by time */
   double time_limit_s;    /* the job's, from opening on: a stop is requested so that a save still fits; 0: none */
   int32_t catch_signals;  /* not 0: SIGTERM and SIGUSR1 set ckpt_stop_requested; handlers are restored by close */
