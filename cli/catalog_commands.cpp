@@ -1,6 +1,4 @@
 #include <fmt/format.h>
-#include <pwd.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -14,11 +12,6 @@
 
 namespace ckpt::cli {
 namespace {
-
-std::string user_name() {
-  const passwd* entry = ::getpwuid(::geteuid());
-  return entry != nullptr ? std::string(entry->pw_name) : fmt::format("uid {}", ::geteuid());
-}
 
 Result<CatalogQuery> read_query(const Words& words) {
   CatalogQuery query{.store = store_of(words),

@@ -15,6 +15,74 @@ constexpr std::string_view kNames =
     "A checkpoint is named RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@best:METRIC:max, RUN@TAG, or by 6 or more "
     "digits of its id. RUN may be left out where the store has one run.";
 
+Verb save_verb() {
+  return {
+      .name = "save",
+      .arguments = "SRC",
+      .least_arguments = 1,
+      .most_arguments = 1,
+      .summary = "Put a checkpoint of any known format into a store, committed and listed",
+      .about =
+          {"SRC is read as by convert, and becomes STORE/RUN/step-NNNNNNNNN.gG in the universal format, with a hash of "
+           "every byte. It appears there whole or not at all, with all that is said of it: whoever sees the checkpoint "
+           "sees its pins. SRC stays as it is. Run again after it was killed, it goes on from what it had finished; "
+           "run "
+           "again after it was done, it does nothing.",
+           "What is saved last is the newest checkpoint of its run, whatever its step; a note says where the run had "
+           "that step, or a later one, before. A step saved twice is there twice, until a policy removes the older "
+           "one. Under mpirun the work is divided among the ranks."},
+      .aliases = {"import"},
+      .flags =
+          {store_flag(),
+           {.name = "run", .value = "NAME", .help = "the run that it belongs to, such as llama8b or prod/llama8b"},
+           {.name = "step", .value = "N", .help = "the step of the training", .guesses = {"iteration", "global-step"}},
+           {.name = "metric",
+            .value = "NAME=X",
+            .help = "a measure of the model, such as loss=1.7, for policies and @best",
+            .repeatable = true,
+            .guesses = {"metrics", "loss"}},
+           {.name = "tag", .value = "TAG", .help = "call it so", .repeatable = true, .guesses = {"label", "name"}},
+           {.name = "pin", .help = "never delete it, whatever the policy says"},
+           {.name = "pin-reason", .value = "TEXT", .help = "the same, and why", .guesses = {"reason"}},
+           {.name = "note",
+            .value = "TEXT",
+            .help = "what people should know of it",
+            .guesses = {"message", "comment"}},
+           {.name = "from",
+            .value = "FORMAT",
+            .help = "what SRC is, when detection is not wanted or finds two answers",
+            .guesses = {"input-format", "source-format"}},
+           {.name = "map",
+            .value = "FILE",
+            .help = "rules in JSON for what the files do not tell: shapes in flat tensors, other names",
+            .guesses = {"rules", "name-map", "mapping", "shapes"}},
+           {.name = "only",
+            .value = "WHAT",
+            .help = "what to take: weights, optim, or a pattern over tensor names such as 'model.layers.*'",
+            .repeatable = true,
+            .guesses = {"include", "filter", "select"}},
+           {.name = "dry-run",
+            .letter = 'n',
+            .help = "say what would be done, in bytes and memory, and do nothing",
+            .guesses = {"plan", "preview"}},
+           {.name = "restart",
+            .help = "begin anew where this was killed, rather than go on from what it had finished",
+            .guesses = {"no-resume", "fresh", "from-scratch"}},
+           {.name = "verify",
+            .value = "LEVEL",
+            .help = "none: structure only; read, the default: also every checksum of what is read whole; full: also "
+                    "read the output again and compare replicas and master weights",
+            .choices = {"none", "read", "full"},
+            .guesses = {"check"}}},
+      .examples = {{"ckpt save out/step_1000 --store runs --run llama8b --step 1000 --metric loss=1.7",
+                    "into runs/llama8b"},
+                   {"ckpt save model.pt --run base --step 0 --pin-reason 'all runs begin here'", "kept for good"},
+                   {"ckpt save out/step_1000 --run llama8b --step 1000 -n", "what would happen"}},
+      .exit_codes = {3, 10, 11, 12, 13, 14, 15, 16, 17},
+      .main_verb = true,
+  };
+}
+
 Verb list_verb() {
   return {
       .name = "list",
@@ -162,7 +230,7 @@ Verb next_save_verb() {
 }  // namespace
 
 std::vector<Verb> catalog_verbs() {
-  return {list_verb(), status_verb(), pin_verb(), unpin_verb(), next_save_verb()};
+  return {save_verb(), list_verb(), status_verb(), pin_verb(), unpin_verb(), next_save_verb()};
 }
 
 }  // namespace ckpt::cli

@@ -37,10 +37,13 @@ catalog::Time now() {
   return std::chrono::time_point_cast<catalog::Duration>(std::chrono::system_clock::now());
 }
 
+std::string user_name() {
+  const passwd* entry = ::getpwuid(::geteuid());
+  return entry != nullptr ? std::string(entry->pw_name) : fmt::format("uid {}", ::geteuid());
+}
+
 std::string who() {
-  const passwd* user = ::getpwuid(::geteuid());
-  const std::string name = user != nullptr ? user->pw_name : fmt::format("uid {}", ::geteuid());
-  return fmt::format("{}@{} pid {}", name, host_name(), ::getpid());
+  return fmt::format("{}@{} pid {}", user_name(), host_name(), ::getpid());
 }
 
 }  // namespace ckpt::cli

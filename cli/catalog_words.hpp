@@ -20,6 +20,9 @@ Result<catalog::Time> time_of(const Value& value, catalog::Time now, bool forwar
 
 catalog::Time now();
 
+/// The name of the user, or "uid 1000".
+std::string user_name();
+
 /// "ana@n17 pid 4211".
 std::string who();
 

@@ -12,6 +12,7 @@ namespace ckpt::cli {
 /// Each verb: calls the api, prints what people read (unless --json), and returns what the exit code and the JSON
 /// document are made from. Errors are printed by the caller.
 Answer run_convert(Context& context);
+Answer run_save(Context& context);
 Answer run_load(Context& context);
 Answer run_verify(Context& context);
 Answer run_inspect(Context& context);

@@ -14,25 +14,17 @@ namespace {
 using Command = Answer (*)(Context&);
 
 Command command_of(std::string_view verb) {
-  static constexpr std::array<std::pair<std::string_view, Command>, 19> commands{{{"convert", run_convert},
-                                                                                  {"load", run_load},
-                                                                                  {"verify", run_verify},
-                                                                                  {"inspect", run_inspect},
-                                                                                  {"ls", run_ls},
-                                                                                  {"plan", run_plan},
-                                                                                  {"doctor", run_doctor},
-                                                                                  {"prune", run_prune},
-                                                                                  {"undelete", run_undelete},
-                                                                                  {"why", run_why},
-                                                                                  {"list", run_list},
-                                                                                  {"status", run_status},
-                                                                                  {"pin", run_pin},
-                                                                                  {"unpin", run_unpin},
-                                                                                  {"next-save", run_next_save},
-                                                                                  {"help", run_help},
-                                                                                  {"explain", run_explain},
-                                                                                  {"version", run_version},
-                                                                                  {"completion", run_completion}}};
+  static constexpr std::array<std::pair<std::string_view, Command>, 20> commands{
+      {{"convert", run_convert}, {"save", run_save},
+       {"load", run_load},       {"verify", run_verify},
+       {"inspect", run_inspect}, {"ls", run_ls},
+       {"plan", run_plan},       {"doctor", run_doctor},
+       {"prune", run_prune},     {"undelete", run_undelete},
+       {"why", run_why},         {"list", run_list},
+       {"status", run_status},   {"pin", run_pin},
+       {"unpin", run_unpin},     {"next-save", run_next_save},
+       {"help", run_help},       {"explain", run_explain},
+       {"version", run_version}, {"completion", run_completion}}};
   for (const auto& [name, command] : commands)
     if (name == verb) return command;
   return nullptr;
@@ -69,8 +61,9 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
                    .color = words.text("color"),
                    .log_file = words.text("log-file")},
                   environment);
-  // Only convert is the work of many; everything else is done by rank 0, and the others have nothing to say.
-  if (launch.active() && launch.rank != 0 && verb != "convert" && !parsed.error) return 0;
+  // Only conversions are the work of many; everything else is done by rank 0, and the others have nothing to say.
+  const bool is_shared = verb == "convert" || verb == "save";
+  if (launch.active() && launch.rank != 0 && !is_shared && !parsed.error) return 0;
 
   const Machine machine = read_machine();
   Settings settings{.json = words.on("json"), .quiet = words.on("quiet")};

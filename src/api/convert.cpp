@@ -69,9 +69,17 @@ struct Prepared {
   std::unique_ptr<Plan> plan;
   RunOptions options;
   bool already_done = false;
+  std::string path{};  // on rank 0, of a checkpoint in a run: where it is already
+  const ConversionHooks::InRun* in_run = nullptr;
+  bool cuts = false;
 };
 
-Result<bool> already_there(Session& session, const ConvertRequest& request, const Prepared& prepared) {
+Result<bool> already_there(Session& session, const ConvertRequest& request, Prepared& prepared) {
+  if (prepared.in_run != nullptr) {
+    CKPT_TRY(const auto found, prepared.in_run->find(prepared.id));
+    prepared.path = found.value_or("");
+    return found.has_value();
+  }
   const auto info = session.io.stat(request.target);
   if (!info) {
     if (info.error().code == Errc::not_found) return false;
@@ -96,8 +104,12 @@ Result<bool> already_there(Session& session, const ConvertRequest& request, cons
 
 /// What is converted, and what it is called.
 Result<Prepared> choose(Session& session, const ConvertRequest& request) {
+  const ConversionHooks none;
+  const ConversionHooks& hooks = request.hooks != nullptr ? *request.hooks : none;
   Prepared out;
-  CKPT_TRY(out.target, request.hooks != nullptr ? request.hooks->choose_target() : choose_target(request));
+  out.in_run = hooks.in_run ? &*hooks.in_run : nullptr;
+  out.cuts = hooks.cut != nullptr;
+  CKPT_TRY(out.target, hooks.choose_target ? hooks.choose_target() : choose_target(request));
   CKPT_TRY(Source source, open_source(session.io, request.source, request.from,
                                       {.metadata_limit = session.memory_bytes, .rules = session.rules}));
   out.source = std::make_unique<Source>(std::move(source));
@@ -110,17 +122,19 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
     return fail(std::move(error));
   }
   CKPT_CHECK(refuse_flat_parameters(map, out.source->root));
-  CKPT_CHECK(check_parent(session.io, request.target));
+  if (out.in_run == nullptr) CKPT_CHECK(check_parent(session.io, request.target));
   out.id = conversion_id(request, *out.target, map);
-  if (request.hooks != nullptr) CKPT_CHECK(request.hooks->check(map));
+  if (hooks.check) CKPT_CHECK(hooks.check(map));
   CKPT_TRY(out.selection, select(map, request));
-  if (request.hooks != nullptr) CKPT_CHECK(request.hooks->cut(map, out.selection));
+  if (hooks.cut) CKPT_CHECK(hooks.cut(map, out.selection));
   return out;
 }
 
 /// Whether it is there; what is beside it is noted.
 Result<bool> look_at_target(Session& session, const ConvertRequest& request, Prepared& prepared) {
   CKPT_TRY(const bool there, already_there(session, request, prepared));
+  // A run that is new has no directory yet.
+  if (prepared.in_run != nullptr && !session.io.stat(parent_path(request.target))) return there;
   CKPT_TRY(const auto found, find_left_overs(session.io, request.target, prepared.id, request.dry_run));
   prepared.selection.notes.insert(prepared.selection.notes.end(), found.begin(), found.end());
   return there;
@@ -162,8 +176,8 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
                            .target = request.target,
                            .id = out.id,
                            .source_format = map.format};
-  CKPT_TRY(out.skeleton, request.hooks != nullptr ? out.target->lay_out_parts(write) : out.target->lay_out(write));
-  if (request.hooks != nullptr) request.hooks->laid_out(out.selection, out.skeleton);
+  CKPT_TRY(out.skeleton, out.cuts ? out.target->lay_out_parts(write) : out.target->lay_out(write));
+  if (request.hooks != nullptr && request.hooks->laid_out) request.hooks->laid_out(out.selection, out.skeleton);
   if (!out.skeleton.directory) CKPT_CHECK(check_outside(session.io, request, out.source->root));
   if (!out.skeleton.directory && request.shard_bytes != 0)
     out.selection.notes.push_back({.text = "--shard-size: a target of one file is not divided"});
@@ -263,7 +277,7 @@ ConvertReport describe(const Session& session, const ConvertRequest& request, co
   report.source_variant = map.variant;
   report.source_chosen = map.chosen;
   report.target_format = prepared.target->name;
-  report.target = request.target;
+  report.target = prepared.path.empty() ? request.target : prepared.path;
   report.id = prepared.id;
   report.already_done = prepared.already_done;
   report.dry_run = request.dry_run;
@@ -307,6 +321,7 @@ struct Done {
   RunReport run;
   Resumed resumed;
   std::uint64_t hash_checked = 0;
+  std::string path{};  // on rank 0, of a checkpoint in a run
 };
 
 /// Whether a path is a checkpoint, or of the form that is written and only cannot be read. A system that fails to say
@@ -378,6 +393,10 @@ Result<> fill_and_publish(Session& session, const ConvertRequest& request, Prepa
       if (prepared.skeleton.finish) {
         CKPT_TRY(small, prepared.skeleton.finish(leaves));
       }
+      if (prepared.in_run != nullptr) {
+        CKPT_TRY(done.path, prepared.in_run->publish(*publication, std::move(small)));
+        return {};
+      }
       return publication->commit(small);
     }();
   }
@@ -394,10 +413,11 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
     done.hash_checked = *checked;
   }
   std::optional<Hash128> resumable;
-  if (request.hooks == nullptr) resumable = resume_hash(*prepared.plan, prepared.options.check_crc);
+  if (!prepared.cuts) resumable = resume_hash(*prepared.plan, prepared.options.check_crc);
   std::unique_ptr<Publication> publication;
   Result<> begun;
   if (comm.is_root()) begun = not_stopped(session);
+  if (begun && comm.is_root() && prepared.in_run != nullptr) begun = prepared.in_run->make_directory();
   if (begun && comm.is_root()) {
     auto opened = Publication::begin(
         session.io,
@@ -406,6 +426,7 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
          .directory = prepared.skeleton.directory,
          .overwrite = request.overwrite,
          .replaceable = [&](const std::string& path) { return opens(session, path, *prepared.target); },
+         .named_later = prepared.in_run != nullptr,
          .resumable = resumable,
          .restart = request.restart},
         prepared.plan->targets());
@@ -453,6 +474,7 @@ Result<ConvertReport> convert(Session& session, const ConvertRequest& request) {
     report.crc_checked = ran.crc_checked;
     report.hash_checked = done.hash_checked;
     report.resumed_bytes = done.resumed.bytes;
+    if (!done.path.empty()) report.target = done.path;
     report.crc_unread = ran.crc_unread;
     report.overflowed = ran.casts.overflowed;
     report.became_nan = ran.casts.became_nan;

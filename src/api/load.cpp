@@ -7,6 +7,7 @@
 
 #include "api/conversion_hooks.hpp"
 #include "api/slice.hpp"
+#include "api/target.hpp"
 #include "api/verbs.hpp"
 
 /// A load is a conversion of chosen parts: the same selection, plan, engine and commit.
@@ -89,15 +90,6 @@ Result<> check_names(const Map& map, const std::vector<Slice>& slices) {
   return {};
 }
 
-/// What a conversion says of itself is true of a load under its own name.
-Error as_load(Error error) {
-  constexpr std::string_view kConvert = ": convert: ";
-  if (const auto at = error.message.find(kConvert); at != std::string::npos) {
-    error.message.replace(at, kConvert.size(), ": load: ");
-  }
-  return error;
-}
-
 }  // namespace
 
 Result<LoadReport> load(Session& session, const LoadRequest& request) {
@@ -146,7 +138,7 @@ Result<LoadReport> load(Session& session, const LoadRequest& request) {
     for (const Slice& slice : slices) conversion.only.push_back(as_glob(slice.name));
   }
   auto converted = convert(session, conversion);
-  if (!converted) return fail(as_load(std::move(converted).error()));
+  if (!converted) return fail(said_by("load", std::move(converted).error()));
   out.conversion = std::move(*converted);
   return out;
 }

@@ -35,4 +35,12 @@ Result<std::vector<RunCheckpoint>> list_copies(Io& io, const std::string& run_di
   return all;
 }
 
+universal::Run same_series(const std::string& run_directory, const std::optional<RunCheckpoint>& newest) {
+  universal::Run run{.name = base_name(run_directory)};
+  if (!newest || !newest->run) return run;
+  run.series = newest->run->series;
+  run.series_from = newest->run->series_from;
+  return run;
+}
+
 }  // namespace ckpt

@@ -25,4 +25,8 @@ struct RunCheckpoint {
 Result<std::vector<RunCheckpoint>> list_copies(Io& io, const std::string& run_directory,
                                                const std::string& local_directory);
 
+/// What the next manifest of a run says where it stays in the series of the newest checkpoint; its generation is that
+/// of the commit. `newest`: nothing in a run that is empty.
+universal::Run same_series(const std::string& run_directory, const std::optional<RunCheckpoint>& newest);
+
 }  // namespace ckpt

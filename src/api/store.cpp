@@ -158,11 +158,10 @@ Result<std::optional<RunCheckpoint>> Store::newest() {
 
 /// The series of this store's saves: decided at its first one. Rank 0.
 Result<universal::Run> Store::next_run() {
-  universal::Run run{.name = base_name(run_directory_), .parent = loaded_id_};
   CKPT_TRY(const auto found, newest());
+  universal::Run run = same_series(run_directory_, found);
+  run.parent = loaded_id_;
   if (!found) return run;
-  run.series = found->run ? found->run->series : 0;
-  if (found->run) run.series_from = found->run->series_from;
   if (found->id.empty() || loaded_id_ != found->id) {
     ++run.series;
     run.series_from.reset();

@@ -79,6 +79,13 @@ Result<> check_apart(Io& io, const ConvertRequest& request, const std::string& s
                .hint = "name another target; the source can be removed when that is verified"});
 }
 
+Error said_by(std::string_view verb, Error error) {
+  constexpr std::string_view kConvert = ": convert: ";
+  if (const auto at = error.message.find(kConvert); at != std::string::npos)
+    error.message.replace(at, kConvert.size(), ": " + std::string(verb) + ": ");
+  return error;
+}
+
 Error too_little_space(const std::string& target, std::uint64_t needed, std::uint64_t free) {
   return {
       .code = Errc::no_space,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "api/verbs.hpp"
 #include "convert/format.hpp"
@@ -24,6 +25,9 @@ Result<> check_outside(Io& io, const ConvertRequest& request, const std::string&
 /// The target is not the source itself, by whatever name.
 /// errors  usage
 Result<> check_apart(Io& io, const ConvertRequest& request, const std::string& source_root);
+
+/// What a conversion says of itself (": convert: "), said by the verb that it is a part of.
+Error said_by(std::string_view verb, Error error);
 
 /// no_space, for a plan that is not carried out; both in bytes.
 Error too_little_space(const std::string& target, std::uint64_t needed, std::uint64_t free);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
+#include "engine/inbox.hpp"
 #include "engine/run_directory.hpp"
 #include "format/seal.hpp"
 
@@ -12,13 +14,7 @@ namespace {
 
 constexpr auto kLockPatience = std::chrono::seconds(30);  // another job's commit takes milliseconds
 
-}  // namespace
-
-std::vector<std::string> all_folders() {
-  return {"shards", "shards/weights", "shards/optim", "blobs", "index", "marks"};
-}
-
-Result<std::string> publish_save(Io& io, Publication& publication, SaveToPublish save) {
+Result<std::string> publish_locked(Io& io, Publication& publication, SaveToPublish save) {
   CKPT_TRY(const auto lock, lock_run(io, save.run_directory, std::chrono::steady_clock::now() + kLockPatience));
   CKPT_TRY(const std::uint64_t next, next_generation(io, save.run_directory));
   const std::uint64_t generation = std::max(next, save.least_generation);
@@ -29,10 +25,25 @@ Result<std::string> publish_save(Io& io, Publication& publication, SaveToPublish
   if (!save.statistics.empty()) {
     files.push_back({.path = std::string(kStatisticsPath), .bytes = std::move(save.statistics)});
   }
+  files.insert(files.end(), std::make_move_iterator(save.marks.begin()), std::make_move_iterator(save.marks.end()));
   files.push_back({.path = std::string(universal::kManifestCopyPath), .bytes = sealed.manifest});
   files.push_back({.path = std::string(universal::kSumsPath), .bytes = std::move(sealed.sums)});
   files.push_back({.path = std::string(universal::kManifestPath), .bytes = std::move(sealed.manifest)});
   CKPT_CHECK(publication.commit(files, join_path(save.run_directory, name)));
+  return name;
+}
+
+}  // namespace
+
+std::vector<std::string> all_folders() {
+  return {"shards", "shards/weights", "shards/optim", "blobs", "index", "marks"};
+}
+
+Result<std::string> publish_save(Io& io, Publication& publication, SaveToPublish save) {
+  const std::string run_directory = save.run_directory;
+  const std::string id = save.manifest.id.hex();
+  CKPT_TRY(std::string name, publish_locked(io, publication, std::move(save)));
+  drop_note(io, run_directory, name, id);
   return name;
 }
 

@@ -21,12 +21,14 @@ struct SaveToPublish {
   std::vector<universal::FileRecord> files{};
   std::vector<Hash128> leaves{};
   std::string statistics{};            ///< marks/save-statistics.json; none where empty
+  std::vector<SmallFile> marks{};      ///< further files below marks/: what is said of it from the beginning
   std::uint64_t least_generation = 0;  ///< another tier of the run has those below
 };
 constexpr std::string_view kStatisticsPath = "marks/save-statistics.json";
 
 /// Steps 5 and 6 of the commit (engine/publish.hpp), under the lock of the run's directory: the generation is ours
-/// until the name is durable. The name.
+/// until the name is durable. Then the store's catalog is left a note (engine/inbox.hpp), without a sync, where there
+/// is a store. The name.
 Result<std::string> publish_save(Io& io, Publication& publication, SaveToPublish save);
 
 /// Every folder of a checkpoint: other ranks make their files there.

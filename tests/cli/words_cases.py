@@ -28,6 +28,7 @@ def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
         "prune": "store apply yes dry-run check check-policy policy import-policy keep keep-last keep-every keep-within keep-daily keep-best "
                  "keep-tag max-size min-free max-delete grace purge-early-below include-corrupt drop-series lock-timeout",
         "undelete": "store lock-timeout", "why": "store policy",
+        "save": "store run step metric tag pin pin-reason note from map only dry-run restart verify json",
         "list": "store run tag state where since sort limit csv rebuild quiet json", "status": "store run prom json",
         "pin": "store reason owner until label", "unpin": "store label",
         "next-save": "store step every-steps every optimal max-overhead before-end time-left mtbf restart step-time json",

@@ -163,12 +163,17 @@ Marks read_marks(Io& io, const std::string& directory) {
   return out;
 }
 
-Result<> write_mark(Io& io, const std::string& directory, const Mark& mark) {
+Result<MarkFile> mark_file(const Mark& mark) {
   CKPT_CHECK(check_text("name", mark.name));
   CKPT_CHECK(check_text("text", mark.text));
   CKPT_CHECK(check_text("owner", mark.owner));
+  return MarkFile{.name = file_name(mark.kind, mark.name), .text = mark_text(mark)};
+}
+
+Result<> write_mark(Io& io, const std::string& directory, const Mark& mark) {
+  CKPT_TRY(const MarkFile file, mark_file(mark));
   CKPT_CHECK(make_marks_directory(io, directory));
-  return replace_file(io, join_path(directory, file_name(mark.kind, mark.name)), mark_text(mark));
+  return replace_file(io, join_path(directory, file.name), file.text);
 }
 
 Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name) {

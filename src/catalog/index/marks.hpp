@@ -57,9 +57,17 @@ struct Marks {
 /// in it is an error: what cannot be read is told in `unreadable`.
 Marks read_marks(Io& io, const std::string& directory);
 
+/// A mark as it stands in a directory of marks: for one that is written with the checkpoint itself.
+struct MarkFile {
+  std::string name{};  ///< "pin-0123456789abcdef.json"
+  std::string text{};
+};
+/// errors   usage: a name, text or owner that is not UTF-8, or is too long
+Result<MarkFile> mark_file(const Mark& mark);
+
 /// Writes a mark, in place of one of the same kind and name: a temporary file, fsync, rename, fsync. The directory is
 /// made where it is missing. Durable on return.
-/// errors   usage: a name, text or owner that is not UTF-8, or is too long; io, no_space, not_found
+/// errors   as mark_file; io, no_space, not_found
 Result<> write_mark(Io& io, const std::string& directory, const Mark& mark);
 
 /// Removes a mark; false where there is none. Durable on return.

@@ -1,0 +1,184 @@
+#include "api/import.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "api/conversion_hooks.hpp"
+#include "api/run_copies.hpp"
+#include "api/target.hpp"
+#include "catalog/index/scan.hpp"
+#include "engine/inbox.hpp"
+#include "engine/run_directory.hpp"
+#include "format/seal.hpp"
+#include "format/sums.hpp"
+#include "format/value.hpp"
+#include "writers/publish_save.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr std::uint64_t kGreatestStep = (std::uint64_t{1} << 53) - 1;  // JSON holds it, and the catalog
+
+Result<> check_run(const std::string& run) {
+  const auto refuse = [&](std::string reason) {
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("--run '{}': {}", run, reason),
+                 .hint = "name a run such as llama8b or prod/llama8b"});
+  };
+  if (!is_utf8(run)) return refuse("not UTF-8");
+  std::string_view rest = run;
+  for (unsigned depth = 1;; ++depth) {
+    const std::size_t slash = rest.find('/');
+    const std::string_view part = rest.substr(0, slash);
+    if (part.empty() || part == "." || part == "..") return refuse("not a path below the store");
+    if (part.starts_with('.')) return refuse("a name that begins with a dot is not looked at");
+    if (part.find(kPartialMark) != std::string_view::npos || CheckpointName::parse(part))
+      return refuse("such names are those of checkpoints");
+    if (depth > catalog::kDeepestRun) return refuse(fmt::format("deeper than {} names", catalog::kDeepestRun));
+    if (slash == std::string_view::npos) return {};
+    rest.remove_prefix(slash + 1);
+  }
+}
+
+/// The newest checkpoint of a run's directory whose manifest can be read: the series goes on from that.
+Result<std::optional<RunCheckpoint>> newest_readable(Io& io, const std::string& run_directory) {
+  CKPT_TRY(const auto names, list_checkpoints(io, run_directory));
+  for (const std::string& name : names) {
+    auto manifest = read_manifest(io, join_path(run_directory, name));
+    if (!manifest) continue;
+    return RunCheckpoint{
+        .name = *CheckpointName::parse(name), .id = manifest->id.hex(), .run = std::move(manifest->run)};
+  }
+  return std::nullopt;
+}
+
+class Import {
+ public:
+  Import(Session& session, const ImportRequest& request)
+      : session_(session),
+        io_(session.io),
+        request_(request),
+        run_directory_(join_path(request.store, request.run)),
+        target_(join_path(run_directory_, step_text(request.step))) {}
+
+  Result<ImportReport> run() {
+    CKPT_CHECK(check_run(request_.run));
+    if (request_.step > kGreatestStep)
+      return fail(Errc::usage, fmt::format("--step {}: greater than {}", request_.step, kGreatestStep));
+    for (const catalog::Mark& mark : request_.marks) {
+      CKPT_TRY(catalog::MarkFile file, catalog::mark_file(mark));
+      marks_.push_back({.path = join_path(catalog::kMarksDirectory, file.name), .bytes = std::move(file.text)});
+    }
+    out_.new_store = !io_.stat(request_.store);
+    ConversionHooks hooks;
+    hooks.parameters = {"save", request_.run, std::to_string(request_.step)};
+    hooks.in_run = ConversionHooks::InRun{
+        .find = [this](const std::string& id) { return find(id); },
+        .make_directory = [this] { return make_directories(); },
+        .publish = [this](Publication& publication,
+                          std::vector<SmallFile> files) { return publish(publication, std::move(files)); }};
+    ConvertRequest conversion = request_.conversion;
+    conversion.target = target_;
+    conversion.to = "ckpt";
+    conversion.overwrite = false;
+    conversion.hooks = &hooks;
+    auto converted = convert(session_, conversion);
+    if (!converted) return fail(said_by("save", std::move(converted).error()));
+    out_.conversion = *std::move(converted);
+    if (session_.comm.is_root()) CKPT_CHECK(describe());
+    return std::move(out_);
+  }
+
+ private:
+  Result<std::optional<std::string>> find(const std::string& id) {
+    const auto hash = Hash128::from_hex(id);
+    if (!hash) return fail(Errc::internal, request_.store + ": save: an id that is none");
+    const auto name = find_committed(io_, run_directory_, request_.step, *hash);
+    if (!name) return std::nullopt;
+    return join_path(run_directory_, *name);
+  }
+
+  Result<> make_directories() {
+    CKPT_CHECK(make_directory(io_, join_path(request_.store, kStoreDirectory)));
+    return make_directory(io_, run_directory_);
+  }
+
+  Result<std::string> publish(Publication& publication, std::vector<SmallFile> files) {
+    CKPT_TRY(newest_, newest_readable(io_, run_directory_));
+    SaveToPublish save{.run_directory = run_directory_, .step = request_.step, .marks = std::move(marks_)};
+    for (const SmallFile& file : files) {
+      if (file.path == universal::kManifestPath) {
+        CKPT_TRY(save.manifest, universal::parse_manifest(file.bytes));
+      } else if (file.path == universal::kSumsPath) {
+        CKPT_TRY(universal::Sums sums, universal::parse_sums(std::as_bytes(std::span(file.bytes))));
+        save.files = std::move(sums.files);
+        save.leaves = std::move(sums.leaves);
+      }
+    }
+    files.clear();
+    save.manifest.run = same_series(run_directory_, newest_);
+    save.manifest.meta.step = request_.step;
+    CKPT_TRY(const std::string name, publish_save(io_, publication, std::move(save)));
+    return join_path(run_directory_, name);
+  }
+
+  /// What was said of it, where it was there before.
+  Result<> mark_later() {
+    for (const catalog::Mark& mark : request_.marks)
+      CKPT_CHECK(catalog::write_mark(io_, catalog::marks_path(out_.conversion.target, false), mark));
+    if (request_.marks.empty()) return {};
+    out_.marked_later = true;
+    drop_note(io_, run_directory_, out_.name, "marks");
+    return {};
+  }
+
+  Result<> describe() {
+    const ConvertReport& conversion = out_.conversion;
+    const auto named = CheckpointName::parse(base_name(conversion.target));
+    if (!named) {  // --dry-run
+      CKPT_TRY(newest_, newest_readable(io_, run_directory_));
+      out_.series = same_series(run_directory_, newest_).series;
+      return tell_order();
+    }
+    out_.name = named->text();
+    out_.generation = named->generation;
+    const auto manifest = read_manifest(io_, conversion.target);
+    if (manifest && manifest->run) out_.series = manifest->run->series;
+    if (!conversion.already_done) return tell_order();
+    return conversion.dry_run ? Result<>() : mark_later();
+  }
+
+  /// What is saved last is the newest, whatever its step: that is not always what was meant.
+  Result<> tell_order() {
+    if (!newest_ || newest_->name.step < request_.step) return {};
+    const bool again = newest_->name.step == request_.step;
+    std::string text = again ? fmt::format("step {} was saved before, as {}: the later one stands for the step",
+                                           request_.step, newest_->name.text())
+                             : fmt::format("step {} was the newest checkpoint of the run: step {} takes its place",
+                                           newest_->name.step, request_.step);
+    out_.conversion.notes.push_back({.severity = again ? Severity::note : Severity::warning, .text = std::move(text)});
+    return {};
+  }
+
+  Session& session_;
+  Io& io_;
+  const ImportRequest& request_;
+  const std::string run_directory_;
+  const std::string target_;
+  std::vector<SmallFile> marks_{};
+  std::optional<RunCheckpoint> newest_{};  // before it was saved
+  ImportReport out_{};
+};
+
+}  // namespace
+
+Result<ImportReport> import_checkpoint(Session& session, const ImportRequest& request) {
+  return Import(session, request).run();
+}
+
+}  // namespace ckpt

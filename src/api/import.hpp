@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "api/verbs.hpp"
+#include "catalog/index/marks.hpp"
+#include "format/result.hpp"
+
+/// Files that lie anywhere become a checkpoint of a store: `ckpt save`.
+namespace ckpt {
+
+struct ImportRequest {
+  /// Source, selection, checks, --dry-run and --restart. `target`, `to`, `overwrite` and `hooks` are not looked at.
+  ConvertRequest conversion{};
+  std::string store{};  ///< made where it is missing
+  std::string run{};    ///< path of the run in the store, at most four names deep
+  std::uint64_t step = 0;
+  std::vector<catalog::Mark> marks{};  ///< committed with it: whoever sees the checkpoint sees its pins
+};
+struct ImportReport {
+  ConvertReport conversion{};  ///< its target is the checkpoint's path; what it would begin with under --dry-run
+  std::string name{};          ///< of its directory in its run: "step-000001000.g7"; "" under --dry-run
+  std::uint64_t generation = 0;
+  std::uint64_t series = 0;
+  bool new_store = false;     ///< there was no directory of the store
+  bool marked_later = false;  ///< it was there already, and got the marks now
+};
+
+/// Converts the source to the universal form as STORE/RUN/step-NNNNNNNNN.gG: G is 1 more than any generation of the run
+/// and of its trash, the series is that of the run's newest checkpoint, and nothing that exists is replaced. The same
+/// source and parameters at the same step of the run are `already_done`. A step that the run has already, or an older
+/// one, is saved too, as the newest checkpoint of the run; a note says so. No database is opened: the catalog is left a
+/// note. Collective, as convert.
+///
+/// errors   as convert; usage: a run or a step that cannot be
+Result<ImportReport> import_checkpoint(Session& session, const ImportRequest& request);
+
+}  // namespace ckpt

@@ -1,0 +1,121 @@
+"""ckpt save: files become a checkpoint of a store."""
+import json
+import os
+import shutil
+
+from runner import check, main
+
+AT = ("--store", "runs")
+
+
+def save(sh, source, run, step, *words, **more):
+    return sh.document("save", sh.checkpoint(source), *AT, "--run", run, "--step", str(step), *words, **more)["data"]
+
+
+def listed(sh, *words):
+    return sh.document("list", *AT, *words)["data"]["checkpoints"]
+
+
+def tree(place):
+    return {p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*") if p.is_file()}
+
+
+def case_a_save_makes_the_store_and_is_listed_with_all_that_was_said(sh):
+    sh.run("save", sh.checkpoint("torch/dcp_plain"), *AT, "--run", "prod/demo", "--step", "1000", "--metric", "loss=1.75", "--metric",
+           "odd=nan", "--metric", "loss=1.5", "--tag", "a", "--tag", "b", "--pin-reason", "cited", "--note", "of the paper",
+           out=["^store   runs was created$", "^done ", "^saved   prod/demo@step-000001000.g1$", "^next: ckpt list --store runs$"])
+    place = sh.path("runs/prod/demo/step-000001000.g1")
+    sh.run("verify", place, "--against", sh.checkpoint("torch/dcp_plain"), out="ok ")
+    check(len(os.listdir(sh.path("runs/.ckpt/inbox"))) == 1 and not sh.path("runs/.ckpt/catalog.sqlite").exists(), "a save opens no database")
+    one, = listed(sh)
+    check(not os.listdir(sh.path("runs/.ckpt/inbox")), "the note was not folded in")
+    check((one["run"], one["step"], one["generation"], one["series"]) == ("prod/demo", 1000, 1, 0), str(one))
+    check({m["name"]: m["value"] for m in one["metrics"]} == {"loss": 1.5, "odd": "nan"}, str(one["metrics"]))
+    check(one["tags"] == ["a", "b"] and one["notes"] == ["of the paper"], str(one))
+    check([(p["label"], p["reason"]) for p in one["pins"]] == [("", "cited")] and one["pins"][0]["owner"], str(one["pins"]))
+    sh.run("list", *AT, "-q", "--tag", "b", out="^prod/demo@step-000001000.g1$")
+    manifest = json.loads((place / "manifest.json").read_text())
+    check(manifest["run"] == "demo" and manifest["generation"] == 1 and manifest["step"] == 1000, "not in the manifest")
+
+
+def case_the_same_save_again_is_done_and_says_what_is_new(sh):
+    first = save(sh, "safetensors/single", "r", 7, "--metric", "loss=2")
+    place = sh.path("runs/r/step-000000007.g1")
+    before = tree(place)
+    again = save(sh, "safetensors/single", "r", 7)
+    check(again["conversion"]["already_done"] and not again["checkpoint"]["marked_later"], str(again))
+    check(again["checkpoint"]["name"] == first["checkpoint"]["name"] == "step-000000007.g1" and tree(place) == before, "it was touched")
+    marked = save(sh, "safetensors/single", "r", 7, "--metric", "loss=1", "--pin")
+    check(marked["conversion"]["already_done"] and marked["checkpoint"]["marked_later"], str(marked))
+    one, = listed(sh)
+    check([m["value"] for m in one["metrics"]] == [1] and len(one["pins"]) == 1, str(one))
+    sh.run("save", sh.checkpoint("safetensors/single"), *AT, "--run", "r", "--step", "7", "-q", out=r"\Ar@step-000000007.g1\n\Z")
+
+
+def case_generations_count_and_an_older_step_is_the_newest_with_a_warning(sh):
+    save(sh, "safetensors/single", "r", 5)
+    twice = sh.document("save", sh.checkpoint("torch/dcp_plain"), *AT, "--run", "r", "--step", "5")
+    check(twice["data"]["checkpoint"]["generation"] == 2 and not twice["warnings"], str(twice))
+    check("was saved before, as step-000000005.g1" in json.dumps(twice["data"]["conversion"]["notes"]), str(twice))
+    older = sh.document("save", sh.checkpoint("safetensors/single"), *AT, "--run", "r", "--step", "3")
+    check(older["data"]["checkpoint"]["name"] == "step-000000003.g3" and "takes its place" in json.dumps(older["warnings"]), str(older))
+    sh.run("list", *AT, "-q", out="r@step-000000005.g2\nr@step-000000005.g1\nr@step-000000003.g3\n")
+    sh.run("pin", "r@latest", *AT, out="^pinned r@step-000000003.g3")
+    sh.path("runs/.ckpt/trash/r").mkdir(parents=True)
+    sh.path("runs/r/step-000000003.g3").rename(sh.path("runs/.ckpt/trash/r/step-000000003.g3"))
+    check(save(sh, "torch/dcp_plain", "r", 9)["checkpoint"]["generation"] == 4, "a generation of the trash was given again")
+
+
+def case_the_series_is_that_of_the_newest_checkpoint(sh):
+    golden = sh.golden / "ckpt/1.0-mesh/ckpt"
+    shutil.copytree(golden, sh.path("runs/r/step-000000010.g4"))
+    series = json.loads((golden / "manifest.json").read_text())["series"]
+    made = save(sh, "safetensors/single", "r", 11)["checkpoint"]
+    check(made["generation"] == 5 and made["series"] == series, str(made))
+
+
+def case_a_dry_run_and_a_failure_write_nothing(sh):
+    data = save(sh, "safetensors/single", "r", 7, "-n")
+    check(data["conversion"]["dry_run"] and data["checkpoint"]["name"] is None and data["checkpoint"]["new_store"], str(data))
+    sh.run("save", "nowhere", *AT, "--run", "r", "--step", "7", code=10, err="nowhere")
+    check(os.listdir(sh.directory) == [], "something was made")
+    save(sh, "safetensors/single", "r", 7)
+    before = tree(sh.path("runs"))
+    check(save(sh, "safetensors/single", "r", 7, "-n", "--pin")["conversion"]["already_done"], "not seen")
+    save(sh, "torch/dcp_plain", "r", 8, "-n")
+    check(tree(sh.path("runs")) == before, "something was written")
+
+
+def case_mistakes_are_told_before_anything_is_made(sh):
+    source = sh.checkpoint("safetensors/single")
+    for words, error in ((["--step", "1"], "--run"), (["--run", "r"], "--step"), (["--run", "r", "--step", "x"], "no number"),
+                         (["--run", "r", "--step", "-1"], "no number"), (["--run", "r", "--step", str(2**53)], "greater than"),
+                         (["--run", "../r", "--step", "1"], "below the store"), (["--run", "/r", "--step", "1"], "below the store"),
+                         (["--run", "a/.b", "--step", "1"], "dot"), (["--run", "a/step-000000001.g1", "--step", "1"], "those of checkpoints"),
+                         (["--run", "a.partial-1", "--step", "1"], "those of checkpoints"), (["--run", "a/b/c/d/e", "--step", "1"], "deeper"),
+                         (["--run", "r", "--step", "1", "--metric", "loss"], "NAME=NUMBER"), (["--run", "r", "--step", "1", "--metric", "=1"], "NAME="),
+                         (["--run", "r", "--step", "1", "--tag", ""], "--tag is empty"), (["--run", "r", "--step", "1", "--note", "x" * 5000], "longer than")):
+        sh.run("save", source, *AT, *words, code=2, err=error)
+    check(os.listdir(sh.directory) == [], "something was made")
+
+
+def case_the_store_comes_from_the_environment_and_import_is_another_name(sh):
+    sh.run("import", sh.checkpoint("safetensors/single"), "--run", "r\n' x", "--step", "0", env={"CKPT_STORE": str(sh.path("s"))}, out="^saved ")
+    one, = sh.document("list", env={"CKPT_STORE": str(sh.path("s"))})["data"]["checkpoints"]
+    check((one["run"], one["name"]) == ("r\n' x", "step-000000000.g1"), str(one))
+
+
+def case_a_catalog_that_cannot_be_written_costs_a_save_nothing(sh):
+    save(sh, "safetensors/single", "r", 1)
+    listed(sh)
+    inbox = sh.path("runs/.ckpt/inbox")
+    shutil.rmtree(inbox, ignore_errors=True)
+    inbox.write_text("no directory")
+    sh.path("runs/.ckpt/catalog.sqlite").write_bytes(b"no database" * 999)
+    made = sh.document("save", sh.checkpoint("safetensors/single"), *AT, "--run", "r", "--step", "2")
+    check(not made["warnings"], str(made))
+    check([c["step"] for c in listed(sh)] == [2, 1], "a note that is lost must cost a look at the directory only")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
