@@ -81,6 +81,7 @@ std::string summary_text(const catalog::RunSummary& run, catalog::Time now, Size
       fmt::format("{}  {}, {} · newest step {}, {} ago", printable(run.run), format_counted(run.count, "checkpoint"),
                   format_size(run.bytes, sizes), run.newest_step, age_text(run.newest_created, now));
   if (run.verified_step) out += fmt::format(" · verified up to step {}", *run.verified_step);
+  if (run.restored_step) out += fmt::format(" · restored up to step {}", *run.restored_step);
   if (run.damaged != 0) out += fmt::format(" · {} corrupt", run.damaged);
   if (run.unreadable != 0) out += fmt::format(" · {} unreadable", run.unreadable);
   if (run.pinned != 0) out += fmt::format(" · {} pinned", run.pinned);

@@ -47,6 +47,8 @@ std::string note_text(const catalog::Entry& entry) {
   if (const auto verified = entry.last(catalog::Mark::Kind::verified);
       verified && entry.checkpoint.state == catalog::State::verified)
     add("verified " + catalog::time_text(*verified).substr(0, 10));
+  if (const auto restored = entry.last(catalog::Mark::Kind::restored))
+    add("restored " + catalog::time_text(*restored).substr(0, 10));
   if (!entry.reason.empty()) add(entry.reason);
   return out;
 }
@@ -194,6 +196,7 @@ Json to_json(const catalog::RunSummary& summary) {
   out["newest_created"] = catalog::time_text(summary.newest_created);
   out["verified"] = summary.verified;
   out["verified_step"] = summary.verified_step ? Json(*summary.verified_step) : Json();
+  out["restored_step"] = summary.restored_step ? Json(*summary.restored_step) : Json();
   out["corrupt"] = summary.damaged;
   out["unreadable"] = summary.unreadable;
   out["pinned"] = summary.pinned;

@@ -8,8 +8,11 @@
 #include <thread>
 #include <utility>
 
+#include "catalog/index/entry.hpp"
+#include "catalog/index/marks.hpp"
 #include "engine/caught.hpp"
 #include "engine/heartbeat.hpp"
+#include "engine/inbox.hpp"
 #include "engine/run.hpp"
 #include "engine/run_directory.hpp"
 #include "format/seal.hpp"
@@ -214,6 +217,17 @@ void Store::note_loaded(const Checkpoint& checkpoint) {
   loaded_step_ = checkpoint.step();
 }
 
+/// Says in the checkpoint that it has been loaded: that it can be is proven. Once, as far as the store can be written;
+/// what stands in the local tier only says nothing.
+void Store::mark_restored(const Checkpoint& checkpoint) {
+  const std::string name = base_name(checkpoint.path());
+  if (!comm_->is_root() || checkpoint.path() != join_path(run_directory_, name)) return;
+  const auto now = std::chrono::time_point_cast<catalog::Duration>(std::chrono::system_clock::now());
+  const auto marked = catalog::write_mark_once(*io_, catalog::marks_path(checkpoint.path(), false),
+                                               {.kind = catalog::Mark::Kind::restored, .at = now});
+  if (marked && *marked) drop_note(*io_, run_directory_, name, "restored");
+}
+
 /// Opens the first candidate that is whole on all ranks; takes it and those before it from the list. Collective; only
 /// rank 0's list counts.
 Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& candidates,
@@ -397,6 +411,7 @@ Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial
       loaded.step = checkpoint->step();
       loaded.report = {.load = *report, .missing = std::move(wanted->missing)};
       note_loaded(*checkpoint);
+      if (loaded.report.missing.empty()) mark_restored(*checkpoint);
       return loaded;
     }
     if (!is_damage(verdict_of(verdict.error()))) return fail(std::move(verdict).error());

@@ -112,6 +112,7 @@ class Store {
   Result<universal::Run> next_run();
   Result<std::optional<RunCheckpoint>> newest();
   void note_loaded(const Checkpoint& checkpoint);
+  void mark_restored(const Checkpoint& checkpoint);
 
   StoreOptions options_{};
   std::string run_directory_{};

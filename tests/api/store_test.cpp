@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "catalog/index/marks.hpp"
+#include "engine/inbox.hpp"
 #include "format/hash.hpp"
 #include "support/fault_io.hpp"
 #include "support/file_bytes.hpp"
@@ -82,6 +84,38 @@ TEST_F(StoreTest, TheSameStepTwiceGivesTwoCheckpointsOfWhichTheLaterCounts) {
     EXPECT_EQ(load_all(store).value(), 5u);
   });
   EXPECT_EQ(names(), (std::vector<std::string>{"step-000000005.g1", "step-000000005.g2"}));
+}
+
+TEST_F(StoreTest, ALoadIsRememberedOnceAndASaveAndALoadTellTheCatalog) {
+  fs::create_directories(directory_.path() + "/.ckpt");
+  const auto io = real_io(0);
+  run(kPair, {}, [](std::size_t, Store& store) { ASSERT_TRUE(save_step(store, 5)); });
+  auto notes = read_inbox(*io, directory_.path());
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_EQ(notes[0].run + "/" + notes[0].name, "run/step-000000005.g1");
+  const auto restored = [&] {
+    std::vector<catalog::Mark> marks = catalog::read_marks(*io, run_ + "/step-000000005.g1/marks").marks;
+    std::erase_if(marks, [](const auto& mark) { return mark.kind != catalog::Mark::Kind::restored; });
+    return marks;
+  };
+  EXPECT_TRUE(restored().empty());
+  run(kPair, {}, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value(), 5u); });
+  const auto first = restored();
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(read_inbox(*io, directory_.path()).size(), 2u);
+  run(kPair, {}, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value(), 5u); });
+  ASSERT_EQ(restored().size(), 1u);
+  EXPECT_EQ(restored()[0].at, first[0].at);
+  EXPECT_EQ(read_inbox(*io, directory_.path()).size(), 2u);
+}
+
+TEST_F(StoreTest, NeitherAnInboxNorMarksThatCannotBeWrittenFailASaveOrALoad) {
+  fs::create_directories(directory_.path() + "/.ckpt");
+  std::ofstream(directory_.path() + "/.ckpt/inbox") << "a file in its place";
+  run(kAlone, {}, [](std::size_t, Store& store) { ASSERT_TRUE(save_step(store, 5)); });
+  fs::remove_all(run_ + "/step-000000005.g1/marks");
+  std::ofstream(run_ + "/step-000000005.g1/marks") << "a file in its place";
+  run(kAlone, {}, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value(), 5u); });
 }
 
 TEST_F(StoreTest, ARollBackLeavesTheLaterStepsOfTheOldSeriesBehind) {

@@ -142,6 +142,39 @@ TEST(Refresh, ANoteTellsOfAMarkThatTheRunsDirectoryDoesNotShow) {
   EXPECT_TRUE(read_inbox(store.io(), store.path()).empty()) << "folded in";
 }
 
+TEST(Refresh, WhatCannotBeReadIsReadAgainTheNextTime) {
+  StoreBuilder store;
+  const std::string path = store.put("a", 1, 1);
+  store.put("a", 2, 2);
+  fs::rename(path + "/manifest.json", path + "/aside");
+  fs::create_directory(path + "/manifest.json");
+  {
+    Catalog catalog = open_catalog(store);
+    EXPECT_EQ(catalog.refreshed().read, 2U);
+    EXPECT_EQ(summarise_runs(catalog.database())->at(0).unreadable, 1U);
+  }
+  // Below the run's directory, which stays as it is.
+  fs::remove(path + "/manifest.json");
+  fs::rename(path + "/aside", path + "/manifest.json");
+  Catalog catalog = open_catalog(store);
+  EXPECT_EQ(catalog.refreshed().read, 1U);
+  EXPECT_EQ(dump(catalog.database()), scanned_text(store));
+  EXPECT_EQ(open_catalog(store).refreshed().read, 0U);
+}
+
+TEST(Refresh, ANoteTellsOfASaveInARunThatKeptItsTime) {
+  StoreBuilder store;
+  store.put("prod/a", 1, 1);
+  open_catalog(store);
+  const fs::path run = store.path() + "/prod/a";
+  const auto before = fs::last_write_time(run);
+  store.put("prod/a", 2, 2);
+  fs::last_write_time(run, before);  // as a cache of a network file system shows it
+  EXPECT_EQ(open_catalog(store).refreshed().read, 0U);
+  drop_note(store.io(), run.string(), "step-000000002.g2", "saved");
+  EXPECT_EQ(open_catalog(store).refreshed().read, 1U);
+}
+
 TEST(Refresh, NotesCannotNameWhatLiesElsewhere) {
   StoreBuilder store;
   store.put("a", 1, 1);

@@ -176,6 +176,19 @@ Result<> write_mark(Io& io, const std::string& directory, const Mark& mark) {
   return replace_file(io, join_path(directory, file.name), file.text);
 }
 
+Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& mark) {
+  CKPT_TRY(const MarkFile file, mark_file(mark));
+  const std::string path = join_path(directory, file.name);
+  if (io.stat(path)) return false;
+  CKPT_CHECK(make_marks_directory(io, directory));
+  auto held = io.lock(directory, LockMode::exclusive);
+  if (!held && held.error().code == Errc::locked) return false;
+  if (!held) return fail(std::move(held).error());
+  if (io.stat(path)) return false;
+  CKPT_CHECK(replace_file(io, path, file.text));
+  return true;
+}
+
 Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name) {
   auto removed = io.unlink(join_path(directory, file_name(kind, name)));
   if (!removed && removed.error().code == Errc::not_found) return false;

@@ -26,7 +26,7 @@ struct Mark {
     note,       ///< `text`; `name` tells several apart
     metric,     ///< `name`, `value`
     verified,   ///< every digest was read again; `value` other than 1: and damage was found, `text` says which
-    restored,   ///< it was loaded and training went on
+    restored,   ///< a trainer has loaded it, on all of its ranks: the first time
     reference,  ///< `name`: the id of a checkpoint whose bytes lie here
   } kind = Kind::note;
   std::string name{};
@@ -69,6 +69,10 @@ Result<MarkFile> mark_file(const Mark& mark);
 /// made where it is missing. Durable on return.
 /// errors   as mark_file; io, no_space, not_found
 Result<> write_mark(Io& io, const std::string& directory, const Mark& mark);
+
+/// Writes a mark where there is none of its kind and name. False where there is one, or another process writes one at
+/// this moment: several jobs may say the same of one checkpoint. errors   as write_mark; unsupported: no locks here
+Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& mark);
 
 /// Removes a mark; false where there is none. Durable on return.
 Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name);

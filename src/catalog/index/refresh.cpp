@@ -118,7 +118,7 @@ class Refresh {
 
   /// Whether one that the index knows must be read again, now that its run's directory was listed.
   bool is_read_again(const EntryPlace& place, const KnownEntry& known) {
-    if (trust_ == Trust::nothing || place.foreign != known.foreign) return true;
+    if (trust_ == Trust::nothing || place.foreign != known.foreign || known.unreadable) return true;
     const auto names = to_read_.find(place.run);
     if (names != to_read_.end() && names->second.contains(place.name)) return true;
     if (!place.foreign) return false;
@@ -143,28 +143,34 @@ class Refresh {
                      .hint = "name the directory of runs with --store"});
       return remove_run(database_, run);
     }
-    CKPT_CHECK(list_places(run, (*folder)->places));
+    CKPT_TRY(const bool all_read, list_places(run, (*folder)->places));
     CKPT_CHECK(list_below(run, **folder));
-    // Other tools write into a checkpoint's directory, and into their trackers, without changing the run's.
-    const bool settled = is_settled(stamp, now_) && !(*folder)->has_foreign;
+    // Other tools write into a checkpoint's directory, and into their trackers, without changing the run's. And what
+    // cannot be read now may be readable the next time.
+    const bool settled = is_settled(stamp, now_) && !(*folder)->has_foreign && all_read;
     return store_run(database_,
                      {.run = run, .stamp = stamp, .settled = settled, .has_foreign = (*folder)->has_foreign});
   }
 
-  Result<> list_places(const std::string& run, const std::vector<EntryPlace>& places) {
+  /// False where one of them, or its marks, could not be read just now.
+  Result<bool> list_places(const std::string& run, const std::vector<EntryPlace>& places) {
+    bool all_read = true;
     CKPT_TRY(const auto known, select_known(database_, run));
     std::map<std::string, const KnownEntry*> left;
     for (const KnownEntry& entry : known) left.emplace(entry.name, &entry);
     for (const EntryPlace& place : places) {
       const auto at = left.find(place.name);
-      if (at == left.end() || is_read_again(place, *at->second)) CKPT_CHECK(read_place(place));
+      if (at == left.end() || is_read_again(place, *at->second)) {
+        CKPT_TRY(const bool read, read_place(place));
+        all_read = all_read && read;
+      }
       if (at != left.end()) left.erase(at);
     }
     for (const auto& [name, entry] : left) {
       CKPT_CHECK(remove_entry(database_, run, name));
       ++out_.removed;
     }
-    return {};
+    return all_read;
   }
 
   /// Runs that are new below this one, and those that are none any more.
@@ -183,11 +189,15 @@ class Refresh {
     return {};
   }
 
-  Result<> read_place(const EntryPlace& place) {
+  Result<bool> read_place(const EntryPlace& place) {
     const auto entry = read_entry(io_, store_, place);
     ++out_.read;
-    if (!entry) return remove_entry(database_, place.run, place.name);
-    return store_entry(database_, *entry);
+    if (!entry) {
+      CKPT_CHECK(remove_entry(database_, place.run, place.name));
+      return true;
+    }
+    CKPT_CHECK(store_entry(database_, *entry));
+    return entry->checkpoint.state != State::unreadable && !entry->checkpoint.marks_unreadable;
   }
 
   Io& io_;

@@ -337,10 +337,9 @@ Result<> remove_run(Database& database, const std::string& run) {
 Result<std::vector<KnownEntry>> select_known(Database& database, const std::string& run) {
   return asked(database.file(), [&]() -> Result<std::vector<KnownEntry>> {
     std::vector<KnownEntry> out;
-    SQLite::Statement select(
-        database.sqlite(),
-        "SELECT name, is_foreign, created, inode, mtime_ns, marks_inode, marks_mtime_ns, checkpoint "
-        "FROM checkpoints WHERE run=?1 ORDER BY name");
+    SQLite::Statement select(database.sqlite(),
+                             "SELECT name, is_foreign, created, inode, mtime_ns, marks_inode, marks_mtime_ns, "
+                             "state=1 OR marks_unreadable, checkpoint FROM checkpoints WHERE run=?1 ORDER BY name");
     SQLite::Statement trackers(database.sqlite(),
                                "SELECT name FROM marks WHERE checkpoint=?1 AND kind='tracker' ORDER BY rowid");
     Binder(select).add(run);
@@ -349,6 +348,7 @@ Result<std::vector<KnownEntry>> select_known(Database& database, const std::stri
       KnownEntry entry{.name = row.text(), .foreign = row.boolean(), .created = row.time()};
       entry.directory = take_stamp(row);
       entry.marks = take_stamp(row);
+      entry.unreadable = row.boolean();
       if (entry.foreign) {
         trackers.reset();
         trackers.bind(1, row.integer());
@@ -385,6 +385,15 @@ Result<std::vector<RunSummary>> summarise_runs(Database& database) {
       if (state != State::verified) continue;
       ++summary.verified;
       summary.verified_step = summary.newest_step;
+    }
+    SQLite::Statement restored(database.sqlite(),
+                               "SELECT run, max(step) FROM states JOIN checkpoints USING (checkpoint) "
+                               "WHERE states.state='restored' GROUP BY run ORDER BY run");
+    for (std::size_t at = 0; restored.executeStep();) {
+      Columns row(restored);
+      const std::string run = row.text();
+      while (at < out.size() && out[at].run < run) ++at;
+      if (at < out.size() && out[at].run == run) out[at].restored_step = row.natural();
     }
     SQLite::Statement pins(database.sqlite(),
                            "SELECT run, count(DISTINCT checkpoint) FROM pins JOIN checkpoints USING (checkpoint) "

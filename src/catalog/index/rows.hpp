@@ -52,6 +52,7 @@ struct KnownEntry {
   Time created{};
   Stamp directory{};
   Stamp marks{};
+  bool unreadable = false;              ///< it, or its marks: that says something of that moment only
   std::vector<std::string> trackers{};  ///< of a foreign one
 };
 Result<std::vector<KnownEntry>> select_known(Database& database, const std::string& run);
@@ -66,7 +67,8 @@ struct RunSummary {
   Time newest_created{};
   std::optional<std::uint64_t> verified_step{};  ///< the newest of those
   std::uint64_t verified = 0;
-  std::uint64_t damaged = 0;  ///< corrupt
+  std::optional<std::uint64_t> restored_step{};  ///< the greatest of those that a trainer has loaded
+  std::uint64_t damaged = 0;                     ///< corrupt
   std::uint64_t unreadable = 0;
   std::uint64_t pinned = 0;  ///< whatever the pins' dates
 };

@@ -1,0 +1,194 @@
+"""Breaks `ckpt save`, and the catalog's part of `ckpt list`, at every system call that touches the disk: the call fails once
+with an error of the system (no space in SQLite among them), or the program is killed there. What was in the store stays as it
+is; a save is there whole or not at all, and the same command again finishes it, byte for byte; and the catalog afterwards, and
+any list that succeeds meanwhile, is what the disk holds.
+
+    python3 break_catalog.py --ckpt CKPT --golden GOLDEN --io uring|threads [--every N] [--without CALL]
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from breaking import CALLS, SKIPPED, check, first_call, injected, strace, why_skipped
+
+AT = ("--store", "store")
+LIST = ("list", *AT, "--json")
+FAILURES = (0, 3, 10, 11, 12, 13, 14, 15, 16)
+
+
+class Job:
+    def __init__(self, options, directory):
+        self.options, self.directory = options, pathlib.Path(directory)
+        self.log, self.store = self.directory / "strace", self.directory / "store"
+        self.source = pathlib.Path(options.golden).absolute() / "safetensors/single/ckpt"
+        for step in (1, 2):
+            made = self.run(*self.save(step), "--tag", "t")
+            check(made.returncode == 0, "a checkpoint", made)
+        self.template = self.directory / "template"
+        self.truth = self.rows(self.run(*LIST))
+        check(len(self.truth) == 2, "two checkpoints")
+        self.store.rename(self.template)
+        self.whole = self.tree(self.template / "r")
+        self.reset()
+        check(self.run(*self.save(3)).returncode == 0, "a third one")
+        self.third = self.tree(self.store / "r/step-000000003.g3")
+        self.all = self.rows(self.run(*LIST))
+        check(len(self.all) == 3 and self.third, "three checkpoints")
+
+    def save(self, step):
+        return ("save", self.source, *AT, "--run", "r", "--step", str(step))
+
+    def run(self, *words, before=()):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("CKPT_")}
+        environment["ASAN_OPTIONS"] = "detect_leaks=0"  # its leak check uses ptrace, as strace does
+        return subprocess.run([*before, self.options.ckpt, *words, "--io", self.options.io, "--threads", "1", "--no-mpi"], text=True,
+                              capture_output=True, timeout=120, cwd=self.directory, env=environment)
+
+    @staticmethod
+    def tree(place):
+        return {p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*") if p.is_file()} if place.is_dir() else None
+
+    @staticmethod
+    def rows(run):
+        """What a list tells of each checkpoint; None where it failed."""
+        document = json.loads(run.stdout) if run.stdout else {}
+        data = document.get("data")
+        return data and {row["name"]: row for row in data["checkpoints"]}
+
+    def reset(self):
+        shutil.rmtree(self.store, ignore_errors=True)
+        shutil.copytree(self.template, self.store)
+
+    def expected(self):
+        """What a list must tell."""
+        return self.all if (self.store / "r/step-000000003.g3").is_dir() else self.truth
+
+
+class Deed:
+    """A command, what is done before it, and whether it reads every checkpoint again: a break may then fall on one of them."""
+
+    def __init__(self, name, words, prepare):
+        self.name, self.words, self.prepare = name, words, prepare
+
+
+def deeds(job):
+    def inbox():  # a save whose note waits
+        check(job.run(*job.save(3)).returncode == 0, "the save before")
+
+    def lost():
+        shutil.rmtree(job.store / ".ckpt")
+
+    return [Deed("save", job.save(3), lambda: None), Deed("fold", LIST, inbox), Deed("rebuild", (*LIST, "--rebuild"), inbox),
+            Deed("anew", LIST, lost)]
+
+
+def check_safe(job, where, *runs):
+    for path, data in job.whole.items():
+        kept = job.store / "r" / path
+        check(kept.is_file() and kept.read_bytes() == data, f"{where}: {path} is not what it was", *runs)
+    third = job.tree(job.store / "r/step-000000003.g3")
+    check(third in (None, job.third), f"{where}: half of a save under its name", *runs)
+
+
+def check_list(job, where, run, *runs):
+    """What was listed is true; what could not be read at that moment is said to be unreadable, or a warning names its run."""
+    rows, expected = job.rows(run), job.expected()
+    unread = any(": list: " in warning["text"] for warning in json.loads(run.stdout)["warnings"])
+    check(rows is not None and (rows.keys() == expected.keys() or (unread and rows.keys() < expected.keys())), f"{where}: another list",
+          run, *runs)
+    for name, row in rows.items():
+        check(row == expected[name] or row["state"] == "unreadable" or row["marks_unreadable"], f"{where}: {name}: {row}", run, *runs)
+
+
+def calls_of(job, deed, call):
+    """The numbers of the calls of a kind that a command makes."""
+    def run(before):
+        job.reset()
+        deed.prepare()
+        job.run(*deed.words, before=before)
+    begin = first_call(job.log, call, run)
+    run(["strace", "-f", "-qq", "-o", job.log, "-e", f"trace={call}"])
+    return range(begin, 1 + len(re.findall(rf"^\d+ +{call}\(", job.log.read_text(errors="replace"), re.M)))
+
+
+def break_at(job, deed, call, how, when):
+    """False where there was no such call."""
+    job.reset()
+    deed.prepare()
+    job.log.unlink(missing_ok=True)
+    run = job.run(*deed.words, before=strace(job.log, call, how, when))
+    killed = how.startswith("signal")
+    where = f"{deed.name}: {how} at {call} number {when}"
+    if (killed and run.returncode >= 0 and run.returncode != 137) or (not killed and not injected(job.log)):
+        check(run.returncode == 0, f"{where}: nothing was broken, yet", run)
+        return False
+    check_safe(job, where, run)
+    check(killed or run.returncode in FAILURES, f"{where}: exit {run.returncode}", run)
+    if run.returncode == 0 and deed.name == "save":
+        check((job.store / "r/step-000000003.g3").is_dir(), f"{where}: it says that it saved", run)
+    if run.returncode == 0 and deed.name != "save":
+        check_list(job, where, run)
+    after = job.run(*LIST)
+    check(after.returncode == 0 and job.rows(after) == job.expected(), f"{where}: the list afterwards", run, after)
+    check(json.loads(after.stdout)["data"]["indexed"], f"{where}: the catalog cannot be used any more", run, after)
+    rebuilt = job.run(*LIST, "--rebuild")
+    check(job.rows(rebuilt) == job.rows(after), f"{where}: another catalog from the disk alone", run, after, rebuilt)
+    if deed.name == "save":
+        again = job.run(*job.save(3))
+        check(again.returncode == 0, f"{where}: the next run does not finish it", run, again)
+        check_safe(job, where + ", and again", run, again)
+        names = sorted(p.name for p in (job.store / "r").iterdir())
+        check(names == [f"step-00000000{n}.g{n}" for n in (1, 2, 3)], f"{where}: {names}", run, again)
+        listed = job.run(*LIST)
+        check(job.rows(listed) == job.all, f"{where}: the list after the next run", run, again, listed)
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ckpt", required=True)
+    parser.add_argument("--golden", required=True)
+    parser.add_argument("--io", required=True)
+    parser.add_argument("--every", type=int, default=1, help="only every so many calls of a kind, and half of the ways")
+    parser.add_argument("--without", default="", help="a call that is left alone: a sanitizer makes it too, for its own ends")
+    options = parser.parse_args()
+    options.ckpt = os.path.abspath(options.ckpt)
+    directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    try:
+        job = Job(options, directory)
+        job.reset()
+        reason = why_skipped(job.log, lambda before: job.run(*LIST, before=before))
+        if reason:
+            print(reason)
+            return SKIPPED
+        total = 0
+        for number, (call, errors) in enumerate(CALLS.items()):
+            if call == options.without:
+                print(f"{call}: left alone")
+                continue
+            count = 0
+            hows = ["signal=KILL"] + [f"error={error}" for error in errors]
+            for place, deed in enumerate(deeds(job)):
+                numbers = calls_of(job, deed, call)
+                for turn, how in enumerate(hows):
+                    if options.every > 1 and (number + turn + place) % 2:
+                        continue  # the other half of the ways
+                    first = (number + turn) % min(options.every, len(numbers)) if numbers else 0
+                    count += sum(break_at(job, deed, call, how, when) for when in numbers[first::options.every])
+            total += count
+            print(f"{call}: {count}", flush=True)
+        check(total > 20, f"only {total} were broken")
+        print(f"{total} commands broken")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
