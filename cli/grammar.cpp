@@ -277,14 +277,20 @@ Verb ls_verb() {
 Verb plan_verb() {
   return {
       .name = "plan",
+      .arguments = "[CKPT]",
+      .most_arguments = 1,
       .summary = "Say how often to save, and what that costs, from sizes, bandwidth and failures",
       .about =
-          {"Measures and reads nothing: what a save costs follows from the number of parameters and the bandwidth, and "
-           "how often to save from that and from the time between failures. Shown side by side are the exact optimum, "
+          {"What a save costs follows from the number of parameters and the bandwidth, and how often to save from that "
+           "and from the time between failures. CKPT, a checkpoint of any format, stands in for --params; named "
+           "RUN@STEP in a store also for --bw, --stall, --step-time and --mtbf, by what that run's saves cost and how "
+           "often it was resumed. Shown side by side are the exact optimum, "
            "Young's and Daly's formulas, and the base rule: the greatest of the work that may be lost, 20 times the "
            "stall and 1.1 times the time until a save is durable.",
            "Times are of work between two saves. With --stall asynchronous saves, which stall training that long only, "
-           "stand beside blocking ones."},
+           "stand beside blocking ones, with --local-bw saves to the nodes' own disks, of which every so many are "
+           "drained "
+           "to the storage. What is chosen loses least."},
       .aliases = {"advise"},
       .flags =
           {
@@ -306,6 +312,16 @@ Verb plan_verb() {
                .help = "bytes a second that the storage takes from all ranks together, such as 40G",
                .guesses = {"bandwidth"}},
               {.name = "stall", .value = "TIME", .help = "how long an asynchronous save stalls training"},
+              {.name = "local-bw",
+               .value = "RATE",
+               .help = "bytes a second of the nodes' own disks together: also plan two tiers"},
+              {.name = "node-loss",
+               .value = "PERCENT",
+               .help = "part of the failures that take a node's disk along, for two tiers; by default 50%"},
+              {.name = "store", .value = "DIR", .help = "the directory of runs that CKPT is named in"},
+              {.name = "trash",
+               .value = "TIME",
+               .help = "how long deleted checkpoints stay in the trash, for the peak of storage; by default 24h"},
               {.name = "mtbf",
                .value = "TIME",
                .help = "mean time between failures: of the job (234h), or of a node (30000h/node)"},
@@ -338,7 +354,9 @@ Verb plan_verb() {
           {{"ckpt plan --params 70B --bw 40G --stall 1.9s --nodes 128 --mtbf 30000h/node --keep last=3,6h*8,1d*14",
             "blocking and asynchronous saves, and what retention keeps"},
            {"ckpt plan --params 13B --bw 5G --dp 8 --gpu-memory 80GB --host-memory 200GB", "does it fit, and how?"},
+           {"ckpt plan llama8b@latest --store runs --keep last=3", "for a run as it is"},
            {"ckpt plan --params 7B --bw 2G --mtbf 50h --svg > curve.svg", "the curve as a picture"}},
+      .exit_codes = {10, 12, 13, 15, 16},
       .main_verb = true,
   };
 }

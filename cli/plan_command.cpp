@@ -2,9 +2,13 @@
 
 #include <algorithm>
 
+#include "api/plan_source.hpp"
 #include "api/save_plan.hpp"
+#include "api/store_words.hpp"
+#include "cli/catalog_words.hpp"
 #include "cli/commands.hpp"
 #include "cli/flag_values.hpp"
+#include "cli/session.hpp"
 #include "cli/units.hpp"
 
 namespace ckpt::cli {
@@ -24,6 +28,12 @@ Result<double> rate_of(std::string_view text) {
   CKPT_TRY(const std::uint64_t bytes, parse_size(text));
   if (bytes == 0) return fail(Errc::usage, "nothing is written at 0 bytes a second");
   return static_cast<double>(bytes);
+}
+
+/// "20%".
+Result<double> part_of(std::string_view text) {
+  CKPT_TRY(const double percent, catalog::parse_percent(text));
+  return percent / 100;
 }
 
 /// "30000h/node" of the given nodes, or "234h" of the whole job.
@@ -51,6 +61,9 @@ Result<SavePlanRequest> read_request(const Words& words) {
                        [](std::string_view text) { return parse_count(text, 0, 3); }));
   CKPT_CHECK(read_flag(words, "bw", out.bandwidth, rate_of));
   CKPT_CHECK(read_flag(words, "stall", stall_s, seconds_of));
+  CKPT_CHECK(read_flag(words, "local-bw", out.local_bandwidth, rate_of));
+  CKPT_CHECK(read_flag(words, "node-loss", out.node_loss, part_of));
+  CKPT_CHECK(read_flag(words, "trash", out.trash_s, seconds_of));
   CKPT_CHECK(read_flag(words, "restart", out.restart_s, seconds_of));
   CKPT_CHECK(read_flag(words, "rework", out.rework_s, seconds_of));
   CKPT_CHECK(read_flag(words, "step-time", out.step_s, seconds_of));
@@ -65,12 +78,25 @@ Result<SavePlanRequest> read_request(const Words& words) {
   if (words.value("gpu-memory") != nullptr) out.rank_memory = memory;
   out.sharding.replica_parallel = words.on("replica-parallel");
   out.keep = words.all("keep");
-  if (words.value("params") == nullptr || words.value("bw") == nullptr) {
+  return out;
+}
+
+/// What the checkpoint that stands on the command line says, where no flag does.
+Result<PlanSource> read_source(Context& context, SavePlanRequest& request) {
+  PlanSource source;
+  if (!context.words.arguments.empty()) {
+    CKPT_TRY(const auto opened, OpenSession::alone(context));
+    if (opened->failure() != nullptr) return fail(*opened->failure());
+    CKPT_TRY(source,
+             take_from(opened->session(), context.words.arguments.front(), store_of(context.words), now(), request));
+    opened->end_progress();
+  }
+  if (request.parameters == 0 || request.bandwidth == 0) {
     return fail({.code = Errc::usage,
                  .message = "plan: --params and --bw are needed",
-                 .hint = "for instance: ckpt plan --params 70B --bw 40G"});
+                 .hint = "for instance: ckpt plan --params 70B --bw 40G, or ckpt plan RUN@latest --bw 40G"});
   }
-  return out;
+  return source;
 }
 
 std::string bytes_text(double bytes, SizeStyle sizes) {
@@ -110,11 +136,39 @@ void print_choices(Context& context, const SavePlan& plan) {
   });
   row("because of", [](const SaveChoice& c) { return c.reason; });
   row("overhead", [](const SaveChoice& c) { return percent_text(c.overhead); });
+  const auto any = [&](auto holds) { return std::any_of(plan.choices.begin(), plan.choices.end(), holds); };
+  if (any([](const SaveChoice& c) { return c.remote_every != 0; })) {
+    row("to storage", [](const SaveChoice& c) {
+      return c.remote_every > 1 ? fmt::format("1 of {}", c.remote_every) : std::string("each");
+    });
+  }
+  if (any([](const SaveChoice& c) { return c.host_bytes > 0; })) {
+    row(
+        "host memory", [&](const SaveChoice& c) { return bytes_text(c.host_bytes, context.settings.sizes); },
+        "(of a rank, while a save is in flight)");
+  }
   if (!failures) return;
   row(
       "lost time", [](const SaveChoice& c) { return percent_text(c.lost); }, "(saves, failures, restarts)");
+  row(
+      "  10-90 %",
+      [](const SaveChoice& c) { return fmt::format("{:.2f}-{:.2f} %", c.lost_low * 100, c.lost_high * 100); },
+      "(over the failure rates that are likely)");
   row("  base rule", [](const SaveChoice& c) { return percent_text(c.lost_base); });
   row("at a failure", [](const SaveChoice& c) { return format_seconds(c.loss_at_failure_s); });
+}
+
+void print_sensitivity(Context& context, const SavePlan& plan) {
+  if (plan.sensitivity.empty()) return;
+  say(context, "if it were other than believed: save every, lost time\n");
+  for (const Sensitivity& one : plan.sensitivity) {
+    std::string line = fmt::format("{:<18}", one.name);
+    for (const SaveChoice& choice : one.choices)
+      line += fmt::format("{} {:<20}", choice.name,
+                          fmt::format("{}, {}", format_seconds(choice.chosen_s), percent_text(choice.lost)));
+    line.erase(line.find_last_not_of(' ') + 1);
+    say(context, line + "\n");
+  }
 }
 
 void print_memory(Context& context, const SavePlan& plan) {
@@ -138,6 +192,8 @@ void print_plan(Context& context, const SavePlan& plan, const SavePlanRequest& r
                            format_rate(request.bandwidth, sizes)));
   if (request.mtbf_s > 0) say(context, fmt::format("one failure in {}\n", format_seconds(request.mtbf_s)));
   print_choices(context, plan);
+  say(context, fmt::format("choose        {}\n", plan.explanation));
+  print_sensitivity(context, plan);
   if (plan.bandwidth_wanted > 0) {
     say(context, fmt::format("bandwidth     {} lets blocking saves meet {} of rework within 5 %\n",
                              format_rate(plan.bandwidth_wanted, sizes), format_seconds(request.rework_s)));
@@ -145,6 +201,8 @@ void print_plan(Context& context, const SavePlan& plan, const SavePlanRequest& r
   if (plan.kept) {
     say(context, fmt::format("storage       {} kept at most: {}\n", *plan.kept,
                              bytes_text(plan.disk.total * static_cast<double>(*plan.kept), sizes)));
+    say(context, fmt::format("  peak        {} with {} in the trash and one being written; {} a day\n",
+                             bytes_text(plan.peak_bytes, sizes), plan.trashed, bytes_text(plan.bytes_a_day, sizes)));
   } else if (plan.unbounded) {
     say(context, "storage       grows without a bound: a rule of --keep has no limit\n");
   }
@@ -181,9 +239,27 @@ Json plan_json(const SavePlan& plan, const SavePlanRequest& request) {
     one["overhead"] = number(choice.overhead);
     one["lost"] = request.mtbf_s > 0 ? number(choice.lost) : Json();
     one["lost_base_rule"] = request.mtbf_s > 0 ? number(choice.lost_base) : Json();
+    one["lost_low"] = request.mtbf_s > 0 ? number(choice.lost_low) : Json();
+    one["lost_high"] = request.mtbf_s > 0 ? number(choice.lost_high) : Json();
+    one["remote_every"] = choice.remote_every != 0 ? Json(choice.remote_every) : Json();
+    one["host_bytes"] = bytes(choice.host_bytes);
     one["lost_at_failure_s"] = request.mtbf_s > 0 ? number(choice.loss_at_failure_s) : Json();
     out["choices"].push_back(std::move(one));
   }
+  out["chosen"] = plan.choices[plan.chosen].name;
+  out["explanation"] = plan.explanation;
+  out["sensitivity"] = Json::array();
+  for (const Sensitivity& other : plan.sensitivity) {
+    Json one;
+    one["name"] = other.name;
+    one["choices"] = Json::array();
+    for (const SaveChoice& choice : other.choices)
+      one["choices"].push_back({{"name", choice.name}, {"chosen_s", choice.chosen_s}, {"lost", choice.lost}});
+    out["sensitivity"].push_back(std::move(one));
+  }
+  out["bytes_a_day"] = bytes(plan.bytes_a_day);
+  out["trashed"] = plan.trashed;
+  out["peak_bytes"] = plan.kept ? bytes(plan.peak_bytes) : Json();
   out["bandwidth_wanted"] = plan.bandwidth_wanted > 0 ? bytes(plan.bandwidth_wanted) : Json();
   out["kept"] = plan.kept ? Json(*plan.kept) : Json();
   out["memory"] = Json::array();
@@ -207,8 +283,11 @@ Json plan_json(const SavePlan& plan, const SavePlanRequest& request) {
 Answer run_plan(Context& context) {
   auto request = read_request(context.words);
   if (!request) return failed(std::move(request).error());
+  auto source = read_source(context, *request);
+  if (!source) return failed(std::move(source).error());
   auto plan = plan_saves(*request);
   if (!plan) return failed(std::move(plan).error());
+  plan->warnings.insert(plan->warnings.begin(), source->notes.begin(), source->notes.end());
   const bool picture = context.words.on("curve") || context.words.on("svg");
   if (picture && request->mtbf_s <= 0) {
     return failed({.code = Errc::usage,
@@ -220,7 +299,8 @@ Answer run_plan(Context& context) {
     out.data = plan_json(*plan, *request);
     return out;
   }
-  const SaveChoice& choice = plan->choices.back();
+  // The curve is that of saves to the storage; tiers have two intervals.
+  const SaveChoice& choice = plan->choices[request->stall_s ? 1 : 0];
   if (context.words.on("svg")) {
     say(context, curve_svg(curve_of(choice, kCurvePoints), marks_of(choice)), true);
     return out;

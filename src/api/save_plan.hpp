@@ -20,15 +20,21 @@ struct SavePlanRequest {
   catalog::Sharding sharding{};
   double bandwidth = 0;             ///< bytes a second of the storage, for all ranks together
   std::optional<double> stall_s{};  ///< of an asynchronous save; nothing: only blocking saves are planned
+  double local_bandwidth = 0;       ///< of the nodes' own disks together; 0: no tiers are planned
+  double node_loss = 0.5;           ///< part of the failures that take a node's disk along, for tiers
   double restart_s = 0;             ///< detect, restart, load
   double mtbf_s = 0;                ///< of the whole job; 0 = unknown
+  double mtbf_low_s = 0;            ///< its 10 % and 90 % quantiles; 0: half and twice of it
+  double mtbf_high_s = 0;
+  double trash_s = 86'400;          ///< how long deleted checkpoints stay in the trash
   double rework_s = 0;              ///< work that may be lost; 0 = no limit told
   double step_s = 0;                ///< 0 = unknown
   std::vector<std::string> keep{};  ///< values of --keep
   std::optional<catalog::RankMemory> rank_memory{};
 };
 
-/// One way to save: blocking, or asynchronous.
+/// One way to save: "blocking", "async", or "tiers": asynchronous to the nodes' own disks, every so many of which are
+/// drained to the storage.
 struct SaveChoice {
   std::string name{};
   catalog::Costs costs{};
@@ -43,6 +49,16 @@ struct SaveChoice {
   double lost = 0;          ///< at chosen_s: 1 - goodput; only with a failure rate
   double lost_base = 0;     ///< the same at the base rule's
   double loss_at_failure_s = 0;
+  double lost_low = 0;             ///< `lost` at the 90 % quantile of the MTBF
+  double lost_high = 0;            ///< and at the 10 % one
+  std::uint64_t remote_every = 0;  ///< of tiers: every so many saves are drained; their `lost` is of first order
+  double host_bytes = 0;           ///< of a rank: what a save in flight holds, besides its buffers
+};
+
+/// What becomes of the choices when a number is other than believed.
+struct Sensitivity {
+  std::string name{};                 ///< "bandwidth x 1/2"
+  std::vector<SaveChoice> choices{};  ///< as in the plan
 };
 
 struct SavePlan {
@@ -54,11 +70,22 @@ struct SavePlan {
   bool unbounded = false;               ///< a rule of --keep has no limit
   std::vector<catalog::MemoryBytes> memory{};
   std::optional<std::size_t> fits{};  ///< the first row of `memory` that fits rank_memory
+  std::size_t chosen = 0;  ///< of `choices`: that which loses least (of two nearly equal ones the first); without a
+                           ///< failure rate, that stalls least
+  std::string explanation{};               ///< why that one, and what decides its interval
+  std::vector<Sensitivity> sensitivity{};  ///< only with a failure rate
+  double bytes_a_day = 0;                  ///< written, at the chosen interval
+  std::uint64_t trashed = 0;               ///< checkpoints in the trash at most, at the chosen interval
+  double peak_bytes = 0;                   ///< kept, in the trash and being written; 0: not known, or without a bound
   std::vector<std::string> warnings{};
 };
 
 /// errors   usage: no parameters, no bandwidth, an unknown preset, a rule that cannot be read
 Result<SavePlan> plan_saves(const SavePlanRequest& request);
+
+/// How many checkpoints lie in the trash at most, where a prune after each save retires one and empties what has lain
+/// there for `trash_s`.
+std::uint64_t most_in_trash(double trash_s, double between_saves_s);
 
 /// The curve of one choice, from a third of its shortest interval to ten times the longest; and its intervals by name.
 std::vector<catalog::CurvePoint> curve_of(const SaveChoice& choice, std::size_t count);

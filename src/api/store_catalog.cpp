@@ -12,6 +12,7 @@
 #include "engine/replace_file.hpp"
 #include "format/glob.hpp"
 #include "format/nearest.hpp"
+#include "format/value.hpp"
 
 namespace ckpt {
 namespace {
@@ -108,7 +109,12 @@ std::string prometheus_text(const StoreStatus& status) {
   std::string out;
   const auto label = [](std::string_view run) {
     std::string text;
+    const bool readable = is_utf8(run);  // else Prometheus would refuse the whole file
     for (const char c : run) {
+      if (!readable && static_cast<unsigned char>(c) >= 0x80) {
+        text += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+        continue;
+      }
       if (c == '\\' || c == '"') text += '\\';
       text += c == '\n' ? std::string("\\n") : std::string(1, c);
     }

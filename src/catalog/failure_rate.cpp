@@ -62,14 +62,19 @@ double gamma_quantile(double a, double p) {
   return (low + high) / 2;
 }
 
+double mtbf_quantile(const FailureHistory& history, double p) {
+  const double time = std::max(0.0, history.uptime_s) + std::max(1.0, history.prior_mtbf_s);
+  return time / gamma_quantile(1 + static_cast<double>(history.failures), 1 - p);
+}
+
 MtbfEstimate estimate_mtbf(const FailureHistory& history) {
   const double seen = std::max(0.0, history.uptime_s);
   const double time = seen + std::max(1.0, history.prior_mtbf_s);
   const auto failures = static_cast<double>(history.failures);
   MtbfEstimate out{.mean_s = time / (1 + failures)};
   if (history.failures != 0) out.likeliest_s = seen / failures;
-  out.low_s = time / gamma_quantile(1 + failures, 0.95);
-  out.high_s = time / gamma_quantile(1 + failures, 0.05);
+  out.low_s = mtbf_quantile(history, 0.05);
+  out.high_s = mtbf_quantile(history, 0.95);
   return out;
 }
 

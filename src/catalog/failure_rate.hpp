@@ -22,6 +22,9 @@ struct MtbfEstimate {
 /// The rate is Gamma(1 + failures, prior + uptime) afterwards; the interval is between its 5 % and 95 % quantiles.
 MtbfEstimate estimate_mtbf(const FailureHistory& history);
 
+/// The MTBF that is the `p` quantile of what the history leaves open, 0 < p < 1.
+double mtbf_quantile(const FailureHistory& history, double p);
+
 /// P(a, x): the part of a Gamma(a, 1) variable below x. a > 0.
 double gamma_below(double a, double x);
 /// The x with gamma_below(a, x) = p, 0 < p < 1.

@@ -116,4 +116,29 @@ TwoTiers two_tiers(const Tier& near, const Tier& far) {
   return above.waste < below.waste ? above : below;
 }
 
+double waste(const DrainedTiers& tiers, double interval_s, std::uint64_t every) {
+  const Costs& near = tiers.near;
+  const double far_interval = interval_s * static_cast<double>(every);
+  const double loss = (1 - tiers.lost) * interval_s / 2 + tiers.lost * (far_interval / 2 + tiers.drain_s);
+  return near.stall_s / interval_s + (loss + behind(near) + std::max(0.0, near.restart_s)) / near.mtbf_s;
+}
+
+TwoTiers best_tiers(const DrainedTiers& tiers) {
+  const Costs& near = tiers.near;
+  if (!usable(near) || !(tiers.drain_s >= 0) || !(tiers.lost >= 0 && tiers.lost <= 1)) return {};
+  constexpr std::uint64_t kMostEvery = 10'000;
+  TwoTiers best;
+  for (std::uint64_t k = 1; k <= kMostEvery; ++k) {
+    const auto every = static_cast<double>(k);
+    const double free_interval = std::sqrt(2 * near.stall_s * near.mtbf_s / (1 - tiers.lost + tiers.lost * every));
+    const double floor = std::max(1.1 * tiers.drain_s / every, 1.1 * near.drain_s);
+    const double interval = std::max(free_interval, floor);
+    const double wasted = waste(tiers, interval, k);
+    if (best.interval_s == 0 || wasted < best.waste) best = {.interval_s = interval, .every = k, .waste = wasted};
+    // From here on a greater k only lets more be lost.
+    if (free_interval >= floor || floor <= 1.1 * near.drain_s) break;
+  }
+  return best;
+}
+
 }  // namespace ckpt::catalog

@@ -61,4 +61,18 @@ struct TwoTiers {
 };
 TwoTiers two_tiers(const Tier& near, const Tier& far);
 
+/// Two tiers, of which the far one is filled in the background from the near one: every k-th save, which takes
+/// `drain_s` and stalls nothing, but must be over (with a tenth to spare) when the next one goes there. `lost` is the
+/// part of failures that take the near tier along, 0 to 1.
+struct DrainedTiers {
+  Costs near{};        ///< mtbf_s: of all failures; drain_s: until it is durable in the near tier
+  double drain_s = 0;  ///< from the near tier to the far one
+  double lost = 0;
+};
+/// First order: C/T + (T/2 + D1 - C)(1-p)/M + (kT/2 + D2 + D1 - C)p/M + R/M; a failure that the near tier survives
+/// costs half of T and what was not durable there, another half of kT and the drain.
+double waste(const DrainedTiers& tiers, double interval_s, std::uint64_t every);
+/// The least waste over T and k. No interval where something is not positive.
+TwoTiers best_tiers(const DrainedTiers& tiers);
+
 }  // namespace ckpt::catalog

@@ -1,5 +1,7 @@
 """ckpt plan: arithmetic, as a user types it."""
+import json
 import re
+import shutil
 import xml.dom.minidom
 
 from runner import check, main
@@ -14,6 +16,40 @@ def case_plan_shows_blocking_beside_asynchronous_saves(sh):
                 r"^best every +1 h 43 min +29 min 49 s ", r"^base rule +7 min 36 s \(overhead cap\) +38\.0 s \(overhead cap\)",
                 r"^lost time +0\.73 % +0\.21 %", r"^storage +25 kept at most: 22\.3 TiB$"],
            not_out="ZeRO")
+
+
+def case_plan_explains_its_choice_and_how_sure_it_is(sh):
+    result = sh.run(*WORDS, "--keep", "last=3", "--local-bw", "400G", "--node-loss", "20%",
+                    out=[r"^ +blocking +async +tiers$", r"^choose +async saves lose least time, 0\.21 %; saving more often",
+                         r"^  10-90 % +0\.\d\d-", r"^host memory +0 B +913 GiB +913 GiB", r"^bandwidth x 1/2 +blocking ", r"^MTBF x 2 +blocking ",
+                         r"^  peak +[\d.]+ TiB with \d+ in the trash and one being written"])
+    check(len(re.findall(r"^(bandwidth|MTBF) x (1/2|2) ", result.out, re.M)) == 4, "not four rows", result)
+    data = sh.document(*WORDS, "--keep", "last=3")["data"]
+    check(data["chosen"] == "async" and data["choices"][1]["lost_low"] < data["choices"][1]["lost"] < data["choices"][1]["lost_high"], str(data))
+    check(data["peak_bytes"] == data["total_bytes"] * (3 + 1 + data["trashed"]), str(data))
+    between = data["choices"][1]["chosen_s"] + 1.9
+    check(data["trashed"] == -(-86400 // between), f"{data['trashed']} in the trash")
+    check(sh.document(*WORDS, "--trash", "0s", "--keep", "last=3")["data"]["trashed"] == 0, "nothing stays there")
+
+
+def case_plan_takes_what_a_checkpoint_and_its_run_say(sh):
+    path = sh.checkpoint("ckpt/1.0-mesh")
+    data = sh.document("plan", path, "--bw", "1G")["data"]
+    seen = sh.document("inspect", path)["data"]
+    check(data["total_bytes"] == seen["file_bytes"] and data["parameters"] == seen["parameters"], str(data))
+    sh.run("plan", path, code=2, err="--params and --bw are needed")
+    sh.run("plan", "nowhere", "--bw", "1G", code=10)
+    store = sh.directory / "runs"
+    cost = {"schema": "ckpt.save/1", "ranks": [{"rank": 0, "bytes": 1, "plan_s": 0.5, "stage_s": 1.5, "write_s": 0.001}]}
+    save = store / "demo/step-000000010.g1"
+    shutil.copytree(path, save)
+    (save / "marks").mkdir(exist_ok=True)
+    (save / "marks/save-statistics.json").write_text(json.dumps(cost))
+    data = sh.document("plan", "demo@latest", "--store", store)["data"]
+    check([c["name"] for c in data["choices"]] == ["blocking", "async"] and data["choices"][1]["stall_s"] == 2, str(data))
+    check(abs(data["write_s"] - 0.001) < 1e-5 and data["mtbf_s"] is None, str(data))
+    check(any("nothing is known of failures" in note for note in data["notes"]), str(data["notes"]))
+    sh.run("plan", "demo@11", "--store", store, code=10, err="no step 11")
 
 
 def case_plan_fits_its_schema_with_much_and_with_little(sh):
