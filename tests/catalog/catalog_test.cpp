@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "catalog/index/names.hpp"
+#include "engine/inbox.hpp"
 #include "store_builder.hpp"
 
 namespace ckpt::catalog {
@@ -112,6 +113,29 @@ TEST_F(CatalogTest, ALockedOneCostsAWarning) {
   }
   sqlite3_close(other);
   EXPECT_TRUE(open_catalog(store_).is_indexed());
+}
+
+TEST_F(CatalogTest, ANoteWaitsUntilTheIndexItselfHasTakenIt) {
+  { open_catalog(store_); }
+  const std::string path = store_.path() + "/b/step-000000001.g1";
+  ASSERT_TRUE(write_mark(store_.io(), path + "/marks", {.kind = Mark::Kind::tag, .name = "t"}));
+  drop_note(store_.io(), store_.path() + "/b", "step-000000001.g1", "t");
+  const auto tagged = [](Catalog& catalog) {
+    const auto entries = select_entries(catalog.database(), {.tag = "t"});
+    return entries ? entries->size() : 0;
+  };
+  sqlite3* other = nullptr;
+  ASSERT_EQ(sqlite3_open(file().c_str(), &other), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr), SQLITE_OK);
+  {
+    Catalog catalog = open_catalog(store_);
+    EXPECT_FALSE(catalog.is_indexed());
+    EXPECT_EQ(tagged(catalog), 1U);
+  }
+  sqlite3_close(other);
+  Catalog catalog = open_catalog(store_);
+  EXPECT_TRUE(catalog.is_indexed());
+  EXPECT_EQ(tagged(catalog), 1U) << "the scan in memory had taken the note away";
 }
 
 TEST_F(CatalogTest, OneOfALaterReleaseIsLeftAlone) {

@@ -54,6 +54,22 @@ TEST_F(MarksTest, ReadsBackEveryMemberOfEveryKind) {
     EXPECT_TRUE(name.starts_with("/run/")) << name << " lies outside the checkpoint";
 }
 
+TEST_F(MarksTest, OnceMeansTheFirstTimeAndNobodyWaits) {
+  const Mark first{.kind = Mark::Kind::restored, .text = "first"};
+  ASSERT_TRUE(io_->make_dir(kDirectory));
+  {
+    const auto other = disk_.io();
+    const auto held = other->lock(kDirectory, LockMode::exclusive);
+    ASSERT_TRUE(held);
+    EXPECT_FALSE(write_mark_once(*io_, kDirectory, first).value()) << "another process writes it";
+    EXPECT_TRUE(read().marks.empty());
+  }
+  EXPECT_TRUE(write_mark_once(*io_, kDirectory, first).value());
+  EXPECT_FALSE(write_mark_once(*io_, kDirectory, {.kind = Mark::Kind::restored, .text = "later"}).value());
+  ASSERT_EQ(read().marks.size(), 1U);
+  EXPECT_EQ(read().marks[0].text, "first");
+}
+
 TEST_F(MarksTest, RemovesOneAndSaysWhetherItWasThere) {
   ASSERT_TRUE(write_mark(*io_, kDirectory, {.kind = Mark::Kind::tag, .name = "a"}));
   ASSERT_TRUE(write_mark(*io_, kDirectory, {.kind = Mark::Kind::tag, .name = "b"}));

@@ -96,6 +96,10 @@ Result<Database> Database::in_memory() {
   return asked(kMemory, [&] { return prepare(kMemory, Options{}); });
 }
 
+bool Database::is_file() const {
+  return file_ != kMemory;
+}
+
 SQLite::Statement& Database::prepared(const std::string& words) {
   std::unique_ptr<SQLite::Statement>& statement = prepared_->statements[words];
   if (!statement) statement = std::make_unique<SQLite::Statement>(*sqlite_, words);

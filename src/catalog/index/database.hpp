@@ -33,6 +33,7 @@ class Database {
 
   /// Its file, or ":memory:".
   const std::string& file() const { return file_; }
+  bool is_file() const;
   SQLite::Database& sqlite() { return *sqlite_; }
   /// A statement without a result, compiled once, without values yet. For use inside `asked`.
   SQLite::Statement& prepared(const std::string& words);

@@ -51,8 +51,9 @@ class Refresh {
     return std::move(out_);
   }
 
-  /// After the transaction is durable.
+  /// After the transaction is durable. What only a database in memory has seen the next index must be told of.
   void remove_notes() {
+    if (!database_.is_file()) return;
     for (const InboxNote& note : notes_) static_cast<void>(io_.unlink(note.file));  // found again otherwise
   }
 

@@ -1,0 +1,128 @@
+"""A store on a file system that is full, or mounted read-only: the catalog costs a warning, every answer is the same, a save
+fails whole, and afterwards everything works again. The file systems are a small tmpfs in a namespace of its own.
+
+    python3 store_mounts.py --ckpt CKPT --golden GOLDEN
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from breaking import SKIPPED, check
+
+INSIDE = "CKPT_TEST_INSIDE"
+
+
+class Job:
+    def __init__(self, options, directory):
+        self.options, self.directory = options, pathlib.Path(directory)
+        self.store = self.directory / "store"
+        self.source = pathlib.Path(options.golden).absolute() / "safetensors/single/ckpt"
+
+    def run(self, *words, code=0):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("CKPT_")}
+        run = subprocess.run([self.options.ckpt, *words, "--store", "store", "--no-mpi"], text=True, capture_output=True, timeout=120,
+                             cwd=self.directory, env=environment)
+        check(run.returncode == code, f"exit {run.returncode}, not {code}", run)
+        return run
+
+    def save(self, step, code=0):
+        return self.run("save", self.source, "--run", "r", "--step", str(step), code=code)
+
+    def listed(self):
+        """The rows, whether the catalog could be used, and the warnings."""
+        run = self.run("list", "--json")
+        document = json.loads(run.stdout)
+        warnings = [warning["text"] for warning in document["warnings"]]
+        check(bool(warnings) != document["data"]["indexed"], "no warning, or one too many", run)
+        return document["data"]["checkpoints"], document["data"]["indexed"], warnings
+
+    def tree(self):
+        """Of the checkpoints: the catalog is its own affair."""
+        return {p.relative_to(self.store).as_posix(): p.read_bytes() for p in self.store.rglob("*") if p.is_file() and ".ckpt" not in p.parts}
+
+    def remount(self, *words):
+        done = subprocess.run(["mount", "-o", *words, self.store], text=True, capture_output=True)
+        check(done.returncode == 0, "mount", done)
+
+
+def check_full(job):
+    """Full before the catalog is made, and full when it must grow."""
+    for lost in (True, False):
+        if lost:
+            for file in (job.store / ".ckpt").glob("catalog.sqlite*"):
+                file.unlink()
+        else:
+            job.run("pin", "r@1", "--owner", "ana")  # whose note is to be folded in
+        with open(job.store / "filler", "wb", buffering=0) as filler:
+            try:
+                while True:
+                    filler.write(b"x" * 4096)
+            except OSError:
+                pass
+        before = job.tree()
+        rows, indexed, _ = job.listed()
+        check(not indexed and len(rows) == 1 and len(rows[0]["pins"]) == (0 if lost else 1), f"on a full disk: {rows}")
+        job.save(9, code=14)
+        check(job.tree() == before, "a save that failed left something")
+        (job.store / "filler").unlink()
+        again, indexed, _ = job.listed()
+        check(again == rows and indexed, f"the catalog afterwards: {indexed}, {again}, not {rows}")
+
+
+def check_read_only(job):
+    for lost in (False, True):
+        if lost:
+            for file in (job.store / ".ckpt").glob("catalog.sqlite*"):
+                file.unlink()
+        else:
+            job.save(2)  # its note is not folded in
+        before = job.tree()
+        job.remount("remount,ro")
+        rows, _, _ = job.listed()
+        check(sorted(row["step"] for row in rows) == [1, 2], f"{rows}")
+        job.run("status")
+        job.save(9, code=16)
+        check(job.tree() == before, "something was written")
+        job.remount("remount,rw")
+        again, indexed, _ = job.listed()
+        check(again == rows and indexed, f"the catalog afterwards: {indexed}, {again}, not {rows}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ckpt", required=True)
+    parser.add_argument("--golden", required=True)
+    options = parser.parse_args()
+    options.ckpt = os.path.abspath(options.ckpt)
+    if INSIDE not in os.environ:
+        words = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
+        try:
+            probe = subprocess.run([*words, "mount", "-t", "tmpfs", "none", "/mnt"], text=True, capture_output=True)
+        except FileNotFoundError:
+            print("skipped: unshare is missing")
+            return SKIPPED
+        if probe.returncode != 0:
+            print(f"skipped: namespaces are not permitted here: {probe.stderr.strip()}")
+            return SKIPPED
+        return subprocess.run([*words, sys.executable, *sys.argv], env={**os.environ, INSIDE: "1"}).returncode
+    with tempfile.TemporaryDirectory() as directory:
+        job = Job(options, directory)
+        job.store.mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", job.store], text=True, capture_output=True)
+        check(mounted.returncode == 0, "mount", mounted)
+        try:
+            job.save(1)
+            check_full(job)
+            check_read_only(job)
+        finally:
+            subprocess.run(["umount", job.store], check=True)
+    print("a full and a read-only store")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
