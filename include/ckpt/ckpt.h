@@ -76,6 +76,13 @@ typedef struct ckpt_options {
   uint64_t drain_bytes_per_second; /* the most that drains write, on average over each; 0: no limit */
   uint64_t local_keep;             /* drained copies that stay in the local directory; 0: 2 */
   int32_t replicas; /* CKPT_REPLICAS_...: how loads read what several ranks hold alike; READ on one rank is on all */
+  /* ckpt_should_save as often as loses least time, by what saves here cost and by mtbf_s (0: unknown; then at 20 times
+   * what a save stalls training); a first save measures. And a cap: saves by any of these rules are put off so that
+   * they stall training for at most this part of the time; 0: no cap. Rank 0 decides by both, for all. */
+  int32_t optimal;
+  double max_overhead; /* 0 to 1 */
+  double mtbf_s;       /* mean time between failures of the job */
+  double restart_s;    /* what a failure costs before training goes on */
 } ckpt_options;
 
 enum {

@@ -324,6 +324,10 @@ class Store {
     bool catch_signals = false;
     bool verify_all = false;
     std::int32_t replicas = CKPT_REPLICAS_AUTOMATIC;
+    bool optimal = false;
+    double max_overhead = 0;  ///< 0: no cap
+    std::chrono::duration<double> mtbf{0};
+    std::chrono::duration<double> restart{0};
     std::string framework{};
     std::string framework_version{};
     std::function<void(std::string_view text)> log{};
@@ -356,6 +360,10 @@ class Store {
     c.catch_signals = options.catch_signals ? 1 : 0;
     c.verify_all = options.verify_all ? 1 : 0;
     c.replicas = options.replicas;
+    c.optimal = options.optimal ? 1 : 0;
+    c.max_overhead = options.max_overhead;
+    c.mtbf_s = options.mtbf.count();
+    c.restart_s = options.restart.count();
     c.framework = options.framework.c_str();
     c.framework_version = options.framework_version.c_str();
     c.local_directory = options.local_directory.empty() ? nullptr : options.local_directory.c_str();

@@ -35,6 +35,10 @@ StoreOptions store_options(const ckpt_options& given) {
                        .every = std::chrono::duration<double>(given.every_seconds),
                        .time_limit = std::chrono::duration<double>(given.time_limit_s),
                        .catch_signals = given.catch_signals != 0,
+                       .optimal = given.optimal != 0,
+                       .most_overhead = given.max_overhead,
+                       .mtbf_s = given.mtbf_s,
+                       .restart_s = given.restart_s,
                        .drain_bytes_per_second = given.drain_bytes_per_second,
                        .verify_all = given.verify_all != 0,
                        .replicas = replicas_of(given.replicas).value_or(Replicas::automatic)};
@@ -168,6 +172,8 @@ int ckpt_store_open(const char* run_directory, const ckpt_options* options, ckpt
       CKPT_CHECK(need(run_directory, "the run's directory"));
       CKPT_CHECK(need(store, "the place for the store"));
       CKPT_CHECK(replicas_of(given.replicas));
+      if (!(given.max_overhead >= 0 && given.max_overhead <= 1))
+        return ckpt::fail(ckpt::Errc::usage, fmt::format("max_overhead {} is no part of the time", given.max_overhead));
       CKPT_TRY(const ckpt::IoKind kind, io_kind(given.io));
       return ckpt::open_io(kind);
     }();

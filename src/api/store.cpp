@@ -61,7 +61,8 @@ Result<std::unique_ptr<Store>> Store::open(Result<std::unique_ptr<Io>> io, std::
     store->options_.local_directory = join_path(store->options_.local_directory, "");
   }
   store->comm_ = std::move(comm);
-  store->opened_ = store->last_save_ = store->now();
+  store->opened_ = store->last_save_ = store->last_end_ = store->now();
+  store->measured_.costs = {.restart_s = store->options_.restart_s, .mtbf_s = store->options_.mtbf_s};
   auto mine = caught([&]() -> Result<> {
     CKPT_TRY(store->io_, std::move(io));
     CKPT_TRY(store->read_pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kReadBuffers}));
@@ -121,13 +122,41 @@ void Store::note_times() {
   const SaveTimes times = latest_save_->times();
   const std::chrono::duration<double> took(times.plan_s + times.stage_s + times.write_s + times.commit_s);
   longest_save_ = std::max(longest_save_, took);
-  if (latest_save_->resolved()) latest_save_.reset();
+  if (!latest_save_->resolved()) return;
+  measured_ = with_save(measured_, stall_s_, std::max(stall_s_, took.count()));
+  latest_save_.reset();
+}
+
+double Store::since_opened(Clock::time_point time) const {
+  return std::chrono::duration<double>(time - opened_).count();
+}
+
+/// By the rules of time and cost; rank 0.
+bool Store::is_due(std::uint64_t step) {
+  catalog::IntervalPolicy policy{.optimal = options_.optimal, .on_signal = false};
+  const bool capped = options_.most_overhead > 0;
+  if (options_.every.count() > 0) policy.every_s = options_.every.count();
+  if (capped) policy.most_overhead = options_.most_overhead;
+  if (capped && options_.every_steps != 0) policy.every_steps = options_.every_steps;
+  const catalog::IntervalInputs inputs{.step = step,
+                                       .now_s = since_opened(now()),
+                                       .last_step = last_step_,
+                                       .last_begin_s = since_opened(last_save_),
+                                       .last_end_s = since_opened(last_end_),
+                                       .in_flight = policy.optimal && latest_save_ ? 1U : 0U,
+                                       .planned_interval_s = planned_interval_s_,
+                                       .measured = measured_};
+  const catalog::SaveAnswer answer = catalog::should_save(policy, inputs);
+  planned_interval_s_ = answer.planned_interval_s;
+  return answer.save;
 }
 
 Result<bool> Store::should_save(std::uint64_t step) {
   note_times();
   // Alone the answer comes at once; else one call later, when the next vote must not say it again.
-  const bool due = options_.every.count() > 0 && comm_->is_root() && !due_told_ && now() - last_save_ >= options_.every;
+  if (last_asked_) measured_ = with_step(measured_, std::chrono::duration<double>(now() - *last_asked_).count());
+  last_asked_ = now();
+  const bool due = comm_->is_root() && !due_told_ && is_due(step);
   due_told_ = due_told_ || due;
   CKPT_TRY(const Saver::Vote told, saver_->round({.stop = wants_stop(), .due = due}));
   const bool stops_now = told.stop && !stop_told_;  // saved once; what follows is the trainer's to end
@@ -137,7 +166,9 @@ Result<bool> Store::should_save(std::uint64_t step) {
     due_told_ = false;
   }
   // Step 0 is a multiple of everything, and has nothing to lose yet.
-  const bool by_step = options_.every_steps != 0 && step != 0 && step % options_.every_steps == 0;
+  // Where a cap may hold it back rank 0 decides, as by the clock; else every rank knows at once.
+  const bool by_step =
+      options_.every_steps != 0 && options_.most_overhead <= 0 && step != 0 && step % options_.every_steps == 0;
   return stops_now || told.due || by_step;
 }
 
@@ -184,6 +215,8 @@ Result<> Store::begin(std::uint64_t step, Result<> mine) {
     }
   }
   last_save_ = now();
+  last_step_ = step;
+  last_asked_.reset();
   due_told_ = false;  // beginning drops that vote
   return saver_->begin({.step = step, .meta = std::move(meta), .run = run_}, std::move(mine));
 }
@@ -195,6 +228,8 @@ Result<std::shared_ptr<PendingSave>> Store::commit(std::vector<std::pair<std::st
   longest_save_ = std::max<std::chrono::duration<double>>(longest_save_, Clock::now() - start);
   note_times();
   latest_save_ = pending;
+  last_end_ = now();
+  stall_s_ = std::chrono::duration<double>(last_end_ - last_save_).count();
   if (options_.staging_bytes == 0) {
     // How it ended is the pending save's to tell, as ever.
     if (auto ended = saver_->wait(pending, kSaveTimeout); !ended && comm_->is_lost()) return fail(ended.error());
@@ -215,6 +250,7 @@ Checkpoint::ReadOptions Store::read_options(bool partial) const {
 void Store::note_loaded(const Checkpoint& checkpoint) {
   loaded_id_ = checkpoint.map().id;
   loaded_step_ = checkpoint.step();
+  last_step_ = loaded_step_;
 }
 
 /// Says in the checkpoint that it has been loaded: that it can be is proven. Once, as far as the store can be written;

@@ -12,6 +12,7 @@
 #include "api/checkpoint.hpp"
 #include "api/run_copies.hpp"
 #include "api/stop_signal.hpp"
+#include "catalog/interval_policy.hpp"
 #include "engine/comm.hpp"
 #include "engine/io.hpp"
 #include "writers/divided_load.hpp"
@@ -36,7 +37,11 @@ struct StoreOptions {
   std::chrono::duration<double> every{0};       ///< 0: not by time
   std::chrono::duration<double> time_limit{0};  ///< of the job, from opening on; 0: none
   bool catch_signals = false;
-  std::string local_directory{};             ///< see Saver::Options; loads take its copies first
+  bool optimal = false;           ///< as often as loses least time, by what saves here cost; see IntervalPolicy
+  double most_overhead = 0;       ///< a cap over all of these, of wall time, 0 to 1; 0: none
+  double mtbf_s = 0;              ///< of the job, for `optimal`; 0: unknown
+  double restart_s = 0;           ///< what a failure costs before training goes on
+  std::string local_directory{};  ///< see Saver::Options; loads take its copies first
   std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
   std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
   bool verify_all = false;                   ///< loads read every leaf whole
@@ -99,6 +104,8 @@ class Store {
   void log(const std::string& text) const;
   void tell_skipped(const std::string& path, const Error& why) const;
   bool wants_stop() const;
+  bool is_due(std::uint64_t step);
+  double since_opened(std::chrono::steady_clock::time_point time) const;
   Result<std::vector<std::string>> candidates(Result<> mine);
   std::string near_directory() const;
   Result<> finish_drains();
@@ -123,6 +130,14 @@ class Store {
   Model model_{};
   std::chrono::steady_clock::time_point opened_{};
   std::chrono::steady_clock::time_point last_save_{};
+  // Of rank 0, which alone decides by them: what saves cost, when the last one gave training back, and its step (or
+  // the one resumed from); when it was last asked, if nothing was saved since.
+  catalog::MeasuredCosts measured_{};
+  double stall_s_ = 0;
+  std::chrono::steady_clock::time_point last_end_{};
+  double planned_interval_s_ = 0;
+  std::optional<std::uint64_t> last_step_{};
+  std::optional<std::chrono::steady_clock::time_point> last_asked_{};
   bool due_told_ = false;  // rank 0: the vote in flight says that a save is due
   std::chrono::duration<double> longest_save_{0};
   std::shared_ptr<PendingSave> latest_save_{};  // how long it took is known later

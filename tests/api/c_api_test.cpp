@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -256,6 +257,25 @@ TEST_F(CApi, AWayToReadReplicasThatDoesNotExistIsRefused) {
   const ckpt_options options{.size = sizeof options, .replicas = CKPT_REPLICAS_EXCHANGE + 1};
   ckpt_store* store = nullptr;
   EXPECT_EQ(ckpt_store_open(run_.c_str(), &options, &store), 2) << why();
+}
+
+TEST_F(CApi, ACapThatIsNoPartOfTheTimeIsRefusedAndOneThatIsHoldsBack) {
+  for (const double cap : {-0.1, 1.5, std::nan("")}) {
+    const ckpt_options options{.size = sizeof options, .max_overhead = cap};
+    ckpt_store* none = nullptr;
+    EXPECT_EQ(ckpt_store_open(run_.c_str(), &options, &none), 2) << cap;
+  }
+  // Every step asks, and the first is saved; at so small a part of the time the second is not.
+  ckpt_store* store = open({.size = sizeof(ckpt_options), .every_steps = 1, .max_overhead = 1e-12});
+  int answer = 0;
+  EXPECT_EQ(ckpt_should_save(store, 1, &answer), 0) << why();
+  EXPECT_EQ(answer, 1);
+  ckpt_save* save = begin(store, 1);
+  EXPECT_EQ(ckpt_add_blob(save, "b", "x", 1), 0) << why();
+  EXPECT_EQ(ckpt_commit(save, nullptr), 0) << why();
+  EXPECT_EQ(ckpt_should_save(store, 2, &answer), 0) << why();
+  EXPECT_EQ(answer, 0);
+  EXPECT_EQ(ckpt_store_close(store), 0) << why();
 }
 
 TEST_F(CApi, SavesOutliveTheirStore) {

@@ -327,6 +327,54 @@ TEST_F(StoreTest, StepsAskAtTheirMultiplesAndNotAtStepZero) {
   });
 }
 
+/// Steps of `step_time` each; every save takes 2 s. The steps at which each rank was told to save.
+std::vector<std::vector<std::uint64_t>> told_to_save(const JobLayout& layout, const std::string& run,
+                                                     StoreOptions options, std::chrono::seconds step_time,
+                                                     std::uint64_t steps) {
+  std::vector<SetClock> clocks(layout.ranks());
+  std::vector<std::vector<std::uint64_t>> told(layout.ranks());
+  const ThreadRanks ranks(static_cast<int>(layout.ranks()));
+  ranks.run_tables([&](const ckpt_comm_table& table) {
+    auto comm = std::make_unique<Comm>(table);
+    const auto rank = static_cast<std::size_t>(comm->rank());
+    StoreOptions mine = options;
+    mine.clock = clocks[rank].reader();
+    auto store = Store::open(real_io(rank), std::move(comm), run, mine);
+    ASSERT_TRUE(store) << store.error().message;
+    (*store)->set_model(*model_of(layout));
+    for (std::uint64_t step = 0; step <= steps; ++step) {
+      if (step != 0) clocks[rank].advance(step_time * (rank == 0 ? 1 : 7));  // only rank 0's clock counts
+      const auto save = (*store)->should_save(step);
+      ASSERT_TRUE(save) << save.error().message;
+      if (!*save) continue;
+      told[rank].push_back(step);
+      std::vector<std::vector<std::byte>> memory;
+      ASSERT_TRUE((*store)->begin(step));
+      clocks[rank].advance(2s);
+      ASSERT_TRUE(add_all(**store, step, memory));
+      const auto pending = (*store)->commit({});
+      ASSERT_TRUE(pending) << pending.error().message;
+    }
+  });
+  return told;
+}
+
+TEST_F(StoreTest, TheBestIntervalFollowsWhatSavesCostAndAllRanksSaveTogether) {
+  using Told = std::vector<std::uint64_t>;
+  const StoreOptions options{.optimal = true, .mtbf_s = 40'000};  // best: 399 s, the first save measures
+  EXPECT_EQ(told_to_save(kAlone, run_, options, 100s, 12), (std::vector<Told>{{1, 5, 9}}));
+  const auto pair = told_to_save(kPair, run_ + "2", options, 100s, 14);
+  EXPECT_EQ(pair, (std::vector<Told>{{2, 7, 12}, {2, 7, 12}}));  // what rank 0 decides acts one call later
+}
+
+TEST_F(StoreTest, ACapHoldsBackWhatStepsAskFor) {
+  using Told = std::vector<std::uint64_t>;
+  const StoreOptions options{.every_steps = 1, .most_overhead = 0.05};  // 2 s are 5 % of 40 s
+  EXPECT_EQ(told_to_save(kAlone, run_, options, 10s, 10), (std::vector<Told>{{1, 5, 9}}));
+  const auto pair = told_to_save(kPair, run_ + "2", options, 10s, 12);
+  EXPECT_EQ(pair, (std::vector<Told>{{2, 7, 12}, {2, 7, 12}}));
+}
+
 TEST_F(StoreTest, ASaveThatIsDueByTheClockIsAskedForOnce) {
   SetClock clock;
   std::vector<std::uint64_t> asked;
