@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <unordered_set>
 #include <utility>
 
 #include "catalog/index/sqlite.hpp"
@@ -17,6 +18,7 @@ constexpr const char* kColumns =
     "framework, "
     "parent, revision, plan_s, stage_s, write_s, ranks, marks_unreadable, is_link, inode, mtime_ns, marks_inode, "
     "marks_mtime_ns";
+constexpr auto kOptimizer = static_cast<std::size_t>(universal::FileClass::optim);
 constexpr const char* kTracker = "tracker";
 constexpr const char* kSavedMetric = "saved";
 
@@ -85,37 +87,48 @@ class Details {
         states_(database, "SELECT state, name, at, owner, text, value FROM states WHERE checkpoint=?1 ORDER BY rowid"),
         marks_(database, "SELECT kind, name, text, owner, at, value FROM marks WHERE checkpoint=?1 ORDER BY rowid") {}
 
+  /// Finds out which checkpoints have any: worth it where most rows of a large catalog are asked for.
+  void find_all(SQLite::Database& database) {
+    all_known_ = true;
+    find_all(database, "SELECT DISTINCT checkpoint FROM pins", with_pins_);
+    find_all(database, "SELECT DISTINCT checkpoint FROM states", with_states_);
+    find_all(database, "SELECT DISTINCT checkpoint FROM marks", with_marks_);
+  }
+
   void add_to(Entry& entry, std::int64_t checkpoint) {
     std::vector<Mark> marks;
-    rows(pins_, checkpoint, [&](Columns& row) {
-      Mark mark{.kind = Mark::Kind::pin, .name = row.text(), .text = {}, .owner = row.text()};
-      mark.text = row.text();
-      mark.at = row.optional_time();
-      mark.until = row.optional_time();
-      marks.push_back(std::move(mark));
-    });
-    rows(states_, checkpoint, [&](Columns& row) {
-      Mark mark{.kind = row.text() == "verified" ? Mark::Kind::verified : Mark::Kind::restored, .name = row.text()};
-      mark.at = row.optional_time();
-      mark.owner = row.text();
-      mark.text = row.text();
-      mark.value = read_back(row.real());
-      marks.push_back(std::move(mark));
-    });
-    rows(marks_, checkpoint, [&](Columns& row) {
-      const std::string kind = row.text();
-      Mark mark{.kind = Mark::Kind::note, .name = row.text(), .text = row.text(), .owner = row.text()};
-      mark.at = row.optional_time();
-      mark.value = read_back(row.real());
-      if (kind == kTracker) {
-        entry.checkpoint.trackers.push_back(mark.name);
-      } else if (kind == kSavedMetric) {
-        entry.checkpoint.metrics.emplace_back(mark.name, mark.value);
-      } else {
-        mark.kind = kind_of(kind);
+    if (may_have(with_pins_, checkpoint))
+      rows(pins_, checkpoint, [&](Columns& row) {
+        Mark mark{.kind = Mark::Kind::pin, .name = row.text(), .text = {}, .owner = row.text()};
+        mark.text = row.text();
+        mark.at = row.optional_time();
+        mark.until = row.optional_time();
         marks.push_back(std::move(mark));
-      }
-    });
+      });
+    if (may_have(with_states_, checkpoint))
+      rows(states_, checkpoint, [&](Columns& row) {
+        Mark mark{.kind = row.text() == "verified" ? Mark::Kind::verified : Mark::Kind::restored, .name = row.text()};
+        mark.at = row.optional_time();
+        mark.owner = row.text();
+        mark.text = row.text();
+        mark.value = read_back(row.real());
+        marks.push_back(std::move(mark));
+      });
+    if (may_have(with_marks_, checkpoint))
+      rows(marks_, checkpoint, [&](Columns& row) {
+        const std::string kind = row.text();
+        Mark mark{.kind = Mark::Kind::note, .name = row.text(), .text = row.text(), .owner = row.text()};
+        mark.at = row.optional_time();
+        mark.value = read_back(row.real());
+        if (kind == kTracker) {
+          entry.checkpoint.trackers.push_back(mark.name);
+        } else if (kind == kSavedMetric) {
+          entry.checkpoint.metrics.emplace_back(mark.name, mark.value);
+        } else {
+          mark.kind = kind_of(kind);
+          marks.push_back(std::move(mark));
+        }
+      });
     apply_marks(entry, std::move(marks));
   }
 
@@ -135,6 +148,17 @@ class Details {
     }
   }
 
+  using Ids = std::unordered_set<std::int64_t>;
+  static void find_all(SQLite::Database& database, const char* words, Ids& out) {
+    SQLite::Statement select(database, words);
+    while (select.executeStep()) out.insert(Columns(select).integer());
+  }
+  bool may_have(const Ids& ids, std::int64_t checkpoint) const { return !all_known_ || ids.contains(checkpoint); }
+
+  bool all_known_ = false;
+  Ids with_pins_{};
+  Ids with_states_{};
+  Ids with_marks_{};
   SQLite::Statement pins_;
   SQLite::Statement states_;
   SQLite::Statement marks_;
@@ -243,22 +267,58 @@ std::string placeholders() {
 
 }  // namespace
 
+/// The runs that have checkpoints, one step of the index each.
+Result<std::vector<std::string>> runs_with_entries(Database& database) {
+  return asked(database.file(), [&]() -> Result<std::vector<std::string>> {
+    std::vector<std::string> out;
+    SQLite::Statement next(database.sqlite(), "SELECT run FROM checkpoints WHERE run>?1 ORDER BY run LIMIT 1");
+    for (std::string last;; last = out.back()) {
+      next.reset();
+      Binder(next).add(last);
+      if (!next.executeStep()) return out;
+      std::string run = Columns(next).text();
+      if (run <= last)
+        return fail({.code = Errc::corrupt, .message = database.file() + ": catalog: its index is out of order"});
+      out.push_back(std::move(run));
+    }
+  });
+}
+
 Result<std::vector<Entry>> select_entries(Database& database, const Query& query) {
+  // One run after the other, as no index has runs ascending and in each the newest first.
+  std::vector<std::string> runs;
+  const bool narrow = query.name || query.step || !query.id_prefix.empty() || !query.tag.empty();
+  if (query.run) {
+    runs.push_back(*query.run);
+  } else if (!narrow) {
+    CKPT_TRY(runs, runs_with_entries(database));
+  }
   return asked(database.file(), [&]() -> Result<std::vector<Entry>> {
     std::vector<Entry> out;
+    Query one = query;
+    if (!runs.empty()) one.run.emplace();
     SQLite::Statement select(database.sqlite(), std::string("SELECT ") + kColumns + ", checkpoint FROM checkpoints" +
-                                                    where_text(query) +
+                                                    where_text(one) +
                                                     " ORDER BY run, series DESC, step DESC, generation DESC, name");
-    bind_query(select, query);
     Details details(database.sqlite());
-    while (out.size() < query.limit && select.executeStep()) {
-      Columns row(select);
-      Entry entry = take_row(row);
-      details.add_to(entry, row.integer());
-      entry.checkpoint.attributes.emplace_back("format", entry.format);
-      if (!entry.foreign)
-        entry.checkpoint.attributes.emplace_back("kind", entry.checkpoint.optimizer_bytes == 0 ? "weights" : "full");
-      if (!query.passes || query.passes(entry)) out.push_back(std::move(entry));
+    if (query.limit == UINT64_MAX && !narrow) details.find_all(database.sqlite());
+    const auto take_all = [&] {
+      select.reset();
+      bind_query(select, one);
+      while (out.size() < query.limit && select.executeStep()) {
+        Columns row(select);
+        Entry entry = take_row(row);
+        details.add_to(entry, row.integer());
+        entry.checkpoint.attributes.emplace_back("format", entry.format);
+        if (!entry.foreign)
+          entry.checkpoint.attributes.emplace_back("kind", entry.class_bytes[kOptimizer] == 0 ? "weights" : "full");
+        if (!query.passes || query.passes(entry)) out.push_back(std::move(entry));
+      }
+    };
+    if (runs.empty() && narrow) take_all();
+    for (std::string& run : runs) {
+      one.run = std::move(run);
+      take_all();
     }
     return out;
   });
@@ -361,30 +421,41 @@ Result<std::vector<KnownEntry>> select_known(Database& database, const std::stri
 }
 
 Result<std::vector<RunSummary>> summarise_runs(Database& database) {
+  CKPT_TRY(std::vector<std::string> runs, runs_with_entries(database));
   return asked(database.file(), [&]() -> Result<std::vector<RunSummary>> {
     std::vector<RunSummary> out;
-    // In the order of the index, so that the last row of a run is its newest and no table is read.
+    // In the order of the index, so that the first row of a run is its newest and no table is read.
     SQLite::Statement select(database.sqlite(),
-                             "SELECT run, step, name, state, created, bytes FROM checkpoints "
-                             "ORDER BY run, series, step, generation, name");
-    std::string previous;
-    while (select.executeStep()) {
-      Columns row(select);
-      std::string run = row.text();
-      if (out.empty() || out.back().run != run) out.push_back({.run = std::move(run)});
-      RunSummary& summary = out.back();
-      summary.newest_step = row.natural();
-      summary.newest_name = row.text();
-      const State state = state_of(row.natural());
-      summary.newest_created = row.time();
-      const std::uint64_t bytes = row.natural();
-      summary.bytes += std::min(bytes, UINT64_MAX - summary.bytes);
-      ++summary.count;
-      summary.damaged += state == State::corrupt ? 1 : 0;
-      summary.unreadable += state == State::unreadable ? 1 : 0;
-      if (state != State::verified) continue;
-      ++summary.verified;
-      summary.verified_step = summary.newest_step;
+                             "SELECT step, state, bytes FROM checkpoints WHERE run=?1 "
+                             "ORDER BY series DESC, step DESC, generation DESC, name DESC");
+    SQLite::Statement newest(database.sqlite(),
+                             "SELECT step, name, created FROM checkpoints WHERE run=?1 "
+                             "ORDER BY series DESC, step DESC, generation DESC, name DESC LIMIT 1");
+    for (std::string& run : runs) {
+      RunSummary& summary = out.emplace_back();
+      summary.run = std::move(run);
+      newest.reset();
+      Binder(newest).add(summary.run);
+      if (newest.executeStep()) {
+        Columns row(newest);
+        summary.newest_step = row.natural();
+        summary.newest_name = row.text();
+        summary.newest_created = row.time();
+      }
+      select.reset();
+      Binder(select).add(summary.run);
+      while (select.executeStep()) {
+        Columns row(select);
+        const std::uint64_t step = row.natural();
+        const State state = state_of(row.natural());
+        const std::uint64_t bytes = row.natural();
+        summary.bytes += std::min(bytes, UINT64_MAX - summary.bytes);
+        ++summary.count;
+        summary.damaged += state == State::corrupt ? 1 : 0;
+        summary.unreadable += state == State::unreadable ? 1 : 0;
+        if (state != State::verified) continue;
+        if (summary.verified++ == 0) summary.verified_step = step;
+      }
     }
     SQLite::Statement restored(database.sqlite(),
                                "SELECT run, max(step) FROM states JOIN checkpoints USING (checkpoint) "
