@@ -18,6 +18,7 @@ using catalog::Action;
 
 Result<PruneRequest> read_request(const Words& words) {
   PruneRequest out{.store = store_of(words), .runs = words.arguments, .now = now()};
+  out.carries_out = words.on("apply");
   out.approved = words.on("yes");
   out.include_corrupt = words.on("include-corrupt");
   out.policy.file = words.text("policy");
@@ -145,6 +146,9 @@ void print_report(Context& context, const PruneReport& report) {
   const SizeStyle sizes = context.settings.sizes;
   say(context, fmt::format("{} in the trash, {}\n", format_counted(report.trashed, "checkpoint"),
                            format_size(report.trashed_bytes, sizes)));
+  if (report.demoted != 0)
+    say(context, fmt::format("{} reduced to weights, {} of optimizer state in the trash\n",
+                             format_counted(report.demoted, "checkpoint"), format_size(report.demoted_bytes, sizes)));
   if (report.purged.count != 0)
     say(context, fmt::format("{} removed for good{}, {} freed\n", format_counted(report.purged.count, "checkpoint"),
                              report.purged_early ? " without waiting for the grace, as space is short" : "",
@@ -211,6 +215,7 @@ Json plan_json(const PrunePlan& plan) {
 void add_report(Json& out, const PrunePlan& plan, const PruneReport& report) {
   if (!plan.aborted) out["decision"] = "done";
   out["trashed"] = report.trashed;
+  out["demoted"] = report.demoted;
   out["purged"] = report.purged.count;
   out["purged_early"] = report.purged_early;
   out["purged_bytes"] = report.purged.bytes;
@@ -277,8 +282,10 @@ Answer run_prune(Context& context) {
   const std::vector<Finding> findings = findings_of(*plan, report);
   print_findings(context, findings);
   take_warnings(out, findings);
-  out.data = plan_json(*plan);
-  if (apply) add_report(out.data, *plan, report);
+  if (context.settings.json) {  // a hundred thousand rows of it take longer than the plan
+    out.data = plan_json(*plan);
+    if (apply) add_report(out.data, *plan, report);
+  }
   const bool would = plan->trash_count + plan->demote_count != 0;
   if (plan->aborted || (words.on("check") && would)) {
     out.exit_code = exit_code(Errc::differs);

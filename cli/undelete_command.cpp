@@ -28,8 +28,10 @@ Answer run_undelete(Context& context) {
     put_text(one, "run", entry.run);
     put_text(one, "name", entry.name);
     one["step"] = entry.record.step;
+    one["dropped"] = entry.record.dropped;
     out.data["restored"].push_back(std::move(one));
-    say(context, fmt::format("restored {}/{}\n", printable(entry.run), printable(entry.name)));
+    say(context, fmt::format("restored {}{}/{}\n", entry.record.dropped.empty() ? "" : "the optimizer of ",
+                             printable(entry.run), printable(entry.name)));
   }
   if (!report->restored.empty()) say(context, "note    the next prune decides about them again; a pin keeps them\n");
   for (const auto& [name, reason] : report->refused) {

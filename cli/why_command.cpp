@@ -20,9 +20,9 @@ void print_deletion(Context& context, const TrashEntry& entry) {
     return;
   }
   const TrashRecord& record = entry.record;
-  say(context,
-      fmt::format("{}   deleted {} by {}, policy of {}\n  why       {}\n", where, catalog::time_text(record.deleted),
-                  printable(record.by), printable(record.policy), printable(record.why)));
+  say(context, fmt::format("{}   {} {} by {}, policy of {}\n  why       {}\n", where,
+                           record.dropped.empty() ? "deleted" : "optimizer dropped", catalog::time_text(record.deleted),
+                           printable(record.by), printable(record.policy), printable(record.why)));
   switch (record.state) {
     case TrashRecord::State::trashed:
       say(context, fmt::format("  now       in the trash until {}; ckpt undelete brings it back\n",
@@ -49,6 +49,7 @@ Json deletion_json(const TrashEntry& entry) {
   out["state"] = entry.recorded ? Json(catalog::state_name(record.state)) : Json();
   out["step"] = record.step;
   out["bytes"] = record.bytes;
+  out["dropped"] = record.dropped;
   out["deleted"] = catalog::time_text(record.deleted);
   out["by"] = record.by;
   out["why"] = record.why;

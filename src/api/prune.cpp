@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
+#include "api/store_catalog.hpp"
 #include "catalog/index/scan.hpp"
-#include "convert/format.hpp"
+#include "catalog/support.hpp"
 #include "engine/host.hpp"
+#include "engine/inbox.hpp"
 #include "format/glob.hpp"
 
 namespace ckpt {
@@ -20,10 +23,6 @@ using catalog::Deleter;
 using catalog::Entry;
 using catalog::State;
 using catalog::TrashEntry;
-
-bool is_whole(State state) {
-  return state == State::committed || state == State::verified;
-}
 
 bool wanted(const std::vector<std::string>& globs, const std::string& run) {
   return globs.empty() ||
@@ -41,19 +40,12 @@ std::optional<catalog::Space> space_of(Io& io, const std::string& store, const s
   return out;
 }
 
-catalog::Recognise recogniser() {
-  return [](Io& io, const std::string& directory) -> catalog::Recognised {
-    const Recognition known = recognise(io, directory);
-    return {.format = known.format != nullptr ? std::string(known.format->name) : "", .unfinished = known.unfinished};
-  };
-}
-
 /// The place of a checkpoint as it is now. Nothing where it is gone, or is something else now.
 Result<std::optional<catalog::EntryPlace>> place_of(Io& io, const std::string& store, const Entry& entry) {
   const std::string& run = entry.checkpoint.run;
   if (!entry.foreign) return catalog::EntryPlace{.run = run, .name = entry.name};
   // Who names it stands in other files of the run.
-  CKPT_TRY(const auto folder, catalog::list_folder(io, store, run, recogniser()));
+  CKPT_TRY(const auto folder, catalog::list_folder(io, store, run, detection()));
   if (!folder) return std::nullopt;
   for (const catalog::EntryPlace& place : folder->places) {
     if (place.name == entry.name && place.foreign) return place;
@@ -61,7 +53,25 @@ Result<std::optional<catalog::EntryPlace>> place_of(Io& io, const std::string& s
   return std::nullopt;
 }
 
-/// One part is decided anew whenever what it would keep turns out not to be whole.
+/// NaN is the same as NaN.
+bool same_metrics(const Checkpoint& a, const Checkpoint& b) {
+  return std::equal(a.metrics.begin(), a.metrics.end(), b.metrics.begin(), b.metrics.end(),
+                    [](const auto& x, const auto& y) {
+                      const bool no_numbers = std::isnan(x.second) && std::isnan(y.second);
+                      return x.first == y.first && (x.second == y.second || no_numbers);
+                    });
+}
+
+/// Whether nothing that retention looks at is another now.
+bool is_same(const Entry& seen, const Entry& known) {
+  const Checkpoint& a = seen.checkpoint;
+  const Checkpoint& b = known.checkpoint;
+  return a.id == b.id && a.state == b.state && a.tags == b.tags && same_metrics(a, b) && a.series == b.series &&
+         a.series_from == b.series_from && a.created == b.created && seen.revision == known.revision &&
+         seen.directory == known.directory;
+}
+
+/// One part is decided anew whenever what its decisions rest on turns out not to be whole.
 class Decider {
  public:
   Decider(Session& session, const PruneRequest& request, catalog::Situation situation)
@@ -72,34 +82,89 @@ class Decider {
     for (;;) {
       CKPT_TRY(part.retention, catalog::retain(part.checkpoints, part.policy, situation_));
       if (part.retention.trash_count + part.retention.demote_count == 0) return {};
-      if (!check_kept(part, warnings)) return {};
+      std::vector<std::uint32_t> going;
+      for (const std::uint32_t i : part.retention.order) {
+        if (goes(part.retention.decisions[i])) going.push_back(i);
+      }
+      const auto likely = catalog::likely_support(part.checkpoints, part.policy, part.retention);
+      if (check(part, likely, runs_of(part, going), warnings).damaged) continue;
+      CKPT_TRY(const auto doubtful,
+               catalog::unsupported(part.checkpoints, part.policy, situation_, part.retention, sure_of(part)));
+      if (doubtful.empty()) return {};
+      // What it may rest on is not known: everything that stays there is checked.
+      const Checks checks = check(part, part.retention.order, runs_of(part, doubtful), warnings);
+      if (!checks.damaged && !checks.any) return {};
     }
   }
 
  private:
-  /// True where something that would be kept is not whole after all.
-  bool check_kept(PrunePart& part, std::vector<std::string>& warnings) {
-    std::set<std::string> losing;
-    for (std::size_t i = 0; i < part.entries.size(); ++i) {
-      const Action action = part.retention.decisions[i].action;
-      if (action == Action::trash || action == Action::demote) losing.insert(part.checkpoints[i].run);
+  struct Checks {
+    bool any = false;
+    bool damaged = false;  ///< something that would be kept is not whole after all
+  };
+
+  static bool goes(const catalog::Decision& decision) {
+    return decision.action == Action::trash || decision.action == Action::demote;
+  }
+
+  /// Where the support of decisions may lie; empty: anywhere.
+  static std::set<std::string> runs_of(const PrunePart& part, const std::vector<std::uint32_t>& indices) {
+    std::set<std::string> out;
+    if (part.policy.group_by != std::vector<std::string>{"run"}) return out;
+    for (const std::uint32_t i : indices) out.insert(part.checkpoints[i].run);
+    return out;
+  }
+
+  std::vector<bool> sure_of(const PrunePart& part) const {
+    std::vector<bool> out(part.entries.size());
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = is_whole(part.checkpoints[i]) && checked_.contains(part.entries[i].path(request_.store));
+    return out;
+  }
+
+  /// Looks again at one that the catalog told of. False where it is no longer the same: what is known of it then is
+  /// what is there now.
+  bool take_as_it_is(PrunePart& part, std::uint32_t i) {
+    Entry& known = part.entries[i];
+    Checkpoint& one = part.checkpoints[i];
+    const auto place = place_of(session_.io, request_.store, known);
+    auto seen = place && *place ? catalog::read_entry(session_.io, request_.store, **place) : std::nullopt;
+    if (!seen) {
+      one.state = State::unreadable;
+      return false;
     }
-    bool changed = false;
-    for (std::size_t i = 0; i < part.entries.size(); ++i) {
+    if (is_same(*seen, known)) return true;
+    known = *std::move(seen);
+    one = known.checkpoint;
+    return false;
+  }
+
+  /// The quick check of those that stay and were not checked yet.
+  Checks check(PrunePart& part, const std::vector<std::uint32_t>& indices, const std::set<std::string>& runs,
+               std::vector<std::string>& warnings) {
+    Checks out;
+    for (const std::uint32_t i : indices) {
       Checkpoint& one = part.checkpoints[i];
-      const bool kept = part.retention.decisions[i].action == Action::keep && is_whole(one.state);
+      if (!is_whole(one) || part.retention.decisions[i].action == Action::trash) continue;
+      if (!runs.empty() && !runs.contains(one.run)) continue;
       const std::string path = part.entries[i].path(request_.store);
-      if (!kept || !losing.contains(one.run) || !checked_.insert(path).second) continue;
+      if (!checked_.insert(path).second) continue;
+      out.any = true;
+      if (!take_as_it_is(part, i)) {
+        out.damaged = true;
+        warnings.push_back(fmt::format("{}: does not count as kept: it is not any more what was listed", path));
+        continue;
+      }
       const auto report = verify(session_, {.path = path, .quick = true});
       if (report && report->ok) continue;
-      changed = true;
+      out.damaged = true;
       one.state = report ? State::corrupt : State::unreadable;
       std::string reason = "damage was found";
       if (!report) reason = report.error().message;
       if (report && !report->damage.empty()) reason = report->damage.front().text;
       warnings.push_back(fmt::format("{}: does not count as kept: {}", path, reason));
     }
-    return changed;
+    return out;
   }
 
   Session& session_;
@@ -120,6 +185,25 @@ std::vector<catalog::SeriesBirth> births_of(const std::vector<TrashEntry>& trash
   return out;
 }
 
+struct Scanned {
+  std::vector<Entry> entries{};
+  std::vector<std::string> warnings{};
+};
+
+/// The checkpoints of the runs asked for, by the catalog. Where the plan is to be carried out each is looked at: what
+/// is said of it may have changed without anybody's telling. Otherwise only those are that the plan rests on.
+Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest& request) {
+  const catalog::Trust trust = request.carries_out ? catalog::Trust::nothing_unseen : catalog::Trust::notes;
+  CKPT_TRY(catalog::Catalog catalog, open_catalog(io, store, trust, request.now));
+  Scanned out{.warnings = catalog.warnings()};
+  catalog::Query query;
+  if (!request.runs.empty()) {
+    query.passes = [&](const Entry& entry) { return wanted(request.runs, entry.checkpoint.run); };
+  }
+  CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), query));
+  return out;
+}
+
 /// Whether nothing was said or done since that would have made the decision another one.
 Result<bool> is_unchanged(Io& io, const std::string& store, const Entry& planned, catalog::Time now) {
   CKPT_TRY(const auto place, place_of(io, store, planned));
@@ -130,9 +214,9 @@ Result<bool> is_unchanged(Io& io, const std::string& store, const Entry& planned
   const bool pinned = std::any_of(one.pins.begin(), one.pins.end(),
                                   [&](const catalog::Pin& pin) { return !pin.until || *pin.until > now; });
   return one.id == planned.checkpoint.id && one.state == planned.checkpoint.state &&
-         one.tags == planned.checkpoint.tags && seen->revision == planned.revision &&
-         seen->directory == planned.directory && !pinned && !one.marks_unreadable && one.references.empty() &&
-         one.trackers.empty() && !one.link;
+         one.tags == planned.checkpoint.tags && same_metrics(one, planned.checkpoint) &&
+         seen->revision == planned.revision && seen->directory == planned.directory && !pinned &&
+         !one.marks_unreadable && one.references.empty() && one.trackers.empty() && !one.link;
 }
 
 const char* claim_text(Claim claim) {
@@ -151,6 +235,7 @@ const char* claim_text(Claim claim) {
 
 Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& part, std::size_t i,
                               const CarryOut& how) {
+  const bool whole = part.retention.decisions[i].action == Action::trash;
   const Entry& entry = part.entries[i];
   const Checkpoint& one = part.checkpoints[i];
   return {
@@ -161,7 +246,7 @@ Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& pa
                  .series = one.series,
                  .series_from = one.series_from,
                  .created = one.created,
-                 .bytes = one.bytes,
+                 .bytes = whole ? one.bytes : one.optimizer_bytes,
                  .deleted = how.now,
                  .by = how.by,
                  .why = why_text(part, i),
@@ -169,6 +254,22 @@ Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& pa
                      part.policy.name.empty() ? plan.policies.source : part.policy.name + " of " + plan.policies.source,
                  .purge_at = how.now + part.policy.trash.ttl},
       .still = [&io, &plan, &entry, &how](const std::string&) { return is_unchanged(io, plan.store, entry, how.now); }};
+}
+
+/// What stays after a demotion is all that is left: it is checked before.
+Result<Claim> demote(Session& session, Deleter& trash, const Deleter::Deletion& deletion, const std::string& store) {
+  const std::string run = catalog::run_path(store, deletion.run);
+  CKPT_TRY(const VerifyReport checked, verify(session, {.path = join_path(run, deletion.name), .quick = true}));
+  if (!checked.ok) {
+    const std::string damage = checked.damage.empty() ? "damage was found" : checked.damage.front().text;
+    return fail(Errc::corrupt, "its weights are not whole: " + damage);
+  }
+  CKPT_TRY(const Claim claim, trash.demote(deletion));
+  if (claim == Claim::free) {
+    drop_note(session.io, run, deletion.name,
+              fmt::format("demoted {}", deletion.record.deleted.time_since_epoch().count()));
+  }
+  return claim;
 }
 
 /// Whether the volume is so full that the trash does not wait for its grace.
@@ -191,7 +292,7 @@ std::string why_text(const PrunePart& part, std::size_t index) {
 Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   PrunePlan plan{.store = join_path(request.store, "")};
   CKPT_TRY(plan.policies, read_policies(session.io, plan.store, request.policy));
-  CKPT_TRY(catalog::Scan scanned, catalog::scan(session.io, plan.store, recogniser()));
+  CKPT_TRY(Scanned scanned, read_store(session.io, plan.store, request));
   CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
   const KnownPolicies known = read_known_policies(session.io, plan.store);
   plan.known_as = plan.policies.source;
@@ -205,9 +306,12 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
     plan.parts.push_back(std::move(part));
   }
   std::set<std::string> ruleless;
+  if (plan.parts.size() == 1) {
+    plan.parts.front().entries.reserve(scanned.entries.size());
+    plan.parts.front().checkpoints.reserve(scanned.entries.size());
+  }
   for (Entry& entry : scanned.entries) {
     const std::string& run = entry.checkpoint.run;
-    if (!wanted(request.runs, run)) continue;
     const catalog::Policy* policy = catalog::policy_of(plan.policies.policies, run);
     if (policy == nullptr) {
       ruleless.insert(run);
@@ -248,12 +352,15 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       const Action action = part.retention.decisions[i].action;
       if (action != Action::trash && action != Action::demote) continue;
       PruneStep step{.part = p, .index = i};
-      const auto claim = action == Action::trash ? trash->put(deletion_of(io, plan, part, i, how))
-                                                 : Result<Claim>(fail(Errc::unsupported, "demotion is not supported"));
+      const auto deletion = deletion_of(io, plan, part, i, how);
+      const auto claim = action == Action::trash ? trash->put(deletion) : demote(session, *trash, deletion, plan.store);
       step.done = claim && *claim == Claim::free;
       if (!step.done) step.kept_because = claim ? claim_text(*claim) : claim.error().message;
-      if (step.done) ++report.trashed;
-      if (step.done) report.trashed_bytes += part.checkpoints[i].bytes;
+      if (step.done) {
+        const bool whole = action == Action::trash;
+        ++(whole ? report.trashed : report.demoted);
+        (whole ? report.trashed_bytes : report.demoted_bytes) += deletion.record.bytes;
+      }
       report.complete = report.complete && step.done;
       report.steps.push_back(std::move(step));
     }

@@ -22,6 +22,7 @@ struct PruneRequest {
   PolicyWords policy{};
   bool approved = false;         ///< -y: also the first run of a policy that deletes much
   bool include_corrupt = false;  ///< corrupt ones may go
+  bool carries_out = false;      ///< the plan is made to be carried out: every checkpoint is looked at
   std::vector<std::uint64_t> drop_series{};
   catalog::Time now{};
 };
@@ -50,8 +51,8 @@ struct PrunePlan {
   bool aborted = false;  ///< a guard stopped a part: of that part nothing is carried out
 };
 
-/// Decides, and changes nothing. Of a run of which something would go, what stays is checked first, quickly (structure
-/// and sizes): what cannot be opened does not count as kept.
+/// Decides by the store's catalog, and changes nothing else. What stays and makes that others go is checked first,
+/// quickly (structure and sizes): what cannot be opened does not count as kept.
 /// errors  of read_policies; not_found: the store; io
 Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request);
 
@@ -73,12 +74,15 @@ struct PruneReport {
   std::vector<PruneStep> steps{};
   std::uint64_t trashed = 0;
   std::uint64_t trashed_bytes = 0;
+  std::uint64_t demoted = 0;  ///< their optimizers are in the trash
+  std::uint64_t demoted_bytes = 0;
   catalog::Deleter::Purged purged{};
   bool purged_early = false;  ///< space was so short that the trash did not wait for its grace
-  bool complete = true;  ///< everything that was planned was done
+  bool complete = true;       ///< everything that was planned was done
 };
 
-/// Puts into the trash what the plan says, then removes what has been there for its grace. What is read now, or is not
+/// Puts into the trash what the plan says, whole checkpoints or their optimizers (what is left of those is checked
+/// first, quickly), then removes what has been there for its grace. What is read now, or is not
 /// any more what was decided about, stays and is told.
 /// errors  locked: another process deletes in this store; unsupported: no locks; io before anything was done
 Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how);

@@ -110,6 +110,7 @@ struct Preamble {
   std::string version;
   std::vector<std::string> optional_features;
   std::vector<Layout> layouts;
+  std::vector<FileClass> dropped;
 };
 
 /// Version, features, layouts and demotion, in the members of the outermost object.
@@ -127,7 +128,11 @@ Result<Preamble> check_readable(const json::Value& root) {
   CKPT_TRY(const json::Array* layouts, array_of(root, "layouts"));
   CKPT_TRY(out.layouts, read_layouts(*layouts, out.version));
   CKPT_TRY(const std::vector<std::string> dropped, texts_of(root, "dropped", false));
-  if (!dropped.empty()) return bad("dropped", "a demoted checkpoint is not known to this release", Errc::newer);
+  for (const std::string& name : dropped) {
+    if (name != class_name(FileClass::optim))
+      return bad("dropped", fmt::format("this release knows nothing of checkpoints without '{}'", name), Errc::newer);
+    out.dropped = {FileClass::optim};
+  }
   CKPT_TRY(out.optional_features, texts_of(*features, "optional"));
   return out;
 }
@@ -259,6 +264,9 @@ Result<Manifest> read_members(const json::Value& root) {
   if (const json::Value* nested = root.find("nested")) {
     if (nested->boolean() == nullptr) return bad("nested", "neither true nor false");
     manifest.nested = *nested->boolean();
+  }
+  if (const json::Value* revision = root.find("revision")) {
+    CKPT_TRY(manifest.revision, in_member("revision", read_natural(*revision)));
   }
   CKPT_TRY(const json::Value* sums, member_of(root, "sums", true));
   if (sums->object() == nullptr) return bad("sums", "not an object");
@@ -402,6 +410,7 @@ class Reader final : public json::Handler {
     manifest.version = std::move(preamble.version);
     manifest.optional_features = std::move(preamble.optional_features);
     manifest.layouts = std::move(preamble.layouts);
+    manifest.dropped = std::move(preamble.dropped);
     if (!rows_seen_) return bad("tensors", "missing or not an array");
     CKPT_CHECK(std::move(row_result_));
     const std::vector<LayoutFit> layouts = fits_of(manifest.layouts);
@@ -481,6 +490,10 @@ Result<> check_row_layout(const TensorRow& row, std::span<const LayoutFit> layou
   Error error = std::move(fits).error();
   error.message = "manifest.json: parse: " + error.message;
   return fail(std::move(error));
+}
+
+bool Manifest::is_dropped(FileClass file_class) const {
+  return std::find(dropped.begin(), dropped.end(), file_class) != dropped.end();
 }
 
 Result<Manifest> parse_manifest(std::string_view text) {

@@ -62,12 +62,16 @@ struct Manifest {
   bool nested = false;                           ///< as Map::nested
   std::vector<std::string> optional_features{};  ///< unknown ones, kept
   std::vector<Layout> layouts{Layout{}};         ///< that rows name; at least one
+  std::uint64_t revision = 0;                    ///< how often it was revised since it was written
+  std::vector<FileClass> dropped{};  ///< classes whose files were removed since: rows and records of them stay
   std::uint64_t sums_bytes = 0;
   Hash128 sums_hash{};
   std::vector<std::pair<std::string, std::string>> digests{};  ///< algorithm -> hexadecimal text
   std::vector<Finding> findings{};
   std::vector<Alias> aliases{};      ///< sorted by name
   std::vector<TensorRow> tensors{};  ///< sorted by name
+
+  bool is_dropped(FileClass file_class) const;
 };
 
 /// Checks that a row's layout is there and fits its tensor. errors   corrupt, with the tensor
@@ -85,7 +89,15 @@ Result<std::string> build_manifest(const Manifest& manifest);
 
 /// Reads manifest.json. The hash is checked before anything else.
 /// errors   checksum: the hash; corrupt: any rule of FORMAT.md section 3, with offset or tensor where known; newer: a
-///          version, a required feature, a layout or a demotion that 0.9 does not know
+///          version, a required feature, a layout or a dropped class that it does not know
 Result<Manifest> parse_manifest(std::string_view text);
+
+/// Whether the weights stand without the optimizer's state. errors   unsupported, with the tensor: a value of a
+/// parameter stands only there, or nothing else is left
+Result<> check_weights_alone(const Manifest& manifest);
+
+/// The same manifest one revision later, with other classes dropped: all other bytes stay as they are.
+/// errors   as parse_manifest; unsupported: `revision` and `dropped` stand where revise_manifest does not put them
+Result<std::string> revise_manifest(std::string_view text, const std::vector<FileClass>& dropped);
 
 }  // namespace ckpt::universal

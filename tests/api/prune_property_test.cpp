@@ -195,6 +195,7 @@ class History {
                                .policy = any_policy(),
                                .approved = approved,
                                .include_corrupt = chance(30),
+                               .carries_out = true,
                                .now = now_};
     const auto plan = plan_prune(here, request);
     ASSERT_TRUE(plan) << plan.error().message;

@@ -93,6 +93,53 @@ TEST_F(Prune, WhatWasPinnedTaggedReplacedOrReferredToSinceThePlanStays) {
   }
 }
 
+TEST_F(Prune, WhatADeletionRestsOnIsCheckedAndDoesNotCountWhereItIsDamaged) {
+  ASSERT_EQ(planned(request()).trash_count, 1U);
+  std::filesystem::remove(path(3) + "/index/manifest.json");
+  for (const bool carries_out : {false, true}) {
+    PruneRequest again = request();
+    again.carries_out = carries_out;
+    const PrunePlan plan = planned(again);
+    EXPECT_EQ(plan.trash_count, 0U);
+    EXPECT_EQ(plan.warnings.size(), 1U);
+  }
+}
+
+TEST_F(Prune, WhatStaysForItsOwnSakeAloneIsNotChecked) {
+  std::filesystem::remove(path(3) + "/index/manifest.json");
+  PruneRequest own_sake = request();
+  own_sake.policy.flags = {{"keep-last", "1"}, {"keep-every", "3"}};
+  const PrunePlan plan = planned(own_sake);
+  EXPECT_EQ(plan.trash_count, 2U);
+  EXPECT_TRUE(plan.warnings.empty());
+}
+
+TEST_F(Prune, AStoreWhoseCatalogCannotBeUsedIsPrunedAllTheSame) {
+  planned(request());
+  const std::string file = store_.path() + "/.ckpt/catalog.sqlite";
+  std::filesystem::remove(file);
+  std::filesystem::create_directory(file);
+  const PrunePlan plan = planned(request());
+  EXPECT_FALSE(plan.warnings.empty());
+  EXPECT_EQ(plan.trash_count, 1U);
+  EXPECT_TRUE(carried_out(plan).complete);
+  EXPECT_FALSE(is_there(1));
+  EXPECT_TRUE(is_there(2));
+}
+
+TEST_F(Prune, WhatTheCatalogWasNotToldOfIsSeenBeforeAnythingGoes) {
+  planned(request());
+  const auto known = planned(request("2"));
+  ASSERT_EQ(known.trash_count, 2U);
+  const auto later = std::filesystem::last_write_time(store_.path() + "/r");
+  EXPECT_TRUE(catalog::write_mark(store_.io(), path(4) + "/marks", {.kind = Mark::Kind::verified, .value = 0}));
+  std::filesystem::last_write_time(store_.path() + "/r", later);
+  PruneRequest shown = request("2");
+  shown.carries_out = false;  // by the catalog, which believes that 4 is whole
+  const PrunePlan plan = planned(shown);
+  EXPECT_EQ(plan.trash_count, 1U) << "2 and 3 are the last two that are whole";
+}
+
 TEST_F(Prune, NothingIsUnlinkedThroughALinkThatCameBetween) {
   PruneRequest at_once = request();
   at_once.policy.flags.emplace_back("grace", "0");

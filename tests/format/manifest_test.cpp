@@ -186,7 +186,46 @@ TEST(Manifest, NewerThingsAreNamedBeforeAnythingElse) {
   expect_fails(replaced(text, R"("kind":"whole")", R"("kind":"spiral")"), Errc::newer);
   expect_fails(replaced(text, R"("rule":"even")", R"("rule":"odd")"), Errc::newer);
   expect_fails(replaced(text, R"("version":"1.0")", R"("version":"0.9")"), Errc::newer);  // which has layout whole only
-  expect_fails(replaced(text, R"("digests")", R"("dropped":["optim"],"digests")"), Errc::newer);
+  expect_fails(replaced(text, R"("digests")", R"("dropped":["blobs"],"digests")"), Errc::newer);
+}
+
+TEST(Manifest, ARevisionChangesNothingButWhatWasDropped) {
+  const std::string text = built();
+  const auto demoted = revise_manifest(text, {FileClass::optim});
+  ASSERT_TRUE(demoted) << demoted.error().message;
+  const auto manifest = parse_manifest(*demoted);
+  ASSERT_TRUE(manifest) << manifest.error().message;
+  EXPECT_EQ(manifest->revision, 1u);
+  EXPECT_TRUE(manifest->is_dropped(FileClass::optim));
+  EXPECT_FALSE(manifest->is_dropped(FileClass::weights));
+  EXPECT_EQ(manifest->tensors.size(), 5u);
+  const std::string kept = text.substr(0, text.rfind("\"xxh3\""));
+  EXPECT_TRUE(demoted->starts_with(kept)) << "every byte of what there was stays";
+  const auto back = revise_manifest(*demoted, {});
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(parse_manifest(*back)->revision, 2u);
+  EXPECT_TRUE(parse_manifest(*back)->dropped.empty());
+  EXPECT_EQ(back->size(), demoted->size() - std::string(R"("optim")").size());
+}
+
+TEST(Manifest, ARevisionThatStandsElsewhereIsLeftAlone) {
+  const std::string text = replaced(built(), R"("digests")", R"("revision":4,"dropped":["optim"],"digests")");
+  ASSERT_TRUE(parse_manifest(text));
+  const auto revised = revise_manifest(text, {});
+  ASSERT_FALSE(revised);
+  EXPECT_EQ(revised.error().code, Errc::unsupported);
+}
+
+TEST(Manifest, AnOptimizerThatHoldsTheOnlyValueOfAParameterIsNeeded) {
+  Manifest manifest;
+  manifest.tensors.push_back({.tensor = {.name = "m", .role = Role::slot, .parameter = "w", .slot = "master"}});
+  EXPECT_EQ(check_weights_alone(manifest).error().code, Errc::unsupported) << "nothing else is left";
+  manifest.tensors.push_back({.tensor = {.name = "v"}});
+  EXPECT_EQ(check_weights_alone(manifest).error().tensor, "m");
+  manifest.tensors.push_back({.tensor = {.name = "w"}});
+  EXPECT_TRUE(check_weights_alone(manifest));
+  manifest.aliases.push_back({.name = "also", .target = "m"});
+  EXPECT_EQ(check_weights_alone(manifest).error().tensor, "also");
 }
 
 TEST(Manifest, UnknownMembersAreIgnored) {

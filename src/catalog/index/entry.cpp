@@ -26,7 +26,7 @@ void add_attribute(Checkpoint& checkpoint, std::string_view key, std::string val
 
 /// "weights" where it holds no optimizer, else "full".
 std::string kind_of(const Entry& entry) {
-  return entry.checkpoint.optimizer_bytes == 0 ? "weights" : "full";
+  return entry.class_bytes[static_cast<std::size_t>(universal::FileClass::optim)] == 0 ? "weights" : "full";
 }
 
 std::string layout_name(const universal::Manifest& manifest) {
@@ -77,6 +77,7 @@ void take_manifest(Entry& entry, const universal::Manifest& manifest) {
     if (error == std::errc() && end == value.data() + value.size())
       checkpoint.metrics.emplace_back(key.substr(kMetricKey.size()), number);
   }
+  entry.revision = manifest.revision;
   entry.layout = layout_name(manifest);
   entry.framework = manifest.meta.framework;
 }
@@ -89,12 +90,14 @@ Result<> take_sums(Io& io, Entry& entry, const std::string& path, const universa
     return fail({.code = Errc::corrupt, .message = sums_path + ": list: not the one of this manifest"});
   std::uint64_t total = bytes.size();
   for (const universal::FileRecord& file : sums.files) {
+    if (manifest.is_dropped(file.key.file_class)) continue;
+    ++entry.file_count;
     entry.class_bytes[static_cast<std::size_t>(file.key.file_class)] += file.bytes;
     total += file.bytes;
   }
-  entry.file_count = sums.files.size();
   entry.checkpoint.bytes = total;
-  entry.checkpoint.optimizer_bytes = entry.class_bytes[static_cast<std::size_t>(universal::FileClass::optim)];
+  if (universal::check_weights_alone(manifest))
+    entry.checkpoint.optimizer_bytes = entry.class_bytes[static_cast<std::size_t>(universal::FileClass::optim)];
   return {};
 }
 

@@ -61,6 +61,7 @@ std::string record_text(const TrashRecord& record) {
   append_text(out, "state", state_name(record.state));
   append_text(out, "id", record.id);
   out += fmt::format(",\n \"step\":{},\n \"bytes\":{},\n \"series\":{}", record.step, record.bytes, record.series);
+  if (!record.dropped.empty()) append_text(out, "dropped", record.dropped);
   if (record.series_from) out += fmt::format(",\n \"series_from\":{}", *record.series_from);
   append_time(out, "created_ms", record.created);
   append_time(out, "deleted_ms", record.deleted);
@@ -89,6 +90,10 @@ Result<TrashRecord> parse_record(std::string_view text) {
   CKPT_TRY(out.series, natural_of(root, "series"));
   if (root.find("series_from") != nullptr) {
     CKPT_TRY(out.series_from, natural_of(root, "series_from"));
+  }
+  if (root.find("dropped") != nullptr) {
+    CKPT_TRY(out.dropped, text_of(root, "dropped"));
+    if (out.dropped != "optim") return fail(bad("dropped"));
   }
   CKPT_TRY(out.created, time_of(root, "created_ms"));
   CKPT_TRY(out.deleted, time_of(root, "deleted_ms"));

@@ -25,6 +25,7 @@ struct TrashRecord {
   std::optional<std::uint64_t> series_from{};  ///< what its series superseded stays so when the series is gone
   Time created{};
   std::uint64_t bytes = 0;  ///< that its removal frees
+  std::string dropped{};    ///< "optim": only this class of its files is here, the checkpoint stands without it
   Time deleted{};
   std::string by{};      ///< "ana@n17 pid 4211"
   std::string why{};     ///< as `ckpt prune` showed it
@@ -35,6 +36,9 @@ struct TrashRecord {
 
   bool operator==(const TrashRecord&) const = default;
 };
+
+/// What the name of a dropped optimizer's files ends with in the trash.
+inline constexpr std::string_view kOptimizerSuffix = ".optim";
 
 const char* state_name(TrashRecord::State state);  ///< "trashed"
 

@@ -71,6 +71,8 @@ Result<> list_run(Io& io, const std::string& trash, const std::string& run, std:
     auto record = text ? parse_record(*text) : Result<TrashRecord>(fail(text.error()));
     one.recorded = record.has_value();
     if (record) one.record = *std::move(record);
+    if (!one.record.dropped.empty() && one.name.ends_with(kOptimizerSuffix))
+      one.name.resize(one.name.size() - kOptimizerSuffix.size());
     found.emplace(kept_as, std::move(one));
   }
   for (const DirEntry& entry : listed) {
@@ -165,6 +167,10 @@ Result<> Deleter::settle() {
     if (entry.present || !entry.recorded) continue;
     if (entry.record.state != State::trashed && entry.record.state != State::purging) continue;
     CKPT_TRY(const auto live, look(io_, join_path(run_path(entry.run), entry.name)));
+    if (live && entry.record.state == State::trashed && !entry.record.dropped.empty()) {
+      CKPT_CHECK(settle_demotion(entry));
+      continue;
+    }
     if (live && entry.record.state == State::trashed) {
       CKPT_CHECK(io_.unlink(join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix))));
       CKPT_CHECK(io_.sync_dir(place(entry.run)));
@@ -215,6 +221,10 @@ Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::str
   if (is_half_purged(entry)) {
     return fail(Errc::incomplete, fmt::format("{}/{}: undelete: it is being removed for good", entry.run, entry.name));
   }
+  if (!entry.record.dropped.empty()) return restore_optimizer(entry, now, by);
+  if (!entry.recorded && entry.name.ends_with(kOptimizerSuffix))
+    return fail(Errc::io,
+                fmt::format("{}/{}: undelete: the record of its deletion cannot be read", entry.run, entry.name));
   CKPT_TRY(const Held held, hold(io_, from));
   if (held.claim != Claim::free) return held.claim;
   CKPT_CHECK(make_directory(io_, run));

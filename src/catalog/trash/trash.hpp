@@ -19,6 +19,11 @@
 ///   restore  1 nobody reads or purges it   2 the rename   3 the record: restored
 ///   purge    1 nobody reads it   2 the record: purging   3 the files that make it a checkpoint are unlinked
 ///            4 all others   5 the record: purged
+/// A checkpoint is demoted (its optimizer dropped) in the same way, its files going to
+/// STORE/.ckpt/trash/RUN/NAME.optim:
+///   demote   1 nobody reads it   2 the record   3 manifest.json, one revision later: from here on it is weights only
+///            4 the second copy of the manifest   5 the rename
+///   restore  1 nobody reads it   2 the rename   3 manifest.json   4 its copy   5 the record: restored
 /// A crash between any two leaves it whole in one of the two places, or half removed with a record that says so; the
 /// next process that opens the trash finishes what was begun.
 namespace ckpt::catalog {
@@ -26,8 +31,9 @@ namespace ckpt::catalog {
 /// A thing in the trash, or that was in it.
 struct TrashEntry {
   std::string run{};      ///< path below the store; "." for the store's own directory
-  std::string name{};     ///< that it had in its run
-  std::string kept_as{};  ///< in the trash: the name, or with ".~2" where there was such a one already
+  std::string name{};     ///< that it had in its run; of a dropped optimizer that of its checkpoint
+  std::string kept_as{};  ///< in the trash: the name, or with ".~2" where there was such a one already; "NAME.optim" of
+                          ///< an optimizer
   bool present = false;   ///< its files are in the trash, or some of them
   bool recorded = false;  ///< `record` was read; without one nothing is ever purged
   TrashRecord record{};
@@ -55,7 +61,13 @@ class Deleter {
   /// `vanished` also where it is not any more what was decided about. errors  io, not_durable, no_space
   Result<Claim> put(const Deletion& deletion);
 
-  /// Brings one back. `free`: it is back.
+  /// Drops the optimizer's state of one of ours: weights, and all else, stay as they are. Of the record all but
+  /// `dropped`. `vanished` also where it is not any more what was decided about, or was demoted already.
+  /// errors  as put; unsupported: its weights need that state; corrupt, checksum: its manifest. After one of the last
+  ///         steps it is demoted, and the next process that opens the trash finishes
+  Result<Claim> demote(const Deletion& deletion);
+
+  /// Brings one back, or its optimizer. `free`: it is back.
   /// errors  target_exists: its name was taken since; not_found: not in the trash; incomplete: it is being purged
   Result<Claim> restore(const TrashEntry& entry, Time now, const std::string& by);
 
@@ -77,6 +89,9 @@ class Deleter {
   std::string place(const std::string& run) const;
   Result<> write(const TrashEntry& entry, const TrashRecord& record);
   Result<> settle();
+  Result<> settle_demotion(const TrashEntry& entry);
+  Result<> finish_demotion(const TrashEntry& entry, const std::string& manifest);
+  Result<Claim> restore_optimizer(const TrashEntry& entry, Time now, const std::string& by);
   Result<std::string> free_name(const std::string& run, const std::string& name);
   Result<Claim> purge_one(const TrashEntry& entry, Time now, const std::string& by);
   Result<> forget_old(const std::vector<TrashEntry>& entries, Time now);

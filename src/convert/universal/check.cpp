@@ -206,12 +206,22 @@ class Checker {
     if (!same) damage(path, "its header is wrong about where its parts of tensors begin");
   }
 
+  bool is_earlier_revision(const std::string& copy) const {
+    if (checkpoint_.manifest.revision == 0) return false;
+    const auto parsed = parse_manifest(copy);
+    return parsed && parsed->id == checkpoint_.manifest.id && parsed->revision < checkpoint_.manifest.revision;
+  }
+
   Result<> check_copy() {
     const std::string path(kManifestCopyPath);
     const auto copy = read_small_file(io_, join_path(root_, path), kMaxManifestBytes);
     if (!copy && copy.error().code != Errc::not_found) return fail(copy.error());
     if (!copy) {
       damage(path, "the second copy of the manifest is missing");
+    } else if (is_earlier_revision(*copy)) {
+      findings_.push_back({Severity::note,
+                           "the second copy of the manifest is of an earlier revision: what revised it was stopped",
+                           join_path(root_, path)});
     } else if (*copy != checkpoint_.manifest_text) {
       damage(path, "the second copy of the manifest differs from manifest.json");
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "convert/metadata_memory.hpp"
@@ -44,6 +45,40 @@ Result<Sums> read_sums(Io& io, const std::string& root, const Manifest& manifest
   return sums;
 }
 
+/// Where rows of a manifest stand once those of dropped classes are gone; empty where none was dropped.
+struct Renumbering {
+  static constexpr std::uint32_t kGone = UINT32_MAX;
+  std::vector<Shape> shapes{};           ///< of all rows, as index files know them
+  std::vector<std::uint32_t> numbers{};  ///< of all rows: the new one, or kGone
+};
+
+/// Takes away what was dropped: FORMAT.md section 13.
+Renumbering take_away_dropped(Checkpoint& checkpoint) {
+  Manifest& manifest = checkpoint.manifest;
+  Renumbering out;
+  if (manifest.dropped.empty()) return out;
+  std::uint32_t next = 0;
+  std::set<std::string> gone;
+  for (const TensorRow& row : manifest.tensors) {
+    const bool dropped = manifest.is_dropped(row.file_class());
+    if (dropped) gone.insert(row.tensor.name);
+    out.shapes.push_back(row.tensor.shape);
+    out.numbers.push_back(dropped ? Renumbering::kGone : next++);
+  }
+  std::erase_if(manifest.tensors, [&](const TensorRow& row) { return manifest.is_dropped(row.file_class()); });
+  std::erase_if(manifest.aliases, [&](const Alias& alias) { return gone.contains(alias.target); });
+  Sums kept{.id = checkpoint.sums.id};
+  for (FileRecord& file : checkpoint.sums.files) {
+    if (manifest.is_dropped(file.key.file_class)) continue;
+    const auto leaves = checkpoint.sums.leaves_of(file);
+    file.first_leaf = kept.leaves.size();
+    kept.leaves.insert(kept.leaves.end(), leaves.begin(), leaves.end());
+    kept.files.push_back(file);
+  }
+  checkpoint.sums = std::move(kept);
+  return out;
+}
+
 /// Looks at every file of sums.bin, and at the two that name them.
 Result<> look_at_files(Io& io, const std::string& root, Checkpoint& checkpoint) {
   for (const FileRecord& record : checkpoint.sums.files) {
@@ -72,9 +107,9 @@ Result<> look_at_files(Io& io, const std::string& root, Checkpoint& checkpoint) 
 
 /// The index files that are there, by writer.
 Result<std::map<std::uint32_t, IndexFile>> read_indices(Io& io, const std::string& root, std::uint64_t limit,
-                                                        const Checkpoint& checkpoint) {
+                                                        const Checkpoint& checkpoint, const Renumbering& rows) {
   std::map<std::uint32_t, IndexFile> out;
-  std::vector<Shape> shapes;
+  std::vector<Shape> shapes = rows.shapes;
   for (std::size_t i = 0; i < checkpoint.sums.files.size(); ++i) {
     const FileRecord& file = checkpoint.sums.files[i];
     if (file.key.file_class != FileClass::index || checkpoint.is_missing(i)) continue;
@@ -89,13 +124,18 @@ Result<std::map<std::uint32_t, IndexFile>> read_indices(Io& io, const std::strin
     if (!index) return fail(with_file(std::move(index).error(), file.key.path()));
     if (index->id != checkpoint.manifest.id || index->writer != file.key.writer)
       return fail(about(file.key.path(), Errc::corrupt, "it belongs to another checkpoint or writer"));
+    if (!rows.numbers.empty()) {
+      std::erase_if(index->chunks,
+                    [&](const IndexedChunk& chunk) { return rows.numbers[chunk.row] == Renumbering::kGone; });
+      for (IndexedChunk& chunk : index->chunks) chunk.row = rows.numbers[chunk.row];
+    }
     out.emplace(file.key.writer, *std::move(index));
   }
   return out;
 }
 
 /// Step 5: rows against records.
-Result<> place(Io& io, const std::string& root, std::uint64_t limit, Checkpoint& checkpoint) {
+Result<> place(Io& io, const std::string& root, std::uint64_t limit, Checkpoint& checkpoint, const Renumbering& rows) {
   const Manifest& manifest = checkpoint.manifest;
   const bool whole = std::all_of(manifest.tensors.begin(), manifest.tensors.end(), [&](const TensorRow& row) {
     return manifest.layouts[row.layout].kind == Layout::Kind::whole;
@@ -106,7 +146,7 @@ Result<> place(Io& io, const std::string& root, std::uint64_t limit, Checkpoint&
   }
   WriterFiles::Parts parts{
       .rows = manifest.tensors, .layouts = manifest.layouts, .id = manifest.id, .files = checkpoint.sums.files};
-  CKPT_TRY(parts.irregular, read_indices(io, root, limit, checkpoint));
+  CKPT_TRY(parts.irregular, read_indices(io, root, limit, checkpoint, rows));
   for (std::size_t i = 0; i < parts.files.size(); ++i) {
     if (parts.files[i].key.file_class == FileClass::index && checkpoint.is_missing(i)) parts.all_indexed = false;
   }
@@ -140,8 +180,9 @@ Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_
   if (!manifest) return fail(with_file(std::move(manifest).error(), join_path(root, kManifestPath)));
   out.manifest = *std::move(manifest);
   CKPT_TRY(out.sums, read_sums(io, root, out.manifest, metadata_limit));
+  const Renumbering rows = take_away_dropped(out);
   CKPT_CHECK(look_at_files(io, root, out));
-  auto placed = place(io, root, metadata_limit, out);
+  auto placed = place(io, root, metadata_limit, out, rows);
   if (!placed) {
     Error error = std::move(placed).error();
     if (!error.file.starts_with(root))

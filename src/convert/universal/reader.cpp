@@ -44,6 +44,11 @@ void report_history(Manifest& manifest, Map& map) {
         {.severity = Severity::note,
          .text = fmt::format("converted from {}{}{}", manifest.source->format, chosen.empty() ? "" : ", ", chosen)});
   }
+  if (manifest.is_dropped(FileClass::optim)) {
+    map.findings.push_back(
+        {.severity = Severity::note,
+         .text = fmt::format("weights only: its optimizer state was dropped (revision {})", manifest.revision)});
+  }
   for (Finding& finding : manifest.findings) {
     finding.severity = std::min(finding.severity, Severity::warning);
     finding.text = "of its source: " + finding.text;

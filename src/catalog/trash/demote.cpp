@@ -1,0 +1,118 @@
+// Demotion: the optimizer's state goes to the trash, the checkpoint stays. Steps: trash.hpp.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "catalog/trash/trash.hpp"
+#include "engine/left_over.hpp"
+#include "engine/replace_file.hpp"
+#include "engine/run_directory.hpp"
+#include "format/manifest.hpp"
+#include "format/seal.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+using State = TrashRecord::State;
+using universal::FileClass;
+using universal::Manifest;
+
+constexpr std::string_view kOptimizerFolder = "shards/optim";  // all files of that class, and no others
+constexpr std::string_view kRecordSuffix = ".json";
+
+struct ManifestFile {
+  std::string path{};
+  std::string text{};
+  Manifest manifest{};
+};
+
+Result<ManifestFile> open_manifest(Io& io, const std::string& checkpoint) {
+  ManifestFile out{.path = join_path(checkpoint, universal::kManifestPath)};
+  CKPT_TRY(out.text, read_small_file(io, out.path, universal::kMaxManifestBytes));
+  auto manifest = universal::parse_manifest(out.text);
+  if (!manifest) return fail(with_file(std::move(manifest).error(), out.path));
+  out.manifest = *std::move(manifest);
+  return out;
+}
+
+}  // namespace
+
+Result<Claim> Deleter::demote(const Deletion& deletion) {
+  const std::string path = join_path(run_path(deletion.run), deletion.name);
+  CKPT_TRY(const Held held, hold(io_, path));
+  if (held.claim != Claim::free) return held.claim;
+  if (deletion.still) {
+    CKPT_TRY(const bool still, deletion.still(path));
+    if (!still) return Claim::vanished;
+  }
+  CKPT_TRY(const ManifestFile now, open_manifest(io_, path));
+  if (now.manifest.is_dropped(FileClass::optim)) return Claim::vanished;
+  CKPT_CHECK(universal::check_weights_alone(now.manifest));
+  CKPT_TRY(const std::string revised, universal::revise_manifest(now.text, {FileClass::optim}));
+  CKPT_CHECK(make_directory(io_, place(deletion.run)));
+  TrashEntry entry{.run = deletion.run, .name = deletion.name};
+  CKPT_TRY(entry.kept_as, free_name(deletion.run, deletion.name + std::string(kOptimizerSuffix)));
+  TrashRecord record = deletion.record;
+  record.state = State::trashed;
+  record.dropped = class_name(FileClass::optim);
+  record.changed = record.deleted;
+  record.changed_by = record.by;
+  CKPT_CHECK(write(entry, record));
+  CKPT_CHECK(replace_file(io_, now.path, revised));
+  CKPT_CHECK(finish_demotion(entry, revised));
+  return Claim::free;
+}
+
+/// What follows once the manifest says that the class is gone.
+Result<> Deleter::finish_demotion(const TrashEntry& entry, const std::string& manifest) {
+  const std::string path = join_path(run_path(entry.run), entry.name);
+  CKPT_CHECK(replace_file(io_, join_path(path, universal::kManifestCopyPath), manifest));
+  return move_checkpoint(io_, join_path(path, kOptimizerFolder), join_path(place(entry.run), entry.kept_as));
+}
+
+/// A record of a demotion whose files are not in the trash: the manifest says how far it came.
+Result<> Deleter::settle_demotion(const TrashEntry& entry) {
+  const std::string path = join_path(run_path(entry.run), entry.name);
+  CKPT_TRY(const Held held, hold(io_, path));
+  if (held.claim != Claim::free) return {};  // being read: the next one
+  const auto now = open_manifest(io_, path);
+  if (!now) return {};  // damaged, or not readable now: nothing is known, and nothing done
+  if (!now->manifest.is_dropped(FileClass::optim)) {
+    static_cast<void>(io_.unlink(join_path(path, universal::kManifestPath) + std::string(kTemporarySuffix)));
+    // It was never demoted, or is restored but for the copy.
+    if (now->manifest.revision != 0)
+      CKPT_CHECK(replace_file(io_, join_path(path, universal::kManifestCopyPath), now->text));
+    CKPT_CHECK(io_.unlink(join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix))));
+    return io_.sync_dir(place(entry.run));
+  }
+  CKPT_TRY(const auto left, look(io_, join_path(path, kOptimizerFolder)));
+  if (left) return finish_demotion(entry, now->text);
+  TrashRecord record = entry.record;
+  record.state = State::purged;
+  return write(entry, record);
+}
+
+Result<Claim> Deleter::restore_optimizer(const TrashEntry& entry, Time now, const std::string& by) {
+  const std::string path = join_path(run_path(entry.run), entry.name);
+  const auto refused = [&](const char* why) {
+    return fail(Errc::not_found, fmt::format("{}/{}: undelete its optimizer: {}", entry.run, entry.name, why));
+  };
+  CKPT_TRY(const Held held, hold(io_, path));
+  if (held.claim == Claim::vanished) return refused("the checkpoint itself is gone");
+  if (held.claim != Claim::free) return held.claim;
+  CKPT_TRY(const ManifestFile demoted, open_manifest(io_, path));
+  const bool its = demoted.manifest.id.hex() == entry.record.id && demoted.manifest.is_dropped(FileClass::optim);
+  if (!its) return refused("another checkpoint has its name");
+  CKPT_TRY(const std::string revised, universal::revise_manifest(demoted.text, {}));
+  CKPT_CHECK(move_checkpoint(io_, join_path(place(entry.run), entry.kept_as), join_path(path, kOptimizerFolder)));
+  CKPT_CHECK(replace_file(io_, demoted.path, revised));
+  CKPT_CHECK(replace_file(io_, join_path(path, universal::kManifestCopyPath), revised));
+  TrashRecord record = entry.record;
+  record.state = State::restored;
+  record.changed = now;
+  record.changed_by = by;
+  CKPT_CHECK(write(entry, record));
+  return Claim::free;
+}
+
+}  // namespace ckpt::catalog

@@ -1,0 +1,98 @@
+"""ckpt prune with drop_optimizer_after: checkpoints reduced to weights, and their optimizers brought back."""
+import json
+import shutil
+
+from runner import check, main
+
+
+def store(sh, keep="last = 3"):
+    """STORE/llama/step-N.gN for 1, 2, 3, converted from a checkpoint of a training framework."""
+    sh.run("convert", sh.checkpoint("deepspeed/zero2_bf16_dp4"), "one", "--to", "ckpt")
+    for step in (1, 2, 3):
+        target = sh.path("store") / "llama" / f"step-{step:09}.g{step}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(sh.path("one"), target)
+    # The disk under the tests may be nearly full: the trash waits for its grace all the same.
+    sh.path("store/ckpt.toml").write_text('[trash]\npurge_early_when_free_below = "0%"\n'
+                                          '[[rule]]\nruns = "*"\nkeep = { ' + keep + ' }\ndrop_optimizer_after = "1s"\n')
+    return sh.path("store/llama")
+
+
+def files(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def demoted(sh):
+    run = store(sh)
+    sh.run("prune", "--store", "store", "--apply", "-y", out=r"^2 checkpoints reduced to weights, .* of optimizer state in the trash$")
+    return run
+
+
+def case_a_demotion_is_shown_and_then_carried_out(sh):
+    run = store(sh)
+    before = files(run / "step-000000001.g1")
+    plan = sh.document("prune", "--store", "store", "-y")["data"]
+    check(plan["demote_count"] == 2 and plan["delete_count"] == 0, str(plan))
+    done = sh.document("prune", "--store", "store", "--apply", "-y")["data"]
+    check(done["decision"] == "done" and done["demoted"] == 2 and done["trashed"] == 0 and not done["kept"], str(done))
+    after = files(run / "step-000000001.g1")
+    check(not any(name.startswith("shards/optim") for name in after), str(sorted(after)))
+    changed = {"manifest.json", "index/manifest.json"}
+    same = {name for name in before if not name.startswith("shards/optim")} - changed
+    check(same and all(after[name] == before[name] for name in same), "something else was changed")
+    manifest = json.loads(after["manifest.json"])
+    check(manifest["revision"] == 1 and manifest["dropped"] == ["optim"], "the manifest does not say so")
+    check(files(run / "step-000000003.g3") == before, "the newest was touched")
+    again = sh.document("prune", "--store", "store", "--apply")["data"]
+    check(again["demoted"] == 0 and again["demote_count"] == 0, "demoted twice")
+
+
+def case_what_is_left_is_a_whole_checkpoint_of_weights(sh):
+    run = demoted(sh)
+    old = run / "step-000000001.g1"
+    sh.run("verify", old, out=["   ok   ", "weights only: its optimizer state was dropped \\(revision 1\\)"])
+    sh.run("convert", old, "weights.safetensors", "--only", "weights")
+    sh.run("convert", run / "step-000000003.g3", "whole.safetensors", "--only", "weights", "--dtype", "bf16")  # of the fp32 masters
+    sh.run("verify", "weights.safetensors", "--against", "whole.safetensors", out="   ok   ")
+    sh.run("inspect", old, out="weights only")
+    rows = sh.document("list", "--store", "store")["data"]["checkpoints"]
+    kinds = {row["step"]: row["optimizer_bytes"] == 0 for row in rows}
+    check(kinds == {1: True, 2: True, 3: False}, str(rows))
+
+
+def case_a_checkpoint_of_many_writers_keeps_its_weights(sh):
+    run = store(sh, keep="every_steps = 1")
+    shutil.rmtree(run / "step-000000001.g1")
+    shutil.copytree(sh.checkpoint("ckpt/1.0-mesh"), run / "step-000000001.g1")
+    before = {n: b for n, b in files(run / "step-000000001.g1").items() if n.startswith("shards/weights")}
+    sh.run("prune", "--store", "store", "--apply", "-y", out="^2 checkpoints reduced")
+    after = files(run / "step-000000001.g1")
+    check({n: b for n, b in after.items() if n.startswith("shards/")} == before, str(sorted(after)))
+    sh.run("verify", run / "step-000000001.g1", out="   ok   ")
+    sh.run("convert", run / "step-000000001.g1", "weights.safetensors", "--only", "weights")
+
+
+def case_why_tells_when_and_by_whom_the_optimizer_was_dropped(sh):
+    demoted(sh)
+    sh.run("why", "llama@1", "--store", "store", out="optimizer")
+
+
+def case_undelete_brings_the_optimizer_back(sh):
+    run = demoted(sh)
+    old = run / "step-000000001.g1"
+    sh.run("undelete", "llama@1", "--store", "store")
+    sh.run("verify", old, not_out="weights only", out="   ok   ")
+    sh.run("verify", old, "--against", run / "step-000000003.g3", out="   ok   ")
+    check(json.loads((old / "manifest.json").read_text())["dropped"] == [], "the manifest does not say so")
+
+
+def case_what_is_not_whole_is_not_demoted(sh):
+    run = store(sh, keep="every_steps = 1")
+    shard = next((run / "step-000000001.g1/shards/weights").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1])
+    sh.run("prune", "--store", "store", "--apply", "-y", code=3, out="^1 checkpoint reduced to weights", err="000000001.g1: kept: .*bytes, but sums.bin says")
+    check(list((run / "step-000000001.g1/shards/optim").iterdir()), "its optimizer is gone")
+
+
+if __name__ == "__main__":
+    main({name: value for name, value in list(globals().items()) if name.startswith("case_")})
