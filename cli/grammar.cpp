@@ -347,6 +347,8 @@ Verb plan_verb() {
               {.name = "host-memory", .value = "SIZE", .help = "of a rank, for offload"},
               {.name = "nvme", .value = "SIZE", .help = "of a rank, for offload"},
               {.name = "memory-table", .help = "show what training takes in each ZeRO stage, whatever fits"},
+              {.name = "models",
+               .help = "also show the bytes of models of 7B, 13B, 70B and 175B, under the same flags"},
               {.name = "curve", .help = "also draw lost time over the interval"},
               {.name = "svg", .help = "print only that curve, as an SVG picture"},
           },

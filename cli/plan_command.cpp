@@ -183,6 +183,24 @@ void print_memory(Context& context, const SavePlan& plan) {
   say(context, "a rank, without activations and buffers\n");
 }
 
+void print_models(Context& context, const SavePlan& plan) {
+  const SizeStyle sizes = context.settings.sizes;
+  say(context, fmt::format("{:<10}{:>12}{:>12}{:>12}{:>14}   GPU with ZeRO 0 to 3, without offload\n", "model",
+                           "weights", "optimizer", "on disk", "largest rank"));
+  for (const ModelSize& model : plan.models) {
+    std::string line = fmt::format("{:<10}{:>12}{:>12}{:>12}{:>14}  ", model.name,
+                                   bytes_text(model.disk.weights, sizes), bytes_text(model.disk.optimizer, sizes),
+                                   bytes_text(model.disk.total, sizes), bytes_text(model.disk.largest_rank, sizes));
+    for (const catalog::MemoryBytes& row : model.memory)
+      if (row.offload == catalog::Offload::none) line += fmt::format("{:>11}", bytes_text(row.gpu, sizes));
+    if (model.fits) {
+      const catalog::MemoryBytes& row = model.memory[*model.fits];
+      line += fmt::format("   < ZeRO {}, offload {}, fits", row.zero_stage, catalog::offload_name(row.offload));
+    }
+    say(context, line + "\n");
+  }
+}
+
 void print_plan(Context& context, const SavePlan& plan, const SavePlanRequest& request) {
   const SizeStyle sizes = context.settings.sizes;
   say(context, fmt::format("size {} ({}): weights {}, optimizer {} · largest rank {} · write {} at {}\n",
@@ -207,6 +225,7 @@ void print_plan(Context& context, const SavePlan& plan, const SavePlanRequest& r
     say(context, "storage       grows without a bound: a rule of --keep has no limit\n");
   }
   if (request.rank_memory || context.words.on("memory-table")) print_memory(context, plan);
+  if (context.words.on("models")) print_models(context, plan);
   for (const std::string& warning : plan.warnings) say(context, fmt::format("note    {}\n", warning));
 }
 
@@ -262,17 +281,32 @@ Json plan_json(const SavePlan& plan, const SavePlanRequest& request) {
   out["peak_bytes"] = plan.kept ? bytes(plan.peak_bytes) : Json();
   out["bandwidth_wanted"] = plan.bandwidth_wanted > 0 ? bytes(plan.bandwidth_wanted) : Json();
   out["kept"] = plan.kept ? Json(*plan.kept) : Json();
-  out["memory"] = Json::array();
-  for (std::size_t i = 0; i < plan.memory.size(); ++i) {
-    const catalog::MemoryBytes& row = plan.memory[i];
+  const auto memory_json = [&](const std::vector<catalog::MemoryBytes>& rows, std::optional<std::size_t> fits) {
+    Json list = Json::array();
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      Json one;
+      one["zero_stage"] = rows[i].zero_stage;
+      one["offload"] = catalog::offload_name(rows[i].offload);
+      one["gpu_bytes"] = bytes(rows[i].gpu);
+      one["host_bytes"] = bytes(rows[i].host);
+      one["nvme_bytes"] = bytes(rows[i].nvme);
+      one["fits"] = fits == i;
+      list.push_back(std::move(one));
+    }
+    return list;
+  };
+  out["memory"] = memory_json(plan.memory, plan.fits);
+  out["models"] = Json::array();
+  for (const ModelSize& model : plan.models) {
     Json one;
-    one["zero_stage"] = row.zero_stage;
-    one["offload"] = catalog::offload_name(row.offload);
-    one["gpu_bytes"] = bytes(row.gpu);
-    one["host_bytes"] = bytes(row.host);
-    one["nvme_bytes"] = bytes(row.nvme);
-    one["fits"] = plan.fits == i;
-    out["memory"].push_back(std::move(one));
+    one["name"] = model.name;
+    one["parameters"] = bytes(model.parameters);
+    one["weights_bytes"] = bytes(model.disk.weights);
+    one["optimizer_bytes"] = bytes(model.disk.optimizer);
+    one["total_bytes"] = bytes(model.disk.total);
+    one["largest_rank_bytes"] = bytes(model.disk.largest_rank);
+    one["memory"] = memory_json(model.memory, model.fits);
+    out["models"].push_back(std::move(one));
   }
   out["notes"] = plan.warnings;
   return out;

@@ -154,6 +154,30 @@ void explain(SavePlan& plan, const SavePlanRequest& request) {
     text += fmt::format("; every {} saves one goes on to the storage, which takes no more", chosen.remote_every);
 }
 
+ModelSize size_of(std::string name, double parameters, const catalog::StateBytes& state,
+                  const SavePlanRequest& request) {
+  ModelSize out{.name = std::move(name), .parameters = parameters};
+  out.disk = catalog::disk_bytes(parameters, state, request.sharding);
+  out.memory = catalog::memory_table(parameters, state, request.sharding);
+  if (!request.rank_memory) return out;
+  const auto found = std::find_if(out.memory.begin(), out.memory.end(), [&](const catalog::MemoryBytes& row) {
+    return catalog::fits(row, *request.rank_memory);
+  });
+  if (found != out.memory.end()) out.fits = static_cast<std::size_t>(found - out.memory.begin());
+  return out;
+}
+
+void add_models(SavePlan& plan, const catalog::StateBytes& state, const SavePlanRequest& request) {
+  for (const auto& [name, parameters] :
+       {std::pair{"7B", 7e9}, std::pair{"13B", 13e9}, std::pair{"70B", 70e9}, std::pair{"175B", 175e9}})
+    plan.models.push_back(size_of(name, parameters, state, request));
+  const auto larger = std::find_if(plan.models.begin(), plan.models.end(),
+                                   [&](const ModelSize& model) { return model.parameters >= request.parameters; });
+  if (larger == plan.models.end() || larger->parameters > request.parameters)
+    plan.models.insert(larger,
+                       size_of(fmt::format("{:.3g}B", request.parameters / 1e9), request.parameters, state, request));
+}
+
 void add_volume(SavePlan& plan, const SavePlanRequest& request) {
   const SaveChoice& chosen = plan.choices[plan.chosen];
   // What reaches the storage: of tiers only every so many.
@@ -219,13 +243,10 @@ Result<SavePlan> plan_saves(const SavePlanRequest& request) {
   out.choices = choices_of(out.disk, request);
   out.bandwidth_wanted = catalog::bandwidth_for(out.disk.total, request.rework_s);
   CKPT_CHECK(count_kept(out, request));
-  out.memory = catalog::memory_table(request.parameters, state, request.sharding);
-  if (request.rank_memory) {
-    const auto found = std::find_if(out.memory.begin(), out.memory.end(), [&](const catalog::MemoryBytes& row) {
-      return catalog::fits(row, *request.rank_memory);
-    });
-    if (found != out.memory.end()) out.fits = static_cast<std::size_t>(found - out.memory.begin());
-  }
+  ModelSize own = size_of("", request.parameters, state, request);
+  out.memory = std::move(own.memory);
+  out.fits = own.fits;
+  add_models(out, state, request);
   add_sensitivity(out, request);
   explain(out, request);
   add_volume(out, request);

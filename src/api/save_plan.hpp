@@ -61,6 +61,15 @@ struct Sensitivity {
   std::vector<SaveChoice> choices{};  ///< as in the plan
 };
 
+/// What a model of usual size takes, under the precision and the sharding of the request.
+struct ModelSize {
+  std::string name{};  ///< "7B"
+  double parameters = 0;
+  catalog::DiskBytes disk{};
+  std::vector<catalog::MemoryBytes> memory{};
+  std::optional<std::size_t> fits{};  ///< the first row of `memory` that fits rank_memory
+};
+
 struct SavePlan {
   catalog::DiskBytes disk{};
   double write_s = 0;
@@ -70,9 +79,10 @@ struct SavePlan {
   bool unbounded = false;               ///< a rule of --keep has no limit
   std::vector<catalog::MemoryBytes> memory{};
   std::optional<std::size_t> fits{};  ///< the first row of `memory` that fits rank_memory
-  std::size_t chosen = 0;  ///< of `choices`: that which loses least (of two nearly equal ones the first); without a
-                           ///< failure rate, that stalls least
-  std::string explanation{};               ///< why that one, and what decides its interval
+  std::vector<ModelSize> models{};    ///< 7B, 13B, 70B, 175B, and that of the request, the smallest first
+  std::size_t chosen = 0;     ///< of `choices`: that which loses least (of two nearly equal ones the first); without a
+                              ///< failure rate, that stalls least
+  std::string explanation{};  ///< why that one, and what decides its interval
   std::vector<Sensitivity> sensitivity{};  ///< only with a failure rate
   double bytes_a_day = 0;                  ///< written, at the chosen interval
   std::uint64_t trashed = 0;               ///< checkpoints in the trash at most, at the chosen interval

@@ -72,6 +72,18 @@ def case_plan_says_what_training_takes_and_what_fits(sh):
     check([r["zero_stage"] for r in rows if r["fits"]] == [2] and len(rows) == 10, str(rows))
 
 
+def case_plan_shows_models_of_usual_sizes_beside_each_other(sh):
+    words = ("plan", "--params", "30B", "--bw", "1G", "--dp", "8", "--zero-stage", "3", "--gpu-memory", "80GB", "--si")
+    result = sh.run(*words, "--models", out=[r"^7B +14 GB +84 GB +98 GB +12\.2 GB ", r"^13B ", r"^70B +140 GB +840 GB +980 GB +122 GB ",
+                                             r"^7B .*< ZeRO [0-3], offload none, fits$"])
+    names = re.findall(r"^(\d+B) ", result.out, re.M)
+    check(names == ["7B", "13B", "30B", "70B", "175B"], f"{names}", result)
+    models = sh.document(*words)["data"]["models"]
+    check([m["total_bytes"] for m in models] == [int(14e9) * n for n in (7, 13, 30, 70, 175)], str(models))
+    check(not any(row["fits"] for row in models[4]["memory"]), "175B on 8 ranks of 80 GB")
+    check("model  " not in sh.run(*words).out, "not asked for")
+
+
 def case_plan_draws_its_curve_as_text_and_as_svg(sh):
     sh.run(*WORDS, "--curve", out=[r"^lost time of async saves$", r"#  < best$", "< base rule"])
     picture = sh.run(*WORDS, "--svg").out
