@@ -133,8 +133,8 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
 /// Whether it is there; what is beside it is noted.
 Result<bool> look_at_target(Session& session, const ConvertRequest& request, Prepared& prepared) {
   CKPT_TRY(const bool there, already_there(session, request, prepared));
-  // A run that is new has no directory yet.
-  if (prepared.in_run != nullptr && !session.io.stat(parent_path(request.target))) return there;
+  // In a run left-overs are swept, and one that is new has no directory yet.
+  if (prepared.in_run != nullptr && (!request.dry_run || !session.io.stat(parent_path(request.target)))) return there;
   CKPT_TRY(const auto found, find_left_overs(session.io, request.target, prepared.id, request.dry_run));
   prepared.selection.notes.insert(prepared.selection.notes.end(), found.begin(), found.end());
   return there;

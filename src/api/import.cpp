@@ -13,6 +13,7 @@
 #include "api/target.hpp"
 #include "catalog/index/scan.hpp"
 #include "engine/inbox.hpp"
+#include "engine/left_over.hpp"
 #include "engine/run_directory.hpp"
 #include "format/seal.hpp"
 #include "format/sums.hpp"
@@ -105,7 +106,16 @@ class Import {
 
   Result<> make_directories() {
     CKPT_CHECK(make_directory(io_, join_path(request_.store, kStoreDirectory)));
-    return make_directory(io_, run_directory_);
+    CKPT_CHECK(make_directory(io_, run_directory_));
+    CKPT_TRY(const auto entries, io_.list(run_directory_));
+    for (const DirEntry& entry : entries) {
+      const std::size_t mark = entry.name.find(kPartialMark);
+      if (mark == std::string::npos) continue;
+      const bool is_record =
+          entry.name.find_first_not_of("0123456789abcdef", mark + kPartialMark.size()) != std::string::npos;
+      if (!is_record) left_over_.push_back(entry.name);
+    }
+    return {};
   }
 
   Result<std::string> publish(Publication& publication, std::vector<SmallFile> files) {
@@ -149,8 +159,26 @@ class Import {
     out_.generation = named->generation;
     const auto manifest = read_manifest(io_, conversion.target);
     if (manifest && manifest->run) out_.series = manifest->run->series;
-    if (!conversion.already_done) return tell_order();
+    if (!conversion.already_done) {
+      sweep();
+      return tell_order();
+    }
     return conversion.dry_run ? Result<>() : mark_later();
+  }
+
+  /// Removes what stood there when this began and nobody holds now that it is over: a save that is beginning has its
+  /// partial for an instant before it holds it. This one's own was renamed by now, or taken over.
+  void sweep() {
+    std::vector<Finding>& notes = out_.conversion.notes;
+    for (const std::string& name : left_over_) {
+      const std::string path = join_path(run_directory_, name);
+      if (!io_.stat(path)) continue;
+      const auto swept = sweep_left_over(io_, path);
+      if (swept)
+        notes.push_back({.text = fmt::format("{} was removed: a save that was killed had left it", name)});
+      else if (swept.error().code != Errc::locked)
+        notes.push_back({.severity = Severity::warning, .text = swept.error().message});
+    }
   }
 
   /// What is saved last is the newest, whatever its step: that is not always what was meant.
@@ -171,6 +199,7 @@ class Import {
   const std::string run_directory_;
   const std::string target_;
   std::vector<SmallFile> marks_{};
+  std::vector<std::string> left_over_{};   // partials in the run when this began
   std::optional<RunCheckpoint> newest_{};  // before it was saved
   ImportReport out_{};
 };

@@ -31,8 +31,8 @@ struct ImportReport {
 /// Converts the source to the universal form as STORE/RUN/step-NNNNNNNNN.gG: G is 1 more than any generation of the run
 /// and of its trash, the series is that of the run's newest checkpoint, and nothing that exists is replaced. The same
 /// source and parameters at the same step of the run are `already_done`. A step that the run has already, or an older
-/// one, is saved too, as the newest checkpoint of the run; a note says so. No database is opened: the catalog is left a
-/// note. Collective, as convert.
+/// one, is saved too, as the newest checkpoint of the run; a note says so. What killed saves of the run had left is
+/// removed in the end. No database is opened: the catalog is left a note. Collective, as convert.
 ///
 /// errors   as convert; usage: a run or a step that cannot be
 Result<ImportReport> import_checkpoint(Session& session, const ImportRequest& request);

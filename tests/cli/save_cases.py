@@ -74,6 +74,17 @@ def case_the_series_is_that_of_the_newest_checkpoint(sh):
     check(made["generation"] == 5 and made["series"] == series, str(made))
 
 
+def case_what_a_killed_save_of_the_run_left_is_swept(sh):
+    left = sh.path("runs/r/step-000000004.partial-0123456789abcdef0123456789abcdef")
+    left.mkdir(parents=True)
+    (left / "data").write_text("half")
+    other = sh.path("runs/other/step-000000004.partial-0123456789abcdef0123456789abcdef")
+    other.mkdir(parents=True)
+    notes = save(sh, "safetensors/single", "r", 5)["conversion"]["notes"]
+    check(any("step-000000004.partial" in note["text"] for note in notes), str(notes))
+    check(os.listdir(sh.path("runs/r")) == ["step-000000005.g1"] and other.exists(), "what is left?")
+
+
 def case_a_dry_run_and_a_failure_write_nothing(sh):
     data = save(sh, "safetensors/single", "r", 7, "-n")
     check(data["conversion"]["dry_run"] and data["checkpoint"]["name"] is None and data["checkpoint"]["new_store"], str(data))
