@@ -9,6 +9,7 @@
 #include "cli/catalog_words.hpp"
 #include "cli/commands.hpp"
 #include "cli/session.hpp"
+#include "cli/simulate_command.hpp"
 #include "cli/table.hpp"
 
 namespace ckpt::cli {
@@ -54,6 +55,11 @@ Result<> check_words(const Words& words) {
   CKPT_CHECK(both("apply", "dry-run"));
   CKPT_CHECK(both("apply", "check"));
   CKPT_CHECK(both("apply", "check-policy"));
+  for (const char* other : {"apply", "check", "check-policy"}) CKPT_CHECK(both("simulate", other));
+  for (const char* flag : {"interval", "until", "step-time", "checkpoint-size"}) {
+    if (!words.text(flag).empty() && !words.on("simulate"))
+      return fail(Errc::usage, fmt::format("--{}: only with --simulate", flag));
+  }
   return both("check", "check-policy");
 }
 
@@ -253,6 +259,7 @@ Answer run_prune(Context& context) {
   if (auto sound = check_words(words); !sound) return failed(std::move(sound).error());
   auto request = read_request(words);
   if (!request) return failed(std::move(request).error());
+  if (words.on("simulate")) return run_simulation(context, request->policy);
   auto timeout = lock_timeout_of(words);
   if (!timeout) return failed(std::move(timeout).error());
   auto opened = OpenSession::alone(context);

@@ -50,6 +50,15 @@ Verb prune_verb() {
               {.name = "dry-run", .letter = 'n', .help = "show only, which is the default", .guesses = {"preview"}},
               {.name = "check", .help = "show only, and exit with 1 where something would be deleted"},
               {.name = "check-policy", .help = "say what each rule means for today's checkpoints"},
+              {.name = "simulate",
+               .help =
+                   "try the policy on a run that saves every --interval steps until --until, and say what it takes"},
+              {.name = "interval", .value = "STEPS", .help = "of --simulate: steps between saves"},
+              {.name = "until", .value = "STEPS", .help = "of --simulate: the last step"},
+              {.name = "step-time", .value = "TIME", .help = "of --simulate: how long a step takes; 1s by default"},
+              {.name = "checkpoint-size",
+               .value = "SIZE",
+               .help = "of --simulate: of one checkpoint; by default that of the last one saved"},
               {.name = "policy", .value = "FILE", .help = "the policy, in place of STORE/ckpt.toml"},
               {.name = "import-policy",
                .value = "SYSTEM:OPTION=VALUE,...",
@@ -87,6 +96,7 @@ Verb prune_verb() {
       .examples = {{"ckpt prune --keep-last 2 --keep-every 5000", "what these rules would delete, and why"},
                    {"ckpt prune --store /lustre/runs --apply", "carry out the policy of /lustre/runs/ckpt.toml"},
                    {"ckpt prune --check-policy", "what each rule means today"},
+                   {"ckpt prune --simulate --interval 500 --until 100000", "what the policy will take, and risk"},
                    {"ckpt prune 'exp*' --keep-best loss:3 --grace 7d --apply", "some runs, with a week to undelete"}},
       .exit_codes = {1, 3, 10, 11, 12, 14, 16},
   };

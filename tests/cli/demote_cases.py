@@ -1,4 +1,4 @@
-"""ckpt prune with drop_optimizer_after: checkpoints reduced to weights, and their optimizers brought back."""
+"""ckpt prune with drop_optimizer_after: checkpoints reduced to weights, and their optimizers brought back; --simulate."""
 import json
 import shutil
 
@@ -92,6 +92,27 @@ def case_what_is_not_whole_is_not_demoted(sh):
     shard.write_bytes(shard.read_bytes()[:-1])
     sh.run("prune", "--store", "store", "--apply", "-y", code=3, out="^1 checkpoint reduced to weights", err="000000001.g1: kept: .*bytes, but sums.bin says")
     check(list((run / "step-000000001.g1/shards/optim").iterdir()), "its optimizer is gone")
+
+
+def case_a_policy_is_tried_on_a_run_that_is_not_trained_yet(sh):
+    sh.path("store").mkdir()
+    words = ("prune", "--store", "store", "--simulate", "--interval", "500", "--until", "100000")
+    sh.run(*words, "--keep-last", "3", code=2, err="--checkpoint-size")
+    told = sh.document(*words, "--keep-last", "3", "--grace", "0", "--checkpoint-size", "14G")["data"]
+    check(told["decision"] == "simulated" and not told["checkpoints"], str(told))
+    one = told["simulations"][0]
+    check((one["saves"], one["kept"], one["trashed"], one["worst_loss"]) == (200, 3, 197, 500), str(one))
+    check(one["peak_bytes"] == 4 * 14 * 2**30 and one["worst_gap"] == 99000, str(one))
+    sh.run(*words, "--keep-last", "3", "--keep-every", "10000", "--checkpoint-size", "14G",
+           out=["^  saves        200, every 500 steps to 100000, of 14 GiB$", "^  worst gap    10000 steps, from 0 to 10000$", "trained again$"])
+    sh.run("prune", "--store", "store", "--interval", "500", "--keep-last", "3", code=2, err="only with --simulate")
+    sh.run(*words, "--keep-last", "3", "--apply", code=2, err="choose one")
+
+
+def case_the_size_of_a_simulated_checkpoint_is_that_of_the_last_saved(sh):
+    store(sh)
+    one = sh.document("prune", "--store", "store", "--simulate", "--interval", "10", "--until", "100", "--step-time", "1m")["data"]["simulations"][0]
+    check(one["like"].startswith("llama/step-") and one["bytes"] > one["optimizer_bytes"] > 0 and one["demoted"] > 0, str(one))
 
 
 if __name__ == "__main__":

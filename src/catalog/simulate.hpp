@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+
+#include "catalog/policy.hpp"
+#include "format/result.hpp"
+
+/// A policy tried on a run that has not been trained yet: the same decisions as of a prune after every save.
+namespace ckpt::catalog {
+
+struct Schedule {
+  std::uint64_t interval = 0;  ///< steps between saves
+  std::uint64_t until = 0;     ///< the last step
+  Duration step_time{};        ///< how long a step takes
+  std::uint64_t bytes = 0;     ///< of one checkpoint
+  std::uint64_t optimizer_bytes = 0;
+};
+inline constexpr std::uint64_t kMostSimulatedSaves = 10'000;
+
+/// What a run under a policy would take and risk. Every save counts as verified; the trash is purged at its ttl.
+struct Simulation {
+  std::uint64_t saves = 0;
+  std::uint64_t trashed = 0;
+  std::uint64_t demoted = 0;
+  std::uint64_t kept = 0;  ///< at the end
+  std::uint64_t kept_bytes = 0;
+  std::uint64_t peak_bytes = 0;  ///< of checkpoints and trash together, just after a save
+  std::uint64_t peak_step = 0;
+  std::uint64_t worst_gap = 0;  ///< steps between neighbours that are kept at the end, and before the first
+  std::uint64_t worst_gap_begin = 0;
+  /// Steps from one that is lost to the nearest other one, at the worst time of the run.
+  std::uint64_t worst_loss = 0;
+  std::uint64_t worst_loss_step = 0;
+  /// Steps trained again where the newest is lost just before the next save, at the worst time.
+  std::uint64_t worst_rework = 0;
+};
+
+/// errors  usage: no interval, more saves than kMostSimulatedSaves, numbers too large; those of retain
+Result<Simulation> simulate(const Policy& policy, const Schedule& schedule);
+
+}  // namespace ckpt::catalog

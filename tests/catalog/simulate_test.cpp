@@ -1,0 +1,89 @@
+// A policy tried on a run that saves at regular steps.
+#include "catalog/simulate.hpp"
+
+#include <gtest/gtest.h>
+
+#include "catalog/history.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+constexpr std::uint64_t kSize = 700;
+
+Schedule schedule(std::uint64_t until = 1000) {
+  return {.interval = 100, .until = until, .step_time = kMinute, .bytes = kSize, .optimizer_bytes = 600};
+}
+
+Simulation simulated(Policy policy, const Schedule& plan = schedule()) {
+  const auto out = simulate(policy, plan);
+  EXPECT_TRUE(out) << out.error().message;
+  return out ? *out : Simulation{};
+}
+
+Policy last(std::uint64_t count, Duration ttl) {
+  Policy out = policy({rule(Rule::Kind::last, count)});
+  out.trash.ttl = ttl;
+  return out;
+}
+
+TEST(Simulate, TheLastThreeWithoutATrashPeakAtFour) {
+  const Simulation outcome = simulated(last(3, {}));
+  EXPECT_EQ(outcome.saves, 10U);
+  EXPECT_EQ(outcome.trashed, 7U);
+  EXPECT_EQ(outcome.kept, 3U);
+  EXPECT_EQ(outcome.kept_bytes, 3 * kSize);
+  EXPECT_EQ(outcome.peak_bytes, 4 * kSize) << "the next is saved before the oldest goes";
+  EXPECT_EQ(outcome.peak_step, 400U);
+  EXPECT_EQ(outcome.worst_gap, 800U) << "nothing is left of the first 800 steps";
+  EXPECT_EQ(outcome.worst_loss, 100U);
+  EXPECT_EQ(outcome.worst_rework, 200U);
+}
+
+TEST(Simulate, WhatLiesInTheTrashTakesSpaceUntilItsGraceIsOver) {
+  // A save every 100 minutes, kept in the trash for 250: two or three of them at once.
+  EXPECT_EQ(simulated(last(3, kMinute * 250)).peak_bytes, (4 + 2) * kSize);
+  EXPECT_EQ(simulated(last(3, kHour * 1000)).peak_bytes, 10 * kSize) << "nothing is purged before the end";
+}
+
+TEST(Simulate, WithOneCheckpointALossIsALossOfEverything) {
+  const Simulation outcome = simulated(last(1, {}));
+  EXPECT_EQ(outcome.worst_loss, 1000U);
+  EXPECT_EQ(outcome.worst_loss_step, 1000U);
+  EXPECT_EQ(outcome.worst_rework, 1100U);
+}
+
+TEST(Simulate, OldOnesAreReducedToWeights) {
+  Policy weights = policy({rule(Rule::Kind::last)});
+  weights.drop_optimizer_after = kMinute * 150;
+  weights.trash.ttl = {};
+  const Simulation outcome = simulated(weights);
+  EXPECT_EQ(outcome.trashed, 0U);
+  EXPECT_EQ(outcome.demoted, 8U);
+  EXPECT_EQ(outcome.kept_bytes, 2 * kSize + 8 * 100);
+}
+
+TEST(Simulate, TheLastStepNeedsNotBeOneOfASave) {
+  EXPECT_EQ(simulated(last(3, {}), schedule(1099)).saves, 10U);
+  EXPECT_EQ(simulated(last(3, {}), schedule(100)).saves, 1U);
+}
+
+TEST(Simulate, ASizeThatCannotBeAddedUpIsHeldAtTheMost) {
+  Schedule vast = schedule();
+  vast.bytes = UINT64_MAX / 2;
+  EXPECT_EQ(simulated(last(3, {}), vast).peak_bytes, UINT64_MAX);
+}
+
+TEST(Simulate, WhatCannotBeSimulatedIsRefused) {
+  const Policy policy = last(3, {});
+  for (const Schedule& wrong : {Schedule{.interval = 0, .until = 10}, Schedule{.interval = 11, .until = 10},
+                                Schedule{.interval = 1, .until = kMostSimulatedSaves + 1},
+                                Schedule{.interval = UINT64_MAX / 4, .until = UINT64_MAX - 1, .step_time = kHour}}) {
+    const auto out = simulate(policy, wrong);
+    ASSERT_FALSE(out);
+    EXPECT_EQ(out.error().code, Errc::usage);
+  }
+  EXPECT_EQ(simulate(Policy{}, schedule()).error().code, Errc::usage) << "an empty policy";
+}
+
+}  // namespace
+}  // namespace ckpt::catalog
