@@ -20,6 +20,7 @@ Answer run_ls(Context& context);
 Answer run_plan(Context& context);
 Answer run_doctor(Context& context);
 Answer run_prune(Context& context);
+Answer run_repair(Context& context);
 Answer run_undelete(Context& context);
 Answer run_why(Context& context);
 Answer run_list(Context& context);

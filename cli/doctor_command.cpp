@@ -3,6 +3,7 @@
 #include <array>
 
 #include "api/doctor.hpp"
+#include "cli/catalog_words.hpp"
 #include "cli/commands.hpp"
 #include "cli/session.hpp"
 #include "cli/units.hpp"
@@ -13,7 +14,7 @@ namespace {
 constexpr std::uint64_t kBenchBytes = std::uint64_t{1} << 30;
 
 Result<DoctorRequest> read_request(const Words& words) {
-  DoctorRequest out{.path = words.arguments.empty() ? "." : words.arguments[0]};
+  DoctorRequest out{.path = words.arguments.empty() ? "." : words.arguments[0], .now = now()};
   const auto size_of = [&](std::string_view flag) -> Result<std::optional<std::uint64_t>> {
     const Value* value = words.value(flag);
     if (value == nullptr) return std::nullopt;

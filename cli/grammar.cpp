@@ -374,7 +374,10 @@ Verb doctor_verb() {
            "none "
            "is given): its kind, how it is mounted, its disk, its space. What saves rely on (direct I/O, locks, "
            "renames) is "
-           "tried there, in small files that are removed again. Each finding comes with the command that mends it.",
+           "tried there, in small files that are removed again. Of a store (a directory with .ckpt) also what killed "
+           "saves "
+           "left, the catalog, the trash, and checkpoints that are damaged or whose marks cannot be read. Each finding "
+           "comes with the command that mends it.",
            "Exit code 1 says that something was found that makes saves fail, or can lose them; warnings alone are 0."},
       .aliases = {"check-host"},
       .flags = {{.name = "need",

@@ -134,10 +134,38 @@ Verb why_verb() {
   };
 }
 
+Verb repair_verb() {
+  return {
+      .name = "repair",
+      .arguments = "PATH",
+      .least_arguments = 1,
+      .most_arguments = 1,
+      .summary = "Show what crashed saves left and what is broken, and with --apply mend it",
+      .about =
+          {"PATH is a store, a run, a checkpoint of the ckpt format, or what a killed save left. Without --apply "
+           "nothing is changed. With --apply saves and conversions that were killed are removed, where no "
+           "process "
+           "holds them; a manifest.json that is lost or torn is restored from its copy, or the copy from it, once "
+           "every "
+           "checksum of the checkpoint was compared; deletions that a crash stopped are finished. A conversion that "
+           "the "
+           "same command would go on from is removed only where PATH names it.",
+           "Data that is damaged cannot be restored: ckpt verify tells which tensors that concerns. Exit code 1: a "
+           "checkpoint is broken, and stays so; 3: something could not be looked at, or not be done."},
+      .aliases = {"recover"},
+      .flags = {{.name = "apply", .help = "carry out what is shown", .guesses = {"do", "force", "f", "y", "yes"}},
+                {.name = "dry-run", .letter = 'n', .help = "show only, which is the default", .guesses = {"preview"}},
+                lock_timeout_flag()},
+      .examples = {{"ckpt repair /lustre/runs", "what is left over, what is broken"},
+                   {"ckpt repair /lustre/runs --apply", "mend it"}},
+      .exit_codes = {1, 3, 10, 11, 12, 13, 14, 15, 16, 17},
+  };
+}
+
 }  // namespace
 
 std::vector<Verb> retention_verbs() {
-  return {prune_verb(), undelete_verb(), why_verb()};
+  return {prune_verb(), undelete_verb(), repair_verb(), why_verb()};
 }
 
 }  // namespace ckpt::cli

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/doctor/machine_health.hpp"
+#include "api/doctor/store_health.hpp"
 #include "api/doctor/volume_health.hpp"
 #include "engine/machine_facts.hpp"
 #include "engine/volume_facts.hpp"
@@ -16,6 +17,8 @@ Result<DoctorReport> doctor(Session& session, const DoctorRequest& request) {
   out.findings = diagnose(look_at_machine());
   std::vector<Diagnosis> of_volume = diagnose(volume, request.save_bytes);
   std::move(of_volume.begin(), of_volume.end(), std::back_inserter(out.findings));
+  CKPT_TRY(const auto store, look_at_store(session, request.path, request.now));
+  if (store) std::ranges::move(diagnose(*store), std::back_inserter(out.findings));
   out.healthy = std::ranges::none_of(out.findings, [](const Diagnosis& one) { return one.health == Health::fail; });
   if (request.bench_bytes == 0 || !volume.tried.writable) return out;
   CKPT_TRY(out.speed, measure_disk(session.io, request.path, request.bench_bytes, session.stop));

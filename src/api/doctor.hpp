@@ -8,6 +8,7 @@
 #include "api/doctor/diagnosis.hpp"
 #include "api/doctor/disk_speed.hpp"
 #include "api/verbs.hpp"
+#include "catalog/bucket.hpp"
 
 namespace ckpt {
 
@@ -15,6 +16,7 @@ struct DoctorRequest {
   std::string path;                           ///< a directory: where checkpoints are, or are to be
   std::optional<std::uint64_t> save_bytes{};  ///< of the next save
   std::uint64_t bench_bytes = 0;              ///< 0: nothing is measured
+  catalog::Time now{};                        ///< by the machine's clock
 };
 
 struct DoctorReport {
@@ -24,7 +26,8 @@ struct DoctorReport {
 };
 
 /// Looks at this machine and at a directory's file system, and tries there what saves rely on, in files that it
-/// removes. errors  not_found, usage: no directory; those of measure_disk
+/// removes. Of a store also what killed saves left, its catalog, its trash and the marks of its checkpoints. errors
+/// not_found, usage: no directory; those of measure_disk
 Result<DoctorReport> doctor(Session& session, const DoctorRequest& request);
 
 }  // namespace ckpt

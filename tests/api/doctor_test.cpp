@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "api/doctor/machine_health.hpp"
+#include "api/doctor/store_health.hpp"
 #include "api/doctor/volume_health.hpp"
 
 namespace ckpt {
@@ -140,6 +141,41 @@ TEST(Doctor, ReadsLustresAttribute) {
   EXPECT_FALSE(parse_lustre_stripes(attribute.substr(0, 29)));
   attribute[0] = 0;
   EXPECT_FALSE(parse_lustre_stripes(attribute));
+}
+
+TEST(Doctor, OfASoundStoreOnlyTheCatalogIsTold) {
+  const auto all = diagnose(StoreFacts{.path = "/runs", .has_catalog = true});
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].health, Health::ok);
+}
+
+TEST(Doctor, EachDefectOfAStoreComesWithWhatMendsIt) {
+  const StoreFacts facts{.path = "/runs",
+                         .unwritable = Error{.code = Errc::io, .message = "no"},
+                         .catalog = Error{.code = Errc::corrupt, .message = "row 3"},
+                         .left_over = {.count = 2, .bytes = 10, .first = "/runs/a.partial-1"},
+                         .stopped = {.count = 1},
+                         .past_grace = {.count = 1},
+                         .unrecorded = {.count = 1},
+                         .marks_unreadable = {.count = 1},
+                         .corrupt = {.count = 1, .first = "/runs/r/step-1"},
+                         .unreadable = {.count = 1}};
+  const auto all = diagnose(facts);
+  for (const Diagnosis& one : all) EXPECT_FALSE(one.mend.empty()) << one.text;
+  EXPECT_EQ(all.size(), 9U);
+  EXPECT_EQ(find(all, "left over", Health::warn)->mend, "ckpt repair /runs --apply");
+  EXPECT_EQ(find(all, "catalog", Health::warn)->mend, "ckpt list --rebuild --store /runs");
+  EXPECT_NE(find(all, "checkpoints", Health::fail)->text.find("/runs/r/step-1"), std::string::npos);
+}
+
+TEST(Doctor, TellsACatalogOfALaterReleaseALockedAndAForbiddenOneApart) {
+  const auto mend = [](Errc code) {
+    const auto all = diagnose(StoreFacts{.path = "/runs", .has_catalog = true, .catalog = Error{.code = code}});
+    return find(all, "catalog", Health::warn)->mend;
+  };
+  EXPECT_NE(mend(Errc::newer).find("use that release"), std::string::npos);
+  EXPECT_NE(mend(Errc::locked).find("wait"), std::string::npos);
+  EXPECT_NE(mend(Errc::io).find("right to write"), std::string::npos);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 """ckpt doctor: what a directory and the machine are good for, as a user types it."""
 import os
+import shutil
 import subprocess
 
 from runner import check, main
+from scrub_cases import damage, place, store
 
 
 def case_doctor_looks_at_the_machine_and_the_current_directory(sh):
@@ -55,6 +57,31 @@ def case_doctor_names_few_open_files(sh):
     limited = ("sh", "-c", 'ulimit -S -n 200; exec "$@"', "sh")
     check(subprocess.run([*limited, "true"]).returncode == 0, "no limit can be set here")
     sh.run("doctor", launcher=limited, out=["^WARN +only 200 files may be open at once$", r"^ +try +ulimit -n \d+$"])
+
+
+def case_doctor_of_a_store_names_what_is_wrong_in_it(sh):
+    store(sh)
+    sh.run("list", "--store", "store")
+    sh.run("doctor", "store", out="^ok +the catalog is sound, and knows what is on the disk", not_out="left-over|marks")
+    partial = sh.path("store/llama/step-000000009.partial-0123456789abcdef0123456789abcdef")
+    partial.mkdir()
+    (partial / "x").write_bytes(b"x" * 100)
+    sh.run("doctor", "store", out=["^WARN +1 left-over of killed saves.*100 bytes", "^ +try +ckpt repair store --apply"])
+    (place(sh, 1) / "marks").mkdir()
+    (place(sh, 1) / "marks/pin-0000000000000000.json").write_text("{ torn")
+    sh.run("doctor", "store", out="^WARN +the marks of 1 checkpoint cannot be read.*step-000000001")
+    damage(place(sh, 2))
+    sh.run("verify", "--all", "--store", "store", code=1)
+    sh.run("doctor", "store", code=1, out=["^FAIL +1 checkpoint is damaged, the first store/llama/step-000000002", "try +ckpt repair store$"])
+    sh.run("prune", "--store", "store", "--keep-last", "1", "--grace", "1ms", "--purge-early-below", "0%", "--apply", "-y")
+    trash = sh.path("store/.ckpt/trash/llama")
+    shutil.copytree(sh.path("one"), trash / "step-000000077.g77")
+    sh.run("doctor", "store", code=1, out="^WARN +1 thing in the trash without a record")
+    for file in (sh.path("store/.ckpt")).glob("catalog.sqlite*"):
+        file.unlink()
+    sh.path("store/.ckpt/catalog.sqlite").write_bytes(b"x" * 8192)
+    sh.run("doctor", "store", code=1, out=["^WARN +the catalog is damaged, nothing is lost", "try +ckpt list --rebuild --store store"])
+    check(not list(sh.path("store/.ckpt").glob("doctor*")), "something stays behind")
 
 
 if __name__ == "__main__":

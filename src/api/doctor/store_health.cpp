@@ -1,0 +1,206 @@
+#include "api/doctor/store_health.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/repair.hpp"
+#include "api/store_catalog.hpp"
+#include "catalog/trash/trash.hpp"
+#include "engine/file_system.hpp"
+#include "engine/inbox.hpp"
+#include "engine/left_over.hpp"
+
+namespace ckpt {
+namespace {
+
+using Group = StoreFacts::Group;
+
+/// A file of this name is made and removed again.
+constexpr std::string_view kProbe = "doctor.tmp";
+
+void add(Group& group, std::uint64_t bytes, std::string what) {
+  if (group.count == 0) group.first = std::move(what);
+  ++group.count;
+  group.bytes += bytes;
+}
+
+std::optional<Error> try_to_write(Io& io, const std::string& directory) {
+  const std::string path = join_path(directory, kProbe);
+  static_cast<void>(io.unlink(path));  // of one that was killed
+  auto file = io.open(path, {.mode = OpenOptions::Mode::write_new});
+  if (!file) return file.error();
+  const auto closed = io.close(*file);
+  const auto removed = io.unlink(path);
+  if (!closed) return closed.error();
+  return removed ? std::nullopt : std::optional<Error>(removed.error());
+}
+
+void look_at_left_overs(const RepairReport& report, StoreFacts& out) {
+  for (const RepairItem& item : report.items) {
+    if (item.defect == Defect::left_over && item.kept_because.empty()) add(out.left_over, item.bytes, item.path);
+    if (item.defect == Defect::deletion) add(out.stopped, 0, item.path);
+    if (item.defect == Defect::unread) out.unlistable.push_back(item.path + ": " + item.kept_because);
+  }
+}
+
+void look_at_trash(Io& io, catalog::Time now, StoreFacts& out) {
+  const auto entries = catalog::list_trash(io, out.path);
+  if (!entries) return;  // told with the left-overs
+  for (const catalog::TrashEntry& entry : *entries) {
+    const std::string path = join_path(join_path(catalog::trash_path(out.path), entry.run), entry.kept_as);
+    if (entry.present && !entry.recorded) add(out.unrecorded, 0, path);
+    if (entry.present && entry.recorded && entry.record.purge_at < now) add(out.past_grace, entry.record.bytes, path);
+  }
+}
+
+/// Checkpoints that the one listing has otherwise than the other, or not at all. Both by run and name.
+std::uint64_t differences(const std::vector<catalog::Entry>& before, const std::vector<catalog::Entry>& after) {
+  using Key = std::pair<std::string, std::string>;
+  std::map<Key, const catalog::Entry*> known;
+  for (const catalog::Entry& entry : before) known.emplace(Key{entry.checkpoint.run, entry.name}, &entry);
+  std::uint64_t out = 0;
+  for (const catalog::Entry& entry : after) {
+    const auto at = known.find({entry.checkpoint.run, entry.name});
+    const bool same = at != known.end() && at->second->directory == entry.directory &&
+                      at->second->marks_directory == entry.marks_directory &&
+                      at->second->checkpoint.state == entry.checkpoint.state;
+    out += same ? 0 : 1;
+    if (at != known.end()) known.erase(at);
+  }
+  return out + known.size();
+}
+
+void look_at_catalog(Io& io, catalog::Time now, StoreFacts& out) {
+  const std::string file = catalog::catalog_file(out.path);
+  out.has_catalog = io.stat(file).has_value();
+  std::vector<catalog::Entry> before;
+  if (out.has_catalog) {
+    auto database = catalog::Database::open(file, {.shared = !is_local_file_system(out.path)});
+    auto checked = database ? database->check() : Result<>(fail(database.error()));
+    auto rows = checked ? catalog::select_entries(*database, {})
+                        : Result<std::vector<catalog::Entry>>(fail(std::move(checked).error()));
+    if (rows)
+      before = *std::move(rows);
+    else
+      out.catalog = std::move(rows).error();
+  }
+  if (out.catalog) return;  // a listing would put it aside
+  auto catalog = open_catalog(io, out.path, catalog::Trust::nothing_unseen, now);
+  if (!catalog) {
+    out.unlistable.push_back(catalog.error().message);
+    return;
+  }
+  const auto entries = catalog::select_entries(catalog->database(), {});
+  if (!entries) {
+    out.catalog = entries.error();
+    return;
+  }
+  if (out.has_catalog && catalog->is_indexed()) out.catalog_late = differences(before, *entries);
+  for (const catalog::Entry& entry : *entries) {
+    std::string what = entry.path(out.path);
+    if (!entry.reason.empty()) what += ": " + entry.reason;
+    const catalog::Checkpoint& one = entry.checkpoint;
+    if (one.marks_unreadable) add(out.marks_unreadable, one.bytes, what);
+    if (one.state == catalog::State::corrupt) add(out.corrupt, one.bytes, what);
+    if (one.state == catalog::State::unreadable) add(out.unreadable, one.bytes, what);
+  }
+}
+
+std::string count_text(const Group& group, std::string_view one, std::string_view many) {
+  return fmt::format("{} {}", group.count, group.count == 1 ? one : many);
+}
+
+void diagnose_catalog(const StoreFacts& facts, std::vector<Diagnosis>& out) {
+  const auto say = [&](Health health, std::string text, std::string mend = {}) {
+    out.push_back({health, "catalog", std::move(text), std::move(mend)});
+  };
+  if (!facts.catalog) {
+    if (!facts.has_catalog) return say(Health::note, "no catalog yet: it was made, or the next listing makes it");
+    if (facts.catalog_late == 0) return say(Health::ok, "the catalog is sound, and knows what is on the disk");
+    return say(Health::ok, fmt::format("the catalog is sound; it was older than the disk by {} checkpoints, and is not "
+                                       "any more",
+                                       facts.catalog_late));
+  }
+  const Error& error = *facts.catalog;
+  const std::string rebuild = "ckpt list --rebuild --store " + facts.path;
+  switch (error.code) {
+    case Errc::newer:
+      return say(Health::warn, error.message + ": every listing scans the disk", "use that release, or " + rebuild);
+    case Errc::locked:
+      return say(Health::warn, "another process holds the catalog: " + error.message, "wait for it to end");
+    case Errc::corrupt:
+      return say(Health::warn, "the catalog is damaged, nothing is lost: " + error.message, rebuild);
+    default:
+      return say(Health::warn, "the catalog cannot be used, every listing scans the disk: " + error.message,
+                 "give this user the right to write " + join_path(facts.path, kStoreDirectory));
+  }
+}
+
+}  // namespace
+
+Result<std::optional<StoreFacts>> look_at_store(Session& session, const std::string& path, catalog::Time now) {
+  Io& io = session.io;
+  const std::string own = join_path(path, kStoreDirectory);
+  const auto info = io.stat(own);
+  if (!info || info->kind != FileInfo::Kind::directory) return std::nullopt;
+  StoreFacts out{.path = join_path(path, "")};
+  out.unwritable = try_to_write(io, own);
+  auto found = repair(session, {.path = path, .names_only = true});
+  if (found) {
+    look_at_left_overs(*found, out);
+  } else if (exit_code(found.error().code) >= exit_code(Errc::interrupted)) {
+    return fail(std::move(found).error());
+  } else {
+    out.unlistable.push_back(found.error().message);
+  }
+  look_at_trash(io, now, out);
+  look_at_catalog(io, now, out);
+  return out;
+}
+
+std::vector<Diagnosis> diagnose(const StoreFacts& facts) {
+  std::vector<Diagnosis> out;
+  const auto group = [&](const Group& of, Health health, std::string_view about, std::string text, std::string mend) {
+    if (of.count == 0) return;
+    out.push_back({health, std::string(about), std::move(text) + ", the first " + of.first, std::move(mend)});
+  };
+  const std::string repair = "ckpt repair " + facts.path;
+  if (facts.unwritable) {
+    out.push_back({Health::warn, "store",
+                   fmt::format("{} cannot be written: nothing can be deleted here, and no catalog kept: {}",
+                               join_path(facts.path, kStoreDirectory), facts.unwritable->message),
+                   "give this user the right to write it"});
+  }
+  diagnose_catalog(facts, out);
+  group(facts.left_over, Health::warn, "left over",
+        fmt::format("{} of killed saves or conversions, {} bytes",
+                    count_text(facts.left_over, "left-over", "left-overs"), facts.left_over.bytes),
+        repair + " --apply");
+  group(facts.stopped, Health::warn, "trash", "deletions that a crash stopped", repair + " --apply");
+  group(facts.past_grace, Health::note, "trash",
+        fmt::format("{} past its grace, {} bytes",
+                    count_text(facts.past_grace, "deleted checkpoint is", "deleted checkpoints are"),
+                    facts.past_grace.bytes),
+        "ckpt prune --apply --store " + facts.path);
+  group(facts.unrecorded, Health::warn, "trash",
+        fmt::format("{} in the trash without a record: nothing ever removes it",
+                    count_text(facts.unrecorded, "thing", "things")),
+        "look at it, and move it back or remove it");
+  group(facts.marks_unreadable, Health::warn, "marks",
+        fmt::format("the marks of {} cannot be read: it is never deleted, whatever the policy",
+                    count_text(facts.marks_unreadable, "checkpoint", "checkpoints")),
+        "mend or remove the file that is named");
+  group(facts.corrupt, Health::fail, "checkpoints",
+        count_text(facts.corrupt, "checkpoint is damaged", "checkpoints are damaged"), repair);
+  group(facts.unreadable, Health::warn, "checkpoints",
+        count_text(facts.unreadable, "checkpoint cannot be read now", "checkpoints cannot be read now"), repair);
+  for (const std::string& text : facts.unlistable)
+    out.push_back({Health::warn, "store", "could not be looked at: " + text, ""});
+  return out;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/doctor/diagnosis.hpp"
+#include "api/verbs.hpp"
+#include "catalog/bucket.hpp"
+
+namespace ckpt {
+
+/// What a store keeps for itself, and what is wrong with what it holds. Nothing of the data is read.
+struct StoreFacts {
+  std::string path;
+  std::optional<Error> unwritable{};  ///< .ckpt cannot be written
+  bool has_catalog = false;
+  std::optional<Error> catalog{};  ///< it cannot be opened, or SQLite's own check finds it damaged
+  std::uint64_t catalog_late = 0;  ///< checkpoints that it did not know as they are; it does now
+  struct Group {
+    std::uint64_t count = 0;
+    std::uint64_t bytes = 0;
+    std::string first{};  ///< the first one's path, then why where that is known
+  };
+  Group left_over{};         ///< what killed saves left; no process holds it
+  Group stopped{};           ///< deletions that a crash stopped
+  Group past_grace{};        ///< in the trash, longer than they had to be
+  Group unrecorded{};        ///< in the trash, without a record: nothing ever removes them
+  Group marks_unreadable{};  ///< checkpoints of which nobody knows what was said
+  Group corrupt{};
+  Group unreadable{};
+  std::vector<std::string> unlistable{};  ///< what could not be looked at
+};
+
+/// Nothing where the directory keeps nothing for itself: it is no store yet. The catalog is brought up to date.
+/// errors   interrupted
+Result<std::optional<StoreFacts>> look_at_store(Session& session, const std::string& path, catalog::Time now);
+
+std::vector<Diagnosis> diagnose(const StoreFacts& facts);
+
+}  // namespace ckpt

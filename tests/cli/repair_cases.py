@@ -1,0 +1,178 @@
+"""ckpt repair: what crashed saves left, manifests that are lost or torn, deletions that were stopped."""
+import fcntl
+import json
+import os
+import shutil
+
+from runner import check, main
+from scrub_cases import damage, place, states, store
+
+ID = "0123456789abcdef0123456789abcdef"
+
+
+def tree(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def repair(sh, path, *words, code=0):
+    return sh.document("repair", path, *words, code=code)["data"]
+
+
+def left_over(sh, name="step-000000009.partial-" + ID):
+    partial = sh.path("store/llama") / name
+    (partial / "shards").mkdir(parents=True)
+    (partial / "shards/x").write_bytes(b"x" * 1000)
+    return partial
+
+
+def case_a_whole_store_needs_no_repair(sh):
+    store(sh)
+    before = tree(sh.path("store"))
+    sh.run("repair", "store", out="^3 checkpoints looked at, nothing to repair")
+    sh.run("repair", "store", "--apply", out="nothing to repair")
+    data = repair(sh, place(sh, 1))
+    check(data["checkpoints"] == 1 and data["bytes"] > 0 and not data["items"], str(data))
+    check(tree(sh.path("store")) == before, "something was changed")
+
+
+def case_what_killed_saves_left_is_shown_and_swept_with_apply(sh):
+    store(sh)
+    partial = left_over(sh)
+    sh.run("repair", "store", out=["^left-over +store/llama/step-000000009.partial-.*1000 B", "to be removed", "add --apply"])
+    check(partial.exists(), "removed without --apply")
+    held = os.open(partial, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    item, = repair(sh, "store", "--apply")["items"]
+    check(not item["done"] and "another process" in item["kept_because"] and partial.exists(), str(item))
+    os.close(held)
+    item, = repair(sh, "store/llama", "--apply")["items"]
+    check(item["done"] and item["bytes"] == 1000 and not partial.exists(), str(item))
+
+
+def case_only_names_that_saves_make_are_swept(sh):
+    store(sh)
+    for name in ("thesis.partial-copy", "movie.partial-12", "x.partial-" + ID.upper()):
+        sh.path("store/llama").joinpath(name).write_text("mine")
+    check(not repair(sh, "store", "--apply")["items"], "another's file")
+    check(len(list(sh.path("store/llama").glob("*.partial-*"))) == 3, "removed")
+
+
+def case_a_conversion_that_would_go_on_is_left_to_it_unless_named(sh):
+    store(sh)
+    partial = left_over(sh, "out.partial-" + ID)
+    record = partial.with_name(partial.name + ".leaves")
+    record.write_bytes(b"")
+    item, = repair(sh, "store", "--apply")["items"]
+    check(not item["done"] and "goes on" in item["kept_because"] and partial.exists(), str(item))
+    repair(sh, partial, "--apply")
+    check(not partial.exists() and not record.exists(), "named, and not removed")
+    record.write_bytes(b"")
+    item, = repair(sh, "store", "--apply")["items"]
+    check(item["done"] and not record.exists(), "a record without its partial")
+
+
+def case_a_lost_or_torn_manifest_is_restored_from_its_copy(sh):
+    store(sh)
+    whole = tree(sh.path("one"))
+    for how in (lambda f: f.unlink(), lambda f: f.write_bytes(b""), lambda f: f.write_bytes(f.read_bytes()[:-9]),
+                lambda f: f.write_bytes(f.read_bytes().replace(b'"tensors"', b'"tensorz"'))):
+        how(place(sh, 2) / "manifest.json")
+        sh.run("list", "--rebuild", "--store", "store")
+        check(states(sh)[("llama", 2)] in ("unreadable", "corrupt"), str(states(sh)))
+        item, = repair(sh, "store", code=1)["items"]
+        check(item["defect"] == "manifest" and item["planned"] and not item["done"], str(item))
+        item, = repair(sh, "store", "--apply")["items"]
+        check(item["done"], str(item))
+        now = tree(place(sh, 2))
+        check({k: v for k, v in now.items() if not k.startswith("marks/")} == whole, "not what it was")
+        said = {k.split("-")[0]: json.loads(v) for k, v in now.items() if k.startswith("marks/")}
+        check("restored" in said["marks/note"]["text"] and said["marks/note"]["name"] == "repaired", str(said))
+        check(states(sh)[("llama", 2)] == "verified", str(states(sh)))
+        shutil.rmtree(place(sh, 2) / "marks")
+
+
+def case_a_lost_torn_or_old_copy_is_restored_from_the_manifest(sh):
+    store(sh)
+    copy = place(sh, 2) / "index/manifest.json"
+    sh.run("convert", sh.checkpoint("torch/dcp_plain"), "other", "--to", "ckpt")
+    other = sh.path("other/manifest.json").read_bytes()
+    for how in (copy.unlink, lambda: copy.write_bytes(b"{"), lambda: copy.write_bytes(other), lambda: shutil.rmtree(copy.parent)):
+        how()
+        sh.run("verify", place(sh, 2), code=1)
+        item, = repair(sh, place(sh, 2), "--apply")["items"]
+        check(item["defect"] == "manifest-copy" and item["done"], str(item))
+        sh.run("verify", place(sh, 2))
+
+
+def case_nothing_is_restored_over_damaged_data(sh):
+    store(sh)
+    damage(place(sh, 2))
+    (place(sh, 2) / "manifest.json").unlink()
+    before = tree(place(sh, 2))
+    for words in ((), ("--apply",)):
+        item, = repair(sh, "store", *words, code=1)["items"]
+        check(item["defect"] == "damage" and item["damage"] and not item["planned"], str(item))
+    check(tree(place(sh, 2)) == before, "something was changed")
+    shutil.rmtree(place(sh, 2))
+    shutil.copytree(sh.path("one"), place(sh, 2))
+    (place(sh, 2) / "manifest.json").unlink()
+    next((place(sh, 2) / "shards").rglob("*.safetensors")).unlink()
+    item, = repair(sh, "store", "--apply", code=1)["items"]
+    check(item["defect"] == "damage" and not (place(sh, 2) / "manifest.json").exists(), str(item))
+
+
+def case_the_copy_of_another_checkpoint_restores_nothing(sh):
+    store(sh)
+    sh.run("convert", sh.checkpoint("torch/dcp_plain"), "other", "--to", "ckpt")
+    (place(sh, 2) / "manifest.json").unlink()
+    shutil.copy(sh.path("other/index/manifest.json"), place(sh, 2) / "index/manifest.json")
+    item, = repair(sh, place(sh, 2), "--apply", code=1)["items"]
+    check(item["defect"] == "damage" and not (place(sh, 2) / "manifest.json").exists(), str(item))
+    (place(sh, 2) / "index/manifest.json").unlink()
+    item, = repair(sh, place(sh, 2), "--apply", code=1)["items"]
+    check("nothing tells" in item["kept_because"], str(item))
+
+
+def case_what_is_being_read_is_not_replaced(sh):
+    store(sh)
+    (place(sh, 2) / "index/manifest.json").unlink()
+    held = os.open(place(sh, 2), os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_SH)
+    item, = repair(sh, "store", "--apply", code=1)["items"]
+    check("being read" in item["kept_because"] and not (place(sh, 2) / "index/manifest.json").exists(), str(item))
+    os.close(held)
+
+
+def case_damage_that_a_scrub_found_is_told(sh):
+    store(sh)
+    file = damage(place(sh, 2))
+    sh.run("verify", "--all", "--store", "store", code=1)
+    sh.run("repair", "store", code=1, out=[f"found .*{file.name}", "ckpt verify .* tells where"])
+    item, = repair(sh, place(sh, 2), code=1)["items"]
+    check(file.name in item["damage"][0]["file"], str(item))
+
+
+def case_a_deletion_that_a_crash_stopped_is_finished(sh):
+    store(sh)
+    sh.run("prune", "--store", "store", "--keep-last", "1", "--apply", "-y", "--purge-early-below", "0%")
+    trash = sh.path("store/.ckpt/trash/llama")
+    record = trash / "step-000000001.g1.json"
+    record.write_text(record.read_text().replace('"trashed"', '"purging"'))
+    (trash / "step-000000001.g1/manifest.json").unlink()
+    item, = repair(sh, "store")["items"]
+    check(item["defect"] == "deletion" and item["planned"], str(item))
+    item, = repair(sh, "store", "--apply")["items"]
+    check(item["done"] and not (trash / "step-000000001.g1").exists() and (trash / "step-000000002.g2").is_dir(), str(item))
+    check(not repair(sh, "store")["items"], "again")
+
+
+def case_what_cannot_be_repaired_is_refused(sh):
+    store(sh)
+    sh.run("repair", "nowhere", code=10, err="nowhere")
+    sh.run("repair", sh.path("one/manifest.json"), code=2, err="not a directory")
+    sh.run("repair", "store", "--apply", "-n", code=2, err="choose one")
+    sh.run("repair", sh.checkpoint("torch/dcp_plain"), code=12, err="nothing to be mended from")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
