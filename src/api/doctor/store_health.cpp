@@ -74,6 +74,20 @@ std::uint64_t differences(const std::vector<catalog::Entry>& before, const std::
   return out + known.size();
 }
 
+/// All checkpoints: by the catalog, brought up to date; by the disk alone where it is damaged, as a listing would put
+/// it aside.
+Result<std::vector<catalog::Entry>> listed(Io& io, catalog::Time now, const std::vector<catalog::Entry>& before,
+                                           StoreFacts& out) {
+  if (out.catalog) {
+    CKPT_TRY(catalog::Scan scanned, catalog::scan(io, out.path, detection()));
+    return std::move(scanned.entries);
+  }
+  CKPT_TRY(catalog::Catalog catalog, open_catalog(io, out.path, catalog::Trust::nothing_unseen, now));
+  CKPT_TRY(auto entries, catalog::select_entries(catalog.database(), {}));
+  if (out.has_catalog && catalog.is_indexed()) out.catalog_late = differences(before, entries);
+  return entries;
+}
+
 void look_at_catalog(Io& io, catalog::Time now, StoreFacts& out) {
   const std::string file = catalog::catalog_file(out.path);
   out.has_catalog = io.stat(file).has_value();
@@ -88,18 +102,11 @@ void look_at_catalog(Io& io, catalog::Time now, StoreFacts& out) {
     else
       out.catalog = std::move(rows).error();
   }
-  if (out.catalog) return;  // a listing would put it aside
-  auto catalog = open_catalog(io, out.path, catalog::Trust::nothing_unseen, now);
-  if (!catalog) {
-    out.unlistable.push_back(catalog.error().message);
-    return;
-  }
-  const auto entries = catalog::select_entries(catalog->database(), {});
+  auto entries = listed(io, now, before, out);
   if (!entries) {
-    out.catalog = entries.error();
+    out.unlistable.push_back(entries.error().message);
     return;
   }
-  if (out.has_catalog && catalog->is_indexed()) out.catalog_late = differences(before, *entries);
   for (const catalog::Entry& entry : *entries) {
     std::string what = entry.path(out.path);
     if (!entry.reason.empty()) what += ": " + entry.reason;
