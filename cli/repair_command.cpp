@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "api/repair.hpp"
+#include "api/salvage.hpp"
 #include "cli/catalog_words.hpp"
 #include "cli/commands.hpp"
 #include "cli/session.hpp"
@@ -74,6 +77,69 @@ Json report_json(const RepairReport& report) {
   out["bytes"] = report.bytes;
   out["items"] = Json::array();
   for (const RepairItem& item : report.items) out["items"].push_back(item_json(item));
+  out["salvage"] = nullptr;
+  return out;
+}
+
+// --- --out ----------------------------------------------------------------------------------------------------------
+
+Json names_json(const std::vector<std::string>& names) {
+  Json out = Json::array();
+  for (const std::string& name : names) {
+    Json one;
+    put_text(one, "name", name);
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+void print_salvage(Context& context, const SalvageReport& report, const SalvageRequest& request) {
+  const std::size_t shown =
+      context.settings.verbose > 0 ? report.lost.size() : std::min<std::size_t>(10, report.lost.size());
+  if (report.by_copy) say(context, "note    manifest.json is lost or torn: its copy was read\n");
+  for (const std::string& file : report.missing) say(context, fmt::format("  missing     {}\n", printable(file)));
+  for (const Finding& finding : report.damage) say(context, fmt::format("  damage      {}\n", finding_text(finding)));
+  for (std::size_t i = 0; i < shown; ++i) say(context, fmt::format("  lost        {}\n", printable(report.lost[i])));
+  if (shown < report.lost.size())
+    say(context, fmt::format("  lost        {} more; -v shows all\n", report.lost.size() - shown));
+  say(context,
+      fmt::format("{} of {} {} to {}, {} lost\n", report.tensor_count - report.lost.size(),
+                  format_counted(report.tensor_count, "tensor"), request.dry_run ? "can be salvaged" : "salvaged",
+                  printable(request.out), report.lost.size()));
+}
+
+Answer run_salvage(Context& context) {
+  const Words& words = context.words;
+  const SalvageRequest request{
+      .path = words.arguments[0], .out = words.text("out"), .dry_run = words.on("dry-run"), .by = who(), .now = now()};
+  if (request.out.empty()) return failed({.code = Errc::usage, .message = "--out: the path is empty"});
+  auto opened = OpenSession::alone(context);
+  if (!opened) return failed(std::move(opened).error());
+  OpenSession& open = **opened;
+  if (open.failure() != nullptr) return failed(*open.failure());
+  auto report = salvage(open.session(), request);
+  open.end_progress();
+  if (!report) return failed(name_signal(std::move(report).error()), "the damaged checkpoint is as it was");
+  Answer out;
+  if (!report->lost.empty()) {
+    out.exit_code = exit_code(Errc::not_done);
+    out.warnings.push_back(
+        {.severity = Severity::warning,
+         .text = fmt::format("{} of {} tensors are lost", report->lost.size(), report->tensor_count)});
+  }
+  print_salvage(context, *report, request);
+  if (!context.settings.json) return out;
+  out.data = report_json({.path = request.path, .checkpoints = 1});
+  Json told;
+  put_text(told, "out", request.out);
+  told["dry_run"] = request.dry_run;
+  told["by_copy"] = report->by_copy;
+  told["tensors"] = report->tensor_count;
+  told["bytes"] = report->conversion.target_bytes;
+  told["lost"] = names_json(report->lost);
+  told["missing"] = names_json(report->missing);
+  told["damage"] = to_json(report->damage);
+  out.data["salvage"] = std::move(told);
   return out;
 }
 
@@ -81,6 +147,10 @@ Json report_json(const RepairReport& report) {
 
 Answer run_repair(Context& context) {
   const Words& words = context.words;
+  if (words.value("out") != nullptr) {
+    if (!words.on("apply")) return run_salvage(context);
+    return failed({.code = Errc::usage, .message = "--out and --apply: choose one"});
+  }
   RepairRequest request{.path = words.arguments[0], .apply = words.on("apply"), .by = who(), .clock = now};
   if (request.apply && words.on("dry-run"))
     return failed({.code = Errc::usage, .message = "--apply and --dry-run: choose one"});

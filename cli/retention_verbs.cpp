@@ -140,7 +140,7 @@ Verb repair_verb() {
       .arguments = "PATH",
       .least_arguments = 1,
       .most_arguments = 1,
-      .summary = "Show what crashed saves left and what is broken, and with --apply mend it",
+      .summary = "Show what crashed saves left and what is broken, and with --apply mend it; or salvage what is intact",
       .about =
           {"PATH is a store, a run, a checkpoint of the ckpt format, or what a killed save left. Without --apply "
            "nothing is changed. With --apply saves and conversions that were killed are removed, where no "
@@ -150,14 +150,21 @@ Verb repair_verb() {
            "checksum of the checkpoint was compared; deletions that a crash stopped are finished. A conversion that "
            "the "
            "same command would go on from is removed only where PATH names it.",
-           "Data that is damaged cannot be restored: ckpt verify tells which tensors that concerns. Exit code 1: a "
-           "checkpoint is broken, and stays so; 3: something could not be looked at, or not be done."},
-      .aliases = {"recover"},
+           "Data that is damaged cannot be restored. With --out the tensors of which every checksum is right are "
+           "written "
+           "to NEW, a checkpoint of its own that says what is lost; the damaged one is left as it is. Exit code 1: a "
+           "checkpoint is broken, and stays so; 3: something could not be looked at or done, or tensors were lost."},
+      .aliases = {"recover", "salvage"},
       .flags = {{.name = "apply", .help = "carry out what is shown", .guesses = {"do", "force", "f", "y", "yes"}},
                 {.name = "dry-run", .letter = 'n', .help = "show only, which is the default", .guesses = {"preview"}},
+                {.name = "out",
+                 .value = "NEW",
+                 .help = "write the intact tensors of a damaged checkpoint there, as a new one",
+                 .guesses = {"output", "o", "salvage"}},
                 lock_timeout_flag()},
       .examples = {{"ckpt repair /lustre/runs", "what is left over, what is broken"},
-                   {"ckpt repair /lustre/runs --apply", "mend it"}},
+                   {"ckpt repair /lustre/runs --apply", "mend it"},
+                   {"ckpt repair runs/llama8b/step-000011000.g12 --out saved", "what of a damaged one is intact"}},
       .exit_codes = {1, 3, 10, 11, 12, 13, 14, 15, 16, 17},
   };
 }

@@ -57,8 +57,10 @@ Result<LeafCheck> check_leaves(Session& session, Comm& comm, const Map& map, con
   check.leaves = plan.totals().leaves;
   if (!comm.is_root()) return check;
   if (report.leaves.size() != expected.size()) return fail(Errc::internal, root + ": verify: leaf counts differ");
-  for (std::uint64_t leaf = 0; leaf < expected.size() && check.damage.size() < kMostDamage; ++leaf) {
+  for (std::uint64_t leaf = 0; leaf < expected.size(); ++leaf) {
     if (report.leaves[leaf] == expected[leaf]) continue;
+    check.bad.push_back(leaf);
+    if (check.damage.size() >= kMostDamage) continue;
     CKPT_TRY(const LeafJob job, plan.leaf(leaf));
     const TargetFile& file = plan.targets()[job.file];
     const std::uint64_t first = file.placements.empty() ? 0 : file.placements.front().raw_offset;

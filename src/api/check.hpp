@@ -13,7 +13,8 @@ namespace ckpt {
 struct LeafCheck {
   std::uint64_t leaves = 0;  ///< compared
   std::uint64_t bytes = 0;
-  std::vector<Finding> damage{};  ///< one a damaged leaf, at most kMostDamage, naming file, offset and tensor
+  std::vector<std::uint64_t> bad{};  ///< all damaged leaves, by their number over the files
+  std::vector<Finding> damage{};     ///< one a damaged leaf, at most kMostDamage, naming file, offset and tensor
 };
 constexpr std::size_t kMostDamage = 100;
 

@@ -110,12 +110,13 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   out.in_run = hooks.in_run ? &*hooks.in_run : nullptr;
   out.cuts = hooks.cut != nullptr;
   CKPT_TRY(out.target, hooks.choose_target ? hooks.choose_target() : choose_target(request));
-  CKPT_TRY(Source source, open_source(session.io, request.source, request.from,
-                                      {.metadata_limit = session.memory_bytes, .rules = session.rules}));
+  CKPT_TRY(Source source,
+           open_source(session.io, request.source, request.from,
+                       {.metadata_limit = session.memory_bytes, .rules = session.rules, .salvage = request.salvage}));
   out.source = std::make_unique<Source>(std::move(source));
   Map& map = out.source->map;
   for (const Finding& finding : map.findings) {
-    if (finding.severity != Severity::incomplete) continue;
+    if (finding.severity != Severity::incomplete || request.salvage) continue;
     Error error{.code = Errc::incomplete, .message = request.source + ": convert: " + finding.text};
     error.file = finding.file;
     error.tensor = finding.tensor;

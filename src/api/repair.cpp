@@ -295,8 +295,7 @@ class Looker {
   }
 
   static std::string no_remedy(const std::string& path) {
-    return fmt::format(
-        "nothing mends its data; ckpt verify {} tells where, and ckpt load --only takes out what is intact", path);
+    return fmt::format("ckpt repair {} --out NEW saves the tensors that are intact", path);
   }
 
   Session session_with(Io& io) const {

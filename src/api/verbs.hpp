@@ -67,6 +67,7 @@ struct ConvertRequest {
   bool overwrite = false;
   bool restart = false;  ///< what a killed run of this conversion left is removed, not taken up
   VerifyLevel verify = VerifyLevel::read;
+  bool salvage = false;                    ///< what else is missing or damaged in the source is no failure
   const ConversionHooks* hooks = nullptr;  ///< what `load` does in another way; null for a plain conversion
 };
 

@@ -41,6 +41,9 @@ struct ReadOptions {
   /// What a user says of this checkpoint, or null. Flat tensors and new names are not the readers' business
   /// (apply_rules); how slices join is.
   const MapRules* rules = nullptr;
+  /// Opens what can still be opened of a damaged checkpoint: files of another size than they should have count as
+  /// missing, and so do damaged objects. Heeded by formats that store hashes.
+  bool salvage = false;
 };
 
 /// A slice of a tensor.

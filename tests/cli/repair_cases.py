@@ -147,7 +147,7 @@ def case_damage_that_a_scrub_found_is_told(sh):
     store(sh)
     file = damage(place(sh, 2))
     sh.run("verify", "--all", "--store", "store", code=1)
-    sh.run("repair", "store", code=1, out=[f"found .*{file.name}", "ckpt verify .* tells where"])
+    sh.run("repair", "store", code=1, out=[f"found .*{file.name}", "ckpt repair .* --out NEW"])
     item, = repair(sh, place(sh, 2), code=1)["items"]
     check(file.name in item["damage"][0]["file"], str(item))
 
@@ -164,6 +164,75 @@ def case_a_deletion_that_a_crash_stopped_is_finished(sh):
     item, = repair(sh, "store", "--apply")["items"]
     check(item["done"] and not (trash / "step-000000001.g1").exists() and (trash / "step-000000002.g2").is_dir(), str(item))
     check(not repair(sh, "store")["items"], "again")
+
+
+def mesh(sh):
+    shutil.copytree(sh.checkpoint("ckpt/1.0-mesh"), sh.path("bad"))
+    return sh.path("bad")
+
+
+def names(sh, path):
+    return {one["name"] for one in sh.document("ls", path)["data"]["tensors"]}
+
+
+def check_salvaged(sh, out, lost):
+    """What is not lost is there, bit for bit, and nothing else."""
+    whole = names(sh, sh.checkpoint("ckpt/1.0-mesh"))
+    check(lost and lost < whole and names(sh, out) == whole - lost, f"lost {sorted(lost)} of {sorted(whole)}")
+    sh.run("verify", out, out="ok")
+    against = sh.document("verify", out, "--against", sh.checkpoint("ckpt/1.0-mesh"), code=1)["data"]["against"]
+    check(not against["different"] and not against["only_here"] and against["equal"] > 0, str(against))
+
+
+def case_what_is_intact_is_salvaged_and_what_is_lost_is_told(sh):
+    bad = mesh(sh)
+    damage(bad)
+    before = tree(bad)
+    data = repair(sh, bad, "--out", "plan", "-n", code=3)
+    check(data["salvage"]["lost"] and not sh.path("plan").exists(), str(data))
+    data = repair(sh, bad, "--out", "out", code=3)["salvage"]
+    check(data["damage"] and not data["missing"] and not data["by_copy"], str(data))
+    check_salvaged(sh, sh.path("out"), {one["name"] for one in data["lost"]})
+    check(tree(bad) == before, "the damaged one was changed")
+    note, = sh.path("out/marks").glob("note-*.json")
+    check(data["lost"][0]["name"] in json.loads(note.read_text())["text"], note.read_text())
+    sh.run("repair", bad, "--out", "out2", code=3, out=["^  damage ", "^  lost ", "^[0-9]+ of [0-9]+ tensors salvaged to out2, [0-9]+ lost"])
+
+
+def case_missing_and_short_files_lose_only_their_tensors(sh):
+    shards = sorted(p.relative_to(sh.checkpoint("ckpt/1.0-mesh")) for p in sh.checkpoint("ckpt/1.0-mesh").rglob("*.safetensors"))
+    for number, (file, how) in enumerate(((shards[0], "gone"), (shards[-1], "short"))):
+        shutil.rmtree(sh.path("bad"), ignore_errors=True)
+        broken = mesh(sh) / file
+        if how == "gone":
+            broken.unlink()
+        else:
+            broken.write_bytes(broken.read_bytes()[:-1])
+        told = repair(sh, "bad", "--out", f"out{number}", code=3)["salvage"]
+        check_salvaged(sh, sh.path(f"out{number}"), {one["name"] for one in told["lost"]})
+        check([one["name"] for one in told["missing"]] == [str(file)], str(told))
+
+
+def case_a_salvage_reads_the_copy_of_a_lost_manifest(sh):
+    bad = mesh(sh)
+    (bad / "manifest.json").unlink()
+    told = repair(sh, bad, "--out", "whole")["salvage"]
+    check(told["by_copy"] and not told["lost"], str(told))
+    check(names(sh, sh.path("whole")) == names(sh, sh.checkpoint("ckpt/1.0-mesh")), "not all")
+    damage(bad)
+    told = repair(sh, bad, "--out", "out", code=3)["salvage"]
+    check_salvaged(sh, sh.path("out"), {one["name"] for one in told["lost"]})
+
+
+def case_a_salvage_of_nothing_is_refused(sh):
+    bad = place(sh, 1)
+    store(sh, (("llama", (1,)),))
+    for file in bad.rglob("*.safetensors"):
+        file.unlink()
+    sh.run("repair", bad, "--out", "out", code=15, err="no tensor is intact")
+    sh.run("repair", sh.checkpoint("torch/dcp_plain"), "--out", "out", code=12, err="no hash of every byte")
+    sh.run("repair", bad, "--out", "out", "--apply", code=2, err="choose one")
+    check(not sh.path("out").exists(), "something was made")
 
 
 def case_what_cannot_be_repaired_is_refused(sh):

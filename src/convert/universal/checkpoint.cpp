@@ -80,17 +80,19 @@ Renumbering take_away_dropped(Checkpoint& checkpoint) {
 }
 
 /// Looks at every file of sums.bin, and at the two that name them.
-Result<> look_at_files(Io& io, const std::string& root, Checkpoint& checkpoint) {
+Result<> look_at_files(Io& io, const std::string& root, bool salvage, Checkpoint& checkpoint) {
   for (const FileRecord& record : checkpoint.sums.files) {
     MapFile file{.path = record.key.path(), .bytes = record.bytes};
     const std::string path = join_path(root, file.path);
-    if (const auto info = io.stat(path); info) {
+    const auto info = io.stat(path);
+    const bool is_whole = info && info->kind == FileInfo::Kind::file && info->bytes == record.bytes;
+    if (info && (is_whole || !salvage)) {
       if (info->kind != FileInfo::Kind::file) return fail(about(path, Errc::corrupt, "is not a file"));
       if (info->bytes != record.bytes)
         return fail(
             about(path, Errc::corrupt, fmt::format("{} bytes, but sums.bin says {}", info->bytes, record.bytes)));
       file.mtime_ns = info->mtime_ns;
-    } else if (info.error().code == Errc::not_found) {
+    } else if (info || info.error().code == Errc::not_found) {
       checkpoint.missing.push_back(file.path);
       checkpoint.missing_records.push_back(checkpoint.files.size());
     } else {
@@ -171,7 +173,12 @@ Result<std::string> read_hashed_file(Io& io, const std::string& root, const Sums
   return fail(std::move(error));
 }
 
-Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_t metadata_limit) {
+void Checkpoint::count_as_missing(std::size_t record) {
+  missing.push_back(files[record].path);
+  missing_records.insert(std::ranges::lower_bound(missing_records, record), record);
+}
+
+Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_t metadata_limit, bool salvage) {
   if (base_name(root).find(".partial-") != std::string::npos)
     return fail(about(root, Errc::uncommitted, "a save or conversion that never finished"));
   Checkpoint out;
@@ -181,7 +188,7 @@ Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_
   out.manifest = *std::move(manifest);
   CKPT_TRY(out.sums, read_sums(io, root, out.manifest, metadata_limit));
   const Renumbering rows = take_away_dropped(out);
-  CKPT_CHECK(look_at_files(io, root, out));
+  CKPT_CHECK(look_at_files(io, root, salvage, out));
   auto placed = place(io, root, metadata_limit, out, rows);
   if (!placed) {
     Error error = std::move(placed).error();

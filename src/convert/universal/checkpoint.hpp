@@ -30,6 +30,8 @@ struct Checkpoint {
   std::vector<std::string> missing{};          ///< paths of records whose file is not there
   std::vector<std::size_t> missing_records{};  ///< their numbers, ascending
 
+  /// A file that is there, and of no use.
+  void count_as_missing(std::size_t record);
   bool is_missing(std::size_t record) const {
     return std::binary_search(missing_records.begin(), missing_records.end(), record);
   }
@@ -37,8 +39,8 @@ struct Checkpoint {
 
 /// Steps 1 to 5 of FORMAT.md section 10; no shard is opened.
 /// errors  uncommitted; not_found; newer; checksum or corrupt with the file; incomplete: sums.bin is missing. Missing
-///         data files are no error but in `missing`
-Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_t metadata_limit);
+///         data files are no error but in `missing`; with `salvage` nor are those of a wrong size
+Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_t metadata_limit, bool salvage = false);
 
 /// The bytes of a file that is not the engine's to read, every leaf compared.
 /// errors  checksum with file and offset; memory: over `limit` bytes; those of Io

@@ -88,7 +88,7 @@ Result<std::optional<Match>> detect(const Place& place) {
 }
 
 Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
-  CKPT_TRY(Checkpoint checkpoint, open_checkpoint(io, root, options.metadata_limit));
+  CKPT_TRY(Checkpoint checkpoint, open_checkpoint(io, root, options.metadata_limit, options.salvage));
   Manifest& manifest = checkpoint.manifest;
   Map map;
   map.format = "ckpt";
@@ -98,13 +98,18 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   map.metadata_hash = hash128(checkpoint.manifest_text).hex();
   map.meta = std::move(manifest.meta);
   map.aliases = std::move(manifest.aliases);
-  report_missing(root, checkpoint.missing, map);
-  report_history(manifest, map);
   for (std::size_t i = 0; i < checkpoint.sums.files.size(); ++i) {
     const FileRecord& file = checkpoint.sums.files[i];
     if (file.key.file_class != FileClass::objects || checkpoint.is_missing(i)) continue;
-    CKPT_TRY(map.objects, read_objects(io, root, checkpoint, file, options.metadata_limit));
+    auto objects = read_objects(io, root, checkpoint, file, options.metadata_limit);
+    if (!objects && options.salvage && objects.error().code == Errc::checksum) {
+      checkpoint.count_as_missing(i);
+      continue;
+    }
+    CKPT_TRY(map.objects, std::move(objects));
   }
+  report_missing(root, checkpoint.missing, map);
+  report_history(manifest, map);
   map.index = index_of(checkpoint);
   map.tensors.reserve(manifest.tensors.size());
   for (TensorRow& row : manifest.tensors) map.tensors.push_back(std::move(row.tensor));
