@@ -328,6 +328,7 @@ class Store {
     double max_overhead = 0;  ///< 0: no cap
     std::chrono::duration<double> mtbf{0};
     std::chrono::duration<double> restart{0};
+    std::string policy_store{};  ///< its ckpt.toml says when to save, not these options
     std::string framework{};
     std::string framework_version{};
     std::function<void(std::string_view text)> log{};
@@ -364,6 +365,7 @@ class Store {
     c.max_overhead = options.max_overhead;
     c.mtbf_s = options.mtbf.count();
     c.restart_s = options.restart.count();
+    c.policy_store = options.policy_store.empty() ? nullptr : options.policy_store.c_str();
     c.framework = options.framework.c_str();
     c.framework_version = options.framework_version.c_str();
     c.local_directory = options.local_directory.empty() ? nullptr : options.local_directory.c_str();

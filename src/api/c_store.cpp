@@ -42,6 +42,7 @@ StoreOptions store_options(const ckpt_options& given) {
                        .drain_bytes_per_second = given.drain_bytes_per_second,
                        .verify_all = given.verify_all != 0,
                        .replicas = replicas_of(given.replicas).value_or(Replicas::automatic)};
+  if (given.policy_store != nullptr) options.policy_store = given.policy_store;
   if (given.local_directory != nullptr) options.local_directory = given.local_directory;
   if (given.local_keep != 0) options.local_keep = given.local_keep;
   if (given.copy_threads != 0) options.copy_threads = given.copy_threads;

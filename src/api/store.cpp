@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "api/prune_policies.hpp"
 #include "catalog/index/entry.hpp"
 #include "catalog/index/marks.hpp"
 #include "engine/caught.hpp"
@@ -66,7 +67,7 @@ Result<std::unique_ptr<Store>> Store::open(Result<std::unique_ptr<Io>> io, std::
   auto mine = caught([&]() -> Result<> {
     CKPT_TRY(store->io_, std::move(io));
     CKPT_TRY(store->read_pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kReadBuffers}));
-    return {};
+    return store->comm_->is_root() ? store->read_rules() : Result<>();
   });
   CKPT_CHECK(agree(*store->comm_, store->deadline(), std::move(mine)));
   if (store->options_.catch_signals) store->signal_.emplace();
@@ -131,23 +132,48 @@ double Store::since_opened(Clock::time_point time) const {
   return std::chrono::duration<double>(time - opened_).count();
 }
 
-/// By the rules of time and cost; rank 0.
-bool Store::is_due(std::uint64_t step) {
-  catalog::IntervalPolicy policy{.optimal = options_.optimal, .on_signal = false};
+/// [interval] of the store, where it is to decide.
+Result<> Store::read_rules() {
+  if (options_.policy_store.empty()) return {};
+  CKPT_TRY(rules_, read_store_interval(*io_, options_.policy_store));
+  if (!rules_) {
+    return fail(Errc::usage,
+                fmt::format("{}: its ckpt.toml has no [interval], nothing says when to save", options_.policy_store));
+  }
+  measured_.costs = {.restart_s = rules_->restart_s, .mtbf_s = rules_->mtbf_s};
+  return {};
+}
+
+/// What rank 0 decides by: the store's rules, or the options of time and cost.
+catalog::IntervalPolicy Store::interval_policy() const {
+  catalog::IntervalPolicy policy = rules_ ? rules_->policy : catalog::IntervalPolicy{.optimal = options_.optimal};
+  policy.on_signal = false;  // that is a vote of its own
+  if (rules_) return policy;
   const bool capped = options_.most_overhead > 0;
   if (options_.every.count() > 0) policy.every_s = options_.every.count();
   if (capped) policy.most_overhead = options_.most_overhead;
   if (capped && options_.every_steps != 0) policy.every_steps = options_.every_steps;
+  return policy;
+}
+
+/// By the rules of time and cost; rank 0.
+bool Store::is_due(std::uint64_t step) {
+  const catalog::IntervalPolicy policy = interval_policy();
+  std::optional<double> time_left_s;
+  if (options_.time_limit.count() > 0) time_left_s = options_.time_limit.count() - since_opened(now());
   const catalog::IntervalInputs inputs{.step = step,
                                        .now_s = since_opened(now()),
                                        .last_step = last_step_,
                                        .last_begin_s = since_opened(last_save_),
                                        .last_end_s = since_opened(last_end_),
                                        .in_flight = policy.optimal && latest_save_ ? 1U : 0U,
+                                       .time_left_s = time_left_s,
+                                       .saved_for_end = saved_for_end_,
                                        .planned_interval_s = planned_interval_s_,
                                        .measured = measured_};
   const catalog::SaveAnswer answer = catalog::should_save(policy, inputs);
-  planned_interval_s_ = answer.planned_interval_s;
+  if (answer.why != catalog::SaveAnswer::Why::end) planned_interval_s_ = answer.planned_interval_s;
+  saved_for_end_ = saved_for_end_ || answer.why == catalog::SaveAnswer::Why::end;
   return answer.save;
 }
 
@@ -167,8 +193,8 @@ Result<bool> Store::should_save(std::uint64_t step) {
   }
   // Step 0 is a multiple of everything, and has nothing to lose yet.
   // Where a cap may hold it back rank 0 decides, as by the clock; else every rank knows at once.
-  const bool by_step =
-      options_.every_steps != 0 && options_.most_overhead <= 0 && step != 0 && step % options_.every_steps == 0;
+  const bool by_step = options_.every_steps != 0 && options_.most_overhead <= 0 && options_.policy_store.empty() &&
+                       step != 0 && step % options_.every_steps == 0;
   return stops_now || told.due || by_step;
 }
 

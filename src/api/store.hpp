@@ -41,6 +41,7 @@ struct StoreOptions {
   double most_overhead = 0;       ///< a cap over all of these, of wall time, 0 to 1; 0: none
   double mtbf_s = 0;              ///< of the job, for `optimal`; 0: unknown
   double restart_s = 0;           ///< what a failure costs before training goes on
+  std::string policy_store{};     ///< instead of all of these the rules of [interval] of its ckpt.toml; rank 0 reads it
   std::string local_directory{};  ///< see Saver::Options; loads take its copies first
   std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
   std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
@@ -104,7 +105,9 @@ class Store {
   void log(const std::string& text) const;
   void tell_skipped(const std::string& path, const Error& why) const;
   bool wants_stop() const;
+  catalog::IntervalPolicy interval_policy() const;
   bool is_due(std::uint64_t step);
+  Result<> read_rules();
   double since_opened(std::chrono::steady_clock::time_point time) const;
   Result<std::vector<std::string>> candidates(Result<> mine);
   std::string near_directory() const;
@@ -130,8 +133,10 @@ class Store {
   Model model_{};
   std::chrono::steady_clock::time_point opened_{};
   std::chrono::steady_clock::time_point last_save_{};
-  // Of rank 0, which alone decides by them: what saves cost, when the last one gave training back, and its step (or
-  // the one resumed from); when it was last asked, if nothing was saved since.
+  // Of rank 0, which alone decides by them: the rules of policy_store; what saves cost, when the last one gave training
+  // back, and its step (or the one resumed from); when it was last asked, if nothing was saved since.
+  std::optional<catalog::IntervalRules> rules_{};
+  bool saved_for_end_ = false;
   catalog::MeasuredCosts measured_{};
   double stall_s_ = 0;
   std::chrono::steady_clock::time_point last_end_{};

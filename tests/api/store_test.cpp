@@ -375,6 +375,23 @@ TEST_F(StoreTest, ACapHoldsBackWhatStepsAskFor) {
   EXPECT_EQ(pair, (std::vector<Told>{{2, 7, 12}, {2, 7, 12}}));
 }
 
+TEST_F(StoreTest, TheStoresOwnRulesSayWhenToSave) {
+  using Told = std::vector<std::uint64_t>;
+  const auto write = [&](const std::string& text) { std::ofstream(directory_.path() + "/ckpt.toml") << text; };
+  // The option that the rules stand in for asks at every step.
+  StoreOptions options{.every_steps = 1, .policy_store = directory_.path()};
+  write("[interval]\nevery_steps = 4\n");
+  EXPECT_EQ(told_to_save(kAlone, run_, options, 10s, 9), (std::vector<Told>{{4, 8}}));
+  EXPECT_EQ(told_to_save(kPair, run_ + "2", options, 10s, 9), (std::vector<Told>{{5, 9}, {5, 9}}));
+  write("[interval]\nat_start = true\nbefore_end = '1h'\n");
+  options.time_limit = 3h;
+  EXPECT_EQ(told_to_save(kAlone, run_ + "3", options, 10min, 13), (std::vector<Told>{{0, 11}}));
+  write("[[rule]]\nruns = '*'\nkeep = { last = 1 }\n");
+  const auto refused = Store::open(real_io(0), Comm::solo(), run_ + "4", options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::usage) << refused.error().message;
+}
+
 TEST_F(StoreTest, ASaveThatIsDueByTheClockIsAskedForOnce) {
   SetClock clock;
   std::vector<std::uint64_t> asked;
