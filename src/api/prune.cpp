@@ -117,8 +117,10 @@ class Decider {
 
   std::vector<bool> sure_of(const PrunePart& part) const {
     std::vector<bool> out(part.entries.size());
-    for (std::size_t i = 0; i < out.size(); ++i)
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (part.retention.decisions[i].action == Action::trash) continue;  // counts as it is
       out[i] = is_whole(part.checkpoints[i]) && checked_.contains(part.entries[i].path(request_.store));
+    }
     return out;
   }
 

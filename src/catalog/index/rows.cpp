@@ -293,8 +293,13 @@ Result<std::vector<Entry>> select_entries(Database& database, const Query& query
   } else if (!narrow) {
     CKPT_TRY(runs, runs_with_entries(database));
   }
+  std::uint64_t known_count = 0;
+  if (query.limit == UINT64_MAX && !narrow && !query.passes) {
+    CKPT_TRY(known_count, count_entries(database));
+  }
   return asked(database.file(), [&]() -> Result<std::vector<Entry>> {
     std::vector<Entry> out;
+    out.reserve(static_cast<std::size_t>(known_count));
     Query one = query;
     if (!runs.empty()) one.run.emplace();
     SQLite::Statement select(database.sqlite(), std::string("SELECT ") + kColumns + ", checkpoint FROM checkpoints" +
@@ -309,6 +314,7 @@ Result<std::vector<Entry>> select_entries(Database& database, const Query& query
         Columns row(select);
         Entry entry = take_row(row);
         details.add_to(entry, row.integer());
+        entry.checkpoint.attributes.reserve(2);
         entry.checkpoint.attributes.emplace_back("format", entry.format);
         if (!entry.foreign)
           entry.checkpoint.attributes.emplace_back("kind", entry.class_bytes[kOptimizer] == 0 ? "weights" : "full");
