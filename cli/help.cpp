@@ -110,8 +110,11 @@ std::string first_screen() {
   std::string out =
       "ckpt turns the checkpoint of any training framework into another form, proves it, and shows what is inside.\n\n"
       "usage: ckpt VERB [flags]\n\n";
-  for (const Verb& verb : verbs())
-    if (verb.main_verb) out += fmt::format("  {:<16} {}\n", usage_of(verb), verb.summary);
+  for (const Verb& verb : verbs()) {
+    if (!verb.main_verb) continue;
+    const std::string usage = usage_of(verb);  // of several ways to call it the first is shown
+    out += fmt::format("  {:<16} {}\n", usage.substr(0, usage.find(" | ")), verb.summary);
+  }
   out += "\nmore:";
   for (const Verb& verb : verbs())
     if (!verb.main_verb) out += fmt::format(" {}", verb.name);
