@@ -56,6 +56,10 @@ TEST_F(Nodes, EachKeepsWhatItsRanksSavedAndTheRunsDirectoryGetsAll) {
   EXPECT_EQ(names(disk(0)), (Names{"step-000000002.g2", "step-000000003.g3"}));
   EXPECT_EQ(names(disk(2)), (Names{"step-000000002.g2", "step-000000003.g3"}));
   auto shared = tree(run_ + "/step-000000003.g3");
+  // The load came from there, and says so.
+  EXPECT_EQ(
+      std::erase_if(shared, [](const auto& file) { return file.first.find("marks/restored") != std::string::npos; }),
+      1u);
   auto parts = tree(disk(0) + "/step-000000003.g3");
   const auto second = tree(disk(2) + "/step-000000003.g3");
   EXPECT_LT(parts.size(), shared.size());
