@@ -3,6 +3,9 @@ import fcntl
 import json
 import os
 import shutil
+import signal
+import subprocess
+import time
 
 from runner import check, main
 
@@ -104,6 +107,47 @@ def case_what_is_read_stays_and_is_told(sh):
     os.close(reader)
     prune(sh, "--keep-last", "3", "--apply", out="^1 checkpoint in the trash")
     check(steps(run) == [4, 5, 6], str(names(run)))
+
+
+def holds_a_lease(process):
+    with open("/proc/locks", encoding="ascii") as locks:
+        return any(words[1] == "FLOCK" and words[3] == "READ" and words[4] == str(process.pid) for words in map(str.split, locks))
+
+
+def stopped_while_reading(sh, *words):
+    """A command that was stopped while it holds its lease: it gets a moment at a time until it does."""
+    for _ in range(100):
+        shutil.rmtree(sh.path("out"), ignore_errors=True)
+        process = subprocess.Popen([sh.program, *map(os.fspath, words), "--no-mpi"], cwd=sh.directory, env=sh.environment(),
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        while process.poll() is None:
+            time.sleep(0.0005)
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            if holds_a_lease(process):
+                return process
+            process.send_signal(signal.SIGCONT)
+        check(process.returncode == 0, f"{words} ended with {process.returncode}", process.communicate()[0])
+    raise AssertionError(f"{words}: never seen with its lease")
+
+
+def case_what_a_command_reads_stays_until_it_has_ended(sh):
+    if not os.path.exists("/proc/locks"):
+        print("skipped: no /proc/locks here")
+        return
+    run = store(sh) / "llama"
+    first = run / "step-000000001.g1"
+    name = sh.run("ls", first, "-q").out.split()[0]
+    for words in (("convert", first, "out", "--to", "safetensors"), ("verify", first), ("load", first, "out", "--to", "npy", "--only", name)):
+        process = stopped_while_reading(sh, *words)
+        try:
+            prune(sh, "--keep-last", "5", "--apply", code=3, err="step-000000001.g1: kept: being read", out="^0 checkpoints in the trash")
+        finally:
+            process.send_signal(signal.SIGCONT)
+        said = process.communicate(timeout=60)[0]
+        check(process.returncode == 0, f"{words} ended with {process.returncode}", said)
+    prune(sh, "--keep-last", "5", "--apply", out="^1 checkpoint in the trash")
+    check(steps(run) == [2, 3, 4, 5, 6], str(names(run)))
 
 
 def case_pins_links_and_partials_stay(sh):
