@@ -27,6 +27,20 @@ Result<> write_note(Io& io, const std::string& path, std::string_view text) {
   return closed;
 }
 
+/// Under a name of its own first: nobody reads half of one. What a crash left there is replaced; whoever reads the
+/// inbox may take a file away before it has its name.
+Result<> put_note(Io& io, const std::string& path, std::string_view text) {
+  const std::string temporary = path + std::string(kTemporary);
+  auto written = write_note(io, temporary, text);
+  if (!written && written.error().code == Errc::target_exists && io.unlink(temporary))
+    written = write_note(io, temporary, text);
+  CKPT_CHECK(std::move(written));
+  auto named = io.rename(temporary, path, RenameMode::replace);
+  if (named || named.error().code != Errc::not_found) return named;
+  CKPT_CHECK(write_note(io, temporary, text));
+  return io.rename(temporary, path, RenameMode::replace);
+}
+
 /// Names are bytes: in hexadecimal digits they are safe in any JSON.
 std::string bytes_of(const json::Value& root, std::string_view key) {
   const json::Value* value = root.find(key);
@@ -67,13 +81,10 @@ void drop_note(Io& io, std::string_view run_directory, std::string_view name, st
       hasher.update(part);
     }
     const std::string path = join_path(inbox, hasher.digest().hex() + std::string(kSuffix));
-    // Under a name of its own first: nobody reads half of one.
-    const std::string temporary = path + std::string(kTemporary);
-    auto written = write_note(io, temporary, note_text(run, name));
-    if (!written && written.error().code == Errc::not_found && io.make_dir(inbox))
-      written = write_note(io, temporary, note_text(run, name));
-    if (written) static_cast<void>(io.rename(temporary, path, RenameMode::replace));
-    if (written || written.error().code != Errc::not_found) return;
+    auto done = put_note(io, path, note_text(run, name));
+    if (!done && done.error().code == Errc::not_found && io.make_dir(inbox))
+      done = put_note(io, path, note_text(run, name));
+    if (done || done.error().code != Errc::not_found) return;
     run = run == "." ? base_name(store) : join_path(base_name(store), run);
     store = parent_path(store);
   }
@@ -85,7 +96,9 @@ std::vector<InboxNote> read_inbox(Io& io, std::string_view store) {
   const auto entries = io.list(inbox);
   if (!entries) return notes;
   for (const DirEntry& entry : *entries) {
-    if (!entry.name.ends_with(kSuffix)) continue;
+    const std::string_view named(entry.name.data(),
+                                 entry.name.size() - (entry.name.ends_with(kTemporary) ? kTemporary.size() : 0));
+    if (!named.ends_with(kSuffix)) continue;
     InboxNote note{.file = join_path(inbox, entry.name)};
     const auto text = read_small_file(io, note.file, kMostBytes);
     if (!text) continue;

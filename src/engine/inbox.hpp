@@ -26,7 +26,8 @@ struct InboxNote {
   std::string file{};  ///< the note's own path: whoever has looked removes it
 };
 
-/// The notes in a store's inbox; none where there is no inbox. Those that make no sense come with empty names.
+/// The notes in a store's inbox, also those whose writer was killed before they had their names; none where there is no
+/// inbox. Those that make no sense, or are half written, come with empty names.
 std::vector<InboxNote> read_inbox(Io& io, std::string_view store);
 
 }  // namespace ckpt

@@ -175,6 +175,32 @@ TEST(Refresh, ANoteTellsOfASaveInARunThatKeptItsTime) {
   EXPECT_EQ(open_catalog(store).refreshed().read, 1U);
 }
 
+TEST(Refresh, NotesWhoseWriterWasKilledCountAndGoAndStandInNobodysWay) {
+  StoreBuilder store;
+  const std::string path = store.put("a", 1, 1);
+  open_catalog(store);
+  const std::string inbox = store.path() + "/.ckpt/inbox";
+  const auto say = [&](const std::string& tag) {
+    ASSERT_TRUE(write_mark(store.io(), path + "/marks", {.kind = Mark::Kind::tag, .name = tag}));
+    drop_note(store.io(), store.path() + "/a", "step-000000001.g1", "tag");
+  };
+  say("t");
+  const std::string note = read_inbox(store.io(), store.path()).at(0).file;
+  fs::rename(note, note + ".tmp");
+  EXPECT_EQ(open_catalog(store).refreshed().read, 1U);
+  EXPECT_TRUE(fs::is_empty(inbox));
+
+  test::write_file(note + ".tmp", "{\"run\":");  // half of one
+  say("u");
+  EXPECT_TRUE(fs::exists(note));
+  EXPECT_FALSE(fs::exists(note + ".tmp"));
+  EXPECT_EQ(open_catalog(store).refreshed().read, 1U);
+
+  test::write_file(note + ".tmp", "{\"run\":");
+  open_catalog(store);
+  EXPECT_TRUE(fs::is_empty(inbox));
+}
+
 TEST(Refresh, NotesCannotNameWhatLiesElsewhere) {
   StoreBuilder store;
   store.put("a", 1, 1);

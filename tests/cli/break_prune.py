@@ -1,11 +1,12 @@
 """Breaks `ckpt prune` and `ckpt undelete` at every system call that touches the disk: the call fails once with an error of
 the system, or the program is killed there. Afterwards what the policy keeps is as it was; everything else is whole in its run
-or in the trash, or half removed there, never with the file that would make a checkpoint of it; and the same command again
-finishes what was begun.
+or in the trash, or half removed there, never with the file that would make a checkpoint of it; what is reduced to weights is
+the whole checkpoint or a whole one of weights; and the same command again finishes what was begun.
 
     python3 break_prune.py --ckpt CKPT --golden GOLDEN --io uring|threads [--every N] [--without CALL]
 """
 import argparse
+import json
 import os
 import pathlib
 import shutil
@@ -15,17 +16,19 @@ import tempfile
 
 from breaking import CALLS, SKIPPED, check, first_call, injected, strace, why_skipped
 
-KEPT, GONE = (3, 4), (1, 2)
+STEPS = (1, 2, 3, 4)
 
 
 class Job:
     def __init__(self, options, directory):
         self.options, self.directory = options, pathlib.Path(directory)
         self.log, self.store = self.directory / "strace", self.directory / "store"
-        self.one = self.directory / "one"
-        made = self.run("convert", pathlib.Path(options.golden).absolute() / "safetensors/single/ckpt", self.one, "--to", "ckpt")
-        check(made.returncode == 0, "a checkpoint", made)
-        self.whole = self.tree(self.one)
+        self.sources = {}
+        for source in {deed.source for deed in DEEDS}:
+            target = self.directory / source.replace("/", "-")
+            made = self.run("convert", pathlib.Path(options.golden).absolute() / source / "ckpt", target, "--to", "ckpt")
+            check(made.returncode == 0, "a checkpoint", made)
+            self.sources[source] = (target, self.tree(target))
 
     def run(self, *words, before=()):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("CKPT_")}
@@ -41,45 +44,86 @@ class Job:
         return self.store / "r" / f"step-{step:09}.g{step}"
 
     def trashed(self, step):
-        return self.store / ".ckpt/trash/r" / f"step-{step:09}.g{step}"
+        """A step, or the end of a name."""
+        return self.store / ".ckpt/trash/r" / f"step-{step if isinstance(step, str) else f'{step:09}.g{step}'}"
 
-    def reset(self):
+    def reset(self, deed):
         shutil.rmtree(self.store, ignore_errors=True)
-        for step in KEPT + GONE:
-            shutil.copytree(self.one, self.live(step))
+        one, self.whole = self.sources[deed.source]
+        for step in STEPS:
+            shutil.copytree(one, self.live(step))
+        if deed.policy:
+            (self.store / "ckpt.toml").write_text(deed.policy)
 
 
 class Deed:
-    """A command, what must be before it, and what it leads to."""
+    """A command on a store of STEPS, whose `gone` it is about; what must be before it, and what it leads to."""
+    source, policy, gone = "safetensors/single", "", (1, 2)
 
     def __init__(self, name, words, prepare, end, may_be_half=False):
         self.name, self.words, self.prepare, self.end, self.may_be_half = name, words, prepare, end, may_be_half
 
+    def check_gone(self, job, step, where, *runs):
+        live, trashed = job.tree(job.live(step)), job.tree(job.trashed(step))
+        check(live in (None, job.whole), f"{where}: half of step {step} in its run", *runs)
+        if live == job.whole or trashed == job.whole:
+            return
+        check(self.may_be_half, f"{where}: step {step} is lost", *runs)
+        check(not trashed or "manifest.json" not in trashed, f"{where}: half of step {step} looks whole", *runs)
+
+
+class Demotion(Deed):
+    """Checkpoints are reduced to their weights, or got their optimizers back."""
+    source, gone = "deepspeed/zero1_fp16_dp2", (1, 2, 3)
+    policy = ('[trash]\npurge_early_when_free_below = "0%"\n'
+              '[[rule]]\nruns = "*"\nkeep = { last = 4 }\ndrop_optimizer_after = "1s"\n')
+    manifests = ("manifest.json", "index/manifest.json")
+
+    @classmethod
+    def parts(cls, files):
+        """Optimizer state, and all else but the manifests."""
+        optim = {name.split("shards/optim/")[-1]: data for name, data in files.items() if name.startswith("shards/optim/")}
+        manifests = [*cls.manifests, *(name + ".tmp" for name in cls.manifests)]  # the next process removes those
+        rest = {name: data for name, data in files.items() if not name.startswith("shards/optim/") and name not in manifests}
+        return optim, rest
+
+    def check_gone(self, job, step, where, *runs):
+        live, optim = job.tree(job.live(step)), self.parts(job.whole)[0]
+        check(live is not None and self.parts(live)[1] == self.parts(job.whole)[1], f"{where}: step {step} lost more than that", *runs)
+        dropped = json.loads(live["manifest.json"]).get("dropped", [])
+        check(dropped in ([], ["optim"]) and (dropped or self.parts(live)[0] == optim), f"{where}: step {step} is neither", *runs)
+        check(optim in (self.parts(live)[0], job.tree(job.trashed(f"{step:09}.g{step}.optim"))), f"{where}: step {step}: lost", *runs)
+        verified = job.run("verify", job.live(step))
+        check(verified.returncode == 0, f"{where}: step {step} does not verify", verified, *runs)
+
+
+def is_demoted(job, step):
+    return not (job.live(step) / "shards/optim").exists() and job.trashed(f"{step:09}.g{step}.optim").is_dir()
+
 
 PRUNE = ("prune", "--store", "store", "--keep-last", "2", "--apply", "-y", "--purge-early-below", "0")
+DEMOTE = ("prune", "--store", "store", "--apply", "-y")
 DEEDS = [
-    Deed("put", PRUNE, (), lambda job: all(job.tree(job.trashed(n)) == job.whole and not job.live(n).exists() for n in GONE)),
-    Deed("purge", (*PRUNE, "--grace", "0"), (), lambda job: not any(job.trashed(n).exists() or job.live(n).exists() for n in GONE),
+    Deed("put", PRUNE, (), lambda job: all(job.tree(job.trashed(n)) == job.whole and not job.live(n).exists() for n in Deed.gone)),
+    Deed("purge", (*PRUNE, "--grace", "0"), (), lambda job: not any(job.trashed(n).exists() or job.live(n).exists() for n in Deed.gone),
          may_be_half=True),
     Deed("undelete", ("undelete", "r@1", "--store", "store"), PRUNE, lambda job: job.tree(job.live(1)) == job.whole),
+    Demotion("demote", DEMOTE, (), lambda job: all(is_demoted(job, n) for n in Demotion.gone)),
+    Demotion("restore", ("undelete", "r@1", "--store", "store"), DEMOTE, lambda job: (job.live(1) / "shards/optim").is_dir()),
 ]
 
 
 def check_safe(job, deed, where, *runs):
-    for step in KEPT:
-        check(job.tree(job.live(step)) == job.whole, f"{where}: step {step}, which is kept, is not what it was", *runs)
-    for step in GONE:
-        live, trashed = job.tree(job.live(step)), job.tree(job.trashed(step))
-        check(live in (None, job.whole), f"{where}: half of step {step} in its run", *runs)
-        if live == job.whole or trashed == job.whole:
-            continue
-        check(deed.may_be_half, f"{where}: step {step} is lost", *runs)
-        check(not trashed or "manifest.json" not in trashed, f"{where}: half of step {step} looks whole", *runs)
+    for step in STEPS:
+        if step in deed.gone:
+            deed.check_gone(job, step, where, *runs)
+        else:
+            check(job.tree(job.live(step)) == job.whole, f"{where}: step {step}, which is kept, is not what it was", *runs)
 
 
 def break_at(job, deed, call, how, when):
     """False where there was no such call."""
-    job.reset()
+    job.reset(deed)
     if deed.prepare:
         check(job.run(*deed.prepare).returncode == 0, f"{deed.name}: what comes before")
     job.log.unlink(missing_ok=True)
@@ -92,7 +136,7 @@ def break_at(job, deed, call, how, when):
     check_safe(job, deed, where, run)
     check(killed or run.returncode in (0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16), f"{where}: exit {run.returncode}", run)
     after = job.run(*deed.words)
-    finished = after.returncode == 0 or (deed.name == "undelete" and after.returncode == 10)  # it was done already
+    finished = after.returncode == 0 or (deed.words[0] == "undelete" and after.returncode == 10)  # it was done already
     check(finished and deed.end(job), f"{where}: the next run does not finish it", run, after)
     check_safe(job, deed, where + ", and again", run, after)
     idle = job.run(*PRUNE[:4], "4", *PRUNE[5:])
@@ -113,7 +157,7 @@ def main():
     directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     try:
         job = Job(options, directory)
-        job.reset()
+        job.reset(DEEDS[0])
         reason = why_skipped(job.log, lambda before: job.run(*PRUNE, before=before))
         if reason:
             print(reason)
@@ -125,7 +169,7 @@ def main():
                 continue
             count = 0
             for deed in DEEDS:
-                job.reset()
+                job.reset(deed)
                 if deed.prepare:
                     job.run(*deed.prepare)
                 begin = first_call(job.log, call, lambda before, deed=deed: job.run(*deed.words, before=before))
