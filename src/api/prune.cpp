@@ -285,6 +285,13 @@ bool is_short(const PrunePlan& plan, const std::optional<catalog::Space>& space)
          });
 }
 
+/// Finishes what a crash stopped, which would otherwise look as if it were changed between plan and deed. Whoever
+/// deletes here now has done so; and what stands in the way is told when the plan is carried out.
+void settle_trash(Io& io, const std::string& store) {
+  if (io.stat(catalog::trash_path(store)))
+    static_cast<void>(Deleter::open(io, store, std::chrono::steady_clock::now()));
+}
+
 }  // namespace
 
 std::string why_text(const PrunePart& part, std::size_t index) {
@@ -294,6 +301,7 @@ std::string why_text(const PrunePart& part, std::size_t index) {
 Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   PrunePlan plan{.store = join_path(request.store, "")};
   CKPT_TRY(plan.policies, read_policies(session.io, plan.store, request.policy));
+  if (request.carries_out) settle_trash(session.io, plan.store);
   CKPT_TRY(Scanned scanned, read_store(session.io, plan.store, request));
   CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
   const KnownPolicies known = read_known_policies(session.io, plan.store);

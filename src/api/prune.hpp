@@ -22,7 +22,7 @@ struct PruneRequest {
   PolicyWords policy{};
   bool approved = false;         ///< -y: also the first run of a policy that deletes much
   bool include_corrupt = false;  ///< corrupt ones may go
-  bool carries_out = false;      ///< the plan is made to be carried out: every checkpoint is looked at
+  bool carries_out = false;      ///< every checkpoint is looked at, after stopped deletions were finished
   std::vector<std::uint64_t> drop_series{};
   catalog::Time now{};
 };
