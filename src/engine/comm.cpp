@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/comm_text.hpp"
+#include "engine/left_to_others.hpp"
 
 namespace ckpt {
 namespace {
@@ -111,7 +112,7 @@ Result<> Comm::carry(std::unique_ptr<Bytes>& bytes, Deadline deadline, const cha
     }
   }
   table_.abandon(table_.self, request);
-  static_cast<void>(bytes.release());
+  leave_to_others(std::move(bytes));
   return fail(lost(operation, "not all ranks answered before the deadline"));
 }
 
@@ -146,7 +147,7 @@ void Comm::Pending::abandon() {
   if (state != 0) return;
   comm_->lost_ = true;  // what the others do with it is unknown from here on
   comm_->table_.abandon(comm_->table_.self, request);
-  static_cast<void>(words_.release());  // may still be written to
+  leave_to_others(std::move(words_));
 }
 
 Comm::Pending::Pending(Pending&& other) noexcept

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/left_to_others.hpp"
+
 namespace ckpt {
 
 Message::Message(Comm& comm, std::size_t room_bytes)
@@ -15,7 +17,7 @@ Message::~Message() {
   comm_.lost_ = true;  // what the other one does with it is unknown from here on
   if (state < 0) return;
   table.abandon(table.self, request_);
-  static_cast<void>(room_.release());
+  leave_to_others(std::move(room_));
 }
 
 Result<> Message::started(void* request, const char* operation) {

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
+
+namespace ckpt {
+
+/// Gives memory up for ever: a peer, or the communication library, may still write to it. Leak checkers are told.
+template <class T, class Delete>
+void leave_to_others(std::unique_ptr<T, Delete> owned) {
+  auto* memory = owned.release();
+#if defined(__SANITIZE_ADDRESS__)
+  __lsan_ignore_object(memory);
+#else
+  static_cast<void>(memory);
+#endif
+}
+
+}  // namespace ckpt
