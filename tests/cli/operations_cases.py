@@ -186,6 +186,29 @@ def case_every_verb_has_its_completions_and_its_page(sh):
     check(set(listed) == paged, f"pages: {sorted(set(listed) ^ paged)}")
 
 
+def cron_command(line):
+    """What cron gives to the shell: the first bare % ends the command, and \\% is a %."""
+    command = re.split(r"(?<!\\)%", line.split(None, 6)[6])[0]
+    return command.replace("\\%", "%")
+
+
+def case_crontab_lines_run_as_cron_runs_them(sh):
+    (sh.directory / "bin").mkdir()
+    (sh.directory / "bin/ckpt").symlink_to(sh.program)
+    stub(sh, "logger", "exit 0")
+    environment = sh.environment({"PATH": f"{sh.directory}/bin:{os.environ['PATH']}", "CKPT_STORE": str(sh.path("runs"))})
+    for step in range(1, 4):
+        sh.run("save", sh.checkpoint("safetensors/single"), "--store", "runs", "--run", "r", "--step", str(step))
+    sh.path("runs/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 2 }\n')
+    for name in ("ckpt-prune", "ckpt-verify"):
+        lines = [line for line in (packaging(sh) / "cron" / name).read_text().splitlines() if re.match(r"[0-9*]", line)]
+        check(len(lines) == 1, f"{name}: {lines}")
+        run = subprocess.run(["sh", "-c", cron_command(lines[0])], env=environment, capture_output=True, text=True, timeout=120)
+        check(run.returncode == 0 and run.stdout + run.stderr == "" and not called(sh), f"{name}: {run} {called(sh)}")
+    states = [c["state"] for c in sh.document("list", "--store", "runs")["data"]["checkpoints"]]
+    check(states == ["verified", "durable"], f"neither pruned nor verified by a share: {states}")
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
