@@ -92,6 +92,19 @@ def case_pins_stand_in_the_checkpoint_and_are_listed(sh):
     check([c["step"] for c in checkpoints(sh, "--store", moved) if c["pins"]] == [10, 9], "not pinned")
 
 
+def case_a_mark_does_not_change_when_another_tool_saved(sh):
+    store = make_store(sh)
+    place = store / "prod/ds"
+    for path in [*place.rglob("*"), place]:
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+    before = checkpoints(sh, "--store", store, "--run", "prod/ds")[0]
+    check(before["created"].startswith("2020-09-13T12:26:40"), str(before))
+    sh.run("pin", "prod/ds@3", "--store", store, "--reason", "kept", out="^pinned ")
+    after = checkpoints(sh, "--store", store, "--run", "prod/ds")[0]
+    check(after["created"] == before["created"] and len(after["pins"]) == 1, str(after))
+    check(checkpoints(sh, "--store", store, "--run", "prod/ds", "--rebuild") == [after], "another one by the disk")
+
+
 def case_names_that_are_none_are_answered_with_the_nearest(sh):
     store = make_store(sh)
     for name, code, error in (("demo@11", 10, "no step 11"), ("dmo@10", 10, "did you mean 'demo'"), ("@10", 2, "2 runs"),

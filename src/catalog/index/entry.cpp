@@ -125,10 +125,11 @@ bool read_own(Io& io, Entry& entry, const std::string& path) {
   return true;
 }
 
-/// Of another tool's: the bytes of its files, and when the newest was written.
+/// Of another tool's: the bytes of its files, and when the newest was written. The directory's own time says so only
+/// where there is none: a mark changes it.
 void read_foreign(Io& io, Entry& entry, const std::string& path) {
   std::vector<std::string> folders{path};
-  std::int64_t newest_ns = entry.directory.mtime_ns;
+  std::optional<std::int64_t> newest_ns;
   while (!folders.empty() && entry.file_count < kMostFiles) {
     const std::string folder = std::move(folders.back());
     folders.pop_back();
@@ -147,11 +148,12 @@ void read_foreign(Io& io, Entry& entry, const std::string& path) {
       const auto info = io.stat(below);
       if (!info) continue;
       entry.checkpoint.bytes += info->bytes;
-      newest_ns = std::max(newest_ns, info->mtime_ns);
+      newest_ns = std::max(newest_ns.value_or(info->mtime_ns), info->mtime_ns);
       ++entry.file_count;
     }
   }
-  entry.checkpoint.created = Time(std::chrono::floor<Duration>(std::chrono::nanoseconds(newest_ns)));
+  entry.checkpoint.created =
+      Time(std::chrono::floor<Duration>(std::chrono::nanoseconds(newest_ns.value_or(entry.directory.mtime_ns))));
 }
 
 }  // namespace

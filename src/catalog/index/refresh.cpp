@@ -21,9 +21,12 @@ constexpr Duration kSettled = std::chrono::seconds(4);
 /// Another tool's checkpoint is believed to be whole when none of its files was written for so long.
 constexpr Duration kForeignSettled = std::chrono::minutes(10);
 
+Time time_of(const Stamp& stamp) {
+  return Time(std::chrono::floor<Duration>(std::chrono::nanoseconds(stamp.mtime_ns)));
+}
+
 bool is_settled(const Stamp& stamp, Time now) {
-  const Time changed(std::chrono::floor<Duration>(std::chrono::nanoseconds(stamp.mtime_ns)));
-  return elapsed(changed, now) > kSettled;
+  return elapsed(time_of(stamp), now) > kSettled;
 }
 
 /// One refresh, inside its transaction.
@@ -124,7 +127,8 @@ class Refresh {
     if (names != to_read_.end() && names->second.contains(place.name)) return true;
     if (!place.foreign) return false;
     // Nobody tells of another tool's: its files may still grow below a directory that stays as it is.
-    const bool grows = elapsed(known.created, now_) <= kForeignSettled;
+    // Files that are copied there may bring old times along.
+    const bool grows = elapsed(std::max(known.created, time_of(known.directory)), now_) <= kForeignSettled;
     return grows || place.trackers != known.trackers || !is_as_read(place.run, known);
   }
 
