@@ -12,6 +12,7 @@
 #include "api/run_copies.hpp"
 #include "api/target.hpp"
 #include "catalog/index/scan.hpp"
+#include "convert/format.hpp"
 #include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
 #include "engine/run_directory.hpp"
@@ -101,7 +102,28 @@ class Import {
     if (!hash) return fail(Errc::internal, request_.store + ": save: an id that is none");
     const auto name = find_committed(io_, run_directory_, request_.step, *hash);
     if (!name) return std::nullopt;
-    return join_path(run_directory_, *name);
+    std::string path = join_path(run_directory_, *name);
+    CKPT_CHECK(check_found(path));
+    return path;
+  }
+
+  /// "Already done" is said of what is still there: manifest, table and the sizes of all files.
+  Result<> check_found(const std::string& path) {
+    const auto opened = open_source(io_, path, "ckpt", {.metadata_limit = session_.memory_bytes});
+    std::string reason;
+    if (opened) {
+      const auto& findings = opened->map.findings;
+      const auto missing = std::ranges::find(findings, Severity::incomplete, &Finding::severity);
+      if (missing == findings.end()) return {};
+      reason = missing->text;
+    } else {
+      const Errc code = opened.error().code;
+      if (code != Errc::corrupt && code != Errc::checksum && code != Errc::incomplete) return fail(opened.error());
+      reason = opened.error().message;
+    }
+    Error error{.code = Errc::corrupt, .file = path, .hint = "ckpt repair " + path + "    says what can be mended"};
+    error.message = fmt::format("{}: save: this was saved before, and is damaged now: {}", path, reason);
+    return fail(std::move(error));
   }
 
   Result<> make_directories() {

@@ -46,6 +46,14 @@ Result<std::vector<CheckpointName>> names_in(Io& io, const std::string& director
   return names;
 }
 
+/// Those that a run has in the trash. Where somebody else's file stands in its way there is none.
+Result<std::vector<CheckpointName>> names_in_trash(Io& io, const std::string& directory) {
+  const auto info = io.stat(directory);
+  const bool none = info ? info->kind != FileInfo::Kind::directory : info.error().code == Errc::not_found;
+  if (none) return std::vector<CheckpointName>();
+  return names_in(io, directory, true);
+}
+
 }  // namespace
 
 std::string step_text(std::uint64_t step) {
@@ -118,7 +126,7 @@ Result<std::uint64_t> next_generation(Io& io, const std::string& run_directory) 
   std::string below = base_name(run_directory);
   std::string store = parent_path(run_directory);
   for (unsigned depth = 0; depth < kDeepestRun; ++depth) {
-    CKPT_TRY(const auto names, names_in(io, join_path(join_path(store, ".ckpt/trash"), below), true));
+    CKPT_TRY(const auto names, names_in_trash(io, join_path(join_path(store, ".ckpt/trash"), below)));
     for (const CheckpointName& name : names) greatest = std::max(greatest, name.generation);
     if (parent_path(store) == store) break;
     below = join_path(base_name(store), below);

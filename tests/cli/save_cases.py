@@ -52,6 +52,34 @@ def case_the_same_save_again_is_done_and_says_what_is_new(sh):
     sh.run("save", sh.checkpoint("safetensors/single"), *AT, "--run", "r", "--step", "7", "-q", out=r"\Ar@step-000000007.g1\n\Z")
 
 
+def case_a_damaged_one_is_not_already_done(sh):
+    save(sh, "safetensors/single", "r", 7)
+    place = sh.path("runs/r/step-000000007.g1")
+    shard = next(place.glob("shards/*/*.safetensors"))
+    bytes_of = {path: path.read_bytes() for path in (shard, place / "sums.bin")}
+    for path, content in bytes_of.items():
+        for left in (None, content[:-1]):
+            path.unlink(missing_ok=True)
+            if left is not None:
+                path.write_bytes(left)
+            sh.run("save", sh.checkpoint("safetensors/single"), *AT, "--run", "r", "--step", "7", code=15,
+                   err=["saved before, and is damaged now", f"ckpt repair {place.relative_to(sh.directory)} "])
+        path.write_bytes(content)
+    check(save(sh, "safetensors/single", "r", 7)["conversion"]["already_done"], "it is whole again")
+
+
+def case_what_stands_in_place_of_the_stores_own_directory_stops_no_save(sh):
+    for taken in (".ckpt", ".ckpt/inbox", ".ckpt/trash"):
+        store = sh.path("at" + taken.replace("/", "-"))
+        (store / taken).parent.mkdir(parents=True)
+        (store / taken).write_text("somebody's")
+        result = sh.document("save", sh.checkpoint("safetensors/single"), "--store", store, "--run", "r", "--step", "7")
+        check(result["data"]["checkpoint"]["generation"] == 1 and not result["warnings"], str(result))
+        sh.run("verify", store / "r/step-000000007.g1", out="ok ")
+        check((store / taken).read_text() == "somebody's", "it was replaced")
+        sh.run("list", "-q", "--store", store, out="^r@step-000000007.g1$")
+
+
 def case_generations_count_and_an_older_step_is_the_newest_with_a_warning(sh):
     save(sh, "safetensors/single", "r", 5)
     twice = sh.document("save", sh.checkpoint("torch/dcp_plain"), *AT, "--run", "r", "--step", "5")
