@@ -9,6 +9,12 @@ Flag store_flag() {
           .guesses = {"root", "dir", "directory"}};
 }
 
+Flag named_in_flag() {
+  Flag out = store_flag();
+  out.help = "the directory of runs in which a checkpoint is named; by default the current one";
+  return out;
+}
+
 namespace {
 
 constexpr std::string_view kNames =
@@ -30,7 +36,8 @@ Verb save_verb() {
            "again after it was done, it does nothing.",
            "What is saved last is the newest checkpoint of its run, whatever its step; a note says where the run had "
            "that step, or a later one, before. A step saved twice is there twice, until a policy removes the older "
-           "one. Under mpirun the work is divided among the ranks."},
+           "one. Under mpirun the work is divided among the ranks.",
+           kPathOrName},
       .aliases = {"import"},
       .flags =
           {store_flag(),

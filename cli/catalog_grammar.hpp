@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "cli/grammar.hpp"
@@ -11,5 +12,13 @@ std::vector<Verb> catalog_verbs();
 
 /// --store.
 Flag store_flag();
+/// The same, of verbs that take paths too.
+Flag named_in_flag();
+
+/// How they name a checkpoint of it.
+constexpr std::string_view kPathOrName =
+    "In place of a path a checkpoint of a store is named RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@TAG, or by "
+    "6 "
+    "or more digits of its id; a path that exists comes first.";
 
 }  // namespace ckpt::cli

@@ -13,6 +13,14 @@ std::string store_of(const Words& words) {
   return given.empty() ? "." : given;
 }
 
+NamedCheckpoint named(const Words& words, const std::string& word) {
+  return {.word = word, .store = store_of(words), .store_given = words.value("store") != nullptr, .now = now()};
+}
+
+Result<std::string> path_of(Session& session, const Words& words, const std::string& word) {
+  return find_path(session, named(words, word));
+}
+
 Result<std::chrono::milliseconds> lock_timeout_of(const Words& words) {
   const Value* value = words.value("lock-timeout");
   if (value == nullptr) return std::chrono::milliseconds(0);

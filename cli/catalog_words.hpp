@@ -3,6 +3,7 @@
 #include <chrono>
 #include <string>
 
+#include "api/named_checkpoint.hpp"
 #include "api/store_words.hpp"
 #include "cli/words.hpp"
 
@@ -11,6 +12,13 @@ namespace ckpt::cli {
 
 /// --store, else CKPT_STORE, else the current directory.
 std::string store_of(const Words& words);
+
+/// What a word of the command line that means a checkpoint is looked up by.
+NamedCheckpoint named(const Words& words, const std::string& word);
+
+/// The path of a checkpoint that a verb reads: `word` where that exists, else what is called so in the store.
+/// Collective. errors  as find_path
+Result<std::string> path_of(Session& session, const Words& words, const std::string& word);
 
 /// --lock-timeout; no wait where it is not given. errors  usage
 Result<std::chrono::milliseconds> lock_timeout_of(const Words& words);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "cli/catalog_words.hpp"
 #include "cli/commands.hpp"
 #include "cli/conversion_text.hpp"
 #include "cli/session.hpp"
@@ -105,6 +106,12 @@ Error with_parent_hint(Error error, const ConvertRequest& request) {
   return with_hint(std::move(error), "mkdir -p " + shell_path(parent.string()));
 }
 
+/// By path or by name; `request` gets the path. Collective.
+Result<ConvertReport> convert_named(Session& session, const Words& words, ConvertRequest& request) {
+  CKPT_TRY(request.source, path_of(session, words, request.source));
+  return convert(session, request);
+}
+
 }  // namespace
 
 Answer run_convert(Context& context) {
@@ -128,7 +135,7 @@ Answer run_convert(Context& context) {
     report = fail(*open.failure());
   } else {
     open.session().planned = show_plan;
-    report = convert(open.session(), *request);
+    report = convert_named(open.session(), context.words, *request);
   }
   open.end_progress();
 

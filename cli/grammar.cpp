@@ -40,7 +40,8 @@ Verb convert_verb() {
            "Without --to the name of DST decides: X.safetensors is one safetensors file, X.h5 is an HDF5 file, "
            "anything else is a directory in the universal format, ckpt; only a suffix that promises a form that is not "
            "written, such as X.pt, is refused. Memory stays below --memory whatever the size of the "
-           "checkpoint. Under mpirun the work is divided among the ranks and the result is the same, bit for bit."},
+           "checkpoint. Under mpirun the work is divided among the ranks and the result is the same, bit for bit.",
+           kPathOrName},
       .aliases = {"export", "consolidate", "merge", "reshard"},
       .flags =
           {
@@ -53,6 +54,7 @@ Verb convert_verb() {
                .help = "what SRC is, when detection is not wanted or finds two answers",
                .guesses = {"input-format", "source-format"}},
               map_flag(),
+              named_in_flag(),
               {.name = "only",
                .value = "WHAT",
                .help = "what to take: weights, optim, or a pattern over tensor names such as 'model.layers.*'",
@@ -94,6 +96,7 @@ Verb convert_verb() {
       .examples = {{"ckpt convert runs/exp7 model.safetensors --only weights", "weights of a training run in one file"},
                    {"ckpt convert runs/exp7 hf --to safetensors --shard-size 5GB", "a directory in shards"},
                    {"ckpt convert runs/exp7 out -n", "what would happen"},
+                   {"ckpt convert llama8b@best hf --to safetensors --store runs", "the best of a run in a store"},
                    {"mpirun -n 8 ckpt convert runs/exp7 out --memory 2G", "on eight processes of 2 GiB"}},
       .exit_codes = {3, 10, 11, 12, 13, 14, 15, 16, 17},
       .main_verb = true,
@@ -116,7 +119,8 @@ Verb load_verb() {
            "F8, F6 and F4: BF16 is written as the bits in uint16, the others in uint8, and a note says so. With --to "
            "safetensors OUT is one file.",
            "A slice is written as in NumPy: ranges, negative numbers from the end, '...', and single numbers, which "
-           "take their dimension away; no steps. Without --only the tensors that are sliced are taken, else all."},
+           "take their dimension away; no steps. Without --only the tensors that are sliced are taken, else all.",
+           kPathOrName},
       .flags =
           {
               {.name = "only",
@@ -138,6 +142,7 @@ Verb load_verb() {
                .help = "what CKPT is, when detection is not wanted or finds two answers",
                .guesses = {"input-format", "source-format"}},
               map_flag(),
+              named_in_flag(),
               {.name = "dry-run",
                .letter = 'n',
                .help = "say what would be written, and do nothing",
@@ -180,10 +185,11 @@ Verb verify_verb() {
            "one after another: first what never was, then what was longest ago. What was found is recorded in each "
            "one: ckpt list shows it as verified or corrupt, and retention keeps the newest verified one. --sample "
            "then is a share of the checkpoints, so a job that looks at 5% every night comes by each in 20. Exit "
-           "code 3 means that some could not be looked at."},
+           "code 3 means that some could not be looked at.",
+           kPathOrName},
       .aliases = {"check", "fsck"},
       .flags = {{.name = "all", .help = "verify the checkpoints of a store, those first that it is longest ago for"},
-                store_flag(),
+                named_in_flag(),
                 {.name = "since",
                  .value = "TIME",
                  .help =
@@ -211,6 +217,7 @@ Verb verify_verb() {
                 map_flag()},
       .examples = {{"ckpt verify out", "every checksum"},
                    {"ckpt verify out --quick", "complete? in milliseconds"},
+                   {"ckpt verify llama8b@latest --store runs", "the newest of a run"},
                    {"ckpt verify runs/exp7 --finite", "also: did training diverge?"},
                    {"ckpt verify out --sample 5% --seed 7", "a look at one byte in twenty"},
                    {"ckpt verify --all --store /lustre/runs --sample 5% --max-age 30d", "from cron, every night"},
@@ -229,9 +236,13 @@ Verb inspect_verb() {
       .summary = "Say what a file or directory is, on one screen",
       .about =
           {"Reads headers and indexes only, never the tensors, and changes nothing. Needs no GPU, no Python and no "
-           "code of the trainer."},
+           "code of the trainer.",
+           kPathOrName},
       .aliases = {"show", "info"},
-      .flags = {from_flag(), map_flag(), {.name = "files", .help = "also list the files with their sizes"}},
+      .flags = {from_flag(),
+                map_flag(),
+                named_in_flag(),
+                {.name = "files", .help = "also list the files with their sizes"}},
       .examples = {{"ckpt inspect runs/exp7", "what is this, and is it complete?"},
                    {"ckpt inspect runs/exp7 --json", "the same for a program"}},
       .exit_codes = {10, 11, 12, 13, 15, 16, 17},
@@ -248,7 +259,8 @@ Verb ls_verb() {
       .summary = "List the tensors: name, dtype, shape, size",
       .about =
           {"On a terminal the columns fit its width. Into a pipe the same columns are separated by tabs, sizes are "
-           "plain bytes, and nothing is shortened. -q prints names only."},
+           "plain bytes, and nothing is shortened. -q prints names only.",
+           kPathOrName},
       .aliases = {"tree"},
       .flags = {{.name = "long", .letter = 'l', .help = "also the role, the parameter and the slot of each tensor"},
                 {.name = "tree", .help = "as a tree of the names, with the size below each branch"},
@@ -264,7 +276,8 @@ Verb ls_verb() {
                 {.name = "dtype", .value = "DTYPE", .help = "only tensors of this dtype: bf16, fp32, i64, ..."},
                 {.name = "depth", .value = "N", .help = "with --tree: no deeper than N levels"},
                 from_flag(),
-                map_flag()},
+                map_flag(),
+                named_in_flag()},
       .examples = {{"ckpt ls model.safetensors", "all tensors"},
                    {"ckpt ls runs/exp7 --tree --depth 3", "where the bytes are"},
                    {"ckpt ls runs/exp7 --sort size --glob '*.weight'", "the largest weights first"},
@@ -318,7 +331,7 @@ Verb plan_verb() {
               {.name = "node-loss",
                .value = "PERCENT",
                .help = "part of the failures that take a node's disk along, for two tiers; by default 50%"},
-              {.name = "store", .value = "DIR", .help = "the directory of runs that CKPT is named in"},
+              named_in_flag(),
               {.name = "trash",
                .value = "TIME",
                .help = "how long deleted checkpoints stay in the trash, for the peak of storage; by default 24h"},

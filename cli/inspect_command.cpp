@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cli/catalog_words.hpp"
 #include "cli/commands.hpp"
 #include "cli/session.hpp"
 #include "cli/table.hpp"
@@ -112,13 +113,15 @@ void print_report(Context& context, const InspectReport& report, bool with_files
 }  // namespace
 
 Answer run_inspect(Context& context) {
-  const std::string& path = context.words.arguments[0];
-  if (path.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
+  const std::string& word = context.words.arguments[0];
+  if (word.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
   auto opened = OpenSession::alone(context);
   if (!opened) return failed(std::move(opened).error());
   OpenSession& open = **opened;
   if (open.failure() != nullptr) return failed(*open.failure());
-  auto report = inspect(open.session(), path, context.words.text("from"));
+  const auto path = path_of(open.session(), context.words, word);
+  if (!path) return failed(path.error());
+  auto report = inspect(open.session(), *path, context.words.text("from"));
   open.end_progress();
   if (!report) return failed(name_signal(std::move(report).error()));
   Answer out;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "api/words.hpp"
+#include "cli/catalog_words.hpp"
 #include "cli/commands.hpp"
 #include "cli/session.hpp"
 #include "cli/target_text.hpp"
@@ -77,12 +78,15 @@ void print_report(Context& context, const LoadReport& report, const LoadRequest&
 }  // namespace
 
 Answer run_load(Context& context) {
-  const auto request = read_request(context.words);
+  auto request = read_request(context.words);
   if (!request) return failed(request.error());
   auto opened = OpenSession::alone(context);
   if (!opened) return failed(std::move(opened).error());
   OpenSession& open = **opened;
   if (open.failure() != nullptr) return failed(*open.failure());
+  auto source = path_of(open.session(), context.words, request->source);
+  if (!source) return failed(std::move(source).error());
+  request->source = *std::move(source);
   const auto report = load(open.session(), *request);
   open.end_progress();
   if (!report) {

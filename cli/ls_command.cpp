@@ -7,6 +7,7 @@
 #include <set>
 
 #include "api/words.hpp"
+#include "cli/catalog_words.hpp"
 #include "cli/commands.hpp"
 #include "cli/session.hpp"
 #include "cli/table.hpp"
@@ -130,8 +131,8 @@ void print_table(Context& context, const ListReport& report) {
 
 Answer run_ls(Context& context) {
   const Words& words = context.words;
-  const std::string& path = words.arguments[0];
-  if (path.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
+  const std::string& word = words.arguments[0];
+  if (word.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
   std::size_t depth = kDeepestTree;
   if (const Value* value = words.value("depth")) {
     const auto count = parse_count(value->text, 1, kDeepestTree);
@@ -143,7 +144,9 @@ Answer run_ls(Context& context) {
   if (!opened) return failed(std::move(opened).error());
   OpenSession& open = **opened;
   if (open.failure() != nullptr) return failed(*open.failure());
-  auto report = list_tensors(open.session(), path, words.text("from"));
+  const auto path = path_of(open.session(), words, word);
+  if (!path) return failed(path.error());
+  auto report = list_tensors(open.session(), *path, words.text("from"));
   open.end_progress();
   if (!report) return failed(name_signal(std::move(report).error()));
   describe_tied_names(*report);
@@ -157,7 +160,7 @@ Answer run_ls(Context& context) {
   take_warnings(out, report->findings);
   print_findings(context, out.warnings);
   if (context.settings.json)
-    out.data = to_json(*report, path);
+    out.data = to_json(*report, *path);
   else if (context.settings.quiet)
     print_names(context, *report);
   else if (tree)

@@ -88,7 +88,7 @@ Result<PlanSource> read_source(Context& context, SavePlanRequest& request) {
     CKPT_TRY(const auto opened, OpenSession::alone(context));
     if (opened->failure() != nullptr) return fail(*opened->failure());
     CKPT_TRY(source,
-             take_from(opened->session(), context.words.arguments.front(), store_of(context.words), now(), request));
+             take_from(opened->session(), named(context.words, context.words.arguments.front()), request));
     opened->end_progress();
   }
   if (request.parameters == 0 || request.bandwidth == 0) {

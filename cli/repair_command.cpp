@@ -110,13 +110,16 @@ void print_salvage(Context& context, const SalvageReport& report, const SalvageR
 
 Answer run_salvage(Context& context) {
   const Words& words = context.words;
-  const SalvageRequest request{
+  SalvageRequest request{
       .path = words.arguments[0], .out = words.text("out"), .dry_run = words.on("dry-run"), .by = who(), .now = now()};
   if (request.out.empty()) return failed({.code = Errc::usage, .message = "--out: the path is empty"});
   auto opened = OpenSession::alone(context);
   if (!opened) return failed(std::move(opened).error());
   OpenSession& open = **opened;
   if (open.failure() != nullptr) return failed(*open.failure());
+  auto path = path_of(open.session(), words, request.path);
+  if (!path) return failed(std::move(path).error());
+  request.path = *std::move(path);
   auto report = salvage(open.session(), request);
   open.end_progress();
   if (!report) return failed(name_signal(std::move(report).error()), "the damaged checkpoint is as it was");
@@ -162,6 +165,9 @@ Answer run_repair(Context& context) {
   if (!opened) return failed(std::move(opened).error());
   OpenSession& open = **opened;
   if (open.failure() != nullptr) return failed(*open.failure());
+  auto path = path_of(open.session(), words, request.path);
+  if (!path) return failed(std::move(path).error());
+  request.path = *std::move(path);
   auto report = repair(open.session(), request);
   open.end_progress();
   if (!report) return failed(name_signal(std::move(report).error()));

@@ -1,14 +1,9 @@
 #include "cli/retention_verbs.hpp"
 
+#include "cli/catalog_grammar.hpp"
+
 namespace ckpt::cli {
 namespace {
-
-Flag store_flag() {
-  return {.name = "store",
-          .value = "DIR",
-          .help = "the directory of runs; by default the current one",
-          .guesses = {"root", "directory", "repo"}};
-}
 
 Flag lock_timeout_flag() {
   return {.name = "lock-timeout",
@@ -153,7 +148,8 @@ Verb repair_verb() {
            "Data that is damaged cannot be restored. With --out the tensors of which every checksum is right are "
            "written "
            "to NEW, a checkpoint of its own that says what is lost; the damaged one is left as it is. Exit code 1: a "
-           "checkpoint is broken, and stays so; 3: something could not be looked at or done, or tensors were lost."},
+           "checkpoint is broken, and stays so; 3: something could not be looked at or done, or tensors were lost.",
+           kPathOrName},
       .aliases = {"recover", "salvage"},
       .flags = {{.name = "apply", .help = "carry out what is shown", .guesses = {"do", "force", "f", "y", "yes"}},
                 {.name = "dry-run", .letter = 'n', .help = "show only, which is the default", .guesses = {"preview"}},
@@ -161,6 +157,7 @@ Verb repair_verb() {
                  .value = "NEW",
                  .help = "write the intact tensors of a damaged checkpoint there, as a new one",
                  .guesses = {"output", "o", "salvage"}},
+                named_in_flag(),
                 lock_timeout_flag()},
       .examples = {{"ckpt repair /lustre/runs", "what is left over, what is broken"},
                    {"ckpt repair /lustre/runs --apply", "mend it"},

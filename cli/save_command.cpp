@@ -124,6 +124,12 @@ void print_end(Context& context, const ImportReport& report, const ImportRequest
   say(context, fmt::format("next: ckpt list --store {}\n", shell_path(request.store)));
 }
 
+/// By path or by name; `request` gets the path. Collective.
+Result<ImportReport> import_named(Session& session, const Words& words, ImportRequest& request) {
+  CKPT_TRY(request.conversion.source, path_of(session, words, request.conversion.source));
+  return import_checkpoint(session, request);
+}
+
 }  // namespace
 
 Answer run_save(Context& context) {
@@ -144,7 +150,7 @@ Answer run_save(Context& context) {
       print_findings(context, planned.notes);
       findings_shown = planned.notes.size();
     };
-    report = import_checkpoint(open.session(), *request);
+    report = import_named(open.session(), context.words, *request);
   }
   open.end_progress();
 

@@ -42,10 +42,8 @@ Result<std::optional<Sample>> sample_of(const Words& words) {
 /// Flags of one of the two ways to call the verb.
 Result<> check_flags(const Words& words) {
   const bool all = words.on("all");
-  for (const std::string_view flag : {"since", "max-age", "store"}) {
-    // The store may come from the environment, for all verbs of a shell.
-    const Value* value = words.value(flag);
-    if (all || value == nullptr || value->origin.starts_with("CKPT_")) continue;
+  for (const std::string_view flag : {"since", "max-age"}) {
+    if (all || words.value(flag) == nullptr) continue;
     return fail(Errc::usage, fmt::format("--{}: chooses checkpoints of a store; give --all too", flag));
   }
   for (const std::string_view flag : {"seed", "against", "from", "map"}) {
@@ -171,6 +169,15 @@ Answer run_scrub(Context& context) {
   return out;
 }
 
+/// By path or by name; `request` gets the paths.
+Result<VerifyReport> verify_named(Session& session, const Words& words, VerifyRequest& request) {
+  CKPT_TRY(request.path, path_of(session, words, request.path));
+  if (!request.against.empty()) {
+    CKPT_TRY(request.against, path_of(session, words, request.against));
+  }
+  return verify(session, request);
+}
+
 }  // namespace
 
 Answer run_verify(Context& context) {
@@ -192,14 +199,15 @@ Answer run_verify(Context& context) {
   if (!opened) return failed(std::move(opened).error());
   OpenSession& open = **opened;
   if (open.failure() != nullptr) return failed(*open.failure());
-  auto report = verify(open.session(), request);
+  const VerifyRequest asked = request;
+  auto report = verify_named(open.session(), context.words, request);
   open.end_progress();
   if (!report) return failed(name_signal(std::move(report).error()));
   Answer out;
   out.exit_code = report->ok ? 0 : exit_code(Errc::differs);
   take_warnings(out, report->notes);
   out.data = to_json(*report, request);
-  print_verify(context, request.path, *report, request);
+  print_verify(context, asked.path, *report, asked);
   return out;
 }
 

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "api/store_catalog.hpp"
 #include "catalog/failure_rate.hpp"
-#include "catalog/index/names.hpp"
 #include "catalog/index/run_history.hpp"
 
 namespace ckpt {
@@ -50,14 +48,13 @@ void take_costs(const catalog::RunHistory& history, const catalog::Entry& entry,
 
 }  // namespace
 
-Result<PlanSource> take_from(Session& session, const std::string& checkpoint, const std::string& store,
-                             catalog::Time now, SavePlanRequest& request) {
-  PlanSource out{.path = checkpoint};
-  if (catalog::looks_like_name(checkpoint) && !session.io.stat(checkpoint)) {
-    CKPT_TRY(catalog::Catalog index, open_catalog(session.io, store, catalog::Trust::notes, now));
-    CKPT_TRY(const catalog::Entry entry, find_checkpoint(index.database(), checkpoint));
-    CKPT_TRY(const auto entries, select_entries(index.database(), {.run = entry.checkpoint.run}));
-    out.path = entry.path(store);
+Result<PlanSource> take_from(Session& session, const NamedCheckpoint& checkpoint, SavePlanRequest& request) {
+  PlanSource out{.path = checkpoint.word};
+  CKPT_TRY(auto named, find_by_name(session.io, checkpoint));
+  if (named) {
+    const catalog::Entry& entry = named->entry;
+    CKPT_TRY(const auto entries, select_entries(named->catalog.database(), {.run = entry.checkpoint.run}));
+    out.path = entry.path(checkpoint.store);
     const catalog::RunHistory history = run_history(entries);
     take_costs(history, entry, request, out);
     if (request.mtbf_s == 0) take_failures(history, request, out);
@@ -68,8 +65,8 @@ Result<PlanSource> take_from(Session& session, const std::string& checkpoint, co
     request.parameters = static_cast<double>(seen.parameter_count);
     if (!request.state_bytes) request.state_bytes = static_cast<double>(seen.file_bytes) / request.parameters;
   }
-  out.notes.insert(out.notes.begin(),
-                   fmt::format("{} has {} parameters in {} bytes", checkpoint, seen.parameter_count, seen.file_bytes));
+  out.notes.insert(out.notes.begin(), fmt::format("{} has {} parameters in {} bytes", checkpoint.word,
+                                                  seen.parameter_count, seen.file_bytes));
   return out;
 }
 

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "api/named_checkpoint.hpp"
 #include "api/save_plan.hpp"
 #include "api/verbs.hpp"
-#include "catalog/bucket.hpp"
 
 /// A plan for what is there already: `ckpt plan CKPT`.
 namespace ckpt {
@@ -17,11 +17,10 @@ struct PlanSource {
 
 /// Fills in what the request leaves open: bytes and parameters from the headers of a checkpoint of any format; where it
 /// is named RUN@STEP in a store, also the bandwidth and the stall of that run's saves, the time of a step, and the
-/// failure rate by the restarts that its checkpoints tell of: the 10 % quantile is planned with (run_history.hpp).
+/// failure rate by the restarts that its checkpoints tell of: the
+/// 10 % quantile is planned with (run_history.hpp).
 ///
-/// checkpoint  a path, or a name as find_checkpoint takes it
-/// errors      of inspect and find_checkpoint; usage: no parameters in it
-Result<PlanSource> take_from(Session& session, const std::string& checkpoint, const std::string& store,
-                             catalog::Time now, SavePlanRequest& request);
+/// errors  of inspect and find_by_name; usage: no parameters in it
+Result<PlanSource> take_from(Session& session, const NamedCheckpoint& checkpoint, SavePlanRequest& request);
 
 }  // namespace ckpt

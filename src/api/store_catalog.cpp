@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "catalog/index/names.hpp"
-#include "catalog/policy_toml.hpp"
+#include "api/named_checkpoint.hpp"
 #include "convert/format.hpp"
 #include "engine/inbox.hpp"
 #include "engine/replace_file.hpp"
@@ -19,25 +18,8 @@ namespace {
 
 using catalog::Entry;
 
-constexpr std::string_view kPolicyFile = "ckpt.toml";
-constexpr std::uint64_t kMostPolicyBytes = 1 << 20;
-
 bool has_wildcard(std::string_view glob) {
   return glob.find_first_of("*?[") != std::string_view::npos;
-}
-
-/// What the store's policy calls the best of a run; nothing where it does not say, or cannot be read.
-std::optional<catalog::BestMetric> best_of(Io& io, const std::string& store, const std::string& name) {
-  const auto text = read_small_file(io, join_path(store, kPolicyFile), kMostPolicyBytes);
-  if (!text) return std::nullopt;
-  const auto policies = catalog::parse_policies(*text, std::string(kPolicyFile));
-  if (!policies) return std::nullopt;
-  const catalog::Policy* policy = catalog::policy_of(*policies, name.substr(0, name.rfind('@')));
-  if (policy == nullptr) return std::nullopt;
-  for (const catalog::Rule& rule : policy->keep)
-    if (rule.kind == catalog::Rule::Kind::best)
-      return catalog::BestMetric{.metric = rule.metric, .higher = rule.better == catalog::Rule::Better::higher};
-  return std::nullopt;
 }
 
 void sort_entries(std::vector<Entry>& entries, CatalogQuery::Sort sort) {
@@ -153,8 +135,7 @@ Result<MarkReport> mark_checkpoint(Io& io, const MarkRequest& request) {
   {
     CKPT_TRY(catalog::Catalog catalog, open_catalog(io, request.store, catalog::Trust::notes, request.now));
     out.warnings = catalog.warnings();
-    CKPT_TRY(out.entry, catalog::find_checkpoint(catalog.database(), request.checkpoint,
-                                                 best_of(io, request.store, request.checkpoint)));
+    CKPT_TRY(out.entry, find_in_catalog(io, catalog, request.checkpoint));
   }
   out.path = out.entry.path(request.store);
   const std::string marks = catalog::marks_path(out.path, out.entry.foreign);

@@ -35,6 +35,14 @@ def case_a_save_on_three_ranks_is_the_one_of_one_rank(sh):
     check(again["conversion"]["already_done"], str(again))
 
 
+def case_a_name_of_the_store_is_looked_up_once_for_all_ranks(sh):
+    sh.run("save", sh.checkpoint(ZERO2), "--run", "r", "--step", "7", "--store", "runs")
+    sh.run("convert", "r@latest", "out", "--store", "runs", out="^done ", launcher=launched(sh, 3), env=sh.mpi_environment)
+    result = sh.run("convert", "r@8", "other", "--store", "runs", code=10, launcher=launched(sh, 3), env=sh.mpi_environment,
+                    err="run 'r' has no step 8")
+    check(len(re.findall("^ckpt: error:", result.err, re.M)) == 1, "not one message", result)
+
+
 def case_json_under_mpirun_is_one_document(sh):
     sh.document("convert", sh.checkpoint(ZERO2), "o", launcher=launched(sh, 3), env=sh.mpi_environment)
 

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "api/verbs.hpp"
+#include "catalog/index/catalog.hpp"
+#include "format/result.hpp"
+
+/// How every verb finds the checkpoint that a person names: one rule for all of them.
+namespace ckpt {
+
+struct NamedCheckpoint {
+  std::string word;          ///< a path, or a name in the store: catalog/index/names.hpp
+  std::string store = ".";   ///< the directory of runs
+  bool store_given = false;  ///< false: only a `store` that has been used as one is looked into
+  catalog::Time now{};
+};
+
+/// With the index it was found in. Nothing where the word is a path that exists, or cannot be a name.
+/// errors   not_found: neither a path nor a name of the store; usage: several are meant; those of the catalog
+struct FoundByName {
+  catalog::Catalog catalog;
+  catalog::Entry entry;
+};
+Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& named);
+
+/// The path of the checkpoint: the word itself where there is such a file or directory, and where it cannot be a name,
+/// for the verb to say what is wrong with it; else that of the checkpoint of this name. errors  as find_by_name
+Result<std::string> find_path(Io& io, const NamedCheckpoint& named);
+
+/// Collective: rank 0 looks, and all ranks get its answer.
+Result<std::string> find_path(Session& session, const NamedCheckpoint& named);
+
+/// The checkpoint of a name, where `@best` means what the store's policy calls so. errors  as catalog::find_checkpoint
+Result<catalog::Entry> find_in_catalog(Io& io, catalog::Catalog& catalog, const std::string& name);
+
+}  // namespace ckpt

@@ -1,0 +1,75 @@
+"""Every verb that reads a checkpoint takes a path, or its name in a store."""
+import os
+import shutil
+
+from runner import check, main
+
+SOURCE = "ckpt/1.0-mesh"
+STORE = ("--store", "runs")
+
+
+def make_store(sh):
+    """Steps 7 (loss 1) and 8 (loss 2) of one run; the paths of both."""
+    for step, loss in ((7, 1), (8, 2)):
+        sh.run("save", sh.checkpoint(SOURCE), *STORE, "--run", "demo", "--step", str(step), "--metric", f"loss={loss}")
+    return [sh.path(f"runs/demo/step-00000000{step}.g{step - 6}") for step in (7, 8)]
+
+
+def case_verbs_that_read_a_checkpoint_take_its_name(sh):
+    best, newest = make_store(sh)
+    sh.run("verify", "demo@7", *STORE, out="^demo@7   ok ")
+    data = sh.document("verify", "@latest", "--against", "@best", *STORE)["data"]
+    check((data["path"], data["against"]["path"]) == ("runs/demo/" + newest.name, "runs/demo/" + best.name), str(data))
+    for name, place in (("demo@latest", newest), ("demo@latest~1", best), ("@best", best), (f"demo@{best.name}", best)):
+        check(sh.document("inspect", name, *STORE)["data"]["path"] == "runs/demo/" + place.name, name)
+    tensors = sh.run("ls", "-q", newest).out
+    check(sh.run("ls", "-q", "@latest", *STORE).out == tensors, "other tensors")
+    tensor = tensors.splitlines()[0]
+    sh.run("load", "demo@8", "a.npy", "--only", tensor, *STORE, out="^done ")
+    sh.run("convert", "@best", "best", *STORE, out="^done ")
+    sh.run("verify", "best", "--against", best, out="0 different")
+    sh.run("repair", "demo@7", *STORE, out="1 checkpoint looked at")
+    sh.run("save", "demo@7", *STORE, "--run", "fork", "--step", "7", out="^saved   fork@")
+
+
+def case_an_id_names_a_checkpoint(sh):
+    best, _ = make_store(sh)
+    one = next(c for c in sh.document("list", *STORE)["data"]["checkpoints"] if c["step"] == 7)
+    check(sh.document("inspect", one["id"][:8], *STORE)["data"]["path"] == "runs/demo/" + best.name, one["id"])
+
+
+def case_a_path_that_exists_comes_before_a_name(sh):
+    make_store(sh)
+    shutil.copytree(sh.checkpoint("torch/dcp_plain"), sh.path("demo@7"))
+    sh.run("inspect", "demo@7", *STORE, out="^dcp")
+    sh.path("demo@8").write_text("no checkpoint")
+    sh.run("inspect", "demo@8", *STORE, code=12, err="demo@8")
+
+
+def case_the_store_is_given_or_in_the_environment_or_here(sh):
+    make_store(sh)
+    sh.run("verify", "demo@7", env={"CKPT_STORE": "runs"}, out="^demo@7   ok ")
+    sh.run("verify", "demo@7", "--quick", "--store", "nowhere", code=10, err="nowhere")
+    before = sorted(os.listdir(sh.directory))
+    sh.run("verify", "demo@7", code=10, err=["demo@7: name: no such file or directory, and no store here", "--store"])
+    check(sorted(os.listdir(sh.directory)) == before, "a catalog where there is no store")
+    os.rename(sh.path("runs"), sh.path("old"))
+    for entry in (".ckpt", "demo"):
+        os.rename(sh.path("old") / entry, sh.path(entry))
+    sh.run("verify", "@latest", out="^@latest   ok ")
+
+
+def case_what_is_neither_path_nor_name_is_said_alike_by_every_verb(sh):
+    make_store(sh)
+    words = {"verify": (), "inspect": (), "ls": (), "load": ("x.npy",), "convert": ("x",), "repair": (), "plan": ("--bw", "1G"),
+             "save": ("--run", "r", "--step", "1")}
+    for verb, more in words.items():
+        sh.run(verb, "demo@9", *more, *STORE, code=10, err=["demo@9: name: run 'demo' has no step 9 .in runs; nor is it a path",
+                                                            "the nearest: 8"])
+        sh.run(verb, "dem@7", *more, *STORE, code=10, err="did you mean 'demo'")
+        sh.run(verb, "nowhere", *more, *STORE, code=10, err="nowhere")
+    check(not sh.path("x").exists(), "something was made")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
