@@ -206,7 +206,8 @@ Verb next_save_verb() {
       .most_arguments = 1,
       .summary = "Say whether a run should save now, for scripts: exit code 0 is yes, 1 not yet",
       .about =
-          {"By [interval] of STORE/ckpt.toml, or by the rules on the command line, which stand alone. Measured from "
+          {"By STORE/ckpt.toml, where [interval] says when to save, or interval in the [[rule]] of a run; or by the "
+           "rules on the command line, which stand alone. Measured from "
            "the newest checkpoint of the run, with what its saves have cost; where --step is below that, from the "
            "newest save up to it, as after a roll-back. Without --step only rules of time can say yes.",
            "--optimal aims at the interval that loses least time: by --mtbf, else by how often the run was resumed "

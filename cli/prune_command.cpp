@@ -126,6 +126,10 @@ void print_check_policy(Context& context, const PrunePlan& plan) {
           fmt::format("  weights only   after {}\n", catalog::duration_text(*part.policy.drop_optimizer_after)), true);
     say(context, fmt::format("  would delete   {} of {}\n", part.retention.trash_count, part.entries.size()), true);
   }
+  for (const catalog::RunInterval& one : plan.policies.run_intervals) {
+    say(context, fmt::format("interval  when to save, of {}\n", printable(one.runs)), true);
+    for (const std::string& line : interval_meaning(one.rules)) say(context, "  " + line + "\n", true);
+  }
   if (!plan.policies.interval) return;
   say(context, "interval  when to save\n", true);
   for (const std::string& line : interval_meaning(*plan.policies.interval))
@@ -214,6 +218,8 @@ Json plan_json(const PrunePlan& plan) {
   out["demote_count"] = plan.demote_count;
   out["bytes_freed"] = plan.freed_bytes;
   out["differences"] = plan.policies.differences;
+  for (const catalog::RunInterval& one : plan.policies.run_intervals)
+    out["run_intervals"].push_back({{"runs", one.runs}, {"interval", interval_meaning(one.rules)}});
   if (plan.policies.interval) out["interval"] = interval_meaning(*plan.policies.interval);
   return out;
 }

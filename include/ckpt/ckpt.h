@@ -83,9 +83,9 @@ typedef struct ckpt_options {
   double max_overhead; /* 0 to 1 */
   double mtbf_s;       /* mean time between failures of the job */
   double restart_s;    /* what a failure costs before training goes on */
-  /* The directory of runs, whose ckpt.toml says in [interval] when to save, as `ckpt next-save` reads it: in place of
-   * every_steps to restart_s, time_limit_s aside. Rank 0 reads it on opening, and decides; given on all ranks alike.
-   * NULL or "": the options decide. 2 where it has no such table. */
+  /* The directory of runs, whose ckpt.toml says when to save, in [interval] or in a [[rule]] of the run, as `ckpt
+   * next-save` reads it: in place of every_steps to restart_s, time_limit_s aside. Rank 0 reads it on opening, and
+   * decides; given on all ranks alike. NULL or "": the options decide. 2 where it does not say. */
   const char* policy_store;
 } ckpt_options;
 

@@ -33,11 +33,13 @@ Result<> find_rules(Io& io, const NextSaveRequest& request, NextSaveReport& out)
   if (request.rules) {
     out.rules = *request.rules;
   } else {
-    CKPT_TRY(auto rules, read_store_interval(io, request.store));
+    CKPT_TRY(auto rules, read_store_interval(io, request.store, request.run));
     if (!rules) {
-      return fail({.code = Errc::usage,
-                   .message = fmt::format("{}: next-save: nothing says when to save", request.store),
-                   .hint = "write [interval] into STORE/ckpt.toml, or add for instance --every 30m"});
+      return fail(
+          {.code = Errc::usage,
+           .message = fmt::format("{}: next-save: nothing says when to save", request.store),
+           .hint =
+               "write [interval] into STORE/ckpt.toml, or interval into a [[rule]], or add for instance --every 30m"});
     }
     out.rules = *rules;
     out.source = "ckpt.toml";

@@ -1,7 +1,9 @@
 #include "api/plan_source.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "api/prune_policies.hpp"
 #include "catalog/failure_rate.hpp"
 #include "catalog/index/run_history.hpp"
 
@@ -23,6 +25,18 @@ void take_failures(const catalog::RunHistory& history, SavePlanRequest& request,
                   "checkpoints do not",
                   history.restarts, history.restarts == 1 ? "" : "s", history.roll_backs, hours, request.mtbf_s / 3600,
                   request.mtbf_low_s / 3600, request.mtbf_high_s / 3600));
+}
+
+/// What the store says of when the run saves: for comparison; and what it tells of failures.
+Result<> take_rules(Io& io, const std::string& store, const std::string& run, SavePlanRequest& request,
+                    PlanSource& out) {
+  CKPT_TRY(const auto rules, read_store_interval(io, store, run));
+  if (!rules) return {};
+  out.notes.push_back(
+      fmt::format("it saves by the store's ckpt.toml: {}", fmt::join(catalog::interval_meaning(*rules), ", ")));
+  if (request.mtbf_s == 0) request.mtbf_s = rules->mtbf_s;
+  if (request.restart_s == 0) request.restart_s = rules->restart_s;
+  return {};
 }
 
 /// What the saves of its run cost.
@@ -57,6 +71,7 @@ Result<PlanSource> take_from(Session& session, const NamedCheckpoint& checkpoint
     out.path = entry.path(checkpoint.store);
     const catalog::RunHistory history = run_history(entries);
     take_costs(history, entry, request, out);
+    CKPT_CHECK(take_rules(session.io, checkpoint.store, entry.checkpoint.run, request, out));
     if (request.mtbf_s == 0) take_failures(history, request, out);
   }
   CKPT_TRY(const InspectReport seen, inspect(session, out.path, ""));

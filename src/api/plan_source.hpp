@@ -17,7 +17,7 @@ struct PlanSource {
 
 /// Fills in what the request leaves open: bytes and parameters from the headers of a checkpoint of any format; where it
 /// is named RUN@STEP in a store, also the bandwidth and the stall of that run's saves, the time of a step, and the
-/// failure rate by the restarts that its checkpoints tell of: the
+/// failure rate by what the store's rules of its interval say, else by the restarts that its checkpoints tell of: the
 /// 10 % quantile is planned with (run_history.hpp).
 ///
 /// errors  of inspect and find_by_name; usage: no parameters in it

@@ -38,6 +38,7 @@ Result<Policies> from_file(Io& io, const std::string& store, const PolicyWords& 
   Policies out{.source = words.file.empty() ? std::string(kPolicyFile) : words.file};
   CKPT_TRY(catalog::PolicyFile read, catalog::parse_policy_file(*text, path));
   out.policies = std::move(read.policies);
+  out.run_intervals = std::move(read.run_intervals);
   out.interval = std::move(read.interval);
   if (out.policies.empty()) return fail(Errc::usage, path + ": no policy in it: nothing would be decided");
   return out;
@@ -76,13 +77,23 @@ Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWor
   return out;
 }
 
-Result<std::optional<catalog::IntervalRules>> read_store_interval(Io& io, const std::string& store) {
+Result<std::optional<catalog::IntervalRules>> read_store_interval(Io& io, const std::string& store,
+                                                                  const std::string& run) {
   const std::string path = join_path(store, kPolicyFile);
   const auto text = read_small_file(io, path, kMostPolicyBytes);
   if (!text && text.error().code == Errc::not_found) return std::optional<catalog::IntervalRules>();
   if (!text) return fail(text.error());
-  CKPT_TRY(catalog::PolicyFile whole, catalog::parse_policy_file(*text, path));
-  return std::move(whole.interval);
+  CKPT_TRY(const catalog::PolicyFile whole, catalog::parse_policy_file(*text, path));
+  const catalog::IntervalRules* rules = interval_of(whole, run);
+  return rules == nullptr ? std::nullopt : std::optional(*rules);
+}
+
+std::string run_in_store(const std::string& store, const std::string& run_directory) {
+  const std::string directory = join_path(run_directory, "");
+  const std::string root = join_path(store, "");
+  if (root == "." && !directory.starts_with('/')) return directory;
+  const std::string above = root + "/";
+  return directory.starts_with(above) ? directory.substr(above.size()) : base_name(directory);
 }
 
 KnownPolicies read_known_policies(Io& io, const std::string& store) {

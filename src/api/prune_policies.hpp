@@ -25,8 +25,9 @@ struct PolicyWords {
 struct Policies {
   std::string source{};  ///< "ckpt.toml", "the command line", "--import-policy orbax"
   std::vector<catalog::Policy> policies{};
-  std::vector<std::string> differences{};            ///< from what another system would do
-  std::optional<catalog::IntervalRules> interval{};  ///< of a file: when to save
+  std::vector<std::string> differences{};             ///< from what another system would do
+  std::vector<catalog::RunInterval> run_intervals{};  ///< of a file: when runs of a rule save
+  std::optional<catalog::IntervalRules> interval{};   ///< and all others
 };
 
 /// The policies of a prune: rules of the command line or of another system stand alone; without any, those of the file,
@@ -34,8 +35,12 @@ struct Policies {
 /// errors  usage: two sources, an empty policy or what the readers of policies refuse; not_found: no file, and no rules
 Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWords& words);
 
-/// [interval] of STORE/ckpt.toml; nothing where there is no such file or table. errors  usage: the file is wrong; io
-Result<std::optional<catalog::IntervalRules>> read_store_interval(Io& io, const std::string& store);
+/// When a run saves by STORE/ckpt.toml (catalog::interval_of); nothing where there is no such file, or it does not say.
+/// errors  usage: the file is wrong; io
+Result<std::optional<catalog::IntervalRules>> read_store_interval(Io& io, const std::string& store,
+                                                                  const std::string& run);
+/// The path in the store of the run that saves in this directory; its last name where it lies elsewhere.
+std::string run_in_store(const std::string& store, const std::string& run_directory);
 
 /// Which policies a store was pruned by before, by their sources: STORE/.ckpt/policies.json. What cannot be read is
 /// forgotten: all policies then are new.

@@ -135,10 +135,11 @@ double Store::since_opened(Clock::time_point time) const {
 /// [interval] of the store, where it is to decide.
 Result<> Store::read_rules() {
   if (options_.policy_store.empty()) return {};
-  CKPT_TRY(rules_, read_store_interval(*io_, options_.policy_store));
+  CKPT_TRY(rules_,
+           read_store_interval(*io_, options_.policy_store, run_in_store(options_.policy_store, run_directory_)));
   if (!rules_) {
-    return fail(Errc::usage,
-                fmt::format("{}: its ckpt.toml has no [interval], nothing says when to save", options_.policy_store));
+    return fail(Errc::usage, fmt::format("{}: its ckpt.toml has no [interval] for this run, nothing says when to save",
+                                         options_.policy_store));
   }
   measured_.costs = {.restart_s = rules_->restart_s, .mtbf_s = rules_->mtbf_s};
   return {};

@@ -41,7 +41,7 @@ struct StoreOptions {
   double most_overhead = 0;       ///< a cap over all of these, of wall time, 0 to 1; 0: none
   double mtbf_s = 0;              ///< of the job, for `optimal`; 0: unknown
   double restart_s = 0;           ///< what a failure costs before training goes on
-  std::string policy_store{};     ///< instead of all of these the rules of [interval] of its ckpt.toml; rank 0 reads it
+  std::string policy_store{};     ///< instead of all of these what its ckpt.toml says of the run; rank 0 reads it
   std::string local_directory{};  ///< see Saver::Options; loads take its copies first
   std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
   std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory

@@ -97,6 +97,12 @@ struct IntervalRules {
   double restart_s = 0;  ///< what a failure costs before training goes on
   bool operator==(const IntervalRules&) const = default;
 };
+/// The same of the runs that a glob names.
+struct RunInterval {
+  std::string runs;
+  IntervalRules rules{};
+  bool operator==(const RunInterval&) const = default;
+};
 /// Whether anything in it ever asks for a save, a signal not counted.
 bool asks(const IntervalPolicy& policy);
 /// Its rules in words, one a line: "every 500 steps", "every 30 min", "at most 3 % of the time".

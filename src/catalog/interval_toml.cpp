@@ -34,8 +34,8 @@ Result<std::optional<double>> read_part(TomlTable& table, std::string_view key) 
 
 }  // namespace
 
-Result<IntervalRules> read_interval(const toml::table& source, const std::string& file) {
-  TomlTable table(source, file, "[interval]");
+Result<IntervalRules> read_interval(const toml::table& source, const std::string& file, const std::string& name) {
+  TomlTable table(source, file, name);
   IntervalRules out;
   IntervalPolicy& policy = out.policy;
   CKPT_TRY(const auto steps, table.integer("every_steps"));
@@ -66,7 +66,7 @@ Result<IntervalRules> read_interval(const toml::table& source, const std::string
   if (policy.least_interval_s > policy.most_interval_s)
     return table.wrong("min_interval", "is longer than max_interval");
   if (!asks(policy) && !on_signal.value_or(false))
-    return fail_at(file, table.where(), "[interval]: nothing in it asks for a save",
+    return fail_at(file, table.where(), name + ": nothing in it asks for a save",
                    "give one: every_steps, every, optimal, before_end");
   return out;
 }

@@ -7,7 +7,7 @@
 
 namespace ckpt::catalog {
 
-/// Reads the [interval] table: when to save.
+/// Reads the [interval] table, or that of a [[rule]]: when to save. `name`: of it, for messages.
 ///
 ///   every_steps = 500        when a multiple is reached
 ///   every = "30m"            since the last save began
@@ -18,6 +18,7 @@ namespace ckpt::catalog {
 ///   on_signal = true         and at_start = false: step 0 as well
 ///
 /// errors  usage, "FILE: line L column C: ...": an unknown key, a value that its key does not take, no rule at all
-Result<IntervalRules> read_interval(const toml::table& source, const std::string& file);
+Result<IntervalRules> read_interval(const toml::table& source, const std::string& file,
+                                    const std::string& name = "[interval]");
 
 }  // namespace ckpt::catalog

@@ -9,6 +9,7 @@
 #include "catalog/policy_flags.hpp"
 #include "catalog/toml_table.hpp"
 #include "catalog/toml_text.hpp"
+#include "format/glob.hpp"
 #include "format/nearest.hpp"
 #include "format/quantity.hpp"
 
@@ -357,7 +358,8 @@ Result<> read_short_keep(const toml::table& source, const std::string& file, Pol
   return table.finish();
 }
 
-Result<Policy> read_short_rule(const toml::table& source, const std::string& file, const Policy& defaults) {
+/// Adds what it says to the file's. Where it only says when to save nothing is decided about what to keep.
+Result<> read_short_rule(const toml::table& source, const std::string& file, const Policy& defaults, PolicyFile& out) {
   TomlTable table(source, file, "[[rule]]");
   Policy policy = defaults;
   CKPT_TRY(const auto runs, table.text("runs"));
@@ -368,11 +370,17 @@ Result<Policy> read_short_rule(const toml::table& source, const std::string& fil
   CKPT_TRY(policy.drop_optimizer_after, table.parsed("drop_optimizer_after", parse_duration));
   CKPT_CHECK(read_amount(table, "max_size", policy.pressure.max_size));
   CKPT_CHECK(read_amount(table, "min_free", policy.pressure.min_free));
+  CKPT_TRY(const toml::table* interval, table.table("interval"));
   CKPT_CHECK(table.finish());
+  if (interval != nullptr) {
+    CKPT_TRY(IntervalRules rules, read_interval(*interval, file, "interval of [[rule]]"));
+    out.run_intervals.push_back({.runs = *runs, .rules = rules});
+  }
   const bool limit = policy.pressure.max_size || policy.pressure.min_free;
   if (keep == nullptr && (limit || policy.drop_optimizer_after))
     policy.keep.push_back({.id = "last", .kind = Kind::last});  // all of them, as far as there is space
-  return policy;
+  if (keep != nullptr || !policy.keep.empty() || interval == nullptr) out.policies.push_back(std::move(policy));
+  return {};
 }
 
 }  // namespace
@@ -408,22 +416,24 @@ Result<PolicyFile> parse_policy_file(std::string_view text, const std::string& f
   }
   CKPT_CHECK(top.finish());
 
-  std::vector<Policy>& out = whole.policies;
-  if (rules == nullptr) {
-    if (!base.keep.empty() || header != nullptr || pressure != nullptr) out.push_back(std::move(base));
-    return whole;
-  }
-  if (!base.keep.empty() || header != nullptr || pressure != nullptr) {
-    return top.wrong("rule", "the short form, [[rule]], does not go together with keep, [policy] or [pressure]");
-  }
-  const toml::array* list = rules->as_array();
-  if (list == nullptr) return top.wrong("rule", "write [[rule]]");
-  for (const toml::node& member : *list) {
+  const bool full_form = !base.keep.empty() || header != nullptr || pressure != nullptr;
+  const toml::array* list = rules == nullptr ? nullptr : rules->as_array();
+  if (rules != nullptr && list == nullptr) return top.wrong("rule", "write [[rule]]");
+  for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    const toml::node& member = (*list)[i];
     if (member.as_table() == nullptr) return fail_at(file, member.source(), "rule: a table is expected");
-    CKPT_TRY(Policy policy, read_short_rule(*member.as_table(), file, base));
-    out.push_back(std::move(policy));
+    CKPT_CHECK(read_short_rule(*member.as_table(), file, full_form ? Policy() : base, whole));
   }
+  if (full_form && !whole.policies.empty())
+    return top.wrong("rule", "the short form, [[rule]], does not go together with keep, [policy] or [pressure]");
+  if (full_form) whole.policies.push_back(std::move(base));
   return whole;
+}
+
+const IntervalRules* interval_of(const PolicyFile& file, const std::string& run) {
+  for (const RunInterval& one : file.run_intervals)
+    if (matches_glob(run, one.runs)) return &one.rules;
+  return file.interval ? &*file.interval : nullptr;
 }
 
 Result<std::vector<Policy>> parse_policies(std::string_view text, const std::string& file,

@@ -13,14 +13,19 @@ namespace ckpt::catalog {
 /// All that a policy file says: what to keep, and when to save.
 struct PolicyFile {
   std::vector<Policy> policies{};
-  std::optional<IntervalRules> interval{};  ///< of [interval]: interval_toml.hpp
+  std::vector<RunInterval> run_intervals{};  ///< of [[rule]] tables that have an `interval`, in their order
+  std::optional<IntervalRules> interval{};   ///< of [interval]: interval_toml.hpp
 };
+
+/// When a run saves: by the first [[rule]] of it that says so, else by [interval]; null where nothing does.
+const IntervalRules* interval_of(const PolicyFile& file, const std::string& run);
 
 /// Reads STORE/ckpt.toml or a file of --policy.
 ///
 /// text         TOML 1.0; the full form ([[keep]] or keep = [...], [policy], [guard], [pressure], [trash]) gives one
 ///              policy; the short form ([[rule]] tables) one a table, in their order, for which [guard] and [trash]
-///              stand as well. One calendar table of the full form (hourly = 24, daily = 7) gives one rule a member.
+///              stand as well; a table that has nothing but `runs` and `interval` is no policy, and goes with either
+///              form. One calendar table of the full form (hourly = 24, daily = 7) gives one rule a member.
 /// file         its name, for messages
 /// other_keys   members of the top that other parts of the project read
 /// errors       usage, "FILE: line L column C: ...": no TOML, an unknown key (with the nearest known one), a value that

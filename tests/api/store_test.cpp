@@ -386,6 +386,11 @@ TEST_F(StoreTest, TheStoresOwnRulesSayWhenToSave) {
   write("[interval]\nat_start = true\nbefore_end = '1h'\n");
   options.time_limit = 3h;
   EXPECT_EQ(told_to_save(kAlone, run_ + "3", options, 10min, 13), (std::vector<Told>{{0, 11}}));
+  const std::string name = run_.substr(run_.rfind('/') + 1);
+  write("[interval]\nevery_steps = 4\n[[rule]]\nruns = '" + name + "5'\ninterval = { every_steps = 3 }\n");
+  options.time_limit = {};
+  EXPECT_EQ(told_to_save(kAlone, run_ + "5", options, 10s, 7), (std::vector<Told>{{3, 6}}));
+  EXPECT_EQ(told_to_save(kAlone, run_ + "6", options, 10s, 9), (std::vector<Told>{{4, 8}}));
   write("[[rule]]\nruns = '*'\nkeep = { last = 1 }\n");
   const auto refused = Store::open(real_io(0), Comm::solo(), run_ + "4", options);
   ASSERT_FALSE(refused);

@@ -43,6 +43,23 @@ TEST(IntervalToml, ItStandsBesideEitherFormAndChangesNoPolicy) {
   EXPECT_TRUE(read("keep = [ { last = 1 } ]\n" + std::string(interval))->interval);
 }
 
+TEST(IntervalToml, ARuleOfARunStandsInPlaceOfTheTable) {
+  const auto file = read(
+      "[interval]\nevery_steps = 5\n[[rule]]\nruns = \"prod/*\"\ninterval = { every = \"10m\" }\n"
+      "[[rule]]\nruns = \"*\"\nkeep = { last = 3 }\n[[rule]]\nruns = \"prod/a\"\n[rule.interval]\noptimal = true\n");
+  ASSERT_TRUE(file) << file.error().message;
+  ASSERT_EQ(file->policies.size(), 1u) << "a rule that says nothing of what to keep decided about it";
+  EXPECT_EQ(file->policies[0].runs, "*");
+  EXPECT_EQ(interval_of(*file, "prod/a")->policy.every_s, 600);
+  EXPECT_FALSE(interval_of(*file, "prod/a")->policy.every_steps) << "the tables were mixed";
+  EXPECT_EQ(interval_of(*file, "test")->policy.every_steps, 5u);
+  EXPECT_EQ(interval_of(*read("[[rule]]\nruns = \"a\"\ninterval = { every_steps = 2 }\n"), "b"), nullptr);
+  const auto full = read("keep = [ { last = 1 } ]\n[[rule]]\nruns = \"a\"\ninterval = { every_steps = 2 }\n");
+  ASSERT_TRUE(full) << full.error().message;
+  EXPECT_EQ(full->policies, *parse_policies("keep = [ { last = 1 } ]\n", "ckpt.toml"));
+  EXPECT_EQ(interval_of(*full, "a")->policy.every_steps, 2u);
+}
+
 TEST(IntervalToml, WhatIsWrongIsToldWithItsLine) {
   for (const auto& [text, error] : {
            std::pair{"[interval]\nevery_step = 5\n", "line 2 column 1: unknown key 'every_step' in [interval]"},
@@ -56,6 +73,11 @@ TEST(IntervalToml, WhatIsWrongIsToldWithItsLine) {
             "is longer than max_interval"},
            {"[interval]\nmax_overhead = \"3%\"\n", "[interval]: nothing in it asks for a save"},
            {"interval = 5\n", "interval"},
+           {"[[rule]]\nruns = \"a\"\ninterval = { every_step = 5 }\n",
+            "unknown key 'every_step' in interval of [[rule]]"},
+           {"[[rule]]\nruns = \"a\"\ninterval = { max_overhead = 0.5 }\n", "interval of [[rule]]: nothing in it asks"},
+           {"[[rule]]\ninterval = { every_steps = 5 }\n", "runs = \"GLOB\" is missing"},
+           {"keep = [ { last = 1 } ]\n[[rule]]\nruns = \"a\"\nkeep = { last = 1 }\n", "does not go together"},
        }) {
     const auto file = read(text);
     ASSERT_FALSE(file) << text;

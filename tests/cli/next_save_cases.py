@@ -82,6 +82,18 @@ def case_next_save_says_what_is_missing_or_wrong(sh):
     sh.run("next-save", RUN, "--store", "nowhere", "--every", "1h", code=10, err="nowhere")
 
 
+def case_a_run_has_rules_of_its_own(sh):
+    rules = '[interval]\nevery_steps = 500\n[[rule]]\nruns = "ll*"\ninterval = { every_steps = 200, mtbf = "40h" }\n'
+    store = make_store(sh, rules + '[[rule]]\nruns = "*"\nkeep = { last = 1 }\n', step=10)
+    sh.run("next-save", RUN, "--store", store, "--step", "11", code=1, out="next at step 200 ")
+    sh.run("next-save", "other", "--store", store, "--step", "11", code=1, out="next at step 500 ")
+    shown = sh.run("prune", "--store", store, "--check-policy", out=["^interval  when to save, of ll", "every 200 steps", "^interval  when to save$"])
+    check(shown.out.count("policy  ") == 1, "a policy that keeps nothing", shown)
+    plan = sh.document("prune", "--store", store)["data"]
+    check(plan["run_intervals"][0]["runs"] == "ll*" and plan["interval"][0] == "every 500 steps", str(plan))
+    sh.run("plan", f"{RUN}@latest", "--store", store, "--bw", "1G", out=["^one failure in 40", "it saves by the store's ckpt.toml: every 200 steps"])
+
+
 def case_check_policy_shows_when_to_save(sh):
     store = make_store(sh, "[[rule]]\nruns = '*'\nkeep = { last = 1 }\n[interval]\nevery = '30m'\nmax_overhead = '3%'\n")
     sh.run("prune", "--store", store, "--check-policy", out=["^interval  when to save$", "^  every 30 min$", "^  never more than 3 % of the time$"])
