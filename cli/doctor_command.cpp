@@ -5,13 +5,12 @@
 #include "api/doctor.hpp"
 #include "cli/catalog_words.hpp"
 #include "cli/commands.hpp"
+#include "cli/disk_text.hpp"
 #include "cli/session.hpp"
 #include "cli/units.hpp"
 
 namespace ckpt::cli {
 namespace {
-
-constexpr std::uint64_t kBenchBytes = std::uint64_t{1} << 30;
 
 Result<DoctorRequest> read_request(const Words& words) {
   DoctorRequest out{.path = words.arguments.empty() ? "." : words.arguments[0], .now = now()};
@@ -56,9 +55,7 @@ void print_report(Context& context, const DoctorReport& report, const DoctorRequ
   if (!report.speed) return;
   const DiskSpeed& speed = *report.speed;
   const SizeStyle sizes = context.settings.sizes;
-  say(context, fmt::format("disk    write {} with its sync, read {}{}   ({}, one process)\n",
-                           format_rate(speed.write_rate(), sizes), format_rate(speed.read_rate(), sizes),
-                           speed.direct ? "" : " (from memory, perhaps)", format_size(speed.bytes, sizes)));
+  say(context, fmt::format("disk    {}\n", disk_text(speed, sizes)));
   if (request.save_bytes && speed.write_rate() > 0) {
     say(context, fmt::format("        a save of {} takes {} at least\n", format_size(*request.save_bytes, sizes),
                              format_seconds(static_cast<double>(*request.save_bytes) / speed.write_rate())));
@@ -79,16 +76,7 @@ Json report_json(const DoctorReport& report, const DoctorRequest& request) {
     out["findings"].push_back(std::move(finding));
   }
   out["need_bytes"] = request.save_bytes ? Json(*request.save_bytes) : Json();
-  out["disk"] = nullptr;
-  if (report.speed) {
-    Json speed;
-    speed["bytes"] = report.speed->bytes;
-    speed["write_s"] = report.speed->write_s;
-    speed["sync_s"] = report.speed->sync_s;
-    speed["read_s"] = report.speed->read_s;
-    speed["direct"] = report.speed->direct;
-    out["disk"] = std::move(speed);
-  }
+  out["disk"] = report.speed ? to_json(*report.speed) : Json();
   return out;
 }
 

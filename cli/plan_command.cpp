@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "api/doctor/disk_speed.hpp"
 #include "api/plan_source.hpp"
 #include "api/save_plan.hpp"
 #include "api/store_words.hpp"
 #include "cli/catalog_words.hpp"
 #include "cli/commands.hpp"
+#include "cli/disk_text.hpp"
 #include "cli/flag_values.hpp"
 #include "cli/session.hpp"
 #include "cli/units.hpp"
@@ -81,22 +83,51 @@ Result<SavePlanRequest> read_request(const Words& words) {
   return out;
 }
 
-/// What the checkpoint that stands on the command line says, where no flag does.
-Result<PlanSource> read_source(Context& context, SavePlanRequest& request) {
-  PlanSource source;
-  if (!context.words.arguments.empty()) {
+/// What --bench and the checkpoint that stands on the command line say, where no flag does.
+struct Looked {
+  PlanSource source{};
+  std::optional<DiskSpeed> speed{};
+};
+
+/// --bench: the bandwidth by the disk itself.
+Result<DiskSpeed> measure(Session& session, const Words& words, SavePlanRequest& request, PlanSource& source) {
+  const std::string directory = words.text("bench");
+  std::uint64_t bytes = kBenchBytes;
+  CKPT_CHECK(read_flag(words, "size", bytes, parse_size));
+  CKPT_TRY(const DiskSpeed speed, measure_disk(session.io, directory, bytes, session.stop));
+  request.bandwidth = speed.write_rate();
+  source.notes.push_back(fmt::format(
+      "the bandwidth is what one process measured in {}: from all ranks together a shared storage may take more; then "
+      "give --bw",
+      directory));
+  return speed;
+}
+
+Result<Looked> read_source(Context& context, SavePlanRequest& request) {
+  const Words& words = context.words;
+  const bool bench = words.value("bench") != nullptr;
+  if (bench && words.value("bw") != nullptr) return fail(Errc::usage, "--bench and --bw: choose one");
+  if (!bench && words.value("size") != nullptr) return fail(Errc::usage, "--size: of the file that --bench writes");
+  Looked out;
+  if (bench || !words.arguments.empty()) {
     CKPT_TRY(const auto opened, OpenSession::alone(context));
     if (opened->failure() != nullptr) return fail(*opened->failure());
-    CKPT_TRY(source,
-             take_from(opened->session(), named(context.words, context.words.arguments.front()), request));
+    PlanSource measured;
+    if (bench) {
+      CKPT_TRY(out.speed, measure(opened->session(), words, request, measured));
+    }
+    if (!words.arguments.empty()) {
+      CKPT_TRY(out.source, take_from(opened->session(), named(words, words.arguments.front()), request));
+    }
+    out.source.notes.insert(out.source.notes.end(), measured.notes.begin(), measured.notes.end());
     opened->end_progress();
   }
   if (request.parameters == 0 || request.bandwidth == 0) {
     return fail({.code = Errc::usage,
                  .message = "plan: --params and --bw are needed",
-                 .hint = "for instance: ckpt plan --params 70B --bw 40G, or ckpt plan RUN@latest --bw 40G"});
+                 .hint = "for instance: ckpt plan --params 70B --bw 40G, or ckpt plan RUN@latest --bench DIR"});
   }
-  return source;
+  return out;
 }
 
 std::string bytes_text(double bytes, SizeStyle sizes) {
@@ -201,8 +232,11 @@ void print_models(Context& context, const SavePlan& plan) {
   }
 }
 
-void print_plan(Context& context, const SavePlan& plan, const SavePlanRequest& request) {
+void print_plan(Context& context, const SavePlan& plan, const SavePlanRequest& request,
+                const std::optional<DiskSpeed>& speed) {
   const SizeStyle sizes = context.settings.sizes;
+  if (speed)
+    say(context, fmt::format("disk {}: {}\n", printable(context.words.text("bench")), disk_text(*speed, sizes)));
   say(context, fmt::format("size {} ({}): weights {}, optimizer {} · largest rank {} · write {} at {}\n",
                            bytes_text(plan.disk.total, sizes), bytes_text(plan.disk.total, SizeStyle::decimal),
                            bytes_text(plan.disk.weights, sizes), bytes_text(plan.disk.optimizer, sizes),
@@ -229,7 +263,7 @@ void print_plan(Context& context, const SavePlan& plan, const SavePlanRequest& r
   for (const std::string& warning : plan.warnings) say(context, fmt::format("note    {}\n", warning));
 }
 
-Json plan_json(const SavePlan& plan, const SavePlanRequest& request) {
+Json plan_json(const SavePlan& plan, const SavePlanRequest& request, const std::optional<DiskSpeed>& speed) {
   const auto number = [](double value) { return Json(value); };
   const auto bytes = [](double value) { return Json(value < 1.8e19 ? static_cast<std::uint64_t>(value) : UINT64_MAX); };
   Json out;
@@ -239,6 +273,8 @@ Json plan_json(const SavePlan& plan, const SavePlanRequest& request) {
   out["optimizer_bytes"] = bytes(plan.disk.optimizer);
   out["largest_rank_bytes"] = bytes(plan.disk.largest_rank);
   out["smallest_rank_bytes"] = bytes(plan.disk.smallest_rank);
+  out["bandwidth"] = number(request.bandwidth);
+  out["bench"] = speed ? to_json(*speed) : Json();
   out["write_s"] = number(plan.write_s);
   out["mtbf_s"] = request.mtbf_s > 0 ? number(request.mtbf_s) : Json();
   out["choices"] = Json::array();
@@ -317,11 +353,12 @@ Json plan_json(const SavePlan& plan, const SavePlanRequest& request) {
 Answer run_plan(Context& context) {
   auto request = read_request(context.words);
   if (!request) return failed(std::move(request).error());
-  auto source = read_source(context, *request);
-  if (!source) return failed(std::move(source).error());
+  auto looked = read_source(context, *request);
+  if (!looked) return failed(name_signal(std::move(looked).error()));
+  const std::vector<std::string>& notes = looked->source.notes;
   auto plan = plan_saves(*request);
   if (!plan) return failed(std::move(plan).error());
-  plan->warnings.insert(plan->warnings.begin(), source->notes.begin(), source->notes.end());
+  plan->warnings.insert(plan->warnings.begin(), notes.begin(), notes.end());
   const bool picture = context.words.on("curve") || context.words.on("svg");
   if (picture && request->mtbf_s <= 0) {
     return failed({.code = Errc::usage,
@@ -330,7 +367,7 @@ Answer run_plan(Context& context) {
   }
   Answer out;
   if (context.settings.json) {
-    out.data = plan_json(*plan, *request);
+    out.data = plan_json(*plan, *request, looked->speed);
     return out;
   }
   // The curve is that of saves to the storage; tiers have two intervals.
@@ -339,7 +376,7 @@ Answer run_plan(Context& context) {
     say(context, curve_svg(curve_of(choice, kCurvePoints), marks_of(choice)), true);
     return out;
   }
-  print_plan(context, *plan, *request);
+  print_plan(context, *plan, *request, looked->speed);
   if (context.words.on("curve"))
     say(context, "lost time of " + choice.name + " saves\n" +
                      curve_text(curve_of(choice, kCurveRows), marks_of(choice), kCurveWidth));

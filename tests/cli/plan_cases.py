@@ -52,6 +52,21 @@ def case_plan_takes_what_a_checkpoint_and_its_run_say(sh):
     sh.run("plan", "demo@11", "--store", store, code=10, err="no step 11")
 
 
+def case_plan_measures_the_bandwidth_where_it_is_told_to(sh):
+    words = ("plan", "--params", "7B", "--bench", ".", "--size", "8M")
+    data = sh.document(*words)["data"]
+    bench = data["bench"]
+    check(bench["bytes"] == 8 << 20 and abs(data["bandwidth"] * bench["write_s"] / bench["bytes"] - 1) < 1e-6, str(bench))
+    check(abs(data["write_s"] * data["bandwidth"] / data["total_bytes"] - 1) < 1e-6, "planned with another bandwidth")
+    check(any("one process measured in ." in note for note in data["notes"]) and sh.document(*WORDS)["data"]["bench"] is None, str(data["notes"]))
+    sh.run(*words, out=[r"^disk \.: write .* with its sync, read .*8 MiB, one process", "^note    the bandwidth is what one process"])
+    data = sh.document("plan", sh.checkpoint("ckpt/1.0-mesh"), "--bench", ".", "--size", "4M")["data"]
+    check(data["bench"]["bytes"] == 4 << 20 and not list(sh.directory.iterdir()), "left over, or nothing measured")
+    sh.run(*words, "--bw", "1G", code=2, err="--bench and --bw: choose one")
+    sh.run(*WORDS, "--size", "1M", code=2, err="--size: of the file that --bench writes")
+    sh.run("plan", "--params", "7B", "--bench", "nowhere", code=10, err="nowhere")
+
+
 def case_plan_fits_its_schema_with_much_and_with_little(sh):
     data = sh.document(*WORDS, "--rework", "10m", "--step-time", "12s", "--keep", "last=3")["data"]
     check(data["total_bytes"] == 980_000_000_000 and data["kept"] == 3, str(data))

@@ -35,7 +35,7 @@ class Measurement {
     std::uint64_t mixed = 0x9e3779b97f4a7c15;
     for (std::size_t i = 0; i < kInFlight; ++i) {
       auto lease = pool_->try_acquire();
-      if (!lease) return fail(Errc::internal, "doctor: a pool without its buffers");
+      if (!lease) return fail(Errc::internal, "bench: a pool without its buffers");
       // No two blocks alike: a disk that compresses or deduplicates has nothing to gain.
       for (std::size_t at = 0; at < kPiece; at += sizeof mixed) {
         mixed ^= mixed << 13;
@@ -55,7 +55,7 @@ class Measurement {
     std::size_t in_flight = 0;
     Result<> verdict;
     while (in_flight > 0 || (verdict && begun < pieces_)) {
-      if (verdict && stop_ != nullptr && *stop_) verdict = fail(Errc::interrupted, "doctor: interrupted");
+      if (verdict && stop_ != nullptr && *stop_) verdict = fail(Errc::interrupted, "bench: interrupted");
       while (verdict && begun < pieces_ && !idle.empty()) {
         const std::size_t at = idle.back();
         verdict = io_.submit(

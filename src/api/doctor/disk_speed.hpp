@@ -22,6 +22,9 @@ struct DiskSpeed {
   double read_rate() const { return read_s > 0 ? static_cast<double>(bytes) / read_s : 0; }
 };
 
+/// What is measured where nobody says how much: beyond what controllers hold in memory, and done in seconds.
+constexpr std::uint64_t kBenchBytes = std::uint64_t{1} << 30;
+
 /// Writes a file of `bytes` (rounded up to 4 MiB) in the directory, reads it, and removes it.
 /// errors  no_space; io; interrupted: `stop` was set
 Result<DiskSpeed> measure_disk(Io& io, const std::string& directory, std::uint64_t bytes,
