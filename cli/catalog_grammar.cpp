@@ -37,6 +37,12 @@ Verb save_verb() {
            "What is saved last is the newest checkpoint of its run, whatever its step; a note says where the run had "
            "that step, or a later one, before. A step saved twice is there twice, until a policy removes the older "
            "one. Under mpirun the work is divided among the ranks.",
+           "With --link a SRC of the ckpt format on the store's file system, as convert and save write it, is not "
+           "copied: "
+           "the checkpoint's files are second names of SRC's (hard links), and it keeps SRC's id, once in a run. The "
+           "two "
+           "share their bytes: whoever writes into a file of the one changes the other, deleting the one leaves the "
+           "other, and the space is free when both are gone. Such files are never used again for other saves.",
            kPathOrName},
       .aliases = {"import"},
       .flags =
@@ -68,6 +74,9 @@ Verb save_verb() {
             .help = "what to take: weights, optim, or a pattern over tensor names such as 'model.layers.*'",
             .repeatable = true,
             .guesses = {"include", "filter", "select"}},
+           {.name = "link",
+            .help = "do not copy SRC, a checkpoint of the ckpt format on the same file system: share its files",
+            .guesses = {"hardlink", "hard-link", "reflink", "no-copy"}},
            {.name = "dry-run",
             .letter = 'n',
             .help = "say what would be done, in bytes and memory, and do nothing",
@@ -84,6 +93,7 @@ Verb save_verb() {
       .examples = {{"ckpt save out/step_1000 --store runs --run llama8b --step 1000 --metric loss=1.7",
                     "into runs/llama8b"},
                    {"ckpt save model.pt --run base --step 0 --pin-reason 'all runs begin here'", "kept for good"},
+                   {"ckpt save converted --run base --step 0 --link", "of the ckpt format already: no byte is copied"},
                    {"ckpt save out/step_1000 --run llama8b --step 1000 -n", "what would happen"}},
       .exit_codes = {3, 10, 11, 12, 13, 14, 15, 16, 17},
       .main_verb = true,

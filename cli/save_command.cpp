@@ -80,6 +80,7 @@ Result<ImportRequest> read_request(const Words& words) {
   CKPT_TRY(out.marks, read_marks(words));
   conversion.from = words.text("from");
   conversion.only = words.all("only");
+  out.link = words.on("link");
   conversion.dry_run = words.on("dry-run");
   conversion.restart = words.on("restart");
   if (words.text("verify") == "none") conversion.verify = VerifyLevel::none;
@@ -97,6 +98,7 @@ Json report_json(const ImportReport& report, const ImportRequest& request) {
   put_text(checkpoint, "path", report.conversion.target);
   checkpoint["generation"] = report.generation == 0 ? Json() : Json(report.generation);
   checkpoint["series"] = report.series;
+  checkpoint["linked"] = report.linked;
   checkpoint["marked_later"] = report.marked_later;
   return {{"checkpoint", std::move(checkpoint)}, {"conversion", to_json(report.conversion, request.conversion)}};
 }
@@ -105,7 +107,10 @@ void print_end(Context& context, const ImportReport& report, const ImportRequest
   const ConvertReport& conversion = report.conversion;
   const SizeStyle sizes = context.settings.sizes;
   const std::string name = fmt::format("{}@{}", printable(request.run), report.name);
+  const std::string files = fmt::format("{}, {}", format_counted(conversion.files.size(), "file"),
+                                        format_size(conversion.target_bytes, sizes));
   if (conversion.dry_run && !conversion.already_done) {
+    if (report.linked) say(context, fmt::format("plan    link {} of the source: no byte of them is copied\n", files));
     say(context, "nothing was written (--dry-run)\n");
     return;
   }
@@ -118,7 +123,9 @@ void print_end(Context& context, const ImportReport& report, const ImportRequest
       say(context,
           fmt::format("resumed {} of {} were there and are right\n", format_size(conversion.resumed_bytes, sizes),
                       format_size(conversion.target_bytes, sizes)));
-    say(context, done_text(conversion, false, sizes));
+    say(context, report.linked ? fmt::format("linked  {} of the source in {}: no byte of them was copied\n", files,
+                                             format_seconds(conversion.seconds))
+                               : done_text(conversion, false, sizes));
   }
   say(context, context.settings.quiet ? name + "\n" : fmt::format("saved   {}\n", name), true);
   say(context, fmt::format("next: ckpt list --store {}\n", shell_path(request.store)));

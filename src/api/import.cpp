@@ -9,9 +9,11 @@
 #include <utility>
 
 #include "api/conversion_hooks.hpp"
+#include "api/import_link.hpp"
 #include "api/run_copies.hpp"
 #include "api/target.hpp"
 #include "catalog/index/scan.hpp"
+#include "catalog/trash/trash.hpp"
 #include "convert/format.hpp"
 #include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
@@ -89,9 +91,11 @@ class Import {
     conversion.to = "ckpt";
     conversion.overwrite = false;
     conversion.hooks = &hooks;
-    auto converted = convert(session_, conversion);
+    auto converted =
+        request_.link ? link_checkpoint(session_, conversion, *hooks.in_run) : convert(session_, conversion);
     if (!converted) return fail(said_by("save", std::move(converted).error()));
     out_.conversion = *std::move(converted);
+    out_.linked = request_.link && !out_.conversion.already_done;
     if (session_.comm.is_root()) CKPT_CHECK(describe());
     return std::move(out_);
   }
@@ -101,10 +105,33 @@ class Import {
     const auto hash = Hash128::from_hex(id);
     if (!hash) return fail(Errc::internal, request_.store + ": save: an id that is none");
     const auto name = find_committed(io_, run_directory_, request_.step, *hash);
-    if (!name) return std::nullopt;
+    if (!name) {
+      if (request_.link) CKPT_CHECK(check_unused(*hash));
+      return std::nullopt;
+    }
     std::string path = join_path(run_directory_, *name);
     CKPT_CHECK(check_found(path));
     return path;
+  }
+
+  /// Copies of a checkpoint are known by its id: of two steps with one id a run could give the one for the other.
+  Result<> check_unused(const Hash128& id) {
+    const auto refuse = [&](const std::string& where) {
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: save: --link keeps the id {}, which the run has {}", run_directory_,
+                                          id.hex(), where),
+                   .hint = "leave out --link: it is converted then, and gets an id of its own"});
+    };
+    CKPT_TRY(const auto names, list_checkpoints(io_, run_directory_));
+    for (const std::string& name : names) {
+      const auto manifest = read_manifest(io_, join_path(run_directory_, name));
+      if (manifest && manifest->id == id) return refuse("as " + name);
+    }
+    CKPT_TRY(const auto trash, catalog::list_trash(io_, request_.store));
+    for (const catalog::TrashEntry& entry : trash)
+      if (entry.run == request_.run && entry.present && entry.recorded && entry.record.id == id.hex())
+        return refuse("in the trash as " + entry.name);
+    return {};
   }
 
   /// "Already done" is said of what is still there: manifest, table and the sizes of all files.
@@ -153,6 +180,7 @@ class Import {
       }
     }
     files.clear();
+    save.manifest.revision = 0;  // of what is linked, too: nothing was done to this one yet
     save.manifest.run = same_series(run_directory_, newest_);
     save.manifest.meta.step = request_.step;
     CKPT_TRY(const std::string name, publish_save(io_, publication, std::move(save)));

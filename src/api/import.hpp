@@ -18,6 +18,7 @@ struct ImportRequest {
   std::string run{};    ///< path of the run in the store, at most four names deep
   std::uint64_t step = 0;
   std::vector<catalog::Mark> marks{};  ///< committed with it: whoever sees the checkpoint sees its pins
+  bool link = false;                   ///< its files are to be the source's own: import_link.hpp
 };
 struct ImportReport {
   ConvertReport conversion{};  ///< its target is the checkpoint's path; what it would begin with under --dry-run
@@ -25,6 +26,7 @@ struct ImportReport {
   std::uint64_t generation = 0;
   std::uint64_t series = 0;
   bool new_store = false;     ///< there was no directory of the store
+  bool linked = false;        ///< its files are the source's own
   bool marked_later = false;  ///< it was there already, and got the marks now
 };
 
@@ -34,7 +36,10 @@ struct ImportReport {
 /// one, is saved too, as the newest checkpoint of the run; a note says so. What killed saves of the run had left is
 /// removed in the end. No database is opened: the catalog is left a note. Collective, as convert.
 ///
-/// errors   as convert; usage: a run or a step that cannot be
+/// With `link` no data is copied: the source is of the universal form and on the store's file system, and the
+/// checkpoint has its id. One run has an id once: what it has as another step, or in the trash, is refused.
+///
+/// errors   as convert; usage: a run or a step that cannot be, or what cannot be linked
 Result<ImportReport> import_checkpoint(Session& session, const ImportRequest& request);
 
 }  // namespace ckpt

@@ -165,6 +165,16 @@ Result<> PosixIo::rename(const std::string& from, const std::string& to, RenameM
   return fail(std::move(error));
 }
 
+Result<> PosixIo::link(const std::string& from, const std::string& to) {
+  if (::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), AT_SYMLINK_FOLLOW) == 0) return {};
+  const int reason = errno;
+  Error error = system_error(reason, from, "link");
+  const bool cannot =
+      reason == EXDEV || reason == EPERM || reason == EMLINK || reason == EOPNOTSUPP || reason == ENOSYS;
+  if (cannot) error.code = Errc::unsupported;
+  return fail(std::move(error));
+}
+
 Result<> PosixIo::unlink(const std::string& path) {
   if (::unlink(path.c_str()) != 0) return fail(system_error(errno, path, "unlink"));
   return {};

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/hard_links.hpp"
 #include "engine/io.hpp"
 #include "engine/transfer.hpp"
 #include "engine/unique_fd.hpp"
@@ -12,13 +13,14 @@
 namespace ckpt {
 
 /// What the real file systems' Ios share: every system call that waits. The queue is the derived class's own.
-class PosixIo : public Io {
+class PosixIo : public Io, public HardLinks {
  public:
   Result<FileInfo> stat(const std::string& path) override;
   Result<std::vector<DirEntry>> list(const std::string& path) override;
   Result<> make_dir(const std::string& path) override;
   Result<> sync_dir(const std::string& path) override;
   Result<> rename(const std::string& from, const std::string& to, RenameMode mode) override;
+  Result<> link(const std::string& from, const std::string& to) override;
   Result<> unlink(const std::string& path) override;
   Result<> remove_dir(const std::string& path) override;
   Result<std::unique_ptr<HeldLock>> lock(const std::string& path, LockMode mode) override;

@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import tempfile
 
 from runner import check, main
 
@@ -78,6 +79,75 @@ def case_what_stands_in_place_of_the_stores_own_directory_stops_no_save(sh):
         sh.run("verify", store / "r/step-000000007.g1", out="ok ")
         check((store / taken).read_text() == "somebody's", "it was replaced")
         sh.run("list", "-q", "--store", store, out="^r@step-000000007.g1$")
+
+
+def inodes(place):
+    return {p.relative_to(place).as_posix(): (p.stat().st_ino, p.stat().st_nlink) for p in place.rglob("*") if p.is_file()}
+
+
+def case_a_linked_save_shares_the_files_and_is_a_checkpoint_of_its_own(sh):
+    sh.run("convert", sh.checkpoint("torch/dcp_plain"), "done", "--to", "ckpt")
+    words = ("save", "done", *AT, "--run", "r", "--step", "7", "--link", "--metric", "loss=2")
+    sh.run(*words, "-n", out=["^plan    link [0-9]+ files?, .*no byte of them is copied", "^nothing was written"])
+    check(not sh.path("runs").exists(), "written")
+    before = tree(sh.path("done"))
+    data = sh.document(*words)["data"]
+    place = sh.path("runs/r/step-000000007.g1")
+    check(data["checkpoint"]["linked"] and data["checkpoint"]["name"] == place.name, str(data))
+    source, linked = inodes(sh.path("done")), inodes(place)
+    own = {"manifest.json", "index/manifest.json", "sums.bin"}
+    check({p for p in linked if not p.startswith("marks/")} == set(source), f"other files: {sorted(linked)}")
+    for path in source:
+        check((linked[path] == source[path] and source[path][1] == 2) == (path not in own), f"{path}: {linked[path]} {source[path]}")
+    check(tree(sh.path("done")) == before, "the source was changed")
+    ids = [json.loads((p / "manifest.json").read_text())["id"] for p in (sh.path("done"), place)]
+    one, = listed(sh)
+    check(ids[0] == ids[1] == one["id"] and one["step"] == 7 and one["metrics"][0]["value"] == 2, str(one))
+    sh.run("verify", "r@7", *AT, "--against", sh.checkpoint("torch/dcp_plain"), out="ok ")
+    again = sh.document(*words)["data"]
+    check(again["conversion"]["already_done"] and not again["checkpoint"]["linked"] and len(listed(sh)) == 1, str(again))
+    shutil.rmtree(sh.path("done"))
+    sh.run("verify", "r@7", *AT, out="ok ")
+
+
+def case_a_checkpoint_of_the_store_is_linked_into_another_run_once(sh):
+    save(sh, "safetensors/single", "r", 7)
+    sh.run("save", "r@7", *AT, "--run", "fork", "--step", "9", "--link", "--verify", "full", out=["^linked  ", "^saved   fork@step-000000009.g1$"])
+    sh.run("verify", "fork@9", *AT, out="ok ")
+    sh.run("save", "r@7", *AT, "--run", "fork", "--step", "10", "--link", code=2, err=["keeps the id", "as step-000000009.g1", "leave out --link"])
+    sh.run("save", "r@7", *AT, "--run", "fork", "--step", "10", out="^done ")
+    check([c["step"] for c in listed(sh, "--run", "fork")] == [10, 9], "not two")
+
+
+def case_what_cannot_be_linked_is_told_and_nothing_is_written(sh):
+    sh.run("convert", sh.checkpoint("safetensors/single"), "done")
+    at = (*AT, "--run", "r", "--step", "1", "--link")
+    sh.run("save", sh.checkpoint("torch/dcp_plain"), *at, code=2, err=["--link takes a checkpoint of the ckpt format", "this is dcp", "leave out --link"])
+    sh.path("text").write_text("no checkpoint")
+    sh.run("save", "text", *at, code=2, err="--link takes a checkpoint of the ckpt format")
+    sh.run("save", "nowhere", *at, code=10)
+    sh.run("save", "done", *at, "--only", "weights", code=2, err="--link and --only: choose one")
+    shard = next(sh.path("done").glob("shards/*/*.safetensors"))
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-1])
+    sh.run("save", "done", *at, code=15, err=shard.name)
+    flipped = content[:-1] + bytes([content[-1] ^ 1])
+    shard.write_bytes(flipped)
+    sh.run("save", "done", *at, "--verify", "full", code=15, err="ckpt verify")
+    shard.unlink()
+    sh.run("save", "done", *at, code=13, err=shard.name)
+    check(not sh.path("runs/r").exists() or not os.listdir(sh.path("runs/r")), "something was written")
+
+
+def case_links_to_another_file_system_are_refused_in_words(sh):
+    other = "/dev/shm"
+    if not os.path.isdir(other) or os.stat(other).st_dev == os.stat(sh.directory).st_dev:
+        return
+    sh.run("convert", sh.checkpoint("safetensors/single"), "done")
+    with tempfile.TemporaryDirectory(dir=other) as store:
+        sh.run("save", "done", "--store", store, "--run", "r", "--step", "1", "--link", code=2,
+               err=["on the file system of the store: .*Invalid cross-device link", "leave out --link"])
+        check(not os.listdir(os.path.join(store, "r")), "something is left")
 
 
 def case_generations_count_and_an_older_step_is_the_newest_with_a_warning(sh):

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "engine/hard_links.hpp"
 #include "engine/publish.hpp"
 #include "support/forbid_call.hpp"
 #include "support/temp_dir.hpp"
@@ -40,6 +41,19 @@ class PosixIoTest : public testing::TestWithParam<IoKind> {
   TempDir directory_;
   std::unique_ptr<Io> io_;
 };
+
+TEST_P(PosixIoTest, ALinkIsASecondNameOfTheFileAndReplacesNothing) {
+  put("file", "text");
+  ASSERT_EQ(::symlink(at("file").c_str(), at("symlink").c_str()), 0);
+  ASSERT_TRUE(link_file(*io_, at("symlink"), at("second")));
+  EXPECT_EQ(io_->stat(at("second"))->inode, io_->stat(at("file"))->inode);
+  EXPECT_EQ(text("second"), "text");
+  EXPECT_EQ(link_file(*io_, at("file"), at("second")).error().code, Errc::target_exists);
+  EXPECT_EQ(link_file(*io_, at("none"), at("third")).error().code, Errc::not_found);
+  EXPECT_EQ(link_file(*io_, directory_.path(), at("third")).error().code, Errc::unsupported);
+  const auto elsewhere = link_file(*io_, "/proc/self/status", at("third"));
+  EXPECT_EQ(elsewhere.error().code, Errc::unsupported) << elsewhere.error().message;
+}
 
 TEST_P(PosixIoTest, APipeIsRefusedWithoutWaitingForItsWriter) {
   ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
