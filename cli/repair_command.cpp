@@ -16,6 +16,7 @@ std::string deed_text(const RepairItem& item, bool applied) {
   if (!item.planned || (applied && !item.done)) return "kept: " + item.kept_because;
   switch (item.defect) {
     case Defect::left_over:
+    case Defect::claim:
       return applied ? "removed" : "to be removed";
     case Defect::manifest:
     case Defect::manifest_copy:

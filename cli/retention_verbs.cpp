@@ -32,8 +32,8 @@ Verb prune_verb() {
            "such as 'latest' names; what cannot be read just now; symbolic links; saves that never ended; and "
            "checkpoints of other tools without a step in their names. What stays is checked first, names and sizes, "
            "before anything goes. The first run of a policy that is new or was changed deletes at most half unless -y "
-           "approves it. Where the file system has no locks, nobody can tell what is being read, and nothing is "
-           "deleted."},
+           "approves it. On network file systems readers on other hosts are known by their claims (.ckpt/claims): the "
+           "first run in a store there deletes nothing for 10 minutes."},
       .aliases = {"forget", "gc"},
       .flags =
           {

@@ -366,6 +366,8 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       const auto claim = action == Action::trash ? trash->put(deletion) : demote(session, *trash, deletion, plan.store);
       step.done = claim && *claim == Claim::free;
       if (!step.done) step.kept_because = claim ? claim_text(*claim) : claim.error().message;
+      if (claim && *claim != Claim::free && *claim != Claim::vanished && !trash->reader().empty())
+        step.kept_because += ": " + trash->reader();
       if (step.done) {
         const bool whole = action == Action::trash;
         ++(whole ? report.trashed : report.demoted);

@@ -84,7 +84,8 @@ struct PruneReport {
 /// Puts into the trash what the plan says, whole checkpoints or their optimizers (what is left of those is checked
 /// first, quickly), then removes what has been there for its grace. What is read now, or is not
 /// any more what was decided about, stays and is told.
-/// errors  locked: another process deletes in this store; unsupported: no locks; io before anything was done
+/// errors  locked: another process deletes in this store; unsupported: no locks on a file system of this machine; io
+///         before anything was done
 Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how);
 
 /// The WHY of one checkpoint of a part.

@@ -10,6 +10,7 @@
 #include "catalog/index/marks.hpp"
 #include "catalog/trash/trash.hpp"
 #include "convert/format.hpp"
+#include "engine/claims.hpp"
 #include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
 #include "engine/move_checkpoint.hpp"
@@ -60,6 +61,20 @@ std::uint64_t bytes_below(Io& io, const std::string& path) {
       if (!entry.is_link) pending.push_back(join_path(at, entry.name));
   }
   return total;
+}
+
+/// Where locks do not reach every host: why nobody can know yet that no process writes a partial; empty: nothing has
+/// changed in it for so long that none does.
+std::string not_watched(Io& io, const std::string& path) {
+  const std::string whole = io.lock_scope(path).path;
+  const auto stores = stores_above(io, whole);
+  if (stores.empty()) return "locks here do not reach other hosts: remove it by hand if no process writes it";
+  const auto watched = watch_partial(io, stores.front(), whole);
+  if (watched && *watched >= kClaimSilence) return {};
+  return fmt::format(
+      "a process of another host may be writing it, as locks here do not reach those: look again in {}"
+      " minutes; it goes if nothing has changed in it by then",
+      kClaimSilence.count());
 }
 
 /// A deletion, or its undoing, that nobody finished.
@@ -113,6 +128,7 @@ class Looker {
     const Recognition known = recognise(io_, path);
     if (CheckpointName::parse(name) || is_ours(known)) return checkpoint(path, true);
     CKPT_CHECK(deletions(path));
+    CKPT_CHECK(claims(path));
     const std::size_t before = report_.items.size();
     CKPT_CHECK(walk(path));
     if (known.format == nullptr || report_.checkpoints > 0 || report_.items.size() > before) return {};
@@ -191,9 +207,11 @@ class Looker {
       const Errc code = held ? Errc::internal : held.error().code;
       if (code == Errc::not_found) return {};
       if (code == Errc::locked) item.kept_because = "another process is writing it";
-      if (code == Errc::unsupported)
+      const bool reaches = io_.lock_scope(path).reach == LockReach::everyone;
+      if (!reaches && (held || code == Errc::unsupported)) item.kept_because = not_watched(io_, path);
+      if (reaches && code == Errc::unsupported)
         item.kept_because = "this file system has no locks: remove it by hand if no process writes it";
-      if (!held && item.kept_because.empty()) {
+      if (!held && item.kept_because.empty() && code != Errc::unsupported) {
         item.defect = Defect::unread;
         item.kept_because = held.error().message;
       }
@@ -218,6 +236,33 @@ class Looker {
     }
     if (const auto begun = std::ranges::count_if(*entries, was_stopped); begun > 0)
       add({.defect = Defect::deletion, .path = trash, .text = fmt::format("{} that a crash stopped", begun)});
+    return {};
+  }
+
+  Result<> claims(const std::string& store) {
+    CKPT_TRY(const auto there, look(io_, claims_path(store)));
+    if (!there) return {};
+    const auto seen = request_.names_only ? list_claims(io_, store) : watch_claims(io_, store, Dead::left);
+    if (!seen) {
+      add({.defect = Defect::unread,
+           .path = claims_path(store),
+           .text = "claims of readers cannot be looked at",
+           .kept_because = seen.error().message});
+      return {};
+    }
+    for (const FoundClaim& claim : seen->found) {
+      if (claim.state == FoundClaim::State::lives) continue;
+      RepairItem item{.defect = Defect::claim,
+                      .path = claim.path,
+                      .text = fmt::format("{} has ended without taking it back", claim.name.who())};
+      if (claim.state == FoundClaim::State::silent) {
+        item.text = fmt::format("{} has not been heard of for {} seconds", claim.name.who(),
+                                std::chrono::duration_cast<std::chrono::seconds>(claim.watched).count());
+        item.kept_because =
+            fmt::format("it counts as ended after {} minutes of silence: look again then", kClaimSilence.count());
+      }
+      add(std::move(item));
+    }
     return {};
   }
 
@@ -329,6 +374,8 @@ class Mender {
     switch (item.defect) {
       case Defect::left_over:
         return sweep(item);
+      case Defect::claim:
+        return forget(item);
       case Defect::manifest:
       case Defect::manifest_copy:
         return restore(item);
@@ -347,9 +394,19 @@ class Mender {
       CKPT_TRY(const auto there, look(io_, partial));
       if (!there) CKPT_CHECK(remove_record(io_, item.path));
     } else {
-      CKPT_CHECK(sweep_left_over(io_, item.path));
+      if (io_.lock_scope(item.path).reach != LockReach::everyone) {
+        if (auto why = not_watched(io_, item.path); !why.empty()) return fail(Errc::locked, std::move(why));
+      }
+      CKPT_CHECK(sweep_left_over(io_, item.path, true));
     }
     return io_.sync_dir(parent_path(item.path));
+  }
+
+  /// Of all that are dead now, as each look tells.
+  Result<> forget(const RepairItem& item) {
+    CKPT_CHECK(watch_claims(io_, parent_path(parent_path(parent_path(item.path)))));
+    CKPT_TRY(const auto left, look(io_, item.path));
+    return left ? fail(Errc::locked, item.path + ": repair: it came to life") : Result<>();
   }
 
   Result<> restore(const RepairItem& item) {
@@ -412,6 +469,8 @@ const char* defect_name(Defect defect) {
   switch (defect) {
     case Defect::left_over:
       return "left-over";
+    case Defect::claim:
+      return "claim";
     case Defect::manifest:
       return "manifest";
     case Defect::manifest_copy:

@@ -10,6 +10,7 @@
 
 #include "api/store_catalog.hpp"
 #include "engine/inbox.hpp"
+#include "engine/lease.hpp"
 #include "format/glob.hpp"
 #include "format/nearest.hpp"
 #include "format/value.hpp"
@@ -118,8 +119,8 @@ class Scrubber {
     ScrubItem out{.entry = std::move(turn.entry), .before = turn.last};
     out.path = out.entry.path(request_.store);
     // Held until the mark is durable: what is being deleted gets none, and what has one is not deleted meanwhile.
-    const auto lease = session_.io.lock(out.path, LockMode::shared);
-    if (!lease && lease.error().code != Errc::unsupported) {
+    const auto lease = Lease::take(session_.io, out.path);
+    if (!lease) {
       explain(out, lease.error());
       return out;
     }

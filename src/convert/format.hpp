@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/io.hpp"
+#include "engine/lease.hpp"
 #include "engine/plan.hpp"
 #include "engine/publish.hpp"
 #include "format/hash.hpp"
@@ -127,13 +128,13 @@ struct Format {
 std::span<const Format> formats();
 const Format* find_format(std::string_view name);
 
-/// A checkpoint that was opened for reading: the shared lease on its root is held while this lives.
+/// A checkpoint that was opened for reading: the lease on its root is held while this lives, which the Io outlives.
 struct Source {
   std::string root{};  ///< directory of the map's files, or the file
   const Format* format = nullptr;
   std::string why{};  ///< what detection saw; empty where --from alone decided
   Map map{};
-  std::unique_ptr<HeldLock> lease{};
+  std::unique_ptr<Lease> lease{};
 };
 
 /// Detects (or takes `from`) and opens. not_found; unsupported naming what was seen; ambiguous listing the matches;

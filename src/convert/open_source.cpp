@@ -175,9 +175,9 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
                       fmt::format("this is {} ({}), which this version recognises but does not read",
                                   found.format->summary, found.match.why),
                       "formats that can be read: " + readable_formats()));
-  // Held before anything is read, so that nobody deletes or replaces what the map will point to. File systems without
-  // flock give no lease: there a reader is as safe as the format's own rules make it.
-  auto lease = io.lock(source.root, LockMode::shared);
+  // Held before anything is read, so that nobody deletes or replaces what the map will point to. What cannot be held
+  // for another reason is told by whoever reads it.
+  auto lease = Lease::take(io, source.root);
   if (lease) {
     source.lease = *std::move(lease);
   } else if (lease.error().code == Errc::locked) {
@@ -188,6 +188,8 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   source.map = *std::move(map);
   if (source.map.format.empty()) source.map.format = found.format->name;
   if (options.rules != nullptr) CKPT_CHECK(apply_rules(source.map, *options.rules, source.root));
+  if (source.lease && !source.lease->unheard().empty())
+    source.map.findings.push_back({.severity = Severity::warning, .text = source.lease->unheard()});
   if (auto flat = refuse_flat_parameters(source.map, source.root); !flat) {
     source.map.findings.push_back(
         {.severity = Severity::warning, .text = flat.error().message, .tensor = flat.error().tensor});

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace ckpt {
@@ -10,5 +12,37 @@ std::string host_name();
 
 /// Bytes of the file system that a path lies on; 0 where the system does not tell.
 std::uint64_t volume_bytes(const std::string& path);
+
+/// A process, told apart from every other one on any host.
+struct ProcessId {
+  std::string host{};               ///< its name, to be shown
+  std::string boot{};               ///< 32 hexadecimal digits, of this start of the machine; empty: it does not tell
+  std::uint64_t pid_namespace = 0;  ///< in which `pid` means something
+  std::uint64_t pid = 0;
+  std::uint64_t started = 0;  ///< clock ticks after the boot
+  bool operator==(const ProcessId&) const = default;
+};
+
+/// The machine that a process runs on, as that process sees it.
+class Host {
+ public:
+  virtual ~Host() = default;
+  virtual ProcessId self() const = 0;
+  /// Whether a process runs; nothing where that cannot be told from here: it is one of another host, boot or namespace.
+  virtual std::optional<bool> is_running(const ProcessId& process) const = 0;
+  /// Of this boot, stops while the machine sleeps; never set by anybody.
+  virtual std::chrono::nanoseconds monotonic() const = 0;
+  /// Processes with the same one have the same `monotonic`; empty: nobody else has.
+  virtual std::string clock_id() const = 0;
+};
+
+/// The real one: /proc. No state.
+class ThisHost final : public Host {
+ public:
+  ProcessId self() const override;
+  std::optional<bool> is_running(const ProcessId& process) const override;
+  std::chrono::nanoseconds monotonic() const override;
+  std::string clock_id() const override;
+};
 
 }  // namespace ckpt

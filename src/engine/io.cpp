@@ -27,6 +27,19 @@ Result<std::unique_ptr<Io>> open_io(IoKind kind, std::size_t queue_depth) {
   return make_thread_io(queue_depth);
 }
 
+void Io::beat() {
+  // By index: who hears of it may attend one more.
+  for (std::size_t i = 0; i < attended_.size(); ++i) attended_[i]->beat();
+}
+
+void Io::attend(Attended& one) {
+  attended_.push_back(&one);
+}
+
+void Io::leave(Attended& one) {
+  std::erase(attended_, &one);
+}
+
 Result<std::string> read_small_file(Io& io, const std::string& path, std::uint64_t limit) {
   CKPT_TRY(const FileHandle file, io.open(path, {.mode = OpenOptions::Mode::read}));
   const auto read = [&]() -> Result<std::string> {

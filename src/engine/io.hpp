@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/file_system.hpp"
+#include "engine/host.hpp"
 #include "format/relative_path.hpp"
 #include "format/result.hpp"
 
@@ -23,6 +25,8 @@ struct FileInfo {
   std::int64_t mtime_ns = 0;
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
+
+  bool is_same_file(const FileInfo& other) const { return device == other.device && inode == other.inode; }
 };
 
 struct DirEntry {
@@ -71,6 +75,13 @@ class HeldLock {
   virtual ~HeldLock() = default;
 };
 
+/// Who must hear now and then that the thread of an Io is at work.
+class Attended {
+ public:
+  virtual ~Attended() = default;
+  virtual void beat() = 0;
+};
+
 /// All system calls of the engine: one instance a thread. Names are paths; errors carry the path and the system's
 /// reason and use no_space, not_found, io, locked, target_exists, or `unsupported` for what this file system cannot
 /// do (exchange, locks). Queued requests are carried out in any order; short transfers are continued inside, and only
@@ -97,6 +108,8 @@ class Io {
   /// flock on a file or directory, still the one of that name when this returns; never waits: `locked` when another
   /// holds it. It stays with what was locked, also through a rename.
   virtual Result<std::unique_ptr<HeldLock>> lock(const std::string& path, LockMode mode) = 0;
+  /// Whom locks on a path reach.
+  virtual LockScope lock_scope(const std::string& path) = 0;
   /// Bytes that an unprivileged writer can still use on the file system of `path`.
   virtual Result<std::uint64_t> free_bytes(const std::string& path) = 0;
 
@@ -121,6 +134,16 @@ class Io {
   /// Takes finished requests, at most out.size(); with `wait` blocks until there is at least one (nothing in
   /// flight: returns 0).
   virtual Result<std::size_t> reap(std::span<Completion> out, bool wait) = 0;
+
+  // --- who works here ------------------------------------------------------------------------------------------
+  virtual const Host& host() const = 0;
+  /// Called by long work on the thread of this Io, as often as it likes: all that attend hear of it.
+  virtual void beat();
+  void attend(Attended& one);
+  void leave(Attended& one);
+
+ private:
+  std::vector<Attended*> attended_{};
 };
 
 enum class IoKind : std::uint8_t { automatic, uring, threads };

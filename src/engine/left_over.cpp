@@ -1,5 +1,7 @@
 #include "engine/left_over.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
@@ -9,6 +11,15 @@
 
 namespace ckpt {
 namespace {
+
+Error other_host(const std::string& partial) {
+  return {.code = Errc::locked,
+          .message = partial + ": publish: left over, or a process of another host is writing it",
+          .file = partial,
+          .hint = fmt::format("locks here do not reach every host: ckpt repair {} --apply removes it, once nothing has "
+                              "changed in it for 10 minutes",
+                              partial)};
+}
 
 /// The lock of a left-over. Null: its owner removed it just now.
 Result<std::unique_ptr<HeldLock>> lock_left_over(Io& io, const std::string& partial) {
@@ -85,11 +96,20 @@ Result<std::optional<FileInfo>> look(Io& io, const std::string& path) {
   return fail(std::move(info).error());
 }
 
-Result<> sweep_left_over(Io& io, const std::string& partial) {
+Result<> sweep_left_over(Io& io, const std::string& partial, bool watched) {
   CKPT_TRY(const auto left_over, look(io, partial));
   if (!left_over) return {};
-  CKPT_TRY(const auto held, lock_left_over(io, partial));
-  if (!held) return {};
+  const bool reaches = io.lock_scope(partial).reach == LockReach::everyone;
+  if (!reaches && !watched) return fail(other_host(partial));
+  auto held = lock_left_over(io, partial);
+  const bool vanished = held && !*held;
+  if (vanished) return {};
+  if (!held) {
+    // Where there are no locks at all, that it was watched tells of this host's processes too.
+    const auto lock = io.lock(partial, LockMode::shared);
+    const bool without_locks = !lock && lock.error().code == Errc::unsupported;
+    if (reaches || !without_locks) return fail(std::move(held).error());
+  }
   return remove_left_over(io, partial);
 }
 
@@ -106,6 +126,7 @@ Result<std::optional<LeftOver>> take_over(Io& io, const std::string& partial, bo
   CKPT_TRY(const auto found, look(io, partial));
   if (!found) return std::nullopt;
   LeftOver out;
+  if (io.lock_scope(partial).reach == LockReach::host) return fail(other_host(partial));
   CKPT_TRY(out.lock, lock_left_over(io, partial));
   if (!out.lock) return std::nullopt;
   CKPT_TRY(out.identity, io.stat(partial));
@@ -169,8 +190,12 @@ Result<> remove_tree(Io& io, const std::string& path) {
       pending.pop_back();
       continue;
     }
-    CKPT_TRY(const FileInfo info, io.stat(current));
-    if (info.kind != FileInfo::Kind::directory) return unlinked;
+    CKPT_TRY(const auto info, look(io, current));
+    if (!info) {  // a listing may name what is gone
+      pending.pop_back();
+      continue;
+    }
+    if (info->kind != FileInfo::Kind::directory) return unlinked;
     pending.back().emptied = true;
     CKPT_TRY(const auto entries, io.list(current));
     for (const DirEntry& entry : entries) pending.push_back({.path = join_path(current, entry.name)});

@@ -19,8 +19,8 @@ namespace ckpt {
 Result<std::optional<FileInfo>> look(Io& io, const std::string& path);
 
 /// Removes a left-over partial and its record. `locked` where a live process holds it, or where the file system cannot
-/// tell.
-Result<> sweep_left_over(Io& io, const std::string& partial);
+/// tell, as its locks do not reach every host, and it has not been `watched` for long enough to know (watch_partial).
+Result<> sweep_left_over(Io& io, const std::string& partial, bool watched = false);
 
 /// The directories a relative path lies in, outermost first, without the root.
 std::vector<std::string> folders_of(std::string_view relative);
@@ -36,6 +36,7 @@ struct LeftOver {
 
 /// Takes a left-over over, with what of it belongs to `files`; what else stands in it is removed. Nothing where there
 /// is none, or none with a record of this key (its `inode` is filled in): such a one is swept.
+/// A server's locks are believed: what would be taken from another host is work on the same target.
 /// errors  as sweep_left_over; after any other it is as it was, or emptier
 Result<std::optional<LeftOver>> take_over(Io& io, const std::string& partial, bool directory,
                                           const std::vector<TargetFile>& files, RecordKey key);

@@ -24,6 +24,7 @@ class PosixIo : public Io, public HardLinks {
   Result<> unlink(const std::string& path) override;
   Result<> remove_dir(const std::string& path) override;
   Result<std::unique_ptr<HeldLock>> lock(const std::string& path, LockMode mode) override;
+  LockScope lock_scope(const std::string& path) override { return lock_scope_of(path); }
   Result<std::uint64_t> free_bytes(const std::string& path) override;
 
   Result<FileHandle> open(const std::string& path, OpenOptions options) override;
@@ -37,6 +38,7 @@ class PosixIo : public Io, public HardLinks {
   Result<> write_at(FileHandle file, std::uint64_t offset, std::span<const std::byte> data) override;
 
   std::size_t queue_depth() const override { return queue_depth_; }
+  const Host& host() const override { return host_; }
 
  protected:
   explicit PosixIo(std::size_t queue_depth) : queue_depth_(queue_depth) {}
@@ -60,6 +62,7 @@ class PosixIo : public Io, public HardLinks {
   /// The file, for calls that may not overlap requests in flight on it (the ring orders nothing).
   Result<OpenFile*> idle(FileHandle file, const char* operation);
 
+  ThisHost host_;
   std::size_t queue_depth_;
   std::size_t in_flight_ = 0;
   std::vector<OpenFile> files_;  // by handle; closed ones have no descriptor and are used again

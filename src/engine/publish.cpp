@@ -8,14 +8,11 @@
 #include <utility>
 
 #include "engine/left_over.hpp"
+#include "engine/move_checkpoint.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt {
 namespace {
-
-bool same_file(const FileInfo& a, const FileInfo& b) {
-  return a.device == b.device && a.inode == b.inode;
-}
 
 Error exists_error(const std::string& target) {
   return {.code = Errc::target_exists,
@@ -24,9 +21,31 @@ Error exists_error(const std::string& target) {
           .hint = "choose another target, or pass --overwrite"};
 }
 
+/// `locked` while the target that --overwrite is to replace is read, `usage` where nobody can tell.
+Result<> check_unread(const Held& held, const std::string& target) {
+  switch (held.claim) {
+    case Claim::free:
+      return {};
+    case Claim::read:
+      return fail({.code = Errc::locked,
+                   .message = target + ": overwrite: it is being read" +
+                              (held.reader.empty() ? std::string() : " by " + held.reader),
+                   .file = target,
+                   .hint = "try again when its readers are done"});
+    case Claim::unknown:
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: overwrite: this file system cannot tell whether it is being read{}{}",
+                                          target, held.reader.empty() ? "" : ": ", held.reader),
+                   .file = target,
+                   .hint = "choose another target, or remove it by hand"});
+    case Claim::vanished:
+      return fail({.code = Errc::not_found, .message = target + ": overwrite: it is gone", .file = target});
+  }
+  return {};
+}
+
 /// Locks the target that --overwrite is to replace. `usage` for what may not be replaced, `locked` while it is read.
-Result<std::unique_ptr<HeldLock>> lock_replaceable(Io& io, const Publication::Options& options,
-                                                   const FileInfo& existing) {
+Result<Held> lock_replaceable(Io& io, const Publication::Options& options, const FileInfo& existing) {
   const std::string& target = options.target;
   const auto refuse = [&](std::string reason) {
     return fail({.code = Errc::usage,
@@ -39,15 +58,8 @@ Result<std::unique_ptr<HeldLock>> lock_replaceable(Io& io, const Publication::Op
     CKPT_TRY(const bool replaceable, options.replaceable ? options.replaceable(target) : Result<bool>(false));
     if (!replaceable) return refuse("a directory that is not a checkpoint");
   }
-  auto held = io.lock(target, LockMode::exclusive);
-  if (held) return held;
-  if (held.error().code == Errc::locked) {
-    return fail({.code = Errc::locked,
-                 .message = target + ": overwrite: it is being read",
-                 .file = target,
-                 .hint = "try again when its readers are done"});
-  }
-  if (held.error().code == Errc::unsupported) return refuse("this file system cannot tell whether it is being read");
+  CKPT_TRY(Held held, hold(io, target));
+  CKPT_CHECK(check_unread(held, target));
   return held;
 }
 
@@ -137,6 +149,7 @@ class RealPublication final : public Publication {
   Result<> write_small(const SmallFile& file);
   Result<> sync_folders();
   Result<> rename_to_target();
+  Result<> give_back_if_read();
   void remove_partial();
   void drop_record();
 
@@ -147,7 +160,7 @@ class RealPublication final : public Publication {
   std::vector<std::pair<std::string, std::uint64_t>> files_;  // relative path, exact size
   std::set<std::string> folders_;                             // made below the root, relative
   std::unique_ptr<HeldLock> lock_;                            // on the partial, whatever its name
-  std::unique_ptr<HeldLock> replaced_lock_;                   // on what --overwrite replaces
+  Held replaced_held_;                                        // what --overwrite replaces
   FileInfo identity_{};                                       // of the partial; its inode is ours while lock_ is held
   RecordKey record_key_{};
   std::vector<RecordedLeaf> taken_over_;
@@ -345,7 +358,7 @@ Result<> RealPublication::rename_to_target() {
   if (options_.overwrite) {
     CKPT_TRY(const auto existing, look(io_, options_.target));
     if (existing) {
-      CKPT_TRY(replaced_lock_, lock_replaceable(io_, options_, *existing));
+      CKPT_TRY(replaced_held_, lock_replaceable(io_, options_, *existing));
       const bool both_files = !options_.directory && existing->kind == FileInfo::Kind::file;
       mode = both_files ? RenameMode::replace : RenameMode::exchange;
     }
@@ -354,7 +367,7 @@ Result<> RealPublication::rename_to_target() {
   if (!renamed) {
     // The answer may have been lost on its way (NFS): what counts is which file the name leads to.
     const auto now = look(io_, options_.target);
-    if (!now || !*now || !same_file(**now, identity_)) {
+    if (!now || !*now || !(*now)->is_same_file(identity_)) {
       Error error = std::move(renamed).error();
       if (mode == RenameMode::no_replace && error.code == Errc::target_exists)
         return fail(exists_error(options_.target));
@@ -366,11 +379,25 @@ Result<> RealPublication::rename_to_target() {
       return fail(std::move(error));
     }
   }
+  if (mode == RenameMode::exchange) CKPT_CHECK(give_back_if_read());
   committed_ = true;
   linked_ = !renamed;
   replaced_ = mode == RenameMode::exchange;
   root_ = options_.target;
   return {};
+}
+
+/// Who began to read the old one before the exchange, on another host, has said so by now.
+Result<> RealPublication::give_back_if_read() {
+  auto looked = look_for_readers(io_, replaced_held_);
+  if (looked) looked = check_unread(replaced_held_, options_.target);
+  if (looked) return {};
+  auto back = io_.rename(partial_, options_.target, RenameMode::exchange);
+  const auto now = io_.stat(partial_);
+  if (back || (now && now->is_same_file(identity_))) return looked;
+  Error error = std::move(back).error();
+  error.message = fmt::format("{}: overwrite: the old one is {}: {}", options_.target, partial_, error.message);
+  return fail(std::move(error));
 }
 
 Result<> RealPublication::commit(const std::vector<SmallFile>& files, const std::string& target) {
@@ -389,7 +416,7 @@ Result<> RealPublication::commit(const std::vector<SmallFile>& files, const std:
     auto removed = remove_tree(io_, partial_);
     if (!removed) return fail(left_over_stays(std::move(removed).error(), options_.target, partial_));
   }
-  replaced_lock_.reset();
+  replaced_held_ = {};
   lock_.reset();
   return {};
 }
@@ -398,7 +425,7 @@ Result<> RealPublication::commit(const std::vector<SmallFile>& files, const std:
 /// (A file linked to the target before its old name was removed has both names; this removes the old one.)
 void RealPublication::remove_partial() {
   const auto now = io_.stat(partial_);
-  if (!now || !same_file(*now, identity_)) return;
+  if (!now || !now->is_same_file(identity_)) return;
   if (options_.resumable) static_cast<void>(remove_record(io_, record()));  // first: half of it is not to be taken over
   static_cast<void>(remove_tree(io_, partial_));
 }
@@ -447,15 +474,15 @@ Result<> settle_published(Io& io, const std::string& target, const std::string& 
 }
 
 Result<bool> remove_published(Io& io, const std::string& target, const std::string& id) {
-  const auto held = io.lock(target, LockMode::exclusive);
-  if (!held) {
-    const Errc code = held.error().code;
-    if (code == Errc::locked || code == Errc::unsupported || code == Errc::not_found) return false;
-    return fail(held.error());
-  }
+  CKPT_TRY(Held held, hold(io, target));
+  if (held.claim != Claim::free) return false;
   const std::string partial = partial_path(target, id);
-  CKPT_CHECK(io.rename(target, partial, RenameMode::no_replace));
-  CKPT_CHECK(io.sync_dir(parent_path(target)));
+  CKPT_CHECK(move_checkpoint(io, target, partial));
+  CKPT_CHECK(look_for_readers(io, held));
+  if (held.claim != Claim::free) {
+    CKPT_CHECK(move_checkpoint(io, partial, target));
+    return false;
+  }
   CKPT_CHECK(remove_tree(io, partial));
   return true;
 }

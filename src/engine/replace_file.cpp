@@ -3,6 +3,8 @@
 #include <span>
 #include <utility>
 
+#include "engine/left_over.hpp"
+
 namespace ckpt {
 namespace {
 
@@ -20,10 +22,20 @@ Result<> write_temporary(Io& io, const std::string& path, std::string_view bytes
 
 }  // namespace
 
+Result<> rename_and_look(Io& io, const std::string& from, const std::string& to, RenameMode mode) {
+  const auto before = io.stat(from);
+  auto renamed = io.rename(from, to, mode);
+  if (renamed || !before) return renamed;
+  const auto here = look(io, from);
+  const auto there = look(io, to);
+  const bool done = here && !*here && there && *there && (*there)->is_same_file(*before);
+  return done ? Result<>() : renamed;
+}
+
 Result<> replace_file(Io& io, const std::string& path, std::string_view bytes) {
   const std::string temporary = path + std::string(kTemporarySuffix);
   auto done = write_temporary(io, temporary, bytes);
-  if (done) done = io.rename(temporary, path, RenameMode::replace);
+  if (done) done = rename_and_look(io, temporary, path, RenameMode::replace);
   if (!done) {
     static_cast<void>(io.unlink(temporary));
     return done;

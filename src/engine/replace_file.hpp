@@ -17,4 +17,8 @@ Result<> replace_file(Io& io, const std::string& path, std::string_view bytes);
 /// What the temporary names end with: readers of a directory pass over such.
 constexpr std::string_view kTemporarySuffix = ".tmp";
 
+/// A rename of which the answer may be lost after the deed (a network's: asked again, it finds nothing to rename, or
+/// its own work in the way): which of the names leads to the file now decides. Not for an exchange.
+Result<> rename_and_look(Io& io, const std::string& from, const std::string& to, RenameMode mode);
+
 }  // namespace ckpt

@@ -200,6 +200,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
         if (shared.failure && !stopped_for_peers) code = static_cast<int>(shared.failure->code);
       }
       if (options.stop != nullptr && options.stop->load()) stop.store(true);
+      io.beat();
       if (options.progress)
         options.progress(plan.left_out_bytes() + done_bytes.load() * ranks, plan.totals().target_bytes);
       if (peers) {

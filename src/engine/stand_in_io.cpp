@@ -37,6 +37,7 @@ class StandInIo final : public Io {
   Result<std::unique_ptr<HeldLock>> lock(const std::string& path, LockMode mode) override {
     return inner_->lock(path, mode);
   }
+  LockScope lock_scope(const std::string& path) override { return inner_->lock_scope(path); }
   Result<std::uint64_t> free_bytes(const std::string& path) override { return inner_->free_bytes(path); }
 
   Result<FileHandle> open(const std::string& path, OpenOptions options) override {
@@ -58,6 +59,12 @@ class StandInIo final : public Io {
   std::size_t queue_depth() const override { return std::as_const(*inner_).queue_depth(); }
   Result<> submit(const Request& request) override { return inner_->submit(request); }
   Result<std::size_t> reap(std::span<Completion> out, bool wait) override { return inner_->reap(out, wait); }
+
+  const Host& host() const override { return std::as_const(*inner_).host(); }
+  void beat() override {
+    Io::beat();
+    inner_->beat();
+  }
 
  private:
   const std::string& seen(const std::string& path) const { return path == stand_in_.path ? stand_in_.bytes_of : path; }

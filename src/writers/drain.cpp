@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/checked_copy.hpp"
+#include "engine/lease.hpp"
 #include "engine/publish.hpp"
 #include "engine/run_directory.hpp"
 #include "format/manifest.hpp"
@@ -38,19 +39,12 @@ Result<Sealed> read_sealed(Io& io, const std::string& checkpoint) {
   return sealed;
 }
 
-/// Nobody removes it meanwhile. Null where the file system has no locks.
-Result<std::unique_ptr<HeldLock>> lease(Io& io, const std::string& checkpoint) {
-  auto held = io.lock(checkpoint, LockMode::shared);
-  if (!held && held.error().code == Errc::unsupported) return std::unique_ptr<HeldLock>();
-  return held;
-}
-
 /// A drain that has its partial.
 struct Begun {
   std::string from;
   CheckpointName named{};
   Sealed sealed{};
-  std::unique_ptr<HeldLock> read_lease{};
+  std::unique_ptr<Lease> read_lease{};
   std::unique_ptr<Publication> publication{};
 };
 
@@ -67,7 +61,7 @@ Result<Begun> open_local(Io& io, const std::string& name, const DrainOptions& op
   const auto named = CheckpointName::parse(name);
   if (!named) return fail(Errc::internal, begun.from + ": drain: not the name of a checkpoint");
   begun.named = *named;
-  CKPT_TRY(begun.read_lease, lease(io, begun.from));
+  CKPT_TRY(begun.read_lease, Lease::take(io, begun.from));  // nobody removes it meanwhile
   CKPT_TRY(begun.sealed, read_sealed(io, begun.from));
   return begun;
 }

@@ -49,6 +49,7 @@ class FaultIo final : public Io {
   Result<std::unique_ptr<HeldLock>> lock(const std::string& path, LockMode mode) override {
     return decide("lock", path, [&] { return inner_->lock(path, mode); });
   }
+  LockScope lock_scope(const std::string& path) override { return inner_->lock_scope(path); }
   Result<std::uint64_t> free_bytes(const std::string& path) override {
     return decide("statvfs", path, [&] { return inner_->free_bytes(path); });
   }
@@ -138,6 +139,7 @@ class FaultIo final : public Io {
     }
     return count + reaped;
   }
+  const Host& host() const override { return std::as_const(*inner_).host(); }
 
  private:
   struct Slot {

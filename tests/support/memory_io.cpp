@@ -149,6 +149,7 @@ class MemoryIo final : public Io {
     return std::unique_ptr<HeldLock>(std::make_unique<MemoryLock>(state_, node, exclusive));
   }
 
+  LockScope lock_scope(const std::string& path) override { return {.path = path}; }
   Result<std::uint64_t> free_bytes(const std::string& path) override {
     const std::lock_guard held(state_->mutex);
     if (!state_->find(path)) return fail(system_error(ENOENT, path, "statvfs"));
@@ -241,6 +242,7 @@ class MemoryIo final : public Io {
   }
 
   std::size_t queue_depth() const override { return queue_depth_; }
+  const Host& host() const override { return host_; }
 
   Result<> submit(const Request& request) override {
     const std::lock_guard held(state_->mutex);
@@ -338,6 +340,7 @@ class MemoryIo final : public Io {
   }
 
   std::shared_ptr<State> state_;
+  ThisHost host_;
   std::size_t queue_depth_;
   std::mt19937_64 random_;
   std::vector<OpenFile> files_;

@@ -42,6 +42,7 @@ std::optional<Error> try_to_write(Io& io, const std::string& directory) {
 void look_at_left_overs(const RepairReport& report, StoreFacts& out) {
   for (const RepairItem& item : report.items) {
     if (item.defect == Defect::left_over && item.kept_because.empty()) add(out.left_over, item.bytes, item.path);
+    if (item.defect == Defect::claim) add(out.claims, 0, item.path + ": " + item.text);
     if (item.defect == Defect::deletion) add(out.stopped, 0, item.path);
     if (item.defect == Defect::unread) out.unlistable.push_back(item.path + ": " + item.kept_because);
   }
@@ -187,6 +188,11 @@ std::vector<Diagnosis> diagnose(const StoreFacts& facts) {
         fmt::format("{} of killed saves or conversions, {} bytes",
                     count_text(facts.left_over, "left-over", "left-overs"), facts.left_over.bytes),
         repair + " --apply");
+  group(facts.claims, Health::warn, "claims",
+        fmt::format("{} that nobody may answer for any more: what {} names stays undeleted",
+                    count_text(facts.claims, "reader's claim", "readers' claims"),
+                    facts.claims.count == 1 ? "it" : "each"),
+        repair + " --apply; where it is of another host, again after 10 minutes");
   group(facts.stopped, Health::warn, "trash", "deletions that a crash stopped", repair + " --apply");
   group(facts.past_grace, Health::note, "trash",
         fmt::format("{} past its grace, {} bytes",

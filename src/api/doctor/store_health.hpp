@@ -24,6 +24,7 @@ struct StoreFacts {
     std::string first{};  ///< the first one's path, then why where that is known
   };
   Group left_over{};         ///< what killed saves left; no process holds it
+  Group claims{};            ///< of readers on other hosts that ended, or were not heard of since somebody looked
   Group stopped{};           ///< deletions that a crash stopped
   Group past_grace{};        ///< in the trash, longer than they had to be
   Group unrecorded{};        ///< in the trash, without a record: nothing ever removes them

@@ -69,7 +69,8 @@ void diagnose_options(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
   const bool is_nfs = mount.type == "nfs" || mount.type == "nfs4";
   const std::string local_lock = mount.value_of("local_lock");
   if (is_nfs && (mount.has("nolock") || local_lock == "all" || local_lock == "flock")) {
-    add(Health::fail, "locks stay on this host: two hosts could save into one run, or delete what the other reads",
+    add(Health::fail,
+        "locks stay on this host: two hosts could save into one run at once; who reads is known by claims alone",
         "mount without nolock and with local_lock=none");
   }
   if (is_nfs && mount.has("soft")) {
@@ -77,7 +78,7 @@ void diagnose_options(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
   }
   if (mount.type == "lustre" && !mount.has("flock")) {
     add(Health::fail,
-        mount.has("localflock") ? "localflock: locks stay on this host: two hosts could delete what the other reads"
+        mount.has("localflock") ? "localflock: locks stay on this host: who reads is known by claims alone"
                                 : "mounted without flock: locks are refused",
         "mount with -o flock");
   }
@@ -99,8 +100,7 @@ void diagnose_try(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
   } else {
     out.push_back(
         {Health::fail, "locks",
-         "no locks: nobody can tell whether a checkpoint is being written or read, so nothing is ever deleted "
-         "here and no save can be shared",
+         "no locks: nobody can tell whether a checkpoint is being written, and who reads is known by claims alone",
          "use a file system with flock"});
   }
   if (!tried.renames) {

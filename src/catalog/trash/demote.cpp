@@ -39,7 +39,7 @@ Result<ManifestFile> open_manifest(Io& io, const std::string& checkpoint) {
 
 Result<Claim> Deleter::demote(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
-  CKPT_TRY(const Held held, hold(io_, path));
+  CKPT_TRY(Held held, hold_here(path));
   if (held.claim != Claim::free) return held.claim;
   if (deletion.still) {
     CKPT_TRY(const bool still, deletion.still(path));
@@ -59,6 +59,16 @@ Result<Claim> Deleter::demote(const Deletion& deletion) {
   record.changed_by = record.by;
   CKPT_CHECK(write(entry, record));
   CKPT_CHECK(replace_file(io_, now.path, revised));
+  // Who began to read before this has said so by now, and may want what is about to go.
+  CKPT_CHECK(look_for_readers(io_, held));
+  if (held.claim != Claim::free) {
+    reader_ = held.reader;
+    CKPT_TRY(const std::string undone, universal::revise_manifest(revised, {}));
+    CKPT_CHECK(replace_file(io_, now.path, undone));
+    CKPT_CHECK(replace_file(io_, join_path(path, universal::kManifestCopyPath), undone));
+    static_cast<void>(io_.unlink(join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix))));
+    return held.claim;
+  }
   CKPT_CHECK(finish_demotion(entry, revised));
   return Claim::free;
 }
@@ -73,7 +83,7 @@ Result<> Deleter::finish_demotion(const TrashEntry& entry, const std::string& ma
 /// A record of a demotion whose files are not in the trash: the manifest says how far it came.
 Result<> Deleter::settle_demotion(const TrashEntry& entry) {
   const std::string path = join_path(run_path(entry.run), entry.name);
-  CKPT_TRY(const Held held, hold(io_, path));
+  CKPT_TRY(const Held held, hold_here(path));
   if (held.claim != Claim::free) return {};  // being read: the next one
   const auto now = open_manifest(io_, path);
   if (!now) return {};  // damaged, or not readable now: nothing is known, and nothing done
@@ -97,7 +107,7 @@ Result<Claim> Deleter::restore_optimizer(const TrashEntry& entry, Time now, cons
   const auto refused = [&](const char* why) {
     return fail(Errc::not_found, fmt::format("{}/{}: undelete its optimizer: {}", entry.run, entry.name, why));
   };
-  CKPT_TRY(const Held held, hold(io_, path));
+  CKPT_TRY(const Held held, hold_here(path));
   if (held.claim == Claim::vanished) return refused("the checkpoint itself is gone");
   if (held.claim != Claim::free) return held.claim;
   CKPT_TRY(const ManifestFile demoted, open_manifest(io_, path));

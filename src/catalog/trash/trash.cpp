@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "engine/left_over.hpp"
@@ -22,6 +23,7 @@ constexpr std::string_view kRecordSuffix = ".json";
 constexpr std::string_view kStoreItself = ".";  // the run of checkpoints that lie in the store's own directory
 constexpr std::string_view kSecondMark = ".~";
 constexpr auto kHistory = std::chrono::hours(24 * 365);  // how long the record of what is gone is kept
+constexpr auto kTurnPoll = std::chrono::milliseconds(20);
 constexpr auto kRunPatience = std::chrono::seconds(30);  // a save's commit takes milliseconds
 
 /// What makes a directory a checkpoint, ours first, then those of other systems (the names of their own sources). Of a
@@ -106,6 +108,29 @@ Result<std::vector<TrashEntry>> list_all(Io& io, const std::string& trash, std::
   return out;
 }
 
+/// The one deleter of a store, among all hosts: whoever sees another's claim beside his own gives way. Both of two may;
+/// never do both go on.
+struct Turn {
+  std::unique_ptr<ClaimFile> claim{};
+  std::string holder{};  ///< of the turn, where it is not ours
+};
+
+Result<Turn> take_turn(Io& io, const std::string& store, Deadline deadline) {
+  const std::string key = place_key(store, "the turn to delete");
+  for (unsigned n = 0;; ++n) {
+    Turn out;
+    CKPT_TRY(out.claim, ClaimFile::write(io, store, key));
+    CKPT_TRY(const Claims claims, watch_claims(io, store));
+    const FoundClaim* other = claims.holder({key}, out.claim->path());
+    if (other == nullptr) return out;
+    out.holder = other->name.who();
+    out.claim.reset();
+    if (std::chrono::steady_clock::now() >= deadline) return out;
+    // Not in step with another that waits as long.
+    std::this_thread::sleep_for(kTurnPoll * (1 + (io.host().self().pid + n) % 7));
+  }
+}
+
 }  // namespace
 
 std::string trash_path(const std::string& store) {
@@ -117,28 +142,32 @@ Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store) {
   return list_all(io, trash_path(store), temporaries);
 }
 
-Deleter::Deleter(Io& io, std::string store, std::unique_ptr<HeldLock> lock)
-    : io_(io), store_(std::move(store)), lock_(std::move(lock)) {}
+Deleter::Deleter(Io& io, std::string store, std::unique_ptr<HeldLock> lock, std::unique_ptr<ClaimFile> turn)
+    : io_(io), store_(std::move(store)), lock_(std::move(lock)), turn_(std::move(turn)) {}
 
 Result<std::unique_ptr<Deleter>> Deleter::open(Io& io, const std::string& store, Deadline deadline) {
   const std::string path = trash_path(store);
   CKPT_CHECK(make_directory(io, path));
+  const auto busy = [&](const std::string& by) {
+    return fail({.code = Errc::locked,
+                 .message = fmt::format("{}: another process deletes in this store{}", path, by),
+                 .file = path,
+                 .hint = "wait for it, or give --lock-timeout"});
+  };
   auto lock = lock_run(io, path, deadline);
-  if (!lock) {
-    Error error = std::move(lock).error();
-    if (error.code == Errc::locked) {
-      error.message = path + ": another process deletes in this store";
-      error.hint = "wait for it, or give --lock-timeout";
-    }
-    return fail(std::move(error));
-  }
-  if (!*lock) {
+  if (!lock) return lock.error().code == Errc::locked ? busy("") : fail(std::move(lock).error());
+  std::unique_ptr<ClaimFile> turn;
+  if (io.lock_scope(path).reach != LockReach::everyone) {
+    CKPT_TRY(Turn taken, take_turn(io, store, deadline));
+    if (!taken.claim) return busy(": " + taken.holder);
+    turn = std::move(taken.claim);
+  } else if (!*lock) {
     return fail({.code = Errc::unsupported,
                  .message = path + ": prune: this file system has no locks, so nobody can tell what is being read",
                  .file = path,
                  .hint = "nothing is deleted here; mount it with locks that reach all hosts"});
   }
-  std::unique_ptr<Deleter> trash(new Deleter(io, store, *std::move(lock)));
+  std::unique_ptr<Deleter> trash(new Deleter(io, store, *std::move(lock), std::move(turn)));
   CKPT_CHECK(trash->settle());
   return trash;
 }
@@ -155,6 +184,30 @@ std::string Deleter::place(const std::string& run) const {
 Result<> Deleter::write(const TrashEntry& entry, const TrashRecord& record) {
   const std::string path = join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix));
   return replace_file(io_, path, record_text(record));
+}
+
+Result<Held> Deleter::hold_here(const std::string& path, const Formerly& formerly) {
+  io_.beat();
+  CKPT_TRY(Held held, hold(io_, path, formerly));
+  reader_ = held.reader;
+  return held;
+}
+
+/// After a rename into the trash: back again where somebody began to read before it.
+Result<> Deleter::give_back(const TrashEntry& entry, Held& held) {
+  auto looked = look_for_readers(io_, held);
+  if (looked && held.claim == Claim::free) return {};
+  reader_ = held.reader;
+  const std::string record = join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix));
+  auto back =
+      move_checkpoint(io_, join_path(place(entry.run), entry.kept_as), join_path(run_path(entry.run), entry.name));
+  if (!back) {
+    return fail(Errc::not_done, fmt::format("{}/{}: it is being read, and stays in the trash: {}", entry.run,
+                                            entry.name, back.error().message));
+  }
+  CKPT_CHECK(std::move(looked));
+  static_cast<void>(io_.unlink(record));  // without its checkpoint it says nothing; the next one removes it
+  return {};
 }
 
 /// What a crash left of a deletion that was not carried out, or of a restoration that was: a record without its
@@ -195,7 +248,7 @@ Result<std::string> Deleter::free_name(const std::string& run, const std::string
 
 Result<Claim> Deleter::put(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
-  CKPT_TRY(const Held held, hold(io_, path));
+  CKPT_TRY(Held held, hold_here(path));
   if (held.claim != Claim::free) return held.claim;
   if (deletion.still) {
     CKPT_TRY(const bool still, deletion.still(path));
@@ -211,7 +264,8 @@ Result<Claim> Deleter::put(const Deletion& deletion) {
   CKPT_CHECK(write(entry, record));
   auto moved = move_checkpoint(io_, path, join_path(place(deletion.run), entry.kept_as));
   if (!moved) return fail(std::move(moved).error());  // a record without its checkpoint is settled by the next
-  return Claim::free;
+  CKPT_CHECK(give_back(entry, held));
+  return held.claim;
 }
 
 Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::string& by) {
@@ -225,7 +279,7 @@ Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::str
   if (!entry.recorded && entry.name.ends_with(kOptimizerSuffix))
     return fail(Errc::io,
                 fmt::format("{}/{}: undelete: the record of its deletion cannot be read", entry.run, entry.name));
-  CKPT_TRY(const Held held, hold(io_, from));
+  CKPT_TRY(const Held held, hold_here(from, {.id = entry.record.id}));
   if (held.claim != Claim::free) return held.claim;
   CKPT_CHECK(make_directory(io_, run));
   // While a save counts generations, none comes back between its look at the run and its look at the trash.
@@ -242,7 +296,8 @@ Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::str
 
 Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::string& by) {
   const std::string path = join_path(place(entry.run), entry.kept_as);
-  CKPT_TRY(const Held held, hold(io_, path));
+  CKPT_TRY(const Held held,
+           hold_here(path, {.id = entry.record.id, .path = join_path(run_path(entry.run), entry.name)}));
   if (held.claim != Claim::free) return held.claim;
   TrashRecord record = entry.record;
   record.changed = now;
@@ -288,7 +343,8 @@ Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
     } else if (!purged) {
       out.kept.push_back(fmt::format("{}/{}: {}", entry.run, entry.name, purged.error().message));
     } else if (*purged != Claim::vanished) {
-      out.kept.push_back(fmt::format("{}/{}: being read", entry.run, entry.name));
+      const std::string reader = reader_.empty() ? reader_ : ": " + reader_;
+      out.kept.push_back(fmt::format("{}/{}: being read{}", entry.run, entry.name, reader));
     }
   }
   CKPT_CHECK(forget_old(entries, now));

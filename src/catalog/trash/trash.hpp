@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "catalog/trash/record.hpp"
+#include "engine/claims.hpp"
 #include "engine/comm.hpp"
 #include "engine/io.hpp"
 #include "engine/move_checkpoint.hpp"
@@ -24,6 +25,8 @@
 ///   demote   1 nobody reads it   2 the record   3 manifest.json, one revision later: from here on it is weights only
 ///            4 the second copy of the manifest   5 the rename
 ///   restore  1 nobody reads it   2 the rename   3 manifest.json   4 its copy   5 the record: restored
+/// Where locks do not reach every host, readers and deleters on other ones are known by claims (engine/claims.hpp): put
+/// looks at them again after its rename, demote after its step 3, and undo it where somebody reads after all.
 /// A crash between any two leaves it whole in one of the two places, or half removed with a record that says so; the
 /// next process that opens the trash finishes what was begun.
 namespace ckpt::catalog {
@@ -47,8 +50,7 @@ Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store);
 class Deleter {
  public:
   /// Waits for others until the deadline, then finishes what crashed ones began.
-  /// errors  locked: another process deletes here; unsupported: this file system has no locks, so nobody could tell
-  ///         whether a checkpoint is being read
+  /// errors  locked: another process deletes here, on this host or another
   static Result<std::unique_ptr<Deleter>> open(Io& io, const std::string& store, Deadline deadline);
 
   struct Deletion {
@@ -58,7 +60,8 @@ class Deleter {
     /// Asked when nobody can begin to read it any more: whether it still is what was decided about.
     std::function<Result<bool>(const std::string& path)> still{};
   };
-  /// `vanished` also where it is not any more what was decided about. errors  io, not_durable, no_space
+  /// `vanished` also where it is not any more what was decided about. errors  io, not_durable, no_space; not_done: it
+  /// is in the trash, though somebody began to read it
   Result<Claim> put(const Deletion& deletion);
 
   /// Drops the optimizer's state of one of ours: weights, and all else, stay as they are. Of the record all but
@@ -66,6 +69,9 @@ class Deleter {
   /// errors  as put; unsupported: its weights need that state; corrupt, checksum: its manifest. After one of the last
   ///         steps it is demoted, and the next process that opens the trash finishes
   Result<Claim> demote(const Deletion& deletion);
+
+  /// Who reads what was refused last, or why nobody knows; empty where it is a process of this host.
+  const std::string& reader() const { return reader_; }
 
   /// Brings one back, or its optimizer. `free`: it is back.
   /// errors  target_exists: its name was taken since; not_found: not in the trash; incomplete: it is being purged
@@ -84,7 +90,9 @@ class Deleter {
   }
 
  private:
-  Deleter(Io& io, std::string store, std::unique_ptr<HeldLock> lock);
+  Deleter(Io& io, std::string store, std::unique_ptr<HeldLock> lock, std::unique_ptr<ClaimFile> turn);
+  Result<Held> hold_here(const std::string& path, const Formerly& formerly = {});
+  Result<> give_back(const TrashEntry& entry, Held& held);
   std::string run_path(const std::string& run) const;
   std::string place(const std::string& run) const;
   Result<> write(const TrashEntry& entry, const TrashRecord& record);
@@ -99,6 +107,8 @@ class Deleter {
   Io& io_;
   std::string store_;
   std::unique_ptr<HeldLock> lock_;
+  std::unique_ptr<ClaimFile> turn_;  // where the lock does not reach every host
+  std::string reader_{};
 };
 
 /// STORE/.ckpt/trash

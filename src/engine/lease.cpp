@@ -1,0 +1,91 @@
+#include "engine/lease.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "engine/left_over.hpp"
+#include "engine/run_directory.hpp"
+
+namespace ckpt {
+namespace {
+
+/// A name that is gone may be on its way back: whoever took it away looks at the claims and sees this one.
+constexpr auto kReturnPatience = std::chrono::seconds(2);
+constexpr auto kReturnPoll = std::chrono::milliseconds(20);
+}  // namespace
+
+Result<std::vector<std::string>> claim_keys(Io& io, const std::string& store, const std::string& path) {
+  std::vector<std::string> out;
+  const auto manifest = read_manifest(io, path);
+  if (manifest) {
+    out.push_back(manifest->id.hex());
+  } else if (manifest.error().code == Errc::io) {
+    return fail(manifest.error());
+  }
+  out.push_back(place_key(store, path));
+  return out;
+}
+
+Result<std::unique_ptr<Lease>> Lease::take(Io& io, const std::string& checkpoint) {
+  auto lock = io.lock(checkpoint, LockMode::shared);
+  if (!lock && lock.error().code != Errc::unsupported) return fail(std::move(lock).error());
+  std::unique_ptr<Lease> out(new Lease(io, checkpoint));
+  if (lock) out->lock_ = *std::move(lock);
+  LockScope scope = io.lock_scope(checkpoint);
+  if (scope.reach == LockReach::everyone) return out;
+  out->path_ = std::move(scope.path);
+  CKPT_TRY(const FileInfo before, io.stat(out->path_));
+  out->claim();
+  if (!out->claims_.empty()) CKPT_CHECK(out->look_again(before));
+  io.attend(*out);
+  out->seeking_ = out->claims_.empty();
+  out->last_ = io.host().monotonic();
+  return out;
+}
+
+Lease::~Lease() {
+  // One that is a lock alone never asked its Io for anything, which may be gone.
+  if (last_ != std::chrono::nanoseconds::zero()) io_.leave(*this);
+}
+
+void Lease::claim() {
+  const auto manifest = read_manifest(io_, path_);
+  for (const std::string& store : stores_above(io_, path_)) {
+    auto written = ClaimFile::write(io_, store, manifest ? manifest->id.hex() : place_key(store, path_));
+    if (written) {
+      claims_.push_back(*std::move(written));
+    } else {
+      unheard_ =
+          fmt::format("locks here do not reach every host, and no claim can be written: {}", written.error().message);
+    }
+  }
+}
+
+Result<> Lease::look_again(const FileInfo& before) {
+  const auto patience = std::chrono::steady_clock::now() + kReturnPatience;
+  for (;;) {
+    CKPT_TRY(const auto now, look(io_, path_));
+    if (now && now->is_same_file(before)) return {};
+    if (std::chrono::steady_clock::now() >= patience) {
+      return fail({.code = now ? Errc::locked : Errc::not_found,
+                   .message = path_ + (now ? ": open: it was replaced just now" : ": open: it was deleted just now"),
+                   .file = path_});
+    }
+    std::this_thread::sleep_for(kReturnPoll);
+  }
+}
+
+void Lease::beat() {
+  const auto now = io_.host().monotonic();
+  if (!seeking_ || now - last_ < kClaimBeat) return;
+  last_ = now;
+  unheard_.clear();
+  claim();
+  seeking_ = claims_.empty();
+}
+
+}  // namespace ckpt

@@ -1,0 +1,120 @@
+// The commit on a network file system at its worst (simulated: support/network_io.hpp).
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/lease.hpp"
+#include "engine/left_over.hpp"
+#include "engine/move_checkpoint.hpp"
+#include "engine/publish.hpp"
+#include "engine/replace_file.hpp"
+#include "support/memory_io.hpp"
+#include "support/network_io.hpp"
+
+namespace ckpt {
+namespace {
+
+const std::string kId(32, 'a');
+const std::string kPartial = "/d/m.partial-" + kId;
+
+Publication::Options options(bool directory) {
+  return {.target = "/d/m", .id = kId, .directory = directory};
+}
+
+Result<std::unique_ptr<Publication>> begin(Io& io, const Publication::Options& options) {
+  TargetFile file;
+  file.path = options.directory ? "data" : "";
+  return Publication::begin(io, options, {file});
+}
+
+Result<> publish(Io& io, const Publication::Options& options) {
+  CKPT_TRY(const auto publication, begin(io, options));
+  return publication->commit(options.directory ? std::vector<SmallFile>{{"manifest.json", "{}"}}
+                                               : std::vector<SmallFile>{});
+}
+
+TEST(NetworkPublish, ACommitWhoseAnswerIsLostIsDone) {
+  for (const bool directory : {false, true}) {
+    for (const bool locks : {false, true}) {
+      MemoryDisk disk;
+      disk.put("/d/other", "other");
+      NetworkDisk network(disk, {.locks = locks, .lost_answers = 1});
+      const auto done = publish(*network.io("n1"), options(directory));
+      ASSERT_TRUE(done) << done.error().message;
+      EXPECT_NE(disk.text(directory ? "/d/m/manifest.json" : "/d/m"), "(none)");
+      for (const std::string& path : disk.tree()) EXPECT_EQ(path.find(kPartialMark), std::string::npos) << path;
+    }
+  }
+}
+
+TEST(NetworkPublish, SmallFilesAndMovesWhoseAnswersAreLostAreDone) {
+  MemoryDisk disk;
+  disk.put("/d/c/manifest.json", "{}");
+  disk.put("/d/t/other", "");
+  NetworkDisk network(disk, {.lost_answers = 1});
+  const auto io = network.io("n1");
+  EXPECT_TRUE(replace_file(*io, "/d/note", "one"));
+  EXPECT_TRUE(replace_file(*io, "/d/note", "two"));
+  EXPECT_EQ(disk.text("/d/note"), "two");
+  EXPECT_TRUE(move_checkpoint(*io, "/d/c", "/d/t/c"));
+  EXPECT_EQ(disk.text("/d/t/c/manifest.json"), "{}");
+  EXPECT_FALSE(move_checkpoint(*io, "/d/c", "/d/t/e")) << "there is nothing any more";
+  disk.put("/d/c/manifest.json", "another");
+  EXPECT_EQ(move_checkpoint(*io, "/d/c", "/d/t/c").error().code, Errc::target_exists);
+  EXPECT_EQ(disk.text("/d/c/manifest.json"), "another");
+}
+
+TEST(NetworkPublish, WhatAnotherHostWritesIsNeitherSweptNorTakenOver) {
+  for (const LockReach reach : {LockReach::host, LockReach::server}) {
+    MemoryDisk disk;
+    disk.put("/d/other", "other");
+    NetworkDisk network(disk, {.reach = reach});
+    const auto writer = network.io("n1");
+    Publication::Options resumable = options(true);
+    resumable.resumable = Hash128{};
+    auto publication = begin(*writer, resumable);
+    ASSERT_TRUE(publication) << publication.error().message;
+    const auto io = network.io("n2");
+    std::vector<std::string> swept;
+    ASSERT_TRUE(sweep_partials(*io, "/d", swept));
+    EXPECT_TRUE(swept.empty());
+    EXPECT_EQ(sweep_left_over(*io, kPartial).error().code, Errc::locked);
+    if (reach == LockReach::host) {
+      EXPECT_EQ(begin(*io, resumable).error().code, Errc::locked);
+    }
+    EXPECT_TRUE((*publication)->commit({{"manifest.json", "{}"}}));
+  }
+}
+
+TEST(NetworkPublish, AListingThatIsRememberedStopsNoRemoval) {
+  MemoryDisk disk;
+  disk.put("/d/tree/a", "");
+  disk.put("/d/tree/b", "");
+  NetworkDisk network(disk, {});
+  const auto io = network.io("n1");
+  ASSERT_TRUE(io->list("/d/tree"));
+  ASSERT_TRUE(network.io("n2")->unlink("/d/tree/a"));
+  EXPECT_TRUE(remove_tree(*io, "/d/tree"));
+  EXPECT_EQ(disk.tree(), (std::vector<std::string>{"/d/"}));
+}
+
+TEST(NetworkPublish, WhatAnotherHostReadsIsNotTakenAway) {
+  MemoryDisk disk;
+  disk.put("/s/.ckpt/claims/ready", "");
+  disk.put("/s/r/c/data", "x");
+  NetworkDisk network(disk, {.lost_answers = 1});
+  const auto reader = network.io("n1");
+  auto lease = Lease::take(*reader, "/s/r/c");
+  ASSERT_TRUE(lease);
+  const auto io = network.io("n2");
+  EXPECT_FALSE(remove_published(*io, "/s/r/c", kId).value());
+  EXPECT_EQ(disk.text("/s/r/c/data"), "x");
+  lease->reset();
+  EXPECT_TRUE(remove_published(*io, "/s/r/c", kId).value());
+  EXPECT_EQ(disk.text("/s/r/c/data"), "(none)");
+}
+
+}  // namespace
+}  // namespace ckpt

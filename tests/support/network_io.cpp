@@ -1,0 +1,278 @@
+#include "support/network_io.hpp"
+
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "engine/system_error.hpp"
+#include "format/hash.hpp"
+
+namespace ckpt {
+
+struct NetworkDisk::State {
+  struct Locks {
+    unsigned shared = 0;
+    bool exclusive = false;
+  };
+  struct OneHost {
+    std::map<std::uint64_t, Locks> locks;                   // by inode
+    std::map<std::string, std::vector<DirEntry>> listings;  // what it remembers
+    std::set<std::uint64_t> dead;                           // pids
+  };
+
+  const std::function<std::unique_ptr<Io>()> server;
+  const Options options;
+  std::mutex mutex;
+  // All below guarded by mutex.
+  std::map<std::string, OneHost> hosts;
+  std::map<std::uint64_t, std::string> removed;  // inode: by which host
+  std::chrono::nanoseconds now{std::chrono::hours(1)};
+  std::uint64_t renames = 0;
+
+  State(std::function<std::unique_ptr<Io>()> ios, Options chosen) : server(std::move(ios)), options(chosen) {}
+};
+
+namespace {
+
+using State = NetworkDisk::State;
+
+class NetworkHost final : public Host {
+ public:
+  NetworkHost(std::shared_ptr<State> state, std::string name, std::uint64_t pid)
+      : state_(std::move(state)), name_(std::move(name)), pid_(pid) {}
+
+  ProcessId self() const override {
+    return {.host = name_, .boot = boot(), .pid_namespace = 1, .pid = pid_, .started = 7};
+  }
+  std::optional<bool> is_running(const ProcessId& process) const override {
+    if (process.boot != boot()) return std::nullopt;
+    const std::lock_guard held(state_->mutex);
+    return state_->hosts[name_].dead.count(process.pid) == 0;
+  }
+  std::chrono::nanoseconds monotonic() const override {
+    const std::lock_guard held(state_->mutex);
+    // Clocks of two hosts have nothing to do with each other.
+    return state_->now + std::chrono::hours(hash64(name_) % 1000);
+  }
+  std::string clock_id() const override { return boot(); }
+
+ private:
+  std::string boot() const { return hash128(name_).hex(); }
+
+  std::shared_ptr<State> state_;
+  std::string name_;
+  std::uint64_t pid_;
+};
+
+class NetworkLock final : public HeldLock {
+ public:
+  NetworkLock(std::shared_ptr<State> state, std::string host, std::uint64_t inode, bool exclusive)
+      : state_(std::move(state)), host_(std::move(host)), inode_(inode), exclusive_(exclusive) {}
+  ~NetworkLock() override {
+    const std::lock_guard held(state_->mutex);
+    State::Locks& locks = state_->hosts[host_].locks[inode_];
+    if (exclusive_) {
+      locks.exclusive = false;
+    } else {
+      --locks.shared;
+    }
+  }
+  NetworkLock(const NetworkLock&) = delete;
+  NetworkLock& operator=(const NetworkLock&) = delete;
+
+ private:
+  std::shared_ptr<State> state_;
+  std::string host_;
+  std::uint64_t inode_;
+  bool exclusive_;
+};
+
+class NetworkIo final : public Io {
+ public:
+  NetworkIo(std::shared_ptr<State> state, std::string host, std::uint64_t pid)
+      : state_(std::move(state)),
+        name_(std::move(host)),
+        pid_(pid),
+        host_(state_, name_, pid),
+        inner_(state_->server()) {}
+
+  std::string_view name() const override { return inner_->name(); }
+  Result<std::unique_ptr<Io>> fresh() const override {
+    return std::unique_ptr<Io>(std::make_unique<NetworkIo>(state_, name_, pid_));
+  }
+
+  Result<FileInfo> stat(const std::string& path) override {
+    CKPT_CHECK(alive(path));
+    return inner_->stat(path);
+  }
+  Result<std::vector<DirEntry>> list(const std::string& path) override {
+    CKPT_CHECK(alive(path));
+    CKPT_TRY(auto entries, inner_->list(path));
+    if (!state_->options.stale_listings) return entries;
+    const std::lock_guard held(state_->mutex);
+    return state_->hosts[name_].listings.emplace(join_path(path, ""), std::move(entries)).first->second;
+  }
+  Result<> make_dir(const std::string& path) override {
+    CKPT_CHECK(alive(path));
+    changed(path);
+    return inner_->make_dir(path);
+  }
+  Result<> sync_dir(const std::string& path) override {
+    CKPT_CHECK(alive(path));
+    return inner_->sync_dir(path);
+  }
+  Result<> rename(const std::string& from, const std::string& to, RenameMode mode) override {
+    CKPT_CHECK(alive(to));
+    changed(from);
+    changed(to);
+    if (mode == RenameMode::exchange)
+      return fail({.code = Errc::unsupported, .message = to + ": rename: Invalid argument", .file = to});
+    const auto replaced = inner_->stat(to);
+    auto renamed = inner_->rename(from, to, mode);
+    if (!renamed) return renamed;
+    const std::lock_guard held(state_->mutex);
+    if (replaced) state_->removed[replaced->inode] = name_;
+    const std::uint64_t one_of = state_->options.lost_answers;
+    if (one_of != 0 && ++state_->renames % one_of == 0) return fail(system_error(ENOENT, from, "rename"));
+    return {};
+  }
+  Result<> unlink(const std::string& path) override {
+    CKPT_CHECK(alive(path));
+    changed(path);
+    const auto info = inner_->stat(path);
+    CKPT_CHECK(inner_->unlink(path));
+    const std::lock_guard held(state_->mutex);
+    if (info) state_->removed[info->inode] = name_;
+    return {};
+  }
+  Result<> remove_dir(const std::string& path) override {
+    CKPT_CHECK(alive(path));
+    changed(path);
+    return inner_->remove_dir(path);
+  }
+  Result<std::unique_ptr<HeldLock>> lock(const std::string& path, LockMode mode) override {
+    CKPT_TRY(const FileInfo info, stat(path));
+    if (!state_->options.locks)
+      return fail({.code = Errc::unsupported, .message = path + ": lock: No locks available", .file = path});
+    const bool exclusive = mode == LockMode::exclusive;
+    const std::lock_guard held(state_->mutex);
+    State::Locks& locks = state_->hosts[name_].locks[info.inode];
+    if (locks.exclusive || (exclusive && locks.shared > 0))
+      return fail({.code = Errc::locked, .message = path + ": lock: held by another process", .file = path});
+    if (exclusive) {
+      locks.exclusive = true;
+    } else {
+      ++locks.shared;
+    }
+    return std::unique_ptr<HeldLock>(std::make_unique<NetworkLock>(state_, name_, info.inode, exclusive));
+  }
+  LockScope lock_scope(const std::string& path) override { return {.reach = state_->options.reach, .path = path}; }
+  Result<std::uint64_t> free_bytes(const std::string& path) override { return inner_->free_bytes(path); }
+
+  Result<FileHandle> open(const std::string& path, OpenOptions options) override {
+    CKPT_CHECK(alive(path));
+    if (options.mode == OpenOptions::Mode::write_new) changed(path);
+    options.direct = false;
+    CKPT_TRY(const FileHandle file, inner_->open(path, options));
+    const auto info = inner_->info(file);
+    if (!info) return file;
+    inodes_[file.value] = info->inode;
+    const std::lock_guard held(state_->mutex);
+    state_->removed.erase(info->inode);  // its number was given again
+    return file;
+  }
+  bool is_direct(FileHandle file) const override { return std::as_const(*inner_).is_direct(file); }
+  Result<FileInfo> info(FileHandle file) override {
+    CKPT_CHECK(reachable(file));
+    return inner_->info(file);
+  }
+  Result<> allocate(FileHandle file, std::uint64_t bytes) override {
+    CKPT_CHECK(reachable(file));
+    return inner_->allocate(file, bytes);
+  }
+  Result<> truncate(FileHandle file, std::uint64_t bytes) override {
+    CKPT_CHECK(reachable(file));
+    return inner_->truncate(file, bytes);
+  }
+  Result<> sync(FileHandle file) override {
+    CKPT_CHECK(reachable(file));
+    return inner_->sync(file);
+  }
+  Result<> close(FileHandle file) override { return inner_->close(file); }
+  Result<> read_at(FileHandle file, std::uint64_t offset, std::span<std::byte> data) override {
+    CKPT_CHECK(reachable(file));
+    return inner_->read_at(file, offset, data);
+  }
+  Result<> write_at(FileHandle file, std::uint64_t offset, std::span<const std::byte> data) override {
+    CKPT_CHECK(reachable(file));
+    return inner_->write_at(file, offset, data);
+  }
+
+  std::size_t queue_depth() const override { return std::as_const(*inner_).queue_depth(); }
+  Result<> submit(const Request& request) override {
+    CKPT_CHECK(reachable(request.file));
+    return inner_->submit(request);
+  }
+  Result<std::size_t> reap(std::span<Completion> out, bool wait) override { return inner_->reap(out, wait); }
+  const Host& host() const override { return host_; }
+
+ private:
+  /// What a killed process would still do, it does not.
+  Result<> alive(const std::string& path) const {
+    const std::lock_guard held(state_->mutex);
+    if (state_->hosts[name_].dead.count(pid_) == 0) return {};
+    return fail({.code = Errc::io, .message = path + ": the process was killed", .file = path});
+  }
+  Result<> reachable(FileHandle file) const {
+    CKPT_CHECK(alive("file"));
+    const auto inode = inodes_.find(file.value);
+    if (inode == inodes_.end()) return {};
+    const std::lock_guard held(state_->mutex);
+    const auto gone = state_->removed.find(inode->second);
+    if (gone == state_->removed.end() || gone->second == name_) return {};
+    return fail(system_error(ESTALE, "file", "read"));
+  }
+  void changed(const std::string& path) const {
+    const std::lock_guard held(state_->mutex);
+    state_->hosts[name_].listings.erase(parent_path(path));
+  }
+
+  std::shared_ptr<State> state_;
+  std::string name_;
+  std::uint64_t pid_;
+  NetworkHost host_;
+  std::unique_ptr<Io> inner_;
+  std::map<int, std::uint64_t> inodes_;
+};
+
+}  // namespace
+
+NetworkDisk::NetworkDisk(std::function<std::unique_ptr<Io>()> server, Options options)
+    : state_(std::make_shared<State>(std::move(server), options)) {}
+NetworkDisk::NetworkDisk(const MemoryDisk& disk, Options options)
+    : NetworkDisk([&disk] { return disk.io(); }, options) {}
+NetworkDisk::~NetworkDisk() = default;
+
+std::unique_ptr<Io> NetworkDisk::io(const std::string& host, std::uint64_t pid) {
+  return std::make_unique<NetworkIo>(state_, host, pid);
+}
+
+void NetworkDisk::kill(const std::string& host, std::uint64_t pid) {
+  const std::lock_guard held(state_->mutex);
+  state_->hosts[host].dead.insert(pid);
+}
+
+void NetworkDisk::wait(std::chrono::nanoseconds time) {
+  const std::lock_guard held(state_->mutex);
+  state_->now += time;
+}
+
+void NetworkDisk::forget() {
+  const std::lock_guard held(state_->mutex);
+  for (auto& [name, host] : state_->hosts) host.listings.clear();
+}
+
+}  // namespace ckpt

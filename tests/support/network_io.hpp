@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/io.hpp"
+#include "support/memory_io.hpp"
+
+namespace ckpt {
+
+/// Hosts that share a disk by a network file system, at its worst: a simulation. Thread-safe; what the server keeps
+/// outlives the Ios.
+/// - locks are those of one host, or there are none
+/// - a listing is what the host remembers of the directory, until it changes something there itself or `forget`
+/// - a file that another host has removed is lost to whoever has it open: `io`, a stale file handle
+/// - of every so many renames the answer is lost: it is done, and `not_found` is told, as the server was asked twice
+/// - O_DIRECT is refused, and so is an exchange of two names
+class NetworkDisk {
+ public:
+  struct Options {
+    bool locks = true;
+    LockReach reach = LockReach::host;
+    bool stale_listings = true;
+    std::uint64_t lost_answers = 0;  ///< of so many renames one; 0: none
+  };
+  /// `server`: makes Ios of what the server keeps.
+  NetworkDisk(std::function<std::unique_ptr<Io>()> server, Options options);
+  NetworkDisk(const MemoryDisk& disk, Options options);
+  ~NetworkDisk();
+
+  /// An Io of a process of this host. Processes that were named before are the same ones.
+  std::unique_ptr<Io> io(const std::string& host, std::uint64_t pid = 100);
+  /// The process is killed: whatever Ios it has do nothing any more.
+  void kill(const std::string& host, std::uint64_t pid = 100);
+  /// Time goes by, on all hosts.
+  void wait(std::chrono::nanoseconds time);
+  /// No host remembers a listing.
+  void forget();
+
+  struct State;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace ckpt
