@@ -11,7 +11,6 @@
 #include "catalog/index/scan.hpp"
 #include "catalog/support.hpp"
 #include "engine/host.hpp"
-#include "engine/inbox.hpp"
 #include "format/glob.hpp"
 
 namespace ckpt {
@@ -266,12 +265,7 @@ Result<Claim> demote(Session& session, Deleter& trash, const Deleter::Deletion& 
     const std::string damage = checked.damage.empty() ? "damage was found" : checked.damage.front().text;
     return fail(Errc::corrupt, "its weights are not whole: " + damage);
   }
-  CKPT_TRY(const Claim claim, trash.demote(deletion));
-  if (claim == Claim::free) {
-    drop_note(session.io, run, deletion.name,
-              fmt::format("demoted {}", deletion.record.deleted.time_since_epoch().count()));
-  }
-  return claim;
+  return trash.demote(deletion);
 }
 
 /// Whether the volume is so full that the trash does not wait for its grace.

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <tuple>
 
 #include "engine/run_directory.hpp"
 
@@ -14,18 +14,18 @@ using catalog::TrashEntry;
 
 constexpr std::size_t kLeastDigits = 6;
 
-/// Greater is newer.
-std::uint64_t generation_of(const TrashEntry& entry) {
+/// The greatest comes back first: the newest; and a checkpoint before its optimizer, which has no place to come back to
+/// otherwise, whatever the clocks said when they were deleted.
+std::tuple<std::uint64_t, bool, catalog::Time> rank_of(const TrashEntry& entry) {
   const auto name = CheckpointName::parse(entry.name);
-  return name ? name->generation : 0;
+  return {name ? name->generation : 0, entry.record.dropped.empty(), entry.record.deleted};
 }
 
 Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::string& name) {
   const TrashEntry* found = nullptr;
   for (const TrashEntry& entry : entries) {
     if (!entry.present || !names_checkpoint(name, entry.run, entry.name, entry.record.step, entry.record.id)) continue;
-    const bool newer = found == nullptr || std::pair(generation_of(entry), entry.record.deleted) >
-                                               std::pair(generation_of(*found), found->record.deleted);
+    const bool newer = found == nullptr || rank_of(entry) > rank_of(*found);
     if (newer) found = &entry;
   }
   if (found != nullptr) return *found;

@@ -158,6 +158,8 @@ void MemoryDisk::power_off(PowerLoss spared) {
   state_->unsynced_names.clear();
   std::uint64_t coin = spared.block_seed;
   const auto restart = [&](MemoryNode& node) {
+    // Another time than anybody has seen with what is lost, as when a journal brings back an older one.
+    if (node.entries != node.durable_entries || node.bytes != node.durable_bytes) node.mtime_ns = ++state_->clock_ns;
     node.entries = node.durable_entries;
     if (node.bytes != node.durable_bytes) {
       node.durable_bytes = spared.block_seed == 0 ? node.durable_bytes : surviving_bytes(node, coin);

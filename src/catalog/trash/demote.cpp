@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "catalog/trash/trash.hpp"
+#include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
 #include "engine/replace_file.hpp"
 #include "engine/run_directory.hpp"
@@ -25,6 +26,11 @@ struct ManifestFile {
   std::string text{};
   Manifest manifest{};
 };
+
+/// The directory of its run does not show that a manifest below it was revised.
+void tell_catalog(Io& io, const std::string& run, const std::string& name, const Manifest& manifest) {
+  drop_note(io, run, name, fmt::format("revision {} of {}", manifest.revision, manifest.id.hex()));
+}
 
 Result<ManifestFile> open_manifest(Io& io, const std::string& checkpoint) {
   ManifestFile out{.path = join_path(checkpoint, universal::kManifestPath)};
@@ -70,6 +76,7 @@ Result<Claim> Deleter::demote(const Deletion& deletion) {
     return held.claim;
   }
   CKPT_CHECK(finish_demotion(entry, revised));
+  tell_catalog(io_, run_path(entry.run), entry.name, now.manifest);
   return Claim::free;
 }
 
@@ -87,6 +94,7 @@ Result<> Deleter::settle_demotion(const TrashEntry& entry) {
   if (held.claim != Claim::free) return {};  // being read: the next one
   const auto now = open_manifest(io_, path);
   if (!now) return {};  // damaged, or not readable now: nothing is known, and nothing done
+  tell_catalog(io_, run_path(entry.run), entry.name, now->manifest);
   if (!now->manifest.is_dropped(FileClass::optim)) {
     static_cast<void>(io_.unlink(join_path(path, universal::kManifestPath) + std::string(kTemporarySuffix)));
     // It was never demoted, or is restored but for the copy.
@@ -122,6 +130,7 @@ Result<Claim> Deleter::restore_optimizer(const TrashEntry& entry, Time now, cons
   record.changed = now;
   record.changed_by = by;
   CKPT_CHECK(write(entry, record));
+  tell_catalog(io_, run_path(entry.run), entry.name, demoted.manifest);
   return Claim::free;
 }
 
