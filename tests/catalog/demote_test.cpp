@@ -279,5 +279,33 @@ TEST(DemoteFault, AFailureOfAnyOperationIsToldOrMakesNoDifference) {
   }
 }
 
+TEST(DemoteFault, WhatTheNextProcessGoesOnFromOutlivesAPowerLoss) {
+  for (const Deed& deed : deeds()) {
+    for (std::uint64_t n = 0;; ++n) {
+      ASSERT_LT(n, 200U);
+      const auto disk = prepared(deed, {.whole_renames = true});
+      auto plan = std::make_shared<FaultPlan>();
+      plan->fail_once(n, Errc::io);
+      static_cast<void>(deed.act(*make_fault_io(disk->io(), plan)));
+      if (plan->first_failed().empty()) break;
+      {
+        const auto next = disk->io();
+        const auto trash = Deleter::open(*next, "/s", now());
+        ASSERT_TRUE(trash);
+        if (!deed.demoted) {
+          ASSERT_TRUE((*trash)->purge(at(25), "cron", [](const TrashEntry&) { return true; }));
+        }
+      }
+      disk->power_off();
+      const std::string where = std::string(deed.name) + ": " + plan->first_failed();
+      ASSERT_EQ(broken(*disk), "") << where;
+      const bool dropped = manifest_of(*disk, "/manifest.json").is_dropped(FileClass::optim);
+      if (deed.demoted && dropped) {
+        EXPECT_EQ(disk->text(kKept + kFile), "optim") << where;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ckpt::catalog

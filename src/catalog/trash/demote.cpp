@@ -93,7 +93,8 @@ Result<> Deleter::settle_demotion(const TrashEntry& entry) {
   CKPT_TRY(const Held held, hold_here(path));
   if (held.claim != Claim::free) return {};  // being read: the next one
   const auto now = open_manifest(io_, path);
-  if (!now) return {};  // damaged, or not readable now: nothing is known, and nothing done
+  if (!now) return {};             // damaged, or not readable now: nothing is known, and nothing done
+  CKPT_CHECK(io_.sync_dir(path));  // whoever wrote that manifest may have got no further than its name
   tell_catalog(io_, run_path(entry.run), entry.name, now->manifest);
   if (!now->manifest.is_dropped(FileClass::optim)) {
     static_cast<void>(io_.unlink(join_path(path, universal::kManifestPath) + std::string(kTemporarySuffix)));
