@@ -42,9 +42,9 @@ struct BadBytes {
            });
   }
   bool holds(std::uint32_t file, Extent bytes) const {
-    return missing[file] || std::ranges::any_of(extents[file], [&](const Extent& bad) {
-             return bytes.begin < bad.end && bad.begin < bytes.end;
-           });
+    if (missing[file]) return true;
+    const auto bad = std::ranges::upper_bound(extents[file], bytes.begin, {}, &Extent::end);
+    return bad != extents[file].end() && bad->begin < bytes.end;
   }
 };
 
@@ -112,6 +112,16 @@ bool needs_copy(Io& io, const std::string& path) {
   return !right(universal::kManifestPath) && right(universal::kManifestCopyPath);
 }
 
+/// Where both manifests are lost. The shards' own headers hold names, dtypes and boxes, but neither what belongs to the
+/// checkpoint nor the flat pieces' shapes, so nothing can tell whether a tensor is whole: no salvage.
+Error without_manifest(Io& io, const std::string& path, Error error) {
+  const std::string shards = join_path(path, "shards/weights");
+  if (error.code != Errc::uncommitted || !io.stat(shards)) return error;
+  error.message = path + ": repair: manifest.json and its copy are both lost: nothing tells which tensors are whole";
+  error.hint = fmt::format("ckpt convert {} OUT reads the weights that stand in one piece, without a check", shards);
+  return error;
+}
+
 }  // namespace
 
 Result<SalvageReport> salvage(Session& session, const SalvageRequest& request) {
@@ -129,8 +139,9 @@ Result<SalvageReport> salvage(Session& session, const SalvageRequest& request) {
                   .stop = session.stop,
                   .progress = session.progress,
                   .planned = session.planned};
-  CKPT_TRY(const Source source,
-           open_source(reading.io, path, "", {.metadata_limit = session.memory_bytes, .salvage = true}));
+  auto opened = open_source(reading.io, path, "", {.metadata_limit = session.memory_bytes, .salvage = true});
+  if (!opened) return fail(without_manifest(session.io, path, std::move(opened).error()));
+  const Source source = *std::move(opened);
   const Map& map = source.map;
   if (source.format->hashes == nullptr)
     return fail({.code = Errc::unsupported,

@@ -26,7 +26,9 @@ std::string root_key(const Tensor& tensor) {
 struct Wanted {
   bool weights = false;
   bool optim = false;
-  std::vector<std::string> globs;
+  std::vector<std::string> globs;         ///< all words that are no roles
+  std::unordered_set<std::string> names;  ///< those that match one name only: there may be as many as tensors
+  std::vector<std::string> wildcards;     ///< the others
 
   explicit Wanted(const std::vector<std::string>& only) {
     for (const std::string& word : only) {
@@ -36,8 +38,17 @@ struct Wanted {
         optim = true;
       } else {
         globs.push_back(word);
+        if (word.find_first_of("*?[") == std::string::npos) {
+          names.insert(word);
+        } else {
+          wildcards.push_back(word);
+        }
       }
     }
+  }
+  bool matches(const std::string& name) const {
+    return names.contains(name) || std::any_of(wildcards.begin(), wildcards.end(),
+                                               [&](const std::string& glob) { return matches_glob(name, glob); });
   }
   bool everything() const { return !weights && !optim && globs.empty(); }
   bool by_role(Role role) const {
@@ -133,15 +144,24 @@ class Selector {
 
   bool takes(const Tensor& tensor) {
     if (wanted_.everything() || wanted_.by_role(tensor.role)) return true;
-    bool taken = false;
     const auto [first, last] = tied_.equal_range(tensor.name);
-    for (const std::string& glob : wanted_.globs) {
-      const bool by_name = matches_glob(tensor.name, glob);
-      const auto tied = std::find_if(first, last, [&](const auto& pair) { return matches_glob(pair.second, glob); });
-      if (!by_name && tied == last) continue;
-      if (!by_name) note(Severity::note, "--only '" + glob + "': " + tied->second + " is stored as " + tensor.name);
+    bool taken = wanted_.names.contains(tensor.name);
+    if (taken) hit_.insert(tensor.name);
+    const auto by_tie = [&](const std::string& glob, const std::string& name) {
+      note(Severity::note, "--only '" + glob + "': " + name + " is stored as " + tensor.name);
       hit_.insert(glob);
       taken = true;
+    };
+    for (auto tie = first; tie != last; ++tie)
+      if (wanted_.names.contains(tie->second)) by_tie(tie->second, tie->second);
+    for (const std::string& glob : wanted_.wildcards) {
+      if (matches_glob(tensor.name, glob)) {
+        hit_.insert(glob);
+        taken = true;
+        continue;
+      }
+      const auto tie = std::find_if(first, last, [&](const auto& pair) { return matches_glob(pair.second, glob); });
+      if (tie != last) by_tie(glob, tie->second);
     }
     return taken;
   }
@@ -243,8 +263,7 @@ class Selector {
   void pick_objects() {
     for (const NamedObject& object : map_.objects) {
       const bool optim = object.name.starts_with("optim");
-      const bool matched = std::any_of(wanted_.globs.begin(), wanted_.globs.end(),
-                                       [&](const std::string& glob) { return matches_glob(object.name, glob); });
+      const bool matched = wanted_.matches(object.name);
       if (wanted_.everything() || (wanted_.optim && optim) || matched) out_.objects.push_back(object);
     }
   }

@@ -224,6 +224,26 @@ def case_a_salvage_reads_the_copy_of_a_lost_manifest(sh):
     check_salvaged(sh, sh.path("out"), {one["name"] for one in told["lost"]})
 
 
+def case_a_damaged_index_loses_only_what_it_places(sh):
+    for number, index in enumerate(sorted(p.name for p in sh.checkpoint("ckpt/1.0-mesh").glob("index/*.bin"))):
+        shutil.rmtree(sh.path("bad"), ignore_errors=True)
+        broken = mesh(sh) / "index" / index
+        data = bytearray(broken.read_bytes())
+        data[len(data) // 2] ^= 1
+        broken.write_bytes(data)
+        told = repair(sh, "bad", "--out", f"out{number}", code=3)["salvage"]
+        check(any(index in one["file"] for one in told["damage"]), str(told))
+        check_salvaged(sh, sh.path(f"out{number}"), {one["name"] for one in told["lost"]})
+
+
+def case_without_any_manifest_the_way_to_the_shards_is_told(sh):
+    shutil.copytree(sh.checkpoint("ckpt/0.9-small"), sh.path("bad"))
+    for manifest in ("manifest.json", "index/manifest.json"):
+        sh.path("bad/" + manifest).unlink(missing_ok=True)
+    sh.run("repair", "bad", "--out", "out", code=13, err=["both lost", "ckpt convert .*shards/weights OUT"])
+    sh.run("convert", "bad/shards/weights", "out", "--to", "safetensors")
+
+
 def case_a_salvage_of_nothing_is_refused(sh):
     bad = place(sh, 1)
     store(sh, (("llama", (1,)),))

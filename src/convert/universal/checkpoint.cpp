@@ -107,9 +107,10 @@ Result<> look_at_files(Io& io, const std::string& root, bool salvage, Checkpoint
   return {};
 }
 
-/// The index files that are there, by writer.
+/// The index files that are there, by writer. In a salvage one whose bytes are wrong is none: what its writer wrote
+/// beside it can no more be placed, and is lost.
 Result<std::map<std::uint32_t, IndexFile>> read_indices(Io& io, const std::string& root, std::uint64_t limit,
-                                                        const Checkpoint& checkpoint, const Renumbering& rows) {
+                                                        bool salvage, Checkpoint& checkpoint, const Renumbering& rows) {
   std::map<std::uint32_t, IndexFile> out;
   std::vector<Shape> shapes = rows.shapes;
   for (std::size_t i = 0; i < checkpoint.sums.files.size(); ++i) {
@@ -121,7 +122,12 @@ Result<std::map<std::uint32_t, IndexFile>> read_indices(Io& io, const std::strin
     const std::uint64_t needed = memory_for(file.bytes, MetadataCost::index_file);
     if (needed > limit) return fail(over_metadata_limit(join_path(root, file.key.path()), file.bytes, needed, limit));
     limit -= needed;
-    CKPT_TRY(const std::string bytes, read_hashed_file(io, root, checkpoint.sums, file, file.bytes));
+    const auto read = read_hashed_file(io, root, checkpoint.sums, file, file.bytes);
+    if (!read && salvage && read.error().code == Errc::checksum) {
+      checkpoint.count_as_missing(i);
+      continue;
+    }
+    CKPT_TRY(const std::string bytes, read);
     auto index = parse_index_file(std::as_bytes(std::span(bytes)), shapes);
     if (!index) return fail(with_file(std::move(index).error(), file.key.path()));
     if (index->id != checkpoint.manifest.id || index->writer != file.key.writer)
@@ -137,7 +143,8 @@ Result<std::map<std::uint32_t, IndexFile>> read_indices(Io& io, const std::strin
 }
 
 /// Step 5: rows against records.
-Result<> place(Io& io, const std::string& root, std::uint64_t limit, Checkpoint& checkpoint, const Renumbering& rows) {
+Result<> place(Io& io, const std::string& root, std::uint64_t limit, bool salvage, Checkpoint& checkpoint,
+               const Renumbering& rows) {
   const Manifest& manifest = checkpoint.manifest;
   const bool whole = std::all_of(manifest.tensors.begin(), manifest.tensors.end(), [&](const TensorRow& row) {
     return manifest.layouts[row.layout].kind == Layout::Kind::whole;
@@ -148,7 +155,7 @@ Result<> place(Io& io, const std::string& root, std::uint64_t limit, Checkpoint&
   }
   WriterFiles::Parts parts{
       .rows = manifest.tensors, .layouts = manifest.layouts, .id = manifest.id, .files = checkpoint.sums.files};
-  CKPT_TRY(parts.irregular, read_indices(io, root, limit, checkpoint, rows));
+  CKPT_TRY(parts.irregular, read_indices(io, root, limit, salvage, checkpoint, rows));
   for (std::size_t i = 0; i < parts.files.size(); ++i) {
     if (parts.files[i].key.file_class == FileClass::index && checkpoint.is_missing(i)) parts.all_indexed = false;
   }
@@ -189,7 +196,7 @@ Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_
   CKPT_TRY(out.sums, read_sums(io, root, out.manifest, metadata_limit));
   const Renumbering rows = take_away_dropped(out);
   CKPT_CHECK(look_at_files(io, root, salvage, out));
-  auto placed = place(io, root, metadata_limit, out, rows);
+  auto placed = place(io, root, metadata_limit, salvage, out, rows);
   if (!placed) {
     Error error = std::move(placed).error();
     if (!error.file.starts_with(root))
