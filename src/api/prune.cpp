@@ -268,6 +268,12 @@ Result<Claim> demote(Session& session, Deleter& trash, const Deleter::Deletion& 
   return trash.demote(deletion);
 }
 
+/// Whether another process was faster: there is nothing left to do, nor to tell.
+bool is_gone(Io& io, const std::string& store, const Entry& entry) {
+  const auto there = io.stat(entry.path(store));
+  return !there && there.error().code == Errc::not_found;
+}
+
 /// Whether the volume is so full that the trash does not wait for its grace.
 bool is_short(const PrunePlan& plan, const std::optional<catalog::Space>& space) {
   return space && std::any_of(plan.parts.begin(), plan.parts.end(), [&](const PrunePart& part) {
@@ -358,6 +364,7 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       PruneStep step{.part = p, .index = i};
       const auto deletion = deletion_of(io, plan, part, i, how);
       const auto claim = action == Action::trash ? trash->put(deletion) : demote(session, *trash, deletion, plan.store);
+      if (claim && *claim == Claim::vanished && is_gone(io, plan.store, part.entries[i])) continue;
       step.done = claim && *claim == Claim::free;
       if (!step.done) step.kept_because = claim ? claim_text(*claim) : claim.error().message;
       if (claim && *claim != Claim::free && *claim != Claim::vanished && !trash->reader().empty())
