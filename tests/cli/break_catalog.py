@@ -2,31 +2,24 @@
 with an error of the system (no space in SQLite among them), or the program is killed there. What was in the store stays as it
 is; a save is there whole or not at all, and the same command again finishes it, byte for byte; and the catalog afterwards, and
 any list that succeeds meanwhile, is what the disk holds.
-
-    python3 break_catalog.py --ckpt CKPT --golden GOLDEN --io uring|threads [--every N] [--without CALL]
 """
-import argparse
 import json
-import os
-import pathlib
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 
-from breaking import CALLS, SKIPPED, check, first_call, injected, strace, why_skipped
+import breaking
+from breaking import check, first_call, strace, was_broken
 
 AT = ("--store", "store")
 LIST = ("list", *AT, "--json")
 FAILURES = (0, 3, 10, 11, 12, 13, 14, 15, 16)
 
 
-class Job:
+class Job(breaking.Job):
     def __init__(self, options, directory):
-        self.options, self.directory = options, pathlib.Path(directory)
-        self.log, self.store = self.directory / "strace", self.directory / "store"
-        self.source = pathlib.Path(options.golden).absolute() / "safetensors/single/ckpt"
+        super().__init__(options, directory)
+        self.source = self.golden / "safetensors/single/ckpt"
         for step in (1, 2):
             made = self.run(*self.save(step), "--tag", "t")
             check(made.returncode == 0, "a checkpoint", made)
@@ -43,16 +36,6 @@ class Job:
 
     def save(self, step):
         return ("save", self.source, *AT, "--run", "r", "--step", str(step))
-
-    def run(self, *words, before=()):
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("CKPT_")}
-        environment["ASAN_OPTIONS"] = "detect_leaks=0"  # its leak check uses ptrace, as strace does
-        return subprocess.run([*before, self.options.ckpt, *words, "--io", self.options.io, "--threads", "1", "--no-mpi"], text=True,
-                              capture_output=True, timeout=120, cwd=self.directory, env=environment)
-
-    @staticmethod
-    def tree(place):
-        return {p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*") if p.is_file()} if place.is_dir() else None
 
     @staticmethod
     def rows(run):
@@ -125,7 +108,7 @@ def break_at(job, deed, call, how, when):
     run = job.run(*deed.words, before=strace(job.log, call, how, when))
     killed = how.startswith("signal")
     where = f"{deed.name}: {how} at {call} number {when}"
-    if (killed and run.returncode >= 0 and run.returncode != 137) or (not killed and not injected(job.log)):
+    if not was_broken(job, how, run):
         check(run.returncode == 0, f"{where}: nothing was broken, yet", run)
         return False
     check_safe(job, where, run)
@@ -150,45 +133,17 @@ def break_at(job, deed, call, how, when):
     return True
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--ckpt", required=True)
-    parser.add_argument("--golden", required=True)
-    parser.add_argument("--io", required=True)
-    parser.add_argument("--every", type=int, default=1, help="only every so many calls of a kind, and half of the ways")
-    parser.add_argument("--without", default="", help="a call that is left alone: a sanitizer makes it too, for its own ends")
-    options = parser.parse_args()
-    options.ckpt = os.path.abspath(options.ckpt)
-    directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-    try:
-        job = Job(options, directory)
-        job.reset()
-        reason = why_skipped(job.log, lambda before: job.run(*LIST, before=before))
-        if reason:
-            print(reason)
-            return SKIPPED
-        total = 0
-        for number, (call, errors) in enumerate(CALLS.items()):
-            if call == options.without:
-                print(f"{call}: left alone")
-                continue
-            count = 0
-            hows = ["signal=KILL"] + [f"error={error}" for error in errors]
-            for place, deed in enumerate(deeds(job)):
-                numbers = calls_of(job, deed, call)
-                for turn, how in enumerate(hows):
-                    if options.every > 1 and (number + turn + place) % 2:
-                        continue  # the other half of the ways
-                    first = (number + turn) % min(options.every, len(numbers)) if numbers else 0
-                    count += sum(break_at(job, deed, call, how, when) for when in numbers[first::options.every])
-            total += count
-            print(f"{call}: {count}", flush=True)
-        check(total > 20, f"only {total} were broken")
-        print(f"{total} commands broken")
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    return 0
+def break_call(job, number, call, hows):
+    count, every = 0, job.options.every
+    for place, deed in enumerate(deeds(job)):
+        numbers = calls_of(job, deed, call)
+        for turn, how in enumerate(hows):
+            if every > 1 and (number + turn + place) % 2:
+                continue  # the other half of the ways
+            first = (number + turn) % min(every, len(numbers)) if numbers else 0
+            count += sum(break_at(job, deed, call, how, when) for when in numbers[first::every])
+    return count
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(breaking.main(Job, lambda job, before: job.run(*LIST, before=before), break_call, least=20))

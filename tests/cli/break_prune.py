@@ -2,43 +2,27 @@
 the system, or the program is killed there. Afterwards what the policy keeps is as it was; everything else is whole in its run
 or in the trash, or half removed there, never with the file that would make a checkpoint of it; what is reduced to weights is
 the whole checkpoint or a whole one of weights; and the same command again finishes what was begun.
-
-    python3 break_prune.py --ckpt CKPT --golden GOLDEN --io uring|threads [--every N] [--without CALL]
 """
-import argparse
 import json
-import os
-import pathlib
 import shutil
-import subprocess
 import sys
-import tempfile
 
-from breaking import CALLS, SKIPPED, check, first_call, injected, strace, why_skipped
+import breaking
+from breaking import ANSWERS, check, first_call, strace, was_broken
 
 STEPS = (1, 2, 3, 4)
 
 
-class Job:
+class Job(breaking.Job):
     def __init__(self, options, directory):
-        self.options, self.directory = options, pathlib.Path(directory)
-        self.log, self.store = self.directory / "strace", self.directory / "store"
+        super().__init__(options, directory)
         self.sources = {}
         for source in {deed.source for deed in DEEDS}:
             target = self.directory / source.replace("/", "-")
-            made = self.run("convert", pathlib.Path(options.golden).absolute() / source / "ckpt", target, "--to", "ckpt")
+            made = self.run("convert", self.golden / source / "ckpt", target, "--to", "ckpt")
             check(made.returncode == 0, "a checkpoint", made)
             self.sources[source] = (target, self.tree(target))
-
-    def run(self, *words, before=()):
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("CKPT_")}
-        environment["ASAN_OPTIONS"] = "detect_leaks=0"  # its leak check uses ptrace, as strace does
-        return subprocess.run([*before, self.options.ckpt, *words, "--io", self.options.io, "--threads", "1", "--no-mpi"], text=True,
-                              capture_output=True, timeout=120, cwd=self.directory, env=environment)
-
-    @staticmethod
-    def tree(place):
-        return {p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*") if p.is_file()} if place.is_dir() else None
+        self.reset(DEEDS[0])
 
     def live(self, step):
         return self.store / "r" / f"step-{step:09}.g{step}"
@@ -130,11 +114,11 @@ def break_at(job, deed, call, how, when):
     run = job.run(*deed.words, before=strace(job.log, call, how, when))
     killed = how.startswith("signal")
     where = f"{deed.name}: {how} at {call} number {when}"
-    if (killed and run.returncode >= 0 and run.returncode != 137) or (not killed and not injected(job.log)):
+    if not was_broken(job, how, run):
         check(run.returncode == 0 and deed.end(job), f"{where}: nothing was broken, yet", run)
         return False
     check_safe(job, deed, where, run)
-    check(killed or run.returncode in (0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16), f"{where}: exit {run.returncode}", run)
+    check(killed or run.returncode in ANSWERS, f"{where}: exit {run.returncode}", run)
     after = job.run(*deed.words)
     finished = after.returncode == 0 or (deed.words[0] == "undelete" and after.returncode == 10)  # it was done already
     check(finished and deed.end(job), f"{where}: the next run does not finish it", run, after)
@@ -145,46 +129,19 @@ def break_at(job, deed, call, how, when):
     return True
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--ckpt", required=True)
-    parser.add_argument("--golden", required=True)
-    parser.add_argument("--io", required=True)
-    parser.add_argument("--every", type=int, default=1, help="only every so many calls of a kind, another one of each")
-    parser.add_argument("--without", default="", help="a call that is left alone: a sanitizer makes it too, for its own ends")
-    options = parser.parse_args()
-    options.ckpt = os.path.abspath(options.ckpt)
-    directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-    try:
-        job = Job(options, directory)
-        job.reset(DEEDS[0])
-        reason = why_skipped(job.log, lambda before: job.run(*PRUNE, before=before))
-        if reason:
-            print(reason)
-            return SKIPPED
-        total = 0
-        for number, (call, errors) in enumerate(CALLS.items()):
-            if call == options.without:
-                print(f"{call}: left alone")
-                continue
-            count = 0
-            for deed in DEEDS:
-                job.reset(deed)
-                if deed.prepare:
-                    job.run(*deed.prepare)
-                begin = first_call(job.log, call, lambda before, deed=deed: job.run(*deed.words, before=before))
-                for how in ["signal=KILL"] + [f"error={error}" for error in errors]:
-                    when = begin + (number + count) % options.every
-                    while break_at(job, deed, call, how, when):
-                        when, count = when + options.every, count + 1
-            total += count
-            print(f"{call}: {count}")
-        check(total > 20, f"only {total} were broken")
-        print(f"{total} commands broken")
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    return 0
+def break_call(job, number, call, hows):
+    count = 0
+    for deed in DEEDS:
+        job.reset(deed)
+        if deed.prepare:
+            job.run(*deed.prepare)
+        begin = first_call(job.log, call, lambda before, deed=deed: job.run(*deed.words, before=before))
+        for how in hows:
+            when = begin + (number + count) % job.options.every
+            while break_at(job, deed, call, how, when):
+                when, count = when + job.options.every, count + 1
+    return count
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(breaking.main(Job, lambda job, before: job.run(*PRUNE, before=before), break_call, least=20))

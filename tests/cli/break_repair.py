@@ -1,40 +1,41 @@
-"""Breaks `ckpt repair --apply` at every system call that touches the disk: the call fails once with an error of the system, or
+"""Breaks `ckpt repair --apply`, and the salvage of `ckpt repair --out`, at every system call that touches the disk: the call fails once with an error of the system, or
 the program is killed there. Afterwards no manifest is anything but lost or what it was, the text that was right is untouched,
-and the same command again mends the rest.
-
-    python3 break_repair.py --ckpt CKPT --golden GOLDEN --io uring|threads [--every N] [--without CALL]
+and the same command again mends the rest; of a salvage there is nothing, or all of it, and what it was made of is untouched.
 """
-import argparse
-import os
-import pathlib
 import shutil
-import subprocess
 import sys
-import tempfile
 
-from breaking import CALLS, SKIPPED, check, first_call, injected, strace, why_skipped
+import breaking
+from breaking import ANSWERS, check, first_call, strace, was_broken
 
 REPAIR = ("repair", "store", "--apply")
+SALVAGE = ("repair", "bad", "--out", "out")
 
 
-class Job:
+class Job(breaking.Job):
     def __init__(self, options, directory):
-        self.options, self.directory = options, pathlib.Path(directory)
-        self.log, self.store, self.one = self.directory / "strace", self.directory / "store", self.directory / "one"
-        made = self.run("convert", pathlib.Path(options.golden).absolute() / "safetensors/single/ckpt", self.one, "--to", "ckpt")
+        super().__init__(options, directory)
+        self.one = self.directory / "one"
+        made = self.run("convert", self.golden / "safetensors/single/ckpt", self.one, "--to", "ckpt")
         check(made.returncode == 0, "a checkpoint", made)
         self.whole = self.tree(self.one)
-
-    def run(self, *words, before=()):
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("CKPT_")}
-        environment["ASAN_OPTIONS"] = "detect_leaks=0"  # its leak check uses ptrace, as strace does
-        return subprocess.run([*before, self.options.ckpt, *words, "--io", self.options.io, "--threads", "1", "--no-mpi"], text=True,
-                              capture_output=True, timeout=120, cwd=self.directory, env=environment)
+        self.bad, self.out = self.directory / "bad", self.directory / "out"
+        made = self.run("convert", self.golden / "deepspeed/zero1_fp16_dp2/ckpt", self.bad, "--to", "ckpt")
+        check(made.returncode == 0, "a checkpoint to be damaged", made)
+        (self.bad / "manifest.json").unlink()
+        shard = next(self.bad.glob("shards/optim/*"))
+        shard.write_bytes(shard.read_bytes()[:-1] + b"\x55")
+        self.damaged = self.tree(self.bad)
+        made = self.run(*SALVAGE)
+        check(made.returncode == 3, "a salvage", made)
+        self.salvaged = self.tree(self.out)
+        self.reset()
 
     @staticmethod
     def tree(place):
-        return {p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*")
-                if p.is_file() and "marks" not in p.relative_to(place).parts}
+        """Without what was said of it later."""
+        files = breaking.Job.tree(place)
+        return files and {name: data for name, data in files.items() if not name.startswith("marks/")}
 
     def checkpoint(self, step):
         return self.store / "r" / f"step-{step:09}.g{step}"
@@ -48,6 +49,9 @@ class Job:
         self.partial = self.store / "r" / ("step-000000009.partial-" + "0123456789abcdef" * 2)
         (self.partial / "shards").mkdir(parents=True)
         (self.partial / "shards/x").write_bytes(b"x")
+        shutil.rmtree(self.out, ignore_errors=True)
+        for left in self.directory.glob("out.*"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
         self.log.unlink(missing_ok=True)
 
     def is_mended(self):
@@ -68,11 +72,11 @@ def break_at(job, call, how, when):
     job.reset()
     run = job.run(*REPAIR, before=strace(job.log, call, how, when))
     killed, where = how.startswith("signal"), f"{how} at {call} number {when}"
-    if (killed and run.returncode >= 0 and run.returncode != 137) or (not killed and not injected(job.log)):
+    if not was_broken(job, how, run):
         check(run.returncode == 0 and job.is_mended(), f"{where}: nothing was broken, yet", run)
         return False
     check_safe(job, where, run)
-    check(killed or run.returncode in (0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16), f"{where}: exit {run.returncode}", run)
+    check(killed or run.returncode in ANSWERS, f"{where}: exit {run.returncode}", run)
     after = job.run(*REPAIR)
     check(after.returncode == 0 and job.is_mended(), f"{where}: the next run does not finish it", run, after)
     left = [p for p in job.store.rglob("*.tmp") if "marks" not in p.parts]
@@ -80,42 +84,35 @@ def break_at(job, call, how, when):
     return True
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--ckpt", required=True)
-    parser.add_argument("--golden", required=True)
-    parser.add_argument("--io", required=True)
-    parser.add_argument("--every", type=int, default=1, help="only every so many calls of a kind, another one of each")
-    parser.add_argument("--without", default="", help="a call that is left alone: a sanitizer makes it too, for its own ends")
-    options = parser.parse_args()
-    options.ckpt = os.path.abspath(options.ckpt)
-    directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-    try:
-        job = Job(options, directory)
+def break_salvage(job, call, how, when):
+    """False where there was no such call."""
+    job.reset()
+    run = job.run(*SALVAGE, before=strace(job.log, call, how, when))
+    killed, where = how.startswith("signal"), f"salvage: {how} at {call} number {when}"
+    if not was_broken(job, how, run):
+        check(run.returncode == 3 and job.tree(job.out) == job.salvaged, f"{where}: nothing was broken, yet", run)
+        return False
+    check(killed or run.returncode in ANSWERS, f"{where}: exit {run.returncode}", run)
+    check(job.tree(job.bad) == job.damaged, f"{where}: the damaged one was changed", run)
+    check(job.tree(job.out) in (None, job.salvaged), f"{where}: half of it under its name", run)
+    check(run.returncode != 3 or job.out.is_dir(), f"{where}: success without a result", run)
+    after = job.run(*SALVAGE)
+    check(after.returncode in (2, 3) and job.tree(job.out) == job.salvaged, f"{where}: the next run does not make it", run, after)
+    check(not list(job.directory.glob("out.*")), f"{where}: something stays beside it", run, after)
+    return True
+
+
+def break_call(job, number, call, hows):
+    count = 0
+    for words, breaks in ((REPAIR, break_at), (SALVAGE, break_salvage)):
         job.reset()
-        reason = why_skipped(job.log, lambda before: job.run(*REPAIR, before=before))
-        if reason:
-            print(reason)
-            return SKIPPED
-        total = 0
-        for number, (call, errors) in enumerate(CALLS.items()):
-            if call == options.without:
-                print(f"{call}: left alone")
-                continue
-            job.reset()
-            begin, count = first_call(job.log, call, lambda before: job.run(*REPAIR, before=before)), 0
-            for how in ["signal=KILL"] + [f"error={error}" for error in errors]:
-                when = begin + (number + count) % min(options.every, 4)
-                while break_at(job, call, how, when):
-                    when, count = when + options.every, count + 1
-            total += count
-            print(f"{call}: {count}")
-        check(total > 10, f"only {total} were broken")
-        print(f"{total} commands broken")
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    return 0
+        begin = first_call(job.log, call, lambda before, words=words: job.run(*words, before=before))
+        for how in hows:
+            when = begin + (number + count) % min(job.options.every, 4)
+            while breaks(job, call, how, when):
+                when, count = when + job.options.every, count + 1
+    return count
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(breaking.main(Job, lambda job, before: job.run(*REPAIR, before=before), break_call, least=10))

@@ -1,8 +1,16 @@
 """Breaks a command at one system call: it fails once with an error of the system, or the program is killed there.
-For break_*.py."""
+For break_*.py, which all are called in the same way:
+
+    python3 break_VERB.py --ckpt CKPT --golden GOLDEN --io uring|threads [--every N] [--without CALL]
+"""
+import argparse
+import os
+import pathlib
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 
 # call -> the errors that it fails with
 CALLS = {"openat": ["EIO", "ENOSPC"], "mkdir": ["ENOSPC"], "mkdirat": ["ENOSPC"], "fallocate": ["ENOSPC"],
@@ -10,6 +18,27 @@ CALLS = {"openat": ["EIO", "ENOSPC"], "mkdir": ["ENOSPC"], "mkdirat": ["ENOSPC"]
          "ftruncate": ["EIO"], "fdatasync": ["EIO"], "fsync": ["EIO"], "rename": ["EIO"], "renameat2": ["EIO"],
          "unlink": ["EIO"], "unlinkat": ["EIO"], "rmdir": ["EIO"], "flock": ["EIO"], "getdents64": ["EIO"]}
 SKIPPED = 77
+ANSWERS = (0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16)  # of a command that something stood in the way of
+
+
+class Job:
+    """A directory of its own, in which commands run. Beginnings of jobs are their __init__."""
+
+    def __init__(self, options, directory):
+        self.options, self.directory = options, pathlib.Path(directory)
+        self.log, self.store = self.directory / "strace", self.directory / "store"
+        self.golden = pathlib.Path(options.golden).absolute()
+
+    def run(self, *words, before=()):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("CKPT_")}
+        environment["ASAN_OPTIONS"] = "detect_leaks=0"  # its leak check uses ptrace, as strace does
+        return subprocess.run([*before, self.options.ckpt, *words, "--io", self.options.io, "--threads", "1", "--no-mpi"], text=True,
+                              capture_output=True, timeout=120, cwd=self.directory, env=environment)
+
+    @staticmethod
+    def tree(place):
+        """The files below, None where there is no such directory."""
+        return {p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*") if p.is_file()} if place.is_dir() else None
 
 
 def strace(log, call, how, when):
@@ -54,3 +83,44 @@ def why_skipped(log, run):
     if probe.returncode == 0:
         return ""
     return "skipped: strace may not trace here" if "ptrace" in probe.stderr else f"skipped: it does not work here: {probe.stderr}"
+
+
+def was_broken(job, how, run):
+    """Whether the call that was to be broken was made."""
+    return run.returncode < 0 or run.returncode == 137 if how.startswith("signal") else injected(job.log)
+
+
+def main(Job, probe, break_call, least):
+    """Breaks all kinds of calls.
+
+    probe       (job, before) runs a command with words before it
+    break_call  (job, number, call, hows) breaks the calls of one kind, the number-th; how many
+    """
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ckpt", required=True)
+    parser.add_argument("--golden", required=True)
+    parser.add_argument("--io", required=True)
+    parser.add_argument("--every", type=int, default=1, help="only every so many calls of a kind, another one of each")
+    parser.add_argument("--without", default="", help="a call that is left alone: a sanitizer makes it too, for its own ends")
+    options = parser.parse_args()
+    options.ckpt = os.path.abspath(options.ckpt)
+    directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    try:
+        job = Job(options, directory)
+        reason = why_skipped(job.log, lambda before: probe(job, before))
+        if reason:
+            print(reason)
+            return SKIPPED
+        total = 0
+        for number, (call, errors) in enumerate(CALLS.items()):
+            if call == options.without:
+                print(f"{call}: left alone")
+                continue
+            count = break_call(job, number, call, ["signal=KILL"] + [f"error={error}" for error in errors])
+            total += count
+            print(f"{call}: {count}", flush=True)
+        check(total > least, f"only {total} were broken")
+        print(f"{total} commands broken")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0
