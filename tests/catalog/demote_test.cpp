@@ -8,6 +8,7 @@
 #include <string>
 
 #include "catalog/trash/trash.hpp"
+#include "catalog/trash_deeds.hpp"
 #include "format/manifest.hpp"
 #include "format/seal.hpp"
 #include "support/fault_io.hpp"
@@ -26,14 +27,6 @@ const std::string kKept = "/s/.ckpt/trash/r/" + kName + ".optim";
 const std::string kWeights = "/shards/weights/00000-00000.safetensors";
 const std::string kFile = "/00000-00000.safetensors";
 const std::string kOptim = "/shards/optim" + kFile;
-
-Time at(std::int64_t hours) {
-  return Time(std::chrono::hours(480'000 + hours));
-}
-
-Deadline now() {
-  return std::chrono::steady_clock::now();
-}
 
 Manifest described(const std::string& slot = "exp_avg") {
   Manifest out;
@@ -206,20 +199,13 @@ TEST(Demote, PurgeRemovesTheOptimizerAlone) {
   EXPECT_EQ(broken(*disk), "");
 }
 
-struct Deed {
-  const char* name;
-  bool demoted;  // before
-  std::function<Result<>(Io& io)> act;
-  std::function<bool(const MemoryDisk&)> end;
-};
-
 std::vector<Deed> deeds() {
   return {{"demote", false, demote_it, is_demoted}, {"restore", true, restore_it, is_back}};
 }
 
 std::unique_ptr<MemoryDisk> prepared(const Deed& deed, MemoryDisk::Options options) {
   auto disk = make_store(described(), options);
-  if (deed.demoted) {
+  if (deed.in_trash) {
     const auto io = disk->io();
     EXPECT_TRUE(demote_it(*io));
   }
@@ -227,56 +213,15 @@ std::unique_ptr<MemoryDisk> prepared(const Deed& deed, MemoryDisk::Options optio
 }
 
 TEST(DemoteFault, PowerLossAtAnyOperationLeavesItWholeOrWeightsOnlyAndIsMended) {
-  for (const Deed& deed : deeds()) {
-    bool done = false;
-    for (std::uint64_t n = 0; !done; ++n) {
-      ASSERT_LT(n, 200U);
-      for (const std::size_t spared : {std::size_t{0}, std::size_t{1}, std::size_t{2}, MemoryDisk::kAllNames}) {
-        const auto disk = prepared(deed, {.whole_renames = true});
-        auto plan = std::make_shared<FaultPlan>();
-        const auto io = make_fault_io(disk->io(), plan);
-        plan->fail_from(n, Errc::io);
-        done = deed.act(*io).has_value() && plan->first_failed().empty();
-        disk->power_off({.name_operations = spared});
-        const std::string where = std::string(deed.name) + ", operation " + std::to_string(n) + " " +
-                                  plan->first_failed() + ", spared " + std::to_string(spared);
-        ASSERT_EQ(broken(*disk), "") << where;
-        if (done) {
-          EXPECT_TRUE(deed.end(*disk)) << where << ": not durable";
-        }
-        const auto next = disk->io();
-        const auto mended = deed.act(*next);
-        ASSERT_TRUE(mended) << where << ": " << mended.error().message;
-        EXPECT_EQ(broken(*disk), "") << where;
-        EXPECT_TRUE(deed.end(*disk)) << where << ": not mended";
-      }
-    }
-  }
+  expect_power_losses_mended({.all = deeds(), .prepared = prepared, .broken = [](const MemoryDisk& disk, const Deed&) {
+                                return broken(disk);
+                              }});
 }
 
 TEST(DemoteFault, AFailureOfAnyOperationIsToldOrMakesNoDifference) {
-  for (const bool carried_out : {false, true}) {
-    for (const Deed& deed : deeds()) {
-      for (std::uint64_t n = 0;; ++n) {
-        ASSERT_LT(n, 200U);
-        const auto disk = prepared(deed, {});
-        auto plan = std::make_shared<FaultPlan>();
-        const auto io = make_fault_io(disk->io(), plan);
-        plan->fail_once(n, Errc::io, carried_out);
-        const auto result = deed.act(*io);
-        if (plan->first_failed().empty()) break;
-        const std::string where = std::string(deed.name) + ": " + plan->first_failed();
-        ASSERT_EQ(broken(*disk), "") << where;
-        if (result) {
-          EXPECT_TRUE(deed.end(*disk)) << where << ": success without the deed";
-        }
-        const auto next = disk->io();
-        const auto again = deed.act(*next);
-        ASSERT_TRUE(again) << where << ": " << again.error().message;
-        EXPECT_TRUE(deed.end(*disk)) << where << ": the next one does not mend it";
-      }
-    }
-  }
+  expect_failures_told({.all = deeds(), .prepared = prepared, .broken = [](const MemoryDisk& disk, const Deed&) {
+                          return broken(disk);
+                        }});
 }
 
 TEST(DemoteFault, WhatTheNextProcessGoesOnFromOutlivesAPowerLoss) {
@@ -292,7 +237,7 @@ TEST(DemoteFault, WhatTheNextProcessGoesOnFromOutlivesAPowerLoss) {
         const auto next = disk->io();
         const auto trash = Deleter::open(*next, "/s", now());
         ASSERT_TRUE(trash);
-        if (!deed.demoted) {
+        if (!deed.in_trash) {
           ASSERT_TRUE((*trash)->purge(at(25), "cron", [](const TrashEntry&) { return true; }));
         }
       }
@@ -300,7 +245,7 @@ TEST(DemoteFault, WhatTheNextProcessGoesOnFromOutlivesAPowerLoss) {
       const std::string where = std::string(deed.name) + ": " + plan->first_failed();
       ASSERT_EQ(broken(*disk), "") << where;
       const bool dropped = manifest_of(*disk, "/manifest.json").is_dropped(FileClass::optim);
-      if (deed.demoted && dropped) {
+      if (deed.in_trash && dropped) {
         EXPECT_EQ(disk->text(kKept + kFile), "optim") << where;
       }
     }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "catalog/trash_deeds.hpp"
 #include "engine/run_directory.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
@@ -21,14 +22,6 @@ using State = TrashRecord::State;
 const std::string kName = "step-000000007.g3";
 const std::string kLive = "/s/r/" + kName;
 const std::string kGone = "/s/.ckpt/trash/r/" + kName;
-
-Time at(std::int64_t hours) {
-  return Time(std::chrono::hours(480'000 + hours));
-}
-
-Deadline now() {
-  return std::chrono::steady_clock::now();
-}
 
 std::unique_ptr<MemoryDisk> make_store(MemoryDisk::Options options = {}) {
   auto disk = std::make_unique<MemoryDisk>(options);
@@ -279,14 +272,6 @@ TEST(Trash, ARunMayLieInTheStoreItselfOrDeepBelow) {
 
 // --- failures at every operation -----------------------------------------------------------------------------------
 
-/// One of the three operations, on a store that is prepared for it.
-struct Deed {
-  const char* name;
-  bool in_trash;                               // before
-  std::function<Result<>(Io& io)> act;         // as a new process would
-  std::function<bool(const MemoryDisk&)> end;  // what it must lead to in the end
-};
-
 Result<> put_it(Io& io) {
   CKPT_TRY(const auto trash, Deleter::open(io, "/s", now()));
   CKPT_TRY(const Claim claim, trash->put(deletion()));
@@ -343,30 +328,7 @@ std::unique_ptr<MemoryDisk> prepared(const Deed& deed, MemoryDisk::Options optio
 }
 
 TEST(TrashFault, PowerLossAtAnyOperationLosesNothingAndIsMended) {
-  for (const Deed& deed : deeds()) {
-    bool done = false;
-    for (std::uint64_t n = 0; !done; ++n) {
-      ASSERT_LT(n, 200U);
-      for (const std::size_t spared : {std::size_t{0}, std::size_t{1}, std::size_t{2}, MemoryDisk::kAllNames}) {
-        const auto disk = prepared(deed, {.whole_renames = true});
-        auto plan = std::make_shared<FaultPlan>();
-        const auto io = make_fault_io(disk->io(), plan);
-        plan->fail_from(n, Errc::io);
-        done = deed.act(*io).has_value() && plan->first_failed().empty();
-        disk->power_off({.name_operations = spared});
-        const std::string where = std::string(deed.name) + ", operation " + std::to_string(n) + " " +
-                                  plan->first_failed() + ", spared " + std::to_string(spared);
-        ASSERT_EQ(broken(*disk, deed), "") << where;
-        if (done) {
-          EXPECT_TRUE(deed.end(*disk)) << where << ": not durable";
-        }
-        const auto next = disk->io();
-        const auto mended = deed.act(*next);
-        ASSERT_TRUE(mended) << where << ": " << mended.error().message;
-        EXPECT_TRUE(deed.end(*disk)) << where << ": not mended";
-      }
-    }
-  }
+  expect_power_losses_mended({.all = deeds(), .prepared = prepared, .broken = broken});
 }
 
 TEST(TrashFault, PowerLossWhereRenamesAreTwoOperationsLosesNothing) {
@@ -393,28 +355,7 @@ TEST(TrashFault, PowerLossWhereRenamesAreTwoOperationsLosesNothing) {
 }
 
 TEST(TrashFault, AFailureOfAnyOperationIsToldOrMakesNoDifference) {
-  for (const bool carried_out : {false, true}) {
-    for (const Deed& deed : deeds()) {
-      for (std::uint64_t n = 0;; ++n) {
-        ASSERT_LT(n, 200U);
-        const auto disk = prepared(deed, {});
-        auto plan = std::make_shared<FaultPlan>();
-        const auto io = make_fault_io(disk->io(), plan);
-        plan->fail_once(n, Errc::io, carried_out);
-        const auto result = deed.act(*io);
-        if (plan->first_failed().empty()) break;
-        const std::string where = std::string(deed.name) + ": " + plan->first_failed();
-        ASSERT_EQ(broken(*disk, deed), "") << where;
-        if (result) {
-          EXPECT_TRUE(deed.end(*disk)) << where << ": success without the deed";
-        }
-        const auto next = disk->io();
-        const auto again = deed.act(*next);
-        ASSERT_TRUE(again) << where << ": " << again.error().message;
-        EXPECT_TRUE(deed.end(*disk)) << where << ": the next one does not mend it";
-      }
-    }
-  }
+  expect_failures_told({.all = deeds(), .prepared = prepared, .broken = broken});
 }
 
 TEST(TrashRecord, ReadsBackAsItWas) {
