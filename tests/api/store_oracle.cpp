@@ -192,11 +192,12 @@ std::string StoreOracle::look(const MemoryDisk& disk, Time now, bool settled, co
       if (!says_gone(record_of(all, one.trash_path()))) return what + "lost without a record";
       const std::string half = half_removed(trash, one);
       if (!half.empty()) return what + half;
+      one.removal_began = one.removal_began || rest_of(trash) != rest_of(one.files);
     }
     // Never backwards, nor too early.
     if (stays.contains(&one) && where != Where::live) return what + "was protected, and is deleted";
     if (stays.contains(&one) && found.demoted && !one.demoted) return what + "was protected, and is demoted";
-    if (one.where == Where::gone && where != Where::gone) return what + "is back from the dead";
+    if (one.removal_began && where != Where::gone) return what + "is back from the dead";
     if (one.where == Where::live && where != Where::live) one.purge_at = now + grace;
     if (where == Where::gone && one.where != Where::gone && now < one.purge_at)
       return what + "was removed before its grace was over";
@@ -213,7 +214,8 @@ std::string StoreOracle::look(const MemoryDisk& disk, Time now, bool settled, co
       const bool going = says_gone(record_of(all, place));
       kept = optimizer == optimizer_of(one.files) && !going;
       if (!kept && !going) return what + "its optimizer is lost without a record";
-      if (kept && !one.optimizer_kept) return what + "its optimizer is back from the dead";
+      one.optimizer_removal_began = one.optimizer_removal_began || optimizer != optimizer_of(one.files);
+      if (kept && one.optimizer_removal_began) return what + "its optimizer is back from the dead";
       if (!kept && one.optimizer_kept && now < one.optimizer_purge_at)
         return what + "its optimizer was removed before its grace was over";
     }

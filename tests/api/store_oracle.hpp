@@ -46,6 +46,10 @@ struct Known {
   catalog::Time purge_at{};    ///< in the trash: until then it can be brought back
   catalog::Time optimizer_purge_at{};
 
+  // Gone so far that no power loss brings it back: a record alone, written and not yet durable, may be undone.
+  bool removal_began = false;
+  bool optimizer_removal_began = false;
+
   bool is_pinned(catalog::Time now) const { return pinned_for_good || (pinned_until && now < *pinned_until); }
   std::string path() const { return kOracleStore + "/" + run + "/" + name; }
   std::string trash_path() const { return kOracleStore + "/.ckpt/trash/" + run + "/" + name; }

@@ -93,11 +93,11 @@ Result<> Deleter::settle_demotion(const TrashEntry& entry) {
   CKPT_TRY(const Held held, hold_here(path));
   if (held.claim != Claim::free) return {};  // being read: the next one
   const auto now = open_manifest(io_, path);
-  if (!now) return {};             // damaged, or not readable now: nothing is known, and nothing done
+  if (!now) return {};  // damaged, or not readable now: nothing is known, and nothing done
+  static_cast<void>(io_.unlink(join_path(path, universal::kManifestPath) + std::string(kTemporarySuffix)));
   CKPT_CHECK(io_.sync_dir(path));  // whoever wrote that manifest may have got no further than its name
   tell_catalog(io_, run_path(entry.run), entry.name, now->manifest);
   if (!now->manifest.is_dropped(FileClass::optim)) {
-    static_cast<void>(io_.unlink(join_path(path, universal::kManifestPath) + std::string(kTemporarySuffix)));
     // It was never demoted, or is restored but for the copy.
     if (now->manifest.revision != 0)
       CKPT_CHECK(replace_file(io_, join_path(path, universal::kManifestCopyPath), now->text));
