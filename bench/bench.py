@@ -5,7 +5,7 @@
     python bench/bench.py --data DATA --work SCRATCH [--rounds 9] [CASE ...]
 
 Cases: convert (zero2, zero3, dcp, universal, dcp-2d, model.pt), hdf5, verify, inspect, metadata, help, ranks, linear,
-tensors, memory, stock, offload, save, peers. Default: all that DATA holds. A ratio is the median over interleaved pairs
+tensors, memory, stock, offload, save, recycle, peers. Default: all that DATA holds. A ratio is the median over interleaved pairs
 (fio, ckpt) of fio's time over ckpt's for the same bytes, both durable; pairs whose fio readings stray by over 10 % from
 the median are dropped and counted. The page cache is dropped
 before every run. Needs fio and root (for the caches and huge pages); says so where they are missing.
@@ -285,6 +285,60 @@ class Bench:
         small = json.loads(run([program, "small", store / "run", "30"])[1])
         print(f"a save of 1 MiB: median {small['median_s'] * 1000:.1f} ms, least {small['least_s'] * 1000:.1f} ms")
         self.remove(store)
+
+    def case_recycle(self):
+        """A save of 4 GiB into retired files (trash.recycle) against fio's overwrite; a fresh save and fio's fresh write beside
+        them in every round, so that both gains come from one run."""
+        program = self.ckpt.parent / "bench_save"
+        size = 4 << 30
+        fresh, store = self.work / "fresh", self.work / "recycled"
+        tree = self.work / "fio-recycle"
+        again = tree / "again"
+        for path in (fresh, store, tree):
+            self.remove(path)
+        tree.mkdir(parents=True)
+        store.mkdir()
+        (store / "ckpt.toml").write_text('[trash]\nrecycle = 1\npurge_early_when_free_below = "0%"\n'
+                                         '[[rule]]\nruns = "*"\nkeep = { last = 1 }\n')
+
+        def fio(path, *extra):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return self.fio(self.fio_job("write", "write", path, size, [*extra, "--end_fsync=1"]))
+
+        def save(into, step):
+            drop_caches()
+            return json.loads(run([program, "save", into / "run", str(size >> 20), "0", str(step)])[1])["durable_s"]
+
+        def inodes():
+            return {p.stat().st_ino for p in (store / ".ckpt/recycle").iterdir()}
+
+        def retire():
+            run([self.ckpt, "prune", "--store", store, "--apply", "-y"])
+            return inodes()
+
+        fio(again, "--fallocate=native")
+        save(store, 1)
+        save(store, 2)
+        rounds = []
+        for step in range(3, 3 + self.args.rounds):
+            retired = retire()
+            assert retired, "nothing was retired: is this ext4 or XFS?"
+            directory = tree / f"step.partial-{random.getrandbits(64):016x}"
+            fio_fresh = fio(directory / "file", "--fallocate=native")
+            self.remove(directory)
+            saved_fresh = save(fresh, 1)
+            self.remove(fresh)
+            fio_again = fio(again, "--overwrite=1")
+            saved_again = save(store, step)
+            assert not inodes() & retired, "retired files were not taken"
+            rounds.append((fio_fresh, saved_fresh, fio_again, saved_again))
+        gib = f"({size / 2**30:.0f} GiB)"
+        self.row(f"save into fresh files {gib}", [r[:2] for r in rounds])
+        self.row(f"save into retired files, over fio overwrite {gib}", [r[2:] for r in rounds])
+        theirs, ours = (statistics.median(r[i] / r[i + 2] for r in rounds) for i in (0, 1))
+        print(f"gain over fresh files in the same rounds: fio {theirs:.2f}, save {ours:.2f}", flush=True)
+        for path in (fresh, store, tree):
+            self.remove(path)
 
     def case_peers(self):
         """torch.save, dcp.save and safetensors' save_file, each with fsync, on a state of 4 GiB; bench_save beside them."""

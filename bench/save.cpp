@@ -1,6 +1,8 @@
 // Saves and loads a state through the library, as a trainer does, and prints seconds as JSON.
 //
-//   bench_save save RUN MIB STAGING_MIB    into fresh files; and the best two-thread copy of the same bytes
+//   bench_save save RUN MIB STAGING_MIB [STEP]
+//                                          into fresh files, or retired ones of the store that RUN lies in; and the
+//                                          best two-thread copy of the same bytes
 //   bench_save small RUN COUNT             COUNT saves of 1 MiB: the fixed cost of one
 //   bench_save ranks RUN MIB               under mpirun: MIB divided among the ranks, synchronous; rank 0 prints
 //   bench_save load RUN MIB                what `save` wrote, into warm buffers
@@ -99,13 +101,13 @@ void train_step(std::vector<float>& weights) {
   for (float& weight : weights) weight = weight * 0.999F + 1e-6F;
 }
 
-int save(const std::string& run, std::size_t mib, std::size_t staging_mib) {
+int save(const std::string& run, std::size_t mib, std::size_t staging_mib, std::uint64_t step) {
   const State state = make_state(mib, 1);
   ckpt::Store store = open(run, staging_mib);
   take(store.set_model(model_of(state)));
   std::vector<float> weights(std::size_t{16} << 20, 1.0F);
   const auto start = Clock::now();
-  ckpt::Save save = take(store.begin(1));
+  ckpt::Save save = take(store.begin(step));
   const double begun = since(start);
   for (std::size_t i = 0; i < state.size(); ++i) take(save.add(name_of(i), state[i]));
   const auto commit = Clock::now();
@@ -233,13 +235,16 @@ int replicas(const std::string& run, std::size_t mib, int way) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
-  if (words.size() == 4 && words[0] == "save") return save(words[1], std::stoul(words[2]), std::stoul(words[3]));
+  if ((words.size() == 4 || words.size() == 5) && words[0] == "save") {
+    const std::uint64_t step = words.size() == 5 ? std::stoull(words[4]) : 1;
+    return save(words[1], std::stoul(words[2]), std::stoul(words[3]), step);
+  }
   if (words.size() == 3 && words[0] == "ranks") return ranks(words[1], std::stoul(words[2]));
   if (words.size() == 3 && words[0] == "small") return small(words[1], std::stoul(words[2]));
   if (words.size() == 3 && words[0] == "load") return load(words[1], std::stoul(words[2]));
   if (words.size() == 4 && words[0] == "replicas") return replicas(words[1], std::stoul(words[2]), std::stoi(words[3]));
   std::fprintf(stderr,
-               "usage: bench_save save RUN MIB STAGING_MIB | small RUN COUNT | ranks RUN MIB | load RUN MIB | "
+               "usage: bench_save save RUN MIB STAGING_MIB [STEP] | small RUN COUNT | ranks RUN MIB | load RUN MIB | "
                "replicas RUN MIB WAY\n");
   return 2;
 }

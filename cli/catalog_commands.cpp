@@ -164,6 +164,8 @@ Answer run_status(Context& context) {
   if (context.settings.json) {
     put_text(out.data, "store", store);
     out.data["free_bytes"] = status->free_bytes;
+    out.data["recycled"] = {
+        {"sets", status->recycled.sets}, {"files", status->recycled.files}, {"bytes", status->recycled.bytes}};
     out.data["indexed"] = status->indexed;
     out.data["runs"] = Json::array();
     for (const catalog::RunSummary& run : status->runs) out.data["runs"].push_back(to_json(run));
@@ -172,7 +174,11 @@ Answer run_status(Context& context) {
   std::string text;
   for (const catalog::RunSummary& run : status->runs) text += summary_text(run, time, context.settings.sizes);
   if (status->runs.empty()) text = "no checkpoint here\n";
-  say(context, text + fmt::format("free {}\n", format_size(status->free_bytes, context.settings.sizes)));
+  text += fmt::format("free {}", format_size(status->free_bytes, context.settings.sizes));
+  if (status->recycled.files != 0)
+    text += fmt::format(", and {} of retired files for the next save",
+                        format_size(status->recycled.bytes, context.settings.sizes));
+  say(context, text + "\n");
   return out;
 }
 

@@ -147,7 +147,10 @@ void print_plan(Context& context, const PrunePlan& plan, bool applied) {
   if (applied) return;
   std::string line = fmt::format("would delete {} of {}", plan.trash_count, format_counted(count, "checkpoint"));
   if (plan.demote_count != 0) line += fmt::format(", drop the optimizer of {}", plan.demote_count);
-  line += fmt::format(", free {}.  Nothing deleted.", format_size(plan.freed_bytes, sizes));
+  line += fmt::format(", free {}", format_size(plan.freed_bytes, sizes));
+  if (plan.recycled_bytes != 0)
+    line += fmt::format(", keep {} for the next save to overwrite", format_size(plan.recycled_bytes, sizes));
+  line += ".  Nothing deleted.";
   if (plan.trash_count + plan.demote_count != 0 && !plan.aborted) line += " To do it: add --apply";
   say(context, line + "\n");
 }
@@ -163,6 +166,11 @@ void print_report(Context& context, const PruneReport& report) {
     say(context, fmt::format("{} removed for good{}, {} freed\n", format_counted(report.purged.count, "checkpoint"),
                              report.purged_early ? " without waiting for the grace, as space is short" : "",
                              format_size(report.purged.bytes, sizes)));
+  if (report.purged.recycled_count != 0)
+    say(context, fmt::format("{} of these to be overwritten by the next save, {} not free\n",
+                             report.purged.recycled_count, format_size(report.purged.recycled_bytes, sizes)));
+  if (report.purged.emptied_bytes != 0)
+    say(context, fmt::format("{} freed that had waited for a save\n", format_size(report.purged.emptied_bytes, sizes)));
 }
 
 // --- for scripts ----------------------------------------------------------------------------------------------------
@@ -217,6 +225,7 @@ Json plan_json(const PrunePlan& plan) {
   out["delete_count"] = plan.trash_count;
   out["demote_count"] = plan.demote_count;
   out["bytes_freed"] = plan.freed_bytes;
+  out["bytes_for_next_save"] = plan.recycled_bytes;
   out["differences"] = plan.policies.differences;
   for (const catalog::RunInterval& one : plan.policies.run_intervals)
     out["run_intervals"].push_back({{"runs", one.runs}, {"interval", interval_meaning(one.rules)}});
@@ -231,6 +240,9 @@ void add_report(Json& out, const PrunePlan& plan, const PruneReport& report) {
   out["purged"] = report.purged.count;
   out["purged_early"] = report.purged_early;
   out["purged_bytes"] = report.purged.bytes;
+  out["recycled"] = report.purged.recycled_count;
+  out["recycled_bytes"] = report.purged.recycled_bytes;
+  out["emptied_bytes"] = report.purged.emptied_bytes;
   out["kept"] = Json::array();
   for (const PruneStep& step : report.steps) {
     if (step.done) continue;

@@ -105,6 +105,7 @@ Answer run_simulation(Context& context, PolicyWords policy) {
   out.data["delete_count"] = 0;
   out.data["demote_count"] = 0;
   out.data["bytes_freed"] = 0;
+  out.data["bytes_for_next_save"] = 0;
   out.data["differences"] = report->differences;
   out.data["simulations"] = Json::array();
   for (const SimulatedPolicy& one : report->policies) out.data["simulations"].push_back(to_json(one));

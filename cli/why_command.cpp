@@ -30,8 +30,9 @@ void print_deletion(Context& context, const TrashEntry& entry) {
       break;
     case TrashRecord::State::purging:
     case TrashRecord::State::purged:
-      say(context, fmt::format("  now       removed for good {} by {}\n", catalog::time_text(record.changed),
-                               printable(record.changed_by)));
+      say(context,
+          fmt::format("  now       removed for good {} by {}{}\n", catalog::time_text(record.changed),
+                      printable(record.changed_by), record.recycled ? "; its files were given to the next save" : ""));
       break;
     case TrashRecord::State::restored:
       say(context, fmt::format("  now       restored {} by {}\n", catalog::time_text(record.changed),
@@ -50,6 +51,7 @@ Json deletion_json(const TrashEntry& entry) {
   out["step"] = record.step;
   out["bytes"] = record.bytes;
   out["dropped"] = record.dropped;
+  out["recycled"] = record.recycled;
   out["deleted"] = catalog::time_text(record.deleted);
   out["by"] = record.by;
   out["why"] = record.why;

@@ -36,7 +36,28 @@ std::optional<catalog::Space> space_of(Io& io, const std::string& store, const s
   for (const TrashEntry& entry : trash) {
     if (entry.present) out.trash_bytes += entry.record.bytes;
   }
+  if (const auto recycled = catalog::measure_recycled(io, store)) out.trash_bytes += recycled->bytes;
   return out;
+}
+
+/// Of what goes the youngest that a save of ours could take, as many as the policy says.
+std::vector<std::uint32_t> choose_recycled(const PrunePart& part) {
+  std::vector<std::uint32_t> out;
+  if (part.policy.trash.recycle == 0 || part.retention.aborted) return out;
+  for (const std::uint32_t i : part.retention.order) {
+    const Action action = part.retention.decisions[i].action;
+    if ((action == Action::trash || action == Action::demote) && !part.entries[i].foreign) out.push_back(i);
+  }
+  std::ranges::stable_sort(out, std::ranges::greater(), [&](std::uint32_t i) { return part.checkpoints[i].created; });
+  if (out.size() > part.policy.trash.recycle) out.resize(static_cast<std::size_t>(part.policy.trash.recycle));
+  return out;
+}
+
+/// How many sets may wait in recycle/ for the next save.
+std::uint64_t most_recycled(const PrunePlan& plan) {
+  std::uint64_t most = 0;
+  for (const PrunePart& part : plan.parts) most = std::max(most, part.policy.trash.recycle);
+  return most;
 }
 
 /// The place of a checkpoint as it is now. Nothing where it is gone, or is something else now.
@@ -234,7 +255,7 @@ const char* claim_text(Claim claim) {
   return "";
 }
 
-Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& part, std::size_t i,
+Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& part, std::uint32_t i,
                               const CarryOut& how) {
   const bool whole = part.retention.decisions[i].action == Action::trash;
   const Entry& entry = part.entries[i];
@@ -253,7 +274,7 @@ Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& pa
                  .why = why_text(part, i),
                  .policy =
                      part.policy.name.empty() ? plan.policies.source : part.policy.name + " of " + plan.policies.source,
-                 .purge_at = how.now + part.policy.trash.ttl},
+                 .purge_at = std::ranges::count(part.recycled, i) != 0 ? how.now : how.now + part.policy.trash.ttl},
       .still = [&io, &plan, &entry, &how](const std::string&) { return is_unchanged(io, plan.store, entry, how.now); }};
 }
 
@@ -283,6 +304,57 @@ bool is_short(const PrunePlan& plan, const std::optional<catalog::Space>& space)
            return static_cast<double>(space->free_bytes) <
                   static_cast<double>(space->total_bytes) * *limit->percent / 100;
          });
+}
+
+/// Whether less is free than pressure wants, were all given up but what waits for its grace.
+bool is_pressed(Io& io, const PrunePlan& plan, catalog::Time now) {
+  std::uint64_t wanted = 0;
+  for (const PrunePart& part : plan.parts) wanted = std::max(wanted, part.retention.wanted_free);
+  if (wanted == 0) return false;
+  const auto free = io.free_bytes(plan.store);
+  const auto trash = catalog::list_trash(io, plan.store);
+  if (!free || !trash) return false;
+  std::uint64_t bytes = *free;
+  for (const TrashEntry& entry : *trash) {
+    const bool waits = entry.present && entry.recorded && entry.record.purge_at > now;
+    if (waits) bytes += std::min(entry.record.bytes, UINT64_MAX - bytes);
+  }
+  return bytes < wanted;
+}
+
+void plan_recycling(Io& io, PrunePlan& plan, catalog::Time now) {
+  const bool wanted =
+      std::ranges::any_of(plan.parts, [](const PrunePart& part) { return part.policy.trash.recycle != 0; });
+  if (!wanted) return;
+  if (!io.recycles(plan.store)) {
+    plan.warnings.push_back("recycle: nothing is gained by it on this file system: what is deleted waits in the trash");
+    return;
+  }
+  if (is_short(plan, space_of(io, plan.store, {})) || is_pressed(io, plan, now)) return;
+  for (PrunePart& part : plan.parts) {
+    part.recycled = choose_recycled(part);
+    for (const std::uint32_t i : part.recycled) plan.recycled_bytes += part.retention.decisions[i].bytes_freed;
+  }
+  plan.freed_bytes -= std::min(plan.freed_bytes, plan.recycled_bytes);
+}
+
+/// Purges by the policies' grace; recycle/ is given up before the trash is.
+Result<> purge_trash(Io& io, const PrunePlan& plan, const CarryOut& how, Deleter& trash, PruneReport& report) {
+  std::uint64_t sets = most_recycled(plan);
+  if (is_short(plan, space_of(io, plan.store, {})) || is_pressed(io, plan, how.now)) {
+    sets = 0;
+    CKPT_TRY(const Deleter::Purged given_up, trash.purge(
+                                                 how.now, how.by, [](const TrashEntry&) { return false; }, 0));
+    report.purged = given_up;
+  }
+  report.purged_early = is_short(plan, space_of(io, plan.store, {}));
+  const auto due = [&](const TrashEntry& entry) { return report.purged_early || entry.record.purge_at <= how.now; };
+  CKPT_TRY(Deleter::Purged purged, trash.purge(how.now, how.by, due, sets));
+  purged.count += report.purged.count;
+  purged.bytes += report.purged.bytes;
+  purged.emptied_bytes += report.purged.emptied_bytes;
+  report.purged = std::move(purged);
+  return {};
 }
 
 /// Finishes what a crash stopped, which would otherwise look as if it were changed between plan and deed. Whoever
@@ -348,6 +420,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
     plan.demote_count += part.retention.demote_count;
     plan.freed_bytes += part.retention.freed_bytes;
   }
+  plan_recycling(session.io, plan, request.now);
   return plan;
 }
 
@@ -387,10 +460,7 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       CKPT_CHECK(write_known_policies(io, plan.store, known));
     }
   }
-  report.purged_early = is_short(plan, space_of(io, plan.store, {}));
-  CKPT_TRY(report.purged, trash->purge(how.now, how.by, [&](const TrashEntry& entry) {
-    return report.purged_early || entry.record.purge_at <= how.now;
-  }));
+  CKPT_CHECK(purge_trash(io, plan, how, *trash, report));
   report.complete = report.complete && report.purged.kept.empty();
   return report;
 }

@@ -35,6 +35,8 @@ struct PrunePart {
   std::vector<catalog::Entry> entries{};
   std::vector<catalog::Checkpoint> checkpoints{};  ///< of the entries, in their order
   catalog::Retention retention{};
+  std::vector<std::uint32_t> recycled{};  ///< indices of what goes: the youngest, which feed the next save and have no
+                                          ///< grace
 };
 
 struct PrunePlan {
@@ -47,8 +49,9 @@ struct PrunePlan {
   std::vector<std::string> warnings{};
   std::uint64_t trash_count = 0;
   std::uint64_t demote_count = 0;
-  std::uint64_t freed_bytes = 0;
-  bool aborted = false;  ///< a guard stopped a part: of that part nothing is carried out
+  std::uint64_t freed_bytes = 0;     ///< without those that feed the next save
+  std::uint64_t recycled_bytes = 0;  ///< of those
+  bool aborted = false;              ///< a guard stopped a part: of that part nothing is carried out
 };
 
 /// Decides by the store's catalog, and changes nothing else. What stays and makes that others go is checked first,
@@ -83,7 +86,10 @@ struct PruneReport {
 
 /// Puts into the trash what the plan says, whole checkpoints or their optimizers (what is left of those is checked
 /// first, quickly), then removes what has been there for its grace. What is read now, or is not
-/// any more what was decided about, stays and is told; what another process deleted meanwhile is passed over.
+/// any more what was decided about, stays and is told; what another process deleted meanwhile is passed over. Of what is
+/// removed the data files of the youngest sets feed the next save, as many sets as the greatest `recycle` of the policies
+/// says; with less free space than the policies want none do, and those that wait for a save are removed before the
+/// trash is touched early.
 /// errors  locked: another process deletes in this store; unsupported: no locks on a file system of this machine; io
 ///         before anything was done
 Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how);

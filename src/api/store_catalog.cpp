@@ -75,6 +75,7 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
   StoreStatus out{.indexed = catalog.is_indexed(), .warnings = catalog.warnings()};
   CKPT_TRY(out.runs, catalog::summarise_runs(catalog.database()));
   CKPT_TRY(out.free_bytes, io.free_bytes(store));
+  if (const auto recycled = catalog::measure_recycled(io, store)) out.recycled = *recycled;
   if (run.empty()) return out;
   std::vector<std::string> names;
   for (const catalog::RunSummary& summary : out.runs) names.push_back(summary.run);
@@ -121,8 +122,11 @@ std::string prometheus_text(const StoreStatus& status) {
   metric("ckpt_pinned", "Checkpoints with a pin.", [](const Run& run) { return run.pinned; });
   out += fmt::format(
       "# HELP ckpt_free_bytes Bytes that can still be written.\n# TYPE ckpt_free_bytes gauge\n"
-      "ckpt_free_bytes {}\n",
-      status.free_bytes);
+      "ckpt_free_bytes {}\n"
+      "# HELP ckpt_recycled_bytes Bytes of retired files that wait for the next save.\n"
+      "# TYPE ckpt_recycled_bytes gauge\n"
+      "ckpt_recycled_bytes {}\n",
+      status.free_bytes, status.recycled.bytes);
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include "catalog/filter.hpp"         // IWYU pragma: export
 #include "catalog/index/catalog.hpp"  // IWYU pragma: export
 #include "catalog/index/utc.hpp"      // IWYU pragma: export
+#include "catalog/trash/trash.hpp"
 #include "engine/io.hpp"
 #include "format/result.hpp"
 
@@ -50,6 +51,7 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query);
 struct StoreStatus {
   std::vector<catalog::RunSummary> runs{};
   std::uint64_t free_bytes = 0;
+  catalog::Recycled recycled{};  ///< not free: waits for the next save
   bool indexed = true;
   std::vector<std::string> warnings{};
 };

@@ -29,6 +29,13 @@ Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::strin
     if (newer) found = &entry;
   }
   if (found != nullptr) return *found;
+  for (const TrashEntry& entry : entries) {
+    if (!names_checkpoint(name, entry.run, entry.name, entry.record.step, entry.record.id)) continue;
+    if (entry.recorded && entry.record.recycled && entry.record.state == catalog::TrashRecord::State::purged)
+      return fail({.code = Errc::not_found,
+                   .message = fmt::format("{}: undelete: its files were given to the next save", name),
+                   .hint = "a policy with recycle = 0 keeps what it deletes for its grace"});
+  }
   std::string there;
   for (const TrashEntry& entry : entries) {
     if (!entry.present || there.size() > 200) continue;

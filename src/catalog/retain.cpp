@@ -347,6 +347,7 @@ class Retainer {
       const double bytes = *pressure.headroom * static_cast<double>(last_size);
       wanted = std::max(wanted, bytes < 1e19 ? static_cast<std::uint64_t>(bytes) : UINT64_MAX);
     }
+    out_.wanted_free = wanted;
     const std::uint64_t free =
         saturating_add(saturating_add(situation_.space->free_bytes, situation_.space->trash_bytes), going);
     return std::max(missing, wanted > free ? wanted - free : 0);

@@ -39,7 +39,7 @@ struct SeriesBirth {
 struct Space {
   std::uint64_t free_bytes = 0;
   std::uint64_t total_bytes = 0;
-  std::uint64_t trash_bytes = 0;  ///< already in the trash: will be free
+  std::uint64_t trash_bytes = 0;  ///< already in the trash, or in recycle/: will be free when space is short
 };
 
 /// What a decision rests on, besides the checkpoints and the policy.
@@ -109,6 +109,7 @@ struct Retention {
   std::uint64_t demote_count = 0;
   std::uint64_t freed_bytes = 0;
   std::uint64_t kept_bytes = 0;          ///< what stays, demotions counted
+  std::uint64_t wanted_free = 0;         ///< what pressure wants to be free on the volume
   std::optional<std::string> aborted{};  ///< a guard stopped the run: nothing of it may be carried out
   std::vector<std::string> warnings{};
 };

@@ -45,6 +45,8 @@ struct OpenOptions {
     read,            ///< an existing file
     write_new,       ///< must not exist; created 0666 under umask
     write_existing,  ///< an existing file, not truncated
+    /// An existing file that may be overwritten as if it were new (engine/recyclable.hpp). Any error: it may not.
+    write_recycled,
   } mode = Mode::read;
   bool direct = false;  ///< ask for O_DIRECT; where it is refused the file is opened without, `is_direct` tells
 };
@@ -112,6 +114,8 @@ class Io {
   virtual LockScope lock_scope(const std::string& path) = 0;
   /// Bytes that an unprivileged writer can still use on the file system of `path`.
   virtual Result<std::uint64_t> free_bytes(const std::string& path) = 0;
+  /// Whether files in a directory gain by being overwritten, and may be opened as write_recycled.
+  virtual bool recycles(const std::string& directory) = 0;
 
   // --- files -------------------------------------------------------------------------------------------------
   virtual Result<FileHandle> open(const std::string& path, OpenOptions options) = 0;

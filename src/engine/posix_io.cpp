@@ -13,6 +13,7 @@
 #include <limits>
 #include <utility>
 
+#include "engine/recyclable.hpp"
 #include "engine/system_error.hpp"
 
 namespace ckpt {
@@ -224,6 +225,10 @@ Result<std::uint64_t> PosixIo::free_bytes(const std::string& path) {
   return __builtin_mul_overflow(status.f_bavail, status.f_frsize, &bytes) ? kUnlimited : bytes;
 }
 
+bool PosixIo::recycles(const std::string& directory) {
+  return recycles_files(directory);
+}
+
 // --- files -----------------------------------------------------------------------------------------------------
 
 PosixIo::OpenFile* PosixIo::find(FileHandle file) {
@@ -258,6 +263,9 @@ Result<FileHandle> PosixIo::open(const std::string& path, OpenOptions options) {
     case OpenOptions::Mode::write_existing:
       flags |= O_RDWR;
       break;
+    case OpenOptions::Mode::write_recycled:
+      flags |= O_RDWR | O_NOFOLLOW;
+      break;
   }
   UniqueFd fd(::open(path.c_str(), flags, 0666));
   if (!fd) {
@@ -271,9 +279,10 @@ Result<FileHandle> PosixIo::open(const std::string& path, OpenOptions options) {
   if (!S_ISREG(status.st_mode)) {
     return fail({.code = Errc::io, .message = path + ": open: not a regular file", .file = path});
   }
+  if (options.mode == OpenOptions::Mode::write_recycled) CKPT_CHECK(check_recyclable(fd.get(), path));
   // O_DIRECT is set afterwards because an open that refuses it may already have created the file.
   bool direct = options.direct && !needs_other_alignment(fd.get());
-  const int plain = flags & ~(O_NONBLOCK | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY);
+  const int plain = flags & ~(O_NONBLOCK | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW);
   if (direct && ::fcntl(fd.get(), F_SETFL, plain | O_DIRECT) != 0) direct = false;
   if (!direct && ::fcntl(fd.get(), F_SETFL, plain) != 0) return fail(system_error(errno, path, "open"));
 

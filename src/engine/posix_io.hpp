@@ -26,6 +26,7 @@ class PosixIo : public Io, public HardLinks {
   Result<std::unique_ptr<HeldLock>> lock(const std::string& path, LockMode mode) override;
   LockScope lock_scope(const std::string& path) override { return lock_scope_of(path); }
   Result<std::uint64_t> free_bytes(const std::string& path) override;
+  bool recycles(const std::string& directory) override;
 
   Result<FileHandle> open(const std::string& path, OpenOptions options) override;
   bool is_direct(FileHandle file) const override;

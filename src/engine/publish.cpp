@@ -9,6 +9,7 @@
 
 #include "engine/left_over.hpp"
 #include "engine/move_checkpoint.hpp"
+#include "engine/recycle.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt {
@@ -91,10 +92,15 @@ Result<std::uint64_t> reserved_bytes(const std::vector<TargetFile>& files) {
   return sum;
 }
 
-/// Makes or opens a file and reserves its space.
-Result<> make_file(Io& io, const std::string& path, OpenOptions::Mode mode, std::uint64_t bytes) {
+/// Makes or opens a file and reserves its space: a new one where no retired one is taken.
+Result<> make_file(Io& io, const std::string& path, OpenOptions::Mode mode, std::uint64_t bytes,
+                   RecycledFiles& recycled) {
+  const std::uint64_t space = round_up(bytes, kAlignment);
+  if (mode == OpenOptions::Mode::write_new && recycled.take(path, space)) return {};
   CKPT_TRY(const FileHandle handle, io.open(path, {.mode = mode}));
-  auto allocated = io.allocate(handle, round_up(bytes, kAlignment));
+  auto allocated = io.allocate(handle, space);
+  if (!allocated && allocated.error().code == Errc::no_space && recycled.give_up())
+    allocated = io.allocate(handle, space);
   auto closed = io.close(handle);
   CKPT_CHECK(std::move(allocated));
   return closed;
@@ -116,7 +122,7 @@ Result<> settle_file(Io& io, const std::string& path, std::uint64_t bytes) {
 
 class RealPublication final : public Publication {
  public:
-  RealPublication(Io& io, Options options) : io_(io), options_(std::move(options)) {
+  RealPublication(Io& io, Options options) : io_(io), options_(std::move(options)), recycled_(io) {
     options_.target = join_path(options_.target, "");  // "out/" is "out"
     partial_ = partial_path(options_.target, options_.id);
     root_ = partial_;
@@ -159,9 +165,10 @@ class RealPublication final : public Publication {
   std::string root_;
   std::vector<std::pair<std::string, std::uint64_t>> files_;  // relative path, exact size
   std::set<std::string> folders_;                             // made below the root, relative
-  std::unique_ptr<HeldLock> lock_;                            // on the partial, whatever its name
-  Held replaced_held_;                                        // what --overwrite replaces
-  FileInfo identity_{};                                       // of the partial; its inode is ours while lock_ is held
+  RecycledFiles recycled_;
+  std::unique_ptr<HeldLock> lock_;  // on the partial, whatever its name
+  Held replaced_held_;              // what --overwrite replaces
+  FileInfo identity_{};             // of the partial; its inode is ours while lock_ is held
   RecordKey record_key_{};
   std::vector<RecordedLeaf> taken_over_;
   bool made_ = false;
@@ -201,7 +208,7 @@ Result<> RealPublication::check_space(const std::vector<TargetFile>& files) {
   CKPT_TRY(std::uint64_t needed, reserved_bytes(files));
   if (options_.resumable && taken_over_.empty()) needed += round_up(record_bytes(record_key(files).leaves), kAlignment);
   CKPT_TRY(const std::uint64_t free, io_.free_bytes(parent_path(options_.target)));
-  if (needed <= free) return {};
+  if (needed <= free || needed - free <= recycled_.bytes()) return {};
   return fail({.code = Errc::no_space,
                .message = fmt::format("{}: publish: {} bytes needed, {} free", options_.target, needed, free),
                .file = options_.target,
@@ -286,7 +293,7 @@ Result<> RealPublication::make_folders(std::string_view relative) {
 Result<> RealPublication::reserve(const TargetFile& file) {
   CKPT_CHECK(make_folders(file.path));
   const auto mode = options_.directory ? OpenOptions::Mode::write_new : OpenOptions::Mode::write_existing;
-  CKPT_CHECK(make_file(io_, join_path(partial_, file.path), mode, file.bytes));
+  CKPT_CHECK(make_file(io_, join_path(partial_, file.path), mode, file.bytes, recycled_));
   files_.emplace_back(file.path, file.bytes);
   return {};
 }
@@ -294,6 +301,7 @@ Result<> RealPublication::reserve(const TargetFile& file) {
 Result<> RealPublication::begin(const std::vector<TargetFile>& files) {
   CKPT_CHECK(check_paths(files));
   CKPT_CHECK(check_target());
+  if (options_.directory && !files.empty()) recycled_ = RecycledFiles::above(io_, parent_path(options_.target));
   if (options_.resumable && !options_.restart) {
     CKPT_TRY(const bool taken, take_over_partial(files));
     if (taken) return {};
@@ -408,6 +416,7 @@ Result<> RealPublication::commit(const std::vector<SmallFile>& files, const std:
   CKPT_CHECK(check_sizes());
   for (const SmallFile& file : files) CKPT_CHECK(write_small(file));
   CKPT_CHECK(sync_folders());  // once: until the rename nobody believes what stands here, in whatever order
+  if (options_.directory) CKPT_CHECK(settle_recycling(io_, parent_path(options_.target)));
   CKPT_CHECK(rename_to_target());
   drop_record();
   CKPT_CHECK(sync_name(io_, options_.target, replaced_ ? partial_ : ""));
@@ -456,8 +465,9 @@ Result<std::unique_ptr<Publication>> Publication::begin(Io& io, Options options,
 }
 
 Result<> make_files(Io& io, const std::string& root, const std::vector<TargetFile>& files) {
+  RecycledFiles recycled = files.empty() ? RecycledFiles(io) : RecycledFiles::above(io, parent_path(root));
   for (const TargetFile& file : files) {
-    CKPT_CHECK(make_file(io, join_path(root, file.path), OpenOptions::Mode::write_new, file.bytes));
+    CKPT_CHECK(make_file(io, join_path(root, file.path), OpenOptions::Mode::write_new, file.bytes, recycled));
   }
   return {};
 }

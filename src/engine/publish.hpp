@@ -27,7 +27,8 @@ struct SmallFile {
 ///   2 reserve space, then the caller writes (run)
 ///   3 every data file synced on the descriptor that wrote it (run); their folders are synced in 5
 ///   4 the ranks agree (the caller)
-///   5 small files, the last of them the manifest, written and synced; all folders synced, the directory last
+///   5 small files, the last of them the manifest, written and synced; all folders synced, the directory last, then
+///     the store's recycle/, which files may have been taken from
 ///   6 rename to the final name without replacing, parent synced
 /// A Publication that is destroyed uncommitted removes its partial, unless it was left. Used by rank 0 only; `io`
 /// outlives it.
@@ -53,7 +54,7 @@ class Publication {
   /// Takes over or sweeps a left-over partial of this id; `locked` when a live process holds it, or reads what is to be
   /// replaced; target_exists; `usage` for what may not be replaced; no_space when the files do not fit, before anything
   /// is created. The files are made with their folders and reserved up to a multiple of kAlignment; whoever writes one
-  /// cuts it to its exact size.
+  /// cuts it to its exact size. In a store retired files may be taken instead (recycle.hpp), with the bytes of before.
   static Result<std::unique_ptr<Publication>> begin(Io& io, Options options, const std::vector<TargetFile>& files);
 
   virtual ~Publication() = default;
@@ -79,8 +80,8 @@ constexpr std::string_view kPartialMark = ".partial-";
 /// The path of the partial of a publication: for ranks that were not told of it but know its target and id.
 std::string partial_path(std::string_view target, std::string_view id);
 
-/// Makes a rank's own files in a partial that rank 0 began: with their space, up to a multiple of kAlignment. Their
-/// folders exist.
+/// Makes a rank's own files in a partial that rank 0 began, as Publication::begin does: with their space, up to a
+/// multiple of kAlignment. Their folders exist.
 /// errors  no_space, and what is left of them belongs to the partial
 Result<> make_files(Io& io, const std::string& root, const std::vector<TargetFile>& files);
 

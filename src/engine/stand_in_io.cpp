@@ -39,6 +39,7 @@ class StandInIo final : public Io {
   }
   LockScope lock_scope(const std::string& path) override { return inner_->lock_scope(path); }
   Result<std::uint64_t> free_bytes(const std::string& path) override { return inner_->free_bytes(path); }
+  bool recycles(const std::string& directory) override { return inner_->recycles(directory); }
 
   Result<FileHandle> open(const std::string& path, OpenOptions options) override {
     return inner_->open(options.mode == OpenOptions::Mode::read ? seen(path) : path, options);

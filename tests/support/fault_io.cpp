@@ -54,6 +54,10 @@ class FaultIo final : public Io {
     return decide("statvfs", path, [&] { return inner_->free_bytes(path); });
   }
 
+  bool recycles(const std::string& directory) override {
+    return plan_->next("statfs", directory).outcome == Outcome::pass && inner_->recycles(directory);
+  }
+
   Result<FileHandle> open(const std::string& path, OpenOptions options) override {
     std::optional<FileHandle> opened;
     auto result = decide("open", path, [&] {

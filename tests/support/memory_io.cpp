@@ -45,6 +45,13 @@ class MemoryIo final : public Io {
   MemoryIo(std::shared_ptr<State> state, std::size_t queue_depth)
       : state_(std::move(state)), queue_depth_(queue_depth), random_(state_->options.seed) {}
 
+  ~MemoryIo() override {
+    const std::lock_guard held(state_->mutex);
+    for (const OpenFile& file : files_) drop(file);
+  }
+  MemoryIo(const MemoryIo&) = delete;
+  MemoryIo& operator=(const MemoryIo&) = delete;
+
   std::string_view name() const override { return "memory"; }
   Result<std::unique_ptr<Io>> fresh() const override {
     return std::unique_ptr<Io>(std::make_unique<MemoryIo>(state_, queue_depth_));
@@ -156,6 +163,11 @@ class MemoryIo final : public Io {
     return state_->free_bytes();
   }
 
+  bool recycles(const std::string& directory) override {
+    const std::lock_guard held(state_->mutex);
+    return state_->options.recycles && state_->find(directory);
+  }
+
   Result<FileHandle> open(const std::string& path, OpenOptions options) override {
     const std::lock_guard held(state_->mutex);
     MemoryNodePtr node = state_->find(path);
@@ -170,6 +182,10 @@ class MemoryIo final : public Io {
     if (node->kind != Kind::file) {
       return fail({.code = Errc::io, .message = path + ": open: not a regular file", .file = path});
     }
+    const bool recycled = options.mode == OpenOptions::Mode::write_recycled;
+    if (recycled && (!state_->options.recycles || node->unlike_new || node->opens != 0 || state_->names_of(*node) != 1))
+      return fail({.code = Errc::locked, .message = path + ": recycle: not ours alone", .file = path});
+    ++node->opens;
     files_.push_back({.node = std::move(node),
                       .path = path,
                       .direct = options.direct && state_->options.direct,
@@ -217,7 +233,7 @@ class MemoryIo final : public Io {
       files_[static_cast<std::size_t>(file.value)].node.reset();
     }
     CKPT_TRY(const OpenFile* found, idle(file, "close"));
-    static_cast<void>(found);
+    drop(*found);
     files_[static_cast<std::size_t>(file.value)].node.reset();
     return {};
   }
@@ -286,6 +302,9 @@ class MemoryIo final : public Io {
     std::uint64_t boot = 0;
   };
 
+  void drop(const OpenFile& file) const {
+    if (file.node && file.boot == state_->boots) --file.node->opens;
+  }
   const OpenFile* find(FileHandle file) const {
     const auto index = static_cast<std::size_t>(file.value);
     return file.value >= 0 && index < files_.size() && files_[index].node ? &files_[index] : nullptr;

@@ -23,6 +23,7 @@ class MemoryDisk {
                                  ///< followed by an unlink that failed
     bool whole_renames = false;  ///< true: a rename that is synced in one of its directories is in both, as with ext4,
                                  ///< XFS and Btrfs, whose journals hold it as one
+    bool recycles = true;        ///< false: as a file system that is neither ext4 nor XFS
     std::uint64_t seed = 1;      ///< decides in which order queued requests are carried out
   };
   /// What a power loss spares of what was not synced. By default nothing.
@@ -49,6 +50,11 @@ class MemoryDisk {
   std::string text(const std::string& path) const;
   /// Makes a durable file, with its directories.
   void put(const std::string& path, std::string bytes);
+  /// Gives a file a second name, durable.
+  void link(const std::string& path, const std::string& other);
+  /// Makes a file's owner or mode another one than new files have, or has it share its bytes.
+  void make_unlike_new(const std::string& path);
+  std::uint64_t inode(const std::string& path) const;  ///< 0 where there is no such file
 
   struct State;
 

@@ -129,6 +129,12 @@ void MemoryDisk::State::sync_names(const MemoryNodePtr& directory) {
       unsynced_names.end());
 }
 
+std::uint64_t MemoryDisk::State::names_of(const MemoryNode& node) const {
+  std::uint64_t count = 0;
+  walk(root, false, [&](const std::string&, const MemoryNodePtr& each) { count += each.get() == &node ? 1U : 0U; });
+  return count;
+}
+
 std::uint64_t MemoryDisk::State::used_bytes() const {
   std::uint64_t sum = 0;
   walk(root, false, [&](const std::string&, const MemoryNodePtr& node) { sum += node->bytes.size(); });
@@ -167,6 +173,7 @@ void MemoryDisk::power_off(PowerLoss spared) {
     }
     node.shared_locks = 0;
     node.exclusive_lock = false;
+    node.opens = 0;
   };
   std::vector<MemoryNodePtr> nodes{state_->root};
   walk(state_->root, true, [&](const std::string&, const MemoryNodePtr& node) { nodes.push_back(node); });
@@ -187,6 +194,23 @@ std::string MemoryDisk::text(const std::string& path) const {
   const std::lock_guard held(state_->mutex);
   const MemoryNodePtr node = state_->find(path);
   return node && node->kind == FileInfo::Kind::file ? node->bytes : "(none)";
+}
+
+void MemoryDisk::link(const std::string& path, const std::string& other) {
+  const std::lock_guard held(state_->mutex);
+  const auto [directory, name] = state_->place(other);
+  directory->entries[name] = directory->durable_entries[name] = state_->find(path);
+}
+
+void MemoryDisk::make_unlike_new(const std::string& path) {
+  const std::lock_guard held(state_->mutex);
+  state_->find(path)->unlike_new = true;
+}
+
+std::uint64_t MemoryDisk::inode(const std::string& path) const {
+  const std::lock_guard held(state_->mutex);
+  const MemoryNodePtr node = state_->find(path);
+  return node ? node->inode : 0;
 }
 
 void MemoryDisk::put(const std::string& path, std::string bytes) {

@@ -23,6 +23,8 @@ struct MemoryNode {
   std::map<std::string, std::shared_ptr<MemoryNode>> durable_entries;
   unsigned shared_locks = 0;
   bool exclusive_lock = false;
+  bool unlike_new = false;  // another owner, another mode, shared bytes
+  unsigned opens = 0;       // open handles, of this boot
 };
 using MemoryNodePtr = std::shared_ptr<MemoryNode>;
 
@@ -53,6 +55,7 @@ struct MemoryDisk::State {
   /// Carries out one name operation.
   void change(std::vector<NameChange> changes);
   void sync_names(const MemoryNodePtr& directory);
+  std::uint64_t names_of(const MemoryNode& node) const;
   std::uint64_t used_bytes() const;
   std::uint64_t free_bytes() const;
 };

@@ -171,6 +171,7 @@ class NetworkIo final : public Io {
   }
   LockScope lock_scope(const std::string& path) override { return {.reach = state_->options.reach, .path = path}; }
   Result<std::uint64_t> free_bytes(const std::string& path) override { return inner_->free_bytes(path); }
+  bool recycles(const std::string& /*directory*/) override { return false; }
 
   Result<FileHandle> open(const std::string& path, OpenOptions options) override {
     CKPT_CHECK(alive(path));

@@ -13,6 +13,7 @@
 #include "engine/file_system.hpp"
 #include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
+#include "engine/recycle.hpp"
 
 namespace ckpt {
 namespace {
@@ -55,6 +56,20 @@ void look_at_trash(Io& io, catalog::Time now, StoreFacts& out) {
     const std::string path = join_path(join_path(catalog::trash_path(out.path), entry.run), entry.kept_as);
     if (entry.present && !entry.recorded) add(out.unrecorded, 0, path);
     if (entry.present && entry.recorded && entry.record.purge_at < now) add(out.past_grace, entry.record.bytes, path);
+  }
+}
+
+void look_at_recycled(Io& io, StoreFacts& out) {
+  const std::string directory = recycle_path(out.path);
+  const auto entries = io.list(directory);
+  if (!entries) {
+    if (entries.error().code != Errc::not_found) out.unlistable.push_back(directory + ": " + entries.error().message);
+    return;
+  }
+  if (const auto recycled = catalog::measure_recycled(io, out.path)) out.recycled = *recycled;
+  for (const DirEntry& entry : *entries) {
+    const bool known = entry.kind == FileInfo::Kind::file && !entry.is_link && RecycledFile::parse(entry.name);
+    if (!known) add(out.unknown_recycled, 0, join_path(directory, entry.name));
   }
 }
 
@@ -166,6 +181,7 @@ Result<std::optional<StoreFacts>> look_at_store(Session& session, const std::str
     out.unlistable.push_back(found.error().message);
   }
   look_at_trash(io, now, out);
+  look_at_recycled(io, out);
   look_at_catalog(io, now, out);
   return out;
 }
@@ -203,6 +219,17 @@ std::vector<Diagnosis> diagnose(const StoreFacts& facts) {
         fmt::format("{} in the trash without a record: nothing ever removes it",
                     count_text(facts.unrecorded, "thing", "things")),
         "look at it, and move it back or remove it");
+  if (facts.recycled.files != 0) {
+    out.push_back(
+        {Health::note, "recycle",
+         fmt::format("{} retired {} of {} bytes for the next save to overwrite: they are not free",
+                     facts.recycled.files, facts.recycled.files == 1 ? "file" : "files", facts.recycled.bytes),
+         "with recycle = 0 in ckpt.toml the next ckpt prune --apply removes them"});
+  }
+  group(facts.unknown_recycled, Health::warn, "recycle",
+        fmt::format("{} among the retired files that no deletion put there: nothing takes or removes it",
+                    count_text(facts.unknown_recycled, "thing", "things")),
+        "look at it, and remove it");
   group(facts.marks_unreadable, Health::warn, "marks",
         fmt::format("the marks of {} cannot be read: it is never deleted, whatever the policy",
                     count_text(facts.marks_unreadable, "checkpoint", "checkpoints")),

@@ -8,6 +8,7 @@
 #include "api/doctor/diagnosis.hpp"
 #include "api/verbs.hpp"
 #include "catalog/bucket.hpp"
+#include "catalog/trash/trash.hpp"
 
 namespace ckpt {
 
@@ -23,12 +24,14 @@ struct StoreFacts {
     std::uint64_t bytes = 0;
     std::string first{};  ///< the first one's path, then why where that is known
   };
-  Group left_over{};         ///< what killed saves left; no process holds it
-  Group claims{};            ///< of readers on other hosts that ended, or were not heard of since somebody looked
-  Group stopped{};           ///< deletions that a crash stopped
-  Group past_grace{};        ///< in the trash, longer than they had to be
-  Group unrecorded{};        ///< in the trash, without a record: nothing ever removes them
-  Group marks_unreadable{};  ///< checkpoints of which nobody knows what was said
+  Group left_over{};             ///< what killed saves left; no process holds it
+  Group claims{};                ///< of readers on other hosts that ended, or were not heard of since somebody looked
+  Group stopped{};               ///< deletions that a crash stopped
+  Group past_grace{};            ///< in the trash, longer than they had to be
+  Group unrecorded{};            ///< in the trash, without a record: nothing ever removes them
+  catalog::Recycled recycled{};  ///< wait for the next save
+  Group unknown_recycled{};      ///< in recycle/, but nobody retired them: nothing ever takes or removes them
+  Group marks_unreadable{};      ///< checkpoints of which nobody knows what was said
   Group corrupt{};
   Group unreadable{};
   std::vector<std::string> unlistable{};  ///< what could not be looked at

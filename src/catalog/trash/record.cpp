@@ -62,6 +62,7 @@ std::string record_text(const TrashRecord& record) {
   append_text(out, "id", record.id);
   out += fmt::format(",\n \"step\":{},\n \"bytes\":{},\n \"series\":{}", record.step, record.bytes, record.series);
   if (!record.dropped.empty()) append_text(out, "dropped", record.dropped);
+  if (record.recycled) out += ",\n \"recycled\":true";
   if (record.series_from) out += fmt::format(",\n \"series_from\":{}", *record.series_from);
   append_time(out, "created_ms", record.created);
   append_time(out, "deleted_ms", record.deleted);
@@ -94,6 +95,10 @@ Result<TrashRecord> parse_record(std::string_view text) {
   if (root.find("dropped") != nullptr) {
     CKPT_TRY(out.dropped, text_of(root, "dropped"));
     if (out.dropped != "optim") return fail(bad("dropped"));
+  }
+  if (const json::Value* recycled = root.find("recycled"); recycled != nullptr) {
+    if (recycled->boolean() == nullptr) return fail(bad("recycled"));
+    out.recycled = *recycled->boolean();
   }
   CKPT_TRY(out.created, time_of(root, "created_ms"));
   CKPT_TRY(out.deleted, time_of(root, "deleted_ms"));

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "catalog/trash/recycle.hpp"
 #include "engine/left_over.hpp"
 #include "engine/publish.hpp"
 #include "engine/replace_file.hpp"
@@ -294,7 +295,8 @@ Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::str
   return Claim::free;
 }
 
-Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::string& by) {
+/// With `recycled` its data files go to recycle/.
+Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::string& by, bool recycled, Purged& out) {
   const std::string path = join_path(place(entry.run), entry.kept_as);
   CKPT_TRY(const Held held,
            hold_here(path, {.id = entry.record.id, .path = join_path(run_path(entry.run), entry.name)}));
@@ -302,26 +304,41 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
   TrashRecord record = entry.record;
   record.changed = now;
   record.changed_by = by;
-  if (record.state != State::purging) {
+  if (record.state != State::purging || (recycled && !record.recycled)) {
     record.state = State::purging;
+    record.recycled = record.recycled || recycled;
     CKPT_CHECK(write(entry, record));
   }
   for (const std::string_view marker : kMarkers) {
     auto gone = io_.unlink(join_path(path, marker));
-    if (!gone) continue;  // most are not there; what cannot be removed now fails below
-    CKPT_CHECK(io_.sync_dir(parent_path(join_path(path, marker))));
+    if (gone) {
+      CKPT_CHECK(io_.sync_dir(parent_path(join_path(path, marker))));
+    } else if (recycled && gone.error().code != Errc::not_found) {
+      return fail(std::move(gone).error());  // no data file leaves a thing that looks like a checkpoint
+    }
+    // Most are not there; what else cannot be removed now fails below.
+  }
+  std::uint64_t moved = 0;
+  if (recycled) {
+    CKPT_TRY(moved, retire(entry));
   }
   CKPT_CHECK(remove_tree(io_, path));
   CKPT_CHECK(io_.sync_dir(place(entry.run)));
   record.state = State::purged;
   CKPT_CHECK(write(entry, record));
+  ++out.count;
+  out.bytes += record.bytes - std::min(record.bytes, moved);
+  out.recycled_count += moved != 0 ? 1 : 0;
+  out.recycled_bytes += moved;
   return Claim::free;
 }
 
 Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
-                                       const std::function<bool(const TrashEntry&)>& chosen) {
+                                       const std::function<bool(const TrashEntry&)>& chosen,
+                                       std::optional<std::uint64_t> recycled_sets) {
   CKPT_TRY(const auto entries, list_trash(io_, store_));
   Purged out;
+  std::vector<TrashEntry> going;
   for (const TrashEntry& entry : entries) {
     if (!entry.present) continue;
     if (!entry.recorded) {
@@ -336,13 +353,16 @@ Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
       out.kept.push_back(fmt::format("{}/{}: it stands in its run too", entry.run, entry.name));
       continue;
     }
-    auto purged = purge_one(entry, now, by);
-    if (purged && *purged == Claim::free) {
-      ++out.count;
-      out.bytes += entry.record.bytes;
-    } else if (!purged) {
+    going.push_back(entry);
+  }
+  std::set<RecycledSet> kept;
+  if (recycled_sets) CKPT_CHECK(make_way(going, *recycled_sets, kept, out));
+  for (const TrashEntry& entry : going) {
+    const bool recycled = can_recycle(entry) && kept.contains(set_of(entry));
+    const auto purged = purge_one(entry, now, by, recycled, out);
+    if (!purged) {
       out.kept.push_back(fmt::format("{}/{}: {}", entry.run, entry.name, purged.error().message));
-    } else if (*purged != Claim::vanished) {
+    } else if (*purged != Claim::free && *purged != Claim::vanished) {
       const std::string reader = reader_.empty() ? reader_ : ": " + reader_;
       out.kept.push_back(fmt::format("{}/{}: being read{}", entry.run, entry.name, reader));
     }

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "engine/comm.hpp"
 #include "engine/io.hpp"
 #include "engine/move_checkpoint.hpp"
+#include "engine/recycle.hpp"
 #include "format/result.hpp"
 
 /// Deletion, in two phases. A checkpoint STORE/RUN/NAME is put into the trash by a rename to
@@ -20,6 +23,7 @@
 ///   restore  1 nobody reads or purges it   2 the rename   3 the record: restored
 ///   purge    1 nobody reads it   2 the record: purging   3 the files that make it a checkpoint are unlinked
 ///            4 all others   5 the record: purged
+///   recycle  purge, of which the data files go to STORE/.ckpt/recycle between 3 and 4 (engine/recycle.hpp)
 /// A checkpoint is demoted (its optimizer dropped) in the same way, its files going to
 /// STORE/.ckpt/trash/RUN/NAME.optim:
 ///   demote   1 nobody reads it   2 the record   3 manifest.json, one revision later: from here on it is weights only
@@ -79,11 +83,19 @@ class Deleter {
 
   struct Purged {
     std::uint64_t count = 0;
-    std::uint64_t bytes = 0;
+    std::uint64_t bytes = 0;           ///< that are free now: without those in recycle/
+    std::uint64_t recycled_count = 0;  ///< of `count`: sets whose data files wait in recycle/
+    std::uint64_t recycled_bytes = 0;
+    std::uint64_t emptied_bytes = 0;  ///< removed from recycle/
     std::vector<std::string> kept{};  ///< "RUN/NAME: being read": the next purge tries again
   };
   /// Removes for good what `chosen` says of those that are recorded. Goes on after one that cannot be removed.
-  Result<Purged> purge(Time now, const std::string& by, const std::function<bool(const TrashEntry&)>& chosen);
+  /// `recycled_sets`: how many sets' data files recycle/ holds afterwards, at most: the youngest (by the time of their
+  /// deletion) of those that are removed now and those that stand there. Ours only, checkpoints or optimizers; where
+  /// the file system gains nothing by it none. What stands there above that is unlinked first. Not given: what is
+  /// removed is unlinked, and recycle/ stays as it is.
+  Result<Purged> purge(Time now, const std::string& by, const std::function<bool(const TrashEntry&)>& chosen,
+                       std::optional<std::uint64_t> recycled_sets = {});
   /// What was being purged when a process died; called with `purge` too.
   static bool is_half_purged(const TrashEntry& entry) {
     return entry.present && entry.recorded && entry.record.state == TrashRecord::State::purging;
@@ -101,7 +113,9 @@ class Deleter {
   Result<> finish_demotion(const TrashEntry& entry, const std::string& manifest);
   Result<Claim> restore_optimizer(const TrashEntry& entry, Time now, const std::string& by);
   Result<std::string> free_name(const std::string& run, const std::string& name);
-  Result<Claim> purge_one(const TrashEntry& entry, Time now, const std::string& by);
+  Result<Claim> purge_one(const TrashEntry& entry, Time now, const std::string& by, bool recycled, Purged& out);
+  Result<> make_way(const std::vector<TrashEntry>& going, std::uint64_t sets, std::set<RecycledSet>& kept, Purged& out);
+  Result<std::uint64_t> retire(const TrashEntry& entry);
   Result<> forget_old(const std::vector<TrashEntry>& entries, Time now);
 
   Io& io_;
@@ -110,6 +124,14 @@ class Deleter {
   std::unique_ptr<ClaimFile> turn_;  // where the lock does not reach every host
   std::string reader_{};
 };
+
+/// What stands in a store's recycle/. errors  io
+struct Recycled {
+  std::uint64_t sets = 0;
+  std::uint64_t files = 0;
+  std::uint64_t bytes = 0;
+};
+Result<Recycled> measure_recycled(Io& io, const std::string& store);
 
 /// STORE/.ckpt/trash
 std::string trash_path(const std::string& store);

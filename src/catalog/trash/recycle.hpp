@@ -1,0 +1,14 @@
+#pragma once
+
+#include "catalog/trash/trash.hpp"
+#include "engine/recycle.hpp"
+
+/// For trash.cpp: which things in the trash may feed the next save.
+namespace ckpt::catalog {
+
+/// Whether a thing in the trash has data files that the next save of our own could take.
+bool can_recycle(const TrashEntry& entry);
+/// As what they are known in recycle/.
+RecycledSet set_of(const TrashEntry& entry);
+
+}  // namespace ckpt::catalog
