@@ -86,11 +86,11 @@ struct PruneReport {
 
 /// Puts into the trash what the plan says, whole checkpoints or their optimizers (what is left of those is checked
 /// first, quickly), then removes what has been there for its grace. What is read now, or is not
-/// any more what was decided about, stays and is told; what another process deleted meanwhile is passed over. Of what is
-/// removed the data files of the youngest sets feed the next save, as many sets as the greatest `recycle` of the policies
-/// says; with less free space than the policies want none do, and those that wait for a save are removed before the
-/// trash is touched early.
-/// errors  locked: another process deletes in this store; unsupported: no locks on a file system of this machine; io
+/// any more what was decided about, stays and is told; what another process deleted meanwhile is passed over. Of what
+/// is removed the data files of the youngest sets feed the next save, as many sets as the greatest `recycle` of the
+/// policies says; with less free space than the policies want none do, and those that wait for a save are removed
+/// before the trash is touched early. errors  locked: another process deletes in this store; unsupported: no locks on a
+/// file system of this machine; io
 ///         before anything was done
 Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how);
 

@@ -90,6 +90,13 @@ Result<> make_directory(Io& io, const std::string& directory) {
   return {};
 }
 
+Result<> settle_directory(Io& io, const std::string& directory, const std::string& top) {
+  for (std::string path = directory; path.size() > top.size(); path = parent_path(path)) {
+    CKPT_CHECK(io.sync_dir(parent_path(path)));
+  }
+  return {};
+}
+
 Result<std::vector<std::string>> list_checkpoints(Io& io, const std::string& run_directory) {
   CKPT_TRY(auto names, names_in(io, run_directory));
   std::sort(names.begin(), names.end(), [](const CheckpointName& a, const CheckpointName& b) {

@@ -31,6 +31,10 @@ std::string step_text(std::uint64_t step);
 /// Makes a directory, and those above it, where they are missing; durable. Several ranks may do so at once.
 Result<> make_directory(Io& io, const std::string& directory);
 
+/// Makes it durable that a directory is there, and each above it below `top`: whoever made them may have been killed,
+/// or refused, between making one and that.
+Result<> settle_directory(Io& io, const std::string& directory, const std::string& top);
+
 /// The committed checkpoints of a run, newest (greatest generation, then greatest name) first. A directory that is not
 /// there has none. Never asks a catalog, and there is no `latest` file.
 Result<std::vector<std::string>> list_checkpoints(Io& io, const std::string& run_directory);

@@ -55,7 +55,7 @@ Result<Claim> Deleter::demote(const Deletion& deletion) {
   if (now.manifest.is_dropped(FileClass::optim)) return Claim::vanished;
   CKPT_CHECK(universal::check_weights_alone(now.manifest));
   CKPT_TRY(const std::string revised, universal::revise_manifest(now.text, {FileClass::optim}));
-  CKPT_CHECK(make_directory(io_, place(deletion.run)));
+  CKPT_CHECK(make_place(deletion.run));
   TrashEntry entry{.run = deletion.run, .name = deletion.name};
   CKPT_TRY(entry.kept_as, free_name(deletion.run, deletion.name + std::string(kOptimizerSuffix)));
   TrashRecord record = deletion.record;

@@ -237,6 +237,15 @@ Result<> Deleter::settle() {
   return {};
 }
 
+/// Where its deletions go; there also after a power loss, though another process made it and came no further.
+Result<> Deleter::make_place(const std::string& run) {
+  if (settled_.contains(run)) return {};
+  CKPT_CHECK(make_directory(io_, place(run)));
+  CKPT_CHECK(settle_directory(io_, place(run), store_));
+  settled_.insert(run);
+  return {};
+}
+
 /// A name of which the trash holds no files: that of other systems' checkpoints may come again.
 Result<std::string> Deleter::free_name(const std::string& run, const std::string& name) {
   std::string wish = name;
@@ -255,7 +264,7 @@ Result<Claim> Deleter::put(const Deletion& deletion) {
     CKPT_TRY(const bool still, deletion.still(path));
     if (!still) return Claim::vanished;
   }
-  CKPT_CHECK(make_directory(io_, place(deletion.run)));
+  CKPT_CHECK(make_place(deletion.run));
   TrashEntry entry{.run = deletion.run, .name = deletion.name};
   CKPT_TRY(entry.kept_as, free_name(deletion.run, deletion.name));
   TrashRecord record = deletion.record;
@@ -283,6 +292,7 @@ Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::str
   CKPT_TRY(const Held held, hold_here(from, {.id = entry.record.id}));
   if (held.claim != Claim::free) return held.claim;
   CKPT_CHECK(make_directory(io_, run));
+  CKPT_CHECK(settle_directory(io_, run, store_));
   // While a save counts generations, none comes back between its look at the run and its look at the trash.
   CKPT_TRY(const auto generations, lock_run(io_, run, std::chrono::steady_clock::now() + kRunPatience));
   CKPT_CHECK(move_checkpoint(io_, from, join_path(run, entry.name)));

@@ -107,6 +107,7 @@ class Deleter {
   Result<> give_back(const TrashEntry& entry, Held& held);
   std::string run_path(const std::string& run) const;
   std::string place(const std::string& run) const;
+  Result<> make_place(const std::string& run);
   Result<> write(const TrashEntry& entry, const TrashRecord& record);
   Result<> settle();
   Result<> settle_demotion(const TrashEntry& entry);
@@ -123,6 +124,7 @@ class Deleter {
   std::unique_ptr<HeldLock> lock_;
   std::unique_ptr<ClaimFile> turn_;  // where the lock does not reach every host
   std::string reader_{};
+  std::set<std::string> settled_{};  // runs whose place in the trash is durable
 };
 
 /// What stands in a store's recycle/. errors  io
