@@ -10,6 +10,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -70,7 +71,7 @@ bool shares_nothing(int fd) {
   std::vector<std::uint64_t> room(kBytes / sizeof(std::uint64_t));  // the extents stand behind the head
   auto* const map = reinterpret_cast<struct fiemap*>(room.data());
   for (std::uint64_t at = 0;;) {
-    *map = {};
+    std::ranges::fill(room, 0);
     map->fm_start = at;
     map->fm_length = FIEMAP_MAX_OFFSET - at;
     map->fm_extent_count = kExtents;

@@ -136,9 +136,9 @@ std::vector<RecycledFile>::iterator RecycledFiles::choose(const std::string& pat
     chosen = large - 1;
   }
   // Of equal ones any: ranks that take at the same time begin with different ones.
-  const auto equal = std::ranges::equal_range(files_, chosen->bytes, {}, &RecycledFile::bytes);
-  const auto count = static_cast<std::uint64_t>(equal.size());
-  return equal.begin() + static_cast<std::ptrdiff_t>(hash64(path) % count);
+  const auto first = std::ranges::lower_bound(files_, chosen->bytes, {}, &RecycledFile::bytes);
+  const auto last = std::ranges::upper_bound(files_, chosen->bytes, {}, &RecycledFile::bytes);
+  return first + static_cast<std::ptrdiff_t>(hash64(path) % static_cast<std::uint64_t>(last - first));
 }
 
 bool RecycledFiles::take(const std::string& path, std::uint64_t bytes) {
