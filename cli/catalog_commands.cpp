@@ -76,18 +76,6 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
   say(context, out + "\n");
 }
 
-std::string summary_text(const catalog::RunSummary& run, catalog::Time now, SizeStyle sizes) {
-  std::string out =
-      fmt::format("{}  {}, {} · newest step {}, {} ago", printable(run.run), format_counted(run.count, "checkpoint"),
-                  format_size(run.bytes, sizes), run.newest_step, age_text(run.newest_created, now));
-  if (run.verified_step) out += fmt::format(" · verified up to step {}", *run.verified_step);
-  if (run.restored_step) out += fmt::format(" · restored up to step {}", *run.restored_step);
-  if (run.damaged != 0) out += fmt::format(" · {} corrupt", run.damaged);
-  if (run.unreadable != 0) out += fmt::format(" · {} unreadable", run.unreadable);
-  if (run.pinned != 0) out += fmt::format(" · {} pinned", run.pinned);
-  return out + "\n";
-}
-
 Answer change_pin(Context& context, bool remove) {
   const Words& words = context.words;
   MarkRequest request{.store = store_of(words), .checkpoint = words.arguments[0], .remove = remove, .now = now()};
@@ -162,23 +150,10 @@ Answer run_status(Context& context) {
   Answer out;
   warn(context, out, status->warnings);
   if (context.settings.json) {
-    put_text(out.data, "store", store);
-    out.data["free_bytes"] = status->free_bytes;
-    out.data["recycled"] = {
-        {"sets", status->recycled.sets}, {"files", status->recycled.files}, {"bytes", status->recycled.bytes}};
-    out.data["indexed"] = status->indexed;
-    out.data["runs"] = Json::array();
-    for (const catalog::RunSummary& run : status->runs) out.data["runs"].push_back(to_json(run));
+    out.data = to_json(*status, store);
     return out;
   }
-  std::string text;
-  for (const catalog::RunSummary& run : status->runs) text += summary_text(run, time, context.settings.sizes);
-  if (status->runs.empty()) text = "no checkpoint here\n";
-  text += fmt::format("free {}", format_size(status->free_bytes, context.settings.sizes));
-  if (status->recycled.files != 0)
-    text += fmt::format(", and {} of retired files for the next save",
-                        format_size(status->recycled.bytes, context.settings.sizes));
-  say(context, text + "\n");
+  say(context, status_text(*status, context.settings.sizes, time));
   return out;
 }
 

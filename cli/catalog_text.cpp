@@ -49,6 +49,7 @@ std::string note_text(const catalog::Entry& entry) {
     add("verified " + catalog::time_text(*verified).substr(0, 10));
   if (const auto restored = entry.last(catalog::Mark::Kind::restored))
     add("restored " + catalog::time_text(*restored).substr(0, 10));
+  if (entry.is_demoted()) add("optimizer dropped");
   if (!entry.reason.empty()) add(entry.reason);
   return out;
 }
@@ -161,6 +162,7 @@ Json to_json(const catalog::Entry& entry, const std::string& store) {
   put_text(out, "framework", entry.framework);
   out["bytes"] = checkpoint.bytes;
   out["optimizer_bytes"] = checkpoint.optimizer_bytes;
+  out["optimizer_dropped"] = entry.is_demoted();
   out["files"] = entry.file_count;
   out["metrics"] = Json::array();
   for (const auto& [name, value] : checkpoint.metrics) {
@@ -183,23 +185,6 @@ Json to_json(const catalog::Entry& entry, const std::string& store) {
   out["trackers"] = checkpoint.trackers;
   out["marks_unreadable"] = checkpoint.marks_unreadable;
   out["write_s"] = entry.save ? Json(entry.save->write_s) : Json();
-  return out;
-}
-
-Json to_json(const catalog::RunSummary& summary) {
-  Json out;
-  put_text(out, "run", summary.run);
-  out["checkpoints"] = summary.count;
-  out["bytes"] = summary.bytes;
-  out["newest_step"] = summary.newest_step;
-  put_text(out, "newest_name", summary.newest_name);
-  out["newest_created"] = catalog::time_text(summary.newest_created);
-  out["verified"] = summary.verified;
-  out["verified_step"] = summary.verified_step ? Json(*summary.verified_step) : Json();
-  out["restored_step"] = summary.restored_step ? Json(*summary.restored_step) : Json();
-  out["corrupt"] = summary.damaged;
-  out["unreadable"] = summary.unreadable;
-  out["pinned"] = summary.pinned;
   return out;
 }
 

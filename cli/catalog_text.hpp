@@ -21,7 +21,9 @@ Table entry_table(const std::vector<catalog::Entry>& entries, bool for_people, S
 std::string draw_csv(const Table& table);
 
 Json to_json(const catalog::Entry& entry, const std::string& store);
-Json to_json(const catalog::RunSummary& summary);
+Json to_json(const StoreStatus& status, const std::string& store);
+/// What `ckpt status` shows.
+std::string status_text(const StoreStatus& status, SizeStyle sizes, catalog::Time now);
 
 /// "3 d", "5 h", "2 min": how long ago.
 std::string age_text(catalog::Time time, catalog::Time now);

@@ -76,6 +76,14 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
   CKPT_TRY(out.runs, catalog::summarise_runs(catalog.database()));
   CKPT_TRY(out.free_bytes, io.free_bytes(store));
   if (const auto recycled = catalog::measure_recycled(io, store)) out.recycled = *recycled;
+  auto trash = catalog::measure_trash(io, store, run, now);
+  if (trash) out.trash = *trash;
+  if (!trash) out.warnings.push_back(trash.error().message);
+  for (const catalog::RunSummary& summary : out.runs) {
+    if (!summary.newest_demoted) continue;
+    auto entry = catalog::find_demotion(io, store, summary.run, summary.newest_demoted->name);
+    if (entry && entry->record.id == summary.newest_demoted->id) out.demotions.push_back(*std::move(entry));
+  }
   if (run.empty()) return out;
   std::vector<std::string> names;
   for (const catalog::RunSummary& summary : out.runs) names.push_back(summary.run);
@@ -86,6 +94,11 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
                .message = fmt::format("{}: status: no checkpoint of a run '{}'", store, run),
                .file = store,
                .hint = near ? fmt::format("did you mean '{}'?", *near) : "ckpt list shows what there is"});
+}
+
+const catalog::TrashEntry* StoreStatus::demotion_of(const std::string& run) const {
+  const auto found = std::ranges::find(demotions, run, &catalog::TrashEntry::run);
+  return found == demotions.end() ? nullptr : &*found;
 }
 
 std::string prometheus_text(const StoreStatus& status) {
@@ -108,25 +121,32 @@ std::string prometheus_text(const StoreStatus& status) {
     for (const catalog::RunSummary& run : status.runs)
       out += fmt::format("{}{{run=\"{}\"}} {}\n", name, label(run.run), value(run));
   };
+  const auto seconds = [](catalog::Time time) { return static_cast<double>(time.time_since_epoch().count()) / 1000; };
   using Run = catalog::RunSummary;
   metric("ckpt_checkpoints", "Checkpoints of a run.", [](const Run& run) { return run.count; });
   metric("ckpt_bytes", "Bytes of their files.", [](const Run& run) { return run.bytes; });
   metric("ckpt_newest_step", "Step of the newest.", [](const Run& run) { return run.newest_step; });
   metric("ckpt_newest_created_seconds", "When the newest was saved, seconds since 1970.",
-         [](const Run& run) { return static_cast<double>(run.newest_created.time_since_epoch().count()) / 1000; });
+         [&](const Run& run) { return seconds(run.newest_created); });
   metric("ckpt_verified", "Checkpoints that were read again and found intact.",
          [](const Run& run) { return run.verified; });
   metric("ckpt_damaged", "Checkpoints known to be damaged.", [](const Run& run) { return run.damaged; });
   metric("ckpt_unreadable", "Checkpoints that could not be read just now.",
          [](const Run& run) { return run.unreadable; });
   metric("ckpt_pinned", "Checkpoints with a pin.", [](const Run& run) { return run.pinned; });
-  out += fmt::format(
-      "# HELP ckpt_free_bytes Bytes that can still be written.\n# TYPE ckpt_free_bytes gauge\n"
-      "ckpt_free_bytes {}\n"
-      "# HELP ckpt_recycled_bytes Bytes of retired files that wait for the next save.\n"
-      "# TYPE ckpt_recycled_bytes gauge\n"
-      "ckpt_recycled_bytes {}\n",
-      status.free_bytes, status.recycled.bytes);
+  metric("ckpt_demoted", "Checkpoints whose optimizer was dropped.", [](const Run& run) { return run.demoted; });
+  const auto sum = [&](std::string_view name, std::string_view help, auto value) {
+    out += fmt::format("# HELP {0} {1}\n# TYPE {0} gauge\n{0} {2}\n", name, help, value);
+  };
+  sum("ckpt_free_bytes", "Bytes that can still be written.", status.free_bytes);
+  sum("ckpt_recycled_bytes", "Bytes of retired files that wait for the next save.", status.recycled.bytes);
+  sum("ckpt_trash_checkpoints", "Deleted checkpoints in the trash.", status.trash.checkpoints);
+  sum("ckpt_trash_optimizers", "Dropped optimizers in the trash.", status.trash.optimizers);
+  sum("ckpt_trash_bytes", "Bytes of both.", status.trash.bytes);
+  sum("ckpt_trash_over", "Of both, those whose grace is over.", status.trash.over);
+  if (status.trash.first_over)
+    sum("ckpt_trash_first_over_seconds", "When the first one's grace ends, seconds since 1970.",
+        seconds(*status.trash.first_over));
   return out;
 }
 

@@ -52,6 +52,10 @@ struct StoreStatus {
   std::vector<catalog::RunSummary> runs{};
   std::uint64_t free_bytes = 0;
   catalog::Recycled recycled{};  ///< not free: waits for the next save
+  catalog::InTrash trash{};      ///< not free either; of the run asked for
+  /// How the newest demoted checkpoint of each run lost its optimizer, where a record tells: not after a year.
+  std::vector<catalog::TrashEntry> demotions{};
+  const catalog::TrashEntry* demotion_of(const std::string& run) const;
   bool indexed = true;
   std::vector<std::string> warnings{};
 };

@@ -1,6 +1,7 @@
 """ckpt prune with drop_optimizer_after: checkpoints reduced to weights, and their optimizers brought back; --simulate."""
 import json
 import shutil
+import time
 
 from runner import check, main
 
@@ -75,6 +76,58 @@ def case_a_checkpoint_of_many_writers_keeps_its_weights(sh):
 def case_why_tells_when_and_by_whom_the_optimizer_was_dropped(sh):
     demoted(sh)
     sh.run("why", "llama@1", "--store", "store", out="optimizer")
+
+
+def case_status_tells_what_was_dropped_and_what_waits_in_the_trash(sh):
+    run = demoted(sh)
+    sh.run("list", "--store", "store", out="\toptimizer dropped\t")
+    sh.run("status", "--store", "store", out=[r"^  optimizer dropped from 2, the newest step 2: \d+ s ago, policy of \* of ckpt.toml: last#2\(last=3\)  weights only: ",
+                                              r"^trash 2 optimizers, .* · grace ends in 2[34] h$"])
+    data = sh.document("status", "--store", "store")["data"]
+    one, trash = data["runs"][0], data["trash"]
+    last = one["newest_dropped"]
+    check((one["optimizer_dropped"], last["step"], last["name"]) == (2, 2, "step-000000002.g2"), str(one))
+    check(last["policy"] == "* of ckpt.toml" and last["in_trash_until"] == trash["last_over"] > last["dropped"], str(data))
+    check((trash["checkpoints"], trash["optimizers"], trash["over"], trash["unrecorded"]) == (0, 2, 0, 0), str(trash))
+    held = sum(p.stat().st_size for p in sh.path("store/.ckpt/trash").rglob("*.safetensors"))
+    check(trash["bytes"] == held, f"{trash}, not {held}")
+    sh.run("undelete", "llama@2", "--store", "store")
+    check(sh.document("status", "--store", "store")["data"]["runs"][0]["newest_dropped"]["step"] == 1, "the 2 has its optimizer again")
+    # Without a grace all is gone at once, but not what the records tell; and without a record nothing but the count.
+    sh.run("prune", "--store", "store", "--apply", "-y", "--grace", "0", "--keep-last", "2")
+    sh.run("prune", "--store", "store", "--apply", "-y", "--purge-early-below", "100%", "--keep-last", "2")
+    check(sh.document("status", "--store", "store")["data"]["trash"]["bytes"] == 0, "the trash is empty")
+    sh.run("status", "--store", "store", not_out="^trash")
+    shutil.rmtree(sh.path("store/.ckpt/trash"))
+    demoted_again = sh.document("status", "--store", "store")["data"]["runs"][0]
+    check(demoted_again["optimizer_dropped"] == 0 and demoted_again["newest_dropped"] is None and run.is_dir(), str(demoted_again))
+
+
+def case_status_tells_of_a_demotion_that_no_record_tells_of(sh):
+    demoted(sh)
+    shutil.rmtree(sh.path("store/.ckpt/trash"))
+    one = sh.document("status", "--store", "store")["data"]["runs"][0]
+    check(one["optimizer_dropped"] == 2 and one["newest_dropped"]["dropped"] is None, str(one))
+    sh.run("status", "--store", "store", out="^  optimizer dropped from 2, the newest step 2$", not_out="^trash")
+
+
+def case_the_trash_of_one_run_and_what_prometheus_is_told(sh):
+    run = demoted(sh)
+    shutil.copytree(run / "step-000000003.g3", run.parent / "other/step-000000001.g1")
+    shutil.copytree(run / "step-000000003.g3", run.parent / "other/step-000000003.g3")
+    sh.run("prune", "other", "--store", "store", "--keep-last", "1", "--grace", "1s", "--purge-early-below", "0", "--apply", "-y")
+    shutil.copytree(run / "step-000000003.g3", run.parent / ".ckpt/trash/other/step-000000009.g9")
+    time.sleep(1.1)
+    sh.run("status", "--store", "store", out=r"^trash 1 checkpoint and 2 optimizers, .* · grace over of 1: the next ckpt prune --apply removes it, of the last in 2[34] h · 1 without a record: nothing removes it$")
+    for name, told in (("llama", (0, 2, 0, 0)), ("other", (1, 0, 1, 1))):
+        trash = sh.document("status", "--store", "store", "--run", name)["data"]["trash"]
+        check((trash["checkpoints"], trash["optimizers"], trash["over"], trash["unrecorded"]) == told, f"{name}: {trash}")
+    sh.run("status", "--store", "store", "--prom", "ckpt.prom")
+    lines = sh.path("ckpt.prom").read_text().splitlines()
+    for line in ('ckpt_demoted{run="llama"} 2', 'ckpt_demoted{run="other"} 0', "ckpt_trash_checkpoints 1", "ckpt_trash_optimizers 2", "ckpt_trash_over 1"):
+        check(line in lines, f"{line}: not in {lines}")
+    times = [float(line.split()[1]) for line in lines if line.startswith("ckpt_trash_first_over_seconds ")]
+    check(len(times) == 1 and 0 <= time.time() - times[0] < 60, f"{times}")
 
 
 def case_undelete_brings_the_optimizer_back(sh):

@@ -24,9 +24,8 @@ void add_attribute(Checkpoint& checkpoint, std::string_view key, std::string val
   checkpoint.attributes.emplace_back(key, std::move(value));
 }
 
-/// "weights" where it holds no optimizer, else "full".
-std::string kind_of(const Entry& entry) {
-  return entry.class_bytes[static_cast<std::size_t>(universal::FileClass::optim)] == 0 ? "weights" : "full";
+bool holds_optimizer(const Entry& entry) {
+  return entry.class_bytes[static_cast<std::size_t>(universal::FileClass::optim)] != 0;
 }
 
 std::string layout_name(const universal::Manifest& manifest) {
@@ -178,6 +177,10 @@ std::optional<Time> Entry::last(Mark::Kind kind) const {
   return newest;
 }
 
+bool Entry::is_demoted() const {
+  return !foreign && revision != 0 && file_count != 0 && !holds_optimizer(*this);
+}
+
 Stamp stamp_of(Io& io, const std::string& path) {
   const auto info = io.stat(path);
   if (!info) return {};
@@ -245,7 +248,7 @@ std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace
   entry.checkpoint.marks_unreadable = !said.unreadable.empty();
   if (entry.checkpoint.marks_unreadable && entry.reason.empty()) entry.reason = std::move(said.unreadable);
   add_attribute(entry.checkpoint, "format", entry.format);
-  if (!place.foreign) add_attribute(entry.checkpoint, "kind", kind_of(entry));
+  if (!place.foreign) add_attribute(entry.checkpoint, "kind", holds_optimizer(entry) ? "full" : "weights");
   return entry;
 }
 

@@ -47,6 +47,9 @@ struct Entry {
   std::string path(std::string_view store) const;
   /// When it was last verified, or restored.
   std::optional<Time> last(Mark::Kind kind) const;
+  /// Whether its optimizer was dropped: nothing else revises a manifest so that none is left. Not where its table of
+  /// files cannot be read.
+  bool is_demoted() const;
 };
 
 /// STORE/RUN, of a run's path in its store.

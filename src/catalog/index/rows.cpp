@@ -482,6 +482,21 @@ Result<std::vector<RunSummary>> summarise_runs(Database& database) {
       while (at < out.size() && out[at].run < run) ++at;
       if (at < out.size() && out[at].run == run) out[at].pinned = row.natural();
     }
+    // The words of the partial index that finds them (schemas/catalog/002).
+    SQLite::Statement demoted(
+        database.sqlite(),
+        "SELECT run, step, name, id FROM checkpoints "
+        "WHERE revision>0 AND optim_bytes=0 AND files>0 AND is_foreign=0 ORDER BY run, series, step, generation");
+    at = 0;
+    while (demoted.executeStep()) {
+      Columns row(demoted);
+      const std::string run = row.text();
+      while (at < out.size() && out[at].run < run) ++at;
+      if (at == out.size() || out[at].run != run) continue;
+      ++out[at].demoted;
+      const std::uint64_t step = row.natural();
+      out[at].newest_demoted = {.name = row.text(), .id = row.text(), .step = step};
+    }
     return out;
   });
 }

@@ -70,7 +70,14 @@ struct RunSummary {
   std::optional<std::uint64_t> restored_step{};  ///< the greatest of those that a trainer has loaded
   std::uint64_t damaged = 0;                     ///< corrupt
   std::uint64_t unreadable = 0;
-  std::uint64_t pinned = 0;  ///< whatever the pins' dates
+  std::uint64_t pinned = 0;   ///< whatever the pins' dates
+  std::uint64_t demoted = 0;  ///< whose optimizer was dropped
+  struct Demoted {
+    std::string name{};
+    std::string id{};
+    std::uint64_t step = 0;
+  };
+  std::optional<Demoted> newest_demoted{};
 };
 Result<std::vector<RunSummary>> summarise_runs(Database& database);
 

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "catalog/trash/place.hpp"
 #include "catalog/trash/trash.hpp"
 #include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
@@ -19,7 +20,6 @@ using universal::FileClass;
 using universal::Manifest;
 
 constexpr std::string_view kOptimizerFolder = "shards/optim";  // all files of that class, and no others
-constexpr std::string_view kRecordSuffix = ".json";
 
 struct ManifestFile {
   std::string path{};

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "catalog/trash/place.hpp"
 #include "catalog/trash/recycle.hpp"
 #include "engine/left_over.hpp"
 #include "engine/publish.hpp"
@@ -20,9 +21,6 @@ namespace {
 
 using State = TrashRecord::State;
 
-constexpr std::string_view kRecordSuffix = ".json";
-constexpr std::string_view kStoreItself = ".";  // the run of checkpoints that lie in the store's own directory
-constexpr std::string_view kSecondMark = ".~";
 constexpr auto kHistory = std::chrono::hours(24 * 365);  // how long the record of what is gone is kept
 constexpr auto kTurnPoll = std::chrono::milliseconds(20);
 constexpr auto kRunPatience = std::chrono::seconds(30);  // a save's commit takes milliseconds
@@ -41,73 +39,6 @@ constexpr std::array<std::string_view, 12> kMarkers{"manifest.json",
                                                     "metadata.json",
                                                     "latest",
                                                     "trainer_state.json"};
-
-/// "NAME.~2" -> "NAME".
-std::string name_in_run(const std::string& kept_as) {
-  const std::size_t mark = kept_as.rfind(kSecondMark);
-  if (mark == std::string::npos || mark == 0) return kept_as;
-  const std::string_view digits = std::string_view(kept_as).substr(mark + kSecondMark.size());
-  const bool number = !digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos;
-  return number ? kept_as.substr(0, mark) : kept_as;
-}
-
-Result<std::vector<DirEntry>> list_if_there(Io& io, const std::string& path) {
-  auto entries = io.list(path);
-  if (!entries && entries.error().code == Errc::not_found) return std::vector<DirEntry>();
-  return entries;
-}
-
-/// One directory of the trash: what is in it, and the directories below that belong to runs.
-Result<> list_run(Io& io, const std::string& trash, const std::string& run, std::vector<TrashEntry>& out,
-                  std::vector<std::string>& pending, std::vector<std::string>& temporaries) {
-  const std::string directory_path = run == kStoreItself ? trash : join_path(trash, run);
-  CKPT_TRY(const auto listed, list_if_there(io, directory_path));
-  std::map<std::string, TrashEntry> found;
-  for (const DirEntry& entry : listed) {
-    if (entry.kind != FileInfo::Kind::file || entry.is_link) continue;
-    if (entry.name.ends_with(kTemporarySuffix)) temporaries.push_back(join_path(directory_path, entry.name));
-    if (!entry.name.ends_with(kRecordSuffix)) continue;
-    const std::string kept_as = entry.name.substr(0, entry.name.size() - kRecordSuffix.size());
-    TrashEntry one{.run = run, .name = name_in_run(kept_as), .kept_as = kept_as};
-    auto text = read_small_file(io, join_path(directory_path, entry.name), kMostRecordBytes);
-    if (!text && text.error().code == Errc::not_found) continue;
-    auto record = text ? parse_record(*text) : Result<TrashRecord>(fail(text.error()));
-    one.recorded = record.has_value();
-    if (record) one.record = *std::move(record);
-    if (!one.record.dropped.empty() && one.name.ends_with(kOptimizerSuffix))
-      one.name.resize(one.name.size() - kOptimizerSuffix.size());
-    found.emplace(kept_as, std::move(one));
-  }
-  for (const DirEntry& entry : listed) {
-    const bool directory = entry.kind == FileInfo::Kind::directory && !entry.is_link;
-    const auto recorded = found.find(entry.name);
-    if (recorded != found.end()) {
-      recorded->second.present = true;
-      // What it leads to was never put here: nothing is unlinked through it.
-      if (entry.is_link) recorded->second.recorded = false;
-    } else if (directory && CheckpointName::parse(entry.name)) {
-      found.emplace(entry.name, TrashEntry{.run = run, .name = entry.name, .kept_as = entry.name, .present = true});
-    } else if (directory) {
-      pending.push_back(run == kStoreItself ? entry.name : join_path(run, entry.name));
-    }
-  }
-  for (auto& [name, entry] : found) out.push_back(std::move(entry));
-  return {};
-}
-
-Result<std::vector<TrashEntry>> list_all(Io& io, const std::string& trash, std::vector<std::string>& temporaries) {
-  std::vector<TrashEntry> out;
-  std::vector<std::string> pending{std::string(kStoreItself)};
-  while (!pending.empty()) {
-    const std::string run = std::move(pending.back());
-    pending.pop_back();
-    CKPT_CHECK(list_run(io, trash, run, out, pending, temporaries));
-  }
-  std::sort(out.begin(), out.end(), [](const TrashEntry& a, const TrashEntry& b) {
-    return std::pair(a.run, a.kept_as) < std::pair(b.run, b.kept_as);
-  });
-  return out;
-}
 
 /// The one deleter of a store, among all hosts: whoever sees another's claim beside his own gives way. Both of two may;
 /// never do both go on.
@@ -133,15 +64,6 @@ Result<Turn> take_turn(Io& io, const std::string& store, Deadline deadline) {
 }
 
 }  // namespace
-
-std::string trash_path(const std::string& store) {
-  return join_path(join_path(store, ".ckpt"), "trash");
-}
-
-Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store) {
-  std::vector<std::string> temporaries;
-  return list_all(io, trash_path(store), temporaries);
-}
 
 Deleter::Deleter(Io& io, std::string store, std::unique_ptr<HeldLock> lock, std::unique_ptr<ClaimFile> turn)
     : io_(io), store_(std::move(store)), lock_(std::move(lock)), turn_(std::move(turn)) {}
@@ -178,8 +100,7 @@ std::string Deleter::run_path(const std::string& run) const {
 }
 
 std::string Deleter::place(const std::string& run) const {
-  const std::string trash = trash_path(store_);
-  return run == kStoreItself ? trash : join_path(trash, run);
+  return trash_of_run(store_, run);
 }
 
 Result<> Deleter::write(const TrashEntry& entry, const TrashRecord& record) {
@@ -214,9 +135,9 @@ Result<> Deleter::give_back(const TrashEntry& entry, Held& held) {
 /// What a crash left of a deletion that was not carried out, or of a restoration that was: a record without its
 /// checkpoint. Half-purged ones are the next purge's.
 Result<> Deleter::settle() {
-  std::vector<std::string> temporaries;
-  CKPT_TRY(const auto entries, list_all(io_, trash_path(store_), temporaries));
-  for (const std::string& path : temporaries) CKPT_CHECK(io_.unlink(path));  // records that were never finished
+  std::vector<std::string> unfinished;
+  CKPT_TRY(const auto entries, list_trash(io_, store_, TrashScope::all, &unfinished));
+  for (const std::string& path : unfinished) CKPT_CHECK(io_.unlink(path));  // records that were never finished
   for (const TrashEntry& entry : entries) {
     if (entry.present || !entry.recorded) continue;
     if (entry.record.state != State::trashed && entry.record.state != State::purging) continue;

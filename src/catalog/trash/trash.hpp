@@ -46,9 +46,32 @@ struct TrashEntry {
   TrashRecord record{};
 };
 
+enum class TrashScope : std::uint8_t {
+  all,      ///< also what was in the trash, as far as its records go back
+  present,  ///< what has files there: records of all else are not read
+};
 /// What stands in the trash of a store, by run and name. Needs no lock: what another process changes meanwhile is seen
-/// before or after. errors  io
-Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store);
+/// before or after. `unfinished` gets the paths of records that were never finished. errors  io
+Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store, TrashScope scope = TrashScope::all,
+                                           std::vector<std::string>* unfinished = nullptr);
+
+/// What waits in the trash of a store, or of one run in it ("" = all).
+struct InTrash {
+  std::uint64_t checkpoints = 0;
+  std::uint64_t optimizers = 0;      ///< of checkpoints that stand as weights only
+  std::uint64_t bytes = 0;           ///< of both, as their records say
+  std::uint64_t over = 0;            ///< of both: whose grace is over; the next prune removes them
+  std::optional<Time> first_over{};  ///< when the first one's grace ends, or did
+  std::optional<Time> last_over{};   ///< when all of them are over
+  std::uint64_t unrecorded = 0;      ///< beside those: without a record nothing is ever removed
+};
+/// errors  io
+Result<InTrash> measure_trash(Io& io, const std::string& store, const std::string& run, Time now);
+
+/// The record of when a checkpoint's optimizer was dropped last, and by whom. Nothing where there is none, as after a
+/// year, or where it cannot be read.
+std::optional<TrashEntry> find_demotion(Io& io, const std::string& store, const std::string& run,
+                                        const std::string& name);
 
 /// The trash, for one process at a time. One thread; `io` outlives it.
 class Deleter {

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+/// Where things lie in the trash. STORE/.ckpt/trash/RUN/NAME, beside it NAME.json.
+namespace ckpt::catalog {
+
+inline constexpr std::string_view kRecordSuffix = ".json";
+inline constexpr std::string_view kSecondMark = ".~";  ///< before a number: there was one of that name already
+/// The run of checkpoints that lie in the store's own directory.
+inline constexpr std::string_view kStoreItself = ".";
+
+/// STORE/.ckpt/trash/RUN
+std::string trash_of_run(const std::string& store, const std::string& run);
+
+}  // namespace ckpt::catalog
