@@ -12,6 +12,7 @@
 #include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
 #include "engine/run_directory.hpp"
+#include "format/checked.hpp"
 #include "format/hash.hpp"
 
 namespace ckpt {
@@ -33,7 +34,7 @@ std::optional<std::uint64_t> number(std::string_view digits, int base) {
 }
 
 bool by_size(const RecycledFile& a, const RecycledFile& b) {
-  return std::tuple(a.bytes, a.set, a.inode) < std::tuple(b.bytes, b.set, b.inode);
+  return std::tuple(a.space(), a.set, a.inode) < std::tuple(b.space(), b.set, b.inode);
 }
 
 }  // namespace
@@ -52,6 +53,10 @@ Result<std::optional<std::string>> recycle_above(Io& io, const std::string& run_
     store = std::move(above);
   }
   return std::optional<std::string>();
+}
+
+std::uint64_t RecycledFile::space() const {
+  return round_up(std::min(bytes, UINT64_MAX - kAlignment), kAlignment);
 }
 
 std::string RecycledFile::name() const {
@@ -129,15 +134,15 @@ RecycledFiles RecycledFiles::above(Io& io, const std::string& run_directory) {
 }
 
 std::vector<RecycledFile>::iterator RecycledFiles::choose(const std::string& path, std::uint64_t bytes) {
-  const auto large = std::ranges::lower_bound(files_, bytes, {}, &RecycledFile::bytes);
+  const auto large = std::ranges::lower_bound(files_, bytes, {}, &RecycledFile::space);
   auto chosen = large;
-  if (large == files_.end() || large->bytes / kMostTimesTooLarge > bytes) {
+  if (large == files_.end() || large->space() / kMostTimesTooLarge > bytes) {
     if (large == files_.begin()) return files_.end();
     chosen = large - 1;
   }
   // Of equal ones any: ranks that take at the same time begin with different ones.
-  const auto first = std::ranges::lower_bound(files_, chosen->bytes, {}, &RecycledFile::bytes);
-  const auto last = std::ranges::upper_bound(files_, chosen->bytes, {}, &RecycledFile::bytes);
+  const auto first = std::ranges::lower_bound(files_, chosen->space(), {}, &RecycledFile::space);
+  const auto last = std::ranges::upper_bound(files_, chosen->space(), {}, &RecycledFile::space);
   return first + static_cast<std::ptrdiff_t>(hash64(path) % static_cast<std::uint64_t>(last - first));
 }
 

@@ -44,6 +44,7 @@ struct RecycledFile {
   RecycledSet set{};
   std::uint64_t inode = 0;
   std::uint64_t bytes = 0;
+  std::uint64_t space() const;  ///< of its bytes: a multiple of kAlignment, as files are asked for
   std::string name() const;
   /// Nothing for any other name.
   static std::optional<RecycledFile> parse(std::string_view name);
@@ -65,8 +66,8 @@ class RecycledFiles {
   /// them, there is nothing to take.
   static RecycledFiles above(Io& io, const std::string& run_directory);
 
-  /// Puts a file of `bytes`, with its space and bytes of before, at `path`, where nothing is. The smallest that is as
-  /// large, unless that is more than twice as large; else the largest of the smaller ones. False: make a new one.
+  /// Puts a file of `bytes`, with its space and bytes of before, at `path`, where nothing is. The smallest whose space
+  /// is as large, unless that is more than twice as large; else the largest of the smaller ones. False: make a new one.
   bool take(const std::string& path, std::uint64_t bytes);
   /// Unlinks all that is left, as space is short; false where there was nothing.
   bool give_up();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/publish.hpp"
+#include "format/checked.hpp"
 #include "support/file_bytes.hpp"
 #include "support/memory_io.hpp"
 #include "support/temp_dir.hpp"
@@ -62,7 +63,7 @@ class Recycle : public testing::TestWithParam<IoKind> {
   void make(std::uint64_t bytes) {
     const auto done = make_files(*io_, partial(), {target_file("f", bytes)});
     ASSERT_TRUE(done) << done.error().message;
-    ASSERT_EQ(static_cast<std::uint64_t>(status_of(made()).st_size), bytes);
+    ASSERT_EQ(static_cast<std::uint64_t>(status_of(made()).st_size), round_up(bytes, kAlignment));
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(partial()), {}), 1) << "something else is left";
   }
   /// Whether the file that was made holds bytes of before. (A new one may get the inode of one that was unlinked.)
@@ -113,6 +114,13 @@ TEST_P(Recycle, TheBestFitIsTaken) {
   }
   make(kMiB);  // most of what is left would be thrown away
   EXPECT_TRUE(std::filesystem::exists(huge));
+}
+
+TEST_P(Recycle, AFileWhoseSpaceFitsIsTakenBeforeALargerOne) {
+  const auto fitting = status_of(retire(kMiB - 100, 1));
+  retire(kMiB + 100, 2);
+  make(kMiB - 100);  // asked for as 1 MiB of space, and not yet cut to its size
+  EXPECT_EQ(status_of(made()).st_ino, fitting.st_ino);
 }
 
 TEST_P(Recycle, WhatAnotherProcessHasOpenIsNotTaken) {
