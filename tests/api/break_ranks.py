@@ -17,6 +17,9 @@ PATIENCE = 3  # seconds, of survivors
 
 
 class Job:
+    """A run that holds `steps` when a case begins."""
+    steps = 1
+
     def __init__(self, options, directory):
         self.options, self.run = options, pathlib.Path(directory) / "run"
 
@@ -32,10 +35,17 @@ class Job:
             run.told.setdefault(int(rank), []).append(text)
         return run
 
+    def save_all(self):
+        first = self.start("save", "auto", 1, self.steps)
+        saved = [f"step {step}: saved" for step in range(1, self.steps + 1)]
+        check(all(first.told.get(rank) == saved for rank in range(RANKS)), "the first save", first)
+
     def fresh(self):
         shutil.rmtree(self.run, ignore_errors=True)
-        first = self.start("save", "auto", 1, 1)
-        check(all(first.told.get(rank) == ["step 1: saved"] for rank in range(RANKS)), "the first save", first)
+        self.save_all()
+
+    def look(self, where, *runs):
+        """Whether what was there before is as it should be."""
 
     def loaded(self, ranks, run):
         """The step that all ranks of another job find."""
@@ -49,6 +59,7 @@ class Job:
         check(all(after.told.get(rank) == [f"step {step}: saved"] for rank in range(2)), "the next save", run, after)
         left = [path.name for path in self.run.iterdir() if ".partial-" in path.name]
         check(not left, f"{left} stays", run, after)
+        self.look(f"after step {step}", run, after)
 
 
 def check(condition, text, *runs):
@@ -69,7 +80,8 @@ def case_kill(job, options):
             # A sample takes the engines in turn.
             for io in engines if options.every == 1 else engines[kills % 2:][:1]:
                 job.fresh()
-                run = job.start("save", io, 2, 2, "--rank", rank, "--do", "kill", "--at", number, "--patience", PATIENCE)
+                step = job.steps + 1
+                run = job.start("save", io, step, step, "--rank", rank, "--do", "kill", "--at", number, "--patience", PATIENCE)
                 over = rank in run.told
                 if over:  # the save had ended before
                     check(set(run.told) == set(range(RANKS)), "a rank is silent", run)
@@ -83,14 +95,16 @@ def case_kill(job, options):
 
 def look_after_a_kill(job, rank, where, run):
     committed = False
+    new = job.steps + 1
     for other in set(range(RANKS)) - {rank}:
         lines = run.told.get(other, [])
         check(len(lines) == 2 and lines[1].startswith("next call: 16 "), f"{where}: rank {other}", run)
-        check(lines[0] == "step 2: saved" or lines[0].startswith("step 2: 16 "), where, run)
-        committed = committed or lines[0] == "step 2: saved"
+        check(lines[0] == f"step {new}: saved" or lines[0].startswith(f"step {new}: 16 "), where, run)
+        committed = committed or lines[0] == f"step {new}: saved"
+    job.look(where, run)
     step = job.loaded(2, run)
-    check(step == 2 or (step == 1 and not committed), f"{where}: step {step} is found", run)
-    job.goes_on(3, run)
+    check(step == new or (step == job.steps and not committed), f"{where}: step {step} is found", run)
+    job.goes_on(new + 1, run)
 
 
 def case_no_space_on_one_rank(job, options):
@@ -98,18 +112,20 @@ def case_no_space_on_one_rank(job, options):
         number = options.first
         while True:
             job.fresh()
-            run = job.start("save", "auto", 2, 3, "--rank", rank, "--do", "fill", "--at", number)
+            step = job.steps + 1
+            run = job.start("save", "auto", step, step + 1, "--rank", rank, "--do", "fill", "--at", number)
             first = [run.told[each][0] for each in range(RANKS)]
             check(len(set(text.split()[2] for text in first)) == 1, "no agreement", run)
-            check(all(run.told[each][1] == "step 3: saved" for each in range(RANKS)), "training does not go on", run)
-            if first[0] == "step 2: saved":
+            check(all(run.told[each][1] == f"step {step + 1}: saved" for each in range(RANKS)), "training does not go on", run)
+            job.look(f"full from operation {number} on", run)
+            if first[0] == f"step {step}: saved":
                 break
             # After the rename only the directory's own sync is left to fail.
-            told = first[rank].startswith("step 2: 14 ") or "visible, perhaps not durable" in first[rank]
+            told = first[rank].startswith(f"step {step}: 14 ") or "visible, perhaps not durable" in first[rank]
             check(told, f"operation {number}", run)
             for other in set(range(RANKS)) - {rank}:
                 check(f"rank {rank}" in first[other] and "injected failure" in first[other], "rank and cause", run)
-            check(job.loaded(2, run) == 3, "the next save is not the newest", run)
+            check(job.loaded(2, run) == step + 1, "the next save is not the newest", run)
             number += options.every
         check(number > 5, "nothing was full")
 
@@ -176,7 +192,8 @@ def case_a_directory_that_cannot_be_written(job, options):
     check(job.loaded(2, run) == 1, "not found", run)
 
 
-def main():
+def main(job=Job, cases=globals(), add_words=lambda parser: None, places=("/dev/shm", None)):
+    """Runs one of `cases` with a `job`, made in the first of `places` that is there (None: where temporary files go)."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
     parser.add_argument("--mpirun", required=True)
@@ -184,10 +201,11 @@ def main():
     parser.add_argument("--every", type=int, default=1, help="only every so many operations")
     parser.add_argument("--first", type=int, default=0, help="the operation to begin with")
     parser.add_argument("--victims", type=int, nargs="+", default=[0, RANKS - 1], help="the ranks that are broken")
+    add_words(parser)
     options = parser.parse_args()
-    directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    directory = tempfile.mkdtemp(dir=next(place for place in places if place is None or os.path.isdir(place)))
     try:
-        return globals()["case_" + options.case](Job(options, directory), options) or 0
+        return cases["case_" + options.case](job(options, directory), options) or 0
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -11,12 +11,13 @@ import argparse
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
 from breaking import CALLS, SKIPPED, check, first_call, injected, strace, why_skipped
 from break_prune import Job, PRUNE
+from retired import suited
 
 KEPT, GONE, NEW = (2, 3), 1, 4
 POLICY = '[trash]\nrecycle = 1\npurge_early_when_free_below = "0%"\n[[rule]]\nruns = "*"\nkeep = { last = 1, steps = [2, 3] }\n'
@@ -87,11 +88,6 @@ def break_at(job, words, prepare, call, how, when):
     check(idle.returncode == 0 and not left and not job.recycled(), f"{where}: {left} stays", run, idle)
     check_safe(job, f"{where}, and after another prune", run, idle)
     return True
-
-
-def suited(directory):
-    done = subprocess.run(["stat", "-f", "-c", "%T", directory], capture_output=True, text=True)
-    return done.stdout.strip() in ("ext2/ext3", "xfs")
 
 
 def main():

@@ -1,8 +1,11 @@
 """trash.recycle: what ckpt prune retires is overwritten by the next save. On ext4 and XFS only."""
 import json
 import os
-import subprocess
+import pathlib
+import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
+from retired import label, shards, suited
 from runner import check, main
 
 POLICY = """[trash]
@@ -12,14 +15,6 @@ purge_early_when_free_below = "{}"
 runs = "*"
 keep = {{ last = 2 }}
 """
-
-
-def suited(sh):
-    kind = subprocess.run(["stat", "-f", "-c", "%T", sh.directory], capture_output=True, text=True, check=True).stdout.strip()
-    if kind in ("ext2/ext3", "xfs"):
-        return True
-    print(f"skipped: {kind} here")
-    return False
 
 
 def save(sh, step, source="safetensors/single", run="llama"):
@@ -37,30 +32,13 @@ def prune(sh, *words, **more):
     return sh.run("prune", "--store", "store", "--apply", "-y", *words, **more)
 
 
-def label(path):
-    """Says which file this is, also after a rename: a new one has no such label, but may get the inode of one that is gone."""
-    try:
-        return os.getxattr(path, "user.test")
-    except OSError:
-        return None
-
-
-def shards(checkpoint):
-    """The shards of a checkpoint, each with its label; what has none gets one."""
-    found = {p.relative_to(checkpoint).as_posix(): p for p in checkpoint.glob("shards/*/*.safetensors")}
-    for path in found.values():
-        if label(path) is None:
-            os.setxattr(path, "user.test", os.urandom(8))
-    return {name: label(path) for name, path in found.items()}
-
-
 def recycled(sh):
     folder = sh.path("store/.ckpt/recycle")
     return {p.name: label(p) for p in folder.iterdir()} if folder.is_dir() else {}
 
 
 def case_the_next_save_is_written_into_what_was_retired(sh):
-    if not suited(sh):
+    if not suited(sh.directory):
         return
     run = store(sh)
     old = shards(run / "step-000000001.g1")
@@ -83,7 +61,7 @@ def case_the_next_save_is_written_into_what_was_retired(sh):
 
 
 def case_what_was_recycled_cannot_be_brought_back_and_that_is_told(sh):
-    if not suited(sh):
+    if not suited(sh.directory):
         return
     store(sh)
     prune(sh, out="^1 of these to be overwritten by the next save, .* not free$")
@@ -95,7 +73,7 @@ def case_what_was_recycled_cannot_be_brought_back_and_that_is_told(sh):
 
 
 def case_no_more_sets_wait_than_the_policy_says(sh):
-    if not suited(sh):
+    if not suited(sh.directory):
         return
     run = store(sh, steps=(1, 2, 3, 4, 5))
     third = shards(run / "step-000000003.g3")
@@ -112,7 +90,7 @@ def case_no_more_sets_wait_than_the_policy_says(sh):
 
 
 def case_a_file_that_somebody_has_open_is_not_overwritten(sh):
-    if not suited(sh):
+    if not suited(sh.directory):
         return
     run = store(sh)
     path = next((run / "step-000000001.g1").glob("shards/*/*.safetensors"))
@@ -126,7 +104,7 @@ def case_a_file_that_somebody_has_open_is_not_overwritten(sh):
 
 
 def case_what_has_another_name_or_mode_is_not_overwritten(sh):
-    if not suited(sh):
+    if not suited(sh.directory):
         return
     run = store(sh)
     path = next((run / "step-000000001.g1").glob("shards/*/*.safetensors"))
@@ -144,7 +122,7 @@ def case_what_has_another_name_or_mode_is_not_overwritten(sh):
 
 
 def case_where_space_is_short_what_waits_goes_first(sh):
-    if not suited(sh):
+    if not suited(sh.directory):
         return
     store(sh)
     prune(sh)
@@ -158,7 +136,7 @@ def case_where_space_is_short_what_waits_goes_first(sh):
 
 
 def case_optimizers_that_were_dropped_are_recycled_too(sh):
-    if not suited(sh):
+    if not suited(sh.directory):
         return
     for step in (1, 2):
         save(sh, step, "deepspeed/zero2_bf16_dp4")
@@ -175,7 +153,7 @@ def case_optimizers_that_were_dropped_are_recycled_too(sh):
 
 
 def case_doctor_tells_what_waits(sh):
-    if not suited(sh):
+    if not suited(sh.directory):
         return
     store(sh)
     prune(sh)
