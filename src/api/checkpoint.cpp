@@ -87,13 +87,17 @@ LeavesOf Checkpoint::leaves() const {
 
 Result<LoadReport> Checkpoint::read(std::span<const LoadRequest> parts, LoadPlan plan, Io& io, BufferPool& pool,
                                     const ReadOptions& options) const {
-  return load_into(map(), parts, std::move(plan), leaves(), io,
-                   {.root = source_.root,
-                    .pool = &pool,
-                    .workers = options.workers,
-                    .whole_leaves = options.whole_leaves,
-                    .stop = options.stop,
-                    .pulse = options.pulse});
+  auto report = load_into(map(), parts, std::move(plan), leaves(), io,
+                          {.root = source_.root,
+                           .pool = &pool,
+                           .workers = options.workers,
+                           .whole_leaves = options.whole_leaves,
+                           .stop = options.stop,
+                           .pulse = options.pulse});
+  if (report || report.error().code != Errc::not_found) return report;
+  Error error = std::move(report).error();
+  error.code = Errc::incomplete;  // its files were there when it was opened: an older checkpoint may do
+  return fail(std::move(error));
 }
 
 Result<Checkpoint::Report> Checkpoint::read(std::span<const NamedRead> reads, Io& io, BufferPool& pool,

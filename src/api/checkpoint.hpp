@@ -59,7 +59,7 @@ class Checkpoint {
   };
   /// Local. errors  not_found: a name; usage: a part of the wrong size, shape or dtype
   Result<Requests> requests(std::span<const NamedRead> reads, const ReadOptions& options) const;
-  /// Carries out what was planned of `parts`. Local. errors  as load_into
+  /// Carries out what was planned of `parts`. Local. errors  as load_into; incomplete: a file is gone meanwhile
   Result<LoadReport> read(std::span<const LoadRequest> parts, LoadPlan plan, Io& io, BufferPool& pool,
                           const ReadOptions& options) const;
   LeavesOf leaves() const;

@@ -109,6 +109,15 @@ std::optional<std::uint64_t> said_by(Io& io, const std::string& path, bool& read
   return 0;
 }
 
+/// A network's attributes may be from memory, but of a file that is opened the server is asked.
+Result<FileInfo> info_now(Io& io, const std::string& path) {
+  const auto file = io.open(path, {.mode = OpenOptions::Mode::read});
+  if (!file) return io.stat(path);  // a directory, or not ours to read
+  auto info = io.info(*file);
+  static_cast<void>(io.close(*file));
+  return info;
+}
+
 /// Hash of the names, sizes and times of a file, or of a tree.
 Result<std::uint64_t> look_of(Io& io, const std::string& path) {
   Hasher hasher;
@@ -116,7 +125,7 @@ Result<std::uint64_t> look_of(Io& io, const std::string& path) {
   while (!pending.empty()) {
     const std::string at = std::move(pending.back());
     pending.pop_back();
-    CKPT_TRY(const FileInfo info, io.stat(at));
+    CKPT_TRY(const FileInfo info, info_now(io, at));
     hasher.update(at);
     hasher.update_u64(info.bytes);
     hasher.update_u64(static_cast<std::uint64_t>(info.mtime_ns));

@@ -165,6 +165,7 @@ class RealPublication final : public Publication {
   std::string root_;
   std::vector<std::pair<std::string, std::uint64_t>> files_;  // relative path, exact size
   std::set<std::string> folders_;                             // made below the root, relative
+  std::set<std::string> small_;                               // written by commit, relative
   RecycledFiles recycled_;
   std::unique_ptr<HeldLock> lock_;  // on the partial, whatever its name
   Held replaced_held_;              // what --overwrite replaces
@@ -344,7 +345,9 @@ Result<> RealPublication::write_small(const SmallFile& file) {
     return fail(Errc::internal, fmt::format("{}: publish: no place for '{}'", options_.target, file.path));
   }
   CKPT_CHECK(make_folders(file.path));
-  CKPT_TRY(const FileHandle handle, io_.open(join_path(partial_, file.path), {.mode = OpenOptions::Mode::write_new}));
+  const std::string path = join_path(partial_, file.path);
+  if (!small_.insert(file.path).second) CKPT_CHECK(io_.unlink(path));  // of a commit whose name was taken
+  CKPT_TRY(const FileHandle handle, io_.open(path, {.mode = OpenOptions::Mode::write_new}));
   auto written = io_.write_at(handle, 0, std::as_bytes(std::span(file.bytes)));
   if (written) written = io_.sync(handle);
   auto closed = io_.close(handle);

@@ -70,7 +70,8 @@ class Publication {
   virtual Result<bool> leave() = 0;
   /// Steps 5 and 6. On success the target is durable. not_durable: visible, perhaps not durable;
   /// not_done: durable, but what it replaced could not be removed. `internal`: a file has not its planned size.
-  /// `target`: the final path, in the same directory, of a publication that is named later.
+  /// `target`: the final path, in the same directory, of a publication that is named later. target_exists: it may be
+  /// called again, with another name and the same files, whose bytes may be others.
   virtual Result<> commit(const std::vector<SmallFile>& files, const std::string& target = {}) = 0;
 };
 

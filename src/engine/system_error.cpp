@@ -30,11 +30,11 @@ Error system_error(int errno_value, std::string_view path, std::string_view oper
     default:
       break;
   }
+  Error error{.code = code, .file = std::string(path), .offset = offset};
+  if (errno_value == ESTALE) error.hint = "another host removed or replaced it meanwhile: try again";
   const std::string where = offset ? fmt::format(" at {}", *offset) : std::string();
-  return Error{.code = code,
-               .message = fmt::format("{}: {}{}: {}", path, operation, where, system_reason(errno_value)),
-               .file = std::string(path),
-               .offset = offset};
+  error.message = fmt::format("{}: {}{}: {}", path, operation, where, system_reason(errno_value));
+  return error;
 }
 
 }  // namespace ckpt

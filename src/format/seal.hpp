@@ -27,4 +27,7 @@ struct Seal {
 /// errors    as build_sums and build_manifest
 Result<Seal> seal(Manifest manifest, std::vector<FileRecord> files, std::vector<Hash128> leaves);
 
+/// The first of them; `manifest` gets its size and hash, and is then complete.
+Result<std::string> seal_sums(Manifest& manifest, std::vector<FileRecord> files, std::vector<Hash128> leaves);
+
 }  // namespace ckpt::universal

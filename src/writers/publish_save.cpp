@@ -13,24 +13,32 @@ namespace ckpt {
 namespace {
 
 constexpr auto kLockPatience = std::chrono::seconds(30);  // another job's commit takes milliseconds
+// Where the lock does not reach every host, another one may commit the same step meanwhile, as the same generation.
+constexpr unsigned kMostNames = 16;
 
 Result<std::string> publish_locked(Io& io, Publication& publication, SaveToPublish save) {
   CKPT_TRY(const auto lock, lock_run(io, save.run_directory, std::chrono::steady_clock::now() + kLockPatience));
   CKPT_TRY(const std::uint64_t next, next_generation(io, save.run_directory));
-  const std::uint64_t generation = std::max(next, save.least_generation);
-  const std::string name = CheckpointName{.step = save.step, .generation = generation}.text();
-  if (save.manifest.run) save.manifest.run->generation = generation;
-  CKPT_TRY(universal::Seal sealed, seal(std::move(save.manifest), std::move(save.files), std::move(save.leaves)));
+  const std::uint64_t least = std::max(next, save.least_generation);
+  CKPT_TRY(std::string sums, seal_sums(save.manifest, std::move(save.files), std::move(save.leaves)));
   std::vector<SmallFile> files;
   if (!save.statistics.empty()) {
     files.push_back({.path = std::string(kStatisticsPath), .bytes = std::move(save.statistics)});
   }
   files.insert(files.end(), std::make_move_iterator(save.marks.begin()), std::make_move_iterator(save.marks.end()));
-  files.push_back({.path = std::string(universal::kManifestCopyPath), .bytes = sealed.manifest});
-  files.push_back({.path = std::string(universal::kSumsPath), .bytes = std::move(sealed.sums)});
-  files.push_back({.path = std::string(universal::kManifestPath), .bytes = std::move(sealed.manifest)});
-  CKPT_CHECK(publication.commit(files, join_path(save.run_directory, name)));
-  return name;
+  files.push_back({.path = std::string(universal::kSumsPath), .bytes = std::move(sums)});
+  const std::size_t copy = files.size();
+  files.push_back({.path = std::string(universal::kManifestCopyPath)});
+  files.push_back({.path = std::string(universal::kManifestPath)});
+  for (unsigned n = 0;; ++n) {
+    const CheckpointName name{.step = save.step, .generation = least + n};
+    if (save.manifest.run) save.manifest.run->generation = name.generation;
+    CKPT_TRY(files[copy].bytes, build_manifest(save.manifest));
+    files[copy + 1].bytes = files[copy].bytes;
+    auto done = publication.commit(files, join_path(save.run_directory, name.text()));
+    if (done) return name.text();
+    if (done.error().code != Errc::target_exists || n + 1 == kMostNames) return fail(std::move(done).error());
+  }
 }
 
 }  // namespace

@@ -42,10 +42,14 @@ std::string manifest_text(std::uint64_t step) {
   manifest.id = hash128(std::to_string(step));
   manifest.created = "2026-01-02T03:04:05.678000000Z";
   manifest.generator = "test";
+  manifest.tensors.push_back(
+      {.tensor = {.name = "o", .shape = {2}, .role = Role::slot, .parameter = "w", .slot = "exp_avg"}});
   manifest.tensors.push_back({.tensor = {.name = "w", .shape = {2}}});
-  const auto seal = universal::seal(
-      manifest, {{.key = {.file_class = universal::FileClass::weights}, .bytes = 4104, .data_begin = 4096}},
-      {Hash128{}});
+  const auto seal =
+      universal::seal(manifest,
+                      {{.key = {.file_class = universal::FileClass::weights}, .bytes = 4104, .data_begin = 4096},
+                       {.key = {.file_class = universal::FileClass::optim}, .bytes = 4104, .data_begin = 4096}},
+                      {Hash128{}, Hash128{}});
   EXPECT_TRUE(seal) << seal.error().message;
   return seal ? seal->manifest : std::string();
 }
@@ -140,6 +144,51 @@ TEST_P(NetworkTrash, AReaderThatBeginsJustBeforeTheRenameGetsItBack) {
     break;
   }
   EXPECT_TRUE(was_between);
+}
+
+TEST_P(NetworkTrash, AReaderThatBeginsJustBeforeADemotionKeepsItsOptimizer) {
+  disk_.put(kLive + "/shards/optim/0", "optim");
+  const auto plan = std::make_shared<FaultPlan>();
+  const auto io = make_fault_io(network_.io("n2"), plan);
+  const auto trash = Deleter::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  const auto reader = network_.io("n17", 4211);
+  std::unique_ptr<Lease> lease;
+  // Every rename of the demotion in turn: that of the revised manifest is among them.
+  plan->count_only({"rename"});
+  bool was_between = false;
+  std::uint64_t revision = 0;
+  for (std::uint64_t n = 0; n < 8; ++n) {
+    lease.reset();
+    plan->call_at(plan->operation_count() + n, [&] {
+      auto taken = Lease::take(*reader, kLive);
+      if (taken) lease = *std::move(taken);
+    });
+    const auto claim = (*trash)->demote(deletion());
+    ASSERT_TRUE(claim) << claim.error().message;
+    const auto manifest = universal::parse_manifest(disk_.text(kLive + "/manifest.json"));
+    ASSERT_TRUE(manifest) << manifest.error().message;
+    const bool before = plan->first_failed() == "rename " + kLive + "/manifest.json";
+    was_between = was_between || before;
+    if (*claim == Claim::free) {
+      EXPECT_FALSE(before);
+      EXPECT_EQ(disk_.text(kLive + "/shards/optim/0"), "(none)");
+      break;
+    }
+    EXPECT_EQ(*claim, Claim::read) << "rename " << n;
+    EXPECT_EQ((*trash)->reader(), "host n17 pid 4211");
+    EXPECT_FALSE(manifest->is_dropped(universal::FileClass::optim)) << "rename " << n;
+    EXPECT_EQ(disk_.text(kLive + "/shards/optim/0"), "optim");
+    EXPECT_GE(manifest->revision, revision);
+    revision = manifest->revision;
+    if (revision != 0) {
+      EXPECT_EQ(disk_.text(kLive + "/index/manifest.json"), disk_.text(kLive + "/manifest.json"));
+    }
+    network_.forget();
+    EXPECT_TRUE(list_trash(*io, "/s")->empty());
+  }
+  EXPECT_TRUE(was_between);
+  EXPECT_GT(revision, 0u) << "it was taken back";
 }
 
 TEST_P(NetworkTrash, ThePurgeLooksAgain) {

@@ -15,6 +15,7 @@ namespace ckpt {
 /// outlives the Ios.
 /// - locks are those of one host, or there are none
 /// - a listing is what the host remembers of the directory, until it changes something there itself or `forget`
+/// - so are a name's attributes, and that there is no such name; of a file that is opened the server is asked
 /// - a file that another host has removed is lost to whoever has it open: `io`, a stale file handle
 /// - of every so many renames the answer is lost: it is done, and `not_found` is told, as the server was asked twice
 /// - O_DIRECT is refused, and so is an exchange of two names
@@ -24,6 +25,7 @@ class NetworkDisk {
     bool locks = true;
     LockReach reach = LockReach::host;
     bool stale_listings = true;
+    bool stale_attributes = true;
     std::uint64_t lost_answers = 0;  ///< of so many renames one; 0: none
   };
   /// `server`: makes Ios of what the server keeps.
@@ -37,8 +39,10 @@ class NetworkDisk {
   void kill(const std::string& host, std::uint64_t pid = 100);
   /// Time goes by, on all hosts.
   void wait(std::chrono::nanoseconds time);
-  /// No host remembers a listing.
+  /// No host remembers anything.
   void forget();
+  /// How many operations have met a stale file handle.
+  std::uint64_t stale_count() const;
 
   struct State;
 
