@@ -194,10 +194,13 @@ Verb status_verb() {
   return {
       .name = "status",
       .summary = "Sum up a store: checkpoints, bytes, and the newest of each run",
-      .about = {"For people, for scripts (--json) and for Prometheus (--prom writes the file that its text file "
-                "collector reads, whole or not at all).",
-                "Also which checkpoints a rule reduced to their weights, when and why, and what waits in the trash and "
-                "until when. Free space and retired files are the whole store's, also with --run."},
+      .about =
+          {"For people, for scripts (--json) and for Prometheus (--prom writes the file that its text file "
+           "collector reads, whole or not at all).",
+           "Also which checkpoints a rule reduced to their weights, when and why, and what waits in the trash and "
+           "until when. Free space, retired files and readers are the whole store's, also with --run.",
+           "Where locks do not reach every host, also how many readers have claims there, on this host and on which "
+           "other ones."},
       .aliases = {"watch"},
       .flags =
           {store_flag(),

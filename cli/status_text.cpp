@@ -105,6 +105,29 @@ std::string trash_text(const InTrash& trash, catalog::Time now, SizeStyle sizes)
   return out + "\n";
 }
 
+Json readers_json(const StoreReaders& readers) {
+  Json hosts = Json::array();
+  for (const std::string& host : readers.hosts) hosts.push_back(host);
+  return {{"here", readers.here},
+          {"elsewhere", readers.elsewhere},
+          {"silent", readers.silent},
+          {"hosts", std::move(hosts)},
+          {"deleter", readers.deleter.empty() ? Json() : Json(readers.deleter)}};
+}
+
+/// By claims; nothing where nobody has one.
+std::string readers_text(const StoreReaders& readers) {
+  std::string out;
+  if (readers.here != 0) out += fmt::format(" {} on this host", readers.here);
+  if (readers.elsewhere != 0)
+    out += fmt::format("{} {} on {} ({})", out.empty() ? "" : " ·", readers.elsewhere,
+                       readers.hosts.size() == 1 ? "another host" : "other hosts", fmt::join(readers.hosts, ", "));
+  if (readers.silent != 0) out += fmt::format(" · {} not heard of lately", readers.silent);
+  if (!out.empty()) out = "readers" + out + "\n";
+  if (!readers.deleter.empty()) out += fmt::format("deleting now: {}\n", readers.deleter);
+  return out;
+}
+
 }  // namespace
 
 Json to_json(const StoreStatus& status, const std::string& store) {
@@ -114,6 +137,7 @@ Json to_json(const StoreStatus& status, const std::string& store) {
   out["recycled"] = {
       {"sets", status.recycled.sets}, {"files", status.recycled.files}, {"bytes", status.recycled.bytes}};
   out["trash"] = trash_json(status.trash);
+  out["readers"] = readers_json(status.readers);
   out["indexed"] = status.indexed;
   out["runs"] = Json::array();
   for (const RunSummary& run : status.runs) out["runs"].push_back(summary_json(run, status.demotion_of(run.run)));
@@ -126,6 +150,7 @@ std::string status_text(const StoreStatus& status, SizeStyle sizes, catalog::Tim
     out += summary_text(run, now, sizes) + demotion_text(run, status.demotion_of(run.run), now);
   if (status.runs.empty()) out = "no checkpoint here\n";
   out += trash_text(status.trash, now, sizes);
+  out += readers_text(status.readers);
   out += fmt::format("free {}", format_size(status.free_bytes, sizes));
   if (status.recycled.files != 0)
     out += fmt::format(", and {} of retired files for the next save", format_size(status.recycled.bytes, sizes));

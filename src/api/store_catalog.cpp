@@ -79,6 +79,9 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
   auto trash = catalog::measure_trash(io, store, run, now);
   if (trash) out.trash = *trash;
   if (!trash) out.warnings.push_back(trash.error().message);
+  auto readers = store_readers(io, store);
+  if (readers) out.readers = *std::move(readers);
+  if (!readers) out.warnings.push_back(readers.error().message);
   for (const catalog::RunSummary& summary : out.runs) {
     if (!summary.newest_demoted) continue;
     auto entry = catalog::find_demotion(io, store, summary.run, summary.newest_demoted->name);
@@ -147,6 +150,9 @@ std::string prometheus_text(const StoreStatus& status) {
   if (status.trash.first_over)
     sum("ckpt_trash_first_over_seconds", "When the first one's grace ends, seconds since 1970.",
         seconds(*status.trash.first_over));
+  sum("ckpt_readers_here", "Claims of readers on this host.", status.readers.here);
+  sum("ckpt_readers_elsewhere", "Claims of readers on other hosts that may live.", status.readers.elsewhere);
+  sum("ckpt_readers_silent", "Of those on other hosts, not heard of lately.", status.readers.silent);
   return out;
 }
 

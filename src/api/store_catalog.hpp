@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "api/store_readers.hpp"
 #include "catalog/filter.hpp"         // IWYU pragma: export
 #include "catalog/index/catalog.hpp"  // IWYU pragma: export
 #include "catalog/index/utc.hpp"      // IWYU pragma: export
@@ -56,6 +57,7 @@ struct StoreStatus {
   /// How the newest demoted checkpoint of each run lost its optimizer, where a record tells: not after a year.
   std::vector<catalog::TrashEntry> demotions{};
   const catalog::TrashEntry* demotion_of(const std::string& run) const;
+  StoreReaders readers{};  ///< of the whole store
   bool indexed = true;
   std::vector<std::string> warnings{};
 };

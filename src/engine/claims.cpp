@@ -209,6 +209,10 @@ std::string place_key(std::string_view store, std::string_view path) {
   return hasher.digest().hex();
 }
 
+std::string turn_key(std::string_view store) {
+  return place_key(store, "the turn to delete");
+}
+
 Result<std::unique_ptr<ClaimFile>> ClaimFile::write(Io& io, const std::string& store, const std::string& key) {
   const std::string directory = claims_path(store);
   CKPT_CHECK(make_directory(io, directory));

@@ -43,6 +43,9 @@ std::vector<std::string> stores_above(Io& io, const std::string& path);
 /// What stands for a checkpoint without an id: where it is in its store.
 std::string place_key(std::string_view store, std::string_view path);
 
+/// What stands for the turn to delete in a store: a claim with this key is no reader's.
+std::string turn_key(std::string_view store);
+
 /// One's own claim; removed by the destructor. One thread, that of `io`, which outlives it.
 class ClaimFile final : public Attended {
  public:

@@ -126,5 +126,22 @@ def case_status_sums_up_and_feeds_prometheus(sh):
     check(os.listdir(sh.directory).count("ckpt.prom") == 1 and not (sh.directory / "ckpt.prom.tmp").exists(), "left over")
 
 
+def case_status_tells_of_readers_on_other_hosts(sh):
+    store = make_store(sh)
+    check("readers" not in sh.run("status", "--store", store).out, "nobody has a claim")
+    claims = store / ".ckpt" / "claims"
+    claims.mkdir(parents=True)
+    boot = "0123456789abcdef" * 2
+    for key, host, pid in (("a" * 32, "n17", 42), ("b" * 32, "n17", 43), ("a" * 32, "n3", 42)):
+        (claims / f"{key}-{host}-{boot}-1-{pid}-7.0").write_text(f"{0:020}\n")
+    (claims / "notes.txt").write_text("no claim")
+    sh.run("status", "--store", store, out=r"^readers 3 on other hosts \(n17, n3\)$")
+    readers = sh.document("status", "--store", store)["data"]["readers"]
+    check(readers == {"here": 0, "elsewhere": 3, "silent": 0, "hosts": ["n17", "n3"], "deleter": None}, str(readers))
+    file = sh.directory / "ckpt.prom"
+    sh.run("status", "--store", store, "--prom", file)
+    check("\nckpt_readers_elsewhere 3\n" in file.read_text(), file.read_text())
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

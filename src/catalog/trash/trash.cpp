@@ -48,7 +48,7 @@ struct Turn {
 };
 
 Result<Turn> take_turn(Io& io, const std::string& store, Deadline deadline) {
-  const std::string key = place_key(store, "the turn to delete");
+  const std::string key = turn_key(store);
   for (unsigned n = 0;; ++n) {
     Turn out;
     CKPT_TRY(out.claim, ClaimFile::write(io, store, key));
