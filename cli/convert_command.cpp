@@ -88,9 +88,10 @@ void print_end(Context& context, const ConvertReport& report, const ConvertReque
                              format_size(report.target_bytes, sizes)));
   say(context, done_text(report, request.dtype.has_value(), sizes));
   if (context.settings.verbose > 0)
-    say(context, fmt::format("engine  {} · {} · read {} from the source · planned memory {} · id {}\n", report.io_name,
-                             report.page_kind, format_size(report.read_bytes, sizes),
-                             format_size(report.planned_memory, sizes), report.id));
+    say(context,
+        fmt::format("engine  {}{} · {} · read {} from the source · planned memory {} · id {}\n", report.io_name,
+                    report.direct ? "" : " through the page cache", report.page_kind,
+                    format_size(report.read_bytes, sizes), format_size(report.planned_memory, sizes), report.id));
   if (context.settings.verbose > 1)
     for (const auto& [path, bytes] : report.files)
       say(context, fmt::format("file    {}  {}\n", printable(path), format_size(bytes, sizes)));

@@ -167,6 +167,7 @@ Json to_json(const ConvertReport& report, const ConvertRequest& request) {
             {"peak_bytes", report.peak_bytes},
             {"pages", optional_text(report.page_kind)}}},
           {"io", optional_text(report.io_name)},
+          {"direct_io", report.io_name.empty() ? Json() : Json(report.direct)},
           {"elapsed_s", report.seconds},
           {"notes", to_json(report.notes)}};
 }

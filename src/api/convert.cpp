@@ -480,6 +480,7 @@ Result<ConvertReport> convert(Session& session, const ConvertRequest& request) {
     report.overflowed = ran.casts.overflowed;
     report.became_nan = ran.casts.became_nan;
     report.io_name = ran.io_name;
+    report.direct = ran.direct;
     report.page_kind = ran.page_kind;
     report.peak_bytes = greatest_peak(session.comm, ran.hugetlb_bytes);
   } else {

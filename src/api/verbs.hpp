@@ -97,6 +97,7 @@ struct ConvertReport {
   double seconds = 0;
   std::uint64_t peak_bytes = 0;  ///< memory of the process, its hugetlb pages too, of the largest of all ranks
   std::string io_name{};
+  bool direct = false;  ///< false: a file system refused O_DIRECT, the page cache stood between; or nothing was moved
   std::string page_kind{};
   VerifyLevel verified = VerifyLevel::read;
   std::vector<Finding> notes{};  ///< decisions, dropped items, warnings

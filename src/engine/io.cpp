@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/system_error.hpp"
 #include "engine/thread_io.hpp"
 #include "engine/uring_io.hpp"
 
@@ -9,6 +10,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::size_t kMaxQueueDepth = 4096;
+constexpr unsigned kTries = 4;  // to read a small file that other hosts replace meanwhile
 
 std::string_view without_trailing_slashes(std::string_view path) {
   while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
@@ -40,7 +42,9 @@ void Io::leave(Attended& one) {
   std::erase(attended_, &one);
 }
 
-Result<std::string> read_small_file(Io& io, const std::string& path, std::uint64_t limit) {
+namespace {
+
+Result<std::string> read_once(Io& io, const std::string& path, std::uint64_t limit) {
   CKPT_TRY(const FileHandle file, io.open(path, {.mode = OpenOptions::Mode::read}));
   const auto read = [&]() -> Result<std::string> {
     CKPT_TRY(const FileInfo info, io.info(file));
@@ -56,6 +60,15 @@ Result<std::string> read_small_file(Io& io, const std::string& path, std::uint64
   auto text = read();
   auto closed = io.close(file);
   if (text && !closed) return fail(std::move(closed).error());
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> read_small_file(Io& io, const std::string& path, std::uint64_t limit) {
+  auto text = read_once(io, path, limit);
+  // Marks, manifests and claims are replaced whole: the next one has the name.
+  for (unsigned n = 1; n < kTries && !text && is_stale(text.error()); ++n) text = read_once(io, path, limit);
   return text;
 }
 

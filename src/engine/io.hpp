@@ -155,7 +155,8 @@ enum class IoKind : std::uint8_t { automatic, uring, threads };
 /// `unsupported` where the kernel or the container forbids it.
 Result<std::unique_ptr<Io>> open_io(IoKind kind, std::size_t queue_depth = 32);
 
-/// Reads a whole small file; `corrupt` when it is larger than `limit`.
+/// Reads a whole small file, the next one of that name where another host replaces it meanwhile; `corrupt` when it is
+/// larger than `limit`.
 Result<std::string> read_small_file(Io& io, const std::string& path, std::uint64_t limit);
 
 /// The path without a trailing slash; joins two with one slash; the last part; the rest (or ".").

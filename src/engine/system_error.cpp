@@ -37,4 +37,8 @@ Error system_error(int errno_value, std::string_view path, std::string_view oper
   return error;
 }
 
+bool is_stale(const Error& error) {
+  return error.code == Errc::io && error.message.ends_with(system_reason(ESTALE));
+}
+
 }  // namespace ckpt

@@ -17,4 +17,8 @@ std::string system_reason(int errno_value);
 Error system_error(int errno_value, std::string_view path, std::string_view operation,
                    std::optional<std::uint64_t> offset = {});
 
+/// Whether an Io told this because another host of a network file system has removed or replaced the open file
+/// (ESTALE): what its name leads to now may be opened.
+bool is_stale(const Error& error);
+
 }  // namespace ckpt

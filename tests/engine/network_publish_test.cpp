@@ -147,6 +147,29 @@ TEST(NetworkPublish, AReaderThatComesJustBeforeAFileIsReplacedReadsTheOldOneOrLe
   EXPECT_NE(read.error().message.find("/d/m: read at 0: Stale file handle"), std::string::npos) << read.error().message;
 }
 
+TEST(NetworkPublish, ASmallFileThatAnotherHostReplacesIsReadAgain) {
+  MemoryDisk disk;
+  disk.put("/d/note", "one");
+  NetworkDisk network(disk, {});
+  const auto plan = std::make_shared<FaultPlan>();
+  const auto io = make_fault_io(network.io("n1"), plan);
+  plan->count_only({"fstat", "read"});
+  for (std::uint64_t n = 0; n < 2; ++n) {
+    const std::string next = "number " + std::to_string(n);
+    plan->call_at(plan->operation_count() + n, [&] { EXPECT_TRUE(replace_file(*network.io("n2"), "/d/note", next)); });
+    const auto text = read_small_file(*io, "/d/note", 100);
+    ASSERT_FALSE(plan->first_failed().empty());
+    ASSERT_TRUE(text) << text.error().message;
+    EXPECT_EQ(*text, next);
+  }
+  EXPECT_EQ(network.stale_count(), 2u);
+  // One that is gone is gone.
+  plan->call_at(plan->operation_count(), [&] { EXPECT_TRUE(network.io("n2")->unlink("/d/note")); });
+  const auto gone = read_small_file(*io, "/d/note", 100);
+  ASSERT_FALSE(gone);
+  EXPECT_EQ(gone.error().code, Errc::not_found);
+}
+
 TEST(NetworkPublish, AListingThatIsRememberedStopsNoRemoval) {
   MemoryDisk disk;
   disk.put("/d/tree/a", "");
