@@ -25,7 +25,7 @@ Result<StoreReaders> store_readers(Io& io, const std::string& store) {
     out.hosts.push_back(claim.name.maker.host);
   }
   std::ranges::sort(out.hosts);
-  out.hosts.erase(std::ranges::unique(out.hosts).begin(), out.hosts.end());
+  out.hosts.erase(std::unique(out.hosts.begin(), out.hosts.end()), out.hosts.end());
   return out;
 }
 
