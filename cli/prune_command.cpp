@@ -157,13 +157,23 @@ void print_plan(Context& context, const PrunePlan& plan, bool applied) {
 
 void print_report(Context& context, const PruneReport& report) {
   const SizeStyle sizes = context.settings.sizes;
-  say(context, fmt::format("{} in the trash, {}\n", format_counted(report.trashed, "checkpoint"),
-                           format_size(report.trashed_bytes, sizes)));
-  if (report.demoted != 0)
-    say(context, fmt::format("{} reduced to weights, {} of optimizer state in the trash\n",
-                             format_counted(report.demoted, "checkpoint"), format_size(report.demoted_bytes, sizes)));
-  if (report.purged.count != 0)
-    say(context, fmt::format("{} removed for good{}, {} freed\n", format_counted(report.purged.count, "checkpoint"),
+  const PruneReport::InTrash& waits = report.trashed_wait;
+  std::string line = format_counted(report.trashed, "checkpoint");
+  if (waits.count != report.trashed) line += fmt::format(" deleted, {} of them", waits.count);
+  say(context, fmt::format("{} in the trash, {}\n", line, format_size(waits.bytes, sizes)));
+  if (report.demoted != 0) {
+    line = format_counted(report.demoted, "checkpoint") + " reduced to weights";
+    if (report.demoted_wait.count != 0)
+      line += fmt::format(", {} of optimizer state in the trash", format_size(report.demoted_wait.bytes, sizes));
+    say(context, line + "\n");
+  }
+  const auto& gone = report.purged.gone;
+  const auto optimizers = static_cast<std::uint64_t>(
+      std::ranges::count_if(gone, [](const catalog::TrashEntry& entry) { return !entry.record.dropped.empty(); }));
+  line = gone.size() == optimizers ? "" : format_counted(gone.size() - optimizers, "checkpoint");
+  if (optimizers != 0) line += (line.empty() ? "" : " and ") + format_counted(optimizers, "optimizer");
+  if (!gone.empty())
+    say(context, fmt::format("{} removed for good{}, {} freed\n", line,
                              report.purged_early ? " without waiting for the grace, as space is short" : "",
                              format_size(report.purged.bytes, sizes)));
   if (report.purged.recycled_count != 0)
@@ -237,7 +247,11 @@ void add_report(Json& out, const PrunePlan& plan, const PruneReport& report) {
   if (!plan.aborted) out["decision"] = "done";
   out["trashed"] = report.trashed;
   out["demoted"] = report.demoted;
-  out["purged"] = report.purged.count;
+  out["in_trash"] = {{"checkpoints", report.trashed_wait.count},
+                     {"bytes", report.trashed_wait.bytes},
+                     {"optimizers", report.demoted_wait.count},
+                     {"optimizer_bytes", report.demoted_wait.bytes}};
+  out["purged"] = report.purged.gone.size();
   out["purged_early"] = report.purged_early;
   out["purged_bytes"] = report.purged.bytes;
   out["recycled"] = report.purged.recycled_count;

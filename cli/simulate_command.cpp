@@ -43,7 +43,10 @@ void print(Context& context, const SimulatedPolicy& one) {
                               outcome.demoted == 0 ? "" : fmt::format(", {} reduced to weights", outcome.demoted)));
   line("at the end",
        fmt::format("{}, {}", format_counted(outcome.kept, "checkpoint"), format_size(outcome.kept_bytes, sizes)));
-  line("peak", fmt::format("{} at step {}, trash counted", format_size(outcome.peak_bytes, sizes), outcome.peak_step));
+  const bool recycles = one.policy.trash.recycle != 0;
+  line("peak", fmt::format("{} at step {}, trash {}counted", format_size(outcome.peak_bytes, sizes), outcome.peak_step,
+                           recycles ? "and retired files " : ""));
+  if (recycles) line("overwritten", format_size(outcome.reused_bytes, sizes) + " of retired files, by the saves");
   line("worst gap", fmt::format("{} steps, from {} to {}", outcome.worst_gap, outcome.worst_gap_begin,
                                 outcome.worst_gap_begin + outcome.worst_gap));
   line("one is lost", fmt::format("the next verified one is at most {} steps away (that of step {})",
@@ -68,6 +71,7 @@ Json to_json(const SimulatedPolicy& one) {
   out["kept_bytes"] = outcome.kept_bytes;
   out["peak_bytes"] = outcome.peak_bytes;
   out["peak_step"] = outcome.peak_step;
+  out["reused_bytes"] = outcome.reused_bytes;
   out["worst_gap"] = outcome.worst_gap;
   out["worst_gap_begin"] = outcome.worst_gap_begin;
   out["worst_loss"] = outcome.worst_loss;

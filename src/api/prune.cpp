@@ -327,7 +327,7 @@ void plan_recycling(Io& io, PrunePlan& plan, catalog::Time now) {
       std::ranges::any_of(plan.parts, [](const PrunePart& part) { return part.policy.trash.recycle != 0; });
   if (!wanted) return;
   if (!io.recycles(plan.store)) {
-    plan.warnings.push_back("recycle: nothing is gained by it on this file system: what is deleted waits in the trash");
+    plan.warnings.emplace_back(kNoRecycling);
     return;
   }
   if (is_short(plan, space_of(io, plan.store, {})) || is_pressed(io, plan, now)) return;
@@ -339,9 +339,10 @@ void plan_recycling(Io& io, PrunePlan& plan, catalog::Time now) {
 }
 
 /// Purges by the policies' grace; recycle/ is given up before the trash is.
-Result<> purge_trash(Io& io, const PrunePlan& plan, const CarryOut& how, Deleter& trash, PruneReport& report) {
+Result<> purge_trash(Io& io, const PrunePlan& plan, const CarryOut& how, bool pressed, Deleter& trash,
+                     PruneReport& report) {
   std::uint64_t sets = most_recycled(plan);
-  if (is_short(plan, space_of(io, plan.store, {})) || is_pressed(io, plan, how.now)) {
+  if (pressed || is_short(plan, space_of(io, plan.store, {}))) {
     sets = 0;
     CKPT_TRY(const Deleter::Purged given_up, trash.purge(
                                                  how.now, how.by, [](const TrashEntry&) { return false; }, 0));
@@ -350,9 +351,9 @@ Result<> purge_trash(Io& io, const PrunePlan& plan, const CarryOut& how, Deleter
   report.purged_early = is_short(plan, space_of(io, plan.store, {}));
   const auto due = [&](const TrashEntry& entry) { return report.purged_early || entry.record.purge_at <= how.now; };
   CKPT_TRY(Deleter::Purged purged, trash.purge(how.now, how.by, due, sets));
-  purged.count += report.purged.count;
   purged.bytes += report.purged.bytes;
   purged.emptied_bytes += report.purged.emptied_bytes;
+  purged.gone.insert(purged.gone.begin(), report.purged.gone.begin(), report.purged.gone.end());
   report.purged = std::move(purged);
   return {};
 }
@@ -427,6 +428,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
 Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how) {
   Io& io = session.io;
   CKPT_TRY(const auto trash, Deleter::open(io, plan.store, std::chrono::steady_clock::now() + how.lock_timeout));
+  const bool pressed = is_pressed(io, plan, how.now);  // as planned: without what goes into the trash now
   PruneReport report;
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     const PrunePart& part = plan.parts[p];
@@ -445,7 +447,9 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       if (step.done) {
         const bool whole = action == Action::trash;
         ++(whole ? report.trashed : report.demoted);
-        (whole ? report.trashed_bytes : report.demoted_bytes) += deletion.record.bytes;
+        PruneReport::InTrash& waits = whole ? report.trashed_wait : report.demoted_wait;
+        ++waits.count;
+        waits.bytes += deletion.record.bytes;
       }
       report.complete = report.complete && step.done;
       report.steps.push_back(std::move(step));
@@ -460,7 +464,13 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       CKPT_CHECK(write_known_policies(io, plan.store, known));
     }
   }
-  CKPT_CHECK(purge_trash(io, plan, how, *trash, report));
+  CKPT_CHECK(purge_trash(io, plan, how, pressed, *trash, report));
+  for (const TrashEntry& entry : report.purged.gone) {
+    if (entry.record.deleted != how.now || entry.record.by != how.by) continue;  // of an earlier prune
+    PruneReport::InTrash& waits = entry.record.dropped.empty() ? report.trashed_wait : report.demoted_wait;
+    waits.count -= std::min<std::uint64_t>(waits.count, 1);
+    waits.bytes -= std::min(waits.bytes, entry.record.bytes);
+  }
   report.complete = report.complete && report.purged.kept.empty();
   return report;
 }

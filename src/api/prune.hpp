@@ -76,9 +76,13 @@ struct PruneStep {
 struct PruneReport {
   std::vector<PruneStep> steps{};
   std::uint64_t trashed = 0;
-  std::uint64_t trashed_bytes = 0;
-  std::uint64_t demoted = 0;  ///< their optimizers are in the trash
-  std::uint64_t demoted_bytes = 0;
+  std::uint64_t demoted = 0;
+  struct InTrash {
+    std::uint64_t count = 0;
+    std::uint64_t bytes = 0;
+  };
+  InTrash trashed_wait{};  ///< of those trashed: in the trash for their grace, as they were not purged at once
+  InTrash demoted_wait{};  ///< of the optimizers of those demoted
   catalog::Deleter::Purged purged{};
   bool purged_early = false;  ///< space was so short that the trash did not wait for its grace
   bool complete = true;       ///< everything that was planned was done

@@ -14,6 +14,10 @@
 
 namespace ckpt {
 
+/// Of a policy that recycles, where that gains nothing.
+inline constexpr const char* kNoRecycling =
+    "recycle: nothing is gained by it on this file system: what is deleted waits in the trash";
+
 /// Where a policy comes from.
 struct PolicyWords {
   std::string file{};                                        ///< "" = STORE/ckpt.toml

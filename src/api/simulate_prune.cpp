@@ -39,8 +39,12 @@ Result<SimulateReport> simulate_prune(Io& io, const SimulateRequest& request) {
     out.warnings = catalog.warnings();
     CKPT_TRY(entries, catalog::select_entries(catalog.database(), {}));
   }
+  const bool recycles = io.recycles(out.store);
+  bool wanted = false;
   for (const catalog::Policy& policy : read.policies) {
     SimulatedPolicy one{.policy = policy};
+    wanted = wanted || policy.trash.recycle != 0;
+    if (!recycles) one.policy.trash.recycle = 0;
     one.schedule = {.interval = request.interval, .until = request.until, .step_time = request.step_time};
     if (request.bytes) {
       one.schedule.bytes = *request.bytes;
@@ -56,9 +60,10 @@ Result<SimulateReport> simulate_prune(Io& io, const SimulateRequest& request) {
       one.schedule.optimizer_bytes = like->checkpoint.optimizer_bytes;
       one.like = join_path(like->checkpoint.run, like->name);
     }
-    CKPT_TRY(one.outcome, catalog::simulate(policy, one.schedule));
+    CKPT_TRY(one.outcome, catalog::simulate(one.policy, one.schedule));
     out.policies.push_back(std::move(one));
   }
+  if (wanted && !recycles) out.warnings.emplace_back(kNoRecycling);
   return out;
 }
 

@@ -22,7 +22,7 @@ struct SimulateRequest {
 };
 
 struct SimulatedPolicy {
-  catalog::Policy policy{};
+  catalog::Policy policy{};  ///< without `recycle` where the store's file system gains nothing by it
   catalog::Schedule schedule{};
   std::string like{};  ///< the checkpoint that the sizes are those of; "" where they were given
   catalog::Simulation outcome{};

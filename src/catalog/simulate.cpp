@@ -34,9 +34,11 @@ class Simulator {
   }
 
  private:
-  struct Trashed {
-    Time purge_at;
-    std::uint64_t bytes;
+  struct Retired {
+    Time deleted;
+    std::uint64_t weights_bytes;
+    std::uint64_t optimizer_bytes;
+    std::uint64_t bytes() const { return plus(weights_bytes, optimizer_bytes); }
   };
 
   Result<> check() const {
@@ -64,22 +66,57 @@ class Simulator {
     one.state = State::verified;
     one.bytes = schedule_.bytes;
     one.optimizer_bytes = std::min(schedule_.optimizer_bytes, schedule_.bytes);
+    purge();
+    reuse(one);
     live_.push_back(std::move(one));
-    while (!trash_.empty() && trash_.front().purge_at <= now_) trash_.pop_front();
     std::uint64_t bytes = 0;
     for (const Checkpoint& each : live_) bytes = plus(bytes, each.bytes);
-    for (const Trashed& each : trash_) bytes = plus(bytes, each.bytes);
+    for (const Retired& each : trash_) bytes = plus(bytes, each.bytes());
+    for (const Retired& each : recycled_) bytes = plus(bytes, each.bytes());
     if (bytes <= out_.peak_bytes) return;
     out_.peak_bytes = bytes;
     out_.peak_step = step;
   }
 
+  /// What is over goes, or waits for the next save where it is among the youngest that may.
+  void purge() {
+    for (; !trash_.empty() && trash_.front().deleted + policy_.trash.ttl <= now_; trash_.pop_front())
+      recycled_.push_front(trash_.front());
+    make_way();
+  }
+
+  void make_way() {
+    std::ranges::stable_sort(recycled_, {}, &Retired::deleted);
+    while (recycled_.size() > policy_.trash.recycle) recycled_.pop_front();
+  }
+
+  /// A save takes what waits for it, the oldest first.
+  void reuse(const Checkpoint& one) {
+    std::uint64_t weights = one.bytes - one.optimizer_bytes;
+    std::uint64_t optimizer = one.optimizer_bytes;
+    const auto take = [&](std::uint64_t& there, std::uint64_t& wanted) {
+      const std::uint64_t taken = std::min(there, wanted);
+      there -= taken;
+      wanted -= taken;
+      out_.reused_bytes = plus(out_.reused_bytes, taken);
+    };
+    for (Retired& each : recycled_) {
+      take(each.weights_bytes, weights);
+      take(each.optimizer_bytes, optimizer);
+    }
+    std::erase_if(recycled_, [](const Retired& each) { return each.bytes() == 0; });
+  }
+
   Result<> prune() {
     CKPT_TRY(const Retention plan, retain(live_, policy_, {.now = now_, .approved = true}));
     std::vector<Checkpoint> left;
+    std::vector<Retired> going;  // oldest first
     for (std::size_t i = 0; i < live_.size(); ++i) {
       const Decision& decision = plan.decisions[i];
-      if (decision.bytes_freed != 0) trash_.push_back({now_ + policy_.trash.ttl, decision.bytes_freed});
+      if (decision.bytes_freed != 0) {
+        const std::uint64_t optimizer = std::min(live_[i].optimizer_bytes, decision.bytes_freed);
+        going.push_back({now_, decision.bytes_freed - optimizer, optimizer});
+      }
       if (decision.action == Action::trash) {
         ++out_.trashed;
         continue;
@@ -92,6 +129,9 @@ class Simulator {
       left.push_back(std::move(live_[i]));
     }
     live_ = std::move(left);
+    for (std::size_t i = 0; i < going.size(); ++i)
+      (going.size() - i <= policy_.trash.recycle ? recycled_ : trash_).push_back(going[i]);
+    make_way();
     measure_losses();
     return {};
   }
@@ -129,7 +169,8 @@ class Simulator {
   const Schedule& schedule_;
   Time now_{};
   std::vector<Checkpoint> live_{};  ///< oldest first
-  std::deque<Trashed> trash_{};     ///< next to be purged first
+  std::deque<Retired> trash_{};     ///< next to be purged first
+  std::deque<Retired> recycled_{};  ///< wait for the next save, oldest first
   Simulation out_{};
 };
 

@@ -17,16 +17,19 @@ struct Schedule {
 };
 inline constexpr std::uint64_t kMostSimulatedSaves = 10'000;
 
-/// What a run under a policy would take and risk. Every save counts as verified; the trash is purged at its ttl.
+/// What a run under a policy would take and risk. Every save counts as verified; the trash is purged at its ttl. With
+/// `trash.recycle` the youngest retired sets have no grace, and the next save takes what it finds there: files of
+/// weights for its weights, of optimizer state for that. (Where both have about one size a save may take a few more.)
 struct Simulation {
   std::uint64_t saves = 0;
   std::uint64_t trashed = 0;
   std::uint64_t demoted = 0;
   std::uint64_t kept = 0;  ///< at the end
   std::uint64_t kept_bytes = 0;
-  std::uint64_t peak_bytes = 0;  ///< of checkpoints and trash together, just after a save
+  std::uint64_t peak_bytes = 0;  ///< of checkpoints, trash and retired files together, just after a save
   std::uint64_t peak_step = 0;
-  std::uint64_t worst_gap = 0;  ///< steps between neighbours that are kept at the end, and before the first
+  std::uint64_t reused_bytes = 0;  ///< of all saves: written into retired files
+  std::uint64_t worst_gap = 0;     ///< steps between neighbours that are kept at the end, and before the first
   std::uint64_t worst_gap_begin = 0;
   /// Steps from one that is lost to the nearest other one, at the worst time of the run.
   std::uint64_t worst_loss = 0;

@@ -408,7 +408,7 @@ class StoreHistory {
     if (!report) return;
     counts_.trashed += report->trashed;
     counts_.demoted += report->demoted;
-    counts_.purged += report->purged.count;
+    counts_.purged += report->purged.gone.size();
   }
 
   std::mt19937 random_;

@@ -194,7 +194,7 @@ TEST(Demote, PurgeRemovesTheOptimizerAlone) {
   ASSERT_TRUE((*trash)->demote(demotion()));
   const auto purged = (*trash)->purge(at(25), "cron", [](const TrashEntry&) { return true; });
   ASSERT_TRUE(purged);
-  EXPECT_EQ(purged->count, 1U);
+  EXPECT_EQ(purged->gone.size(), 1U);
   EXPECT_EQ(disk->text(kKept + kFile), "(none)");
   EXPECT_EQ(broken(*disk), "");
 }

@@ -110,7 +110,7 @@ TEST_P(NetworkTrash, WhatNobodyReadsGoes) {
   EXPECT_EQ((*trash)->put(deletion()).value(), Claim::free);
   EXPECT_TRUE(whole(kGone));
   network_.forget();
-  EXPECT_EQ((*trash)->purge(at(1), "cron", [](const TrashEntry&) { return true; })->count, 1u);
+  EXPECT_EQ((*trash)->purge(at(1), "cron", [](const TrashEntry&) { return true; })->gone.size(), 1u);
   EXPECT_FALSE(whole(kGone));
 }
 
@@ -207,7 +207,7 @@ TEST_P(NetworkTrash, ThePurgeLooksAgain) {
     EXPECT_EQ(refused->kept, std::vector<std::string>{"r/" + kName + ": being read: host n17 pid 4211"});
     EXPECT_TRUE(whole(kGone));
   }
-  EXPECT_EQ((*trash)->purge(at(1), "cron", all)->count, 1u);
+  EXPECT_EQ((*trash)->purge(at(1), "cron", all)->gone.size(), 1u);
 }
 
 TEST_P(NetworkTrash, OneWithoutAnIdIsKnownByItsPlace) {
@@ -224,7 +224,7 @@ TEST_P(NetworkTrash, OneWithoutAnIdIsKnownByItsPlace) {
   lease->reset();
   EXPECT_EQ((*trash)->put(one).value(), Claim::free);
   const auto claim = ClaimFile::write(*reader, "/s", place_key("/s", "/s/r/global_step5"));
-  EXPECT_EQ((*trash)->purge(at(1), "cron", [](const TrashEntry&) { return true; })->count, 0u);
+  EXPECT_EQ((*trash)->purge(at(1), "cron", [](const TrashEntry&) { return true; })->gone.size(), 0u);
 }
 
 TEST_P(NetworkTrash, AKilledReaderOfAnotherHostIsForgottenWhenItWasSilentForTenMinutes) {

@@ -171,7 +171,7 @@ TEST(Recycling, NoMoreSetsWaitThanAskedForAndTheYoungestStay) {
   put('2');
   auto purged = purge(*io, 1);
   ASSERT_TRUE(purged) << purged.error().message;
-  EXPECT_EQ(purged->count, 2U);
+  EXPECT_EQ(purged->gone.size(), 2U);
   EXPECT_EQ(purged->recycled_count, 1U);
   EXPECT_EQ(purged->recycled_bytes, kBytes);
   EXPECT_EQ(purged->bytes, kBytes + 30 + 30);  // what waits is not free

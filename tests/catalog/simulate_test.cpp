@@ -45,6 +45,46 @@ TEST(Simulate, WhatLiesInTheTrashTakesSpaceUntilItsGraceIsOver) {
   EXPECT_EQ(simulated(last(3, kHour * 1000)).peak_bytes, 10 * kSize) << "nothing is purged before the end";
 }
 
+Policy recycling(Policy policy, std::uint64_t sets) {
+  policy.trash.recycle = sets;
+  return policy;
+}
+
+TEST(Simulate, WhatIsRetiredFeedsTheNextSave) {
+  // The first four saves find nothing; from the fifth on each is written into what was retired just before.
+  const Simulation outcome = simulated(recycling(last(3, kHour * 1000), 1));
+  EXPECT_EQ(outcome.peak_bytes, 4 * kSize);
+  EXPECT_EQ(outcome.peak_step, 400U);
+  EXPECT_EQ(outcome.reused_bytes, 6 * kSize);
+  EXPECT_EQ(outcome.trashed, 7U);
+  EXPECT_EQ(simulated(last(3, kHour * 1000)).reused_bytes, 0U);
+}
+
+TEST(Simulate, OfWhatIsRetiredAtOnceOnlyTheYoungestHasNoGrace) {
+  // From the fifth save on two sets go at a time: the optimizer of one, and of an older one the weights.
+  Policy two = recycling(last(4, kHour * 1000), 1);
+  two.drop_optimizer_after = kMinute * 150;
+  Simulation outcome = simulated(two);
+  EXPECT_EQ(outcome.reused_bytes, 7 * 600U);
+  EXPECT_EQ(outcome.peak_bytes, 3 * kSize + 2 * 100 + 5 * 100) << "the weights wait in the trash";
+  two.trash.ttl = {};
+  outcome = simulated(two);
+  EXPECT_EQ(outcome.reused_bytes, 7 * 600U) << "what is over makes way for what is younger";
+  EXPECT_EQ(outcome.peak_bytes, 3 * kSize + 2 * 100);
+  outcome = simulated(recycling(two, 2));
+  EXPECT_EQ(outcome.reused_bytes, 7 * 600U + 5 * 100);
+  EXPECT_EQ(outcome.peak_bytes, 3 * kSize + 2 * 100);
+}
+
+TEST(Simulate, OptimizersThatAreDroppedFeedOptimizersOnly) {
+  Policy weights = recycling(policy({rule(Rule::Kind::last)}), 3);
+  weights.drop_optimizer_after = kMinute * 150;
+  const Simulation outcome = simulated(weights);
+  EXPECT_EQ(outcome.demoted, 8U);
+  EXPECT_EQ(outcome.reused_bytes, 7 * 600U) << "nobody saves after the last one";
+  EXPECT_EQ(outcome.peak_bytes, 3 * kSize + 7 * 100);
+}
+
 TEST(Simulate, WithOneCheckpointALossIsALossOfEverything) {
   const Simulation outcome = simulated(last(1, {}));
   EXPECT_EQ(outcome.worst_loss, 1000U);

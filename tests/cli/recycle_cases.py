@@ -47,6 +47,7 @@ def case_the_next_save_is_written_into_what_was_retired(sh):
     sh.run("prune", "--store", "store", "-y", out="free 0 B, keep .* for the next save to overwrite")
     done = sh.document("prune", "--store", "store", "--apply", "-y")["data"]
     check(done["recycled"] == 1 and done["recycled_bytes"] > 0 and done["purged"] == 1, str(done))
+    check(done["trashed"] == 1 and set(done["in_trash"].values()) == {0}, str(done))
     check(set(recycled(sh).values()) == set(old.values()), f"{recycled(sh)}, not {old}")
     status = sh.document("status", "--store", "store")["data"]["recycled"]
     check(status == {"sets": 1, "files": len(old), "bytes": done["recycled_bytes"]}, str(status))
@@ -77,7 +78,7 @@ def case_no_more_sets_wait_than_the_policy_says(sh):
         return
     run = store(sh, steps=(1, 2, 3, 4, 5))
     third = shards(run / "step-000000003.g3")
-    prune(sh, out="^3 checkpoints in the trash")
+    prune(sh, out=["^3 checkpoints deleted, 2 of them in the trash", "^1 checkpoint removed for good"])
     check(set(recycled(sh).values()) == set(third.values()), "not the youngest")
     trash = sh.path("store/.ckpt/trash/llama")
     check(sorted(p.name for p in trash.iterdir() if p.is_dir()) == ["step-000000001.g1", "step-000000002.g2"], "the others have no grace")
@@ -143,13 +144,30 @@ def case_optimizers_that_were_dropped_are_recycled_too(sh):
     sh.path("store/ckpt.toml").write_text(POLICY.format(1, "0%").replace("last = 2 }", "last = 2 }\ndrop_optimizer_after = \"1s\""))
     run = sh.path("store/llama")
     old = {n: i for n, i in shards(run / "step-000000001.g1").items() if n.startswith("shards/optim")}
-    prune(sh, out="reduced to weights")
+    prune(sh, out=["^1 checkpoint reduced to weights$", "^1 optimizer removed for good, .* freed$", "^1 of these to be overwritten"])
     check(set(recycled(sh).values()) == set(old.values()), f"{recycled(sh)}, not {old}")
     sh.run("verify", run / "step-000000001.g1", out="weights only")
     sh.run("undelete", "llama@1", "--store", "store", code=10, err="its files were given to the next save")
     save(sh, 3, "deepspeed/zero2_bf16_dp4")
     check(set(old.values()) <= set(shards(run / "step-000000003.g3").values()), "not taken")
     sh.run("verify", run / "step-000000003.g3", out="   ok   ")
+
+
+def case_a_simulation_counts_what_saves_overwrite(sh):
+    words = ("prune", "--store", "store", "--simulate", "--interval", "10", "--until", "100", "--checkpoint-size", "700B")
+    sh.path("store/.ckpt").mkdir(parents=True)
+    told = {}
+    for recycle in (0, 1):
+        sh.path("store/ckpt.toml").write_text(POLICY.format(recycle, "0%"))
+        told[recycle] = sh.document(*words)
+    one = {recycle: answer["data"]["simulations"][0] for recycle, answer in told.items()}
+    check((one[0]["peak_bytes"], one[0]["reused_bytes"]) == (7000, 0), f"all are in the trash for a day: {one[0]}")
+    if suited(sh.directory):
+        check((one[1]["peak_bytes"], one[1]["reused_bytes"]) == (2100, 4900), str(one[1]))
+        sh.run(*words, out=["^  peak +.* at step 30, trash and retired files counted$", "^  overwritten +4.79 KiB of retired files, by the saves$"])
+    else:
+        check((one[1]["peak_bytes"], one[1]["reused_bytes"]) == (7000, 0), str(one[1]))
+        check("nothing is gained" in json.dumps(told[1]), str(told[1]))
 
 
 def case_doctor_tells_what_waits(sh):

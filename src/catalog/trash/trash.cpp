@@ -257,7 +257,7 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
   CKPT_CHECK(io_.sync_dir(place(entry.run)));
   record.state = State::purged;
   CKPT_CHECK(write(entry, record));
-  ++out.count;
+  out.gone.push_back(entry);
   out.bytes += record.bytes - std::min(record.bytes, moved);
   out.recycled_count += moved != 0 ? 1 : 0;
   out.recycled_bytes += moved;

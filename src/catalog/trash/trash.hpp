@@ -105,9 +105,9 @@ class Deleter {
   Result<Claim> restore(const TrashEntry& entry, Time now, const std::string& by);
 
   struct Purged {
-    std::uint64_t count = 0;
+    std::vector<TrashEntry> gone{};    ///< as they were in the trash
     std::uint64_t bytes = 0;           ///< that are free now: without those in recycle/
-    std::uint64_t recycled_count = 0;  ///< of `count`: sets whose data files wait in recycle/
+    std::uint64_t recycled_count = 0;  ///< of `gone`: sets whose data files wait in recycle/
     std::uint64_t recycled_bytes = 0;
     std::uint64_t emptied_bytes = 0;  ///< removed from recycle/
     std::vector<std::string> kept{};  ///< "RUN/NAME: being read": the next purge tries again
