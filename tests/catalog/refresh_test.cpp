@@ -41,6 +41,11 @@ Catalog open_catalog(StoreBuilder& store, Trust trust = Trust::notes) {
   return *std::move(catalog);
 }
 
+/// Longer than the clocks of file systems are coarse, so that every change of a directory changes its time.
+void let_clocks_move() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(12));
+}
+
 TEST(Rows, HoldEverythingThatAScanTells) {
   StoreBuilder store;
   const std::string path =
@@ -122,6 +127,49 @@ TEST(Refresh, WhatCannotBeReadIsReadAgainTheNextTime) {
   EXPECT_EQ(open_catalog(store).refreshed().read, 0U);
 }
 
+TEST(Refresh, AManifestThatWasDamagedInItsPlaceIsReadAgain) {
+  StoreBuilder store;
+  const std::string path = store.put("a", 1, 1);
+  store.put("a", 2, 2);
+  open_catalog(store);
+  let_clocks_move();
+  fs::resize_file(path + "/manifest.json", 10);
+  Catalog catalog = open_catalog(store);
+  EXPECT_EQ(catalog.refreshed().read, 1U);
+  EXPECT_EQ(summarise_runs(catalog.database())->at(0).damaged, 1U);
+  EXPECT_EQ(dump(catalog.database()), scanned_text(store));
+  EXPECT_EQ(open_catalog(store).refreshed().read, 0U);
+}
+
+TEST(Refresh, OfManyOnlyTheNewestAreLookedAtUnlessNothingMayBeUnseen) {
+  StoreBuilder store;
+  std::string oldest;
+  std::string newest;
+  for (std::uint64_t step = 1; step <= 300; ++step) {
+    newest = store.put("a", step, step);
+    if (step == 1) oldest = newest;
+  }
+  open_catalog(store);
+  let_clocks_move();
+  fs::resize_file(newest + "/manifest.json", 10);
+  EXPECT_EQ(open_catalog(store).refreshed().read, 1U);
+  fs::resize_file(oldest + "/manifest.json", 10);
+  EXPECT_EQ(open_catalog(store).refreshed().read, 0U);
+  EXPECT_EQ(open_catalog(store, Trust::nothing_unseen).refreshed().read, 1U);
+}
+
+TEST(Refresh, AnotherCheckpointUnderTheSameNameIsRead) {
+  StoreBuilder store;
+  const std::string path = store.put("a", 1, 1);
+  for (std::uint64_t step = 2; step <= 300; ++step) store.put("a", step, step);
+  open_catalog(store);
+  let_clocks_move();
+  fs::rename(path, store.path() + "/aside");
+  store.put("a", 1, 1, {.weights_bytes = 4096});
+  Catalog catalog = open_catalog(store);
+  EXPECT_EQ(dump(catalog.database()), scanned_text(store));
+}
+
 TEST(Refresh, ANoteTellsOfASaveInARunThatKeptItsTime) {
   StoreBuilder store;
   store.put("prod/a", 1, 1);
@@ -182,7 +230,7 @@ class History {
 
   void step(StoreBuilder& store) {
     const std::string run = kRuns[random_() % kRuns.size()];
-    switch (random_() % 8) {
+    switch (random_() % 10) {
       case 0:
       case 1:
         ++generation_;
@@ -208,6 +256,18 @@ class History {
         break;
       case 6:
         fs::create_directories(store.path() + "/" + run + "/checkpoint-7");  // to be filled later, or never
+        break;
+      case 7:  // a damaged manifest
+        if (const auto path = any(store); path && fs::exists(*path + "/sums.bin"))
+          fs::resize_file(*path + "/manifest.json", random_() % 2 * 100);
+        break;
+      case 8:  // another checkpoint in its place
+        if (const auto path = any(store); path && fs::exists(*path + "/sums.bin")) {
+          const auto name = CheckpointName::parse(fs::path(*path).filename().string());
+          const std::string where = fs::relative(fs::path(*path).parent_path(), store.path()).string();
+          fs::remove_all(*path);
+          store.put(where, name->step, name->generation, {.weights_bytes = 4096 * (1 + random_() % 5)});
+        }
         break;
       default:
         if (fs::is_directory(store.path() + "/" + run))
@@ -241,11 +301,6 @@ class History {
   std::mt19937_64 random_;
   std::uint64_t generation_ = 0;
 };
-
-/// Longer than the clocks of file systems are coarse, so that every change of a directory changes its time.
-void let_clocks_move() {
-  std::this_thread::sleep_for(std::chrono::milliseconds(12));
-}
 
 TEST(Refresh, AnyHistoryLeavesTheIndexThatARebuildMakes) {
   for (std::uint64_t seed = 0; seed < 25; ++seed) {

@@ -113,6 +113,15 @@ def case_names_that_are_none_are_answered_with_the_nearest(sh):
     check(not (store / "demo" / OURS / "marks").exists(), "something was marked")
 
 
+def case_a_manifest_that_is_torn_is_told_at_once(sh):
+    store = make_store(sh)
+    sh.run("list", "--store", store, not_out="corrupt")
+    path = store / "demo" / OURS / "manifest.json"
+    os.truncate(path, 100)
+    sh.run("list", "--store", store, out="\tcorrupt\t.*manifest.json: ")
+    sh.run("status", "--store", store, out="^demo  2 checkpoints, .* · 1 corrupt")
+
+
 def case_status_sums_up_and_feeds_prometheus(sh):
     store = make_store(sh)
     sh.run("status", "--store", store, out=["^demo  2 checkpoints, .* newest step 10, ", "^prod/ds  1 checkpoint", "^free "])

@@ -240,6 +240,7 @@ std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace
     if (!name) return std::nullopt;
     entry.checkpoint.step = name->step;
     entry.checkpoint.generation = name->generation;
+    entry.manifest = stamp_of(io, join_path(path, universal::kManifestPath));
     if (!read_own(io, entry, path)) return std::nullopt;
   }
   Marks said = read_marks(io, marks);

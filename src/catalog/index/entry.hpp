@@ -40,8 +40,9 @@ struct Entry {
   std::string reason{};       ///< why it is unreadable or corrupt
   std::vector<Mark> marks{};  ///< all of them, those too that stand in `checkpoint`
   std::optional<SaveCost> save{};
-  Stamp directory{};  ///< of its directory and of its marks, before they were read
+  Stamp directory{};  ///< of its directory, its marks and its manifest, before they were read
   Stamp marks_directory{};
+  Stamp manifest{};  ///< of one of ours
 
   /// STORE/RUN/NAME.
   std::string path(std::string_view store) const;

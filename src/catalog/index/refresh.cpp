@@ -10,6 +10,7 @@
 #include "catalog/index/rows.hpp"
 #include "catalog/index/sqlite.hpp"
 #include "engine/inbox.hpp"
+#include "format/seal.hpp"
 
 namespace ckpt::catalog {
 namespace {
@@ -17,6 +18,11 @@ namespace {
 /// Two changes of a directory closer than this may leave it the same time: the clocks of file systems are coarse, and a
 /// server's may not be ours. Only a directory older than this when it was listed is believed to be unchanged later.
 constexpr Duration kSettled = std::chrono::seconds(4);
+
+/// Of how many checkpoints a refresh that trusts notes looks at directory and manifest all the same: the newest of each
+/// run. What damages them tells nobody, and it is they who are resumed from. A look takes microseconds, over a network
+/// some hundred.
+constexpr std::uint64_t kLookedAt = 256;
 
 /// Another tool's checkpoint is believed to be whole when none of its files was written for so long.
 constexpr Duration kForeignSettled = std::chrono::minutes(10);
@@ -40,7 +46,8 @@ class Refresh {
     CKPT_TRY(known_, select_runs(database_));
     CKPT_CHECK(find_changed_runs());
     find_notes();
-    if (trust_ != Trust::notes) CKPT_CHECK(find_changed_entries());
+    const std::uint64_t share = std::max<std::uint64_t>(kLookedAt / std::max<std::size_t>(known_.size(), 1), 1);
+    if (trust_ != Trust::nothing) CKPT_CHECK(find_changed_entries(trust_ == Trust::notes ? share : UINT64_MAX));
     return !to_list_.empty() || !gone_.empty() || !to_read_.empty();
   }
 
@@ -100,11 +107,11 @@ class Refresh {
     }
   }
 
-  Result<> find_changed_entries() {
+  Result<> find_changed_entries(std::uint64_t newest) {
     for (const KnownRun& run : known_) {
-      CKPT_TRY(const auto entries, select_known(database_, run.run));
+      CKPT_TRY(const auto entries, select_known(database_, run.run, newest));
       for (const KnownEntry& entry : entries) {
-        if (is_as_read(run.run, entry)) continue;
+        if (trust_ == Trust::notes ? is_same(run.run, entry) : is_as_read(run.run, entry)) continue;
         to_read_[run.run].insert(entry.name);
         to_list_.insert(run.run);
       }
@@ -112,7 +119,16 @@ class Refresh {
     return {};
   }
 
+  /// Whether its directory and manifest are those that were read, as far as their times tell.
+  bool is_same(const std::string& run, const KnownEntry& entry) {
+    if (entry.foreign) return true;  // is_read_again looks
+    const std::string path = join_path(run_path(store_, run), entry.name);
+    return stamp_of(io_, path) == entry.directory &&
+           stamp_of(io_, join_path(path, universal::kManifestPath)) == entry.manifest;
+  }
+
   bool is_as_read(const std::string& run, const KnownEntry& entry) {
+    if (!is_same(run, entry)) return false;
     const std::string path = join_path(run_path(store_, run), entry.name);
     const Stamp directory = stamp_of(io_, path);
     const Stamp marks = stamp_of(io_, marks_path(path, entry.foreign));
@@ -125,7 +141,8 @@ class Refresh {
     if (trust_ == Trust::nothing || place.foreign != known.foreign || known.unreadable) return true;
     const auto names = to_read_.find(place.run);
     if (names != to_read_.end() && names->second.contains(place.name)) return true;
-    if (!place.foreign) return false;
+    // Another one may have come in its place under the same name.
+    if (!place.foreign) return stamp_of(io_, join_path(run_path(store_, place.run), place.name)) != known.directory;
     // Nobody tells of another tool's: its files may still grow below a directory that stays as it is.
     // Files that are copied there may bring old times along.
     const bool grows = elapsed(std::max(known.created, time_of(known.directory)), now_) <= kForeignSettled;

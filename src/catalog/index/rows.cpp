@@ -17,7 +17,7 @@ constexpr const char* kColumns =
     "weights_bytes, optim_bytes, blobs_bytes, objects_bytes, index_bytes, files, format, is_foreign, layout, "
     "framework, "
     "parent, revision, plan_s, stage_s, write_s, ranks, marks_unreadable, is_link, inode, mtime_ns, marks_inode, "
-    "marks_mtime_ns";
+    "marks_mtime_ns, manifest_inode, manifest_mtime_ns";
 constexpr auto kOptimizer = static_cast<std::size_t>(universal::FileClass::optim);
 constexpr const char* kTracker = "tracker";
 constexpr const char* kSavedMetric = "saved";
@@ -76,6 +76,7 @@ Entry take_row(Columns& row) {
   checkpoint.link = row.boolean();
   entry.directory = take_stamp(row);
   entry.marks_directory = take_stamp(row);
+  entry.manifest = take_stamp(row);
   return entry;
 }
 
@@ -255,11 +256,12 @@ void insert_row(SQLite::Statement& insert, const Entry& entry) {
   row.add(checkpoint.marks_unreadable).add(checkpoint.link);
   row.add(bits(entry.directory.inode)).add(entry.directory.mtime_ns);
   row.add(bits(entry.marks_directory.inode)).add(entry.marks_directory.mtime_ns);
+  row.add(bits(entry.manifest.inode)).add(entry.manifest.mtime_ns);
   insert.exec();
 }
 
 std::string placeholders() {
-  constexpr int kColumnCount = 34;
+  constexpr int kColumnCount = 36;
   std::string out = "?1";
   for (int i = 2; i <= kColumnCount; ++i) out += ",?" + std::to_string(i);
   return out;
@@ -400,20 +402,24 @@ Result<> remove_run(Database& database, const std::string& run) {
   });
 }
 
-Result<std::vector<KnownEntry>> select_known(Database& database, const std::string& run) {
+Result<std::vector<KnownEntry>> select_known(Database& database, const std::string& run, std::uint64_t newest) {
   return asked(database.file(), [&]() -> Result<std::vector<KnownEntry>> {
     std::vector<KnownEntry> out;
-    SQLite::Statement select(database.sqlite(),
-                             "SELECT name, is_foreign, created, inode, mtime_ns, marks_inode, marks_mtime_ns, "
-                             "state=1 OR marks_unreadable, checkpoint FROM checkpoints WHERE run=?1 ORDER BY name");
+    SQLite::Statement select(
+        database.sqlite(),
+        "SELECT name, is_foreign, created, inode, mtime_ns, marks_inode, marks_mtime_ns, "
+        "manifest_inode, manifest_mtime_ns, state=1 OR marks_unreadable, checkpoint "
+        "FROM checkpoints WHERE run=?1 ORDER BY series DESC, step DESC, generation DESC, name DESC "
+        "LIMIT ?2");
     SQLite::Statement trackers(database.sqlite(),
                                "SELECT name FROM marks WHERE checkpoint=?1 AND kind='tracker' ORDER BY rowid");
-    Binder(select).add(run);
+    Binder(select).add(run).add(std::min<std::uint64_t>(newest, INT64_MAX));
     while (select.executeStep()) {
       Columns row(select);
       KnownEntry entry{.name = row.text(), .foreign = row.boolean(), .created = row.time()};
       entry.directory = take_stamp(row);
       entry.marks = take_stamp(row);
+      entry.manifest = take_stamp(row);
       entry.unreadable = row.boolean();
       if (entry.foreign) {
         trackers.reset();

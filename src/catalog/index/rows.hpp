@@ -52,10 +52,13 @@ struct KnownEntry {
   Time created{};
   Stamp directory{};
   Stamp marks{};
+  Stamp manifest{};
   bool unreadable = false;              ///< it, or its marks: that says something of that moment only
   std::vector<std::string> trackers{};  ///< of a foreign one
 };
-Result<std::vector<KnownEntry>> select_known(Database& database, const std::string& run);
+/// The newest first, at most so many.
+Result<std::vector<KnownEntry>> select_known(Database& database, const std::string& run,
+                                             std::uint64_t newest = UINT64_MAX);
 
 /// All runs that have checkpoints, summed up.
 struct RunSummary {
