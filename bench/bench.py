@@ -288,7 +288,8 @@ class Bench:
 
     def case_recycle(self):
         """A save of 4 GiB into retired files (trash.recycle) against fio's overwrite; a fresh save and fio's fresh write beside
-        them in every round, so that both gains come from one run."""
+        them in every round, so that both gains come from one run. They take turns in going first, and none begins before the
+        disk has dropped what was removed."""
         program = self.ckpt.parent / "bench_save"
         size = 4 << 30
         fresh, store = self.work / "fresh", self.work / "recycled"
@@ -324,14 +325,20 @@ class Bench:
             retired = retire()
             assert retired, "nothing was retired: is this ext4 or XFS?"
             directory = tree / f"step.partial-{random.getrandbits(64):016x}"
-            fio_fresh = fio(directory / "file", "--fallocate=native")
-            self.remove(directory)
-            saved_fresh = save(fresh, 1)
-            self.remove(fresh)
-            fio_again = fio(again, "--overwrite=1")
-            saved_again = save(store, step)
+            turns = {"fio_fresh": lambda: fio(directory / "file", "--fallocate=native"),
+                     "saved_fresh": lambda: save(fresh, 1),
+                     "fio_again": lambda: fio(again, "--overwrite=1"),
+                     "saved_again": lambda: save(store, step)}
+            took = {}
+            for name in (turns if step % 2 else reversed(turns)):
+                took[name] = turns[name]()
+                for path in (directory, fresh):
+                    if path.exists():
+                        self.remove(path)
+                        os.sync()
+                        time.sleep(2)
             assert not inodes() & retired, "retired files were not taken"
-            rounds.append((fio_fresh, saved_fresh, fio_again, saved_again))
+            rounds.append([took[name] for name in ("fio_fresh", "saved_fresh", "fio_again", "saved_again")])
         gib = f"({size / 2**30:.0f} GiB)"
         self.row(f"save into fresh files {gib}", [r[:2] for r in rounds])
         self.row(f"save into retired files, over fio overwrite {gib}", [r[2:] for r in rounds])

@@ -23,6 +23,11 @@ target_include_directories(ckpt_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJ
 if(CKPT_SANITIZE)
   target_compile_options(ckpt_flags INTERFACE -fsanitize=${CKPT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(ckpt_flags INTERFACE -fsanitize=${CKPT_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # what g++ defines itself
+    string(REGEX MATCH "address|thread" sanitizer "${CKPT_SANITIZE}")
+    string(TOUPPER "${sanitizer}" sanitizer)
+    target_compile_definitions(ckpt_flags INTERFACE __SANITIZE_${sanitizer}__)
+  endif()
 endif()
 if(CKPT_FUZZ)
   target_compile_options(ckpt_flags INTERFACE -fsanitize=fuzzer-no-link)  # coverage; each target links -fsanitize=fuzzer

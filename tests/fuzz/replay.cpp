@@ -22,17 +22,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CKPT_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define CKPT_SANITIZED 1
-#endif
-#endif
-
 namespace {
 
-constexpr rlim_t kAddressSpace = rlim_t{2} << 30;
 constexpr std::size_t kSmallInput = 64 * 1024;  // larger ones get fewer changes, so that a replay stays under seconds
 
 std::string at_work;  // what the terminate handler names
@@ -76,7 +67,8 @@ std::vector<std::filesystem::path> files_under(const std::filesystem::path& dire
 }  // namespace
 
 int main(int argc, char** argv) {
-#ifndef CKPT_SANITIZED
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a sanitizer reserves terabytes of addresses
+  constexpr rlim_t kAddressSpace = rlim_t{2} << 30;
   const rlimit limit{kAddressSpace, kAddressSpace};
   setrlimit(RLIMIT_AS, &limit);
 #endif
