@@ -105,7 +105,7 @@ TEST_P(DcpGolden, ObjectsStepAndWorldSizeAreThoseOfTheSave) {
   ASSERT_TRUE(map.has_value()) << map.error().message;
   for (const auto& [name, value] : golden.about["objects"].items()) {
     const auto found = std::find_if(map->objects.begin(), map->objects.end(),
-                                    [&](const NamedObject& object) { return object.name == name; });
+                                    [&wanted = name](const NamedObject& object) { return object.name == wanted; });
     ASSERT_NE(found, map->objects.end()) << name;
     EXPECT_TRUE(equal(value, found->value)) << name;
   }
