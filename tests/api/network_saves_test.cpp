@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct Case {
   NetworkDisk::Options disk{};
   std::uint64_t first = 0;  // operation that something happens at; then every kStride-th
 };
+void PrintTo(const Case& each, std::ostream* out) {
+  *out << each.name;
+}
 constexpr std::uint64_t kStride = 15;
 
 class NetworkSaves : public testing::TestWithParam<Case> {

@@ -157,17 +157,17 @@ TEST(Trash, PurgeRemovesWhatIsChosenAndNothingThatIsRead) {
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->put(deletion()));
   const auto none = (*trash)->purge(at(25), "cron", [](const TrashEntry&) { return false; });
-  EXPECT_EQ(none.value().count, 0U);
+  EXPECT_EQ(none.value().gone.size(), 0U);
   EXPECT_TRUE(whole(*disk, kGone));
   {
     const auto lease = io->lock(kGone, LockMode::shared);
     const auto refused = (*trash)->purge(at(25), "cron", is_due);
-    EXPECT_EQ(refused.value().count, 0U);
+    EXPECT_EQ(refused.value().gone.size(), 0U);
     EXPECT_EQ(refused.value().kept, std::vector<std::string>{"r/" + kName + ": being read"});
     EXPECT_TRUE(whole(*disk, kGone));
   }
   const auto purged = (*trash)->purge(at(25), "cron", is_due);
-  EXPECT_EQ(purged.value().count, 1U);
+  EXPECT_EQ(purged.value().gone.size(), 1U);
   EXPECT_EQ(purged.value().bytes, 23U);
   EXPECT_FALSE(holds_anything(*disk, kGone));
   EXPECT_EQ(only_entry(*io).record.state, State::purged);
@@ -209,7 +209,7 @@ TEST(Trash, WithoutARecordNothingIsPurged) {
   const auto trash = Deleter::open(*io, "/s", now());
   ASSERT_TRUE(trash);
   const auto purged = (*trash)->purge(at(24 * 1000), "cron", [](const TrashEntry&) { return true; });
-  EXPECT_EQ(purged.value().count, 0U);
+  EXPECT_EQ(purged.value().gone.size(), 0U);
   EXPECT_EQ(disk->text(kGone + "/manifest.json"), "moved by hand");
   EXPECT_EQ(disk->text("/s/.ckpt/trash/r/step-000000009.g9/manifest.json"), "torn record");
 }
