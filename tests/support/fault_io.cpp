@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/hard_links.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt {
@@ -14,7 +15,7 @@ namespace {
 
 using Outcome = FaultPlan::Outcome;
 
-class FaultIo final : public Io {
+class FaultIo final : public Io, public HardLinks {
  public:
   FaultIo(std::unique_ptr<Io> inner, std::shared_ptr<FaultPlan> plan)
       : inner_(std::move(inner)), plan_(std::move(plan)), slots_(inner_->queue_depth()) {}
@@ -42,6 +43,9 @@ class FaultIo final : public Io {
   }
   Result<> unlink(const std::string& path) override {
     return decide("unlink", path, [&] { return inner_->unlink(path); });
+  }
+  Result<> link(const std::string& from, const std::string& to) override {
+    return decide("link", to, [&] { return link_file(*inner_, from, to); });
   }
   Result<> remove_dir(const std::string& path) override {
     return decide("rmdir", path, [&] { return inner_->remove_dir(path); });

@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "engine/hard_links.hpp"
 #include "engine/system_error.hpp"
 #include "support/memory_tree.hpp"
 
@@ -40,7 +41,7 @@ class MemoryLock final : public HeldLock {
   std::uint64_t boot_;
 };
 
-class MemoryIo final : public Io {
+class MemoryIo final : public Io, public HardLinks {
  public:
   MemoryIo(std::shared_ptr<State> state, std::size_t queue_depth)
       : state_(std::move(state)), queue_depth_(queue_depth), random_(state_->options.seed) {}
@@ -124,6 +125,17 @@ class MemoryIo final : public Io {
     if (node->kind == Kind::directory) return fail(system_error(EISDIR, path, "unlink"));
     const auto [parent, name] = state_->place(path);
     state_->change({{parent, name, nullptr}});
+    return {};
+  }
+
+  Result<> link(const std::string& from, const std::string& to) override {
+    const std::lock_guard held(state_->mutex);
+    const MemoryNodePtr node = state_->find(from);
+    const auto [parent, name] = state_->place(to);
+    if (!node || !parent) return fail(system_error(ENOENT, to, "link"));
+    if (node->kind == Kind::directory) return fail(system_error(EPERM, to, "link"));
+    if (parent->entries.count(name) != 0) return fail(system_error(EEXIST, to, "link"));
+    state_->change({{parent, name, node}});
     return {};
   }
 
