@@ -45,25 +45,13 @@ Result<ManifestFile> open_manifest(Io& io, const std::string& checkpoint) {
 
 Result<Claim> Deleter::demote(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
-  CKPT_TRY(Held held, hold_here(path));
+  CKPT_TRY(Held held, hold_unchanged(deletion));
   if (held.claim != Claim::free) return held.claim;
-  if (deletion.still) {
-    CKPT_TRY(const bool still, deletion.still(path));
-    if (!still) return Claim::vanished;
-  }
   CKPT_TRY(const ManifestFile now, open_manifest(io_, path));
   if (now.manifest.is_dropped(FileClass::optim)) return Claim::vanished;
   CKPT_CHECK(universal::check_weights_alone(now.manifest));
   CKPT_TRY(const std::string revised, universal::revise_manifest(now.text, {FileClass::optim}));
-  CKPT_CHECK(make_place(deletion.run));
-  TrashEntry entry{.run = deletion.run, .name = deletion.name};
-  CKPT_TRY(entry.kept_as, free_name(deletion.run, deletion.name + std::string(kOptimizerSuffix)));
-  TrashRecord record = deletion.record;
-  record.state = State::trashed;
-  record.dropped = class_name(FileClass::optim);
-  record.changed = record.deleted;
-  record.changed_by = record.by;
-  CKPT_CHECK(write(entry, record));
+  CKPT_TRY(const TrashEntry entry, announce(deletion, class_name(FileClass::optim)));
   CKPT_CHECK(replace_file(io_, now.path, revised));
   // Who began to read before this has said so by now, and may want what is about to go.
   CKPT_CHECK(look_for_readers(io_, held));

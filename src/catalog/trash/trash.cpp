@@ -177,22 +177,35 @@ Result<std::string> Deleter::free_name(const std::string& run, const std::string
   }
 }
 
-Result<Claim> Deleter::put(const Deletion& deletion) {
+/// Of what is to be deleted: its exclusive lock, while it still is what was decided about.
+Result<Held> Deleter::hold_unchanged(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
   CKPT_TRY(Held held, hold_here(path));
-  if (held.claim != Claim::free) return held.claim;
-  if (deletion.still) {
-    CKPT_TRY(const bool still, deletion.still(path));
-    if (!still) return Claim::vanished;
-  }
+  if (held.claim != Claim::free || !deletion.still) return held;
+  CKPT_TRY(const bool still, deletion.still(path));
+  if (!still) held.claim = Claim::vanished;
+  return held;
+}
+
+/// Writes the record, before anything is moved; `dropped`: of a class of its files, "" of all.
+Result<TrashEntry> Deleter::announce(const Deletion& deletion, std::string_view dropped) {
   CKPT_CHECK(make_place(deletion.run));
-  TrashEntry entry{.run = deletion.run, .name = deletion.name};
-  CKPT_TRY(entry.kept_as, free_name(deletion.run, deletion.name));
-  TrashRecord record = deletion.record;
-  record.state = State::trashed;
-  record.changed = record.deleted;
-  record.changed_by = record.by;
-  CKPT_CHECK(write(entry, record));
+  TrashEntry entry{.run = deletion.run, .name = deletion.name, .record = deletion.record};
+  CKPT_TRY(entry.kept_as,
+           free_name(deletion.run, dropped.empty() ? deletion.name : deletion.name + std::string(kOptimizerSuffix)));
+  entry.record.state = State::trashed;
+  entry.record.dropped = dropped;
+  entry.record.changed = entry.record.deleted;
+  entry.record.changed_by = entry.record.by;
+  CKPT_CHECK(write(entry, entry.record));
+  return entry;
+}
+
+Result<Claim> Deleter::put(const Deletion& deletion) {
+  const std::string path = join_path(run_path(deletion.run), deletion.name);
+  CKPT_TRY(Held held, hold_unchanged(deletion));
+  if (held.claim != Claim::free) return held.claim;
+  CKPT_TRY(const TrashEntry entry, announce(deletion, ""));
   auto moved = move_checkpoint(io_, path, join_path(place(deletion.run), entry.kept_as));
   if (!moved) return fail(std::move(moved).error());  // a record without its checkpoint is settled by the next
   CKPT_CHECK(give_back(entry, held));

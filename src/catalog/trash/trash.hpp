@@ -127,6 +127,8 @@ class Deleter {
  private:
   Deleter(Io& io, std::string store, std::unique_ptr<HeldLock> lock, std::unique_ptr<ClaimFile> turn);
   Result<Held> hold_here(const std::string& path, const Formerly& formerly = {});
+  Result<Held> hold_unchanged(const Deletion& deletion);
+  Result<TrashEntry> announce(const Deletion& deletion, std::string_view dropped);
   Result<> give_back(const TrashEntry& entry, Held& held);
   std::string run_path(const std::string& run) const;
   std::string place(const std::string& run) const;
