@@ -4,6 +4,8 @@
 #include <charconv>
 
 #include "api/import.hpp"
+#include "api/store_catalog.hpp"
+#include "cli/catalog_text.hpp"
 #include "cli/catalog_words.hpp"
 #include "cli/commands.hpp"
 #include "cli/conversion_text.hpp"
@@ -98,9 +100,19 @@ Json report_json(const ImportReport& report, const ImportRequest& request) {
   put_text(checkpoint, "path", report.conversion.target);
   checkpoint["generation"] = report.generation == 0 ? Json() : Json(report.generation);
   checkpoint["series"] = report.series;
+  checkpoint["created"] = report.created.empty() ? Json() : Json(report.created);
   checkpoint["linked"] = report.linked;
   checkpoint["marked_later"] = report.marked_later;
   return {{"checkpoint", std::move(checkpoint)}, {"conversion", to_json(report.conversion, request.conversion)}};
+}
+
+/// Where that may surprise: an hour, a day or a `within` of a policy may have passed for it already.
+void print_age(Context& context, const ImportReport& report) {
+  const auto created = catalog::parse_time(report.created);
+  if (!created || catalog::elapsed(*created, now()) < std::chrono::hours(1)) return;
+  say(context,
+      fmt::format("age     {}: rules of time count from {}, when {}\n", age_text(*created, now()),
+                  catalog::time_text(*created), report.linked ? "it was saved" : "the newest file of SRC was written"));
 }
 
 void print_end(Context& context, const ImportReport& report, const ImportRequest& request) {
@@ -128,6 +140,7 @@ void print_end(Context& context, const ImportReport& report, const ImportRequest
                                : done_text(conversion, false, sizes));
   }
   say(context, context.settings.quiet ? name + "\n" : fmt::format("saved   {}\n", name), true);
+  print_age(context, report);
   say(context, fmt::format("next: ckpt list --store {}\n", shell_path(request.store)));
 }
 

@@ -209,6 +209,7 @@ class Import {
     out_.generation = named->generation;
     const auto manifest = read_manifest(io_, conversion.target);
     if (manifest && manifest->run) out_.series = manifest->run->series;
+    if (manifest) out_.created = manifest->created;
     if (!conversion.already_done) {
       sweep();
       return tell_order();

@@ -25,6 +25,9 @@ struct ImportReport {
   std::string name{};          ///< of its directory in its run: "step-000001000.g7"; "" under --dry-run
   std::uint64_t generation = 0;
   std::uint64_t series = 0;
+  /// From when rules of time count: the newest file of the source; of what is linked, when that was saved. "" under
+  /// --dry-run, and where it cannot be read again.
+  std::string created{};
   bool new_store = false;     ///< there was no directory of the store
   bool linked = false;        ///< its files are the source's own
   bool marked_later = false;  ///< it was there already, and got the marks now

@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 
 from runner import check, main
 
@@ -37,6 +38,28 @@ def case_a_save_makes_the_store_and_is_listed_with_all_that_was_said(sh):
     sh.run("list", *AT, "-q", "--tag", "b", out="^prod/demo@step-000001000.g1$")
     manifest = json.loads((place / "manifest.json").read_text())
     check(manifest["run"] == "demo" and manifest["generation"] == 1 and manifest["step"] == 1000, "not in the manifest")
+
+
+def case_what_is_imported_is_as_old_as_its_source(sh):
+    day = 86400
+    now = int(time.time())
+    for step, days in ((1, 40), (2, 39), (3, 39), (4, 0)):
+        source = sh.path(f"source-{step}")
+        shutil.copytree(sh.checkpoint("safetensors/single"), source)
+        for path in [*source.rglob("*"), source]:
+            os.utime(path, (now, now - days * day + step - 10))
+        told = sh.run("save", source, *AT, "--run", "r", "--step", str(step), "--pin" if step == 2 else "--tag=t",
+                      out=f"^age     {days} d: rules of time count from .*, when the newest file of SRC was written$" if days else ())
+        check(days or "age" not in told.out, "a new one's age")
+    created = [one["created"] for one in listed(sh)]
+    check(created == sorted(created, reverse=True), str(created))
+    # An old history that came in at once is thinned by the days of its training, and within has passed.
+    for rule, kept in (("--keep-daily=9", {1, 2, 3, 4}), ("--keep-daily=2", {2, 3, 4}), ("--keep-within=2d", {2, 4})):
+        plan = sh.document("prune", *AT, rule, "-y")["data"]["checkpoints"]
+        check({one["step"] for one in plan if one["decision"] == "KEEP"} == kept, f"{rule}: {plan}")
+    # A link keeps the time of the save.
+    linked = sh.document("save", "r@1", *AT, "--run", "fork", "--step", "1", "--link")["data"]["checkpoint"]
+    check(linked["created"][:19] == created[-1][:19], f"{linked} {created}")
 
 
 def case_the_same_save_again_is_done_and_says_what_is_new(sh):
