@@ -89,12 +89,7 @@ Answer change_pin(Context& context, bool remove) {
       request.mark.until = *until;
     }
   }
-  auto opened = OpenSession::alone(context);
-  if (!opened) return failed(std::move(opened).error());
-  OpenSession& open = **opened;
-  if (open.failure() != nullptr) return failed(*open.failure());
-  auto report = mark_checkpoint(open.session().io, request);
-  open.end_progress();
+  auto report = ask_alone(context, [&](Session& session) { return mark_checkpoint(session.io, request); });
   if (!report) return failed(std::move(report).error(), "nothing was changed");
   Answer out;
   warn(context, out, report->warnings);
@@ -112,12 +107,7 @@ Answer change_pin(Context& context, bool remove) {
 Answer run_list(Context& context) {
   auto query = read_query(context.words);
   if (!query) return failed(std::move(query).error());
-  auto opened = OpenSession::alone(context);
-  if (!opened) return failed(std::move(opened).error());
-  OpenSession& open = **opened;
-  if (open.failure() != nullptr) return failed(*open.failure());
-  auto listing = list_catalog(open.session().io, *query);
-  open.end_progress();
+  auto listing = ask_alone(context, [&](Session& session) { return list_catalog(session.io, *query); });
   if (!listing) return failed(std::move(listing).error());
   Answer out;
   warn(context, out, listing->warnings);
@@ -129,24 +119,21 @@ Answer run_list(Context& context) {
   out.data["total"] = listing->total;
   out.data["indexed"] = listing->indexed;
   out.data["checkpoints"] = Json::array();
-  for (const catalog::Entry& entry : listing->entries) out.data["checkpoints"].push_back(to_json(entry, query->store));
+  out.rows = Rows("checkpoints");
+  for (const catalog::Entry& entry : listing->entries) out.rows.add(to_json(entry, query->store));
   return out;
 }
 
 Answer run_status(Context& context) {
   const std::string store = store_of(context.words);
   const catalog::Time time = now();
-  auto opened = OpenSession::alone(context);
-  if (!opened) return failed(std::move(opened).error());
-  OpenSession& open = **opened;
-  if (open.failure() != nullptr) return failed(*open.failure());
-  auto status = store_status(open.session().io, store, context.words.text("run"), time);
-  if (!status) return failed(std::move(status).error());
-  if (const Value* file = context.words.value("prom")) {
-    auto written = write_status(open.session().io, file->text, *status);
-    if (!written) return failed(std::move(written).error(), "the file is as it was");
-  }
-  open.end_progress();
+  const Value* file = context.words.value("prom");
+  auto status = ask_alone(context, [&](Session& session) -> Result<StoreStatus> {
+    CKPT_TRY(StoreStatus out, store_status(session.io, store, context.words.text("run"), time));
+    if (file != nullptr) CKPT_CHECK(write_status(session.io, file->text, out));
+    return out;
+  });
+  if (!status) return failed(std::move(status).error(), file != nullptr ? "the file is as it was" : "");
   Answer out;
   warn(context, out, status->warnings);
   if (context.settings.json) {

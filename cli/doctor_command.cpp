@@ -85,13 +85,8 @@ Json report_json(const DoctorReport& report, const DoctorRequest& request) {
 Answer run_doctor(Context& context) {
   auto request = read_request(context.words);
   if (!request) return failed(std::move(request).error());
-  auto opened = OpenSession::alone(context);
-  if (!opened) return failed(std::move(opened).error());
-  OpenSession& open = **opened;
-  if (open.failure() != nullptr) return failed(*open.failure());
-  auto report = doctor(open.session(), *request);
-  open.end_progress();
-  if (!report) return failed(name_signal(std::move(report).error()));
+  auto report = ask_alone(context, [&](Session& session) { return doctor(session, *request); });
+  if (!report) return failed(std::move(report).error());
   Answer out;
   out.exit_code = report->healthy ? 0 : exit_code(Errc::differs);
   if (context.settings.json) {

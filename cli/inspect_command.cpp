@@ -115,15 +115,11 @@ void print_report(Context& context, const InspectReport& report, bool with_files
 Answer run_inspect(Context& context) {
   const std::string& word = context.words.arguments[0];
   if (word.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
-  auto opened = OpenSession::alone(context);
-  if (!opened) return failed(std::move(opened).error());
-  OpenSession& open = **opened;
-  if (open.failure() != nullptr) return failed(*open.failure());
-  const auto path = path_of(open.session(), context.words, word);
-  if (!path) return failed(path.error());
-  auto report = inspect(open.session(), *path, context.words.text("from"));
-  open.end_progress();
-  if (!report) return failed(name_signal(std::move(report).error()));
+  auto report = ask_alone(context, [&](Session& session) -> Result<InspectReport> {
+    CKPT_TRY(const std::string path, path_of(session, context.words, word));
+    return inspect(session, path, context.words.text("from"));
+  });
+  if (!report) return failed(std::move(report).error());
   Answer out;
   if (!report->complete) out = failed(incomplete(*report));
   take_warnings(out, report->findings);

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace ckpt::cli {
 namespace {
 
@@ -308,16 +311,49 @@ Json to_json(const ListReport& report, const std::string& path) {
   return out;
 }
 
+namespace {
+
+std::string shown(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+constexpr std::string_view kRowIndent = "\n      ";  // of the members of an array of data
+constexpr std::string_view kArrayIndent = "\n    ";
+
+}  // namespace
+
+void Rows::add(const Json& row) {
+  if (!text_.empty()) text_ += ',';
+  text_ += kRowIndent;
+  const std::string text = shown(row);
+  // A line break inside text is escaped: each of these is one of the layout.
+  for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    if (begin != 0) text_ += kRowIndent;
+    text_.append(text, begin, end - begin);
+  }
+}
+
+std::string Rows::shown_in(Json document) const {
+  if (text_.empty()) return shown(document);
+  document["data"][member_] = Json::array();
+  std::string out = shown(document);
+  // The only line break and so many blanks before that name: deeper members stand further in, others further out.
+  const std::string place = fmt::format("{}{}: []", kArrayIndent, Json(member_).dump());
+  out.insert(out.find(place) + place.size() - 1, text_ + std::string(kArrayIndent));
+  return out;
+}
+
 std::string document(std::string_view verb, const Answer& answer) {
   Json errors = Json::array();
   for (const Failure& failure : answer.failures) errors.push_back(to_json(failure));
-  const Json whole = {{"schema", fmt::format("ckpt.{}/1", verb)},
-                      {"ok", answer.exit_code == 0},
-                      {"exit_code", answer.exit_code},
-                      {"data", answer.data},
-                      {"warnings", to_json(answer.warnings)},
-                      {"errors", std::move(errors)}};
-  return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  Json whole = {{"schema", fmt::format("ckpt.{}/1", verb)},
+                {"ok", answer.exit_code == 0},
+                {"exit_code", answer.exit_code},
+                {"data", answer.data},
+                {"warnings", to_json(answer.warnings)},
+                {"errors", std::move(errors)}};
+  return answer.rows.shown_in(std::move(whole)) + "\n";
 }
 
 }  // namespace ckpt::cli

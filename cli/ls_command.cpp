@@ -140,15 +140,12 @@ Answer run_ls(Context& context) {
       return failed({.code = Errc::usage, .message = fmt::format("{}: {}", value->origin, count.error().message)});
     depth = *count;
   }
-  auto opened = OpenSession::alone(context);
-  if (!opened) return failed(std::move(opened).error());
-  OpenSession& open = **opened;
-  if (open.failure() != nullptr) return failed(*open.failure());
-  const auto path = path_of(open.session(), words, word);
-  if (!path) return failed(path.error());
-  auto report = list_tensors(open.session(), *path, words.text("from"));
-  open.end_progress();
-  if (!report) return failed(name_signal(std::move(report).error()));
+  std::string path;
+  auto report = ask_alone(context, [&](Session& session) -> Result<ListReport> {
+    CKPT_TRY(path, path_of(session, words, word));
+    return list_tensors(session, path, words.text("from"));
+  });
+  if (!report) return failed(std::move(report).error());
   describe_tied_names(*report);
   if (words.value("dtype") != nullptr)
     if (auto kept = keep_dtype(*report, words.text("dtype")); !kept) return failed(std::move(kept).error());
@@ -160,7 +157,7 @@ Answer run_ls(Context& context) {
   take_warnings(out, report->findings);
   print_findings(context, out.warnings);
   if (context.settings.json)
-    out.data = to_json(*report, *path);
+    out.data = to_json(*report, path);
   else if (context.settings.quiet)
     print_names(context, *report);
   else if (tree)

@@ -91,12 +91,7 @@ Json report_json(const NextSaveRequest& request, const NextSaveReport& report) {
 Answer run_next_save(Context& context) {
   auto request = read_request(context.words);
   if (!request) return failed(std::move(request).error());
-  auto opened = OpenSession::alone(context);
-  if (!opened) return failed(std::move(opened).error());
-  OpenSession& open = **opened;
-  if (open.failure() != nullptr) return failed(*open.failure());
-  auto report = next_save(open.session().io, *request);
-  open.end_progress();
+  auto report = ask_alone(context, [&](Session& session) { return next_save(session.io, *request); });
   if (!report) return failed(std::move(report).error());
 
   Answer out;

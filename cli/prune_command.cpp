@@ -69,6 +69,8 @@ std::string policy_line(const PrunePart& part) {
   std::string out;
   for (const catalog::Rule& rule : part.policy.keep)
     out += fmt::format("{}{} ({})", out.empty() ? "" : " · ", catalog::rule_meaning(rule), rule.id);
+  if (part.policy.drop_optimizer_after)
+    out += fmt::format(" · weights only after {}", catalog::duration_text(*part.policy.drop_optimizer_after));
   return out;
 }
 
@@ -78,7 +80,7 @@ std::string decision_text(const PrunePart& part, std::size_t index) {
 
 void print_part(Context& context, const PrunePart& part) {
   const SizeStyle sizes = context.settings.sizes;
-  if (part.entries.empty()) return;
+  if (part.entries.empty() || context.settings.json) return;
   say(context, fmt::format("policy  {}: keep {}\n", part.policy.runs, policy_line(part)));
   Table table{.columns = {{.title = "RUN", .shrinks = true},
                           {.title = "STEP", .right = true},
@@ -160,7 +162,8 @@ void print_report(Context& context, const PruneReport& report) {
   const PruneReport::InTrash& waits = report.trashed_wait;
   std::string line = format_counted(report.trashed, "checkpoint");
   if (waits.count != report.trashed) line += fmt::format(" deleted, {} of them", waits.count);
-  say(context, fmt::format("{} in the trash, {}\n", line, format_size(waits.bytes, sizes)));
+  if (report.trashed != 0 || report.demoted == 0)
+    say(context, fmt::format("{} in the trash, {}\n", line, format_size(waits.bytes, sizes)));
   if (report.demoted != 0) {
     line = format_counted(report.demoted, "checkpoint") + " reduced to weights";
     if (report.demoted_wait.count != 0)
@@ -220,17 +223,19 @@ Json checkpoint_json(const PrunePlan& plan, std::size_t p, std::size_t i) {
   return out;
 }
 
-Json plan_json(const PrunePlan& plan) {
+/// `rows` gets its checkpoints.
+Json plan_json(const PrunePlan& plan, Rows& rows) {
   Json out;
   put_text(out, "store", plan.store);
   put_text(out, "policy", plan.policies.source);
   out["decision"] = plan.aborted ? "aborted" : "planned";
   out["aborted_because"] = Json::array();
   out["checkpoints"] = Json::array();
+  rows = Rows("checkpoints");
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     const catalog::Retention& retention = plan.parts[p].retention;
     if (retention.aborted) out["aborted_because"].push_back(*retention.aborted);
-    for (const std::uint32_t i : retention.order) out["checkpoints"].push_back(checkpoint_json(plan, p, i));
+    for (const std::uint32_t i : retention.order) rows.add(checkpoint_json(plan, p, i));
   }
   out["delete_count"] = plan.trash_count;
   out["demote_count"] = plan.demote_count;
@@ -321,8 +326,8 @@ Answer run_prune(Context& context) {
   const std::vector<Finding> findings = findings_of(*plan, report);
   print_findings(context, findings);
   take_warnings(out, findings);
-  if (context.settings.json) {  // a hundred thousand rows of it take longer than the plan
-    out.data = plan_json(*plan);
+  if (context.settings.json) {
+    out.data = plan_json(*plan, out.rows);
     if (apply) add_report(out.data, *plan, report);
   }
   const bool would = plan->trash_count + plan->demote_count != 0;

@@ -114,16 +114,11 @@ Answer run_salvage(Context& context) {
   SalvageRequest request{
       .path = words.arguments[0], .out = words.text("out"), .dry_run = words.on("dry-run"), .by = who(), .now = now()};
   if (request.out.empty()) return failed({.code = Errc::usage, .message = "--out: the path is empty"});
-  auto opened = OpenSession::alone(context);
-  if (!opened) return failed(std::move(opened).error());
-  OpenSession& open = **opened;
-  if (open.failure() != nullptr) return failed(*open.failure());
-  auto path = path_of(open.session(), words, request.path);
-  if (!path) return failed(std::move(path).error());
-  request.path = *std::move(path);
-  auto report = salvage(open.session(), request);
-  open.end_progress();
-  if (!report) return failed(name_signal(std::move(report).error()), "the damaged checkpoint is as it was");
+  auto report = ask_alone(context, [&](Session& session) -> Result<SalvageReport> {
+    CKPT_TRY(request.path, path_of(session, words, request.path));
+    return salvage(session, request);
+  });
+  if (!report) return failed(std::move(report).error(), "the damaged checkpoint is as it was");
   Answer out;
   if (!report->lost.empty()) {
     out.exit_code = exit_code(Errc::not_done);
@@ -162,16 +157,11 @@ Answer run_repair(Context& context) {
   auto timeout = lock_timeout_of(words);
   if (!timeout) return failed(std::move(timeout).error());
   request.lock_timeout = *timeout;
-  auto opened = OpenSession::alone(context);
-  if (!opened) return failed(std::move(opened).error());
-  OpenSession& open = **opened;
-  if (open.failure() != nullptr) return failed(*open.failure());
-  auto path = path_of(open.session(), words, request.path);
-  if (!path) return failed(std::move(path).error());
-  request.path = *std::move(path);
-  auto report = repair(open.session(), request);
-  open.end_progress();
-  if (!report) return failed(name_signal(std::move(report).error()));
+  auto report = ask_alone(context, [&](Session& session) -> Result<RepairReport> {
+    CKPT_TRY(request.path, path_of(session, words, request.path));
+    return repair(session, request);
+  });
+  if (!report) return failed(std::move(report).error());
   Answer out;
   out.exit_code = report->is_broken()     ? exit_code(Errc::differs)
                   : report->is_complete() ? 0

@@ -121,8 +121,9 @@ Verb why_verb() {
       .least_arguments = 1,
       .most_arguments = 1,
       .summary = "Say why a checkpoint is kept, or was deleted: by which rule, when and by whom",
-      .about = {"NAME is RUN@STEP, RUN/DIRECTORY or six or more digits of an id. Records of deletions are kept for a "
-                "year."},
+      .about =
+          {"NAME is RUN@STEP, RUN/DIRECTORY or six or more digits of an id; of what was not deleted also RUN@latest, "
+           "RUN@best or RUN@TAG. Records of deletions are kept for a year."},
       .flags = {store_flag(), {.name = "policy", .value = "FILE", .help = "the policy, in place of STORE/ckpt.toml"}},
       .examples = {{"ckpt why llama8b@11000", "the rules that keep it, or who deleted it"}},
       .exit_codes = {10, 16},

@@ -2,6 +2,8 @@
 
 #include <memory>
 #include <optional>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "api/verbs.hpp"
@@ -37,6 +39,21 @@ class OpenSession {
   std::optional<Session> session_;
 };
 
+/// The signal decides between `interrupted` (130) and `terminated` (143).
+Error name_signal(Error error);
+
+/// Asks the api one thing, on this process alone: what `ask(Session&)` returns, a Result, after the progress display
+/// has ended.
+template <class Ask>
+std::invoke_result_t<Ask, Session&> ask_alone(Context& context, Ask ask) {
+  CKPT_TRY(const auto open, OpenSession::alone(context));
+  if (open->failure() != nullptr) return fail(*open->failure());
+  auto answer = ask(open->session());
+  open->end_progress();
+  if (!answer) return fail(name_signal(std::move(answer).error()));
+  return answer;
+}
+
 /// What all ranks agree on after a collective verb.
 struct Verdict {
   int exit_code = 0;
@@ -46,8 +63,5 @@ struct Verdict {
 /// Collective: every rank brings its own outcome (null = success); all get one exit code, that of the lowest rank
 /// with a cause. When ranks cannot be reached any more each keeps its own.
 Verdict settle(Comm& comm, const Error* mine);
-
-/// The signal decides between `interrupted` (130) and `terminated` (143).
-Error name_signal(Error error);
 
 }  // namespace ckpt::cli

@@ -85,12 +85,7 @@ Json to_json(const SimulatedPolicy& one) {
 Answer run_simulation(Context& context, PolicyWords policy) {
   auto request = read_request(context.words, std::move(policy));
   if (!request) return failed(std::move(request).error());
-  auto opened = OpenSession::alone(context);
-  if (!opened) return failed(std::move(opened).error());
-  OpenSession& open = **opened;
-  if (open.failure() != nullptr) return failed(*open.failure());
-  const auto report = simulate_prune(open.session().io, *request);
-  open.end_progress();
+  const auto report = ask_alone(context, [&](Session& session) { return simulate_prune(session.io, *request); });
   if (!report) return failed(report.error());
 
   Answer out;

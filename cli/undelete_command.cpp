@@ -13,11 +13,7 @@ Answer run_undelete(Context& context) {
   auto timeout = lock_timeout_of(words);
   if (!timeout) return failed(std::move(timeout).error());
   request.lock_timeout = *timeout;
-  auto opened = OpenSession::alone(context);
-  if (!opened) return failed(std::move(opened).error());
-  OpenSession& open = **opened;
-  if (open.failure() != nullptr) return failed(*open.failure());
-  auto report = undelete(open.session().io, request);
+  auto report = ask_alone(context, [&](Session& session) { return undelete(session.io, request); });
   if (!report) return failed(std::move(report).error());
 
   Answer out;

@@ -148,14 +148,11 @@ Json scrub_json(const ScrubReport& report, const ScrubRequest& request, const Ve
 Answer run_scrub(Context& context) {
   auto request = read_scrub(context.words);
   if (!request) return failed(std::move(request).error());
-  auto opened = OpenSession::alone(context);
-  if (!opened) return failed(std::move(opened).error());
-  OpenSession& open = **opened;
-  if (open.failure() != nullptr) return failed(*open.failure());
   const VerifyRequest each{.quick = request->quick, .finite = request->finite};
-  auto report = scrub(open.session(), *request, [&](const ScrubItem& item) { print_item(context, item, each); });
-  open.end_progress();
-  if (!report) return failed(name_signal(std::move(report).error()), "what was verified until then is recorded");
+  auto report = ask_alone(context, [&](Session& session) {
+    return scrub(session, *request, [&](const ScrubItem& item) { print_item(context, item, each); });
+  });
+  if (!report) return failed(std::move(report).error(), "what was verified until then is recorded");
   Answer out;
   bool sound = report->count(ScrubVerdict::damaged) + report->count(ScrubVerdict::incomplete) == 0;
   for (const ScrubItem& item : report->items) sound = sound && (!item.report || item.report->ok);
@@ -195,14 +192,9 @@ Answer run_verify(Context& context) {
     return failed(
         {.code = Errc::usage, .message = "--quick reads no values: --finite and --sample have nothing to look at"});
   if (request.path.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
-  auto opened = OpenSession::alone(context);
-  if (!opened) return failed(std::move(opened).error());
-  OpenSession& open = **opened;
-  if (open.failure() != nullptr) return failed(*open.failure());
   const VerifyRequest asked = request;
-  auto report = verify_named(open.session(), context.words, request);
-  open.end_progress();
-  if (!report) return failed(name_signal(std::move(report).error()));
+  auto report = ask_alone(context, [&](Session& session) { return verify_named(session, context.words, request); });
+  if (!report) return failed(std::move(report).error());
   Answer out;
   out.exit_code = report->ok ? 0 : exit_code(Errc::differs);
   take_warnings(out, report->notes);

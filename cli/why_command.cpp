@@ -68,13 +68,9 @@ Answer run_why(Context& context) {
   const Words& words = context.words;
   PruneRequest request{.store = store_of(words), .now = now()};
   request.policy.file = words.text("policy");
-  auto opened = OpenSession::alone(context);
-  if (!opened) return failed(std::move(opened).error());
-  OpenSession& open = **opened;
-  if (open.failure() != nullptr) return failed(*open.failure());
-  auto report = explain_checkpoint(open.session(), request, words.arguments.front());
-  open.end_progress();
-  if (!report) return failed(name_signal(std::move(report).error()));
+  auto report = ask_alone(
+      context, [&](Session& session) { return explain_checkpoint(session, request, words.arguments.front()); });
+  if (!report) return failed(std::move(report).error());
 
   Answer out;
   out.data = {{"live", Json::array()}, {"undecided", Json::array()}, {"deleted", Json::array()}};

@@ -51,7 +51,10 @@ Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::strin
 bool names_checkpoint(std::string_view name, const std::string& run, const std::string& directory, std::uint64_t step,
                       const std::string& id) {
   const std::size_t at = name.rfind('@');
-  if (at != std::string_view::npos && name.substr(0, at) == run) return name.substr(at + 1) == fmt::format("{}", step);
+  if (at != std::string_view::npos && name.substr(0, at) == run) {
+    const std::string_view which = name.substr(at + 1);
+    return which == fmt::format("{}", step) || which == directory;
+  }
   if (name == join_path(run, directory) || name == directory) return true;
   const bool digits =
       name.size() >= kLeastDigits && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "api/named_checkpoint.hpp"
+#include "api/store_catalog.hpp"
 #include "api/undelete.hpp"
 
 namespace ckpt {
@@ -14,9 +16,21 @@ bool has_policy(Io& io, const PruneRequest& request) {
   return policies || policies.error().code != Errc::not_found;
 }
 
+/// RUN@latest, RUN@best, RUN@TAG: what stands there and is called so; any other name stays as it is.
+std::string meant_by(Io& io, const PruneRequest& request, const std::string& name) {
+  if (name.find('@') == std::string::npos) return name;
+  auto catalog = open_catalog(io, request.store, catalog::Trust::notes, request.now);
+  if (!catalog) return name;
+  const auto entry = find_in_catalog(io, *catalog, name);
+  return entry && !names_checkpoint(name, entry->checkpoint.run, entry->name, entry->checkpoint.step, "")
+             ? join_path(entry->checkpoint.run, entry->name)
+             : name;
+}
+
 }  // namespace
 
-Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, const std::string& name) {
+Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, const std::string& asked) {
+  const std::string name = meant_by(session.io, request, asked);
   WhyReport out;
   request.runs.clear();
   const bool decided = has_policy(session.io, request);
@@ -48,7 +62,7 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
   if (out.live.empty() && out.ruleless.empty() && out.history.empty()) {
     return fail({.code = Errc::not_found,
                  .message = fmt::format("{}: no such checkpoint in {}, nor in its trash", name, plan.store),
-                 .hint = "names are RUN@STEP, RUN/DIRECTORY or six digits of an id"});
+                 .hint = "names are RUN@STEP, RUN@latest, RUN@best, RUN@TAG, RUN/DIRECTORY or six digits of an id"});
   }
   if (decided) out.plan = std::move(plan);
   return out;

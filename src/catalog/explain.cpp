@@ -66,7 +66,8 @@ void explain_miss(Explanation& out, Verdict::Kind kind, const Reason& reason, co
       out.text = fmt::format("{} rank {}>{}", rule.id, reason.rank, count_text(limit_of(rule)));
       break;
     case Verdict::Kind::held:
-      out.text = is_calendar(rule.kind) ? fmt::format("{} {} bucket {} already held by {}", rule.id,
+      out.text = is_calendar(rule.kind) ? fmt::format("{}{} bucket {} already held by {}",
+                                                      rule.id == kind_name(rule.kind) ? "" : rule.id + " ",
                                                       kind_name(rule.kind), out.bucket, other)
                                         : fmt::format("{}: a newer generation of the step stands for it", rule.id);
       break;

@@ -391,9 +391,11 @@ class Retainer {
     const double most = policy_.guard.max_delete_fraction * static_cast<double>(committed);
     if (!situation_.first_run || situation_.approved || lost <= most) return;
     out_.aborted = fmt::format(
-        "the first run of a new or changed policy would delete {} of {} checkpoints and drop the optimizer of {}: more "
-        "than {}%; approve it with -y",
-        out_.trash_count, committed, out_.demote_count, policy_.guard.max_delete_fraction * 100);
+        "the first run of a new or changed policy would delete {} of {} checkpoints{}: more than {}%; approve it with "
+        "-y",
+        out_.trash_count, committed,
+        out_.demote_count == 0 ? "" : fmt::format(" and drop the optimizer of {}", out_.demote_count),
+        policy_.guard.max_delete_fraction * 100);
   }
 
   std::span<const Checkpoint> all_;

@@ -250,9 +250,14 @@ TEST(Retain, TheFirstRunOfAPolicyDeletesNoMoreThanHalfUnlessApproved) {
   const std::vector<Checkpoint> all = hourly({1, 2, 3, 4});
   EXPECT_FALSE(decided(all, last(2), {.now = kLater, .first_run = true}).aborted);
   const Retention plan = decided(all, last(1), {.now = kLater, .first_run = true});
+  EXPECT_EQ(plan.aborted,
+            "the first run of a new or changed policy would delete 3 of 4 checkpoints: more than 50%; approve it with "
+            "-y");
+  Policy demoting = last(3);
+  demoting.drop_optimizer_after = kDay * 7;
   EXPECT_EQ(
-      plan.aborted,
-      "the first run of a new or changed policy would delete 3 of 4 checkpoints and drop the optimizer of 0: more "
+      decided(all, demoting, {.now = kLater, .first_run = true}).aborted,
+      "the first run of a new or changed policy would delete 1 of 4 checkpoints and drop the optimizer of 2: more "
       "than 50%; approve it with -y");
   EXPECT_FALSE(decided(all, last(1), {.now = kLater, .first_run = true, .approved = true}).aborted);
   EXPECT_FALSE(decided(all, last(1), {.now = kLater}).aborted);

@@ -183,7 +183,8 @@ def case_undelete_brings_it_back_and_why_knows_all_of_it(sh):
     sh.run("undelete", "llama@2", "--store", "store", code=10, err=["not in the trash", "llama@1"])
     sh.path("store/ckpt.toml").write_text('keep = [{ id = "recent", last = 3 }]\n')
     sh.run("why", "llama@2", "--store", "store", out=["TRASH", "recent rank 4>3", "restored 20"])
-    sh.run("why", "llama@6", "--store", "store", out=["KEEP", r"recent#1\(last=3\)"])
+    for name in ("llama@6", "llama@latest", "@latest", "llama@step-000000006.g6"):
+        sh.run("why", name, "--store", "store", out=["^llama/step-000000006.g6   KEEP", r"recent#1\(last=3\)"])
     sh.run("why", "llama@77", "--store", "store", code=10)
     for name in ("llama@2", "llama@1", "llama@6"):
         sh.document("why", name, "--store", "store")
