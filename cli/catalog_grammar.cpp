@@ -36,7 +36,8 @@ Verb save_verb() {
            "again after it was done, it does nothing.",
            "What is saved last is the newest checkpoint of its run, whatever its step; a note says where the run had "
            "that step, or a later one, before. A step saved twice is there twice, until a policy removes the older "
-           "one. Rules of time count from when the newest file of SRC was written: the answer tells its age. Under mpirun "
+           "one. Rules of time count from when the newest file of SRC was written: the answer tells its age. Under "
+           "mpirun "
            "the work is divided among the ranks.",
            "With --link a SRC of the ckpt format on the store's file system, as convert and save write it, is not "
            "copied: "
