@@ -76,12 +76,14 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
   CKPT_TRY(out.runs, catalog::summarise_runs(catalog.database()));
   CKPT_TRY(out.free_bytes, io.free_bytes(store));
   if (const auto recycled = catalog::measure_recycled(io, store)) out.recycled = *recycled;
-  auto trash = catalog::measure_trash(io, store, run, now);
-  if (trash) out.trash = *trash;
-  if (!trash) out.warnings.push_back(trash.error().message);
-  auto readers = store_readers(io, store);
-  if (readers) out.readers = *std::move(readers);
-  if (!readers) out.warnings.push_back(readers.error().message);
+  if (auto trash = catalog::measure_trash(io, store, run, now))
+    out.trash = *trash;
+  else
+    out.warnings.push_back(trash.error().message);
+  if (auto readers = store_readers(io, store))
+    out.readers = *std::move(readers);
+  else
+    out.warnings.push_back(readers.error().message);
   for (const catalog::RunSummary& summary : out.runs) {
     if (!summary.newest_demoted) continue;
     auto entry = catalog::find_demotion(io, store, summary.run, summary.newest_demoted->name);
