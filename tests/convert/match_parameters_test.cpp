@@ -98,11 +98,10 @@ TEST(MatchParameters, AnErrorOfTheEvidenceIsPassedOn) {
 
 RC_GTEST_PROP(MatchParametersProperty, AnAnswerWithoutEvidenceIsTheOnlyOneThatFits, ()) {
   // Weights of few shapes, dealt to two groups or to none, in order.
-  const auto owners = *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 3));
+  const auto owners = *rc::gen::resize(8, rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 3)));
   std::vector<Shape> candidates;
   std::vector<UnnamedGroup> groups(2);
   Assignment truth(2);
-  RC_PRE(owners.size() <= 8u);
   for (std::size_t i = 0; i < owners.size(); ++i) {
     candidates.push_back({*rc::gen::inRange<std::uint64_t>(1, 4)});
     if (owners[i] == 2) continue;

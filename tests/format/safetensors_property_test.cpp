@@ -109,10 +109,10 @@ RC_GTEST_PROP(SafetensorsProperty, AnyDamageIsSurvivedAndWhatParsesTilesTheFile,
 }
 
 RC_GTEST_PROP(SafetensorsProperty, FactsThatNamesDoNotTellReadBack, ()) {
-  std::vector<std::string> names = *rc::gen::unique<std::vector<std::string>>(rc::gen::element<std::string>(
-      "a", "a.b", "optimizer.state.w.step", "optimizer.state.x.y.exp_avg", "optimizer.state."));
   std::vector<std::pair<std::string_view, Facts>> given;
-  for (const std::string& name : names) {
+  for (const std::string_view name :
+       {"a", "a.b", "optimizer.state.w.step", "optimizer.state.x.y.exp_avg", "optimizer.state."}) {
+    if (*rc::gen::arbitrary<bool>()) continue;
     Facts facts;
     facts.role = *rc::gen::element(Role::param, Role::buffer, Role::slot);
     if (facts.role == Role::slot) {
