@@ -112,7 +112,8 @@ RC_GTEST_PROP(MatchParametersProperty, AnAnswerWithoutEvidenceIsTheOnlyOneThatFi
   RC_ASSERT(found.has_value());
   if (found->has_value()) RC_ASSERT(**found == truth);
   const auto proven = match_parameters(candidates, groups, from(truth));
-  RC_ASSERT(proven.has_value() && proven->has_value());
+  RC_ASSERT(proven.has_value());
+  RC_ASSERT(proven->has_value());
   RC_ASSERT(**proven == truth);
 }
 

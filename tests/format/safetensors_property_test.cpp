@@ -97,7 +97,8 @@ RC_GTEST_PROP(SafetensorsProperty, AnyDamageIsSurvivedAndWhatParsesTilesTheFile,
   const auto header = parse_header(std::as_bytes(std::span(file)), file.size());
   if (!header) {
     RC_ASSERT(header.error().code == Errc::corrupt);
-    RC_ASSERT(header.error().offset.has_value() && *header.error().offset <= file.size() + 1);
+    RC_ASSERT(header.error().offset.has_value());
+    RC_ASSERT(*header.error().offset <= file.size() + 1);
     return;
   }
   std::uint64_t bytes = 0;

@@ -114,7 +114,7 @@ RC_GTEST_PROP(Manifest, ReadsBackWhateverItHolds, ()) {
   if (!out) RC_FAIL(out.error().message);
   RC_ASSERT(out->id == in.id);
   RC_ASSERT(out->source.has_value() == in.source.has_value());
-  RC_ASSERT(!in.source || out->source->chosen == in.source->chosen);
+  if (in.source) RC_ASSERT(out->source->chosen == in.source->chosen);
   RC_ASSERT(out->meta.step == in.meta.step);
   RC_ASSERT(out->meta.world_size == in.meta.world_size);
   RC_ASSERT(out->meta.mesh == in.meta.mesh);
