@@ -26,7 +26,7 @@ def last_change(path):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
-    parser.add_argument("--limit", type=float, default=300)
+    parser.add_argument("--limit", type=float, default=200)
     options = parser.parse_args()
     tool = next((t for t in ("clang-tidy-14", "clang-tidy") if shutil.which(t)), None)
     if tool is None:
