@@ -100,12 +100,18 @@ Result<> take_sums(Io& io, Entry& entry, const std::string& path, const universa
   return {};
 }
 
+/// A network's attributes of a directory may be from memory, but for a listing the server is asked.
+bool is_gone(Io& io, const std::string& path) {
+  const auto names = io.list(path);
+  return !names && names.error().code == Errc::not_found;
+}
+
 /// Of one of ours. False where the directory is gone.
 bool read_own(Io& io, Entry& entry, const std::string& path) {
   const std::string manifest_path = join_path(path, universal::kManifestPath);
   auto text = read_small_file(io, manifest_path, kMostManifestBytes);
   if (!text) {
-    if (text.error().code == Errc::not_found && !io.stat(path)) return false;
+    if (text.error().code == Errc::not_found && is_gone(io, path)) return false;
     set_unreadable(entry, text.error());
     return true;
   }
@@ -117,7 +123,7 @@ bool read_own(Io& io, Entry& entry, const std::string& path) {
   take_manifest(entry, *manifest);
   auto sums = take_sums(io, entry, path, *manifest);
   if (!sums) {
-    if (sums.error().code == Errc::not_found && !io.stat(path)) return false;
+    if (sums.error().code == Errc::not_found && is_gone(io, path)) return false;
     set_unreadable(entry, sums.error());
   }
   entry.checkpoint.bytes += 2 * text->size();  // the manifest stands there twice
