@@ -24,7 +24,7 @@ class Result:
         self.words, self.code, self.out, self.err = words, code, out, err
 
     def __str__(self):
-        return f"$ ckpt {' '.join(self.words)}\n[exit {self.code}]\n--- stdout\n{self.out}--- stderr\n{self.err}---"
+        return f"$ ckpt {' '.join(map(str, self.words))}\n[exit {self.code}]\n--- stdout\n{self.out}--- stderr\n{self.err}---"
 
 
 class Shell:
