@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A store of many checkpoints, and what its verbs take: list, latest, status, the plan of prune, a rebuild, deletion.
+"""A store of many checkpoints, and what its verbs take: list, latest, status, the plan of prune, a rebuild, deletion;
+and status with as many in the trash.
 
     python bench/catalog.py STORE --ckpt build/release/bin/ckpt [--count 100000]
 
@@ -81,6 +82,23 @@ def delete_much(ckpt, store, rounds):
         measure("prune --apply of 100 GiB", command, 1)
 
 
+def fill_trash(ckpt, store, count):
+    """As many deleted checkpoints: one is deleted, and its record stands for all. Their directories are empty, as
+    nobody looks into them."""
+    small = store.with_name("trash-template")
+    shutil.rmtree(small, ignore_errors=True)
+    make_store(ckpt, small, 2)
+    subprocess.run([ckpt, "prune", "--store", small, "--keep-last", "1", "--purge-early-below", "0", "--apply", "-y"],
+                   check=True, stdout=subprocess.DEVNULL)
+    record = (small / ".ckpt/trash/r/step-000000010.g1.json").read_bytes()
+    trash = store / ".ckpt/trash/r"
+    trash.mkdir(parents=True)
+    for i in range(1, count + 1):
+        name = trash / f"step-{i * 10:09}.g{count + i}"
+        name.mkdir()
+        name.with_name(name.name + ".json").write_bytes(record)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", type=pathlib.Path)
@@ -103,6 +121,13 @@ def main():
     measure("`status`", [ckpt, "status", *at], args.rounds)
     measure("plan of `prune --keep-last 3 --keep-every 100`",
             [ckpt, "prune", "--keep-last", "3", "--keep-every", "100", *at], args.rounds, (0, 1))
+    measure("the same with `--json`",
+            [ckpt, "prune", "--keep-last", "3", "--keep-every", "100", "--json", *at], args.rounds, (0, 1))
+    if not (store / ".ckpt/trash/r").exists():
+        fill_trash(ckpt, store, count)
+        time.sleep(5)
+    measure(f"the first `status` with {count} in the trash", [ckpt, "status", *at], 1)
+    measure("the next ones", [ckpt, "status", *at], args.rounds)
     delete_much(ckpt, store, 3)
 
 

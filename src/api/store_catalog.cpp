@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/named_checkpoint.hpp"
+#include "catalog/index/trash_index.hpp"
 #include "convert/format.hpp"
 #include "engine/inbox.hpp"
 #include "engine/replace_file.hpp"
@@ -76,7 +77,7 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
   CKPT_TRY(out.runs, catalog::summarise_runs(catalog.database()));
   CKPT_TRY(out.free_bytes, io.free_bytes(store));
   if (const auto recycled = catalog::measure_recycled(io, store)) out.recycled = *recycled;
-  if (auto trash = catalog::measure_trash(io, store, run, now))
+  if (auto trash = catalog::measure_indexed_trash(io, store, catalog.database(), run, now))
     out.trash = *trash;
   else
     out.warnings.push_back(trash.error().message);

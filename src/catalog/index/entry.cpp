@@ -193,6 +193,15 @@ Stamp stamp_of(Io& io, const std::string& path) {
   return {.inode = info->inode, .mtime_ns = info->mtime_ns};
 }
 
+Time time_of(const Stamp& stamp) {
+  return Time(std::chrono::floor<Duration>(std::chrono::nanoseconds(stamp.mtime_ns)));
+}
+
+bool is_settled(const Stamp& stamp, Time now) {
+  constexpr Duration kSettled = std::chrono::seconds(4);
+  return elapsed(time_of(stamp), now) > kSettled;
+}
+
 void apply_marks(Entry& entry, std::vector<Mark> marks) {
   Checkpoint& checkpoint = entry.checkpoint;
   for (const Mark& mark : marks) {

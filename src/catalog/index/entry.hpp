@@ -78,5 +78,11 @@ void apply_marks(Entry& entry, std::vector<Mark> marks);
 
 /// The stamp of a path; that of nothing where it cannot be looked at.
 Stamp stamp_of(Io& io, const std::string& path);
+/// When it was changed last.
+Time time_of(const Stamp& stamp);
+/// Whether every later change will show in it. Two changes of a directory within a few seconds may leave it the same
+/// time: the clocks of file systems are coarse, and a server's may not be ours. Only what is older than that when it is
+/// read is believed to be unchanged later.
+bool is_settled(const Stamp& stamp, Time now);
 
 }  // namespace ckpt::catalog

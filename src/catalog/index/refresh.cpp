@@ -9,15 +9,12 @@
 #include "catalog/index/foreign_name.hpp"
 #include "catalog/index/rows.hpp"
 #include "catalog/index/sqlite.hpp"
+#include "catalog/index/trash_index.hpp"
 #include "engine/inbox.hpp"
 #include "format/seal.hpp"
 
 namespace ckpt::catalog {
 namespace {
-
-/// Two changes of a directory closer than this may leave it the same time: the clocks of file systems are coarse, and a
-/// server's may not be ours. Only a directory older than this when it was listed is believed to be unchanged later.
-constexpr Duration kSettled = std::chrono::seconds(4);
 
 /// Of how many checkpoints a refresh that trusts notes looks at directory and manifest all the same: the newest of each
 /// run. What damages them tells nobody, and it is they who are resumed from. A look takes microseconds, over a network
@@ -26,14 +23,6 @@ constexpr std::uint64_t kLookedAt = 256;
 
 /// Another tool's checkpoint is believed to be whole when none of its files was written for so long.
 constexpr Duration kForeignSettled = std::chrono::minutes(10);
-
-Time time_of(const Stamp& stamp) {
-  return Time(std::chrono::floor<Duration>(std::chrono::nanoseconds(stamp.mtime_ns)));
-}
-
-bool is_settled(const Stamp& stamp, Time now) {
-  return elapsed(time_of(stamp), now) > kSettled;
-}
 
 /// One refresh, inside its transaction.
 class Refresh {
@@ -52,6 +41,7 @@ class Refresh {
   }
 
   Result<Refreshed> carry_out() {
+    if (trust_ == Trust::nothing) CKPT_CHECK(forget_trash(database_));
     for (const std::string& run : gone_) CKPT_CHECK(remove_run(database_, run));
     while (!to_list_.empty()) {
       const std::string run = *to_list_.begin();
@@ -85,14 +75,9 @@ class Refresh {
       if (run.settled && stamp == run.stamp && trust_ != Trust::nothing) continue;
       to_list_.insert(run.run);
       // A directory that was empty may have become another tool's checkpoint: what is above it can tell.
-      if (stamp != run.stamp && step_in_name(base_name(run.run))) to_list_.insert(above(run.run));
+      if (stamp != run.stamp && step_in_name(base_name(run.run))) to_list_.insert(run_above(run.run));
     }
     return {};
-  }
-
-  static std::string above(const std::string& run) {
-    const std::size_t slash = run.rfind('/');
-    return slash == std::string::npos ? "." : run.substr(0, slash);
   }
 
   void find_notes() {
@@ -102,7 +87,7 @@ class Refresh {
       to_read_[note.run].insert(note.name);
       // Of a run that is new the nearest directory that is known tells.
       std::string run = note.run;
-      while (run != "." && find_known(run) == nullptr) run = above(run);
+      while (run != "." && find_known(run) == nullptr) run = run_above(run);
       to_list_.insert(std::move(run));
     }
   }
@@ -200,7 +185,7 @@ class Refresh {
     std::set<std::string> below;
     for (const std::string& name : folder.folders) below.insert(run_below(run, name));
     for (const KnownRun& known : known_) {
-      if (known.run != "." && above(known.run) == run && !below.contains(known.run)) {
+      if (known.run != "." && run_above(known.run) == run && !below.contains(known.run)) {
         CKPT_CHECK(remove_run(database_, known.run));
         std::erase_if(to_list_,
                       [&](const std::string& at) { return at == known.run || at.starts_with(known.run + "/"); });

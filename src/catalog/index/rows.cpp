@@ -30,15 +30,6 @@ double read_back(std::optional<double> value) {
   return value.value_or(std::numeric_limits<double>::quiet_NaN());
 }
 
-/// Inodes are 64 bits wide, and only compared.
-std::int64_t bits(std::uint64_t value) {
-  return static_cast<std::int64_t>(value);
-}
-Stamp take_stamp(Columns& row) {
-  const auto inode = static_cast<std::uint64_t>(row.integer());
-  return {.inode = inode, .mtime_ns = row.integer()};
-}
-
 State state_of(std::uint64_t number) {
   return number > static_cast<std::uint64_t>(State::verified) ? State::unreadable : static_cast<State>(number);
 }
@@ -74,9 +65,9 @@ Entry take_row(Columns& row) {
     entry.save = SaveCost{.plan_s = *plan_s, .stage_s = *stage_s, .write_s = *write_s, .ranks = *ranks};
   checkpoint.marks_unreadable = row.boolean();
   checkpoint.link = row.boolean();
-  entry.directory = take_stamp(row);
-  entry.marks_directory = take_stamp(row);
-  entry.manifest = take_stamp(row);
+  entry.directory = row.stamp();
+  entry.marks_directory = row.stamp();
+  entry.manifest = row.stamp();
   return entry;
 }
 
@@ -254,9 +245,7 @@ void insert_row(SQLite::Statement& insert, const Entry& entry) {
   cost(&SaveCost::write_s);
   row.add(entry.save ? std::optional(entry.save->ranks) : std::nullopt);
   row.add(checkpoint.marks_unreadable).add(checkpoint.link);
-  row.add(bits(entry.directory.inode)).add(entry.directory.mtime_ns);
-  row.add(bits(entry.marks_directory.inode)).add(entry.marks_directory.mtime_ns);
-  row.add(bits(entry.manifest.inode)).add(entry.manifest.mtime_ns);
+  row.add(entry.directory).add(entry.marks_directory).add(entry.manifest);
   insert.exec();
 }
 
@@ -366,7 +355,7 @@ Result<std::vector<KnownRun>> select_runs(Database& database) {
     while (select.executeStep()) {
       Columns row(select);
       KnownRun run{.run = row.text()};
-      run.stamp = take_stamp(row);
+      run.stamp = row.stamp();
       run.settled = row.boolean();
       run.has_foreign = row.boolean();
       out.push_back(std::move(run));
@@ -378,28 +367,26 @@ Result<std::vector<KnownRun>> select_runs(Database& database) {
 Result<> store_run(Database& database, const KnownRun& run) {
   return asked(database.file(), [&]() -> Result<> {
     SQLite::Statement& insert = database.prepared("INSERT OR REPLACE INTO runs VALUES (?1,?2,?3,?4,?5)");
-    Binder(insert)
-        .add(run.run)
-        .add(bits(run.stamp.inode))
-        .add(run.stamp.mtime_ns)
-        .add(run.settled)
-        .add(run.has_foreign);
+    Binder(insert).add(run.run).add(run.stamp).add(run.settled).add(run.has_foreign);
     insert.exec();
     return {};
   });
 }
 
-Result<> remove_run(Database& database, const std::string& run) {
+Result<> remove_run(Database& database, const std::string& run, std::initializer_list<const char*> tables) {
   return asked(database.file(), [&]() -> Result<> {
     // What lies below begins with "RUN/"; '0' follows '/' in every order of bytes.
-    for (const char* words : {"DELETE FROM checkpoints WHERE run=?1 OR (run>=?2 AND run<?3)",
-                              "DELETE FROM runs WHERE run=?1 OR (run>=?2 AND run<?3)"}) {
-      SQLite::Statement& remove = database.prepared(words);
+    for (const std::string table : tables) {
+      SQLite::Statement& remove = database.prepared("DELETE FROM " + table + " WHERE run=?1 OR (run>=?2 AND run<?3)");
       Binder(remove).add(run).add(run + "/").add(run + "0");
       remove.exec();
     }
     return {};
   });
+}
+
+Result<> remove_run(Database& database, const std::string& run) {
+  return remove_run(database, run, {"checkpoints", "runs"});
 }
 
 Result<std::vector<KnownEntry>> select_known(Database& database, const std::string& run, std::uint64_t newest) {
@@ -417,9 +404,9 @@ Result<std::vector<KnownEntry>> select_known(Database& database, const std::stri
     while (select.executeStep()) {
       Columns row(select);
       KnownEntry entry{.name = row.text(), .foreign = row.boolean(), .created = row.time()};
-      entry.directory = take_stamp(row);
-      entry.marks = take_stamp(row);
-      entry.manifest = take_stamp(row);
+      entry.directory = row.stamp();
+      entry.marks = row.stamp();
+      entry.manifest = row.stamp();
       entry.unreadable = row.boolean();
       if (entry.foreign) {
         trackers.reset();

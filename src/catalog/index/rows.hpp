@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +45,8 @@ Result<std::vector<KnownRun>> select_runs(Database& database);
 Result<> store_run(Database& database, const KnownRun& run);
 /// With its checkpoints and those of all runs below.
 Result<> remove_run(Database& database, const std::string& run);
+/// Of other tables what is of a run, or of one below.
+Result<> remove_run(Database& database, const std::string& run, std::initializer_list<const char*> tables);
 
 /// A checkpoint as it was when it was read.
 struct KnownEntry {

@@ -89,6 +89,11 @@ std::string run_below(std::string_view run, std::string_view name) {
   return run == "." ? std::string(name) : join_path(run, name);
 }
 
+std::string run_above(const std::string& run) {
+  const std::size_t slash = run.rfind('/');
+  return slash == std::string::npos ? "." : run.substr(0, slash);
+}
+
 unsigned run_depth(std::string_view run) {
   if (run == ".") return 0;
   return 1 + static_cast<unsigned>(std::count(run.begin(), run.end(), '/'));

@@ -40,6 +40,8 @@ Result<std::optional<Folder>> list_folder(Io& io, std::string_view store, const 
 
 /// The path in the store of a directory below a run's.
 std::string run_below(std::string_view run, std::string_view name);
+/// That of the directory it lies in: "." of a run without a slash.
+std::string run_above(const std::string& run);
 /// How many directories deep it lies: 0 for ".".
 unsigned run_depth(std::string_view run);
 

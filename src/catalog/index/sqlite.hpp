@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "catalog/bucket.hpp"
+#include "catalog/index/entry.hpp"
 #include "engine/caught.hpp"
 #include "format/result.hpp"
 
@@ -53,6 +54,8 @@ class Binder {
     statement_.bind(++index_, value);
     return *this;
   }
+  /// Inodes are 64 bits wide, and only compared.
+  Binder& add(const Stamp& stamp) { return add(static_cast<std::int64_t>(stamp.inode)).add(stamp.mtime_ns); }
   Binder& add(Time time) { return add(std::int64_t{time.time_since_epoch().count()}); }
   template <class T>
   Binder& add(const std::optional<T>& value) {
@@ -78,6 +81,10 @@ class Columns {
   }
   bool boolean() { return integer() != 0; }
   Time time() { return Time(Duration(integer())); }
+  Stamp stamp() {
+    const auto inode = static_cast<std::uint64_t>(integer());
+    return {.inode = inode, .mtime_ns = integer()};
+  }
   std::optional<double> real() {
     const auto column = row_.getColumn(index_++);
     if (column.isNull()) return std::nullopt;

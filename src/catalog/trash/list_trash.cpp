@@ -1,5 +1,6 @@
 // What stands in the trash, from its directories and records alone.
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -28,20 +29,6 @@ Result<std::vector<DirEntry>> list_if_there(Io& io, const std::string& path) {
   return entries;
 }
 
-/// Nothing where there is no record of that name.
-std::optional<TrashEntry> read_entry(Io& io, const std::string& directory, const std::string& run,
-                                     const std::string& kept_as) {
-  TrashEntry out{.run = run, .name = name_in_run(kept_as), .kept_as = kept_as};
-  auto text = read_small_file(io, join_path(directory, kept_as + std::string(kRecordSuffix)), kMostRecordBytes);
-  if (!text && text.error().code == Errc::not_found) return std::nullopt;
-  auto record = text ? parse_record(*text) : Result<TrashRecord>(fail(text.error()));
-  out.recorded = record.has_value();
-  if (record) out.record = *std::move(record);
-  if (!out.record.dropped.empty() && out.name.ends_with(kOptimizerSuffix))
-    out.name.resize(out.name.size() - kOptimizerSuffix.size());
-  return out;
-}
-
 /// All of a trash, directory by directory.
 class Listing {
  public:
@@ -64,35 +51,14 @@ class Listing {
   std::vector<std::string> unfinished{};
 
  private:
-  /// What is in the directory of one run; what lies below and belongs to others is `pending`.
   Result<> list_run(const std::string& run, std::vector<std::string>& pending) {
-    const std::string directory = trash_of_run(store_, run);
-    CKPT_TRY(const auto listed, list_if_there(io_, directory));
-    std::map<std::string, TrashEntry> found;
-    std::set<std::string_view> there;
-    for (const DirEntry& entry : listed) there.insert(entry.name);
-    for (const DirEntry& entry : listed) {
-      if (entry.kind != FileInfo::Kind::file || entry.is_link) continue;
-      if (entry.name.ends_with(kTemporarySuffix)) unfinished.push_back(join_path(directory, entry.name));
-      if (!entry.name.ends_with(kRecordSuffix)) continue;
-      const std::string kept_as = entry.name.substr(0, entry.name.size() - kRecordSuffix.size());
-      if (scope_ == TrashScope::present && !there.contains(kept_as)) continue;
-      if (auto one = read_entry(io_, directory, run, kept_as)) found.emplace(kept_as, *std::move(one));
+    CKPT_TRY(TrashFolder folder, list_trash_folder(io_, store_, run));
+    for (const TrashFolder::Item& item : folder.items) {
+      if (!item.present && scope_ == TrashScope::present) continue;
+      if (auto entry = read_trash_entry(io_, store_, run, item)) entries.push_back(*std::move(entry));
     }
-    for (const DirEntry& entry : listed) {
-      const bool is_directory = entry.kind == FileInfo::Kind::directory && !entry.is_link;
-      const auto recorded = found.find(entry.name);
-      if (recorded != found.end()) {
-        recorded->second.present = true;
-        // What it leads to was never put here: nothing is unlinked through it.
-        if (entry.is_link) recorded->second.recorded = false;
-      } else if (is_directory && CheckpointName::parse(entry.name)) {
-        found.emplace(entry.name, TrashEntry{.run = run, .name = entry.name, .kept_as = entry.name, .present = true});
-      } else if (is_directory) {
-        pending.push_back(run == kStoreItself ? entry.name : join_path(run, entry.name));
-      }
-    }
-    for (auto& [name, entry] : found) entries.push_back(std::move(entry));
+    std::ranges::move(folder.below, std::back_inserter(pending));
+    std::ranges::move(folder.unfinished, std::back_inserter(unfinished));
     return {};
   }
 
@@ -112,6 +78,56 @@ std::string trash_of_run(const std::string& store, const std::string& run) {
   return run == kStoreItself ? trash : join_path(trash, run);
 }
 
+std::string record_path(const std::string& store, const std::string& run, const std::string& kept_as) {
+  return join_path(trash_of_run(store, run), kept_as + std::string(kRecordSuffix));
+}
+
+Result<TrashFolder> list_trash_folder(Io& io, const std::string& store, const std::string& run) {
+  const std::string directory = trash_of_run(store, run);
+  CKPT_TRY(const auto listed, list_if_there(io, directory));
+  TrashFolder out;
+  std::map<std::string, TrashFolder::Item> found;
+  for (const DirEntry& entry : listed) {
+    if (entry.kind != FileInfo::Kind::file || entry.is_link) continue;
+    if (entry.name.ends_with(kTemporarySuffix)) out.unfinished.push_back(join_path(directory, entry.name));
+    if (!entry.name.ends_with(kRecordSuffix)) continue;
+    const std::string kept_as = entry.name.substr(0, entry.name.size() - kRecordSuffix.size());
+    found.emplace(kept_as, TrashFolder::Item{.kept_as = kept_as, .has_record = true});
+  }
+  for (const DirEntry& entry : listed) {
+    const bool is_directory = entry.kind == FileInfo::Kind::directory && !entry.is_link;
+    const auto recorded = found.find(entry.name);
+    if (recorded != found.end()) {
+      recorded->second.present = true;
+      // What it leads to was never put here: nothing is unlinked through it.
+      recorded->second.is_link = entry.is_link;
+    } else if (is_directory && CheckpointName::parse(entry.name)) {
+      found.emplace(entry.name, TrashFolder::Item{.kept_as = entry.name, .present = true});
+    } else if (is_directory) {
+      out.below.push_back(run == kStoreItself ? entry.name : join_path(run, entry.name));
+    }
+  }
+  for (auto& [name, item] : found) out.items.push_back(std::move(item));
+  return out;
+}
+
+std::optional<TrashEntry> read_trash_entry(Io& io, const std::string& store, const std::string& run,
+                                           const TrashFolder::Item& item) {
+  TrashEntry out{.run = run, .name = name_in_run(item.kept_as), .kept_as = item.kept_as, .present = item.present};
+  if (!item.has_record) return out;
+  auto text = read_small_file(io, record_path(store, run, item.kept_as), kMostRecordBytes);
+  if (!text && text.error().code == Errc::not_found) {
+    // A record that is gone again says of a thing that is there what no record says.
+    return item.present && CheckpointName::parse(item.kept_as) ? std::optional(out) : std::nullopt;
+  }
+  auto record = text ? parse_record(*text) : Result<TrashRecord>(fail(text.error()));
+  out.recorded = record.has_value() && !item.is_link;
+  if (record) out.record = *std::move(record);
+  if (!out.record.dropped.empty() && out.name.ends_with(kOptimizerSuffix))
+    out.name.resize(out.name.size() - kOptimizerSuffix.size());
+  return out;
+}
+
 Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store, TrashScope scope,
                                            std::vector<std::string>* unfinished) {
   Listing listing(io, store, scope);
@@ -120,32 +136,41 @@ Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store, Tra
   return std::move(listing.entries);
 }
 
+void InTrash::add(const Waiting& one, Time now) {
+  ++(one.is_optimizer ? optimizers : checkpoints);
+  bytes += std::min(one.bytes, UINT64_MAX - bytes);
+  if (one.purge_at <= now || one.purging) ++over;
+  first_over = std::min(first_over.value_or(one.purge_at), one.purge_at);
+  last_over = std::max(last_over.value_or(one.purge_at), one.purge_at);
+}
+
+Waiting waiting_of(const TrashRecord& record) {
+  return {.is_optimizer = !record.dropped.empty(),
+          .bytes = record.bytes,
+          .purge_at = record.purge_at,
+          .purging = record.state == State::purging};
+}
+
 Result<InTrash> measure_trash(Io& io, const std::string& store, const std::string& run, Time now) {
   CKPT_TRY(const auto entries, list_trash(io, store, TrashScope::present));
   InTrash out;
   for (const TrashEntry& entry : entries) {
     if (!entry.present || (!run.empty() && entry.run != run)) continue;
-    if (!entry.recorded) {
+    if (entry.recorded) {
+      out.add(waiting_of(entry.record), now);
+    } else {
       ++out.unrecorded;
-      continue;
     }
-    const TrashRecord& record = entry.record;
-    ++(record.dropped.empty() ? out.checkpoints : out.optimizers);
-    out.bytes += std::min(record.bytes, UINT64_MAX - out.bytes);
-    if (record.purge_at <= now || record.state == State::purging) ++out.over;
-    out.first_over = std::min(out.first_over.value_or(record.purge_at), record.purge_at);
-    out.last_over = std::max(out.last_over.value_or(record.purge_at), record.purge_at);
   }
   return out;
 }
 
 std::optional<TrashEntry> find_demotion(Io& io, const std::string& store, const std::string& run,
                                         const std::string& name) {
-  const std::string directory = trash_of_run(store, run);
   const std::string kept_as = name + std::string(kOptimizerSuffix);
-  auto out = read_entry(io, directory, run, kept_as);
+  auto out = read_trash_entry(io, store, run, {.kept_as = kept_as, .has_record = true});
   if (!out || !out->recorded || out->record.dropped.empty()) return std::nullopt;
-  out->present = io.stat(join_path(directory, kept_as)).has_value();
+  out->present = io.stat(join_path(trash_of_run(store, run), kept_as)).has_value();
   return out;
 }
 

@@ -13,5 +13,7 @@ inline constexpr std::string_view kStoreItself = ".";
 
 /// STORE/.ckpt/trash/RUN
 std::string trash_of_run(const std::string& store, const std::string& run);
+/// STORE/.ckpt/trash/RUN/NAME.json
+std::string record_path(const std::string& store, const std::string& run, const std::string& kept_as);
 
 }  // namespace ckpt::catalog

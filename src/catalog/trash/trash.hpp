@@ -55,6 +55,33 @@ enum class TrashScope : std::uint8_t {
 Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store, TrashScope scope = TrashScope::all,
                                            std::vector<std::string>* unfinished = nullptr);
 
+/// One directory of the trash, by names alone.
+struct TrashFolder {
+  struct Item {
+    std::string kept_as{};
+    bool present = false;
+    bool has_record = false;
+    bool is_link = false;  ///< what is present is one: its record does not count
+  };
+  std::vector<Item> items{};              ///< by name
+  std::vector<std::string> below{};       ///< runs whose directories lie in this one
+  std::vector<std::string> unfinished{};  ///< paths of records that were never finished
+};
+/// An empty one where there is none. errors  io
+Result<TrashFolder> list_trash_folder(Io& io, const std::string& store, const std::string& run);
+/// With its record, where it can be read. Nothing of a record that is gone.
+std::optional<TrashEntry> read_trash_entry(Io& io, const std::string& store, const std::string& run,
+                                           const TrashFolder::Item& item);
+
+/// What a record says of the space that its thing will free.
+struct Waiting {
+  bool is_optimizer = false;
+  std::uint64_t bytes = 0;
+  Time purge_at{};
+  bool purging = false;  ///< it is being removed, whatever its time
+};
+Waiting waiting_of(const TrashRecord& record);
+
 /// What waits in the trash of a store, or of one run in it ("" = all).
 struct InTrash {
   std::uint64_t checkpoints = 0;
@@ -64,8 +91,10 @@ struct InTrash {
   std::optional<Time> first_over{};  ///< when the first one's grace ends, or did
   std::optional<Time> last_over{};   ///< when all of them are over
   std::uint64_t unrecorded = 0;      ///< beside those: without a record nothing is ever removed
+
+  void add(const Waiting& one, Time now);
 };
-/// errors  io
+/// From the records; `catalog/index/trash_index.hpp` knows it without reading them. errors  io
 Result<InTrash> measure_trash(Io& io, const std::string& store, const std::string& run, Time now);
 
 /// The record of when a checkpoint's optimizer was dropped last, and by whom. Nothing where there is none, as after a
