@@ -34,7 +34,14 @@ std::size_t valid_sequence(std::string_view text) {
   return bytes;
 }
 
+bool is_ascii(std::string_view text) {
+  unsigned char all = 0;
+  for (const char c : text) all |= static_cast<unsigned char>(c);
+  return all < 0x80;
+}
+
 std::string valid_utf8(std::string_view text) {
+  if (is_ascii(text)) return std::string(text);
   std::string out;
   while (!text.empty()) {
     const std::size_t bytes = valid_sequence(text);
@@ -93,9 +100,10 @@ std::string base64(std::string_view bytes) {
 }
 
 void put_text(Json& object, const std::string& key, std::string_view text) {
-  const std::string valid = valid_utf8(text);
-  object[key] = valid;
-  if (valid != text) object[key + "_b64"] = base64(text);
+  std::string valid = valid_utf8(text);
+  const bool changed = valid != text;
+  object[key] = std::move(valid);
+  if (changed) object[key + "_b64"] = base64(text);
 }
 
 std::string_view level_name(VerifyLevel level) {
@@ -323,24 +331,34 @@ constexpr std::string_view kArrayIndent = "\n    ";
 }  // namespace
 
 void Rows::add(const Json& row) {
-  if (!text_.empty()) text_ += ',';
-  text_ += kRowIndent;
+  std::string& out = texts_.emplace_back(kRowIndent);
   const std::string text = shown(row);
   // A line break inside text is escaped: each of these is one of the layout.
   for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
     end = std::min(text.find('\n', begin), text.size());
-    if (begin != 0) text_ += kRowIndent;
-    text_.append(text, begin, end - begin);
+    if (begin != 0) out += kRowIndent;
+    out.append(text, begin, end - begin);
   }
 }
 
 std::string Rows::shown_in(Json document) const {
-  if (text_.empty()) return shown(document);
+  if (texts_.empty()) return shown(document);
   document["data"][member_] = Json::array();
-  std::string out = shown(document);
+  const std::string around = shown(document);
   // The only line break and so many blanks before that name: deeper members stand further in, others further out.
   const std::string place = fmt::format("{}{}: []", kArrayIndent, Json(member_).dump());
-  out.insert(out.find(place) + place.size() - 1, text_ + std::string(kArrayIndent));
+  const std::size_t end = around.find(place) + place.size() - 1;
+  std::size_t bytes = around.size() + kArrayIndent.size() + 1;  // and the line break of who asked
+  for (const std::string& text : texts_) bytes += text.size() + 1;
+  std::string out;
+  out.reserve(bytes);
+  out.append(around, 0, end);
+  for (const std::string& text : texts_) {
+    if (&text != &texts_.front()) out += ',';
+    out += text;
+  }
+  out += kArrayIndent;
+  out.append(around, end);
   return out;
 }
 

@@ -24,7 +24,7 @@ class Rows {
 
  private:
   std::string member_{};
-  std::string text_{};
+  std::vector<std::string> texts_{};  // of each, as it stands in the document
 };
 
 /// What a command has to say, for the exit code and for --json.

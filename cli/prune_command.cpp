@@ -188,10 +188,9 @@ void print_report(Context& context, const PruneReport& report) {
 
 // --- for scripts ----------------------------------------------------------------------------------------------------
 
-Json reasons_json(const PrunePart& part, std::size_t index, const std::vector<catalog::Reason>& reasons) {
+Json reasons_json(const std::vector<catalog::Explanation>& reasons) {
   Json out = Json::array();
-  for (const catalog::Reason& reason : reasons) {
-    const catalog::Explanation told = catalog::explain(reason, part.checkpoints[index], part.checkpoints, part.policy);
+  for (const catalog::Explanation& told : reasons) {
     Json one = {{"rule", told.rule}};
     if (told.rank) one["rank"] = *told.rank;
     if (told.limit) one["limit"] = *told.limit;
@@ -216,10 +215,11 @@ Json checkpoint_json(const PrunePlan& plan, std::size_t p, std::size_t i) {
   out["decision"] = decision_text(part, i);
   out["would_be_trash"] = decision.would_be_trash;
   out["bytes_freed"] = decision.bytes_freed;
-  put_text(out, "why", why_text(part, i));
-  out["reasons"] = reasons_json(part, i, decision.reasons);
-  out["blockers"] = reasons_json(part, i, decision.blockers);
-  out["near_misses"] = reasons_json(part, i, decision.near_misses);
+  const catalog::Explanations told = catalog::explain(decision, one, part.checkpoints, part.policy);
+  put_text(out, "why", catalog::why(decision, told));
+  out["reasons"] = reasons_json(told.reasons);
+  out["blockers"] = reasons_json(told.blockers);
+  out["near_misses"] = reasons_json(told.near_misses);
   return out;
 }
 

@@ -91,8 +91,11 @@ std::string draw_tsv(const Table& table) {
   for (std::size_t i = 0; i < table.columns.size(); ++i) out += (i == 0 ? "" : "\t") + table.columns[i].title;
   out += "\n";
   for (const auto& row : table.rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) out += (i == 0 ? "" : "\t") + printable(row[i]);
-    out += "\n";
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (i != 0) out += '\t';
+      out += printable(row[i]);
+    }
+    out += '\n';
   }
   return out;
 }

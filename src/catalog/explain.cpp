@@ -140,6 +140,25 @@ std::string pin_text(const Checkpoint& checkpoint) {
   return pin.reason.empty() ? out : fmt::format("{} \"{}\"", out, pin.reason);
 }
 
+std::vector<Explanation> explain_all(const std::vector<Reason>& reasons, const Checkpoint& checkpoint,
+                                     std::span<const Checkpoint> checkpoints, const Policy& policy) {
+  std::vector<Explanation> out;
+  out.reserve(reasons.size());
+  for (const Reason& reason : reasons) out.push_back(explain(reason, checkpoint, checkpoints, policy));
+  return out;
+}
+
+/// Without the near misses.
+Explanations explain_stay(const Decision& decision, const Checkpoint& checkpoint,
+                          std::span<const Checkpoint> checkpoints, const Policy& policy) {
+  return {.reasons = explain_all(decision.reasons, checkpoint, checkpoints, policy),
+          .blockers = explain_all(decision.blockers, checkpoint, checkpoints, policy)};
+}
+
+bool names_misses(const Decision& decision) {
+  return decision.action == Action::trash && !decision.near_misses.empty();
+}
+
 }  // namespace
 
 const char* action_name(Action action) {
@@ -220,20 +239,33 @@ Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::spa
   return {};
 }
 
-std::string why(const Decision& decision, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
-                const Policy& policy) {
-  std::vector<std::string> parts;
-  for (const Reason& reason : decision.reasons) parts.push_back(explain(reason, checkpoint, checkpoints, policy).text);
-  for (const Reason& reason : decision.blockers) parts.push_back(explain(reason, checkpoint, checkpoints, policy).text);
-  std::string out = fmt::format("{}", fmt::join(parts, "  "));
-  if (decision.action == Action::trash && !decision.near_misses.empty()) {
-    parts.clear();
-    for (const Reason& reason : decision.near_misses)
-      parts.push_back(explain(reason, checkpoint, checkpoints, policy).text);
-    out += fmt::format("{}no rule: {}", out.empty() ? "" : "  ", fmt::join(parts, "; "));
+Explanations explain(const Decision& decision, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
+                     const Policy& policy) {
+  Explanations out = explain_stay(decision, checkpoint, checkpoints, policy);
+  out.near_misses = explain_all(decision.near_misses, checkpoint, checkpoints, policy);
+  return out;
+}
+
+std::string why(const Decision& decision, const Explanations& told) {
+  std::string out;
+  for (const auto* all : {&told.reasons, &told.blockers}) {
+    for (const Explanation& one : *all) out += (out.empty() ? "" : "  ") + one.text;
+  }
+  if (names_misses(decision)) {
+    const char* between = out.empty() ? "no rule: " : "  no rule: ";
+    for (const Explanation& one : told.near_misses) {
+      out += between + one.text;
+      between = "; ";
+    }
   }
   if (decision.would_be_trash) out += "   [would be TRASH]";
   return out;
+}
+
+std::string why(const Decision& decision, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
+                const Policy& policy) {
+  return why(decision, names_misses(decision) ? explain(decision, checkpoint, checkpoints, policy)
+                                              : explain_stay(decision, checkpoint, checkpoints, policy));
 }
 
 std::string rule_meaning(const Rule& rule) {

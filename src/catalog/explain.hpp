@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "catalog/retain.hpp"
 
@@ -26,7 +27,17 @@ struct Explanation {
 Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
                     const Policy& policy);
 
-/// The WHY of one line: reasons, blockers and near misses.
+/// All that a decision was made from.
+struct Explanations {
+  std::vector<Explanation> reasons{};
+  std::vector<Explanation> blockers{};
+  std::vector<Explanation> near_misses{};
+};
+Explanations explain(const Decision& decision, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
+                     const Policy& policy);
+
+/// The WHY of one line: reasons, blockers and near misses. `told`: by `explain`.
+std::string why(const Decision& decision, const Explanations& told);
 std::string why(const Decision& decision, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
                 const Policy& policy);
 

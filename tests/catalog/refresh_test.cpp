@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -44,6 +45,24 @@ Catalog open_catalog(StoreBuilder& store, Trust trust = Trust::notes) {
 /// Longer than the clocks of file systems are coarse, so that every change of a directory changes its time.
 void let_clocks_move() {
   std::this_thread::sleep_for(std::chrono::milliseconds(12));
+}
+
+TEST(Rows, OfOneStepComeByNameHoweverManyAreAskedFor) {
+  StoreBuilder store;
+  for (const std::string name : {"iter_5", "ckpt-5", "step_5", "ckpt-4", "iter_4", "ckpt-6"}) {
+    fs::create_directories(store.path() + "/r/" + name);
+    std::ofstream(store.path() + "/r/" + name + "/other.bin") << "x";
+  }
+  Catalog catalog = open_catalog(store);
+  const std::vector<std::string> sorted{"ckpt-6", "ckpt-5", "iter_5", "step_5", "ckpt-4", "iter_4"};
+  for (const std::uint64_t limit : {UINT64_MAX, std::uint64_t{6}, std::uint64_t{3}}) {
+    const auto entries = select_entries(catalog.database(), {.limit = limit});
+    ASSERT_TRUE(entries);
+    std::vector<std::string> names;
+    for (const Entry& entry : *entries) names.push_back(entry.name);
+    EXPECT_EQ(names, std::vector(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(names.size())));
+    EXPECT_EQ(names.size(), std::min<std::uint64_t>(limit, sorted.size()));
+  }
 }
 
 TEST(Rows, HoldEverythingThatAScanTells) {

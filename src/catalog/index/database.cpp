@@ -73,8 +73,10 @@ Database& Database::operator=(Database&&) noexcept = default;
 Database::~Database() = default;
 
 Result<Database> Database::prepare(const std::string& file, const Options& options) {
-  auto sqlite = std::make_unique<SQLite::Database>(file, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE,
-                                                   static_cast<int>(options.patience.count()));
+  // One thread at a time: SQLite need not lock for every column that is read.
+  auto sqlite =
+      std::make_unique<SQLite::Database>(file, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE | SQLite::OPEN_NOMUTEX,
+                                         static_cast<int>(options.patience.count()));
   sqlite->exec("PRAGMA foreign_keys=ON");
   sqlite->exec("PRAGMA trusted_schema=OFF");
   if (file == kMemory) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 
@@ -275,6 +276,19 @@ Result<std::vector<std::string>> runs_with_entries(Database& database) {
   });
 }
 
+/// What differs in its name alone comes in descending order of names, and leaves in ascending.
+void turn_equal_ones(std::vector<Entry>::iterator begin, std::vector<Entry>::iterator end) {
+  const auto order = [](const Entry& entry) {
+    const Checkpoint& one = entry.checkpoint;
+    return std::tuple(one.series, one.step, one.generation);
+  };
+  while (begin != end) {
+    const auto next = std::find_if(begin, end, [&](const Entry& entry) { return order(entry) != order(*begin); });
+    std::reverse(begin, next);
+    begin = next;
+  }
+}
+
 Result<std::vector<Entry>> select_entries(Database& database, const Query& query) {
   // One run after the other, as no index has runs ascending and in each the newest first.
   std::vector<std::string> runs;
@@ -293,9 +307,13 @@ Result<std::vector<Entry>> select_entries(Database& database, const Query& query
     out.reserve(static_cast<std::size_t>(known_count));
     Query one = query;
     if (!runs.empty()) one.run.emplace();
+    // No index has names ascending within what descends. Where all of a run are asked for, equal ones are turned round
+    // afterwards: to sort whole rows takes longer than to read them.
+    const bool turned = !runs.empty() && query.limit == UINT64_MAX;
     SQLite::Statement select(database.sqlite(), std::string("SELECT ") + kColumns + ", checkpoint FROM checkpoints" +
                                                     where_text(one) +
-                                                    " ORDER BY run, series DESC, step DESC, generation DESC, name");
+                                                    " ORDER BY run, series DESC, step DESC, generation DESC, name" +
+                                                    (turned ? " DESC" : ""));
     Details details(database.sqlite());
     if (query.limit == UINT64_MAX && !narrow) details.find_all(database.sqlite());
     const auto take_all = [&] {
@@ -315,7 +333,9 @@ Result<std::vector<Entry>> select_entries(Database& database, const Query& query
     if (runs.empty() && narrow) take_all();
     for (std::string& run : runs) {
       one.run = std::move(run);
+      const auto first = static_cast<std::ptrdiff_t>(out.size());
       take_all();
+      if (turned) turn_equal_ones(out.begin() + first, out.end());
     }
     return out;
   });
