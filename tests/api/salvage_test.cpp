@@ -7,30 +7,23 @@
 #include <memory>
 #include <string>
 
-#include "engine/run_directory.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
-#include "support/tiny_checkpoint.hpp"
+#include "support/one_checkpoint.hpp"
 
 namespace ckpt::test {
 namespace {
 
 const std::string kOut = "/out/new";
 
-class Salvage : public testing::Test {
+class Salvage : public OneCheckpoint {
  protected:
   /// A checkpoint whose optimizer has a byte that is not what was saved, and whose manifest is lost.
   std::unique_ptr<MemoryDisk> damaged() {
     auto disk = std::make_unique<MemoryDisk>();
     disk->put("/out/none", "");
     const auto io = disk->io();
-    EXPECT_TRUE(make_directory(*io, "/s/r"));
-    const auto name = tiny_.save(*io, {.run_directory = "/s/r",
-                                       .step = 7,
-                                       .run = {.name = "r"},
-                                       .created = universal::utc_text(1'700'000'000'000'000'000)});
-    EXPECT_TRUE(name) << name.error().message;
-    root_ = "/s/r/" + *name;
+    root_ = save_one(*io, "/s/r", 7);
     const std::string shard = root_ + "/shards/optim/00000-00000.safetensors";
     std::string bytes = disk->text(shard);
     bytes.back() = static_cast<char>(bytes.back() ^ 1);
@@ -39,32 +32,19 @@ class Salvage : public testing::Test {
     source_ = files_of(*disk, root_);
     return disk;
   }
-  static Tree files_of(const MemoryDisk& disk, const std::string& root) {
-    Tree out;
-    for (const std::string& path : disk.tree())
-      if (path.starts_with(root + "/") && path.back() != '/') out.emplace(path, disk.text(path));
-    return out;
-  }
 
   Result<SalvageReport> salvaged(Io& io) {
-    Session session{.io = io, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 30};
-    return salvage(session, {.path = root_, .out = kOut, .by = "test"});
+    Session here = session(io);
+    return salvage(here, {.path = root_, .out = kOut, .by = "test"});
   }
   /// "" where what is there is right, as far as it goes.
   std::string wrong(const MemoryDisk& disk, bool told) {
     if (files_of(disk, root_) != source_) return "the damaged one was changed";
     const bool there = disk.text(kOut + "/manifest.json") != "(none)";
     if (!there) return told ? "success without a result" : "";
-    const auto io = disk.io();
-    Session session{.io = *io, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 30};
-    const auto verified = verify(session, {.path = kOut});
-    if (!verified) return verified.error().message;
-    if (!verified->ok) return "the result is not whole";
-    return "";
+    return damage_of(disk, kOut);
   }
 
-  TinyCheckpoints tiny_{};
-  std::unique_ptr<Comm> comm_ = Comm::solo();
   std::string root_{};
   Tree source_{};
 };
@@ -103,7 +83,7 @@ TEST_F(Salvage, AnyOperationThatFailsOnceLeavesNoTargetOrAWholeOne) {
       const auto again = salvaged(*io);
       ASSERT_TRUE(again) << again.error().message;
       ASSERT_EQ(wrong(*disk, true), "");
-      for (const std::string& path : disk->tree()) ASSERT_EQ(path.find(".partial-"), std::string::npos) << path;
+      expect_no_partials(*disk);
     }
   }
   EXPECT_GT(failed, 100U);
