@@ -35,7 +35,7 @@ Result<std::optional<std::string>> recycle_above(Io& io, const std::string& run_
 /// which goes first.
 struct RecycledSet {
   std::uint64_t retired_ms = 0;
-  std::uint64_t hash = 0;  ///< of what it was called: tells sets of one moment apart
+  std::uint64_t hash = 0;  ///< tells sets of one moment apart; of what was saved last it is greatest
   auto operator<=>(const RecycledSet&) const = default;
 };
 

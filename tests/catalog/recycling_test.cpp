@@ -208,6 +208,28 @@ TEST(Recycling, WhatIsReadIsNeitherRetiredNorTaken) {
   EXPECT_TRUE(whole(*disk, kNew, 'n'));
 }
 
+TEST(Recycling, OfWhatWasDeletedAtOnceTheOneSavedLastIsKept) {
+  constexpr int kCount = 8;
+  for (int newest = 0; newest < kCount; ++newest) {
+    const auto disk = make_store();
+    const auto io = disk->io();
+    std::uint64_t inode = 0;
+    for (int i = 0; i < kCount; ++i) {
+      const std::string name = "step-00000001" + std::to_string(i) + ".g1" + std::to_string(i);
+      put_checkpoint(*disk, "/s/r/" + name, 'x');
+      if (i == newest) inode = disk->inode("/s/r/" + name + kData);
+      Deleter::Deletion one = deletion(name, 0);
+      one.record.created = i == newest ? at(-1) : at(-2 - i);
+      const auto trash = Deleter::open(*io, "/s", std::chrono::steady_clock::now());
+      ASSERT_EQ((*trash)->put(one).value(), Claim::free);
+    }
+    ASSERT_TRUE(purge(*io, 1));
+    const auto kept = recycled(*disk);
+    ASSERT_EQ(kept.size(), 1U);
+    EXPECT_EQ(disk->inode(kept.front()), inode) << newest;
+  }
+}
+
 TEST(Recycling, OnOtherFileSystemsWhatIsPurgedIsUnlinked) {
   const auto disk = make_store({.recycles = false});
   const auto io = disk->io();

@@ -17,9 +17,15 @@ bool can_recycle(const TrashEntry& entry) {
 }
 
 RecycledSet set_of(const TrashEntry& entry) {
-  const auto ms = entry.record.deleted.time_since_epoch().count();
-  return {.retired_ms = ms < 0 ? 0 : static_cast<std::uint64_t>(ms),
-          .hash = hash64(join_path(entry.run, entry.kept_as))};
+  const auto ms_of = [](Time time) {
+    const auto ms = time.time_since_epoch().count();
+    return ms < 0 ? 0 : static_cast<std::uint64_t>(ms);
+  };
+  // One prune deletes many at the same moment. Milliseconds until the year 2527, then the name's share.
+  constexpr int kNameBits = 20;
+  const std::uint64_t saved_ms = std::min(ms_of(entry.record.created), UINT64_MAX >> kNameBits);
+  const std::uint64_t name = hash64(join_path(entry.run, entry.kept_as)) >> (64 - kNameBits);
+  return {.retired_ms = ms_of(entry.record.deleted), .hash = saved_ms << kNameBits | name};
 }
 
 Result<Recycled> measure_recycled(Io& io, const std::string& store) {
