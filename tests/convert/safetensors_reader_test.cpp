@@ -120,6 +120,33 @@ TEST(SafetensorsReader, FullFilesWinOverTheSlicesBesideThem) {
   EXPECT_TRUE(covered(*slices));
 }
 
+TEST(SafetensorsReader, ScalarsThatTorchsConsolidationLostAreReadFromTheSlices) {
+  const auto slices = [](const std::string& text) { return safetensors::Metadata{{"DCP_SHARDING_INFO", text}}; };
+  const TempDir dir;
+  std::filesystem::create_directory(dir.path() + "/sharded");
+  const std::vector<Part> full{{"kept", Dtype::f32, {}, 'k'},
+                               {"lost", Dtype::f32, {}, '\0'},
+                               {"other", Dtype::i64, {}, '\0'},
+                               {"w", Dtype::f32, {2}, '\0'}};
+  spill(dir.path() + "/model-00001-of-00001.safetensors", file_of(full));
+  const std::string rank = dir.path() + "/sharded/shard-0000";
+  spill(rank + "1-model-00001-of-00001.safetensors",
+        file_of({{"w", Dtype::f32, {2}, 'x'}}, slices(R"({"w":{"saved_offsets":[0]}})")));
+  spill(rank + "2-model-00001-of-00001.safetensors",
+        file_of({{"kept", Dtype::f32, {}, 'x'}, {"lost", Dtype::f32, {}, 'l'}, {"other", Dtype::f32, {}, 'x'}},
+                slices(R"({"kept":{"saved_offsets":[]},"lost":{"saved_offsets":[]},"other":{"saved_offsets":[]}})")));
+  const auto map = open_at(dir.path());
+  ASSERT_TRUE(map) << map.error().message;
+  const std::vector<std::string> wanted{"kkkk", "llll", std::string(8, '\0'), std::string(8, '\0')};
+  ASSERT_EQ(map->tensors.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_EQ(materialize(*map, dir.path(), i), wanted[i]) << map->tensors[i].name;
+  }
+  ASSERT_EQ(map->findings.size(), 1u);
+  EXPECT_EQ(map->findings[0].severity, Severity::warning);
+  EXPECT_EQ(map->findings[0].tensor, "lost");
+}
+
 TEST(SafetensorsReader, TellsTheFrameworkAndKeepsUserText) {
   const auto llama = open_at(kGolden + "/safetensors/llama_sharded/ckpt");
   ASSERT_TRUE(llama);

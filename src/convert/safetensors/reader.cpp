@@ -6,6 +6,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "convert/safetensors/lost_scalars.hpp"
 #include "convert/safetensors/meta.hpp"
 #include "convert/safetensors/selection.hpp"
 #include "convert/safetensors/shard.hpp"
@@ -19,9 +20,11 @@ constexpr std::uint32_t kNotTaken = std::numeric_limits<std::uint32_t>::max();
 /// Joins the headers of all files into one map.
 class MapBuilder {
  public:
-  MapBuilder(std::string root, std::vector<Shard> shards, Selection selection)
+  /// scalars   of lost_scalars: what the shards hold of these tensors does not count
+  MapBuilder(std::string root, std::vector<Shard> shards, std::vector<Shard> scalars, Selection selection)
       : root_(std::move(root)),
         shards_(std::move(shards)),
+        scalars_(std::move(scalars)),
         selection_(std::move(selection)),
         governed_(selection_.indexed ? selection_.files.size() : 0) {}
 
@@ -37,6 +40,7 @@ class MapBuilder {
     }
     CKPT_CHECK(check_listed());
     CKPT_CHECK(take_facts());
+    find_scalars();
     CKPT_CHECK(place_chunks());
     take_metadata(shards_, map_);
     describe();
@@ -190,6 +194,30 @@ class MapBuilder {
                     "one file is a copy of the other, or files of two saves are mixed: copy them again");
   }
 
+  void find_scalars() {
+    for (const Shard& shard : scalars_) {
+      for (const Entry& entry : shard.header.entries) {
+        const auto tensor = by_name_.find(entry.name);
+        if (tensor == by_name_.end()) continue;
+        scalar_at_[tensor->second] = {.file = static_cast<std::uint32_t>(map_.files.size()),
+                                      .offset = shard.header.data_begin + entry.begin,
+                                      .dtype = entry.dtype};
+      }
+      map_.files.push_back(shard.file);
+    }
+    if (scalar_at_.empty()) return;
+    const std::string& first = scalars_.front().header.entries.front().name;
+    map_.findings.push_back(
+        {.severity = Severity::warning,
+         .text = fmt::format("{} without dimensions {} zero in the full files, which torch's consolidation leaves so: "
+                             "read from {}/: {}{}",
+                             scalar_at_.size() == 1 ? "a tensor" : fmt::format("{} tensors", scalar_at_.size()),
+                             scalar_at_.size() == 1 ? "is" : "are", kSlicesDirectory, first,
+                             scalar_at_.size() == 1 ? "" : ", ..."),
+         .file = join_path(root_, scalars_.front().file.path),
+         .tensor = first});
+  }
+
   Result<> place_chunks() {
     for (std::size_t i = 0; i < map_.tensors.size(); ++i) {
       const Tensor& tensor = map_.tensors[i];
@@ -204,6 +232,10 @@ class MapBuilder {
         const std::uint32_t tensor = tensor_of_[file][i];
         const Entry& entry = shard.header.entries[i];
         if (tensor == kNotTaken || entry.begin == entry.end) continue;
+        if (const auto scalar = scalar_at_.find(tensor); scalar != scalar_at_.end()) {
+          table->add(tensor, {}, {.box = Box::whole({})}, scalar->second);
+          continue;
+        }
         Box box = Box::whole(entry.shape);
         if (shard.slices) box.offset = shard.slices->at(entry.name);
         table->add(tensor, map_.tensors[tensor].shape, {.box = std::move(box)},
@@ -246,13 +278,15 @@ class MapBuilder {
 
   std::string root_;
   std::vector<Shard> shards_;
+  std::vector<Shard> scalars_;
   Selection selection_;
   std::size_t governed_;  // the first so many files hold what the index lists, and nothing else counts in them
   Map map_{};
   // Keys are views into map_.tensors, which has the room it needs from the start and never moves its names.
   std::unordered_map<std::string_view, std::uint32_t> by_name_{};
-  std::vector<std::uint32_t> first_file_{};              // of each tensor
-  std::vector<std::vector<std::uint32_t>> tensor_of_{};  // [file][entry]
+  std::unordered_map<std::uint32_t, Locator> scalar_at_{};  // by tensor, where its own file lost the value
+  std::vector<std::uint32_t> first_file_{};                 // of each tensor
+  std::vector<std::vector<std::uint32_t>> tensor_of_{};     // [file][entry]
   std::uint64_t unlisted_count_ = 0;
   std::string unlisted_{};
   bool sliced_ = false;
@@ -301,7 +335,11 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
     return entry.kind == FileInfo::Kind::directory && entry.name == kSlicesDirectory;
   });
 
-  MapBuilder builder(root, std::move(shards), std::move(selection));
+  std::vector<Shard> scalars;
+  if (beside_slices) {
+    CKPT_TRY(scalars, lost_scalars(io, root, shards, reader, metadata));
+  }
+  MapBuilder builder(root, std::move(shards), std::move(scalars), std::move(selection));
   CKPT_TRY(Map map, builder.build());
   map.format = "safetensors";
   if (beside_slices) map.chosen = "the full files; sharded/ beside them holds the same tensors in slices";
