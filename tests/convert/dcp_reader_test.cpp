@@ -291,6 +291,20 @@ TEST(DcpReader, ObjectsThatAreNotPlainStayBlobs) {
   EXPECT_EQ(map->tensors[find_tensor(*map, "strange")].role, Role::blob);
 }
 
+TEST(DcpReader, ObjectsThatHoldTensorsAreNamed) {
+  DcpFiles files;
+  const std::string pickle = test::PickleWriter().raw("(").tensor("0", 1, 0, {1}, {1}).raw("t").stop();
+  files.add({.fqn = "pair",
+             .is_tensor = false,
+             .records = {{std::nullopt, files.append("__0_0.distcp", save_object(pickle))}}});
+  files.write();
+  const auto map = open_dcp(files);
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  ASSERT_EQ(map->findings.size(), 1u);
+  EXPECT_EQ(map->findings[0].severity, Severity::warning);
+  EXPECT_NE(map->findings[0].text.find("pair"), std::string::npos);
+}
+
 TEST(DcpReader, ObjectThatWouldRunAProgramIsRefused) {
   DcpFiles files;
   const std::string pickle = test::PickleWriter().global("os", "system").raw("(").text("touch x").raw("tR").stop();

@@ -18,6 +18,7 @@ namespace {
 constexpr std::uint64_t kMaxItemBytes = 1 << 20;
 constexpr std::uint64_t kMaxPickleBytes = 4 << 20;     // in sum
 constexpr std::uint64_t kMaxDecodedBytes = 256 << 20;  // of one compressed item
+constexpr std::size_t kNamesShown = 5;
 
 /// True when no part of the value is an object of an unknown class or a tensor.
 bool is_plain(const ValuePtr& root) {
@@ -42,8 +43,8 @@ bool is_plain(const ValuePtr& root) {
 }
 
 /// The object of a pickle where it is plain.
-Result<ValuePtr> plain_object(const pickle::Graph& graph) {
-  bool has_tensor = false;
+Result<ValuePtr> plain_object(const pickle::Graph& graph, bool& has_tensor) {
+  has_tensor = false;
   CKPT_TRY(ValuePtr value, torch::to_value(graph, graph.root(), [&](pickle::NodeId) -> std::optional<std::string> {
              has_tensor = true;
              return std::nullopt;
@@ -77,6 +78,7 @@ Result<> read_objects(const Metadata& metadata, RangeReader& reader, std::option
   ItemOpener opener;
   std::uint64_t pickle_bytes = 0;
   std::size_t left_out = 0;
+  std::vector<std::string> with_tensors;
   std::vector<ValuePtr> values(metadata.entries.size());
   const auto take = [&](std::size_t k, const HeldRanges& held, Extent item, Result<OpenedItem> opened) -> Result<> {
     if (!opened) {
@@ -92,9 +94,11 @@ Result<> read_objects(const Metadata& metadata, RangeReader& reader, std::option
       return {};
     }
     hasher.update(held.held(items[k].file, opened->archive.pickle_bytes));
-    auto value = plain_object(opened->archive.graph);
+    bool has_tensor = false;
+    auto value = plain_object(opened->archive.graph, has_tensor);
     if (!value)
       return fail(with_tensor(with_file(std::move(value).error(), held.path(items[k].file)), entries[k]->fqn));
+    if (has_tensor) with_tensors.push_back(name_of(*entries[k]).name);
     values[static_cast<std::size_t>(entries[k] - metadata.entries.data())] = *std::move(value);
     return {};
   };
@@ -120,6 +124,21 @@ Result<> read_objects(const Metadata& metadata, RangeReader& reader, std::option
     if (!values[e]) continue;
     EntryName name = name_of(metadata.entries[e]);
     objects.push_back({std::move(name.name), std::move(name.path), *values[e]});
+  }
+  if (!with_tensors.empty()) {
+    std::sort(with_tensors.begin(), with_tensors.end());
+    std::string names;
+    for (std::size_t i = 0; i < std::min(with_tensors.size(), kNamesShown); ++i) {
+      names += (i == 0 ? "" : ", ") + with_tensors[i];
+    }
+    if (with_tensors.size() > kNamesShown) {
+      names += " and " + std::to_string(with_tensors.size() - kNamesShown) + " more";
+    }
+    findings.push_back({.severity = Severity::warning,
+                        .text = "Python objects hold tensors inside (tuples, objects of classes), which are kept as "
+                                "the objects' bytes, not as tensors: " +
+                                names,
+                        .tensor = with_tensors.front()});
   }
   if (left_out > 0) {
     findings.push_back({.severity = Severity::note,

@@ -12,8 +12,9 @@
 namespace ckpt::dcp {
 
 /// Python objects that the bytes items hold and that consist of None, bools, numbers, text, bytes, lists and dicts
-/// only. Items over 1 MiB and objects of other classes are left to their blobs; so is what passes 4 MiB of pickles in
-/// sum, with a finding. Names and paths are name_of's, the order is that of the entries.
+/// only. Objects that hold tensors are named in a finding. Items over 1 MiB and objects of other classes are left to
+/// their blobs; so is what passes 4 MiB of pickles in sum, with a finding. Names and paths are name_of's, the order is
+/// that of the entries.
 ///
 /// codec     where items are compressed: then `decoded_bytes` gets, one an item, what the items of bytes decode to;
 /// each at
