@@ -78,6 +78,10 @@ bool attribute_text(hid_t attribute, std::string& out) {
     std::vector<char> bytes(H5Tget_size(type) + 1, '\0');
     read = H5Aread(attribute, type, bytes.data()) >= 0;
     out = bytes.data();
+    if (H5Tget_strpad(type) == H5T_STR_NULLPAD) {  // which alone may hold a NUL
+      out.assign(bytes.begin(), bytes.end());
+      out.erase(out.find_last_not_of('\0') + 1);
+    }
     if (H5Tget_strpad(type) == H5T_STR_SPACEPAD) out.erase(out.find_last_not_of(' ') + 1);
   }
   H5Tclose(type);

@@ -73,6 +73,17 @@ def test_every_dataset_holds_what_h5py_wrote(seed, ckpt, out, tmp_path):
     check_routes(ckpt, path, out, tensors)
 
 
+def test_names_that_our_own_files_give_a_meaning_come_back(ckpt, out, tmp_path):
+    import torch
+    names = ["", ".", "a", "a.b", "g.__value__", "__value__", "h", "h.__value__", "h.__value__.i", "%5F_value__", "%", "x/y", "x%2Fy", "nul\0x"]
+    state = {name: torch.full((2,), float(number)) for number, name in enumerate(names)}
+    from safetensors.torch import save_file
+    save_file(state, tmp_path / "in.safetensors")
+    ckpt("convert", tmp_path / "in.safetensors", out / "own.h5")
+    ckpt("convert", out / "own.h5", out / "again.safetensors")
+    assert from_safetensors(out / "again.safetensors") == from_safetensors(tmp_path / "in.safetensors")
+
+
 def test_chunks_of_any_size_are_decoded_in_pieces(ckpt, out, tmp_path):
     """Rows of chunks above what is decoded at once, in the 1 GiB of address space that every test has."""
     tensors = {}

@@ -212,7 +212,7 @@ class Reader {
     places_.push_back(std::move(place));
     found_.push_back(found.path);
     const std::string* name = find(found.attributes, "ckpt_name");
-    own_names_.push_back(name != nullptr && !map_.id.empty() ? *name : std::string());
+    own_names_.push_back(name != nullptr && !map_.id.empty() ? std::optional(*name) : std::nullopt);
     return {};
   }
 
@@ -262,13 +262,13 @@ class Reader {
     std::unordered_map<std::string, std::size_t> uses;
     for (std::size_t i = 0; i < found_.size(); ++i) {
       paths_.push_back(path_of(found_[i], !map_.id.empty()));
-      map_.tensors[i].name = own_names_[i].empty() ? dotted(paths_[i]) : own_names_[i];
+      map_.tensors[i].name = own_names_[i] ? *own_names_[i] : dotted(paths_[i]);
       ++uses[map_.tensors[i].name];
     }
     for (std::size_t i = 0; i < found_.size(); ++i) {
       Tensor& tensor = map_.tensors[i];
       if (uses[tensor.name] > 1 || !is_utf8(tensor.name)) tensor.name = dotted_escaped(path_of(found_[i], false));
-      if (own_names_[i].empty() && !splits_to(tensor.name, paths_[i])) tensor.path = paths_[i];
+      if (!own_names_[i] && !splits_to(tensor.name, paths_[i])) tensor.path = paths_[i];
       names_.emplace(found_[i], tensor.name);
     }
   }
@@ -304,8 +304,8 @@ class Reader {
   Answer answer_;
   Map map_;
   std::vector<Place> places_;
-  std::vector<std::string> found_;      // paths, by tensor
-  std::vector<std::string> own_names_;  // by tensor; "" where the path names it
+  std::vector<std::string> found_;                     // paths, by tensor
+  std::vector<std::optional<std::string>> own_names_;  // by tensor; none where the path names it
   std::vector<Path> paths_;
   std::unordered_map<std::string, std::string> names_;  // by path
   std::string scratch_path_;

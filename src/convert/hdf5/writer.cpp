@@ -1,6 +1,7 @@
 #include "convert/hdf5/writer.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,8 +30,42 @@ std::uint64_t read_u64(std::string_view bytes, std::size_t at) {
   return value;
 }
 
-/// The path of a name: dots become groups. A '/' inside a part, an empty part and "." cannot be link names: they are
-/// escaped, and the attribute `ckpt_name` keeps the name.
+/// False where a part cannot be the name of a link, or would read as something else: as one that was escaped, as what
+/// NAME/__value__ adds.
+bool is_link_name(std::string_view part) {
+  constexpr std::string_view kEscapes[] = {"%2F", "%00", "%25", "%5F"};
+  if (part.empty() || part == "%" || part == kValue) return false;
+  if (part.find('/') != part.npos || part.find('\0') != part.npos) return false;
+  return std::none_of(std::begin(kEscapes), std::end(kEscapes),
+                      [&](std::string_view escape) { return part.find(escape) != part.npos; });
+}
+
+std::string escaped(std::string_view part) {
+  std::string out(part.empty() ? "%" : "");
+  if (part == kValue) {
+    out = "%5F";
+    part.remove_prefix(1);
+  }
+  for (const char c : part) {
+    switch (c) {
+      case '/':
+        out += "%2F";
+        break;
+      case '\0':
+        out += "%00";
+        break;
+      case '%':
+        out += "%25";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+/// The path of a name: dots become groups. Parts that cannot be link names are escaped, and the attribute `ckpt_name`
+/// keeps the name.
 std::string path_of(std::string_view name, bool& exact) {
   std::string path;
   std::size_t at = 0;
@@ -39,17 +74,11 @@ std::string path_of(std::string_view name, bool& exact) {
     const std::size_t dot = name.find('.', at);
     const std::string_view part = name.substr(at, dot == std::string_view::npos ? dot : dot - at);
     path += '/';
-    if (part.empty()) {
-      path += "%";
+    if (is_link_name(part)) {
+      path += part;
+    } else {
+      path += escaped(part);
       exact = false;
-    }
-    for (const char c : part) {
-      if (c == '/' || c == '\0') {
-        path += c == '/' ? "%2F" : "%00";
-        exact = false;
-      } else {
-        path += c;
-      }
     }
     if (dot == std::string_view::npos) return path;
     at = dot + 1;
