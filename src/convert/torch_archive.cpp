@@ -102,6 +102,10 @@ class Opener {
         return failed(Errc::unsupported, "open: a TorchScript program, not a checkpoint", entry.header_offset);
       }
     }
+    for (const zip::Entry& entry : entries_) {
+      const Result<> stored = zip::check_stored(entry);
+      if (!stored) return fail(at(stored.error(), 0));
+    }
     return {};
   }
 

@@ -12,7 +12,11 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kMagic{"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 14};
+// The magic number as pickles of protocol 2 and above hold it, and as protocol 1 writes it in digits.
+constexpr std::string_view kMagic{"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 12};
+constexpr std::string_view kMagicInDigits = "L119547037146038801333356L\n.";
+constexpr std::size_t kProtocolBytes = 2;
+constexpr std::size_t kFrameBytes = 9;  // from protocol 4 on
 constexpr std::int64_t kProtocol = 1001;
 constexpr std::uint64_t kFirstWindowBytes = 64 << 10;
 constexpr std::uint64_t kWindowGrowth = 8;  // a window that was too short is read again, so few and growing fast
@@ -122,6 +126,10 @@ class LegacyOpener {
 }  // namespace
 
 bool is_legacy_torch(std::string_view head) {
+  if (head.starts_with(kMagicInDigits)) return true;
+  if (!head.starts_with('\x80')) return false;
+  head.remove_prefix(std::min(head.size(), kProtocolBytes));
+  if (head.starts_with('\x95')) head.remove_prefix(std::min(head.size(), kFrameBytes));
   return head.starts_with(kMagic);
 }
 

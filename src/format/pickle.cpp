@@ -267,6 +267,11 @@ class Machine {
   }
   Status persistent() {
     CKPT_TRY(const NodeId id, pop());
+    // torch's legacy files give a module's class so, with its source beside it (_legacy_save, persistent_id).
+    const Items parts = out_.node(id).kind() == Kind::tuple ? out_.items_of(id) : Items{};
+    if (parts.size() == 4 && out_.text_of(parts[0]) == "module" && out_.node(parts[1]).kind() == Kind::global) {
+      return push(parts[1]);
+    }
     return push(out_.persistent(id));
   }
 

@@ -14,10 +14,10 @@ constexpr std::array<std::string_view, 10> kRefusedModules{
 constexpr std::array<std::string_view, 3> kBuiltinModules{"builtins", "__builtin__", "__builtins__"};
 
 // Types of plain values. `getattr` is how enums were pickled by Python 3.11.
-constexpr std::array<std::string_view, 22> kPlainBuiltins{
-    "Ellipsis",  "NotImplemented", "bool", "bytearray", "bytes", "complex", "dict",  "float",
-    "frozenset", "getattr",        "int",  "list",      "long",  "object",  "range", "reversed",
-    "set",       "slice",          "str",  "tuple",     "type",  "unicode",
+constexpr std::array<std::string_view, 23> kPlainBuiltins{
+    "Ellipsis",  "NotImplemented", "bool", "bytearray", "bytes", "complex", "dict",   "float",
+    "frozenset", "getattr",        "int",  "list",      "long",  "object",  "range",  "reversed",
+    "set",       "slice",          "str",  "tuple",     "type",  "unicode", "xrange",
 };
 
 bool is_in_module(std::string_view module, std::string_view refused) {

@@ -112,13 +112,15 @@ Result<Entry> read_record(std::span<const std::byte> directory, std::size_t& at,
   };
   if (escapes(name)) return refuse("its name leaves the archive");
   if ((flags & 1u) != 0) return refuse("it is encrypted");
-  if (method != 0) return refuse("it is compressed, which no framework writes");
   CKPT_CHECK(
       read_zip64_extra(directory.subspan(at + kCentralBytes + name_bytes, extra_bytes), stored, plain, header, offset));
-  if (stored != plain) return broken("entry '" + name + "': two sizes for stored bytes", offset);
+  if (method == 0 && stored != plain) return broken("entry '" + name + "': two sizes for stored bytes", offset);
   at += kCentralBytes + name_bytes + extra_bytes + comment_bytes;
-  return Entry{
-      .name = std::move(name), .header_offset = header, .bytes = plain, .crc = static_cast<std::uint32_t>(crc)};
+  return Entry{.name = std::move(name),
+               .header_offset = header,
+               .bytes = stored,
+               .crc = static_cast<std::uint32_t>(crc),
+               .compressed = method != 0};
 }
 
 // Every entry, with its local header and name, must end before the next one begins.
@@ -212,6 +214,14 @@ Result<std::uint64_t> data_offset(std::span<const std::byte> local_header, const
     return broken("entry '" + entry.name + "' runs into the directory", entry.header_offset);
   }
   return begin;
+}
+
+Result<> check_stored(const Entry& entry) {
+  if (!entry.compressed) return {};
+  return fail({.code = Errc::refused,
+               .message = "zip: entry '" + entry.name + "': it is compressed, which no framework writes",
+               .offset = entry.header_offset,
+               .hint = "if it was you who packed the archive again, do so without compression ('zip -0')"});
 }
 
 bool without_crc(std::span<const Entry> entries) {

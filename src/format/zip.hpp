@@ -13,8 +13,9 @@ namespace ckpt::zip {
 struct Entry {
   std::string name;
   std::uint64_t header_offset = 0;  ///< of the local header, from the start of the zip stream
-  std::uint64_t bytes = 0;          ///< stored size (only method 0 is accepted)
+  std::uint64_t bytes = 0;          ///< as they stand in the archive
   std::uint32_t crc = 0;
+  bool compressed = false;  ///< then nothing here can read it: check_stored
 };
 
 /// Where the central directory is, found from the last bytes of the stream.
@@ -31,10 +32,13 @@ constexpr std::uint64_t kTailBytes = 65536 + 22 + 20 + 56;
 /// errors      corrupt: no end record, or one that contradicts the size
 Result<Tail> find_tail(std::span<const std::byte> tail_bytes, std::uint64_t stream_bytes);
 
-/// Parses the central directory. refused: names that escape ("..", absolute), encrypted or compressed entries,
-/// duplicate names; corrupt: cut short, sizes past the stream, overlapping entries.
+/// Parses the central directory. refused: names that escape ("..", absolute), encrypted entries, duplicate names;
+/// corrupt: cut short, sizes past the stream, overlapping entries.
 Result<std::vector<Entry>> parse_directory(std::span<const std::byte> directory, const Tail& tail,
                                            std::uint64_t stream_bytes);
+
+/// refused: the entry is compressed. Frameworks store tensors as they are; what expands may be a trap.
+Result<> check_stored(const Entry& entry);
 
 /// Bytes that data_offset needs from header_offset on.
 constexpr std::size_t kLocalHeaderBytes = 30;

@@ -92,6 +92,21 @@ TEST_F(TorchLegacyTest, StoragesStandOneAfterAnotherBehindTheirCounts) {
   EXPECT_FALSE(where->crc);
 }
 
+TEST_F(TorchLegacyTest, IsRecognisedInEveryProtocol) {
+  const std::string number = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."s;
+  const std::string frame = "\x95\x0d\0\0\0\0\0\0\0"s;
+  const std::string rest = preamble().substr(2 + number.size()) + object() + keys() + storages();
+  for (const std::string& magic : {"L119547037146038801333356L\n."s, "\x80\x02"s + number, "\x80\x03"s + number,
+                                   "\x80\x04"s + frame + number, "\x80\x05"s + frame + number}) {
+    const auto archive = open(magic + rest);
+    ASSERT_TRUE(archive) << archive.error().message;
+    EXPECT_EQ(archive->storages.size(), 3u);
+  }
+  EXPECT_FALSE(is_legacy_torch("\x80\x04" + frame + "K\1."));
+  EXPECT_FALSE(is_legacy_torch("\x80"));
+  EXPECT_FALSE(is_legacy_torch(""));
+}
+
 TEST_F(TorchLegacyTest, AnObjectLongerThanTheFirstReadIsReadWhole) {
   PickleWriter writer;
   writer.raw("(").text(std::string(300'000, 'x'));

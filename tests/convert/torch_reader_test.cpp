@@ -140,12 +140,12 @@ TEST_F(TorchReader, NamesThatAreNotUtf8AreEscaped) {
   EXPECT_EQ(named(map, "w%FF").path, (Path{"w\xff"}));
 }
 
-TEST_F(TorchReader, AnIndexAndItsTextCannotBothBeNamed) {
-  write("one.pt", file_of(dict({key("0") + tensor("0"), "K" + std::string(1, '\0') + tensor("1")})));
-  const auto map = open("one.pt");
-  ASSERT_FALSE(map);
-  EXPECT_EQ(map.error().code, Errc::corrupt);
-  EXPECT_NE(map.error().message.find("'0'"), std::string::npos);
+TEST_F(TorchReader, AnIndexAndItsTextGetTwoNames) {
+  const Map map = of(dict(
+      {key("0") + tensor("0"), "K" + std::string(1, '\0') + tensor("1"), key("%30") + tensor("2"), key("1") + "N"}));
+  EXPECT_EQ(names_of(map), (Names{"%30", "0", "%2530"}));
+  EXPECT_EQ(named(map, "%30").path, (Path{"0"}));
+  EXPECT_EQ(map.objects.at(0).name, "1");
 }
 
 TEST_F(TorchReader, EqualViewsAreOneTensorAndOthersAreNot) {
@@ -336,7 +336,13 @@ TEST_F(TorchReader, DetectionLooksAtNamesAndFirstBytes) {
   EXPECT_FALSE(is_detected("notes.bin"));
   write("weights.xyz", file_of(dict({})));
   EXPECT_TRUE(is_detected("weights.xyz"));  // by its first entry
-  EXPECT_FALSE(is_detected());              // in a directory the name must say it
+  write("legacy.xyz", "L119547037146038801333356L\n.");
+  EXPECT_TRUE(is_detected("legacy.xyz"));
+  EXPECT_FALSE(is_detected());  // in a directory the name must say it
+  write("best.pth.tar", file_of(dict({})));
+  EXPECT_TRUE(is_detected());
+  std::filesystem::remove(temp_.path() + "/best.pth.tar");
+  EXPECT_FALSE(is_detected());
   write("model.pt", file_of(dict({})));
   EXPECT_TRUE(is_detected());
   EXPECT_TRUE(is_detected("model.pt"));
@@ -351,6 +357,10 @@ TEST_F(TorchReader, CompanionsOfSafetensorsAreNotACheckpointOfTheirOwn) {
   write("model.safetensors", "");
   write("optimizer.pt", file_of(dict({})));
   write("rng_state_0.pth", file_of(dict({})));
+  for (const std::string name : {"optimizer.bin", "optimizer_1.bin", "scheduler.bin", "sampler_0.bin", "scaler.pt",
+                                 "dl_state_dict.bin", "training_args.bin"}) {
+    write(name, file_of(dict({})));
+  }
   EXPECT_FALSE(is_detected());
   write("pytorch_model.bin", file_of(dict({})));
   EXPECT_TRUE(is_detected());

@@ -180,9 +180,21 @@ TEST(Pickle, GlobalsThatRunThingsAreRefusedByName) {
   }
 }
 
+TEST(Pickle, TheModuleOfALegacyTorchFileIsItsClass) {
+  const auto with = [](std::string_view first) {
+    PickleWriter writer;
+    writer.raw("(").text(first).global("torch.nn", "Linear").text("linear.py").text("class Linear").raw("tQ");
+    return writer.raw(")\x81").stop();
+  };
+  const Graph graph = parsed(with("module"));
+  EXPECT_EQ(graph.callee_name(graph.root()), "torch.nn Linear");
+  EXPECT_EQ(code_of(with("another")), Errc::corrupt);
+}
+
 TEST(Pickle, HarmlessGlobalsAreSymbols) {
-  for (const auto& [module, name] : {std::pair{"builtins", "set"}, std::pair{"__builtin__", "complex"},
-                                     std::pair{"ossify", "Bone"}, std::pair{"my.module", "Net"}}) {
+  for (const auto& [module, name] :
+       {std::pair{"builtins", "set"}, std::pair{"__builtin__", "complex"}, std::pair{"builtins", "range"},
+        std::pair{"__builtin__", "xrange"}, std::pair{"ossify", "Bone"}, std::pair{"my.module", "Net"}}) {
     const Graph graph = parsed(PickleWriter().global(module, name).stop());
     EXPECT_TRUE(graph.is_global(graph.root(), std::string(module) + " " + name));
   }

@@ -77,9 +77,19 @@ TEST(Zip, NamesThatLeaveTheArchiveAreRefused) {
 }
 
 TEST(Zip, EntriesNoFrameworkWritesAreRefused) {
-  EXPECT_EQ(code_of(ZipWriter().add("a", "x", {.method = 8}).finish()), Errc::refused);
   EXPECT_EQ(code_of(ZipWriter().add("a", "x", {.flags = 1}).finish()), Errc::refused);
   EXPECT_EQ(code_of(ZipWriter().add("a", "x").add("a", "y").finish()), Errc::refused);
+}
+
+TEST(Zip, ACompressedEntryIsListedAndRefusedWhereItIsNeeded) {
+  const auto entries = entries_of(ZipWriter().add("a", "x", {.method = 8}).add("b", "y").finish());
+  ASSERT_TRUE(entries) << entries.error().message;
+  EXPECT_TRUE((*entries)[0].compressed);
+  const auto needed = check_stored((*entries)[0]);
+  ASSERT_FALSE(needed);
+  EXPECT_EQ(needed.error().code, Errc::refused);
+  EXPECT_NE(needed.error().message.find("'a'"), std::string::npos) << needed.error().message;
+  EXPECT_TRUE(check_stored((*entries)[1]));
 }
 
 TEST(Zip, EntriesThatOverlapAreCorrupt) {

@@ -85,6 +85,8 @@ def work(rank, root):
     save("dcp_columns", dim=1)
     save("dcp_threads", thread_count=3)
     save("dcp_file_per_item", single_file_per_rank=False)
+    dcp.save(state()["model"], storage_writer=dcp.HuggingFaceStorageWriter(
+        path=f"{root}/hf_consolidated", save_distributed=True, enable_consolidation=True))
     if (zstd := zstd_extension()) is not None:
         save("dcp_zstd", _extensions=[zstd])
     torch.save(state()["model"], f"{root}/rank_files/model_world_size_{WORLD}_rank_{rank}.pt")
@@ -129,14 +131,15 @@ def bits(tensor):
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-@pytest.mark.parametrize("name", ["dcp_rows", "dcp_columns", "dcp_threads", "dcp_file_per_item", "dcp_zstd", "rank_files"])
+@pytest.mark.parametrize("name", ["dcp_rows", "dcp_columns", "dcp_threads", "dcp_file_per_item", "dcp_zstd", "rank_files",
+                                  "hf_consolidated"])
 def test_every_layout_holds_the_values_that_were_sharded(name, made, ckpt, out):
     if not (made / name).exists():
         pytest.skip("this PyTorch has no extension stream.zstd, or no libzstd is here")
     import torch
     ckpt("convert", made / name, out / "all.safetensors")
     found = from_safetensors(out / "all.safetensors")
-    prefix = "" if name == "rank_files" else "model."
+    prefix = "model." if name.startswith("dcp_") else ""
     for tensor, shape in SHAPES.items():
         dtype = torch.bfloat16 if tensor == "cube" else torch.float32
         assert found[prefix + tensor][1] == shape
@@ -200,12 +203,13 @@ def test_fsdp1_flat_optimizer_state_without_its_shapes_is_not_guessed(made, ckpt
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.parametrize("is_zip", [True, False])
 @pytest.mark.parametrize("protocol", range(6))
-def test_files_of_every_pickle_protocol(protocol, ckpt, out):
+def test_files_of_every_pickle_protocol(protocol, is_zip, ckpt, out):
     import torch
     state = {"w": torch.arange(6.0).reshape(2, 3).t(), "\u5c64": torch.tensor(1 + 2j), "gone": torch.empty(3, device="meta"),
-             "big": 2 ** 70, "lr": 1.5}
-    torch.save(state, out / "state.pt", pickle_protocol=protocol)
+             "big": 2 ** 70, "lr": 1.5, "range": range(3)}
+    torch.save(state, out / "state.pt", pickle_protocol=protocol, _use_new_zipfile_serialization=is_zip)
     if protocol == 0:  # its storages are named by text, which torch.load refuses too
         ckpt("convert", out / "state.pt", out / "all.safetensors", expect=15)
         return
@@ -215,3 +219,28 @@ def test_files_of_every_pickle_protocol(protocol, ckpt, out):
     assert found["w"] == ("F32", (3, 2), bits(state["w"]))
     assert found["\u5c64"] == ("C64", (), bits(torch.view_as_real(state["\u5c64"])))
     assert "gone" not in found
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_tensors_of_a_pickled_module_are_found(is_zip, ckpt, out):
+    """Legacy files give a module's class as a persistent id, with its source."""
+    import torch
+    module = torch.nn.Linear(3, 2)
+    torch.save(module, out / "module.pt", _use_new_zipfile_serialization=is_zip)
+    ckpt("convert", out / "module.pt", out / "all.safetensors")
+    found = from_safetensors(out / "all.safetensors")
+    assert found["_parameters.weight"] == ("F32", (2, 3), bits(module.weight))
+    assert found["_parameters.bias"] == ("F32", (2,), bits(module.bias))
+
+
+def test_programs_and_archives_packed_again_are_named(ckpt, out):
+    import zipfile
+
+    import torch
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 3)), out / "script.pt")
+    assert "a TorchScript program" in ckpt("convert", out / "script.pt", out / "a.safetensors", expect=12).stderr
+    torch.save({"w": torch.zeros(500)}, out / "state.pt")
+    with zipfile.ZipFile(out / "state.pt") as archive, zipfile.ZipFile(out / "again.pt", "w", zipfile.ZIP_DEFLATED) as again:
+        for name in archive.namelist():
+            again.writestr(name, archive.read(name))
+    assert "is compressed" in ckpt("convert", out / "again.pt", out / "b.safetensors", expect=15).stderr

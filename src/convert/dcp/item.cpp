@@ -115,6 +115,10 @@ Result<std::optional<OpenedItem>> ItemOpener::open(const HeldRanges& held, std::
   const auto entries = zip::parse_directory(*directory, *tail, bytes.size());
   if (!entries) return item.corrupt(tail->directory_offset, entries.error());
   if (entries->empty()) return item.corrupt(0, "an empty zip stream");
+  for (const zip::Entry& entry : *entries) {
+    const Result<> stored = zip::check_stored(entry);
+    if (!stored) return item.corrupt(0, stored.error());
+  }
   // torch puts everything into one folder, whose name only the first entry tells.
   const std::string_view folder =
       std::string_view(entries->front().name).substr(0, entries->front().name.find('/') + 1);

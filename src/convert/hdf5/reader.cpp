@@ -67,6 +67,7 @@ Result<Archive> find_weights(Io& io, FileHandle file, const std::string& path, s
   const auto entry =
       std::find_if(entries.begin(), entries.end(), [](const zip::Entry& each) { return each.name == kWeights; });
   if (entry == entries.end()) return fail(Errc::incomplete, "a Keras archive without model.weights.h5");
+  CKPT_CHECK(zip::check_stored(*entry));
   bytes.resize(zip::kLocalHeaderBytes);
   CKPT_CHECK(io.read_at(file, entry->header_offset, bytes));
   CKPT_TRY(const std::uint64_t offset, zip::data_offset(bytes, *entry, tail));

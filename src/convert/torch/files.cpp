@@ -8,6 +8,7 @@
 #include <set>
 
 #include "convert/metadata_memory.hpp"
+#include "convert/torch_legacy.hpp"
 #include "format/hf_index.hpp"
 
 namespace ckpt::torch {
@@ -15,17 +16,19 @@ namespace {
 
 constexpr std::size_t kHeadBytes = 512;
 constexpr std::size_t kNamesShown = 5;
-constexpr std::array<std::string_view, 4> kSuffixes{".pt", ".pth", ".bin", ".ckpt"};
+constexpr std::array<std::string_view, 5> kSuffixes{".pt", ".pth", ".bin", ".ckpt", ".pth.tar"};
 constexpr std::string_view kIndexSuffix = ".bin.index.json";
 constexpr std::string_view kZipMagic = "PK\3\4";
-constexpr std::string_view kLegacyMagic{"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20", 10};
 
-// What the Hugging Face Trainer and Accelerate write beside the weights.
-constexpr std::array<std::string_view, 7> kCompanions{
-    "optimizer.pt", "scheduler.pt", "scheduler.bin", "training_args.bin", "scaler.pt", "rng_state", "random_states"};
+// What the Hugging Face Trainer and Accelerate write beside the weights: STEM.SUFFIX, or STEM_NUMBER.SUFFIX.
+constexpr std::array<std::string_view, 8> kCompanions{"optimizer", "scheduler",     "sampler",       "scaler",
+                                                      "rng_state", "dl_state_dict", "random_states", "training_args"};
 
-bool begins_with_any(std::string_view name, std::span<const std::string_view> heads) {
-  return std::any_of(heads.begin(), heads.end(), [&](std::string_view head) { return name.starts_with(head); });
+bool is_companion(std::string_view name) {
+  std::string_view stem = name.substr(0, name.find('.'));
+  const std::size_t end = stem.find_last_not_of("0123456789");
+  if (end != stem.npos && end + 1 < stem.size() && stem[end] == '_') stem = stem.substr(0, end);
+  return std::find(kCompanions.begin(), kCompanions.end(), stem) != kCompanions.end();
 }
 
 // A file of a layout in which torch.save files are parts of something larger.
@@ -54,7 +57,7 @@ Result<std::optional<Match>> detect_directory(const Place& place) {
   });
   std::size_t count = 0;
   for (const std::string& name : torch_files(place.entries)) {
-    if (has_weights && begins_with_any(name, kCompanions)) continue;
+    if (has_weights && is_companion(name)) continue;
     CKPT_TRY(const std::string head, place.head(name, kHeadBytes));
     if (begins_torch_file(head, name)) ++count;
   }
@@ -125,9 +128,9 @@ bool begins_torch_file(std::string_view head, std::string_view name) {
     const std::string_view first = head.substr(kNameAt, byte(kNameLengthAt) | byte(kNameLengthAt + 1) << 8);
     if (first.ends_with("data.pkl") && !name.ends_with(".distcp")) return true;
   }
+  if (is_legacy_torch(head)) return true;
   if (!has_torch_suffix(name)) return false;
-  return head.starts_with(kZipMagic) || head.starts_with(kLegacyMagic) ||
-         (head.size() >= 262 && head.substr(257, 5) == "ustar");
+  return head.starts_with(kZipMagic) || (head.size() >= 262 && head.substr(257, 5) == "ustar");
 }
 
 Result<std::optional<Match>> detect(const Place& place) {

@@ -1,26 +1,52 @@
 #include "convert/torch/names.hpp"
 
-#include <numeric>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
 #include <unordered_map>
+#include <variant>
 
 namespace ckpt::torch {
 namespace {
 
 constexpr int kRounds = 8;
 
+std::string utf8_prefix(const Nameless& item) {
+  return is_utf8(item.prefix) ? item.prefix : dotted_escaped({item.prefix});
+}
+
 std::string escaped(const Nameless& item) {
-  const std::string prefix = is_utf8(item.prefix) ? item.prefix : dotted_escaped({item.prefix});
-  return prefix + dotted_escaped(item.path);
+  return utf8_prefix(item) + dotted_escaped(item.path);
+}
+
+bool reads_as_integer(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+}
+
+// As escaped, but a text of digits is told from the integer: its first character is %XX.
+std::string escaped_with_digits(const Nameless& item) {
+  std::string name = utf8_prefix(item);
+  for (std::size_t i = 0; i < item.path.size(); ++i) {
+    if (i != 0) name += '.';
+    std::string part = dotted_escaped({item.path[i]});
+    const bool is_text = std::holds_alternative<std::string>(item.path[i]);
+    if (is_text && reads_as_integer(part)) part = fmt::format("%{:02X}", part.front()) + part.substr(1);
+    name += part;
+  }
+  return name;
 }
 
 }  // namespace
 
 Result<std::vector<std::string>> unique_names(std::span<const Nameless> items) {
   std::vector<std::string> names;
-  std::vector<bool> is_escaped(items.size(), false);
+  enum Level : std::uint8_t { kPlain, kEscaped, kWithDigits };
+  std::vector<Level> levels(items.size(), kPlain);
   const auto escape = [&](std::size_t i) {
-    is_escaped[i] = true;
-    names[i] = escaped(items[i]);
+    levels[i] = levels[i] == kPlain ? kEscaped : kWithDigits;
+    names[i] = levels[i] == kEscaped ? escaped(items[i]) : escaped_with_digits(items[i]);
   };
   for (std::size_t i = 0; i < items.size(); ++i) {
     names.push_back(items[i].prefix + dotted(items[i].path));
@@ -36,7 +62,7 @@ Result<std::vector<std::string>> unique_names(std::span<const Nameless> items) {
     for (std::size_t i = 0; i < items.size(); ++i) {
       const auto [at, is_new] = first.emplace(names[i], i);
       if (is_new) continue;
-      if (is_escaped[i] && is_escaped[at->second]) {
+      if (levels[i] == kWithDigits && levels[at->second] == kWithDigits) {
         return fail({.code = Errc::corrupt,
                      .message = "names: two items are both named '" + names[i] + "'",
                      .tensor = names[i]});
@@ -45,11 +71,14 @@ Result<std::vector<std::string>> unique_names(std::span<const Nameless> items) {
       collide.push_back(at->second);
     }
     if (!collide.empty() && round == kRounds) {
-      collide.resize(items.size());
-      std::iota(collide.begin(), collide.end(), std::size_t{0});
+      for (std::size_t i = 0; i < items.size(); ++i) {
+        if (levels[i] == kPlain) escape(i);
+      }
     }
+    std::sort(collide.begin(), collide.end());
+    collide.erase(std::unique(collide.begin(), collide.end()), collide.end());
     for (const std::size_t i : collide) {
-      if (is_escaped[i]) continue;
+      if (levels[i] == kWithDigits) continue;
       escape(i);
       changed = true;
     }
