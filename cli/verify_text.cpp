@@ -36,7 +36,8 @@ void print_verify(Context& context, std::string_view label, const VerifyReport& 
   std::string line = fmt::format("{}   {}", printable(std::string(label)), verdict);
   if (!report.format.empty()) {  // nothing is known of what could not be opened
     const std::string variant = report.variant.empty() ? "" : " " + printable(report.variant);
-    line += fmt::format("   {}{} · {} · {}{}", report.format, variant, format_counted(report.tensor_count, "tensor"),
+    line += fmt::format("   {}{} · {}{}{}", report.format, variant,
+                        report.unread ? "" : format_counted(report.tensor_count, "tensor") + " · ",
                         report.bytes != 0 ? format_size(report.bytes, sizes) + " in " : "",
                         format_counted(report.file_count, "file"));
     const std::uint64_t checks = report.leaf_count + report.crc_checked;

@@ -169,6 +169,7 @@ struct VerifyReport {
   std::uint64_t bytes = 0;       ///< looked at
   double seconds = 0;
   std::string checked_by;         ///< what stands behind the verdict, in words
+  bool unread = false;            ///< recognised but not read: nothing is known of tensors
   std::vector<Finding> damage{};  ///< what is wrong: file, offset, tensor
   bool finite_checked = false;
   std::vector<NotFiniteTensor> not_finite{};  ///< in the source's order

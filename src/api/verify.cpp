@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -69,9 +71,11 @@ class Verifier {
 
  private:
   Result<> steps() {
-    CKPT_TRY(const Source source, open_source(session_.io, request_.path, request_.from,
-                                              {.metadata_limit = session_.memory_bytes,
-                                               .rules = request_.against.empty() ? session_.rules : nullptr}));
+    auto opened = open_source(
+        session_.io, request_.path, request_.from,
+        {.metadata_limit = session_.memory_bytes, .rules = request_.against.empty() ? session_.rules : nullptr});
+    if (!opened) return unread(std::move(opened).error());
+    const Source source = *std::move(opened);
     const Map& map = source.map;
     report_.format = map.format;
     report_.variant = map.variant;
@@ -93,6 +97,22 @@ class Verifier {
     const bool by_values = source.format->hashes == nullptr || request_.finite;
     if (by_values && !request_.quick) CKPT_CHECK(values(source));
     if (!request_.against.empty()) CKPT_CHECK(against(source));
+    return {};
+  }
+
+  /// Of a format that is recognised but not read a quick look can still tell whether its files are there.
+  Result<> unread(Error error) {
+    if (error.code != Errc::unsupported || !request_.quick || !request_.against.empty()) return fail(std::move(error));
+    CKPT_TRY(const std::optional<Glance> seen, glance(session_.io, request_.path, request_.from));
+    if (!seen) return fail(std::move(error));
+    report_.unread = true;
+    report_.format = seen->format->name;
+    report_.file_count = seen->file_count;
+    report_.checked_by = "names and sizes";
+    report_.notes.push_back(
+        {.text = fmt::format("{} is recognised but not read by this version: that its files are there is all that "
+                             "can be told",
+                             seen->format->name)});
     return {};
   }
 

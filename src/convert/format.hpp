@@ -122,6 +122,9 @@ struct Format {
   /// writer, which heeds Selected::part. A target with that suffix is one file. "" and null: not written by it.
   std::string_view load_name{};
   Result<Skeleton> (*lay_out_parts)(const WriteRequest&) = nullptr;
+  /// For formats without `open`, or null: counts the files that make such a checkpoint, by names and sizes, all that
+  /// can be told of it. errors  incomplete: one is missing, or empty
+  Result<std::uint64_t> (*count_files)(Io& io, const std::string& root) = nullptr;
 };
 
 /// All formats, in order of precedence of detection messages.
@@ -140,6 +143,15 @@ struct Source {
 /// Detects (or takes `from`) and opens. not_found; unsupported naming what was seen; ambiguous listing the matches;
 /// incomplete; corrupt; refused.
 Result<Source> open_source(Io& io, const std::string& path, std::string_view from, const ReadOptions& options);
+
+/// What can be told of a checkpoint that is recognised but not read.
+struct Glance {
+  const Format* format = nullptr;
+  std::uint64_t file_count = 0;
+};
+/// Detects, and looks at names and sizes. Nothing where the format can be read, or nothing can be told.
+/// errors  as open_source
+Result<std::optional<Glance>> glance(Io& io, const std::string& path, std::string_view from);
 
 /// What detection says of a path, without opening it.
 struct Recognition {

@@ -154,6 +154,15 @@ Recognition recognise(Io& io, const std::string& path) {
   return {.unfinished = detection.refusal && detection.refusal->code == Errc::uncommitted};
 }
 
+Result<std::optional<Glance>> glance(Io& io, const std::string& path, std::string_view from) {
+  CKPT_TRY(const Place place, look(io, join_path(path, "")));
+  CKPT_TRY(const Found found, from.empty() ? choose(place) : forced(place, from));
+  if (found.format->open != nullptr || found.format->count_files == nullptr) return std::nullopt;
+  const std::string root = found.match.where.empty() ? place.root : join_path(place.root, found.match.where);
+  CKPT_TRY(const std::uint64_t files, found.format->count_files(io, root));
+  return Glance{.format = found.format, .file_count = files};
+}
+
 Result<Source> open_source(Io& io, const std::string& path, std::string_view from, const ReadOptions& options) {
   if (path.empty()) return fail(Errc::not_found, "open: an empty path");
   if (path.find("://") != std::string::npos)

@@ -141,7 +141,7 @@ def case_what_a_command_reads_stays_until_it_has_ended(sh):
     for words in (("convert", first, "out", "--to", "safetensors"), ("verify", first), ("load", first, "out", "--to", "npy", "--only", name)):
         process = stopped_while_reading(sh, *words)
         try:
-            prune(sh, "--keep-last", "5", "--apply", code=3, err="step-000000001.g1: kept: being read", out="^0 checkpoints in the trash")
+            prune(sh, "--keep-last", "5", "--apply", code=3, err="step-000000001.g1: kept: being read", out="^0 checkpoints deleted")
         finally:
             process.send_signal(signal.SIGCONT)
         said = process.communicate(timeout=60)[0]
@@ -246,10 +246,35 @@ def case_other_tools_checkpoints_are_pruned_and_what_they_name_stays(sh):
     check((run / "global_step20").is_dir(), "not back")
 
 
+def case_checkpoints_that_are_only_recognised_are_pruned_too(sh):
+    """Orbax and Megatron: nothing of them is read, so names and sizes stand for the quick look at what stays."""
+    orbax, megatron, legacy = (sh.path("store") / name for name in ("jax", "mcore", "mega"))
+    for step in (10, 20, 30, 40):
+        shutil.copytree(sh.checkpoint("orbax/direct_standard") / "final", orbax / str(step))
+        shutil.copytree(sh.checkpoint("megatron/core_torch_dist_w4"), megatron / f"iter_{step:07}")
+        for rank in ("00_000", "00_001", "01_000", "01_001"):
+            (legacy / f"iter_{step:07}" / f"mp_rank_{rank}").mkdir(parents=True)
+            (legacy / f"iter_{step:07}" / f"mp_rank_{rank}" / "model_optim_rng.pt").write_bytes(b"x")
+    sh.run("verify", orbax / "40", "--quick", out=["ok   orbax · .*names and sizes", "^note .*recognised but not read"])
+    sh.run("verify", orbax / "40", code=12)
+    # What is not whole does not count as kept: the one before it stays in its place.
+    (orbax / "40" / "manifest.ocdbt").unlink()
+    (megatron / "iter_0000040" / "__0_1.distcp").unlink()
+    shutil.rmtree(legacy / "iter_0000040" / "mp_rank_01_001")
+    prune(sh, "--keep-last", "1", "--apply", "-y", out="^6 checkpoints in the trash",
+          err=["jax/40: does not count as kept", "mcore/iter_0000040: does not count as kept", "mega/iter_0000040: does not count as kept"])
+    check([sorted(p.name for p in run.iterdir()) for run in (orbax, megatron, legacy)]
+          == [["30", "40"], ["iter_0000030", "iter_0000040"], ["iter_0000030", "iter_0000040"]], "others stayed")
+    (legacy / "latest_checkpointed_iteration.txt").write_text("30\n")
+    sh.run("verify", legacy, "--quick", out="ok   megatron · 4 files")
+    (legacy / "iter_0000030" / "mp_rank_01_000" / "model_optim_rng.pt").write_bytes(b"")
+    sh.run("verify", legacy, "--quick", code=13, err="mp_rank_01_000/model_optim_rng.pt: open: the file is empty")
+
+
 def case_models_without_a_step_in_their_names_stay(sh):
     for name in ("bert", "gpt2", "exp7"):
         shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("store") / "models" / name)
-    result = prune(sh, "--keep-last", "1", "--apply", "-y", out="^0 checkpoints in the trash")
+    result = prune(sh, "--keep-last", "1", "--apply", "-y", out="^0 checkpoints deleted")
     check(sorted(p.name for p in sh.path("store/models").iterdir()) == ["bert", "exp7", "gpt2"], "deleted", result)
 
 

@@ -1,5 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+#include <set>
+
 #include "convert/formats.hpp"
 
 namespace ckpt {
@@ -29,6 +33,85 @@ Result<std::optional<Match>> detect(const Place& place) {
   return std::nullopt;
 }
 
+tl::unexpected<Error> incomplete(const std::string& path, const std::string& reason) {
+  return fail({.code = Errc::incomplete, .message = fmt::format("{}: open: {}", path, reason), .file = path});
+}
+
+/// 1, 3 of `mp_rank_01_003`; nothing where a part is no number.
+std::vector<std::uint64_t> rank_of(std::string_view name) {
+  name.remove_prefix(std::string_view("mp_rank").size());
+  std::vector<std::uint64_t> out;
+  while (name.starts_with('_')) {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(name.data() + 1, name.data() + name.size(), value);
+    if (error != std::errc()) return {};
+    out.push_back(value);
+    name.remove_prefix(static_cast<std::size_t>(end - name.data()));
+  }
+  return name.empty() ? out : std::vector<std::uint64_t>{};
+}
+
+/// The ranks are a full grid, and each has the same files, none of them empty.
+Result<std::uint64_t> count_legacy(Io& io, const std::string& root, const std::vector<DirEntry>& entries) {
+  std::uint64_t ranks = 0;
+  std::uint64_t files = 0;
+  std::vector<std::uint64_t> most;
+  std::set<std::string> expected;
+  for (const DirEntry& entry : entries) {
+    if (!is_rank_directory(entry)) continue;
+    const std::string path = join_path(root, entry.name);
+    const std::vector<std::uint64_t> rank = rank_of(entry.name);
+    if (rank.empty() || (ranks != 0 && rank.size() != most.size()))
+      return incomplete(path, "not the name of a rank as the others have");
+    most.resize(rank.size());
+    for (std::size_t axis = 0; axis < rank.size(); ++axis) most[axis] = std::max(most[axis], rank[axis]);
+    CKPT_TRY(const std::vector<DirEntry> inside, io.list(path));
+    std::set<std::string> names;
+    for (const DirEntry& file : inside) {
+      if (file.kind != FileInfo::Kind::file || !file.name.ends_with(".pt")) continue;
+      CKPT_TRY(const FileInfo info, io.stat(join_path(path, file.name)));
+      if (info.bytes == 0) return incomplete(join_path(path, file.name), "the file is empty");
+      names.insert(file.name);
+    }
+    if (ranks++ == 0) expected = names;
+    if (names.empty() || names != expected) return incomplete(path, "does not hold the files that other ranks have");
+    files += names.size();
+  }
+  std::uint64_t grid = 1;
+  for (const std::uint64_t last : most) grid = last < ranks ? grid * (last + 1) : 0;
+  if (ranks == 0 || grid != ranks) return incomplete(root, fmt::format("{} ranks are no full grid", ranks));
+  return files;
+}
+
+/// An iteration's directory. With `torch_dist` it is a DCP checkpoint, whose reader compares the sizes of all files.
+Result<std::uint64_t> count_iteration(Io& io, const std::string& root) {
+  CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
+  if (std::any_of(entries.begin(), entries.end(), is_rank_directory)) return count_legacy(io, root, entries);
+  const auto is_metadata = [](const DirEntry& entry) { return entry.name == ".metadata"; };
+  if (!std::any_of(entries.begin(), entries.end(), is_metadata))
+    return incomplete(root, "neither ranks (mp_rank_*) nor .metadata in it");
+  CKPT_TRY(const Map map, dcp_format().open(io, root, {}));
+  for (const Finding& finding : map.findings) {
+    if (finding.severity == Severity::incomplete || finding.severity == Severity::damage)
+      return incomplete(root, finding.text);
+  }
+  return map.files.size();
+}
+
+Result<std::uint64_t> count_files(Io& io, const std::string& root) {
+  constexpr std::uint64_t kLimit = 4096;
+  const std::string tracker = join_path(root, kTracker);
+  if (!io.stat(tracker)) return count_iteration(io, root);
+  CKPT_TRY(std::string text, read_small_file(io, tracker, kLimit));
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  if (text.empty()) return incomplete(tracker, "the file is empty");
+  const bool number = text.find_first_not_of("0123456789") == std::string::npos;
+  if (!number && text != "release") return incomplete(tracker, "names no iteration");
+  const std::string name = number ? "iter_" + std::string(7 - std::min<std::size_t>(7, text.size()), '0') + text : text;
+  if (!io.stat(join_path(root, name))) return incomplete(tracker, fmt::format("names {}, which is not there", name));
+  return count_iteration(io, join_path(root, name));
+}
+
 }  // namespace
 
 Format megatron_format() {
@@ -37,7 +120,8 @@ Format megatron_format() {
           .detect = detect,
           .open = nullptr,
           .lay_out = nullptr,
-          .suffix = ""};
+          .suffix = "",
+          .count_files = count_files};
 }
 
 }  // namespace ckpt

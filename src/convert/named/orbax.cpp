@@ -46,6 +46,96 @@ Result<std::optional<Match>> detect(const Place& place) {
   return std::nullopt;
 }
 
+tl::unexpected<Error> incomplete(const std::string& path, const std::string& reason) {
+  return fail({.code = Errc::incomplete, .message = fmt::format("{}: open: {}", path, reason), .file = path});
+}
+
+/// Values that are stored as arrays, by `_METADATA` of an item; old releases wrote none. Strings lie in
+/// `_strings.json`.
+Result<std::uint64_t> count_arrays(Io& io, const std::string& item) {
+  constexpr std::uint64_t kLimit = std::uint64_t{256} << 20;
+  constexpr std::string_view kWord = "\"skip_deserialize\":";
+  constexpr std::string_view kString = "\"value_type\": \"string\"";
+  const std::string path = join_path(item, kMarks[1]);
+  if (!io.stat(path)) return 0;
+  CKPT_TRY(const std::string text, read_small_file(io, path, kLimit));
+  std::uint64_t count = 0;
+  for (std::size_t at = text.find(kWord); at != std::string::npos; at = text.find(kWord, at)) {
+    at = std::min(text.find_first_not_of(' ', at + kWord.size()), text.size());
+    count += text.compare(at, 5, "false") == 0 ? 1U : 0U;
+  }
+  for (std::size_t at = text.find(kString); at != std::string::npos; at = text.find(kString, at + 1))
+    count -= std::min<std::uint64_t>(count, 1);
+  return count;
+}
+
+/// The files of an OCDBT database: its manifest, and nodes and values below it.
+Result<std::uint64_t> count_database(Io& io, const std::string& root) {
+  const std::string manifest = join_path(root, kMarks[2]);
+  const auto info = io.stat(manifest);
+  if (!info || info->bytes == 0) return incomplete(manifest, "missing, or empty");
+  std::uint64_t files = 1;
+  for (const std::string_view folder : {"d", "ocdbt_data", "ocdbt_meta"}) {
+    const auto entries = io.list(join_path(root, folder));
+    if (entries) files += entries->size();
+  }
+  return files;
+}
+
+/// A folder that holds one pytree: a database, or a folder of zarr chunks for each array.
+Result<std::uint64_t> count_item(Io& io, const std::string& item) {
+  CKPT_TRY(const std::vector<DirEntry> entries, io.list(item));
+  CKPT_TRY(const std::uint64_t arrays, count_arrays(io, item));
+  std::uint64_t files = 0;
+  std::uint64_t folders = 0;  // of an array
+  bool is_database = false;
+  for (const DirEntry& entry : entries) {
+    const std::string below = join_path(item, entry.name);
+    if (entry.kind != FileInfo::Kind::directory) {
+      is_database |= entry.name == kMarks[2];
+    } else if (entry.name.starts_with("ocdbt.process_")) {
+      is_database = true;
+      CKPT_TRY(const std::uint64_t own, count_database(io, below));
+      files += own;
+    } else if (io.stat(join_path(below, ".zarray")) || io.stat(join_path(below, "zarr.json"))) {
+      ++folders;
+    }
+  }
+  if (is_database) {
+    CKPT_TRY(const std::uint64_t merged, count_database(io, item));
+    files += merged;
+    if (arrays != 0 && merged < 2) return incomplete(item, "the database has a manifest and nothing else");
+    return files;
+  }
+  if (folders < arrays) return incomplete(item, fmt::format("{} arrays, of which {} are there", arrays, folders));
+  return folders;
+}
+
+/// Step directories: one folder an item, or the item itself. A manager's directory holds several of these.
+Result<std::uint64_t> count_step(Io& io, const std::string& root, bool looks_into_steps) {
+  const auto is_item = [&](const std::string& path) {
+    return io.stat(join_path(path, kMarks[1])).has_value() || io.stat(join_path(path, kMarks[2])).has_value();
+  };
+  if (is_item(root)) return count_item(io, root);
+  CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
+  std::uint64_t files = 0;
+  for (const DirEntry& entry : entries) {
+    const std::string below = join_path(root, entry.name);
+    if (entry.kind != FileInfo::Kind::directory || entry.name.find(kTemporary) != std::string::npos) continue;
+    const bool item = is_item(below);
+    const bool step = !item && looks_into_steps && io.stat(join_path(below, kMarks[0])).has_value();
+    if (!item && !step) continue;
+    CKPT_TRY(const std::uint64_t own, item ? count_item(io, below) : count_step(io, below, false));
+    files += own;
+  }
+  if (files == 0) return incomplete(root, "no item of it holds data");
+  return files;
+}
+
+Result<std::uint64_t> count_files(Io& io, const std::string& root) {
+  return count_step(io, root, true);
+}
+
 }  // namespace
 
 Format orbax_format() {
@@ -54,7 +144,8 @@ Format orbax_format() {
           .detect = detect,
           .open = nullptr,
           .lay_out = nullptr,
-          .suffix = ""};
+          .suffix = "",
+          .count_files = count_files};
 }
 
 }  // namespace ckpt
