@@ -1,6 +1,7 @@
 #include "catalog/policy_import.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -106,7 +107,7 @@ Result<> lightning(Import& in) {
   const std::string top = in.text("save_top_k", "1");
   CKPT_TRY(const auto count, parse_keep_count(top));
   const std::string metric = in.text("monitor");
-  CKPT_TRY(const bool last, in.flag("save_last", false));
+  CKPT_TRY(const bool last, in.text("save_last") == "link" ? Result<bool>(true) : in.flag("save_last", false));
   if (metric.empty()) {
     if (count && *count > 1) return fail(Errc::usage, "save_top_k: more than 1 needs monitor");
     in.count(Kind::last, count);
@@ -126,7 +127,9 @@ Result<> hugging_face(Import& in) {
   const std::string given = in.text("save_total_limit", "None");
   const bool all = given == "None" || given.starts_with('-') || given == "0";
   CKPT_TRY(const bool best, in.flag("load_best_model_at_end", false));
-  CKPT_TRY(const bool greater, in.flag("greater_is_better", false));
+  const std::string metric = in.text("metric_for_best_model", "loss");
+  // Unset it depends on the name. Source: transformers/training_args.py, TrainingArguments.__post_init__.
+  CKPT_TRY(const bool greater, in.flag("greater_is_better", !metric.ends_with("loss")));
   if (all) {
     in.count(Kind::last, std::nullopt);
     return {};
@@ -134,7 +137,6 @@ Result<> hugging_face(Import& in) {
   CKPT_TRY(const std::uint64_t limit, parse_count(given, 1, UINT64_MAX));
   if (best) {
     in.count(Kind::last, std::max<std::uint64_t>(limit - 1, 1));
-    const std::string metric = in.text("metric_for_best_model", "loss");
     in.add({.kind = Kind::best,
             .count = 1,
             .metric = metric.starts_with("eval_") ? metric : "eval_" + metric,
@@ -295,7 +297,8 @@ tl::unexpected<Error> unknown(std::string_view what, std::string_view name, std:
   const auto near = nearest(name, known);
   return fail({.code = Errc::usage,
                .message = fmt::format("unknown {} '{}'", what, name),
-               .hint = near ? fmt::format("did you mean '{}'?", *near) : std::string()});
+               .hint = near ? fmt::format("did you mean '{}'?", *near)
+                            : fmt::format("known are {}", fmt::join(known.begin(), known.end(), ", "))});
 }
 
 }  // namespace

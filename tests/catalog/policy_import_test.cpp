@@ -54,6 +54,15 @@ TEST(PolicyImport, TheTrainersLimitWithABestOne) {
   EXPECT_EQ(policy.keep[1].metric, "eval_loss");
   policy = imported("hf", {{"save_total_limit", "1"}, {"load_best_model_at_end", "True"}}).policy;
   EXPECT_EQ(policy.keep[0].count, 1u);  // its limit of 1 keeps two
+  // As TrainingArguments has it: lower is better only of what ends in "loss", where nothing else is said.
+  const auto better = [](ForeignOptions options) {
+    options.insert(options.end(), {{"save_total_limit", "3"}, {"load_best_model_at_end", "True"}});
+    return imported("hf", options).policy.keep[1].better;
+  };
+  EXPECT_EQ(better({}), Rule::Better::lower);
+  EXPECT_EQ(better({{"metric_for_best_model", "eval_loss"}}), Rule::Better::lower);
+  EXPECT_EQ(better({{"metric_for_best_model", "accuracy"}}), Rule::Better::higher);
+  EXPECT_EQ(better({{"metric_for_best_model", "wer"}, {"greater_is_better", "False"}}), Rule::Better::lower);
   for (const char* none : {"None", "0", "-1"})
     EXPECT_EQ(imported("hf", {{"save_total_limit", none}}).policy.keep[0].count, std::nullopt);
 }
@@ -64,6 +73,8 @@ TEST(PolicyImport, LightningTensorFlowMegatronVelocAndScr) {
   ASSERT_EQ(policy.keep.size(), 2u);
   EXPECT_EQ(policy.keep[0].kind, Kind::best);
   EXPECT_EQ(policy.keep[0].better, Rule::Better::higher);
+  EXPECT_EQ(imported("lightning", {{"save_top_k", "2"}, {"monitor", "v"}, {"save_last", "link"}}).policy.keep.size(),
+            2u);
   EXPECT_EQ(imported("lightning", {{"save_top_k", "-1"}, {"monitor", "v"}}).policy.keep[0].count, std::nullopt);
   EXPECT_EQ(error_of("lightning", {{"save_top_k", "3"}}), "save_top_k: more than 1 needs monitor");
   policy = imported("tf", {{"keep_checkpoint_every_n_hours", "2"}}).policy;
@@ -99,6 +110,7 @@ TEST(PolicyImport, WhatIsNotKnownOrKeepsNothingIsRefused) {
   EXPECT_EQ(error_of("orbx", {}), "unknown system 'orbx'");
   EXPECT_EQ(error_of("hf", {{"save_limit", "3"}}), "unknown option of hf 'save_limit'");
   EXPECT_EQ(import_policy("hf", {{"save_totl_limit", "3"}}).error().hint, "did you mean 'save_total_limit'?");
+  EXPECT_EQ(import_policy("megatron", {{"keep", "3"}}).error().hint, "known are save_retain_interval, most_recent_k");
   EXPECT_EQ(error_of("orbax", {{"max_to_keep", "0"}}), "orbax: with these options nothing is kept: refused");
   EXPECT_EQ(error_of("restic", {}), "restic: with these options nothing is kept: refused");
   EXPECT_EQ(error_of("lightning", {{"save_top_k", "0"}}), "lightning: with these options nothing is kept: refused");
