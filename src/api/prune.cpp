@@ -358,6 +358,34 @@ Result<> purge_trash(Io& io, const PrunePlan& plan, const CarryOut& how, bool pr
   return {};
 }
 
+/// A deletion begins with a record of it, which needs a block or two. Where the disk has none the index is given up for
+/// that: it can be made again, and nothing could be deleted where it is needed most. False where there is none.
+bool give_up_index(Io& io, const std::string& store) {
+  bool given_up = false;
+  for (const char* suffix : {"", "-wal", "-shm", "-journal", ".damaged"})
+    given_up = io.unlink(catalog::catalog_file(store) + suffix).has_value() || given_up;
+  return given_up;
+}
+
+/// Once more, with the room that the index took, where there was none.
+template <class Act>
+auto with_room(Io& io, const std::string& store, const Act& act) {
+  auto done = act();
+  if (!done && done.error().code == Errc::no_space && give_up_index(io, store)) done = act();
+  return done;
+}
+
+/// What was carried out is no new policy any more.
+Result<> remember_policies(Io& io, const PrunePlan& plan) {
+  if (plan.aborted) return {};
+  KnownPolicies known = read_known_policies(io, plan.store);
+  std::vector<std::string> fingerprints;
+  for (const PrunePart& part : plan.parts) fingerprints.push_back(part.fingerprint);
+  if (known[plan.known_as] == fingerprints) return {};
+  known[plan.known_as] = std::move(fingerprints);
+  return write_known_policies(io, plan.store, known);
+}
+
 /// Finishes what a crash stopped, which would otherwise look as if it were changed between plan and deed. Whoever
 /// deletes here now has done so; and what stands in the way is told when the plan is carried out.
 void settle_trash(Io& io, const std::string& store) {
@@ -438,7 +466,9 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       if (action != Action::trash && action != Action::demote) continue;
       PruneStep step{.part = p, .index = i};
       const auto deletion = deletion_of(io, plan, part, i, how);
-      const auto claim = action == Action::trash ? trash->put(deletion) : demote(session, *trash, deletion, plan.store);
+      const auto claim = with_room(io, plan.store, [&] {
+        return action == Action::trash ? trash->put(deletion) : demote(session, *trash, deletion, plan.store);
+      });
       if (claim && *claim == Claim::vanished && is_gone(io, plan.store, part.entries[i])) continue;
       step.done = claim && *claim == Claim::free;
       if (!step.done) step.kept_because = claim ? claim_text(*claim) : claim.error().message;
@@ -455,16 +485,9 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       report.steps.push_back(std::move(step));
     }
   }
-  if (!plan.aborted) {
-    KnownPolicies known = read_known_policies(io, plan.store);
-    std::vector<std::string> fingerprints;
-    for (const PrunePart& part : plan.parts) fingerprints.push_back(part.fingerprint);
-    if (known[plan.known_as] != fingerprints) {
-      known[plan.known_as] = std::move(fingerprints);
-      CKPT_CHECK(write_known_policies(io, plan.store, known));
-    }
-  }
+  const auto remembered = with_room(io, plan.store, [&] { return remember_policies(io, plan); });
   CKPT_CHECK(purge_trash(io, plan, how, pressed, *trash, report));
+  if (!remembered) CKPT_CHECK(remember_policies(io, plan));  // there may be room now
   for (const TrashEntry& entry : report.purged.gone) {
     if (entry.record.deleted != how.now || entry.record.by != how.by) continue;  // of an earlier prune
     PruneReport::InTrash& waits = entry.record.dropped.empty() ? report.trashed_wait : report.demoted_wait;

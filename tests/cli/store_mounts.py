@@ -73,6 +73,26 @@ def check_full(job):
         check(again == rows and indexed, f"the catalog afterwards: {indexed}, {again}, not {rows}")
 
 
+def check_pruned_when_full(job):
+    """Where no block is free a deletion has no room for its record, unless the index makes it."""
+    for step in range(10, 16):
+        job.save(step)
+    job.listed()
+    with open(job.store / "filler", "wb", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(b"x" * 4096)
+        except OSError:
+            pass
+    check(os.statvfs(job.store).f_bavail == 0, "not full")
+    job.run("prune", "--keep-last", "1", "--apply", "-y")
+    check(os.statvfs(job.store).f_bavail > 0, "nothing was freed")
+    check(sorted(p.name[:14] for p in (job.store / "r").glob("step-*")) == ["step-000000015"], "others stayed")
+    (job.store / "filler").unlink()
+    rows, indexed, _ = job.listed()
+    check(indexed and [row["step"] for row in rows] == [15], f"afterwards: {rows}")
+
+
 def check_read_only(job):
     for lost in (False, True):
         if lost:
@@ -118,9 +138,11 @@ def main():
             job.save(1)
             check_full(job)
             check_read_only(job)
+            job.run("unpin", "r@1")
+            check_pruned_when_full(job)
         finally:
             subprocess.run(["umount", job.store], check=True)
-    print("a full and a read-only store")
+    print("a full and a read-only store, and one that is pruned when full")
     return 0
 
 
