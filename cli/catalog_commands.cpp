@@ -26,7 +26,9 @@ Result<CatalogQuery> read_query(const Words& words) {
   if (const Value* value = words.value("where")) {
     auto filter = catalog::Filter::parse(value->text);
     if (!filter)
-      return fail({.code = Errc::usage, .message = fmt::format("{}: {}", value->origin, filter.error().message)});
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: {}", value->origin, filter.error().message),
+                   .hint = filter.error().hint});
     query.where = *std::move(filter);
   }
   if (const Value* value = words.value("since")) {
@@ -86,6 +88,10 @@ Answer change_pin(Context& context, bool remove) {
     if (const Value* value = words.value("until")) {
       auto until = time_of(*value, request.now, true);
       if (!until) return failed(std::move(until).error());
+      if (*until <= request.now)
+        return failed({.code = Errc::usage,
+                       .message = fmt::format("--until {}: that has passed", value->text),
+                       .hint = "write how long from now, such as 30d, or a day to come"});
       request.mark.until = *until;
     }
   }

@@ -39,6 +39,10 @@ Verb save_verb() {
            "one. Rules of time count from when the newest file of SRC was written: the answer tells its age. Under "
            "mpirun "
            "the work is divided among the ranks.",
+           "Retention counts by step, so where training went back, and saves lower steps again, the first save after "
+           "that says --back-to STEP: a series begins, in which what was saved of later steps before is superseded. No "
+           "rule counts it, and it goes when its grace is over. Saves after that, with --back-to or without, go on in "
+           "the series. Trainers with libckpt say so themselves.",
            "With --link a SRC of the ckpt format on the store's file system, as convert and save write it, is not "
            "copied: "
            "the checkpoint's files are second names of SRC's (hard links), and it keeps SRC's id, once in a run. The "
@@ -51,6 +55,10 @@ Verb save_verb() {
           {store_flag(),
            {.name = "run", .value = "NAME", .help = "the run that it belongs to, such as llama8b or prod/llama8b"},
            {.name = "step", .value = "N", .help = "the step of the training", .guesses = {"iteration", "global-step"}},
+           {.name = "back-to",
+            .value = "STEP",
+            .help = "the training went back to this step: what was saved after it counts no more",
+            .guesses = {"resumed-from", "rollback", "series-from"}},
            {.name = "metric",
             .value = "NAME=X",
             .help = "a measure of the model, such as loss=1.7, for policies and @best",

@@ -32,7 +32,7 @@ std::string metrics_text(const catalog::Checkpoint& checkpoint) {
   return out;
 }
 
-/// Why it stays, or why it cannot be used.
+/// Why it stays, or why it cannot be used, and what people said of it.
 std::string note_text(const catalog::Entry& entry) {
   std::string out;
   const auto add = [&](std::string text) { out += (out.empty() ? "" : "; ") + std::move(text); };
@@ -50,6 +50,9 @@ std::string note_text(const catalog::Entry& entry) {
   if (const auto restored = entry.last(catalog::Mark::Kind::restored))
     add("restored " + catalog::time_text(*restored).substr(0, 10));
   if (entry.is_demoted()) add("optimizer dropped");
+  for (const catalog::Mark& mark : entry.marks) {
+    if (mark.kind == catalog::Mark::Kind::note) add(mark.text);
+  }
   if (!entry.reason.empty()) add(entry.reason);
   return out;
 }
@@ -74,6 +77,13 @@ std::string_view state_word(catalog::State state) {
 
 std::string entry_name(const catalog::Entry& entry) {
   return entry.checkpoint.run + "@" + entry.name;
+}
+
+std::string policy_text(const std::string& policy) {
+  constexpr std::string_view kOf = " of ";
+  const std::size_t at = policy.rfind(kOf);
+  if (at == std::string::npos) return "policy of " + printable(policy);
+  return fmt::format("policy '{}' of {}", printable(policy.substr(0, at)), printable(policy.substr(at + kOf.size())));
 }
 
 std::string age_text(catalog::Time time, catalog::Time now) {

@@ -25,6 +25,9 @@ Json to_json(const StoreStatus& status, const std::string& store);
 /// What `ckpt status` shows.
 std::string status_text(const StoreStatus& status, SizeStyle sizes, catalog::Time now);
 
+/// Of a record's policy: "policy '*' of ckpt.toml", "policy of the command line".
+std::string policy_text(const std::string& policy);
+
 /// "3 d", "5 h", "2 min": how long ago.
 std::string age_text(catalog::Time time, catalog::Time now);
 

@@ -162,8 +162,11 @@ void print_report(Context& context, const PruneReport& report) {
   const PruneReport::InTrash& waits = report.trashed_wait;
   std::string line = format_counted(report.trashed, "checkpoint");
   if (waits.count != report.trashed) line += fmt::format(" deleted, {} of them", waits.count);
-  if (report.trashed != 0 || report.demoted == 0)
+  if (report.trashed == 0 && report.demoted == 0) {
+    say(context, "0 checkpoints deleted\n");
+  } else if (report.trashed != 0) {
     say(context, fmt::format("{} in the trash, {}\n", line, format_size(waits.bytes, sizes)));
+  }
   if (report.demoted != 0) {
     line = format_counted(report.demoted, "checkpoint") + " reduced to weights";
     if (report.demoted_wait.count != 0)

@@ -20,14 +20,14 @@ Error about(const Value& value, std::string reason, std::string hint = {}) {
       .code = Errc::usage, .message = fmt::format("{}: {}", value.origin, std::move(reason)), .hint = std::move(hint)};
 }
 
-Result<std::uint64_t> read_step(const Words& words) {
-  const Value* value = words.value("step");
-  if (value == nullptr) return fail(Errc::usage, "--step says which step of the training this is, and is missing");
+Result<std::optional<std::uint64_t>> read_step(const Words& words, const std::string& flag) {
+  const Value* value = words.value(flag);
+  if (value == nullptr) return std::nullopt;
   std::uint64_t step = 0;
   const auto [end, error] = std::from_chars(value->text.data(), value->text.data() + value->text.size(), step);
   if (error != std::errc() || end != value->text.data() + value->text.size())
     return fail(about(*value, fmt::format("'{}' is no number", value->text)));
-  return step;
+  return std::optional(step);
 }
 
 /// "loss=1.7".
@@ -78,7 +78,10 @@ Result<ImportRequest> read_request(const Words& words) {
   if (conversion.source.empty()) return fail(Errc::usage, "the source is empty");
   if (out.run.empty()) return fail(Errc::usage, "--run names the run of the store, and is missing");
   while (out.run.ends_with('/')) out.run.pop_back();
-  CKPT_TRY(out.step, read_step(words));
+  CKPT_TRY(const auto step, read_step(words, "step"));
+  if (!step) return fail(Errc::usage, "--step says which step of the training this is, and is missing");
+  out.step = *step;
+  CKPT_TRY(out.back_to, read_step(words, "back-to"));
   CKPT_TRY(out.marks, read_marks(words));
   conversion.from = words.text("from");
   conversion.only = words.all("only");

@@ -71,8 +71,8 @@ std::string demotion_text(const RunSummary& run, const TrashEntry* demotion, cat
   std::string out =
       fmt::format("  optimizer dropped from {}, the newest step {}", run.demoted, run.newest_demoted->step);
   if (demotion != nullptr)
-    out += fmt::format(": {} ago, policy of {}: {}", age_text(demotion->record.deleted, now),
-                       printable(demotion->record.policy), printable(demotion->record.why));
+    out += fmt::format(": {} ago, {}: {}", age_text(demotion->record.deleted, now),
+                       policy_text(demotion->record.policy), printable(demotion->record.why));
   return out + "\n";
 }
 

@@ -20,9 +20,9 @@ void print_deletion(Context& context, const TrashEntry& entry) {
     return;
   }
   const TrashRecord& record = entry.record;
-  say(context, fmt::format("{}   {} {} by {}, policy of {}\n  why       {}\n", where,
+  say(context, fmt::format("{}   {} {} by {}, {}\n  why       {}\n", where,
                            record.dropped.empty() ? "deleted" : "optimizer dropped", catalog::time_text(record.deleted),
-                           printable(record.by), printable(record.policy), printable(record.why)));
+                           printable(record.by), policy_text(record.policy), printable(record.why)));
   switch (record.state) {
     case TrashRecord::State::trashed:
       say(context, fmt::format("  now       in the trash until {}; ckpt undelete brings it back\n",

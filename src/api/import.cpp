@@ -74,6 +74,8 @@ class Import {
     CKPT_CHECK(check_run(request_.run));
     if (request_.step > kGreatestStep)
       return fail(Errc::usage, fmt::format("--step {}: greater than {}", request_.step, kGreatestStep));
+    if (request_.back_to && *request_.back_to >= request_.step)
+      return fail(Errc::usage, fmt::format("--back-to {}: not before step {}", *request_.back_to, request_.step));
     for (const catalog::Mark& mark : request_.marks) {
       CKPT_TRY(catalog::MarkFile file, catalog::mark_file(mark));
       marks_.push_back({.path = join_path(catalog::kMarksDirectory, file.name), .bytes = std::move(file.text)});
@@ -181,10 +183,23 @@ class Import {
     }
     files.clear();
     save.manifest.revision = 0;  // of what is linked, too: nothing was done to this one yet
-    save.manifest.run = same_series(run_directory_, newest_);
+    save.manifest.run = series();
     save.manifest.meta.step = request_.step;
     CKPT_TRY(const std::string name, publish_save(io_, publication, std::move(save)));
     return join_path(run_directory_, name);
+  }
+
+  universal::Run series() const {
+    universal::Run run = same_series(run_directory_, newest_);
+    if (!begins_series()) return run;
+    ++run.series;
+    run.series_from = request_.back_to;
+    return run;
+  }
+
+  bool begins_series() const {
+    if (!request_.back_to || !newest_ || newest_->name.step <= *request_.back_to) return false;
+    return !newest_->run || newest_->run->series_from != request_.back_to;
   }
 
   /// What was said of it, where it was there before.
@@ -202,7 +217,7 @@ class Import {
     const auto named = CheckpointName::parse(base_name(conversion.target));
     if (!named) {  // --dry-run
       CKPT_TRY(newest_, newest_readable(io_, run_directory_));
-      out_.series = same_series(run_directory_, newest_).series;
+      out_.series = series().series;
       return tell_order();
     }
     out_.name = named->text();
@@ -234,6 +249,12 @@ class Import {
 
   /// What is saved last is the newest, whatever its step: that is not always what was meant.
   Result<> tell_order() {
+    if (begins_series()) {
+      out_.conversion.notes.push_back(
+          {.text = fmt::format("series {} begins: what the run had saved after step {} is superseded", series().series,
+                               *request_.back_to)});
+      return {};
+    }
     if (!newest_ || newest_->name.step < request_.step) return {};
     const bool again = newest_->name.step == request_.step;
     std::string text = again ? fmt::format("step {} was saved before, as {}: the later one stands for the step",

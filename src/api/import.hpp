@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct ImportRequest {
   std::uint64_t step = 0;
   std::vector<catalog::Mark> marks{};  ///< committed with it: whoever sees the checkpoint sees its pins
   bool link = false;                   ///< its files are to be the source's own: import_link.hpp
+  /// The training went back to this step before: a series begins there, unless the run's newest is of one that did.
+  std::optional<std::uint64_t> back_to{};
 };
 struct ImportReport {
   ConvertReport conversion{};  ///< its target is the checkpoint's path; what it would begin with under --dry-run
@@ -34,10 +37,10 @@ struct ImportReport {
 };
 
 /// Converts the source to the universal form as STORE/RUN/step-NNNNNNNNN.gG: G is 1 more than any generation of the run
-/// and of its trash, the series is that of the run's newest checkpoint, and nothing that exists is replaced. The same
-/// source and parameters at the same step of the run are `already_done`. A step that the run has already, or an older
-/// one, is saved too, as the newest checkpoint of the run; a note says so. What killed saves of the run had left is
-/// removed in the end. No database is opened: the catalog is left a note. Collective, as convert.
+/// and of its trash, the series is that of the run's newest checkpoint (but for `back_to`), and nothing that exists is
+/// replaced. The same source and parameters at the same step of the run are `already_done`. A step that the run has
+/// already, or an older one, is saved too, as the newest checkpoint of the run; a note says so. What killed saves of
+/// the run had left is removed in the end. No database is opened: the catalog is left a note. Collective, as convert.
 ///
 /// With `link` no data is copied: the source is of the universal form and on the store's file system, and the
 /// checkpoint has its id. One run has an id once: what it has as another step, or in the trash, is refused.

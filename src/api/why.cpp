@@ -17,11 +17,12 @@ bool has_policy(Io& io, const PruneRequest& request) {
 }
 
 /// RUN@latest, RUN@best, RUN@TAG: what stands there and is called so; any other name stays as it is.
-std::string meant_by(Io& io, const PruneRequest& request, const std::string& name) {
+Result<std::string> meant_by(Io& io, const PruneRequest& request, const std::string& name) {
   if (name.find('@') == std::string::npos) return name;
   auto catalog = open_catalog(io, request.store, catalog::Trust::notes, request.now);
   if (!catalog) return name;
   const auto entry = find_in_catalog(io, *catalog, name);
+  if (!entry && entry.error().code == Errc::usage) return fail(entry.error());  // without RUN, of several runs
   return entry && !names_checkpoint(name, entry->checkpoint.run, entry->name, entry->checkpoint.step, "")
              ? join_path(entry->checkpoint.run, entry->name)
              : name;
@@ -30,7 +31,7 @@ std::string meant_by(Io& io, const PruneRequest& request, const std::string& nam
 }  // namespace
 
 Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, const std::string& asked) {
-  const std::string name = meant_by(session.io, request, asked);
+  CKPT_TRY(const std::string name, meant_by(session.io, request, asked));
   WhyReport out;
   request.runs.clear();
   const bool decided = has_policy(session.io, request);

@@ -1,6 +1,7 @@
 #include "catalog/filter.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -132,7 +133,9 @@ class Filter::Compiler {
       const auto near = nearest(name.value, known);
       return fail({.code = Errc::usage,
                    .message = fmt::format("where: column {}: unknown name '{}'", name.column, name.value),
-                   .hint = near ? fmt::format("did you mean '{}'?", *near) : "a metric is written metric.NAME"});
+                   .hint = near ? fmt::format("did you mean '{}'?", *near)
+                                : fmt::format("known are {}; a metric is written metric.NAME",
+                                              fmt::join(known.begin(), known.end(), ", "))});
     }
     CKPT_TRY(const Token sign, next());
     static constexpr std::array<std::string_view, 6> signs{"==", "!=", "<", "<=", ">", ">="};

@@ -83,7 +83,7 @@ def case_why_tells_when_and_by_whom_the_optimizer_was_dropped(sh):
 def case_status_tells_what_was_dropped_and_what_waits_in_the_trash(sh):
     run = demoted(sh)
     sh.run("list", "--store", "store", out="\toptimizer dropped\t")
-    sh.run("status", "--store", "store", out=[r"^  optimizer dropped from 2, the newest step 2: \d+ s ago, policy of \* of ckpt.toml: last#2\(last=3\)  weights only: ",
+    sh.run("status", "--store", "store", out=[r"^  optimizer dropped from 2, the newest step 2: \d+ s ago, policy '\*' of ckpt.toml: last#2\(last=3\)  weights only: ",
                                               r"^trash 2 optimizers, .* · grace ends in 2[34] h$"])
     data = sh.document("status", "--store", "store")["data"]
     one, trash = data["runs"][0], data["trash"]

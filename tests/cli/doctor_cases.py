@@ -21,7 +21,7 @@ def case_doctor_fits_its_schema(sh):
 
 
 def case_doctor_without_room_for_the_next_save_is_1(sh):
-    sh.run("doctor", ".", "--need", "8EB", code=1, out=[r"^FAIL .*; the next save needs 6.94 EiB$", "^ +try +delete what"])
+    sh.run("doctor", ".", "--need", "8EB", code=1, out=[r"^FAIL .*; the next save needs 6.94 EiB$", "^ +try +ckpt prune --keep-last 3"])
     sh.run("doctor", ".", "--need", "8EB", "-q", code=1, out="^FAIL", not_out="^ok")
     data = sh.document("doctor", ".", "--need", "1", code=0)["data"]
     check(data["need_bytes"] == 1, str(data))

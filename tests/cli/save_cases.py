@@ -249,5 +249,36 @@ def case_a_catalog_that_cannot_be_written_costs_a_save_nothing(sh):
     check([c["step"] for c in listed(sh)] == [2, 1], "a note that is lost must cost a look at the directory only")
 
 
+def case_a_run_that_went_back_says_so_and_its_stale_steps_win_nothing(sh):
+    def one(step, *words):
+        sh.path("source").mkdir(exist_ok=True)
+        shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("source") / f"{len(os.listdir(sh.path('source')))}")
+        newest = sh.path("source") / f"{len(os.listdir(sh.path('source'))) - 1}"
+        return sh.run("save", newest, *AT, "--run", "r", "--step", str(step), *words)
+    for step in (1000, 2000, 3000, 4000):
+        one(step)
+    check("superseded" in one(2500, "--back-to", "2000").out, "not told")
+    check("superseded" not in one(2600, "--back-to", "2000").out, "a series on every save")
+    one(2700)
+    check([(c["step"], c["series"], c["series_from"]) for c in listed(sh)]
+          == [(2700, 1, 2000), (2600, 1, 2000), (2500, 1, 2000), (4000, 0, None), (3000, 0, None), (2000, 0, None), (1000, 0, None)], str(listed(sh)))
+    sh.run("status", *AT, out="newest step 2700")
+    plan = sh.document("prune", *AT, "--keep-last", "2")["data"]["checkpoints"]
+    kept = {c["step"]: c["why"] for c in plan if "last#" in c["why"]}
+    check(sorted(kept) == [2600, 2700], str(plan))
+    sh.run("save", sh.checkpoint("safetensors/single"), *AT, "--run", "r", "--step", "7", "--back-to", "7", code=2, err="--back-to 7: not before step 7")
+
+
+def case_the_newest_is_the_last_one_saved_and_notes_are_listed(sh):
+    for step in (2000, 900):
+        save(sh, "safetensors/single", "r", step, "--note", f"said of {step}")
+    sh.run("status", *AT, out="newest step 900")
+    sh.run("list", *AT, out=["said of 900", "said of 2000"])
+    sh.run("list", *AT, "--where", "bogus > 1", code=2, err="known are run, id, state, tag, step")
+    sh.run("pin", "r@900", *AT, "--until", "2020-01-01", code=2, err="that has passed")
+    save(sh, "safetensors/single", "s", 1)
+    sh.run("why", "@latest", *AT, code=2, err="2 runs")
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

@@ -155,10 +155,10 @@ void diagnose_space(const VolumeFacts& facts, std::optional<std::uint64_t> need,
   }
   if (need && left < *need) {
     out.push_back({Health::fail, "space", fmt::format("{}; the next save needs {}", what, size_text(*need)),
-                   "delete what is not needed, or keep fewer checkpoints"});
+                   "ckpt prune --keep-last 3 (in the store: shows what that would delete; --apply does it)"});
   } else if (need && left / 2 < *need) {
     out.push_back({Health::warn, "space", fmt::format("{}; enough for one save of {} only", what, size_text(*need)),
-                   "delete what is not needed, or keep fewer checkpoints"});
+                   "ckpt prune --keep-last 3 (in the store: shows what that would delete; --apply does it)"});
   } else if (need) {
     out.push_back(
         {Health::ok, "space",

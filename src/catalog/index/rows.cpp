@@ -443,13 +443,14 @@ Result<std::vector<RunSummary>> summarise_runs(Database& database) {
   CKPT_TRY(std::vector<std::string> runs, runs_with_entries(database));
   return asked(database.file(), [&]() -> Result<std::vector<RunSummary>> {
     std::vector<RunSummary> out;
-    // In the order of the index, so that the first row of a run is its newest and no table is read.
+    // In the order of the index, so that no table is read.
     SQLite::Statement select(database.sqlite(),
                              "SELECT step, state, bytes FROM checkpoints WHERE run=?1 "
                              "ORDER BY series DESC, step DESC, generation DESC, name DESC");
+    // Of a run that went back to an earlier step it is not the one with the highest step.
     SQLite::Statement newest(database.sqlite(),
                              "SELECT step, name, created FROM checkpoints WHERE run=?1 "
-                             "ORDER BY series DESC, step DESC, generation DESC, name DESC LIMIT 1");
+                             "ORDER BY generation DESC, step DESC, name DESC LIMIT 1");
     for (std::string& run : runs) {
       RunSummary& summary = out.emplace_back();
       summary.run = std::move(run);
