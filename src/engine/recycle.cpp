@@ -60,7 +60,7 @@ std::uint64_t RecycledFile::space() const {
 }
 
 std::string RecycledFile::name() const {
-  return fmt::format("{:013}-{:016x}-{}.{}", set.retired_ms, set.hash, inode, bytes);
+  return fmt::format("{:013}-{:016x}-{}.{}", set.retired_ms, set.order, inode, bytes);
 }
 
 std::optional<RecycledFile> RecycledFile::parse(std::string_view name) {
@@ -73,11 +73,11 @@ std::optional<RecycledFile> RecycledFile::parse(std::string_view name) {
     rest.remove_prefix(std::min(rest.size(), end + 1));
   }
   const auto retired = number(parts[0], 10);
-  const auto hash = number(parts[1], 16);
+  const auto order = number(parts[1], 16);
   const auto inode = number(parts[2], 10);
   const auto bytes = number(parts[3], 10);
-  if (!retired || !hash || !inode || !bytes) return std::nullopt;
-  RecycledFile out{.set = {.retired_ms = *retired, .hash = *hash}, .inode = *inode, .bytes = *bytes};
+  if (!retired || !order || !inode || !bytes) return std::nullopt;
+  RecycledFile out{.set = {.retired_ms = *retired, .order = *order}, .inode = *inode, .bytes = *bytes};
   if (out.name() != name) return std::nullopt;
   return out;
 }

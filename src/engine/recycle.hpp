@@ -35,11 +35,11 @@ Result<std::optional<std::string>> recycle_above(Io& io, const std::string& run_
 /// which goes first.
 struct RecycledSet {
   std::uint64_t retired_ms = 0;
-  std::uint64_t hash = 0;  ///< tells sets of one moment apart; of what was saved last it is greatest
+  std::uint64_t order = 0;  ///< tells sets of one moment apart; of what was saved last it is greatest
   auto operator<=>(const RecycledSet&) const = default;
 };
 
-/// A file in recycle/. Its name, "MILLISECONDS-HASH-INODE.BYTES", is all that is known of it.
+/// A file in recycle/. Its name, "MILLISECONDS-ORDER-INODE.BYTES", is all that is known of it.
 struct RecycledFile {
   RecycledSet set{};
   std::uint64_t inode = 0;

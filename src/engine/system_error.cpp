@@ -30,7 +30,7 @@ Error system_error(int errno_value, std::string_view path, std::string_view oper
     default:
       break;
   }
-  Error error{.code = code, .file = std::string(path), .offset = offset};
+  Error error{.code = code, .file = std::string(path), .offset = offset, .system_code = errno_value};
   if (errno_value == ESTALE) error.hint = "another host removed or replaced it meanwhile: try again";
   const std::string where = offset ? fmt::format(" at {}", *offset) : std::string();
   error.message = fmt::format("{}: {}{}: {}", path, operation, where, system_reason(errno_value));
@@ -38,7 +38,7 @@ Error system_error(int errno_value, std::string_view path, std::string_view oper
 }
 
 bool is_stale(const Error& error) {
-  return error.code == Errc::io && error.message.ends_with(system_reason(ESTALE));
+  return error.system_code == ESTALE;
 }
 
 }  // namespace ckpt

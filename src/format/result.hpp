@@ -53,6 +53,7 @@ struct Error {
   std::optional<std::uint64_t> offset{};  ///< bytes from the start of `file`
   std::string tensor{};                   ///< the tensor concerned, and its region where known
   std::string hint{};                     ///< what to do next: a sentence or a command
+  int system_code = 0;                    ///< errno, where the system refused an operation on `file`
   std::optional<Errc> verdict{};          ///< among ranks: the code that all of them end with (engine/comm.hpp, agree)
 };
 

@@ -81,7 +81,7 @@ class Recycle : public testing::TestWithParam<IoKind> {
 
   /// A retired file of so many bytes 'x'; its path.
   std::string retire(std::uint64_t bytes, std::uint64_t number = 1) {
-    const RecycledFile file{.set = {.retired_ms = 1000, .hash = 7}, .inode = number, .bytes = bytes};
+    const RecycledFile file{.set = {.retired_ms = 1000, .order = 7}, .inode = number, .bytes = bytes};
     const std::string path = recycle_path(store()) + "/" + file.name();
     test::write_file(path, std::string(static_cast<std::size_t>(bytes), 'x'));
     return path;
@@ -263,7 +263,7 @@ TEST_P(Recycle, APipeIsNoFile) {
 TEST_P(Recycle, ALinkIsNotFollowed) {
   const std::string outside = store() + "/outside";
   test::write_file(outside, std::string(kMiB, 'x'));
-  const RecycledFile file{.set = {.retired_ms = 1, .hash = 1}, .inode = 9, .bytes = kMiB};
+  const RecycledFile file{.set = {.retired_ms = 1, .order = 1}, .inode = 9, .bytes = kMiB};
   const std::string link = recycle_path(store()) + "/" + file.name();
   std::filesystem::create_symlink(outside, link);
   make(kMiB);
@@ -321,7 +321,7 @@ TEST(RecycleElsewhere, OnOtherFileSystemsNothingIsTaken) {
 
 std::string retired(std::uint64_t bytes, std::uint64_t number) {
   return "/s/.ckpt/recycle/" +
-         RecycledFile{.set = {.retired_ms = 1000, .hash = 7}, .inode = number, .bytes = bytes}.name();
+         RecycledFile{.set = {.retired_ms = 1000, .order = 7}, .inode = number, .bytes = bytes}.name();
 }
 
 TEST(RecycleMemory, WhatSharesItsBytesIsNotTaken) {
@@ -361,7 +361,7 @@ TEST(RecycleMemory, TheNearestStoreFeedsARun) {
 }
 
 TEST(RecycleName, ReadsBackAndNothingElseDoes) {
-  const RecycledFile file{.set = {.retired_ms = 1'700'000'000'123, .hash = 0xab}, .inode = 12, .bytes = 4096};
+  const RecycledFile file{.set = {.retired_ms = 1'700'000'000'123, .order = 0xab}, .inode = 12, .bytes = 4096};
   EXPECT_EQ(file.name(), "1700000000123-00000000000000ab-12.4096");
   const auto read = RecycledFile::parse(file.name());
   ASSERT_TRUE(read);

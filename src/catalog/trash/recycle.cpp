@@ -25,7 +25,7 @@ RecycledSet set_of(const TrashEntry& entry) {
   constexpr int kNameBits = 20;
   const std::uint64_t saved_ms = std::min(ms_of(entry.record.created), UINT64_MAX >> kNameBits);
   const std::uint64_t name = hash64(join_path(entry.run, entry.kept_as)) >> (64 - kNameBits);
-  return {.retired_ms = ms_of(entry.record.deleted), .hash = saved_ms << kNameBits | name};
+  return {.retired_ms = ms_of(entry.record.deleted), .order = saved_ms << kNameBits | name};
 }
 
 Result<Recycled> measure_recycled(Io& io, const std::string& store) {
