@@ -49,6 +49,16 @@ class Job:
         check(done.returncode == 0, "mount", done)
 
 
+def fill_disk(job):
+    """Until not one block is free, by STORE/filler."""
+    with open(job.store / "filler", "wb", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(b"x" * 4096)
+        except OSError:
+            pass
+
+
 def check_full(job):
     """Full before the catalog is made, and full when it must grow."""
     for lost in (True, False):
@@ -57,12 +67,7 @@ def check_full(job):
                 file.unlink()
         else:
             job.run("pin", "r@1", "--owner", "ana")  # whose note is to be folded in
-        with open(job.store / "filler", "wb", buffering=0) as filler:
-            try:
-                while True:
-                    filler.write(b"x" * 4096)
-            except OSError:
-                pass
+        fill_disk(job)
         before = job.tree()
         rows, indexed, _ = job.listed()
         check(not indexed and len(rows) == 1 and len(rows[0]["pins"]) == (0 if lost else 1), f"on a full disk: {rows}")
@@ -78,12 +83,7 @@ def check_pruned_when_full(job):
     for step in range(10, 16):
         job.save(step)
     job.listed()
-    with open(job.store / "filler", "wb", buffering=0) as filler:
-        try:
-            while True:
-                filler.write(b"x" * 4096)
-        except OSError:
-            pass
+    fill_disk(job)
     check(os.statvfs(job.store).f_bavail == 0, "not full")
     job.run("prune", "--keep-last", "1", "--apply", "-y")
     check(os.statvfs(job.store).f_bavail > 0, "nothing was freed")
