@@ -30,7 +30,7 @@ bool takes_path(const Verb& verb) {
 }
 
 /// The text of a single-quoted shell word, without the quotes.
-std::string quoted(std::string_view text) {
+std::string shell_quoted(std::string_view text) {
   std::string out;
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out;
@@ -98,14 +98,14 @@ std::string zsh_flag(const Flag& flag) {
                                           : " ");
   }
   const std::string star = flag.repeatable ? "*" : "";
-  std::string out = fmt::format("      '{}--{}[{}]{}' \\\n", star, flag.name, quoted(help), action);
-  if (flag.letter != 0) out += fmt::format("      '{}-{}[{}]{}' \\\n", star, flag.letter, quoted(help), action);
+  std::string out = fmt::format("      '{}--{}[{}]{}' \\\n", star, flag.name, shell_quoted(help), action);
+  if (flag.letter != 0) out += fmt::format("      '{}-{}[{}]{}' \\\n", star, flag.letter, shell_quoted(help), action);
   return out;
 }
 
 std::string zsh_script() {
   std::string out = "#compdef ckpt\n_ckpt() {\n  local -a verbs=(\n";
-  for (const Verb& verb : verbs()) out += fmt::format("    '{}:{}'\n", verb.name, quoted(verb.summary));
+  for (const Verb& verb : verbs()) out += fmt::format("    '{}:{}'\n", verb.name, shell_quoted(verb.summary));
   out += "  )\n  if (( CURRENT == 2 )); then _describe verb verbs; return; fi\n  case $words[2] in\n";
   for (const Verb& verb : verbs()) {
     out += fmt::format("    {}) shift words; (( CURRENT-- )); _arguments \\\n", verb.name);
@@ -124,9 +124,9 @@ std::string fish_script() {
   const std::string names = fmt::format("{}", fmt::join(verb_names(), " "));
   for (const Verb& verb : verbs())
     out += fmt::format("complete -c ckpt -f -n 'not __fish_seen_subcommand_from {}' -a {} -d '{}'\n", names, verb.name,
-                       quoted(verb.summary));
+                       shell_quoted(verb.summary));
   const auto add = [&](const std::string& condition, const Flag& flag) {
-    out += fmt::format("complete -c ckpt{} -l {} -d '{}'", condition, flag.name, quoted(flag.help));
+    out += fmt::format("complete -c ckpt{} -l {} -d '{}'", condition, flag.name, shell_quoted(flag.help));
     if (flag.letter != 0) out += fmt::format(" -s {}", flag.letter);
     const std::vector<std::string> allowed = allowed_values(flag);
     if (!allowed.empty())

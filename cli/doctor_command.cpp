@@ -12,7 +12,7 @@
 namespace ckpt::cli {
 namespace {
 
-Result<DoctorRequest> read_request(const Words& words) {
+Result<DoctorRequest> read_doctor_request(const Words& words) {
   DoctorRequest out{.path = words.arguments.empty() ? "." : words.arguments[0], .now = now()};
   const auto size_of = [&](std::string_view flag) -> Result<std::optional<std::uint64_t>> {
     const Value* value = words.value(flag);
@@ -83,7 +83,7 @@ Json report_json(const DoctorReport& report, const DoctorRequest& request) {
 }  // namespace
 
 Answer run_doctor(Context& context) {
-  auto request = read_request(context.words);
+  auto request = read_doctor_request(context.words);
   if (!request) return failed(std::move(request).error());
   auto report = ask_alone(context, [&](Session& session) { return doctor(session, *request); });
   if (!report) return failed(std::move(report).error());

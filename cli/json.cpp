@@ -56,7 +56,7 @@ std::string valid_utf8(std::string_view text) {
   return out;
 }
 
-Json to_json(const Failure& failure) {
+Json failure_json(const Failure& failure) {
   const Error& error = failure.error;
   Json out = {{"id", error_id(error.code)}, {"exit_code", exit_code(error.code)}};
   put_text(out, "message", error.message);
@@ -364,7 +364,7 @@ std::string Rows::shown_in(Json document) const {
 
 std::string document(std::string_view verb, const Answer& answer) {
   Json errors = Json::array();
-  for (const Failure& failure : answer.failures) errors.push_back(to_json(failure));
+  for (const Failure& failure : answer.failures) errors.push_back(failure_json(failure));
   Json whole = {{"schema", fmt::format("ckpt.{}/1", verb)},
                 {"ok", answer.exit_code == 0},
                 {"exit_code", answer.exit_code},

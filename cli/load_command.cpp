@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kTensorsShown = 10;
 
-Result<LoadRequest> read_request(const Words& words) {
+Result<LoadRequest> read_load_request(const Words& words) {
   LoadRequest out;
   out.source = words.arguments[0];
   out.target = words.arguments[1];
@@ -48,7 +48,7 @@ Error with_nearest_name(Error error, Session& session, const LoadRequest& reques
   return with_hint(std::move(error), fmt::format("ckpt ls {}    lists the names", shell_path(request.source)));
 }
 
-void print_report(Context& context, const LoadReport& report, const LoadRequest& request) {
+void print_load_report(Context& context, const LoadReport& report, const LoadRequest& request) {
   const SizeStyle sizes = context.settings.sizes;
   const ConvertReport& conversion = report.conversion;
   print_findings(context, conversion.notes);
@@ -78,7 +78,7 @@ void print_report(Context& context, const LoadReport& report, const LoadRequest&
 }  // namespace
 
 Answer run_load(Context& context) {
-  auto request = read_request(context.words);
+  auto request = read_load_request(context.words);
   if (!request) return failed(request.error());
   auto opened = OpenSession::alone(context);
   if (!opened) return failed(std::move(opened).error());
@@ -97,7 +97,7 @@ Answer run_load(Context& context) {
   if (report->conversion.partial) out.exit_code = exit_code(Errc::not_done);
   take_warnings(out, report->conversion.notes);
   out.data = to_json(*report, *request);
-  print_report(context, *report, *request);
+  print_load_report(context, *report, *request);
   return out;
 }
 

@@ -26,7 +26,7 @@ Result<std::uint64_t> steps_of(std::string_view text) {
   return parse_count(text, 1, UINT64_MAX);
 }
 
-Result<NextSaveRequest> read_request(const Words& words) {
+Result<NextSaveRequest> read_next_save_request(const Words& words) {
   NextSaveRequest out{.store = store_of(words), .run = words.arguments.front(), .now = now()};
   IntervalRules rules;
   CKPT_CHECK(read_flag(words, "step", out.step, step_of));
@@ -89,7 +89,7 @@ Json report_json(const NextSaveRequest& request, const NextSaveReport& report) {
 }  // namespace
 
 Answer run_next_save(Context& context) {
-  auto request = read_request(context.words);
+  auto request = read_next_save_request(context.words);
   if (!request) return failed(std::move(request).error());
   auto report = ask_alone(context, [&](Session& session) { return next_save(session.io, *request); });
   if (!report) return failed(std::move(report).error());

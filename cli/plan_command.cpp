@@ -33,7 +33,7 @@ Result<double> rate_of(std::string_view text) {
 }
 
 /// "20%".
-Result<double> part_of(std::string_view text) {
+Result<double> fraction_of(std::string_view text) {
   CKPT_TRY(const double percent, catalog::parse_percent(text));
   return percent / 100;
 }
@@ -47,7 +47,7 @@ Result<double> mtbf_of(std::string_view text, std::uint64_t nodes) {
   return each ? seconds / static_cast<double>(nodes) : seconds;
 }
 
-Result<SavePlanRequest> read_request(const Words& words) {
+Result<SavePlanRequest> read_plan_request(const Words& words) {
   SavePlanRequest out;
   std::uint64_t nodes = 1;
   double state_bytes = 0;
@@ -64,7 +64,7 @@ Result<SavePlanRequest> read_request(const Words& words) {
   CKPT_CHECK(read_flag(words, "bw", out.bandwidth, rate_of));
   CKPT_CHECK(read_flag(words, "stall", stall_s, seconds_of));
   CKPT_CHECK(read_flag(words, "local-bw", out.local_bandwidth, rate_of));
-  CKPT_CHECK(read_flag(words, "node-loss", out.node_loss, part_of));
+  CKPT_CHECK(read_flag(words, "node-loss", out.node_loss, fraction_of));
   CKPT_CHECK(read_flag(words, "trash", out.trash_s, seconds_of));
   CKPT_CHECK(read_flag(words, "restart", out.restart_s, seconds_of));
   CKPT_CHECK(read_flag(words, "rework", out.rework_s, seconds_of));
@@ -351,7 +351,7 @@ Json plan_json(const SavePlan& plan, const SavePlanRequest& request, const std::
 }  // namespace
 
 Answer run_plan(Context& context) {
-  auto request = read_request(context.words);
+  auto request = read_plan_request(context.words);
   if (!request) return failed(std::move(request).error());
   auto looked = read_source(context, *request);
   if (!looked) return failed(name_signal(std::move(looked).error()));

@@ -17,7 +17,7 @@ namespace {
 
 using catalog::Action;
 
-Result<PruneRequest> read_request(const Words& words) {
+Result<PruneRequest> read_prune_request(const Words& words) {
   PruneRequest out{.store = store_of(words), .runs = words.arguments, .now = now()};
   out.carries_out = words.on("apply");
   out.approved = words.on("yes");
@@ -297,7 +297,7 @@ std::vector<Finding> findings_of(const PrunePlan& plan, const PruneReport& repor
 Answer run_prune(Context& context) {
   const Words& words = context.words;
   if (auto sound = check_words(words); !sound) return failed(std::move(sound).error());
-  auto request = read_request(words);
+  auto request = read_prune_request(words);
   if (!request) return failed(std::move(request).error());
   if (words.on("simulate")) return run_simulation(context, request->policy);
   auto timeout = lock_timeout_of(words);

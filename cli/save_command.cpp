@@ -71,7 +71,7 @@ Result<std::vector<catalog::Mark>> read_marks(const Words& words) {
   return last;
 }
 
-Result<ImportRequest> read_request(const Words& words) {
+Result<ImportRequest> read_save_request(const Words& words) {
   ImportRequest out{.store = store_of(words), .run = words.text("run")};
   ConvertRequest& conversion = out.conversion;
   conversion.source = words.arguments[0];
@@ -156,7 +156,7 @@ Result<ImportReport> import_named(Session& session, const Words& words, ImportRe
 }  // namespace
 
 Answer run_save(Context& context) {
-  auto request = read_request(context.words);
+  auto request = read_save_request(context.words);
   if (!request) return failed(std::move(request).error());
   auto opened = OpenSession::on_all_ranks(context);
   if (!opened) return failed(std::move(opened).error());

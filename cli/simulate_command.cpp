@@ -10,7 +10,7 @@
 namespace ckpt::cli {
 namespace {
 
-Result<SimulateRequest> read_request(const Words& words, PolicyWords policy) {
+Result<SimulateRequest> read_simulate_request(const Words& words, PolicyWords policy) {
   SimulateRequest out{.store = store_of(words), .policy = std::move(policy), .now = now()};
   if (words.text("interval").empty() || words.text("until").empty())
     return fail(Errc::usage, "--simulate: give --interval STEPS and --until STEPS");
@@ -54,7 +54,7 @@ void print(Context& context, const SimulatedPolicy& one) {
   line("newest lost", fmt::format("at most {} steps are trained again", outcome.worst_rework));
 }
 
-Json to_json(const SimulatedPolicy& one) {
+Json policy_json(const SimulatedPolicy& one) {
   const catalog::Simulation& outcome = one.outcome;
   Json out;
   put_text(out, "runs", one.policy.runs);
@@ -83,7 +83,7 @@ Json to_json(const SimulatedPolicy& one) {
 }  // namespace
 
 Answer run_simulation(Context& context, PolicyWords policy) {
-  auto request = read_request(context.words, std::move(policy));
+  auto request = read_simulate_request(context.words, std::move(policy));
   if (!request) return failed(std::move(request).error());
   const auto report = ask_alone(context, [&](Session& session) { return simulate_prune(session.io, *request); });
   if (!report) return failed(report.error());
@@ -107,7 +107,7 @@ Answer run_simulation(Context& context, PolicyWords policy) {
   out.data["bytes_for_next_save"] = 0;
   out.data["differences"] = report->differences;
   out.data["simulations"] = Json::array();
-  for (const SimulatedPolicy& one : report->policies) out.data["simulations"].push_back(to_json(one));
+  for (const SimulatedPolicy& one : report->policies) out.data["simulations"].push_back(policy_json(one));
   return out;
 }
 

@@ -10,7 +10,7 @@ using catalog::RunSummary;
 using catalog::TrashEntry;
 using catalog::TrashRecord;
 
-Json time_json(const std::optional<catalog::Time>& time) {
+Json status_time_json(const std::optional<catalog::Time>& time) {
   return time ? Json(catalog::time_text(*time)) : Json();
 }
 
@@ -48,8 +48,8 @@ Json trash_json(const InTrash& trash) {
           {"optimizers", trash.optimizers},
           {"bytes", trash.bytes},
           {"over", trash.over},
-          {"first_over", time_json(trash.first_over)},
-          {"last_over", time_json(trash.last_over)},
+          {"first_over", status_time_json(trash.first_over)},
+          {"last_over", status_time_json(trash.last_over)},
           {"unrecorded", trash.unrecorded}};
 }
 

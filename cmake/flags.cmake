@@ -19,6 +19,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # std::variant that is moved, where none are.
   target_compile_options(ckpt_flags INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_UNITY_BUILD)
+  target_compile_options(ckpt_flags INTERFACE -Wno-subobject-linkage)  # a source that another one includes is no header
+endif()
 target_include_directories(ckpt_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 if(CKPT_SANITIZE)
   target_compile_options(ckpt_flags INTERFACE -fsanitize=${CKPT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

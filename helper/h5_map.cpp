@@ -153,16 +153,16 @@ class Tree {
     while (!groups.empty()) {
       const Group group = std::move(groups.back());
       groups.pop_back();
-      const hid_t opened = H5Oopen_by_addr(file_, group.address);
+      const hid_t opened_type = H5Oopen_by_addr(file_, group.address);
       std::vector<Link> links;
       Listing listing{.path_bytes = group.path.size(), .out = &links, .bytes = &name_bytes_};
       hsize_t at = 0;
-      if (opened < 0 || H5Literate(opened, H5_INDEX_NAME, H5_ITER_INC, &at, take_link, &listing) < 0)
+      if (opened_type < 0 || H5Literate(opened_type, H5_INDEX_NAME, H5_ITER_INC, &at, take_link, &listing) < 0)
         stop_at(group.path, "the group cannot be read");
       objects_ += links.size();
       if (objects_ > kMostObjects) stop("more than a million objects");
-      for (auto link = links.rbegin(); link != links.rend(); ++link) take(opened, group.path, *link, groups);
-      H5Oclose(opened);
+      for (auto link = links.rbegin(); link != links.rend(); ++link) take(opened_type, group.path, *link, groups);
+      H5Oclose(opened_type);
     }
   }
   const std::map<haddr_t, std::vector<std::string>>& datasets() const { return datasets_; }

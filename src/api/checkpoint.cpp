@@ -60,10 +60,10 @@ Result<Checkpoint::Requests> Checkpoint::requests(std::span<const NamedRead> rea
             fmt::format("{} [{}] in the model, {} [{}] in the checkpoint", dtype_name(row->tensor.dtype),
                         fmt::join(row->tensor.shape, ", "), dtype_name(tensor.dtype), fmt::join(tensor.shape, ", "))));
       }
-      CKPT_TRY(std::vector<LoadRequest> parts,
+      CKPT_TRY(std::vector<PartRead> parts,
                model_reads(options.model->layouts[row->layout], *row, options.rank, found->second, read.out, bytes));
       const auto number = static_cast<std::uint32_t>(row - options.model->rows.data());
-      for (LoadRequest& part : parts) part.row = number;
+      for (PartRead& part : parts) part.row = number;
       if (bytes == read.bytes) out.parts.insert(out.parts.end(), parts.begin(), parts.end());
     } else {
       const Box box = read.box ? *read.box : Box::whole(tensor.shape);
@@ -85,7 +85,7 @@ LeavesOf Checkpoint::leaves() const {
   return [this](std::uint32_t file) { return map().hashes.of(file); };
 }
 
-Result<LoadReport> Checkpoint::read(std::span<const LoadRequest> parts, LoadPlan plan, Io& io, BufferPool& pool,
+Result<ReadReport> Checkpoint::read(std::span<const PartRead> parts, LoadPlan plan, Io& io, BufferPool& pool,
                                     const ReadOptions& options) const {
   auto report = load_into(map(), parts, std::move(plan), leaves(), io,
                           {.root = source_.root,

@@ -49,18 +49,18 @@ class Checkpoint {
     std::function<void()> pulse{};            ///< see LoadOptions
   };
   struct Report {
-    LoadReport load{};
+    ReadReport load{};
     std::vector<std::string> missing{};
   };
   /// What reads come to: parts sorted by name, those of one name as they were given.
   struct Requests {
-    std::vector<LoadRequest> parts{};
+    std::vector<PartRead> parts{};
     std::vector<std::string> missing{};
   };
   /// Local. errors  not_found: a name; usage: a part of the wrong size, shape or dtype
   Result<Requests> requests(std::span<const NamedRead> reads, const ReadOptions& options) const;
   /// Carries out what was planned of `parts`. Local. errors  as load_into; incomplete: a file is gone meanwhile
-  Result<LoadReport> read(std::span<const LoadRequest> parts, LoadPlan plan, Io& io, BufferPool& pool,
+  Result<ReadReport> read(std::span<const PartRead> parts, LoadPlan plan, Io& io, BufferPool& pool,
                           const ReadOptions& options) const;
   LeavesOf leaves() const;
 

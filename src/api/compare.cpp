@@ -11,15 +11,15 @@ namespace ckpt {
 namespace {
 
 /// One leaf's worth of small tensors, or one large tensor.
-struct Group {
+struct CompareGroup {
   std::vector<std::size_t> pairs;
   std::uint64_t bytes = 0;
 };
 
 Result<std::vector<TargetFile>> lay_out(const Map& map, const std::vector<TensorPair>& pairs, bool left,
-                                        const std::vector<Group>& groups) {
+                                        const std::vector<CompareGroup>& groups) {
   std::vector<TargetFile> files;
-  for (const Group& group : groups) {
+  for (const CompareGroup& group : groups) {
     TargetFile& file = files.emplace_back();
     for (const std::size_t index : group.pairs) {
       const std::uint32_t tensor = left ? pairs[index].left : pairs[index].right;
@@ -34,9 +34,9 @@ Result<std::vector<TargetFile>> lay_out(const Map& map, const std::vector<Tensor
 }
 
 /// Small tensors share a leaf where `together`; else each tensor is a group of its own.
-Result<std::vector<Group>> make_groups(const Map& map, const std::vector<TensorPair>& pairs,
-                                       const std::vector<std::size_t>& wanted, bool together) {
-  std::vector<Group> groups;
+Result<std::vector<CompareGroup>> make_groups(const Map& map, const std::vector<TensorPair>& pairs,
+                                              const std::vector<std::size_t>& wanted, bool together) {
+  std::vector<CompareGroup> groups;
   bool open = false;
   for (const std::size_t index : wanted) {
     CKPT_TRY(const std::uint64_t bytes, tensor_bytes(pairs[index].as, map.tensors[pairs[index].left].shape));
@@ -63,8 +63,8 @@ Result<RunReport> hash_side(Session& session, const Side& side, const Plan& plan
 
 /// Indices of the groups whose hashes differ.
 Result<std::vector<std::size_t>> differing(Session& session, const Side& left, const Side& right,
-                                           const std::vector<TensorPair>& pairs, const std::vector<Group>& groups,
-                                           const std::string& phase) {
+                                           const std::vector<TensorPair>& pairs,
+                                           const std::vector<CompareGroup>& groups, const std::string& phase) {
   CKPT_TRY(auto left_files, lay_out(left.map, pairs, true, groups));
   CKPT_TRY(auto right_files, lay_out(right.map, pairs, false, groups));
   std::vector<std::uint64_t> leaf_counts;

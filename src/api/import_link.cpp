@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::string_view kUniversal = "ckpt";
 constexpr std::string_view kLeaveOut = "leave out --link: it is converted then";
-constexpr auto kPatience = std::chrono::minutes(10);  // of the other ranks, while rank 0 reads every hash
+constexpr auto kHashesPatience = std::chrono::minutes(10);  // of the other ranks, while rank 0 reads every hash
 
 tl::unexpected<Error> not_linked(const std::string& source, const std::string& reason) {
   return fail({.code = Errc::usage,
@@ -194,7 +194,7 @@ Result<ConvertReport> link_checkpoint(Session& session, const ConvertRequest& re
   CKPT_CHECK(check_words(session, request));
   Result<ConvertReport> report = ConvertReport{};
   if (session.comm.is_root()) report = Linking(session, request, in_run).run();
-  CKPT_CHECK(agree(session.comm, start + kPatience, report ? Result<>{} : Result<>(fail(report.error()))));
+  CKPT_CHECK(agree(session.comm, start + kHashesPatience, report ? Result<>{} : Result<>(fail(report.error()))));
   report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report->peak_bytes = peak_resident_bytes();
   return report;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "api/prune_policies.hpp"
 #include "api/store_catalog.hpp"
 #include "catalog/index/names.hpp"
 #include "catalog/policy_toml.hpp"
@@ -15,8 +16,6 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kPolicyFile = "ckpt.toml";
-constexpr std::uint64_t kMostPolicyBytes = 1 << 20;
 constexpr auto kPatience = std::chrono::minutes(1);  // of the other ranks, while rank 0 reads a store
 
 /// What the store's policy calls the best of a run; nothing where it does not say, or cannot be read.

@@ -17,7 +17,6 @@ namespace ckpt {
 namespace {
 
 using catalog::Action;
-using catalog::Checkpoint;
 using catalog::Deleter;
 using catalog::Entry;
 using catalog::State;
@@ -74,7 +73,7 @@ Result<std::optional<catalog::EntryPlace>> place_of(Io& io, const std::string& s
 }
 
 /// NaN is the same as NaN.
-bool same_metrics(const Checkpoint& a, const Checkpoint& b) {
+bool same_metrics(const catalog::Checkpoint& a, const catalog::Checkpoint& b) {
   return std::equal(a.metrics.begin(), a.metrics.end(), b.metrics.begin(), b.metrics.end(),
                     [](const auto& x, const auto& y) {
                       const bool no_numbers = std::isnan(x.second) && std::isnan(y.second);
@@ -84,8 +83,8 @@ bool same_metrics(const Checkpoint& a, const Checkpoint& b) {
 
 /// Whether nothing that retention looks at is another now.
 bool is_same(const Entry& seen, const Entry& known) {
-  const Checkpoint& a = seen.checkpoint;
-  const Checkpoint& b = known.checkpoint;
+  const catalog::Checkpoint& a = seen.checkpoint;
+  const catalog::Checkpoint& b = known.checkpoint;
   return a.id == b.id && a.state == b.state && a.tags == b.tags && same_metrics(a, b) && a.series == b.series &&
          a.series_from == b.series_from && a.created == b.created && seen.revision == known.revision &&
          seen.directory == known.directory;
@@ -148,7 +147,7 @@ class Decider {
   /// what is there now.
   bool take_as_it_is(PrunePart& part, std::uint32_t i) {
     Entry& known = part.entries[i];
-    Checkpoint& one = part.checkpoints[i];
+    catalog::Checkpoint& one = part.checkpoints[i];
     const auto place = place_of(session_.io, request_.store, known);
     auto seen = place && *place ? catalog::read_entry(session_.io, request_.store, **place) : std::nullopt;
     if (!seen) {
@@ -166,7 +165,7 @@ class Decider {
                std::vector<std::string>& warnings) {
     Checks out;
     for (const std::uint32_t i : indices) {
-      Checkpoint& one = part.checkpoints[i];
+      catalog::Checkpoint& one = part.checkpoints[i];
       if (!is_whole(one) || part.retention.decisions[i].action == Action::trash) continue;
       if (!runs.empty() && !runs.contains(one.run)) continue;
       const std::string path = part.entries[i].path(request_.store);
@@ -232,7 +231,7 @@ Result<bool> is_unchanged(Io& io, const std::string& store, const Entry& planned
   if (!place) return false;
   const auto seen = catalog::read_entry(io, store, *place);
   if (!seen) return false;
-  const Checkpoint& one = seen->checkpoint;
+  const catalog::Checkpoint& one = seen->checkpoint;
   const bool pinned = std::any_of(one.pins.begin(), one.pins.end(),
                                   [&](const catalog::Pin& pin) { return !pin.until || *pin.until > now; });
   return one.id == planned.checkpoint.id && one.state == planned.checkpoint.state &&
@@ -259,7 +258,7 @@ Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& pa
                               const CarryOut& how) {
   const bool whole = part.retention.decisions[i].action == Action::trash;
   const Entry& entry = part.entries[i];
-  const Checkpoint& one = part.checkpoints[i];
+  const catalog::Checkpoint& one = part.checkpoints[i];
   return {
       .run = one.run,
       .name = entry.name,

@@ -13,8 +13,6 @@
 namespace ckpt {
 namespace {
 
-constexpr std::uint64_t kMostPolicyBytes = std::uint64_t{1} << 20;
-constexpr std::string_view kPolicyFile = "ckpt.toml";
 constexpr std::string_view kFormat = "ckpt.policies/1";
 
 bool is_rule(const std::string& flag) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,9 @@
 
 namespace ckpt {
 
+/// The policy of a store, in its directory.
+inline constexpr std::string_view kPolicyFile = "ckpt.toml";
+inline constexpr std::uint64_t kMostPolicyBytes = std::uint64_t{1} << 20;
 /// Of a policy that recycles, where that gains nothing.
 inline constexpr const char* kNoRecycling =
     "recycle: nothing is gained by it on this file system: what is deleted waits in the trash";

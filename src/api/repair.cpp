@@ -79,10 +79,10 @@ std::string not_watched(Io& io, const std::string& path) {
 
 /// A deletion, or its undoing, that nobody finished.
 bool was_stopped(const catalog::TrashEntry& entry) {
-  using State = catalog::TrashRecord::State;
+  using Trashed = catalog::TrashRecord::State;
   if (catalog::Deleter::is_half_purged(entry)) return true;
   return !entry.present && entry.recorded &&
-         (entry.record.state == State::trashed || entry.record.state == State::purging);
+         (entry.record.state == Trashed::trashed || entry.record.state == Trashed::purging);
 }
 
 /// One of the two texts of a manifest.

@@ -18,7 +18,7 @@ namespace ckpt {
 namespace {
 
 // How long ranks wait for each other between the two halves.
-constexpr auto kPatience = std::chrono::minutes(10);
+constexpr auto kHalvesPatience = std::chrono::minutes(10);
 
 void add(Hasher& hasher, std::string_view text) {
   hasher.update_u64(text.size());
@@ -65,7 +65,7 @@ std::vector<bool> from_bits(std::string_view bits, std::uint64_t leaves) {
 /// Collective: rank 0's leaves on all ranks; empty where it has none.
 Result<std::vector<bool>> tell(Comm& comm, const std::vector<bool>& mine, std::uint64_t leaves) {
   std::string bits = to_bits(mine);
-  CKPT_CHECK(comm.broadcast(bits, std::chrono::steady_clock::now() + kPatience));
+  CKPT_CHECK(comm.broadcast(bits, std::chrono::steady_clock::now() + kHalvesPatience));
   return bits.empty() ? std::vector<bool>() : from_bits(bits, leaves);
 }
 
@@ -94,7 +94,7 @@ Result<std::uint32_t> number_reader(Comm& comm, const std::vector<RecordedLeaf>&
   std::uint32_t first = 0;
   for (const RecordedLeaf& leaf : leaves) first = leaf.is_finished() ? std::max(first, leaf.reader) : first;
   std::string text = std::to_string(first + 1);
-  CKPT_CHECK(comm.broadcast(text, std::chrono::steady_clock::now() + kPatience));
+  CKPT_CHECK(comm.broadcast(text, std::chrono::steady_clock::now() + kHalvesPatience));
   std::from_chars(text.data(), text.data() + text.size(), first);
   return first + static_cast<std::uint32_t>(comm.rank());
 }
@@ -168,7 +168,7 @@ Result<> read_again(Session& session, const Plan& plan, const TakeUp& how, Resum
       looked = fail(std::move(some).error());
     }
   }
-  const auto deadline = [] { return std::chrono::steady_clock::now() + kPatience; };
+  const auto deadline = [] { return std::chrono::steady_clock::now() + kHalvesPatience; };
   CKPT_CHECK(agree(session.comm, deadline(), std::move(looked)));
   CKPT_TRY(chosen, tell(session.comm, chosen, plan.totals().leaves));
   if (chosen.empty()) return {};

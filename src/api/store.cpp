@@ -42,7 +42,7 @@ std::optional<Error> unusable(const Map& map, const std::string& path) {
 }
 
 /// Failures of one checkpoint, for which an older one may do.
-bool is_damage(Errc code) {
+bool is_lost_copy(Errc code) {
   const int exit = exit_code(code);
   return exit == exit_code(Errc::corrupt) || exit == exit_code(Errc::incomplete) || code == Errc::io;
 }
@@ -399,7 +399,7 @@ Result<ReplicaGroups> Store::replica_groups() {
 
 /// Reads while the other ranks read: however unequal their shares are, who is slow is not taken for lost. Collective;
 /// local failures are this rank's own, those of the talking are peer_failed.
-Result<LoadReport> Store::read_beside(const std::function<Result<LoadReport>(const Checkpoint::ReadOptions&)>& read,
+Result<ReadReport> Store::read_beside(const std::function<Result<ReadReport>(const Checkpoint::ReadOptions&)>& read,
                                       bool partial) {
   Heartbeat heartbeat(*comm_, options_.patience);
   std::atomic<bool> stop{false};
@@ -422,7 +422,7 @@ Result<LoadReport> Store::read_beside(const std::function<Result<LoadReport>(con
 }
 
 /// Gets what other ranks have read of this rank's parts, and learns whether it was worth it. Collective.
-Result<> Store::exchange_parts(const DividedLoad& load, LoadReport& report, std::chrono::nanoseconds read_time) {
+Result<> Store::exchange_parts(const DividedLoad& load, ReadReport& report, std::chrono::nanoseconds read_time) {
   CKPT_TRY(const std::uint64_t exchange_ns, exchange(*comm_, options_.patience, load));
   report.received_bytes = load.received_bytes();
   report.needed_bytes += report.received_bytes;
@@ -455,7 +455,7 @@ Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial
     CKPT_TRY(const bool exchanges, DividedLoad::prove(*comm_, deadline(), groups, divided ? &*divided : nullptr));
     std::chrono::nanoseconds read_time{0};
     auto report = read_beside(
-        [&](const Checkpoint::ReadOptions& options) -> Result<LoadReport> {
+        [&](const Checkpoint::ReadOptions& options) -> Result<ReadReport> {
           if (!divided) return fail(divided.error());
           const auto start = Clock::now();
           LoadPlan plan =
@@ -477,7 +477,7 @@ Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial
       if (loaded.report.missing.empty()) mark_restored(*checkpoint);
       return loaded;
     }
-    if (!is_damage(verdict_of(verdict.error()))) return fail(std::move(verdict).error());
+    if (!is_lost_copy(verdict_of(verdict.error()))) return fail(std::move(verdict).error());
     loaded.skipped.push_back(verdict.error().message);
     tell_skipped(checkpoint->path(), verdict.error());
   }

@@ -114,9 +114,9 @@ class Store {
   Result<> finish_drains();
   void note_times();
   Result<ReplicaGroups> replica_groups();
-  Result<LoadReport> read_beside(const std::function<Result<LoadReport>(const Checkpoint::ReadOptions&)>& read,
+  Result<ReadReport> read_beside(const std::function<Result<ReadReport>(const Checkpoint::ReadOptions&)>& read,
                                  bool partial);
-  Result<> exchange_parts(const DividedLoad& load, LoadReport& report, std::chrono::nanoseconds read_time);
+  Result<> exchange_parts(const DividedLoad& load, ReadReport& report, std::chrono::nanoseconds read_time);
   Result<std::unique_ptr<Checkpoint>> open_next(std::vector<std::string>& candidates,
                                                 std::vector<std::string>& skipped);
   Result<universal::Run> next_run();

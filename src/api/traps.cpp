@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kNamed = 3;
 
 /// What belongs to one parameter.
-struct Held {
+struct HeldNames {
   bool any_slot = false;
   bool master = false;
   bool moments = false;  // a slot other than master and step
@@ -43,7 +43,7 @@ void add(std::vector<Finding>& out, const std::vector<std::string_view>& names, 
 std::vector<Finding> traps(const Map& map) {
   std::unordered_map<std::string_view, std::string_view> tied;  // to the name that is stored
   for (const Alias& alias : map.aliases) tied.emplace(alias.name, alias.target);
-  std::unordered_map<std::string_view, Held> held;  // by parameter
+  std::unordered_map<std::string_view, HeldNames> held;  // by parameter
   bool any_slot = false;
   bool any_master = false;
   for (const Tensor& tensor : map.tensors) {
@@ -51,7 +51,7 @@ std::vector<Finding> traps(const Map& map) {
     any_slot = true;
     any_master = any_master || tensor.slot == "master";
     const auto alias = tied.find(tensor.parameter);
-    Held& of = held[alias == tied.end() ? std::string_view(tensor.parameter) : alias->second];
+    HeldNames& of = held[alias == tied.end() ? std::string_view(tensor.parameter) : alias->second];
     of.any_slot = true;
     of.master = of.master || tensor.slot == "master";
     of.moments = of.moments || (tensor.slot != "master" && tensor.slot != "step");
@@ -66,7 +66,7 @@ std::vector<Finding> traps(const Map& map) {
     ++floats;
     halves += is_half(tensor.dtype) ? 1u : 0u;
     const auto found = held.find(tensor.name);
-    const Held of = found == held.end() ? Held{} : found->second;
+    const HeldNames of = found == held.end() ? HeldNames{} : found->second;
     if (!of.any_slot) without_state.push_back(tensor.name);
     if (of.moments && !of.master && is_half(tensor.dtype)) rounded.push_back(tensor.name);
     if (of.master && !of.moments) without_moments.push_back(tensor.name);

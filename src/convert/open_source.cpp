@@ -23,7 +23,7 @@ struct Detection {
   std::optional<Error> refusal{};  ///< the first format that knows the place, and knows that it cannot be read
 };
 
-Error about(const std::string& path, Errc code, std::string reason, std::string hint = {}) {
+Error about_format(const std::string& path, Errc code, std::string reason, std::string hint = {}) {
   return {.code = code, .message = fmt::format("{}: open: {}", path, reason), .file = path, .hint = std::move(hint)};
 }
 
@@ -39,7 +39,8 @@ std::string readable_formats() {
 
 Result<Place> look(Io& io, const std::string& root) {
   CKPT_TRY(const FileInfo info, io.stat(root));
-  if (info.kind == FileInfo::Kind::other) return fail(about(root, Errc::unsupported, "neither a file nor a directory"));
+  if (info.kind == FileInfo::Kind::other)
+    return fail(about_format(root, Errc::unsupported, "neither a file nor a directory"));
   Place place{.io = io, .root = root, .directory = info.kind == FileInfo::Kind::directory};
   if (place.directory) {
     CKPT_TRY(place.entries, io.list(root));
@@ -114,8 +115,8 @@ Result<Found> choose(const Place& place) {
   if (detection.found.size() == 1) return std::move(detection.found.front());
   if (detection.found.empty()) {
     if (detection.refusal) return fail(*std::move(detection.refusal));
-    return fail(
-        about(place.root, Errc::unsupported, seen_in(place), place.directory ? hint_below(place) : hint_above(place)));
+    return fail(about_format(place.root, Errc::unsupported, seen_in(place),
+                             place.directory ? hint_below(place) : hint_above(place)));
   }
   std::string list;
   std::string flags;
@@ -123,7 +124,8 @@ Result<Found> choose(const Place& place) {
     list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", found.format->name, found.match.why);
     flags += fmt::format("{}--from {}", flags.empty() ? "" : " or ", found.format->name);
   }
-  return fail(about(place.root, Errc::ambiguous, "more than one format matches: " + list, "choose one with " + flags));
+  return fail(
+      about_format(place.root, Errc::ambiguous, "more than one format matches: " + list, "choose one with " + flags));
 }
 
 /// `from` was given: the format still says where below the path the checkpoint is, if it recognises anything.
@@ -166,12 +168,13 @@ Result<std::optional<Glance>> glance(Io& io, const std::string& path, std::strin
 Result<Source> open_source(Io& io, const std::string& path, std::string_view from, const ReadOptions& options) {
   if (path.empty()) return fail(Errc::not_found, "open: an empty path");
   if (path.find("://") != std::string::npos)
-    return fail(about(path, Errc::unsupported, "URLs cannot be read", "copy the checkpoint to a file system first"));
+    return fail(
+        about_format(path, Errc::unsupported, "URLs cannot be read", "copy the checkpoint to a file system first"));
   const std::string given = join_path(path, "");
   // Of a file inside an unfinished directory too: uncommitted work is never read.
   if (given.find(".partial-") != std::string::npos)
-    return fail(about(given, Errc::uncommitted, "a save or conversion that never finished",
-                      "it is not a checkpoint; run the command that was writing it again"));
+    return fail(about_format(given, Errc::uncommitted, "a save or conversion that never finished",
+                             "it is not a checkpoint; run the command that was writing it again"));
   CKPT_TRY(const Place place, look(io, given));
   CKPT_TRY(Found found, from.empty() ? choose(place) : forced(place, from));
 
@@ -180,10 +183,10 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   source.root = found.match.where.empty() ? given : join_path(given, found.match.where);
   source.why = found.match.why;
   if (found.format->open == nullptr)
-    return fail(about(source.root, Errc::unsupported,
-                      fmt::format("this is {} ({}), which this version recognises but does not read",
-                                  found.format->summary, found.match.why),
-                      "formats that can be read: " + readable_formats()));
+    return fail(about_format(source.root, Errc::unsupported,
+                             fmt::format("this is {} ({}), which this version recognises but does not read",
+                                         found.format->summary, found.match.why),
+                             "formats that can be read: " + readable_formats()));
   // Held before anything is read, so that nobody deletes or replaces what the map will point to. What cannot be held
   // for another reason is told by whoever reads it.
   auto lease = Lease::take(io, source.root);

@@ -11,7 +11,7 @@ namespace ckpt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kStopPoll = std::chrono::milliseconds(20);
+constexpr auto kCopyStopPoll = std::chrono::milliseconds(20);
 
 /// Bytes that may pass by now, at a rate.
 class Limit {
@@ -27,7 +27,7 @@ class Limit {
       if (stop_ != nullptr && stop_->load()) return fail(Errc::interrupted, "copy: stopped");
       const auto left = due - (Clock::now() - start_);
       if (left.count() <= 0) return {};
-      std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(left, kStopPoll));
+      std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(left, kCopyStopPoll));
     }
   }
 

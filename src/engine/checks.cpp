@@ -50,11 +50,11 @@ std::vector<Touched> touched_entries(const Fetch& fetch, std::span<const Segment
   return out;
 }
 
-constexpr std::uint64_t kBlock = 1024;  // elements
-using Block = std::array<std::byte, kBlock * 8>;
+constexpr std::uint64_t kCheckBlock = 1024;  // elements
+using CheckBlock = std::array<std::byte, kCheckBlock * 8>;
 
 /// Elements of `unit` bytes at steps of `stride`, side by side.
-void gather(const std::byte* from, std::uint64_t stride, std::uint64_t unit, std::uint64_t count, Block& into) {
+void gather(const std::byte* from, std::uint64_t stride, std::uint64_t unit, std::uint64_t count, CheckBlock& into) {
   if (stride == unit) {
     std::memcpy(into.data(), from, count * unit);
     return;
@@ -96,8 +96,8 @@ class RunComparison {
       return;
     }
     const std::uint64_t unit = unit_bytes(copy_.to);
-    for (std::uint64_t at = 0; at < dim.count; at += kBlock) {
-      const std::uint64_t count = std::min(kBlock, dim.count - at);
+    for (std::uint64_t at = 0; at < dim.count; at += kCheckBlock) {
+      const std::uint64_t count = std::min(kCheckBlock, dim.count - at);
       gather(from + at * dim.source_stride, dim.source_stride, copy_.unit, count, raw_);
       if (copy_.big_endian) {
         const unsigned halves = copy_.from == Dtype::c64 ? 2 : 1;
@@ -135,10 +135,10 @@ class RunComparison {
   const std::byte* leaf_;
   Mismatch out_{};
   CastCounts counts_{};
-  Block raw_;
-  Block cooked_;
-  Block held_;
-  Block rounded_;
+  CheckBlock raw_;
+  CheckBlock cooked_;
+  CheckBlock held_;
+  CheckBlock rounded_;
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kSuffix = ".leaves";
+constexpr std::string_view kLeavesSuffix = ".leaves";
 constexpr std::string_view kMagic = "ckptleaf";
 constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kHeaderBytes = 64;
@@ -71,12 +71,12 @@ Result<> fill_record(Io& io, FileHandle file, const RecordKey& key) {
 }  // namespace
 
 std::string record_path(std::string_view partial) {
-  return std::string(partial).append(kSuffix);
+  return std::string(partial).append(kLeavesSuffix);
 }
 
 bool is_record(std::string_view path, std::string& partial) {
-  if (!path.ends_with(kSuffix)) return false;
-  partial = path.substr(0, path.size() - kSuffix.size());
+  if (!path.ends_with(kLeavesSuffix)) return false;
+  partial = path.substr(0, path.size() - kLeavesSuffix.size());
   return true;
 }
 

@@ -12,20 +12,18 @@ namespace ckpt {
 
 using offload::Lock;
 using offload::Part;
-using offload::Shared;
 using offload::Task;
-using offload::Tensor;
 using State = Part::State;
 
 Result<> OffloadStore::get(const std::string& name, std::span<std::byte> out) {
   Lock lock(impl_->shared.mutex);
-  Tensor* tensor = impl_->find(name);
+  offload::Tensor* tensor = impl_->find(name);
   if (tensor == nullptr) return fail(offload::no_such_tensor("get", name));
   if (out.size() != tensor->bytes) {
     const std::string reason = fmt::format("{} bytes asked for, the tensor has {}", out.size(), tensor->bytes);
     return fail({.code = Errc::usage, .message = "offload store: get: " + reason, .tensor = name});
   }
-  std::erase_if(impl_->shared.wanted, [&](const Shared::Wanted& each) { return each.tensor == tensor; });
+  std::erase_if(impl_->shared.wanted, [&](const offload::Shared::Wanted& each) { return each.tensor == tensor; });
   impl_->count_get(*tensor);
   impl_->hold(*tensor, true);  // what is still to be copied is given up last for what is still to be read
   std::size_t next_read = 0;
@@ -40,7 +38,7 @@ Result<> OffloadStore::get(const std::string& name, std::span<std::byte> out) {
   return {};
 }
 
-void OffloadStore::Impl::count_get(const Tensor& tensor) {
+void OffloadStore::Impl::count_get(const offload::Tensor& tensor) {
   std::uint64_t absent = 0;
   for (std::size_t i = 0; i < tensor.parts.size(); ++i) {
     if (tensor.parts[i].state == State::absent) absent += part_bytes(tensor, i);
@@ -51,7 +49,7 @@ void OffloadStore::Impl::count_get(const Tensor& tensor) {
 }
 
 /// Marks what is in memory of a tensor as read ahead, or takes the mark away.
-void OffloadStore::Impl::hold(Tensor& tensor, bool ahead) {
+void OffloadStore::Impl::hold(offload::Tensor& tensor, bool ahead) {
   for (std::size_t i = 0; i < tensor.parts.size(); ++i) {
     if (tensor.parts[i].state == State::absent || tensor.parts[i].ahead == ahead) continue;
     tensor.parts[i].ahead = ahead;
@@ -61,7 +59,7 @@ void OffloadStore::Impl::hold(Tensor& tensor, bool ahead) {
 }
 
 /// Makes sure that a part is being read, and those after it as far as there are buffers without waiting.
-Result<> OffloadStore::Impl::read_on(Tensor& tensor, std::size_t part, std::size_t& next_read, Lock& lock) {
+Result<> OffloadStore::Impl::read_on(offload::Tensor& tensor, std::size_t part, std::size_t& next_read, Lock& lock) {
   if (tensor.parts[part].state == State::absent) {
     if (tensor.lost) return fail(*tensor.lost);
     auto acquired = acquire(lock);
@@ -84,7 +82,7 @@ Result<> OffloadStore::Impl::read_on(Tensor& tensor, std::size_t part, std::size
   return {};
 }
 
-Result<> OffloadStore::Impl::copy_out(Tensor& tensor, std::size_t index, std::size_t& next_read,
+Result<> OffloadStore::Impl::copy_out(offload::Tensor& tensor, std::size_t index, std::size_t& next_read,
                                       std::span<std::byte> out, Lock& lock) {
   CKPT_CHECK(read_on(tensor, index, next_read, lock));
   Part& part = tensor.parts[index];

@@ -13,8 +13,6 @@ namespace ckpt {
 
 using offload::Lock;
 using offload::Part;
-using offload::Shared;
-using offload::Tensor;
 using State = Part::State;
 
 Result<> OffloadStore::put(const std::string& name, std::span<const std::byte> bytes) {
@@ -24,7 +22,7 @@ Result<> OffloadStore::put(const std::string& name, std::span<const std::byte> b
     Error error = *std::exchange(impl_->shared.untold, std::nullopt);
     return fail(with_hint(std::move(error), "that tensor is still in memory and will be tried again; nothing was put"));
   }
-  Tensor* old = impl_->find(name);
+  offload::Tensor* old = impl_->find(name);
   const bool fits = impl_->parts_of(bytes.size()) <= impl_->shared.memory.limit();
   auto done = fits ? impl_->put_whole(old, name, bytes, lock) : impl_->put_through(old, name, bytes, lock);
   if (!done) impl_->shared.untold.reset();  // told now
@@ -32,7 +30,7 @@ Result<> OffloadStore::put(const std::string& name, std::span<const std::byte> b
 }
 
 /// All buffers first, so that a put that fails has touched nothing.
-Result<> OffloadStore::Impl::put_whole(Tensor* old, const std::string& name, std::span<const std::byte> bytes,
+Result<> OffloadStore::Impl::put_whole(offload::Tensor* old, const std::string& name, std::span<const std::byte> bytes,
                                        Lock& lock) {
   const std::size_t count = parts_of(bytes.size());
   // The buffers of the old value serve the new one. Pinned, they are not given up while we wait for more.
@@ -59,7 +57,7 @@ Result<> OffloadStore::Impl::put_whole(Tensor* old, const std::string& name, std
     buffers.push_back(std::move(*buffer));
   }
 
-  Tensor& tensor = old != nullptr ? *old : make(name);
+  offload::Tensor& tensor = old != nullptr ? *old : make(name);
   end_transfers(tensor, lock);
   for (Part& part : tensor.parts) {
     if (part.buffer && buffers.size() < count) {
@@ -81,9 +79,9 @@ Result<> OffloadStore::Impl::put_whole(Tensor* old, const std::string& name, std
 }
 
 /// More than the memory holds: its first parts leave memory while the last ones are copied in.
-Result<> OffloadStore::Impl::put_through(Tensor* old, const std::string& name, std::span<const std::byte> bytes,
-                                         Lock& lock) {
-  Tensor& tensor = old != nullptr ? *old : make(name);
+Result<> OffloadStore::Impl::put_through(offload::Tensor* old, const std::string& name,
+                                         std::span<const std::byte> bytes, Lock& lock) {
+  offload::Tensor& tensor = old != nullptr ? *old : make(name);
   end_transfers(tensor, lock);
   for (Part& part : tensor.parts) shared.memory.drop(part);
   tensor.parts.clear();
@@ -108,7 +106,7 @@ Result<> OffloadStore::Impl::put_through(Tensor* old, const std::string& name, s
 }
 
 /// Copies a part in and hands it to the store's thread at once.
-void OffloadStore::Impl::fill(Tensor& tensor, std::size_t part, std::span<const std::byte> bytes, Lock& lock) {
+void OffloadStore::Impl::fill(offload::Tensor& tensor, std::size_t part, std::span<const std::byte> bytes, Lock& lock) {
   const std::size_t count = part_bytes(tensor, part);
   std::byte* data = tensor.parts[part].buffer.data();
   lock.unlock();

@@ -14,15 +14,12 @@ namespace ckpt {
 
 using offload::Lock;
 using offload::Part;
-using offload::Shared;
 using offload::Task;
-using offload::Tensor;
-using offload::Worker;
 using State = Part::State;
 
 namespace {
 
-Result<> check(const OffloadStore::Options& options) {
+Result<> check_options(const OffloadStore::Options& options) {
   const auto wrong = [](const std::string& reason) { return fail(Errc::usage, "offload store: open: " + reason); };
   if (options.buffer_bytes == 0 || options.buffer_bytes % kAlignment != 0 || options.block_bytes == 0 ||
       options.block_bytes % kAlignment != 0) {
@@ -60,7 +57,7 @@ Result<std::unique_ptr<HeldLock>> take_directory(Io& io, const std::string& dire
 // --- opening and closing -------------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<OffloadStore>> OffloadStore::open(IoFactory make_io, const Options& options) {
-  CKPT_CHECK(check(options));
+  CKPT_CHECK(check_options(options));
   CKPT_TRY(auto pool, BufferPool::open({.buffer_bytes = options.buffer_bytes,
                                         .buffer_count = options.memory_bytes / options.buffer_bytes}));
   auto impl = std::make_unique<Impl>(options, std::move(pool));
@@ -71,7 +68,7 @@ Result<std::unique_ptr<OffloadStore>> OffloadStore::open(IoFactory make_io, cons
 OffloadStore::OffloadStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 OffloadStore::~OffloadStore() {
-  Shared& shared = impl_->shared;
+  offload::Shared& shared = impl_->shared;
   {
     const std::lock_guard held(shared.mutex);
     shared.stopping = true;
@@ -102,7 +99,7 @@ void OffloadStore::Impl::work(const IoFactory& make_io, std::promise<Result<>>& 
   io_name = (*io)->name();
   started.set_value({});
 
-  Worker worker(
+  offload::Worker worker(
       shared, **io,
       {.block_bytes = std::min(options.block_bytes, options.buffer_bytes), .queue_depth = options.queue_depth});
   auto outcome = caught([&] { return worker.run(); });
@@ -111,8 +108,8 @@ void OffloadStore::Impl::work(const IoFactory& make_io, std::promise<Result<>>& 
   worker.abandon(outcome.error());
 }
 
-Tensor& OffloadStore::Impl::make(const std::string& name) {
-  auto tensor = std::make_unique<Tensor>();
+offload::Tensor& OffloadStore::Impl::make(const std::string& name) {
+  auto tensor = std::make_unique<offload::Tensor>();
   tensor->name = name;
   tensor->file.path = join_path(options.directory, offload::swap_file_name(next_serial++, name));
   return *(tensors[name] = std::move(tensor));
@@ -152,8 +149,8 @@ std::size_t OffloadStore::Impl::retry_all() {
 
 /// Takes the tensor's tasks off the queues and waits for those under way. Its parts then stand still; a write that was
 /// taken off leaves its part dirty, which only who replaces or forgets the value may do.
-void OffloadStore::Impl::end_transfers(Tensor& tensor, Lock& lock) {
-  std::erase_if(shared.wanted, [&](const Shared::Wanted& each) { return each.tensor == &tensor; });
+void OffloadStore::Impl::end_transfers(offload::Tensor& tensor, Lock& lock) {
+  std::erase_if(shared.wanted, [&](const offload::Shared::Wanted& each) { return each.tensor == &tensor; });
   for (auto* queue : {&shared.urgent, &shared.queue}) {
     std::erase_if(*queue, [&](const Task& task) {
       if (task.tensor != &tensor) return false;
@@ -170,8 +167,8 @@ void OffloadStore::Impl::end_transfers(Tensor& tensor, Lock& lock) {
 
 Result<> OffloadStore::prefetch(const std::string& name) {
   Lock lock(impl_->shared.mutex);
-  Shared& shared = impl_->shared;
-  Tensor* tensor = impl_->find(name);
+  offload::Shared& shared = impl_->shared;
+  offload::Tensor* tensor = impl_->find(name);
   if (tensor == nullptr) return fail(offload::no_such_tensor("prefetch", name));
   impl_->hold(*tensor, true);
   if (!tensor->lost) shared.wanted.push_back({.tensor = tensor});
@@ -188,7 +185,7 @@ Result<> OffloadStore::remove(const std::string& name) {
 
 void OffloadStore::Impl::forget(const std::string& name, Lock& lock) {
   const auto found = tensors.find(name);
-  Tensor& tensor = *found->second;
+  offload::Tensor& tensor = *found->second;
   end_transfers(tensor, lock);
   for (Part& part : tensor.parts) shared.memory.drop(part);
   if (shared.untold && shared.untold->tensor == name) shared.untold.reset();
@@ -200,7 +197,7 @@ void OffloadStore::Impl::forget(const std::string& name, Lock& lock) {
 
 Result<> OffloadStore::flush() {
   Lock lock(impl_->shared.mutex);
-  Shared& shared = impl_->shared;
+  offload::Shared& shared = impl_->shared;
   const auto settled = [&] { return shared.pending == 0; };
   shared.changed.wait(lock, settled);
   if (shared.broken) return fail(*shared.broken);
@@ -219,13 +216,13 @@ Result<> OffloadStore::flush() {
 }
 
 std::optional<std::uint64_t> OffloadStore::size_of(const std::string& name) const {
-  const Tensor* tensor = impl_->find(name);
+  const offload::Tensor* tensor = impl_->find(name);
   return tensor == nullptr ? std::nullopt : std::optional(tensor->bytes);
 }
 
 OffloadStore::Statistics OffloadStore::statistics() const {
   const std::lock_guard held(impl_->shared.mutex);
-  const Shared& shared = impl_->shared;
+  const offload::Shared& shared = impl_->shared;
   Statistics out = impl_->counts;
   out.read_bytes = shared.read_bytes;
   out.written_bytes = shared.written_bytes;

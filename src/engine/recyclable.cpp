@@ -28,13 +28,13 @@
 namespace ckpt {
 namespace {
 
-constexpr long kXfs = 0x58465342;  // XFS_SB_MAGIC, which linux/magic.h lacks
+constexpr long kXfsMagic = 0x58465342;  // XFS_SB_MAGIC, which linux/magic.h lacks
 constexpr const char* kAccessList = "system.posix_acl_access";
 constexpr const char* kDefaultAccessList = "system.posix_acl_default";
 
 bool is_suited(const struct statfs& status) {
   const auto type = static_cast<long>(status.f_type);
-  return type == EXT4_SUPER_MAGIC || type == kXfs;
+  return type == EXT4_SUPER_MAGIC || type == kXfsMagic;
 }
 
 /// The process's umask, which can otherwise be read only by changing it, for all threads.

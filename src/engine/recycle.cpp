@@ -22,11 +22,11 @@ constexpr std::string_view kRecycleDirectory = "recycle";
 constexpr std::string_view kDataSuffix = ".safetensors";
 /// Of a file that was not looked at yet. What finds one in a left-over partial removes it: no plan holds such a name.
 constexpr std::string_view kUncheckedSuffix = ".unchecked";
-constexpr unsigned kDeepestRun = 4;              // directories that a run may lie below its store
+constexpr unsigned kDeepestRetired = 4;          // directories that a run may lie below its store
 constexpr std::size_t kMostTaken = 1U << 16;     // files that one save looks at
 constexpr std::uint64_t kMostTimesTooLarge = 2;  // cutting a file down takes as long as unlinking what is cut
 
-std::optional<std::uint64_t> number(std::string_view digits, int base) {
+std::optional<std::uint64_t> number_in_base(std::string_view digits, int base) {
   std::uint64_t value = 0;
   const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
   if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size()) return std::nullopt;
@@ -45,7 +45,7 @@ std::string recycle_path(std::string_view store) {
 
 Result<std::optional<std::string>> recycle_above(Io& io, const std::string& run_directory) {
   std::string store = run_directory;
-  for (unsigned depth = 0; depth <= kDeepestRun; ++depth) {
+  for (unsigned depth = 0; depth <= kDeepestRetired; ++depth) {
     CKPT_TRY(const auto there, look(io, join_path(store, kStoreDirectory)));
     if (there) return std::optional(recycle_path(store));
     std::string above = parent_path(store);
@@ -72,10 +72,10 @@ std::optional<RecycledFile> RecycledFile::parse(std::string_view name) {
     parts[i] = rest.substr(0, end);
     rest.remove_prefix(std::min(rest.size(), end + 1));
   }
-  const auto retired = number(parts[0], 10);
-  const auto order = number(parts[1], 16);
-  const auto inode = number(parts[2], 10);
-  const auto bytes = number(parts[3], 10);
+  const auto retired = number_in_base(parts[0], 10);
+  const auto order = number_in_base(parts[1], 16);
+  const auto inode = number_in_base(parts[2], 10);
+  const auto bytes = number_in_base(parts[3], 10);
   if (!retired || !order || !inode || !bytes) return std::nullopt;
   RecycledFile out{.set = {.retired_ms = *retired, .order = *order}, .inode = *inode, .bytes = *bytes};
   if (out.name() != name) return std::nullopt;

@@ -25,7 +25,7 @@ std::optional<std::uint64_t> number(std::string_view text) {
   return value;
 }
 
-constexpr unsigned kDeepestRun = 4;  // directories that a run may lie below its store
+constexpr unsigned kDeepestListed = 4;  // directories that a run may lie below its store
 /// Beside a checkpoint in the trash, and where one was, stands what is known of its deletion.
 constexpr std::string_view kRecord = ".json";
 
@@ -132,7 +132,7 @@ Result<std::uint64_t> next_generation(Io& io, const std::string& run_directory) 
   // A run may lie some directories deep in its store, whose trash has it as deep.
   std::string below = base_name(run_directory);
   std::string store = parent_path(run_directory);
-  for (unsigned depth = 0; depth < kDeepestRun; ++depth) {
+  for (unsigned depth = 0; depth < kDeepestListed; ++depth) {
     CKPT_TRY(const auto names, names_in_trash(io, join_path(join_path(store, ".ckpt/trash"), below)));
     for (const CheckpointName& name : names) greatest = std::max(greatest, name.generation);
     if (parent_path(store) == store) break;

@@ -6,7 +6,7 @@
 namespace ckpt::dcp {
 namespace {
 
-tl::unexpected<Error> corrupt(std::string message, const std::string& tensor) {
+tl::unexpected<Error> corrupt_rank(std::string message, const std::string& tensor) {
   return fail(Error{.code = Errc::corrupt, .message = std::move(message), .tensor = tensor});
 }
 
@@ -59,14 +59,14 @@ Result<std::uint32_t> MetadataMerge::entry_for(const Metadata& part, const Entry
   const Entry& own = out_.entries[at->second];
   const std::string& earlier = parts_[first_part_[at->second]];
   if (own.is_tensor != entry.is_tensor) {
-    return corrupt(file + ": " + (entry.is_tensor ? "a tensor" : "an object") + ", which is " +
-                       (own.is_tensor ? "a tensor" : "an object") + " in " + earlier,
-                   entry.fqn);
+    return corrupt_rank(file + ": " + (entry.is_tensor ? "a tensor" : "an object") + ", which is " +
+                            (own.is_tensor ? "a tensor" : "an object") + " in " + earlier,
+                        entry.fqn);
   }
   if (!entry.is_tensor) return at->second;
-  if (own.shape != entry.shape) return corrupt(file + ": its shape is not that in " + earlier, entry.fqn);
+  if (own.shape != entry.shape) return corrupt_rank(file + ": its shape is not that in " + earlier, entry.fqn);
   if (out_.dtypes[own.dtype] != part.dtypes[entry.dtype]) {
-    return corrupt(
+    return corrupt_rank(
         file + ": its dtype is " + part.dtypes[entry.dtype] + ", in " + earlier + " it is " + out_.dtypes[own.dtype],
         entry.fqn);
   }
@@ -134,7 +134,7 @@ Result<Metadata> MetadataMerge::finish() {
     for (; at < rows_.size() && rows_[at].entry == e; ++at) {
       const Row& row = rows_[at];
       if (at > entry.first_item && order(rows_[at - 1], row, rank) == 0 && order(rows_[at - 1], row, 2 * rank) != 0) {
-        return corrupt(
+        return corrupt_rank(
             parts_[row.part] + ": a chunk begins where one of another size begins in " + parts_[rows_[at - 1].part],
             entry.fqn);
       }

@@ -13,26 +13,26 @@
 namespace ckpt::universal {
 namespace {
 
-constexpr std::string_view kMagic = "CKPTINDX";
-constexpr std::uint64_t kMajor = 1;
-constexpr std::uint64_t kMinor = 0;
-constexpr std::size_t kHeaderBytes = 64;
-constexpr std::size_t kRecordBytes = 64;
+constexpr std::string_view kIndexMagic = "CKPTINDX";
+constexpr std::uint64_t kIndexMajor = 1;
+constexpr std::uint64_t kIndexMinor = 0;
+constexpr std::size_t kIndexHeaderBytes = 64;
+constexpr std::size_t kIndexRecordBytes = 64;
 constexpr std::size_t kWordBytes = 8;
 constexpr std::uint64_t kNoBox = ~std::uint64_t{0};
 constexpr std::uint64_t kFlat = 1;
 
-void put(std::string& out, std::uint64_t value, std::size_t bytes) {
+void put_index(std::string& out, std::uint64_t value, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xff);
 }
 
-std::uint64_t number(std::span<const std::byte> data, std::size_t offset, std::size_t bytes) {
+std::uint64_t index_number(std::span<const std::byte> data, std::size_t offset, std::size_t bytes) {
   std::uint64_t value = 0;
   for (std::size_t i = bytes; i-- > 0;) value = value << 8 | std::to_integer<std::uint64_t>(data[offset + i]);
   return value;
 }
 
-tl::unexpected<Error> bad(Errc code, std::uint64_t offset, std::string_view reason) {
+tl::unexpected<Error> bad_index(Errc code, std::uint64_t offset, std::string_view reason) {
   Error error{.code = code, .message = fmt::format("index file: parse at byte {}: {}", offset, reason)};
   error.offset = offset;
   return fail(std::move(error));
@@ -68,7 +68,7 @@ bool volumes_are_counted(std::vector<std::uint32_t>& volumes) {
   return true;
 }
 
-struct Reader {
+struct IndexReader {
   std::span<const std::byte> data;
   std::span<const Shape> shapes;
   std::uint64_t record_count = 0;
@@ -76,32 +76,32 @@ struct Reader {
   std::uint64_t next_word = 0;
 
   std::uint64_t word(std::uint64_t index) const {
-    return number(data, kHeaderBytes + record_count * kRecordBytes + index * kWordBytes, kWordBytes);
+    return index_number(data, kIndexHeaderBytes + record_count * kIndexRecordBytes + index * kWordBytes, kWordBytes);
   }
 
   /// The chunk of the record at `at`, checked by itself.
   Result<IndexedChunk> record(std::size_t at) {
-    IndexedChunk out{.row = static_cast<std::uint32_t>(number(data, at, 4)),
-                     .volume = static_cast<std::uint32_t>(number(data, at + 4, 4)),
-                     .offset = number(data, at + 32, 8)};
-    if (out.row >= shapes.size()) return bad(Errc::corrupt, at, fmt::format("row {} is not there", out.row));
+    IndexedChunk out{.row = static_cast<std::uint32_t>(index_number(data, at, 4)),
+                     .volume = static_cast<std::uint32_t>(index_number(data, at + 4, 4)),
+                     .offset = index_number(data, at + 32, 8)};
+    if (out.row >= shapes.size()) return bad_index(Errc::corrupt, at, fmt::format("row {} is not there", out.row));
     const Shape& shape = shapes[out.row];
-    const Extent held{number(data, at + 8, 8), number(data, at + 16, 8)};
-    const std::uint64_t flags = number(data, at + 56, 8);
-    const std::uint64_t box = number(data, at + 48, 8);
-    if (flags > kFlat || (box == kNoBox && flags != 0)) return bad(Errc::corrupt, at + 56, "unknown flags");
+    const Extent held{index_number(data, at + 8, 8), index_number(data, at + 16, 8)};
+    const std::uint64_t flags = index_number(data, at + 56, 8);
+    const std::uint64_t box = index_number(data, at + 48, 8);
+    if (flags > kFlat || (box == kNoBox && flags != 0)) return bad_index(Errc::corrupt, at + 56, "unknown flags");
     if (box == kNoBox) {
       out.chunk.box = Box::whole(shape);
       if (held.begin != 0 || held.end != volume(shape)) out.chunk.flat = held;
     } else {
       CKPT_TRY(out.chunk, boxed(at, box, shape, flags));
     }
-    if (const char* fault = fault_of(out.chunk, shape)) return bad(Errc::corrupt, at, fault);
+    if (const char* fault = fault_of(out.chunk, shape)) return bad_index(Errc::corrupt, at, fault);
     if (box != kNoBox && out.chunk.box == Box::whole(shape))
-      return bad(Errc::corrupt, at + 48, "a box that is its whole tensor");
-    if (span_of(out.chunk, shape) != held) return bad(Errc::corrupt, at + 8, "a range that is not its chunk's");
-    if (number(data, at + 40, 8) != out.chunk.volume())
-      return bad(Errc::corrupt, at + 40, "a count of elements that is not its chunk's");
+      return bad_index(Errc::corrupt, at + 48, "a box that is its whole tensor");
+    if (span_of(out.chunk, shape) != held) return bad_index(Errc::corrupt, at + 8, "a range that is not its chunk's");
+    if (index_number(data, at + 40, 8) != out.chunk.volume())
+      return bad_index(Errc::corrupt, at + 40, "a count of elements that is not its chunk's");
     return out;
   }
 
@@ -109,7 +109,7 @@ struct Reader {
   Result<Chunk> boxed(std::size_t at, std::uint64_t first, const Shape& shape, std::uint64_t flags) {
     const std::uint64_t words = 2 * shape.size() + (flags == kFlat ? 2 : 0);
     if (first != next_word || words > word_count - next_word)
-      return bad(Errc::corrupt, at + 48, "a box that does not follow the one before");
+      return bad_index(Errc::corrupt, at + 48, "a box that does not follow the one before");
     Chunk chunk{.box = {Shape(shape.size()), Shape(shape.size())}};
     for (std::uint64_t& offset : chunk.box.offset) offset = word(next_word++);
     for (std::uint64_t& size : chunk.box.size) size = word(next_word++);
@@ -147,81 +147,87 @@ Result<std::string> build_index_file(IndexFile index, std::span<const Shape> sha
     const bool first = i == 0 || index.chunks[i - 1].row != chunk.row;
     reach = first ? held.end : std::max(reach, held.end);
     const bool boxed = chunk.chunk.box != Box::whole(shapes[chunk.row]);
-    put(records, chunk.row, 4);
-    put(records, chunk.volume, 4);
-    put(records, held.begin, 8);
-    put(records, held.end, 8);
-    put(records, reach, 8);
-    put(records, chunk.offset, 8);
-    put(records, chunk.chunk.volume(), 8);
-    put(records, boxed ? words.size() / kWordBytes : kNoBox, 8);
-    put(records, boxed && chunk.chunk.flat ? kFlat : 0, 8);
+    put_index(records, chunk.row, 4);
+    put_index(records, chunk.volume, 4);
+    put_index(records, held.begin, 8);
+    put_index(records, held.end, 8);
+    put_index(records, reach, 8);
+    put_index(records, chunk.offset, 8);
+    put_index(records, chunk.chunk.volume(), 8);
+    put_index(records, boxed ? words.size() / kWordBytes : kNoBox, 8);
+    put_index(records, boxed && chunk.chunk.flat ? kFlat : 0, 8);
     if (!boxed) continue;
-    for (const std::uint64_t offset : chunk.chunk.box.offset) put(words, offset, 8);
-    for (const std::uint64_t size : chunk.chunk.box.size) put(words, size, 8);
+    for (const std::uint64_t offset : chunk.chunk.box.offset) put_index(words, offset, 8);
+    for (const std::uint64_t size : chunk.chunk.box.size) put_index(words, size, 8);
     if (chunk.chunk.flat) {
-      put(words, chunk.chunk.flat->begin, 8);
-      put(words, chunk.chunk.flat->end, 8);
+      put_index(words, chunk.chunk.flat->begin, 8);
+      put_index(words, chunk.chunk.flat->end, 8);
     }
   }
-  std::string out(kMagic);
-  put(out, kMajor, 2);
-  put(out, kMinor, 2);
-  put(out, index.writer, 4);
+  std::string out(kIndexMagic);
+  put_index(out, kIndexMajor, 2);
+  put_index(out, kIndexMinor, 2);
+  put_index(out, index.writer, 4);
   out.append(reinterpret_cast<const char*>(index.id.bytes.data()), index.id.bytes.size());
-  put(out, index.chunks.size(), 8);
-  put(out, words.size() / kWordBytes, 8);
-  put(out, 0, 8);
-  put(out, 0, 8);
+  put_index(out, index.chunks.size(), 8);
+  put_index(out, words.size() / kWordBytes, 8);
+  put_index(out, 0, 8);
+  put_index(out, 0, 8);
   return out + records + words;
 }
 
 Result<IndexFile> parse_index_file(std::span<const std::byte> data, std::span<const Shape> shapes) {
-  if (data.size() < kHeaderBytes) return bad(Errc::corrupt, data.size(), "shorter than its header");
-  if (std::memcmp(data.data(), kMagic.data(), kMagic.size()) != 0) return bad(Errc::corrupt, 0, "not an index file");
-  const std::uint64_t major = number(data, 8, 2);
-  const std::uint64_t minor = number(data, 10, 2);
-  if (major != kMajor || minor != kMinor)
-    return bad(Errc::newer, 8, fmt::format("version {}.{} is not known", major, minor));
-  IndexFile out{.writer = static_cast<std::uint32_t>(number(data, 12, 4))};
+  if (data.size() < kIndexHeaderBytes) return bad_index(Errc::corrupt, data.size(), "shorter than its header");
+  if (std::memcmp(data.data(), kIndexMagic.data(), kIndexMagic.size()) != 0)
+    return bad_index(Errc::corrupt, 0, "not an index file");
+  const std::uint64_t major = index_number(data, 8, 2);
+  const std::uint64_t minor = index_number(data, 10, 2);
+  if (major != kIndexMajor || minor != kIndexMinor)
+    return bad_index(Errc::newer, 8, fmt::format("version {}.{} is not known", major, minor));
+  IndexFile out{.writer = static_cast<std::uint32_t>(index_number(data, 12, 4))};
   std::memcpy(out.id.bytes.data(), data.data() + 16, out.id.bytes.size());
-  if (number(data, 48, 8) != 0 || number(data, 56, 8) != 0)
-    return bad(Errc::corrupt, 48, "reserved bytes of the header are not zero");
-  Reader reader{.data = data, .shapes = shapes, .record_count = number(data, 32, 8), .word_count = number(data, 40, 8)};
-  const std::uint64_t rest = data.size() - kHeaderBytes;
-  if (reader.record_count > rest / kRecordBytes)
-    return bad(Errc::corrupt, 32, fmt::format("{} records do not fit the file", reader.record_count));
-  const std::uint64_t word_bytes = rest - reader.record_count * kRecordBytes;
+  if (index_number(data, 48, 8) != 0 || index_number(data, 56, 8) != 0)
+    return bad_index(Errc::corrupt, 48, "reserved bytes of the header are not zero");
+  IndexReader reader{.data = data,
+                     .shapes = shapes,
+                     .record_count = index_number(data, 32, 8),
+                     .word_count = index_number(data, 40, 8)};
+  const std::uint64_t rest = data.size() - kIndexHeaderBytes;
+  if (reader.record_count > rest / kIndexRecordBytes)
+    return bad_index(Errc::corrupt, 32, fmt::format("{} records do not fit the file", reader.record_count));
+  const std::uint64_t word_bytes = rest - reader.record_count * kIndexRecordBytes;
   if (word_bytes % kWordBytes != 0 || reader.word_count != word_bytes / kWordBytes)
-    return bad(Errc::corrupt, 40, fmt::format("{} words do not end with the file", reader.word_count));
+    return bad_index(Errc::corrupt, 40, fmt::format("{} words do not end with the file", reader.word_count));
 
   out.chunks.reserve(reader.record_count);
   std::vector<std::uint32_t> volumes;
   std::uint64_t reach = 0;
   std::uint64_t begin = 0;
   for (std::uint64_t i = 0; i < reader.record_count; ++i) {
-    const std::size_t at = kHeaderBytes + i * kRecordBytes;
+    const std::size_t at = kIndexHeaderBytes + i * kIndexRecordBytes;
     CKPT_TRY(IndexedChunk chunk, reader.record(at));
-    const Extent held{number(data, at + 8, 8), number(data, at + 16, 8)};
+    const Extent held{index_number(data, at + 8, 8), index_number(data, at + 16, 8)};
     const bool first = out.chunks.empty() || out.chunks.back().row != chunk.row;
     if (!out.chunks.empty()) {
       const IndexedChunk& before = out.chunks.back();
       if (std::tuple(before.row, begin, before.volume) >= std::tuple(chunk.row, held.begin, chunk.volume))
-        return bad(Errc::corrupt, at, "records are not sorted");
+        return bad_index(Errc::corrupt, at, "records are not sorted");
     }
     if (first) {
-      if (!volumes_are_counted(volumes)) return bad(Errc::corrupt, at, "volumes of the row before are not 0, 1, ...");
+      if (!volumes_are_counted(volumes))
+        return bad_index(Errc::corrupt, at, "volumes of the row before are not 0, 1, ...");
       volumes.clear();
     }
     reach = first ? held.end : std::max(reach, held.end);
-    if (number(data, at + 24, 8) != reach) return bad(Errc::corrupt, at + 24, "a reach that is not its own");
+    if (index_number(data, at + 24, 8) != reach)
+      return bad_index(Errc::corrupt, at + 24, "a reach that is not its own");
     begin = held.begin;
     volumes.push_back(chunk.volume);
     out.chunks.push_back(std::move(chunk));
   }
   if (!volumes_are_counted(volumes))
-    return bad(Errc::corrupt, data.size(), "volumes of the last row are not 0, 1, ...");
-  if (reader.next_word != reader.word_count) return bad(Errc::corrupt, 40, "words that no record names");
+    return bad_index(Errc::corrupt, data.size(), "volumes of the last row are not 0, 1, ...");
+  if (reader.next_word != reader.word_count) return bad_index(Errc::corrupt, 40, "words that no record names");
   return out;
 }
 

@@ -19,7 +19,7 @@ constexpr std::pair<std::string_view, Layout::Kind> kKinds[] = {
 constexpr std::pair<std::string_view, Rule> kRules[] = {
     {"ceil", Rule::ceil}, {"even", Rule::even}, {"points", Rule::points}};
 
-tl::unexpected<Error> bad(std::string_view member, std::string_view reason, Errc code = Errc::corrupt) {
+tl::unexpected<Error> bad_layout(std::string_view member, std::string_view reason, Errc code = Errc::corrupt) {
   return fail(code, fmt::format("{}: {}", member, reason));
 }
 
@@ -47,23 +47,23 @@ void append_items(std::string& out, std::string_view key, const std::vector<Item
   out += ']';
 }
 
-Result<std::uint64_t> natural_of(const json::Value& object, std::string_view key) {
+Result<std::uint64_t> layout_natural(const json::Value& object, std::string_view key) {
   const json::Value* value = object.find(key);
-  if (value == nullptr) return bad(key, "missing");
+  if (value == nullptr) return bad_layout(key, "missing");
   auto natural = read_natural(*value);
-  if (!natural) return bad(key, natural.error().message);
+  if (!natural) return bad_layout(key, natural.error().message);
   return natural;
 }
 
 Result<std::uint32_t> small_of(const json::Value& object, std::string_view key) {
-  CKPT_TRY(const std::uint64_t natural, natural_of(object, key));
-  if (natural > std::numeric_limits<std::uint32_t>::max()) return bad(key, "2^32 or more");
+  CKPT_TRY(const std::uint64_t natural, layout_natural(object, key));
+  if (natural > std::numeric_limits<std::uint32_t>::max()) return bad_layout(key, "2^32 or more");
   return static_cast<std::uint32_t>(natural);
 }
 
-Result<std::string> text_of(const json::Value& object, std::string_view key) {
+Result<std::string> layout_text(const json::Value& object, std::string_view key) {
   const json::Value* value = object.find(key);
-  if (value == nullptr || value->text() == nullptr) return bad(key, "missing, or not text");
+  if (value == nullptr || value->text() == nullptr) return bad_layout(key, "missing, or not text");
   return *value->text();
 }
 
@@ -72,9 +72,9 @@ Result<const json::Array*> items_of(const json::Value& object, std::string_view 
   static const json::Array kNone;
   const json::Value* value = object.find(key);
   if (value == nullptr) return &kNone;
-  if (value->array() == nullptr) return bad(key, "not an array");
+  if (value->array() == nullptr) return bad_layout(key, "not an array");
   for (const json::Value& item : *value->array()) {
-    if (item.object() == nullptr) return bad(key, "holds something other than objects");
+    if (item.object() == nullptr) return bad_layout(key, "holds something other than objects");
   }
   return value->array();
 }
@@ -84,12 +84,12 @@ Result<std::vector<Number>> numbers_of(const json::Value& object, std::string_vi
   std::vector<Number> out;
   const json::Value* value = object.find(key);
   if (value == nullptr && !required) return out;
-  if (value == nullptr || value->array() == nullptr) return bad(key, "missing, or not an array");
+  if (value == nullptr || value->array() == nullptr) return bad_layout(key, "missing, or not an array");
   out.reserve(value->array()->size());
   for (const json::Value& item : *value->array()) {
     const auto natural = read_natural(item);
-    if (!natural) return bad(key, natural.error().message);
-    if (*natural > std::numeric_limits<Number>::max()) return bad(key, "a number that is too large");
+    if (!natural) return bad_layout(key, natural.error().message);
+    if (*natural > std::numeric_limits<Number>::max()) return bad_layout(key, "a number that is too large");
     out.push_back(static_cast<Number>(*natural));
   }
   return out;
@@ -99,14 +99,14 @@ Result<Layout::Cut> read_cut(const json::Value& value) {
   Layout::Cut cut;
   CKPT_TRY(cut.dim, small_of(value, "dim"));
   CKPT_TRY(cut.axes, numbers_of<std::uint32_t>(value, "axes", true));
-  CKPT_TRY(const std::string name, text_of(value, "rule"));
+  CKPT_TRY(const std::string name, layout_text(value, "rule"));
   bool known = false;
   for (const auto& [rule_name, rule] : kRules) {
     if (name != rule_name) continue;
     cut.rule = rule;
     known = true;
   }
-  if (!known) return bad("rule", fmt::format("'{}' is not known", name), Errc::newer);
+  if (!known) return bad_layout("rule", fmt::format("'{}' is not known", name), Errc::newer);
   CKPT_TRY(cut.points, numbers_of<std::uint64_t>(value, "points", false));
   CKPT_TRY(cut.segments, numbers_of<std::uint64_t>(value, "segments", false));
   return cut;
@@ -117,8 +117,8 @@ Result<Layout> read_mesh(const json::Value& value) {
   CKPT_TRY(const json::Array* axes, items_of(value, "axes"));
   for (const json::Value& item : *axes) {
     Axis axis;
-    CKPT_TRY(axis.name, text_of(item, "name"));
-    CKPT_TRY(axis.size, natural_of(item, "size"));
+    CKPT_TRY(axis.name, layout_text(item, "name"));
+    CKPT_TRY(axis.size, layout_natural(item, "size"));
     layout.mesh.axes.push_back(std::move(axis));
   }
   CKPT_TRY(const json::Array* at, items_of(value, "at"));
@@ -134,10 +134,10 @@ Result<Layout> read_mesh(const json::Value& value) {
     layout.cuts.push_back(std::move(cut));
   }
   if (const json::Value* flat = value.find("flat")) {
-    if (flat->object() == nullptr) return bad("flat", "not an object");
+    if (flat->object() == nullptr) return bad_layout("flat", "not an object");
     layout.flat = Layout::Flat{};
     CKPT_TRY(layout.flat->axes, numbers_of<std::uint32_t>(*flat, "axes", true));
-    CKPT_TRY(layout.flat->part, natural_of(*flat, "part"));
+    CKPT_TRY(layout.flat->part, layout_natural(*flat, "part"));
   }
   return layout;
 }
@@ -178,8 +178,8 @@ void append_layout(std::string& out, const Layout& layout) {
 }
 
 Result<Layout> read_layout(const json::Value& value) {
-  if (value.object() == nullptr) return bad("layout", "not an object");
-  CKPT_TRY(const std::string name, text_of(value, "kind"));
+  if (value.object() == nullptr) return bad_layout("layout", "not an object");
+  CKPT_TRY(const std::string name, layout_text(value, "kind"));
   Layout layout;
   bool known = false;
   for (const auto& [kind_name, kind] : kKinds) {
@@ -187,7 +187,7 @@ Result<Layout> read_layout(const json::Value& value) {
     layout.kind = kind;
     known = true;
   }
-  if (!known) return bad("kind", fmt::format("'{}' is not known", name), Errc::newer);
+  if (!known) return bad_layout("kind", fmt::format("'{}' is not known", name), Errc::newer);
   if (layout.kind == Layout::Kind::mesh) {
     CKPT_TRY(layout, read_mesh(value));
   }

@@ -16,7 +16,7 @@ using universal::read_natural;
 constexpr std::uint64_t kVersion = 1;
 constexpr std::string_view kVersionKey = "data_ledger";
 
-tl::unexpected<Error> bad(std::string_view member, std::string_view reason) {
+tl::unexpected<Error> bad_ledger(std::string_view member, std::string_view reason) {
   return fail(Errc::corrupt, fmt::format("data/ledger: parse: {}: {}", member, reason));
 }
 
@@ -24,22 +24,23 @@ tl::unexpected<Error> bad(std::string_view member, std::string_view reason) {
 template <std::size_t Count>
 Result<> only_members(const json::Object& object, const std::array<std::string_view, Count>& known) {
   for (const auto& [key, value] : object) {
-    if (std::find(known.begin(), known.end(), key) == known.end()) return bad(key.substr(0, 80), "unknown member");
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      return bad_ledger(key.substr(0, 80), "unknown member");
   }
   return {};
 }
 
 Result<std::uint64_t> natural_of(const json::Value& object, std::string_view key) {
   const json::Value* value = object.find(key);
-  if (value == nullptr) return bad(key, "missing");
+  if (value == nullptr) return bad_ledger(key, "missing");
   auto number = read_natural(*value);
-  if (!number) return bad(key, number.error().message);
+  if (!number) return bad_ledger(key, number.error().message);
   return *number;
 }
 
 Result<const json::Array*> array_of(const json::Value& object, std::string_view key) {
   const json::Value* value = object.find(key);
-  if (value == nullptr || value->array() == nullptr) return bad(key, "missing or not an array");
+  if (value == nullptr || value->array() == nullptr) return bad_ledger(key, "missing or not an array");
   return value->array();
 }
 
@@ -50,10 +51,10 @@ Result<std::vector<Shard>> read_shards(const json::Value& document) {
   for (const json::Value& value : *array) {
     const json::Array* pair = value.array();
     if (pair == nullptr || pair->size() != 2 || (*pair)[0].text() == nullptr) {
-      return bad("shards", "holds something other than [name, samples]");
+      return bad_ledger("shards", "holds something other than [name, samples]");
     }
     auto samples = read_natural((*pair)[1]);
-    if (!samples) return bad("shards", samples.error().message);
+    if (!samples) return bad_ledger("shards", samples.error().message);
     out.push_back({.name = *(*pair)[0].text(), .samples = *samples});
   }
   return out;
@@ -62,11 +63,11 @@ Result<std::vector<Shard>> read_shards(const json::Value& document) {
 Result<Range> read_range(const json::Value& value) {
   const json::Array* numbers = value.array();
   if (numbers == nullptr || numbers->size() != 3)
-    return bad("ranges", "holds something other than [shard, begin, end]");
+    return bad_ledger("ranges", "holds something other than [shard, begin, end]");
   std::array<std::uint64_t, 3> read{};
   for (std::size_t i = 0; i < read.size(); ++i) {
     auto number = read_natural((*numbers)[i]);
-    if (!number) return bad("ranges", number.error().message);
+    if (!number) return bad_ledger("ranges", number.error().message);
     read[i] = *number;
   }
   return Range{.shard = read[0], .begin = read[1], .end = read[2]};
@@ -77,7 +78,7 @@ Result<std::vector<RankShare>> read_ranks(const json::Value& document) {
   std::vector<RankShare> out;
   out.reserve(array->size());
   for (const json::Value& value : *array) {
-    if (value.object() == nullptr) return bad("ranks", "holds something other than objects");
+    if (value.object() == nullptr) return bad_ledger("ranks", "holds something other than objects");
     CKPT_CHECK(only_members(*value.object(), std::array<std::string_view, 2>{"consumed", "ranges"}));
     RankShare& share = out.emplace_back();
     CKPT_TRY(share.consumed, natural_of(value, "consumed"));
@@ -95,12 +96,12 @@ Result<std::vector<RankShare>> read_ranks(const json::Value& document) {
 
 Result<Ledger> parse(std::string_view text) {
   CKPT_TRY(const json::Value document, json::parse(text, {.max_bytes = kMaxLedgerBytes, .max_depth = 8}));
-  if (document.object() == nullptr) return bad("document", "not an object");
+  if (document.object() == nullptr) return bad_ledger("document", "not an object");
   CKPT_TRY(const std::uint64_t version, natural_of(document, kVersionKey));
   if (version > kVersion) {
     return fail(Errc::newer, fmt::format("data/ledger: parse: version {}; this build reads {}", version, kVersion));
   }
-  if (version != kVersion) return bad(kVersionKey, "no such version");
+  if (version != kVersion) return bad_ledger(kVersionKey, "no such version");
   CKPT_CHECK(only_members(*document.object(),
                           std::array<std::string_view, 10>{kVersionKey, "epoch", "seed", "samples", "consumed",
                                                            "global_batch", "world", "order", "shards", "ranks"}));
@@ -118,9 +119,9 @@ Result<Ledger> parse(std::string_view text) {
     CKPT_TRY(out.shards, read_shards(document));
     CKPT_TRY(out.ranks, read_ranks(document));
   } else if (word != "global") {
-    return bad("order", "neither \"global\" nor \"sharded\"");
+    return bad_ledger("order", "neither \"global\" nor \"sharded\"");
   } else if (document.find("shards") != nullptr || document.find("ranks") != nullptr) {
-    return bad("shards", "not of a global order");
+    return bad_ledger("shards", "not of a global order");
   }
   CKPT_CHECK(check(out));
   return out;

@@ -373,7 +373,7 @@ Result<TensorRow> read_row(json::Value value) {
 
 /// Takes the document apart as it streams by: rows of `tensors` become values at once, so that the tree of a hundred
 /// thousand of them never stands in memory; the other members are kept.
-class Reader final : public json::Handler {
+class ManifestReader final : public json::Handler {
  public:
   Result<> on(const json::Event& event) override {
     using Kind = json::Event::Kind;
@@ -498,7 +498,7 @@ bool Manifest::is_dropped(FileClass file_class) const {
 
 Result<Manifest> parse_manifest(std::string_view text) {
   CKPT_TRY(const std::string_view digits, check_seal(text));
-  Reader reader;
+  ManifestReader reader;
   CKPT_CHECK(json::parse(text, reader, kLimits));
   if (const std::string* seal = reader.text("xxh3"); seal == nullptr || *seal != digits)
     return bad("xxh3", "is not the last member");

@@ -12,16 +12,16 @@ namespace ckpt::universal {
 namespace {
 
 template <class... Args>
-tl::unexpected<Error> bad(fmt::format_string<Args...> format, Args&&... args) {
+tl::unexpected<Error> bad_mesh(fmt::format_string<Args...> format, Args&&... args) {
   return fail(Errc::corrupt, fmt::format(format, std::forward<Args>(args)...));
 }
 
 Result<> check_mesh(const Mesh& mesh) {
-  if (mesh.axes.size() > kMaxAxes) return bad("axes: more than {}", kMaxAxes);
+  if (mesh.axes.size() > kMaxAxes) return bad_mesh("axes: more than {}", kMaxAxes);
   std::set<std::string_view> names;
   for (const Axis& axis : mesh.axes) {
-    if (axis.name.empty()) return bad("axes: an axis without a name");
-    if (!names.insert(axis.name).second) return bad("axes: two are named '{}'", axis.name);
+    if (axis.name.empty()) return bad_mesh("axes: an axis without a name");
+    if (!names.insert(axis.name).second) return bad_mesh("axes: two are named '{}'", axis.name);
   }
   CKPT_CHECK(mesh.writer_count());
   return {};
@@ -33,13 +33,13 @@ class Taken {
   explicit Taken(const Mesh& mesh) : mesh_(mesh), taken_(mesh.axes.size()) {}
 
   Result<> take(std::uint32_t axis, std::string_view member) {
-    if (axis >= taken_.size()) return bad("{}: axis {} is not there", member, axis);
-    if (taken_[axis]) return bad("{}: axis '{}' is used twice", member, mesh_.axes[axis].name);
+    if (axis >= taken_.size()) return bad_mesh("{}: axis {} is not there", member, axis);
+    if (taken_[axis]) return bad_mesh("{}: axis '{}' is used twice", member, mesh_.axes[axis].name);
     taken_[axis] = true;
     return {};
   }
   Result<> take(const std::vector<std::uint32_t>& axes, std::string_view member) {
-    if (axes.empty()) return bad("{}: no axes", member);
+    if (axes.empty()) return bad_mesh("{}: no axes", member);
     for (const std::uint32_t axis : axes) CKPT_CHECK(take(axis, member));
     return {};
   }
@@ -51,29 +51,29 @@ class Taken {
 
 Result<> check_at(const Layout::At& at, const Mesh& mesh) {
   const Axis& axis = mesh.axes[at.axis];
-  if (at.indices.empty()) return bad("at: no index along axis '{}'", axis.name);
+  if (at.indices.empty()) return bad_mesh("at: no index along axis '{}'", axis.name);
   for (std::size_t i = 1; i < at.indices.size(); ++i) {
-    if (at.indices[i - 1] >= at.indices[i]) return bad("at: indices along axis '{}' do not ascend", axis.name);
+    if (at.indices[i - 1] >= at.indices[i]) return bad_mesh("at: indices along axis '{}' do not ascend", axis.name);
   }
   if (at.indices.back() >= axis.size)
-    return bad("at: index {} of axis '{}', which has {}", at.indices.back(), axis.name, axis.size);
+    return bad_mesh("at: index {} of axis '{}', which has {}", at.indices.back(), axis.name, axis.size);
   return {};
 }
 
 Result<> check_cut(const Layout::Cut& cut, const Mesh& mesh, bool first_of_dim) {
   const std::uint64_t parts = part_count(mesh, cut.axes);
   const bool by_points = cut.rule == Layout::Cut::Rule::points;
-  if (by_points != !cut.points.empty()) return bad("cuts: points without their rule, or the rule without them");
-  if (by_points && !cut.segments.empty()) return bad("cuts: points and segments in one cut");
+  if (by_points != !cut.points.empty()) return bad_mesh("cuts: points without their rule, or the rule without them");
+  if (by_points && !cut.segments.empty()) return bad_mesh("cuts: points and segments in one cut");
   if (!first_of_dim && (by_points || !cut.segments.empty()))
-    return bad("cuts: dimension {}: points or segments in a further cut of it", cut.dim);
+    return bad_mesh("cuts: dimension {}: points or segments in a further cut of it", cut.dim);
   if (by_points) {
     if (cut.points.size() != parts + 1)
-      return bad("cuts: dimension {}: {} points for {} parts", cut.dim, cut.points.size(), parts);
+      return bad_mesh("cuts: dimension {}: {} points for {} parts", cut.dim, cut.points.size(), parts);
     if (cut.points.front() != 0 || !std::is_sorted(cut.points.begin(), cut.points.end()))
-      return bad("cuts: dimension {}: points do not ascend from 0", cut.dim);
+      return bad_mesh("cuts: dimension {}: points do not ascend from 0", cut.dim);
   }
-  if (cut.segments.size() > kMaxSegments) return bad("cuts: more than {} segments", kMaxSegments);
+  if (cut.segments.size() > kMaxSegments) return bad_mesh("cuts: more than {} segments", kMaxSegments);
   std::uint64_t length = 0;
   for (const std::uint64_t segment : cut.segments) {
     CKPT_TRY(length, checked_add(length, segment));
@@ -117,22 +117,23 @@ Result<> check_flat_covers(const Layout& layout, const Tensor& tensor, std::uint
     elements *= length;
   }
   if (elements != 0 && begin + elements > part_count(layout.mesh, layout.flat->axes) * layout.flat->part)
-    return bad("flat: its parts end before the tensor does");
+    return bad_mesh("flat: its parts end before the tensor does");
   return {};
 }
 
 Result<> check_fit(const Layout& layout, const Tensor& tensor, std::uint64_t begin,
                    const std::vector<std::uint64_t>& longest) {
   CKPT_CHECK(tensor_bytes(tensor.dtype, tensor.shape));
-  if (begin != 0 && !layout.flat) return bad("begin: {} in a layout without flat", begin);
+  if (begin != 0 && !layout.flat) return bad_mesh("begin: {} in a layout without flat", begin);
   for (const Layout::Cut& cut : layout.cuts) {
     if (cut.dim >= tensor.shape.size())
-      return bad("cuts: dimension {} of a tensor that has {}", cut.dim, tensor.shape.size());
+      return bad_mesh("cuts: dimension {} of a tensor that has {}", cut.dim, tensor.shape.size());
     const std::uint64_t length = tensor.shape[cut.dim];
     if (!cut.points.empty() && cut.points.back() != length)
-      return bad("cuts: dimension {}: points end at {}, the dimension at {}", cut.dim, cut.points.back(), length);
+      return bad_mesh("cuts: dimension {}: points end at {}, the dimension at {}", cut.dim, cut.points.back(), length);
     if (!cut.segments.empty() && segments_length(cut) != length)
-      return bad("cuts: dimension {}: segments end at {}, the dimension at {}", cut.dim, segments_length(cut), length);
+      return bad_mesh("cuts: dimension {}: segments end at {}, the dimension at {}", cut.dim, segments_length(cut),
+                      length);
   }
   return layout.flat ? check_flat_covers(layout, tensor, begin, longest) : Result<>{};
 }
@@ -161,7 +162,7 @@ Result<std::vector<Chunk>> chunks_of(const Layout& layout, const Tensor& tensor,
   CKPT_TRY(std::vector<Chunk> held, local_chunks(dims, layout, begin, flat_part));
   if (is_packed(tensor.dtype)) {
     for (const Chunk& chunk : held) {
-      if (!is_whole_bytes(chunk, tensor)) return bad("elements that share a byte would go to two writers");
+      if (!is_whole_bytes(chunk, tensor)) return bad_mesh("elements that share a byte would go to two writers");
     }
   }
   if (!written) return held;
@@ -192,8 +193,8 @@ Result<std::vector<Chunk>> named_chunks(const Layout& layout, const Tensor& tens
 Result<std::uint64_t> Mesh::writer_count() const {
   std::uint64_t count = 1;
   for (const Axis& axis : axes) {
-    if (axis.size == 0) return bad("axes: '{}' has size 0", axis.name);
-    if (axis.size > kMaxWriters / count) return bad("axes: more than {} writers", kMaxWriters);
+    if (axis.size == 0) return bad_mesh("axes: '{}' has size 0", axis.name);
+    if (axis.size > kMaxWriters / count) return bad_mesh("axes: more than {} writers", kMaxWriters);
     count *= axis.size;
   }
   return count;
@@ -217,11 +218,11 @@ std::uint64_t Mesh::writer(const std::vector<std::uint64_t>& coordinates) const 
 Result<> check_layout(const Layout& layout) {
   if (layout.kind != Layout::Kind::mesh) {
     if (!layout.mesh.axes.empty() || !layout.at.empty() || !layout.cuts.empty() || layout.flat)
-      return bad("kind: axes, at, cuts or flat in a layout that is no mesh");
+      return bad_mesh("kind: axes, at, cuts or flat in a layout that is no mesh");
     return {};
   }
   CKPT_CHECK(check_mesh(layout.mesh));
-  if (layout.cuts.size() > kMaxCuts) return bad("cuts: more than {}", kMaxCuts);
+  if (layout.cuts.size() > kMaxCuts) return bad_mesh("cuts: more than {}", kMaxCuts);
   Taken taken(layout.mesh);
   for (const Layout::At& at : layout.at) {
     CKPT_CHECK(taken.take(at.axis, "at"));
@@ -232,11 +233,11 @@ Result<> check_layout(const Layout& layout) {
     CKPT_CHECK(taken.take(cut.axes, "cuts"));
     CKPT_CHECK(check_cut(cut, layout.mesh, dims.insert(cut.dim).second));
     if (layout.flat && !cut.segments.empty() && cut.dim != 0)
-      return bad("flat: after segments of dimension {}; only those of dimension 0 follow each other", cut.dim);
+      return bad_mesh("flat: after segments of dimension {}; only those of dimension 0 follow each other", cut.dim);
   }
   if (layout.flat) {
     CKPT_CHECK(taken.take(layout.flat->axes, "flat"));
-    if (layout.flat->part == 0) return bad("flat: parts of no elements");
+    if (layout.flat->part == 0) return bad_mesh("flat: parts of no elements");
     CKPT_CHECK(checked_mul(part_count(layout.mesh, layout.flat->axes), layout.flat->part));
   }
   return {};

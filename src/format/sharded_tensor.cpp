@@ -14,7 +14,7 @@ using pickle::Kind;
 using pickle::kNone;
 using pickle::NodeId;
 
-tl::unexpected<Error> failed(const Graph& graph, NodeId node, std::string why, Errc code = Errc::corrupt) {
+tl::unexpected<Error> not_sharded(const Graph& graph, NodeId node, std::string why, Errc code = Errc::corrupt) {
   Error error{.code = code, .message = "ShardedTensor: " + std::move(why)};
   if (node != kNone) error.offset = graph.offset(node);
   return fail(std::move(error));
@@ -37,17 +37,18 @@ Result<ShardedView::Part> read_part(const Graph& graph, NodeId node, const Shard
   const NodeId offsets = attribute_of(graph, metadata, "shard_offsets");
   const NodeId sizes = attribute_of(graph, metadata, "shard_sizes");
   if (tensor == kNone || offsets == kNone || sizes == kNone) {
-    return failed(graph, node, "a part without tensor, offsets and sizes");
+    return not_sharded(graph, node, "a part without tensor, offsets and sizes");
   }
   CKPT_TRY(auto view, as_tensor(graph, tensor));
-  if (!view) return failed(graph, tensor, "a part that is no plain tensor", Errc::unsupported);
+  if (!view) return not_sharded(graph, tensor, "a part that is no plain tensor", Errc::unsupported);
   auto offset = as_shape(graph, offsets);
   auto size = as_shape(graph, sizes);
-  if (!offset || !size) return failed(graph, metadata, "a part whose offsets and sizes are not numbers");
+  if (!offset || !size) return not_sharded(graph, metadata, "a part whose offsets and sizes are not numbers");
   ShardedView::Part part{.box = {*std::move(offset), *std::move(size)}, .local = *std::move(view)};
-  if (!fits(part.box, whole.global_shape)) return failed(graph, metadata, "a part outside of the tensor");
-  if (part.local.shape != part.box.size) return failed(graph, tensor, "a part of another shape than its place has");
-  if (part.local.dtype_name != whole.dtype_name) return failed(graph, tensor, "a part of another dtype");
+  if (!fits(part.box, whole.global_shape)) return not_sharded(graph, metadata, "a part outside of the tensor");
+  if (part.local.shape != part.box.size)
+    return not_sharded(graph, tensor, "a part of another shape than its place has");
+  if (part.local.dtype_name != whole.dtype_name) return not_sharded(graph, tensor, "a part of another dtype");
   return part;
 }
 
@@ -58,22 +59,22 @@ Result<std::optional<ShardedView>> as_sharded_tensor(const Graph& graph, NodeId 
   if (state == kNone) return std::nullopt;
   // (local shards, metadata, process group, sharding spec, init_rrefs)
   const auto fields = graph.kind(state) == Kind::tuple ? graph.items(state) : std::span<const NodeId>{};
-  if (fields.size() < 3) return failed(graph, node, "its state is not that of one");
+  if (fields.size() < 3) return not_sharded(graph, node, "its state is not that of one");
   const auto parts = as_sequence(graph, fields[0]);
   const auto shape = attribute_of(graph, fields[1], "size") == kNone
                          ? std::nullopt
                          : as_shape(graph, attribute_of(graph, fields[1], "size"));
   ShardedView out;
   out.dtype_name = dtype_of(graph, attribute_of(graph, fields[1], "tensor_properties"));
-  if (!parts || !shape || out.dtype_name.empty()) return failed(graph, node, "it has no parts, size or dtype");
+  if (!parts || !shape || out.dtype_name.empty()) return not_sharded(graph, node, "it has no parts, size or dtype");
   out.global_shape = *shape;
   CKPT_TRY([[maybe_unused]] const std::uint64_t volume, checked_volume(out.global_shape));
   if (const NodeId own = attribute_of(graph, fields[2], "global_rank"); own != kNone) {
     const auto saved_by = as_integer(graph, own);
     if (saved_by && *saved_by >= 0 && static_cast<std::uint64_t>(*saved_by) != rank) {
-      return failed(graph, node,
-                    "it was saved by rank " + std::to_string(*saved_by) + ", and the file's name says rank " +
-                        std::to_string(rank));
+      return not_sharded(graph, node,
+                         "it was saved by rank " + std::to_string(*saved_by) + ", and the file's name says rank " +
+                             std::to_string(rank));
     }
   }
   for (const NodeId part : *parts) {

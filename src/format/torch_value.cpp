@@ -108,12 +108,12 @@ std::optional<std::string> as_bytes(const Graph& graph, NodeId node) {
   return latin1(graph.text(arguments[0]));
 }
 
-enum class Form : std::uint8_t { leaf, sequence, mapping, opaque };
+enum class ValueForm : std::uint8_t { leaf, sequence, mapping, opaque };
 
 // A node whose parts are being turned into values.
 struct Frame {
   NodeId node = kNone;
-  Form form = Form::leaf;
+  ValueForm form = ValueForm::leaf;
   std::vector<NodeId> parts{};
   std::vector<ValuePtr> values{};
   std::uint64_t volume = 1;  // values, shared ones counted each time
@@ -185,9 +185,9 @@ class Converter {
       case Kind::list:
       case Kind::tuple:
       case Kind::set:
-        return open(node, Form::sequence, graph_.items(node));
+        return open(node, ValueForm::sequence, graph_.items(node));
       case Kind::dict:
-        return open(node, Form::mapping, graph_.items(node));
+        return open(node, ValueForm::mapping, graph_.items(node));
       case Kind::persistent:
         return tensor(node);
       case Kind::call:
@@ -200,7 +200,7 @@ class Converter {
     CKPT_TRY(const std::optional<TensorView> view, as_tensor(graph_, node));
     if (view || !unsupported_kind(graph_, node).empty()) return tensor(node);
     if (auto bytes = as_bytes(graph_, node)) return leaf(node, Bytes{std::move(*bytes)});
-    if (const auto items = as_sequence(graph_, node)) return open(node, Form::sequence, *items);
+    if (const auto items = as_sequence(graph_, node)) return open(node, ValueForm::sequence, *items);
     const std::string_view name = graph_.callee_name(node);
     if (name == "collections OrderedDict" || name == "collections defaultdict" || name == "collections Counter") {
       std::vector<NodeId> items;
@@ -208,12 +208,12 @@ class Converter {
         items.push_back(key);
         items.push_back(value);
       }
-      return open(node, Form::mapping, items);
+      return open(node, ValueForm::mapping, items);
     }
     std::vector<NodeId> parts{graph_.arguments(node), graph_.state(node)};
     const std::span<const NodeId> items = graph_.items(node);
     parts.insert(parts.end(), items.begin(), items.end());
-    return open(node, Form::opaque, parts);
+    return open(node, ValueForm::opaque, parts);
   }
 
   Result<> tensor(NodeId node) {
@@ -241,7 +241,7 @@ class Converter {
     return {};
   }
 
-  Result<> open(NodeId node, Form form, std::span<const NodeId> parts) {
+  Result<> open(NodeId node, ValueForm form, std::span<const NodeId> parts) {
     if (path_.size() >= kDeepest) return refuse(node, "values nest deeper than 1000");
     if (parts.size() > kMostValues) return refuse(node, "it stands for more than 4 million values");
     done_[node] = {};
@@ -261,15 +261,15 @@ class Converter {
   void finish(Frame& frame) {
     auto value = std::make_shared<Value>();
     switch (frame.form) {
-      case Form::leaf:
+      case ValueForm::leaf:
         break;
-      case Form::sequence:
+      case ValueForm::sequence:
         value->v = List{.kind = list_kind(frame.node), .items = std::move(frame.values)};
         break;
-      case Form::mapping:
+      case ValueForm::mapping:
         value->v = pairs(frame.values);
         break;
-      case Form::opaque:
+      case ValueForm::opaque:
         value->v = opaque(frame);
         break;
     }

@@ -22,7 +22,7 @@ struct Piece {
   Chunk chunk{};
 };
 
-tl::unexpected<Error> broken(const TensorRow& row, std::string_view reason) {
+tl::unexpected<Error> broken_layout(const TensorRow& row, std::string_view reason) {
   return fail({.code = Errc::internal,
                .message = fmt::format("{}: lay out: {}", row.tensor.name, reason),
                .tensor = row.tensor.name});
@@ -35,7 +35,7 @@ bool is_inside(const Chunk& chunk, const Shape& shape) {
 
 Result<std::uint64_t> chunk_bytes(const Chunk& chunk, const TensorRow& row) {
   CKPT_TRY(const std::uint64_t bits, checked_mul(chunk.volume(), dtype_bits(row.tensor.dtype)));
-  if (bits % 8 != 0) return broken(row, "a chunk that does not end on a whole byte");
+  if (bits % 8 != 0) return broken_layout(row, "a chunk that does not end on a whole byte");
   return bits / 8;
 }
 
@@ -49,12 +49,12 @@ class Collector {
     for (std::uint32_t i = 0; i < request_.rows.size(); ++i) {
       const TensorRow& row = request_.rows[i];
       if (i != 0 && request_.rows[i - 1].tensor.name >= row.tensor.name)
-        return broken(row, "rows are not sorted or not unique");
-      if (row.layout >= request_.layouts.size()) return broken(row, "a layout that is not there");
+        return broken_layout(row, "rows are not sorted or not unique");
+      if (row.layout >= request_.layouts.size()) return broken_layout(row, "a layout that is not there");
       const bool is_given = given != request_.irregular.end() && given->row == i;
       const Layout& layout = request_.layouts[row.layout];
       if (is_given && layout.kind != Layout::Kind::irregular)
-        return broken(row, "chunks given for a layout with a rule");
+        return broken_layout(row, "chunks given for a layout with a rule");
       if (is_given) {
         CKPT_CHECK(take(i, given->chunks));
         ++given;
@@ -80,7 +80,7 @@ class Collector {
 
   Result<> add(std::uint32_t number, std::uint32_t volume, Chunk chunk) {
     const TensorRow& row = request_.rows[number];
-    if (!is_inside(chunk, row.tensor.shape)) return broken(row, "a chunk outside of its tensor");
+    if (!is_inside(chunk, row.tensor.shape)) return broken_layout(row, "a chunk outside of its tensor");
     CKPT_TRY(const std::uint64_t bytes, chunk_bytes(chunk, row));
     classes[static_cast<std::size_t>(row.file_class())].push_back({number, volume, bytes, std::move(chunk)});
     return {};

@@ -36,8 +36,7 @@ std::uint64_t first_word(const Hash128& hash) {
 
 }  // namespace
 
-Result<DividedLoad> DividedLoad::plan(const Map& map, std::span<const LoadRequest> requests,
-                                      const ReplicaGroups& groups) {
+Result<DividedLoad> DividedLoad::plan(const Map& map, std::span<const PartRead> requests, const ReplicaGroups& groups) {
   DividedLoad load;
   load.requests_ = requests;
   CKPT_TRY(load.scatters_, LoadPlan::collect(map, requests));

@@ -17,7 +17,7 @@ class DividedLoad {
  public:
   /// Local. Until `prove`, this rank reads everything. `requests` and `groups` must outlive it.
   /// errors  as LoadPlan::collect
-  static Result<DividedLoad> plan(const Map& map, std::span<const LoadRequest> requests, const ReplicaGroups& groups);
+  static Result<DividedLoad> plan(const Map& map, std::span<const PartRead> requests, const ReplicaGroups& groups);
 
   /// Collective: finds the groups all of whose members want the same bytes of the same files at the same places, by
   /// one all-reduce of 16 bytes a group; members of others read for themselves. False: no group of any rank is one.
@@ -35,7 +35,7 @@ class DividedLoad {
   std::vector<std::uint32_t> received_from(int rank) const;
 
   const std::vector<LoadPlan::Scatter>& scatters() const { return scatters_; }
-  std::span<const LoadRequest> requests() const { return requests_; }
+  std::span<const PartRead> requests() const { return requests_; }
   std::uint64_t received_bytes() const;
 
  private:
@@ -55,7 +55,7 @@ class DividedLoad {
   void divide(Shares& shares) const;
   std::vector<std::uint32_t> common(int rank, bool sent) const;
 
-  std::span<const LoadRequest> requests_{};
+  std::span<const PartRead> requests_{};
   std::vector<LoadPlan::Scatter> scatters_{};
   std::vector<Shares> shares_{};  // one a group of this rank
 };

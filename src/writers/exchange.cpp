@@ -17,7 +17,7 @@ constexpr std::uint64_t kMessageBytes = std::uint64_t{4} << 20;
 constexpr std::size_t kInFlight = 2;  // each way: one is on its way while the other is packed or unpacked
 constexpr auto kBeat = std::chrono::milliseconds(1);
 constexpr unsigned kSpins = 200;
-constexpr auto kNap = std::chrono::microseconds(100);
+constexpr auto kExchangeNap = std::chrono::microseconds(100);
 // Less says nothing of the rates.
 constexpr std::uint64_t kLeastMeasured = std::uint64_t{16} << 20;
 
@@ -162,7 +162,7 @@ Result<std::uint64_t> exchange(Comm& comm, std::chrono::milliseconds patience, c
     }
     idle_turns = moved ? 0 : idle_turns + 1;
     if (idle_turns > kSpins || done) {
-      std::this_thread::sleep_for(kNap);
+      std::this_thread::sleep_for(kExchangeNap);
     } else if (idle_turns > 0) {
       std::this_thread::yield();
     }

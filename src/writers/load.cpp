@@ -25,7 +25,7 @@ Error bad_leaf(const Map& map, const LoadPlan& plan, const LoadPlan::Unit& unit,
 }
 
 /// Copies what a unit's bytes hold to where it is wanted.
-void scatter(const LoadPlan& plan, const LoadPlan::Unit& unit, std::span<const LoadRequest> requests,
+void scatter(const LoadPlan& plan, const LoadPlan::Unit& unit, std::span<const PartRead> requests,
              const std::byte* bytes) {
   CastCounts counts;
   std::size_t extent = 0;  // both are sorted by their place in the file
@@ -45,15 +45,15 @@ void scatter(const LoadPlan& plan, const LoadPlan::Unit& unit, std::span<const L
 
 }  // namespace
 
-Result<LoadReport> load_into(const Map& map, std::span<const LoadRequest> requests, const LeavesOf& leaves, Io& io,
+Result<ReadReport> load_into(const Map& map, std::span<const PartRead> requests, const LeavesOf& leaves, Io& io,
                              const LoadOptions& options) {
   CKPT_TRY(LoadPlan plan, LoadPlan::make(map, requests, leaves, {.whole_leaves = options.whole_leaves}));
   return load_into(map, requests, std::move(plan), leaves, io, options);
 }
 
-Result<LoadReport> load_into(const Map& map, std::span<const LoadRequest> requests, LoadPlan plan,
-                             const LeavesOf& leaves, Io& io, const LoadOptions& options) {
-  LoadReport report{.needed_bytes = plan.needed_bytes()};
+Result<ReadReport> load_into(const Map& map, std::span<const PartRead> requests, LoadPlan plan, const LeavesOf& leaves,
+                             Io& io, const LoadOptions& options) {
+  ReadReport report{.needed_bytes = plan.needed_bytes()};
   if (plan.units().empty()) return report;
   std::atomic<std::uint64_t> verified{0};
   std::atomic<std::uint64_t> unverified{0};

@@ -21,7 +21,7 @@ struct LoadOptions {
   std::function<void()> pulse{};  ///< called every few milliseconds by the thread that called, while others read
 };
 
-struct LoadReport {
+struct ReadReport {
   std::uint64_t needed_bytes = 0;
   std::uint64_t read_bytes = 0;        ///< over-reading included
   std::uint64_t received_bytes = 0;    ///< of those needed: from ranks that hold the same and have read them
@@ -33,10 +33,10 @@ struct LoadReport {
 /// whole. Local: no other rank takes part.
 ///
 /// errors  uncovered; checksum, with file, offset and tensor: what `requests` point to may then hold bad bytes; io
-Result<LoadReport> load_into(const Map& map, std::span<const LoadRequest> requests, const LeavesOf& leaves, Io& io,
+Result<ReadReport> load_into(const Map& map, std::span<const PartRead> requests, const LeavesOf& leaves, Io& io,
                              const LoadOptions& options);
 /// The same for a part of it that is planned already: `requests` are those that the plan was made of.
-Result<LoadReport> load_into(const Map& map, std::span<const LoadRequest> requests, LoadPlan plan,
-                             const LeavesOf& leaves, Io& io, const LoadOptions& options);
+Result<ReadReport> load_into(const Map& map, std::span<const PartRead> requests, LoadPlan plan, const LeavesOf& leaves,
+                             Io& io, const LoadOptions& options);
 
 }  // namespace ckpt

@@ -114,14 +114,14 @@ Result<> add_leaf_copies(const Copy& copy, std::uint32_t request, std::vector<Lo
 
 }  // namespace
 
-Result<LoadPlan> LoadPlan::make(const Map& map, std::span<const LoadRequest> requests, const LeavesOf& leaves,
+Result<LoadPlan> LoadPlan::make(const Map& map, std::span<const PartRead> requests, const LeavesOf& leaves,
                                 const Options& options) {
   CKPT_TRY(std::vector<Scatter> scatters, collect(map, requests));
   return of(map, std::move(scatters), leaves, options);
 }
 
 /// Joins the map with the memory by the one planner, as if each request were a file; its copies are then turned round.
-Result<std::vector<LoadPlan::Scatter>> LoadPlan::collect(const Map& map, std::span<const LoadRequest> requests) {
+Result<std::vector<LoadPlan::Scatter>> LoadPlan::collect(const Map& map, std::span<const PartRead> requests) {
   std::vector<TargetFile> memory;
   std::vector<std::uint32_t> owners;
   for (std::uint32_t i = 0; i < requests.size(); ++i) {

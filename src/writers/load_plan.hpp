@@ -16,7 +16,7 @@ namespace ckpt {
 constexpr std::uint32_t kNoRow = 0xffffffff;
 
 /// A part of a tensor that is wanted in memory, dense and row-major (a flat chunk: its elements one after another).
-struct LoadRequest {
+struct PartRead {
   std::uint32_t tensor = 0;  ///< index into Map::tensors
   Chunk chunk{};
   std::byte* out = nullptr;  ///< owned by the caller; must hold the chunk in the tensor's dtype
@@ -51,12 +51,12 @@ class LoadPlan {
   };
 
   /// errors  uncovered, naming tensor and region; corrupt: sizes that overflow. `map` and `requests` outlive it
-  static Result<LoadPlan> make(const Map& map, std::span<const LoadRequest> requests, const LeavesOf& leaves,
+  static Result<LoadPlan> make(const Map& map, std::span<const PartRead> requests, const LeavesOf& leaves,
                                const Options& options);
 
   /// The first half of make: everything that `requests` take from the files, sorted by (file, leaf, offset, request).
   /// One request's scatters do not depend on what else is asked for.
-  static Result<std::vector<Scatter>> collect(const Map& map, std::span<const LoadRequest> requests);
+  static Result<std::vector<Scatter>> collect(const Map& map, std::span<const PartRead> requests);
   /// The second half, for some of them, in that order.
   static LoadPlan of(const Map& map, std::vector<Scatter> scatters, const LeavesOf& leaves, const Options& options);
 

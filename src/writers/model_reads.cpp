@@ -7,11 +7,11 @@
 
 namespace ckpt {
 
-Result<std::vector<LoadRequest>> model_reads(const universal::Layout& layout, const universal::TensorRow& row,
-                                             std::uint64_t rank, std::uint32_t tensor, std::byte* out,
-                                             std::uint64_t& bytes) {
+Result<std::vector<PartRead>> model_reads(const universal::Layout& layout, const universal::TensorRow& row,
+                                          std::uint64_t rank, std::uint32_t tensor, std::byte* out,
+                                          std::uint64_t& bytes) {
   CKPT_TRY(const std::vector<Chunk> held, universal::held_chunks(layout, row.tensor, row.begin, rank));
-  std::vector<LoadRequest> requests;
+  std::vector<PartRead> requests;
   const Dtype dtype = row.tensor.dtype;
   bytes = chunk_bytes(held, dtype);
   for (const LocalPart& part : local_parts(held, dtype)) {

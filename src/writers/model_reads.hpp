@@ -16,8 +16,8 @@ namespace ckpt {
 /// tensor   index in the map that is read; its shape is `row.tensor`'s
 /// out      the local array: owned by the caller, of *bytes
 /// errors   corrupt: the layout does not fit the tensor
-Result<std::vector<LoadRequest>> model_reads(const universal::Layout& layout, const universal::TensorRow& row,
-                                             std::uint64_t rank, std::uint32_t tensor, std::byte* out,
-                                             std::uint64_t& bytes);
+Result<std::vector<PartRead>> model_reads(const universal::Layout& layout, const universal::TensorRow& row,
+                                          std::uint64_t rank, std::uint32_t tensor, std::byte* out,
+                                          std::uint64_t& bytes);
 
 }  // namespace ckpt

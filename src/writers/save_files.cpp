@@ -16,7 +16,7 @@ namespace {
 
 using universal::Layout;
 
-Error usage(const std::string& tensor, std::string reason) {
+Error files_usage(const std::string& tensor, std::string reason) {
   return {.code = Errc::usage, .message = fmt::format("save: {}: {}", tensor, reason), .tensor = tensor};
 }
 
@@ -41,7 +41,7 @@ class Builder {
   Result<> add(const Piece& piece) {
     const std::string& name = piece.described ? piece.described->name : piece.name;
     const auto found = table_.find(name);
-    if (!found) return fail(usage(name, "it is not in the model"));
+    if (!found) return fail(files_usage(name, "it is not in the model"));
     const universal::TensorRow& row = table_.rows[*found];
     const Layout& layout = table_.layouts[row.layout];
     std::vector<Chunk> held;
@@ -49,14 +49,15 @@ class Builder {
       held.push_back(piece.chunk);
       if (piece.chunk.volume() != 0) irregular_[*found].push_back(piece.chunk);
     } else {
-      if (layout.kind != Layout::Kind::mesh) return fail(usage(name, "it is not in the model"));
-      if (given_[*found]) return fail(usage(name, "given twice"));
+      if (layout.kind != Layout::Kind::mesh) return fail(files_usage(name, "it is not in the model"));
+      if (given_[*found]) return fail(files_usage(name, "given twice"));
       CKPT_TRY(held, universal::held_chunks(layout, row.tensor, row.begin, writer_));
     }
     given_[*found] = true;
     const std::uint64_t bytes = chunk_bytes(held, row.tensor.dtype);
     if (bytes != piece.memory.bytes) {
-      return fail(usage(name, fmt::format("{} bytes were given, this rank's part has {}", piece.memory.bytes, bytes)));
+      return fail(
+          files_usage(name, fmt::format("{} bytes were given, this rank's part has {}", piece.memory.bytes, bytes)));
     }
     if (held.empty()) return {};
     const auto file = static_cast<std::uint32_t>(out_->memory.size());
@@ -109,7 +110,7 @@ class Builder {
     for (const universal::WriterEntry& entry : file.entries) {
       const universal::TensorRow& row = table_.rows[entry.row];
       if (!given_[entry.row] && entry.bytes != 0) {
-        return fail(usage(row.tensor.name, "this rank is to write a part of it, and was given none"));
+        return fail(files_usage(row.tensor.name, "this rank is to write a part of it, and was given none"));
       }
       if (table_.layouts[row.layout].kind == Layout::Kind::irregular) {
         index.chunks.push_back(

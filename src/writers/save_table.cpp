@@ -19,7 +19,7 @@ namespace {
 using universal::Layout;
 using universal::TensorRow;
 
-Error usage(const std::string& tensor, std::string reason) {
+Error table_usage(const std::string& tensor, std::string reason) {
   return {.code = Errc::usage, .message = fmt::format("save: {}: {}", tensor, reason), .tensor = tensor};
 }
 
@@ -90,9 +90,9 @@ Result<Model> Model::make(std::vector<Layout> layouts, std::vector<TensorRow> ro
     const TensorRow& row = model.rows[i];
     const std::string& name = row.tensor.name;
     CKPT_CHECK(check_tensor(row.tensor));
-    if (i > 0 && model.rows[i - 1].tensor.name == name) return fail(usage(name, "declared twice"));
+    if (i > 0 && model.rows[i - 1].tensor.name == name) return fail(table_usage(name, "declared twice"));
     if (row.layout >= model.layouts.size() || model.layouts[row.layout].kind != Layout::Kind::mesh) {
-      return fail(usage(name, "it has no layout on a mesh"));
+      return fail(table_usage(name, "it has no layout on a mesh"));
     }
     if (auto fits = check_layout(model.layouts[row.layout], row.tensor, row.begin); !fits) {
       return fail({.code = Errc::usage, .message = std::move(fits.error().message), .tensor = name});

@@ -8,7 +8,7 @@ namespace ckpt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kNap = std::chrono::milliseconds(1);  // between rounds that wait for the disk
+constexpr auto kWaitNap = std::chrono::milliseconds(1);  // between rounds that wait for the disk
 
 }  // namespace
 
@@ -34,7 +34,7 @@ Result<> Saver::wait_for(const SaveEvent& event, std::chrono::milliseconds timeo
       CKPT_CHECK(start_round({}, Clock::now() >= until));
       CKPT_TRY(const Vote empty, finish_round(timed_out));
       static_cast<void>(empty);
-      if (!event.known() && !timed_out) event.wait_for(kNap);
+      if (!event.known() && !timed_out) event.wait_for(kWaitNap);
     }
     return {};
   }();

@@ -40,7 +40,7 @@ int run(const std::string& scenario, const std::string& directory) {
   if (const auto saved = save_step(**store, 1); !saved) return say(97, saved.error().message);
   const auto loaded = load_parts(**store);
   if (!loaded) return say(exit_code(loaded.error()), loaded.error().message);
-  const LoadReport& report = loaded->report.load;
+  const ReadReport& report = loaded->report.load;
   return say(0, "needed " + std::to_string(report.needed_bytes) + " received " + std::to_string(report.received_bytes) +
                     " end");
 }

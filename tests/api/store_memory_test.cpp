@@ -102,7 +102,7 @@ TEST_F(StoreMemory, APartialLoadReadsOnlyWhatItNeeds) {
   }
   auto loaded = store_->load(reads, false);
   ASSERT_TRUE(loaded) << loaded.error().message;
-  const LoadReport& report = loaded->report.load;
+  const ReadReport& report = loaded->report.load;
   EXPECT_EQ(report.needed_bytes, kTensors * volume(rows.size) * 4);
   EXPECT_LE(report.read_bytes, report.needed_bytes + report.needed_bytes / 50 + kTensors * 64 * 1024);
   for (std::uint64_t i = 0; i < kTensors; ++i) {

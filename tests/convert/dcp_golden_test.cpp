@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -81,7 +83,7 @@ TEST_P(DcpGolden, RolesNameTheParameterThatTheStateBelongsTo) {
   const GoldenCase golden = load_golden(std::string("torch/") + GetParam());
   const auto map = open_dcp(golden.root);
   ASSERT_TRUE(map.has_value()) << map.error().message;
-  const nlohmann::json& names = golden.about["names"];
+  const nlohmann::json& names = (*golden.about)["names"];
   for (const GoldenCase::Truth& truth : golden.truth) {
     SCOPED_TRACE(truth.key);
     const Tensor& tensor = map->tensors[find_tensor(*map, truth.name)];
@@ -103,15 +105,15 @@ TEST_P(DcpGolden, ObjectsStepAndWorldSizeAreThoseOfTheSave) {
   const GoldenCase golden = load_golden(std::string("torch/") + GetParam());
   const auto map = open_dcp(golden.root);
   ASSERT_TRUE(map.has_value()) << map.error().message;
-  for (const auto& [name, value] : golden.about["objects"].items()) {
+  for (const auto& [name, value] : (*golden.about)["objects"].items()) {
     const auto found = std::find_if(map->objects.begin(), map->objects.end(),
                                     [&wanted = name](const NamedObject& object) { return object.name == wanted; });
     ASSERT_NE(found, map->objects.end()) << name;
     EXPECT_TRUE(equal(value, found->value)) << name;
   }
-  const nlohmann::json& step = golden.about["expected"]["step"];
+  const nlohmann::json& step = (*golden.about)["expected"]["step"];
   EXPECT_EQ(map->meta.step, step.is_null() ? std::nullopt : std::optional(step.get<std::uint64_t>()));
-  EXPECT_EQ(map->meta.world_size, golden.about["world_size"].get<std::uint64_t>());
+  EXPECT_EQ(map->meta.world_size, (*golden.about)["world_size"].get<std::uint64_t>());
   EXPECT_EQ(map->metadata_hash.size(), 32u);
 }
 

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -66,7 +68,7 @@ TEST_P(DeepSpeedGolden, EveryElementEqualsTheTruthAndNothingElseIsThere) {
   const auto covered = check_coverage(*map, all);
   ASSERT_TRUE(covered.has_value()) << covered.error().message;
   std::size_t expected = 0;
-  const nlohmann::json& aliases = golden_.about["aliases"];
+  const nlohmann::json& aliases = (*golden_.about)["aliases"];
   for (const GoldenCase::Truth& truth : golden_.truth) {
     SCOPED_TRACE(truth.key);
     Kind kind = kind_of(truth.key);
@@ -99,20 +101,20 @@ TEST_P(DeepSpeedGolden, StepMeshVersionAndChoiceAreThoseOfTheRun) {
   const auto map = open_deepspeed(golden_.root);
   ASSERT_TRUE(map.has_value()) << map.error().message;
   EXPECT_EQ(map->format, "deepspeed");
-  const std::string stage = "zero-" + std::to_string(golden_.about["zero_stage"].get<int>());
+  const std::string stage = "zero-" + std::to_string((*golden_.about)["zero_stage"].get<int>());
   EXPECT_EQ(map->variant,
             std::string_view(GetParam()).find("bf16opt") != std::string_view::npos ? "BF16_Optimizer" : stage);
   EXPECT_EQ(map->chosen, "tag global_step3 from 'latest'");
-  EXPECT_EQ(map->meta.step, golden_.about["step"].get<std::uint64_t>());
-  EXPECT_EQ(map->meta.world_size, golden_.about["world_size"].get<std::uint64_t>());
+  EXPECT_EQ(map->meta.step, (*golden_.about)["step"].get<std::uint64_t>());
+  EXPECT_EQ(map->meta.world_size, (*golden_.about)["world_size"].get<std::uint64_t>());
   EXPECT_EQ(map->meta.framework, "deepspeed");
-  EXPECT_EQ(map->meta.framework_version, golden_.about["versions"]["deepspeed"].get<std::string>());
-  std::vector<std::pair<std::string, std::uint64_t>> mesh{{"dp", golden_.about["world_size"].get<std::uint64_t>()},
+  EXPECT_EQ(map->meta.framework_version, (*golden_.about)["versions"]["deepspeed"].get<std::string>());
+  std::vector<std::pair<std::string, std::uint64_t>> mesh{{"dp", (*golden_.about)["world_size"].get<std::uint64_t>()},
                                                           {"tp", 1},
                                                           {"pp", 1},
-                                                          {"zero", golden_.about["zero_stage"].get<std::uint64_t>()}};
+                                                          {"zero", (*golden_.about)["zero_stage"].get<std::uint64_t>()}};
   if (std::string_view(GetParam()).starts_with("moe")) {
-    mesh.emplace_back("ep", golden_.about["parallel"]["ep"].get<std::uint64_t>());
+    mesh.emplace_back("ep", (*golden_.about)["parallel"]["ep"].get<std::uint64_t>());
   }
   EXPECT_EQ(map->meta.mesh, mesh);
   EXPECT_EQ(map->metadata_hash.size(), 32u);

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
@@ -55,23 +57,23 @@ TEST_P(DeepSpeedModelParallel, EveryElementEqualsTheTruthAndIsCovered) {
     const std::string name = truth.key.substr(kind.size() + 1);
     if (kind == "param") ++params;
     expect_equal(kind == "param" ? name : "optimizer.state." + name + "." + kind, truth);
-    if (kind != "master" || golden.about["dtype"] != "fp32") continue;
+    if (kind != "master" || (*golden.about)["dtype"] != "fp32") continue;
     ++masters;
     expect_equal(name, truth);  // of an fp32 run the weights are the masters, also where the truth has no weights
   }
   // No truth of the tensor-parallel case is a weight.
   const auto steps = static_cast<std::size_t>(std::count_if(
       map->tensors.begin(), map->tensors.end(), [](const Tensor& tensor) { return tensor.slot == "step"; }));
-  EXPECT_EQ(steps > 0, golden.about["zero_stage"] == 0);  // there each parameter has its own
+  EXPECT_EQ(steps > 0, (*golden.about)["zero_stage"] == 0);  // there each parameter has its own
   EXPECT_EQ(map->tensors.size(), golden.truth.size() + steps + (params == 0 ? masters : 0));
-  EXPECT_EQ(map->meta.step, golden.about["step"].get<std::uint64_t>());
-  EXPECT_EQ(map->meta.world_size, golden.about["world_size"].get<std::uint64_t>());
-  const std::vector<std::pair<std::string, std::uint64_t>> mesh{{"dp", golden.about["parallel"]["dp"]},
-                                                                {"tp", golden.about["parallel"]["tp"]},
-                                                                {"pp", golden.about["parallel"]["pp"]},
-                                                                {"zero", golden.about["zero_stage"]}};
+  EXPECT_EQ(map->meta.step, (*golden.about)["step"].get<std::uint64_t>());
+  EXPECT_EQ(map->meta.world_size, (*golden.about)["world_size"].get<std::uint64_t>());
+  const std::vector<std::pair<std::string, std::uint64_t>> mesh{{"dp", (*golden.about)["parallel"]["dp"]},
+                                                                {"tp", (*golden.about)["parallel"]["tp"]},
+                                                                {"pp", (*golden.about)["parallel"]["pp"]},
+                                                                {"zero", (*golden.about)["zero_stage"]}};
   EXPECT_EQ(map->meta.mesh, mesh);
-  EXPECT_EQ(map->findings.size(), golden.about["zero_stage"] == 3 ? 1u : 0u);
+  EXPECT_EQ(map->findings.size(), (*golden.about)["zero_stage"] == 3 ? 1u : 0u);
   for (const Finding& finding : map->findings) EXPECT_EQ(finding.severity, Severity::note) << finding.text;
 }
 

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <filesystem>
 #include <numeric>
 #include <string>
@@ -58,7 +60,7 @@ TEST_P(UniversalSlices, EveryElementEqualsTheTruthAndWeightsArePutTogetherWhereT
   EXPECT_EQ(map->findings.size(), sliced ? 0u : 1u);  // of a pipeline the weights are left behind
   EXPECT_EQ(map->meta.world_size, 4u);
   const std::vector<std::pair<std::string, std::uint64_t>> mesh{
-      {"dp", 2}, {"tp", golden.about["parallel"]["tp"]}, {"pp", golden.about["parallel"]["pp"]}, {"zero", 1}};
+      {"dp", 2}, {"tp", (*golden.about)["parallel"]["tp"]}, {"pp", (*golden.about)["parallel"]["pp"]}, {"zero", 1}};
   EXPECT_EQ(map->meta.mesh, mesh);
 }
 

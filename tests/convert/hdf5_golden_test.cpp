@@ -1,6 +1,8 @@
 // HDF5 files that h5py and Keras wrote: every dataset equals its truth, bit for bit.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
@@ -72,7 +74,7 @@ TEST_P(Hdf5Golden, LinksAreFurtherNamesAndTheStepIsTold) {
   const auto map = open_hdf5(golden.root);
   ASSERT_TRUE(map) << map.error().message;
   std::size_t wanted = 0;
-  for (const auto& [name, target] : golden.about.at("aliases").items()) {
+  for (const auto& [name, target] : golden.about->at("aliases").items()) {
     ++wanted;
     const Alias expected{.name = name, .target = with_dots(target.get<std::string>())};
     EXPECT_TRUE(std::any_of(map->aliases.begin(), map->aliases.end(), [&](const Alias& alias) {
@@ -80,7 +82,7 @@ TEST_P(Hdf5Golden, LinksAreFurtherNamesAndTheStepIsTold) {
     })) << expected.name;
   }
   EXPECT_EQ(map->aliases.size(), wanted);
-  const auto& step = golden.about.at("step");
+  const auto& step = golden.about->at("step");
   EXPECT_EQ(map->meta.step.has_value(), !step.is_null());
   if (!step.is_null()) {
     EXPECT_EQ(*map->meta.step, step.get<std::uint64_t>());

@@ -1,6 +1,8 @@
 // Checkpoints of formats 0.9 and 1.0 stay readable, bit for bit.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <string>
 
@@ -29,8 +31,8 @@ TEST_P(UniversalGolden, HoldsTheTruth) {
     EXPECT_EQ(map->tensors[tensor].shape, truth.shape) << truth.name;
     EXPECT_EQ(gather(*map, golden_.root, tensor).bytes, truth.bytes) << truth.name;
   }
-  EXPECT_EQ(map->meta.step, golden_.about["step"].get<std::uint64_t>());
-  EXPECT_EQ(map->meta.world_size, golden_.about["world_size"].get<std::uint64_t>());
+  EXPECT_EQ(map->meta.step, (*golden_.about)["step"].get<std::uint64_t>());
+  EXPECT_EQ(map->meta.world_size, (*golden_.about)["world_size"].get<std::uint64_t>());
 }
 
 TEST_P(UniversalGolden, IsRecognisedAndSound) {
@@ -57,7 +59,7 @@ TEST_P(UniversalGoldenOld, IsWrittenAgainToTheByteButForTheVersion) {
   const auto map = universal_format().open(*io_, golden_.root, {});
   ASSERT_TRUE(map) << map.error().message;
   WriteRequest request{.source = &*map, .aliases = map->aliases, .objects = map->objects, .id = map->id};
-  request.shard_bytes = golden_.about["shard_bytes"].get<std::uint64_t>();
+  request.shard_bytes = (*golden_.about)["shard_bytes"].get<std::uint64_t>();
   for (std::uint32_t i = 0; i < map->tensors.size(); ++i)
     request.tensors.push_back({i, map->tensors[i].name, map->tensors[i].dtype});
   const auto skeleton = universal_format().lay_out(request);

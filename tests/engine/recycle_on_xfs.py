@@ -1,6 +1,6 @@
-"""Runs recycle_test on an XFS whose files can share bytes, which lies in a file and is mounted in a namespace of its own.
+"""Runs the tests of recycling on an XFS whose files can share bytes, which lies in a file and is mounted in a namespace of its own.
 
-    python3 recycle_on_xfs.py --test recycle_test
+    python3 recycle_on_xfs.py --test engine_unit
 """
 import argparse
 import os
@@ -26,7 +26,7 @@ def inside(directory, test):
             print(f"skipped: {words[0]}: {done.stderr}")
             return SKIPPED
     try:
-        run = subprocess.run([test], text=True, capture_output=True, env={**os.environ, "TEST_TMPDIR": str(place)})
+        run = subprocess.run([test, "--gtest_filter=*Recycle*"], text=True, capture_output=True, env={**os.environ, "TEST_TMPDIR": str(place)})
         skipped = [line for line in run.stdout.splitlines() if "SKIPPED" in line and any(name in line for name in WANTED)]
         if run.returncode != 0 or any("threads" in line for line in skipped):
             print(run.stdout, run.stderr)

@@ -1,6 +1,8 @@
 #include "support/golden.hpp"
 
 #include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
 #include <zstd.h>
 
 #include <cstring>
@@ -78,7 +80,8 @@ std::string golden_root(const std::string& name) {
 
 GoldenCase load_golden(const std::string& name) {
   const std::string directory = std::string(CKPT_GOLDEN_DIR) + "/" + name;
-  GoldenCase out{.root = directory + "/ckpt", .about = nlohmann::json::parse(read_file(directory + "/about.json"))};
+  GoldenCase out{.root = directory + "/ckpt", 
+                 .about = std::make_shared<nlohmann::json>(nlohmann::json::parse(read_file(directory + "/about.json")))};
   const std::string file = read_file(directory + "/truth.safetensors");
   const auto header = safetensors::parse_header(std::as_bytes(std::span(file)), file.size());
   if (!header) {
@@ -86,7 +89,7 @@ GoldenCase load_golden(const std::string& name) {
     return out;
   }
   for (const safetensors::Entry& entry : header->entries) {
-    const nlohmann::json names = out.about.value("names", nlohmann::json::object());
+    const nlohmann::json names = out.about->value("names", nlohmann::json::object());
     GoldenCase::Truth truth{.key = entry.name, .dtype = entry.dtype, .shape = entry.shape};
     const std::string key = entry.name.substr(0, entry.name.find("#c128"));
     truth.name = names.value(key, key.substr(key.find('/') + 1));

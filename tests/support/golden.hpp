@@ -3,7 +3,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct GoldenCase {
     std::string bytes{};  ///< dense, row-major
   };
   std::string root;  ///< the checkpoint's directory
-  nlohmann::json about{};
+  std::shared_ptr<nlohmann::json> about{};  ///< about.json; reading it needs <nlohmann/json.hpp>
   std::vector<Truth> truth{};
 };
 /// `name` is FRAMEWORK/CASE. Fails the running test where something cannot be read.

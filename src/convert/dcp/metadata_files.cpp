@@ -11,9 +11,9 @@
 namespace ckpt::dcp {
 namespace {
 
-constexpr std::size_t kNamesShown = 5;
-constexpr std::uint64_t kComparedBytes = 64 << 20;  // of copies, in sum
-constexpr std::uint64_t kBatchBytes = 4 << 20;      // of copies in one batch
+constexpr std::size_t kMetadataNamesShown = 5;
+constexpr std::uint64_t kComparedBytes = 64 << 20;      // of copies, in sum
+constexpr std::uint64_t kMetadataBatchBytes = 4 << 20;  // of copies in one batch
 
 std::string name_of_rank(std::uint64_t rank) {
   return "__" + std::to_string(rank) + ".metadata";
@@ -43,7 +43,7 @@ Result<> check_ranks(const std::string& root, const Directory& seen) {
   if (missing == 0) return {};
   std::vector<std::string> names;
   auto next = seen.metadata_ranks.begin();
-  for (std::uint64_t rank = 0; rank < seen.world_size && names.size() < kNamesShown; ++rank) {
+  for (std::uint64_t rank = 0; rank < seen.world_size && names.size() < kMetadataNamesShown; ++rank) {
     if (next != seen.metadata_ranks.end() && *next == rank) {
       ++next;
     } else {
@@ -142,7 +142,7 @@ Result<> drop_equal_copies(Metadata& metadata, RangeReader& reader, std::vector<
       continue;
     }
     const std::uint64_t bytes = bytes_of(metadata, metadata.entries[i]).size();
-    if (bytes != bytes_of(metadata, metadata.entries[first]).size() || bytes > kBatchBytes) continue;
+    if (bytes != bytes_of(metadata, metadata.entries[first]).size() || bytes > kMetadataBatchBytes) continue;
     if (bytes > kComparedBytes - total) {
       dropped[i] = true;
       ++unseen;
@@ -151,7 +151,7 @@ Result<> drop_equal_copies(Metadata& metadata, RangeReader& reader, std::vector<
     total += bytes;
     batch += bytes;
     pairs.push_back({first, i});
-    if (batch >= kBatchBytes) {
+    if (batch >= kMetadataBatchBytes) {
       CKPT_CHECK(compare(metadata, reader, pairs, dropped));
       batch = 0;
     }
@@ -165,10 +165,10 @@ Result<> drop_equal_copies(Metadata& metadata, RangeReader& reader, std::vector<
     if (dropped[i]) continue;
     kept.push_back(std::move(metadata.entries[i]));
     if (kept.back().owner.empty()) continue;
-    if (++differ <= kNamesShown) names += (names.empty() ? "" : ", ") + name_of(kept.back()).name;
+    if (++differ <= kMetadataNamesShown) names += (names.empty() ? "" : ", ") + name_of(kept.back()).name;
   }
   metadata.entries = std::move(kept);
-  if (differ > kNamesShown) names += " and " + std::to_string(differ - kNamesShown) + " more";
+  if (differ > kMetadataNamesShown) names += " and " + std::to_string(differ - kMetadataNamesShown) + " more";
   if (differ > 0) {
     findings.push_back({.severity = Severity::note,
                         .text = "Python objects that differ between ranks are kept once for each: " + names});

@@ -69,7 +69,7 @@ void order_as_module(ModelStates& model) {
   for (auto& [layer, held] : experts) std::move(held.begin(), held.end(), std::back_inserter(model.module));
 }
 
-auto corrupt(const ModelStates& model, const std::string& what, const std::string& tensor) {
+auto corrupt_experts(const ModelStates& model, const std::string& what, const std::string& tensor) {
   return fail({.code = Errc::corrupt, .message = model.path + ": " + what, .file = model.path, .tensor = tensor});
 }
 
@@ -85,10 +85,10 @@ Result<> count_local_experts(const ModelStates& model, Layers& layers) {
     const auto layer = layers.find(name);
     const std::uint64_t experts = layer == layers.end() ? 0 : model.num_experts[layer->second.index];
     if (experts == 0 || *local.rbegin() + 1 != local.size() || experts % local.size() != 0) {
-      return corrupt(model,
-                     "param_shapes: " + name + ": " + std::to_string(local.size()) + " experts a rank, of " +
-                         std::to_string(experts),
-                     name);
+      return corrupt_experts(model,
+                             "param_shapes: " + name + ": " + std::to_string(local.size()) + " experts a rank, of " +
+                                 std::to_string(experts),
+                             name);
     }
     layer->second.local_count = local.size();
   }
@@ -109,8 +109,8 @@ Result<> widen_group(std::size_t index, const Layers& layers, const std::unorder
     }
     if (rank_count == 0) rank_count = ranks;
     if (rank_count != ranks || expert_name(group.front().name).has_value() != parts.has_value()) {
-      return corrupt(model, "param_shapes: " + shape.name + ": shares its group with parameters of other ranks",
-                     shape.name);
+      return corrupt_experts(model, "param_shapes: " + shape.name + ": shares its group with parameters of other ranks",
+                             shape.name);
     }
   }
   if (group.empty() || !expert_name(group.front().name)) return {};
@@ -121,8 +121,8 @@ Result<> widen_group(std::size_t index, const Layers& layers, const std::unorder
       NamedShape& added = named.emplace_back(shape);
       added.name = parts.with(rank * layers.find(parts.layer)->second.local_count + parts.number);
       if (!weights.count(added.name)) {
-        return corrupt(model, added.name + ": the optimizer has a master for it, its expert's file no weight",
-                       added.name);
+        return corrupt_experts(model, added.name + ": the optimizer has a master for it, its expert's file no weight",
+                               added.name);
       }
     }
   }

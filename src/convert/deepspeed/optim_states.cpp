@@ -15,10 +15,10 @@ using pickle::NodeId;
 
 namespace {
 
-constexpr std::uint64_t kMaxRanks = std::uint64_t{1} << 24;
+constexpr std::uint64_t kMostRanks = std::uint64_t{1} << 24;
 
 /// Keys of the inner dict that say how the rest is laid out, or that are read by name; every other key is an object.
-bool is_layout_key(std::string_view key) {
+bool is_partition_key(std::string_view key) {
   constexpr std::array kKeys{std::string_view("zero_stage"),
                              std::string_view("partition_count"),
                              std::string_view("single_partition_of_fp32_groups"),
@@ -38,7 +38,7 @@ auto refuse(const StateFile& file, const std::string& kind) {
   return fail(with_hint(file.error(Errc::unsupported, "this is " + kind + ": not yet readable"), kWhatIsRead));
 }
 
-std::string group_text(std::size_t group) {
+std::string optim_group_text(std::size_t group) {
   return "group " + std::to_string(group);
 }
 
@@ -60,7 +60,7 @@ Result<std::vector<std::uint64_t>> part_counts(const StateFile& file, NodeId inn
   std::vector<std::uint64_t> out;
   for (const NodeId count : counts) {
     const auto value = torch::as_integer(file.graph(), count);
-    if (!value || *value < 1 || static_cast<std::uint64_t>(*value) > kMaxRanks) {
+    if (!value || *value < 1 || static_cast<std::uint64_t>(*value) > kMostRanks) {
       return fail(file.error(Errc::corrupt, "partition_count: not a number of ranks"));
     }
     out.push_back(static_cast<std::uint64_t>(*value));
@@ -73,7 +73,7 @@ Result<std::vector<GroupState>> read_masters(const StateFile& file, NodeId list,
   CKPT_TRY(const auto nodes, file.items(list, key));
   std::vector<GroupState> groups(nodes.size());
   for (std::size_t g = 0; g < nodes.size(); ++g) {
-    const std::string what = std::string(key) + ": " + group_text(g);
+    const std::string what = std::string(key) + ": " + optim_group_text(g);
     CKPT_TRY(const auto tensor, file.tensor(nodes[g], what));
     if (!tensor) return fail(file.error(Errc::corrupt, what + ": not a tensor"));
     if (tensor->elements() == 0 && tensor->view.attributes != kNone) {
@@ -90,7 +90,7 @@ Result<> read_fragment_claims(const StateFile& file, NodeId inner, std::vector<G
   if (node == kNone) return {};
   CKPT_TRY(const auto mappings, file.items(node, "param_slice_mappings"));
   for (std::size_t g = 0; g < std::min(mappings.size(), groups.size()); ++g) {
-    const std::string what = "param_slice_mappings: " + group_text(g);
+    const std::string what = "param_slice_mappings: " + optim_group_text(g);
     CKPT_TRY(const auto entries, file.named_entries(mappings[g], what));
     for (const auto& [name, address] : entries) {
       const NodeId state = file.graph().kind(address) == Kind::call ? file.graph().state(address) : address;
@@ -114,7 +114,7 @@ Result<> read_alignment(const StateFile& file, NodeId inner, std::vector<GroupSt
   for (std::size_t g = 0; g < lists.size(); ++g) {
     auto paddings = torch::as_shape(file.graph(), lists[g]);
     if (!paddings)
-      return fail(file.error(Errc::corrupt, "param_alignment_paddings: " + group_text(g) + ": not counts"));
+      return fail(file.error(Errc::corrupt, "param_alignment_paddings: " + optim_group_text(g) + ": not counts"));
     groups[g].alignment_paddings = *std::move(paddings);
   }
   return {};
@@ -129,7 +129,7 @@ Result<> read_base_optimizer(const StateFile& file, NodeId inner, OptimStates& o
       return fail(file.error(Errc::corrupt, "base_optimizer_state: not one a group"));
     }
     for (std::size_t g = 0; g < elastic->size(); ++g) {
-      CKPT_CHECK(read_slots(file, (*elastic)[g], "base_optimizer_state: " + group_text(g), out.groups[g]));
+      CKPT_CHECK(read_slots(file, (*elastic)[g], "base_optimizer_state: " + optim_group_text(g), out.groups[g]));
     }
     CKPT_TRY(const auto step, file.natural(inner, "base_optimizer_state_step"));
     for (GroupState& group : out.groups) {
@@ -147,12 +147,12 @@ Result<> read_base_optimizer(const StateFile& file, NodeId inner, OptimStates& o
   for (std::size_t g = 0; g < out.groups.size(); ++g) {
     const auto& members = out.hyper_groups[g].members;
     if (members.size() != 1) {
-      return fail(file.error(Errc::corrupt, "base_optimizer_state: " + group_text(g) + ": not one flat tensor"));
+      return fail(file.error(Errc::corrupt, "base_optimizer_state: " + optim_group_text(g) + ": not one flat tensor"));
     }
     const auto entry = states.find(members[0]);
     out.hyper_groups[g].members = {g};
     if (entry == states.end()) continue;  // no step was taken yet, or the optimizer keeps no state
-    CKPT_CHECK(read_slots(file, entry->second, "base_optimizer_state: " + group_text(g), out.groups[g]));
+    CKPT_CHECK(read_slots(file, entry->second, "base_optimizer_state: " + optim_group_text(g), out.groups[g]));
   }
   return {};
 }
@@ -183,7 +183,7 @@ Result<> read_sub_group_optimizer(const StateFile& file, NodeId inner, OptimStat
   for (std::size_t s = 0; s < out.groups.size(); ++s) {
     const auto entry = states.find(s);
     if (entry == states.end()) continue;
-    CKPT_CHECK(read_slots(file, entry->second, "optimizer_state_dict: sub-" + group_text(s), out.groups[s]));
+    CKPT_CHECK(read_slots(file, entry->second, "optimizer_state_dict: sub-" + optim_group_text(s), out.groups[s]));
   }
   return {};
 }
@@ -194,7 +194,7 @@ Result<std::vector<NamedObject>> optimizer_objects(const StateFile& file, NodeId
   std::vector<NamedObject> out;
   CKPT_TRY(const auto entries, file.named_entries(dict, "optimizer_state_dict"));
   for (const auto& [key, node] : entries) {
-    if (is_layout_key(key)) continue;
+    if (is_partition_key(key)) continue;
     const Path path{"optimizer", key};
     CKPT_TRY(Value value, objects.read(node, path));
     out.push_back({dotted(path), splits_to(dotted(path), path) ? Path{} : path, std::move(value)});
@@ -270,12 +270,13 @@ Result<std::vector<HyperGroup>> read_hyper_groups(const StateFile& file, NodeId 
     HyperGroup group;
     const NodeId params = file.find(nodes[g], "params");
     auto members = params == kNone ? std::nullopt : torch::as_shape(file.graph(), params);
-    if (!members) return fail(file.error(Errc::corrupt, "param_groups: " + group_text(g) + ": no list 'params'"));
+    if (!members) return fail(file.error(Errc::corrupt, "param_groups: " + optim_group_text(g) + ": no list 'params'"));
     group.members.assign(members->begin(), members->end());
     const Path path{"optimizer", "param_groups", static_cast<std::int64_t>(g)};
     CKPT_TRY(group.values, objects.read(nodes[g], path));
     auto* values = std::get_if<Dict>(&group.values.v);
-    if (values == nullptr) return fail(file.error(Errc::corrupt, "param_groups: " + group_text(g) + ": not a dict"));
+    if (values == nullptr)
+      return fail(file.error(Errc::corrupt, "param_groups: " + optim_group_text(g) + ": not a dict"));
     std::erase_if(values->items, [](const auto& item) {
       const auto* key = std::get_if<std::string>(&item.first->v);
       return key != nullptr && *key == "params";

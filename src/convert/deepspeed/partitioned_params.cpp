@@ -12,11 +12,11 @@
 namespace ckpt::deepspeed {
 namespace {
 
-std::string group_text(std::size_t group) {
+std::string partition_group_text(std::size_t group) {
   return "sub-group " + std::to_string(group);
 }
 
-auto corrupt(const std::string& file, const std::string& what) {
+auto corrupt_partition(const std::string& file, const std::string& what) {
   return fail({.code = Errc::corrupt, .message = file + ": " + what, .file = file});
 }
 
@@ -40,10 +40,12 @@ Result<TrainedParams> lay_out(const std::vector<GroupShapes>& groups, const std:
     for (const OptimStates& rank : ranks) {
       const GroupState& state = rank.groups[g];
       const auto what = [&](const std::string& thing, std::uint64_t elements) {
-        return group_text(g) + ": " + thing + " has " + std::to_string(elements) + " elements where the parts of its " +
-               std::to_string(groups[g].size()) + " parameters take " + std::to_string(begin);
+        return partition_group_text(g) + ": " + thing + " has " + std::to_string(elements) +
+               " elements where the parts of its " + std::to_string(groups[g].size()) + " parameters take " +
+               std::to_string(begin);
       };
-      if (state.master.elements != begin) return corrupt(rank.path, what("the fp32 master", state.master.elements));
+      if (state.master.elements != begin)
+        return corrupt_partition(rank.path, what("the fp32 master", state.master.elements));
       for (const auto& [slot, run] : state.slots) {
         if (run.elements != begin) return fail(wrong_slot_count(rank.path, what(slot, run.elements), slot));
       }
@@ -61,7 +63,7 @@ Result<FrozenParts> frozen_parts(const std::string& path, const std::vector<Name
   FrozenParts parts;
   for (const NamedShape& shape : frozen) {
     const auto at = found.find(shape.name);
-    if (at == found.end()) return corrupt(path, "frozen_param_fragments: " + shape.name + ": missing");
+    if (at == found.end()) return corrupt_partition(path, "frozen_param_fragments: " + shape.name + ": missing");
     const FileTensor& tensor = *at->second;
     if (tensor.type.dtype == Dtype::i8 || tensor.type.dtype == Dtype::u8) {
       return fail({.code = Errc::unsupported,
@@ -93,8 +95,8 @@ Result<PartitionedModel> lay_out_partitioned(MapBuilder& builder, const ModelSta
   const std::vector<GroupShapes>& groups = *model.param_shapes;
   for (const OptimStates& rank : ranks) {
     if (rank.groups.size() == groups.size()) continue;
-    return corrupt(rank.path, std::to_string(rank.groups.size()) + " sub-groups where param_shapes has " +
-                                  std::to_string(groups.size()));
+    return corrupt_partition(rank.path, std::to_string(rank.groups.size()) + " sub-groups where param_shapes has " +
+                                            std::to_string(groups.size()));
   }
   CKPT_TRY(const TrainedParams trained, lay_out(groups, ranks));
   std::vector<std::uint32_t> masters;

@@ -97,7 +97,7 @@ Result<std::vector<std::string>> read_patterns(const StateFile& file, NodeId inf
   return out;
 }
 
-auto corrupt(const std::string& name, const std::string& what) {
+auto corrupt_slice(const std::string& name, const std::string& what) {
   return fail({.code = Errc::corrupt, .message = name + ": " + what, .tensor = name});
 }
 
@@ -114,7 +114,7 @@ auto no_rule(const std::string& name, const std::string& what) {
 Result<PartitionIndex::Source> advanced(const std::string& name, const RankSlice& slice, std::uint64_t elements) {
   PartitionIndex::Source place = slice.place;
   if (auto* locator = std::get_if<Locator>(&place)) {
-    if (elements != 0 && !locator->strides.empty()) return corrupt(name, "a weight that is not stored densely");
+    if (elements != 0 && !locator->strides.empty()) return corrupt_slice(name, "a weight that is not stored densely");
     locator->offset += elements * unit_bytes(locator->dtype);
   } else if (auto* group = std::get_if<PartitionIndex::InGroup>(&place)) {
     group->begin += elements;
@@ -129,7 +129,7 @@ Result<Assembled> copies_of(const std::string& name, const std::vector<RankSlice
   Assembled out{.shape = ranks.front().shape};
   PartitionIndex::Piece piece{.box = Box::whole(out.shape)};
   for (const RankSlice& rank : ranks) {
-    if (rank.shape != out.shape) return corrupt(name, "said to be replicated, but its ranks have other shapes");
+    if (rank.shape != out.shape) return corrupt_slice(name, "said to be replicated, but its ranks have other shapes");
     piece.copies.push_back(rank.place);
   }
   out.pieces.push_back(std::move(piece));
@@ -143,7 +143,8 @@ Result<> check_fit(const std::string& name, const std::vector<RankSlice>& ranks,
     for (std::size_t d = 0; fits && d < rank.shape.size(); ++d) {
       fits = d == dimension || rank.shape[d] == first[d];
     }
-    if (!fits) return corrupt(name, "its slices do not fit together along dimension " + std::to_string(dimension));
+    if (!fits)
+      return corrupt_slice(name, "its slices do not fit together along dimension " + std::to_string(dimension));
   }
   return {};
 }
@@ -283,15 +284,15 @@ Result<SliceRules::Widths> SliceRules::part_widths(const std::string& name, cons
       }
     }
   }
-  if (out.size() != rule.count) return corrupt(name, "sub_param_shard_widths are not one a part");
+  if (out.size() != rule.count) return corrupt_slice(name, "sub_param_shard_widths are not one a part");
   for (std::size_t part = 0; part < out.size(); ++part) {
-    if (out[part].size() != ranks.size()) return corrupt(name, "sub_param_shard_widths are not one a rank");
+    if (out[part].size() != ranks.size()) return corrupt_slice(name, "sub_param_shard_widths are not one a rank");
     std::uint64_t full = 0;
     for (const std::uint64_t width : out[part]) {
       CKPT_TRY(full, checked_add(full, width));
     }
     if (!rule.widths.empty() && full != rule.widths[part]) {
-      return corrupt(name, "sub_param_shard_widths do not add up to the parts' widths");
+      return corrupt_slice(name, "sub_param_shard_widths do not add up to the parts' widths");
     }
   }
   for (std::size_t t = 0; t < ranks.size(); ++t) {
@@ -300,8 +301,8 @@ Result<SliceRules::Widths> SliceRules::part_widths(const std::string& name, cons
       CKPT_TRY(rows, checked_add(rows, by_rank[t]));
     }
     if (rows != ranks[t].shape[0]) {
-      return corrupt(name, "rank " + std::to_string(t) + " has " + std::to_string(ranks[t].shape[0]) +
-                               " rows where its parts take " + std::to_string(rows));
+      return corrupt_slice(name, "rank " + std::to_string(t) + " has " + std::to_string(ranks[t].shape[0]) +
+                                     " rows where its parts take " + std::to_string(rows));
     }
   }
   return out;

@@ -24,7 +24,7 @@ bool has_parameters(Io& io, const std::string& zero) {
   return false;
 }
 
-std::string trimmed(const std::string& text) {
+std::string trimmed_tag(const std::string& text) {
   constexpr const char* kBlank = " \t\r\n";
   const std::size_t first = text.find_first_not_of(kBlank);
   if (first == std::string::npos) return "";
@@ -56,7 +56,7 @@ Result<UniversalFolder> find_universal(Io& io, const std::string& root) {
   if (!has(out.entries, "zero", FileInfo::Kind::directory)) {
     const std::string tracker(kTracker);
     CKPT_TRY(const std::string text, read_small_file(io, join_path(root, tracker), kTrackerBytes));
-    out.directory = trimmed(text);
+    out.directory = trimmed_tag(text);
     if (!stays_inside(out.directory)) {
       return fail(
           {.code = Errc::refused, .message = tracker + ": its folder leads out of the directory", .file = tracker});

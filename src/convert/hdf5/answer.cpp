@@ -7,9 +7,9 @@ namespace {
 
 constexpr std::uint64_t kMostDimensions = 32;
 
-class Reader {
+class AnswerReader {
  public:
-  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+  explicit AnswerReader(std::string_view bytes) : bytes_(bytes) {}
 
   Result<std::uint64_t> number(std::size_t size) {
     if (bytes_.size() < size) return fail(Errc::corrupt, "ckpt-h5: its answer is cut short");
@@ -69,7 +69,7 @@ class Reader {
 }  // namespace
 
 Result<Answer> parse_answer(std::string_view bytes) {
-  Reader reader(bytes);
+  AnswerReader reader(bytes);
   Answer out;
   CKPT_TRY(out.root, reader.attributes());
   CKPT_TRY(const std::uint64_t datasets, reader.number(4));

@@ -10,7 +10,7 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kSuffix = ".h5";
+constexpr std::string_view kHdf5Suffix = ".h5";
 constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
 // A user block may stand before the signature: it is looked for at 0, 512, 1024, ... (HDF5 File Format, section II.A).
 constexpr std::uint64_t kLastSignature = std::uint64_t{64} << 10;
@@ -19,8 +19,8 @@ constexpr std::string_view kKeras = ".keras";
 constexpr std::array<std::string_view, 3> kOtherSuffixes{".hdf5", ".hdf", kKeras};
 
 bool has_suffix(const DirEntry& entry) {
-  return entry.name.ends_with(kSuffix) || std::any_of(kOtherSuffixes.begin(), kOtherSuffixes.end(),
-                                                      [&](auto suffix) { return entry.name.ends_with(suffix); });
+  return entry.name.ends_with(kHdf5Suffix) || std::any_of(kOtherSuffixes.begin(), kOtherSuffixes.end(),
+                                                          [&](auto suffix) { return entry.name.ends_with(suffix); });
 }
 
 /// A directory is HDF5's where nothing in it is another format's: tf_model.h5 often lies beside the weights it came
@@ -35,7 +35,7 @@ std::optional<Match> detect_directory(const std::vector<DirEntry>& entries) {
   return Match{.where = {}, .why = file->name};
 }
 
-Result<std::optional<Match>> detect(const Place& place) {
+Result<std::optional<Match>> detect_hdf5(const Place& place) {
   if (place.directory) return detect_directory(place.entries);
   CKPT_TRY(const std::string head, place.head("", kLastSignature + kSignature.size()));
   if (place.root.ends_with(kKeras) && head.starts_with("PK\3\4"))
@@ -55,10 +55,10 @@ Result<std::string> stored_id(Io&, const std::string& root) {
 
 Format hdf5_format() {
   Format format{.name = "hdf5", .summary = "an HDF5 file"};
-  format.detect = detect;
+  format.detect = detect_hdf5;
   format.open = hdf5::open;
   format.lay_out = hdf5::lay_out;
-  format.suffix = kSuffix;
+  format.suffix = kHdf5Suffix;
   format.other_suffixes = kOtherSuffixes;
   format.stored_id = stored_id;
   return format;

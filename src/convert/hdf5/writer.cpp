@@ -18,8 +18,8 @@ namespace ckpt::hdf5 {
 namespace {
 
 constexpr std::string_view kHelper = "ckpt-h5";
-constexpr std::string_view kValue = "__value__";
-constexpr auto kPatience = std::chrono::minutes(10);
+constexpr std::string_view kScalarName = "__value__";
+constexpr auto kWriterPatience = std::chrono::minutes(10);
 constexpr std::uint64_t kNoBytes = ~std::uint64_t{0};
 
 std::uint64_t read_u64(std::string_view bytes, std::size_t at) {
@@ -34,7 +34,7 @@ std::uint64_t read_u64(std::string_view bytes, std::size_t at) {
 /// NAME/__value__ adds.
 bool is_link_name(std::string_view part) {
   constexpr std::string_view kEscapes[] = {"%2F", "%00", "%25", "%5F"};
-  if (part.empty() || part == "%" || part == kValue) return false;
+  if (part.empty() || part == "%" || part == kScalarName) return false;
   if (part.find('/') != part.npos || part.find('\0') != part.npos) return false;
   return std::none_of(std::begin(kEscapes), std::end(kEscapes),
                       [&](std::string_view escape) { return part.find(escape) != part.npos; });
@@ -42,7 +42,7 @@ bool is_link_name(std::string_view part) {
 
 std::string escaped(std::string_view part) {
   std::string out(part.empty() ? "%" : "");
-  if (part == kValue) {
+  if (part == kScalarName) {
     out = "%5F";
     part.remove_prefix(1);
   }
@@ -66,7 +66,7 @@ std::string escaped(std::string_view part) {
 
 /// The path of a name: dots become groups. Parts that cannot be link names are escaped, and the attribute `ckpt_name`
 /// keeps the name.
-std::string path_of(std::string_view name, bool& exact) {
+std::string link_path_of(std::string_view name, bool& exact) {
   std::string path;
   std::size_t at = 0;
   exact = true;
@@ -126,7 +126,7 @@ class Layout {
       const Tensor& tensor = request_.source->tensors[selected.tensor];
       if (tensor.role == Role::blob) continue;
       Dataset dataset{.tensor = selected.tensor, .dtype = selected.dtype, .name = selected.name};
-      dataset.path = path_of(selected.name, dataset.exact);
+      dataset.path = link_path_of(selected.name, dataset.exact);
       CKPT_TRY(dataset.bytes, tensor_bytes(selected.dtype, tensor.shape));
       if (is_packed(selected.dtype) && !tensor.shape.empty() &&
           tensor.shape.back() * dtype_bits(selected.dtype) % 8 != 0) {
@@ -137,17 +137,17 @@ class Layout {
     }
     for (const Alias& alias : request_.aliases) {
       bool exact = true;
-      add_groups(path_of(alias.name, exact), groups);
+      add_groups(link_path_of(alias.name, exact), groups);
     }
     std::sort(datasets_.begin(), datasets_.end(), [](const Dataset& a, const Dataset& b) { return a.path < b.path; });
     for (Dataset& dataset : datasets_) {
-      if (groups.contains(dataset.path)) dataset.path.append("/").append(kValue);
+      if (groups.contains(dataset.path)) dataset.path.append("/").append(kScalarName);
       paths_.emplace(dataset.name, dataset.path);
     }
     for (const Alias& alias : request_.aliases) {
       bool exact = true;
-      std::string path = path_of(alias.name, exact);
-      if (groups.contains(path)) path.append("/").append(kValue);
+      std::string path = link_path_of(alias.name, exact);
+      if (groups.contains(path)) path.append("/").append(kScalarName);
       const auto target = paths_.find(alias.target);
       if (target != paths_.end()) links_.emplace_back(std::move(path), target->second);
     }
@@ -194,7 +194,7 @@ class Layout {
 
     CKPT_TRY(ScratchFile scratch, ScratchFile::open());
     auto answer = run_helper(std::string(kHelper), {"skeleton", scratch.name()}, wire.bytes(),
-                             std::chrono::duration_cast<std::chrono::seconds>(kPatience));
+                             std::chrono::duration_cast<std::chrono::seconds>(kWriterPatience));
     scratch.unlink();
     if (!answer) {
       Error error = std::move(answer).error();

@@ -6,14 +6,14 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kMagic = "GGUF";
-constexpr std::string_view kSuffix = ".gguf";
-constexpr std::array kSuffixes{kSuffix};
+constexpr std::string_view kGgufMagic = "GGUF";
+constexpr std::string_view kGgufSuffix = ".gguf";
+constexpr std::array kGgufSuffixes{kGgufSuffix};
 
-Result<std::optional<Match>> detect(const Place& place) {
+Result<std::optional<Match>> detect_gguf(const Place& place) {
   if (!place.directory) {
-    CKPT_TRY(const std::string head, place.head("", kMagic.size()));
-    if (head == kMagic) return Match{.where = {}, .why = "begins with GGUF"};
+    CKPT_TRY(const std::string head, place.head("", kGgufMagic.size()));
+    if (head == kGgufMagic) return Match{.where = {}, .why = "begins with GGUF"};
     return std::nullopt;
   }
   // Quantised copies are often put beside the weights they came from, and do not make the directory theirs.
@@ -21,7 +21,7 @@ Result<std::optional<Match>> detect(const Place& place) {
     return entry.name.ends_with(".safetensors") || entry.name.ends_with(".bin") || entry.name.ends_with(".pt");
   };
   const auto file = std::find_if(place.entries.begin(), place.entries.end(),
-                                 [](const DirEntry& entry) { return entry.name.ends_with(kSuffix); });
+                                 [](const DirEntry& entry) { return entry.name.ends_with(kGgufSuffix); });
   if (file == place.entries.end() || std::any_of(place.entries.begin(), place.entries.end(), is_weights))
     return std::nullopt;
   return Match{.where = {}, .why = file->name};
@@ -32,11 +32,11 @@ Result<std::optional<Match>> detect(const Place& place) {
 Format gguf_format() {
   return {.name = "gguf",
           .summary = "a GGUF file (llama.cpp)",
-          .detect = detect,
+          .detect = detect_gguf,
           .open = nullptr,
           .lay_out = nullptr,
           .suffix = "",
-          .other_suffixes = kSuffixes};
+          .other_suffixes = kGgufSuffixes};
 }
 
 }  // namespace ckpt

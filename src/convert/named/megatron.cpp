@@ -17,7 +17,7 @@ bool is_rank_directory(const DirEntry& entry) {
   return entry.kind == FileInfo::Kind::directory && entry.name.starts_with("mp_rank_");
 }
 
-Result<std::optional<Match>> detect(const Place& place) {
+Result<std::optional<Match>> detect_megatron(const Place& place) {
   if (!place.directory) return std::nullopt;
   if (place.has(kTracker)) return Match{.where = {}, .why = std::string(kTracker)};
   if (place.has("metadata.json")) {
@@ -33,7 +33,7 @@ Result<std::optional<Match>> detect(const Place& place) {
   return std::nullopt;
 }
 
-tl::unexpected<Error> incomplete(const std::string& path, const std::string& reason) {
+tl::unexpected<Error> incomplete_megatron(const std::string& path, const std::string& reason) {
   return fail({.code = Errc::incomplete, .message = fmt::format("{}: open: {}", path, reason), .file = path});
 }
 
@@ -62,7 +62,7 @@ Result<std::uint64_t> count_legacy(Io& io, const std::string& root, const std::v
     const std::string path = join_path(root, entry.name);
     const std::vector<std::uint64_t> rank = rank_of(entry.name);
     if (rank.empty() || (ranks != 0 && rank.size() != most.size()))
-      return incomplete(path, "not the name of a rank as the others have");
+      return incomplete_megatron(path, "not the name of a rank as the others have");
     most.resize(rank.size());
     for (std::size_t axis = 0; axis < rank.size(); ++axis) most[axis] = std::max(most[axis], rank[axis]);
     CKPT_TRY(const std::vector<DirEntry> inside, io.list(path));
@@ -70,16 +70,17 @@ Result<std::uint64_t> count_legacy(Io& io, const std::string& root, const std::v
     for (const DirEntry& file : inside) {
       if (file.kind != FileInfo::Kind::file || !file.name.ends_with(".pt")) continue;
       CKPT_TRY(const FileInfo info, io.stat(join_path(path, file.name)));
-      if (info.bytes == 0) return incomplete(join_path(path, file.name), "the file is empty");
+      if (info.bytes == 0) return incomplete_megatron(join_path(path, file.name), "the file is empty");
       names.insert(file.name);
     }
     if (ranks++ == 0) expected = names;
-    if (names.empty() || names != expected) return incomplete(path, "does not hold the files that other ranks have");
+    if (names.empty() || names != expected)
+      return incomplete_megatron(path, "does not hold the files that other ranks have");
     files += names.size();
   }
   std::uint64_t grid = 1;
   for (const std::uint64_t last : most) grid = last < ranks ? grid * (last + 1) : 0;
-  if (ranks == 0 || grid != ranks) return incomplete(root, fmt::format("{} ranks are no full grid", ranks));
+  if (ranks == 0 || grid != ranks) return incomplete_megatron(root, fmt::format("{} ranks are no full grid", ranks));
   return files;
 }
 
@@ -89,26 +90,27 @@ Result<std::uint64_t> count_iteration(Io& io, const std::string& root) {
   if (std::any_of(entries.begin(), entries.end(), is_rank_directory)) return count_legacy(io, root, entries);
   const auto is_metadata = [](const DirEntry& entry) { return entry.name == ".metadata"; };
   if (!std::any_of(entries.begin(), entries.end(), is_metadata))
-    return incomplete(root, "neither ranks (mp_rank_*) nor .metadata in it");
+    return incomplete_megatron(root, "neither ranks (mp_rank_*) nor .metadata in it");
   CKPT_TRY(const Map map, dcp_format().open(io, root, {}));
   for (const Finding& finding : map.findings) {
     if (finding.severity == Severity::incomplete || finding.severity == Severity::damage)
-      return incomplete(root, finding.text);
+      return incomplete_megatron(root, finding.text);
   }
   return map.files.size();
 }
 
-Result<std::uint64_t> count_files(Io& io, const std::string& root) {
+Result<std::uint64_t> count_megatron_files(Io& io, const std::string& root) {
   constexpr std::uint64_t kLimit = 4096;
   const std::string tracker = join_path(root, kTracker);
   if (!io.stat(tracker)) return count_iteration(io, root);
   CKPT_TRY(std::string text, read_small_file(io, tracker, kLimit));
   text.erase(text.find_last_not_of(" \t\r\n") + 1);
-  if (text.empty()) return incomplete(tracker, "the file is empty");
+  if (text.empty()) return incomplete_megatron(tracker, "the file is empty");
   const bool number = text.find_first_not_of("0123456789") == std::string::npos;
-  if (!number && text != "release") return incomplete(tracker, "names no iteration");
+  if (!number && text != "release") return incomplete_megatron(tracker, "names no iteration");
   const std::string name = number ? "iter_" + std::string(7 - std::min<std::size_t>(7, text.size()), '0') + text : text;
-  if (!io.stat(join_path(root, name))) return incomplete(tracker, fmt::format("names {}, which is not there", name));
+  if (!io.stat(join_path(root, name)))
+    return incomplete_megatron(tracker, fmt::format("names {}, which is not there", name));
   return count_iteration(io, join_path(root, name));
 }
 
@@ -117,11 +119,11 @@ Result<std::uint64_t> count_files(Io& io, const std::string& root) {
 Format megatron_format() {
   return {.name = "megatron",
           .summary = "a Megatron-LM checkpoint",
-          .detect = detect,
+          .detect = detect_megatron,
           .open = nullptr,
           .lay_out = nullptr,
           .suffix = "",
-          .count_files = count_files};
+          .count_files = count_megatron_files};
 }
 
 }  // namespace ckpt

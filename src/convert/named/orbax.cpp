@@ -21,7 +21,7 @@ tl::unexpected<Error> uncommitted(const std::string& path) {
 
 /// Orbax renames a finished directory; on a POSIX file system its name is the only sign.
 /// Source: orbax/checkpoint/_src/path/step.py, is_tmp_checkpoint.
-Result<std::optional<Match>> detect(const Place& place) {
+Result<std::optional<Match>> detect_orbax(const Place& place) {
   if (!place.directory) return std::nullopt;
   const bool temporary = base_name(place.root).find(kTemporary) != std::string::npos;
   for (const std::string_view mark : kMarks) {
@@ -46,7 +46,7 @@ Result<std::optional<Match>> detect(const Place& place) {
   return std::nullopt;
 }
 
-tl::unexpected<Error> incomplete(const std::string& path, const std::string& reason) {
+tl::unexpected<Error> incomplete_orbax(const std::string& path, const std::string& reason) {
   return fail({.code = Errc::incomplete, .message = fmt::format("{}: open: {}", path, reason), .file = path});
 }
 
@@ -73,7 +73,7 @@ Result<std::uint64_t> count_arrays(Io& io, const std::string& item) {
 Result<std::uint64_t> count_database(Io& io, const std::string& root) {
   const std::string manifest = join_path(root, kMarks[2]);
   const auto info = io.stat(manifest);
-  if (!info || info->bytes == 0) return incomplete(manifest, "missing, or empty");
+  if (!info || info->bytes == 0) return incomplete_orbax(manifest, "missing, or empty");
   std::uint64_t files = 1;
   for (const std::string_view folder : {"d", "ocdbt_data", "ocdbt_meta"}) {
     const auto entries = io.list(join_path(root, folder));
@@ -104,10 +104,10 @@ Result<std::uint64_t> count_item(Io& io, const std::string& item) {
   if (is_database) {
     CKPT_TRY(const std::uint64_t merged, count_database(io, item));
     files += merged;
-    if (arrays != 0 && merged < 2) return incomplete(item, "the database has a manifest and nothing else");
+    if (arrays != 0 && merged < 2) return incomplete_orbax(item, "the database has a manifest and nothing else");
     return files;
   }
-  if (folders < arrays) return incomplete(item, fmt::format("{} arrays, of which {} are there", arrays, folders));
+  if (folders < arrays) return incomplete_orbax(item, fmt::format("{} arrays, of which {} are there", arrays, folders));
   return folders;
 }
 
@@ -128,11 +128,11 @@ Result<std::uint64_t> count_step(Io& io, const std::string& root, bool looks_int
     CKPT_TRY(const std::uint64_t own, item ? count_item(io, below) : count_step(io, below, false));
     files += own;
   }
-  if (files == 0) return incomplete(root, "no item of it holds data");
+  if (files == 0) return incomplete_orbax(root, "no item of it holds data");
   return files;
 }
 
-Result<std::uint64_t> count_files(Io& io, const std::string& root) {
+Result<std::uint64_t> count_orbax_files(Io& io, const std::string& root) {
   return count_step(io, root, true);
 }
 
@@ -141,11 +141,11 @@ Result<std::uint64_t> count_files(Io& io, const std::string& root) {
 Format orbax_format() {
   return {.name = "orbax",
           .summary = "an Orbax checkpoint (JAX)",
-          .detect = detect,
+          .detect = detect_orbax,
           .open = nullptr,
           .lay_out = nullptr,
           .suffix = "",
-          .count_files = count_files};
+          .count_files = count_orbax_files};
 }
 
 }  // namespace ckpt

@@ -7,7 +7,7 @@
 namespace ckpt {
 namespace {
 
-constexpr std::array<std::string_view, 2> kSuffixes{".npy", ".npz"};
+constexpr std::array<std::string_view, 2> kNumpySuffixes{".npy", ".npz"};
 constexpr std::string_view kArrayMagic = "\x93NUMPY";
 constexpr std::string_view kZipMagic = "PK\x03\x04";
 constexpr std::size_t kZipNameBytes = 26;  // of a local header: u16 length of the name, u16 of the extra field
@@ -24,7 +24,7 @@ bool is_npz(std::string_view head) {
   return head.substr(kZipName, byte(kZipNameBytes) | byte(kZipNameBytes + 1) << 8).ends_with(".npy");
 }
 
-Result<std::optional<Match>> detect(const Place& place) {
+Result<std::optional<Match>> detect_numpy(const Place& place) {
   if (place.directory) {
     const bool only_arrays =
         !place.entries.empty() && std::all_of(place.entries.begin(), place.entries.end(),
@@ -43,11 +43,11 @@ Result<std::optional<Match>> detect(const Place& place) {
 Format numpy_format() {
   return {.name = "numpy",
           .summary = "a NumPy file (.npy, .npz)",
-          .detect = detect,
+          .detect = detect_numpy,
           .open = nullptr,
           .lay_out = nullptr,
           .suffix = "",
-          .other_suffixes = kSuffixes,
+          .other_suffixes = kNumpySuffixes,
           .load_name = "npy",
           .lay_out_parts = numpy::lay_out};
 }

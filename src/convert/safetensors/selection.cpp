@@ -16,7 +16,7 @@
 namespace ckpt::safetensors {
 namespace {
 
-constexpr std::size_t kNamesShown = 5;
+constexpr std::size_t kUnlistedShown = 5;
 constexpr std::array<std::string_view, 2> kOurStems{"model", "optimizer"};
 
 std::optional<std::uint64_t> number(std::string_view digits) {
@@ -52,9 +52,9 @@ std::optional<Numbered> as_numbered(std::string_view name) {
 
 std::string some_names(const std::vector<std::string>& names, std::uint64_t count) {
   std::string out;
-  for (std::size_t i = 0; i < std::min(names.size(), kNamesShown); ++i)
+  for (std::size_t i = 0; i < std::min(names.size(), kUnlistedShown); ++i)
     out += fmt::format("{}{}", i == 0 ? "" : ", ", names[i]);
-  if (count > kNamesShown) out += fmt::format(" and {} more", count - kNamesShown);
+  if (count > kUnlistedShown) out += fmt::format(" and {} more", count - kUnlistedShown);
   return out;
 }
 
@@ -175,7 +175,7 @@ Result<Selection> select_files(Io& io, const std::string& root, const std::vecto
     if (!index_stem(entry.name).empty()) indexes.push_back(entry.name);
   }
   if (indexes.empty()) {
-    const MissingNames missing = missing_of_series(shards, kNamesShown);
+    const MissingNames missing = missing_of_series(shards, kUnlistedShown);
     if (missing.count > 0) return missing_files(root, missing.names, missing.count, "by the numbers in their names");
     out.files = std::move(shards);
     return out;

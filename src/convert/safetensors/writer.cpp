@@ -20,11 +20,11 @@ namespace {
 constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;  // huggingface_hub: MAX_SHARD_SIZE "5GB", decimal
 
 /// A tensor that goes into a file: index into WriteRequest::tensors.
-using Members = std::vector<std::uint32_t>;
+using MetaMembers = std::vector<std::uint32_t>;
 
 struct File {
   std::string path;
-  Members members{};
+  MetaMembers members{};
 };
 
 /// Lays out the files of one request.
@@ -33,8 +33,8 @@ class Writer {
   Writer(const WriteRequest& request, bool one_file) : request_(request), names_(request), one_file_(one_file) {}
 
   Result<Skeleton> lay_out() {
-    Members weights;
-    Members slots;
+    MetaMembers weights;
+    MetaMembers slots;
     for (std::uint32_t i = 0; i < request_.tensors.size(); ++i) {
       const Role role = request_.tensors[i].role.value_or(source(i).role);
       if (role != Role::blob) (role == Role::slot ? slots : weights).push_back(i);
@@ -74,10 +74,10 @@ class Writer {
 
   /// Greedy in the given order, as huggingface_hub's split_state_dict_into_shards_factory: a tensor that does not fit
   /// begins the next file; one above the limit has a file of its own and the current file stays open.
-  Result<> add_series(const std::string& stem, const Members& members) {
+  Result<> add_series(const std::string& stem, const MetaMembers& members) {
     const std::uint64_t limit = request_.shard_bytes == 0 ? kDefaultShardBytes : request_.shard_bytes;
-    std::vector<Members> parts;
-    Members current;
+    std::vector<MetaMembers> parts;
+    MetaMembers current;
     std::uint64_t current_bytes = 0;
     std::uint64_t total = 0;
     for (const std::uint32_t member : members) {
@@ -148,7 +148,7 @@ class Writer {
 
   /// "format" first: transformers refuses a file whose metadata lacks it. User text goes into every file, a tied name
   /// into the file of the tensor that was kept, as safetensors' save_model notes it.
-  Metadata metadata(const Members& members) {
+  Metadata metadata(const MetaMembers& members) {
     Metadata out{{std::string(kFormatKey), "pt"}, {std::string(kIdKey), request_.id}};
     const Meta& meta = request_.source->meta;
     if (meta.step) out.emplace_back(kStepKey, std::to_string(*meta.step));

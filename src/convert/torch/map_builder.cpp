@@ -14,13 +14,13 @@ using pickle::kNone;
 using pickle::NodeId;
 
 constexpr std::uint64_t kMostValues = std::uint64_t{4} << 20;
-constexpr std::size_t kNamesShown = 5;
+constexpr std::size_t kItemsShown = 5;
 constexpr std::array<std::string_view, 4> kStepKeys{"global_step", "step", "global_steps", "iteration"};
 
 std::string some_of(const std::vector<std::string>& names) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kNamesShown); ++i) text += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > kNamesShown) text += fmt::format(" and {} more", names.size() - kNamesShown);
+  for (std::size_t i = 0; i < std::min(names.size(), kItemsShown); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kItemsShown) text += fmt::format(" and {} more", names.size() - kItemsShown);
   return text;
 }
 

@@ -15,9 +15,9 @@ namespace {
 
 using pickle::NodeId;
 
-constexpr std::size_t kNamesShown = 5;
+constexpr std::size_t kRankNamesShown = 5;
 constexpr std::size_t kMostPieces = std::size_t{4} << 20;
-constexpr std::array<std::string_view, 4> kStepKeys{"global_step", "step", "global_steps", "iteration"};
+constexpr std::array<std::string_view, 4> kRankStepKeys{"global_step", "step", "global_steps", "iteration"};
 
 std::optional<std::uint64_t> number(std::string_view text) {
   std::uint32_t value = 0;
@@ -98,7 +98,7 @@ Result<std::vector<RankFile>> select_rank_files(const std::string& root, const s
     std::string missing;  // the first
     std::size_t next = begin;
     std::size_t shown = 0;
-    for (std::uint64_t rank = 0; rank < world && shown < kNamesShown; ++rank) {
+    for (std::uint64_t rank = 0; rank < world && shown < kRankNamesShown; ++rank) {
       if (next < end && files[next].rank == rank) {
         ++next;
         continue;
@@ -156,7 +156,7 @@ Result<> RankFilesBuilder::add(const RankFile& file, MapFile map_file, const std
   if (file.rank == 0) {
     for (OptimizerState& optimizer : tree->optimizers) optimizers_.push_back(std::move(optimizer));
   }
-  for (const std::string_view key : kStepKeys) {
+  for (const std::string_view key : kRankStepKeys) {
     const NodeId node = archive.graph.find(archive.graph.root(), key);
     if (map_.meta.step || archive.graph.kind(node) != pickle::Kind::integer || archive.graph.integer(node) < 0)
       continue;
