@@ -1,5 +1,5 @@
 """Every header compiles alone, and says #pragma once (those for C: a guard). One that a source file includes before anything
-else needs no compiler here: the build has compiled it so."""
+else needs no compiler here: clang-tidy and the preset dev compile each source alone, and so that header first."""
 import concurrent.futures
 import os
 import re
