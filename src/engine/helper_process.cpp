@@ -13,6 +13,8 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/installed.hpp"
+
 extern char** environ;
 
 namespace ckpt {
@@ -49,17 +51,10 @@ Result<Pipe> make_pipe() {
   return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-std::string find_program(const std::string& program) {
-  std::array<char, 4096> self{};
-  const ssize_t length = ::readlink("/proc/self/exe", self.data(), self.size() - 1);
-  if (length > 0) {
-    const std::string path(self.data(), static_cast<std::size_t>(length));
-    const std::string folder = path.substr(0, path.rfind('/'));
-    for (const std::string& candidate : {folder + "/" + program, folder + "/../libexec/ckpt/" + program}) {
-      if (::access(candidate.c_str(), X_OK) == 0) return candidate;
-    }
-  }
-  return program;
+Error not_started(const std::string& program, const std::string& reason) {
+  return {.code = Errc::unsupported,
+          .message = program + ": start: " + reason,
+          .hint = "install the package that holds " + program + ", or build with HDF5"};
 }
 
 std::string last_line(std::string text) {
@@ -155,6 +150,8 @@ ScratchFile::~ScratchFile() {
 
 Result<std::string> run_helper(const std::string& program, const std::vector<std::string>& arguments,
                                std::string_view input, std::chrono::seconds limit) {
+  const auto path = find_installed(program, {"", "../libexec/ckpt", "../../libexec/ckpt"});
+  if (!path) return fail(not_started(program, "it is not installed beside ckpt"));
   CKPT_TRY(Pipe in, make_pipe());
   CKPT_TRY(Pipe out, make_pipe());
   CKPT_TRY(Pipe err, make_pipe());
@@ -173,20 +170,17 @@ Result<std::string> run_helper(const std::string& program, const std::vector<std
   posix_spawn_file_actions_adddup2(&actions, out.write.get(), STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, err.write.get(), STDERR_FILENO);
 
-  const std::string path = find_program(program);
-  std::vector<std::string> words{path};
+  std::vector<std::string> words{*path};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   pid_t child = 0;
-  const int spawned = ::posix_spawnp(&child, path.c_str(), &actions, nullptr, argv.data(), environ);
+  const int spawned = ::posix_spawn(&child, path->c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (spawned != 0) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    Error error{.code = Errc::unsupported, .message = program + ": start: " + std::strerror(spawned)};
-    error.hint = "install the package that holds " + program + ", or build with HDF5";
-    return fail(std::move(error));
+    return fail(not_started(program, std::strerror(spawned)));
   }
   in.read.reset();
   out.write.reset();

@@ -33,7 +33,7 @@ class ScratchFile {
 };
 
 /// Runs a helper program of ours to its end, with `input` on its standard input, and returns its standard output.
-/// The program is looked for beside this one, in ../libexec/ckpt, then by PATH.
+/// The program is looked for where ckpt was installed (engine/installed.hpp).
 /// errors  unsupported: the helper is not installed, or ended with 4; refused: with 3; no_space: with 5; corrupt: it
 /// died
 ///         or ended otherwise (its last line is the message); io: it ran past `limit` and was killed

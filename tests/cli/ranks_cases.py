@@ -1,6 +1,7 @@
 """Under mpirun: one voice, one exit code, the same result."""
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -72,6 +73,24 @@ def case_a_failure_is_told_once_with_one_exit_code(sh):
                     err=["CKPT-E1503", "^  tensor   emb.weight", r"^  rank     \d on "])
     check(len(re.findall("^ckpt: error:", result.err, re.M)) == 1, "not one message", result)
     check(os.listdir(sh.directory) == [], "left-overs")
+
+
+def case_no_plug_in_is_loaded_from_the_current_directory(sh):
+    """A downloaded checkpoint may hold a file of that name. Here it is no library: whoever opens it says so."""
+    sh.path("libckpt_mpi.so").write_text("not a library")
+    shutil.copy(sh.checkpoint("safetensors/single") / "model.safetensors", sh.path("x.safetensors"))
+    for searched in ({}, {"LD_LIBRARY_PATH": ""}, {"LD_LIBRARY_PATH": "."}):
+        environment = {**sh.environment(sh.mpi_environment), "SLURM_STEP_NUM_TASKS": "2", **searched}
+        environment["PATH"] = f"{os.path.dirname(sh.program)}:{environment['PATH']}"
+        for words in (["convert", "x.safetensors", "o"], ["save", "x.safetensors", "--store", "s", "--run", "r", "--step", "1"]):
+            run = subprocess.run(["ckpt", *words], cwd=sh.directory, env=environment, timeout=60, stdin=subprocess.DEVNULL,
+                                 capture_output=True, text=True)
+            check("invalid ELF header" not in run.stderr and "file too short" not in run.stderr, run.stderr)
+    sh.path("bin").mkdir()  # the program alone, as where the package with the plug-in is not installed
+    shutil.copy(sh.program, sh.path("bin/ckpt"))
+    run = subprocess.run(["bin/ckpt", "convert", "x.safetensors", "o"], cwd=sh.directory, timeout=60, stdin=subprocess.DEVNULL,
+                         env={**sh.environment(), "SLURM_STEP_NUM_TASKS": "2", "LD_LIBRARY_PATH": "."}, capture_output=True, text=True)
+    check(run.returncode == 2 and "not installed beside ckpt" in " ".join(run.stderr.split()), run.stderr)
 
 
 def ranks_of(launcher):

@@ -131,6 +131,19 @@ def case_hdf5_without_its_helper_is_unsupported(sh):
     check(not sh.path("o.safetensors").exists(), "something was written")
 
 
+def case_no_helper_is_started_from_the_current_directory_or_by_path(sh):
+    sh.path("bin").mkdir()
+    shutil.copy(sh.program, sh.path("bin/ckpt"))
+    sh.path("ckpt-h5").write_text("#!/bin/sh\ntouch started\n")
+    sh.path("ckpt-h5").chmod(0o755)
+    [file] = sh.checkpoint("hdf5/plain_groups").iterdir()
+    for path in ("", ".", f"{sh.directory}"):
+        environment = {**sh.environment(), "PATH": f"{path}:/usr/bin:/bin"}
+        run = subprocess.run(["bin/ckpt", "inspect", file], cwd=sh.directory, env=environment, timeout=60,
+                             stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        check(run.returncode == 12 and not sh.path("started").exists(), run.stderr)
+
+
 def case_weights_alone_leave_nothing_aside(sh):
     sh.run("inspect", sh.checkpoint("safetensors/gpt2_single_file"), not_err="left aside")
 
