@@ -1,8 +1,8 @@
 // Every kind of metadata, each bit of it flipped and each length cut off: refused with the file named, or without
 // effect. Where a format guards its names and objects by no checksum, they alone may change.
 //
-// Some of the bits and lengths; with CKPT_DAMAGE_TRIALS=0 a bit or more of every byte, in turn each of the eight, and every
-// length.
+// Some of the bits and lengths; with CKPT_DAMAGE_TRIALS=0 a bit or more of every byte, in turn each of the eight, and
+// every length.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -109,10 +109,11 @@ TEST_P(DeepSpeedGolden, StepMeshVersionAndChoiceAreThoseOfTheRun) {
   EXPECT_EQ(map->meta.world_size, (*golden_.about)["world_size"].get<std::uint64_t>());
   EXPECT_EQ(map->meta.framework, "deepspeed");
   EXPECT_EQ(map->meta.framework_version, (*golden_.about)["versions"]["deepspeed"].get<std::string>());
-  std::vector<std::pair<std::string, std::uint64_t>> mesh{{"dp", (*golden_.about)["world_size"].get<std::uint64_t>()},
-                                                          {"tp", 1},
-                                                          {"pp", 1},
-                                                          {"zero", (*golden_.about)["zero_stage"].get<std::uint64_t>()}};
+  std::vector<std::pair<std::string, std::uint64_t>> mesh{
+      {"dp", (*golden_.about)["world_size"].get<std::uint64_t>()},
+      {"tp", 1},
+      {"pp", 1},
+      {"zero", (*golden_.about)["zero_stage"].get<std::uint64_t>()}};
   if (std::string_view(GetParam()).starts_with("moe")) {
     mesh.emplace_back("ep", (*golden_.about)["parallel"]["ep"].get<std::uint64_t>());
   }

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <zstd.h>
+#include <nlohmann/json.hpp>
 
 #include <cstring>
 #include <fstream>
@@ -80,8 +80,9 @@ std::string golden_root(const std::string& name) {
 
 GoldenCase load_golden(const std::string& name) {
   const std::string directory = std::string(CKPT_GOLDEN_DIR) + "/" + name;
-  GoldenCase out{.root = directory + "/ckpt", 
-                 .about = std::make_shared<nlohmann::json>(nlohmann::json::parse(read_file(directory + "/about.json")))};
+  GoldenCase out{
+      .root = directory + "/ckpt",
+      .about = std::make_shared<nlohmann::json>(nlohmann::json::parse(read_file(directory + "/about.json")))};
   const std::string file = read_file(directory + "/truth.safetensors");
   const auto header = safetensors::parse_header(std::as_bytes(std::span(file)), file.size());
   if (!header) {

@@ -21,7 +21,7 @@ struct GoldenCase {
     Shape shape{};
     std::string bytes{};  ///< dense, row-major
   };
-  std::string root;  ///< the checkpoint's directory
+  std::string root;                         ///< the checkpoint's directory
   std::shared_ptr<nlohmann::json> about{};  ///< about.json; reading it needs <nlohmann/json.hpp>
   std::vector<Truth> truth{};
 };
