@@ -15,14 +15,16 @@ struct LocalPart {
   std::size_t chunk = 0;
   std::uint64_t offset = 0;             ///< bytes
   std::vector<std::int64_t> strides{};  ///< elements, one a dimension; empty = dense
-  std::size_t dim = 0;                  ///< with strides: along which the boxes of the array follow each other
+  std::size_t dense_dim = 0;            ///< with strides: from this dimension on the chunk's elements lie together
 };
 
 /// Bytes of chunks, of a dtype whose groups they do not cut.
 std::uint64_t chunk_bytes(std::span<const Chunk> chunks, Dtype dtype);
 
-/// A rank's local array: flat ranges one after another; boxes as parts of one row-major array, along the dimension in
-/// which they differ.
+/// A rank's local array: flat ranges one after another; boxes as a grid that is one row-major array, each at its own
+/// place in every dimension.
+///
+/// held     of universal::held_chunks
 std::vector<LocalPart> local_parts(std::span<const Chunk> held, Dtype dtype);
 
 }  // namespace ckpt

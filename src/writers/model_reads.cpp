@@ -21,7 +21,7 @@ Result<std::vector<PartRead>> model_reads(const universal::Layout& layout, const
       continue;
     }
     // Rows of several boxes lie between each other: one request a row.
-    const std::size_t dim = part.dim;
+    const std::size_t dim = part.dense_dim;
     std::uint64_t rows = 1;
     for (std::size_t d = 0; d < dim; ++d) rows *= chunk.box.size[d];
     for (std::uint64_t n = 0; n < rows; ++n) {
@@ -37,7 +37,7 @@ Result<std::vector<PartRead>> model_reads(const universal::Layout& layout, const
       }
       requests.push_back({.tensor = tensor,
                           .chunk = {.box = std::move(box)},
-                          .out = out + part.offset + elements * unit_bytes(dtype)});
+                          .out = out + part.offset + elements * dtype_bits(dtype) / 8});
     }
   }
   return requests;

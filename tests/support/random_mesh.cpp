@@ -16,15 +16,20 @@ class Draw {
   bool one_in(std::uint64_t n) { return below(n) == 0; }
 
   MeshCase run() {
-    MeshCase out;
-    tensor(out.tensor);
-    Layout& layout = out.layout;
-    layout.kind = Layout::Kind::mesh;
+    Tensor drawn;
+    tensor(drawn);
+    universal::Mesh mesh;
     const std::uint64_t axes = below(5);
     for (std::uint64_t i = 0; i < axes; ++i)
-      layout.mesh.axes.push_back({.name = "axis" + std::to_string(i), .size = 1 + below(4)});
-    std::vector<std::uint32_t> free(axes);
-    for (std::uint32_t i = 0; i < axes; ++i) free[i] = i;
+      mesh.axes.push_back({.name = "axis" + std::to_string(i), .size = 1 + below(4)});
+    return run(drawn, mesh);
+  }
+
+  MeshCase run(const Tensor& tensor, const universal::Mesh& mesh) {
+    MeshCase out{.layout = {.kind = Layout::Kind::mesh, .mesh = mesh}, .tensor = tensor};
+    Layout& layout = out.layout;
+    std::vector<std::uint32_t> free(mesh.axes.size());
+    for (std::uint32_t i = 0; i < free.size(); ++i) free[i] = i;
     std::shuffle(free.begin(), free.end(), random_);
     std::vector<bool> was_cut(out.tensor.shape.size());
     bool may_be_flat = true;
@@ -120,6 +125,10 @@ class Draw {
 
 MeshCase random_mesh_case(std::mt19937_64& random) {
   return Draw(random).run();
+}
+
+MeshCase random_layout_of(std::mt19937_64& random, const Tensor& tensor, const universal::Mesh& mesh) {
+  return Draw(random).run(tensor, mesh);
 }
 
 std::vector<std::uint64_t> elements_of(const Chunk& chunk, const Shape& shape) {

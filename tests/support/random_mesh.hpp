@@ -19,6 +19,9 @@ struct MeshCase {
 /// flat parts with a begin, packed dtypes, empty tensors, and chunks that replicas share.
 MeshCase random_mesh_case(std::mt19937_64& random);
 
+/// The same for a tensor and a mesh that are given.
+MeshCase random_layout_of(std::mt19937_64& random, const Tensor& tensor, const universal::Mesh& mesh);
+
 /// The elements of a chunk in order: row-major indices in the tensor.
 std::vector<std::uint64_t> elements_of(const Chunk& chunk, const Shape& shape);
 
