@@ -69,8 +69,6 @@ Result<> Staging::fill(unsigned threads, bool hash) {
   }
   const std::lock_guard held(mutex_);
   if (failure_) return ckpt::fail(*failure_);
-  if (closed_.load() && taken_ + filled_.size() < leaves)
-    return ckpt::fail(Errc::interrupted, "stage: the save has ended before");
   return {};
 }
 
@@ -128,7 +126,7 @@ Result<Staging::Leaf> Staging::fill_one(std::uint64_t position, LeafJob job, Buf
 Result<std::optional<Staging::Leaf>> Staging::take(std::chrono::milliseconds patience) {
   std::unique_lock held(mutex_);
   if (filled_.empty() && !failure_) {
-    changed_.wait_for(held, patience, [&] { return !filled_.empty() || failure_ || closed_.load(); });
+    changed_.wait_for(held, patience, [&] { return !filled_.empty() || failure_ || taken_ == plan_.totals().leaves; });
   }
   if (failure_) return ckpt::fail(*failure_);
   if (filled_.empty()) return std::optional<Leaf>();
@@ -145,12 +143,12 @@ bool Staging::ended() const {
 }
 
 void Staging::close() {
-  closed_.store(true);
+  if (!ended()) stop_with({.code = Errc::interrupted, .message = "stage: the save has ended before"});
   const std::lock_guard held(mutex_);
   filled_.clear();  // gives their buffers back
-  changed_.notify_all();
 }
 
+/// Whoever fills or takes, now or later, fails: nobody waits for what will not come.
 void Staging::stop_with(Error error) {
   closed_.store(true);
   const std::lock_guard held(mutex_);

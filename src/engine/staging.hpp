@@ -51,10 +51,12 @@ class Staging {
     std::optional<Hash128> hash{};  ///< of its bytes, where the filling has computed it
   };
   /// The next filled leaf; nothing when none came within `patience`, or when all were taken (then `ended`).
+  /// errors  that of `fill`; interrupted: closed before all were taken
   Result<std::optional<Leaf>> take(std::chrono::milliseconds patience);
   /// Every leaf has been filled and taken.
   bool ended() const;
-  /// The run is over, well or not: `fill` waits no longer, and no buffer of the pool is held here any more.
+  /// The run is over, well or not: neither side waits any longer, and no buffer of the pool is held here any more.
+  /// Where leaves are left, both sides fail.
   void close();
 
  private:

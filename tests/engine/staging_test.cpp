@@ -64,6 +64,27 @@ TEST_F(StagingTest, LeavesFilledAfterTheRunHasEndedGiveTheirBuffersBack) {
   EXPECT_EQ(free_buffers(), kLeaves);
 }
 
+TEST_F(StagingTest, WhoTakesFromWhatWasClosedBeforeItsEndFails) {
+  const auto sources = source([](std::byte*, std::uint64_t, std::uint64_t) -> Result<> { return {}; });
+  Staging staging(*plan_, sources, *pool_);
+  staging.close();  // the other ranks are lost: nobody will fill it
+  const auto taken = staging.take(std::chrono::minutes(1));
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, Errc::interrupted) << taken.error().message;
+}
+
+TEST_F(StagingTest, WhatWasTakenToItsEndIsNoFailureWhenItIsClosed) {
+  const auto sources = source([](std::byte*, std::uint64_t, std::uint64_t) -> Result<> { return {}; });
+  Staging staging(*plan_, sources, *pool_);
+  const auto filled = staging.fill(1);
+  ASSERT_TRUE(filled) << filled.error().message;
+  for (std::uint64_t i = 0; i < kLeaves; ++i) ASSERT_TRUE(staging.take(std::chrono::milliseconds(0)));
+  staging.close();
+  const auto none = staging.take(std::chrono::milliseconds(0));
+  ASSERT_TRUE(none) << none.error().message;
+  EXPECT_FALSE(*none);
+}
+
 TEST_F(StagingTest, WhatACallbackThrowsOnAnyThreadIsTheSavesFailure) {
   const auto sources = source([](std::byte*, std::uint64_t, std::uint64_t) -> Result<> { throw std::bad_alloc(); });
   for (const unsigned threads : {1u, 3u}) {
