@@ -103,6 +103,7 @@ struct BufferPool::Impl {
   mutable std::mutex mutex;
   std::condition_variable freed;
   std::vector<std::byte*> free;  // guarded by mutex; the last one was used last: its pages are warm
+  std::size_t left = 0;          // to the kernel; guarded by mutex
 };
 
 Result<std::unique_ptr<BufferPool>> BufferPool::open(Options options) {
@@ -129,8 +130,8 @@ Result<std::unique_ptr<BufferPool>> BufferPool::open(Options options) {
 BufferPool::BufferPool(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 BufferPool::~BufferPool() {
-  assert(impl_->free.size() == impl_->options.buffer_count && "a lease outlives its pool");
-  ::munmap(impl_->slab.data, impl_->slab.bytes);
+  assert(impl_->free.size() + impl_->left == impl_->options.buffer_count && "a lease outlives its pool");
+  if (impl_->left == 0) ::munmap(impl_->slab.data, impl_->slab.bytes);
 }
 
 std::optional<BufferPool::Lease> BufferPool::try_acquire() {
@@ -149,14 +150,19 @@ std::optional<BufferPool::Lease> BufferPool::acquire(const std::atomic<bool>& st
     if (stop.load()) return std::nullopt;
     if (auto lease = try_acquire()) return lease;
     std::unique_lock held(impl_->mutex);
+    if (impl_->left == impl_->options.buffer_count) return std::nullopt;
     impl_->freed.wait_for(held, kStopPoll, [this] { return !impl_->free.empty(); });
   }
 }
 
-void BufferPool::give_back(std::byte* data) {
+void BufferPool::give_back(std::byte* data, bool left) {
   {
     const std::lock_guard held(impl_->mutex);
-    impl_->free.push_back(data);
+    if (left) {
+      ++impl_->left;
+    } else {
+      impl_->free.push_back(data);
+    }
   }
   impl_->freed.notify_one();
 }
@@ -173,7 +179,8 @@ std::size_t BufferPool::buffer_bytes() const {
 }
 
 std::size_t BufferPool::buffer_count() const {
-  return impl_->options.buffer_count;
+  const std::lock_guard held(impl_->mutex);
+  return impl_->options.buffer_count - impl_->left;
 }
 
 std::string BufferPool::page_kind() const {
@@ -192,7 +199,8 @@ std::uint64_t BufferPool::hugetlb_bytes() const {
 BufferPool::Lease::Lease(Lease&& other) noexcept
     : pool_(std::exchange(other.pool_, nullptr)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      left_(std::exchange(other.left_, false)) {}
 
 BufferPool::Lease& BufferPool::Lease::operator=(Lease&& other) noexcept {
   if (this != &other) {
@@ -200,6 +208,7 @@ BufferPool::Lease& BufferPool::Lease::operator=(Lease&& other) noexcept {
     pool_ = std::exchange(other.pool_, nullptr);
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
+    left_ = std::exchange(other.left_, false);
   }
   return *this;
 }
@@ -209,10 +218,11 @@ BufferPool::Lease::~Lease() {
 }
 
 void BufferPool::Lease::reset() {
-  if (pool_ != nullptr) pool_->give_back(data_);
+  if (pool_ != nullptr) pool_->give_back(data_, left_);
   pool_ = nullptr;
   data_ = nullptr;
   size_ = 0;
+  left_ = false;
 }
 
 }  // namespace ckpt

@@ -31,26 +31,29 @@ class BufferPool {
     std::size_t size() const { return size_; }
     explicit operator bool() const { return data_ != nullptr; }
     void reset();
+    /// The kernel may still read it or write to it, nobody knows until when: once reset it is given to nobody.
+    void leave_to_kernel() { left_ = true; }
 
    private:
     friend class BufferPool;
     BufferPool* pool_ = nullptr;
     std::byte* data_ = nullptr;
     std::size_t size_ = 0;
+    bool left_ = false;
   };
 
   static Result<std::unique_ptr<BufferPool>> open(Options options);
-  ~BufferPool();
+  ~BufferPool();  ///< where buffers were left to the kernel the memory stays until the process ends
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
   std::optional<Lease> try_acquire();
-  /// Waits for a buffer; nothing once `stop` is set.
+  /// Waits for a buffer; nothing once `stop` is set, or where none is left.
   std::optional<Lease> acquire(const std::atomic<bool>& stop);
   /// Touches every page, so that no later use waits for the system to give one. Only while no buffer is leased.
   void warm();
   std::size_t buffer_bytes() const;
-  std::size_t buffer_count() const;
+  std::size_t buffer_count() const;  ///< without those left to the kernel
   /// "hugetlb", "transparent huge pages", "4 KiB pages".
   std::string page_kind() const;
   /// What the pool takes in hugetlb pages, which the system does not count as resident; 0 with other pages.
@@ -59,7 +62,7 @@ class BufferPool {
  private:
   struct Impl;
   explicit BufferPool(std::unique_ptr<Impl> impl);
-  void give_back(std::byte* data);
+  void give_back(std::byte* data, bool left);
   std::unique_ptr<Impl> impl_;
 };
 

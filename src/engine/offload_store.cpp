@@ -104,7 +104,7 @@ void OffloadStore::Impl::work(const IoFactory& make_io, std::promise<Result<>>& 
       {.block_bytes = std::min(options.block_bytes, options.buffer_bytes), .queue_depth = options.queue_depth});
   auto outcome = caught([&] { return worker.run(); });
   if (outcome) return;
-  io->reset();  // ends requests in flight, before their buffers are given back
+  io->reset();  // ends requests in flight, as far as that can be, before their buffers are given back
   worker.abandon(outcome.error());
 }
 

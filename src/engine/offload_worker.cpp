@@ -281,7 +281,11 @@ void Worker::end_task(const Task& task, std::optional<Error> error) {
 void Worker::abandon(const Error& error) {
   const std::lock_guard held(shared_.mutex);
   shared_.broken = error;
-  for (const Active& active : active_) end_task(active.task, error);
+  for (const Active& active : active_) {
+    // The queue has failed for good: what it held may go on whenever.
+    if (active.in_flight != 0) active.task.tensor->parts[active.task.part].buffer.leave_to_kernel();
+    end_task(active.task, error);
+  }
   for (auto* queue : {&shared_.urgent, &shared_.queue}) {
     for (const Task& task : *queue) end_task(task, error);
     queue->clear();

@@ -77,6 +77,7 @@ Result<> Staging::fill_some(bool hash) {
     const std::uint64_t position = next_.fetch_add(1);
     if (position >= plan_.totals().leaves) return {};
     auto buffer = pool_.acquire(closed_);
+    if (!buffer && !closed_.load()) return fail(Errc::memory, "stage: no buffer is left, I/O has failed for good");
     if (!buffer) return {};
     LeafJob job;
     {

@@ -167,8 +167,10 @@ class UringIo final : public PosixIo {
       const int returned = entry->res;
       ::io_uring_cqe_seen(ring_->get(), entry);
       if (!slots_[slot].advance(returned)) {
-        CKPT_CHECK(start(slot));
-        continue;
+        auto started = start(slot);
+        if (started) continue;
+        if (count == 0) return fail(std::move(started).error());
+        break;  // the ring is broken: the next call says so, these are done all the same
       }
       retire(slots_[slot].request());
       out[count++] = std::move(slots_[slot]).completion();

@@ -417,14 +417,18 @@ Result<> Worker::check_length(const Segment& segment, std::size_t bytes) const {
                         segment.begin + bytes));
 }
 
-/// After a failure: waits for everything in flight, so that no buffer is freed under the kernel.
+/// After a failure: waits for everything in flight, so that no buffer is freed under the kernel. Where that cannot be
+/// (a ring that is broken) nobody gets these buffers again.
 void Worker::drain() {
   std::array<Completion, 16> done;
   while (in_flight_ > 0) {
     const auto count = io_.reap(done, true);
-    if (!count || *count == 0) return;
+    if (!count || *count == 0) break;
     in_flight_ -= *count;
   }
+  if (in_flight_ == 0) return;
+  for (Job& job : jobs_) job.buffer.leave_to_kernel();
+  for (Reading& reading : readings_) reading.buffer.leave_to_kernel();
 }
 
 Result<> Worker::complete_read(Reading& reading) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -27,6 +28,26 @@ TEST(BufferPool, HandsOutAlignedDisjointBuffersUntilEmpty) {
       EXPECT_GE(leases[i].data() - leases[i - 1].data(), static_cast<std::ptrdiff_t>(3 * kAlignment));
     }
   }
+}
+
+TEST(BufferPool, ABufferThatTheKernelMayStillUseIsGivenToNobody) {
+  auto pool = BufferPool::open({.buffer_bytes = kAlignment, .buffer_count = 2});
+  ASSERT_TRUE(pool);
+  const std::atomic<bool> never{false};
+  auto first = (*pool)->try_acquire();
+  ASSERT_TRUE(first);
+  const std::byte* data = first->data();
+  first->leave_to_kernel();
+  first->reset();
+  EXPECT_EQ((*pool)->buffer_count(), 1u);
+  auto second = (*pool)->acquire(never);
+  ASSERT_TRUE(second);
+  EXPECT_NE(second->data(), data);
+  EXPECT_FALSE((*pool)->try_acquire());
+  second->leave_to_kernel();
+  auto moved = std::move(*second);
+  moved.reset();
+  EXPECT_FALSE((*pool)->acquire(never)) << "nobody will ever give one back: that is no reason to wait";
 }
 
 TEST(BufferPool, AReturnedBufferIsTheNextOneGiven) {

@@ -10,7 +10,10 @@
 #include <span>
 #include <vector>
 
+#include "engine/publish.hpp"
 #include "engine/run.hpp"
+#include "support/fault_io.hpp"
+#include "support/memory_io.hpp"
 
 namespace ckpt {
 namespace {
@@ -83,6 +86,29 @@ TEST_F(StagingTest, WhatWasTakenToItsEndIsNoFailureWhenItIsClosed) {
   const auto none = staging.take(std::chrono::milliseconds(0));
   ASSERT_TRUE(none) << none.error().message;
   EXPECT_FALSE(*none);
+}
+
+TEST_F(StagingTest, WhatAQueueThatBreaksStillHoldsIsGivenToNobody) {
+  const auto sources = source([](std::byte*, std::uint64_t, std::uint64_t) -> Result<> { return {}; });
+  const MemoryDisk disk;
+  const auto faults = std::make_shared<FaultPlan>();
+  {
+    const auto io = make_fault_io(disk.io(), faults);
+    ASSERT_TRUE(io->make_dir("/d"));
+    ASSERT_TRUE(make_files(*io, "/d", plan_->targets()));
+    Staging staging(*plan_, sources, *pool_);
+    ASSERT_TRUE(staging.fill(1));
+    faults->break_queues();
+    const auto solo = Comm::solo();
+    RunOptions options;
+    options.target_root = "/d";
+    options.pool = pool_.get();
+    options.staging = &staging;
+    EXPECT_FALSE(run(*plan_, *io, *solo, options));
+    staging.close();
+  }
+  EXPECT_LT(pool_->buffer_count(), kLeaves);
+  EXPECT_EQ(free_buffers(), pool_->buffer_count());
 }
 
 TEST_F(StagingTest, WhatACallbackThrowsOnAnyThreadIsTheSavesFailure) {
