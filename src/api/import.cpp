@@ -160,11 +160,7 @@ class Import {
     CKPT_CHECK(make_directory(io_, run_directory_));
     CKPT_TRY(const auto entries, io_.list(run_directory_));
     for (const DirEntry& entry : entries) {
-      const std::size_t mark = entry.name.find(kPartialMark);
-      if (mark == std::string::npos) continue;
-      const bool is_record =
-          entry.name.find_first_not_of("0123456789abcdef", mark + kPartialMark.size()) != std::string::npos;
-      if (!is_record) left_over_.push_back(entry.name);
+      if (is_save_partial(entry.name)) left_over_.push_back(entry.name);
     }
     return {};
   }

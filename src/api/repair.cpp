@@ -26,17 +26,8 @@ namespace {
 
 using catalog::Mark;
 
-constexpr std::size_t kIdDigits = 32;
 constexpr std::size_t kDeepest = 5;  // a run lies at most four directories below its store
 constexpr std::string_view kRepaired = "repaired";
-
-/// NAME.partial-ID, as saves and conversions make them: nobody else's file is swept for a name that is alike.
-bool is_partial(std::string_view name) {
-  const std::size_t mark = name.rfind(kPartialMark);
-  if (mark == std::string_view::npos) return false;
-  const std::string_view id = name.substr(mark + kPartialMark.size());
-  return id.size() == kIdDigits && id.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
 
 bool is_interrupted(const Error& error) {
   return exit_code(error.code) >= exit_code(Errc::interrupted);
@@ -122,7 +113,7 @@ class Looker {
     const std::string path = join_path(request_.path, "");
     const std::string name = base_name(path);
     CKPT_TRY(const FileInfo info, io_.stat(path));
-    if (is_partial(name)) return left_over(path, true);
+    if (parse_partial_name(name)) return left_over(path, true);
     if (info.kind != FileInfo::Kind::directory)
       return fail({.code = Errc::usage, .message = path + ": repair: not a directory", .file = path});
     const Recognition known = recognise(io_, path);
@@ -162,7 +153,7 @@ class Looker {
         const std::string below = join_path(path, entry.name);
         if (entry.name.starts_with('.') || entry.is_link) continue;
         if (entry.name.find(kPartialMark) != std::string::npos) {
-          if (is_partial(entry.name)) CKPT_CHECK(left_over(below, false));
+          if (parse_partial_name(entry.name)) CKPT_CHECK(left_over(below, false));
           CKPT_CHECK(lone_record(below));
           continue;
         }
@@ -191,7 +182,7 @@ class Looker {
   /// The record of a conversion's partial that is gone.
   Result<> lone_record(const std::string& path) {
     std::string partial;
-    if (!is_record(path, partial) || !is_partial(base_name(partial))) return {};
+    if (!is_record(path, partial) || !parse_partial_name(base_name(partial))) return {};
     CKPT_TRY(const auto there, look(io_, partial));
     if (!there) add({.defect = Defect::left_over, .path = path, .text = "the record of a conversion that is gone"});
     return {};

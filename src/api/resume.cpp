@@ -283,15 +283,13 @@ Error leave_for_next(Publication* publication, Error error) {
 
 Result<std::vector<Finding>> find_left_overs(Io& io, const std::string& target, const std::string& id, bool dry_run) {
   const std::string path = join_path(target, "");
-  const std::string stem = base_name(path) + std::string(kPartialMark);
   CKPT_TRY(const auto entries, io.list(parent_path(path)));
   std::vector<Finding> out;
   for (const DirEntry& entry : entries) {
-    if (!entry.name.starts_with(stem)) continue;
-    const std::string other = entry.name.substr(stem.size());
-    if (other.empty() || other.find_first_not_of("0123456789abcdef") != std::string::npos) continue;
-    const std::string where = partial_path(path, other);
-    if (other != id)
+    const auto partial = parse_partial_name(entry.name);
+    if (!partial || partial->target != base_name(path)) continue;
+    const std::string where = partial_path(path, partial->id);
+    if (partial->id != id)
       out.push_back({.text = where +
                              " was left by another conversion to this target, of other parameters or another source; "
                              "remove it if that one does not run any more",

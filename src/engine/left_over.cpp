@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/publish.hpp"
+#include "engine/run_directory.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt {
@@ -153,10 +154,11 @@ Result<std::optional<LeftOver>> take_over(Io& io, const std::string& partial, bo
 Result<> sweep_partials(Io& io, const std::string& directory, std::vector<std::string>& swept) {
   CKPT_TRY(const auto entries, io.list(directory));
   for (const DirEntry& entry : entries) {
-    if (entry.name.find(kPartialMark) == std::string::npos) continue;
     const std::string path = join_path(directory, entry.name);
     std::string partial;
-    if (is_record(path, partial)) {  // goes with its partial, or alone where that is gone
+    const bool record = is_record(path, partial);
+    if (!is_save_partial(record ? base_name(partial) : entry.name)) continue;
+    if (record) {  // goes with its partial, or alone where that is gone
       CKPT_TRY(const auto there, look(io, partial));
       if (!there) CKPT_CHECK(remove_record(io, path));
       continue;

@@ -461,6 +461,16 @@ std::string partial_path(std::string_view target, std::string_view id) {
   return fmt::format("{}{}{}", target, kPartialMark, id);
 }
 
+std::optional<PartialName> parse_partial_name(std::string_view name) {
+  constexpr std::size_t kIdDigits = 32;
+  const std::size_t mark = name.rfind(kPartialMark);
+  if (mark == std::string_view::npos || mark == 0) return std::nullopt;
+  const PartialName out{.target = name.substr(0, mark), .id = name.substr(mark + kPartialMark.size())};
+  if (out.id.size() != kIdDigits || out.id.find_first_not_of("0123456789abcdef") != std::string_view::npos)
+    return std::nullopt;
+  return out;
+}
+
 Result<std::unique_ptr<Publication>> Publication::begin(Io& io, Options options, const std::vector<TargetFile>& files) {
   auto publication = std::make_unique<RealPublication>(io, std::move(options));
   CKPT_CHECK(publication->begin(files));

@@ -81,13 +81,21 @@ constexpr std::string_view kPartialMark = ".partial-";
 /// The path of the partial of a publication: for ranks that were not told of it but know its target and id.
 std::string partial_path(std::string_view target, std::string_view id);
 
+/// What a partial's name was made from. Nothing for a name of any other form: that is somebody else's, and is never
+/// swept.
+struct PartialName {
+  std::string_view target;
+  std::string_view id;  ///< 32 hex digits
+};
+std::optional<PartialName> parse_partial_name(std::string_view name);
+
 /// Makes a rank's own files in a partial that rank 0 began, as Publication::begin does: with their space, up to a
 /// multiple of kAlignment. Their folders exist.
 /// errors  no_space, and what is left of them belongs to the partial
 Result<> make_files(Io& io, const std::string& root, const std::vector<TargetFile>& files);
 
-/// Removes every partial in a directory that no live process holds; `swept` gets their names. Partials whose file
-/// system has no locks stay.
+/// Removes every partial of a save in a run's directory that no live process holds; `swept` gets their names. Partials
+/// whose file system has no locks stay.
 Result<> sweep_partials(Io& io, const std::string& directory, std::vector<std::string>& swept);
 
 /// For a target that a publication of this id has made already: makes its name durable, which that run may not have

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/publish.hpp"
 #include "format/seal.hpp"
 
 namespace ckpt {
@@ -58,6 +59,13 @@ Result<std::vector<CheckpointName>> names_in_trash(Io& io, const std::string& di
 
 std::string step_text(std::uint64_t step) {
   return fmt::format("{}{:09}", kStep, step);
+}
+
+bool is_save_partial(std::string_view name) {
+  const auto partial = parse_partial_name(name);
+  if (!partial) return false;
+  const std::string target(partial->target);
+  return CheckpointName::parse(target) || CheckpointName::parse(target + std::string(kGeneration) + "1");
 }
 
 std::string CheckpointName::text() const {

@@ -28,6 +28,9 @@ struct CheckpointName {
 /// What a partial of this step is called before its generation is known: "step-000001000".
 std::string step_text(std::uint64_t step);
 
+/// Whether a name is that of a save's partial: of a step, or of a checkpoint that is being taken away.
+bool is_save_partial(std::string_view name);
+
 /// Makes a directory, and those above it, where they are missing; durable. Several ranks may do so at once.
 Result<> make_directory(Io& io, const std::string& directory);
 

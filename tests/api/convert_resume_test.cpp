@@ -29,6 +29,9 @@
 namespace ckpt {
 namespace {
 
+/// After the target in the name of a partial of a third conversion.
+const std::string kThird = ".partial-" + std::string(32, 'f');
+
 namespace fs = std::filesystem;
 using Tree = std::map<std::string, std::string>;  // relative path -> bytes; of a file: "" -> bytes
 
@@ -336,7 +339,7 @@ TEST_P(ConvertResumeOnOneEngine, FilesThatAreMissingCutOrForeignAreMadeOrRemoved
 TEST_P(ConvertResumeOnOneEngine, ASourceThatChangedBeginsAnewAndEachLeftOverIsNamed) {
   ASSERT_NO_FATAL_FAILURE(kill_after(3));
   const std::string old = partial();
-  fs::create_directory(target_ + ".partial-0123abcd");  // of a third one
+  fs::create_directory(target_ + kThird);  // of a third one
   const auto touch = [](const fs::path& file) {
     fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(1));
   };
@@ -352,20 +355,20 @@ TEST_P(ConvertResumeOnOneEngine, ASourceThatChangedBeginsAnewAndEachLeftOverIsNa
   EXPECT_TRUE(fs::exists(old) && fs::exists(old + ".leaves")) << "not ours to remove";
   std::set<std::string> named;
   for (const Finding& note : done->notes) named.insert(note.file);
-  EXPECT_TRUE(named.contains(old) && named.contains(target_ + ".partial-0123abcd"));
+  EXPECT_TRUE(named.contains(old) && named.contains(target_ + kThird));
   EXPECT_FALSE(named.contains(old + ".leaves"));
 }
 
 TEST_P(ConvertResumeOnOneEngine, AmongSeveralLeftOversItTakesItsOwn) {
   ASSERT_NO_FATAL_FAILURE(kill_after(3));
   const auto left = finished();
-  fs::copy(partial(), target_ + ".partial-ffff", fs::copy_options::recursive);
-  fs::copy(partial() + ".leaves", target_ + ".partial-ffff.leaves");
+  fs::copy(partial(), target_ + kThird, fs::copy_options::recursive);
+  fs::copy(partial() + ".leaves", target_ + kThird + ".leaves");
   const auto done = convert_with(*io_);
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_EQ(done->resumed_bytes, bytes_of(left));
   EXPECT_EQ(tree_of(target_), expected_);
-  const std::string other = GetParam().target + ".partial-ffff";
+  const std::string other = GetParam().target + kThird;
   EXPECT_EQ(beside(), (std::vector<std::string>{other, other + ".leaves"}));
 }
 

@@ -11,6 +11,7 @@
 #include <functional>
 #include <latch>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -568,6 +569,24 @@ TEST_F(StoreTest, WhatACrashedSaveLeftIsSweptAndNeverListed) {
            fs::copy_options::recursive);
   run(kAlone, {}, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value(), 1u); });
   EXPECT_EQ(names(), (std::vector<std::string>{"step-000000001.g1"}));
+}
+
+TEST_F(StoreTest, WhatOthersCallPartialStays) {
+  run(kAlone, {}, [](std::size_t, Store& store) { ASSERT_TRUE(save_step(store, 1)); });
+  const std::string id(32, 'a');
+  const std::set<std::string> theirs{"my.partial-results",
+                                     "report.partial-draft.md",
+                                     "notes.partial-" + id,
+                                     "step-000000002.partial-0123",
+                                     "step-000000002.partial-" + std::string(32, 'A'),
+                                     "step-2.partial-" + id,
+                                     "notes.partial-" + id + ".leaves"};
+  for (const std::string& name : theirs) {
+    fs::create_directories(run_ + "/" + name);
+    std::ofstream(run_ + "/" + name + "/file") << "work";
+  }
+  run(kAlone, {}, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value(), 1u); });
+  for (const std::string& name : theirs) EXPECT_TRUE(fs::exists(run_ + "/" + name + "/file")) << name;
 }
 
 TEST_F(StoreTest, ADirectoryThatCannotBeMadeIsRefusedOnAllRanks) {

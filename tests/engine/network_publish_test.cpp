@@ -75,6 +75,7 @@ TEST(NetworkPublish, WhatAnotherHostWritesIsNeitherSweptNorTakenOver) {
     NetworkDisk network(disk, {.reach = reach});
     const auto writer = network.io("n1");
     Publication::Options resumable = options(true);
+    resumable.target = "/d/step-000000001";
     resumable.resumable = Hash128{};
     auto publication = begin(*writer, resumable);
     ASSERT_TRUE(publication) << publication.error().message;
@@ -82,7 +83,7 @@ TEST(NetworkPublish, WhatAnotherHostWritesIsNeitherSweptNorTakenOver) {
     std::vector<std::string> swept;
     ASSERT_TRUE(sweep_partials(*io, "/d", swept));
     EXPECT_TRUE(swept.empty());
-    EXPECT_EQ(sweep_left_over(*io, kPartial).error().code, Errc::locked);
+    EXPECT_EQ(sweep_left_over(*io, partial_path(resumable.target, kId)).error().code, Errc::locked);
     if (reach == LockReach::host) {
       EXPECT_EQ(begin(*io, resumable).error().code, Errc::locked);
     }
