@@ -128,6 +128,7 @@ Answer run_convert(Context& context) {
     if (plan_shown || report.already_done) return;
     plan_shown = true;
     say(context, plan_text(report, context.settings.sizes));
+    say(context, replaced_text(report, report.dry_run || context.settings.verbose > 0, context.settings.sizes));
     print_findings(context, report.notes);
     findings_shown = report.notes.size();
   };

@@ -24,8 +24,8 @@ Explanation explain(Errc code) {
       return {"the target exists",
               "Nothing that exists is replaced unasked. If the target had been made by the same conversion, the "
               "answer would have been 'already done'.",
-              "Choose another target, or add --overwrite: it replaces a file or a recognised checkpoint that nobody "
-              "is reading, and nothing else."};
+              "Choose another target, or add --overwrite: it replaces a file, or a checkpoint that nobody is reading "
+              "and beside which nothing else stands in its directory."};
     case Errc::mpi_launch:
       return {"the MPI launch does not fit",
               "The environment promises several ranks, but they cannot be reached: the plug-in libckpt_mpi.so is "

@@ -81,7 +81,9 @@ Verb convert_verb() {
                .help = "say what would be done, in bytes and memory, and do nothing",
                .guesses = {"plan", "preview"}},
               {.name = "overwrite",
-               .help = "replace DST, if it is a checkpoint that nobody reads",
+               .help = "replace DST, if it is a file, or a checkpoint beside which nothing else stands in its "
+                       "directory; with -n the "
+                       "files that would go are listed",
                .guesses = {"force", "f", "y", "yes"}},
               {.name = "restart",
                .help = "begin anew where this conversion was killed, rather than go on from what it had finished",
@@ -148,7 +150,7 @@ Verb load_verb() {
                .help = "say what would be written, and do nothing",
                .guesses = {"plan", "preview"}},
               {.name = "overwrite",
-               .help = "replace OUT, if it is a file, or a directory of the same form, that nobody reads",
+               .help = "replace OUT, if it is a file, or a directory of the same form in which nothing else stands",
                .guesses = {"force", "f", "y", "yes"}},
               {.name = "verify",
                .value = "LEVEL",

@@ -158,6 +158,7 @@ Json to_json(const ConvertReport& report, const ConvertRequest& request) {
   target["id"] = optional_text(report.id);
   target["bytes"] = report.target_bytes;
   target["files"] = to_json(report.files);
+  target["replaced"] = to_json(report.replaced);
   target["free_bytes_after"] = report.free_bytes_after;
   return {{"source", std::move(source)},
           {"target", std::move(target)},
@@ -195,6 +196,7 @@ Json to_json(const LoadReport& report, const LoadRequest& request) {
   target["format"] = conversion.target_format;
   target["bytes"] = conversion.target_bytes;
   target["files"] = to_json(conversion.files);
+  target["replaced"] = to_json(conversion.replaced);
   Json tensors = Json::array();
   for (const LoadedTensor& tensor : report.tensors) {
     Json one = Json::object();

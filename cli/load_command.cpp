@@ -65,6 +65,7 @@ void print_load_report(Context& context, const LoadReport& report, const LoadReq
                              tensor.file.empty() ? "" : fmt::format("   {}", printable(tensor.file))));
   }
   if (shown < count) say(context, fmt::format("tensor  {} more; -v shows all\n", format_count(count - shown)));
+  say(context, replaced_text(conversion, conversion.dry_run || context.settings.verbose > 0, sizes));
   if (conversion.dry_run) {
     say(context,
         fmt::format("nothing was written (--dry-run): {} would be\n", format_size(conversion.target_bytes, sizes)));

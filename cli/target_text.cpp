@@ -17,4 +17,18 @@ std::string effect_on(const std::string& target, const Error& error, bool dry_ru
   return overwrite ? fmt::format("{} is as it was", target) : fmt::format("nothing was written to {}", target);
 }
 
+std::string replaced_text(const ConvertReport& report, bool listed, SizeStyle sizes) {
+  if (report.replaced.empty()) return {};
+  std::uint64_t total = 0;
+  std::string files;
+  for (const auto& [path, bytes] : report.replaced) {
+    total += bytes;
+    if (listed)
+      files += fmt::format("remove  {}   {}\n", printable(join_path(report.target, path)), format_size(bytes, sizes));
+  }
+  return fmt::format("replace {}, {} in {}\n", printable(report.target), format_size(total, sizes),
+                     format_counted(report.replaced.size(), "file")) +
+         files;
+}
+
 }  // namespace ckpt::cli

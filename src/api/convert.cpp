@@ -70,6 +70,7 @@ struct Prepared {
   RunOptions options;
   bool already_done = false;
   std::string path{};  // on rank 0, of a checkpoint in a run: where it is already
+  std::vector<OldFile> replaced{};
   const ConversionHooks::InRun* in_run = nullptr;
   bool cuts = false;
 };
@@ -134,6 +135,12 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
 /// Whether it is there; what is beside it is noted.
 Result<bool> look_at_target(Session& session, const ConvertRequest& request, Prepared& prepared) {
   CKPT_TRY(const bool there, already_there(session, request, prepared));
+  const std::string target = join_path(request.target, "");
+  if (!there && request.overwrite && prepared.in_run == nullptr && session.io.stat(target)) {
+    CKPT_TRY(prepared.replaced, account_for(session.io, target, [&](const std::string& path) {
+               return own_files(session, *prepared.source, *prepared.target, path);
+             }));
+  }
   // In a run left-overs are swept, and one that is new has no directory yet.
   if (prepared.in_run != nullptr && (!request.dry_run || !session.io.stat(parent_path(request.target)))) return there;
   CKPT_TRY(const auto found, find_left_overs(session.io, request.target, prepared.id, request.dry_run));
@@ -288,6 +295,7 @@ ConvertReport describe(const Session& session, const ConvertRequest& request, co
   report.notes = map.findings;
   report.notes.insert(report.notes.end(), prepared.selection.notes.begin(), prepared.selection.notes.end());
   report.partial = prepared.selection.partial;
+  for (const OldFile& file : prepared.replaced) report.replaced.emplace_back(file.path, file.bytes);
   if (prepared.plan == nullptr) return report;
   report.notes.insert(report.notes.end(), prepared.skeleton.dropped.begin(), prepared.skeleton.dropped.end());
   report.source_bytes = prepared.plan->totals().source_bytes;
@@ -324,19 +332,6 @@ struct Done {
   std::uint64_t hash_checked = 0;
   std::string path{};  // on rank 0, of a checkpoint in a run
 };
-
-/// Whether a path is a checkpoint, or of the form that is written and only cannot be read. A system that fails to say
-/// is an error, not a no.
-Result<bool> opens(Session& session, const std::string& path, const Format& target) {
-  const auto opened = open_source(session.io, path, "", {.metadata_limit = session.memory_bytes});
-  if (!opened && (opened.error().code == Errc::io || opened.error().code == Errc::locked)) return fail(opened.error());
-  const bool is_unread_form = target.lay_out_parts != nullptr && target.open == nullptr;
-  if (opened.has_value() || !is_unread_form) return opened.has_value();
-  Place place{.io = session.io, .root = path, .directory = true};
-  CKPT_TRY(place.entries, session.io.list(path));
-  CKPT_TRY(const auto match, target.detect(place));
-  return match.has_value();
-}
 
 /// Looked at between the phases; while bytes move the run does.
 Result<> not_stopped(const Session& session) {
@@ -426,7 +421,8 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
          .id = prepared.id,
          .directory = prepared.skeleton.directory,
          .overwrite = request.overwrite,
-         .replaceable = [&](const std::string& path) { return opens(session, path, *prepared.target); },
+         .own_files =
+             [&](const std::string& path) { return own_files(session, *prepared.source, *prepared.target, path); },
          .named_later = prepared.in_run != nullptr,
          .resumable = resumable,
          .restart = request.restart},

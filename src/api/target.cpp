@@ -1,7 +1,14 @@
 #include "api/target.hpp"
 
+#include <fmt/format.h>
+
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "engine/checks.hpp"
+#include "format/glob.hpp"
 
 namespace ckpt {
 namespace {
@@ -77,6 +84,86 @@ Result<> check_apart(Io& io, const ConvertRequest& request, const std::string& s
                .message = request.target + ": convert: the target is the source itself",
                .file = request.target,
                .hint = "name another target; the source can be removed when that is verified"});
+}
+
+namespace {
+
+Error not_replaced(const std::string& path, std::string_view reason) {
+  return {.code = Errc::usage,
+          .message = path + ": overwrite: " + std::string(reason),
+          .file = path,
+          .hint = "choose another target, or remove it by hand"};
+}
+
+/// A checkpoint's root below a path, and its form; its map where the form is read.
+struct OldCheckpoint {
+  const Format* format = nullptr;
+  std::string root{};
+  std::vector<MapFile> files{};
+};
+
+Result<OldCheckpoint> recognise_target(Session& session, const Format& target, const std::string& path) {
+  auto opened = open_source(session.io, path, "", {.metadata_limit = session.memory_bytes});
+  if (opened) return OldCheckpoint{opened->format, opened->root, std::move(opened->map.files)};
+  if (opened.error().code == Errc::io || opened.error().code == Errc::locked) return fail(opened.error());
+  const bool is_unread_form = target.lay_out_parts != nullptr && target.open == nullptr;
+  if (is_unread_form) {
+    Place place{.io = session.io, .root = path, .directory = true};
+    CKPT_TRY(place.entries, session.io.list(path));
+    CKPT_TRY(const auto match, target.detect(place));
+    if (match) return OldCheckpoint{&target, path};
+  }
+  return fail(not_replaced(path, "a directory that is not a checkpoint"));
+}
+
+/// Names of a directory that match, as they stand in it; where the pattern has no wildcard whether it is there or not.
+Result<> add_own_names(Io& io, const Format& format, const std::string& directory, const std::string& prefix,
+                       std::vector<std::string>& out) {
+  CKPT_TRY(const auto entries, io.list(directory));
+  for (const std::string_view own : format.own_names) {
+    if (own.find_first_of("*?") == std::string_view::npos) out.push_back(join_path(prefix, own));
+    for (const DirEntry& entry : entries) {
+      if (matches_glob(entry.name, own)) out.push_back(join_path(prefix, entry.name));
+    }
+  }
+  return {};
+}
+
+/// Device and inode: what stands under two names is one file.
+using FileId = std::pair<std::uint64_t, std::uint64_t>;
+
+std::set<FileId> files_of(Io& io, const Source& source) {
+  std::set<FileId> out;
+  for (std::uint32_t i = 0; i < source.map.files.size(); ++i) {
+    if (const auto info = io.stat(path_of(source.map, i, source.root))) out.emplace(info->device, info->inode);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> own_files(Session& session, const Source& source, const Format& target,
+                                           const std::string& path) {
+  CKPT_TRY(const FileInfo info, session.io.stat(path));
+  std::vector<std::string> out;
+  if (info.kind == FileInfo::Kind::directory) {
+    CKPT_TRY(const OldCheckpoint found, recognise_target(session, target, path));
+    const std::string below = found.root.size() > path.size() ? found.root.substr(path.size() + 1) : std::string();
+    for (const MapFile& file : found.files) {
+      if (!is_temporary(file)) out.push_back(join_path(below, file.path));
+    }
+    CKPT_CHECK(add_own_names(session.io, *found.format, path, "", out));
+    if (!below.empty()) CKPT_CHECK(add_own_names(session.io, *found.format, found.root, below, out));
+  } else {
+    out.emplace_back();
+  }
+  const std::set<FileId> read = files_of(session.io, source);
+  for (const std::string& file : out) {
+    const auto old = session.io.stat(join_path(path, file));
+    if (old && read.contains({old->device, old->inode}))
+      return fail(not_replaced(path, fmt::format("{} is a file of the source", join_path(path, file))));
+  }
+  return out;
 }
 
 Error said_by(std::string_view verb, Error error) {

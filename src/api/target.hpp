@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "api/verbs.hpp"
 #include "convert/format.hpp"
@@ -25,6 +26,12 @@ Result<> check_outside(Io& io, const ConvertRequest& request, const std::string&
 /// The target is not the source itself, by whatever name.
 /// errors  usage
 Result<> check_apart(Io& io, const ConvertRequest& request, const std::string& source_root);
+
+/// What belongs to the checkpoint at `path`, which --overwrite is to replace: its map's files and Format::own_names.
+/// `target` is the form that is written: one that is not read is known by its names.
+/// errors  usage: it is no checkpoint, or the source was read from it; locked, io: nobody can tell
+Result<std::vector<std::string>> own_files(Session& session, const Source& source, const Format& target,
+                                           const std::string& path);
 
 /// What a conversion says of itself (": convert: "), said by the verb that it is a part of.
 Error said_by(std::string_view verb, Error error);

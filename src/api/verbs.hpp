@@ -80,7 +80,8 @@ struct ConvertReport {
   std::string id;
   bool already_done = false;
   bool dry_run = false;
-  std::vector<std::pair<std::string, std::uint64_t>> files{};  ///< of the target: path, bytes
+  std::vector<std::pair<std::string, std::uint64_t>> files{};     ///< of the target: path, bytes
+  std::vector<std::pair<std::string, std::uint64_t>> replaced{};  ///< on rank 0, of the old target: path, bytes
   std::uint64_t tensor_count = 0;
   std::uint64_t source_bytes = 0;  ///< needed from the source
   std::uint64_t target_bytes = 0;

@@ -125,6 +125,9 @@ struct Format {
   /// For formats without `open`, or null: counts the files that make such a checkpoint, by names and sizes, all that
   /// can be told of it. errors  incomplete: one is missing, or empty
   Result<std::uint64_t> (*count_files)(Io& io, const std::string& root) = nullptr;
+  /// Paths below the root of what belongs to such a checkpoint beside its map's files: an index, a tracker. In the last
+  /// part * and ? stand for anything. What else a directory holds is not the checkpoint's, and --overwrite spares it.
+  std::span<const std::string_view> own_names{};
 };
 
 /// All formats, in order of precedence of detection messages.

@@ -45,23 +45,19 @@ Result<> check_unread(const Held& held, const std::string& target) {
   return {};
 }
 
+/// What --overwrite is to replace.
+struct Replaced {
+  Held held{};
+  std::vector<OldFile> files{};
+};
+
 /// Locks the target that --overwrite is to replace. `usage` for what may not be replaced, `locked` while it is read.
-Result<Held> lock_replaceable(Io& io, const Publication::Options& options, const FileInfo& existing) {
-  const std::string& target = options.target;
-  const auto refuse = [&](std::string reason) {
-    return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: overwrite: {}", target, reason),
-                 .file = target,
-                 .hint = "choose another target, or remove it by hand"});
-  };
-  if (existing.kind == FileInfo::Kind::other) return refuse("neither a file nor a directory");
-  if (existing.kind == FileInfo::Kind::directory) {
-    CKPT_TRY(const bool replaceable, options.replaceable ? options.replaceable(target) : Result<bool>(false));
-    if (!replaceable) return refuse("a directory that is not a checkpoint");
-  }
-  CKPT_TRY(Held held, hold(io, target));
-  CKPT_CHECK(check_unread(held, target));
-  return held;
+Result<Replaced> lock_replaceable(Io& io, const Publication::Options& options) {
+  Replaced out;
+  CKPT_TRY(out.files, account_for(io, options.target, options.own_files));
+  CKPT_TRY(out.held, hold(io, options.target));
+  CKPT_CHECK(check_unread(out.held, options.target));
+  return out;
 }
 
 /// Makes the target's name durable. `kept`: the old one that it replaced, where it is still there.
@@ -155,7 +151,8 @@ class RealPublication final : public Publication {
   Result<> write_small(const SmallFile& file);
   Result<> sync_folders();
   Result<> rename_to_target();
-  Result<> give_back_if_read();
+  Result<> give_back_if_used();
+  Result<> nothing_came();
   void remove_partial();
   void drop_record();
 
@@ -168,8 +165,8 @@ class RealPublication final : public Publication {
   std::set<std::string> small_;                               // written by commit, relative
   RecycledFiles recycled_;
   std::unique_ptr<HeldLock> lock_;  // on the partial, whatever its name
-  Held replaced_held_;              // what --overwrite replaces
-  FileInfo identity_{};             // of the partial; its inode is ours while lock_ is held
+  Replaced old_;
+  FileInfo identity_{};  // of the partial; its inode is ours while lock_ is held
   RecordKey record_key_{};
   std::vector<RecordedLeaf> taken_over_;
   bool made_ = false;
@@ -201,7 +198,7 @@ Result<> RealPublication::check_target() {
   if (!existing) return {};
   if (!options_.overwrite) return fail(exists_error(options_.target));
   // Asked now so that nothing is written in vain; held only where it is replaced, so that readers need not wait.
-  CKPT_TRY(const auto free_to_replace, lock_replaceable(io_, options_, *existing));
+  CKPT_TRY(const auto free_to_replace, lock_replaceable(io_, options_));
   return {};
 }
 
@@ -369,7 +366,7 @@ Result<> RealPublication::rename_to_target() {
   if (options_.overwrite) {
     CKPT_TRY(const auto existing, look(io_, options_.target));
     if (existing) {
-      CKPT_TRY(replaced_held_, lock_replaceable(io_, options_, *existing));
+      CKPT_TRY(old_, lock_replaceable(io_, options_));
       const bool both_files = !options_.directory && existing->kind == FileInfo::Kind::file;
       mode = both_files ? RenameMode::replace : RenameMode::exchange;
     }
@@ -390,7 +387,7 @@ Result<> RealPublication::rename_to_target() {
       return fail(std::move(error));
     }
   }
-  if (mode == RenameMode::exchange) CKPT_CHECK(give_back_if_read());
+  if (mode == RenameMode::exchange) CKPT_CHECK(give_back_if_used());
   committed_ = true;
   linked_ = !renamed;
   replaced_ = mode == RenameMode::exchange;
@@ -398,16 +395,33 @@ Result<> RealPublication::rename_to_target() {
   return {};
 }
 
-/// Who began to read the old one before the exchange, on another host, has said so by now.
-Result<> RealPublication::give_back_if_read() {
-  auto looked = look_for_readers(io_, replaced_held_);
-  if (looked) looked = check_unread(replaced_held_, options_.target);
+/// Who began to read the old one before the exchange, on another host, has said so by now; and what was put into it
+/// until then is there.
+Result<> RealPublication::give_back_if_used() {
+  auto looked = look_for_readers(io_, old_.held);
+  if (looked) looked = check_unread(old_.held, options_.target);
+  if (looked) looked = nothing_came();
   if (looked) return {};
   auto back = io_.rename(partial_, options_.target, RenameMode::exchange);
   const auto now = io_.stat(partial_);
   if (back || (now && now->is_same_file(identity_))) return looked;
   Error error = std::move(back).error();
   error.message = fmt::format("{}: overwrite: the old one is {}: {}", options_.target, partial_, error.message);
+  return fail(std::move(error));
+}
+
+/// Still nothing stands in the old one but what was accounted for. Where that cannot be seen, what came stays there: no
+/// more than was accounted for is removed.
+Result<> RealPublication::nothing_came() {
+  const auto now = account_for(io_, partial_, [this](const std::string&) -> Result<std::vector<std::string>> {
+    std::vector<std::string> own;
+    for (const OldFile& file : old_.files) own.push_back(file.path);
+    return own;
+  });
+  if (now || now.error().code != Errc::usage) return {};
+  Error error = now.error();
+  error.message = options_.target + ": overwrite: something was put into it meanwhile";
+  error.file = options_.target;
   return fail(std::move(error));
 }
 
@@ -425,10 +439,10 @@ Result<> RealPublication::commit(const std::vector<SmallFile>& files, const std:
   CKPT_CHECK(sync_name(io_, options_.target, replaced_ ? partial_ : ""));
   if (linked_ && !replaced_) remove_partial();
   if (replaced_) {
-    auto removed = remove_tree(io_, partial_);
+    auto removed = remove_old(io_, partial_, old_.files);
     if (!removed) return fail(left_over_stays(std::move(removed).error(), options_.target, partial_));
   }
-  replaced_held_ = {};
+  old_ = {};
   lock_.reset();
   return {};
 }

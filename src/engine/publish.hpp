@@ -11,6 +11,7 @@
 #include "engine/io.hpp"
 #include "engine/leaf_record.hpp"
 #include "engine/plan.hpp"
+#include "engine/replaced.hpp"
 #include "format/hash.hpp"
 #include "format/result.hpp"
 
@@ -40,10 +41,10 @@ class Publication {
     std::string target;  ///< final path, file or directory; where commit is given another, only the partial's begin
     std::string id;      ///< hex; names the partial
     bool directory = true;
-    /// Replaces a file, or a directory that `replaceable` says is a checkpoint, that nobody reads. Files by rename,
-    /// directories by exchange.
+    /// Replaces a file, or a checkpoint that nobody reads and beside which nothing else stands in its directory: all of
+    /// it is among `own_files`, asked again just before. Files by rename, directories by exchange.
     bool overwrite = false;
-    std::function<Result<bool>(const std::string& path)> replaceable{};
+    OwnFiles own_files{};
     std::vector<std::string> folders{};  ///< relative, made at once: other ranks make their files there
     bool named_later = false;            ///< `target` may exist: commit is given the final path
     /// Set: a record of finished leaves stands beside the partial, and a left-over of this id whose record has this

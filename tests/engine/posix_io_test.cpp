@@ -137,7 +137,9 @@ TEST_P(PosixIoTest, PublishesOnARealFileSystem) {
                                  .id = "abc",
                                  .directory = directory,
                                  .overwrite = overwrite,
-                                 .replaceable = [](const std::string&) -> Result<bool> { return true; }},
+                                 .own_files = [](const std::string&) -> Result<std::vector<std::string>> {
+                                   return std::vector<std::string>{"shards/0", "manifest.json"};
+                                 }},
                                 {file}));
     CKPT_TRY(const FileHandle handle,
              io_->open(join_path(publication->root(), file.path), {.mode = OpenOptions::Mode::write_existing}));

@@ -21,7 +21,10 @@ class PublishRefusal : public testing::Test {
             .id = "00ff",
             .directory = directory,
             .overwrite = overwrite,
-            .replaceable = [checkpoint](const std::string&) -> Result<bool> { return checkpoint; }};
+            .own_files = [checkpoint](const std::string& path) -> Result<std::vector<std::string>> {
+              if (!checkpoint) return fail(Errc::usage, path + ": no checkpoint");
+              return std::vector<std::string>{"data", "manifest.json", "shards/0"};
+            }};
   }
   /// Begins and commits an empty target; a directory with one small file.
   Result<> publish(const Publication::Options& options) {
@@ -74,9 +77,74 @@ TEST_F(PublishRefusal, ADirectoryThatIsNoCheckpointIsNotReplaced) {
   EXPECT_EQ(refused(options(true, true, false)), Errc::usage);
   EXPECT_EQ(refused(options(false, true, false)), Errc::usage);
   auto no_rule = options(true, true);
-  no_rule.replaceable = nullptr;
+  no_rule.own_files = nullptr;
   EXPECT_EQ(refused(no_rule), Errc::usage);
   EXPECT_EQ(disk_.text("/d/m/thesis.tex"), "years of work");
+}
+
+TEST_F(PublishRefusal, ACheckpointBesideWhichMoreStandsIsNotReplaced) {
+  disk_.put("/d/m/manifest.json", "old");
+  disk_.put("/d/m/shards/0", "old");
+  for (const std::string stray : {"notes", ".git/HEAD", "shards/1", "shards/more/0", "marks/pin.json", "data/0"}) {
+    disk_.put("/d/m/" + stray, "work");
+    EXPECT_EQ(refused(options(true, true)), Errc::usage) << stray;
+    EXPECT_EQ(refused(options(false, true)), Errc::usage) << stray;
+    EXPECT_EQ(disk_.text("/d/m/" + stray), "work");
+    ASSERT_TRUE(disk_.io()->unlink("/d/m/" + stray));
+  }
+  EXPECT_TRUE(publish(options(true, true))) << "folders that are empty are no loss";
+}
+
+TEST_F(PublishRefusal, WhatElseStandsThereIsListed) {
+  disk_.put("/d/m/manifest.json", "old");
+  for (int n = 0; n < 9; ++n) disk_.put("/d/m/note" + std::to_string(n), "work");
+  disk_.put("/d/m/checkpoint-100/data", "work");
+  const auto io = disk_.io();
+  const auto publication = Publication::begin(*io, options(true, true), {});
+  ASSERT_FALSE(publication);
+  EXPECT_NE(publication.error().message.find("it also holds checkpoint-100/, note0, note1, "), std::string::npos)
+      << publication.error().message;
+  EXPECT_NE(publication.error().message.find("note6 and 2 more"), std::string::npos) << publication.error().message;
+}
+
+TEST_F(PublishRefusal, WhatIsPutIntoTheOldOneWhileWritingIsNotRemoved) {
+  disk_.put("/d/m/manifest.json", "old");
+  const auto io = disk_.io();
+  {
+    TargetFile file;
+    file.path = "data";
+    auto publication = Publication::begin(*io, options(true, true), {file});
+    ASSERT_TRUE(publication);
+    disk_.put("/d/m/marks/pin.json", "pinned");
+    const auto done = (*publication)->commit({{"manifest.json", "new"}});
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().code, Errc::usage);
+  }
+  EXPECT_EQ(disk_.text("/d/m/manifest.json"), "old");
+  EXPECT_EQ(disk_.text("/d/m/marks/pin.json"), "pinned");
+}
+
+TEST_F(PublishRefusal, WhatIsPutIntoTheOldOneAtAnyMomentIsStillThereAtTheEnd) {
+  std::uint64_t operations = 1;
+  for (std::uint64_t n = 0; n < operations; ++n) {
+    MemoryDisk disk;
+    disk.put("/d/m/manifest.json", "old");
+    disk.put("/d/m/data", "old");
+    const auto faults = std::make_shared<FaultPlan>();
+    const auto io = make_fault_io(disk.io(), faults);
+    faults->call_at(n, [&] { disk.put("/d/m/notes", "work"); });
+    TargetFile file;
+    file.path = "data";
+    if (auto publication = Publication::begin(*io, options(true, true), {file}))
+      static_cast<void>((*publication)->commit({{"manifest.json", "new"}}));
+    operations = faults->operation_count();
+    bool there = false;
+    for (const std::string& path : disk.tree())
+      there = there || (path.ends_with("/notes") && disk.text(path) == "work");
+    EXPECT_TRUE(there) << "operation " << n;
+    const std::string manifest = disk.text("/d/m/manifest.json");
+    EXPECT_TRUE(manifest == "old" || manifest == "new") << "operation " << n << ": " << manifest;
+  }
 }
 
 TEST_F(PublishRefusal, WhatIsBeingReadIsNotReplaced) {

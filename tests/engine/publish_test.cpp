@@ -45,7 +45,9 @@ struct Work {
             .id = kId,
             .directory = directory,
             .overwrite = overwrite,
-            .replaceable = [](const std::string&) -> Result<bool> { return true; }};
+            .own_files = [name = data_name()](const std::string&) -> Result<std::vector<std::string>> {
+              return std::vector<std::string>{name, "sums.bin", "index/manifest.json", "manifest.json"};
+            }};
   }
   /// What a reader finds: the content, "" where nothing is visible, else what is wrong.
   std::string seen(const MemoryDisk& disk) const {

@@ -24,6 +24,8 @@
 namespace ckpt {
 namespace {
 
+constexpr std::array<std::string_view, 1> kDcpOwnNames{"*.metadata"};  // all ranks', or one rank's
+
 using dcp::Directory;
 using dcp::Entry;
 using dcp::Metadata;
@@ -234,7 +236,8 @@ Format dcp_format() {
           .detect = dcp::detect,
           .open = open_dcp,
           .lay_out = nullptr,
-          .suffix = ""};
+          .suffix = "",
+          .own_names = kDcpOwnNames};
 }
 
 }  // namespace ckpt

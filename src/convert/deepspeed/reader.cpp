@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -27,6 +28,8 @@
 
 namespace ckpt::deepspeed {
 namespace {
+
+constexpr std::array<std::string_view, 1> kOwnNames{"latest"};
 
 /// Opens one checkpoint. Files are opened one after another and dropped when their facts are taken.
 class Reader {
@@ -364,7 +367,8 @@ Format deepspeed_format() {
           .detect = deepspeed::detect,
           .open = deepspeed::open,
           .lay_out = nullptr,
-          .suffix = ""};
+          .suffix = "",
+          .own_names = deepspeed::kOwnNames};
 }
 
 }  // namespace ckpt

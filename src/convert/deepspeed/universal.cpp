@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -25,6 +26,8 @@
 
 namespace ckpt::deepspeed {
 namespace {
+
+constexpr std::array<std::string_view, 1> kOwnUniversalNames{"latest_universal"};
 
 constexpr const char* kAgain = "copy it here, or run ds_to_universal.py again";
 
@@ -436,7 +439,8 @@ Format deepspeed_universal_format() {
           .detect = deepspeed::detect_universal,
           .open = deepspeed::open_universal,
           .lay_out = nullptr,
-          .suffix = ""};
+          .suffix = "",
+          .own_names = deepspeed::kOwnUniversalNames};
 }
 
 }  // namespace ckpt

@@ -8,6 +8,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::array<std::string_view, 2> kNumpySuffixes{".npy", ".npz"};
+constexpr std::array<std::string_view, 2> kNumpyOwnNames{"*.npy", "*.npz"};
 constexpr std::string_view kArrayMagic = "\x93NUMPY";
 constexpr std::string_view kZipMagic = "PK\x03\x04";
 constexpr std::size_t kZipNameBytes = 26;  // of a local header: u16 length of the name, u16 of the extra field
@@ -49,7 +50,8 @@ Format numpy_format() {
           .suffix = "",
           .other_suffixes = kNumpySuffixes,
           .load_name = "npy",
-          .lay_out_parts = numpy::lay_out};
+          .lay_out_parts = numpy::lay_out,
+          .own_names = kNumpyOwnNames};
 }
 
 }  // namespace ckpt

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "convert/formats.hpp"
 #include "convert/safetensors/reader.hpp"
@@ -10,6 +11,8 @@
 namespace ckpt {
 namespace safetensors {
 namespace {
+
+constexpr std::array<std::string_view, 1> kOwnNames{"*.safetensors.index.json"};
 
 Result<std::optional<Match>> detect_file(const Place& place) {
   if (place.root.ends_with(kSuffix)) return Match{.where = {}, .why = "a file named *.safetensors"};
@@ -57,7 +60,8 @@ Format safetensors_format() {
           .lay_out = safetensors::lay_out,
           .suffix = safetensors::kSuffix,
           .load_name = "safetensors",
-          .lay_out_parts = safetensors::lay_out_file};
+          .lay_out_parts = safetensors::lay_out_file,
+          .own_names = safetensors::kOwnNames};
 }
 
 }  // namespace ckpt

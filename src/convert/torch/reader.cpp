@@ -16,6 +16,7 @@ namespace {
 
 // Not .ckpt, which is as good a name for a checkpoint of the universal format.
 constexpr std::array<std::string_view, 3> kFileSuffixes{".pt", ".pth", ".bin"};
+constexpr std::array<std::string_view, 1> kOwnNames{"*.bin.index.json"};
 
 // Opens one file and hands it over.
 template <class Use>
@@ -97,7 +98,8 @@ Format torch_format() {
           .open = torch::open,
           .lay_out = nullptr,
           .suffix = "",
-          .other_suffixes = torch::kFileSuffixes};
+          .other_suffixes = torch::kFileSuffixes,
+          .own_names = torch::kOwnNames};
 }
 
 }  // namespace ckpt

@@ -1,9 +1,17 @@
+#include <array>
+
 #include "convert/formats.hpp"
 #include "convert/universal/check.hpp"
 #include "convert/universal/reader.hpp"
 #include "convert/universal/writer.hpp"
+#include "format/seal.hpp"
 
 namespace ckpt {
+namespace {
+
+constexpr std::array<std::string_view, 1> kUniversalOwnNames{universal::kManifestCopyPath};
+
+}  // namespace
 
 Format universal_format() {
   Format format{.name = "ckpt", .summary = "our own sharded safetensors with hashes"};
@@ -11,6 +19,7 @@ Format universal_format() {
   format.open = universal::open;
   format.lay_out = universal::lay_out;
   format.hashes = universal::stored_hashes;
+  format.own_names = kUniversalOwnNames;
   return format;
 }
 

@@ -1,0 +1,145 @@
+"""--overwrite: what it removes is accounted for file by file, or nothing is removed."""
+import fcntl
+import os
+import shutil
+
+from runner import check, main
+
+SINGLE = "safetensors/single"
+TIED = "safetensors/gpt2_tied"
+ZERO2 = "deepspeed/zero2_bf16_dp4"
+
+
+def tree(path):
+    """Every file below a directory with its bytes."""
+    return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+
+
+def made(sh, name, *more):
+    """A directory of safetensors shards with their index."""
+    sh.run("convert", sh.checkpoint(TIED), name, "--to", "safetensors", "--shard-size", "20K", *more)
+    return sh.path(name)
+
+
+def refused(sh, target, *names, source=None, verb="convert", to="safetensors"):
+    """Nothing changes, and what else stands there is named."""
+    before = tree(sh.path(target))
+    source = source or sh.checkpoint(SINGLE)
+    for flags in (["-n"], []):
+        sh.run(verb, source, target, "--to", to, "--overwrite", *flags, code=2, err=["CKPT-E200", *names])
+    check(tree(sh.path(target)) == before, "something changed")
+    check([n for n in os.listdir(sh.directory) if ".partial-" in n] == [], "a partial stays")
+
+
+def case_what_the_checkpoint_is_made_of_is_replaced(sh):
+    old = made(sh, "out")
+    files = sorted(os.listdir(old))
+    check(len(files) > 2 and any(n.endswith(".index.json") for n in files), str(files))
+    for flags, form in (([], "ckpt"), ([], "safetensors")):
+        sh.run("convert", sh.checkpoint(SINGLE), "out", "--to", form, "--overwrite", *flags, out=["^replace out, ", "^done "])
+    check(os.listdir(old) == ["model.safetensors"], str(os.listdir(old)))
+
+
+def case_a_dry_run_lists_what_would_go(sh):
+    old = made(sh, "out")
+    before = tree(old)
+    lines = [f"^remove  out/{name}   [0-9]" for name in before]
+    sh.run("convert", sh.checkpoint(SINGLE), "out", "--to", "ckpt", "--overwrite", "-n", out=["^replace out, .* in [0-9]+ files$", *lines])
+    document = sh.document("convert", sh.checkpoint(SINGLE), "out", "--to", "ckpt", "--overwrite", "-n")
+    replaced = {file["path"]: file["bytes"] for file in document["data"]["target"]["replaced"]}
+    check(replaced == {name: len(data) for name, data in before.items()}, str(replaced))
+    check(tree(old) == before, "something changed")
+    document = sh.document("convert", sh.checkpoint(SINGLE), "new", "--to", "ckpt", "--overwrite", "-n")
+    check(document["data"]["target"]["replaced"] == [], "nothing is there")
+
+
+def case_a_file_is_replaced_and_said(sh):
+    sh.path("x.safetensors").write_bytes(b"anything at all")
+    sh.run("convert", sh.checkpoint(SINGLE), "x.safetensors", "--overwrite", "-n", out="^remove  x.safetensors   15 B$")
+    sh.run("convert", sh.checkpoint(SINGLE), "x.safetensors", "--overwrite", out="^replace x.safetensors, 15 B in 1 file$")
+
+
+def case_what_else_stands_beside_it_is_named_and_stays(sh):
+    out = made(sh, "out")
+    for name in ("config.json", "notes.txt", ".git/HEAD", "logs/train.log", "results/run1/x"):
+        place = out / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("work")
+        refused(sh, "out", rf"{name.split('/')[0]}{'/' if '/' in name else ','}", "the checkpoint is not made of")
+        shutil.rmtree(out / name.split("/")[0]) if "/" in name else place.unlink()
+    for n in range(12):
+        (out / f"note{n:02}.txt").write_text("x")
+    refused(sh, "out", "note00.txt, .* and 4 more")
+
+
+def case_a_trainers_directory_keeps_its_checkpoints(sh):
+    out = made(sh, "tr")
+    for step in (100, 200):
+        shutil.copytree(sh.checkpoint(SINGLE), out / f"checkpoint-{step}")
+    refused(sh, "tr", "checkpoint-100/, checkpoint-200/")
+    with open(out / "checkpoint-200" / os.listdir(out / "checkpoint-200")[0], "rb") as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        refused(sh, "tr", "checkpoint-200/")
+
+
+def case_the_other_tags_of_a_run_stay(sh):
+    shutil.copytree(sh.checkpoint(ZERO2), sh.path("run"))
+    tag = (sh.path("run") / "latest").read_text().strip()
+    shutil.copytree(sh.path("run") / tag, sh.path("run") / "global_step1")
+    refused(sh, "run", "global_step1/")
+
+
+def case_the_source_in_the_target_is_not_removed(sh):
+    out = made(sh, "out")
+    shard = next(n for n in sorted(os.listdir(out)) if n.endswith(".safetensors"))
+    refused(sh, "out", "is a file of the source", source=f"out/{shard}")
+    os.symlink(f"out/{shard}", sh.path("link.safetensors"))
+    refused(sh, "out", "is a file of the source", source="link.safetensors")
+    (out / "checkpoint-5").mkdir()
+    shutil.copy(out / shard, out / "checkpoint-5" / "model.safetensors")
+    refused(sh, "out", "checkpoint-5/", source="out/checkpoint-5")
+
+
+def case_the_target_in_the_source_is_not_removed_either(sh):
+    out = made(sh, "out")
+    shard = next(n for n in sorted(os.listdir(out)) if n.endswith(".safetensors"))
+    before = tree(out)
+    sh.run("convert", "out", f"out/{shard}", "--overwrite", code=2)
+    sh.run("save", "out", "--store", "store", "--run", "r", "--step", "1")
+    checkpoint = "store/r/step-000000001.g1"
+    file = next(str(p.relative_to(sh.directory)) for p in sh.path(checkpoint).rglob("*.safetensors"))
+    sh.run("convert", checkpoint, file, "--overwrite", code=2, err="of the source")
+    check(tree(out) == before, "something changed")
+
+
+def case_a_store_and_what_is_pinned_stay(sh):
+    sh.run("save", sh.checkpoint(SINGLE), "--store", "store", "--run", "r", "--step", "1", "--pin")
+    refused(sh, "store/r/step-000000001.g1", "marks/", source=sh.checkpoint(TIED), to="ckpt")
+    shutil.copy(next(sh.checkpoint(SINGLE).glob("*.safetensors")), sh.path("store/model.safetensors"))
+    refused(sh, "store", r"\.ckpt/", "r/")
+
+
+def case_a_link_is_not_followed(sh):
+    out = made(sh, "out")
+    (sh.path("elsewhere")).mkdir()
+    (sh.path("elsewhere") / "thesis").write_text("years")
+    os.symlink(sh.path("elsewhere"), out / "more")
+    refused(sh, "out", "more,")
+    (out / "more").unlink()
+    shard = next(n for n in sorted(os.listdir(out)) if n.endswith(".safetensors"))
+    shutil.move(out / shard, sh.path("elsewhere") / shard)
+    os.symlink(sh.path("elsewhere") / shard, out / shard)
+    sh.run("convert", sh.checkpoint(SINGLE), "out", "--to", "safetensors", "--overwrite", out="^done ")
+    check(sorted(os.listdir(sh.path("elsewhere"))) == sorted([shard, "thesis"]), "followed a link")
+
+
+def case_load_replaces_its_own_form_only(sh):
+    for _ in range(2):
+        sh.run("load", sh.checkpoint(SINGLE), "arrays", "--to", "npy", "--overwrite")
+        sh.run("load", sh.checkpoint(TIED), "arrays", "--to", "npy", "--overwrite", out="^replace arrays, ")
+    (sh.path("arrays") / "notes.txt").write_text("x")
+    refused(sh, "arrays", verb="load", to="npy")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
