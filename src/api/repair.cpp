@@ -424,11 +424,13 @@ class Mender {
     const std::string said = fmt::format("{} was restored from {}", relative(item, item.to), relative(item, item.from));
     CKPT_CHECK(catalog::write_mark(
         io_, marks,
-        {.kind = Mark::Kind::note, .name = std::string(kRepaired), .text = said, .owner = request_.by, .at = now}));
+        {.kind = Mark::Kind::note, .name = std::string(kRepaired), .text = said, .owner = request_.by, .at = now},
+        catalog::Holding::ours));
     CKPT_CHECK(make_directory(io_, parent_path(item.to)));
     CKPT_CHECK(replace_file(io_, item.to, right.text));
     auto verified = catalog::write_mark(
-        io_, marks, {.kind = Mark::Kind::verified, .text = "by repair", .owner = request_.by, .at = now, .value = 1});
+        io_, marks, {.kind = Mark::Kind::verified, .text = "by repair", .owner = request_.by, .at = now, .value = 1},
+        catalog::Holding::ours);
     drop_note(io_, parent_path(item.path), base_name(item.path),
               fmt::format("repaired {}", now.time_since_epoch().count()));
     return verified;

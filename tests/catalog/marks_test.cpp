@@ -70,6 +70,23 @@ TEST_F(MarksTest, OnceMeansTheFirstTimeAndNobodyWaits) {
   EXPECT_EQ(read().marks[0].text, "first");
 }
 
+TEST_F(MarksTest, WhatIsBeingDeletedTakesNoMarkAndLosesNone) {
+  const Mark pin{.kind = Mark::Kind::pin, .name = "p"};
+  ASSERT_TRUE(write_mark(*io_, kDirectory, pin));
+  const auto deleter = disk_.io();
+  const auto held = deleter->lock("/run/step", LockMode::exclusive);
+  ASSERT_TRUE(held);
+  for (const Mark::Kind kind : {Mark::Kind::pin, Mark::Kind::tag, Mark::Kind::metric, Mark::Kind::verified}) {
+    const auto written = write_mark(*io_, kDirectory, {.kind = kind, .name = "late"});
+    ASSERT_FALSE(written);
+    EXPECT_EQ(exit_code(written.error().code), 11);
+  }
+  EXPECT_EQ(write_mark_once(*io_, kDirectory, {.kind = Mark::Kind::restored}).error().code, Errc::locked);
+  EXPECT_EQ(remove_mark(*io_, kDirectory, Mark::Kind::pin, "p").error().code, Errc::locked);
+  EXPECT_TRUE(write_mark(*io_, kDirectory, {.kind = Mark::Kind::note, .name = "by the holder"}, Holding::ours));
+  EXPECT_EQ(read().marks.size(), 2U);
+}
+
 TEST_F(MarksTest, RemovesOneAndSaysWhetherItWasThere) {
   ASSERT_TRUE(write_mark(*io_, kDirectory, {.kind = Mark::Kind::tag, .name = "a"}));
   ASSERT_TRUE(write_mark(*io_, kDirectory, {.kind = Mark::Kind::tag, .name = "b"}));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "catalog/index/marks.hpp"
 #include "catalog/trash_deeds.hpp"
 #include "engine/run_directory.hpp"
 #include "support/fault_io.hpp"
@@ -171,6 +172,33 @@ TEST(Trash, PurgeRemovesWhatIsChosenAndNothingThatIsRead) {
   EXPECT_EQ(purged.value().bytes, 23U);
   EXPECT_FALSE(holds_anything(*disk, kGone));
   EXPECT_EQ(only_entry(*io).record.state, State::purged);
+}
+
+TEST(Trash, NoMarkIsTakenWhileItIsPutThereAndAPinInTheTrashIsKept) {
+  const auto disk = make_store();
+  const auto io = disk->io();
+  const auto trash = Deleter::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  Deleter::Deletion pinned_late = deletion();
+  const auto other = disk->io();
+  pinned_late.still = [&](const std::string& path) -> Result<bool> {
+    const auto written = write_mark(*other, path + "/marks", {.kind = Mark::Kind::pin, .name = "late"});
+    EXPECT_EQ(written.error().code, Errc::locked);
+    return true;
+  };
+  ASSERT_EQ((*trash)->put(pinned_late).value(), Claim::free);
+  for (const char* mark : {"{ torn", R"({"schema":"ckpt.mark/1","kind":"pin","name":"p"})"}) {
+    disk->put(kGone + "/marks/pin-0.json", mark);
+    const auto kept = (*trash)->purge(at(25), "cron", is_due);
+    EXPECT_EQ(kept.value().gone.size(), 0U) << mark;
+    EXPECT_EQ(kept.value().kept.size(), 1U) << mark;
+    EXPECT_TRUE(whole(*disk, kGone)) << mark;
+  }
+  const auto purged = (*trash)->purge(at(25), "cron", is_due);
+  EXPECT_EQ(purged.value().kept, std::vector<std::string>{"r/" + kName + ": pinned"});
+  disk->put(kGone + "/marks/pin-0.json",
+            R"({"schema":"ckpt.mark/1","kind":"pin","name":"p","until":"1980-01-01T00:00:00Z"})");
+  EXPECT_EQ((*trash)->purge(at(25), "cron", is_due).value().gone.size(), 1U) << "the pin is over";
 }
 
 TEST(Trash, AGenerationIsNotGivenTwiceWhenItsCheckpointIsGone) {

@@ -6,8 +6,10 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "catalog/index/utc.hpp"
+#include "engine/lease.hpp"
 #include "engine/replace_file.hpp"
 #include "format/hash.hpp"
 #include "format/json.hpp"
@@ -170,8 +172,12 @@ Result<MarkFile> mark_file(const Mark& mark) {
   return MarkFile{.name = file_name(mark.kind, mark.name), .text = mark_text(mark)};
 }
 
-Result<> write_mark(Io& io, const std::string& directory, const Mark& mark) {
+Result<> write_mark(Io& io, const std::string& directory, const Mark& mark, Holding holding) {
   CKPT_TRY(const MarkFile file, mark_file(mark));
+  std::unique_ptr<Lease> lease;
+  if (holding == Holding::lease) {
+    CKPT_TRY(lease, Lease::take(io, parent_path(directory)));
+  }
   CKPT_CHECK(make_marks_directory(io, directory));
   return replace_file(io, join_path(directory, file.name), file.text);
 }
@@ -180,6 +186,7 @@ Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& m
   CKPT_TRY(const MarkFile file, mark_file(mark));
   const std::string path = join_path(directory, file.name);
   if (io.stat(path)) return false;
+  CKPT_TRY(const auto lease, Lease::take(io, parent_path(directory)));
   CKPT_CHECK(make_marks_directory(io, directory));
   auto held = io.lock(directory, LockMode::exclusive);
   if (!held && held.error().code == Errc::locked) return false;
@@ -190,6 +197,7 @@ Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& m
 }
 
 Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name) {
+  CKPT_TRY(const auto lease, Lease::take(io, parent_path(directory)));
   auto removed = io.unlink(join_path(directory, file_name(kind, name)));
   if (!removed && removed.error().code == Errc::not_found) return false;
   CKPT_CHECK(std::move(removed));

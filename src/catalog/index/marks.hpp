@@ -65,16 +65,23 @@ struct MarkFile {
 /// errors   usage: a name, text or owner that is not UTF-8, or is too long
 Result<MarkFile> mark_file(const Mark& mark);
 
+/// How a checkpoint is held while a mark of it is written or removed. Whoever deletes looks at its marks under the
+/// exclusive lock; who writes one holds the shared lock of a reader, so no mark is acknowledged and then deleted.
+enum class Holding : std::uint8_t {
+  lease,  ///< taken for the write
+  ours,   ///< the caller holds the checkpoint's exclusive lock
+};
+
 /// Writes a mark, in place of one of the same kind and name: a temporary file, fsync, rename, fsync. The directory is
 /// made where it is missing. Durable on return.
-/// errors   as mark_file; io, no_space, not_found
-Result<> write_mark(Io& io, const std::string& directory, const Mark& mark);
+/// errors   as mark_file; locked: the checkpoint is being deleted or replaced; io, no_space, not_found
+Result<> write_mark(Io& io, const std::string& directory, const Mark& mark, Holding holding = Holding::lease);
 
 /// Writes a mark where there is none of its kind and name. False where there is one, or another process writes one at
 /// this moment: several jobs may say the same of one checkpoint. errors   as write_mark; unsupported: no locks here
 Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& mark);
 
-/// Removes a mark; false where there is none. Durable on return.
+/// Removes a mark; false where there is none. Durable on return. errors  locked, as write_mark; io
 Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name);
 
 }  // namespace ckpt::catalog

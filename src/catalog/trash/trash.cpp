@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "catalog/index/entry.hpp"
 #include "catalog/trash/place.hpp"
 #include "catalog/trash/recycle.hpp"
 #include "engine/left_over.hpp"
@@ -19,7 +20,7 @@
 namespace ckpt::catalog {
 namespace {
 
-using State = TrashRecord::State;
+using RecordState = TrashRecord::State;
 
 constexpr auto kHistory = std::chrono::hours(24 * 365);  // how long the record of what is gone is kept
 constexpr auto kTurnPoll = std::chrono::milliseconds(20);
@@ -61,6 +62,17 @@ Result<Turn> take_turn(Io& io, const std::string& store, Deadline deadline) {
     // Not in step with another that waits as long.
     std::this_thread::sleep_for(kTurnPoll * (1 + (io.host().self().pid + n) % 7));
   }
+}
+
+/// A pin that came after the decision: what is pinned, or may be, stays in the trash.
+Result<> check_unpinned(Io& io, const std::string& path, const std::string& name, Time now) {
+  const Marks said = read_marks(io, marks_path(path, !CheckpointName::parse(name)));
+  if (!said.unreadable.empty()) return fail(Errc::io, "its marks are unreadable now: " + said.unreadable);
+  for (const Mark& mark : said.marks) {
+    const bool holds = mark.kind == Mark::Kind::pin && (!mark.until || now < *mark.until);
+    if (holds) return fail(Errc::not_done, "pinned");
+  }
+  return {};
 }
 
 }  // namespace
@@ -140,19 +152,19 @@ Result<> Deleter::settle() {
   for (const std::string& path : unfinished) CKPT_CHECK(io_.unlink(path));  // records that were never finished
   for (const TrashEntry& entry : entries) {
     if (entry.present || !entry.recorded) continue;
-    if (entry.record.state != State::trashed && entry.record.state != State::purging) continue;
+    if (entry.record.state != RecordState::trashed && entry.record.state != RecordState::purging) continue;
     CKPT_TRY(const auto live, look(io_, join_path(run_path(entry.run), entry.name)));
-    if (live && entry.record.state == State::trashed && !entry.record.dropped.empty()) {
+    if (live && entry.record.state == RecordState::trashed && !entry.record.dropped.empty()) {
       CKPT_CHECK(settle_demotion(entry));
       continue;
     }
-    if (live && entry.record.state == State::trashed) {
+    if (live && entry.record.state == RecordState::trashed) {
       CKPT_CHECK(io_.unlink(join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix))));
       CKPT_CHECK(io_.sync_dir(place(entry.run)));
       continue;
     }
     TrashRecord record = entry.record;
-    record.state = State::purged;
+    record.state = RecordState::purged;
     CKPT_CHECK(write(entry, record));
   }
   return {};
@@ -193,7 +205,7 @@ Result<TrashEntry> Deleter::announce(const Deletion& deletion, std::string_view 
   TrashEntry entry{.run = deletion.run, .name = deletion.name, .record = deletion.record};
   CKPT_TRY(entry.kept_as,
            free_name(deletion.run, dropped.empty() ? deletion.name : deletion.name + std::string(kOptimizerSuffix)));
-  entry.record.state = State::trashed;
+  entry.record.state = RecordState::trashed;
   entry.record.dropped = dropped;
   entry.record.changed = entry.record.deleted;
   entry.record.changed_by = entry.record.by;
@@ -232,7 +244,7 @@ Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::str
   CKPT_CHECK(move_checkpoint(io_, from, join_path(run, entry.name)));
   if (!entry.recorded) return Claim::free;
   TrashRecord record = entry.record;
-  record.state = State::restored;
+  record.state = RecordState::restored;
   record.changed = now;
   record.changed_by = by;
   CKPT_CHECK(write(entry, record));
@@ -246,10 +258,12 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
            hold_here(path, {.id = entry.record.id, .path = join_path(run_path(entry.run), entry.name)}));
   if (held.claim != Claim::free) return held.claim;
   TrashRecord record = entry.record;
+  if (record.state != RecordState::purging && record.dropped.empty())
+    CKPT_CHECK(check_unpinned(io_, path, entry.name, now));
   record.changed = now;
   record.changed_by = by;
-  if (record.state != State::purging || (recycled && !record.recycled)) {
-    record.state = State::purging;
+  if (record.state != RecordState::purging || (recycled && !record.recycled)) {
+    record.state = RecordState::purging;
     record.recycled = record.recycled || recycled;
     CKPT_CHECK(write(entry, record));
   }
@@ -268,7 +282,7 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
   }
   CKPT_CHECK(remove_tree(io_, path));
   CKPT_CHECK(io_.sync_dir(place(entry.run)));
-  record.state = State::purged;
+  record.state = RecordState::purged;
   CKPT_CHECK(write(entry, record));
   out.gone.push_back(entry);
   out.bytes += record.bytes - std::min(record.bytes, moved);
@@ -324,7 +338,7 @@ Result<> Deleter::forget_old(const std::vector<TrashEntry>& entries, Time now) {
     if (name) most = std::max(most, name->generation);
   }
   for (const TrashEntry& entry : entries) {
-    const bool over = entry.record.state == State::purged || entry.record.state == State::restored;
+    const bool over = entry.record.state == RecordState::purged || entry.record.state == RecordState::restored;
     if (!entry.recorded || entry.present || !over || elapsed(entry.record.changed, now) < kHistory) continue;
     const auto name = CheckpointName::parse(entry.name);
     if (name && name->generation == greatest[entry.run]) continue;
