@@ -15,7 +15,7 @@
 namespace ckpt::catalog {
 namespace {
 
-using State = TrashRecord::State;
+using RecordState = TrashRecord::State;
 using universal::FileClass;
 using universal::Manifest;
 
@@ -95,7 +95,7 @@ Result<> Deleter::settle_demotion(const TrashEntry& entry) {
   CKPT_TRY(const auto left, look(io_, join_path(path, kOptimizerFolder)));
   if (left) return finish_demotion(entry, now->text);
   TrashRecord record = entry.record;
-  record.state = State::purged;
+  record.state = RecordState::purged;
   return write(entry, record);
 }
 
@@ -115,7 +115,7 @@ Result<Claim> Deleter::restore_optimizer(const TrashEntry& entry, Time now, cons
   CKPT_CHECK(replace_file(io_, demoted.path, revised));
   CKPT_CHECK(replace_file(io_, join_path(path, universal::kManifestCopyPath), revised));
   TrashRecord record = entry.record;
-  record.state = State::restored;
+  record.state = RecordState::restored;
   record.changed = now;
   record.changed_by = by;
   CKPT_CHECK(write(entry, record));

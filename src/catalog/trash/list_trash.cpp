@@ -12,7 +12,7 @@
 namespace ckpt::catalog {
 namespace {
 
-using State = TrashRecord::State;
+using RecordState = TrashRecord::State;
 
 /// "NAME.~2" -> "NAME".
 std::string name_in_run(const std::string& kept_as) {
@@ -148,7 +148,7 @@ Waiting waiting_of(const TrashRecord& record) {
   return {.is_optimizer = !record.dropped.empty(),
           .bytes = record.bytes,
           .purge_at = record.purge_at,
-          .purging = record.state == State::purging};
+          .purging = record.state == RecordState::purging};
 }
 
 Result<InTrash> measure_trash(Io& io, const std::string& store, const std::string& run, Time now) {
