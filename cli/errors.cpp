@@ -44,6 +44,12 @@ Explanation explain(Errc code) {
       return {"another process holds it",
               "A checkpoint being written is locked by its writer, one being read by its readers.",
               "Wait for the other process, then try again."};
+    case Errc::changed:
+      return {"the source changed while it was read",
+              "A file of the source was replaced, removed or written to after the command had begun to read it: its "
+              "bytes are not those that its header describes.",
+              "Nothing was published. Try again when nothing writes to the source; convert a step that its trainer "
+              "has finished, not the name that it keeps replacing."};
     case Errc::unsupported:
       return {"not recognised, or not supported",
               "Names and first bytes match no format that this build reads, or they match one that it knows by name "
@@ -121,11 +127,11 @@ Explanation explain(Errc code) {
 
 const std::vector<Errc>& all_codes() {
   static const std::vector<Errc> codes{
-      Errc::differs,     Errc::usage,       Errc::target_exists, Errc::mpi_launch,  Errc::not_done,
-      Errc::not_found,   Errc::locked,      Errc::unsupported,   Errc::newer,       Errc::ambiguous,
-      Errc::incomplete,  Errc::uncommitted, Errc::no_space,      Errc::corrupt,     Errc::uncovered,
-      Errc::overlap,     Errc::checksum,    Errc::refused,       Errc::io,          Errc::peer_failed,
-      Errc::not_durable, Errc::memory,      Errc::internal,      Errc::interrupted, Errc::terminated};
+      Errc::differs,     Errc::usage,     Errc::target_exists, Errc::mpi_launch,  Errc::not_done,  Errc::not_found,
+      Errc::locked,      Errc::changed,   Errc::unsupported,   Errc::newer,       Errc::ambiguous, Errc::incomplete,
+      Errc::uncommitted, Errc::no_space,  Errc::corrupt,       Errc::uncovered,   Errc::overlap,   Errc::checksum,
+      Errc::refused,     Errc::io,        Errc::peer_failed,   Errc::not_durable, Errc::memory,    Errc::internal,
+      Errc::interrupted, Errc::terminated};
   return codes;
 }
 

@@ -160,7 +160,7 @@ Result<> settle_view(Session& session, const ConvertRequest& request, Prepared& 
   prepared.already_done = view.ends_with('+');
   Result<> same;
   if (!view.starts_with(prepared.id)) {
-    Error error{.code = Errc::io,
+    Error error{.code = Errc::changed,
                 .message = request.source + ": open: this rank sees other files, sizes or times than rank 0",
                 .file = request.source};
     error.hint = "is it still being written, or cached on a node? try again when it is at rest";
@@ -205,7 +205,9 @@ Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
   Prepared out = *std::move(chosen);
   CKPT_CHECK(settle_view(session, request, out));
   if (out.already_done) return out;
-  CKPT_CHECK(agree(session.comm, phase_deadline(), lay_out(session, request, out)));
+  auto laid_out = lay_out(session, request, out);
+  if (!laid_out) laid_out = fail(out.source->explained(std::move(laid_out).error()));
+  CKPT_CHECK(agree(session.comm, phase_deadline(), std::move(laid_out)));
   return out;
 }
 
@@ -227,7 +229,7 @@ Result<std::vector<bool>> files_read(const Map& map, const Selection& selection)
 Result<std::uint64_t> check_source_hashes(Session& session, const Prepared& prepared) {
   const Format& format = *prepared.source->format;
   if (format.hashes == nullptr) return 0;
-  CKPT_TRY(StoredHashes stored, format.hashes(session.io, prepared.source->root));
+  CKPT_TRY(StoredHashes stored, format.hashes(*prepared.source->io, prepared.source->root));
   CKPT_TRY(const std::vector<bool> read, files_read(prepared.source->map, prepared.selection));
   std::vector<TargetFile> files;
   std::vector<Hash128> leaves;
@@ -381,6 +383,8 @@ Result<> fill_and_publish(Session& session, const ConvertRequest& request, Prepa
     if (checked) checked = check_claims(session, prepared);
     CKPT_CHECK(agree(comm, phase_deadline(), std::move(checked)));
   }
+  // The last look before the commit, at every file, those that no byte was taken from too.
+  CKPT_CHECK(agree(comm, phase_deadline(), prepared.source->check_unchanged()));
   Result<> committed;
   if (publication != nullptr) {
     committed = [&]() -> Result<> {

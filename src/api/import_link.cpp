@@ -100,7 +100,7 @@ class Linking {
   }
 
   Result<std::string> read(std::string_view name) {
-    return read_small_file(io_, join_path(source_->root, name), session_.memory_bytes);
+    return read_small_file(*source_->io, join_path(source_->root, name), session_.memory_bytes);
   }
 
   void describe() {
@@ -153,6 +153,7 @@ class Linking {
     }
     std::vector<SmallFile> small{{.path = std::string(universal::kSumsPath), .bytes = sums_bytes_},
                                  {.path = std::string(universal::kManifestPath), .bytes = manifest_text_}};
+    CKPT_CHECK(source_->check_unchanged());
     CKPT_TRY(report_.target, in_run_.publish(*publication, std::move(small)));
     return {};
   }
@@ -166,6 +167,7 @@ class Linking {
     CKPT_TRY(const FileHandle file, io_.open(to, {}));
     const auto settle = [&]() -> Result<> {
       CKPT_TRY(const FileInfo info, io_.info(file));
+      CKPT_CHECK(source_->files->see(join_path(source_->root, path), info));
       if (info.bytes != bytes)
         return fail(Errc::corrupt, fmt::format("{}: save: {} bytes, {} by sums.bin", to, info.bytes, bytes));
       return io_.sync(file);

@@ -104,6 +104,7 @@ ScrubVerdict verdict_of(Errc code) {
     case Errc::refused:
       return ScrubVerdict::damaged;
     case Errc::locked:
+    case Errc::changed:
       return ScrubVerdict::busy;
     default:
       return ScrubVerdict::unread;
@@ -143,7 +144,8 @@ class Scrubber {
   void explain(ScrubItem& item, const Error& error) {
     item.verdict = verdict_of(error.code);
     item.error = error;
-    const bool gone = error.code == Errc::not_found || item.verdict == ScrubVerdict::incomplete;
+    const bool gone =
+        error.code == Errc::not_found || error.code == Errc::changed || item.verdict == ScrubVerdict::incomplete;
     if (gone && !session_.io.stat(item.path)) item.verdict = ScrubVerdict::vanished;
   }
 

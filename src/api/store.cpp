@@ -44,7 +44,8 @@ std::optional<Error> unusable(const Map& map, const std::string& path) {
 /// Failures of one checkpoint, for which an older one may do.
 bool is_lost_copy(Errc code) {
   const int exit = exit_code(code);
-  return exit == exit_code(Errc::corrupt) || exit == exit_code(Errc::incomplete) || code == Errc::io;
+  return exit == exit_code(Errc::corrupt) || exit == exit_code(Errc::incomplete) || code == Errc::io ||
+         code == Errc::changed;
 }
 
 Errc verdict_of(const Error& error) {

@@ -13,6 +13,7 @@
 #include "engine/lease.hpp"
 #include "engine/plan.hpp"
 #include "engine/publish.hpp"
+#include "engine/source_files.hpp"
 #include "format/hash.hpp"
 #include "format/map_rules.hpp"
 #include "format/model.hpp"
@@ -139,8 +140,16 @@ struct Source {
   std::string root{};  ///< directory of the map's files, or the file
   const Format* format = nullptr;
   std::string why{};  ///< what detection saw; empty where --from alone decided
+  /// What its files were when they were opened, and the Io that holds them to it: for whatever reads metadata again.
+  std::shared_ptr<SourceFiles> files{};
+  std::unique_ptr<Io> io{};
   Map map{};
   std::unique_ptr<Lease> lease{};
+
+  /// errors  changed: a file is no longer what it was when it was opened
+  Result<> check_unchanged() const { return files->look_again(*io); }
+  /// A failure to read it; where its files changed meanwhile, that.
+  Error explained(Error error) const;
 };
 
 /// Detects (or takes `from`) and opens. not_found; unsupported naming what was seen; ambiguous listing the matches;

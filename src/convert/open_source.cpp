@@ -5,6 +5,7 @@
 
 #include "convert/apply_rules.hpp"
 #include "convert/format.hpp"
+#include "engine/checks.hpp"
 
 namespace ckpt {
 namespace {
@@ -139,7 +140,27 @@ Result<Found> forced(const Place& place, std::string_view from) {
   return Found{format, match ? *std::move(match) : Match{}};
 }
 
+/// The map's files are those that its reader has seen.
+Result<> identify_files(Source& source) {
+  for (std::uint32_t i = 0; i < source.map.files.size(); ++i) {
+    MapFile& file = source.map.files[i];
+    if (is_temporary(file)) continue;
+    const auto seen = source.files->find(path_of(source.map, i, source.root));
+    if (!seen) continue;  // of a salvage: it is missing
+    file.device = seen->device;
+    file.inode = seen->inode;
+    CKPT_CHECK(check_unchanged(path_of(source.map, i, source.root), file, *seen));
+  }
+  return {};
+}
+
 }  // namespace
+
+Error Source::explained(Error error) const {
+  if (!may_be_change(error.code)) return error;
+  const auto same = check_unchanged();
+  return same || same.error().code != Errc::changed ? std::move(error) : same.error();
+}
 
 const Format* find_format(std::string_view name) {
   for (const Format& format : formats()) {
@@ -195,9 +216,12 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   } else if (lease.error().code == Errc::locked) {
     return fail(with_hint(std::move(lease).error(), "another process is replacing or deleting it; try again later"));
   }
-  auto map = found.format->open(io, source.root, options);
-  if (!map) return fail(with_file(std::move(map).error(), source.root));
+  source.files = std::make_shared<SourceFiles>();
+  source.io = make_source_io(io, source.files);
+  auto map = found.format->open(*source.io, source.root, options);
+  if (!map) return fail(source.explained(with_file(std::move(map).error(), source.root)));
   source.map = *std::move(map);
+  CKPT_CHECK(identify_files(source));
   if (source.map.format.empty()) source.map.format = found.format->name;
   if (options.rules != nullptr) CKPT_CHECK(apply_rules(source.map, *options.rules, source.root));
   if (source.lease && !source.lease->unheard().empty())

@@ -9,6 +9,7 @@
 
 #include "engine/caught.hpp"
 #include "engine/heartbeat.hpp"
+#include "engine/source_files.hpp"
 #include "engine/worker.hpp"
 #include "format/checked.hpp"
 
@@ -43,7 +44,10 @@ struct Shared {
 void work(RunShared& run_shared, Shared& shared, const Io& io) {
   auto outcome = caught([&]() -> Result<WorkerReport> {
     CKPT_TRY(const auto own, io.fresh());
-    return work_leaves(run_shared, *own);
+    auto done = work_leaves(run_shared, *own);
+    if (!done && may_be_change(done.error().code))
+      CKPT_CHECK(check_unchanged(*own, run_shared.plan.source(), run_shared.source_root));
+    return done;
   });
   const std::lock_guard lock(shared.mutex);
   if (!outcome) {

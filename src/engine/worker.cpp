@@ -14,6 +14,8 @@
 #include "engine/decompress.hpp"
 #include "engine/fetch.hpp"
 #include "engine/leaf_record.hpp"
+#include "engine/leaf_work.hpp"
+#include "engine/source_files.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt {
@@ -22,58 +24,6 @@ namespace {
 constexpr std::size_t kMaxOpenSources = 256;
 constexpr std::size_t kMostStagedWrites = 8;                      // leaves that wait for the disk: its queue stays full
 constexpr auto kStagingPatience = std::chrono::milliseconds(20);  // how long a stop may go unseen
-
-// A tag is the address of what the request belongs to: of a Part with the low bit set, or of a Job.
-constexpr std::uint64_t kReadTag = 1;
-
-struct Job {
-  std::uint64_t position = 0;
-  LeafJob leaf{};
-  std::vector<Fetch> fetches{};  // of the copies, then of the checks
-  std::size_t first_check = 0;   // the fetches from here on wait until the copies are carried out
-  std::size_t next_fetch = 0;
-  std::size_t open_fetches = 0;
-  BufferPool::Lease buffer{};
-  std::byte* data = nullptr;  // the leaf: in `buffer`, or inside a read buffer that is passed through
-  bool pass_through = false;
-  RecordedLeaf done{};
-  bool hashed = false;        // staging has computed the hash already
-  std::uint64_t covered = 0;  // bytes that copies and literals fill; the rest is zero
-
-  /// A fetch that may be begun now.
-  bool has_fetch() const { return next_fetch < fetches.size() && (next_fetch != first_check || open_fetches == 0); }
-};
-
-struct Reading {
-  struct Part {
-    Reading* reading = nullptr;
-    std::uint32_t segment = 0;
-  };
-  struct Client {
-    Job* job = nullptr;
-    const Fetch* fetch = nullptr;
-  };
-  std::vector<Client> clients{};  // whose copies wait for it; the first one began it
-  std::vector<Segment> segments{};
-  BufferPool::Lease buffer{};
-  std::vector<Part> parts{};  // one a segment; their addresses are tags
-  std::size_t open_segments = 0;
-
-  /// The segment that holds all bytes of another one.
-  const Segment* covering(const Segment& wanted) const {
-    for (const Segment& segment : segments) {
-      if (segment.file == wanted.file && segment.sparse == wanted.sparse && segment.compressed == wanted.compressed &&
-          segment.begin <= wanted.begin && wanted.needed_end <= segment.needed_end) {
-        return &segment;
-      }
-    }
-    return nullptr;
-  }
-  bool is_done() const { return clients.empty(); }
-  bool covers(const Fetch& fetch) const {
-    return std::all_of(fetch.segments.begin(), fetch.segments.end(), [&](const Segment& s) { return covering(s); });
-  }
-};
 
 /// An event loop over one Io. Leaves are begun in the plan's order; each holds one buffer for its bytes and, one after
 /// another, buffers for what is read; a leaf is hashed and written as soon as its last read is placed. Where leaves
@@ -116,6 +66,8 @@ class Worker {
   Result<> queue_write(Job& job);
   Result<> complete_write(Job& job);
   Result<FileHandle> source_file(std::uint32_t file, bool sparse);
+  Result<> check_source(const OpenFile& source) const;
+  Result<> close_source(OpenFile& source);
   Result<FileHandle> target_file(std::uint32_t file);
   Result<> sync_targets();
   std::string source_path(std::uint32_t file) const;
@@ -149,8 +101,8 @@ Result<WorkerReport> Worker::run() {
   }
   CKPT_CHECK(recorder_.close());
   if (!shared_.target_root.empty()) CKPT_CHECK(sync_targets());
-  for (const OpenFile& file : sources_)
-    if (file.handle.value >= 0) CKPT_CHECK(io_.close(file.handle));
+  for (OpenFile& file : sources_)
+    if (file.handle.value >= 0) CKPT_CHECK(close_source(file));
   return report_;
 }
 
@@ -557,17 +509,30 @@ Result<FileHandle> Worker::source_file(std::uint32_t file, bool sparse) {
       if (oldest == nullptr || candidate.last_use < oldest->last_use) oldest = &candidate;
     }
     if (oldest != nullptr) {
-      CKPT_CHECK(io_.close(oldest->handle));
-      oldest->handle = {};
-      --open_sources_;
+      CKPT_CHECK(close_source(*oldest));
     }
   }
   // What was decoded a moment ago is in memory still, and need not go to the disk first.
   const bool direct = !sparse && !is_temporary(shared_.plan.source().files[file]);
   CKPT_TRY(wanted.handle, io_.open(source_path(file), {.mode = OpenOptions::Mode::read, .direct = direct}));
+  CKPT_CHECK(check_source(wanted));
   if (direct && !io_.is_direct(wanted.handle)) report_.direct = false;
   ++open_sources_;
   return wanted.handle;
+}
+
+/// Whether an open source is still what the map was made from.
+Result<> Worker::check_source(const OpenFile& source) const {
+  const auto file = static_cast<std::uint32_t>((&source - sources_.data()) / 2);
+  CKPT_TRY(const FileInfo now, io_.info(source.handle));
+  return check_unchanged(source_path(file), shared_.plan.source().files[file], now);
+}
+
+/// What was read of it is worth nothing where it was changed meanwhile.
+Result<> Worker::close_source(OpenFile& source) {
+  CKPT_CHECK(check_source(source));
+  --open_sources_;
+  return io_.close(std::exchange(source.handle, {}));
 }
 
 Result<FileHandle> Worker::target_file(std::uint32_t file) {

@@ -114,6 +114,8 @@ struct MapFile {
   std::string path;
   std::uint64_t bytes = 0;
   std::int64_t mtime_ns = 0;
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;  ///< 0: not known, and not compared
 };
 
 inline bool is_temporary(const MapFile& file) {

@@ -19,6 +19,7 @@ enum class Errc : int {
   not_done = 300,       ///< finished, but a requested item was not done
   not_found = 1000,     ///< no such checkpoint, file or tensor
   locked = 1100,        ///< another process holds it
+  changed = 1101,       ///< a file of the source was replaced or changed while it was read
   unsupported = 1200,   ///< recognised or not, this build cannot read it
   newer = 1201,         ///< written by a newer release: unknown version or required feature
   ambiguous = 1202,     ///< more than one format matches

@@ -126,7 +126,7 @@ TEST_P(ConvertRanksFault, ASourceThatIsNotTheSameOnAllRanksIsRefused) {
   const auto outcomes = convert_on_ranks(0, std::make_shared<FaultPlan>());
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
     ASSERT_FALSE(outcomes[rank]);
-    EXPECT_EQ(outcomes[rank].error().code, rank == 1 ? Errc::io : Errc::peer_failed);
+    EXPECT_EQ(outcomes[rank].error().code, rank == 1 ? Errc::changed : Errc::peer_failed);
     EXPECT_NE(outcomes[rank].error().message.find("sees other files"), std::string::npos)
         << outcomes[rank].error().message;
   }

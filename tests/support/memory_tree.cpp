@@ -226,6 +226,7 @@ void MemoryDisk::put(const std::string& path, std::string bytes) {
     directory = entry;
   }
   directory->bytes = bytes;
+  directory->mtime_ns = ++state_->clock_ns;
   directory->durable_bytes = std::move(bytes);
 }
 

@@ -14,6 +14,7 @@
 #include "convert/hdf5/decoded_index.hpp"
 #include "convert/optimizer_roles.hpp"
 #include "engine/helper_process.hpp"
+#include "engine/source_files.hpp"
 #include "format/checked.hpp"
 #include "format/zip.hpp"
 
@@ -327,6 +328,8 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
     error.message = path + ": open: " + error.message;
     return fail(with_file(std::move(error), path));
   }
+  CKPT_TRY(const FileInfo mapped, io.stat(path));  // the helper opened it by its name
+  CKPT_CHECK(check_unchanged(path, info, mapped));
   if (answered->size() > options.metadata_limit)
     return fail({.code = Errc::memory, .message = path + ": open: its metadata is over the limit", .file = path});
   CKPT_TRY(Answer answer, parse_answer(*answered));

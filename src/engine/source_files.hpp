@@ -1,0 +1,46 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "engine/io.hpp"
+#include "format/model.hpp"
+
+/// A source is one thing: what its map was made from is what the bytes are read from. Device, inode, size and time of
+/// change say whether a file still is what it was.
+namespace ckpt {
+
+/// errors  changed: what is at `path` now is not what was there
+Result<> check_unchanged(const std::string& path, const FileInfo& was, const FileInfo& now);
+
+/// Of an open file of a map; one whose inode the map does not know may be any.
+Result<> check_unchanged(const std::string& path, const MapFile& was, const FileInfo& now);
+
+/// Of all files of a map, by their names.
+Result<> check_unchanged(Io& io, const Map& map, const std::string& root);
+
+/// Whether a failure may come from bytes that changed while they were read.
+bool may_be_change(Errc code);
+
+/// What the files of a source were when they were first looked at, metadata too. Thread-safe.
+class SourceFiles {
+ public:
+  /// errors  changed: it was another when it was first looked at
+  Result<> see(const std::string& path, const FileInfo& info);
+  std::optional<FileInfo> find(const std::string& path) const;
+  /// Looks at all of them again, by their names. errors  changed: one is another, or gone
+  Result<> look_again(Io& io) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, FileInfo> seen_;  // guarded by mutex_
+};
+
+/// An Io through which a source is read: `files` learns of every file that is looked at or opened, and whatever does
+/// the same to one that changed since then fails. `inner` outlives it.
+std::unique_ptr<Io> make_source_io(Io& inner, std::shared_ptr<SourceFiles> files);
+
+}  // namespace ckpt

@@ -1,0 +1,206 @@
+// A source that is replaced, or changed in place, at any operation of any verb: what comes out is the old one or the
+// new one, or the verb says that the source changed and nothing is published. Never a mixture.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/import.hpp"
+#include "api/verbs.hpp"
+#include "changed_source.hpp"
+#include "convert/format.hpp"
+#include "engine/checks.hpp"
+#include "support/fault_io.hpp"
+#include "support/memory_io.hpp"
+#include "support/thread_comm.hpp"
+
+namespace ckpt::test {
+namespace {
+
+Session session_of(Io& io, Comm& comm) {
+  return {.io = io, .comm = comm, .memory_bytes = std::uint64_t{1} << 31};
+}
+
+/// The values of what a verb has made.
+Result<Values> made(const MemoryDisk& disk, const std::string& path) {
+  const auto io = disk.io();
+  CKPT_TRY(const Source source, open_source(*io, path, "", {}));
+  Values out;
+  for (std::size_t i = 0; i < source.map.tensors.size(); ++i) {
+    CKPT_CHECK(source.map.index->chunks(i, {0, kTensorBytes}, [&](const PlacedChunk& placed) -> Result<> {
+      const std::string bytes =
+          disk.text(path_of(source.map, placed.where.file, source.root)).substr(placed.where.offset, kTensorBytes);
+      out[source.map.tensors[i].name] = bytes.front();
+      EXPECT_EQ(bytes, std::string(kTensorBytes, bytes.front())) << "a mixture";
+      return {};
+    }));
+  }
+  return out;
+}
+
+struct Verb {
+  std::string name;
+  /// Nothing where the verb tells no values.
+  std::function<Result<std::optional<Values>>(Io& io, MemoryDisk& disk)> run;
+};
+void PrintTo(const Verb& each, std::ostream* out) {
+  *out << each.name;
+}
+
+Result<std::optional<Values>> convert_to(Io& io, MemoryDisk& disk, ConvertRequest request) {
+  const auto comm = Comm::solo();
+  Session session = session_of(io, *comm);
+  CKPT_TRY(const ConvertReport report, convert(session, request));
+  CKPT_TRY(Values values, made(disk, report.target));
+  return values;
+}
+
+Result<std::optional<Values>> convert_on_ranks(MemoryDisk& disk, Io& broken) {
+  constexpr int kRanks = 2;
+  std::vector<Result<ConvertReport>> outcomes(kRanks);
+  ThreadRanks(kRanks).run([&](Comm& comm) {
+    const auto own = disk.io();
+    Session session = session_of(comm.rank() == 1 ? broken : *own, comm);
+    outcomes[static_cast<std::size_t>(comm.rank())] =
+        convert(session, {.source = "/source", .target = "/d/m", .to = "safetensors"});
+  });
+  if (outcomes[0].has_value() != outcomes[1].has_value()) return fail(Errc::internal, "the ranks disagree");
+  for (const auto& outcome : outcomes) {
+    if (!outcome && outcome.error().code != Errc::peer_failed) return fail(outcome.error());
+  }
+  if (!outcomes[0]) return fail(outcomes[0].error());
+  CKPT_TRY(Values values, made(disk, "/d/m"));
+  return values;
+}
+
+Result<std::optional<Values>> load_arrays(Io& io, MemoryDisk& disk) {
+  const auto comm = Comm::solo();
+  Session session = session_of(io, *comm);
+  CKPT_TRY(const LoadReport report, load(session, {.source = "/source", .target = "/d/m", .to = "npy"}));
+  Values out;
+  for (const LoadedTensor& tensor : report.tensors) {
+    const std::string bytes = disk.text("/d/m/" + tensor.file);
+    out[tensor.name] = bytes.back();
+    EXPECT_EQ(bytes.substr(bytes.size() - kTensorBytes), std::string(kTensorBytes, bytes.back()));
+  }
+  return out;
+}
+
+Result<std::optional<Values>> save_into_store(Io& io, MemoryDisk& disk) {
+  const auto comm = Comm::solo();
+  Session session = session_of(io, *comm);
+  CKPT_TRY(const ImportReport report,
+           import_checkpoint(
+               session, {.conversion = {.source = "/source", .target = {}}, .store = "/d", .run = "r", .step = 1}));
+  CKPT_TRY(Values values, made(disk, report.conversion.target));
+  return values;
+}
+
+Result<std::optional<Values>> verify_it(Io& io, MemoryDisk&) {
+  const auto comm = Comm::solo();
+  Session session = session_of(io, *comm);
+  CKPT_TRY(const VerifyReport report, verify(session, {.path = "/source", .finite = true}));
+  EXPECT_TRUE(report.ok) << "damage where there is none";
+  return std::nullopt;
+}
+
+Result<std::optional<Values>> verify_against(Io& io, const std::string& path, const std::string& other) {
+  const auto comm = Comm::solo();
+  Session session = session_of(io, *comm);
+  CKPT_TRY(const VerifyReport report, verify(session, {.path = path, .against = other}));
+  EXPECT_TRUE(report.damage.empty());
+  EXPECT_TRUE(report.compared == 2 || report.different.size() == 2) << "half of it was another source";
+  return std::nullopt;
+}
+
+const std::vector<Verb> kVerbs{
+    {"convert",
+     [](Io& io, MemoryDisk& disk) {
+       return convert_to(io, disk, {.source = "/source", .target = "/d/m.safetensors"});
+     }},
+    {"convert_to_ckpt",
+     [](Io& io, MemoryDisk& disk) { return convert_to(io, disk, {.source = "/source", .target = "/d/m"}); }},
+    {"convert_verified",
+     [](Io& io, MemoryDisk& disk) {
+       return convert_to(io, disk, {.source = "/source", .target = "/d/m", .verify = VerifyLevel::full});
+     }},
+    {"convert_on_ranks", [](Io& io, MemoryDisk& disk) { return convert_on_ranks(disk, io); }},
+    {"save", save_into_store},
+    {"load", load_arrays},
+    {"verify", verify_it},
+    {"verify_against", [](Io& io, MemoryDisk&) { return verify_against(io, "/source", "/copy"); }},
+    {"verify_of_against", [](Io& io, MemoryDisk&) { return verify_against(io, "/copy", "/source"); }},
+};
+
+class ChangedSource : public testing::TestWithParam<std::tuple<Verb, Change>> {};
+
+TEST_P(ChangedSource, IsOldOrNewOrRefused) {
+  const auto& [verb, change] = GetParam();
+  std::size_t refused = 0;
+  std::uint64_t operations = 1;
+  for (std::uint64_t n = 0; n < operations; ++n) {
+    MemoryDisk disk;
+    disk.put("/d/other", "other");
+    kOld.put(disk, "/source");
+    kOld.put(disk, "/copy");
+    const auto plan = std::make_shared<FaultPlan>();
+    const auto io = make_fault_io(disk.io(), plan);
+    plan->call_at(n, [&, &how = change] { how.carry_out(disk); });
+    SCOPED_TRACE("operation " + std::to_string(n));
+    const auto seen = verb.run(*io, disk);
+    operations = plan->operation_count();
+    if (!seen) {
+      ++refused;
+      EXPECT_EQ(seen.error().code, Errc::changed) << seen.error().message;
+      EXPECT_NE(seen.error().message.find("/source"), std::string::npos) << seen.error().message;
+      EXPECT_NE(seen.error().hint.find("try again"), std::string::npos);
+      for (const std::string& path : disk.tree())
+        EXPECT_TRUE(!path.starts_with("/d/m") && !path.starts_with("/d/r/step")) << path;
+    } else if (*seen) {
+      EXPECT_TRUE(**seen == kOld.values() || **seen == change.after.values()) << "a mixture";
+    }
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(refused, 3U);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllVerbs, ChangedSource,
+                         testing::Combine(testing::ValuesIn(kVerbs), testing::ValuesIn(kChanges)),
+                         [](const auto& each) {
+                           return std::get<0>(each.param).name + "_" + std::get<1>(each.param).name;
+                         });
+
+TEST(SourceFiles, WhatWasSeenHasToStay) {
+  MemoryDisk disk;
+  disk.put("/d/f", "old");
+  const auto plain = disk.io();
+  const auto files = std::make_shared<SourceFiles>();
+  const auto io = make_source_io(*plain, files);
+  ASSERT_TRUE(io->stat("/d/f"));
+  const auto again = io->fresh();
+  ASSERT_TRUE(again);
+  const auto file = (*again)->open("/d/f", {});
+  ASSERT_TRUE(file);
+  ASSERT_TRUE((*again)->close(*file));
+  EXPECT_TRUE(files->look_again(*plain));
+
+  disk.put("/d/g", "old");
+  ASSERT_TRUE(plain->rename("/d/g", "/d/f", RenameMode::replace));
+  const auto replaced = (*again)->open("/d/f", {});
+  ASSERT_FALSE(replaced);
+  EXPECT_EQ(replaced.error().code, Errc::changed);
+  EXPECT_EQ(replaced.error().message, "/d/f: read: the file was replaced while it was being read");
+  EXPECT_EQ(files->look_again(*plain).error().code, Errc::changed);
+  ASSERT_TRUE(plain->unlink("/d/f"));
+  EXPECT_EQ(files->look_again(*plain).error().message, "/d/f: read: the file was removed while it was being read");
+}
+
+}  // namespace
+}  // namespace ckpt::test
