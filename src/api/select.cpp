@@ -68,8 +68,8 @@ class Selector {
     if (out_.tensors.empty() && !wanted_.everything()) return fail(nothing());
     tell_weights();
     tell_globs();
-    CKPT_CHECK(check_names());
     pick_aliases();
+    CKPT_CHECK(settle_names());
     pick_objects();
     return std::move(out_);
   }
@@ -238,18 +238,6 @@ class Selector {
     return error;
   }
 
-  Result<> check_names() const {
-    std::unordered_map<std::string_view, std::uint32_t> seen;
-    for (const Selected& selected : out_.tensors) {
-      const auto [at, fresh] = seen.emplace(selected.name, selected.tensor);
-      if (fresh) continue;
-      return fail(Errc::usage, request_.source + ": select: '" + map_.tensors[at->second].name + "' and '" +
-                                   map_.tensors[selected.tensor].name + "' would both be named '" + selected.name +
-                                   "'");
-    }
-    return {};
-  }
-
   void pick_aliases() {
     for (const Alias& alias : map_.aliases) {
       const auto target = names_.find(alias.target);
@@ -257,7 +245,36 @@ class Selector {
       const bool wrapped = !wrapper_.empty() && alias.name.starts_with(wrapper_);
       const std::string root = wrapped ? wrapper_.substr(0, wrapper_.size() - 1) : std::string();
       out_.aliases.push_back({weight_name(alias.name, root), target->second});
+      alias_names_.push_back(alias.name);
     }
+  }
+
+  /// One name is one tensor's, whether it is the tensor's own or a tied one. A tied name that renaming has made equal
+  /// to its tensor's, or to another of its tied names, says nothing more and is left out.
+  Result<> settle_names() {
+    struct Named {
+      std::string_view before;  // in the source
+      std::string_view tensor;  // its name in the target
+    };
+    std::unordered_map<std::string_view, Named> seen;
+    const auto clash = [&](const Named& first, std::string_view second, std::string_view name) {
+      return fail(Errc::usage, request_.source + ": select: '" + std::string(first.before) + "' and '" +
+                                   std::string(second) + "' would both be named '" + std::string(name) + "'");
+    };
+    for (const Selected& selected : out_.tensors) {
+      const std::string_view before = map_.tensors[selected.tensor].name;
+      const auto [at, fresh] = seen.emplace(selected.name, Named{before, selected.name});
+      if (!fresh) return clash(at->second, before, selected.name);
+    }
+    std::vector<Alias> kept;
+    for (std::size_t i = 0; i < out_.aliases.size(); ++i) {
+      const Alias& alias = out_.aliases[i];
+      const auto [at, fresh] = seen.emplace(alias.name, Named{alias_names_[i], alias.target});
+      if (!fresh && at->second.tensor != alias.target) return clash(at->second, alias_names_[i], alias.name);
+      if (fresh) kept.push_back(alias);
+    }
+    out_.aliases = std::move(kept);
+    return {};
   }
 
   void pick_objects() {
@@ -276,6 +293,7 @@ class Selector {
   std::unordered_map<std::string, std::string> names_;      // source name -> target name
   std::unordered_multimap<std::string, std::string> tied_;  // tensor name -> its other names
   std::unordered_set<std::string> hit_;                     // globs that matched
+  std::vector<std::string> alias_names_;                    // in the source, of out_.aliases
   std::string wrapper_;  // with what parts it from the rest: "model.", "pytorch_model.bin/"
   bool stripped_ = false;
   std::size_t from_master_ = 0;

@@ -17,7 +17,7 @@ struct Selection {
 };
 
 /// Applies --only, --weights, --dtype and the prefixes. Pure.
-/// errors  not_found: nothing matches; usage: two tensors would get one name
+/// errors  not_found: nothing matches; usage: two tensors, or a tied name and another tensor, would get one name
 Result<Selection> select(const Map& map, const ConvertRequest& request);
 
 }  // namespace ckpt

@@ -56,6 +56,37 @@ TEST(Select, ATiedNameMeansTheTensorThatItNames) {
   EXPECT_FALSE(selection->partial);
 }
 
+TEST(Select, ATiedNameThatMeetsAnotherTensorIsRefusedLikeATensor) {
+  Map map;
+  map.nested = true;
+  map.tensors = {weight("model.w"), weight("x"), slot("w", "exp_avg")};
+  map.aliases = {{"model.x", "model.w"}};
+  const auto clash = select(map, {.source = "f.pt", .only = {"weights"}});  // which drops the wrapper "model."
+  ASSERT_FALSE(clash);
+  EXPECT_EQ(clash.error().code, Errc::usage);
+  EXPECT_EQ(clash.error().message, "f.pt: select: 'x' and 'model.x' would both be named 'x'");
+  EXPECT_TRUE(select(map, {.source = "f.pt"})) << "their whole names are apart";
+
+  map.tensors = {weight("a"), weight("b")};
+  map.nested = false;
+  map.aliases = {{"m.b", "a"}};
+  EXPECT_TRUE(select(map, {}));
+  EXPECT_EQ(select(map, {.strip_prefix = "m."}).error().code, Errc::usage);
+  map.aliases = {{"m.c", "a"}, {"c", "b"}};
+  EXPECT_EQ(select(map, {.strip_prefix = "m."}).error().code, Errc::usage) << "two tied names of two tensors";
+}
+
+TEST(Select, ATiedNameThatBecomesItsTensorsOwnIsLeftOut) {
+  Map map;
+  map.tensors = {weight("a"), weight("b")};
+  map.aliases = {{"m.a", "a"}, {"m.c", "b"}, {"c", "b"}};
+  const auto selection = select(map, {.strip_prefix = "m."});
+  ASSERT_TRUE(selection) << selection.error().message;
+  ASSERT_EQ(selection->aliases.size(), 1u);
+  EXPECT_EQ(selection->aliases[0].name, "c");
+  EXPECT_EQ(selection->aliases[0].target, "b");
+}
+
 TEST(Select, WeightsTakeTheMasterWhereThereIsOneAndSaySo) {
   const auto selection = select(trained(), {.only = {"weights"}});
   ASSERT_TRUE(selection);
