@@ -120,6 +120,10 @@ Result<> rename_all(Map& map, const MapRules& rules) {
   for (const Tensor& tensor : map.tensors) {
     if (!names.insert(tensor.name).second) return fail(about(rules, tensor, "two tensors get this name"));
   }
+  for (const Alias& alias : map.aliases) {
+    if (alias.name == alias.target || names.insert(alias.name).second) continue;
+    return fail(about(rules, {.name = alias.name}, "a tied name and another tensor get this name"));
+  }
   return {};
 }
 

@@ -123,6 +123,16 @@ TEST(ApplyRules, NamesAreReplacedAndMustNotCollide) {
   EXPECT_EQ(collides.error().code, Errc::usage);
 }
 
+TEST(ApplyRules, ATiedNameMustNotCollideEither) {
+  Map map = flat_map();
+  map.aliases = {{"tied", "other"}};
+  const auto applied = apply_rules(map, parsed(R"({"tensor": "tied", "name": "u._flat_param"})"), "root");
+  ASSERT_FALSE(applied);
+  EXPECT_EQ(applied.error().code, Errc::usage);
+  EXPECT_NE(applied.error().message.find("a tied name and another tensor"), std::string::npos)
+      << applied.error().message;
+}
+
 TEST(ApplyRules, ARuleThatMatchesNothingIsTold) {
   Map map = flat_map();
   ASSERT_TRUE(apply_rules(map, parsed(R"({"tensor": "nobody", "join": 0})"), "r").has_value());
