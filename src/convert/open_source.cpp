@@ -140,6 +140,28 @@ Result<Found> forced(const Place& place, std::string_view from) {
   return Found{format, match ? *std::move(match) : Match{}};
 }
 
+/// Whether a name is one that people give to data of a checkpoint.
+bool is_data_name(std::string_view name) {
+  return std::ranges::any_of(formats(), [&](const Format& format) {
+    return (!format.suffix.empty() && name.ends_with(format.suffix)) ||
+           std::ranges::any_of(format.other_suffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
+  });
+}
+
+/// A link to data that is gone: a reader that takes what is there would not miss it.
+Result<> find_broken_links(Io& io, Source& source) {
+  CKPT_TRY(const auto entries, io.list(source.root));
+  for (const DirEntry& entry : entries) {
+    if (!entry.is_link || entry.kind != FileInfo::Kind::other || !is_data_name(entry.name)) continue;
+    const std::string path = join_path(source.root, entry.name);
+    const auto info = io.stat(path);
+    if (info || info.error().code != Errc::not_found) continue;
+    source.map.findings.push_back(
+        {.severity = Severity::incomplete, .text = path + " is a link to a file that is missing", .file = path});
+  }
+  return {};
+}
+
 /// The map's files are those that its reader has seen.
 Result<> identify_files(Source& source) {
   for (std::uint32_t i = 0; i < source.map.files.size(); ++i) {
@@ -222,6 +244,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   if (!map) return fail(source.explained(with_file(std::move(map).error(), source.root)));
   source.map = *std::move(map);
   CKPT_CHECK(identify_files(source));
+  if (place.directory) CKPT_CHECK(find_broken_links(io, source));
   if (source.map.format.empty()) source.map.format = found.format->name;
   if (options.rules != nullptr) CKPT_CHECK(apply_rules(source.map, *options.rules, source.root));
   if (source.lease && !source.lease->unheard().empty())

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import pickle
+import shutil
 import socket
 import struct
 import subprocess
@@ -253,6 +254,30 @@ def case_later_versions_say_so(sh):
     for path in (source / "manifest.json", source / "index/manifest.json"):
         path.write_text(text.replace('"version":"0.9"', '"version":"9.0"'))
     refused(sh, source, (12, 15))
+
+
+def case_a_link_to_data_that_is_gone_is_a_file_that_is_missing(sh):
+    run = sh.path("run/checkpoint-3")
+    shutil.copytree(sh.checkpoint("torch/pt_trainer"), run)
+    os.symlink("../checkpoint-1/model.safetensors", run / "model.safetensors")
+    for verb in (["verify"], ["verify", "--quick"]):
+        sh.run(*verb, "run/checkpoint-3", code=13, err=["CKPT-E1300", "model.safetensors is a link to a file that is missing"])
+    sh.run("convert", "run/checkpoint-3", "out", code=13, err="model.safetensors is a link")
+    os.symlink("nowhere", run / "latest_log")  # nobody's data
+    (run / "model.safetensors").unlink()
+    sh.run("verify", "run/checkpoint-3")
+
+
+def case_a_checkpoint_of_which_the_optimizer_is_left_is_not_whole(sh):
+    run = sh.path("checkpoint-3")
+    shutil.copytree(sh.checkpoint("torch/pt_trainer"), run)
+    weights = [p for p in run.iterdir() if not p.name.startswith(("optimizer", "scheduler", "rng_state", "training_args", "scaler"))]
+    check(weights and (run / "optimizer.pt").exists(), str(list(run.iterdir())))
+    for path in weights:
+        path.unlink()
+    sh.run("verify", "checkpoint-3", code=13, err=["CKPT-E1300", "no weights"])
+    sh.run("inspect", "checkpoint-3", out="no weights")
+    sh.run("convert", "checkpoint-3/optimizer.pt", "optimizer", out="^done ")
 
 
 if __name__ == "__main__":

@@ -168,4 +168,19 @@ Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limi
   return out;
 }
 
+std::optional<Finding> missing_weights(const std::string& root, const std::vector<DirEntry>& entries,
+                                       const FileSet& set) {
+  const auto of_optimizer = [](const StateFile& file) { return file.path.starts_with("optimizer."); };
+  const bool only_state = std::ranges::any_of(set.files, of_optimizer) &&
+                          std::ranges::all_of(set.files, [](const StateFile& file) { return is_companion(file.path); });
+  const bool has_weights =
+      std::ranges::any_of(entries, [](const DirEntry& entry) { return entry.name.ends_with(".safetensors"); });
+  if (!only_state || has_weights) return std::nullopt;
+  return Finding{.severity = Severity::incomplete,
+                 .text = fmt::format("{} holds the state of an optimizer and no weights: the file that held them is "
+                                     "missing",
+                                     root),
+                 .file = root};
+}
+
 }  // namespace ckpt::torch

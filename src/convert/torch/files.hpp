@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -39,5 +40,9 @@ Result<std::optional<Match>> detect(const Place& place);
 /// errors    incomplete: a file that the index lists is not there; unsupported: nothing here; corrupt, refused: as
 /// hf::parse_index metadata  receives the bytes of the index
 Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limit, Hasher& metadata);
+
+/// Where all that is left of a Trainer's directory is its optimizer's state: that the weights are missing.
+std::optional<Finding> missing_weights(const std::string& root, const std::vector<DirEntry>& entries,
+                                       const FileSet& set);
 
 }  // namespace ckpt::torch

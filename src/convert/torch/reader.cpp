@@ -72,8 +72,11 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   }
   Hasher metadata;
   FileSet set{.files = {StateFile{}}};
+  std::optional<Finding> incomplete;
   if (is_directory) {
     CKPT_TRY(set, select_files(io, root, options.metadata_limit, metadata));
+    CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
+    incomplete = missing_weights(root, entries, set);
   }
   MapBuilder builder(root, std::move(set.listed));
   for (const StateFile& file : set.files) {
@@ -85,6 +88,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(Map map, builder.build(metadata));
   map.variant = set.files.size() == 1 ? "1 file" : fmt::format("{} files", set.files.size());
   if (!set.index.empty()) map.variant += " with " + set.index;
+  if (incomplete) map.findings.push_back(*std::move(incomplete));
   return map;
 }
 
