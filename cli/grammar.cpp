@@ -35,7 +35,9 @@ Verb convert_verb() {
       .about =
           {"SRC is a file or a directory of any known format; it is recognised by its names and first bytes. DST is "
            "made whole or not at all: it is written beside its final name, checked, synced and renamed in the last "
-           "step. Nothing that exists is replaced without --overwrite. Run again after it was killed, it reads what it "
+           "step. Nothing that exists is replaced without --overwrite. A source "
+           "that is replaced or written to meanwhile ends it with exit code 11, and nothing is made. Run again after "
+           "it was killed, it reads what it "
            "had finished, keeps what is right and goes on from there.",
            "Without --to the name of DST decides: X.safetensors is one safetensors file, X.h5 is an HDF5 file, "
            "anything else is a directory in the universal format, ckpt; only a suffix that promises a form that is not "
