@@ -21,8 +21,8 @@
 /// over and it is purged. Steps, each durable before the next:
 ///   put      1 nobody reads it: its exclusive lock, held to the end   2 the record   3 the rename
 ///   restore  1 nobody reads or purges it   2 the rename   3 the record: restored
-///   purge    1 nobody reads it, and it is not pinned   2 the record: purging   3 the files that make it a checkpoint are unlinked
-///            4 all others   5 the record: purged
+///   purge    1 nobody reads it, and it is not pinned   2 the record: purging   3 what makes it a checkpoint is
+///            unlinked   4 all others   5 the record: purged
 ///   recycle  purge, of which the data files go to STORE/.ckpt/recycle between 3 and 4 (engine/recycle.hpp)
 /// A checkpoint is demoted (its optimizer dropped) in the same way, its files going to
 /// STORE/.ckpt/trash/RUN/NAME.optim:
