@@ -168,7 +168,7 @@ Result<> identify_files(Source& source) {
     MapFile& file = source.map.files[i];
     if (is_temporary(file)) continue;
     const auto seen = source.files->find(path_of(source.map, i, source.root));
-    if (!seen) continue;  // of a salvage: it is missing
+    if (!seen || seen->bytes != file.bytes) continue;  // of a salvage: missing, or not as long as the records say
     file.device = seen->device;
     file.inode = seen->inode;
     CKPT_CHECK(check_unchanged(path_of(source.map, i, source.root), file, *seen));

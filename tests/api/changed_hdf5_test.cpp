@@ -1,6 +1,7 @@
 // An HDF5 file whose data another process decodes, replaced meanwhile: that process opens it by its name.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -38,7 +39,7 @@ TEST(ChangedHdf5, IsConvertedAsItWasOrNotAtAll) {
     const auto comm = Comm::solo();
     Session session{.io = *io, .comm = *comm, .memory_bytes = std::uint64_t{1} << 30};
     const auto converted = convert(session, {.source = source, .target = target});
-    operations = plan->operation_count();
+    operations = std::max(operations, plan->operation_count());  // a refused one ends early
     if (converted) {
       ++done;
       continue;

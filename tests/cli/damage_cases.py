@@ -276,7 +276,7 @@ def case_a_checkpoint_of_which_the_optimizer_is_left_is_not_whole(sh):
     for path in weights:
         path.unlink()
     sh.run("verify", "checkpoint-3", code=13, err=["CKPT-E1300", "no weights"])
-    sh.run("inspect", "checkpoint-3", out="no weights")
+    sh.run("inspect", "checkpoint-3", code=13, err="no weights")
     sh.run("convert", "checkpoint-3/optimizer.pt", "optimizer", out="^done ")
 
 
