@@ -181,7 +181,8 @@ Result<> identify_files(Source& source) {
 Error Source::explained(Error error) const {
   if (!may_be_change(error.code)) return error;
   const auto same = check_unchanged();
-  return same || same.error().code != Errc::changed ? std::move(error) : same.error();
+  if (same || same.error().code != Errc::changed) return error;
+  return same.error();
 }
 
 const Format* find_format(std::string_view name) {
