@@ -77,7 +77,9 @@ Result<> check_unchanged(Io& io, const Map& map, const std::string& root) {
 }
 
 bool may_be_change(Errc code) {
-  return exit_code(code) == exit_code(Errc::corrupt) || exit_code(code) == exit_code(Errc::unsupported);
+  const int verdict = exit_code(code);
+  return verdict == exit_code(Errc::corrupt) || verdict == exit_code(Errc::unsupported) ||
+         verdict == exit_code(Errc::incomplete);
 }
 
 Result<> SourceFiles::see(const std::string& path, const FileInfo& info) {
