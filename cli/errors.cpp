@@ -46,10 +46,10 @@ Explanation explain(Errc code) {
               "Wait for the other process, then try again."};
     case Errc::changed:
       return {"the source changed while it was read",
-              "A file of the source was replaced, removed or written to after the command had begun to read it: its "
-              "bytes are not those that its header describes.",
-              "Nothing was published. Try again when nothing writes to the source; convert a step that its trainer "
-              "has finished, not the name that it keeps replacing."};
+              "A source file was replaced, removed or modified while the command was reading it, so its data no "
+              "longer matches its header.",
+              "Nothing was published. Try again when nothing writes to the source; convert a finished step, not a "
+              "file that the trainer keeps replacing."};
     case Errc::unsupported:
       return {"not recognised, or not supported",
               "Names and first bytes match no format that this build reads, or they match one that it knows by name "

@@ -152,7 +152,7 @@ Verb load_verb() {
                .help = "say what would be written, and do nothing",
                .guesses = {"plan", "preview"}},
               {.name = "overwrite",
-               .help = "replace OUT, if it is a file, or a directory of the same form in which nothing else stands",
+               .help = "replace OUT if it is a file, or a directory that holds only such output",
                .guesses = {"force", "f", "y", "yes"}},
               {.name = "verify",
                .value = "LEVEL",

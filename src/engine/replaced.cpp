@@ -47,7 +47,7 @@ class Accounting {
         fmt::format("it also holds {}{}, which the checkpoint is not made of",
                     fmt::join(strays_.begin(), strays_.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
                     more == 0 ? "" : fmt::format(" and {} more", more)),
-        "choose another target, or move what else is there to another place");
+        "choose another target, or move the other files away");
   }
 
  private:
