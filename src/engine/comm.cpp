@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/comm_text.hpp"
+#include "engine/equal_on_all.hpp"
 #include "engine/left_to_others.hpp"
 
 namespace ckpt {
@@ -242,6 +243,16 @@ Result<> Comm::broadcast(std::string& bytes, Deadline deadline) {
   }
   bytes = std::move(received);
   return {};
+}
+
+Result<std::vector<bool>> equal_on_all(Comm& comm, Deadline deadline, std::span<const std::uint64_t> words) {
+  // The maximum of a value and of its complement are complements where all ranks have the same value, and only there.
+  std::vector<std::uint64_t> both(words.begin(), words.end());
+  for (const std::uint64_t word : words) both.push_back(~word);
+  CKPT_CHECK(comm.max(both, deadline));
+  std::vector<bool> equal;
+  for (std::size_t i = 0; i < words.size(); ++i) equal.push_back(both[i] == ~both[words.size() + i]);
+  return equal;
 }
 
 Result<> agree(Comm& comm, Deadline deadline, Result<> mine) {

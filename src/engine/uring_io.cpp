@@ -4,8 +4,10 @@
 #include <liburing.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,6 +19,13 @@ namespace ckpt {
 namespace {
 
 constexpr unsigned kMaxTries = 10'000;
+
+/// The system's own ids of threads are given again once one has ended; its rings still belong to it.
+std::uint64_t this_thread_number() {
+  static std::atomic<std::uint64_t> next{0};
+  thread_local const std::uint64_t number = next.fetch_add(1);
+  return number;
+}
 
 /// A ring and the thread it belongs to: with SINGLE_ISSUER only its maker may use it.
 class Ring {
@@ -49,14 +58,14 @@ class Ring {
   Ring& operator=(const Ring&) = delete;
 
   io_uring* get() { return &ring_; }
-  bool belongs_here() const { return thread_ == std::this_thread::get_id(); }
+  bool belongs_here() const { return thread_ == this_thread_number(); }
   bool defers() const { return (ring_.flags & IORING_SETUP_DEFER_TASKRUN) != 0; }
 
  private:
   Ring() = default;
   io_uring ring_{};
   bool open_ = false;
-  std::thread::id thread_ = std::this_thread::get_id();
+  std::uint64_t thread_ = this_thread_number();
 };
 
 class UringIo final : public PosixIo {

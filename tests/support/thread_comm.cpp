@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -60,14 +61,22 @@ struct Ends {
 }  // namespace
 
 struct ThreadRanks::Group {
-  explicit Group(int count) : ranks(count), started(static_cast<std::size_t>(count), 0) {}
+  explicit Group(int count)
+      : ranks(count), started(static_cast<std::size_t>(count), 0), requests(static_cast<std::size_t>(count), 0) {}
 
   const int ranks;
   std::mutex mutex;
-  std::vector<std::uint64_t> started;               // by rank; guarded by mutex
+  std::vector<std::uint64_t> started;               // collectives, by rank; guarded by mutex
+  std::vector<std::uint64_t> requests;              // all, by rank; guarded by mutex
   std::map<std::uint64_t, Collective> collectives;  // by number; guarded by mutex
   std::map<std::pair<int, int>, Ends> messages;     // by (from, to); guarded by mutex
   bool connected = true;                            // guarded by mutex
+  struct Planned {
+    int rank;
+    std::uint64_t n;
+    ThreadRanks::Loss how;
+  };
+  std::optional<Planned> planned{};  // guarded by mutex
 };
 
 namespace {
@@ -81,18 +90,29 @@ struct Member {
 
 struct Request {
   std::uint64_t number = 0;      // of a collective
-  std::shared_ptr<int> state{};  // of a message; else null
+  std::shared_ptr<int> state{};  // of a message, and of one that is never heard of; else null
 };
 
 Member& member(void* self) {
   return *static_cast<Member*>(self);
 }
 
+/// Counts a request of a rank, under the mutex; how it is lost, where it is.
+std::optional<ThreadRanks::Loss> lost(Group& group, int rank) {
+  const std::uint64_t n = group.requests[static_cast<std::size_t>(rank)]++;
+  if (!group.connected) return ThreadRanks::Loss::refused;
+  if (!group.planned || group.planned->rank != rank || n < group.planned->n) return std::nullopt;
+  if (group.planned->how != ThreadRanks::Loss::silent) group.connected = false;
+  return group.planned->how;
+}
+
 void* start(void* self, Share share) {
   Group& group = *member(self).group;
   const auto rank = static_cast<std::size_t>(member(self).rank);
   const std::lock_guard held(group.mutex);
-  if (!group.connected) return nullptr;
+  const auto loss = lost(group, member(self).rank);
+  if (loss == ThreadRanks::Loss::refused) return nullptr;
+  if (loss == ThreadRanks::Loss::silent) return new Request{.state = std::make_shared<int>(0)};
   const std::uint64_t number = group.started[rank]++;
   Collective& collective = group.collectives[number];
   collective.shares.resize(static_cast<std::size_t>(group.ranks));
@@ -107,8 +127,10 @@ void* start(void* self, Share share) {
 /// Joins a new end of a message with the one that waits for it, or leaves it to wait. Neither is done before.
 void* start_end(Group& group, std::pair<int, int> from_to, End end, bool sends) {
   const std::lock_guard held(group.mutex);
-  if (!group.connected) return nullptr;
+  const auto loss = lost(group, sends ? from_to.first : from_to.second);
+  if (loss == ThreadRanks::Loss::refused) return nullptr;
   end.state = std::make_shared<int>(0);
+  if (loss == ThreadRanks::Loss::silent) return new Request{.state = end.state};
   Ends& ends = group.messages[from_to];
   std::deque<End>& others = sends ? ends.awaited : ends.sent;
   if (others.empty()) {
@@ -188,6 +210,16 @@ void ThreadRanks::run_tables(const std::function<void(const ckpt_comm_table& tab
   for (int rank = 0; rank < ranks_; ++rank) {
     threads.emplace_back([this, rank, &body] { body(table_of(group_, rank)); });
   }
+}
+
+void ThreadRanks::lose(int rank, std::uint64_t n, Loss how) const {
+  const std::lock_guard held(group_->mutex);
+  group_->planned = Group::Planned{.rank = rank, .n = n, .how = how};
+}
+
+std::uint64_t ThreadRanks::requests(int rank) const {
+  const std::lock_guard held(group_->mutex);
+  return group_->requests[static_cast<std::size_t>(rank)];
 }
 
 void ThreadRanks::disconnect() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -21,6 +22,15 @@ class ThreadRanks {
   void run_tables(const std::function<void(const ckpt_comm_table& table)>& body) const;
   /// From here on every request of every rank fails, those in flight too.
   void disconnect() const;
+  enum class Loss : std::uint8_t {
+    refused,    ///< that request cannot be started, and all ranks are disconnected
+    in_flight,  ///< it is started, and all ranks are disconnected then
+    silent,     ///< it is never heard of, nor any later one of that rank: the others wait for it
+  };
+  /// What becomes of request number `n` of a rank, counted from 0.
+  void lose(int rank, std::uint64_t n, Loss how) const;
+  /// How many requests a rank has started.
+  std::uint64_t requests(int rank) const;
 
   struct Group;
 
