@@ -15,7 +15,8 @@ void train_one_step(std::vector<float>& part) {
   for (float& value : part) value += 1;
 }
 
-/// What goes wrong is for the caller to tell; a save that fails is only told by close().
+/// What goes wrong is for the caller to tell. A save that fails in the background does not stop training: close()
+/// tells.
 ckpt::Result<> train(const std::string& run, std::uint64_t steps, std::uint64_t ranks, std::uint64_t rank) {
   const std::uint64_t rows = 1000, columns = 64;
 
@@ -56,7 +57,7 @@ ckpt::Result<> train(const std::string& run, std::uint64_t steps, std::uint64_t 
     auto pending = save->commit();  // copied: `part` may change, the disk is busy meanwhile
     if (!pending) return tl::unexpected(pending.error());
   }
-  return store->close();  // waits for the last save
+  return store->close();  // waits for the last save; an error where any save has failed
 }
 
 }  // namespace

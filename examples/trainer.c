@@ -15,6 +15,7 @@ enum { kIn = 24, kOut = 10, kElements = kIn * kOut, kSamples = 12 };
 
 static int rank;
 static int ranks;
+static int failed; /* the code of the last save that did: the job's at its end */
 
 /* Ends the job with what the library says of its last failure. */
 static void need(int code, const char* call) {
@@ -101,6 +102,7 @@ static void finish(ckpt_store* store, ckpt_pending* pending) {
   if (pending == NULL) return;
   const int code = ckpt_wait(pending, 600000);
   if (ckpt_ranks_lost(store)) need(code, "wait");
+  if (code != 0) failed = code;
   if (rank == 0)
     fprintf(stderr, "trainer_c: saved '%s' %s\n", ckpt_pending_name(pending), code ? ckpt_last_error_json() : "");
   ckpt_pending_free(pending);
@@ -198,5 +200,5 @@ int main(int argc, char** argv) {
   finish(store, pending);
   need(ckpt_store_close(store), "close");
   MPI_Finalize();
-  return 0;
+  return failed;
 }

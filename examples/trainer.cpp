@@ -162,11 +162,14 @@ ckpt::Result<ckpt::Pending> save(ckpt::Store& store, const Flags& flags, Trainin
   return pending;
 }
 
-/// Tells of saves that have ended; they are in order. One that failed is no reason to end training.
-void tell_ended(std::deque<ckpt::Pending>& saves, int rank) {
+/// Tells of saves that have ended; they are in order. One that failed is no reason to end training: its code is
+/// returned, for the job's end. 0: none did.
+int tell_ended(std::deque<ckpt::Pending>& saves, int rank) {
+  int failed = 0;
   while (!saves.empty()) {
     const auto done = saves.front().poll();
-    if (done && !*done) return;
+    if (done && !*done) break;
+    if (!done) failed = done.error().code;
     if (rank == 0 && !done) std::fprintf(stderr, "trainer: a save failed: %s\n", done.error().json.c_str());
     if (rank == 0 && done) {
       const ckpt_stats stats = saves.front().stats();
@@ -175,6 +178,7 @@ void tell_ended(std::deque<ckpt::Pending>& saves, int rank) {
     }
     saves.pop_front();
   }
+  return failed;
 }
 
 // --- training -------------------------------------------------------------------------------------------------------
@@ -277,6 +281,8 @@ int train(const Flags& flags) {
   std::uint64_t step = resume(store, training, entries);
   if (mesh.rank == 0) std::fprintf(stderr, "trainer: begins after step %" PRIu64 "\n", step);
 
+  int failed = 0;  // the code of the last save that did
+  const auto note = [&](int code) { failed = code == 0 ? failed : code; };
   std::deque<ckpt::Pending> saves;  // in flight
   while (step < flags.steps && !store.stop_requested()) {
     ++step;
@@ -292,13 +298,14 @@ int train(const Flags& flags) {
         give_up(pending.error(), "commit");  // the next MPI call would never return
       else
         std::fprintf(stderr, "trainer: step %" PRIu64 " is not saved: %s\n", step, pending.error().json.c_str());
+      if (!pending) note(pending.error().code);
     }
-    tell_ended(saves, mesh.rank);
+    note(tell_ended(saves, mesh.rank));
   }
   for (ckpt::Pending& pending : saves) static_cast<void>(pending.wait(std::chrono::minutes(10)));
-  tell_ended(saves, mesh.rank);
+  note(tell_ended(saves, mesh.rank));
   need(store.close(), "close");
-  return 0;
+  return failed;
 }
 
 }  // namespace

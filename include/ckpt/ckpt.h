@@ -4,8 +4,9 @@
  *
  * Every function that can fail returns 0, or the exit code of the command line for the same failure (2 usage, 10 not
  * found, 12 unknown or newer, 13 incomplete, 14 no space, 15 corrupt, 16 I/O or a lost rank, 17 memory, 70 internal);
- * ckpt_last_error_json tells the rest. The library never prints, exits or aborts, installs no signal handler unless
- * asked, and starts no threads beyond those of an open store. A handle is used by one thread at a time. Handles of
+ * ckpt_last_error_json tells the rest. The library never exits or aborts, installs no signal handler unless asked, and
+ * starts no threads beyond those of an open store. It prints one line at most: without a log, the first save of a store
+ * that fails, on stderr. A handle is used by one thread at a time. Handles of
  * saves and checkpoints may outlive their store: what was begun and not committed is then refused with 2, the rest
  * still tells. In a forked child every function fails with 2 and touches nothing; caught signals do there what they did
  * before.
@@ -48,20 +49,21 @@ typedef struct ckpt_options {
   const ckpt_comm_table* comm; /* NULL: one rank. Copied; the store closes it, also where opening fails */
   /* Bytes of warm memory on this rank that a save is copied to, so that training goes on while it is written. Holding a
    * whole save, commit takes as long as the copy; with less it waits for the difference to be written; 0: a small pool,
-   * and commit returns when the checkpoint is durable or has failed: ckpt_poll tells. */
+   * and commit returns when the checkpoint is durable, or with its failure. 0 on one rank is 0 on all. */
   uint64_t staging_memory;
   uint32_t copy_threads;  /* 0: 2 */
   uint32_t write_threads; /* 0: 1, which hashes and writes as fast as most disks */
   int64_t patience_ms;    /* for other ranks; 0: 60000 */
   const char* io;         /* "auto" (also NULL), "uring", "threads" */
-  uint64_t every_steps;   /* ckpt_should_save: every so many steps, not step 0; 0: not by steps */
+  uint64_t every_steps;   /* ckpt_should_save: every so many steps, not step 0; 0: not by steps; equal on all ranks */
   double every_seconds;   /* and as soon as so much time has passed, by rank 0's clock; 0: not by time */
   double time_limit_s;    /* the job's, from opening on: a stop is requested so that a save still fits; 0: none */
   int32_t catch_signals;  /* not 0: SIGTERM and SIGUSR1 set ckpt_stop_requested; handlers are restored by close */
   int32_t verify_all;     /* not 0: loads read every leaf whole, so that every byte read is compared with its hash */
   const char* framework;  /* for the manifest: who trains; may be NULL */
   const char* framework_version;
-  /* One line of what a user should know (what a commit waits for, which save failed), in the caller's thread. */
+  /* One line of what a user should know (what a commit waits for, which save failed), in the caller's thread. NULL: the
+   * first save that fails is told on stderr, by rank 0, or by those that are left. */
   void (*log)(void* user, const char* text);
   void* log_user;
   /* A directory on a faster disk of this node (NVMe), for this run alone; NULL or "": none. With it a save is durable
@@ -70,8 +72,9 @@ typedef struct ckpt_options {
    * directory; the lowest of them commits and drains what they wrote, and where there are several nodes drains advance
    * in the collective calls. Loads take the nearest copy that is whole; of several nodes each has only a part, so they
    * wait for drains and take the run's directory. What a job left undrained the next one drains on opening: the newest,
-   * where the run's directory has nothing newer. Checkpoints that are not in the run's directory are never removed
-   * here; drains that are slower than the saves fill this disk. */
+   * where the run's directory has nothing newer; of several nodes a load tries again, and fails where that is not
+   * possible now, rather than take an older one. A checkpoint that is not in the run's directory is removed here only
+   * when a newer one has been drained, and the log says so; drains that are slower than the saves fill this disk. */
   const char* local_directory;
   uint64_t drain_bytes_per_second; /* the most that drains write, on average over each; 0: no limit */
   uint64_t local_keep;             /* drained copies that stay in the local directory; 0: 2 */
@@ -80,12 +83,12 @@ typedef struct ckpt_options {
    * what a save stalls training); a first save measures. And a cap: saves by any of these rules are put off so that
    * they stall training for at most this part of the time; 0: no cap. Rank 0 decides by both, for all. */
   int32_t optimal;
-  double max_overhead; /* 0 to 1 */
+  double max_overhead; /* 0 to 1; equal on all ranks */
   double mtbf_s;       /* mean time between failures of the job */
   double restart_s;    /* what a failure costs before training goes on */
   /* The directory of runs, whose ckpt.toml says when to save, in [interval] or in a [[rule]] of the run, as `ckpt
    * next-save` reads it: in place of every_steps to restart_s, time_limit_s aside. Rank 0 reads it on opening, and
-   * decides; given on all ranks alike. NULL or "": the options decide. 2 where it does not say. */
+   * decides; given on all ranks or on none. NULL or "": the options decide. 2 where it does not say. */
   const char* policy_store;
 } ckpt_options;
 
@@ -96,9 +99,12 @@ enum {
 };
 
 /* The run's directory, made where it is missing, and the local one; what a crashed save left in them is removed.
- * Collective. `options` may be NULL. 2 where the local directory is the run's, or another run's. */
+ * Collective. `options` may be NULL. 2 where the local directory is the run's, or another run's, and where options that
+ * must be equal differ between ranks. */
 int ckpt_store_open(const char* run_directory, const ckpt_options* options, ckpt_store** store);
-/* Waits for the saves in flight, and for drains, then releases the store. The outcome is that of the worst of them.
+/* Waits for the saves in flight, and for drains, then releases the store. The outcome is the worst of all saves and
+ * drains since opening whose outcome was not asked for: by ckpt_wait, ckpt_poll, a callback, or as that of commit. So 0
+ * means that no save was lost without a word. Where one rank asked and another did not, all get what is untold.
  * Collective. */
 int ckpt_store_close(ckpt_store* store);
 
@@ -150,7 +156,9 @@ enum {
       6 /* elements of what is left: numbers = {part, begin}; ZeRO-1, 2 (begin: of the tensor in its group), 3 */
 };
 /* One step of a layout. Steps apply in order: first CKPT_AT, then cuts of dimensions, each to what the one before left,
- * then at most one CKPT_FLAT. Axes that no step names hold replicas: written once, by them together. */
+ * then at most one CKPT_FLAT. Axes that no step names hold replicas: written once, by them together. They must be equal:
+ * a sample of each is compared in commit, which fails with 2 and the tensor's name where ranks have drifted apart. (Not of
+ * what ckpt_add_fill gives.) */
 typedef struct ckpt_step {
   int32_t kind;
   uint32_t dim;     /* of cuts */
@@ -174,7 +182,9 @@ int ckpt_begin(ckpt_store* store, uint64_t step, ckpt_save** save);
 /* Text kept with the checkpoint; rank 0's counts, and the last one of a key. */
 int ckpt_set(ckpt_save* save, const char* key, const char* text);
 int ckpt_metric(ckpt_save* save, const char* name, double value);
-/* This rank's part of a tensor of the model: its local array, dense. Memory is used until commit returns. */
+/* This rank's part of a tensor of the model: its local array, dense. Memory is used until commit returns. Whatever is
+ * added is checked at once: 2 for a name that is not in the model, a part given twice or of another size, a box outside
+ * of its tensor. Commit then fails on all ranks. */
 int ckpt_add(ckpt_save* save, const char* name, const void* data, uint64_t bytes);
 /* The same from memory that only the caller can read (a device's): copies bytes [offset, offset + bytes) of the part to
  * `out`, returns 0 or a failure; called from several threads at once, during commit. */
@@ -182,14 +192,16 @@ typedef int (*ckpt_fill)(void* user, void* out, uint64_t offset, uint64_t bytes)
 int ckpt_add_fill(ckpt_save* save, const char* name, uint64_t bytes, ckpt_fill fill, void* user);
 /* A part of a tensor that is in no model: the box at `offset` of `extent` elements (both ndim long). Costs the ranks an
  * exchange whenever the set of such parts changes; tensors that all ranks know belong in a model. Two ranks that add
- * the same box both write it; boxes that leave a hole, or meet and differ, are refused by commit on all ranks: 2. */
+ * the same box must give the same bytes, and both write it; boxes that leave a hole, or meet and differ, are refused by commit on all ranks: 2. */
 int ckpt_add_part(ckpt_save* save, const ckpt_tensor* tensor, const uint64_t* offset, const uint64_t* extent,
                   const void* data, uint64_t bytes);
-/* Opaque bytes, never interpreted. Of two ranks' blobs of one name only equal sizes are accepted: name them NAME@RANK.
- */
+/* Opaque bytes, never interpreted. Of two ranks' blobs of one name only equal ones are accepted, else commit fails with
+ * 2: name what each rank has of its own NAME@RANK. */
 int ckpt_add_blob(ckpt_save* save, const char* name, const void* data, uint64_t bytes);
 /* Copies everything and returns; what was given may change then. `save` is released in any case; `pending` may be NULL.
- * Where an add had failed, on any rank, it fails on all: no part is missing in silence. Collective. */
+ * Where an add had failed, or a part was not given, on any rank, it fails on all: no part is missing in silence. Without
+ * staging memory it waits until the checkpoint is durable, and a save that fails then is a failure of this call. With
+ * staging memory what goes wrong later is told by ckpt_wait, ckpt_poll and callbacks, else by close. Collective. */
 int ckpt_commit(ckpt_save* save, ckpt_pending** pending);
 
 /* Instead of commit, on all ranks alike: what was begun is removed by the next begin, or by close. */
@@ -254,8 +266,9 @@ typedef struct ckpt_load_report {
 enum { CKPT_STRICT = 0, CKPT_PARTIAL = 1 };
 
 /* Loads from the newest checkpoint that verifies, from its local copy where there is one; where a copy is damaged all
- * ranks fall back to the next one of the same checkpoint, then to the one before, and the log says so. One that a
- * later release wrote is not passed over: the load ends with 12. CKPT_STRICT: a missing name fails with 10. 10 also
+ * ranks fall back to the next one of the same checkpoint, then to the one before, and the log says so. All ranks load
+ * the same checkpoint: 16 where one sees another under its name, as where a disk is not mounted. One that a later
+ * release wrote is not passed over: the load ends with 12. CKPT_STRICT: a missing name fails with 10. 10 also
  * where there is no checkpoint; 15 where none of them can be used. Collective. */
 int ckpt_load(ckpt_store* store, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report);
 

@@ -193,7 +193,7 @@ class Save {
   Result<> metric(const std::string& name, double value) {
     return detail::check(ckpt_metric(save_.get(), name.c_str(), value));
   }
-  /// This rank's part of a tensor of the model.
+  /// This rank's part of a tensor of the model; its name and size are checked at once.
   Result<> add(const std::string& name, std::span<const std::byte> part) {
     return detail::check(ckpt_add(save_.get(), name.c_str(), part.data(), part.size()));
   }
@@ -225,7 +225,8 @@ class Save {
   Result<> blob(const std::string& name, std::span<const std::byte> bytes) {
     return detail::check(ckpt_add_blob(save_.get(), name.c_str(), bytes.data(), bytes.size()));
   }
-  /// Collective; ends this object. What was given may change when it returns.
+  /// Collective; ends this object. What was given may change when it returns. Fails where an add failed on any rank;
+  /// without staging memory, where the save failed.
   Result<Pending> commit() {
     ckpt_pending* pending = nullptr;
     const int code = ckpt_commit(save_.release(), &pending);
@@ -308,12 +309,12 @@ class Checkpoint {
 };
 
 /// The checkpoints of one run, on one rank. The destructor waits for what is in flight, with all ranks; close() also
-/// tells how it ended.
+/// tells the worst failure of any save whose outcome nobody asked for.
 class Store {
  public:
   struct Options {
     std::optional<ckpt_comm_table> comm{};  ///< ckpt::mpi(MPI_COMM_WORLD); none: one rank
-    std::uint64_t staging_memory = 0;       ///< 0: commit returns when the checkpoint is durable
+    std::uint64_t staging_memory = 0;       ///< 0: commit returns when the checkpoint is durable, or has failed
     std::uint32_t copy_threads = 0;
     std::uint32_t write_threads = 0;
     std::chrono::milliseconds patience{60'000};
@@ -331,10 +332,10 @@ class Store {
     std::string policy_store{};  ///< its ckpt.toml says when to save, not these options
     std::string framework{};
     std::string framework_version{};
-    std::function<void(std::string_view text)> log{};
-    std::string local_directory{};             ///< durable here first, then drained to the run's directory
-    std::uint64_t drain_bytes_per_second = 0;  ///< 0: no limit
-    std::uint64_t local_keep = 0;              ///< drained copies that stay there; 0: 2
+    std::function<void(std::string_view text)> log{};  ///< none: the first save that fails goes to stderr
+    std::string local_directory{};                     ///< durable here first, then drained to the run's directory
+    std::uint64_t drain_bytes_per_second = 0;          ///< 0: no limit
+    std::uint64_t local_keep = 0;                      ///< drained copies that stay there; 0: 2
   };
 
   Store(Store&&) = default;
@@ -409,6 +410,7 @@ class Store {
     if (const int code = ckpt_latest_usable(store_.get(), &checkpoint)) return detail::failure(code);
     return Checkpoint(checkpoint);
   }
+  /// Collective. The worst of all saves since opening that nobody has asked about: see ckpt_store_close.
   Result<> close() { return detail::check(ckpt_store_close(store_.release())); }
 
  private:

@@ -68,7 +68,7 @@ Result<> poll(const SaveEvent& event, int* done) {
   CKPT_CHECK(need(done, "the place for the answer"));
   *done = event.known() ? 1 : 0;
   if (*done == 0) return {};
-  auto outcome = event.outcome();
+  auto outcome = event.tell();
   return outcome ? Result<>() : fail(std::move(outcome).error());
 }
 
@@ -193,8 +193,7 @@ int ckpt_store_close(ckpt_store* store) {
     if (store == nullptr) return {};
     if (!store->owner.is_here()) return store->owner.check();  // its threads are the parent's: left as it is
     const std::unique_ptr<ckpt_store> mine(store);
-    constexpr auto kCloseTimeout = std::chrono::hours(1);
-    return mine->opened->store->wait_all(kCloseTimeout);
+    return mine->opened->store->close();
   });
 }
 
@@ -334,7 +333,7 @@ int ckpt_wait(ckpt_pending* pending, int64_t timeout_ms) {
     if (const auto opened = pending->opened.lock()) {
       return opened->store->saver().wait(pending->save, timeout_of(timeout_ms));
     }
-    CKPT_TRY(const auto outcome, pending->save->outcome());  // known since its store was closed
+    CKPT_TRY(const auto outcome, pending->save->durable().tell());  // known since its store was closed
     static_cast<void>(outcome);
     return {};
   });
@@ -346,7 +345,7 @@ int ckpt_wait_drained(ckpt_pending* pending, int64_t timeout_ms) {
     if (const auto opened = pending->opened.lock()) {
       return opened->store->saver().wait_drained(pending->save, timeout_of(timeout_ms));
     }
-    CKPT_TRY(const auto outcome, pending->save->drained().outcome());  // known since its store was closed
+    CKPT_TRY(const auto outcome, pending->save->drained().tell());  // known since its store was closed
     static_cast<void>(outcome);
     return {};
   });

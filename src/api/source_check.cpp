@@ -33,13 +33,13 @@ Result<bool> has_replicas(const Map& map, std::uint32_t tensor) {
 }
 
 /// A place in the files: of one element of a tensor.
-struct Place {
+struct UnitPlace {
   std::uint32_t file = 0;
   std::uint64_t offset = 0;
 };
 
-Result<std::optional<Place>> place_of(const Map& map, std::uint32_t tensor, std::uint64_t element) {
-  std::optional<Place> out;
+Result<std::optional<UnitPlace>> place_of(const Map& map, std::uint32_t tensor, std::uint64_t element) {
+  std::optional<UnitPlace> out;
   const Box whole = Box::whole(map.tensors[tensor].shape);
   CKPT_CHECK(map.index->chunks(tensor, {element, element + 1}, [&](const PlacedChunk& placed) -> Result<> {
     if (out) return {};
@@ -56,7 +56,7 @@ Result<std::optional<Place>> place_of(const Map& map, std::uint32_t tensor, std:
         step += (parts[0].offset[d] - outer.offset[d]) * static_cast<std::uint64_t>(placed.where.strides[d]);
       }
     }
-    out = Place{placed.where.file, placed.where.offset + step * unit_bytes(placed.where.dtype)};
+    out = UnitPlace{placed.where.file, placed.where.offset + step * unit_bytes(placed.where.dtype)};
     return {};
   }));
   return out;

@@ -4,14 +4,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <thread>
 #include <utility>
 
+#include "api/first_failure.hpp"
 #include "api/prune_policies.hpp"
 #include "catalog/index/entry.hpp"
 #include "catalog/index/marks.hpp"
+#include "engine/agree_after.hpp"
 #include "engine/caught.hpp"
+#include "engine/equal_on_all.hpp"
 #include "engine/heartbeat.hpp"
 #include "engine/inbox.hpp"
 #include "engine/run.hpp"
@@ -65,13 +69,17 @@ Result<std::unique_ptr<Store>> Store::open(Result<std::unique_ptr<Io>> io, std::
   store->comm_ = std::move(comm);
   store->opened_ = store->last_save_ = store->last_end_ = store->now();
   store->measured_.costs = {.restart_s = store->options_.restart_s, .mtbf_s = store->options_.mtbf_s};
-  auto mine = caught([&]() -> Result<> {
+  CKPT_CHECK(store->agree_on_options());
+  CKPT_CHECK(agree_after(*store->comm_, store->options_.patience, [&]() -> Result<> {
     CKPT_TRY(store->io_, std::move(io));
     CKPT_TRY(store->read_pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kReadBuffers}));
     return store->comm_->is_root() ? store->read_rules() : Result<>();
-  });
-  CKPT_CHECK(agree(*store->comm_, store->deadline(), std::move(mine)));
+  }));
   if (store->options_.catch_signals) store->signal_.emplace();
+  auto log_failure = store->options_.log;
+  if (!log_failure) {
+    log_failure = first_failure_on_stderr([comm = store->comm_.get()] { return comm->is_root() || comm->is_lost(); });
+  }
   CKPT_TRY(store->saver_, Saver::open(*store->io_, *store->comm_,
                                       {.run_directory = store->run_directory_,
                                        .local_directory = store->options_.local_directory,
@@ -82,14 +90,34 @@ Result<std::unique_ptr<Store>> Store::open(Result<std::unique_ptr<Io>> io, std::
                                        .copy_threads = store->options_.copy_threads,
                                        .write_threads = store->options_.write_threads,
                                        .patience = store->options_.patience,
-                                       .log = store->options_.log}));
+                                       .log = store->options_.log,
+                                       .log_failure = std::move(log_failure)}));
   return store;
+}
+
+/// Ranks whose options differ would call other collectives, or none, some time later. Collective; the first one.
+Result<> Store::agree_on_options() {
+  constexpr const char* kNames[] = {"every_steps", "max_overhead", "policy_store", "staging_memory (0 or not)"};
+  const std::uint64_t words[] = {options_.every_steps, std::bit_cast<std::uint64_t>(options_.most_overhead),
+                                 options_.policy_store.empty() ? 0U : 1U, options_.staging_bytes == 0 ? 0U : 1U};
+  CKPT_TRY(const std::vector<bool> equal, equal_on_all(*comm_, deadline(), words));
+  for (std::size_t i = 0; i < equal.size(); ++i) {
+    if (equal[i]) continue;
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: open: the ranks give different values of {}", run_directory_, kNames[i]),
+                 .hint = "give the same options on all ranks"});
+  }
+  return {};
 }
 
 Store::~Store() {
   if (!saver_) return;
-  // Nobody is left to be told: who wants to know waits before.
+  // Nobody is left to be told but the log: who wants to know closes before.
   if (auto ended = saver_->wait_all(kSaveTimeout); !ended) log(ended.error().message);
+}
+
+Result<> Store::close() {
+  return saver_->finish(kSaveTimeout);
 }
 
 Deadline Store::deadline() const {
@@ -232,21 +260,21 @@ Result<universal::Run> Store::next_run() {
   return run;
 }
 
-Result<> Store::begin(std::uint64_t step, Result<> mine) {
+Result<> Store::begin(std::uint64_t step, const Result<>& mine) {
   Meta meta{.framework = options_.framework, .framework_version = options_.framework_version};
-  if (comm_->is_root() && !run_ && mine) {
-    auto next = next_run();
-    if (next) {
-      run_ = std::move(*next);
-    } else {
-      mine = fail(std::move(next).error());
-    }
-  }
   last_save_ = now();
   last_step_ = step;
   last_asked_.reset();
   due_told_ = false;  // beginning drops that vote
-  return saver_->begin({.step = step, .meta = std::move(meta), .run = run_}, std::move(mine));
+  return saver_->begin({.step = step, .meta = std::move(meta)}, [&](Saver::Description& description) -> Result<> {
+    CKPT_CHECK(mine);
+    if (!comm_->is_root()) return {};
+    if (!run_) {
+      CKPT_TRY(run_, next_run());
+    }
+    description.run = run_;
+    return {};
+  });
 }
 
 Result<std::shared_ptr<PendingSave>> Store::commit(std::vector<std::pair<std::string, std::string>> user) {
@@ -259,8 +287,8 @@ Result<std::shared_ptr<PendingSave>> Store::commit(std::vector<std::pair<std::st
   last_end_ = now();
   stall_s_ = std::chrono::duration<double>(last_end_ - last_save_).count();
   if (options_.staging_bytes == 0) {
-    // How it ended is the pending save's to tell, as ever.
-    if (auto ended = saver_->wait(pending, kSaveTimeout); !ended && comm_->is_lost()) return fail(ended.error());
+    auto ended = saver_->wait(pending, kSaveTimeout);
+    if (!ended && (pending->resolved() || comm_->is_lost())) return fail(std::move(ended).error());
   }
   return pending;
 }
@@ -315,14 +343,13 @@ Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& c
                    .file = run_directory_,
                    .hint = "the newest one: " + skipped.front()});
     }
-    auto opened = Checkpoint::open(*io_, path);
-    Result<> mine;
-    if (!opened) {
-      mine = fail(opened.error());
-    } else if (auto reason = unusable((*opened)->map(), path)) {
-      mine = fail(std::move(*reason));
-    }
-    auto verdict = agree(*comm_, deadline(), std::move(mine));
+    std::unique_ptr<Checkpoint> opened;
+    auto verdict = agree_after(*comm_, options_.patience, [&]() -> Result<> {
+      CKPT_TRY(opened, Checkpoint::open(*io_, path));
+      auto reason = unusable(opened->map(), path);
+      return reason ? fail(std::move(*reason)) : Result<>();
+    });
+    if (verdict) CKPT_CHECK(agree_on_id(*opened));
     if (verdict) return opened;
     if (verdict.error().code == Errc::peer_failed && !verdict.error().verdict) return fail(std::move(verdict).error());
     // What a later release wrote is not damaged: to resume from an older one would throw training away unasked.
@@ -330,6 +357,20 @@ Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& c
     skipped.push_back(verdict.error().message);
     tell_skipped(path, verdict.error());
   }
+}
+
+/// One path may be another directory on another node: then each rank would load another checkpoint. Collective.
+Result<> Store::agree_on_id(const Checkpoint& checkpoint) {
+  const Hash128 hash = hash128(checkpoint.map().id);
+  std::uint64_t words[2] = {};
+  std::memcpy(words, hash.bytes.data(), sizeof words);
+  CKPT_TRY(const std::vector<bool> equal, equal_on_all(*comm_, deadline(), words));
+  if (equal[0] && equal[1]) return {};
+  return fail({.code = Errc::io,
+               .message = fmt::format("{}: load: the ranks see different checkpoints under this name; id {} on rank {}",
+                                      checkpoint.path(), checkpoint.map().id, rank()),
+               .file = checkpoint.path(),
+               .hint = "check that all ranks name, and have mounted, the same directory"});
 }
 
 void Store::tell_skipped(const std::string& path, const Error& why) const {
@@ -340,18 +381,25 @@ void Store::tell_skipped(const std::string& path, const Error& why) const {
 
 /// Paths of the run's checkpoints that may be resumed from, newest first: not those that a roll-back has left behind.
 /// Of several copies the nearest first. On rank 0; collective.
-Result<std::vector<std::string>> Store::candidates(Result<> mine) {
+Result<std::vector<std::string>> Store::candidates(const Result<>& mine) {
   std::vector<std::string> usable;
-  Result<std::vector<RunCheckpoint>> all;
-  if (comm_->is_root()) all = list_copies(*io_, run_directory_, near_directory());
-  if (mine && !all) mine = fail(all.error());
-  CKPT_CHECK(agree(*comm_, deadline(), std::move(mine)));
+  std::vector<RunCheckpoint> all;
+  CKPT_CHECK(agree_after(*comm_, options_.patience, [&]() -> Result<> {
+    CKPT_CHECK(mine);
+    if (!comm_->is_root()) return {};
+    CKPT_TRY(all, list_copies(*io_, run_directory_, near_directory()));
+    if (!all.empty() || io_->stat(run_directory_)) return {};
+    // It was there on opening. That there is no checkpoint would make a trainer begin anew.
+    return fail({.code = Errc::io,
+                 .message = fmt::format("{}: load: the run's directory is gone", run_directory_),
+                 .file = run_directory_});
+  }));
   struct Series {
     std::uint64_t number;
     std::uint64_t from;
   };
   std::vector<Series> later;
-  for (const RunCheckpoint& each : *all) {
+  for (const RunCheckpoint& each : all) {
     const bool superseded = each.run && std::any_of(later.begin(), later.end(), [&](const Series& series) {
                               return each.run->series < series.number && each.name.step > series.from;
                             });
@@ -368,17 +416,19 @@ std::string Store::near_directory() const {
 
 /// Several nodes: what stands only in parts becomes whole in the run's directory, before an older one is taken for the
 /// newest. Collective.
-Result<> Store::finish_drains() {
+Result<> Store::finish_drains(std::vector<std::string>& skipped) {
   if (!saver_->several_nodes()) return {};
-  auto drained = saver_->wait_all(kSaveTimeout);  // one that failed is told by the log
-  return drained || !comm_->is_lost() ? Result<>() : drained;
+  auto drained = saver_->wait_all(kSaveTimeout);  // one that failed is tried again
+  if (!drained && comm_->is_lost()) return drained;
+  CKPT_TRY(skipped, saver_->drain_left(kSaveTimeout));
+  return {};
 }
 
-Result<std::unique_ptr<Checkpoint>> Store::latest_usable(Result<> mine) {
+Result<std::unique_ptr<Checkpoint>> Store::latest_usable(const Result<>& mine) {
   CKPT_CHECK(saver_->settle_round());
-  CKPT_CHECK(finish_drains());
-  CKPT_TRY(std::vector<std::string> names, candidates(std::move(mine)));
   std::vector<std::string> skipped;
+  CKPT_CHECK(finish_drains(skipped));
+  CKPT_TRY(std::vector<std::string> names, candidates(mine));
   CKPT_TRY(auto checkpoint, open_next(names, skipped));
   note_loaded(*checkpoint);
   return checkpoint;
@@ -440,12 +490,12 @@ Result<> Store::exchange_parts(const DividedLoad& load, ReadReport& report, std:
   return {};
 }
 
-Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial, Result<> failed) {
+Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial, const Result<>& failed) {
   CKPT_CHECK(saver_->settle_round());
-  CKPT_CHECK(finish_drains());
-  CKPT_TRY(std::vector<std::string> names, candidates(std::move(failed)));
-  CKPT_TRY(const ReplicaGroups groups, replica_groups());
   Loaded loaded;
+  CKPT_CHECK(finish_drains(loaded.skipped));
+  CKPT_TRY(std::vector<std::string> names, candidates(failed));
+  CKPT_TRY(const ReplicaGroups groups, replica_groups());
   for (;;) {
     CKPT_TRY(const auto checkpoint, open_next(names, loaded.skipped));
     auto wanted = caught([&] { return checkpoint->requests(reads, read_options(partial)); });
@@ -475,7 +525,10 @@ Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial
       loaded.step = checkpoint->step();
       loaded.report = {.load = *report, .missing = std::move(wanted->missing)};
       note_loaded(*checkpoint);
-      if (loaded.report.missing.empty()) mark_restored(*checkpoint);
+      CKPT_CHECK(agree_after(*comm_, options_.patience, [&]() -> Result<> {
+        if (loaded.report.missing.empty()) mark_restored(*checkpoint);
+        return {};
+      }));
       return loaded;
     }
     if (!is_lost_copy(verdict_of(verdict.error()))) return fail(std::move(verdict).error());

@@ -49,7 +49,7 @@ struct StoreOptions {
   Replicas replicas = Replicas::automatic;   ///< `read` on one rank is `read` on all
   std::string framework{};
   std::string framework_version{};
-  std::function<void(const std::string&)> log{};
+  std::function<void(const std::string&)> log{};  ///< none: the first failure goes to stderr
   /// What `every` and `time_limit` are measured with; none: the steady clock.
   std::function<std::chrono::steady_clock::time_point()> clock{};
 };
@@ -74,16 +74,18 @@ class Store {
   const Model& model() const { return model_; }
   /// Collective. Saves after a load of a checkpoint that is not the newest begin a new series.
   /// `mine`, here and in loads: what this rank's own preparations came to.
-  Result<> begin(std::uint64_t step, Result<> mine = {});
+  Result<> begin(std::uint64_t step, const Result<>& mine = {});
   Saver& saver() { return *saver_; }
   /// Collective. `user` is kept with the checkpoint, rank 0's. Without staging memory it returns when the
-  /// save has ended.
+  /// save has ended, with its failure.
   Result<std::shared_ptr<PendingSave>> commit(std::vector<std::pair<std::string, std::string>> user);
   Result<> wait_all(std::chrono::milliseconds timeout) { return saver_->wait_all(timeout); }
+  /// Waits for what is in flight; the worst failure of any save of which nobody was told. Collective; the last call.
+  Result<> close();
 
   /// The newest checkpoint that opens, and is not superseded. Collective.
   /// errors  not_found: there is none; corrupt: there are, and none can be used; io: the run cannot be listed
-  Result<std::unique_ptr<Checkpoint>> latest_usable(Result<> mine = {});
+  Result<std::unique_ptr<Checkpoint>> latest_usable(const Result<>& mine = {});
   struct Loaded {
     std::uint64_t step = 0;
     Checkpoint::Report report{};
@@ -91,7 +93,7 @@ class Store {
   };
   /// Collective: all ranks load from one checkpoint, the newest that is whole on all of them. What the model says that
   /// several ranks hold alike, and all of those ask for, is read by one of them; see Replicas.
-  Result<Loaded> load(std::span<const NamedRead> reads, bool partial, Result<> mine = {});
+  Result<Loaded> load(std::span<const NamedRead> reads, bool partial, const Result<>& mine = {});
 
   int rank() const { return comm_->rank(); }
   Checkpoint::ReadOptions read_options(bool partial) const;
@@ -109,11 +111,13 @@ class Store {
   bool is_due(std::uint64_t step);
   Result<> read_rules();
   double since_opened(std::chrono::steady_clock::time_point time) const;
-  Result<std::vector<std::string>> candidates(Result<> mine);
+  Result<std::vector<std::string>> candidates(const Result<>& mine);
   std::string near_directory() const;
-  Result<> finish_drains();
+  Result<> finish_drains(std::vector<std::string>& skipped);
   void note_times();
   Result<ReplicaGroups> replica_groups();
+  Result<> agree_on_options();
+  Result<> agree_on_id(const Checkpoint& checkpoint);
   Result<ReadReport> read_beside(const std::function<Result<ReadReport>(const Checkpoint::ReadOptions&)>& read,
                                  bool partial);
   Result<> exchange_parts(const DividedLoad& load, ReadReport& report, std::chrono::nanoseconds read_time);

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <set>
+#include <string_view>
 #include <utility>
 
+#include "format/hash.hpp"
 #include "format/mesh_pieces.hpp"
 #include "format/safetensors.hpp"
 #include "format/value.hpp"
@@ -17,6 +21,13 @@ namespace {
 
 Error usage(const std::string& tensor, std::string reason) {
   return {.code = Errc::usage, .message = fmt::format("save: {}: {}", tensor, reason), .tensor = tensor};
+}
+
+std::uint64_t key_of_text(std::string_view text) {
+  const Hash128 hash = hash128(text);
+  std::uint64_t key = 0;
+  std::memcpy(&key, hash.bytes.data(), sizeof key);
+  return key;
 }
 
 bool same(const Tensor& a, const Tensor& b) {
@@ -50,12 +61,39 @@ Result<> check_tensor(const Tensor& tensor) {
   return {};
 }
 
+Result<> check_description(const Model& model, const Tensor& tensor, const Chunk& chunk) {
+  CKPT_CHECK(check_tensor(tensor));
+  CKPT_CHECK(check_chunk(tensor, chunk));
+  if (model.find(tensor.name) == nullptr) return {};
+  return fail(usage(tensor.name, "it is in the model, so it needs no description"));
+}
+
 std::string descriptions_text(std::span<const Piece> pieces) {
   std::string text;
   for (const Piece& piece : pieces) {
     if (piece.described) append_part(text, *piece.described, piece.chunk);
   }
   return text;
+}
+
+std::uint64_t description_key(std::span<const Piece> piece) {
+  return key_of_text(descriptions_text(piece));
+}
+
+Result<std::vector<std::uint64_t>> shared_keys(std::span<const std::string> texts) {
+  std::map<std::uint64_t, std::size_t> last;  // by key: the last text that holds it
+  std::set<std::uint64_t> shared;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    CKPT_TRY(const std::vector<DescribedPart> parts, parts_from_text(texts[i]));
+    for (const DescribedPart& part : parts) {
+      std::string text;
+      append_part(text, part.tensor, part.chunk);
+      const auto [at, added] = last.try_emplace(key_of_text(text), i);
+      if (!added && at->second != i) shared.insert(at->first);
+      at->second = i;
+    }
+  }
+  return std::vector<std::uint64_t>(shared.begin(), shared.end());
 }
 
 Result<std::vector<Tensor>> merge_descriptions(const Model& model, std::span<const std::string> texts) {
@@ -67,10 +105,8 @@ Result<std::vector<Tensor>> merge_descriptions(const Model& model, std::span<con
   for (const std::string& text : texts) {
     CKPT_TRY(std::vector<DescribedPart> parts, parts_from_text(text));
     for (DescribedPart& part : parts) {
-      CKPT_CHECK(check_tensor(part.tensor));
-      CKPT_CHECK(check_chunk(part.tensor, part.chunk));
+      CKPT_CHECK(check_description(model, part.tensor, part.chunk));
       const std::string name = part.tensor.name;
-      if (model.find(name) != nullptr) return fail(usage(name, "it is in the model, so it needs no description"));
       const auto [at, added] = merged.try_emplace(name, Described{.tensor = part.tensor, .chunks = {}});
       if (!added && !same(at->second.tensor, part.tensor)) return fail(usage(name, "ranks describe it differently"));
       at->second.chunks.push_back(std::move(part.chunk));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,8 +14,16 @@ namespace ckpt {
 /// What no reader of a checkpoint would take. errors  usage, with the tensor
 Result<> check_tensor(const Tensor& tensor);
 
+/// A part that a rank describes, by itself. errors  usage: the tensor is in the model, or the part is none of it
+Result<> check_description(const Model& model, const Tensor& tensor, const Chunk& chunk);
+
 /// The parts that this rank describes, as text for merge_descriptions.
 std::string descriptions_text(std::span<const Piece> pieces);
+/// Of one part: equal where a text of it is equal.
+std::uint64_t description_key(std::span<const Piece> piece);
+/// The keys of the parts that more than one of these texts holds, ascending.
+/// errors  internal: another text
+Result<std::vector<std::uint64_t>> shared_keys(std::span<const std::string> texts);
 /// Every tensor that any rank describes, once, sorted by name. Together the ranks' parts must cover each: a checkpoint
 /// with a hole would be seen by its reader alone, too late. Rank 0's; costs memory by the part, and is made anew only
 /// where a description has changed.

@@ -151,8 +151,9 @@ std::size_t DrainInSteps::file_count() const {
 
 Result<std::string> drain_part(Io& io, BufferPool& pool, std::uint64_t step, const Hash128& id,
                                const DrainOptions& options, const std::atomic<bool>& stop) {
-  CKPT_TRY(const std::string name, find_local(io, step, id, options));
-  CKPT_TRY(const Begun begun, open_local(io, name, options));
+  const auto name = find_committed(io, options.local_directory, step, id);
+  if (!name) return std::string();
+  CKPT_TRY(const Begun begun, open_local(io, *name, options));
   const universal::Sums& sums = begun.sealed.sums;
   std::vector<MapFile> files;
   std::vector<Hash128> leaves;
@@ -177,8 +178,10 @@ Result<std::string> drain_part(Io& io, BufferPool& pool, std::uint64_t step, con
   return copied;
 }
 
-Result<std::optional<Undrained>> find_undrained(Io& io, const DrainOptions& options) {
+Result<std::vector<Undrained>> find_undrained(Io& io, const DrainOptions& options) {
   CKPT_TRY(const auto local, list_checkpoints(io, options.local_directory));
+  std::vector<Undrained> found;
+  std::optional<std::uint64_t> newest;  // of the run's directory; looked for where there is something to compare
   for (const std::string& name : local) {
     const std::string path = join_path(options.local_directory, name);
     const auto manifest = read_manifest(io, path);
@@ -192,27 +195,34 @@ Result<std::optional<Undrained>> find_undrained(Io& io, const DrainOptions& opti
            .hint = "give each run a local directory of its own"});
     }
     const CheckpointName named = *CheckpointName::parse(name);
-    CKPT_TRY(const auto shared, list_checkpoints(io, options.run_directory));
-    const bool newest = shared.empty() || CheckpointName::parse(shared.front())->generation < named.generation;
-    if (!newest) return std::optional<Undrained>();
-    return std::optional<Undrained>({.name = name, .step = named.step, .id = manifest->id});
+    if (!newest) {
+      CKPT_TRY(const auto shared, list_checkpoints(io, options.run_directory));
+      newest = shared.empty() ? 0 : CheckpointName::parse(shared.front())->generation;
+    }
+    if (named.generation <= *newest) break;
+    found.push_back({.name = name, .step = named.step, .id = manifest->id});
   }
-  return std::optional<Undrained>();
+  return found;
 }
 
 Result<std::vector<std::string>> retire_drained(Io& io, const DrainOptions& options) {
-  std::vector<std::string> removed;
+  std::vector<std::string> undrained;
   CKPT_TRY(const auto names, list_checkpoints(io, options.local_directory));
-  for (std::size_t i = static_cast<std::size_t>(std::min<std::uint64_t>(options.keep, names.size())); i < names.size();
-       ++i) {
+  bool superseded = false;  // a newer one has been drained
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i < options.keep && superseded) continue;
     const std::string path = join_path(options.local_directory, names[i]);
     const auto manifest = read_manifest(io, path);
+    if (!manifest) continue;
     const std::uint64_t step = CheckpointName::parse(names[i])->step;
-    if (!manifest || !find_committed(io, options.run_directory, step, manifest->id)) continue;
-    CKPT_TRY(const bool gone, remove_published(io, path, manifest->id.hex()));
-    if (gone) removed.push_back(names[i]);
+    const bool drained = find_committed(io, options.run_directory, step, manifest->id).has_value();
+    if (i >= options.keep && (drained || superseded)) {
+      CKPT_TRY(const bool gone, remove_published(io, path, manifest->id.hex()));
+      if (gone && !drained) undrained.push_back(names[i]);
+    }
+    superseded = superseded || drained;
   }
-  return removed;
+  return undrained;
 }
 
 }  // namespace ckpt

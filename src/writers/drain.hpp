@@ -49,7 +49,7 @@ class DrainInSteps {
   std::unique_ptr<Impl> impl_;
 };
 /// On every node: copies the files that are here to the partial. One character a file of the checkpoint: '1' where it
-/// was copied, else '0'. errors  not_found: this node has no such checkpoint; as drain
+/// was copied, else '0'; none at all where this node has no such checkpoint. errors  as drain
 Result<std::string> drain_part(Io& io, BufferPool& pool, std::uint64_t step, const Hash128& id,
                                const DrainOptions& options, const std::atomic<bool>& stop);
 
@@ -59,14 +59,15 @@ struct Undrained {
   std::uint64_t step = 0;
   Hash128 id{};
 };
-/// The newest checkpoint of the local tier that can be read, where it is newer than all of the run's directory: what a
-/// job that ended between its commit and its drain left. Older ones stay where they are: drained now, they would pass
-/// for newer than what was saved after them.
+/// The checkpoints of the local tier that can be read and are newer than all of the run's directory, newest first: what
+/// a job that ended between its commit and its drain left. Older ones are none: drained now, they would pass for newer
+/// than what was saved after them.
 /// errors  usage: the local tier holds another run
-Result<std::optional<Undrained>> find_undrained(Io& io, const DrainOptions& options);
+Result<std::vector<Undrained>> find_undrained(Io& io, const DrainOptions& options);
 
-/// Removes copies from the local tier: all but the newest `keep`, only those that the run's directory holds, and that
-/// nobody reads. Returns the names removed.
+/// Removes copies from the local tier that nobody reads: all but the newest `keep`, only those that the run's directory
+/// holds, and older ones than such a one, whose drains had failed: they are superseded, and nobody else would ever
+/// remove them. Returns the names of those that were never drained.
 Result<std::vector<std::string>> retire_drained(Io& io, const DrainOptions& options);
 
 }  // namespace ckpt

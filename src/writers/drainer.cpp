@@ -64,9 +64,14 @@ Result<std::string> Drainer::drain_one(Io& io, const std::string& name) {
 }
 
 void Drainer::retire(Io& io) {
-  auto removed = caught([&] { return retire_drained(io, options_); });
-  if (!removed) {
-    note(fmt::format("{}: old copies stay: {}", options_.local_directory, removed.error().message));
+  auto undrained = caught([&] { return retire_drained(io, options_); });
+  if (!undrained) {
+    note(fmt::format("{}: old copies stay: {}", options_.local_directory, undrained.error().message));
+    return;
+  }
+  for (const std::string& name : *undrained) {
+    note(fmt::format("{}: removed {}: it was never drained, and a newer one is in {}", options_.local_directory, name,
+                     options_.run_directory));
   }
 }
 

@@ -82,7 +82,8 @@ class PendingSave {
   // Of several nodes:
   std::string sealed{};                       ///< what their leaders publish: see Saver::spread
   unsigned drain_step = 0;                    ///< the trainer's thread only
-  std::unique_ptr<DrainInSteps> drain_job{};  ///< rank 0: the drainer's thread only
+  int drain_leader = 0;                       ///< the rank that begins and ends the drain
+  std::unique_ptr<DrainInSteps> drain_job{};  ///< that rank: the drainer's thread only
 
   SaveEvent durable_{};
   SaveEvent drained_{};

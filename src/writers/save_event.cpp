@@ -28,6 +28,11 @@ Result<SaveOutcome> SaveEvent::outcome() const {
   return *outcome_;
 }
 
+Result<SaveOutcome> SaveEvent::tell() const {
+  if (known()) *told_ = true;
+  return outcome();
+}
+
 void SaveEvent::on_known(Callback callback) {
   {
     const std::lock_guard held(mutex_);
@@ -36,6 +41,7 @@ void SaveEvent::on_known(Callback callback) {
       return;
     }
   }
+  *told_ = true;
   call(callback, *outcome_);  // it does not change any more
 }
 
@@ -51,8 +57,9 @@ std::vector<SaveEvent::Callback> SaveEvent::keep(const Result<SaveOutcome>& outc
   return std::exchange(callbacks_, {});
 }
 
-void SaveEvent::tell(const std::vector<Callback>& callbacks) {
+void SaveEvent::call_all(const std::vector<Callback>& callbacks) {
   changed_.notify_all();
+  if (!callbacks.empty()) *told_ = true;
   for (const Callback& callback : callbacks) call(callback, *outcome_);
 }
 
@@ -60,7 +67,7 @@ void SaveEvent::settle(const Result<SaveOutcome>& outcome) {
   std::unique_lock held(mutex_);
   const auto callbacks = keep(outcome);
   held.unlock();
-  tell(callbacks);
+  call_all(callbacks);
 }
 
 void SaveEvent::settle_both(SaveEvent& first, SaveEvent& second, const Result<SaveOutcome>& outcome) {
@@ -71,8 +78,8 @@ void SaveEvent::settle_both(SaveEvent& first, SaveEvent& second, const Result<Sa
     firsts = first.keep(outcome);
     seconds = second.keep(outcome);
   }
-  first.tell(firsts);
-  second.tell(seconds);
+  first.call_all(firsts);
+  second.call_all(seconds);
 }
 
 }  // namespace ckpt

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -22,10 +24,15 @@ struct SaveOutcome {
 class SaveEvent {
  public:
   using Callback = std::function<void(const Result<SaveOutcome>&)>;
+  using Told = std::shared_ptr<std::atomic<bool>>;
 
   bool known() const;
   /// `locked` while it is not known.
   Result<SaveOutcome> outcome() const;
+  /// The same, and whoever saves has learned it: a failure need not be told again when the store is closed.
+  Result<SaveOutcome> tell() const;
+  /// True once somebody has learned the outcome, by `tell` or a callback. Held by others too, it outlives this.
+  Told told_mark() const { return told_; }
   /// Called once, with the outcome: at once where it is known, else by the thread that learns it. What it throws is
   /// lost.
   void on_known(Callback callback);
@@ -38,12 +45,13 @@ class SaveEvent {
 
  private:
   std::vector<Callback> keep(const Result<SaveOutcome>& outcome);
-  void tell(const std::vector<Callback>& callbacks);
+  void call_all(const std::vector<Callback>& callbacks);
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::optional<Result<SaveOutcome>> outcome_{};  // guarded by mutex_
   std::vector<Callback> callbacks_{};             // guarded by mutex_
+  const Told told_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace ckpt

@@ -9,6 +9,7 @@
 #include "format/checked.hpp"
 #include "format/index_file.hpp"
 #include "format/writer_layout.hpp"
+#include "writers/descriptions.hpp"
 #include "writers/local_array.hpp"
 
 namespace ckpt {
@@ -18,6 +19,14 @@ using universal::Layout;
 
 Error files_usage(const std::string& tensor, std::string reason) {
   return {.code = Errc::usage, .message = fmt::format("save: {}: {}", tensor, reason), .tensor = tensor};
+}
+
+/// What is held of a tensor, and given.
+Result<> check_bytes(const Piece& piece, const Tensor& tensor, std::span<const Chunk> held) {
+  const std::uint64_t bytes = chunk_bytes(held, tensor.dtype);
+  if (bytes == piece.memory.bytes) return {};
+  return fail(
+      files_usage(tensor.name, fmt::format("{} bytes were given, this rank's part has {}", piece.memory.bytes, bytes)));
 }
 
 class Builder {
@@ -54,15 +63,11 @@ class Builder {
       CKPT_TRY(held, universal::held_chunks(layout, row.tensor, row.begin, writer_));
     }
     given_[*found] = true;
-    const std::uint64_t bytes = chunk_bytes(held, row.tensor.dtype);
-    if (bytes != piece.memory.bytes) {
-      return fail(
-          files_usage(name, fmt::format("{} bytes were given, this rank's part has {}", piece.memory.bytes, bytes)));
-    }
+    CKPT_CHECK(check_bytes(piece, row.tensor, held));
     if (held.empty()) return {};
     const auto file = static_cast<std::uint32_t>(out_->memory.size());
     out_->memory.push_back(piece.memory);
-    out_->source.files.push_back({.path = name, .bytes = bytes});
+    out_->source.files.push_back({.path = name, .bytes = piece.memory.bytes});
     for (const LocalPart& part : local_parts(held, row.tensor.dtype)) {
       const Chunk& chunk = held[part.chunk];
       if (chunk.volume() == 0) continue;
@@ -146,6 +151,17 @@ class Builder {
 };
 
 }  // namespace
+
+Result<> check_piece(const Piece& piece, const Model& model, std::uint64_t rank) {
+  if (piece.described) {
+    CKPT_CHECK(check_description(model, *piece.described, piece.chunk));
+    return check_bytes(piece, *piece.described, {&piece.chunk, 1});
+  }
+  const universal::TensorRow* row = model.find(piece.name);
+  if (row == nullptr) return fail(files_usage(piece.name, "it is not in the model"));
+  CKPT_TRY(const auto held, universal::held_chunks(model.layouts[row->layout], row->tensor, row->begin, rank));
+  return check_bytes(piece, row->tensor, held);
+}
 
 Result<std::unique_ptr<SaveFiles>> lay_out_save(const SaveTable& table, std::span<const Piece> pieces,
                                                 const Hash128& id, std::uint32_t writer) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "format/safetensors.hpp"
 #include "format/value.hpp"
 #include "writers/descriptions.hpp"
+#include "writers/replica_groups.hpp"
 #include "writers/row_text.hpp"
 
 namespace ckpt {
@@ -63,7 +65,7 @@ std::array<std::uint64_t, 2> halves(const Hash128& hash) {
   return words;
 }
 
-Result<std::shared_ptr<const SaveTable>> build_table(const Model& model, std::vector<Tensor> described) {
+std::shared_ptr<SaveTable> build_table(const Model& model, std::vector<Tensor> described) {
   auto table = std::make_shared<SaveTable>();
   table->layouts = model.layouts;
   table->rows = model.rows;
@@ -72,7 +74,7 @@ Result<std::shared_ptr<const SaveTable>> build_table(const Model& model, std::ve
   for (Tensor& tensor : described) table->rows.push_back({.tensor = std::move(tensor), .layout = irregular});
   std::sort(table->rows.begin(), table->rows.end(),
             [](const TensorRow& a, const TensorRow& b) { return a.tensor.name < b.tensor.name; });
-  return std::shared_ptr<const SaveTable>(std::move(table));
+  return table;
 }
 
 }  // namespace
@@ -141,20 +143,28 @@ Result<std::shared_ptr<const SaveTable>> agree_on_table(Comm& comm, Deadline dea
 
   CKPT_TRY(const std::vector<std::string> texts, comm.gather(text, deadline));
   Result<> merged;
+  std::string shared;
   if (comm.is_root()) {
     auto whole = merge_descriptions(model, texts);
+    Result<std::vector<std::uint64_t>> keys = whole ? shared_keys(texts) : fail(whole.error());
     text.clear();
-    if (whole) {
+    if (keys) {
       for (const Tensor& tensor : *whole) append_tensor(text, tensor);
+      shared.assign(reinterpret_cast<const char*>(keys->data()), keys->size() * sizeof(std::uint64_t));
     } else {
-      merged = fail(std::move(whole).error());
+      merged = fail(std::move(keys).error());
     }
   }
   CKPT_CHECK(agree(comm, deadline, std::move(merged)));
   CKPT_CHECK(comm.broadcast(text, deadline));
+  CKPT_CHECK(comm.broadcast(shared, deadline));
   CKPT_TRY(std::vector<Tensor> described, tensors_from_text(text));
+  const auto table = build_table(model, std::move(described));
+  table->shared.resize(shared.size() / sizeof(std::uint64_t));
+  if (!shared.empty()) std::memcpy(table->shared.data(), shared.data(), table->shared.size() * sizeof(std::uint64_t));
+  table->groups = std::make_shared<ReplicaGroups>(model, comm.rank(), comm.ranks());
   last_hash = now;  // only now: what was refused must be looked at again
-  return build_table(model, std::move(described));
+  return table;
 }
 
 }  // namespace ckpt

@@ -36,10 +36,14 @@ struct Piece {
   MemorySource memory{};
 };
 
+class ReplicaGroups;
+
 /// What all ranks know of one save: every tensor. Rows beyond the model's have the last layout, which is irregular.
 struct SaveTable {
   std::vector<universal::Layout> layouts{};
-  std::vector<universal::TensorRow> rows{};  ///< sorted by name
+  std::vector<universal::TensorRow> rows{};       ///< sorted by name
+  std::vector<std::uint64_t> shared{};            ///< keys of the descriptions that several ranks give alike, ascending
+  std::shared_ptr<const ReplicaGroups> groups{};  ///< this rank's, by the model
 
   std::optional<std::uint32_t> find(std::string_view name) const;
 };

@@ -10,11 +10,13 @@
 #include <thread>
 #include <utility>
 
+#include "engine/agree_after.hpp"
 #include "engine/caught.hpp"
 #include "engine/heartbeat.hpp"
 #include "engine/run.hpp"
 #include "engine/run_directory.hpp"
 #include "writers/publish_save.hpp"
+#include "writers/replica_check.hpp"
 #include "writers/save_record.hpp"
 
 namespace ckpt {
@@ -43,16 +45,12 @@ std::string now_text() {
 
 }  // namespace
 
-/// What a round's all-reduce holds. The maximum of a value and of its complement are equal where all ranks agree.
-struct Saver::Word {
-  enum : std::size_t { stop, due, unwritten, unpublished, undrained, timed_out, resolved, not_resolved, count };
-};
-
 struct Saver::Begun {
   Description description{};
   std::shared_ptr<PendingSave> save{};
   std::vector<Piece> pieces{};
-  Result<> outcome{};  // the first failure of `add`
+  Result<> outcome{};                       // the first failure of `add`
+  std::unordered_set<std::string> given{};  // tensors of the model
 };
 
 std::uint64_t Saver::smallest_staging_bytes() {
@@ -67,11 +65,11 @@ Saver::~Saver() {
   if (!alone()) {
     while (!in_flight_.empty()) {
       const std::shared_ptr<PendingSave> save = in_flight_.front();
-      if (save->phase == PendingSave::Phase::writing) drop_publication(save);
       settle(save, fail(Errc::interrupted, "save: the store was closed before all ranks had agreed"));
     }
   }
   committer_.reset();
+  if (alone()) forget_resolved();
   close_drains();
 }
 
@@ -83,7 +81,7 @@ Result<std::unique_ptr<Saver>> Saver::open(Io& io, Comm& comm, Options options) 
   std::unique_ptr<Saver> saver(new Saver(io, comm, std::move(options)));
   const Options& wanted = saver->options_;
   CKPT_CHECK(saver->agree_on_tiers(io));
-  auto mine = caught([&]() -> Result<> {
+  const auto opened = agree_after(comm, wanted.patience, [&]() -> Result<> {
     const std::uint64_t bytes = std::max(wanted.staging_bytes, smallest_staging_bytes());
     CKPT_TRY(saver->pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes,
                                              .buffer_count = static_cast<std::size_t>(bytes / kRunBufferBytes)}));
@@ -96,8 +94,11 @@ Result<std::unique_ptr<Saver>> Saver::open(Io& io, Comm& comm, Options options) 
     saver->committer_ = std::make_unique<Background>(std::move(committer_io));
     return {};
   });
-  CKPT_CHECK(agree(comm, saver->deadline(), std::move(mine)));
-  if (saver->tiered()) CKPT_CHECK(saver->take_up_undrained());
+  for (const std::string& note : saver->swept_) saver->log(note);
+  CKPT_CHECK(opened);
+  if (!saver->tiered()) return saver;
+  CKPT_TRY(const std::vector<Left> left, saver->left_on_all(saver->undrained_));
+  if (!left.empty()) saver->take_up(left.front());
   return saver;
 }
 
@@ -107,11 +108,13 @@ Result<> Saver::prepare(Io& io) {
 }
 
 /// A directory, with what crashed saves left in it removed.
-Result<> Saver::prepare_directory(Io& io, const std::string& directory) const {
+Result<> Saver::prepare_directory(Io& io, const std::string& directory) {
   CKPT_CHECK(make_directory(io, directory));
   std::vector<std::string> swept;
   CKPT_CHECK(sweep_partials(io, directory, swept));
-  for (const std::string& name : swept) log(fmt::format("{}: removed {}, which a crashed save left", directory, name));
+  for (const std::string& name : swept) {
+    swept_.push_back(fmt::format("{}: removed {}, which a crashed save left", directory, name));
+  }
   return {};
 }
 
@@ -134,35 +137,15 @@ Result<> Saver::on_committer(const std::function<Result<>(Io&)>& task) {
   return result.get();
 }
 
-Result<> Saver::begin(Description description, Result<> mine) {
+Result<> Saver::begin(Description description, const std::function<Result<>(Description&)>& prepare) {
   drop_begun();
   CKPT_CHECK(settle_round());
   carried_.due = false;            // this is the save that was due
   if (alone()) forget_resolved();  // a trainer that only polls calls nothing else
   const std::uint64_t step = description.step;
-  auto id = Hash128{};
-  std::string root;
-  std::unique_ptr<Publication> publication;
-  if (comm_.is_root() && mine) {
-    id = random_id();
-    mine = on_committer([&](Io& io) -> Result<> {
-      CKPT_TRY(publication, Publication::begin(io,
-                                               {.target = join_path(home(), step_text(step)),
-                                                .id = id.hex(),
-                                                .folders = all_folders(),
-                                                .named_later = true},
-                                               {}));
-      root = publication->root();
-      return {};
-    });
-  }
+  const auto save = std::make_shared<PendingSave>(comm_.is_root() ? random_id() : Hash128());
   const auto give_up = [&](Error error) -> Result<> {
-    if (publication) {
-      static_cast<void>(on_committer([&](Io&) -> Result<> {
-        publication.reset();
-        return {};
-      }));
-    }
+    drop_publication(save);
     return fail(lose_peers(std::move(error)));
   };
   std::uint64_t words[2] = {step, ~step};
@@ -172,8 +155,13 @@ Result<> Saver::begin(Description description, Result<> mine) {
                     .message = fmt::format("save: the ranks disagree on the step: {} here, {} elsewhere", step,
                                            words[0] == step ? ~words[1] : words[0])});
   }
-  if (auto agreed = agree(comm_, deadline(), std::move(mine)); !agreed) return give_up(std::move(agreed).error());
-  std::string text = id.hex() + root;
+  // The committer may still be at work on the save before, and the disk may stall.
+  auto begun = agree_after(comm_, options_.patience, [&]() -> Result<> {
+    if (prepare) CKPT_CHECK(prepare(description));
+    return comm_.is_root() ? make_partial(*save, step) : Result<>();
+  });
+  if (!begun) return give_up(std::move(begun).error());
+  std::string text = save->id().hex() + save->root;
   if (auto told = comm_.broadcast(text, deadline()); !told) return give_up(std::move(told).error());
   constexpr std::size_t kIdDigits = 32;
   const auto told_id = Hash128::from_hex(std::string_view(text).substr(0, kIdDigits));
@@ -181,19 +169,41 @@ Result<> Saver::begin(Description description, Result<> mine) {
 
   begun_ = std::make_unique<Begun>();
   begun_->description = std::move(description);
-  begun_->save = std::make_shared<PendingSave>(*told_id);
+  begun_->save = comm_.is_root() ? save : std::make_shared<PendingSave>(*told_id);
   begun_->save->step = step;
   begun_->save->tiered = tiered();
   begun_->save->root = text.substr(kIdDigits);
-  begun_->save->publication = std::move(publication);
   if (!several_nodes_) return {};
   auto elsewhere = begin_elsewhere(*begun_->save);
   if (!elsewhere) drop_begun();
   return elsewhere;
 }
 
+/// A leader's. Waits for the committer.
+Result<> Saver::make_partial(PendingSave& save, std::uint64_t step) {
+  return on_committer([&](Io& io) -> Result<> {
+    CKPT_TRY(save.publication, Publication::begin(io,
+                                                  {.target = join_path(home(), step_text(step)),
+                                                   .id = save.id().hex(),
+                                                   .folders = all_folders(),
+                                                   .named_later = true},
+                                                  {}));
+    save.root = save.publication->root();
+    return {};
+  });
+}
+
 Result<> Saver::add(Piece piece) {
   if (!begun_) return fail(Errc::usage, "save: add: no save was begun");
+  auto fits = caught([&] { return check_piece(piece, model_, static_cast<std::uint64_t>(comm_.rank())); });
+  if (fits && !piece.described && !begun_->given.insert(piece.name).second) {
+    fits =
+        fail({.code = Errc::usage, .message = fmt::format("save: {}: given twice", piece.name), .tensor = piece.name});
+  }
+  if (!fits) {
+    refuse(fits.error());
+    return fits;
+  }
   begun_->pieces.push_back(std::move(piece));
   return {};
 }
@@ -213,9 +223,16 @@ void Saver::drop_begun() {
   drop_publication(save);
 }
 
-/// Removes the partial of a save that will not be committed, on the thread that alone touches it.
+/// Removes the partial of a save that will not be committed, on the thread that alone touches it. One that was
+/// committed, or is about to be, is gone by then: nothing happens.
 void Saver::drop_publication(const std::shared_ptr<PendingSave>& save) {
   if (committer_) committer_->add([save](Io&) { save->publication.reset(); });
+}
+
+/// The same, when this rank has ended writing to it. The trainer's thread only.
+void Saver::drop_when_flushed(const std::shared_ptr<PendingSave>& save) {
+  if (!committer_ || !flusher_ || save->written()) return drop_publication(save);
+  flusher_->add([this, save](Io&) { drop_publication(save); });
 }
 
 Result<std::shared_ptr<PendingSave>> Saver::commit() {
@@ -235,7 +252,6 @@ Result<std::shared_ptr<PendingSave>> Saver::commit() {
   table_ = *table;
   const std::unique_ptr<Begun> begun = std::move(begun_);
   describe(*save, begun->description);
-  in_flight_.push_back(save);
 
   auto prepared = caught([&]() -> Result<> {
     CKPT_TRY(save->files, lay_out_save(*table_, begun->pieces, save->id(), static_cast<std::uint32_t>(comm_.rank())));
@@ -250,37 +266,43 @@ Result<std::shared_ptr<PendingSave>> Saver::commit() {
   const std::uint64_t leaves = prepared ? save->plan->totals().leaves : 0;
   const std::uint64_t room = pool_->buffer_count();
   const bool fits = leaves <= room;
-  auto waits = some_rank_waits(!fits || in_flight_.size() > 1);
-  if (!waits) return fail(lose_peers(std::move(waits).error()));
-  if (prepared) {
+  auto waits = some_rank_waits(!fits || !in_flight_.empty(), prepared, begun->pieces);
+  if (!waits) {
+    drop_publication(save);
+    return fail(lose_peers(std::move(waits).error()));
+  }
+  in_flight_.push_back(save);
+  {
     const std::lock_guard held(save->mutex_);
     save->times_.plan_s = plan_s;
     save->times_.bytes = save->files->bytes;
-  } else {
-    finish_flush(save, fail(std::move(prepared).error()), 0);
   }
   if (!fits) {
     log(fmt::format(
         "step {}: {} bytes to save in {} pieces, staging memory holds {}: commit waits until {} are written",
         begun->description.step, save->files->bytes, leaves, room, leaves - room));
   }
-  const auto stage_own = [&] {
-    if (save->staging) stage(save, !fits);
-  };
+  const auto stage_own = [&] { stage(save, !fits); };
   if (!*waits) {
     stage_own();
-  } else if (auto staged = stage_beside_others(stage_own, save->staging.get()); !staged) {
+  } else if (auto staged = stage_beside_others(stage_own, *save->staging); !staged) {
     return fail(lose_peers(std::move(staged).error()));
   }
   return save;
 }
 
-/// Whether staging may take longer than a copy on any rank. Collective.
-Result<bool> Saver::some_rank_waits(bool here) {
-  if (alone()) return false;
-  std::uint64_t word = here ? 1 : 0;
-  CKPT_CHECK(comm_.max({&word, 1}, deadline()));
-  return word != 0;
+/// Whether staging may take longer than a copy on any rank; where one cannot save its part, or not the same as others
+/// that hold it too, all fail. Collective.
+Result<bool> Saver::some_rank_waits(bool here, const Result<>& prepared, std::span<const Piece> pieces) {
+  if (alone()) return prepared.map([] { return false; });
+  const ReplicaCheck replicas(model_, *table_, pieces);
+  std::vector<std::uint64_t> words = replicas.words();
+  words.insert(words.end(), {here ? 1U : 0U, prepared ? 0U : 1U});
+  CKPT_CHECK(comm_.max(words, deadline()));
+  const std::size_t own = words.size() - 2;
+  if (words[own + 1] != 0) CKPT_CHECK(agree(comm_, deadline(), prepared));
+  CKPT_CHECK(replicas.judge(comm_, deadline(), std::span(words).first(own)));
+  return words[own] != 0;
 }
 
 /// Copies this rank's parts; they are written at the same time where staging memory cannot hold them all.
@@ -299,7 +321,7 @@ void Saver::stage(const std::shared_ptr<PendingSave>& save, bool flush_beside) {
 
 /// A rank that waits for its disk, for as long as it takes, is not taken for lost by those that have less to save.
 /// Collective. errors  peer_failed
-Result<> Saver::stage_beside_others(const std::function<void()>& stage, Staging* staging) {
+Result<> Saver::stage_beside_others(const std::function<void()>& stage, Staging& staging) {
   std::atomic<bool> staged{false};
   const auto all = [&] {
     stage();
@@ -314,7 +336,7 @@ Result<> Saver::stage_beside_others(const std::function<void()>& stage, Staging*
   Heartbeat heartbeat(comm_, options_.patience);
   for (;;) {
     auto over = heartbeat.beat(0, staged);
-    if (!over && staging != nullptr) staging->close();  // nobody will commit it
+    if (!over) staging.close();  // nobody will commit it
     if (!over) return fail(std::move(over).error());
     if (*over) return {};
     std::this_thread::sleep_for(kNap);
@@ -405,187 +427,6 @@ Result<std::string> Saver::publish(Io& io, PendingSave& save, const std::vector<
                        .leaves = std::move(merged.leaves),
                        .statistics = statistics_text(ranks),
                        .least_generation = drainer_ ? drainer_->least_generation() : 0});
-}
-
-// --- the ranks' agreement ------------------------------------------------------------------------------------------
-
-bool Saver::in_flight() const {
-  return std::any_of(in_flight_.begin(), in_flight_.end(), [](const auto& save) { return !save->resolved(); });
-}
-
-Result<> Saver::start_round(Vote mine, bool timed_out) {
-  words_.assign(Word::count, 0);
-  words_[Word::stop] = mine.stop ? 1 : 0;
-  words_[Word::due] = mine.due ? 1 : 0;
-  words_[Word::timed_out] = timed_out ? 1 : 0;
-  // Where nothing is in flight yet, a save may be by the time the round is completed: this vote is not about it.
-  const bool any = !in_flight_.empty();
-  words_[Word::unwritten] = any && in_flight_.front()->written() ? 0 : 1;
-  words_[Word::unpublished] = any && (!leads() || in_flight_.front()->published()) ? 0 : 1;
-  words_[Word::undrained] = front_undrained() ? 1 : 0;
-  words_[Word::resolved] = resolved_;
-  words_[Word::not_resolved] = ~resolved_;
-  CKPT_TRY(pending_, comm_.start_max(words_));
-  return {};
-}
-
-Result<Saver::Vote> Saver::finish_round(bool& timed_out) {
-  const Deadline until = deadline();
-  for (unsigned tests = 0;; ++tests) {
-    CKPT_TRY(const bool done, pending_.test());
-    if (done) break;
-    if (Clock::now() >= until) {
-      pending_ = {};
-      return fail(Errc::peer_failed, "save: not all ranks answered before the deadline");
-    }
-    if (tests > 1000) std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-  pending_ = {};
-  if (words_[Word::resolved] != ~words_[Word::not_resolved]) {
-    return fail(Errc::internal, "save: the ranks call save functions in different orders");
-  }
-  timed_out = words_[Word::timed_out] != 0;
-  const Vote told{.stop = words_[Word::stop] != 0, .due = words_[Word::due] != 0};
-  CKPT_CHECK(act());
-  return told;
-}
-
-/// What all ranks do after a round, on the same words.
-Result<> Saver::act() {
-  if (!in_flight_.empty()) {
-    const std::shared_ptr<PendingSave> oldest = in_flight_.front();
-    if (oldest->phase == PendingSave::Phase::writing && words_[Word::unwritten] == 0) {
-      CKPT_CHECK(collect(oldest));
-    } else if (oldest->phase == PendingSave::Phase::publishing && words_[Word::unpublished] == 0) {
-      CKPT_CHECK(conclude(oldest));
-    }
-  }
-  return words_[Word::undrained] == 0 ? conclude_drain() : Result<>();
-}
-
-/// All ranks have written: rank 0 gets what it needs for the commit; or one failed, and all learn it.
-Result<> Saver::collect(const std::shared_ptr<PendingSave>& save) {
-  Result<> mine;
-  {
-    const std::lock_guard held(save->mutex_);
-    if (!*save->leaves_) mine = fail(save->leaves_->error());
-  }
-  if (auto verdict = agree(comm_, deadline(), std::move(mine)); !verdict) {
-    if (verdict.error().code == Errc::peer_failed && !verdict.error().verdict) return verdict;  // it was lost
-    drop_publication(save);
-    settle(save, fail(std::move(verdict).error()));
-    return {};
-  }
-  CKPT_TRY(std::vector<std::string> parts, comm_.gather(own_record(*save), deadline()));
-  save->phase = PendingSave::Phase::publishing;
-  if (several_nodes_) return spread(save, parts);
-  if (comm_.is_root()) publish_later(save, std::move(parts));
-  return {};
-}
-
-/// Rank 0's commit has ended: all learn how.
-Result<> Saver::conclude(const std::shared_ptr<PendingSave>& save) {
-  Result<> mine;
-  std::string name;
-  if (leads()) {
-    const std::lock_guard held(save->mutex_);
-    if (*save->published_) {
-      name = **save->published_;
-    } else {
-      mine = fail(save->published_->error());
-    }
-  }
-  if (auto verdict = agree(comm_, deadline(), std::move(mine)); !verdict) {
-    if (verdict.error().code == Errc::peer_failed && !verdict.error().verdict) return verdict;
-    if (several_nodes_ && !name.empty()) take_back(save);  // other nodes lack their part of it
-    settle(save, fail(std::move(verdict).error()));
-    return {};
-  }
-  CKPT_CHECK(comm_.broadcast(name, deadline()));
-  settle(save, SaveOutcome{.name = name, .id = save->id().hex()});
-  return {};
-}
-
-void Saver::settle(const std::shared_ptr<PendingSave>& save, const Result<SaveOutcome>& outcome) {
-  save->phase = PendingSave::Phase::over;
-  save->resolve(outcome);
-  std::erase(in_flight_, save);
-  ++resolved_;
-  tell_failure(*save);
-  if (save->tiered && save->outcome()) drain_later(save);
-}
-
-/// A trainer need not ask how a save ended; its user wants to know all the same.
-void Saver::tell_failure(const PendingSave& save) const {
-  if (const auto outcome = save.outcome(); !outcome) {
-    log(fmt::format("step {}: not saved: {}", save.step, outcome.error().message));
-  }
-}
-
-/// Other ranks were lost: what is in flight fails here, unless rank 0 had committed it.
-Error Saver::lose_peers(Error error) {
-  if (error.code != Errc::peer_failed || error.verdict) return error;
-  pending_ = {};
-  while (!in_flight_.empty()) {
-    const std::shared_ptr<PendingSave> save = in_flight_.front();
-    std::optional<std::string> name;
-    if (several_nodes_) {
-      // Whether every node has its part nobody can tell any more.
-    } else if (save->phase == PendingSave::Phase::publishing && comm_.is_root()) {
-      // Nobody can stop it any more; what it comes to is true whoever hears of it.
-      static_cast<void>(on_committer([](Io&) -> Result<> { return {}; }));
-      const std::lock_guard held(save->mutex_);
-      if (*save->published_) name = **save->published_;
-    } else if (save->phase == PendingSave::Phase::publishing) {
-      std::promise<void> looked;
-      flusher_->add([&](Io& io) {
-        static_cast<void>(caught([&]() -> Result<> {
-          name = find_committed(io, home(), save->step, save->id());
-          return {};
-        }));
-        looked.set_value();
-      });
-      looked.get_future().wait();
-    }
-    if (save->phase == PendingSave::Phase::writing) drop_publication(save);
-    if (name) {
-      settle(save, SaveOutcome{.name = *name, .id = save->id().hex()});
-    } else {
-      settle(save, fail(error));
-    }
-  }
-  lose_drains(error);
-  return error;
-}
-
-void Saver::forget_resolved() {
-  while (!in_flight_.empty() && in_flight_.front()->resolved()) {
-    const std::shared_ptr<PendingSave> save = std::move(in_flight_.front());
-    in_flight_.pop_front();
-    ++resolved_;
-    tell_failure(*save);
-    if (save->tiered && save->outcome()) draining_.push_back(save);
-  }
-  forget_drained();
-}
-
-Result<Saver::Vote> Saver::round(Vote mine) {
-  if (alone()) {
-    forget_resolved();
-    return mine;
-  }
-  CKPT_CHECK(settle_round());
-  if (auto started = start_round(mine, false); !started) return fail(lose_peers(std::move(started).error()));
-  return std::exchange(carried_, Vote{});
-}
-
-Result<> Saver::settle_round() {
-  if (!pending_.active()) return {};
-  bool timed_out = false;
-  auto told = finish_round(timed_out);
-  if (!told) return fail(lose_peers(std::move(told).error()));
-  carried_ = {.stop = carried_.stop || told->stop, .due = carried_.due || told->due};
-  return {};
 }
 
 }  // namespace ckpt

@@ -7,7 +7,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,7 @@
 #include "writers/drainer.hpp"
 #include "writers/pending_save.hpp"
 #include "writers/save_table.hpp"
+#include "writers/untold.hpp"
 
 namespace ckpt {
 
@@ -47,6 +50,8 @@ class Saver {
     std::chrono::milliseconds patience{60'000};  ///< for other ranks, before peer_failed
     /// Told, in the trainer's thread, what a save will have to wait for, what was swept, and which saves failed.
     std::function<void(const std::string& text)> log{};
+    /// Told of each save and drain that failed; empty: `log` is.
+    std::function<void(const std::string& text)> log_failure{};
   };
   struct Description {
     std::uint64_t step = 0;
@@ -69,18 +74,20 @@ class Saver {
   void set_model(Model model);
 
   /// Begins a save; one that was begun and not committed is dropped. Collective.
-  /// `mine`: what this rank's own preparations came to.
+  /// `prepare`: done on this rank before, for as long as it takes; where it fails all fail. May complete `description`.
   /// errors  usage: the ranks disagree on the step; io, no_space; peer_failed
-  Result<> begin(Description description, Result<> mine = {});
-  /// A part that this rank holds. Its memory stays untouched until commit has returned.
+  Result<> begin(Description description, const std::function<Result<>(Description&)>& prepare = {});
+  /// A part that this rank holds. Its memory stays untouched until commit has returned. What is refused here fails
+  /// commit, on all ranks.
+  /// errors  usage: not in the model, given twice, of the wrong size; a description that cannot be
   Result<> add(Piece piece);
   /// This rank cannot go on with what was begun: commit tells all ranks.
   void refuse(Error error);
   /// Text to be kept with what was begun; rank 0's counts. Replaces earlier keys.
   void describe(std::vector<std::pair<std::string, std::string>> user);
   /// Copies everything to staging memory and returns: the memory given may change then. Collective. Where staging
-  /// memory is smaller than the save it waits until the rest was written; `log` is told before. What goes wrong on one
-  /// rank here is told to all by the save's outcome.
+  /// memory is smaller than the save it waits until the rest was written; `log` is told before. What one rank was
+  /// given wrong, or was not given, fails all; what goes wrong from there on is the save's outcome, on all ranks.
   Result<std::shared_ptr<PendingSave>> commit();
 
   /// What ranks tell each other at every step.
@@ -101,6 +108,13 @@ class Saver {
   Result<> wait_drained(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout);
   /// Both for all saves in flight.
   Result<> wait_all(std::chrono::milliseconds timeout);
+  /// The same, before closing: the worst failure of which nobody was told, of any save or drain since opening. `told`
+  /// of one rank is not of another: all get the outcome of the lowest rank that has one to tell. Collective.
+  Result<> finish(std::chrono::milliseconds timeout);
+  /// Of several nodes: what their local directories hold and the run's does not, and is newer than all there, is
+  /// drained, the newest that can be. Returns what could not because its bytes are gone, and why. No save is in flight.
+  /// Collective. errors  those of a drain that may still succeed: the checkpoint is there, and is not to be passed over
+  Result<std::vector<std::string>> drain_left(std::chrono::milliseconds timeout);
   bool in_flight() const;
   /// Every node has a local directory of its own, with the files of its ranks only.
   bool several_nodes() const { return several_nodes_; }
@@ -115,16 +129,18 @@ class Saver {
   /// Where saves are committed.
   const std::string& home() const { return tiered() ? options_.local_directory : options_.run_directory; }
   bool leads() const { return comm_.rank() == leader_; }
-  Result<> prepare_directory(Io& io, const std::string& directory) const;
+  Result<> prepare_directory(Io& io, const std::string& directory);
   Result<> prepare(Io& io);
   void log(const std::string& text) const;
   Result<> on_committer(const std::function<Result<>(Io&)>& task);
+  Result<> make_partial(PendingSave& save, std::uint64_t step);
   void drop_begun();
   void drop_publication(const std::shared_ptr<PendingSave>& save);
+  void drop_when_flushed(const std::shared_ptr<PendingSave>& save);
   void describe(PendingSave& save, const Description& description) const;
-  Result<bool> some_rank_waits(bool here);
+  Result<bool> some_rank_waits(bool here, const Result<>& prepared, std::span<const Piece> pieces);
   void stage(const std::shared_ptr<PendingSave>& save, bool flush_beside);
-  Result<> stage_beside_others(const std::function<void()>& stage, Staging* staging);
+  Result<> stage_beside_others(const std::function<void()>& stage, Staging& staging);
   void flush(const std::shared_ptr<PendingSave>& save, Io& io);
   void finish_flush(const std::shared_ptr<PendingSave>& save, Result<std::vector<Hash128>> leaves, double seconds);
   static std::string own_record(const PendingSave& save);
@@ -138,7 +154,7 @@ class Saver {
   void settle(const std::shared_ptr<PendingSave>& save, const Result<SaveOutcome>& outcome);
   Error lose_peers(Error error);
   void forget_resolved();
-  Result<> wait_for(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late);
+  Result<> wait_event(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late);
   // Of several nodes: saver_nodes.cpp.
   Result<> find_nodes(Io& io);
   Result<> begin_elsewhere(PendingSave& save);
@@ -150,9 +166,16 @@ class Saver {
   Result<bool> next_step(const std::shared_ptr<PendingSave>& save);
   void drop_drain(const std::shared_ptr<PendingSave>& save);
   // Of the local tier: saver_drain.cpp.
+  /// What an earlier job, or this one, has not drained, and the lowest leader that has it.
+  struct Left {
+    Undrained undrained{};
+    int leader = 0;
+  };
+  DrainOptions drain_options() const;
   Result<> agree_on_tiers(Io& io);
   Result<> open_tiers(Io& io);
-  Result<> take_up_undrained();
+  Result<std::vector<Left>> left_on_all(const std::vector<Undrained>& mine);
+  std::shared_ptr<PendingSave> take_up(const Left& left);
   void start_drain(const std::shared_ptr<PendingSave>& save, const std::string& name);
   void drain_later(const std::shared_ptr<PendingSave>& save);
   bool front_undrained() const;
@@ -161,7 +184,8 @@ class Saver {
   void lose_drains(const Error& error);
   void forget_drained();
   void close_drains();
-  void tell_failure(const PendingSave& save) const;
+  void tell_failure(const SaveEvent& event, const std::string& what);
+  void tell_save(const PendingSave& save);
 
   Comm& comm_;
   const Options options_;
@@ -174,11 +198,13 @@ class Saver {
   std::uint64_t resolved_ = 0;                            // how many are no longer in flight; the same on all ranks
   std::vector<std::uint64_t> words_{};                    // of the round in flight
   Comm::Pending pending_{};
+  std::vector<std::string> swept_{};                     // on opening: not yet logged
+  Untold untold_{};                                      // the trainer's thread only
   Vote carried_{};                                       // what a wait learned, for the next round
   std::deque<std::shared_ptr<PendingSave>> draining_{};  // oldest first; the same on all ranks
   int leader_ = 0;                                       // the rank that commits what this one writes
   bool several_nodes_ = false;                           // with a local directory each
-  std::optional<Undrained> undrained_{};                 // rank 0: found on opening
+  std::vector<Undrained> undrained_{};                   // leaders: found on opening
   std::unique_ptr<Drainer> drainer_{};                   // leaders, of a local tier
   std::unique_ptr<Background> committer_{};              // rank 0: everything that makes, renames or removes a partial
   std::unique_ptr<Background> flusher_{};                // last: its tasks use all of the above

@@ -1,18 +1,16 @@
 // The part of the saver that knows of two tiers. Rank 0 drains; the others hear of it in the rounds.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
+#include "engine/agree_after.hpp"
 #include "engine/run_directory.hpp"
 #include "writers/saver.hpp"
 
 namespace ckpt {
-namespace {
-
-constexpr std::size_t kIdDigits = 32;
-
-}  // namespace
 
 /// Ranks that disagree would call different collectives from here on. Collective.
 Result<> Saver::agree_on_tiers(Io& io) {
@@ -25,6 +23,13 @@ Result<> Saver::agree_on_tiers(Io& io) {
   return tiered() && !alone() ? find_nodes(io) : Result<>();
 }
 
+DrainOptions Saver::drain_options() const {
+  return {.local_directory = options_.local_directory,
+          .run_directory = options_.run_directory,
+          .bytes_per_second = options_.drain_bytes_per_second,
+          .keep = options_.local_keep};
+}
+
 /// On leaders.
 Result<> Saver::open_tiers(Io& io) {
   CKPT_CHECK(prepare_directory(io, options_.local_directory));
@@ -34,36 +39,85 @@ Result<> Saver::open_tiers(Io& io) {
   if (local.device == shared.device && local.inode == shared.inode) {
     return fail(Errc::usage, options_.local_directory + ": open: the local directory is that of the run");
   }
-  const DrainOptions options{.local_directory = options_.local_directory,
-                             .run_directory = options_.run_directory,
-                             .bytes_per_second = options_.drain_bytes_per_second,
-                             .keep = options_.local_keep};
-  CKPT_TRY(undrained_, find_undrained(io, options));
-  CKPT_TRY(drainer_, Drainer::open(io, options));
+  CKPT_TRY(undrained_, find_undrained(io, drain_options()));
+  CKPT_TRY(drainer_, Drainer::open(io, drain_options()));
   return {};
 }
 
-/// What an earlier job left: a save that is durable already, on all ranks. Collective.
-Result<> Saver::take_up_undrained() {
+/// What any leader has found, newest first. Collective.
+Result<std::vector<Saver::Left>> Saver::left_on_all(const std::vector<Undrained>& mine) {
   std::string text;
-  if (undrained_) text = fmt::format("{}{} {}", undrained_->id.hex(), undrained_->step, undrained_->name);
+  for (const Undrained& each : mine) text += fmt::format("{} {} {}\n", each.id.hex(), comm_.rank(), each.name);
+  CKPT_TRY(const std::vector<std::string> texts, comm_.gather(text, deadline()));
+  if (comm_.is_root()) text = fmt::format("{}", fmt::join(texts, ""));
   CKPT_CHECK(comm_.broadcast(text, deadline()));
-  if (text.empty()) return {};
-  const auto id = Hash128::from_hex(std::string_view(text).substr(0, kIdDigits));
-  const std::size_t space = text.find(' ');
-  if (!id || space == std::string::npos) return fail(Errc::internal, "open: rank 0 told of no checkpoint to drain");
-  const std::string name = text.substr(space + 1);
-  const auto named = CheckpointName::parse(name);
-  if (!named) return fail(Errc::internal, name + ": open: not the name of a checkpoint");
-  const auto save = std::make_shared<PendingSave>(*id);
-  save->step = named->step;
+  std::vector<Left> left;
+  std::istringstream lines(text);
+  std::string hex;
+  std::string name;
+  for (int leader = 0; lines >> hex >> leader >> name;) {
+    const auto id = Hash128::from_hex(hex);
+    const auto named = CheckpointName::parse(name);
+    if (!id || !named) return fail(Errc::internal, "save: rank 0 told of no checkpoint to drain");
+    const bool known =
+        std::any_of(left.begin(), left.end(), [&](const Left& other) { return other.undrained.id == *id; });
+    if (!known) left.push_back({.undrained = {.name = name, .step = named->step, .id = *id}, .leader = leader});
+  }
+  std::stable_sort(left.begin(), left.end(), [](const Left& a, const Left& b) {
+    const auto generation = [](const Left& of) { return CheckpointName::parse(of.undrained.name)->generation; };
+    return std::pair(generation(a), a.undrained.id.hex()) > std::pair(generation(b), b.undrained.id.hex());
+  });
+  return left;
+}
+
+/// Drains a save that is durable already, on all ranks. Collective.
+std::shared_ptr<PendingSave> Saver::take_up(const Left& left) {
+  const Undrained& undrained = left.undrained;
+  const auto save = std::make_shared<PendingSave>(undrained.id);
+  save->step = undrained.step;
   save->tiered = true;
+  save->drain_leader = left.leader;
   save->phase = PendingSave::Phase::over;
-  save->resolve(SaveOutcome{.name = name, .id = id->hex()});
-  log(fmt::format("{}: was not drained by the job that saved it: drained now", name));
-  if (alone()) start_drain(save, name);
+  save->resolve(SaveOutcome{.name = undrained.name, .id = undrained.id.hex()});
+  log(fmt::format("{}: was not drained by the job that saved it: drained now", undrained.name));
+  if (alone()) start_drain(save, undrained.name);
   drain_later(save);
-  return {};
+  return save;
+}
+
+Result<std::vector<std::string>> Saver::drain_left(std::chrono::milliseconds timeout) {
+  std::vector<Undrained> mine;
+  CKPT_CHECK(agree_after(comm_, options_.patience, [&]() -> Result<> {
+    if (!leads()) return {};
+    return on_committer([&](Io& io) -> Result<> {
+      CKPT_TRY(mine, find_undrained(io, drain_options()));
+      return {};
+    });
+  }));
+  CKPT_TRY(const std::vector<Left> left, left_on_all(mine));
+  std::vector<std::string> given_up;
+  for (const Left& each : left) {
+    const auto drained = wait_drained(take_up(each), timeout);
+    if (drained) break;
+    Error why = drained.error();
+    if (why.code == Errc::peer_failed && !why.verdict) return fail(std::move(why));
+    const std::string text = fmt::format("{} is durable in {}, and is not in {}: {}", each.undrained.name,
+                                         options_.local_directory, options_.run_directory, why.message);
+    const int exit = exit_code(why);
+    if (exit == exit_code(Errc::corrupt) || exit == exit_code(Errc::incomplete)) {
+      log(fmt::format("{}: given up", text));
+      given_up.push_back(text);
+      continue;
+    }
+    why.message = text;
+    why.hint =
+        "make the run's directory usable and start again; to go on from an older checkpoint, remove this one from "
+        "the local directory of every node";
+    // "There is none" would make a trainer begin anew.
+    if (exit == exit_code(Errc::not_found)) why.code = Errc::io, why.verdict.reset();
+    return fail(std::move(why));
+  }
+  return given_up;
 }
 
 void Saver::start_drain(const std::shared_ptr<PendingSave>& save, const std::string& name) {
@@ -107,8 +161,16 @@ Result<> Saver::conclude_drain() {
     return {};
   }
   if (several_nodes_) {
-    CKPT_TRY(const bool goes_on, next_step(save));
-    if (goes_on) return {};
+    const auto goes_on = next_step(save);
+    if (!goes_on && goes_on.error().code == Errc::peer_failed && !goes_on.error().verdict) return fail(goes_on.error());
+    if (!goes_on) {
+      drop_drain(save);
+      settle_drain(save, fail(goes_on.error()));
+      return {};
+    }
+    if (*goes_on) return {};
+    CKPT_TRY(std::vector<std::string> told, comm_.gather(name, deadline()));
+    if (comm_.is_root()) name = std::move(told[static_cast<std::size_t>(save->drain_leader)]);
   }
   CKPT_CHECK(comm_.broadcast(name, deadline()));
   settle_drain(save, std::move(name));
@@ -139,17 +201,11 @@ void Saver::forget_drained() {
   while (!draining_.empty() && draining_.front()->drained().known()) {
     const std::shared_ptr<PendingSave> save = std::move(draining_.front());
     draining_.pop_front();
-    if (const auto outcome = save->drained().outcome(); !outcome) {
-      log(fmt::format("step {}: durable in {}, not in {}: {}", save->step, options_.local_directory,
-                      options_.run_directory, outcome.error().message));
-    }
+    tell_failure(save->drained(), fmt::format("step {}: durable in {}, not in {}", save->step, options_.local_directory,
+                                              options_.run_directory));
   }
   if (!drainer_) return;
   for (const std::string& note : drainer_->take_notes()) log(note);
-}
-
-Result<> Saver::wait_drained(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
-  return wait_for(save->drained(), timeout, "save: wait: not in the run's directory within the time given");
 }
 
 void Saver::close_drains() {

@@ -2,14 +2,16 @@
 //
 // A save: every leader begins a partial on its node; when all ranks have written, rank 0 seals the checkpoint and all
 // leaders publish the same manifest and hashes, each beside the files of its own ranks.
-// A drain: 0 rank 0 begins the partial in the run's directory; 1 every leader copies the files that it has; 2 rank 0
-// publishes, if together they had all. The ranks agree between the steps, in their rounds.
+// A drain: 0 rank 0 (of what an earlier job left, the lowest leader that has it) begins the partial in the run's
+// directory; 1 every leader copies the files that it has; 2 the same rank publishes, if together they had all. The
+// ranks agree between the steps, in their rounds.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 #include <utility>
 
+#include "engine/agree_after.hpp"
 #include "engine/caught.hpp"
 #include "engine/host.hpp"
 #include "engine/run_directory.hpp"
@@ -46,19 +48,30 @@ Result<std::vector<std::string>> unpacked(std::string_view text) {
   return out;
 }
 
+/// Whether together the nodes have copied every file: see drain_part.
+Result<> none_lacking(const std::vector<std::string>& copied) {
+  std::size_t files = 0;
+  for (const std::string& part : copied) files = std::max(files, part.size());
+  for (std::size_t i = 0; i < files; ++i) {
+    const bool found = std::any_of(copied.begin(), copied.end(),
+                                   [&](const std::string& part) { return i < part.size() && part[i] == '1'; });
+    if (!found) return fail(Errc::incomplete, fmt::format("save: drain: file {} of {} is on no node", i, files));
+  }
+  return {};
+}
+
 }  // namespace
 
 /// Ranks of one machine whose local directory is the same one are a node. Collective.
 Result<> Saver::find_nodes(Io& io) {
   std::string place;
-  auto mine = caught([&]() -> Result<> {
+  CKPT_CHECK(agree_after(comm_, options_.patience, [&]() -> Result<> {
     CKPT_TRY(const auto own, io.fresh());
     CKPT_CHECK(make_directory(*own, options_.local_directory));
     CKPT_TRY(const FileInfo info, own->stat(options_.local_directory));
     place = fmt::format("{} {} {}", info.device, info.inode, host_name());
     return {};
-  });
-  CKPT_CHECK(agree(comm_, deadline(), std::move(mine)));
+  }));
   CKPT_TRY(const std::vector<std::string> places, comm_.gather(place, deadline()));
   std::vector<std::string> leaders;
   for (const std::string& each : places) {
@@ -77,21 +90,11 @@ Result<> Saver::find_nodes(Io& io) {
 
 /// The partials of the other nodes. Collective.
 Result<> Saver::begin_elsewhere(PendingSave& save) {
-  const std::string target = join_path(home(), step_text(save.step));
-  save.root = partial_path(target, save.id().hex());
-  Result<> mine;
-  if (leads() && !comm_.is_root()) {
-    mine = on_committer([&](Io& io) -> Result<> {
-      CKPT_TRY(save.publication,
-               Publication::begin(
-                   io, {.target = target, .id = save.id().hex(), .folders = all_folders(), .named_later = true}, {}));
-      return {};
-    });
-  }
-  if (auto agreed = agree(comm_, deadline(), std::move(mine)); !agreed) {
-    return fail(lose_peers(std::move(agreed).error()));
-  }
-  return {};
+  save.root = partial_path(join_path(home(), step_text(save.step)), save.id().hex());
+  auto begun = agree_after(comm_, options_.patience, [&]() -> Result<> {
+    return leads() && !comm_.is_root() ? make_partial(save, save.step) : Result<>();
+  });
+  return begun ? Result<>() : fail(lose_peers(std::move(begun).error()));
 }
 
 /// Rank 0 seals what all have written; every leader publishes it. Collective.
@@ -114,7 +117,6 @@ Result<> Saver::spread(const std::shared_ptr<PendingSave>& save, const std::vect
   }
   CKPT_CHECK(comm_.broadcast(save->sealed, deadline()));
   if (save->sealed.empty()) {
-    drop_publication(save);
     settle(save, fail(Errc::internal, "save: rank 0 could not seal it"));
   } else if (leads()) {
     publish_later(save, {});
@@ -151,7 +153,7 @@ void Saver::take_back(const std::shared_ptr<PendingSave>& save) {
 
 /// Whether this rank has something to do in the current step of a drain.
 bool Saver::takes_part(const PendingSave& save) const {
-  return several_nodes_ && save.drain_step == kCopyStep ? leads() : comm_.is_root();
+  return several_nodes_ && save.drain_step == kCopyStep ? leads() : comm_.rank() == save.drain_leader;
 }
 
 void Saver::start_step(const std::shared_ptr<PendingSave>& save) {
@@ -179,7 +181,6 @@ Result<bool> Saver::next_step(const std::shared_ptr<PendingSave>& save) {
     if (drainer_) drainer_->add_retire();
     return false;
   }
-  std::string lacking;
   if (save->drain_step == kCopyStep) {
     std::string copied;
     if (leads()) {
@@ -187,21 +188,10 @@ Result<bool> Saver::next_step(const std::shared_ptr<PendingSave>& save) {
       copied = **save->drain_;
     }
     CKPT_TRY(const std::vector<std::string> all, comm_.gather(copied, deadline()));
-    if (comm_.is_root()) {
-      for (std::size_t i = 0; i < copied.size(); ++i) {
-        const bool found = std::any_of(all.begin(), all.end(),
-                                       [&](const std::string& part) { return i < part.size() && part[i] == '1'; });
-        if (!found) lacking = fmt::format("save: drain: file {} of {} is on no node", i, copied.size());
-      }
-    }
+    CKPT_CHECK(agree(comm_, deadline(), none_lacking(all)));
   }
   ++save->drain_step;
-  if (lacking.empty()) {
-    start_step(save);
-  } else {
-    save->begin_drain_step();
-    save->finish_draining(fail(Errc::incomplete, lacking), save->times().drain_s);
-  }
+  start_step(save);
   return true;
 }
 

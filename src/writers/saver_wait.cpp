@@ -13,10 +13,18 @@ constexpr auto kWaitNap = std::chrono::milliseconds(1);  // between rounds that 
 }  // namespace
 
 Result<> Saver::wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
-  return wait_for(save->durable(), timeout, "save: wait: not durable within the time given");
+  auto ended = wait_event(save->durable(), timeout, "save: wait: not durable within the time given");
+  static_cast<void>(save->durable().tell());
+  return ended;
 }
 
-Result<> Saver::wait_for(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late) {
+Result<> Saver::wait_drained(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
+  auto ended = wait_event(save->drained(), timeout, "save: wait: not in the run's directory within the time given");
+  static_cast<void>(save->drained().tell());
+  return ended;
+}
+
+Result<> Saver::wait_event(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late) {
   const Deadline until = Clock::now() + timeout;
   const auto ended = [&]() -> Result<> {
     auto outcome = event.outcome();
@@ -52,17 +60,26 @@ Result<> Saver::wait_for(const SaveEvent& event, std::chrono::milliseconds timeo
 Result<> Saver::wait_all(std::chrono::milliseconds timeout) {
   const Deadline until = Clock::now() + timeout;
   Result<> worst = settle_round();
-  const auto await = [&](Result<> (Saver::*wait_one)(const std::shared_ptr<PendingSave>&, std::chrono::milliseconds),
-                         const std::deque<std::shared_ptr<PendingSave>> saves) {
-    for (const auto& save : saves) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
-      auto ended = (this->*wait_one)(save, std::max(left, std::chrono::milliseconds(0)));
-      if (!ended && worst) worst = std::move(ended);
-    }
+  const auto await = [&](const SaveEvent& event) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+    auto ended =
+        wait_event(event, std::max(left, std::chrono::milliseconds(0)), "save: wait: not within the time given");
+    if (!ended && worst) worst = std::move(ended);
   };
-  await(&Saver::wait, in_flight_);
-  await(&Saver::wait_drained, draining_);
+  const auto saves = in_flight_;
+  for (const auto& save : saves) await(save->durable());
+  const auto drains = draining_;
+  for (const auto& save : drains) await(save->drained());
   return worst;
+}
+
+Result<> Saver::finish(std::chrono::milliseconds timeout) {
+  Result<> mine = wait_all(timeout);
+  if (auto worst = untold_.worst()) {
+    worst->code = worst->verdict.value_or(worst->code);  // what all ranks were told of that save
+    mine = fail(std::move(*worst));
+  }
+  return agree(comm_, deadline(), std::move(mine));
 }
 
 }  // namespace ckpt

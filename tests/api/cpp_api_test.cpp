@@ -115,6 +115,58 @@ TEST_F(CppApi, AFillCallbackThatFailsOrThrowsFailsItsSaveAlone) {
   EXPECT_TRUE(filled) << filled.error().json;
 }
 
+TEST_F(CppApi, AFailureThatNobodyAskedAboutIsToldByClose) {
+  for (const bool staged : {false, true}) {
+    for (const bool asked : {false, true}) {
+      auto store = Store::open(run_, {.staging_memory = staged ? std::uint64_t{64} << 20 : 0, .log = [](auto) {}});
+      ASSERT_TRUE(store) << store.error().json;
+      auto model = Model::on({});
+      ASSERT_TRUE(model) << model.error().json;
+      ASSERT_TRUE(model->tensor({.name = "w", .shape = {30}}, {}));
+      ASSERT_TRUE(store->set_model(*model));
+      auto save = store->begin(1);
+      ASSERT_TRUE(save) << save.error().json;
+      ASSERT_TRUE(save->add("w", 120, [](void*, std::uint64_t, std::uint64_t) { return 5; }));
+      auto pending = save->commit();
+      EXPECT_EQ(pending.has_value(), staged);
+      if (!pending) {
+        EXPECT_EQ(pending.error().code, 16) << pending.error().json;
+      } else if (asked) {
+        EXPECT_FALSE(pending->wait(std::chrono::seconds(60)));
+      }
+      const std::vector<float> values(30, 1);
+      auto good = store->begin(2);
+      ASSERT_TRUE(good) << good.error().json;
+      ASSERT_TRUE(good->add("w", values));
+      ASSERT_TRUE(good->commit());
+      const auto closed = store->close();
+      EXPECT_EQ(closed.has_value(), !staged || asked);
+      if (!closed) EXPECT_EQ(closed.error().code, 16) << closed.error().json;
+    }
+  }
+}
+
+TEST_F(CppApi, AMistakeInAddIsToldAtOnce) {
+  auto store = Store::open(run_);
+  ASSERT_TRUE(store) << store.error().json;
+  auto model = Model::on({});
+  ASSERT_TRUE(model) << model.error().json;
+  ASSERT_TRUE(model->tensor({.name = "w", .shape = {30}}, {}));
+  ASSERT_TRUE(store->set_model(*model));
+  const std::vector<float> short_of_one(29, 1);
+  for (const char* name : {"w", "nosuch"}) {
+    auto save = store->begin(1);
+    ASSERT_TRUE(save) << save.error().json;
+    const auto added = save->add(name, short_of_one);
+    ASSERT_FALSE(added) << name;
+    EXPECT_EQ(added.error().code, 2) << added.error().json;
+    const auto committed = save->commit();
+    ASSERT_FALSE(committed);
+    EXPECT_EQ(committed.error().code, 2) << committed.error().json;
+  }
+  EXPECT_TRUE(store->close());
+}
+
 TEST_F(CppApi, ASaveInTiersTellsBothPlaces) {
   const std::string local = directory_.path() + "/nvme/run";
   auto store = Store::open(run_, {.local_directory = local, .drain_bytes_per_second = std::uint64_t{1} << 30});

@@ -129,6 +129,58 @@ TEST_F(Nodes, WhatAJobLeftUndrainedBecomesWholeBeforeALoadOnAnotherLayout) {
   EXPECT_EQ(names(run_), Names{"step-000000004.g1"});
 }
 
+TEST_F(Nodes, ALoadDoesNotPassOverWhatCouldNotBeDrained) {
+  run(kFour, [&](std::size_t rank, Store& store) {
+    ASSERT_TRUE(save_step(store, 1));
+    ASSERT_TRUE(store.wait_all(kLong));
+    if (rank == 0) fs::rename(run_, run_ + ".away");
+    for (const std::uint64_t step : {2u, 3u}) {
+      ASSERT_TRUE(save_step(store, step));
+      EXPECT_FALSE(store.wait_all(kLong));
+    }
+    // To a trainer "there is none" would mean to begin anew.
+    const auto loaded = load_all(store);
+    ASSERT_FALSE(loaded);
+    EXPECT_EQ(exit_code(loaded.error()), 16) << loaded.error().message;
+    if (rank == 0) fs::rename(run_ + ".away", run_);
+  });
+  EXPECT_EQ(names(run_), Names{"step-000000001.g1"});
+  const auto full = std::make_shared<FaultPlan>();
+  full->count_only({"write", "allocate"});
+  full->fail_from(0, Errc::no_space);
+  run(
+      kFour,
+      [](std::size_t, Store& store) {
+        for (int again = 0; again < 2; ++again) {
+          const auto loaded = load_all(store);
+          ASSERT_FALSE(loaded);
+          EXPECT_EQ(exit_code(loaded.error()), 14) << loaded.error().message;
+          EXPECT_NE(loaded.error().message.find("step-000000003.g3"), std::string::npos) << loaded.error().message;
+        }
+      },
+      [&](std::size_t rank) { return rank == 0 ? make_fault_io(real_io(0), full) : real_io(rank); });
+  run(kFour, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value_or(0), 3u); });
+  EXPECT_EQ(names(run_), (Names{"step-000000001.g1", "step-000000003.g3"}));
+  EXPECT_EQ(names(disk(0)), (Names{"step-000000002.g2", "step-000000003.g3"}));
+}
+
+TEST_F(Nodes, AWholeCheckpointOnOneNodeIsDrainedFromThere) {
+  for (const std::size_t holder : {0u, 2u}) {
+    for (const std::string& each : {run_, disk(0), disk(2)}) fs::remove_all(each);
+    // By a job whose ranks all had this one local directory.
+    with_stores(kPair, disk(holder), {.patience = 120s}, real_io, [&](std::size_t, auto store) {
+      ASSERT_TRUE(store) << store.error().message;
+      ASSERT_TRUE(save_step(**store, 6));
+    });
+    run(kFour, [&](std::size_t, Store& store) {
+      const auto loaded = load_all(store);
+      ASSERT_TRUE(loaded) << "from node of rank " << holder << ": " << loaded.error().message;
+      EXPECT_EQ(*loaded, 6u);
+    });
+    EXPECT_EQ(names(run_), Names{"step-000000006.g1"});
+  }
+}
+
 TEST_F(Nodes, WhenRanksAreLostTheCheckpointStaysOnTheNodesForTheNextJob) {
   const ThreadRanks ranks(4);
   const auto plan = std::make_shared<FaultPlan>();

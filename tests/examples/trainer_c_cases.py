@@ -2,6 +2,7 @@
 import re
 import subprocess
 
+from full_disk import run_on_small_disk
 from runner import check, main
 
 
@@ -29,6 +30,16 @@ def case_killed_and_resumed_on_other_numbers_of_ranks_loses_no_bit(sh):
     run, losses = train(sh, 2, "run", 40, 2)
     check(run.returncode == 0 and losses[40] == undisturbed[40], "another end", run.stderr)
     check("saved 'step-000000040." in run.stderr, "not saved at the end", run.stderr)
+
+
+def case_a_full_disk_ends_in_an_error_on_any_number_of_ranks(sh):
+    for ranks in (1, 3):
+        command = [f"{sh.examples}/trainer_c", "run", "12", "5"]
+        run = run_on_small_disk(sh, [sh.mpirun, "--oversubscribe", "-n", str(ranks), *command], 8)
+        if run is None:
+            return
+        check(run.returncode != 0, "a save that failed, and nobody is told", run.stdout + run.stderr)
+        check("space" in run.stderr, "no reason", run.stderr)
 
 
 if __name__ == "__main__":

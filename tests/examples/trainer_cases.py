@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 
+from full_disk import run_on_small_disk
 from runner import check, main
 
 SMALL = "--width 40"  # 3 does not divide its parameters: parts of unequal length
@@ -208,6 +209,16 @@ def case_a_signal_saves_and_stops_at_the_same_step_everywhere(sh):
     check([step_of(name) for name in checkpoints(sh)] == [last], f"{checkpoints(sh)} after step {last}", run)
     check(last < 40, "it was not the signal that ended it", run)
     train(sh, 2, f"--dp 2 --steps {last + 1} --every 0", began=last, size=SLOW)
+
+
+def case_a_full_disk_ends_in_an_error_on_any_number_of_ranks(sh):
+    for ranks in (1, 3):
+        command = [f"{sh.examples}/trainer", "--dir", "run", "--dp", str(ranks), *SMALL.split(), "--steps", "7"]
+        run = run_on_small_disk(sh, [sh.mpirun, "--oversubscribe", "-n", str(ranks), *command], 16)
+        if run is None:
+            return
+        check(run.returncode != 0, "a save that failed, and nobody is told", run.stdout + run.stderr)
+        check('"code":14' in run.stderr, "no reason", run.stderr)
 
 
 if __name__ == "__main__":

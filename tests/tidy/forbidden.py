@@ -5,10 +5,13 @@ from source_text import CPP, arguments, code_only, project_files, read, verdict
 
 LONGEST = 600  # lines
 
+PRINTS = "only cli prints"
+MAY_PRINT = "src/api/first_failure.cpp"  # a trainer without a log still learns that its saves fail
+
 # pattern in code, the folders it is looked for in, why it is forbidden there
 RULES = [
     (r"std::(cout|cerr|clog)\b|\b(printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|perror)\s*\(|\bfmt::print(ln)?\b",
-     ("src/", "include/"), "only cli prints"),
+     ("src/", "include/"), PRINTS),
     (r"\b(secure_)?getenv\b|\bsetenv\b|\bputenv\b", ("src/", "include/"), "the environment is read in cli"),
     (r"\b(v?fork|system|popen|exec[vl]p?e?)\s*\(", ("src/", "include/", "cli/"), "helpers are started by posix_spawn"),
     (r"(?<![\w.>])(std::)?(exit|_exit|quick_exit|abort|terminate)\s*\(", ("src/", "include/"),
@@ -38,7 +41,8 @@ def main():
             continue
         for number, line in enumerate(code_only(text).splitlines(), 1):
             for pattern, folders, why in RULES:
-                if path.startswith(folders) and re.search(pattern, line):
+                allowed = why == PRINTS and path == MAY_PRINT
+                if path.startswith(folders) and re.search(pattern, line) and not allowed:
                     findings.append(f"{path}:{number}: {why}: {line.strip()}")
     verdict(findings, looked_at)
 

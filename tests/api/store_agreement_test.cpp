@@ -1,0 +1,175 @@
+// What the ranks of a store must have alike, and how long they wait for each other's disks.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/forwarding_io.hpp"
+#include "support/fault_io.hpp"
+#include "support/tiered_job.hpp"
+
+namespace ckpt::test {
+namespace {
+
+/// Sees another directory under a name, as a node does where something else is mounted.
+class Elsewhere : public ForwardingIo {
+ public:
+  Elsewhere(std::unique_ptr<Io> inner, std::string from, std::string to)
+      : ForwardingIo(std::move(inner)), from_(std::move(from)), to_(std::move(to)) {}
+  Result<std::unique_ptr<Io>> fresh() const override {
+    CKPT_TRY(auto own, inner().fresh());
+    return std::unique_ptr<Io>(std::make_unique<Elsewhere>(std::move(own), from_, to_));
+  }
+  Result<FileInfo> stat(const std::string& path) override { return ForwardingIo::stat(there(path)); }
+  Result<std::vector<DirEntry>> list(const std::string& path) override { return ForwardingIo::list(there(path)); }
+  Result<std::unique_ptr<HeldLock>> lock(const std::string& path, LockMode mode) override {
+    return ForwardingIo::lock(there(path), mode);
+  }
+  Result<FileHandle> open(const std::string& path, OpenOptions options) override {
+    return ForwardingIo::open(there(path), options);
+  }
+
+ private:
+  std::string there(const std::string& path) const {
+    return path.starts_with(from_) ? to_ + path.substr(from_.size()) : path;
+  }
+  const std::string from_;
+  const std::string to_;
+};
+
+class StoreAgreement : public testing::Test {
+ protected:
+  const TempDir directory_{memory_temp_dir()};
+  const std::string run_ = directory_.path() + "/run";
+};
+
+TEST_F(StoreAgreement, OptionsThatDifferBetweenRanksAreRefusedByName) {
+  const std::vector<std::pair<StoreOptions, std::string>> others = {
+      {{.every_steps = 3}, "every_steps"},
+      {{.every_steps = 2, .most_overhead = 0.1}, "max_overhead"},
+      {{.every_steps = 2, .policy_store = directory_.path()}, "policy_store"},
+      {{.staging_bytes = 1, .every_steps = 2}, "staging_memory"}};
+  for (const auto& each : others) {
+    const StoreOptions& other = each.first;
+    const std::string& name = each.second;
+    const ThreadRanks ranks(2);
+    ranks.run_tables([&](const ckpt_comm_table& table) {
+      auto comm = std::make_unique<Comm>(table);
+      const StoreOptions options = comm->rank() == 1 ? other : StoreOptions{.every_steps = 2};
+      const auto store = Store::open(real_io(0), std::move(comm), run_, options);
+      ASSERT_FALSE(store);
+      EXPECT_EQ(exit_code(store.error()), 2);
+      EXPECT_NE(store.error().message.find(name), std::string::npos) << store.error().message;
+    });
+  }
+}
+
+TEST_F(StoreAgreement, RanksThatSeeOtherCheckpointsUnderOneNameDoNotLoad) {
+  const auto directory = [this](std::size_t rank) { return run_ + std::to_string(rank); };
+  for (const std::size_t rank : {0u, 1u}) {
+    with_stores(kAlone, directory(rank), {}, real_io,
+                [&](std::size_t, auto store) { ASSERT_TRUE(save_step(**store, 5)); });
+  }
+  // As with a relative path and several working directories.
+  const JobLayout replicas{.dp = 2};
+  const auto load = [&](bool alike) {
+    with_stores(
+        replicas, directory(0), {},
+        [&](std::size_t rank) {
+          return std::make_unique<Elsewhere>(real_io(rank), directory(0), directory(alike ? 0 : rank));
+        },
+        [&](std::size_t rank, auto store) {
+          ASSERT_TRUE(store) << store.error().message;
+          const auto newest = (*store)->latest_usable();
+          EXPECT_EQ(newest.has_value(), alike) << "rank " << rank;
+          const auto loaded = load_all(**store);
+          EXPECT_EQ(loaded.has_value(), alike) << "rank " << rank;
+          if (loaded) return;
+          EXPECT_EQ(exit_code(loaded.error()), 16);
+          EXPECT_NE(loaded.error().message.find("different checkpoints"), std::string::npos) << loaded.error().message;
+        });
+  };
+  load(true);
+  load(false);
+}
+
+TEST_F(StoreAgreement, ReplicasAndBlobsThatDifferBetweenRanksAreRefusedByName) {
+  const JobLayout replicas{.dp = 3};
+  with_stores(replicas, run_, {.log = [](const std::string&) {}}, real_io, [&](std::size_t rank, auto store) {
+    ASSERT_TRUE(store) << store.error().message;
+    const auto save = [&](const std::string& changed, std::size_t at, std::byte blob) -> Result<> {
+      CKPT_CHECK((*store)->begin(1));
+      std::vector<std::vector<std::byte>> memory;
+      for (const auto& row : (*store)->model().rows) {
+        auto& part = memory.emplace_back(part_of((*store)->model(), row, rank, 1));
+        if (row.tensor.name == changed && rank == 2) part.at(at) ^= std::byte{1};
+        CKPT_CHECK(
+            (*store)->saver().add({.name = row.tensor.name, .memory = {.data = part.data(), .bytes = part.size()}}));
+      }
+      const Tensor tensor{.name = "state", .dtype = Dtype::u8, .shape = {1}, .role = Role::blob};
+      if (rank != 0) {
+        CKPT_CHECK((*store)->saver().add(
+            {.described = tensor, .chunk = {.box = Box::whole(tensor.shape)}, .memory = {.data = &blob, .bytes = 1}}));
+      }
+      return (*store)->commit({}).map([](auto&&) {});
+    };
+    const auto mark = static_cast<std::byte>(rank);
+    struct Case {
+      Result<> saved;
+      std::string name;
+    };
+    for (const Case& each :
+         {Case{save("scale", 1, std::byte{7}), "scale"}, Case{save("table", 64 * 5000 * 4 - 1, {}), "table"},
+          Case{save("layers.1.norm", 0, {}), "layers.1.norm"}, Case{save("", 0, mark), "state"}}) {
+      ASSERT_FALSE(each.saved) << each.name;
+      EXPECT_EQ(exit_code(each.saved.error()), 2) << each.saved.error().message;
+      EXPECT_NE(each.saved.error().message.find(each.name), std::string::npos) << each.saved.error().message;
+    }
+    const auto saved = save("", 0, std::byte{7});
+    EXPECT_TRUE(saved) << saved.error().message;
+    EXPECT_TRUE((*store)->close());
+  });
+  EXPECT_EQ(names(run_), Names{"step-000000001.g1"});
+}
+
+/// Rank 0's disk stalls longer than the others' patience, once, at every n-th operation that it is asked for.
+TEST_F(StoreAgreement, ADiskThatStallsLongerThanThePatienceLosesNobody) {
+  const auto plan = std::make_shared<FaultPlan>();
+  const auto job = [&](std::size_t step) {
+    with_stores(
+        kPair, run_, {.staging_bytes = 1, .patience = 4s, .log = [](const std::string&) {}},
+        [&](std::size_t rank) { return rank == 0 ? make_fault_io(real_io(0), plan) : real_io(rank); },
+        [&](std::size_t rank, auto store) {
+          ASSERT_TRUE(store) << "rank " << rank << ": " << store.error().message;
+          const auto loaded = load_all(**store);
+          ASSERT_TRUE(loaded || loaded.error().code == Errc::not_found) << loaded.error().message;
+          for (const std::size_t each : {step, step + 1}) {  // the second waits for the first one's commit
+            ASSERT_TRUE(commit_step(**store, each)) << "rank " << rank;
+          }
+          const auto closed = (*store)->close();
+          ASSERT_TRUE(closed) << "rank " << rank << ": " << closed.error().message;
+        });
+  };
+  job(1);
+  struct Stall {
+    std::string operation;
+    std::uint64_t n;
+  };
+  std::size_t step = 3;
+  for (const Stall& stall :
+       {Stall{"mkdir", 0}, {"mkdir", 1}, {"list", 0}, {"list", 1}, {"lock", 0}, {"open", 0}, {"rename", 0}}) {
+    SCOPED_TRACE(stall.operation + " " + std::to_string(stall.n));
+    plan->clear();
+    plan->count_only({stall.operation});
+    plan->call_at(plan->operation_count() + stall.n, [] { std::this_thread::sleep_for(6s); });
+    job(step);
+    EXPECT_NE(plan->first_failed(), "") << "nothing was slow";
+    step += 2;
+  }
+}
+
+}  // namespace
+}  // namespace ckpt::test
