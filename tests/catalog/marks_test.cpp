@@ -109,6 +109,34 @@ TEST_F(MarksTest, SaysSoWhereAMarkIsNotUnderstood) {
   }
 }
 
+TEST_F(MarksTest, NoFlippedBitChangesWhatAPinSays) {
+  const Mark pin{.kind = Mark::Kind::pin,
+                 .name = "p",
+                 .text = "t",
+                 .owner = "o",
+                 .at = parse_time("2026-01-02"),
+                 .until = parse_time("2030-01-02")};
+  const MarkFile file = mark_file(pin).value();
+  for (std::size_t bit = 0; bit < file.text.size() * 8; ++bit) {
+    std::string bad = file.text;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
+    disk_.put(kDirectory + "/" + file.name, bad);
+    const Marks marks = read();
+    EXPECT_NE(marks.unreadable.find(file.name), std::string::npos) << bad;
+    EXPECT_TRUE(marks.marks.empty()) << bad;
+  }
+}
+
+TEST_F(MarksTest, AMarkOfAnEarlierReleaseHasNoChecksumAndIsRead) {
+  disk_.put(kDirectory + "/pin-1.json",
+            R"({"schema":"ckpt.mark/1","kind":"pin","name":"p","text":"t","owner":"o","until":"2030-01-02T00:00:00Z"})"
+            "\n");
+  const Marks marks = read();
+  EXPECT_EQ(marks.unreadable, "");
+  ASSERT_EQ(marks.marks.size(), 1U);
+  EXPECT_EQ(marks.marks[0].until, parse_time("2030-01-02"));
+}
+
 TEST_F(MarksTest, PassesOverWhatIsNoMark) {
   disk_.put(kDirectory + "/pin-1.json.tmp", "half");
   disk_.put(kDirectory + "/README", "words");

@@ -23,6 +23,10 @@ constexpr std::uint64_t kMostStatisticsBytes = std::uint64_t{64} << 20;
 constexpr std::string_view kSchema = "ckpt.mark/1";
 constexpr std::string_view kStatistics = "save-statistics.json";
 constexpr std::string_view kSuffix = ".json";
+constexpr std::string_view kSealBegin = ",\"xxh3\":\"";
+constexpr std::string_view kSealEnd = "\"}\n";
+constexpr std::size_t kSealBytes = 32 + kSealEnd.size();  // the digits, and what is after them
+constexpr std::array<std::string_view, 8> kMembers{"schema", "kind", "name", "text", "owner", "at", "until", "value"};
 constexpr std::array<std::string_view, 7> kKinds{"pin", "tag", "note", "metric", "verified", "restored", "reference"};
 
 std::string file_name(Mark::Kind kind, std::string_view name) {
@@ -60,8 +64,32 @@ bool read_time(const json::Value& object, std::string_view key, std::optional<Ti
   return out.has_value();
 }
 
+/// Whether the last member is the hash of all before it. errors  checksum: it is another
+Result<bool> check_seal(std::string_view text) {
+  if (text.size() < kSealBegin.size() + kSealBytes || !text.ends_with(kSealEnd)) return false;
+  const std::size_t digits = text.size() - kSealBytes;
+  if (!text.substr(0, digits).ends_with(kSealBegin)) return false;
+  if (text.substr(digits, kSealBytes - kSealEnd.size()) != hash128(text.substr(0, digits)).hex())
+    return fail(Errc::checksum,
+                "it is damaged: its bytes are not those of its checksum; say it again, or remove the file");
+  return true;
+}
+
+/// Earlier releases wrote marks without a hash, and these members alone: with another one it is no mark of theirs.
+Result<> check_unsealed(const json::Value& root) {
+  for (const auto& [key, value] : root.object() == nullptr ? json::Object{} : *root.object()) {
+    if (std::find(kMembers.begin(), kMembers.end(), key) == kMembers.end())
+      return fail(Errc::corrupt, fmt::format("it is damaged: no checksum, and a member '{}' that only a mark with one "
+                                             "may have; say it again, or remove the file",
+                                             key));
+  }
+  return {};
+}
+
 Result<Mark> parse_mark(std::string_view text) {
+  CKPT_TRY(const bool sealed, check_seal(text));
   CKPT_TRY(const json::Value root, json::parse(text));
+  if (!sealed) CKPT_CHECK(check_unsealed(root));
   if (text_of(root, "schema") != kSchema) return fail(Errc::newer, "not a mark of this release");
   const auto kind = std::find(kKinds.begin(), kKinds.end(), text_of(root, "kind"));
   if (kind == kKinds.end()) return fail(Errc::newer, "a kind of mark that this release does not know");
@@ -93,7 +121,10 @@ std::string mark_text(const Mark& mark) {
   if (mark.until) text("until", time_text(*mark.until));
   if (mark.kind == Mark::Kind::metric || mark.kind == Mark::Kind::verified)
     out += ",\"value\":" + number_text(mark.value);
-  return out + "}\n";
+  out += ",\"xxh3\":\"";
+  out += hash128(out).hex();
+  out += kSealEnd;
+  return out;
 }
 
 /// The slowest rank's times. Statistics only inform: what is not understood of them is passed over.

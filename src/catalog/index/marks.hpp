@@ -16,7 +16,8 @@
 /// statistics with the rest of the checkpoint: writers/publish_save.hpp).
 ///
 /// Each is a JSON object {"schema":"ckpt.mark/1","kind":...,"name":...,...}, at most 64 KiB, and its file is called
-/// KIND-DIGITS.json, DIGITS being XXH64 of its name, so that no name can reach another path.
+/// KIND-DIGITS.json, DIGITS being XXH64 of its name, so that no name can reach another path. Its last member is the
+/// hash of all before it; marks without one, of earlier releases, are read too.
 namespace ckpt::catalog {
 
 struct Mark {
