@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -13,6 +12,7 @@
 #include "api/pool.hpp"
 #include "engine/run.hpp"
 #include "format/checked.hpp"
+#include "format/chunk_form.hpp"
 #include "format/finite.hpp"
 
 namespace ckpt {
@@ -21,12 +21,12 @@ namespace {
 /// Whether several places hold one and the same part of a tensor.
 Result<bool> has_replicas(const Map& map, std::uint32_t tensor) {
   bool several = false;
-  std::set<std::pair<std::uint64_t, std::uint64_t>> firsts;  // elements of the parts: replicas begin with the same
-  const Box whole = Box::whole(map.tensors[tensor].shape);
-  CKPT_TRY(const std::uint64_t elements, checked_volume(whole.size));
+  std::unordered_set<std::uint64_t> firsts;  // elements of the parts: replicas begin with the same
+  const Shape& shape = map.tensors[tensor].shape;
+  CKPT_TRY(const std::uint64_t elements, checked_volume(shape));
   CKPT_CHECK(map.index->regions(tensor, {0, elements}, [&](const Chunk& chunk) -> Result<> {
     if (several || chunk.volume() == 0) return {};
-    several = !firsts.emplace(linear_index(whole, chunk.box.offset), chunk.flat ? chunk.flat->begin : 0).second;
+    several = !firsts.insert(first_element(chunk, shape)).second;
     return {};
   }));
   return several;
@@ -56,7 +56,7 @@ Result<std::optional<UnitPlace>> place_of(const Map& map, std::uint32_t tensor, 
         step += (parts[0].offset[d] - outer.offset[d]) * static_cast<std::uint64_t>(placed.where.strides[d]);
       }
     }
-    out = UnitPlace{placed.where.file, placed.where.offset + step * unit_bytes(placed.where.dtype)};
+    out = UnitPlace{placed.where.file, placed.where.offset + step * dtype_bits(placed.where.dtype) / 8};
     return {};
   }));
   return out;
@@ -152,7 +152,7 @@ class SourceChecker {
 
   Result<SourceCheck> run() {
     CKPT_TRY(std::vector<TargetFile> files, lay_out());
-    CKPT_TRY(const Plan plan, Plan::make(map_, std::move(files), {.check_replicas = request_.compare}));
+    CKPT_TRY(const Plan plan, Plan::make(map_, std::move(files), {.check_replicas = true}));
     FiniteCounts finite(plan);
     CKPT_CHECK(run_plan(plan, request_.finite ? &finite : nullptr));
     for (const Discrepancy& one : findings_.take()) {
@@ -172,7 +172,7 @@ class SourceChecker {
   Result<std::vector<Placement>> choose() {
     std::unordered_map<std::uint32_t, std::uint32_t> twins;  // by master
     std::unordered_set<std::uint32_t> beside;                // read with another tensor, or part of its bytes
-    for (const MasterPair& pair : request_.compare ? master_pairs(map_) : std::vector<MasterPair>{}) {
+    for (const MasterPair& pair : request_.masters ? master_pairs(map_) : std::vector<MasterPair>{}) {
       twins.emplace(pair.master, pair.param);
       if (!request_.finite) beside.insert(pair.param);
     }
@@ -184,10 +184,7 @@ class SourceChecker {
     for (std::uint32_t i = 0; i < map_.tensors.size(); ++i) {
       const Tensor& tensor = map_.tensors[i];
       const auto twin = twins.find(i);
-      bool several = false;
-      if (request_.compare) {
-        CKPT_TRY(several, has_replicas(map_, i));
-      }
+      CKPT_TRY(const bool several, has_replicas(map_, i));
       out_.replicated += several ? 1u : 0u;
       if (beside.count(i) != 0 || (!request_.everything && !several && twin == twins.end())) continue;
       Placement& placement = out.emplace_back(Placement{.tensor = i, .dtype = tensor.dtype});
@@ -236,6 +233,7 @@ class SourceChecker {
   }
 
   Result<> run_plan(const Plan& plan, FiniteCounts* finite) {
+    if (plan.totals().leaves == 0) return {};
     CKPT_TRY(RunOptions options, run_options(session_, plan));
     options.source_root = root_;
     options.crcs = &ledger_;
@@ -290,8 +288,8 @@ class SourceChecker {
     if (after == target.placements.begin()) return fail(Errc::internal, root_ + ": verify: a difference in no tensor");
     const Placement& placement = *(after - 1);
     const Tensor& held = map_.tensors[placement.tensor];
-    const std::uint64_t element =
-        (placement.chunk ? placement.chunk->flat->begin : 0) + (at - placement.offset) / unit_bytes(placement.dtype);
+    const std::uint64_t element = (placement.chunk ? placement.chunk->flat->begin : 0) +
+                                  (at - placement.offset) * 8 / dtype_bits(placement.dtype);
     CKPT_TRY(const auto first, place_of(map_, placement.tensor, element));
     const std::string other =
         first ? path_of(map_, first->file, root_) + " at " + std::to_string(first->offset) : "another file";

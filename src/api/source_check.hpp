@@ -19,8 +19,8 @@ namespace ckpt {
 std::vector<bool> choose_sample(const Sample& sample, std::size_t count);
 
 struct SourceCheckRequest {
-  bool everything = true;  ///< false: only what can be compared, masters with weights and replicas
-  bool compare = true;     ///< false: nothing is compared, only read
+  bool everything = true;  ///< false: only what is compared
+  bool masters = true;     ///< compare masters with the weights that were rounded from them, and not replicas alone
   bool finite = false;     ///< also count NaNs and infinities, by tensor
   std::optional<Sample> sample{};
 };

@@ -11,6 +11,8 @@
 #include "api/compare.hpp"
 #include "api/source_check.hpp"
 #include "api/verbs.hpp"
+#include "catalog/index/entry.hpp"
+#include "catalog/index/marks.hpp"
 #include "convert/format.hpp"
 #include "format/checked.hpp"
 
@@ -101,10 +103,22 @@ class Verifier {
       return fail(with_file(std::move(covered).error(), source.root));
     report_.checked_by = "structure";
     if (source.format->hashes != nullptr) CKPT_CHECK(stored_hashes(source));
-    const bool by_values = source.format->hashes == nullptr || request_.finite;
-    if (by_values && !request_.quick) CKPT_CHECK(values(source));
+    note_marks(source);
+    if (!request_.quick) CKPT_CHECK(values(source));
     if (!request_.against.empty()) CKPT_CHECK(against(source));
     return {};
+  }
+
+  /// Marks are beside the data: a damaged one leaves the checkpoint whole, and keeps it from being deleted.
+  void note_marks(const Source& source) {
+    const auto info = session_.io.stat(source.root);
+    if (!info || info->kind != FileInfo::Kind::directory) return;
+    const std::string marks = catalog::marks_path(source.root, source.format->hashes == nullptr);
+    std::string unreadable = catalog::read_marks(session_.io, marks).unreadable;
+    if (unreadable.empty()) return;
+    report_.notes.push_back({.severity = Severity::warning,
+                             .text = "what was said of it is not understood, so nothing deletes it: " + unreadable,
+                             .file = marks});
   }
 
   /// Of a format that is recognised but not read a quick look can still tell whether its files are there.
@@ -166,10 +180,14 @@ class Verifier {
            std::to_string(request_.sample->seed);
   }
 
-  /// What the values say about each other: a format without hashes, and --finite of any.
+  /// What the values say about each other. Hashes tell of every byte that changed since it was written; whether two
+  /// copies were the same when they were, only the copies do.
   Result<> values(const Source& source) {
-    const bool hashed = source.format->hashes != nullptr;  // then nothing else can have changed
-    const SourceCheckRequest wanted{.compare = !hashed, .finite = request_.finite, .sample = request_.sample};
+    const bool hashed = source.format->hashes != nullptr;
+    const SourceCheckRequest wanted{.everything = !hashed || request_.finite,
+                                    .masters = !hashed,
+                                    .finite = request_.finite,
+                                    .sample = request_.sample};
     CKPT_TRY(const SourceCheck check, check_source(session_, source.map, source.root, wanted, "verify"));
     report_.crc_checked = check.crc_checked;
     report_.crc_unread = check.crc_unread;
@@ -178,10 +196,17 @@ class Verifier {
     report_.damage.insert(report_.damage.end(), check.damage.begin(), check.damage.end());
     report_.finite_checked = request_.finite;
     report_.not_finite = check.not_finite;
-    if (hashed) return {};
+    if (hashed) {
+      if (check.replicated > 0) report_.checked_by += copies_text(check);
+      return {};
+    }
     report_.bytes = check.bytes;
     report_.checked_by = words(check);
     return {};
+  }
+
+  static std::string copies_text(const SourceCheck& check) {
+    return ", all copies of " + std::to_string(check.replicated) + (check.replicated == 1 ? " tensor" : " tensors");
   }
 
   /// "structure, CRC-32s, 10 masters against their weights": what stands behind the verdict.
@@ -191,7 +216,7 @@ class Verifier {
     if (check.crc_checked + check.crc_unread > 0) out += ", CRC-32";
     if (check.crc_unread > 0) out += " (" + std::to_string(check.crc_unread) + " read in part, not compared)";
     if (check.masters > 0) out += ", " + std::to_string(check.masters) + " masters against their weights";
-    if (check.replicated > 0) out += ", all copies of " + std::to_string(check.replicated) + " tensors";
+    if (check.replicated > 0) out += copies_text(check);
     if (check.crc_checked + check.crc_unread == 0) out += "; this checkpoint has no checksums";
     return out;
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "format/checked.hpp"
+#include "format/chunk_form.hpp"
 
 namespace ckpt {
 namespace {
@@ -44,15 +45,20 @@ class Join {
         is_twin_(index != placement.tensor),
         check_replicas_(is_twin_ || replicas == Replicas::check),
         job_(job),
-        unit_(unit_bytes(placement.dtype)) {}
+        unit_(unit_bytes(placement.dtype)),
+        packed_(is_packed(tensor_.dtype)),
+        whole_(Box::whole(packed_ ? byte_shape(tensor_) : tensor_.shape)) {}
 
   /// [begin, end): bytes of the placement; leaf_offset: where `begin` goes.
   Result<> run(const ChunkIndex& chunks, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset) {
-    Box outer = placement_.chunk ? placement_.chunk->box : Box::whole(tensor_.shape);
-    if (is_packed(tensor_.dtype)) return packed(chunks, begin, end, leaf_offset);
-    const std::uint64_t first = placement_.chunk && placement_.chunk->flat ? placement_.chunk->flat->begin : 0;
+    Chunk wanted{.box = whole_};
+    if (placement_.chunk) {
+      CKPT_TRY(wanted, unpacked(*placement_.chunk));
+    }
+    const Box& outer = wanted.box;
+    const std::uint64_t first = wanted.flat ? wanted.flat->begin : 0;
     const Extent elements{first + begin / unit_, first + end / unit_};
-    if (outer == Box::whole(tensor_.shape)) return runs(chunks, elements, leaf_offset);
+    if (outer == whole_) return runs(chunks, elements, leaf_offset);
 
     std::vector<Box> parts;
     split_flat(outer, elements, parts);
@@ -68,6 +74,32 @@ class Join {
   }
 
  private:
+  /// Packed tensors are moved as bytes, in boxes and runs of byte_shape.
+  Result<Chunk> unpacked(const Chunk& chunk) const {
+    if (!packed_) return chunk;
+    if (auto bytes = in_bytes(chunk, tensor_)) return *std::move(bytes);
+    Error error{.code = Errc::unsupported, .message = tensor_.name + ": a packed tensor is cut inside a byte"};
+    error.tensor = tensor_.name;
+    return fail(std::move(error));
+  }
+
+  /// Visits the chunks that hold any of `needed`, a range of the tensor's elements, or of its bytes where it is packed.
+  Result<> each_chunk(const ChunkIndex& chunks, Extent needed, const ChunkVisitor& visit) const {
+    if (!packed_) return chunks.chunks(index_, needed, visit);
+    const std::uint64_t bits = dtype_bits(tensor_.dtype);
+    const Extent elements{needed.begin * 8 / bits, (needed.end * 8 + bits - 1) / bits};
+    return chunks.chunks(index_, elements, [&](const PlacedChunk& placed) -> Result<> {
+      if (!placed.where.strides.empty()) {
+        Error error{.code = Errc::unsupported, .message = tensor_.name + ": a packed tensor with strides"};
+        error.tensor = tensor_.name;
+        return fail(std::move(error));
+      }
+      PlacedChunk bytes{.chunk = {}, .where = placed.where};
+      CKPT_TRY(bytes.chunk, unpacked(placed.chunk));
+      return visit(bytes);
+    });
+  }
+
   Copy copy_of(const Locator& where) const {
     Copy copy;
     copy.source_file = where.file;
@@ -96,15 +128,14 @@ class Join {
 
   /// The target is a run of the tensor's own row-major order: sources that are runs too give plain copies.
   Result<> runs(const ChunkIndex& chunks, Extent elements, std::uint64_t leaf_offset) {
-    const Box whole = Box::whole(tensor_.shape);
     std::uint64_t at = elements.begin;  // everything before is covered by runs
     bool only_runs = true;
-    CKPT_CHECK(chunks.chunks(index_, elements, [&](const PlacedChunk& placed) -> Result<> {
-      if (placed.chunk.box != whole || !placed.where.strides.empty()) {
+    CKPT_CHECK(each_chunk(chunks, elements, [&](const PlacedChunk& placed) -> Result<> {
+      if (placed.chunk.box != whole_ || !placed.where.strides.empty()) {
         only_runs = false;
         return {};
       }
-      const Extent held = placed.chunk.flat.value_or(Extent{0, volume(tensor_.shape)});
+      const Extent held = placed.chunk.flat.value_or(Extent{0, volume(whole_.size)});
       const std::uint64_t end = std::min(held.end, elements.end);
       const bool replica = end <= at;
       const std::uint64_t begin = std::max(held.begin, replica ? elements.begin : at);
@@ -125,11 +156,11 @@ class Join {
     if (only_runs) return fail(uncovered(at - elements.begin, elements.size()));
 
     std::vector<Box> parts;
-    split_flat(whole, {at, elements.end}, parts);
+    split_flat(whole_, {at, elements.end}, parts);
     for (Box& part : parts) {
       TargetBox target{.box = std::move(part)};
-      target.offset = leaf_offset + (linear_index(whole, target.box.offset) - elements.begin) * unit_;
-      for (const std::int64_t stride : row_major_strides(whole.size)) {
+      target.offset = leaf_offset + (linear_index(whole_, target.box.offset) - elements.begin) * unit_;
+      for (const std::int64_t stride : row_major_strides(whole_.size)) {
         target.strides.push_back(static_cast<std::uint64_t>(stride) * unit_);
       }
       CKPT_CHECK(boxes(chunks, target));
@@ -138,14 +169,13 @@ class Join {
   }
 
   Result<> boxes(const ChunkIndex& chunks, const TargetBox& target) {
-    const Box whole = Box::whole(tensor_.shape);
     Shape last = target.box.offset;
     for (std::size_t d = 0; d < last.size(); ++d) last[d] += target.box.size[d] - 1;
-    const Extent span{linear_index(whole, target.box.offset), linear_index(whole, last) + 1};
+    const Extent span{linear_index(whole_, target.box.offset), linear_index(whole_, last) + 1};
     std::uint64_t covered = 0;
     std::unordered_set<std::uint64_t> used;  // first elements; replicas hold equal boxes: the first one serves
     std::vector<Box> parts;
-    CKPT_CHECK(chunks.chunks(index_, span, [&](const PlacedChunk& placed) -> Result<> {
+    CKPT_CHECK(each_chunk(chunks, span, [&](const PlacedChunk& placed) -> Result<> {
       const Box& outer = placed.chunk.box;
       parts.clear();
       if (placed.chunk.flat) {
@@ -159,7 +189,7 @@ class Join {
       for (const Box& part : parts) {
         const auto common = intersect(part, target.box);
         if (!common) continue;
-        const bool replica = !used.insert(linear_index(whole, common->offset)).second;
+        const bool replica = !used.insert(linear_index(whole_, common->offset)).second;
         if (replica && !check_replicas_) continue;
         if (!replica) covered += volume(common->size);
         Copy copy = copy_of(placed.where);
@@ -182,38 +212,6 @@ class Join {
     return {};
   }
 
-  /// Packed tensors are moved as bytes: their chunks must be runs of the tensor's row-major order, of whole bytes,
-  /// and be visited in that order.
-  Result<> packed(const ChunkIndex& chunks, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset) {
-    const Box whole = Box::whole(tensor_.shape);
-    const std::uint64_t bits = dtype_bits(tensor_.dtype);
-    std::uint64_t at = begin;  // everything before is covered
-    CKPT_CHECK(chunks.chunks(index_, {begin * 8 / bits, (end * 8 + bits - 1) / bits}, [&](const PlacedChunk& placed) {
-      const Extent held = placed.chunk.flat.value_or(Extent{0, volume(tensor_.shape)});
-      if (placed.chunk.box != whole || !placed.where.strides.empty() || held.begin * bits % 8 != 0 ||
-          held.end * bits % 8 != 0) {
-        Error error{.code = Errc::unsupported,
-                    .message = tensor_.name + ": a packed tensor that is cut into parts other than rows"};
-        error.tensor = tensor_.name;
-        return Result<>(fail(std::move(error)));
-      }
-      const Extent bytes{held.begin * bits / 8, held.end * bits / 8};
-      const std::uint64_t until = std::min(bytes.end, end);
-      const bool replica = until <= at;
-      const std::uint64_t from = replica ? std::max(bytes.begin, begin) : at;
-      if (bytes.begin > at || from >= until || (replica && !check_replicas_)) return Result<>();
-      Copy copy = copy_of(placed.where);
-      copy.source_offset = placed.where.offset + (from - bytes.begin);
-      copy.target_offset = leaf_offset + (from - begin);
-      if (until - from > 1) copy.dims = {{until - from, 1, 1}};
-      (replica ? job_.checks : job_.copies).push_back(std::move(copy));
-      at = std::max(at, until);
-      return Result<>();
-    }));
-    if (at < end) return fail(uncovered((at - begin) * 8 / bits, (end - begin) * 8 / bits));
-    return {};
-  }
-
   const Tensor& tensor_;
   const Placement& placement_;
   std::uint32_t index_;
@@ -221,6 +219,8 @@ class Join {
   bool check_replicas_;
   LeafJob& job_;
   std::uint64_t unit_;
+  bool packed_;
+  Box whole_;  // of elements, or of bytes where the dtype is packed
 };
 
 Result<> check_file(const Map& source, const TargetFile& file) {

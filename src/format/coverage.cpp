@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "format/checked.hpp"
+#include "format/chunk_form.hpp"
 #include "format/model.hpp"
 
 namespace ckpt {
@@ -114,15 +116,9 @@ void append_boxes(const Chunk& chunk, std::vector<Box>& out) {
 }
 
 /// Leaves one of each set of replicas. They hold the same elements, all of them: two ranges of one box that only begin
-/// alike share their first boxes and are no replicas. However a chunk is written, its boxes say what it holds.
+/// alike share their first boxes and are no replicas.
 void drop_replicas(std::vector<Chunk>& chunks) {
-  std::vector<Box> boxes;
-  for (Chunk& chunk : chunks) {
-    if (!chunk.flat) continue;
-    boxes.clear();
-    append_boxes(chunk, boxes);
-    if (boxes.size() == 1) chunk = {.box = std::move(boxes.front())};
-  }
+  for (Chunk& chunk : chunks) chunk = tightest(std::move(chunk));
   const auto key = [](const Chunk& chunk) { return chunk.flat.value_or(Extent{0, 0}); };
   std::sort(chunks.begin(), chunks.end(), [&](const Chunk& a, const Chunk& b) {
     if (a.box != b.box) return before(a.box, b.box);

@@ -56,8 +56,38 @@ TEST(PackedPlan, AMissingRowIsUncovered) {
   EXPECT_EQ(job.error().code, Errc::uncovered);
 }
 
-TEST(PackedPlan, ColumnsAndHalfBytesAreUnsupported) {
-  for (const Chunk& part : {Chunk{{{0, 0}, {4, 2}}}, Chunk{Box::whole({4, 4}), Extent{0, 3}}}) {
+TEST(PackedPlan, ColumnsOfWholeBytesAreJoined) {
+  Map map;
+  const auto plan = plan_of(map, {{{{{0, 0}, {4, 2}}}, 10}, {{{{0, 2}, {4, 2}}}, 50}});
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  const auto job = plan->leaf(0);
+  ASSERT_TRUE(job.has_value()) << job.error().message;
+  ASSERT_EQ(job->copies.size(), 2u);
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(job->copies[i].source_offset, i == 0 ? 10u : 50u);
+    EXPECT_EQ(job->copies[i].target_offset, i);
+    ASSERT_EQ(job->copies[i].dims.size(), 1u);
+    EXPECT_EQ(job->copies[i].dims[0].count, 4u);
+    EXPECT_EQ(job->copies[i].dims[0].source_stride, 1u);
+    EXPECT_EQ(job->copies[i].dims[0].target_stride, 2u);
+  }
+}
+
+TEST(PackedPlan, APartOfAPackedTensorIsPlacedByItsBytes) {
+  Map map;
+  ASSERT_TRUE(plan_of(map, {{rows(0, 4), 10}}));
+  const Placement columns{.bytes = 4, .chunk = Chunk{{{0, 2}, {4, 2}}}, .dtype = Dtype::f4};
+  const auto plan = Plan::make(map, {{.path = "out", .bytes = 4, .placements = {columns}}});
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  const auto job = plan->leaf(0);
+  ASSERT_TRUE(job.has_value()) << job.error().message;
+  std::vector<std::uint64_t> sources;
+  for (const Copy& copy : job->copies) sources.push_back(copy.source_offset);
+  EXPECT_EQ(sources, (std::vector<std::uint64_t>{11, 13, 15, 17}));
+}
+
+TEST(PackedPlan, ACutInsideAByteIsUnsupported) {
+  for (const Chunk& part : {Chunk{{{0, 0}, {4, 1}}}, Chunk{Box::whole({4, 4}), Extent{0, 3}}}) {
     Map map;
     const auto plan = plan_of(map, {{part, 10}});
     ASSERT_TRUE(plan.has_value()) << plan.error().message;

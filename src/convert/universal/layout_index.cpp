@@ -4,32 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "format/chunk_form.hpp"
 #include "format/mesh_search.hpp"
 
 namespace ckpt::universal {
 namespace {
-
-/// The same chunk, as a range of the whole tensor where it is one: rows of it are what most cuts give, and what plans
-/// copy without looking at boxes.
-Chunk as_run(Chunk chunk, const Shape& shape) {
-  std::size_t d = shape.size();
-  while (d > 0 && chunk.box.size[d - 1] == shape[d - 1]) --d;
-  if (d == 0) return chunk;  // the whole tensor
-  for (std::size_t outer = 0; outer + 1 < d; ++outer) {
-    if (chunk.box.size[outer] != 1) return chunk;
-  }
-  const Box whole = Box::whole(shape);
-  const std::uint64_t begin = linear_index(whole, chunk.box.offset);
-  const Extent held = chunk.flat.value_or(Extent{0, volume(chunk.box.size)});
-  return {.box = whole, .flat = Extent{begin + held.begin, begin + held.end}};
-}
-
-/// The first element of a chunk in the row-major order of the tensor: plans want to see runs in their order.
-std::uint64_t first_of(const Chunk& chunk, const Shape& shape) {
-  const Box whole = Box::whole(shape);
-  if (chunk.box == whole) return chunk.flat ? chunk.flat->begin : 0;
-  return linear_index(whole, chunk.box.offset);
-}
 
 ChunkTable table_of(const WriterFiles& files) {
   ChunkTable table(files.rows().size());
@@ -64,7 +43,7 @@ Result<> LayoutIndex::chunks(std::size_t tensor, Extent elements, const ChunkVis
   CKPT_CHECK(search_mesh(layout, row.tensor, row.begin, elements, [&](WrittenChunk written) -> Result<> {
     CKPT_TRY(const TensorPlace place, files_.place(number, written.writer, written.volume));
     Chunk chunk = as_run(std::move(written.chunk), row.tensor.shape);
-    const std::uint64_t first = first_of(chunk, row.tensor.shape);
+    const std::uint64_t first = first_element(chunk, row.tensor.shape);
     found.emplace_back(first,
                        PlacedChunk{.chunk = std::move(chunk),
                                    .where = {.file = place.file, .offset = place.offset, .dtype = row.tensor.dtype}});
