@@ -178,10 +178,11 @@ Verb verify_verb() {
       .most_arguments = 1000,
       .summary = "Prove that a checkpoint is complete and intact",
       .about =
-          {"Reads the whole checkpoint once and compares every hash that it carries; of other tools' checkpoints, "
-           "every "
-           "checksum of their format, the copies that several files hold of the same values, and the fp32 masters "
-           "with the weights that were rounded from them, so that a rank's file in another's place is found. With "
+          {"Reads the whole checkpoint once and compares every hash that it carries, and the copies that several files "
+           "hold of the same values; of other tools' checkpoints, every checksum of their format, those copies, and "
+           "the "
+           "fp32 masters with the weights that were rounded from them, so that a rank's file in another's place is "
+           "found. In a checkpoint of ckpt's own, a data file that its table does not list is damage too. With "
            "--quick only names, sizes and structure are looked at, in milliseconds. With --against the tensors of "
            "two checkpoints, of any formats, are compared bit for bit. Exit code 1 means that damage or a "
            "difference was found, or with --finite a value that is no number.",

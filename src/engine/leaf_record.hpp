@@ -13,7 +13,7 @@
 #include "format/result.hpp"
 
 /// Which leaves of an unfinished target are finished, for the run that goes on where this one was killed: a table
-/// beside the partial, with a slot a leaf (src/format/FORMAT.md, "Unfinished targets"). Nothing in it is believed
+/// beside the partial, with a slot a leaf (docs/store-files.md). Nothing in it is believed
 /// before the leaf itself was read and hashed, so it is never synced: a slot that was lost costs that leaf, no more.
 namespace ckpt {
 

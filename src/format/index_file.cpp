@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "format/checked.hpp"
+#include "format/format_check.hpp"
 
 namespace ckpt::universal {
 namespace {
@@ -32,10 +33,10 @@ std::uint64_t index_number(std::span<const std::byte> data, std::size_t offset, 
   return value;
 }
 
-tl::unexpected<Error> bad_index(Errc code, std::uint64_t offset, std::string_view reason) {
-  Error error{.code = code, .message = fmt::format("index file: parse at byte {}: {}", offset, reason)};
+tl::unexpected<Error> bad_index(Check check, std::uint64_t offset, std::string_view reason) {
+  Error error{.message = fmt::format("index file: parse at byte {}: {}", offset, reason)};
   error.offset = offset;
-  return fail(std::move(error));
+  return violates(check, std::move(error));
 }
 
 /// The range of the tensor's row-major order that a chunk spans: what records are sorted and searched by.
@@ -84,24 +85,27 @@ struct IndexReader {
     IndexedChunk out{.row = static_cast<std::uint32_t>(index_number(data, at, 4)),
                      .volume = static_cast<std::uint32_t>(index_number(data, at + 4, 4)),
                      .offset = index_number(data, at + 32, 8)};
-    if (out.row >= shapes.size()) return bad_index(Errc::corrupt, at, fmt::format("row {} is not there", out.row));
+    if (out.row >= shapes.size())
+      return bad_index(Check::index_records, at, fmt::format("row {} is not there", out.row));
     const Shape& shape = shapes[out.row];
     const Extent held{index_number(data, at + 8, 8), index_number(data, at + 16, 8)};
     const std::uint64_t flags = index_number(data, at + 56, 8);
     const std::uint64_t box = index_number(data, at + 48, 8);
-    if (flags > kFlat || (box == kNoBox && flags != 0)) return bad_index(Errc::corrupt, at + 56, "unknown flags");
+    if (flags > kFlat || (box == kNoBox && flags != 0))
+      return bad_index(Check::index_records, at + 56, "unknown flags");
     if (box == kNoBox) {
       out.chunk.box = Box::whole(shape);
       if (held.begin != 0 || held.end != volume(shape)) out.chunk.flat = held;
     } else {
       CKPT_TRY(out.chunk, boxed(at, box, shape, flags));
     }
-    if (const char* fault = fault_of(out.chunk, shape)) return bad_index(Errc::corrupt, at, fault);
+    if (const char* fault = fault_of(out.chunk, shape)) return bad_index(Check::index_chunks, at, fault);
     if (box != kNoBox && out.chunk.box == Box::whole(shape))
-      return bad_index(Errc::corrupt, at + 48, "a box that is its whole tensor");
-    if (span_of(out.chunk, shape) != held) return bad_index(Errc::corrupt, at + 8, "a range that is not its chunk's");
+      return bad_index(Check::index_chunks, at + 48, "a box that is its whole tensor");
+    if (span_of(out.chunk, shape) != held)
+      return bad_index(Check::index_records, at + 8, "a range that is not its chunk's");
     if (index_number(data, at + 40, 8) != out.chunk.volume())
-      return bad_index(Errc::corrupt, at + 40, "a count of elements that is not its chunk's");
+      return bad_index(Check::index_records, at + 40, "a count of elements that is not its chunk's");
     return out;
   }
 
@@ -109,7 +113,7 @@ struct IndexReader {
   Result<Chunk> boxed(std::size_t at, std::uint64_t first, const Shape& shape, std::uint64_t flags) {
     const std::uint64_t words = 2 * shape.size() + (flags == kFlat ? 2 : 0);
     if (first != next_word || words > word_count - next_word)
-      return bad_index(Errc::corrupt, at + 48, "a box that does not follow the one before");
+      return bad_index(Check::index_records, at + 48, "a box that does not follow the one before");
     Chunk chunk{.box = {Shape(shape.size()), Shape(shape.size())}};
     for (std::uint64_t& offset : chunk.box.offset) offset = word(next_word++);
     for (std::uint64_t& size : chunk.box.size) size = word(next_word++);
@@ -177,27 +181,27 @@ Result<std::string> build_index_file(IndexFile index, std::span<const Shape> sha
 }
 
 Result<IndexFile> parse_index_file(std::span<const std::byte> data, std::span<const Shape> shapes) {
-  if (data.size() < kIndexHeaderBytes) return bad_index(Errc::corrupt, data.size(), "shorter than its header");
+  if (data.size() < kIndexHeaderBytes) return bad_index(Check::index_form, data.size(), "shorter than its header");
   if (std::memcmp(data.data(), kIndexMagic.data(), kIndexMagic.size()) != 0)
-    return bad_index(Errc::corrupt, 0, "not an index file");
+    return bad_index(Check::index_form, 0, "not an index file");
   const std::uint64_t major = index_number(data, 8, 2);
   const std::uint64_t minor = index_number(data, 10, 2);
-  if (major != kIndexMajor || minor != kIndexMinor)
-    return bad_index(Errc::newer, 8, fmt::format("version {}.{} is not known", major, minor));
+  if (major != kIndexMajor)
+    return bad_index(Check::index_version, 8, fmt::format("version {}.{} is not known", major, minor));
   IndexFile out{.writer = static_cast<std::uint32_t>(index_number(data, 12, 4))};
   std::memcpy(out.id.bytes.data(), data.data() + 16, out.id.bytes.size());
-  if (index_number(data, 48, 8) != 0 || index_number(data, 56, 8) != 0)
-    return bad_index(Errc::corrupt, 48, "reserved bytes of the header are not zero");
+  if (minor <= kIndexMinor && (index_number(data, 48, 8) != 0 || index_number(data, 56, 8) != 0))
+    return bad_index(Check::index_form, 48, "reserved bytes of the header are not zero");
   IndexReader reader{.data = data,
                      .shapes = shapes,
                      .record_count = index_number(data, 32, 8),
                      .word_count = index_number(data, 40, 8)};
   const std::uint64_t rest = data.size() - kIndexHeaderBytes;
   if (reader.record_count > rest / kIndexRecordBytes)
-    return bad_index(Errc::corrupt, 32, fmt::format("{} records do not fit the file", reader.record_count));
+    return bad_index(Check::index_form, 32, fmt::format("{} records do not fit the file", reader.record_count));
   const std::uint64_t word_bytes = rest - reader.record_count * kIndexRecordBytes;
   if (word_bytes % kWordBytes != 0 || reader.word_count != word_bytes / kWordBytes)
-    return bad_index(Errc::corrupt, 40, fmt::format("{} words do not end with the file", reader.word_count));
+    return bad_index(Check::index_form, 40, fmt::format("{} words do not end with the file", reader.word_count));
 
   out.chunks.reserve(reader.record_count);
   std::vector<std::uint32_t> volumes;
@@ -211,23 +215,23 @@ Result<IndexFile> parse_index_file(std::span<const std::byte> data, std::span<co
     if (!out.chunks.empty()) {
       const IndexedChunk& before = out.chunks.back();
       if (std::tuple(before.row, begin, before.volume) >= std::tuple(chunk.row, held.begin, chunk.volume))
-        return bad_index(Errc::corrupt, at, "records are not sorted");
+        return bad_index(Check::index_records, at, "records are not sorted");
     }
     if (first) {
       if (!volumes_are_counted(volumes))
-        return bad_index(Errc::corrupt, at, "volumes of the row before are not 0, 1, ...");
+        return bad_index(Check::index_records, at, "volumes of the row before are not 0, 1, ...");
       volumes.clear();
     }
     reach = first ? held.end : std::max(reach, held.end);
     if (index_number(data, at + 24, 8) != reach)
-      return bad_index(Errc::corrupt, at + 24, "a reach that is not its own");
+      return bad_index(Check::index_records, at + 24, "a reach that is not its own");
     begin = held.begin;
     volumes.push_back(chunk.volume);
     out.chunks.push_back(std::move(chunk));
   }
   if (!volumes_are_counted(volumes))
-    return bad_index(Errc::corrupt, data.size(), "volumes of the last row are not 0, 1, ...");
-  if (reader.next_word != reader.word_count) return bad_index(Errc::corrupt, 40, "words that no record names");
+    return bad_index(Check::index_records, data.size(), "volumes of the last row are not 0, 1, ...");
+  if (reader.next_word != reader.word_count) return bad_index(Check::index_records, 40, "words that no record names");
   return out;
 }
 

@@ -36,7 +36,7 @@ Result<std::string> build_index_file(IndexFile index, std::span<const Shape> sha
 /// Reads an index file, all of it.
 ///
 /// shapes   of the manifest's rows in order: every chunk must lie inside its tensor
-/// errors   corrupt with the offset: any rule of FORMAT.md section 6.3 broken; newer: another version
+/// errors   those of checks 37, 38, 40 and 41 of FORMAT.md section 10, with the offset
 Result<IndexFile> parse_index_file(std::span<const std::byte> data, std::span<const Shape> shapes);
 
 }  // namespace ckpt::universal

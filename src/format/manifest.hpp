@@ -16,10 +16,18 @@
 
 namespace ckpt::universal {
 
-constexpr std::string_view kVersion = "1.0";     ///< what is written
+constexpr std::string_view kVersion = "1.0";  ///< what is written: the lowest that describes what this release writes
 constexpr std::string_view kOldVersion = "0.9";  ///< read too: layout `whole` only
+/// True for 0.9 and for 1.x, whatever its minor number: FORMAT.md section 9.
 constexpr bool is_known_version(std::string_view version) {
-  return version == kVersion || version == kOldVersion;
+  if (version == kOldVersion) return true;
+  if (!version.starts_with("1.") || version.size() < 3 || version.size() > 7) return false;
+  const std::string_view minor = version.substr(2);
+  return (minor == "0" || minor.front() != '0') && minor.find_first_not_of("0123456789") == minor.npos;
+}
+/// Whether files of two versions may belong to one checkpoint: both are 0.9, or neither is.
+constexpr bool go_together(std::string_view a, std::string_view b) {
+  return (a == kOldVersion) == (b == kOldVersion);
 }
 constexpr std::string_view kManifestBegin = R"({"format":"ckpt",)";  ///< the first bytes of every manifest
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{4} << 30;
@@ -52,7 +60,7 @@ struct Manifest {
     Hash128 fingerprint{};
     std::string chosen{};  ///< may be empty
   };
-  std::string version{kVersion};  ///< as read; what is built is kVersion
+  std::string version{kVersion};  ///< as read; what is built is of kVersion
   Hash128 id{};
   std::string created{};  ///< utc_text
   std::string generator{};
@@ -88,8 +96,7 @@ std::string utc_text(std::int64_t ns_since_1970);
 Result<std::string> build_manifest(const Manifest& manifest);
 
 /// Reads manifest.json. The hash is checked before anything else.
-/// errors   checksum: the hash; corrupt: any rule of FORMAT.md section 3, with offset or tensor where known; newer: a
-///          version, a required feature, a layout or a dropped class that it does not know
+/// errors   those of checks 2 to 24 of FORMAT.md section 10, with offset or tensor where known
 Result<Manifest> parse_manifest(std::string_view text);
 
 /// Whether the weights stand without the optimizer's state. errors   unsupported, with the tensor: a value of a

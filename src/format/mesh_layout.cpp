@@ -6,6 +6,7 @@
 #include <set>
 
 #include "format/checked.hpp"
+#include "format/format_check.hpp"
 #include "format/mesh_pieces.hpp"
 
 namespace ckpt::universal {
@@ -162,7 +163,8 @@ Result<std::vector<Chunk>> chunks_of(const Layout& layout, const Tensor& tensor,
   CKPT_TRY(std::vector<Chunk> held, local_chunks(dims, layout, begin, flat_part));
   if (is_packed(tensor.dtype)) {
     for (const Chunk& chunk : held) {
-      if (!is_whole_bytes(chunk, tensor)) return bad_mesh("elements that share a byte would go to two writers");
+      if (!is_whole_bytes(chunk, tensor))
+        return violates(Check::whole_bytes, "elements that share a byte would go to two writers");
     }
   }
   if (!written) return held;

@@ -14,12 +14,13 @@
 namespace ckpt::universal {
 
 constexpr std::size_t kMaxObjectValues = std::size_t{4} << 20;  ///< in one objects.json, keys included
-constexpr std::size_t kMaxObjectDepth = 1000;                   ///< values inside values
+constexpr std::size_t kMaxObjectDepth = 64;                     ///< values inside values
 
 /// blobs/objects.json: what a checkpoint holds beside tensors. FORMAT.md section 7.
 struct Objects {
   Hash128 id{};
   std::vector<NamedObject> objects{};  ///< in the source's order
+  std::string version{};               ///< as read
 };
 
 /// New names of tensors, by their names inside the objects.
@@ -30,7 +31,7 @@ using Renamed = std::unordered_map<std::string, std::string>;
 Result<std::string> build_objects(const Hash128& id, std::span<const NamedObject> objects, const Renamed& renamed = {});
 
 /// Reads objects.json.
-/// errors   corrupt: any rule of FORMAT.md section 7 broken; newer: another version
+/// errors   those of checks 47, 48 and 50 to 52 of FORMAT.md section 10
 Result<Objects> parse_objects(std::string_view text);
 
 }  // namespace ckpt::universal

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "format/checked.hpp"
+#include "format/format_check.hpp"
 
 namespace ckpt::universal {
 namespace {
@@ -35,20 +36,22 @@ Hash128 hash_at(std::span<const std::byte> data, std::size_t offset) {
   return hash;
 }
 
-tl::unexpected<Error> bad_sums(Errc code, std::uint64_t offset, std::string reason) {
-  Error error{.code = code, .message = fmt::format("sums.bin: parse at byte {}: {}", offset, reason)};
+tl::unexpected<Error> bad_sums(Check check, std::uint64_t offset, std::string reason) {
+  Error error{.message = fmt::format("sums.bin: parse at byte {}: {}", offset, reason)};
   error.offset = offset;
-  return fail(std::move(error));
+  return violates(check, std::move(error));
 }
 
 bool holds_tensors(FileClass file_class) {
   return file_class == FileClass::weights || file_class == FileClass::optim || file_class == FileClass::blobs;
 }
 
-/// A record by itself; order and leaves are the caller's.
-Result<FileRecord> parse_record(std::span<const std::byte> data, std::size_t at) {
+/// A record by itself; order and leaves are the caller's. reserved: no minor version that this release knows gives its
+/// reserved bytes a meaning.
+Result<FileRecord> parse_record(std::span<const std::byte> data, std::size_t at, bool reserved) {
   const std::uint64_t file_class = number(data, at, 4);
-  if (file_class >= kClassCount) return bad_sums(Errc::newer, at, fmt::format("unknown file class {}", file_class));
+  if (file_class >= kClassCount)
+    return bad_sums(Check::record_class, at, fmt::format("unknown file class {}", file_class));
   FileRecord file{
       .key = {static_cast<FileClass>(file_class), static_cast<std::uint32_t>(number(data, at + 4, 4)),
               static_cast<std::uint32_t>(number(data, at + 8, 4))},
@@ -57,19 +60,19 @@ Result<FileRecord> parse_record(std::span<const std::byte> data, std::size_t at)
       .first_leaf = number(data, at + 32, 8),
       .root = hash_at(data, at + 48),
   };
-  if (number(data, at + 12, 4) != 0 || number(data, at + 40, 8) != 0)
-    return bad_sums(Errc::corrupt, at, "reserved bytes of a record are not zero");
-  if (file.bytes >> 63 != 0) return bad_sums(Errc::corrupt, at + 16, "a file size of 2^63 or more");
+  if (reserved && (number(data, at + 12, 4) != 0 || number(data, at + 40, 8) != 0))
+    return bad_sums(Check::record, at, "reserved bytes of a record are not zero");
+  if (file.bytes >> 63 != 0) return bad_sums(Check::record, at + 16, "a file size of 2^63 or more");
   if (holds_tensors(file.key.file_class)) {
     if (file.data_begin == 0 || file.data_begin % kSumsAlignment != 0 || file.data_begin > file.bytes)
-      return bad_sums(Errc::corrupt, at + 24,
+      return bad_sums(Check::record, at + 24,
                       fmt::format("data begins at {} of {} bytes", file.data_begin, file.bytes));
   } else if (file.data_begin != 0) {
-    return bad_sums(Errc::corrupt, at + 24, "a data begin in a file without tensors");
+    return bad_sums(Check::record, at + 24, "a data begin in a file without tensors");
   }
   const bool single = file.key.file_class == FileClass::objects && (file.key.writer != 0 || file.key.volume != 0);
   if (single || (file.key.file_class == FileClass::index && file.key.volume != 0))
-    return bad_sums(Errc::corrupt, at, "a second file where there is only one");
+    return bad_sums(Check::record, at, "a second file where there is only one");
   return file;
 }
 
@@ -160,16 +163,17 @@ Result<std::string> build_sums(Sums& sums) {
 }
 
 Result<Sums> parse_sums(std::span<const std::byte> data) {
-  if (data.size() < kHeaderBytes) return bad_sums(Errc::corrupt, data.size(), "shorter than its header");
+  if (data.size() < kHeaderBytes) return bad_sums(Check::sums_form, data.size(), "shorter than its header");
   if (std::memcmp(data.data(), kMagic.data(), kMagic.size()) != 0)
-    return bad_sums(Errc::corrupt, 0, "does not begin with CKPTSUMS");
+    return bad_sums(Check::sums_form, 0, "does not begin with CKPTSUMS");
   const std::uint64_t major = number(data, 8, 2);
   const std::uint64_t minor = number(data, 10, 2);
-  const bool known = (major == kMajor && minor == kMinor) || (major == 0 && minor == 9);
-  if (!known) return bad_sums(Errc::newer, 8, fmt::format("version {}.{}", major, minor));
-  if (number(data, 12, 4) != kLeafShift) return bad_sums(Errc::newer, 12, "another leaf size than 4 MiB");
-  if (number(data, 48, 8) != 0 || number(data, 56, 8) != 0)
-    return bad_sums(Errc::corrupt, 48, "reserved bytes are not zero");
+  const bool is_old = major == 0 && minor == 9;
+  const bool reserved = is_old || minor <= kMinor;
+  if (major != kMajor && !is_old) return bad_sums(Check::sums_version, 8, fmt::format("version {}.{}", major, minor));
+  if (number(data, 12, 4) != kLeafShift) return bad_sums(Check::sums_version, 12, "another leaf size than 4 MiB");
+  if (reserved && (number(data, 48, 8) != 0 || number(data, 56, 8) != 0))
+    return bad_sums(Check::sums_form, 48, "reserved bytes are not zero");
 
   // Both counts must account for the bytes that are there before they size anything.
   const std::uint64_t record_count = number(data, 32, 8);
@@ -177,7 +181,7 @@ Result<Sums> parse_sums(std::span<const std::byte> data) {
   const std::uint64_t rest = data.size() - kHeaderBytes;
   if (record_count > rest / kRecordBytes || hash_count > rest / kLeafHashBytes ||
       record_count * kRecordBytes + hash_count * kLeafHashBytes != rest)
-    return bad_sums(Errc::corrupt, 32,
+    return bad_sums(Check::sums_form, 32,
                     fmt::format("{} records and {} leaves in {} bytes", record_count, hash_count, data.size()));
 
   Sums sums;
@@ -186,21 +190,25 @@ Result<Sums> parse_sums(std::span<const std::byte> data) {
   std::uint64_t next_leaf = 0;
   for (std::uint64_t i = 0; i < record_count; ++i) {
     const std::size_t at = kHeaderBytes + i * kRecordBytes;
-    CKPT_TRY(FileRecord file, parse_record(data, at));
+    CKPT_TRY(FileRecord file, parse_record(data, at, reserved));
     if (!sums.files.empty() && !(sums.files.back().key < file.key))
-      return bad_sums(Errc::corrupt, at, "records are out of order");
-    if (file.first_leaf != next_leaf) return bad_sums(Errc::corrupt, at + 32, "a wrong first leaf");
+      return bad_sums(Check::record, at, "records are out of order");
+    if (file.first_leaf != next_leaf) return bad_sums(Check::record_leaves, at + 32, "a wrong first leaf");
     CKPT_TRY(next_leaf, checked_add(next_leaf, leaf_count(file.bytes)));
-    if (next_leaf > hash_count) return bad_sums(Errc::corrupt, at + 16, "files have more leaves than the table");
+    if (next_leaf > hash_count) return bad_sums(Check::record_leaves, at + 16, "files have more leaves than the table");
     sums.files.push_back(file);
   }
-  if (next_leaf != hash_count) return bad_sums(Errc::corrupt, 40, "the table has more leaves than the files");
+  if (next_leaf != hash_count) return bad_sums(Check::record_leaves, 40, "the table has more leaves than the files");
   sums.leaves.resize(hash_count);
   if (hash_count != 0) {
     std::memcpy(sums.leaves.data(), data.data() + kHeaderBytes + record_count * kRecordBytes,
                 hash_count * kLeafHashBytes);
   }
   return sums;
+}
+
+bool is_old_table(std::span<const std::byte> data) {
+  return number(data, 8, 2) == 0;
 }
 
 }  // namespace ckpt::universal

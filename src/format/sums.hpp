@@ -62,7 +62,10 @@ Hash128 root_hash(const Hash128& id, std::string_view path, std::uint64_t file_b
 Result<std::string> build_sums(Sums& sums);
 
 /// Reads sums.bin, all of it. Roots are not computed; compare them with root_hash before calling a file verified.
-/// errors   corrupt with the offset: any rule of FORMAT.md section 5 broken; newer: another version, leaf size or class
+/// errors   those of checks 27, 28 and 30 to 32 of FORMAT.md section 10, with the offset
 Result<Sums> parse_sums(std::span<const std::byte> data);
+
+/// Whether a table that parse_sums reads is of version 0.9.
+bool is_old_table(std::span<const std::byte> data);
 
 }  // namespace ckpt::universal

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "format/checked.hpp"
+#include "format/format_check.hpp"
 
 namespace ckpt::universal {
 namespace {
@@ -14,10 +15,9 @@ namespace {
 constexpr int kMostAlignment = 12;           // log2 of kDataAlignment
 constexpr std::uint64_t kHeaderStart = 256;  // at least: the length field and `__metadata__`
 
-tl::unexpected<Error> bad_file(const FileRecord& file, std::string_view reason) {
-  Error error{.code = Errc::corrupt, .message = fmt::format("{}: place tensors: {}", file.key.path(), reason)};
-  error.file = file.key.path();
-  return fail(std::move(error));
+tl::unexpected<Error> bad_volume(const FileRecord& file, std::string_view reason) {
+  return violates(Check::places, Error{.message = fmt::format("{}: place tensors: {}", file.key.path(), reason),
+                                       .file = file.key.path()});
 }
 
 }  // namespace
@@ -86,21 +86,21 @@ Result<std::vector<TensorPlace>> place_whole(const Manifest& manifest, const Sum
     entries.clear();
     for (; row != order.end() && rows[*row].file() == file.key; ++row)
       entries.push_back({rows[*row].tensor.name, bytes[*row], *row});
-    if (entries.empty()) return bad_file(file, "no tensor lies in it");
+    if (entries.empty()) return bad_volume(file, "no tensor lies in it");
     order_entries(entries);
     std::uint64_t end = file.data_begin;
     for (const Entry& entry : entries) {
       places[entry.tensor] = {n, end};
       CKPT_TRY(end, checked_add(end, entry.bytes));
     }
-    if (end != file.bytes) return bad_file(file, fmt::format("{} bytes, but its tensors end at {}", file.bytes, end));
+    if (end != file.bytes) return bad_volume(file, fmt::format("{} bytes, but its tensors end at {}", file.bytes, end));
   }
   if (row != order.end()) {
-    Error error{.code = Errc::corrupt,
-                .message = fmt::format("{}: place tensors: sums.bin has no record of its file {}",
-                                       rows[*row].tensor.name, rows[*row].file().path())};
-    error.tensor = rows[*row].tensor.name;
-    return fail(std::move(error));
+    const std::string& name = rows[*row].tensor.name;
+    return violates(Check::places,
+                    Error{.message = fmt::format("{}: place tensors: sums.bin has no record of its file {}", name,
+                                                 rows[*row].file().path()),
+                          .tensor = name});
   }
   return places;
 }

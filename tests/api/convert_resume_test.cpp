@@ -157,7 +157,7 @@ class ConvertResume : public testing::TestWithParam<Case> {
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
   };
-  /// What a left-over's record calls finished, read as FORMAT.md says.
+  /// What a left-over's record calls finished, read as docs/store-files.md says.
   std::vector<Place> finished() const {
     const std::string record = partial() + ".leaves";
     if (!fs::exists(record) || !fs::exists(partial())) return {};

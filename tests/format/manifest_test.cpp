@@ -181,12 +181,22 @@ TEST(Manifest, TheHashMustBeAMemberAndTheLast) {
 TEST(Manifest, NewerThingsAreNamedBeforeAnythingElse) {
   const std::string text = replaced(built(), R"("dtype":"BF16")", R"("dtype":7)");
   expect_fails(text, Errc::corrupt);
-  expect_fails(replaced(text, R"("version":"1.0")", R"("version":"1.1")"), Errc::newer);
+  expect_fails(replaced(text, R"("version":"1.0")", R"("version":"2.0")"), Errc::newer);
+  expect_fails(replaced(text, R"("version":"1.0")", R"("version":"1.")"), Errc::newer);
+  expect_fails(replaced(text, R"("version":"1.0")", R"("version":"1.00")"), Errc::newer);
   expect_fails(replaced(text, R"("required":[])", R"("required":["zstd"])"), Errc::newer);
   expect_fails(replaced(text, R"("kind":"whole")", R"("kind":"spiral")"), Errc::newer);
   expect_fails(replaced(text, R"("rule":"even")", R"("rule":"odd")"), Errc::newer);
   expect_fails(replaced(text, R"("version":"1.0")", R"("version":"0.9")"), Errc::newer);  // which has layout whole only
   expect_fails(replaced(text, R"("digests")", R"("dropped":["blobs"],"digests")"), Errc::newer);
+}
+
+TEST(Manifest, ALaterMinorVersionIsReadAndWordsThatNobodyKnowsAreNewer) {
+  const std::string text = replaced(built(), R"("version":"1.0")", R"("version":"1.12")");
+  EXPECT_TRUE(parse_manifest(text));
+  expect_fails(replaced(text, R"("dtype":"BF16")", R"("dtype":"bf16")"), Errc::newer);
+  expect_fails(replaced(text, R"("role":"buffer")", R"("role":"thing")"), Errc::newer);
+  expect_fails(replaced(text, R"("severity":"warning")", R"("severity":"terrible")"), Errc::newer);
 }
 
 TEST(Manifest, ARevisionChangesNothingButWhatWasDropped) {
@@ -302,7 +312,7 @@ TEST(Manifest, EveryBrokenRuleIsCorrupt) {
                          {R"("digests":{)", R"("digests":{"a":"0G",)"},
                          {R"("user":{)", R"("user":{"note":"twice",)"},
                          {R"("user":{)", R"("user":{"n":[],)"},
-                         {R"("severity":"warning")", R"("severity":"terrible")"},
+                         {R"("severity":"warning")", R"("severity":2)"},
                          {R"("target":"w")", R"("target":"nobody")"},
                          {R"({"name":"tied")", R"({"name":"scalar")"},
                          {R"("aliases":[)", R"("aliases":[{"name":"tied","target":"w"},)"},
@@ -312,7 +322,9 @@ TEST(Manifest, EveryBrokenRuleIsCorrupt) {
                          {R"({"name":"blob")", R"({"name":"empty")"},
                          {R"({"name":"blob")", R"({"name":"__metadata__")"},
                          {R"({"name":"blob",)", R"({)"},
-                         {R"("dtype":"BF16")", R"("dtype":"bf16")"},
+                         {R"("dtype":"BF16")", R"("dtype":16)"},
+                         {R"("digests")", R"("dropped":["optim"],"digests")"},
+                         {R"("digests")", R"("revision":1,"dropped":["optim","optim"],"digests")"},
                          {R"("shape":[3,5])", R"("shape":[3,-5])"},
                          {R"("shape":[3,5])", R"("shape":"3")"},
                          {R"("shape":[3,5])", R"("shape":[4611686018427387904])"},
@@ -320,7 +332,7 @@ TEST(Manifest, EveryBrokenRuleIsCorrupt) {
                          {R"("shape":[3,5])", R"("shape":["4611686018427387904",16])"},
                          {R"("shape":[0,3])", R"("shape":[1,3])"},
                          {R"("shape":[5],"role":"blob")", R"("shape":[5,1],"role":"blob")"},
-                         {R"("role":"buffer")", R"("role":"thing")"},
+                         {R"("role":"buffer")", R"("role":null)"},
                          {R"("volume":4294967295)", R"("volume":4294967296)"},
                          {R"("volume":4294967295)", R"("volume":4294967295,"layout":4294967296)"},
                          {R"("path":["w.m",0)", R"("path":["w.m",null)"},

@@ -153,10 +153,16 @@ TEST(Sums, EveryOtherLengthIsCorrupt) {
 TEST(Sums, ANewerVersionLeafSizeOrClassIsNamedAsSuch) {
   expect_fails(with(built(), 8, 2, 2), Errc::newer, 8);
   expect_fails(with(built(), 8, 0, 2), Errc::newer, 8);
-  expect_fails(with(built(), 10, 1, 2), Errc::newer, 8);
-  expect_fails(with(built(), 10, 9, 2), Errc::newer, 8);
+  expect_fails(with(with(built(), 8, 0, 2), 10, 8, 2), Errc::newer, 8);
   expect_fails(with(built(), 12, 23, 4), Errc::newer, 12);
   expect_fails(with(built(), 64, 5, 4), Errc::newer, 64);
+}
+
+TEST(Sums, ALaterMinorVersionMayUseWhatIsZeroNow) {
+  const std::string later = with(built(), 10, 1, 2);
+  EXPECT_TRUE(parse_sums(bytes_of(later)));
+  EXPECT_TRUE(parse_sums(bytes_of(with(with(with(later, 48, 7, 8), 64 + 12, 7, 4), 64 + 40, 7, 8))));
+  EXPECT_FALSE(parse_sums(bytes_of(with(later, 64 + 32, 7, 8))));
 }
 
 TEST(Sums, EveryBrokenRuleIsCorruptAtItsPlace) {

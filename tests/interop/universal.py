@@ -2,6 +2,7 @@
 import dataclasses
 import json
 import math
+import re
 import struct
 
 import xxhash
@@ -42,13 +43,22 @@ def read_manifest(data):
     assert xxh3(data[:-35]).hex().encode() == data[-35:-3]
     manifest = strict_json(data)
     assert list(manifest)[0] == "format" and list(manifest)[-1] == "xxh3"
-    assert manifest["version"] in ("0.9", "1.0") and manifest["features"]["required"] == []
+    assert is_known(manifest["version"]) and manifest["features"]["required"] == []
     kinds = {"whole"} if manifest["version"] == "0.9" else {"whole", "mesh", "irregular"}
     assert {layout["kind"] for layout in manifest["layouts"]} <= kinds and manifest.get("dropped", []) == []
     for rows in (manifest["tensors"], manifest["aliases"]):
         names = [row["name"].encode() for row in rows]
         assert names == sorted(set(names))
     return manifest
+
+
+def is_known(version):
+    """Section 9: every minor version of 1."""
+    return version == "0.9" or re.fullmatch(r"1\.(0|[1-9][0-9]{0,4})", version) is not None
+
+
+def go_together(*versions):
+    return len({version == "0.9" for version in versions}) == 1
 
 
 def path_of(file_class, writer, volume):
@@ -60,14 +70,16 @@ def path_of(file_class, writer, volume):
 def read_sums(data):
     """Section 5: the id and one dict a file, with its leaves."""
     magic, major, minor, leaf_shift, id_bytes, count, leaf_count = struct.unpack_from("<8sHHI16sQQ", data)
-    assert (magic, leaf_shift, data[48:64]) == (b"CKPTSUMS", 22, bytes(16)) and (major, minor) in ((0, 9), (1, 0))
+    assert (magic, leaf_shift) == (b"CKPTSUMS", 22) and (major == 1 or (major, minor) == (0, 9))
+    reserved = (major, minor) in ((0, 9), (1, 0))  # a later minor version may use what is zero now
+    assert not reserved or data[48:64] == bytes(16)
     assert len(data) == 64 + 64 * count + 16 * leaf_count
     leaves = [data[64 + 64 * count + 16 * i:][:16] for i in range(leaf_count)]
     files, first = [], 0
     for n in range(count):
         at = 64 + 64 * n
         file_class, writer, volume, zero, size, data_begin, first_leaf, zeros, root = struct.unpack_from("<IIIIQQQ8s16s", data, at)
-        assert zero == 0 and zeros == bytes(8) and first_leaf == first
+        assert first_leaf == first and not (reserved and (zero != 0 or zeros != bytes(8)))
         mine = leaves[first:first + -(-size // LEAF)]
         first += len(mine)
         path = path_of(file_class, writer, volume)
@@ -77,7 +89,7 @@ def read_sums(data):
     assert first == leaf_count
     keys = [f["key"] for f in files]
     assert keys == sorted(set(keys))
-    return id_bytes, files
+    return id_bytes, files, "0.9" if major == 0 else f"{major}.{minor}"
 
 
 def size_of(row):
@@ -101,7 +113,7 @@ def check_shard(data, file, entries, id_bytes, version):
     header = strict_json(text.rstrip(b" "))
     metadata = header.pop("__metadata__")
     file_class, writer, volume = file["key"]
-    series = {"format": version, "id": id_bytes.hex(), "class": CLASSES[file_class], "writer": writer, "volume": volume}
+    series = {"id": id_bytes.hex(), "class": CLASSES[file_class], "writer": writer, "volume": volume}
     if any(entry.flat for entry in entries):
         series["dcp_readable"] = False
     order = sorted(entries, key=lambda entry: (-alignment(entry.bytes), entry.name.encode()))
@@ -110,7 +122,10 @@ def check_shard(data, file, entries, id_bytes, version):
         keys += ["DCP_SHARDING_INFO", "DCP_VERSION"]
         offsets = {entry.name: {"saved_offsets": [entry.flat[0]] if entry.flat else entry.offset} for entry in order}
         assert json.loads(metadata["DCP_SHARDING_INFO"]) == offsets and metadata["DCP_VERSION"] == "1.0"
-    assert list(metadata) == keys and metadata["format"] == "pt" and json.loads(metadata["ckpt.v1"]) == series
+    said = json.loads(metadata["ckpt.v1"])
+    assert is_known(said["format"]) and go_together(said.pop("format"), version)
+    assert [key for key in metadata if key in keys] == keys and metadata["format"] == "pt"
+    assert {key: said.get(key) for key in series} == series
     assert list(header) == [entry.name for entry in order]
     at = 0
     for entry in order:
@@ -178,16 +193,22 @@ class Tensors:
         self.rows = rows
         self.bytes = [bytearray(size_of(row)) for row in rows]
         self.seen = [set() for _ in rows]
+        self.chunks = [{} for _ in rows]  # elements -> bytes
 
     def add(self, entry, data):
         bits = BITS[entry.dtype]
         group = next(n for n in range(1, 9) if n * bits % 8 == 0)  # elements that share bytes
+        elements = entry.elements
+        copy = self.chunks[entry.row].setdefault(tuple(elements), data)
+        assert copy == data, "copies that differ"
+        if copy is not data:
+            return
         if entry.size == entry.shape and not entry.flat:
             assert not self.seen[entry.row] and len(data) == len(self.bytes[entry.row])
             self.bytes[entry.row][:] = data
             self.seen[entry.row] = range(math.prod(entry.shape))
             return
-        width, elements = group * bits // 8, entry.elements
+        width = group * bits // 8
         assert len(elements) % group == 0
         out, seen = self.bytes[entry.row], self.seen[entry.row]
         for n in range(0, len(elements), group):
@@ -239,8 +260,8 @@ def read(root):
     assert (root / "index" / "manifest.json").read_bytes() == data
     sums = (root / "sums.bin").read_bytes()
     assert len(sums) == natural(manifest["sums"]["bytes"]) and xxh3(sums).hex() == manifest["sums"]["xxh3"]
-    id_bytes, files = read_sums(sums)
-    assert id_bytes.hex() == manifest["id"]
+    id_bytes, files, version = read_sums(sums)
+    assert id_bytes.hex() == manifest["id"] and go_together(version, manifest["version"])
     assert all(row.get("layout", 0) < len(manifest["layouts"]) for row in manifest["tensors"])
     contents = {file["key"]: (root / file["path"]).read_bytes() for file in files}
     for file in files:
@@ -254,7 +275,8 @@ def read(root):
     for file in files:
         if file["key"][0] == 3:
             document = strict_json(contents[file["key"]])
-            assert (document["format"], document["version"], document["id"]) == ("ckpt.objects", manifest["version"], manifest["id"])
+            assert (document["format"], document["id"]) == ("ckpt.objects", manifest["id"])
+            assert is_known(document["version"]) and go_together(document["version"], manifest["version"])
             objects = {row["name"]: value(row["value"]) for row in document["objects"]}
         elif file["key"][0] < 3:
             for entry, data in check_shard(contents[file["key"]], file, entries.pop(file["key"]), id_bytes, manifest["version"]):

@@ -145,6 +145,10 @@ void write_mesh_checkpoint(const MeshCheckpoint& checkpoint, const std::string& 
     const FileKey key{FileClass::index, writer, 0};
     files[key] = {{.key = key, .bytes = text->size()}, *text};
   }
+  if (!checkpoint.objects.empty()) {
+    const FileKey key{FileClass::objects, 0, 0};
+    files[key] = {{.key = key, .bytes = checkpoint.objects.size()}, checkpoint.objects};
+  }
   std::vector<FileRecord> records;
   std::vector<Hash128> leaves;
   for (const auto& [key, file] : files) {

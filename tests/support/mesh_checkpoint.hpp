@@ -15,6 +15,7 @@ struct MeshCheckpoint {
   universal::Manifest manifest{};
   std::vector<std::string> bytes{};                                          ///< of each row: dense, row-major
   std::map<std::uint32_t, std::vector<universal::GivenChunks>> irregular{};  ///< by writer
+  std::string objects{};                                                     ///< objects.json; empty: none
 
   /// Adds a tensor with random bytes. Names must ascend.
   void add(Tensor tensor, std::uint32_t layout, std::uint64_t begin, std::mt19937_64& random);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "convert/universal/checkpoint.hpp"
+#include "format/format_check.hpp"
 #include "format/json.hpp"
 #include "format/safetensors.hpp"
 #include "format/safetensors_metadata.hpp"
@@ -34,14 +35,17 @@ class Checker {
   }
 
  private:
-  void damage(const std::string& file, std::string text, std::string tensor = {}) {
-    findings_.push_back({Severity::damage, std::move(text), join_path(root_, file), std::move(tensor)});
+  void damage(Check check, const std::string& file, const std::string& text, std::string tensor = {}) {
+    findings_.push_back({Severity::damage, text + check_suffix(check), join_path(root_, file), std::move(tensor)});
+  }
+  void note(const std::string& file, std::string text) {
+    findings_.push_back({Severity::note, std::move(text), join_path(root_, file)});
   }
 
   void check_root(const FileRecord& file) {
     const std::string path = file.key.path();
     const Hash128 root = root_hash(checkpoint_.sums.id, path, file.bytes, checkpoint_.sums.leaves_of(file));
-    if (root != file.root) damage(path, "its leaves in sums.bin are not those of its root");
+    if (root != file.root) damage(Check::roots, path, "its leaves in sums.bin are not those of its root");
   }
 
   /// The shards of a writer against what the layout gives it, and their headers.
@@ -54,24 +58,26 @@ class Checker {
     if (checkpoint_.writers) request = checkpoint_.writers->request(writer, given);
     auto expected = lay_out_writer(request);
     if (!expected) {
-      damage(files.front()->key.path(), expected.error().message, expected.error().tensor);
+      findings_.push_back({Severity::damage, expected.error().message, join_path(root_, files.front()->key.path()),
+                           expected.error().tensor});
       return {};
     }
     auto want = expected->begin();
     for (const FileRecord* file : files) {
       for (; want != expected->end() && want->key < file->key; ++want)
-        damage(want->key.path(), "sums.bin has no record of it");
+        damage(Check::places, want->key.path(), "sums.bin has no record of it");
       if (want == expected->end() || want->key != file->key) {
-        damage(file->key.path(), "no tensor lies in it");
+        damage(Check::places, file->key.path(), "no tensor lies in it");
         continue;
       }
       if (file->bytes - file->data_begin != want->bytes - want->data_begin)
-        damage(file->key.path(), fmt::format("{} bytes of tensors, but the layout gives it {}",
-                                             file->bytes - file->data_begin, want->bytes - want->data_begin));
+        damage(Check::places, file->key.path(),
+               fmt::format("{} bytes of tensors, but the layout gives it {}", file->bytes - file->data_begin,
+                           want->bytes - want->data_begin));
       CKPT_CHECK(check_header(*file, *want));
       ++want;
     }
-    for (; want != expected->end(); ++want) damage(want->key.path(), "sums.bin has no record of it");
+    for (; want != expected->end(); ++want) damage(Check::places, want->key.path(), "sums.bin has no record of it");
     check_indexed_places(writer, *expected);
     return {};
   }
@@ -93,8 +99,8 @@ class Checker {
           chunk.offset == checkpoint_.sums.files[*number].data_begin + offset->second)
         continue;
       const std::string& name = checkpoint_.manifest.tensors[chunk.row].tensor.name;
-      damage(FileKey{FileClass::index, writer, 0}.path(), fmt::format("it is wrong about the place of '{}'", name),
-             name);
+      damage(Check::index_offsets, FileKey{FileClass::index, writer, 0}.path(),
+             fmt::format("it is wrong about the place of '{}'", name), name);
       return;
     }
   }
@@ -106,13 +112,14 @@ class Checker {
     const auto head_bytes = std::as_bytes(std::span(head));
     const auto length = safetensors::header_bytes(head_bytes, file.bytes);
     if (!length || *length != file.data_begin) {
-      damage(path, length ? fmt::format("its data begins at {}, but sums.bin says {}", *length, file.data_begin)
-                          : length.error().message);
+      damage(Check::header_form, path,
+             length ? fmt::format("its data begins at {}, but sums.bin says {}", *length, file.data_begin)
+                    : length.error().message);
       return {};
     }
     const auto header = safetensors::parse_header(head_bytes, file.bytes);
     if (!header) {
-      damage(path, header.error().message, header.error().tensor);
+      damage(Check::header_form, path, header.error().message, header.error().tensor);
       return {};
     }
     check_entries(path, *header, expected);
@@ -134,8 +141,9 @@ class Checker {
 
   void check_entries(const std::string& path, const safetensors::Header& header, const WriterFile& expected) {
     if (header.entries.size() != expected.entries.size()) {
-      damage(path, fmt::format("its header lists {} tensors, the manifest {}", header.entries.size(),
-                               expected.entries.size()));
+      damage(
+          Check::header_entries, path,
+          fmt::format("its header lists {} tensors, the manifest {}", header.entries.size(), expected.entries.size()));
       return;
     }
     for (std::size_t i = 0; i < expected.entries.size(); ++i) {
@@ -145,7 +153,8 @@ class Checker {
       const Shape shape = want.chunk.flat ? Shape{want.chunk.flat->size()} : want.chunk.box.size;
       if (entry.name != tensor.name || entry.dtype != tensor.dtype || entry.shape != shape ||
           entry.begin != want.offset - expected.data_begin) {
-        damage(path, fmt::format("its header and the manifest disagree about '{}'", tensor.name), tensor.name);
+        damage(Check::header_entries, path, fmt::format("its header and the manifest disagree about '{}'", tensor.name),
+               tensor.name);
         return;
       }
     }
@@ -159,20 +168,29 @@ class Checker {
       return at == metadata.end() ? nullptr : &at->second;
     };
     const std::string* format = value(header.metadata, safetensors::kFormatKey);
-    if (format == nullptr || *format != "pt") damage(path, "its header does not say format 'pt'");
+    if (format == nullptr || *format != "pt") damage(Check::header_series, path, "its header does not say format 'pt'");
     const std::string* series = value(header.metadata, kSeriesKey);
     if (series == nullptr) {
-      damage(path, "its header does not say which checkpoint it belongs to");
+      damage(Check::header_series, path, "its header does not say which checkpoint it belongs to");
       return;
     }
     const bool flat = std::any_of(expected.entries.begin(), expected.entries.end(),
                                   [](const WriterEntry& entry) { return entry.chunk.flat.has_value(); });
     if (!says(*series, series_text({.key = expected.key,
                                     .id = checkpoint_.sums.id,
-                                    .version = checkpoint_.manifest.version,
+                                    .version = version_of(*series),
                                     .dcp_readable = !flat})))
-      damage(path, "its header says that it is another file: " + *series);
+      damage(Check::header_series, path, "its header says that it is another file: " + *series);
     check_slices(path, value(header.metadata, safetensors::kSlicesKey), expected);
+  }
+
+  /// The version that a shard names, where it may stand in this checkpoint; else that of the manifest.
+  std::string version_of(const std::string& series) const {
+    const auto parsed = json::parse(series);
+    const json::Value* format = parsed ? parsed->find("format") : nullptr;
+    const std::string* version = format == nullptr ? nullptr : format->text();
+    const std::string& own = checkpoint_.manifest.version;
+    return version != nullptr && is_known_version(*version) && go_together(*version, own) ? *version : own;
   }
 
   /// True where one JSON object has every member of another.
@@ -189,21 +207,22 @@ class Checker {
            });
   }
 
-  /// What PyTorch's reader would make of the file: it takes an entry without offsets as the whole tensor.
+  /// What PyTorch's reader would make of the file: it takes an entry without offsets as the whole tensor, and believes
+  /// those that are there.
   void check_slices(const std::string& path, const std::string* text, const WriterFile& expected) {
     const auto is_part = [&](const WriterEntry& entry) {
       return entry.chunk.flat || entry.chunk.box.size != checkpoint_.manifest.tensors[entry.row].tensor.shape;
     };
-    if (std::none_of(expected.entries.begin(), expected.entries.end(), is_part)) return;
+    if (text == nullptr && std::none_of(expected.entries.begin(), expected.entries.end(), is_part)) return;
     const auto offsets = text == nullptr ? Result<safetensors::SavedOffsets>(fail(Errc::corrupt, "it is not there"))
                                          : safetensors::parse_saved_offsets(*text);
-    const bool same =
-        offsets && std::all_of(expected.entries.begin(), expected.entries.end(), [&](const WriterEntry& entry) {
-          const auto at = offsets->find(checkpoint_.manifest.tensors[entry.row].tensor.name);
-          const Shape want = entry.chunk.flat ? Shape{entry.chunk.flat->begin} : entry.chunk.box.offset;
-          return at != offsets->end() && at->second == want;
-        });
-    if (!same) damage(path, "its header is wrong about where its parts of tensors begin");
+    const bool same = offsets && offsets->size() == expected.entries.size() &&
+                      std::all_of(expected.entries.begin(), expected.entries.end(), [&](const WriterEntry& entry) {
+                        const auto at = offsets->find(checkpoint_.manifest.tensors[entry.row].tensor.name);
+                        const Shape want = entry.chunk.flat ? Shape{entry.chunk.flat->begin} : entry.chunk.box.offset;
+                        return at != offsets->end() && at->second == want;
+                      });
+    if (!same) damage(Check::header_slices, path, "its header is wrong about where its parts of tensors begin");
   }
 
   bool is_earlier_revision(const std::string& copy) const {
@@ -217,29 +236,34 @@ class Checker {
     const auto copy = read_small_file(io_, join_path(root_, path), kMaxManifestBytes);
     if (!copy && copy.error().code != Errc::not_found) return fail(copy.error());
     if (!copy) {
-      damage(path, "the second copy of the manifest is missing");
+      damage(Check::second_manifest, path, "the second copy of the manifest is missing");
     } else if (is_earlier_revision(*copy)) {
-      findings_.push_back({Severity::note,
-                           "the second copy of the manifest is of an earlier revision: what revised it was stopped",
-                           join_path(root_, path)});
+      note(path, "the second copy of the manifest is of an earlier revision: what revised it was stopped");
     } else if (*copy != checkpoint_.manifest_text) {
-      damage(path, "the second copy of the manifest differs from manifest.json");
+      damage(Check::second_manifest, path, "the second copy of the manifest differs from manifest.json");
     }
     return {};
   }
 
-  /// Files in the folders of data that no record names: not damage, but somebody put them there.
+  /// Files in the folders of data that no record names. Other programs read every data file of a folder, so one too
+  /// many is damage; anything else was put there by somebody.
   Result<> list_strangers() {
-    std::set<std::string> known{std::string(kManifestCopyPath)};
+    std::set<std::string> known{std::string(kManifestCopyPath), "shards/weights", "shards/optim"};
     for (const FileRecord& file : checkpoint_.sums.files) known.insert(file.key.path());
-    for (const std::string folder : {"shards/weights", "shards/optim", "blobs", "index"}) {
+    for (const std::string folder : {"shards", "shards/weights", "shards/optim", "blobs", "index"}) {
       const auto entries = io_.list(join_path(root_, folder));
       if (!entries && entries.error().code == Errc::not_found) continue;
       if (!entries) return fail(entries.error());
+      const bool dropped = folder == "shards/optim" && checkpoint_.manifest.is_dropped(FileClass::optim);
+      const std::string_view suffix = folder == "index" ? ".bin" : ".safetensors";
       for (const DirEntry& entry : *entries) {
         const std::string path = folder + "/" + entry.name;
-        if (!known.contains(path))
-          findings_.push_back({Severity::note, path + " is no part of this checkpoint", join_path(root_, path)});
+        if (known.contains(path)) continue;
+        if (entry.name.ends_with(suffix) && !dropped) {
+          damage(Check::strays, path, path + " is no part of this checkpoint, but looks like one: remove it");
+        } else {
+          note(path, path + " is no part of this checkpoint");
+        }
       }
     }
     return {};

@@ -6,9 +6,8 @@
 
 namespace ckpt::universal {
 
-/// What sums.bin promises of every file. Findings: roots that are not those of their leaves, shard headers that
-/// disagree with the layout, the manifest's second copy missing or different (damage); files that no record names
-/// (notes).
+/// What sums.bin promises of every file. Findings: checks 53 to 59 and 62 of FORMAT.md section 10 (damage), and other
+/// files that no record names (notes).
 ///
 /// errors  as open_checkpoint; incomplete: files are missing
 Result<StoredHashes> stored_hashes(Io& io, const std::string& root);

@@ -8,21 +8,23 @@
 #include <utility>
 
 #include "convert/metadata_memory.hpp"
+#include "format/format_check.hpp"
 
 namespace ckpt::universal {
 namespace {
 
-Error about(const std::string& path, Errc code, std::string reason) {
-  return {.code = code, .message = fmt::format("{}: open: {}", path, reason), .file = path};
+tl::unexpected<Error> bad_file(Check check, const std::string& path, std::string_view reason) {
+  return violates(check, Error{.message = fmt::format("{}: open: {}", path, reason), .file = path});
 }
 
 Result<std::string> read_manifest(Io& io, const std::string& root, std::uint64_t limit) {
   const std::string path = join_path(root, kManifestPath);
   auto text = read_metadata_file(io, path, MetadataCost::json, limit, kMaxManifestBytes);
   if (text || text.error().code != Errc::not_found) return text;
-  Error error = about(root, Errc::uncommitted, "manifest.json is missing: the save or conversion never finished");
-  error.hint = "it is not a checkpoint; run the command that was writing it again";
-  return fail(std::move(error));
+  return violates(Check::committed,
+                  Error{.message = root + ": open: manifest.json is missing: the save or conversion never finished",
+                        .file = root,
+                        .hint = "it is not a checkpoint; run the command that was writing it again"});
 }
 
 Result<Sums> read_sums(Io& io, const std::string& root, const Manifest& manifest, std::uint64_t limit) {
@@ -30,18 +32,20 @@ Result<Sums> read_sums(Io& io, const std::string& root, const Manifest& manifest
   auto bytes = read_metadata_file(io, path, MetadataCost::sums, limit);
   if (!bytes) {
     if (bytes.error().code == Errc::not_found)
-      return fail(about(path, Errc::incomplete, "the table of hashes is missing"));
+      return bad_file(Check::sums_present, path, "the table of hashes is missing");
     return fail(std::move(bytes).error());
   }
   if (bytes->size() != manifest.sums_bytes)
-    return fail(about(path, Errc::corrupt,
-                      fmt::format("{} bytes, but the manifest says {}", bytes->size(), manifest.sums_bytes)));
+    return bad_file(Check::sums_hash, path,
+                    fmt::format("{} bytes, but the manifest says {}", bytes->size(), manifest.sums_bytes));
   if (const Hash128 hash = hash128(*bytes); hash != manifest.sums_hash)
-    return fail(about(path, Errc::checksum,
-                      fmt::format("the manifest says {} but the bytes give {}", manifest.sums_hash.hex(), hash.hex())));
-  auto sums = parse_sums(std::as_bytes(std::span(*bytes)));
+    return bad_file(Check::sums_hash, path,
+                    fmt::format("the manifest says {} but the bytes give {}", manifest.sums_hash.hex(), hash.hex()));
+  const auto table = std::as_bytes(std::span(*bytes));
+  auto sums = parse_sums(table);
   if (!sums) return fail(with_file(std::move(sums).error(), path));
-  if (sums->id != manifest.id) return fail(about(path, Errc::corrupt, "it belongs to another checkpoint"));
+  if (sums->id != manifest.id || is_old_table(table) != (manifest.version == kOldVersion))
+    return bad_file(Check::sums_id, path, "it belongs to another checkpoint");
   return sums;
 }
 
@@ -87,10 +91,10 @@ Result<> look_at_files(Io& io, const std::string& root, bool salvage, Checkpoint
     const auto info = io.stat(path);
     const bool is_whole = info && info->kind == FileInfo::Kind::file && info->bytes == record.bytes;
     if (info && (is_whole || !salvage)) {
-      if (info->kind != FileInfo::Kind::file) return fail(about(path, Errc::corrupt, "is not a file"));
+      if (info->kind != FileInfo::Kind::file) return bad_file(Check::file_size, path, "is not a file");
       if (info->bytes != record.bytes)
-        return fail(
-            about(path, Errc::corrupt, fmt::format("{} bytes, but sums.bin says {}", info->bytes, record.bytes)));
+        return bad_file(Check::file_size, path,
+                        fmt::format("{} bytes, but sums.bin says {}", info->bytes, record.bytes));
       file.mtime_ns = info->mtime_ns;
     } else if (info || info.error().code == Errc::not_found) {
       checkpoint.missing.push_back(file.path);
@@ -131,7 +135,7 @@ Result<std::map<std::uint32_t, IndexFile>> read_indices(Io& io, const std::strin
     auto index = parse_index_file(std::as_bytes(std::span(bytes)), shapes);
     if (!index) return fail(with_file(std::move(index).error(), file.key.path()));
     if (index->id != checkpoint.manifest.id || index->writer != file.key.writer)
-      return fail(about(file.key.path(), Errc::corrupt, "it belongs to another checkpoint or writer"));
+      return bad_file(Check::index_id, file.key.path(), "it belongs to another checkpoint or writer");
     if (!rows.numbers.empty()) {
       std::erase_if(index->chunks,
                     [&](const IndexedChunk& chunk) { return rows.numbers[chunk.row] == Renumbering::kGone; });
@@ -175,9 +179,10 @@ Result<std::string> read_hashed_file(Io& io, const std::string& root, const Sums
   std::size_t i = 0;
   for (; same && i < leaves.size(); ++i) same = hash128(std::string_view(bytes).substr(i * kLeaf, kLeaf)) == leaves[i];
   if (same) return bytes;
-  Error error = about(path, Errc::checksum, "the bytes are not those that sums.bin was made of");
-  error.offset = i == 0 ? 0 : (i - 1) * kLeaf;
-  return fail(std::move(error));
+  const Check check = file.key.file_class == FileClass::index ? Check::index_hash : Check::objects_hash;
+  return violates(check, Error{.message = path + ": open: the bytes are not those that sums.bin was made of",
+                               .file = path,
+                               .offset = i == 0 ? 0 : (i - 1) * kLeaf});
 }
 
 void Checkpoint::count_as_missing(std::size_t record) {
@@ -187,7 +192,7 @@ void Checkpoint::count_as_missing(std::size_t record) {
 
 Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_t metadata_limit, bool salvage) {
   if (base_name(root).find(".partial-") != std::string::npos)
-    return fail(about(root, Errc::uncommitted, "a save or conversion that never finished"));
+    return bad_file(Check::committed, root, "a save or conversion that never finished");
   Checkpoint out;
   CKPT_TRY(out.manifest_text, read_manifest(io, root, metadata_limit));
   auto manifest = parse_manifest(out.manifest_text);

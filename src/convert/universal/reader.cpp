@@ -7,6 +7,7 @@
 #include "convert/metadata_memory.hpp"
 #include "convert/universal/checkpoint.hpp"
 #include "convert/universal/layout_index.hpp"
+#include "format/format_check.hpp"
 #include "format/objects.hpp"
 
 namespace ckpt::universal {
@@ -22,15 +23,17 @@ Result<std::vector<NamedObject>> read_objects(Io& io, const std::string& root, c
   CKPT_TRY(const std::string text, read_hashed_file(io, root, checkpoint.sums, file, limit));
   auto objects = parse_objects(text);
   if (!objects) return fail(with_file(std::move(objects).error(), path));
-  if (objects->id != checkpoint.manifest.id)
-    return fail(with_file({.code = Errc::corrupt, .message = path + ": open: it belongs to another checkpoint"}, path));
+  if (objects->id != checkpoint.manifest.id || !go_together(objects->version, checkpoint.manifest.version))
+    return violates(Check::objects_id,
+                    Error{.message = path + ": open: it belongs to another checkpoint", .file = path});
   return std::move(objects->objects);
 }
 
 void report_missing(const std::string& root, const std::vector<std::string>& missing, Map& map) {
   for (std::size_t i = 0; i < std::min(missing.size(), kNamesShown); ++i)
-    map.findings.push_back(
-        {.severity = Severity::incomplete, .text = missing[i] + " is missing", .file = join_path(root, missing[i])});
+    map.findings.push_back({.severity = Severity::incomplete,
+                            .text = missing[i] + " is missing" + check_suffix(Check::files_present),
+                            .file = join_path(root, missing[i])});
   if (missing.size() > kNamesShown)
     map.findings.push_back({.severity = Severity::incomplete,
                             .text = fmt::format("{} more files are missing", missing.size() - kNamesShown)});
