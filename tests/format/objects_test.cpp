@@ -165,7 +165,8 @@ TEST(Objects, OtherSpellingsOfAValueAreCorrupt) {
 }
 
 TEST(Objects, KindsOfValuesThatNobodyKnowsAreNewer) {
-  for (const std::string text : {R"({"other":1})", R"([{"range":[1,2]}])", R"({"object":{"global":"m.C","args":{"a":1}}})"}) {
+  for (const std::string text :
+       {R"({"other":1})", R"([{"range":[1,2]}])", R"({"object":{"global":"m.C","args":{"a":1}}})"}) {
     const Result<Objects> objects = parse_objects(document(text));
     ASSERT_FALSE(objects) << text;
     EXPECT_EQ(objects.error().code, Errc::newer) << objects.error().message;

@@ -1,5 +1,6 @@
 """Universal checkpoints are what src/format/FORMAT.md says, read by a second implementation of it."""
 import json
+import sys
 
 import jsonschema
 import pytest
@@ -7,6 +8,9 @@ import pytest
 import universal
 from conftest import GOLDEN, ROOT, golden_cases
 from truth import differences
+
+sys.path.append(str(ROOT / "examples"))
+import read_universal  # noqa: E402
 
 SCHEMA = json.loads((ROOT / "schemas" / "manifest.schema.json").read_text())
 
@@ -36,6 +40,17 @@ def test_what_a_release_wrote_follows_the_specification(name):
 def test_what_convert_writes_follows_the_specification(name, size, ckpt, out):
     ckpt("convert", GOLDEN / name / "ckpt", out / "universal", "--shard-size", size)
     check(out / "universal", GOLDEN / name)
+
+
+@pytest.mark.parametrize("name", golden_cases())
+def test_the_example_reads_what_convert_writes(name, ckpt, out):
+    ckpt("convert", GOLDEN / name / "ckpt", out / "universal", "--to", "ckpt")
+    manifest, tensors, _ = read_universal.read(out / "universal")
+    rows = {row["name"]: row for row in manifest["tensors"]}
+    rows |= {row["name"]: rows[row["target"]] for row in manifest["aliases"]}
+    lines, _ = differences(GOLDEN / name, {key: (rows[key]["dtype"], tuple(map(int, rows[key]["shape"])), values.tobytes())
+                                           for key, values in tensors.items()})
+    assert not lines, "\n".join(lines[:10])
 
 
 def test_the_same_conversion_gives_the_same_bytes(ckpt, out):
