@@ -72,7 +72,7 @@ TEST_F(CppApi, OddTensorsAndNamesComeBack) {
   for (const char* name : {"", "__metadata__", "\xff"}) {
     auto refused = store->begin(2);
     ASSERT_TRUE(refused) << refused.error().json;
-    ASSERT_TRUE(refused->blob(name, {}));
+    EXPECT_EQ(refused->blob(name, {}).error().code, 2);
     const auto failed = refused->commit();
     ASSERT_FALSE(failed);
     EXPECT_EQ(failed.error().code, 2) << failed.error().json;

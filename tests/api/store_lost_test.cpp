@@ -29,7 +29,16 @@ struct Lost {
 
 class StoreLost : public testing::TestWithParam<Lost> {
  protected:
-  JobLayout layout() const { return {.dp = static_cast<std::uint64_t>(GetParam().ranks), .zero = 1}; }
+  /// One tensor cut by rows, one that all ranks hold: there are many jobs.
+  static Model model() {
+    using universal::Layout;
+    Layout held{.kind = Layout::Kind::mesh, .mesh = {{{"dp", static_cast<std::uint64_t>(GetParam().ranks)}}}};
+    Layout cut = held;
+    cut.cuts = {{.dim = 0, .axes = {0}, .rule = Layout::Cut::Rule::even}};
+    return Model::make({cut, held}, {{.tensor = {.name = "w", .dtype = Dtype::f32, .shape = {6, 5}}, .layout = 0},
+                                     {.tensor = {.name = "v", .dtype = Dtype::f32, .shape = {7}}, .layout = 1}})
+        .value();
+  }
   StoreOptions options(int rank) const {
     StoreOptions out{.staging_bytes = 1};
     // Who is silent is waited for; who has been disconnected is not.
@@ -51,7 +60,7 @@ class StoreLost : public testing::TestWithParam<Lost> {
     const int rank = comm->rank();
     auto store = Store::open(real_io(0), std::move(comm), run_, options(rank));
     if (!store) return 0;
-    (*store)->set_model(model_of(layout()).value());
+    (*store)->set_model(model());
     std::uint64_t told = 0;
     std::vector<std::shared_ptr<PendingSave>> saves;
     const auto wait = [&] {
@@ -91,7 +100,7 @@ class StoreLost : public testing::TestWithParam<Lost> {
       patient.patience = 300s;
       auto store = Store::open(real_io(0), std::move(comm), run_, patient);
       ASSERT_TRUE(store) << store.error().message;
-      (*store)->set_model(model_of(layout()).value());
+      (*store)->set_model(model());
       const auto loaded = load_all(**store);
       EXPECT_TRUE(loaded || (told == 0 && loaded.error().code == Errc::not_found)) << loaded.error().message;
       EXPECT_GE(loaded.value_or(0), told);
