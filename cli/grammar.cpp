@@ -87,6 +87,10 @@ Verb convert_verb() {
                        "directory; with -n the "
                        "files that would go are listed",
                .guesses = {"force", "f", "y", "yes"}},
+              {.name = "allow-skipped",
+               .help = "exit 0, not 3, although files beside the checkpoint (another format's weights, an optimizer, "
+                       "random states) are not carried over",
+               .guesses = {"allow-partial", "ignore-skipped", "partial"}},
               {.name = "restart",
                .help = "begin anew where this conversion was killed, rather than go on from what it had finished",
                .guesses = {"no-resume", "fresh", "from-scratch"}},

@@ -88,6 +88,7 @@ Result<ImportRequest> read_save_request(const Words& words) {
   out.link = words.on("link");
   conversion.dry_run = words.on("dry-run");
   conversion.restart = words.on("restart");
+  conversion.allow_skipped = words.on("allow-skipped");
   if (words.text("verify") == "none") conversion.verify = VerifyLevel::none;
   if (words.text("verify") == "full") conversion.verify = VerifyLevel::full;
   return out;

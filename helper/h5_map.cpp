@@ -221,13 +221,14 @@ void put_dataset(std::string& out, hid_t file, const std::string& path, haddr_t 
   const H5D_layout_t layout = H5Pget_layout(create);
   if (layout == H5D_VIRTUAL) stop(path + ": a virtual dataset, whose bytes are elsewhere: refused", Verdict::refused);
   if (H5Pget_external_count(create) > 0) stop(path + ": its bytes are in other files: refused", Verdict::refused);
-  const Type element = type_of(type);
+  Type element = type_of(type);
+  if (H5Sget_simple_extent_type(space) == H5S_NULL) element = {.code = kNoType, .text = "no value (a null dataspace)"};
   if (element.code != kNoType) static_cast<void>(Filters(create, path));  // ends here for one that is not undone
   put(out, path);
   put(out, address, 8);
   put(out, static_cast<std::uint64_t>(element.code), 1);
   put(out, element.big_endian ? 1 : 0, 1);
-  put(out, H5Sget_simple_extent_type(space) == H5S_NULL ? "no value" : element.text);
+  put(out, element.text);
   const int rank = H5Sget_simple_extent_ndims(space);
   if (rank < 0 || rank > H5S_MAX_RANK) stop_at(path, "the shape cannot be read");
   hsize_t sizes[H5S_MAX_RANK] = {};

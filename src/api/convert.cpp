@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -13,6 +15,7 @@
 #include "api/resume.hpp"
 #include "api/select.hpp"
 #include "api/source_check.hpp"
+#include "api/source_hashes.hpp"
 #include "api/target.hpp"
 #include "api/verbs.hpp"
 #include "convert/apply_rules.hpp"
@@ -36,7 +39,9 @@ Deadline phase_deadline() {
 }
 
 /// One id for equal source bytes and equal parameters.
-std::string conversion_id(const ConvertRequest& request, const Format& target, const Map& map) {
+///
+/// source  identity of the source's map, or its fingerprint
+std::string conversion_id(const ConvertRequest& request, const Format& target, const Hash128& source) {
   Hasher hasher;
   const auto add = [&](std::string_view text) {
     hasher.update_u64(text.size());
@@ -44,7 +49,6 @@ std::string conversion_id(const ConvertRequest& request, const Format& target, c
   };
   add(kConversionVersion);
   add(target.name);
-  const Hash128 source = fingerprint(map);
   hasher.update(std::as_bytes(std::span(source.bytes)));
   hasher.update_u64(request.only.size());
   for (const std::string& only : request.only) add(only);
@@ -63,7 +67,8 @@ std::string conversion_id(const ConvertRequest& request, const Format& target, c
 struct Prepared {
   std::unique_ptr<Source> source;  // the plan points into its map
   const Format* target = nullptr;
-  std::string id;
+  std::string id;    // rank 0's on all ranks
+  std::string view;  // of source and request, equal on ranks that see the same
   Selection selection;
   Skeleton skeleton;
   std::unique_ptr<Plan> plan;
@@ -125,7 +130,13 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   }
   CKPT_CHECK(refuse_flat_parameters(map, out.source->root));
   if (out.in_run == nullptr) CKPT_CHECK(check_parent(session.io, request.target));
-  out.id = conversion_id(request, *out.target, map);
+  if (map.tensors.empty())
+    return fail({.code = Errc::unsupported,
+                 .message = fmt::format("{}: convert: it holds no tensors (read as {})", request.source, map.format),
+                 .file = request.source,
+                 .hint = "ckpt inspect " + request.source + "    shows what it is; a wrong --from reads nothing"});
+  out.id = conversion_id(request, *out.target, identity(map));
+  out.view = conversion_id(request, *out.target, fingerprint(map));
   if (hooks.check) CKPT_CHECK(hooks.check(map));
   CKPT_TRY(out.selection, select(map, request));
   if (hooks.cut) CKPT_CHECK(hooks.cut(map, out.selection));
@@ -155,11 +166,12 @@ Result<> settle_view(Session& session, const ConvertRequest& request, Prepared& 
   Result<bool> there = false;
   if (comm.is_root()) there = look_at_target(session, request, prepared);
   CKPT_CHECK(agree(comm, phase_deadline(), there ? Result<>{} : Result<>(fail(there.error()))));
-  std::string view = prepared.id + (*there ? "+" : "-");
+  std::string view = prepared.view + prepared.id + (*there ? "+" : "-");
   CKPT_CHECK(comm.broadcast(view, phase_deadline()));
   prepared.already_done = view.ends_with('+');
+  prepared.id = view.substr(prepared.view.size(), prepared.id.size());
   Result<> same;
-  if (!view.starts_with(prepared.id)) {
+  if (!view.starts_with(prepared.view)) {
     Error error{.code = Errc::changed,
                 .message = request.source + ": open: this rank sees other files, sizes or times than rank 0",
                 .file = request.source};
@@ -211,48 +223,6 @@ Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
   return out;
 }
 
-/// Which files of the source hold bytes of the selected tensors.
-Result<std::vector<bool>> files_read(const Map& map, const Selection& selection) {
-  std::vector<bool> read(map.files.size(), false);
-  for (const Selected& selected : selection.tensors) {
-    CKPT_TRY(const std::uint64_t elements, checked_volume(map.tensors[selected.tensor].shape));
-    CKPT_CHECK(map.index->chunks(selected.tensor, {0, elements}, [&](const PlacedChunk& placed) -> Result<> {
-      read[placed.where.file] = true;
-      return {};
-    }));
-  }
-  return read;
-}
-
-/// Checks the files that are read against the hashes that the source stores, if its format does; returns how many were
-/// compared.
-Result<std::uint64_t> check_source_hashes(Session& session, const Prepared& prepared) {
-  const Format& format = *prepared.source->format;
-  if (format.hashes == nullptr) return 0;
-  CKPT_TRY(StoredHashes stored, format.hashes(*prepared.source->io, prepared.source->root));
-  CKPT_TRY(const std::vector<bool> read, files_read(prepared.source->map, prepared.selection));
-  std::vector<TargetFile> files;
-  std::vector<Hash128> leaves;
-  auto next = stored.leaves.begin();
-  for (TargetFile& file : stored.files) {
-    const auto end = next + static_cast<std::ptrdiff_t>(file.leaf_count());
-    if (!file.placements.empty() && read[file.placements.front().raw_file]) {
-      leaves.insert(leaves.end(), next, end);
-      files.push_back(std::move(file));
-    }
-    next = end;
-  }
-  CKPT_TRY(const LeafCheck check, check_leaves(session, session.comm, prepared.source->map, prepared.source->root,
-                                               std::move(files), leaves, "verify source"));
-  if (check.damage.empty()) return check.leaves;
-  const Finding& first = check.damage.front();
-  Error error{.code = Errc::checksum, .message = first.file + ": verify: " + first.text};
-  error.file = first.file;
-  error.tensor = first.tensor;
-  error.hint = "ckpt verify " + prepared.source->root + "    lists every damaged place";
-  return fail(std::move(error));
-}
-
 /// --verify full: what was written, read again and compared with the hashes from memory.
 Result<> check_target(Session& session, const Plan& plan, const std::string& root, const std::vector<Hash128>& leaves) {
   Written written = as_written(plan);
@@ -280,6 +250,27 @@ Result<> check_claims(Session& session, const Prepared& prepared) {
   return fail(std::move(error));
 }
 
+/// Whether a finding says that something which was asked for is not carried over.
+bool is_missed(const ConvertRequest& request, const Format& target, const Finding& finding) {
+  if (request.allow_skipped || finding.skipped == Skipped::nothing) return false;
+  const auto asks = [&](std::string_view what) {
+    return request.only.empty() || std::ranges::find(request.only, what) != request.only.end();
+  };
+  if (finding.skipped == Skipped::unless_blobs)
+    return (asks("weights") || asks("optim")) && (!request.only.empty() || !target.holds_blobs);
+  return asks("optim") || (finding.skipped == Skipped::data && asks("weights"));
+}
+
+/// Files beside the weights that a program may need to load them.
+void tell_settings(const std::vector<std::string>& settings, std::vector<Finding>& notes) {
+  constexpr std::size_t kNamesShown = 12;
+  if (settings.empty()) return;
+  std::string names;
+  for (std::size_t i = 0; i < std::min(settings.size(), kNamesShown); ++i) names += (i == 0 ? "" : ", ") + settings[i];
+  if (settings.size() > kNamesShown) names += fmt::format(" and {} more", settings.size() - kNamesShown);
+  notes.push_back({.text = "not copied: " + names + " (copy them beside the target where a program needs them)"});
+}
+
 ConvertReport describe(const Session& session, const ConvertRequest& request, const Prepared& prepared) {
   ConvertReport report;
   const Map& map = prepared.source->map;
@@ -296,7 +287,10 @@ ConvertReport describe(const Session& session, const ConvertRequest& request, co
   report.verified = request.verify;
   report.notes = map.findings;
   report.notes.insert(report.notes.end(), prepared.selection.notes.begin(), prepared.selection.notes.end());
-  report.partial = prepared.selection.partial;
+  tell_settings(prepared.source->settings, report.notes);
+  report.partial = prepared.selection.partial || std::ranges::any_of(map.findings, [&](const Finding& finding) {
+                     return is_missed(request, *prepared.target, finding);
+                   });
   for (const OldFile& file : prepared.replaced) report.replaced.emplace_back(file.path, file.bytes);
   if (prepared.plan == nullptr) return report;
   report.notes.insert(report.notes.end(), prepared.skeleton.dropped.begin(), prepared.skeleton.dropped.end());
@@ -366,7 +360,18 @@ Result<> fill_and_publish(Session& session, const ConvertRequest& request, Prepa
       session.progress({"read+convert", done_bytes, total});
     };
   }
-  CKPT_TRY(done.run, run(*prepared.plan, session.io, comm, prepared.options));
+  std::optional<SourceHashes> hashes;
+  if (request.verify != VerifyLevel::none && !prepared.source->map.hashes.leaves.empty()) {
+    hashes.emplace(session, *prepared.source, prepared.options);
+    prepared.options.leaves = &hashes->ledger();
+  }
+  auto ran = run(*prepared.plan, session.io, comm, prepared.options);
+  prepared.options.leaves = nullptr;
+  if (!ran) return fail(hashes ? hashes->explained(std::move(ran).error()) : std::move(ran).error());
+  done.run = *std::move(ran);
+  if (hashes) {
+    CKPT_TRY(done.hash_checked, hashes->finish(prepared.selection));
+  }
   done.run.read_bytes += done.resumed.read_bytes;
   done.run.crc_checked += done.resumed.crc_checked;
   CKPT_CHECK(sum_on_root(comm, done.run));
@@ -407,11 +412,6 @@ Result<> fill_and_publish(Session& session, const ConvertRequest& request, Prepa
 Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared& prepared) {
   Comm& comm = session.comm;
   Done done;
-  if (request.verify != VerifyLevel::none) {
-    const auto checked = check_source_hashes(session, prepared);
-    CKPT_CHECK(agree(comm, phase_deadline(), checked ? Result<>{} : Result<>(fail(checked.error()))));
-    done.hash_checked = *checked;
-  }
   std::optional<Hash128> resumable;
   if (!prepared.cuts) resumable = resume_hash(*prepared.plan, prepared.options.check_crc);
   std::unique_ptr<Publication> publication;

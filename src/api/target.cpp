@@ -100,11 +100,12 @@ struct OldCheckpoint {
   const Format* format = nullptr;
   std::string root{};
   std::vector<MapFile> files{};
+  bool collection = false;
 };
 
 Result<OldCheckpoint> recognise_target(Session& session, const Format& target, const std::string& path) {
   auto opened = open_source(session.io, path, "", {.metadata_limit = session.memory_bytes});
-  if (opened) return OldCheckpoint{opened->format, opened->root, std::move(opened->map.files)};
+  if (opened) return OldCheckpoint{opened->format, opened->root, std::move(opened->map.files), opened->map.collection};
   if (opened.error().code == Errc::io || opened.error().code == Errc::locked) return fail(opened.error());
   const bool is_unread_form = target.lay_out_parts != nullptr && target.open == nullptr;
   if (is_unread_form) {
@@ -132,6 +133,30 @@ Result<> add_own_names(Io& io, const Format& format, const std::string& director
 /// Device and inode: what stands under two names is one file.
 using FileId = std::pair<std::uint64_t, std::uint64_t>;
 
+/// A file of a larger checkpoint is not replaced by itself: the rest would be worth nothing without it.
+Result<> check_whole(Session& session, const std::string& path, const FileInfo& file) {
+  constexpr int kMostAbove = 3;  // folders of a checkpoint above its files
+  std::string above = parent_path(path);
+  for (int i = 0; i < kMostAbove; ++i, above = parent_path(above)) {
+    const auto opened = open_source(session.io, above, "", {.metadata_limit = session.memory_bytes});
+    if (!opened) {
+      const Errc code = opened.error().code;
+      if (code == Errc::locked) return fail(opened.error());
+      if (i == 0 && code == Errc::incomplete)
+        return fail(not_replaced(path, fmt::format("{} holds a checkpoint that is not whole, and it may be a part of "
+                                                   "that",
+                                                   above)));
+    } else if (!opened->map.collection && opened->map.files.size() > 1) {
+      for (const MapFile& part : opened->map.files) {
+        if (part.device == file.device && part.inode == file.inode)
+          return fail(not_replaced(path, fmt::format("a part of the {} checkpoint in {}", opened->map.format, above)));
+      }
+    }
+    if (above == "." || above == "/") break;
+  }
+  return {};
+}
+
 std::set<FileId> files_of(Io& io, const Source& source) {
   std::set<FileId> out;
   for (std::uint32_t i = 0; i < source.map.files.size(); ++i) {
@@ -148,6 +173,12 @@ Result<std::vector<std::string>> own_files(Session& session, const Source& sourc
   std::vector<std::string> out;
   if (info.kind == FileInfo::Kind::directory) {
     CKPT_TRY(const OldCheckpoint found, recognise_target(session, target, path));
+    if (found.collection)
+      return fail(
+          not_replaced(path, fmt::format("it holds {} files that are complete each by itself ({}, {}{}), not one "
+                                         "checkpoint",
+                                         found.files.size(), found.files[0].path, found.files[1].path,
+                                         found.files.size() > 2 ? ", ..." : "")));
     const std::string below = found.root.size() > path.size() ? found.root.substr(path.size() + 1) : std::string();
     for (const MapFile& file : found.files) {
       if (!is_temporary(file)) out.push_back(join_path(below, file.path));
@@ -155,6 +186,7 @@ Result<std::vector<std::string>> own_files(Session& session, const Source& sourc
     CKPT_CHECK(add_own_names(session.io, *found.format, path, "", out));
     if (!below.empty()) CKPT_CHECK(add_own_names(session.io, *found.format, found.root, below, out));
   } else {
+    CKPT_CHECK(check_whole(session, path, info));
     out.emplace_back();
   }
   const std::set<FileId> read = files_of(session.io, source);

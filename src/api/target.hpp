@@ -29,7 +29,8 @@ Result<> check_apart(Io& io, const ConvertRequest& request, const std::string& s
 
 /// What belongs to the checkpoint at `path`, which --overwrite is to replace: its map's files and Format::own_names.
 /// `target` is the form that is written: one that is not read is known by its names.
-/// errors  usage: it is no checkpoint, or the source was read from it; locked, io: nobody can tell
+/// errors  usage: it is no checkpoint, several, or a part of a larger one, or the source was read from it; locked, io:
+///         nobody can tell
 Result<std::vector<std::string>> own_files(Session& session, const Source& source, const Format& target,
                                            const std::string& path);
 

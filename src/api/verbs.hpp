@@ -67,6 +67,7 @@ struct ConvertRequest {
   bool overwrite = false;
   bool restart = false;  ///< what a killed run of this conversion left is removed, not taken up
   VerifyLevel verify = VerifyLevel::read;
+  bool allow_skipped = false;              ///< files of the source that are not part of its map are no failure
   bool salvage = false;                    ///< what else is missing or damaged in the source is no failure
   const ConversionHooks* hooks = nullptr;  ///< what `load` does in another way; null for a plain conversion
 };
@@ -102,7 +103,7 @@ struct ConvertReport {
   std::string page_kind{};
   VerifyLevel verified = VerifyLevel::read;
   std::vector<Finding> notes{};  ///< decisions, dropped items, warnings
-  bool partial = false;          ///< a requested item was not done: exit 3
+  bool partial = false;          ///< a requested item was not done, or data of the source was skipped: exit 3
 };
 Result<ConvertReport> convert(Session& session, const ConvertRequest& request);
 

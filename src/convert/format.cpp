@@ -26,13 +26,22 @@ Result<std::string> Place::head(std::string_view relative, std::size_t bytes) co
   return out;
 }
 
-Hash128 fingerprint(const Map& map) {
+namespace {
+
+std::vector<const MapFile*> files_by_path(const Map& map) {
   std::vector<const MapFile*> files;
   files.reserve(map.files.size());
   for (const MapFile& file : map.files) {
     if (!is_temporary(file)) files.push_back(&file);
   }
   std::sort(files.begin(), files.end(), [](const MapFile* a, const MapFile* b) { return a->path < b->path; });
+  return files;
+}
+
+}  // namespace
+
+Hash128 fingerprint(const Map& map) {
+  const std::vector<const MapFile*> files = files_by_path(map);
   Hasher hasher;
   hasher.update_u64(files.size());
   for (const MapFile* file : files) {
@@ -42,6 +51,18 @@ Hash128 fingerprint(const Map& map) {
     hasher.update_u64(static_cast<std::uint64_t>(file->mtime_ns));
   }
   hasher.update(map.metadata_hash);
+  return hasher.digest();
+}
+
+Hash128 identity(const Map& map) {
+  const Hash128 content = fingerprint(map);
+  if (!map.hashes.leaves.empty()) return content;
+  Hasher hasher;
+  hasher.update(std::as_bytes(std::span(content.bytes)));
+  for (const MapFile* file : files_by_path(map)) {
+    hasher.update_u64(file->inode);
+    hasher.update_u64(static_cast<std::uint64_t>(file->ctime_ns));
+  }
   return hasher.digest();
 }
 

@@ -129,6 +129,7 @@ struct Format {
   /// Paths below the root of what belongs to such a checkpoint beside its map's files: an index, a tracker. In the last
   /// part * and ? stand for anything. What else a directory holds is not the checkpoint's, and --overwrite spares it.
   std::span<const std::string_view> own_names{};
+  bool holds_blobs = false;  ///< as a target it takes opaque blobs too
 };
 
 /// All formats, in order of precedence of detection messages.
@@ -144,6 +145,7 @@ struct Source {
   std::shared_ptr<SourceFiles> files{};
   std::unique_ptr<Io> io{};
   Map map{};
+  std::vector<std::string> settings{};  ///< files beside it that tell of the model, and hold no data of it
   std::unique_ptr<Lease> lease{};
 
   /// errors  changed: a file is no longer what it was when it was opened
@@ -173,8 +175,11 @@ struct Recognition {
 /// Looks at names and first bytes only. What cannot be looked at is not known.
 Recognition recognise(Io& io, const std::string& path);
 
-/// Hash over (path, size, mtime) of the map's files in path order and over its metadata: the fingerprint that a
-/// conversion's id is made from.
+/// Hash over (path, size, mtime) of the map's files in path order and over its metadata: equal wherever the same source
+/// is seen.
 Hash128 fingerprint(const Map& map);
+/// What a conversion's id is made from: the fingerprint and, where the format stores no hashes of its files, their
+/// inodes and times of change. A file that was rewritten may have its old size and mtime.
+Hash128 identity(const Map& map);
 
 }  // namespace ckpt

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "convert/apply_rules.hpp"
 #include "convert/format.hpp"
+#include "convert/skipped.hpp"
 #include "engine/checks.hpp"
 
 namespace ckpt {
@@ -111,8 +113,16 @@ std::string hint_above(const Place& place) {
   return "formats that can be read: " + readable_formats();
 }
 
+/// A checkpoint with hashes of its files says what belongs to it: other files beside it make it no less one.
+void prefer_hashes(Detection& detection) {
+  const auto has_hashes = [](const Found& found) { return found.format->hashes != nullptr; };
+  if (std::ranges::count_if(detection.found, has_hashes) == 1)
+    std::erase_if(detection.found, [&](const Found& found) { return !has_hashes(found); });
+}
+
 Result<Found> choose(const Place& place) {
   Detection detection = detect(place);
+  prefer_hashes(detection);
   if (detection.found.size() == 1) return std::move(detection.found.front());
   if (detection.found.empty()) {
     if (detection.refusal) return fail(*std::move(detection.refusal));
@@ -129,6 +139,16 @@ Result<Found> choose(const Place& place) {
       about_format(place.root, Errc::ambiguous, "more than one format matches: " + list, "choose one with " + flags));
 }
 
+/// What another format than the forced one makes of a place; nothing where none knows it.
+std::optional<Error> mistaken(const Place& place, const Format& forced) {
+  const Detection detection = detect(place);
+  if (detection.found.empty()) return std::nullopt;
+  const Found& first = detection.found.front();
+  return about_format(place.root, Errc::unsupported,
+                      fmt::format("not {}: it looks like {} ({})", forced.name, first.format->name, first.match.why),
+                      fmt::format("leave out --from, or give --from {}", first.format->name));
+}
+
 /// `from` was given: the format still says where below the path the checkpoint is, if it recognises anything.
 Result<Found> forced(const Place& place, std::string_view from) {
   const Format* format = find_format(from);
@@ -136,8 +156,14 @@ Result<Found> forced(const Place& place, std::string_view from) {
     return fail({.code = Errc::usage,
                  .message = fmt::format("--from {}: no such format", from),
                  .hint = "formats that can be read: " + readable_formats()});
-  CKPT_TRY(auto match, format->detect(place));
-  return Found{format, match ? *std::move(match) : Match{}};
+  auto match = format->detect(place);
+  if (!match) return fail(match.error());
+  if (match->has_value()) return Found{format, **std::move(match)};
+  if (format->open == nullptr) {
+    if (auto other = mistaken(place, *format)) return fail(*std::move(other));
+    return fail(about_format(place.root, Errc::unsupported, fmt::format("not {}", format->summary)));
+  }
+  return Found{format, Match{}};
 }
 
 /// Whether a name is one that people give to data of a checkpoint.
@@ -171,6 +197,7 @@ Result<> identify_files(Source& source) {
     if (!seen || seen->bytes != file.bytes) continue;  // of a salvage: missing, or not as long as the records say
     file.device = seen->device;
     file.inode = seen->inode;
+    file.ctime_ns = seen->ctime_ns;
     CKPT_CHECK(check_unchanged(path_of(source.map, i, source.root), file, *seen));
   }
   return {};
@@ -242,10 +269,22 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   source.files = std::make_shared<SourceFiles>();
   source.io = make_source_io(io, source.files);
   auto map = found.format->open(*source.io, source.root, options);
-  if (!map) return fail(source.explained(with_file(std::move(map).error(), source.root)));
+  if (!map) {
+    Error error = source.explained(with_file(std::move(map).error(), source.root));
+    const bool unseen = !from.empty() && found.match.why.empty();  // --from alone says what it is
+    if (unseen && error.code != Errc::changed && error.code != Errc::memory) {
+      if (auto other = mistaken(place, *source.format)) return fail(*std::move(other));
+    }
+    return fail(std::move(error));
+  }
   source.map = *std::move(map);
   CKPT_CHECK(identify_files(source));
-  if (place.directory) CKPT_CHECK(find_broken_links(io, source));
+  if (place.directory) {
+    CKPT_CHECK(find_broken_links(io, source));
+    CKPT_TRY(Beside beside, look_beside(io, source.root, *source.format, source.map));
+    std::ranges::move(beside.findings, std::back_inserter(source.map.findings));
+    source.settings = std::move(beside.settings);
+  }
   if (source.map.format.empty()) source.map.format = found.format->name;
   if (options.rules != nullptr) CKPT_CHECK(apply_rules(source.map, *options.rules, source.root));
   if (source.lease && !source.lease->unheard().empty())

@@ -23,6 +23,7 @@ struct FileInfo {
   enum class Kind : std::uint8_t { file, directory, other } kind = Kind::file;  ///< symbolic links are followed
   std::uint64_t bytes = 0;
   std::int64_t mtime_ns = 0;
+  std::int64_t ctime_ns = 0;  ///< of the last change to the file or its inode; 0: not known
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
 

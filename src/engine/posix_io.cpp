@@ -28,6 +28,7 @@ FileInfo to_info(const struct stat& status) {
   return {.kind = kind_of(status.st_mode),
           .bytes = static_cast<std::uint64_t>(status.st_size),
           .mtime_ns = std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec,
+          .ctime_ns = std::int64_t{status.st_ctim.tv_sec} * 1'000'000'000 + status.st_ctim.tv_nsec,
           .device = status.st_dev,
           .inode = status.st_ino};
 }

@@ -154,6 +154,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
       .source_root = options.source_root,
       .target_root = options.target_root,
       .crcs = options.check_crc ? &crcs : nullptr,
+      .leaves = options.leaves,
       .found = options.found,
       .buffers_per_worker = per_worker,
       .make_job =

@@ -13,6 +13,7 @@
 #include "engine/comm.hpp"
 #include "engine/crc_ledger.hpp"
 #include "engine/io.hpp"
+#include "engine/leaf_ledger.hpp"
 #include "engine/plan.hpp"
 #include "engine/staging.hpp"
 #include "format/cast.hpp"
@@ -38,6 +39,8 @@ struct RunOptions {
   bool check_crc = true;  ///< checksums of the source format over ranges that pass through whole
   /// Follows those checksums instead of an own ledger: what several runs read of an entry is joined.
   CrcLedger* crcs = nullptr;
+  /// Compares the leaf hashes of the source with what is read; the first that differs ends the run (`checksum`).
+  LeafLedger* leaves = nullptr;
   /// Called by the workers, several at once, with what is wrong: entries whose checksum differs, and checks of the
   /// plan. Success goes on; without it the first one ends the run (`checksum`, `corrupt`).
   std::function<Result<>(const Discrepancy&)> found{};

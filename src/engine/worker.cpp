@@ -54,6 +54,7 @@ class Worker {
   Result<Decompressor*> decompressor_at(const Segment& segment);
   Reading* find_reading(const Job& job, const Fetch& fetch);
   Result<> check_sums(Job& job, const Fetch& fetch, const Reading& reading);
+  Result<> check_leaves(const Reading& reading);
   Result<> serve(Job& job, const Fetch& fetch, const Reading& reading);
   Result<> check(const Job& job, const Copy& copy, const std::byte* source, std::uint64_t source_begin);
   Result<> found(const Discrepancy& discrepancy) const;
@@ -386,6 +387,7 @@ void Worker::drain() {
 Result<> Worker::complete_read(Reading& reading) {
   const Reading::Client first = reading.clients.front();
   for (const Segment& segment : reading.segments) --sources_[2 * segment.file + (segment.sparse ? 1 : 0)].in_flight;
+  CKPT_CHECK(check_leaves(reading));
   for (const Reading::Client& client : reading.clients) CKPT_CHECK(check_sums(*client.job, *client.fetch, reading));
   for (std::size_t i = 1; i < reading.clients.size(); ++i)
     CKPT_CHECK(serve(*reading.clients[i].job, *reading.clients[i].fetch, reading));
@@ -410,6 +412,18 @@ Result<> Worker::check_sums(Job& job, const Fetch& fetch, const Reading& reading
   for (const Segment& segment : fetch.segments) segments.push_back(*reading.covering(segment));
   return check_crcs(fetch, segments, reading.buffer.data(), *shared_.crcs, job.done.crc_checked,
                     [this](const Discrepancy& wrong) { return found(wrong); });
+}
+
+/// All that was read takes part, also what no copy needs.
+Result<> Worker::check_leaves(const Reading& reading) {
+  if (shared_.leaves == nullptr) return {};
+  for (const Segment& segment : reading.segments) {
+    if (segment.compressed) continue;
+    shared_.leaves->take(segment.file, {segment.begin, segment.end}, reading.buffer.data() + segment.buffer_offset);
+  }
+  const auto wrong = shared_.leaves->wrong();
+  if (!wrong) return {};
+  return fail(as_error(*wrong, shared_.plan.source(), shared_.source_root));
 }
 
 /// A reading, in flight or kept, that holds all that a fetch wants.

@@ -11,6 +11,7 @@
 #include "engine/checks.hpp"
 #include "engine/crc_ledger.hpp"
 #include "engine/io.hpp"
+#include "engine/leaf_ledger.hpp"
 #include "engine/plan.hpp"
 #include "engine/staging.hpp"
 #include "format/box.hpp"
@@ -26,6 +27,7 @@ struct RunShared {
   std::string source_root;
   std::string target_root;                              ///< "" = hash only
   CrcLedger* crcs = nullptr;                            ///< null: checksums of the source's format are not looked at
+  LeafLedger* leaves = nullptr;                         ///< null: stored leaf hashes are not looked at
   std::function<Result<>(const Discrepancy&)> found{};  ///< empty: what is wrong ends the run
   std::size_t buffers_per_worker = 2;
   /// Serialises Plan::leaf; leaves go by their position in the plan's order.

@@ -115,7 +115,8 @@ struct MapFile {
   std::uint64_t bytes = 0;
   std::int64_t mtime_ns = 0;
   std::uint64_t device = 0;
-  std::uint64_t inode = 0;  ///< 0: not known, and not compared
+  std::uint64_t inode = 0;    ///< 0: not known, and not compared
+  std::int64_t ctime_ns = 0;  ///< of the last change to the file or its inode; 0: not known
 };
 
 inline bool is_temporary(const MapFile& file) {
@@ -144,6 +145,14 @@ struct NamedObject {
 enum class Severity : std::uint8_t { note, warning, incomplete, damage };
 std::string_view severity_name(Severity severity);
 
+/// What a finding says is not carried over, whatever the target form.
+enum class Skipped : std::uint8_t {
+  nothing,
+  training_state,  ///< files of an optimizer, a scheduler, random states
+  data,            ///< other files that hold data, or parts of tensors
+  unless_blobs,    ///< parts of tensors that only opaque blobs hold: carried over where the target takes those
+};
+
 /// Something a user must know about a checkpoint: missing ranks, traps, dropped items.
 struct Finding {
   Severity severity = Severity::note;
@@ -151,6 +160,7 @@ struct Finding {
   std::string file{};
   std::string tensor{};
   std::optional<std::uint64_t> offset{};  ///< bytes from the start of `file`, where known
+  Skipped skipped = Skipped::nothing;
 };
 
 struct Meta {
@@ -187,6 +197,7 @@ struct Map {
   Meta meta{};
   std::vector<Finding> findings{};
   bool compressed = false;  ///< some chunks are compressed
+  bool collection = false;  ///< several files that are read together, though each is complete without the others
   std::shared_ptr<const ChunkIndex> index{};
   LeafHashes hashes{};
   std::string id{};  ///< a universal checkpoint's own id, or ckpt.id of a file we wrote; else empty

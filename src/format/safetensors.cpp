@@ -15,11 +15,20 @@ namespace {
 
 using Kind = json::Event::Kind;
 constexpr std::string_view kMetadataKey = "__metadata__";
+constexpr std::size_t kMostDepth = 64;  // inside fields that nobody knows
 
 tl::unexpected<Error> corrupt(std::uint64_t offset, std::string reason, std::string_view tensor = {}) {
   Error error{.code = Errc::corrupt, .message = "safetensors header: parse: " + std::move(reason)};
   error.offset = offset;
   error.tensor = tensor;
+  return fail(std::move(error));
+}
+
+/// What the reference accepts and we do not hold.
+tl::unexpected<Error> beyond_us(std::uint64_t offset, std::string reason, std::string_view tensor) {
+  Error error = corrupt(offset, std::move(reason), tensor).value();
+  error.code = Errc::unsupported;
+  error.hint = "save the tensor with another shape";
   return fail(std::move(error));
 }
 
@@ -39,7 +48,7 @@ class Reader final : public json::Handler {
   std::vector<std::uint32_t> entry_offsets{};  ///< where each entry ended, bytes from the start of the file
 
  private:
-  enum class Field : std::uint8_t { none, dtype, shape, range };
+  enum class Field : std::uint8_t { other, dtype, shape, range };
 
   Result<> dispatch(const json::Event& event) {
     switch (event.depth) {
@@ -77,6 +86,8 @@ class Reader final : public json::Handler {
         entry_offsets.push_back(static_cast<std::uint32_t>(offset_));
         return {};
       }
+      case Kind::null:  // of the reference's Option<HashMap>
+        return std::exchange(in_metadata_, false) ? Result<>{} : wrong();
       default:
         return wrong();
     }
@@ -98,11 +109,11 @@ class Reader final : public json::Handler {
       field_ = event.text == "dtype"          ? Field::dtype
                : event.text == "shape"        ? Field::shape
                : event.text == "data_offsets" ? Field::range
-                                              : Field::none;
-      if (field_ == Field::none) return corrupt(offset_, "a field other than dtype, shape, data_offsets", entry_.name);
-      seen_[static_cast<std::size_t>(field_) - 1] = true;
+                                              : Field::other;
+      if (field_ != Field::other) seen_[static_cast<std::size_t>(field_) - 1] = true;
       return {};
     }
+    if (field_ == Field::other) return {};
     if (field_ == Field::dtype) {
       if (event.kind != Kind::text) return wrong();
       const auto dtype = dtype_from_name(event.text);
@@ -121,10 +132,11 @@ class Reader final : public json::Handler {
   }
 
   Result<> number(const json::Event& event) {
+    if (!in_metadata_ && field_ == Field::other) return {};
     if (in_metadata_ || event.depth != 3 || event.kind != Kind::natural)
       return in_metadata_ ? wrong() : corrupt(offset_, "a size that is not a natural number", entry_.name);
     if (field_ == Field::shape) {
-      if (entry_.shape.size() == kMaxRank) return corrupt(offset_, "more than 64 dimensions", entry_.name);
+      if (entry_.shape.size() == kMaxRank) return beyond_us(offset_, "more than 64 dimensions", entry_.name);
       entry_.shape.push_back(event.natural);
       return {};
     }
@@ -136,7 +148,7 @@ class Reader final : public json::Handler {
   std::uint64_t offset_ = 0;
   Entry entry_{};
   std::array<bool, 3> seen_{};
-  Field field_ = Field::none;
+  Field field_ = Field::other;
   unsigned range_count_ = 0;
   bool in_metadata_ = false;
   bool failed_ = false;
@@ -148,6 +160,9 @@ std::string range_text(std::uint64_t begin, std::uint64_t end) {
 
 Result<> check_size(const Entry& entry, std::uint64_t offset) {
   const auto bytes = tensor_bytes(entry.dtype, entry.shape);
+  // The reference multiplies from the left: what follows a zero is not looked at.
+  const bool is_empty = !entry.shape.empty() && entry.shape.front() == 0;
+  if (!bytes && is_empty && entry.begin == entry.end) return beyond_us(offset, bytes.error().message, entry.name);
   if (!bytes) return corrupt(offset, bytes.error().message, entry.name);
   if (entry.end < entry.begin || entry.end - entry.begin != *bytes)
     return corrupt(offset,
@@ -206,11 +221,12 @@ Result<Header> parse_header(std::span<const std::byte> head, std::uint64_t file_
   if (head.size() < data_begin)
     return fail(Errc::internal, "safetensors header: parse: called without the whole header");
   const std::string_view text(reinterpret_cast<const char*>(head.data()) + kLengthBytes, data_begin - kLengthBytes);
-  if (!text.starts_with('{')) return corrupt(kLengthBytes, "does not begin with '{'");
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == text.npos || text[begin] != '{') return corrupt(kLengthBytes, "does not begin with '{'");
 
   Reader reader;
   const json::Limits limits{
-      .max_bytes = kMaxHeaderBytes, .max_depth = 4, .max_values = std::numeric_limits<std::size_t>::max()};
+      .max_bytes = kMaxHeaderBytes, .max_depth = kMostDepth, .max_values = std::numeric_limits<std::size_t>::max()};
   if (auto parsed = json::parse(text, reader, limits); !parsed) {
     Error error = std::move(parsed).error();
     if (reader.failed()) return fail(std::move(error));

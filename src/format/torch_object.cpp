@@ -89,7 +89,19 @@ struct Rebuild {
   std::string_view type;  // class of the outermost _rebuild_from_type_v2, or empty
   NodeId arguments = kNone;
   NodeId attributes = kNone;
+  bool has_attributes = false;
 };
+
+constexpr std::array<std::string_view, 4> kPlainTensorClasses{
+    "torch Tensor", "torch._tensor Tensor", "torch.nn.parameter Buffer", "torch.nn.parameter Parameter"};
+
+/// Notes what a layer of a call says beside the tensor: its state, which is None, a dict, or a pair with slots.
+void take_attributes(const Graph& graph, NodeId state, Rebuild& rebuild) {
+  if (state == kNone || graph.kind(state) == Kind::none) return;
+  if (rebuild.attributes == kNone) rebuild.attributes = state;
+  const auto entries = as_mapping(graph, state);
+  rebuild.has_attributes = rebuild.has_attributes || !entries || !entries->empty();
+}
 
 Rebuild resolve(const Graph& graph, NodeId node) {
   Rebuild rebuild{.function = graph.callee_name(node), .arguments = graph.arguments(node)};
@@ -99,7 +111,9 @@ Rebuild resolve(const Graph& graph, NodeId node) {
         rebuild.function == "torch._tensor _rebuild_from_type") {
       if (arguments.size() != 4 || graph.kind(arguments[0]) != Kind::global) return rebuild;
       if (rebuild.type.empty() && graph.kind(arguments[1]) == Kind::global) rebuild.type = graph.text(arguments[1]);
-      if (rebuild.attributes == kNone) rebuild.attributes = arguments[3];
+      if (std::ranges::find(kPlainTensorClasses, graph.text(arguments[1])) == kPlainTensorClasses.end())
+        rebuild.has_attributes = true;
+      take_attributes(graph, arguments[3], rebuild);
       rebuild.function = graph.text(arguments[0]);
       rebuild.arguments = arguments[2];
       continue;
@@ -109,6 +123,8 @@ Rebuild resolve(const Graph& graph, NodeId node) {
                               rebuild.function == "torch.nn.parameter Parameter" ||
                               rebuild.function == "torch.nn.parameter Buffer";
     if (!is_parameter || arguments.empty() || graph.kind(arguments[0]) != Kind::call) return rebuild;
+    if (rebuild.function == "torch._utils _rebuild_parameter_with_state" && arguments.size() > 3)
+      take_attributes(graph, arguments[3], rebuild);
     rebuild.function = graph.callee_name(arguments[0]);
     rebuild.arguments = graph.arguments(arguments[0]);
   }
@@ -211,7 +227,9 @@ Result<std::optional<TensorView>> as_tensor(const Graph& graph, NodeId node) {
                   .dtype_name = std::string(storage.element),
                   .storage_bytes = storage.bytes,
                   .element_bytes = storage.element_bytes,
-                  .attributes = rebuild.attributes};
+                  .attributes = rebuild.attributes,
+                  .has_attributes = rebuild.has_attributes,
+                  .untyped = storage.element.empty()};
   if (form == Form::v3) {
     const std::string_view dtype = graph.kind(arguments[6]) == Kind::global ? graph.text(arguments[6]) : "";
     const auto* found = std::find_if(kElementTypes.begin(), kElementTypes.end(), [&](const ElementType& candidate) {

@@ -26,7 +26,9 @@ struct TensorView {
   Shape shape;                        ///< as torch sees it (float4_e2m1fn_x2: packed pairs)
   std::vector<std::int64_t> strides;  ///< elements
   unsigned element_bytes = 0;
-  pickle::NodeId attributes = pickle::kNone;  ///< state of _rebuild_from_type_v2 (ds_id, ...)
+  pickle::NodeId attributes = pickle::kNone;  ///< state of _rebuild_from_type_v2 or of a parameter (ds_id, ...)
+  bool has_attributes = false;  ///< Python attributes, or a class of its own, which nothing else here tells
+  bool untyped = false;         ///< its storage names no dtype: torch.load swaps no bytes of it
 };
 
 /// A storage as its persistent id describes it.
@@ -56,6 +58,8 @@ std::optional<std::vector<std::pair<pickle::NodeId, pickle::NodeId>>> as_mapping
                                                                                  pickle::NodeId node);
 /// Items of a list, tuple, set, torch.Size, or a set / frozenset call. Nothing when it is not one.
 std::optional<std::vector<pickle::NodeId>> as_sequence(const pickle::Graph& graph, pickle::NodeId node);
+/// The bytes of a call that makes bytes or a bytearray, in the spellings of protocols 2 and later.
+std::optional<std::string> as_bytes(const pickle::Graph& graph, pickle::NodeId node);
 /// An int: integers, enums (`ZeroStageEnum(2)`), and bools as 0 and 1.
 std::optional<std::int64_t> as_integer(const pickle::Graph& graph, pickle::NodeId node);
 std::optional<std::string> as_text(const pickle::Graph& graph, pickle::NodeId node);

@@ -90,7 +90,8 @@ std::optional<std::string> latin1(std::string_view utf8) {
   return bytes;
 }
 
-// bytes and bytearray, in the spellings of protocols 2 and later.
+}  // namespace
+
 std::optional<std::string> as_bytes(const Graph& graph, NodeId node) {
   const std::string_view name = graph.callee_name(node);
   const bool is_encode = name == "_codecs encode";
@@ -107,6 +108,8 @@ std::optional<std::string> as_bytes(const Graph& graph, NodeId node) {
   if (encoding != "latin1" && encoding != "latin-1") return std::nullopt;
   return latin1(graph.text(arguments[0]));
 }
+
+namespace {
 
 enum class ValueForm : std::uint8_t { leaf, sequence, mapping, opaque };
 

@@ -4,6 +4,7 @@ import os
 import shutil
 
 from runner import check, main
+from torch_file import Tensor, save
 
 SINGLE = "safetensors/single"
 TIED = "safetensors/gpt2_tied"
@@ -23,11 +24,11 @@ def made(sh, name, *more):
 
 def refused(sh, target, *names, source=None, verb="convert", to="safetensors"):
     """Nothing changes, and what else stands there is named."""
-    before = tree(sh.path(target))
+    before = tree(sh.path(target).parent)
     source = source or sh.checkpoint(SINGLE)
     for flags in (["-n"], []):
         sh.run(verb, source, target, "--to", to, "--overwrite", *flags, code=2, err=["CKPT-E200", *names])
-    check(tree(sh.path(target)) == before, "something changed")
+    check(tree(sh.path(target).parent) == before, "something changed")
     check([n for n in os.listdir(sh.directory) if ".partial-" in n] == [], "a partial stays")
 
 
@@ -38,6 +39,29 @@ def case_what_the_checkpoint_is_made_of_is_replaced(sh):
     for flags, form in (([], "ckpt"), ([], "safetensors")):
         sh.run("convert", sh.checkpoint(SINGLE), "out", "--to", form, "--overwrite", *flags, out=["^replace out, ", "^done "])
     check(os.listdir(old) == ["model.safetensors"], str(os.listdir(old)))
+
+
+def case_files_that_are_complete_each_are_not_one_checkpoint(sh):
+    sh.path("run").mkdir()
+    for step in (1, 2, 3):
+        save({"model": {"w": Tensor([step])}, "step": step}, sh.path(f"run/ck_{step}.pt"))
+    refused(sh, "run", "3 files that are complete each by itself .ck_1.pt, ck_2.pt")
+    sh.path("parts").mkdir()
+    for name in ("a", "b"):
+        shutil.copy(sh.checkpoint(SINGLE) / "model.safetensors", sh.path(f"parts/{name}.safetensors"))
+    refused(sh, "parts", "complete each by itself", source=sh.checkpoint(TIED))
+    # One of them alone is a checkpoint; the others do not need it.
+    sh.run("convert", sh.checkpoint(TIED), "parts/b.safetensors", "--overwrite")
+
+
+def case_a_part_of_a_larger_checkpoint_is_not_replaced_alone(sh):
+    old = made(sh, "out")
+    shard = sorted(n for n in os.listdir(old) if n.endswith(".safetensors"))[1]
+    refused(sh, f"out/{shard}", "a part of the safetensors checkpoint in out")
+    os.unlink(old / sorted(n for n in os.listdir(old) if n.endswith(".safetensors"))[0])
+    refused(sh, f"out/{shard}", "out holds a checkpoint that is not whole")
+    sh.run("convert", sh.checkpoint(SINGLE), "u")
+    refused(sh, "u/shards/weights/00000-00000.safetensors", "a part of the ckpt checkpoint in u")
 
 
 def case_a_dry_run_lists_what_would_go(sh):

@@ -1,4 +1,5 @@
 """Sources as trainers leave them, and targets as users name them: files made by hand, and golden ones put together."""
+import enum
 import json
 import os
 import re
@@ -6,7 +7,7 @@ import shutil
 import subprocess
 
 from runner import check, main
-from torch_file import Tensor, save
+from torch_file import Parameter, Tensor, save
 
 ZERO2 = "deepspeed/zero2_bf16_dp4"
 
@@ -68,15 +69,133 @@ def case_flat_parameters_need_a_map(sh):
 # --- directories of trainers -------------------------------------------------------------------------------------------
 
 
-def case_a_trainers_directory_gives_its_weights_and_names_what_is_left_aside(sh):
-    shutil.copytree(sh.checkpoint("safetensors/gpt2_single_file"), sh.path("checkpoint-2"))
-    for name, value in (("optimizer.pt", adam()), ("scheduler.pt", {"last_epoch": 2}), ("rng_state.pth", {"cpu": Tensor([1])})):
-        save(value, sh.path("checkpoint-2") / name)
-    sh.path("checkpoint-2/trainer_state.json").write_text('{"global_step": 2}')
-    sh.run("inspect", "checkpoint-2", out=["^safetensors .*step 2"], err="left aside.*optimizer.pt, rng_state.pth, scheduler.pt.*--from torch")
-    document = sh.document("convert", "checkpoint-2", "m.safetensors", "--only", "weights")
-    check("optimizer.pt" in document["warnings"][0]["text"], "a script is not told")
-    sh.run("inspect", "checkpoint-2", "--from", "torch", out=["^torch 3 files", "exp_avg f32 +1 tensor"])
+def trainers_directory(sh, name="checkpoint-2"):
+    """What Hugging Face's Trainer writes: weights, and the training state beside them."""
+    shutil.copytree(sh.checkpoint("safetensors/gpt2_single_file"), sh.path(name))
+    for file, value in (("optimizer.pt", adam()), ("scheduler.pt", {"last_epoch": 2}), ("rng_state.pth", {"cpu": Tensor([1])})):
+        save(value, sh.path(name) / file)
+    sh.path(name + "/trainer_state.json").write_text('{"global_step": 2}')
+    save({"args": 1}, sh.path(name) / "training_args.bin")
+
+
+SKIPPED = "skipped 3 files, not part of the safetensors checkpoint: optimizer.pt, rng_state.pth, scheduler.pt"
+
+
+def case_the_optimizer_beside_the_weights_is_named_and_no_success(sh):
+    trainers_directory(sh)
+    sh.run("inspect", "checkpoint-2", out="^safetensors .*step 2", err=f"^warning +{SKIPPED}")
+    document = sh.document("convert", "checkpoint-2", "m.safetensors", code=3)
+    check(document["warnings"][0]["text"].startswith(SKIPPED) and document["data"]["partial"], "a script is not told")
+    check(sh.path("m.safetensors").exists(), "what can be done is done")
+    sh.run("convert", "checkpoint-2", "m.safetensors", code=3, out="already done")
+    sh.run("convert", "checkpoint-2", "w.safetensors", "--only", "weights", err=SKIPPED)
+    sh.run("convert", "checkpoint-2", "n.safetensors", "--allow-skipped", err=SKIPPED, out="not copied: .*config.json.*training_args.bin")
+    sh.run("inspect", "checkpoint-2", "--from", "torch", out=["^torch 4 files", "exp_avg f32 +1 tensor"])
+
+
+def case_a_save_without_the_optimizer_is_no_success(sh):
+    trainers_directory(sh)
+    words = ("save", "checkpoint-2", "--store", "s", "--run", "r", "--step", "2")
+    sh.run(*words, code=3, err=SKIPPED)
+    check(sh.document("list", "--store", "s")["data"]["checkpoints"][0]["step"] == 2, "the weights are saved")
+    sh.run(*words[:-1], "3", "--allow-skipped", err=SKIPPED)
+    sh.run(*words[:-1], "4", "--only", "weights", err=SKIPPED)
+
+
+def case_files_beside_torch_files_are_named_wherever_they_stand(sh):
+    sh.path("run/sub/deeper").mkdir(parents=True)
+    save({"model": weights()}, sh.path("run/m.pt"))
+    for name in ("noext", "ema.pkl", "sub/x.pt", "sub/deeper/y.bin"):
+        save(weights(), sh.path("run") / name)
+    shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("run/ema"))
+    sh.path("run/notes.txt").write_text("of a person")
+    sh.path("run/README").write_text("of a person")
+    sh.run("convert", "run", "u", code=3, err="skipped 5 files.*: ema.pkl, ema/model.safetensors, noext, sub/deeper/y.bin, sub/x.pt;")
+    sh.run("convert", "run", "w", "--only", "weights", code=3)
+    sh.run("convert", "run", "n", "--only", "model.w")  # what was asked for by its name is there
+    sh.run("convert", "run", "v", "--allow-skipped", err="skipped 5 files")
+
+
+def case_weights_beside_the_files_of_ranks_are_named(sh):
+    sh.path("run").mkdir()
+    save(weights(), sh.path("run/pytorch_model.bin"))
+    save(adam(), sh.path("run/optimizer_world_size_1_rank_0.pt"))
+    sh.run("convert", "run", "u", code=3, err="skipped a file, not part of the torch checkpoint: pytorch_model.bin;")
+
+
+def case_checkpoints_of_other_steps_are_a_note(sh):
+    shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("out"))
+    for step in (100, 200):
+        shutil.copytree(sh.checkpoint("safetensors/single"), sh.path(f"out/checkpoint-{step}"))
+    sh.run("convert", "out", "m.safetensors", out="^note +beside it, not part of it: checkpoint-100, checkpoint-200$")
+
+
+def case_attributes_of_parameters_are_kept_or_no_success(sh):
+    save({"p": Parameter([1, 2], {"foo": Tensor([7, 8, 9]), "bar": 1}), "q": Tensor([3])}, sh.path("m.pt"))
+    text = "Python attributes of a tensor, or a class of its own, are kept only in the blob data.pkl: p$"
+    sh.run("convert", "m.pt", "u", err=text)
+    check({"p", "q", "data.pkl", "data/1"} <= names(sh, "u"), f"the attribute is lost: {names(sh, 'u')}")
+    sh.run("verify", "u", "--against", "m.pt")
+    sh.run("convert", "m.pt", "m.safetensors", code=3, err=text)
+    sh.run("convert", "m.pt", "m.safetensors", code=3, out="already done")
+    sh.run("convert", "m.pt", "n.safetensors", "--allow-skipped")
+    sh.run("convert", "u", "again.safetensors", "--only", "weights")
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+def case_keys_of_every_kind_have_names_of_their_own(sh):
+    keys = [b"w", b"\xff", Color.RED, Color.BLUE, complex(1, 2), complex(2, 1), frozenset({1}), frozenset({2}), True, "True", None, "None",
+            1.5, "1.5", 2, "2", (1, 2), "(1, 2)", 2**70, str(2**70), "", "w", "tensor", "object", ("a", (b"b", None))]
+    for dictionary in ({k: Tensor([i]) for i, k in enumerate(keys)}, {k: Tensor([i]) for i, k in enumerate(reversed(keys))}):
+        save(dictionary, sh.path("m.pt"))
+        sh.run("convert", "m.pt", "u", "--overwrite")
+        got = [n for n in names(sh, "u") if n != "data.pkl"]
+        check(len(got) == len(keys), f"{len(got)} names of {len(keys)}: {got}")
+        check({"True", "None", "w", "tensor", "object", "b'w'", "__main__.Color(1)"} <= set(got), str(got))
+        sh.run("verify", "u", "--against", "m.pt", out=f" {len(keys)}[^,]* equal|: {len(keys)} equal|{len(keys) + 1} equal")
+
+
+def case_nothing_to_convert_is_an_error(sh):
+    save({"lr": 0.1, "epoch": 3}, sh.path("scheduler.pt"))
+    sh.run("convert", "scheduler.pt", "u", code=12, err="scheduler.pt: convert: it holds no tensors")
+    sh.run("convert", sh.checkpoint("megatron/core_torch_dist_w4"), "x", "--from", "torch", code=12)
+    check(sorted(os.listdir(sh.directory)) == ["scheduler.pt"], "something was written")
+
+
+def case_a_wrong_from_says_what_it_is(sh):
+    save(weights(), sh.path("m.pt"))
+    for name in ("safetensors", "ckpt", "hdf5", "gguf", "deepspeed", "dcp"):
+        sh.run("convert", "m.pt", "u", "--from", name, code=12, err=[f"m.pt: open: not {name}.*looks like torch", "--from torch"])
+    sh.run("inspect", sh.checkpoint("safetensors/single"), "--from", "ckpt", code=12, err="not ckpt: it looks like safetensors")
+    sh.run("inspect", sh.checkpoint("safetensors/single") / "model.safetensors", "--from", "torch", code=12, err="not torch: it looks like safetensors")
+
+
+def case_a_checkpoint_with_hashes_is_one_also_beside_other_files(sh):
+    sh.run("convert", sh.checkpoint(ZERO2), "u")
+    shutil.copy(sh.checkpoint("safetensors/single") / "model.safetensors", sh.path("u/stray.safetensors"))
+    sh.run("inspect", "u", out="^ckpt ", err="skipped a file, not part of the ckpt checkpoint: stray.safetensors;")
+    sh.run("convert", "u", "o.safetensors", code=3)
+
+
+def case_a_source_that_was_rewritten_is_another_one(sh):
+    shutil.copy(sh.checkpoint("safetensors/single") / "model.safetensors", sh.path("m.safetensors"))
+    sh.run("convert", "m.safetensors", "u")
+    sh.run("convert", "m.safetensors", "u", out="already done")
+    before = os.stat(sh.path("m.safetensors"))
+    data = bytearray(sh.path("m.safetensors").read_bytes())
+    data[-1] ^= 1
+    with open(sh.path("m.safetensors"), "r+b") as file:
+        file.write(data)
+    os.utime(sh.path("m.safetensors"), ns=(before.st_atime_ns, before.st_mtime_ns))
+    sh.run("convert", "m.safetensors", "u", code=2, err="not the result of this conversion")
+    # Of the universal format the hashes say it all: a copy with its times is the same source.
+    sh.run("convert", "u", "v")
+    shutil.copytree(sh.path("u"), sh.path("w"))
+    sh.run("convert", "w", "v", out="already done")
 
 
 def case_a_trainers_directory_of_torch_files_gives_weights_by_their_names(sh):
@@ -99,6 +218,24 @@ def case_verify_compares_the_checksum_of_a_keras_archive(sh):
     data[len(data) // 2] ^= 1
     sh.path("flipped.keras").write_bytes(data)
     sh.run("verify", "flipped.keras", code=1, out="CRC-32 of the entry at [0-9]+: expected")
+
+
+def with_header(entries):
+    header = json.dumps(entries).encode()
+    size = max((e["data_offsets"][1] for e in entries.values()), default=0)
+    return len(header).to_bytes(8, "little") + header + bytes(range(size))
+
+
+def case_odd_names_come_back_from_hdf5_or_are_refused(sh):
+    if not has_hdf5(sh):
+        return
+    odd = ["", ".x", "%", "%00", "a\0b", "__value__", "a/b", "w"]
+    sh.path("m.safetensors").write_bytes(with_header({n: {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i, n in enumerate(odd)}))
+    sh.run("convert", "m.safetensors", "m.h5")
+    sh.run("verify", "m.h5", "--against", "m.safetensors", out=f"{len(odd)} equal")
+    for name in ("\0", "a\0"):
+        sh.path("n.safetensors").write_bytes(with_header({name: {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}))
+        sh.run("convert", "n.safetensors", "n.h5", code=12, err="ends in a NUL character")
 
 
 def case_several_hdf5_files_are_ambiguous(sh):
@@ -145,7 +282,7 @@ def case_no_helper_is_started_from_the_current_directory_or_by_path(sh):
 
 
 def case_weights_alone_leave_nothing_aside(sh):
-    sh.run("inspect", sh.checkpoint("safetensors/gpt2_single_file"), not_err="left aside")
+    sh.run("inspect", sh.checkpoint("safetensors/gpt2_single_file"), not_err="skipped")
 
 
 def has_hdf5(sh):

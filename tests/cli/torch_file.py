@@ -17,6 +17,14 @@ class Tensor:
         return bytes(self.values) if self.bytes_only else struct.pack(f"<{len(self.values)}f", *self.values)
 
 
+class Parameter(Tensor):
+    """An nn.Parameter with Python attributes."""
+
+    def __init__(self, values, attributes):
+        super().__init__(values)
+        self.attributes = attributes
+
+
 class _Storage:
     def __init__(self, key, count, kind):
         self.key, self.count, self.kind = key, count, kind
@@ -34,9 +42,14 @@ def _rebuild_tensor_v2():
     pass
 
 
+def _rebuild_parameter_with_state():
+    pass
+
+
 _FloatStorage.__module__, _FloatStorage.__qualname__ = "torch", "FloatStorage"
 _ByteStorage.__module__, _ByteStorage.__qualname__ = "torch", "ByteStorage"
-_rebuild_tensor_v2.__module__, _rebuild_tensor_v2.__qualname__ = "torch._utils", "_rebuild_tensor_v2"
+for _function in (_rebuild_tensor_v2, _rebuild_parameter_with_state):
+    _function.__module__, _function.__qualname__ = "torch._utils", _function.__name__
 
 
 class _Rebuilt:
@@ -53,6 +66,14 @@ class _Rebuilt:
         return (_rebuild_tensor_v2, self.arguments)
 
 
+class _RebuiltParameter:
+    def __init__(self, rebuilt, attributes):
+        self.arguments = (rebuilt, True, {}, attributes)
+
+    def __reduce__(self):
+        return (_rebuild_parameter_with_state, self.arguments)
+
+
 class _Pickler(pickle.Pickler):
     def persistent_id(self, value):
         if isinstance(value, _Storage):
@@ -64,7 +85,7 @@ def _stand_in_for_torch():
     """Modules by which pickle finds the names above; gone again afterwards."""
     torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
     torch.FloatStorage, torch.ByteStorage, torch._utils = _FloatStorage, _ByteStorage, utils
-    utils._rebuild_tensor_v2 = _rebuild_tensor_v2
+    utils._rebuild_tensor_v2, utils._rebuild_parameter_with_state = _rebuild_tensor_v2, _rebuild_parameter_with_state
     return {"torch": torch, "torch._utils": utils}
 
 
@@ -74,7 +95,8 @@ def save(value, path):
     def replaced(part):
         if isinstance(part, Tensor):
             storages.append(part.packed())
-            return _Rebuilt(part, str(len(storages) - 1))
+            rebuilt = _Rebuilt(part, str(len(storages) - 1))
+            return _RebuiltParameter(rebuilt, replaced(part.attributes)) if isinstance(part, Parameter) else rebuilt
         if isinstance(part, dict):
             return {k: replaced(v) for k, v in part.items()}
         return [replaced(v) for v in part] if isinstance(part, list) else part

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "convert/format.hpp"
 #include "convert/formats.hpp"
@@ -231,6 +232,17 @@ TEST(DeepSpeedContradictions, OptimizerFilesOfTwoStepsAreCorrupt) {
     expect_error(
         copy.root(), Errc::corrupt, copy.optim(2),
         "another optimizer step than in global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt: 3.5, there 3: ");
+  }
+}
+
+TEST(DeepSpeedContradictions, OptimizerFilesWithOtherStateNamesAreCorruptAtTheRankThatDiffers) {
+  for (const auto& [name, prefix, rank] :
+       {std::tuple("deepspeed/zero2_bf16_dp4", "bf16_", 1), std::tuple("deepspeed/zero3_bf16_dp4", "bf16_", 3),
+        std::tuple("deepspeed/zero1_fp16_dp2", "", 1), std::tuple("deepspeed/bf16opt_dp2", "bf16_", 1)}) {
+    const Copy copy(name);
+    const std::string file = copy.optim(rank, prefix);
+    TorchPatch(file).replace({}, "exp_avg_sq", "second_avg").write();
+    expect_error(copy.root(), Errc::corrupt, file, "other optimizer state than in global_step3/" + std::string(prefix) + "zero_pp_rank_0_");
   }
 }
 

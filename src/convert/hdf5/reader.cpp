@@ -188,7 +188,8 @@ class Reader {
     if (found.type == kNoType) {
       map_.findings.push_back({.severity = Severity::warning,
                                .text = found.path + ": a dataset of " + found.type_text + ": left out",
-                               .tensor = found.path});
+                               .tensor = found.path,
+                               .skipped = Skipped::data});
       return {};
     }
     Tensor tensor;

@@ -1,5 +1,7 @@
 #include "convert/hdf5/writer.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -125,6 +127,7 @@ class Layout {
     for (const Selected& selected : request_.tensors) {
       const Tensor& tensor = request_.source->tensors[selected.tensor];
       if (tensor.role == Role::blob) continue;
+      if (selected.name.ends_with('\0')) return refuse_name(selected.name);
       Dataset dataset{.tensor = selected.tensor, .dtype = selected.dtype, .name = selected.name};
       dataset.path = link_path_of(selected.name, dataset.exact);
       CKPT_TRY(dataset.bytes, tensor_bytes(selected.dtype, tensor.shape));
@@ -144,15 +147,32 @@ class Layout {
       if (groups.contains(dataset.path)) dataset.path.append("/").append(kScalarName);
       paths_.emplace(dataset.name, dataset.path);
     }
+    std::vector<std::string> escaped_ties;
     for (const Alias& alias : request_.aliases) {
       bool exact = true;
       std::string path = link_path_of(alias.name, exact);
+      if (!exact) escaped_ties.push_back(alias.name);
       if (groups.contains(path)) path.append("/").append(kScalarName);
       const auto target = paths_.find(alias.target);
       if (target != paths_.end()) links_.emplace_back(std::move(path), target->second);
     }
     skeleton_.dropped = left_out(request_, "HDF5");
+    if (!escaped_ties.empty())
+      skeleton_.dropped.push_back(
+          {.severity = Severity::warning,
+           .text = fmt::format("{} tied names are no names of HDF5 links and are written with %XX: {}{}",
+                               escaped_ties.size(), escaped_ties.front(), escaped_ties.size() > 1 ? ", ..." : "")});
     return {};
+  }
+
+  /// HDF5 ends a text at its trailing NULs, so such a name would come back as another one.
+  tl::unexpected<Error> refuse_name(const std::string& name) const {
+    return fail({.code = Errc::unsupported,
+                 .message = fmt::format("{}: lay out: the name of a tensor ends in a NUL character, which HDF5 cannot "
+                                        "keep",
+                                        request_.target),
+                 .tensor = name,
+                 .hint = "convert to another form, or leave it out with --only"});
   }
 
   static void add_groups(std::string_view path, std::unordered_set<std::string>& groups) {

@@ -12,7 +12,8 @@ namespace ckpt {
 namespace safetensors {
 namespace {
 
-constexpr std::array<std::string_view, 1> kOwnNames{"*.safetensors.index.json"};
+// The slices that a consolidation was made from stand in `sharded`.
+constexpr std::array<std::string_view, 2> kOwnNames{"*.safetensors.index.json", "sharded/*.safetensors"};
 
 Result<std::optional<Match>> detect_file(const Place& place) {
   if (place.root.ends_with(kSuffix)) return Match{.where = {}, .why = "a file named *.safetensors"};

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <string_view>
 #include <unordered_map>
@@ -15,32 +14,6 @@ namespace ckpt::safetensors {
 namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = 64 << 20;  // trainer_state.json keeps a log of every step
-
-// What trainers (Hugging Face's, Accelerate's) put beside the weights: optimizer, scheduler, random states, arguments.
-constexpr std::array<std::string_view, 4> kStateSuffixes{".pt", ".pth", ".bin", ".pkl"};
-constexpr std::size_t kNamesShown = 6;
-
-/// The training state beside safetensors weights is another format's, and so no part of this map: it is named, so that
-/// nobody takes the weights for all there was.
-void name_what_is_left_aside(const std::vector<DirEntry>& entries, Map& map) {
-  std::string names;
-  std::size_t count = 0;
-  bool optimizer = false;
-  for (const DirEntry& entry : entries) {
-    const bool is_state = std::any_of(kStateSuffixes.begin(), kStateSuffixes.end(),
-                                      [&](std::string_view suffix) { return entry.name.ends_with(suffix); });
-    if (entry.kind != FileInfo::Kind::file || !is_state) continue;
-    optimizer = optimizer || entry.name.find("optim") != std::string::npos;
-    if (++count <= kNamesShown) names += (count == 1 ? "" : ", ") + entry.name;
-  }
-  if (count == 0) return;
-  if (count > kNamesShown) names += fmt::format(" and {} more", count - kNamesShown);
-  map.findings.push_back(
-      {.severity = optimizer ? Severity::warning : Severity::note,
-       .text = fmt::format("left aside, not safetensors: {} (--from torch reads torch.save files here instead of the "
-                           "weights)",
-                           names)});
-}
 
 /// Collects user text and tied names; looked up by hash, since a hostile file may have millions of keys.
 class Notes {
@@ -117,7 +90,6 @@ void take_metadata(const std::vector<Shard>& shards, Map& map) {
 
 Result<> read_surroundings(Io& io, const std::string& root, const std::vector<DirEntry>& entries, Hasher& metadata,
                            Map& map) {
-  name_what_is_left_aside(entries, map);
   for (const DirEntry& entry : entries) {
     const bool config = entry.name == "config.json";
     if (entry.kind != FileInfo::Kind::file || (!config && entry.name != "trainer_state.json")) continue;

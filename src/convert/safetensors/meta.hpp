@@ -15,9 +15,10 @@ namespace ckpt::safetensors {
 void take_metadata(const std::vector<Shard>& shards, Map& map);
 
 /// Reads what transformers leaves beside the tensors: config.json (framework and version) and trainer_state.json (the
-/// step). Neither decides what the tensors are, so one that is not JSON is noted and left alone. Training state of
-/// other formats (optimizer.pt, rng_state.pth) is named in a finding as left aside. errors    as the Io metadata
-/// receives the bytes of both
+/// step). Neither decides what the tensors are, so one that is not JSON is noted and left alone.
+///
+/// errors    as the Io
+/// metadata  receives the bytes of both
 Result<> read_surroundings(Io& io, const std::string& root, const std::vector<DirEntry>& entries, Hasher& metadata,
                            Map& map);
 

@@ -247,7 +247,17 @@ class MapBuilder {
     return {};
   }
 
+  /// Files that no index, numbers in their names, slices or one conversion make parts of a whole.
+  bool is_collection() const {
+    if (shards_.size() < 2 || selection_.indexed || sliced_) return false;
+    const bool one_id = !shards_.front().id.empty() && std::ranges::all_of(shards_, [&](const Shard& shard) {
+      return shard.id == shards_.front().id;
+    });
+    return !one_id && !is_one_series(selection_.files);
+  }
+
   void describe() {
+    map_.collection = is_collection();
     const std::size_t count = shards_.size();
     map_.variant = count == 1 ? "1 file" : fmt::format("{} files", count);
     if (sliced_) {

@@ -162,6 +162,16 @@ MissingNames missing_of_series(const std::vector<std::string>& names, std::size_
   return out;
 }
 
+bool is_one_series(const std::vector<std::string>& names) {
+  std::set<std::tuple<std::string, std::uint64_t, std::size_t>> series;
+  for (const std::string& name : names) {
+    auto one = as_numbered(name);
+    if (!one) return false;
+    series.emplace(std::move(one->prefix), one->total, one->digits);
+  }
+  return series.size() == 1;
+}
+
 Result<Selection> select_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
                                std::uint64_t limit, Hasher& metadata) {
   Selection out;

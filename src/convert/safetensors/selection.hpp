@@ -44,6 +44,9 @@ struct MissingNames {
 };
 MissingNames missing_of_series(const std::vector<std::string>& names, std::size_t limit);
 
+/// True when all names are numbers of one series.
+bool is_one_series(const std::vector<std::string>& names);
+
 /// The rank that wrote a file of slices, counted from 1 ("shard-00003-model-..."), or 0.
 std::uint64_t slice_rank(std::string_view name);
 

@@ -165,6 +165,9 @@ Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limi
     return fail({.code = Errc::unsupported, .message = root + ": open: no torch.save file here", .file = root});
   }
   assign_prefixes(out.files);
+  const auto alone =
+      std::ranges::count_if(out.files, [](const StateFile& file) { return !file.listed && !is_companion(file.path); });
+  out.collection = alone + (out.index.empty() ? 0 : 1) > 1;
   return out;
 }
 

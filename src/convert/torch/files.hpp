@@ -23,6 +23,7 @@ struct FileSet {
   std::vector<StateFile> files{};
   std::string index{};                                    ///< "pytorch_model.bin.index.json", or empty
   std::unordered_map<std::string, std::string> listed{};  ///< tensor -> file, by the index
+  bool collection = false;  ///< several units that are no parts of one trainer's checkpoint
 };
 
 /// True for the names that torch.save files have: *.pt, *.pth, *.bin, *.ckpt.

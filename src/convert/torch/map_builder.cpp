@@ -24,15 +24,20 @@ std::string some_of(const std::vector<std::string>& names) {
   return text;
 }
 
-bool has_entries(const pickle::Graph& graph, NodeId attributes) {
-  const auto entries = as_mapping(graph, attributes);
-  return attributes != kNone && (!entries || !entries->empty());
-}
-
 // What the Hugging Face Trainer and Accelerate name the states of random number generators: bytes, and no weights.
 bool holds_random_state(std::string_view path) {
   const std::string name = base_name(path);
   return name.starts_with("rng_state") || name.starts_with("random_states");
+}
+
+// A name is not empty; and what has none by itself takes no other's.
+std::string name_of_nameless(const StateTree& tree, std::string name) {
+  const auto is_taken = [&](const Leaf& leaf) {
+    const StateTree::Step& step = tree.steps[leaf.step];
+    return leaf.step != 0 && step.before == 0 && step.part == PathPart(name);
+  };
+  while (std::ranges::any_of(tree.leaves, is_taken)) name += "_";
+  return name;
 }
 
 // Offsets in the pickle become offsets in the file.
@@ -65,7 +70,7 @@ Result<> MapBuilder::add(const StateFile& file, MapFile map_file, const std::str
   for (const Leaf& leaf : tree->leaves) {
     Path at_path = tree->path(leaf.step);
     const bool is_tensor = leaf.kind == Leaf::Kind::tensor;
-    if (dotted(at_path).empty()) at_path = {is_tensor ? "tensor" : "object"};  // a name is not empty
+    if (dotted(at_path).empty()) at_path = {name_of_nameless(*tree, is_tensor ? "tensor" : "object")};
     if (is_tensor) {
       CKPT_CHECK(add_tensor(part_index, std::move(at_path), leaf.node));
     } else {
@@ -107,7 +112,8 @@ Result<> MapBuilder::add_tensor(std::uint32_t part_index, Path path, NodeId node
     part.not_plain.push_back(fmt::format("{} ({})", dotted(path), (**view).dtype_name));
     return {};
   }
-  if (has_entries(graph, (**view).attributes)) ++part.attributed;
+  if ((**view).has_attributes) part.attributed.push_back(dotted(path));
+  if ((**view).untyped && (**view).element_bytes > 1 && part.archive.big_endian) part.untyped.push_back(dotted(path));
   part.used_storages.insert((**view).storage_key);
   const auto index = static_cast<std::uint32_t>(tensors_.size());
   if (volume(type->shape) != 0) {
@@ -185,17 +191,23 @@ void MapBuilder::find_step(const Part& part) {
   }
 }
 
+// torch.load swaps the bytes of typed storages only.
+void MapBuilder::tell_untyped(const Part& part) {
+  if (part.untyped.empty()) return;
+  map_.findings.push_back({.severity = Severity::warning,
+                           .text = fmt::format("a big-endian file: torch.load on a little-endian machine gives other "
+                                               "values of {} (it does not swap their bytes; ckpt does)",
+                                               some_of(part.untyped)),
+                           .file = part.path});
+}
+
 // Pickles that hold what the map cannot say are kept, with every storage that no tensor of the map uses.
 void MapBuilder::keep_pickles() {
   for (std::uint32_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
     const std::vector<std::string> classes = unknown_classes(part.archive.graph);
-    if (part.attributed > 0) {
-      map_.findings.push_back(
-          {.text = fmt::format("{} tensors carry Python attributes, which are left out", part.attributed),
-           .file = part.path});
-    }
-    if (part.not_plain.empty() && classes.empty()) continue;
+    tell_untyped(part);
+    if (part.not_plain.empty() && part.attributed.empty() && classes.empty()) continue;
     add_blob(i, "data.pkl", part.archive.pickle_bytes, std::nullopt);
     std::vector<std::pair<std::string, StoragePlace>> unused;
     for (const auto& [key, place] : part.archive.storages) {
@@ -214,7 +226,17 @@ void MapBuilder::keep_pickles() {
                                                    "{} storages): {}",
                                                    part.not_plain.size() == 1 ? "a tensor is" : "tensors are",
                                                    unused.size(), some_of(part.not_plain)),
-                               .file = part.path});
+                               .file = part.path,
+                               .skipped = Skipped::unless_blobs});
+    }
+    if (!part.attributed.empty()) {
+      map_.findings.push_back(
+          {.severity = Severity::warning,
+           .text = fmt::format("Python attributes of {}, or a class of its own, are kept only in "
+                               "the blob data.pkl: {}",
+                               part.attributed.size() == 1 ? "a tensor" : "tensors", some_of(part.attributed)),
+           .file = part.path,
+           .skipped = Skipped::unless_blobs});
     }
     if (!classes.empty()) {
       map_.findings.push_back(

@@ -56,14 +56,16 @@ class MapBuilder {
     std::unordered_map<pickle::NodeId, std::uint32_t> tensor_of{};
     std::map<ViewKey, std::uint32_t> views{};
     std::unordered_set<std::string> used_storages{};
-    std::vector<std::string> not_plain{};  ///< "coo (sparse tensor)"
-    std::uint64_t attributed = 0;          ///< tensors with Python attributes
+    std::vector<std::string> not_plain{};   ///< "coo (sparse tensor)"
+    std::vector<std::string> attributed{};  ///< tensors with Python attributes
+    std::vector<std::string> untyped{};     ///< tensors whose bytes torch.load would not swap
     std::vector<OptimizerState> optimizers{};
   };
 
   Result<> add_tensor(std::uint32_t part_index, Path path, pickle::NodeId node);
   void assign_part_roles(std::vector<OptimizerState>& optimizers, std::uint32_t first_tensor);
   Result<> add_objects();
+  void tell_untyped(const Part& part);
   void keep_pickles();
   void add_blob(std::uint32_t part_index, const std::string& entry, Extent bytes, std::optional<Crc> crc);
   bool is_listed(const Part& part, const Path& path);

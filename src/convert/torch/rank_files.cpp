@@ -206,6 +206,7 @@ Result<> RankFilesBuilder::add_tensor(Part& part, Path path, NodeId node) {
     }
     view = *std::move(*plain);
     global = view.shape;
+    if (view.has_attributes) attributed_.push_back(part.file.path + "/" + dotted(path));
     if (volume(global) != 0) pieces.push_back({Box::whole(global), Shape(global.size(), 0)});
   }
   auto tensor = tensor_for(part, path, view, global);
@@ -382,6 +383,13 @@ Result<Map> RankFilesBuilder::build(Hasher& metadata) {
     map_.findings.push_back(
         {.text = fmt::format("{} Python objects differ from the first rank's and are kept under their file's name",
                              own_objects_)});
+  }
+  if (!attributed_.empty()) {
+    map_.findings.push_back(
+        {.severity = Severity::warning,
+         .text = fmt::format("Python attributes of {} tensors, or a class of their own, are left out: {}{}",
+                             attributed_.size(), attributed_.front(), attributed_.size() > 1 ? ", ..." : ""),
+         .skipped = Skipped::data});
   }
   for (const std::string& hash : metadata_) metadata.update(hash);
   map_.metadata_hash = metadata.digest().hex();

@@ -106,8 +106,9 @@ class RankFilesBuilder {
   std::unordered_map<std::string, std::uint32_t> tie_of_;     // likewise: the tensor that it is
   std::unordered_map<std::string, Hash128> object_of_;        // likewise: the value of the first rank
   std::vector<OptimizerState> optimizers_;
-  std::vector<std::string> metadata_;  // hashes of the pickles
-  std::uint64_t own_objects_ = 0;      // that differ from the first rank's
+  std::vector<std::string> metadata_;    // hashes of the pickles
+  std::vector<std::string> attributed_;  // FILE/NAME of tensors with Python attributes
+  std::uint64_t own_objects_ = 0;        // that differ from the first rank's
   Map map_;
 };
 

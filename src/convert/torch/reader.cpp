@@ -46,15 +46,6 @@ Result<Map> open_rank_files(Io& io, const std::string& root, const std::vector<D
   Hasher metadata;
   CKPT_TRY(Map map, builder.build(metadata));
   map.variant = fmt::format("{} files, one a rank", files.size());
-  std::string aside;
-  for (const DirEntry& entry : entries) {
-    if (entry.kind != FileInfo::Kind::file || !has_torch_suffix(entry.name) || as_rank_file(entry.name)) continue;
-    aside += (aside.empty() ? "" : ", ") + entry.name;
-  }
-  if (!aside.empty()) {
-    map.findings.push_back(
-        {.severity = Severity::warning, .text = "left aside: " + aside + "; convert them by their own paths"});
-  }
   return map;
 }
 
@@ -88,6 +79,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(Map map, builder.build(metadata));
   map.variant = set.files.size() == 1 ? "1 file" : fmt::format("{} files", set.files.size());
   if (!set.index.empty()) map.variant += " with " + set.index;
+  map.collection = set.collection;
   if (incomplete) map.findings.push_back(*std::move(incomplete));
   return map;
 }

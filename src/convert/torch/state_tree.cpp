@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <unordered_set>
 
 #include "format/torch_object.hpp"
@@ -41,35 +42,73 @@ bool is_dict(const Graph& graph, NodeId node) {
   return name == "collections OrderedDict" || name == "collections defaultdict" || name == "collections Counter";
 }
 
-// A dict's key as a part of a path.
-PathPart part_of(const Graph& graph, NodeId key) {
+// Bytes as Python prints them.
+std::string bytes_text(std::string_view bytes) {
+  std::string out = "b'";
+  for (const char c : bytes) {
+    if (c >= ' ' && c <= '~' && c != '\'' && c != '\\')
+      out += c;
+    else
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return out + "'";
+}
+
+std::string key_text(const Graph& graph, NodeId key, unsigned depth);
+
+std::string items_text(const Graph& graph, std::span<const NodeId> items, unsigned depth) {
+  std::string out;
+  for (const NodeId item : items) out += (out.empty() ? "" : ", ") + key_text(graph, item, depth);
+  return out;
+}
+
+// A key that is no text and no integer, as Python prints it but for quotes.
+std::string key_text(const Graph& graph, NodeId key, unsigned depth) {
+  constexpr unsigned kDeepestKey = 8;
+  constexpr std::size_t kMostItems = 64;
+  const std::string by_place = fmt::format("key@{}", graph.offset(key));
   switch (graph.kind(key)) {
     case Kind::text:
-    case Kind::bytes:
     case Kind::big_integer:
+    case Kind::global:
       return std::string(graph.text(key));
+    case Kind::bytes:
+      return bytes_text(graph.text(key));
     case Kind::integer:
-      return graph.integer(key);
+      return std::to_string(graph.integer(key));
     case Kind::none:
       return "None";
     case Kind::boolean:
       return graph.boolean(key) ? "True" : "False";
     case Kind::real:
       return fmt::format("{}", graph.real(key));
-    case Kind::global:
-      return std::string(graph.text(key));
-    default:
+    case Kind::tuple:
+      if (depth == kDeepestKey || graph.items(key).size() > kMostItems) return by_place;
+      return "(" + items_text(graph, graph.items(key), depth + 1) + ")";
+    case Kind::set:
+      if (depth == kDeepestKey || graph.items(key).size() > kMostItems) return by_place;
+      return "frozenset(" + items_text(graph, graph.items(key), depth + 1) + ")";
+    case Kind::call:
       break;
+    default:
+      return by_place;
   }
-  // A tuple of plain values, as Python prints it but for quotes.
-  std::string text = "(";
-  for (const NodeId item : graph.items(key)) {
-    if (!is_plain(graph.kind(item))) return fmt::format("key@{}", graph.offset(key));
-    const PathPart part = part_of(graph, item);
-    const auto* number = std::get_if<std::int64_t>(&part);
-    text += (text.size() > 1 ? ", " : "") + (number != nullptr ? std::to_string(*number) : std::get<std::string>(part));
-  }
-  return text + ")";
+  if (const auto bytes = as_bytes(graph, key)) return bytes_text(*bytes);
+  // An Enum, a complex number, a frozenset; of an object with more than arguments they are not all.
+  const NodeId arguments = graph.arguments(key);
+  const auto items = as_sequence(graph, key);
+  const bool is_told = items || (graph.state(key) == kNone && graph.kind(arguments) == Kind::tuple);
+  const std::span<const NodeId> parts = items ? std::span<const NodeId>(*items) : graph.items(arguments);
+  std::string name(graph.callee_name(key));
+  std::ranges::replace(name, ' ', '.');
+  if (!is_told || name.empty() || depth == kDeepestKey || parts.size() > kMostItems) return by_place;
+  return fmt::format("{}({})", name, items_text(graph, parts, depth + 1));
+}
+
+// A dict's key as a part of a path.
+PathPart part_of(const Graph& graph, NodeId key) {
+  if (graph.kind(key) == Kind::integer) return graph.integer(key);
+  return key_text(graph, key, 0);
 }
 
 // Which nodes have a tensor inside.
@@ -245,7 +284,24 @@ class Walk {
 
   void add_pairs(Children& children, const std::optional<std::vector<std::pair<NodeId, NodeId>>>& pairs) {
     if (!pairs || !has_room(children.size() + pairs->size())) return;
+    const std::size_t first = children.size();
     for (const auto& [key, value] : *pairs) children.push_back({part_of(graph_, key), value});
+    tell_apart(*pairs, std::span(children).subspan(first));
+  }
+
+  // Keys of several kinds may be printed alike, as True and "True": those that are no text say where they stand.
+  void tell_apart(const std::vector<std::pair<NodeId, NodeId>>& pairs, std::span<Child> children) const {
+    std::set<PathPart> taken;
+    const auto is_text = [&](std::size_t i) { return graph_.kind(pairs[i].first) == Kind::text; };
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      if (is_text(i)) taken.insert(children[i].part);
+    }
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      if (is_text(i) || taken.insert(children[i].part).second) continue;
+      std::string text = dotted({children[i].part}) + fmt::format("@{}", graph_.offset(pairs[i].first));
+      while (!taken.insert(text).second) text += "@";
+      children[i].part = std::move(text);
+    }
   }
 
   // The state dict of a torch.optim optimizer, by what torch/optim/optimizer.py state_dict() returns.

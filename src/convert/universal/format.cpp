@@ -20,6 +20,7 @@ Format universal_format() {
   format.lay_out = universal::lay_out;
   format.hashes = universal::stored_hashes;
   format.own_names = kUniversalOwnNames;
+  format.holds_blobs = true;
   return format;
 }
 

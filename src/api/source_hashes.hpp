@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "api/select.hpp"
+#include "api/verbs.hpp"
+#include "convert/format.hpp"
+#include "engine/leaf_ledger.hpp"
+#include "engine/run.hpp"
+
+namespace ckpt {
+
+/// The leaf hashes that a source's format stores, compared with the bytes as they pass; what did not pass is read after
+/// the run.
+class SourceHashes {
+ public:
+  /// options  of the run: what --memory leaves beside its pool is for pieces that come early
+  SourceHashes(Session& session, const Source& source, const RunOptions& options);
+
+  LeafLedger& ledger() { return ledger_; }
+
+  /// Collective, after the run: reads whole the leaves of the selected files that nobody has compared. How many leaves
+  /// these files have.
+  /// errors  checksum
+  Result<std::uint64_t> finish(const Selection& selection);
+
+  /// The failure of the run; where that is a leaf of the source, with the tensors in it.
+  Error explained(Error error) const;
+
+ private:
+  std::string list_hint() const { return "ckpt verify " + source_.root + "    lists every damaged place"; }
+  Error damaged(const Finding& first) const;
+  Result<std::vector<bool>> join() const;
+  void add_open(std::uint32_t file, const std::vector<bool>& compared, std::vector<TargetFile>& files,
+                std::vector<Hash128>& expected) const;
+
+  Session& session_;
+  const Source& source_;
+  LeafLedger ledger_;
+};
+
+}  // namespace ckpt

@@ -1,0 +1,184 @@
+#include "convert/skipped.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "format/glob.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr std::size_t kMostFoldersBeside = 256;
+constexpr std::size_t kMostFilesBeside = 1024;  // of which the first bytes are looked at
+constexpr std::size_t kDeepestFolder = 4;       // folders inside folders
+constexpr std::size_t kBesideShown = 6;
+
+// What trainers name the files of all that is no weight.
+constexpr std::array<std::string_view, 9> kStateNames{"*optim*",        "scheduler*",      "*lr_scheduler*",
+                                                      "scaler*",        "sampler*",        "rng_state*",
+                                                      "random_states*", "*dl_state_dict*", "*rng*.pt*"};
+// What stands before the number in the name of a step's folder.
+constexpr std::array<std::string_view, 6> kStepWords{"", "checkpoint", "global_step", "step", "epoch", "iter"};
+constexpr std::array<std::string_view, 11> kSettingsNames{"*.json",    "*.jinja",           "*.model",    "merges.txt",
+                                                          "vocab.txt", "training_args.bin", "*.tiktoken", "*.yaml",
+                                                          "*.yml",     "config.pkl",        "*.py"};
+// Data by their names alone: a pickle has no first bytes of its own.
+constexpr std::array<std::string_view, 2> kPickleNames{"*.pkl", "*.pickle"};
+
+bool matches_any(std::string_view name, std::span<const std::string_view> globs) {
+  return std::ranges::any_of(globs, [&](std::string_view glob) { return matches_glob(name, glob); });
+}
+
+/// "checkpoint-500", "global_step3", "step-000000001.g7": one of several checkpoints beside each other.
+bool is_step_folder(std::string_view name) {
+  constexpr std::string_view kDigits = "0123456789";
+  const std::size_t begin = name.find_first_of(kDigits);
+  if (begin == std::string_view::npos) return false;
+  std::string_view word = name.substr(0, begin);
+  const std::string_view rest = name.substr(std::min(name.find_first_not_of(kDigits, begin), name.size()));
+  if (word.ends_with('-') || word.ends_with('_') || word.ends_with('=')) word.remove_suffix(1);
+  return std::ranges::find(kStepWords, word) != kStepWords.end() && (rest.empty() || rest.starts_with(".g"));
+}
+
+std::string names_beside(const std::vector<std::string>& names) {
+  std::string out;
+  for (std::size_t i = 0; i < std::min(names.size(), kBesideShown); ++i)
+    out += fmt::format("{}{}", i == 0 ? "" : ", ", names[i]);
+  if (names.size() > kBesideShown) out += fmt::format(" and {} more", names.size() - kBesideShown);
+  return out;
+}
+
+class LookBeside {
+ public:
+  LookBeside(Io& io, const std::string& root, const Format& format, const Map& map)
+      : io_(io), root_(root), format_(format), map_(map) {
+    for (const MapFile& file : map.files) {
+      if (is_temporary(file)) continue;
+      mapped_.insert(file.path);
+      for (std::string folder = parent_of(file.path);; folder = parent_of(folder)) {
+        if (!folders_.insert(folder).second || folder.empty()) break;
+      }
+    }
+    folders_.insert("");
+  }
+
+  Result<Beside> run() {
+    for (const std::string& folder : folders_) {
+      CKPT_TRY(const auto entries, io_.list(join_path(root_, folder)));
+      look(folder, entries, true);
+    }
+    tell();
+    return std::move(out_);
+  }
+
+ private:
+  static std::string parent_of(const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    return slash == std::string::npos ? std::string() : path.substr(0, slash);
+  }
+
+  /// `mapped`: the folder holds files of the map, or folders with such.
+  void look(const std::string& folder, const std::vector<DirEntry>& entries, bool mapped) {
+    for (const DirEntry& entry : entries) {
+      const std::string path = join_path(folder, entry.name);
+      if (entry.kind == FileInfo::Kind::directory) {
+        if (!folders_.contains(path) && !entry.name.starts_with('.')) look_into(path, entry.name);
+      } else if (entry.kind == FileInfo::Kind::file && !mapped_.contains(path) &&
+                 !matches_any(path, format_.own_names) && !matches_any(entry.name, format_.own_names)) {
+        look_at(path, entry.name, mapped);
+      }
+    }
+  }
+
+  /// A folder without a file of the map.
+  void look_into(const std::string& folder, const std::string& name) {
+    if (static_cast<std::size_t>(std::ranges::count(folder, '/')) >= kDeepestFolder ||
+        ++looked_into_ > kMostFoldersBeside) {
+      unseen_ = true;
+      return;
+    }
+    const auto entries = io_.list(join_path(root_, folder));
+    if (!entries) {
+      unseen_ = true;
+      return;
+    }
+    if (is_step_folder(name)) {
+      if (!entries->empty()) others_.push_back(folder);
+      return;
+    }
+    look(folder, *entries, false);
+  }
+
+  void look_at(const std::string& path, const std::string& name, bool mapped) {
+    if (matches_any(name, kSettingsNames)) {
+      if (mapped && parent_of(path).empty()) out_.settings.push_back(path);
+      return;
+    }
+    if (!matches_any(name, kPickleNames) && !is_data(path)) return;
+    (matches_any(name, kStateNames) ? state_ : data_).push_back(path);
+  }
+
+  bool is_data(const std::string& path) {
+    if (++looked_at_ > kMostFilesBeside) {
+      unseen_ = true;
+      return false;
+    }
+    const Place place{.io = io_, .root = join_path(root_, path)};
+    return std::ranges::any_of(formats(), [&](const Format& format) {
+      const auto match = format.detect(place);
+      return match && match->has_value();
+    });
+  }
+
+  void tell() {
+    tell_skipped(state_, Skipped::training_state);
+    tell_skipped(data_, Skipped::data);
+    if (!others_.empty())
+      out_.findings.push_back({.text = fmt::format("beside it, not part of it: {}", names_beside(others_)),
+                               .file = join_path(root_, others_[0])});
+    if (unseen_)
+      out_.findings.push_back({.text = fmt::format("{}: too many files and folders beside the checkpoint to look at "
+                                                   "each; some may hold data that is not part of it",
+                                                   root_),
+                               .file = root_});
+  }
+
+  void tell_skipped(const std::vector<std::string>& names, Skipped kind) {
+    if (names.empty()) return;
+    out_.findings.push_back({.severity = Severity::warning,
+                             .text = fmt::format("skipped {}, not part of the {} checkpoint: {}; convert {} by {}",
+                                                 names.size() == 1 ? "a file" : fmt::format("{} files", names.size()),
+                                                 map_.format, names_beside(names), names.size() == 1 ? "it" : "them",
+                                                 names.size() == 1 ? "its own path" : "their own paths"),
+                             .file = join_path(root_, names.front()),
+                             .skipped = kind});
+  }
+
+  Io& io_;
+  const std::string& root_;
+  const Format& format_;
+  const Map& map_;
+  std::set<std::string> mapped_;   // files
+  std::set<std::string> folders_;  // that hold files of the map, or folders with such
+  std::vector<std::string> state_;
+  std::vector<std::string> data_;
+  std::vector<std::string> others_;
+  std::size_t looked_into_ = 0;
+  std::size_t looked_at_ = 0;
+  bool unseen_ = false;
+  Beside out_;
+};
+
+}  // namespace
+
+Result<Beside> look_beside(Io& io, const std::string& root, const Format& format, const Map& map) {
+  return LookBeside(io, root, format, map).run();
+}
+
+}  // namespace ckpt

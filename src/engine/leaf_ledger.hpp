@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "format/box.hpp"
+#include "format/hash.hpp"
+#include "format/model.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// Compares the leaf hashes that a source format stores with the bytes that a run happens to read, so that what is
+/// converted is not read a second time to be verified. A leaf's hash needs its bytes in order: pieces that come early
+/// are kept, within `most_kept_bytes`. A leaf of which a part is never read, or has to be given up, stays open: whoever
+/// must know of every leaf reads those. Thread-safe.
+class LeafLedger {
+ public:
+  /// `map` outlives this.
+  LeafLedger(const Map& map, std::uint64_t most_kept_bytes);
+  ~LeafLedger();
+  LeafLedger(const LeafLedger&) = delete;
+  LeafLedger& operator=(const LeafLedger&) = delete;
+
+  /// Bytes of a file as they were read; what is past its end does not count.
+  void take(std::uint32_t file, Extent bytes, const std::byte* data);
+
+  /// A leaf whose hash differs.
+  struct Wrong {
+    std::uint32_t file = 0;  ///< index into Map::files
+    std::uint64_t leaf = 0;  ///< of the file
+    Hash128 computed{};
+  };
+  std::optional<Wrong> wrong() const;
+  /// By index into LeafHashes::leaves: compared, and right.
+  std::vector<bool> compared() const;
+
+ private:
+  struct Open;
+  using Slot = std::shared_ptr<Open>;
+  using Piece = std::pair<std::uint64_t, std::vector<std::byte>>;  // where it begins, and its bytes
+  void take_part(std::uint32_t file, std::uint64_t leaf, Extent leaf_bytes, Extent part, const std::byte* data);
+  Slot slot_of(std::uint64_t number, Extent leaf_bytes);
+  void keep(Open& open, Piece piece);
+  std::optional<Piece> next_kept(Open& open);
+  void settle(std::uint32_t file, std::uint64_t leaf, const Hash128& computed);
+  bool is_compared(std::uint64_t number) const;
+
+  const Map& map_;
+  const std::uint64_t most_kept_bytes_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::uint64_t, Slot> open_;  // guarded by mutex_; by index into LeafHashes::leaves
+  std::deque<std::uint64_t> order_;               // guarded by mutex_; leaves by when they began to keep pieces
+  std::uint64_t kept_bytes_ = 0;                  // guarded by mutex_
+  std::vector<bool> compared_;                    // guarded by mutex_
+  std::optional<Wrong> wrong_;                    // guarded by mutex_; the first
+};
+
+/// The stored hash of a leaf, and what was found, as the failure of a run.
+Error as_error(const LeafLedger::Wrong& wrong, const Map& map, const std::string& source_root);
+
+}  // namespace ckpt
