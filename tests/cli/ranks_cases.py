@@ -1,5 +1,7 @@
 """Under mpirun: one voice, one exit code, the same result."""
+import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -52,6 +54,32 @@ def case_counts_are_of_all_ranks(sh):
     big_checkpoint(sh, mebibytes=128)
     data = sh.document("convert", "big.safetensors", "o.safetensors", launcher=launched(sh, 3), env=sh.mpi_environment)["data"]
     check(data["source"]["read_bytes"] >= 128 << 20, str(data["source"]))
+
+
+def case_damage_anywhere_in_a_universal_source_is_found_by_one_rank_and_by_two(sh):
+    """In a header, inside tensors, in a leaf that two ranks share, in the last byte."""
+    sizes, entries, end = [("a", 9 << 20), ("b", (13 << 20) + 6000), ("c", 100)], {}, 0
+    for name, bytes_ in sizes:
+        entries[name] = {"dtype": "U8", "shape": [bytes_], "data_offsets": [end, end + bytes_]}
+        end += bytes_
+    header = json.dumps(entries).encode()
+    sh.path("m.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + random.Random(3).randbytes(end))
+    sh.run("convert", "m.safetensors", "u")
+    [shard] = sh.path("u/shards/weights").iterdir()
+    size, leaf = shard.stat().st_size, 4 << 20
+    for at in (60, 4096, leaf - 1, leaf, 11 << 20, (11 << 20) + 5000, 3 * leaf, size - 1):
+        data = bytearray(shard.read_bytes())
+        data[at] ^= 4
+        shard.write_bytes(data)
+        for launcher in ([], launched(sh, 2)):
+            sh.run("convert", "u", "o.safetensors", code=15, launcher=launcher, env=sh.mpi_environment,
+                   err=[f"xxh3 of bytes {at // leaf * leaf}[.][.]", "ckpt verify u"])
+            check(not sh.path("o.safetensors").exists(), f"damage at {at} was published")
+        data[at] ^= 4
+        shard.write_bytes(data)
+    for ranks in (1, 2):
+        document = sh.document("convert", "u", f"o{ranks}.safetensors", launcher=launched(sh, ranks), env=sh.mpi_environment)
+        check(document["data"]["verify"]["source_hashes"] == (size + leaf - 1) // leaf, str(document["data"]["verify"]))
 
 
 def case_the_peak_is_that_of_the_largest_rank(sh):

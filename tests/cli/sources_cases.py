@@ -160,6 +160,7 @@ def case_keys_of_every_kind_have_names_of_their_own(sh):
 
 
 def case_nothing_to_convert_is_an_error(sh):
+    sh.run("convert", sh.checkpoint("safetensors/no_tensors"), "u", code=12, err="it holds no tensors .read as safetensors")
     save({"lr": 0.1, "epoch": 3}, sh.path("scheduler.pt"))
     sh.run("convert", "scheduler.pt", "u", code=12, err="scheduler.pt: convert: it holds no tensors")
     sh.run("convert", sh.checkpoint("megatron/core_torch_dist_w4"), "x", "--from", "torch", code=12)
@@ -447,7 +448,7 @@ def case_an_index_that_leads_outside_is_named(sh):
 def case_what_a_flag_cannot_do_is_said(sh):
     sh.run("convert", sh.checkpoint(ZERO2), "o.safetensors", "--shard-size", "5K", out="^note    --shard-size: a target of one file")
     sh.run("convert", sh.checkpoint(ZERO2), "d.safetensors", "--dtype", "fp16", out="^casts   no value became infinite or NaN")
-    sh.run("convert", sh.checkpoint(ZERO2), "f", "--from", "dcp", code=12, err="no DCP checkpoint here")
+    sh.run("convert", sh.checkpoint(ZERO2), "f", "--from", "dcp", code=12, err="not dcp: it looks like deepspeed")
 
 
 def case_a_suffix_that_promises_another_form_is_refused(sh):

@@ -195,5 +195,23 @@ TEST(Fingerprint, ChangesWithFilesAndMetadataAndNotWithTheirOrder) {
   EXPECT_NE(fingerprint(other), base);
 }
 
+TEST(Identity, CountsInodesAndTimesOfChangeWhereNoHashesTellWhatAFileHolds) {
+  Map map;
+  map.files = {{.path = "a", .bytes = 1, .mtime_ns = 5, .inode = 7, .ctime_ns = 6}};
+  const Hash128 base = identity(map);
+  Map other = map;
+  other.files[0].ctime_ns = 8;
+  EXPECT_NE(identity(other), base);
+  EXPECT_EQ(fingerprint(other), fingerprint(map));
+  other = map;
+  other.files[0].inode = 9;
+  EXPECT_NE(identity(other), base);
+  map.hashes.leaves.resize(1);
+  other = map;
+  other.files[0].ctime_ns = 8;
+  other.files[0].inode = 9;
+  EXPECT_EQ(identity(other), identity(map));
+}
+
 }  // namespace
 }  // namespace ckpt

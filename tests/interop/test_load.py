@@ -45,7 +45,7 @@ def random_slice(random, shape):
     return f"[{', '.join(texts)}]", tuple(taken)
 
 
-@pytest.mark.parametrize("name", [n for n in golden_cases() if n != "safetensors/no_tensors"])
+@pytest.mark.parametrize("name", golden_cases())
 def test_slices_are_numpys(name, ckpt, out):
     source = GOLDEN / name / "ckpt"
     ckpt("convert", source, out / "whole.safetensors")

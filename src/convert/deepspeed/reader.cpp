@@ -320,17 +320,13 @@ class Reader {
     for (const std::string& other : tag_.others) others += (others.empty() ? "" : ", ") + other;
     if (!others.empty()) builder_.find(Severity::note, "other tags are here, which are not read: " + others);
     std::string names;
-    bool holds_state = false;
     for (const DirEntry& entry : tag_.neighbours) {
-      const bool state = entry.name.starts_with("rng_state") || entry.name == "scheduler.pt" ||
-                         entry.name == "scheduler.bin" || entry.name.starts_with("random_states_");
-      holds_state = holds_state || state;
-      if (state || entry.name == "trainer_state.json" || entry.name == "training_args.bin")
-        names += (names.empty() ? "" : ", ") + entry.name;
+      const bool trainers = entry.name.rfind("rng_state", 0) == 0 || entry.name == "scheduler.pt" ||
+                            entry.name == "scheduler.bin" || entry.name == "trainer_state.json" ||
+                            entry.name == "training_args.bin" || entry.name.starts_with("random_states_");
+      if (trainers) names += (names.empty() ? "" : ", ") + entry.name;
     }
-    if (names.empty()) return;
-    builder_.find(holds_state ? Severity::warning : Severity::note, "beside the tag, not part of it: " + names);
-    if (holds_state) builder_.map().findings.back().skipped = Skipped::training_state;
+    if (!names.empty()) builder_.find(Severity::note, "beside the tag, not part of it: " + names);
   }
 
   Tag tag_;

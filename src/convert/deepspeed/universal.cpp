@@ -27,7 +27,7 @@
 namespace ckpt::deepspeed {
 namespace {
 
-constexpr std::array<std::string_view, 1> kOwnUniversalNames{"latest_universal"};
+constexpr std::array<std::string_view, 2> kOwnUniversalNames{"latest_universal", "*_states.pt"};
 
 constexpr const char* kAgain = "copy it here, or run ds_to_universal.py again";
 

@@ -80,6 +80,12 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   map.variant = set.files.size() == 1 ? "1 file" : fmt::format("{} files", set.files.size());
   if (!set.index.empty()) map.variant += " with " + set.index;
   map.collection = set.collection;
+  if (map.collection)
+    map.findings.push_back({.severity = Severity::warning,
+                            .text = fmt::format("{} files that form no series are read as one checkpoint, from {} to "
+                                                "{}: where they are several, name one",
+                                                set.files.size(), set.files.front().path, set.files.back().path),
+                            .file = root});
   if (incomplete) map.findings.push_back(*std::move(incomplete));
   return map;
 }
