@@ -47,8 +47,8 @@ def case_files_that_are_complete_each_are_not_one_checkpoint(sh):
         save({"model": {"w": Tensor([step])}, "step": step}, sh.path(f"run/ck_{step}.pt"))
     refused(sh, "run", "3 files that are complete each by itself .ck_1.pt, ck_2.pt")
     sh.path("parts").mkdir()
-    for name in ("a", "b"):
-        shutil.copy(sh.checkpoint(SINGLE) / "model.safetensors", sh.path(f"parts/{name}.safetensors"))
+    shutil.copy(sh.checkpoint(SINGLE) / "model.safetensors", sh.path("parts/a.safetensors"))
+    shutil.copy(sh.checkpoint("safetensors/dtypes") / "dtypes.safetensors", sh.path("parts/b.safetensors"))
     refused(sh, "parts", "complete each by itself", source=sh.checkpoint(TIED))
     # One of them alone is a checkpoint; the others do not need it.
     sh.run("convert", sh.checkpoint(TIED), "parts/b.safetensors", "--overwrite")
@@ -132,7 +132,7 @@ def case_the_target_in_the_source_is_not_removed_either(sh):
     sh.run("save", "out", "--store", "store", "--run", "r", "--step", "1")
     checkpoint = "store/r/step-000000001.g1"
     file = next(str(p.relative_to(sh.directory)) for p in sh.path(checkpoint).rglob("*.safetensors"))
-    sh.run("convert", checkpoint, file, "--overwrite", code=2, err="of the source")
+    sh.run("convert", checkpoint, file, "--overwrite", code=2, err="a part of the ckpt checkpoint")
     check(tree(out) == before, "something changed")
 
 
