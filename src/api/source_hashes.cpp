@@ -12,10 +12,10 @@ namespace ckpt {
 namespace {
 
 // How long ranks wait for each other between phases.
-constexpr auto kHashesPatience = std::chrono::minutes(10);
+constexpr auto kSourceHashesPatience = std::chrono::minutes(10);
 
 Deadline hashes_deadline() {
-  return std::chrono::steady_clock::now() + kHashesPatience;
+  return std::chrono::steady_clock::now() + kSourceHashesPatience;
 }
 
 /// Bytes that the ledger may keep: what --memory leaves.
