@@ -1,29 +1,36 @@
 // ckpt-h5: writes the skeleton of an HDF5 file, without the data, and tells where each dataset's bytes belong; tells
 // what a file holds, and decodes what does not stand in it as it is.
 //
-//   ckpt-h5 skeleton FILE   request on standard input, offsets on standard output; FILE is overwritten
-//   ckpt-h5 id FILE         prints the root attribute `ckpt_id`
-//   ckpt-h5 map FILE OFFSET BYTES                          h5_map.hpp; the HDF5 file is BYTES long, at OFFSET of FILE
-//   ckpt-h5 decode FILE OFFSET BYTES TARGET                h5_decode.hpp; writes rows of datasets into TARGET
+//   ckpt-h5 MEMORY skeleton FILE   request on standard input, offsets on standard output; FILE is overwritten
+//   ckpt-h5 MEMORY id FILE         prints the root attribute `ckpt_id`
+//   ckpt-h5 MEMORY map FILE OFFSET BYTES                   h5_map.hpp; the HDF5 file is BYTES long, at OFFSET of FILE
+//   ckpt-h5 MEMORY decode FILE OFFSET BYTES TARGET SIZE    h5_decode.hpp; writes rows of datasets into TARGET,
+//                                                          which they leave SIZE bytes long at most
+//
+// MEMORY, in bytes, bounds what it takes. It opens its files first, and may do nothing but read and write them
+// afterwards (confine.hpp).
 //
 // The request of a skeleton, all numbers little-endian: u32 attribute count, then (text name, text value) each; u32
 // dataset count, then each: text path, u8 type, u8 rank, u64 size per dimension, u32 attribute count and (text, text)
 // each; u32 link count, then (text new path, text target path) each. A text is u32 length and bytes. The answer: u64
 // file size, then per dataset u64 offset (2^64 - 1 where it has no bytes). Datasets are contiguous, allocated early and
 // never filled, so the caller writes the bytes itself. No time stamps: equal requests give equal files.
+#include <fcntl.h>
 #include <hdf5.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "helper/confine.hpp"
 #include "helper/h5_decode.hpp"
 #include "helper/h5_file.hpp"
 #include "helper/h5_map.hpp"
@@ -34,7 +41,7 @@ namespace {
 constexpr hsize_t kAlignment = 64;  // of every dataset: a multiple of any element's size
 
 void check(bool good, const std::string& what) {
-  if (!good) stop("HDF5: " + what + " failed");
+  if (!good) stop_at("the skeleton", what + " failed");
 }
 
 /// The element types of the request, in the order of safetensors' own list; see docs/formats.md, "HDF5".
@@ -143,6 +150,8 @@ int skeleton(const char* name) {
         "H5Pset_alignment");
   const hid_t file_create = H5Pcreate(H5P_FILE_CREATE);
   check(H5Pset_obj_track_times(file_create, false) >= 0, "H5Pset_obj_track_times");
+  // HDF5 looks for freed space in lists: with them the time grows with the square of the number of groups.
+  check(H5Pset_file_space_strategy(file_create, H5F_FSPACE_STRATEGY_NONE, false, 1) >= 0, "H5Pset_file_space_strategy");
   const hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, file_create, access);
   check(file >= 0, "H5Fcreate");
   write_attributes(file, input);
@@ -173,21 +182,20 @@ int skeleton(const char* name) {
   check(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0, "H5Fflush");
   check(H5Fclose(file) >= 0, "H5Fclose");
   struct stat info {};
-  if (::stat(name, &info) != 0) stop("cannot tell the size of the skeleton");
+  if (::stat(name, &info) != 0) stop("cannot tell the size of the skeleton", Verdict::io);
   std::string head;
   put(head, static_cast<std::uint64_t>(info.st_size));
   answer.insert(0, head);
   for (std::size_t at = 0; at < answer.size();) {
     const ssize_t written = ::write(STDOUT_FILENO, answer.data() + at, answer.size() - at);
-    if (written <= 0) stop("cannot answer");
+    if (written <= 0) stop("cannot answer", Verdict::io);
     at += static_cast<std::size_t>(written);
   }
   return 0;
 }
 
-int print_id(const char* path) {
-  const hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
-  if (file < 0) stop("not an HDF5 file");
+int print_id(const Range& range) {
+  const hid_t file = open_range(range);
   if (H5Aexists(file, "ckpt_id") <= 0) return 0;
   const hid_t attribute = H5Aopen(file, "ckpt_id", H5P_DEFAULT);
   const hid_t type = H5Aget_type(attribute);
@@ -198,22 +206,53 @@ int print_id(const char* path) {
   return 0;
 }
 
-Range range_of(char** argv) {
-  return {.path = argv[2], .offset = std::strtoull(argv[3], nullptr, 10), .bytes = std::strtoull(argv[4], nullptr, 10)};
+int open_or_stop(const char* path, int flags) {
+  const int descriptor = ::open(path, flags | O_CLOEXEC);
+  if (descriptor < 0) stop(std::string(path) + ": open: " + std::strerror(errno), Verdict::io);
+  return descriptor;
 }
 
-/// The processor time that this may take: a file made to exhaust it ends this helper, not the conversion.
-void limit_seconds(std::uint64_t bytes) {
-  constexpr std::uint64_t kLeastSeconds = 20;
-  constexpr std::uint64_t kBytesPerSecond = 10'000'000;  // what the slowest filter decodes on the slowest machine
-  const rlim_t limit = kLeastSeconds + bytes / kBytesPerSecond;
-  const rlimit seconds{limit, limit + 5};  // SIGXCPU, which says why, before SIGKILL
-  ::setrlimit(RLIMIT_CPU, &seconds);
+std::uint64_t number(const char* text) {
+  return std::strtoull(text, nullptr, 10);
 }
 
-int decode_rows(const Range& range, const char* target) {
+Range open_range_of(char** argv) {
+  return {.descriptor = open_or_stop(argv[3], O_RDONLY), .offset = number(argv[4]), .bytes = number(argv[5])};
+}
+
+int make_skeleton(const char* path, std::uint64_t memory) {
+  limit_resources({.memory_bytes = memory, .file_bytes = UINT64_MAX});
+  const int descriptor = open_or_stop(path, O_RDWR);
+  confine(descriptor);
+  return skeleton(("/proc/self/fd/" + std::to_string(descriptor)).c_str());
+}
+
+int find_id(const char* path, std::uint64_t memory) {
+  limit_resources({.memory_bytes = memory});
+  limit_seconds(0);
+  Range range{.descriptor = open_or_stop(path, O_RDONLY)};
+  struct stat info {};
+  if (::fstat(range.descriptor, &info) != 0) stop("cannot tell the size of the file", Verdict::io);
+  range.bytes = static_cast<std::uint64_t>(info.st_size);
+  confine();
+  return print_id(range);
+}
+
+int find_map(char** argv, std::uint64_t memory) {
+  limit_resources({.memory_bytes = memory});
+  const Range range = open_range_of(argv);
+  limit_seconds(range.bytes);
+  confine();
+  return print_map(range);
+}
+
+int decode_rows(char** argv, std::uint64_t memory) {
+  limit_resources({.memory_bytes = memory, .file_bytes = number(argv[7])});
+  const Range range = open_range_of(argv);
+  const int target = open_or_stop(argv[6], O_WRONLY);
   Input input;
   limit_seconds(input.number(8));
+  confine();
   std::vector<Rows> wanted;
   for (std::uint64_t left = input.number(4); left > 0; --left) {
     Rows& rows = wanted.emplace_back();
@@ -229,21 +268,15 @@ int decode_rows(const Range& range, const char* target) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  // A file made to exhaust memory or time ends this helper, not the conversion.
-  const std::string_view verb = argc > 1 ? argv[1] : "";
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a sanitizer reserves terabytes of addresses
-  const std::uint64_t bytes = std::uint64_t{verb == "skeleton" ? 4U : 1U} << 30;
-  const rlimit memory{bytes, bytes};
-  ::setrlimit(RLIMIT_AS, &memory);
-#endif
+  const std::string_view verb = argc > 2 ? argv[2] : "";
+  const std::uint64_t memory = argc > 1 ? number(argv[1]) : 0;
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-  if (argc == 3 && verb == "skeleton") return skeleton(argv[2]);
-  limit_seconds(argc > 4 ? range_of(argv).bytes : 0);
-  if (argc == 3 && verb == "id") return print_id(argv[2]);
-  if (argc == 5 && verb == "map") return print_map(range_of(argv));
-  if (argc == 6 && verb == "decode") return decode_rows(range_of(argv), argv[5]);
-  std::fputs("usage: ckpt-h5 skeleton FILE | id FILE | map ... | decode ...      (started by ckpt)\n", stderr);
+  if (argc == 4 && verb == "skeleton") return make_skeleton(argv[3], memory);
+  if (argc == 4 && verb == "id") return find_id(argv[3], memory);
+  if (argc == 6 && verb == "map") return find_map(argv, memory);
+  if (argc == 8 && verb == "decode") return decode_rows(argv, memory);
+  std::fputs("usage: ckpt-h5 MEMORY skeleton FILE | id FILE | map ... | decode ...      (started by ckpt)\n", stderr);
   return 2;
 } catch (const std::bad_alloc&) {
-  stop("HDF5: this file needs more than 1 GiB of memory");
+  stop_without_memory("HDF5");
 }

@@ -1,6 +1,5 @@
 #include "helper/h5_decode.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <cstring>
 #include <optional>
 
+#include "helper/confine.hpp"
 #include "helper/h5_filters.hpp"
 #include "helper/h5_type.hpp"
 
@@ -20,8 +20,7 @@ void write_at(int file, const char* bytes, std::uint64_t count, std::uint64_t of
     const ssize_t written = ::pwrite(file, bytes, count, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0)
-      stop(std::string("the temporary file for what is decoded: write: ") + std::strerror(errno),
-           errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? Verdict::no_space : Verdict::corrupt);
+      stop(std::string("the temporary file for what is decoded: write: ") + std::strerror(errno), verdict_of(errno));
     bytes += written;
     count -= static_cast<std::uint64_t>(written);
     offset += static_cast<std::uint64_t>(written);
@@ -56,6 +55,7 @@ class Decoder {
     H5Tclose(stored);
     take_layout();
     choose_block();
+    check_memory();
   }
   ~Decoder() {
     H5Sclose(space_);
@@ -112,6 +112,15 @@ class Decoder {
       if (block_[d] < sizes_[d]) break;
       bytes = rest * block_[d];
     }
+  }
+
+  /// A chunk as it is stored, as it is decoded and its block are held at once. That is known before they are asked for.
+  void check_memory() const {
+    std::uint64_t needed = unit_;
+    for (int d = 0; d < rank_; ++d) needed *= block_[d];  // at most a chunk's, or kBlockBytes
+    if (filters_) needed += 2 * (chunk_bytes_ + chunk_bytes_ / 8 + 1024);
+    if (needed > usable_memory())
+      stop_without_memory(path_ + ": HDF5: a chunk of " + std::to_string(chunk_bytes_) + " bytes cannot be decoded");
   }
 
   void read_scalar(std::uint64_t offset) {
@@ -204,8 +213,7 @@ class Decoder {
   }
 
   [[noreturn]] void fail_at(std::uint64_t row) const {
-    stop(path_ + ": HDF5: rows from " + std::to_string(row) +
-         " on cannot be decoded: a damaged chunk, or one too large");
+    stop_at(path_, "rows from " + std::to_string(row) + " on cannot be decoded: a damaged chunk");
   }
 
   std::string path_;
@@ -228,10 +236,8 @@ class Decoder {
 
 }  // namespace
 
-int decode(const Range& range, const std::vector<Rows>& wanted, const char* target) {
+int decode(const Range& range, const std::vector<Rows>& wanted, int target) {
   const hid_t file = open_range(range);
-  const int out = ::open(target, O_WRONLY | O_CLOEXEC);
-  if (out < 0) stop("the temporary file for what is decoded cannot be opened");
-  for (const Rows& rows : wanted) Decoder(file, rows, out).run(rows);
+  for (const Rows& rows : wanted) Decoder(file, rows, target).run(rows);
   return 0;
 }

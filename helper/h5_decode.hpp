@@ -15,7 +15,7 @@ struct Rows {
   std::uint64_t offset = 0;  ///< bytes from the start of the target
 };
 
-/// Writes rows of datasets, decoded, row-major and little-endian, into a file that exists. The request on standard
+/// Writes rows of datasets, decoded, row-major and little-endian, into an open file. The request on standard
 /// input: u64 bytes that this gives, u32 count, then each: text dataset, u64 address, u64 begin, u64 end, u64 offset.
 /// At most one chunk, or 16 MiB, are held at a time, and every chunk is decoded once.
-int decode(const Range& range, const std::vector<Rows>& wanted, const char* target);
+int decode(const Range& range, const std::vector<Rows>& wanted, int target);

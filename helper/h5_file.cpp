@@ -1,22 +1,25 @@
 #include "helper/h5_file.hpp"
 
 #include <H5FDpublic.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
+
+#include "helper/confine.hpp"
 
 namespace {
 
 // The range that the driver reads; HDF5 gives its callbacks no other way to it.
 Range opened;
+int read_error = 0;  // of the system, of the read that failed
 
 struct File {
   H5FD_t base;  // first: HDF5 takes the address of this for that of the whole
-  int descriptor;
   haddr_t allocated;
 };
 
@@ -25,16 +28,11 @@ File* mine(H5FD_t* file) {
 }
 
 H5FD_t* open_file(const char*, unsigned, hid_t, haddr_t) {
-  const int descriptor = ::open(opened.path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return nullptr;
   auto* file = static_cast<File*>(std::calloc(1, sizeof(File)));
-  if (file == nullptr) return nullptr;
-  file->descriptor = descriptor;
-  return &file->base;
+  return file == nullptr ? nullptr : &file->base;
 }
 
 herr_t close_file(H5FD_t* file) {
-  ::close(mine(file)->descriptor);
   std::free(mine(file));
   return 0;
 }
@@ -57,11 +55,13 @@ haddr_t end_of_file(const H5FD_t*, H5FD_mem_t) {
   return opened.bytes;
 }
 
-herr_t read_range(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, void* out) {
+herr_t read_range(H5FD_t*, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, void* out) {
   if (address > opened.bytes || bytes > opened.bytes - address) return -1;
   auto* at = static_cast<char*>(out);
   while (bytes > 0) {
-    const ssize_t count = ::pread(mine(file)->descriptor, at, bytes, static_cast<off_t>(opened.offset + address));
+    const ssize_t count = ::pread(opened.descriptor, at, bytes, static_cast<off_t>(opened.offset + address));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) read_error = errno;
     if (count <= 0) return -1;
     at += count;
     address += static_cast<haddr_t>(count);
@@ -81,18 +81,40 @@ void stop(const std::string& reason, Verdict verdict) {
   std::_Exit(static_cast<int>(verdict));
 }
 
+Verdict verdict_of(int error) {
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) return Verdict::no_space;
+  return error == ENOMEM ? Verdict::memory : Verdict::io;
+}
+
 void stop_at(const std::string& path, const std::string& what) {
-  bool newer = false;
+  struct Cause {
+    bool newer = false;
+    bool memory = false;
+    int system = read_error;
+  } cause;
   const auto look = [](unsigned, const H5E_error2_t* error, void* found) -> herr_t {
-    *static_cast<bool*>(found) |= error->min_num == H5E_VERSION ||
-                                  (error->desc != nullptr && std::strstr(error->desc, "bad version number") != nullptr);
+    auto& out = *static_cast<Cause*>(found);
+    const std::string_view text = error->desc == nullptr ? "" : error->desc;
+    out.newer |= error->min_num == H5E_VERSION || text.find("bad version number") != text.npos;
+    out.memory |= error->maj_num == H5E_RESOURCE && (error->min_num == H5E_NOSPACE || error->min_num == H5E_CANTALLOC);
+    constexpr std::string_view number = "errno = ";  // H5FD_sec2_read, _write and _open
+    if (const std::size_t at = text.find(number); at != text.npos && out.system == 0)
+      out.system = static_cast<int>(std::strtol(text.data() + at + number.size(), nullptr, 10));
     return 0;
   };
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look, &newer);
-  if (!newer) stop(path + ": HDF5: " + what);
-  stop(path + ": HDF5: " + what + ": a version that HDF5 " + std::to_string(H5_VERS_MAJOR) + "." +
-           std::to_string(H5_VERS_MINOR) + " does not know",
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look, &cause);
+  const std::string said = path + ": HDF5: " + what;
+  if (cause.system != 0) stop(said + ": " + std::strerror(cause.system), verdict_of(cause.system));
+  if (cause.memory) stop_without_memory(said);
+  if (!cause.newer) stop(said);
+  stop(said + ": a version that HDF5 " + std::to_string(H5_VERS_MAJOR) + "." + std::to_string(H5_VERS_MINOR) +
+           " does not know",
        Verdict::unsupported);
+}
+
+void stop_without_memory(const std::string& said) {
+  stop(said + ": it needs more than the " + std::to_string(usable_memory() >> 20) + " MiB that it may have",
+       Verdict::memory);
 }
 
 hid_t open_range(const Range& range) {

@@ -7,7 +7,7 @@
 
 /// Opens an HDF5 file that stands somewhere inside a file: at its begin, or as an entry of a zip archive.
 struct Range {
-  std::string path;
+  int descriptor = -1;  ///< of the file, open for reading
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
 };
@@ -17,11 +17,17 @@ struct Range {
 hid_t open_range(const Range& range);
 
 /// How the process ends, for src/engine/helper_process.cpp, which knows the numbers too.
-enum class Verdict { corrupt = 1, refused = 3, unsupported = 4, no_space = 5 };
+enum class Verdict { corrupt = 1, refused = 3, unsupported = 4, no_space = 5, memory = 6, io = 7 };
+
+/// What an error of the system says of its cause, never of the file.
+Verdict verdict_of(int error);
 
 /// Ends the process with a message on standard error: the caller's error.
 [[noreturn]] void stop(const std::string& reason, Verdict verdict = Verdict::corrupt);
 
-/// The same after a call of HDF5 that failed: corrupt, or unsupported where it was a version that this HDF5 does not
-/// know.
+/// The same after a call of HDF5 that failed: corrupt, unless HDF5 says that it was a version it does not know, memory
+/// that it could not have, or a file that the system could not read or write.
 [[noreturn]] void stop_at(const std::string& path, const std::string& what);
+
+/// The same where memory is over: the limit is ours, and says nothing of the file.
+[[noreturn]] void stop_without_memory(const std::string& said);

@@ -40,7 +40,7 @@ void put(std::string& out, const std::vector<std::pair<std::string, std::string>
 void say(const std::string& bytes) {
   for (std::size_t at = 0; at < bytes.size();) {
     const ssize_t written = ::write(STDOUT_FILENO, bytes.data() + at, bytes.size() - at);
-    if (written <= 0) stop("cannot answer");
+    if (written <= 0) stop("cannot answer", Verdict::io);
     at += static_cast<std::size_t>(written);
   }
 }
@@ -158,9 +158,10 @@ class Tree {
       Listing listing{.path_bytes = group.path.size(), .out = &links, .bytes = &name_bytes_};
       hsize_t at = 0;
       if (opened_type < 0 || H5Literate(opened_type, H5_INDEX_NAME, H5_ITER_INC, &at, take_link, &listing) < 0)
-        stop_at(group.path, "the group cannot be read");
+        name_bytes_ > kMostNameBytes ? stop_without_memory("the names of its objects")
+                                     : stop_at(group.path, "the group cannot be read");
       objects_ += links.size();
-      if (objects_ > kMostObjects) stop("more than a million objects");
+      if (objects_ > kMostObjects) stop("more than a million objects: not read by this version", Verdict::unsupported);
       for (auto link = links.rbegin(); link != links.rend(); ++link) take(opened_type, group.path, *link, groups);
       H5Oclose(opened_type);
     }

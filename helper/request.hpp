@@ -16,7 +16,7 @@ class Input {
     char block[65536];
     for (;;) {
       const ssize_t count = ::read(STDIN_FILENO, block, sizeof block);
-      if (count < 0) stop("cannot read the request");
+      if (count < 0) stop("cannot read the request", Verdict::io);
       if (count == 0) break;
       bytes_.append(block, static_cast<std::size_t>(count));
     }

@@ -116,9 +116,11 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   out.in_run = hooks.in_run ? &*hooks.in_run : nullptr;
   out.cuts = hooks.cut != nullptr;
   CKPT_TRY(out.target, hooks.choose_target ? hooks.choose_target() : choose_target(request));
-  CKPT_TRY(Source source,
-           open_source(session.io, request.source, request.from,
-                       {.metadata_limit = session.memory_bytes, .rules = session.rules, .salvage = request.salvage}));
+  CKPT_TRY(Source source, open_source(session.io, request.source, request.from,
+                                      {.metadata_limit = session.memory_bytes,
+                                       .rules = session.rules,
+                                       .salvage = request.salvage,
+                                       .stop = session.stop}));
   out.source = std::make_unique<Source>(std::move(source));
   Map& map = out.source->map;
   for (const Finding& finding : map.findings) {

@@ -27,7 +27,8 @@ std::string part_name(const Tensor& tensor) {
 
 Result<InspectReport> inspect(Session& session, const std::string& path, const std::string& from) {
   CKPT_TRY(const Source source,
-           open_source(session.io, path, from, {.metadata_limit = session.memory_bytes, .rules = session.rules}));
+           open_source(session.io, path, from,
+                       {.metadata_limit = session.memory_bytes, .rules = session.rules, .stop = session.stop}));
   const Map& map = source.map;
   InspectReport report;
   report.path = path;
@@ -76,7 +77,8 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
 
 Result<ListReport> list_tensors(Session& session, const std::string& path, const std::string& from) {
   CKPT_TRY(const Source source,
-           open_source(session.io, path, from, {.metadata_limit = session.memory_bytes, .rules = session.rules}));
+           open_source(session.io, path, from,
+                       {.metadata_limit = session.memory_bytes, .rules = session.rules, .stop = session.stop}));
   ListReport report{.format = source.map.format};
   for (const Tensor& tensor : source.map.tensors) {
     CKPT_TRY(const std::uint64_t bytes, tensor_bytes(tensor.dtype, tensor.shape));

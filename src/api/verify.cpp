@@ -73,9 +73,10 @@ class Verifier {
 
  private:
   Result<> steps() {
-    auto opened = open_source(
-        session_.io, request_.path, request_.from,
-        {.metadata_limit = session_.memory_bytes, .rules = request_.against.empty() ? session_.rules : nullptr});
+    auto opened = open_source(session_.io, request_.path, request_.from,
+                              {.metadata_limit = session_.memory_bytes,
+                               .rules = request_.against.empty() ? session_.rules : nullptr,
+                               .stop = session_.stop});
     if (!opened) return unread(std::move(opened).error());
     const Source source = *std::move(opened);
     auto checked = check(source);
@@ -227,8 +228,9 @@ class Verifier {
   }
 
   Result<> against(const Source& source) {
-    auto opened = open_source(session_.io, request_.against, "",
-                              {.metadata_limit = session_.memory_bytes, .rules = session_.rules});
+    auto opened =
+        open_source(session_.io, request_.against, "",
+                    {.metadata_limit = session_.memory_bytes, .rules = session_.rules, .stop = session_.stop});
     if (!opened) return of_other(std::move(opened).error());
     const Source other = *std::move(opened);
     auto compared = compare_with(source, other);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -46,6 +47,8 @@ struct ReadOptions {
   /// Opens what can still be opened of a damaged checkpoint: files of another size than they should have count as
   /// missing, and so do damaged objects. Heeded by formats that store hashes.
   bool salvage = false;
+  /// Once set, whatever is read or decoded of the checkpoint ends with `interrupted`. Outlives the source.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 /// A slice of a tensor.

@@ -13,6 +13,7 @@ namespace ckpt {
 enum class MetadataCost : std::uint64_t {
   dcp_metadata = 4,  ///< of what torch writes; how much a hostile one may take its pickle's budget says
   sums = 4,
+  hdf5_answer = 16,         ///< of the helper: datasets, their names, and the map made of them
   safetensors_header = 12,  ///< entries, and the tensors made of them
   index_file = 19,
   json = 24,  ///< manifest.json, objects.json and indexes: most where it is short numbers or empty texts

@@ -267,7 +267,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
     return fail(with_hint(std::move(lease).error(), "another process is replacing or deleting it; try again later"));
   }
   source.files = std::make_shared<SourceFiles>();
-  source.io = make_source_io(io, source.files);
+  source.io = make_source_io(io, source.files, options.stop);
   auto map = found.format->open(*source.io, source.root, options);
   if (!map) {
     Error error = source.explained(with_file(std::move(map).error(), source.root));

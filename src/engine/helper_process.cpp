@@ -7,10 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "engine/installed.hpp"
@@ -63,47 +66,120 @@ std::string last_line(std::string text) {
   return newline == std::string::npos ? text : text.substr(newline + 1);
 }
 
-/// Feeds and drains the helper's pipes until it has closed both of its ends; false when the time is over.
-bool exchange(Pipe& in, Pipe& out, Pipe& err, std::string_view input, std::string& output, std::string& errors,
-              std::chrono::steady_clock::time_point deadline) {
-  std::size_t sent = 0;
-  if (input.empty()) in.write.reset();
-  while (out.read.get() >= 0 || err.read.get() >= 0) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return false;
-    std::array<pollfd, 3> polled{
-        {{in.write.get(), POLLOUT, 0}, {out.read.get(), POLLIN, 0}, {err.read.get(), POLLIN, 0}}};
-    if (::poll(polled.data(), polled.size(), static_cast<int>(left.count())) < 0 && errno != EINTR) return false;
-    if (polled[0].revents != 0) {
-      const ssize_t count = ::write(in.write.get(), input.data() + sent, input.size() - sent);
-      if (count > 0) sent += static_cast<std::size_t>(count);
-      if (sent == input.size() || (count < 0 && errno != EINTR && errno != EAGAIN)) in.write.reset();
-    }
-    std::array<char, 65536> block;
-    const auto drain = [&](pollfd& p, Descriptor& from, std::string& into) {
-      if (p.revents == 0) return;
-      const ssize_t count = ::read(from.get(), block.data(), block.size());
-      if (count > 0) into.append(block.data(), static_cast<std::size_t>(count));
-      if (count == 0 || (count < 0 && errno != EINTR)) from.reset();
-    };
-    drain(polled[1], out.read, output);
-    drain(polled[2], err.read, errors);
-  }
-  return true;
-}
+constexpr std::size_t kMostErrorBytes = 64u << 10;  // of what a helper says on standard error
+constexpr std::chrono::milliseconds kPatience(50);  // how long a stop or an end may go unseen
 
-/// The statuses that a helper ends with: helper/h5_file.hpp, Verdict.
+enum class Ended : std::uint8_t { itself, late, talkative, stopped };
+
+/// A running helper: what is sent to it and what it says, until it has ended or oversteps a limit.
+class Conversation {
+ public:
+  Conversation(Pipe& in, Pipe& out, Pipe& err, std::string_view input, const HelperLimits& limits)
+      : in_(std::move(in.write)),
+        out_(std::move(out.read)),
+        err_(std::move(err.read)),
+        input_(input),
+        limits_(limits),
+        deadline_(std::chrono::steady_clock::now() + limits.time) {
+    if (input_.empty()) in_.reset();
+  }
+
+  /// The helper is reaped only where it ended itself.
+  Ended run(pid_t child, int& status) {
+    while (out_.get() >= 0 || err_.get() >= 0) {
+      if (const auto over = limit_reached()) return *over;
+      std::array<pollfd, 3> polled{{{in_.get(), POLLOUT, 0}, {out_.get(), POLLIN, 0}, {err_.get(), POLLIN, 0}}};
+      if (::poll(polled.data(), polled.size(), static_cast<int>(kPatience.count())) <= 0) continue;
+      if (polled[0].revents != 0) feed();
+      if (polled[1].revents != 0 && !drain(out_, output_, limits_.output_bytes)) return Ended::talkative;
+      if (polled[2].revents != 0 && !drain(err_, errors_, kMostErrorBytes)) return Ended::talkative;
+    }
+    // One that closed its ends may live on.
+    for (auto pause = std::chrono::milliseconds(1);; pause = std::min(2 * pause, kPatience)) {
+      const pid_t reaped = ::waitpid(child, &status, WNOHANG);
+      if (reaped == child || (reaped < 0 && errno != EINTR)) return Ended::itself;
+      if (const auto over = limit_reached()) return *over;
+      std::this_thread::sleep_for(pause);
+    }
+  }
+  std::string& output() { return output_; }
+  std::string& errors() { return errors_; }
+
+ private:
+  std::optional<Ended> limit_reached() const {
+    if (limits_.stop != nullptr && limits_.stop->load(std::memory_order_relaxed)) return Ended::stopped;
+    if (std::chrono::steady_clock::now() >= deadline_) return Ended::late;
+    return std::nullopt;
+  }
+  void feed() {
+    const ssize_t count = ::write(in_.get(), input_.data(), input_.size());
+    if (count > 0) input_.remove_prefix(static_cast<std::size_t>(count));
+    if (input_.empty() || (count < 0 && errno != EINTR && errno != EAGAIN)) in_.reset();
+  }
+  /// False where there is more than `most`.
+  static bool drain(Descriptor& from, std::string& into, std::uint64_t most) {
+    std::array<char, 65536> block;
+    const ssize_t count = ::read(from.get(), block.data(), block.size());
+    if (count == 0 || (count < 0 && errno != EINTR)) from.reset();
+    if (count <= 0) return true;
+    if (static_cast<std::uint64_t>(count) > most - into.size()) return false;
+    into.append(block.data(), static_cast<std::size_t>(count));
+    return true;
+  }
+
+  Descriptor in_;
+  Descriptor out_;
+  Descriptor err_;
+  std::string_view input_;  // what is left of it
+  const HelperLimits& limits_;
+  std::chrono::steady_clock::time_point deadline_;
+  std::string output_;
+  std::string errors_;
+};
+
+/// The statuses that a helper ends with: helper/h5_file.hpp, Verdict. A signal that a limit or a person sent says
+/// nothing of the file.
 Errc code_of(int status) {
-  switch (WIFEXITED(status) ? WEXITSTATUS(status) : 0) {
+  if (WIFSIGNALED(status)) {
+    constexpr std::array kFromOutside{SIGXCPU, SIGXFSZ, SIGKILL, SIGTERM, SIGINT, SIGHUP};
+    const bool crashed = std::find(kFromOutside.begin(), kFromOutside.end(), WTERMSIG(status)) == kFromOutside.end();
+    return crashed ? Errc::corrupt : Errc::io;
+  }
+  switch (WEXITSTATUS(status)) {
     case 3:
       return Errc::refused;
     case 4:
       return Errc::unsupported;
     case 5:
       return Errc::no_space;
+    case 6:
+      return Errc::memory;
+    case 7:
+      return Errc::io;
     default:
       return Errc::corrupt;
+  }
+}
+
+std::string end_text(int status) {
+  if (!WIFSIGNALED(status)) return "refused";
+  const int number = WTERMSIG(status);
+  if (number == SIGXCPU) return "it worked for too long and was stopped";
+  return "died of signal " + std::to_string(number) + (number == SIGKILL ? "; the system may be out of memory" : "");
+}
+
+Error overstepped(const std::string& program, Ended ended, const HelperLimits& limits) {
+  switch (ended) {
+    case Ended::stopped:
+      return {.code = Errc::interrupted, .message = program + ": stopped"};
+    case Ended::talkative:
+      return {
+          .code = Errc::memory,
+          .message = program + ": its answer is over the limit of " + std::to_string(limits.output_bytes) + " bytes",
+          .hint = "give a larger --memory where a file may hold so many names"};
+    default:
+      return {.code = Errc::io,
+              .message = program + ": ran past " + std::to_string(limits.time.count()) + " s and was stopped"};
   }
 }
 
@@ -119,18 +195,19 @@ Result<ScratchFile> ScratchFile::open_large() {
 }
 
 Result<ScratchFile> ScratchFile::open_in(const std::string& directory) {
-  std::string name = directory + "/ckpt-scratch-XXXXXX";
-  const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
+  int descriptor = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (descriptor >= 0) return ScratchFile(descriptor);
+  std::string name = directory + "/ckpt-scratch-XXXXXX";  // of a file system without such files
+  descriptor = ::mkostemp(name.data(), O_CLOEXEC);
   if (descriptor < 0) return fail(Errc::io, name + ": create: " + std::strerror(errno));
-  return ScratchFile(descriptor, std::move(name));
+  ::unlink(name.c_str());
+  return ScratchFile(descriptor);
 }
 
-ScratchFile::ScratchFile(ScratchFile&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), name_(std::exchange(other.name_, {})) {}
+ScratchFile::ScratchFile(ScratchFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 ScratchFile& ScratchFile::operator=(ScratchFile&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
-  std::swap(name_, other.name_);
   return *this;
 }
 
@@ -138,18 +215,12 @@ std::string ScratchFile::path_for_helper() const {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(descriptor_);
 }
 
-void ScratchFile::unlink() {
-  if (!name_.empty()) ::unlink(name_.c_str());
-  name_.clear();
-}
-
 ScratchFile::~ScratchFile() {
-  unlink();
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 Result<std::string> run_helper(const std::string& program, const std::vector<std::string>& arguments,
-                               std::string_view input, std::chrono::seconds limit) {
+                               std::string_view input, const HelperLimits& limits) {
   const auto path = find_installed(program, {"", "../libexec/ckpt", "../../libexec/ckpt"});
   if (!path) return fail(not_started(program, "it is not installed beside ckpt"));
   CKPT_TRY(Pipe in, make_pipe());
@@ -185,25 +256,22 @@ Result<std::string> run_helper(const std::string& program, const std::vector<std
   in.read.reset();
   out.write.reset();
   err.write.reset();
-  std::string output;
-  std::string errors;
-  const bool in_time = exchange(in, out, err, input, output, errors, std::chrono::steady_clock::now() + limit);
-  if (!in_time) ::kill(child, SIGKILL);
+  Conversation conversation(in, out, err, input, limits);
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  const Ended ended = conversation.run(child, status);
+  if (ended != Ended::itself) {
+    ::kill(child, SIGKILL);
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
   }
   timespec none{};
   while (sigtimedwait(&pipe_signal, nullptr, &none) == SIGPIPE) {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-
-  if (!in_time) return fail(Errc::io, program + ": ran past " + std::to_string(limit.count()) + " s and was stopped");
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return output;
-  const std::string said = last_line(std::move(errors));
-  const std::string how = WIFSIGNALED(status) ? "died of signal " + std::to_string(WTERMSIG(status)) +
-                                                    (WTERMSIG(status) == SIGXCPU ? ": it worked for too long" : "")
-                                              : "refused";
-  return fail(code_of(status), program + ": " + (said.empty() ? how : said));
+  if (ended != Ended::itself) return fail(overstepped(program, ended, limits));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::move(conversation.output());
+  const std::string said = last_line(std::move(conversation.errors()));
+  return fail(code_of(status), program + ": " + (said.empty() ? end_text(status) : said));
 }
 
 }  // namespace ckpt

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,8 +12,7 @@
 
 namespace ckpt {
 
-/// A sparse temporary file. It has a name, for a helper, until `unlink`; afterwards `path` still names it for
-/// this process, and it is gone when closed.
+/// A sparse temporary file without a name: it is gone when closed, and when this process is killed.
 class ScratchFile {
  public:
   static Result<ScratchFile> open();  ///< in /tmp
@@ -20,24 +21,29 @@ class ScratchFile {
   ScratchFile(ScratchFile&& other) noexcept;
   ScratchFile& operator=(ScratchFile&& other) noexcept;
   ~ScratchFile();
-  const std::string& name() const { return name_; }
-  void unlink();
   std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-  std::string path_for_helper() const;  ///< the same file for another process of ours, while this one lives
+  std::string path_for_helper() const;  ///< the same file for a helper, while this process lives
 
  private:
   static Result<ScratchFile> open_in(const std::string& directory);
-  ScratchFile(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {}
+  explicit ScratchFile(int descriptor) : descriptor_(descriptor) {}
   int descriptor_ = -1;
-  std::string name_;  // empty once unlinked
+};
+
+/// What a helper may take of us. Its memory and processor time it bounds itself (helper/confine.hpp).
+struct HelperLimits {
+  std::chrono::seconds time{};              ///< from its start to its end
+  std::uint64_t output_bytes = 4096;        ///< of its answer; it is stopped as soon as there are more
+  const std::atomic<bool>* stop = nullptr;  ///< it is stopped within a fraction of a second
 };
 
 /// Runs a helper program of ours to its end, with `input` on its standard input, and returns its standard output.
-/// The program is looked for where ckpt was installed (engine/installed.hpp).
-/// errors  unsupported: the helper is not installed, or ended with 4; refused: with 3; no_space: with 5; corrupt: it
-/// died
-///         or ended otherwise (its last line is the message); io: it ran past `limit` and was killed
+/// The program is looked for where ckpt was installed (engine/installed.hpp). What it says is hostile input: bytes are
+/// counted as they arrive, and a helper that oversteps a limit is killed.
+/// errors  by how it ended (helper/h5_file.hpp, Verdict), its last line being the message: refused 3, unsupported 4,
+///         no_space 5, memory 6, io 7, corrupt any other, or a crash; unsupported: it is not installed; memory: its
+///         answer is over the limit; io: it took too long; interrupted: `stop`
 Result<std::string> run_helper(const std::string& program, const std::vector<std::string>& arguments,
-                               std::string_view input, std::chrono::seconds limit);
+                               std::string_view input, const HelperLimits& limits);
 
 }  // namespace ckpt

@@ -29,20 +29,31 @@ FileInfo info_of(const MapFile& file) {
 
 class SourceIo final : public ForwardingIo {
  public:
-  SourceIo(Io& inner, std::shared_ptr<SourceFiles> files) : ForwardingIo(inner), files_(std::move(files)) {}
-  SourceIo(std::unique_ptr<Io> inner, std::shared_ptr<SourceFiles> files)
-      : ForwardingIo(std::move(inner)), files_(std::move(files)) {}
+  SourceIo(Io& inner, std::shared_ptr<SourceFiles> files, const std::atomic<bool>* stop)
+      : ForwardingIo(inner), files_(std::move(files)), stop_(stop) {}
+  SourceIo(std::unique_ptr<Io> inner, std::shared_ptr<SourceFiles> files, const std::atomic<bool>* stop)
+      : ForwardingIo(std::move(inner)), files_(std::move(files)), stop_(stop) {}
 
   Result<std::unique_ptr<Io>> fresh() const override {
     CKPT_TRY(auto own, inner().fresh());
-    return std::unique_ptr<Io>(std::make_unique<SourceIo>(std::move(own), files_));
+    return std::unique_ptr<Io>(std::make_unique<SourceIo>(std::move(own), files_, stop_));
+  }
+  Result<std::vector<DirEntry>> list(const std::string& path) override {
+    CKPT_CHECK(go_on(path));
+    return ForwardingIo::list(path);
+  }
+  Result<> read_at(FileHandle file, std::uint64_t offset, std::span<std::byte> data) override {
+    CKPT_CHECK(go_on("source"));
+    return ForwardingIo::read_at(file, offset, data);
   }
   Result<FileInfo> stat(const std::string& path) override {
+    CKPT_CHECK(go_on(path));
     CKPT_TRY(const FileInfo info, ForwardingIo::stat(path));
     if (info.kind == FileInfo::Kind::file) CKPT_CHECK(files_->see(path, info));
     return info;
   }
   Result<FileHandle> open(const std::string& path, OpenOptions options) override {
+    CKPT_CHECK(go_on(path));
     CKPT_TRY(const FileHandle file, ForwardingIo::open(path, options));
     const auto seen = [&]() -> Result<> {
       CKPT_TRY(const FileInfo now, info(file));
@@ -54,7 +65,13 @@ class SourceIo final : public ForwardingIo {
   }
 
  private:
+  Result<> go_on(const std::string& path) const {
+    if (stop_ == nullptr || !stop_->load(std::memory_order_relaxed)) return {};
+    return fail(Errc::interrupted, path + ": read: stopped");
+  }
+
   std::shared_ptr<SourceFiles> files_;
+  const std::atomic<bool>* stop_;
 };
 
 }  // namespace
@@ -104,8 +121,8 @@ Result<> SourceFiles::look_again(Io& io) const {
   return {};
 }
 
-std::unique_ptr<Io> make_source_io(Io& inner, std::shared_ptr<SourceFiles> files) {
-  return std::make_unique<SourceIo>(inner, std::move(files));
+std::unique_ptr<Io> make_source_io(Io& inner, std::shared_ptr<SourceFiles> files, const std::atomic<bool>* stop) {
+  return std::make_unique<SourceIo>(inner, std::move(files), stop);
 }
 
 }  // namespace ckpt

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -40,7 +41,9 @@ class SourceFiles {
 };
 
 /// An Io through which a source is read: `files` learns of every file that is looked at or opened, and whatever does
-/// the same to one that changed since then fails. `inner` outlives it.
-std::unique_ptr<Io> make_source_io(Io& inner, std::shared_ptr<SourceFiles> files);
+/// the same to one that changed since then fails. Once `stop` is set (null: never) metadata is no longer read: every
+/// look, listing, open and read_at is `interrupted`. `inner` and `stop` outlive it.
+std::unique_ptr<Io> make_source_io(Io& inner, std::shared_ptr<SourceFiles> files,
+                                   const std::atomic<bool>* stop = nullptr);
 
 }  // namespace ckpt

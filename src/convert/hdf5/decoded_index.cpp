@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "convert/hdf5/helper.hpp"
 #include "convert/hdf5/wire.hpp"
 #include "format/checked.hpp"
 
@@ -13,23 +14,24 @@ namespace {
 constexpr std::uint64_t kWindowBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kBatchBytes = std::uint64_t{16} << 20;  // of small datasets: a start of the helper pays for it
 constexpr std::uint64_t kAlignment = 64;                        // of a dataset: a multiple of any element's size
-// The helper ends itself by the time that it works (helper/ckpt_h5.cpp); this is for a disk that never answers.
+// The helper ends itself by the time that it works (helper/confine.hpp); this is for a disk that never answers.
 constexpr std::uint64_t kBytesPerSecond = 1'000'000;
 constexpr std::uint64_t kLeastSeconds = 600;
 
 }  // namespace
 
 DecodedIndex::DecodedIndex(Range range, std::vector<Place> places, std::optional<ScratchFile> scratch,
-                           std::uint32_t scratch_file)
+                           std::uint32_t scratch_file, Decoding decoding)
     : range_(std::move(range)),
       places_(std::move(places)),
       scratch_(std::move(scratch)),
       scratch_file_(scratch_file),
+      decoding_(decoding),
       of_tensor_(places_.size()) {}
 
 Result<DecodedIndex> DecodedIndex::make(Range range, std::vector<Place> places, std::optional<ScratchFile> scratch,
-                                        std::uint32_t scratch_file) {
-  DecodedIndex out(std::move(range), std::move(places), std::move(scratch), scratch_file);
+                                        std::uint32_t scratch_file, Decoding decoding) {
+  DecodedIndex out(std::move(range), std::move(places), std::move(scratch), scratch_file, decoding);
   CKPT_CHECK(out.cut_windows());
   return out;
 }
@@ -55,6 +57,7 @@ Result<> DecodedIndex::cut_windows() {
     CKPT_TRY(end, checked_add(end, place.bytes));
     CKPT_TRY(end, checked_add(end, kAlignment - end % kAlignment));
   }
+  scratch_bytes_ = end;
   decoded_.resize(batches_.size());
   return {};
 }
@@ -83,10 +86,11 @@ Result<> DecodedIndex::decode(std::size_t batch) const {
     request.number(window.rows.end, 8);
     request.number(of_tensor_[window.tensor].scratch_offset + place.bytes / place.rows * window.rows.begin, 8);
   }
-  auto done = run_helper(
-      "ckpt-h5",
-      {"decode", range_.path, std::to_string(range_.offset), std::to_string(range_.bytes), scratch_->path_for_helper()},
-      request.bytes(), std::chrono::seconds(kLeastSeconds + bytes / kBytesPerSecond));
+  auto done = run_h5(decoding_.memory_bytes,
+                     {"decode", range_.path, std::to_string(range_.offset), std::to_string(range_.bytes),
+                      scratch_->path_for_helper(), std::to_string(scratch_bytes_)},
+                     request.bytes(),
+                     {.time = std::chrono::seconds(kLeastSeconds + bytes / kBytesPerSecond), .stop = decoding_.stop});
   if (!done) {
     Error error = std::move(done).error();
     error.message = range_.path + ": decode: " + error.message;

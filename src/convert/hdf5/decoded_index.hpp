@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -32,6 +33,12 @@ struct Place {
   std::uint64_t chunk_rows = 1;  ///< what is decoded together
 };
 
+/// What the helper may take while it decodes, and when it is to end.
+struct Decoding {
+  std::uint64_t memory_bytes = 0;
+  const std::atomic<bool>* stop = nullptr;
+};
+
 /// One chunk a tensor. What must be decoded stands in a temporary file, which is gone with this: each dataset has its
 /// place there, and the helper fills those rows that are asked for, about 64 MiB at a time, or many small datasets at
 /// once. Which regions there are is known without.
@@ -40,7 +47,7 @@ class DecodedIndex final : public ChunkIndex {
   /// corrupt: sizes whose sum overflows.
   /// `scratch_file`: index in Map::files of the temporary file, 0 is the source
   static Result<DecodedIndex> make(Range range, std::vector<Place> places, std::optional<ScratchFile> scratch,
-                                   std::uint32_t scratch_file);
+                                   std::uint32_t scratch_file, Decoding decoding);
 
   Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const override;
   Result<> regions(std::size_t tensor, Extent elements, const RegionVisitor& visit) const override;
@@ -58,7 +65,8 @@ class DecodedIndex final : public ChunkIndex {
     std::uint64_t scratch_offset = 0;
   };
 
-  DecodedIndex(Range range, std::vector<Place> places, std::optional<ScratchFile> scratch, std::uint32_t scratch_file);
+  DecodedIndex(Range range, std::vector<Place> places, std::optional<ScratchFile> scratch, std::uint32_t scratch_file,
+               Decoding decoding);
   Result<> cut_windows();
   std::uint64_t bytes_of(const Window& window) const;
   Result<> decode(std::size_t batch) const;
@@ -67,6 +75,8 @@ class DecodedIndex final : public ChunkIndex {
   std::vector<Place> places_;
   std::optional<ScratchFile> scratch_;
   std::uint32_t scratch_file_;
+  std::uint64_t scratch_bytes_ = 0;  // once all is decoded
+  Decoding decoding_;
   std::vector<Windows> of_tensor_;
   std::vector<Window> windows_;
   std::vector<std::size_t> batches_;   // first window of each: what one run of the helper decodes

@@ -3,9 +3,9 @@
 #include <chrono>
 
 #include "convert/formats.hpp"
+#include "convert/hdf5/helper.hpp"
 #include "convert/hdf5/reader.hpp"
 #include "convert/hdf5/writer.hpp"
-#include "engine/helper_process.hpp"
 
 namespace ckpt {
 namespace {
@@ -48,7 +48,7 @@ Result<std::optional<Match>> detect_hdf5(const Place& place) {
 }
 
 Result<std::string> stored_id(Io&, const std::string& root) {
-  return run_helper("ckpt-h5", {"id", root}, "", std::chrono::seconds(20));
+  return hdf5::run_h5(hdf5::kHelperMemory, {"id", root}, "", {.time = std::chrono::seconds(20)});
 }
 
 }  // namespace

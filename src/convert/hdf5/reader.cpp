@@ -12,8 +12,9 @@
 
 #include "convert/hdf5/answer.hpp"
 #include "convert/hdf5/decoded_index.hpp"
+#include "convert/hdf5/helper.hpp"
+#include "convert/metadata_memory.hpp"
 #include "convert/optimizer_roles.hpp"
-#include "engine/helper_process.hpp"
 #include "engine/source_files.hpp"
 #include "format/checked.hpp"
 #include "format/zip.hpp"
@@ -157,7 +158,8 @@ void choose_own_names(Answer& answer) {
 
 class Reader {
  public:
-  Reader(Range range, Answer answer) : range_(std::move(range)), answer_(std::move(answer)) {}
+  Reader(Range range, Answer answer, Decoding decoding)
+      : range_(std::move(range)), answer_(std::move(answer)), decoding_(decoding) {}
 
   Result<Map> read() {
     take_meta();
@@ -294,10 +296,9 @@ class Reader {
         std::any_of(places_.begin(), places_.end(), [](const Place& p) { return !p.offset && p.bytes > 0; });
     if (decodes) {
       CKPT_TRY(scratch, ScratchFile::open_large());
-      scratch->unlink();
       scratch_path_ = scratch->path();
     }
-    CKPT_TRY(DecodedIndex index, DecodedIndex::make(range_, std::move(places_), std::move(scratch), 1));
+    CKPT_TRY(DecodedIndex index, DecodedIndex::make(range_, std::move(places_), std::move(scratch), 1, decoding_));
     map_.index = std::make_shared<DecodedIndex>(std::move(index));
     if (decodes) map_.files.push_back({.path = scratch_path_});
     return {};
@@ -305,6 +306,7 @@ class Reader {
 
   Range range_;
   Answer answer_;
+  Decoding decoding_;
   Map map_;
   std::vector<Place> places_;
   std::vector<std::string> found_;                     // paths, by tensor
@@ -322,8 +324,13 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(const FileInfo info, io.stat(path));
   CKPT_TRY(const Archive archive, find_range(io, path, info, options.metadata_limit));
   const Range& range = archive.range;
-  auto answered = run_helper("ckpt-h5", {"map", range.path, std::to_string(range.offset), std::to_string(range.bytes)},
-                             "", kPatience);
+  const HelperLimits limits{
+      .time = kPatience,
+      .output_bytes = options.metadata_limit / static_cast<std::uint64_t>(MetadataCost::hdf5_answer),
+      .stop = options.stop};
+  const std::uint64_t memory = std::max(kHelperMemory, options.metadata_limit);
+  auto answered =
+      run_h5(memory, {"map", range.path, std::to_string(range.offset), std::to_string(range.bytes)}, "", limits);
   if (!answered) {
     Error error = std::move(answered).error();
     error.message = path + ": open: " + error.message;
@@ -331,10 +338,8 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   }
   CKPT_TRY(const FileInfo mapped, io.stat(path));  // the helper opened it by its name
   CKPT_CHECK(check_unchanged(path, info, mapped));
-  if (answered->size() > options.metadata_limit)
-    return fail({.code = Errc::memory, .message = path + ": open: its metadata is over the limit", .file = path});
   CKPT_TRY(Answer answer, parse_answer(*answered));
-  CKPT_TRY(Map map, Reader(range, std::move(answer)).read());
+  CKPT_TRY(Map map, Reader(range, std::move(answer), {.memory_bytes = memory, .stop = options.stop}).read());
   map.files.insert(map.files.begin(), {name, info.bytes, info.mtime_ns});
   map.variant = range.offset == 0 ? "" : "a Keras archive";
   map.metadata_hash = hash128(*answered).hex();

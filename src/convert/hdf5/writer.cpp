@@ -11,17 +11,17 @@
 #include <unordered_set>
 #include <utility>
 
+#include "convert/hdf5/helper.hpp"
 #include "convert/hdf5/wire.hpp"
 #include "convert/left_out.hpp"
-#include "engine/helper_process.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt::hdf5 {
 namespace {
 
-constexpr std::string_view kHelper = "ckpt-h5";
 constexpr std::string_view kScalarName = "__value__";
 constexpr auto kWriterPatience = std::chrono::minutes(10);
+constexpr std::uint64_t kWriterMemory = 4 * kHelperMemory;
 constexpr std::uint64_t kNoBytes = ~std::uint64_t{0};
 
 std::uint64_t read_u64(std::string_view bytes, std::size_t at) {
@@ -213,16 +213,16 @@ class Layout {
     }
 
     CKPT_TRY(ScratchFile scratch, ScratchFile::open());
-    auto answer = run_helper(std::string(kHelper), {"skeleton", scratch.name()}, wire.bytes(),
-                             std::chrono::duration_cast<std::chrono::seconds>(kWriterPatience));
-    scratch.unlink();
+    const std::uint64_t answer_bytes = 8 * (datasets_.size() + 1);
+    auto answer = run_h5(kWriterMemory, {"skeleton", scratch.path_for_helper()}, wire.bytes(),
+                         {.time = kWriterPatience, .output_bytes = answer_bytes});
     if (!answer) {
       Error error = std::move(answer).error();
       if (error.code == Errc::corrupt) error.code = Errc::unsupported;  // our own request: HDF5 cannot hold it
       error.message = request_.target + ": lay out: " + error.message;
       return fail(std::move(error));
     }
-    if (answer->size() != 8 * (datasets_.size() + 1)) {
+    if (answer->size() != answer_bytes) {
       return fail(Errc::internal, request_.target + ": lay out: ckpt-h5 answered with another number of datasets");
     }
     file_bytes_ = read_u64(*answer, 0);
