@@ -24,11 +24,21 @@ FileInfo::Kind kind_of(mode_t mode) {
   return S_ISDIR(mode) ? FileInfo::Kind::directory : FileInfo::Kind::other;
 }
 
+/// Nanoseconds since 1970; a time that they cannot tell (ext4 goes to 2446) is the nearest that they can.
+std::int64_t nanoseconds(const timespec& time) {
+  constexpr auto most = std::numeric_limits<std::int64_t>::max();
+  std::int64_t out = 0;
+  const bool over = __builtin_mul_overflow(std::int64_t{time.tv_sec}, std::int64_t{1'000'000'000}, &out) ||
+                    __builtin_add_overflow(out, std::int64_t{time.tv_nsec}, &out);
+  if (!over) return out;
+  return time.tv_sec < 0 ? std::numeric_limits<std::int64_t>::min() : most;
+}
+
 FileInfo to_info(const struct stat& status) {
   return {.kind = kind_of(status.st_mode),
           .bytes = static_cast<std::uint64_t>(status.st_size),
-          .mtime_ns = std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec,
-          .ctime_ns = std::int64_t{status.st_ctim.tv_sec} * 1'000'000'000 + status.st_ctim.tv_nsec,
+          .mtime_ns = nanoseconds(status.st_mtim),
+          .ctime_ns = nanoseconds(status.st_ctim),
           .device = status.st_dev,
           .inode = status.st_ino};
 }

@@ -9,6 +9,7 @@
 
 #include "engine/caught.hpp"
 #include "engine/heartbeat.hpp"
+#include "engine/open_files.hpp"
 #include "engine/source_files.hpp"
 #include "engine/worker.hpp"
 #include "format/checked.hpp"
@@ -24,6 +25,9 @@ constexpr std::size_t kMostSharingBuffersPerWorker = 8;
 // taken.
 constexpr Extent kLeavesTaken{1, 48};
 constexpr Extent kSharingLeavesTaken{24, 128};
+// A worker opens a ring, its record and one file that it always may; the process a few beside.
+constexpr std::size_t kFilesPerWorker = 3;
+constexpr std::size_t kSpareFiles = 8;
 constexpr auto kPulse = std::chrono::milliseconds(20);
 constexpr auto kLastPulse = std::chrono::milliseconds(1);  // when only the others' answers are missing
 // Ranks that hear nothing of each other for this long give up.
@@ -120,8 +124,11 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   const std::uint64_t first = positions * rank / ranks;
   const std::uint64_t end = positions * (rank + 1) / ranks;
 
+  const std::size_t room = open_file_room();
+  const std::size_t files = room - std::min(room, kSpareFiles);
+  const std::uint64_t most_workers = std::min<std::uint64_t>(end - first, files / (2 * kFilesPerWorker));
   const unsigned workers =
-      static_cast<unsigned>(std::clamp<std::uint64_t>(options.workers, 1, std::max<std::uint64_t>(1, end - first)));
+      static_cast<unsigned>(std::clamp<std::uint64_t>(options.workers, 1, std::max<std::uint64_t>(1, most_workers)));
   const std::size_t most = plan.shares_reads() ? kMostSharingBuffersPerWorker : kMostBuffersPerWorker;
   const std::uint64_t buffers =
       options.pool != nullptr ? options.pool->buffer_count() : options.pool_bytes / kRunBufferBytes;
@@ -146,6 +153,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   std::mutex plan_mutex;
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> done_bytes{0};
+  OpenFileBudget open_files(files - std::min(files, workers * kFilesPerWorker));
   CrcLedger own_crcs;
   CrcLedger& crcs = options.crcs != nullptr ? *options.crcs : own_crcs;
   RunShared run_shared{
@@ -157,6 +165,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
       .leaves = options.leaves,
       .found = options.found,
       .buffers_per_worker = per_worker,
+      .open_files = open_files,
       .make_job =
           [&](std::uint64_t position) {
             const std::lock_guard lock(plan_mutex);  // chunk indices are used by one thread at a time

@@ -15,15 +15,18 @@
 #include "engine/fetch.hpp"
 #include "engine/leaf_record.hpp"
 #include "engine/leaf_work.hpp"
-#include "engine/source_files.hpp"
+#include "engine/worker_files.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt {
 namespace {
 
-constexpr std::size_t kMaxOpenSources = 256;
 constexpr std::size_t kMostStagedWrites = 8;                      // leaves that wait for the disk: its queue stays full
 constexpr auto kStagingPatience = std::chrono::milliseconds(20);  // how long a stop may go unseen
+
+WorkerFiles::Name source_of(const Segment& segment) {
+  return {segment.sparse ? WorkerFiles::Kind::sparse : WorkerFiles::Kind::dense, segment.file};
+}
 
 /// An event loop over one Io. Leaves are begun in the plan's order; each holds one buffer for its bytes and, one after
 /// another, buffers for what is read; a leaf is hashed and written as soon as its last read is placed. Where leaves
@@ -31,16 +34,17 @@ constexpr auto kStagingPatience = std::chrono::milliseconds(20);  // how long a 
 /// is reaped, also after a failure.
 class Worker {
  public:
-  Worker(RunShared& shared, Io& io) : shared_(shared), io_(io), recorder_(io, shared.record, shared.record_every) {}
+  Worker(RunShared& shared, Io& io)
+      : shared_(shared), io_(io), recorder_(io, shared.record, shared.record_every), files_(shared, io) {}
 
   /// Runs until no leaf is left, then syncs and closes the target files it wrote.
   Result<WorkerReport> run();
 
  private:
-  struct OpenFile {
-    FileHandle handle{};
-    std::size_t in_flight = 0;
-    std::uint64_t last_use = 0;
+  /// A request that waits for its turn, and for its file.
+  struct Waiting {
+    WorkerFiles::Name file;
+    Request request;
   };
 
   Result<> loop();
@@ -66,12 +70,6 @@ class Worker {
   Result<> complete_leaf(Job& job);
   Result<> queue_write(Job& job);
   Result<> complete_write(Job& job);
-  Result<FileHandle> source_file(std::uint32_t file, bool sparse);
-  Result<> check_source(const OpenFile& source) const;
-  Result<> close_source(OpenFile& source);
-  Result<FileHandle> target_file(std::uint32_t file);
-  Result<> sync_targets();
-  std::string source_path(std::uint32_t file) const;
 
   RunShared& shared_;
   Io& io_;
@@ -79,21 +77,15 @@ class Worker {
   WorkerReport report_;
   std::list<Job> jobs_;
   std::list<Reading> readings_;  // in flight, and kept ones
-  std::deque<Request> queue_;
+  std::deque<Waiting> queue_;
   std::size_t in_flight_ = 0;
   Extent positions_{};  // taken, not yet begun
   bool exhausted_ = false;
-  std::uint64_t clock_ = 0;
-  std::vector<OpenFile> sources_;  // two a source file: dense (direct) and sparse (buffered)
-  std::size_t open_sources_ = 0;
+  WorkerFiles files_;
   std::list<Decompressor> decompressors_;  // where the last segments ended, the latest first; kDecodeBytes in sum
-  std::vector<FileHandle> targets_;
-  std::vector<std::uint32_t> tails_;  // target files whose last leaf was written here
 };
 
 Result<WorkerReport> Worker::run() {
-  sources_.resize(2 * shared_.plan.source().files.size());
-  targets_.resize(shared_.plan.targets().size());
   auto outcome = loop();
   if (!outcome) {
     drain();
@@ -101,9 +93,8 @@ Result<WorkerReport> Worker::run() {
     return fail(std::move(outcome).error());
   }
   CKPT_CHECK(recorder_.close());
-  if (!shared_.target_root.empty()) CKPT_CHECK(sync_targets());
-  for (OpenFile& file : sources_)
-    if (file.handle.value >= 0) CKPT_CHECK(close_source(file));
+  CKPT_CHECK(files_.close_all());
+  report_.direct = files_.all_direct();
   return report_;
 }
 
@@ -233,6 +224,10 @@ Result<bool> Worker::begin_reads() {
         if (last) break;  // the job may be gone
         continue;
       }
+      if (const Segment& first = fetch.segments.front(); first.compressed) {
+        CKPT_TRY(const std::optional<FileHandle> handle, files_.open({WorkerFiles::Kind::sparse, first.file}));
+        if (!handle) return began;  // it is read at once: its file must be open first
+      }
       auto buffer = take_buffer();
       if (!buffer) return began;
       const bool completes =
@@ -258,14 +253,12 @@ Result<> Worker::begin_reading(Job& job, BufferPool::Lease buffer) {
   for (std::uint32_t i = 0; i < fetch.segments.size(); ++i) {
     const Segment& segment = fetch.segments[i];
     reading.parts[i] = {&reading, i};
-    CKPT_TRY(const FileHandle handle, source_file(segment.file, segment.sparse));
-    ++sources_[2 * segment.file + (segment.sparse ? 1 : 0)].in_flight;
-    queue_.push_back({.op = Request::Op::read,
-                      .file = handle,
-                      .offset = segment.begin,
-                      .data = reading.buffer.data() + segment.buffer_offset,
-                      .bytes = static_cast<std::size_t>(segment.end - segment.begin),
-                      .tag = reinterpret_cast<std::uintptr_t>(&reading.parts[i]) | kReadTag});
+    queue_.push_back({.file = source_of(segment),
+                      .request = {.op = Request::Op::read,
+                                  .offset = segment.begin,
+                                  .data = reading.buffer.data() + segment.buffer_offset,
+                                  .bytes = static_cast<std::size_t>(segment.end - segment.begin),
+                                  .tag = reinterpret_cast<std::uintptr_t>(&reading.parts[i]) | kReadTag}});
   }
   return {};
 }
@@ -273,8 +266,8 @@ Result<> Worker::begin_reading(Job& job, BufferPool::Lease buffer) {
 /// Decodes a reading's one segment, here and now, and completes it.
 Result<> Worker::decompress(Reading& reading) {
   const Segment& segment = reading.segments.front();
-  CKPT_TRY(const FileHandle handle, source_file(segment.file, true));
-  ++sources_[2 * segment.file + 1].in_flight;
+  CKPT_TRY(const std::optional<FileHandle> handle, files_.open({WorkerFiles::Kind::sparse, segment.file}));
+  if (!handle) return fail(Errc::internal, "run: a compressed file that was open is not");
   CKPT_TRY(Decompressor * decompressor, decompressor_at(segment));
   const std::uint64_t read_before = decompressor->read_bytes();
   const std::span<std::byte> room(reading.buffer.data(), static_cast<std::size_t>(segment.end - segment.begin));
@@ -285,9 +278,9 @@ Result<> Worker::decompress(Reading& reading) {
         decompressor->position() < segment.begin;  // what is passed over goes where the segment will stand
     const std::uint64_t gap = before ? segment.begin - decompressor->position() : room.size();
     const std::span<std::byte> out = before ? room.first(std::min<std::uint64_t>(gap, room.size())) : room.subspan(got);
-    CKPT_TRY(const std::size_t bytes, decompressor->read(io_, handle, out));
+    CKPT_TRY(const std::size_t bytes, decompressor->read(io_, *handle, out));
     if (bytes < out.size()) {
-      const std::string path = source_path(segment.file);
+      const std::string path = files_.source_path(segment.file);
       return fail(with_file({.code = Errc::corrupt, .message = path + ": read: compressed data ends inside a tensor"},
                             path, segment.compressed->stored.begin));
     }
@@ -300,7 +293,7 @@ Result<> Worker::decompress(Reading& reading) {
 
 /// The stream that stands at or before a segment, else one at its begin.
 Result<Decompressor*> Worker::decompressor_at(const Segment& segment) {
-  const std::string path = source_path(segment.file);
+  const std::string path = files_.source_path(segment.file);
   auto found = std::find_if(decompressors_.begin(), decompressors_.end(), [&](const Decompressor& decompressor) {
     return decompressor.compressed() == *segment.compressed && decompressor.path() == path;
   });
@@ -321,7 +314,12 @@ Result<Decompressor*> Worker::decompressor_at(const Segment& segment) {
 Result<bool> Worker::submit_some() {
   bool submitted = false;
   while (!queue_.empty() && in_flight_ < io_.queue_depth()) {
-    CKPT_CHECK(io_.submit(queue_.front()));
+    Waiting& next = queue_.front();
+    CKPT_TRY(const std::optional<FileHandle> handle, files_.open(next.file));
+    if (!handle) break;  // once one of those in flight has ended
+    next.request.file = *handle;
+    CKPT_CHECK(io_.submit(next.request));
+    files_.begin_request(next.file);
     queue_.pop_front();
     ++in_flight_;
     submitted = true;
@@ -343,6 +341,7 @@ Result<> Worker::reap(bool wait) {
       const auto& part = *reinterpret_cast<Reading::Part*>(completion.tag & ~kReadTag);
       Reading& reading = *part.reading;
       --reading.open_segments;
+      files_.end_request(source_of(reading.segments[part.segment]));
       if (!completion.bytes) {
         keep(fail(std::move(completion.bytes).error()));
         continue;
@@ -352,6 +351,7 @@ Result<> Worker::reap(bool wait) {
       if (reading.open_segments == 0 && outcome) keep(complete_read(reading));
     } else {
       Job& job = *reinterpret_cast<Job*>(completion.tag);
+      files_.end_request({WorkerFiles::Kind::target, job.leaf.file});
       if (!completion.bytes) {
         keep(fail(std::move(completion.bytes).error()));
       } else if (outcome) {
@@ -365,7 +365,7 @@ Result<> Worker::reap(bool wait) {
 /// A read may end early only past what is needed: else the file is shorter than its metadata says.
 Result<> Worker::check_length(const Segment& segment, std::size_t bytes) const {
   if (segment.begin + bytes >= segment.needed_end) return {};
-  const std::string path = source_path(segment.file);
+  const std::string path = files_.source_path(segment.file);
   return fail(with_file({.code = Errc::corrupt, .message = path + ": read: the file ends inside a tensor"}, path,
                         segment.begin + bytes));
 }
@@ -386,7 +386,6 @@ void Worker::drain() {
 
 Result<> Worker::complete_read(Reading& reading) {
   const Reading::Client first = reading.clients.front();
-  for (const Segment& segment : reading.segments) --sources_[2 * segment.file + (segment.sparse ? 1 : 0)].in_flight;
   CKPT_CHECK(check_leaves(reading));
   for (const Reading::Client& client : reading.clients) CKPT_CHECK(check_sums(*client.job, *client.fetch, reading));
   for (std::size_t i = 1; i < reading.clients.size(); ++i)
@@ -479,16 +478,15 @@ Result<> Worker::complete_leaf(Job& job) {
 }
 
 Result<> Worker::queue_write(Job& job) {
-  CKPT_TRY(const FileHandle handle, target_file(job.leaf.file));
   const std::uint64_t padded = round_up(job.leaf.bytes, kAlignment);
   std::memset(job.data + job.leaf.bytes, 0, static_cast<std::size_t>(padded - job.leaf.bytes));
   // Writes go before the reads that wait: they free a buffer.
-  queue_.push_front({.op = Request::Op::write,
-                     .file = handle,
-                     .offset = job.leaf.leaf * kLeafBytes,
-                     .data = job.data,
-                     .bytes = static_cast<std::size_t>(padded),
-                     .tag = reinterpret_cast<std::uintptr_t>(&job)});
+  queue_.push_front({.file = {WorkerFiles::Kind::target, job.leaf.file},
+                     .request = {.op = Request::Op::write,
+                                 .offset = job.leaf.leaf * kLeafBytes,
+                                 .data = job.data,
+                                 .bytes = static_cast<std::size_t>(padded),
+                                 .tag = reinterpret_cast<std::uintptr_t>(&job)}});
   return {};
 }
 
@@ -496,8 +494,7 @@ Result<> Worker::queue_write(Job& job) {
 Result<> Worker::complete_write(Job& job) {
   if (!shared_.target_root.empty()) {
     report_.written_bytes += job.leaf.bytes;
-    const TargetFile& target = shared_.plan.targets()[job.leaf.file];
-    if (job.leaf.leaf + 1 == target.leaf_count()) tails_.push_back(job.leaf.file);
+    if (job.leaf.leaf + 1 == shared_.plan.targets()[job.leaf.file].leaf_count()) files_.take_tail(job.leaf.file);
     job.done.reader = shared_.reader;
     CKPT_CHECK(recorder_.finished(shared_.plan.first_leaf(job.leaf.file) + job.leaf.leaf, job.done));
   }
@@ -505,72 +502,6 @@ Result<> Worker::complete_write(Job& job) {
   report_.crc_checked += job.done.crc_checked;
   shared_.done_bytes.fetch_add(job.leaf.bytes, std::memory_order_relaxed);
   jobs_.remove_if([&](const Job& j) { return &j == &job; });
-  return {};
-}
-
-std::string Worker::source_path(std::uint32_t file) const {
-  return path_of(shared_.plan.source(), file, shared_.source_root);
-}
-
-Result<FileHandle> Worker::source_file(std::uint32_t file, bool sparse) {
-  OpenFile& wanted = sources_[2 * file + (sparse ? 1 : 0)];
-  wanted.last_use = ++clock_;
-  if (wanted.handle.value >= 0) return wanted.handle;
-  if (open_sources_ >= kMaxOpenSources) {
-    OpenFile* oldest = nullptr;
-    for (OpenFile& candidate : sources_) {
-      if (candidate.handle.value < 0 || candidate.in_flight > 0) continue;
-      if (oldest == nullptr || candidate.last_use < oldest->last_use) oldest = &candidate;
-    }
-    if (oldest != nullptr) {
-      CKPT_CHECK(close_source(*oldest));
-    }
-  }
-  // What was decoded a moment ago is in memory still, and need not go to the disk first.
-  const bool direct = !sparse && !is_temporary(shared_.plan.source().files[file]);
-  CKPT_TRY(wanted.handle, io_.open(source_path(file), {.mode = OpenOptions::Mode::read, .direct = direct}));
-  CKPT_CHECK(check_source(wanted));
-  if (direct && !io_.is_direct(wanted.handle)) report_.direct = false;
-  ++open_sources_;
-  return wanted.handle;
-}
-
-/// Whether an open source is still what the map was made from.
-Result<> Worker::check_source(const OpenFile& source) const {
-  const auto file = static_cast<std::uint32_t>((&source - sources_.data()) / 2);
-  CKPT_TRY(const FileInfo now, io_.info(source.handle));
-  return check_unchanged(source_path(file), shared_.plan.source().files[file], now);
-}
-
-/// What was read of it is worth nothing where it was changed meanwhile.
-Result<> Worker::close_source(OpenFile& source) {
-  CKPT_CHECK(check_source(source));
-  --open_sources_;
-  return io_.close(std::exchange(source.handle, {}));
-}
-
-Result<FileHandle> Worker::target_file(std::uint32_t file) {
-  FileHandle& wanted = targets_[file];
-  if (wanted.value >= 0) return wanted;
-  const std::string& path = shared_.plan.targets()[file].path;
-  CKPT_TRY(wanted, io_.open(path.empty() ? shared_.target_root : join_path(shared_.target_root, path),
-                            {.mode = OpenOptions::Mode::write_existing, .direct = true}));
-  if (!io_.is_direct(wanted)) report_.direct = false;
-  return wanted;
-}
-
-/// Cuts the padding of last blocks off, then step 3 of the commit: each file on the descriptor that wrote it, once.
-Result<> Worker::sync_targets() {
-  for (const std::uint32_t file : tails_) {
-    const std::uint64_t bytes = shared_.plan.targets()[file].bytes;
-    if (bytes % kAlignment != 0) CKPT_CHECK(io_.truncate(targets_[file], bytes));
-  }
-  for (FileHandle& file : targets_) {
-    if (file.value < 0) continue;
-    CKPT_CHECK(io_.sync(file));
-    CKPT_CHECK(io_.close(file));
-    file = {};
-  }
   return {};
 }
 

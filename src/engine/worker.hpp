@@ -12,6 +12,7 @@
 #include "engine/crc_ledger.hpp"
 #include "engine/io.hpp"
 #include "engine/leaf_ledger.hpp"
+#include "engine/open_files.hpp"
 #include "engine/plan.hpp"
 #include "engine/staging.hpp"
 #include "format/box.hpp"
@@ -30,6 +31,7 @@ struct RunShared {
   LeafLedger* leaves = nullptr;                         ///< null: stored leaf hashes are not looked at
   std::function<Result<>(const Discrepancy&)> found{};  ///< empty: what is wrong ends the run
   std::size_t buffers_per_worker = 2;
+  OpenFileBudget& open_files;  ///< beside the one file that each worker may always have open
   /// Serialises Plan::leaf; leaves go by their position in the plan's order.
   std::function<Result<LeafJob>(std::uint64_t position)> make_job;
   std::function<Extent()> next_positions;  ///< a few that follow each other; empty: nothing is left

@@ -10,8 +10,8 @@ import zipfile
 class Tensor:
     """A tensor of float32, or of bytes."""
 
-    def __init__(self, values, shape=None, bytes_only=False):
-        self.values, self.shape, self.bytes_only = list(values), list(shape or [len(values)]), bytes_only
+    def __init__(self, values, shape=None, bytes_only=False, steps=None):
+        self.values, self.shape, self.bytes_only, self.steps = list(values), list(shape or [len(values)]), bytes_only, steps
 
     def packed(self):
         return bytes(self.values) if self.bytes_only else struct.pack(f"<{len(self.values)}f", *self.values)
@@ -60,6 +60,7 @@ class _Rebuilt:
         for size in reversed(tensor.shape):
             steps.insert(0, step)
             step *= size
+        steps = tensor.steps or steps
         self.arguments = (_Storage(key, len(tensor.values), _ByteStorage if tensor.bytes_only else _FloatStorage), 0, tuple(tensor.shape), tuple(steps), False, {})
 
     def __reduce__(self):
