@@ -10,6 +10,7 @@
 #include "catalog/index/marks.hpp"
 #include "catalog/trash/trash.hpp"
 #include "convert/format.hpp"
+#include "convert/metadata_memory.hpp"
 #include "engine/claims.hpp"
 #include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
@@ -92,9 +93,9 @@ struct ManifestText {
   }
 };
 
-ManifestText read_text(Io& io, const std::string& path) {
+ManifestText read_text(Io& io, const std::string& path, std::uint64_t memory_bytes) {
   ManifestText out{.path = path};
-  auto text = read_small_file(io, path, universal::kMaxManifestBytes);
+  auto text = read_metadata_file(io, path, MetadataCost::json, memory_bytes, universal::kMaxManifestBytes);
   if (!text) {
     out.wrong = std::move(text).error();
     return out;
@@ -260,8 +261,8 @@ class Looker {
   Result<> checkpoint(const std::string& path, bool named) {
     ++report_.checkpoints;
     if (request_.names_only) return {};
-    const ManifestText manifest = read_text(io_, join_path(path, universal::kManifestPath));
-    const ManifestText copy = read_text(io_, join_path(path, universal::kManifestCopyPath));
+    const ManifestText manifest = read_text(io_, join_path(path, universal::kManifestPath), session_.memory_bytes);
+    const ManifestText copy = read_text(io_, join_path(path, universal::kManifestCopyPath), session_.memory_bytes);
     for (const ManifestText* text : {&manifest, &copy}) {
       if (!text->is_unknown()) continue;
       add({.defect = Defect::unread, .path = path, .text = "it cannot be judged now", .kept_because = text->why()});
@@ -351,7 +352,8 @@ class Looker {
 
 class Mender {
  public:
-  Mender(Io& io, const RepairRequest& request) : io_(io), request_(request) {}
+  Mender(const Session& session, const RepairRequest& request)
+      : io_(session.io), memory_bytes_(session.memory_bytes), request_(request) {}
 
   void mend(RepairItem& item) {
     if (!item.planned) return;
@@ -412,8 +414,8 @@ class Mender {
       case Claim::vanished:
         return fail(Errc::not_found, item.path + ": repair: it is gone");
     }
-    const ManifestText right = read_text(io_, item.from);
-    const ManifestText wrong = read_text(io_, item.to);
+    const ManifestText right = read_text(io_, item.from, memory_bytes_);
+    const ManifestText wrong = read_text(io_, item.to, memory_bytes_);
     if (wrong.is_unknown()) return fail(*wrong.wrong);
     const bool mended = wrong.is_right() && wrong.text == right.text;
     const bool same = right.is_right() && hash128(right.text) == item.text_hash &&
@@ -453,6 +455,7 @@ class Mender {
   }
 
   Io& io_;
+  std::uint64_t memory_bytes_;
   const RepairRequest& request_;
 };
 
@@ -498,7 +501,7 @@ Result<RepairReport> repair(Session& session, const RepairRequest& request) {
   std::ranges::stable_sort(report.items, {}, &RepairItem::path);
   for (RepairItem& item : report.items) item.planned = item.kept_because.empty();
   if (!request.apply) return report;
-  Mender mender(session.io, request);
+  Mender mender(session, request);
   for (RepairItem& item : report.items) {
     if (session.stop != nullptr && session.stop->load()) return fail(Errc::interrupted, "repair: stopped");
     mender.mend(item);

@@ -32,6 +32,26 @@ Result<bool> has_replicas(const Map& map, std::uint32_t tensor) {
   return several;
 }
 
+/// Of a tensor whose dimensions of stride 0 show the same elements again and again (torch's expand), one turn of each;
+/// nothing where there are none. A few bytes may stand for any number of elements: those are looked at once.
+Result<std::optional<Chunk>> without_repeats(const Map& map, std::uint32_t tensor) {
+  const Shape& shape = map.tensors[tensor].shape;
+  if (is_packed(map.tensors[tensor].dtype) || shape.empty()) return std::nullopt;
+  Box once = Box::whole(shape);
+  CKPT_TRY(const std::uint64_t elements, checked_volume(once.size));
+  if (elements == 0) return std::nullopt;
+  CKPT_CHECK(map.index->chunks(tensor, {0, 1}, [&](const PlacedChunk& placed) -> Result<> {
+    const bool whole =
+        placed.chunk.box.size == shape && placed.chunk.flat.value_or(Extent{0, elements}).size() == elements;
+    if (!whole || placed.where.strides.empty()) return {};
+    for (std::size_t d = 0; d < shape.size(); ++d)
+      if (placed.where.strides[d] == 0) once.size[d] = 1;
+    return {};
+  }));
+  if (once.size == shape) return std::nullopt;
+  return Chunk{.box = once};
+}
+
 /// A place in the files: of one element of a tensor.
 struct UnitPlace {
   std::uint32_t file = 0;
@@ -190,6 +210,10 @@ class SourceChecker {
       Placement& placement = out.emplace_back(Placement{.tensor = i, .dtype = tensor.dtype});
       CKPT_TRY(placement.bytes, tensor_bytes(tensor.dtype, tensor.shape));
       if (twin != twins.end()) placement.twin = twin->second;
+      if (!several && twin == twins.end()) {
+        CKPT_TRY(placement.chunk, without_repeats(map_, i));
+        if (placement.chunk) placement.bytes = placement.chunk->volume() * unit_bytes(tensor.dtype);
+      }
     }
     return out;
   }
@@ -220,7 +244,7 @@ class SourceChecker {
   }
 
   std::vector<Placement> leaves_of(const Placement& whole) const {
-    if (whole.bytes <= kLeafBytes || is_packed(whole.dtype)) return {whole};
+    if (whole.bytes <= kLeafBytes || is_packed(whole.dtype) || whole.chunk) return {whole};
     std::vector<Placement> out;
     const std::uint64_t unit = unit_bytes(whole.dtype);
     for (std::uint64_t at = 0; at < whole.bytes; at += kLeafBytes) {
@@ -288,7 +312,7 @@ class SourceChecker {
     if (after == target.placements.begin()) return fail(Errc::internal, root_ + ": verify: a difference in no tensor");
     const Placement& placement = *(after - 1);
     const Tensor& held = map_.tensors[placement.tensor];
-    const std::uint64_t element = (placement.chunk ? placement.chunk->flat->begin : 0) +
+    const std::uint64_t element = (placement.chunk && placement.chunk->flat ? placement.chunk->flat->begin : 0) +
                                   (at - placement.offset) * 8 / dtype_bits(placement.dtype);
     CKPT_TRY(const auto first, place_of(map_, placement.tensor, element));
     const std::string other =

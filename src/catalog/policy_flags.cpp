@@ -85,7 +85,8 @@ Result<Rule> read_rule(Rule::Kind kind, std::string_view value) {
 }
 
 void add_rule(Policy& policy, Rule rule) {
-  rule.id = free_id(policy, kind_name(rule.kind));
+  // Past the limit the names do not matter: retain refuses the policy.
+  rule.id = policy.keep.size() < kMostRules ? free_id(policy, kind_name(rule.kind)) : std::string(kind_name(rule.kind));
   policy.keep.push_back(std::move(rule));
 }
 

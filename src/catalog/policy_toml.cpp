@@ -194,6 +194,9 @@ Result<> read_keep(const toml::table& source, const std::string& file, Policy& p
                    fmt::format("[[keep]]: {} and {} are two rules", kind_name(kinds[0]), kind_name(kinds[1])),
                    "give each a table of its own");
   }
+  if (policy.keep.size() + rules.size() > kMostRules)
+    return fail_at(file, table.where(), fmt::format("keep: more than {} rules", kMostRules),
+                   "merge rules that are alike");
   const auto taken = [&](const std::string& name) {
     return std::any_of(policy.keep.begin(), policy.keep.end(), [&](const Rule& rule) { return rule.id == name; });
   };

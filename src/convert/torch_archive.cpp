@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t kFirstTailBytes = 16 << 10;  // holds the directory of about 150 storages
 constexpr std::uint64_t kHeadBytes = 512;
+constexpr std::uint64_t kDirectoryCost = 5;  // what an entry takes in memory for each of its bytes, its names included
 
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -83,7 +84,8 @@ class Opener {
     }
     if (!tail) return fail(at(std::move(tail).error(), 0));
     tail_ = *tail;
-    CKPT_CHECK(check_size("the zip directory", tail_.directory_bytes, tail_.directory_offset));
+    CKPT_TRY(const std::uint64_t needed, checked_mul(tail_.directory_bytes, kDirectoryCost));
+    CKPT_CHECK(check_size("the zip directory in memory", needed, tail_.directory_offset));
     CKPT_TRY(const auto directory, stream_.read(tail_.directory_offset, tail_.directory_bytes));
     auto entries = zip::parse_directory(directory, tail_, size);
     if (!entries) return fail(at(std::move(entries).error(), 0));

@@ -1,6 +1,7 @@
 #include "convert/torch_stream.hpp"
 
 #include <algorithm>
+#include <memory>
 
 namespace ckpt {
 namespace {
@@ -105,7 +106,13 @@ Result<> StreamReader::read_groups(std::span<const Group> groups, std::span<cons
       ++in_flight;
     }
     if (in_flight == 0) break;
-    CKPT_TRY(const std::size_t count, io_.reap(done, true));
+    const auto reaped = io_.reap(done, true);
+    if (!reaped) {
+      // Nobody knows until when the kernel writes to them: they are never freed.
+      static_cast<void>(std::make_unique<std::vector<std::vector<std::byte>>>(std::move(buffers)).release());
+      return fail(reaped.error());
+    }
+    const std::size_t count = *reaped;
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t slot = done[i].tag;
       const Group& group = groups[group_of[slot]];

@@ -66,7 +66,12 @@ class Measurement {
         ++in_flight;
       }
       std::array<Completion, kInFlight> done;
-      CKPT_TRY(const std::size_t count, io_.reap(done, true));
+      const auto reaped = io_.reap(done, true);
+      if (!reaped) {
+        for (BufferPool::Lease& lease : leases_) lease.leave_to_kernel();
+        return fail(reaped.error());
+      }
+      const std::size_t count = *reaped;
       in_flight -= count;
       for (std::size_t i = 0; i < count; ++i) {
         idle.push_back(static_cast<std::size_t>(done[i].tag));

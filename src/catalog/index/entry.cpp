@@ -15,8 +15,8 @@
 namespace ckpt::catalog {
 namespace {
 
-constexpr std::uint64_t kMostManifestBytes = std::uint64_t{256} << 20;  // 16,384 ranks take 2 MB
-constexpr std::uint64_t kMostSumsBytes = std::uint64_t{1} << 30;        // 256 TB in leaves of 4 MiB
+constexpr std::uint64_t kMostManifestBytes = std::uint64_t{64} << 20;  // 16,384 ranks take 2 MB
+constexpr std::uint64_t kMostSumsBytes = std::uint64_t{1} << 30;       // 256 TB in leaves of 4 MiB
 constexpr std::string_view kMetricKey = "metric.";  // of the user's words in a manifest: a metric of that name
 constexpr std::size_t kMostFiles = 1 << 20;         // of a foreign checkpoint, that are looked at
 
