@@ -58,8 +58,18 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
   const std::vector<catalog::Entry>& entries = listing.entries;
   if (context.settings.quiet) {
     std::string out;
-    for (const catalog::Entry& entry : entries) out += printable(entry_name(entry)) + "\n";
+    std::uint64_t left_out = 0;
+    for (const catalog::Entry& entry : entries) {
+      const std::string name = entry_name(entry);
+      const bool shows = printable(name) == name;  // else it would be printed as another name
+      if (shows) out += name + "\n";
+      left_out += shows ? 0 : 1;
+    }
     say(context, out, true);
+    if (left_out > 0)
+      context.console.err(
+          fmt::format("ckpt: {} {} left out, with characters that are not shown; --json has their names",
+                      context.console.paint_err(Ink::yellow, "warning:"), format_counted(left_out, "name")));
     return;
   }
   const bool csv = context.words.on("csv");

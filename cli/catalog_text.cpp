@@ -132,11 +132,13 @@ std::string draw_csv(const Table& table) {
   std::string out;
   const auto cell = [&](const std::string& text, bool first) {
     if (!first) out += ',';
-    if (text.find_first_of(",\"\r\n") == std::string::npos) {
+    // A spreadsheet calculates a cell that begins so, quoted or not; behind an apostrophe it is text.
+    const bool formula = !text.empty() && std::string_view("=+-@\t\r").find(text.front()) != std::string_view::npos;
+    if (!formula && text.find_first_of(",\"\r\n") == std::string::npos) {
       out += text;
       return;
     }
-    out += '"';
+    out += formula ? "\"'" : "\"";
     for (const char c : text) {
       if (c == '"') out += '"';
       out += c;

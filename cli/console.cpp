@@ -1,10 +1,13 @@
 #include "cli/console.hpp"
 
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -12,6 +15,7 @@
 #include <ctime>
 
 #include "cli/units.hpp"
+#include "cli/utf8.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -68,12 +72,21 @@ Console::~Console() {
 Result<> Console::open_log() {
   if (!options_.speaks || options_.log_file.empty()) return {};
   const std::scoped_lock lock(mutex_);
-  log_ = std::fopen(options_.log_file.c_str(), "ae");
-  if (log_ == nullptr)
+  const auto refused = [&](std::string_view reason) {
     return fail({.code = Errc::io,
-                 .message = fmt::format("{}: cannot write the log: {}", options_.log_file, std::strerror(errno)),
+                 .message = fmt::format("{}: cannot write the log: {}", options_.log_file, reason),
                  .file = options_.log_file});
-  return {};
+  };
+  // A pipe that nobody reads would be waited for, and a link may lead to a file that whoever made it cannot write.
+  const int descriptor =
+      ::open(options_.log_file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+  if (descriptor < 0) return refused(errno == ELOOP ? "it is a symbolic link" : std::strerror(errno));
+  struct stat info {};
+  const bool regular = ::fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
+  log_ = regular ? ::fdopen(descriptor, "a") : nullptr;
+  if (log_ != nullptr) return {};
+  ::close(descriptor);
+  return refused("it is no regular file");
 }
 
 void Console::out(std::string_view text) {
@@ -191,12 +204,16 @@ std::string to_ascii(std::string_view text) {
 }
 
 std::string printable(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  // U+0080 to U+009F are control characters too, which some terminals obey.
-  for (std::size_t i = 0; i + 1 < out.size(); ++i)
-    if (out[i] == '\xc2' && static_cast<unsigned char>(out[i + 1]) < 0xa0) out[i] = out[i + 1] = '?';
+  std::string out;
+  while (!text.empty()) {
+    const CodePoint one = first_code_point(text);
+    const std::size_t bytes = std::max<std::size_t>(1, one.bytes);
+    if (one.bytes == 0 || is_hidden(one.value))
+      out += '?';
+    else
+      out += text.substr(0, bytes);
+    text.remove_prefix(bytes);
+  }
   return out;
 }
 

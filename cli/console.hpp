@@ -28,7 +28,7 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  /// errors   io: the log file cannot be opened
+  /// errors   io: the log file cannot be opened, is a symbolic link, or no regular file
   Result<> open_log();
 
   bool out_is_terminal() const { return out_terminal_; }
@@ -70,7 +70,8 @@ class Console {
 std::size_t text_width(std::string_view text);
 /// The same words in ASCII: "->" for an arrow, "-" for a middle dot, "#" for a block.
 std::string to_ascii(std::string_view text);
-/// Replaces control bytes (names come from files) by '?', so that none can move the cursor. Tabs too.
+/// Text as it may be shown (names come from files): hidden characters (utf8.hpp), which could move the cursor or make a
+/// name read as another, and bytes that are not UTF-8 become '?'. Tabs and line breaks too.
 std::string printable(std::string_view text);
 
 }  // namespace ckpt::cli

@@ -7,6 +7,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/manual.hpp"
+#include "cli/stop_watch.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -77,6 +78,7 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
     for (const std::string& argument : arguments) said += " " + shell_word(argument);
     console.log(said);
     Context context{.words = words, .settings = settings, .launch = launch, .machine = machine, .console = console};
+    const StopWatch watch(verb, settings);
     answer = command_of(verb)(context);
   }
   if (settings.json)

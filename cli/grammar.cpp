@@ -465,7 +465,9 @@ std::vector<Flag> make_global_flags() {
        .help = "when to colour; auto heeds NO_COLOR, CLICOLOR_FORCE and TERM",
        .choices = {"auto", "never", "always"},
        .guesses = {"colour"}},
-      {.name = "log-file", .value = "FILE", .help = "append everything said, with times, whatever -q and -v say"},
+      {.name = "log-file",
+       .value = "FILE",
+       .help = "append everything said, with times, whatever -q and -v say; a regular file, no link"},
       {.name = "memory",
        .value = "SIZE",
        .help = "the most resident memory a process may use, such as 4G or 50%; by default a quarter of the limit, at "

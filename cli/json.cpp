@@ -5,34 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "cli/utf8.hpp"
+
 namespace ckpt::cli {
 namespace {
-
-/// Length of the well-formed UTF-8 sequence at the start of `text`, 0 where there is none (RFC 3629: no overlong
-/// forms, no surrogates, nothing above U+10FFFF).
-std::size_t valid_sequence(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  std::size_t bytes = 0;
-  unsigned char low = 0x80;
-  unsigned char high = 0xbf;
-  if (first >= 0xc2 && first <= 0xdf) bytes = 2;
-  if (first >= 0xe0 && first <= 0xef) {
-    bytes = 3;
-    if (first == 0xe0) low = 0xa0;
-    if (first == 0xed) high = 0x9f;
-  }
-  if (first >= 0xf0 && first <= 0xf4) {
-    bytes = 4;
-    if (first == 0xf0) low = 0x90;
-    if (first == 0xf4) high = 0x8f;
-  }
-  if (bytes == 0 || text.size() < bytes || byte(1) < low || byte(1) > high) return 0;
-  for (std::size_t i = 2; i < bytes; ++i)
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  return bytes;
-}
 
 bool is_ascii(std::string_view text) {
   unsigned char all = 0;
@@ -44,7 +20,7 @@ std::string valid_utf8(std::string_view text) {
   if (is_ascii(text)) return std::string(text);
   std::string out;
   while (!text.empty()) {
-    const std::size_t bytes = valid_sequence(text);
+    const std::size_t bytes = first_code_point(text).bytes;
     if (bytes == 0) {
       out += "\xef\xbf\xbd";
       text.remove_prefix(1);
@@ -323,8 +299,27 @@ Json to_json(const ListReport& report, const std::string& path) {
 
 namespace {
 
+/// Hidden characters stand in texts only, and the library escapes those of ASCII alone.
+std::string without_hidden(const std::string& dumped) {
+  if (is_ascii(dumped) && dumped.find('\x7f') == std::string::npos) return dumped;
+  std::string out;
+  for (std::string_view rest = dumped; !rest.empty();) {
+    const CodePoint one = first_code_point(rest);
+    const std::string_view bytes = rest.substr(0, std::max<std::size_t>(1, one.bytes));
+    rest.remove_prefix(bytes.size());
+    if (one.value < 0x7f || !is_hidden(one.value)) {
+      out += bytes;
+    } else if (one.value < 0x10000) {
+      out += fmt::format("\\u{:04x}", one.value);
+    } else {
+      out += fmt::format("\\u{:04x}\\u{:04x}", 0xd7c0 + (one.value >> 10), 0xdc00 + (one.value & 0x3ff));
+    }
+  }
+  return out;
+}
+
 std::string shown(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+  return without_hidden(json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 constexpr std::string_view kRowIndent = "\n      ";  // of the members of an array of data

@@ -122,6 +122,13 @@ Machine read_machine(const std::string& system_root) {
   return out;
 }
 
+void raise_open_files() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == files.rlim_max) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);  // refused: it stays as it is
+}
+
 std::uint64_t default_memory(const Machine& machine, unsigned local_ranks) {
   constexpr std::uint64_t most = std::uint64_t{8} << 30;
   return std::min(machine.memory_bytes / 4, most) / std::max(1u, local_ranks);

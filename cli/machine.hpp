@@ -15,6 +15,9 @@ struct Machine {
 /// Reads the limits. `system_root` stands before /proc and /sys, for tests.
 Machine read_machine(const std::string& system_root = "");
 
+/// Raises this process's limit of open files as far as it may be raised.
+void raise_open_files();
+
 /// The default of --memory: a quarter of what there is, at most 8 GiB, divided among the ranks of this node.
 std::uint64_t default_memory(const Machine& machine, unsigned local_ranks);
 

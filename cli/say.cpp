@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/commands.hpp"
+#include "cli/utf8.hpp"
 
 namespace ckpt::cli {
 
@@ -66,13 +67,18 @@ std::string shell_path(std::string_view path) {
 std::string shell_word(std::string_view word) {
   constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=+,:@%";
   if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return std::string(word);
-  if (std::any_of(word.begin(), word.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; })) {
+  if (printable(word) != word) {
     std::string escaped = "$'";  // bash, zsh and ksh read this; as it stands a terminal would act on it
-    for (const char c : word) {
-      const bool control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-      escaped += control                  ? fmt::format("\\x{:02x}", static_cast<unsigned char>(c))
-                 : c == '\'' || c == '\\' ? std::string("\\") + c
-                                          : std::string(1, c);
+    while (!word.empty()) {
+      const CodePoint one = first_code_point(word);
+      const std::string_view bytes = word.substr(0, std::max<std::size_t>(1, one.bytes));
+      word.remove_prefix(bytes.size());
+      if (one.bytes == 0 || is_hidden(one.value)) {
+        for (const char c : bytes) escaped += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      } else {
+        if (bytes == "'" || bytes == "\\") escaped += '\\';
+        escaped += bytes;
+      }
     }
     return escaped + "'";
   }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 
+#include "api/noted_io.hpp"
 #include "cli/signals.hpp"
 
 namespace ckpt::cli {
@@ -103,7 +104,7 @@ Result<std::unique_ptr<OpenSession>> OpenSession::open(Context& context, std::un
     out->failure_ = std::move(opened).error();
     return out;
   }
-  out->io_ = std::move(*io);
+  out->io_ = make_noted_io(std::move(*io), change_flag());
 
   const auto local = static_cast<unsigned>(std::max(1, out->comm_->local_ranks()));
   const Settings& settings = context.settings;

@@ -35,6 +35,8 @@ Result<> check_run(const std::string& run) {
                  .hint = "name a run such as llama8b or prod/llama8b"});
   };
   if (!is_utf8(run)) return refuse("not UTF-8");
+  const bool controls = std::any_of(run.begin(), run.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (controls) return refuse("it holds a control character");
   std::string_view rest = run;
   for (unsigned depth = 1;; ++depth) {
     const std::size_t slash = rest.find('/');
@@ -138,7 +140,8 @@ class Import {
 
   /// "Already done" is said of what is still there: manifest, table and the sizes of all files.
   Result<> check_found(const std::string& path) {
-    const auto opened = open_source(io_, path, "ckpt", {.metadata_limit = session_.memory_bytes});
+    const auto opened =
+        open_source(io_, path, "ckpt", {.metadata_limit = session_.memory_bytes, .stop = session_.stop});
     std::string reason;
     if (opened) {
       const auto& findings = opened->map.findings;

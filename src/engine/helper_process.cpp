@@ -185,8 +185,8 @@ Error overstepped(const std::string& program, Ended ended, const HelperLimits& l
 
 }  // namespace
 
-Result<ScratchFile> ScratchFile::open() {
-  return open_in("/tmp");
+Result<ScratchFile> ScratchFile::open_named() {
+  return make_named("/tmp");
 }
 
 Result<ScratchFile> ScratchFile::open_large() {
@@ -194,20 +194,27 @@ Result<ScratchFile> ScratchFile::open_large() {
   return file ? std::move(file) : open_in("/tmp");
 }
 
-Result<ScratchFile> ScratchFile::open_in(const std::string& directory) {
-  int descriptor = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (descriptor >= 0) return ScratchFile(descriptor);
-  std::string name = directory + "/ckpt-scratch-XXXXXX";  // of a file system without such files
-  descriptor = ::mkostemp(name.data(), O_CLOEXEC);
+Result<ScratchFile> ScratchFile::make_named(const std::string& directory) {
+  std::string name = directory + "/ckpt-scratch-XXXXXX";
+  const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
   if (descriptor < 0) return fail(Errc::io, name + ": create: " + std::strerror(errno));
-  ::unlink(name.c_str());
-  return ScratchFile(descriptor);
+  return ScratchFile(descriptor, std::move(name));
 }
 
-ScratchFile::ScratchFile(ScratchFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+Result<ScratchFile> ScratchFile::open_in(const std::string& directory) {
+  const int descriptor = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (descriptor >= 0) return ScratchFile(descriptor, {});
+  CKPT_TRY(ScratchFile file, make_named(directory));  // of a file system that has no such files
+  file.unlink();
+  return file;
+}
+
+ScratchFile::ScratchFile(ScratchFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), name_(std::exchange(other.name_, {})) {}
 
 ScratchFile& ScratchFile::operator=(ScratchFile&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
+  std::swap(name_, other.name_);
   return *this;
 }
 
@@ -215,7 +222,13 @@ std::string ScratchFile::path_for_helper() const {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(descriptor_);
 }
 
+void ScratchFile::unlink() {
+  if (!name_.empty()) ::unlink(name_.c_str());
+  name_.clear();
+}
+
 ScratchFile::~ScratchFile() {
+  unlink();
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 

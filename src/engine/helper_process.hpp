@@ -12,22 +12,28 @@
 
 namespace ckpt {
 
-/// A sparse temporary file without a name: it is gone when closed, and when this process is killed.
+/// A sparse temporary file, gone when closed. `path` names it for this process.
 class ScratchFile {
  public:
-  static Result<ScratchFile> open();  ///< in /tmp
-  /// For what may become as large as a checkpoint: in /var/tmp, which is seldom memory, else in /tmp.
+  /// In /tmp, with a name until `unlink`: HDF5 does not create files that have none.
+  static Result<ScratchFile> open_named();
+  /// For what may become as large as a checkpoint: in /var/tmp, which is seldom memory, else in /tmp. It has no name,
+  /// so that nothing stays where this process is killed.
   static Result<ScratchFile> open_large();
   ScratchFile(ScratchFile&& other) noexcept;
   ScratchFile& operator=(ScratchFile&& other) noexcept;
   ~ScratchFile();
+  const std::string& name() const { return name_; }
+  void unlink();
   std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
   std::string path_for_helper() const;  ///< the same file for a helper, while this process lives
 
  private:
   static Result<ScratchFile> open_in(const std::string& directory);
-  explicit ScratchFile(int descriptor) : descriptor_(descriptor) {}
+  static Result<ScratchFile> make_named(const std::string& directory);
+  ScratchFile(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {}
   int descriptor_ = -1;
+  std::string name_;  // empty where it has none any longer
 };
 
 /// What a helper may take of us. Its memory and processor time it bounds itself (helper/confine.hpp).

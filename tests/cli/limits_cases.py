@@ -1,0 +1,130 @@
+"""Limits of the machine and of files made to pass them: open files, memory, dimensions, times."""
+import json
+import os
+import resource
+import shutil
+import zipfile
+
+from runner import check, main
+from torch_file import Tensor, save
+
+
+def shards(sh, name, count):
+    """A model of so many files, one small tensor each, with an index."""
+    directory = sh.path(name)
+    directory.mkdir()
+    index = {"metadata": {"total_size": 4 * count}, "weight_map": {}}
+    for i in range(count):
+        header = json.dumps({f"t{i}": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+        file = f"model-{i + 1:05}-of-{count:05}.safetensors"
+        (directory / file).write_bytes(len(header).to_bytes(8, "little") + header + bytes([i % 251, i // 251, 0, 64]))
+        index["weight_map"][f"t{i}"] = file
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    return directory
+
+
+def with_open_files(limit):
+    return ["prlimit", f"--nofile={limit}:{limit}"]
+
+
+def case_open_files_are_one_budget_of_the_process(sh):
+    model = shards(sh, "model", 400)
+    for limit, threads in ((256, 16), (64, 4)):
+        for io in ("threads", "auto"):
+            target = f"one-{limit}-{io}.safetensors"
+            sh.run("convert", model, target, "--threads", str(threads), "--io", io, launcher=with_open_files(limit), out="^done ")
+    sh.run("verify", "one-64-auto.safetensors", "--against", model, launcher=with_open_files(64), out="400 equal")
+
+
+def case_a_target_of_many_files_needs_few_open_ones(sh):
+    model = shards(sh, "model", 150)
+    sh.run("convert", model, "out", "--to", "safetensors", "--shard-size", "8", launcher=with_open_files(64), out="^done ")
+    check(len(os.listdir(sh.path("out"))) > 70, "shards")
+    sh.run("verify", "out", "--against", model, out="150 equal")
+
+
+def case_the_limit_of_open_files_is_raised_as_far_as_it_goes(sh):
+    model = shards(sh, "model", 200)
+    sh.run("convert", model, "out.safetensors", launcher=["prlimit", "--nofile=24:1024"], out="^done ")
+
+
+def case_repeated_elements_are_looked_at_once(sh):
+    save({"e": Tensor([1.0], shape=[1 << 45], steps=[0]), "x": Tensor([1.0, float("nan")])}, sh.path("e.pt"))
+    sh.run("verify", "e.pt", out="ok")
+    sh.run("verify", "e.pt", "--finite", code=1, out="1 NaN")
+
+
+def case_a_manifest_over_the_memory_is_not_looked_at(sh):
+    sh.run("save", sh.checkpoint("safetensors/single"), "--store", "st", "--run", "r", "--step", "1")
+    checkpoint = sh.path("st/r/step-000000001.g1")
+    for manifest in (checkpoint / "manifest.json", checkpoint / "index" / "manifest.json"):
+        with manifest.open("r+b") as file:
+            file.truncate(40 << 20)
+    data = sh.document("repair", "st", "--memory", "64M", code=3)["data"]
+    check("memory" in json.dumps(data), str(data))
+
+
+def case_a_directory_of_an_archive_is_held_within_the_memory(sh):
+    with zipfile.ZipFile(sh.path("many.pt"), "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}.")
+        for i in range(300_000):
+            archive.writestr(f"archive/data/{i}", b"")
+    sh.run("ls", "many.pt", "--memory", "64M", code=17, err="CKPT-E1700")
+
+
+def case_times_beyond_2262_do_not_overflow(sh):
+    source = shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("late"))
+    far = 15_000_000_000  # 2445
+    for file in source.iterdir():
+        try:
+            os.utime(file, (far, far))
+        except OverflowError:
+            print("skip    this file system has no such times")
+            return
+        if file.stat().st_mtime < far:
+            print("skip    this file system has no such times")
+            return
+    sh.run("save", source, "--store", "st", "--run", "r", "--step", "1")
+    created = sh.document("list", "--store", "st")["data"]["checkpoints"][0]["created"]
+    check(created > "2200", f"saved in {created}")
+
+
+def case_the_log_is_a_regular_file(sh):
+    os.mkfifo(sh.path("pipe"))
+    sh.path("link").symlink_to("elsewhere")
+    for name, why in (("pipe", "No such device or address|no regular file"), ("link", "symbolic link"), ("/dev/null", "no regular file")):
+        sh.run("version", "--log-file", name, code=16, err=why)
+    check(not sh.path("elsewhere").exists(), "what the link leads to was made")
+
+
+def case_names_that_hide_something_are_shown_for_what_they_are(sh):
+    name = "a\u202eb\u200bc\ufeffd\u009b"
+    header = json.dumps({name: {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}, ensure_ascii=False).encode()
+    sh.path("m.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    sh.run("ls", "m.safetensors", out=r"^a\?b\?c\?d\?\t")
+    shown = sh.run("ls", "m.safetensors", "--json").out
+    check(all(f"\\u{ord(c):04x}" in shown and c not in shown for c in "\u202e\u200b\ufeff\u009b"), shown)
+    check(sh.document("ls", "m.safetensors")["data"]["tensors"][0]["name"] == name, "another name")
+    result = sh.run("inspect", "no\udcff\udcc2\udc9bsuch", code=10)
+    check("no??such" in result.err, "invalid bytes", result)
+
+
+def case_a_list_for_programs_holds_no_name_that_reads_as_another(sh):
+    sh.run("save", sh.checkpoint("safetensors/single"), "--store", "st", "--run", "=cmd|calc", "--step", "1")
+    sh.run("list", "--store", "st", "--csv", out="^\"'=cmd")
+    sh.run("save", sh.checkpoint("safetensors/single"), "--store", "st", "--run", "a\nb", "--step", "1", code=2, err="control character")
+    os.rename(sh.path("st/=cmd|calc"), sh.path("st/a\u202eb"))
+    result = sh.run("list", "--store", "st", "-q", err="1 name left out")
+    check(result.out == "", "a name that is another", result)
+
+
+def case_a_policy_of_too_many_rules_is_refused_at_once(sh):
+    sh.path("store").mkdir()
+    sh.path("store/ckpt.toml").write_text("keep = [" + "{ last = 1 }, " * 20000 + "]\n")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    sh.run("prune", "--store", "store", code=2, err="more than 64 rules")
+    print(f"        {resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before:.2f} s")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
