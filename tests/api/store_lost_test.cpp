@@ -47,7 +47,7 @@ class StoreLost : public testing::TestWithParam<Lost> {
     if (GetParam().nodes > 0) out.local_directory = node(rank % GetParam().nodes);
     return out;
   }
-  /// Requests between two that are lost; the slow test takes each.
+  /// Requests between two that are lost; the slow test takes every third.
   std::uint64_t stride() const {
     const char* given = std::getenv("CKPT_LOST_STRIDE");
     return given != nullptr ? std::stoull(given) : static_cast<std::uint64_t>(GetParam().step);
