@@ -95,6 +95,13 @@ Explanation explain(Errc code) {
               "The file asks for something that no checkpoint needs: a pickle that names a dangerous function, a path "
               "that leaves the directory, an absurd size. Nothing of it was executed.",
               "Do not open this file with a tool that runs pickles. Ask its author where it comes from."};
+    case Errc::linked:
+      return {
+          "a symbolic link in the way",
+          "Something was to be written, moved or removed below a directory, and the way there leads through a symbolic "
+          "link. What lies behind it may belong to others, so it was left alone.",
+          "Put what the link leads to in its place, or remove the link. Checkpoints are read through links all the "
+          "same."};
     case Errc::io:
       return {"the system failed to read or write",
               "The kernel reported an error: a disk, a network mount, permissions.",
@@ -126,12 +133,13 @@ Explanation explain(Errc code) {
 }
 
 const std::vector<Errc>& all_codes() {
-  static const std::vector<Errc> codes{
-      Errc::differs,     Errc::usage,     Errc::target_exists, Errc::mpi_launch,  Errc::not_done,  Errc::not_found,
-      Errc::locked,      Errc::changed,   Errc::unsupported,   Errc::newer,       Errc::ambiguous, Errc::incomplete,
-      Errc::uncommitted, Errc::no_space,  Errc::corrupt,       Errc::uncovered,   Errc::overlap,   Errc::checksum,
-      Errc::refused,     Errc::io,        Errc::peer_failed,   Errc::not_durable, Errc::memory,    Errc::internal,
-      Errc::interrupted, Errc::terminated};
+  static const std::vector<Errc> codes{Errc::differs,     Errc::usage,       Errc::target_exists, Errc::mpi_launch,
+                                       Errc::not_done,    Errc::not_found,   Errc::locked,        Errc::changed,
+                                       Errc::unsupported, Errc::newer,       Errc::ambiguous,     Errc::incomplete,
+                                       Errc::uncommitted, Errc::no_space,    Errc::corrupt,       Errc::uncovered,
+                                       Errc::overlap,     Errc::checksum,    Errc::refused,       Errc::linked,
+                                       Errc::io,          Errc::peer_failed, Errc::not_durable,   Errc::memory,
+                                       Errc::internal,    Errc::interrupted, Errc::terminated};
   return codes;
 }
 

@@ -142,12 +142,14 @@ class Linking {
   Result<> publish() {
     std::set<std::string> folders;
     for (const auto& [path, bytes] : report_.files) folders.insert(parent_path(path));
-    CKPT_TRY(const auto publication, Publication::begin(io_,
-                                                        {.target = request_.target,
-                                                         .id = report_.id,
-                                                         .folders = {folders.begin(), folders.end()},
-                                                         .named_later = true},
-                                                        {}));
+    CKPT_TRY(const auto publication,
+             Publication::begin(io_,
+                                {.target = request_.target,
+                                 .id = report_.id,
+                                 .folders = {folders.begin(), folders.end()},
+                                 .named_later = true,
+                                 .readers = source_->files->readers(io_, source_->map, source_->root)},
+                                {}));
     for (const auto& [path, bytes] : report_.files) {
       if (session_.stop != nullptr && session_.stop->load()) return fail(Errc::interrupted, "save: stopped");
       CKPT_CHECK(link(path, bytes, publication->root()));

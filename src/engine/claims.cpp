@@ -9,6 +9,7 @@
 #include <sstream>
 #include <utility>
 
+#include "engine/held_store.hpp"
 #include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
 #include "engine/replace_file.hpp"
@@ -183,6 +184,14 @@ Result<Claims> judge(Io& io, const std::string& directory, AllSeen& seen) {
 
 }  // namespace
 
+namespace {
+
+std::string store_of(const std::string& claim) {
+  return parent_path(parent_path(parent_path(claim)));
+}
+
+}  // namespace
+
 std::string claims_path(std::string_view store) {
   return join_path(join_path(store, kStoreDirectory), kClaimsDirectory);
 }
@@ -215,6 +224,7 @@ std::string turn_key(std::string_view store) {
 
 Result<std::unique_ptr<ClaimFile>> ClaimFile::write(Io& io, const std::string& store, const std::string& key) {
   const std::string directory = claims_path(store);
+  CKPT_TRY(const auto held, hold_store(io, store));
   CKPT_CHECK(make_directory(io, directory));
   ClaimName name{.key = key, .maker = io.host().self()};
   for (; name.number < kMostOfOneProcess; ++name.number) {
@@ -236,7 +246,7 @@ Result<std::unique_ptr<ClaimFile>> ClaimFile::write(Io& io, const std::string& s
 
 ClaimFile::~ClaimFile() {
   io_.leave(*this);
-  static_cast<void>(io_.unlink(path_));
+  if (const auto held = hold_store(io_, store_of(path_))) static_cast<void>(io_.unlink(path_));
 }
 
 void ClaimFile::beat() {
@@ -244,6 +254,8 @@ void ClaimFile::beat() {
   if (now - last_ < kClaimBeat) return;
   last_ = now;
   ++counter_;
+  const auto held = hold_store(io_, store_of(path_));
+  if (!held) return;
   auto written = write_counter(io_, path_, OpenOptions::Mode::write_existing, counter_);
   if (!written && written.error().code == Errc::not_found)
     static_cast<void>(write_counter(io_, path_, OpenOptions::Mode::write_new, counter_));
@@ -259,6 +271,7 @@ const FoundClaim* Claims::holder(const std::vector<std::string>& keys, std::stri
 
 Result<Claims> watch_claims(Io& io, const std::string& store, Dead dead) {
   const std::string directory = claims_path(store);
+  CKPT_TRY(const auto held, hold_store(io, store));
   CKPT_CHECK(make_directory(io, directory));
   CKPT_CHECK(touch_directory(io, directory));
   const std::string memory = seen_path(directory, io.host());
@@ -288,6 +301,7 @@ Result<Claims> list_claims(Io& io, const std::string& store) {
 
 Result<nanoseconds> watch_partial(Io& io, const std::string& store, const std::string& path) {
   const std::string directory = claims_path(store);
+  CKPT_TRY(const auto held, hold_store(io, store));
   CKPT_CHECK(make_directory(io, directory));
   const std::string memory = seen_path(directory, io.host());
   if (memory.empty()) return nanoseconds(0);

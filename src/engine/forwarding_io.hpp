@@ -3,18 +3,23 @@
 #include <memory>
 #include <utility>
 
+#include "engine/hold_directory.hpp"
 #include "engine/io.hpp"
 
 namespace ckpt {
 
 /// An Io that hands everything on to another one: what a decorator does not change. `fresh` is the decorator's.
-class ForwardingIo : public Io {
+class ForwardingIo : public Io, public HoldsDirectories {
  public:
   /// `inner` outlives it.
   explicit ForwardingIo(Io& inner) : inner_(&inner) {}
   explicit ForwardingIo(std::unique_ptr<Io> inner) : owned_(std::move(inner)), inner_(owned_.get()) {}
 
   std::string_view name() const override { return inner().name(); }
+  Result<std::unique_ptr<HeldDirectory>> hold_directory(const std::string& path, const HoldOptions& options) override {
+    return ckpt::hold_directory(*inner_, path, options);
+  }
+  Result<std::uint32_t> permissions(const std::string& path) override { return permissions_of(*inner_, path); }
   Result<FileInfo> stat(const std::string& path) override { return inner_->stat(path); }
   Result<std::vector<DirEntry>> list(const std::string& path) override { return inner_->list(path); }
   Result<> make_dir(const std::string& path) override { return inner_->make_dir(path); }

@@ -3,6 +3,7 @@
 #include <span>
 #include <utility>
 
+#include "engine/held_store.hpp"
 #include "format/hash.hpp"
 #include "format/json.hpp"
 #include "format/scalar_json.hpp"
@@ -81,6 +82,8 @@ void drop_note(Io& io, std::string_view run_directory, std::string_view name, st
       hasher.update(part);
     }
     const std::string path = join_path(inbox, hasher.digest().hex() + std::string(kSuffix));
+    const auto held = hold_store(io, store);
+    if (!held) return;
     auto done = put_note(io, path, note_text(run, name));
     if (!done && done.error().code == Errc::not_found && io.make_dir(inbox))
       done = put_note(io, path, note_text(run, name));

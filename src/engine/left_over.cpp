@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "engine/hold_directory.hpp"
 #include "engine/publish.hpp"
 #include "engine/run_directory.hpp"
 #include "format/checked.hpp"
@@ -48,6 +49,11 @@ bool has_room(const FileInfo& info, const TargetFile& file) {
          (info.bytes == file.bytes || info.bytes == round_up(file.bytes, kAlignment));
 }
 
+/// Whether somebody may use it who may not use what is to be made.
+bool is_more_readable(Io& io, const std::string& path, std::uint32_t readers) {
+  return (permissions_of(io, path) & ~readers) != 0;
+}
+
 /// A name that leads elsewhere is not ours, and is never written through.
 Result<bool> is_link(Io& io, const std::string& path) {
   CKPT_TRY(const auto entries, io.list(parent_path(path)));
@@ -56,7 +62,8 @@ Result<bool> is_link(Io& io, const std::string& path) {
 }
 
 /// Keeps the planned files and the folders they lie in, and removes everything else.
-Result<> tidy(Io& io, const std::string& partial, const std::vector<TargetFile>& files, LeftOver& out) {
+Result<> tidy(Io& io, const std::string& partial, const std::vector<TargetFile>& files, std::uint32_t readers,
+              LeftOver& out) {
   std::unordered_map<std::string, std::size_t> planned;
   std::set<std::string> folders;
   for (std::size_t i = 0; i < files.size(); ++i) {
@@ -79,7 +86,7 @@ Result<> tidy(Io& io, const std::string& partial, const std::vector<TargetFile>&
       const auto file = planned.find(relative);
       if (file != planned.end() && !entry.is_link) {
         CKPT_TRY(const FileInfo info, io.stat(path));
-        out.kept[file->second] = has_room(info, files[file->second]);
+        out.kept[file->second] = has_room(info, files[file->second]) && !is_more_readable(io, path, readers);
         if (out.kept[file->second]) continue;
       }
       CKPT_CHECK(remove_tree(io, path));
@@ -123,7 +130,7 @@ std::vector<std::string> folders_of(std::string_view relative) {
 }
 
 Result<std::optional<LeftOver>> take_over(Io& io, const std::string& partial, bool directory,
-                                          const std::vector<TargetFile>& files, RecordKey key) {
+                                          const std::vector<TargetFile>& files, RecordKey key, std::uint32_t readers) {
   CKPT_TRY(const auto found, look(io, partial));
   if (!found) return std::nullopt;
   LeftOver out;
@@ -135,13 +142,14 @@ Result<std::optional<LeftOver>> take_over(Io& io, const std::string& partial, bo
   CKPT_TRY(out.leaves, read_record(io, record_path(partial), key));
   const auto wanted = directory ? FileInfo::Kind::directory : FileInfo::Kind::file;
   CKPT_TRY(const bool elsewhere, is_link(io, partial));
-  const bool usable = !elsewhere && out.identity.kind == wanted && !out.leaves.empty();
+  const bool usable =
+      !elsewhere && out.identity.kind == wanted && !out.leaves.empty() && !is_more_readable(io, partial, readers);
   if (!usable || (!directory && !has_room(out.identity, files.front()))) {
     CKPT_CHECK(remove_left_over(io, partial));
     return std::nullopt;
   }
   out.kept.resize(files.size(), !directory);
-  if (directory) CKPT_CHECK(tidy(io, partial, files, out));
+  if (directory) CKPT_CHECK(tidy(io, partial, files, readers, out));
   std::size_t leaf = 0;
   for (std::size_t i = 0; i < files.size(); ++i) {
     for (const std::size_t end = leaf + static_cast<std::size_t>(files[i].leaf_count()); leaf < end; ++leaf) {
@@ -173,36 +181,59 @@ Result<> sweep_partials(Io& io, const std::string& directory, std::vector<std::s
   return {};
 }
 
-Result<> remove_tree(Io& io, const std::string& path) {
-  // A name is unlinked before anything else is tried, which removes a link and never follows it.
+namespace {
+
+/// All that is below a directory.
+Result<> empty_tree(Io& io, const std::string& path) {
+  // Found, listed and removed from the one descriptor: whoever renames something in it meanwhile leads nowhere else.
+  CKPT_TRY(const auto held, hold_directory(io, path, {.reads = true}));
   struct Folder {
     std::string path;
     bool emptied = false;
   };
-  std::vector<Folder> pending{{.path = path}};
+  std::vector<Folder> pending;
+  const auto list_into = [&](const std::string& folder) -> Result<> {
+    CKPT_TRY(const auto entries, io.list(folder));
+    for (const DirEntry& entry : entries) pending.push_back({.path = join_path(folder, entry.name)});
+    return {};
+  };
+  CKPT_CHECK(list_into(path));
   while (!pending.empty()) {
-    if (pending.back().emptied) {
-      CKPT_CHECK(io.remove_dir(pending.back().path));
+    const Folder current = pending.back();
+    if (current.emptied) {
+      CKPT_CHECK(io.remove_dir(current.path));
       pending.pop_back();
       continue;
     }
-    const std::string current = pending.back().path;
-    auto unlinked = io.unlink(current);
-    if (unlinked) {
+    auto unlinked = io.unlink(current.path);
+    std::optional<FileInfo> left;
+    if (!unlinked) {
+      CKPT_TRY(left, look(io, current.path));
+    }
+    if (!left) {  // unlinked, or gone: a listing may name what is
       pending.pop_back();
       continue;
     }
-    CKPT_TRY(const auto info, look(io, current));
-    if (!info) {  // a listing may name what is gone
-      pending.pop_back();
-      continue;
-    }
-    if (info->kind != FileInfo::Kind::directory) return unlinked;
+    if (left->kind != FileInfo::Kind::directory) return unlinked;
     pending.back().emptied = true;
-    CKPT_TRY(const auto entries, io.list(current));
-    for (const DirEntry& entry : entries) pending.push_back({.path = join_path(current, entry.name)});
+    CKPT_CHECK(list_into(current.path));
   }
   return {};
+}
+
+}  // namespace
+
+Result<> remove_tree(Io& io, const std::string& path) {
+  // A name is unlinked before anything else is tried, which removes a link and never follows it.
+  auto unlinked = io.unlink(path);
+  if (unlinked) return {};
+  CKPT_TRY(const auto info, look(io, path));
+  if (!info) return {};
+  if (info->kind != FileInfo::Kind::directory) return unlinked;
+  auto emptied = empty_tree(io, path);
+  if (!emptied && emptied.error().code != Errc::not_found) return emptied;
+  auto removed = io.remove_dir(path);
+  return !removed && removed.error().code == Errc::not_found ? Result<>() : removed;
 }
 
 }  // namespace ckpt

@@ -36,9 +36,11 @@ struct LeftOver {
 
 /// Takes a left-over over, with what of it belongs to `files`; what else stands in it is removed. Nothing where there
 /// is none, or none with a record of this key (its `inode` is filled in): such a one is swept.
+/// What more than `readers` may use (HoldOptions) is made anew.
 /// A server's locks are believed: what would be taken from another host is work on the same target.
 /// errors  as sweep_left_over; after any other it is as it was, or emptier
 Result<std::optional<LeftOver>> take_over(Io& io, const std::string& partial, bool directory,
-                                          const std::vector<TargetFile>& files, RecordKey key);
+                                          const std::vector<TargetFile>& files, RecordKey key,
+                                          std::uint32_t readers = 0777);
 
 }  // namespace ckpt

@@ -82,30 +82,45 @@ bool needs_other_alignment(int fd) {
 
 }  // namespace
 
-Result<> rename_without_flags(const std::string& from, const std::string& to) {
+Result<> rename_without_flags(const ChangePlace& from, const ChangePlace& to) {
+  const char* const source_name = from.name.c_str();
+  const char* const target_name = to.name.c_str();
   struct stat source {};
-  if (::lstat(from.c_str(), &source) != 0) return fail(system_error(errno, from, "rename"));
+  if (::fstatat(from.directory, source_name, &source, AT_SYMLINK_NOFOLLOW) != 0)
+    return fail(system_error(errno, from.name, "rename"));
   if (!S_ISDIR(source.st_mode)) {
-    if (::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), 0) != 0) {
-      return fail(system_error(errno, to, "link"));
+    if (::linkat(from.directory, source_name, to.directory, target_name, 0) != 0) {
+      return fail(system_error(errno, to.name, "link"));
     }
-    if (::unlink(from.c_str()) != 0) return fail(system_error(errno, from, "unlink"));
+    if (::unlinkat(from.directory, source_name, 0) != 0) return fail(system_error(errno, from.name, "unlink"));
     return {};
   }
   struct stat target {};
-  if (::lstat(to.c_str(), &target) == 0) return fail(system_error(EEXIST, to, "rename"));
-  if (errno != ENOENT) return fail(system_error(errno, to, "rename"));
-  if (::rename(from.c_str(), to.c_str()) != 0) return fail(system_error(errno, to, "rename"));
+  if (::fstatat(to.directory, target_name, &target, AT_SYMLINK_NOFOLLOW) == 0)
+    return fail(system_error(EEXIST, to.name, "rename"));
+  if (errno != ENOENT) return fail(system_error(errno, to.name, "rename"));
+  if (::renameat(from.directory, source_name, to.directory, target_name) != 0)
+    return fail(system_error(errno, to.name, "rename"));
   return {};
+}
+
+Result<> rename_without_flags(const std::string& from, const std::string& to) {
+  return rename_without_flags(ChangePlace{.name = from}, ChangePlace{.name = to});
 }
 
 // --- names -----------------------------------------------------------------------------------------------------
 
 Result<FileInfo> PosixIo::stat(const std::string& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) {
+  int reason = 0;
+  if (held_.holds_reads(path)) {
+    CKPT_TRY(const auto opened, held_.open_to_read(path, O_PATH, "stat"));
+    reason = opened.fd && ::fstat(opened.fd.get(), &status) != 0 ? errno : opened.reason;
+  } else if (::stat(path.c_str(), &status) != 0) {
+    reason = errno;
+  }
+  if (reason != 0) {
     // Below a file there is nothing: to whoever looks for a name this is the same answer.
-    const int reason = errno;
     Error error = system_error(reason, path, "stat");
     if (reason == ENOTDIR) error.code = Errc::not_found;
     return fail(std::move(error));
@@ -113,12 +128,22 @@ Result<FileInfo> PosixIo::stat(const std::string& path) {
   return to_info(status);
 }
 
+Result<std::uint32_t> PosixIo::permissions(const std::string& path) {
+  constexpr std::uint32_t kAll = 0777;
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return fail(system_error(errno, path, "stat"));
+  return status.st_mode & kAll;
+}
+
 Result<std::vector<DirEntry>> PosixIo::list(const std::string& path) {
   struct Closer {
     void operator()(DIR* directory) const { ::closedir(directory); }
   };
-  const std::unique_ptr<DIR, Closer> directory(::opendir(path.c_str()));
+  CKPT_TRY(auto opened, held_.open_to_read(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK, "list"));
+  if (!opened.fd) return fail(system_error(opened.reason, path, "list"));
+  const std::unique_ptr<DIR, Closer> directory(::fdopendir(opened.fd.get()));
   if (!directory) return fail(system_error(errno, path, "list"));
+  static_cast<void>(opened.fd.release());
   std::vector<DirEntry> entries;
   for (;;) {
     errno = 0;
@@ -149,15 +174,22 @@ Result<std::vector<DirEntry>> PosixIo::list(const std::string& path) {
 }
 
 Result<> PosixIo::make_dir(const std::string& path) {
-  if (::mkdir(path.c_str(), 0777) != 0) return fail(system_error(errno, path, "mkdir"));
+  constexpr mode_t kMode = 0777;
+  CKPT_TRY(const ChangePlace at, held_.place(path, "mkdir"));
+  if (::mkdirat(at.directory, at.name.c_str(), at.rights.creation_mode(kMode)) != 0)
+    return fail(system_error(errno, path, "mkdir"));
+  if (!at.rights.store) return {};
+  const UniqueFd made(::openat(at.directory, at.name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (made) at.rights.settle(made.get(), kMode);
   return {};
 }
 
 Result<> PosixIo::sync_dir(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return fail(system_error(errno, path, "open directory"));
+  constexpr const char* kOperation = "open directory";
+  CKPT_TRY(const auto opened, held_.open(path, O_RDONLY | O_DIRECTORY, kOperation));
+  if (!opened.fd) return fail(system_error(opened.reason, path, kOperation));
   // EINVAL: the file system has no such call for directories (some FUSE ones); there is nothing else to ask it for.
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) return fail(system_error(errno, path, "fsync directory"));
+  if (::fsync(opened.fd.get()) != 0 && errno != EINVAL) return fail(system_error(errno, path, "fsync directory"));
   return {};
 }
 
@@ -165,12 +197,16 @@ Result<> PosixIo::rename(const std::string& from, const std::string& to, RenameM
   const unsigned flags = mode == RenameMode::no_replace ? unsigned{RENAME_NOREPLACE}
                          : mode == RenameMode::exchange ? unsigned{RENAME_EXCHANGE}
                                                         : 0U;
-  const int failed = flags == 0 ? ::rename(from.c_str(), to.c_str())
-                                : ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags);
+  CKPT_TRY(const ChangePlace source, held_.place(from, "rename"));
+  CKPT_TRY(const ChangePlace target, held_.place(to, "rename"));
+  const char* const source_name = source.name.c_str();
+  const char* const target_name = target.name.c_str();
+  const int failed = flags == 0 ? ::renameat(source.directory, source_name, target.directory, target_name)
+                                : ::renameat2(source.directory, source_name, target.directory, target_name, flags);
   if (failed == 0) return {};
   const int reason = errno;
   const bool flags_refused = flags != 0 && (reason == EINVAL || reason == ENOSYS || reason == EOPNOTSUPP);
-  if (flags_refused && mode == RenameMode::no_replace) return rename_without_flags(from, to);
+  if (flags_refused && mode == RenameMode::no_replace) return rename_without_flags(source, target);
   Error error = system_error(reason, to, fmt::format("rename from {}", base_name(from)));
   if (flags_refused) error.code = Errc::unsupported;
   if (reason == ENOTEMPTY) error.code = Errc::target_exists;
@@ -178,7 +214,8 @@ Result<> PosixIo::rename(const std::string& from, const std::string& to, RenameM
 }
 
 Result<> PosixIo::link(const std::string& from, const std::string& to) {
-  if (::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), AT_SYMLINK_FOLLOW) == 0) return {};
+  CKPT_TRY(const ChangePlace target, held_.place(to, "link"));
+  if (::linkat(AT_FDCWD, from.c_str(), target.directory, target.name.c_str(), AT_SYMLINK_FOLLOW) == 0) return {};
   const int reason = errno;
   Error error = system_error(reason, from, "link");
   const bool cannot =
@@ -188,19 +225,22 @@ Result<> PosixIo::link(const std::string& from, const std::string& to) {
 }
 
 Result<> PosixIo::unlink(const std::string& path) {
-  if (::unlink(path.c_str()) != 0) return fail(system_error(errno, path, "unlink"));
+  CKPT_TRY(const ChangePlace at, held_.place(path, "unlink"));
+  if (::unlinkat(at.directory, at.name.c_str(), 0) != 0) return fail(system_error(errno, path, "unlink"));
   return {};
 }
 
 Result<> PosixIo::remove_dir(const std::string& path) {
-  if (::rmdir(path.c_str()) != 0) return fail(system_error(errno, path, "rmdir"));
+  CKPT_TRY(const ChangePlace at, held_.place(path, "rmdir"));
+  if (::unlinkat(at.directory, at.name.c_str(), AT_REMOVEDIR) != 0) return fail(system_error(errno, path, "rmdir"));
   return {};
 }
 
 Result<std::unique_ptr<HeldLock>> PosixIo::lock(const std::string& path, LockMode mode) {
   // O_NONBLOCK: a pipe under this name must not make us wait for its writer.
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!fd) return fail(system_error(errno, path, "lock"));
+  CKPT_TRY(auto opened, held_.open_to_read(path, O_RDONLY | O_NONBLOCK, "lock"));
+  UniqueFd fd = std::move(opened.fd);
+  if (!fd) return fail(system_error(opened.reason, path, "lock"));
   int failed = 0;
   do {
     failed = ::flock(fd.get(), (mode == LockMode::shared ? LOCK_SH : LOCK_EX) | LOCK_NB);
@@ -278,19 +318,24 @@ Result<FileHandle> PosixIo::open(const std::string& path, OpenOptions options) {
       flags |= O_RDWR | O_NOFOLLOW;
       break;
   }
-  UniqueFd fd(::open(path.c_str(), flags, 0666));
+  const bool makes = options.mode == OpenOptions::Mode::write_new;
+  const char* const operation = makes ? "create" : "open";
+  CKPT_TRY(auto opened, options.mode == OpenOptions::Mode::read ? held_.open_to_read(path, flags, operation)
+                                                                : held_.open(path, flags, operation));
+  UniqueFd fd = std::move(opened.fd);
   if (!fd) {
-    const int reason = errno;
-    Error error = system_error(reason, path, options.mode == OpenOptions::Mode::write_new ? "create" : "open");
-    if (reason == ENOTDIR) error.code = Errc::not_found;
+    Error error = system_error(opened.reason, path, operation);
+    if (opened.reason == ENOTDIR) error.code = Errc::not_found;
     return fail(std::move(error));
   }
+  constexpr mode_t kFileMode = 0666;
+  if (makes) opened.rights.settle(fd.get(), kFileMode);
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return fail(system_error(errno, path, "open"));
   if (!S_ISREG(status.st_mode)) {
     return fail({.code = Errc::io, .message = path + ": open: not a regular file", .file = path});
   }
-  if (options.mode == OpenOptions::Mode::write_recycled) CKPT_CHECK(check_recyclable(fd.get(), path));
+  if (options.mode == OpenOptions::Mode::write_recycled) CKPT_CHECK(check_recyclable(fd.get(), path, opened.rights));
   // O_DIRECT is set afterwards because an open that refuses it may already have created the file.
   bool direct = options.direct && !needs_other_alignment(fd.get());
   const int plain = flags & ~(O_NONBLOCK | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW);

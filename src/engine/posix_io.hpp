@@ -3,9 +3,11 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/hard_links.hpp"
+#include "engine/held_directories.hpp"
 #include "engine/io.hpp"
 #include "engine/transfer.hpp"
 #include "engine/unique_fd.hpp"
@@ -13,8 +15,12 @@
 namespace ckpt {
 
 /// What the real file systems' Ios share: every system call that waits. The queue is the derived class's own.
-class PosixIo : public Io, public HardLinks {
+class PosixIo : public Io, public HardLinks, public HoldsDirectories {
  public:
+  Result<std::unique_ptr<HeldDirectory>> hold_directory(const std::string& path, const HoldOptions& options) override {
+    return held_.hold(path, options);
+  }
+  Result<std::uint32_t> permissions(const std::string& path) override;
   Result<FileInfo> stat(const std::string& path) override;
   Result<std::vector<DirEntry>> list(const std::string& path) override;
   Result<> make_dir(const std::string& path) override;
@@ -42,7 +48,8 @@ class PosixIo : public Io, public HardLinks {
   const Host& host() const override { return host_; }
 
  protected:
-  explicit PosixIo(std::size_t queue_depth) : queue_depth_(queue_depth) {}
+  PosixIo(std::size_t queue_depth, HeldDirectories held) : held_(std::move(held)), queue_depth_(queue_depth) {}
+  const HeldDirectories& held() const { return held_; }
 
   /// Checks a request before it is started: an open file, aligned where it is direct, room in the queue. Counts it
   /// as in flight.
@@ -63,6 +70,7 @@ class PosixIo : public Io, public HardLinks {
   /// The file, for calls that may not overlap requests in flight on it (the ring orders nothing).
   Result<OpenFile*> idle(FileHandle file, const char* operation);
 
+  HeldDirectories held_;
   ThisHost host_;
   std::size_t queue_depth_;
   std::size_t in_flight_ = 0;
@@ -72,5 +80,6 @@ class PosixIo : public Io, public HardLinks {
 /// RenameMode::no_replace where the file system refuses renameat2's flags: files by linkat, then unlink; directories
 /// by rename after a look that the name is free (an empty directory made in between would be replaced).
 Result<> rename_without_flags(const std::string& from, const std::string& to);
+Result<> rename_without_flags(const ChangePlace& from, const ChangePlace& to);
 
 }  // namespace ckpt

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/held_store.hpp"
 #include "engine/left_over.hpp"
 #include "engine/move_checkpoint.hpp"
 #include "engine/recycle.hpp"
@@ -139,6 +140,7 @@ class RealPublication final : public Publication {
 
  private:
   Result<> check_paths(const std::vector<TargetFile>& files) const;
+  Result<> hold_parent();
   Result<> check_target();
   Result<> check_space(const std::vector<TargetFile>& files);
   RecordKey record_key(const std::vector<TargetFile>& files) const;
@@ -164,6 +166,8 @@ class RealPublication final : public Publication {
   std::set<std::string> folders_;                             // made below the root, relative
   std::set<std::string> small_;                               // written by commit, relative
   RecycledFiles recycled_;
+  HeldRun held_;  // where the target is
+  std::unique_ptr<HeldDirectory> readers_;
   std::unique_ptr<HeldLock> lock_;  // on the partial, whatever its name
   Replaced old_;
   FileInfo identity_{};  // of the partial; its inode is ours while lock_ is held
@@ -189,6 +193,16 @@ Result<> RealPublication::check_paths(const std::vector<TargetFile>& files) cons
       return fail(Errc::internal, fmt::format("{}: publish: path '{}' leaves the target", options_.target, file.path));
     }
   }
+  return {};
+}
+
+/// What is saved into a run stays in its store; what is converted lies where the caller said.
+Result<> RealPublication::hold_parent() {
+  const std::string parent = parent_path(options_.target);
+  if (options_.named_later) {
+    CKPT_TRY(held_, hold_run(io_, parent));
+  }
+  CKPT_TRY(readers_, hold_directory(io_, parent, {.follow = true, .readers = options_.readers}));
   return {};
 }
 
@@ -221,7 +235,7 @@ RecordKey RealPublication::record_key(const std::vector<TargetFile>& files) cons
 
 /// A left-over in place of a new partial: only what it lacks is made.
 Result<bool> RealPublication::take_over_partial(const std::vector<TargetFile>& files) {
-  CKPT_TRY(auto left_over, take_over(io_, partial_, options_.directory, files, record_key(files)));
+  CKPT_TRY(auto left_over, take_over(io_, partial_, options_.directory, files, record_key(files), options_.readers));
   if (!left_over) return false;
   lock_ = std::move(left_over->lock);
   identity_ = left_over->identity;
@@ -298,8 +312,11 @@ Result<> RealPublication::reserve(const TargetFile& file) {
 
 Result<> RealPublication::begin(const std::vector<TargetFile>& files) {
   CKPT_CHECK(check_paths(files));
+  CKPT_CHECK(hold_parent());
   CKPT_CHECK(check_target());
-  if (options_.directory && !files.empty()) recycled_ = RecycledFiles::above(io_, parent_path(options_.target));
+  const bool for_all = options_.readers == Options{}.readers;
+  if (options_.directory && !files.empty() && for_all)
+    recycled_ = RecycledFiles::above(io_, parent_path(options_.target));
   if (options_.resumable && !options_.restart) {
     CKPT_TRY(const bool taken, take_over_partial(files));
     if (taken) return {};
@@ -502,6 +519,7 @@ Result<> make_files(Io& io, const std::string& root, const std::vector<TargetFil
 Result<> settle_published(Io& io, const std::string& target, const std::string& id) {
   const std::string final_path = join_path(target, "");
   const std::string partial = partial_path(final_path, id);
+  CKPT_TRY(const auto held, hold_directory(io, parent_path(final_path), {.follow = true}));
   CKPT_TRY(const auto left_over, look(io, partial));
   CKPT_CHECK(sync_name(io, final_path, left_over ? partial : ""));
   auto swept = sweep_left_over(io, partial);
@@ -511,6 +529,7 @@ Result<> settle_published(Io& io, const std::string& target, const std::string& 
 }
 
 Result<bool> remove_published(Io& io, const std::string& target, const std::string& id) {
+  CKPT_TRY(const HeldRun run, hold_run(io, parent_path(target)));
   CKPT_TRY(Held held, hold(io, target));
   if (held.claim != Claim::free) return false;
   const std::string partial = partial_path(target, id);

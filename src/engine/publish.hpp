@@ -50,7 +50,8 @@ class Publication {
     /// Set: a record of finished leaves stands beside the partial, and a left-over of this id whose record has this
     /// hash (of everything else that the leaves' bytes depend on) is taken over rather than swept.
     std::optional<Hash128> resumable{};
-    bool restart = false;  ///< a left-over is swept all the same
+    std::uint32_t readers = 0777;  ///< what is made gets no permission beyond these (readers_of)
+    bool restart = false;          ///< a left-over is swept all the same
   };
   /// Takes over or sweeps a left-over partial of this id; `locked` when a live process holds it, or reads what is to be
   /// replaced; target_exists; `usage` for what may not be replaced; no_space when the files do not fit, before anything
@@ -91,7 +92,7 @@ struct PartialName {
 std::optional<PartialName> parse_partial_name(std::string_view name);
 
 /// Makes a rank's own files in a partial that rank 0 began, as Publication::begin does: with their space, up to a
-/// multiple of kAlignment. Their folders exist.
+/// multiple of kAlignment. Their folders exist. The caller holds the run (held_store.hpp).
 /// errors  no_space, and what is left of them belongs to the partial
 Result<> make_files(Io& io, const std::string& root, const std::vector<TargetFile>& files);
 

@@ -53,15 +53,19 @@ std::optional<mode_t> read_umask() {
 }
 
 /// Whether a file made now beside this one would belong to the same people.
-bool belongs_as_new(const struct stat& status, const std::string& path) {
+bool belongs_as_new(const struct stat& status, const std::string& path, const NewRights& rights) {
   const std::string directory = parent_path(path);
   struct stat parent {};
   if (::stat(directory.c_str(), &parent) != 0) return false;
   const gid_t group = (parent.st_mode & S_ISGID) != 0 ? parent.st_gid : ::getegid();
   const auto mask = read_umask();
+  if (!mask || ::getxattr(directory.c_str(), kDefaultAccessList, nullptr, 0) >= 0) return false;
   constexpr mode_t kAll = 07777;
-  return mask && status.st_uid == ::geteuid() && status.st_gid == group && (status.st_mode & kAll) == (0666 & ~*mask) &&
-         ::getxattr(directory.c_str(), kDefaultAccessList, nullptr, 0) < 0;
+  constexpr mode_t kFileMode = 0666;
+  const uid_t self = ::geteuid();
+  const NewRights::Owned made =
+      rights.wanted({.owner = self, .group = group, .mode = rights.creation_mode(kFileMode) & ~*mask}, self, kFileMode);
+  return status.st_uid == made.owner && status.st_gid == made.group && (status.st_mode & kAll) == made.mode;
 }
 
 /// Whether all bytes of a file are its own; false also where the file system does not tell.
@@ -106,7 +110,7 @@ bool recycles_files(const std::string& directory) {
   return ::statfs(directory.c_str(), &status) == 0 && is_suited(status) && read_umask();
 }
 
-Result<> check_recyclable(int fd, const std::string& path) {
+Result<> check_recyclable(int fd, const std::string& path, const NewRights& rights) {
   const auto refuse = [&](const char* why) {
     return fail({.code = Errc::locked, .message = path + ": recycle: " + why, .file = path});
   };
@@ -116,7 +120,7 @@ Result<> check_recyclable(int fd, const std::string& path) {
   if (!is_suited(file_system)) return refuse("neither ext4 nor XFS");
   if (!S_ISREG(status.st_mode)) return refuse("not a regular file");
   if (status.st_nlink != 1) return refuse("it has another name");
-  if (!belongs_as_new(status, path) || ::fgetxattr(fd, kAccessList, nullptr, 0) >= 0)
+  if (!belongs_as_new(status, path, rights) || ::fgetxattr(fd, kAccessList, nullptr, 0) >= 0)
     return refuse("a new file would have another owner or other rights");
   if (!shares_nothing(fd)) return refuse("it shares bytes with another file");
   if (!is_open_here_alone(fd)) return refuse("another process has it open");

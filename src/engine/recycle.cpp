@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/held_store.hpp"
 #include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
 #include "engine/run_directory.hpp"
@@ -22,7 +23,6 @@ constexpr std::string_view kRecycleDirectory = "recycle";
 constexpr std::string_view kDataSuffix = ".safetensors";
 /// Of a file that was not looked at yet. What finds one in a left-over partial removes it: no plan holds such a name.
 constexpr std::string_view kUncheckedSuffix = ".unchecked";
-constexpr unsigned kDeepestRetired = 4;          // directories that a run may lie below its store
 constexpr std::size_t kMostTaken = 1U << 16;     // files that one save looks at
 constexpr std::uint64_t kMostTimesTooLarge = 2;  // cutting a file down takes as long as unlinking what is cut
 
@@ -44,15 +44,8 @@ std::string recycle_path(std::string_view store) {
 }
 
 Result<std::optional<std::string>> recycle_above(Io& io, const std::string& run_directory) {
-  std::string store = run_directory;
-  for (unsigned depth = 0; depth <= kDeepestRetired; ++depth) {
-    CKPT_TRY(const auto there, look(io, join_path(store, kStoreDirectory)));
-    if (there) return std::optional(recycle_path(store));
-    std::string above = parent_path(store);
-    if (above == store) break;
-    store = std::move(above);
-  }
-  return std::optional<std::string>();
+  CKPT_TRY(const std::string store, store_above(io, run_directory));
+  return store.empty() ? std::optional<std::string>() : std::optional(recycle_path(store));
 }
 
 std::uint64_t RecycledFile::space() const {

@@ -1,9 +1,11 @@
 #include "engine/source_files.hpp"
 
+#include <set>
 #include <utility>
 
 #include "engine/checks.hpp"
 #include "engine/forwarding_io.hpp"
+#include "engine/hold_directory.hpp"
 
 namespace ckpt {
 namespace {
@@ -109,6 +111,18 @@ std::optional<FileInfo> SourceFiles::find(const std::string& path) const {
   const std::lock_guard lock(mutex_);
   const auto found = seen_.find(path);
   return found == seen_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::uint32_t SourceFiles::readers(Io& io, const Map& map, const std::string& root) const {
+  std::set<std::string> paths;
+  for (std::uint32_t i = 0; i < map.files.size(); ++i) paths.insert(path_of(map, i, root));
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [path, was] : seen_) paths.insert(path);
+  }
+  std::uint32_t readers = HoldOptions{}.readers;
+  for (const std::string& path : paths) readers &= readers_of(permissions_of(io, path));
+  return readers;
 }
 
 Result<> SourceFiles::look_again(Io& io) const {

@@ -23,10 +23,12 @@ constexpr std::size_t kMaxWorkers = 8;  // a disk is busy with 4 or more request
 
 class ThreadIo final : public PosixIo {
  public:
-  explicit ThreadIo(std::size_t queue_depth) : PosixIo(queue_depth) {}
+  ThreadIo(std::size_t queue_depth, HeldDirectories held) : PosixIo(queue_depth, std::move(held)) {}
 
   std::string_view name() const override { return "threads"; }
-  Result<std::unique_ptr<Io>> fresh() const override { return make_thread_io(queue_depth()); }
+  Result<std::unique_ptr<Io>> fresh() const override {
+    return std::unique_ptr<Io>(std::make_unique<ThreadIo>(queue_depth(), held()));
+  }
 
   Result<> submit(const Request& request) override {
     CKPT_TRY(Transfer transfer, admit(request));
@@ -107,7 +109,7 @@ class ThreadIo final : public PosixIo {
 }  // namespace
 
 std::unique_ptr<Io> make_thread_io(std::size_t queue_depth) {
-  return std::make_unique<ThreadIo>(queue_depth);
+  return std::make_unique<ThreadIo>(queue_depth, HeldDirectories());
 }
 
 }  // namespace ckpt

@@ -70,7 +70,8 @@ class Ring {
 
 class UringIo final : public PosixIo {
  public:
-  UringIo(std::size_t queue_depth, std::unique_ptr<Ring> ring) : PosixIo(queue_depth), ring_(std::move(ring)) {
+  UringIo(std::size_t queue_depth, HeldDirectories held, std::unique_ptr<Ring> ring)
+      : PosixIo(queue_depth, std::move(held)), ring_(std::move(ring)) {
     slots_.resize(queue_depth);
     free_slots_.reserve(queue_depth);
     for (std::size_t i = queue_depth; i > 0; --i) free_slots_.push_back(i - 1);
@@ -86,7 +87,11 @@ class UringIo final : public PosixIo {
   UringIo& operator=(const UringIo&) = delete;
 
   std::string_view name() const override { return "io_uring"; }
-  Result<std::unique_ptr<Io>> fresh() const override { return open_uring_io(queue_depth()); }
+  Result<std::unique_ptr<Io>> fresh() const override { return make(queue_depth(), held()); }
+  static Result<std::unique_ptr<Io>> make(std::size_t queue_depth, HeldDirectories held) {
+    CKPT_TRY(auto ring, Ring::open(static_cast<unsigned>(queue_depth)));
+    return std::unique_ptr<Io>(std::make_unique<UringIo>(queue_depth, std::move(held), std::move(ring)));
+  }
 
   Result<> submit(const Request& request) override {
     CKPT_CHECK(claim_ring());
@@ -197,8 +202,7 @@ class UringIo final : public PosixIo {
 }  // namespace
 
 Result<std::unique_ptr<Io>> open_uring_io(std::size_t queue_depth) {
-  CKPT_TRY(auto ring, Ring::open(static_cast<unsigned>(queue_depth)));
-  return std::unique_ptr<Io>(std::make_unique<UringIo>(queue_depth, std::move(ring)));
+  return UringIo::make(queue_depth, HeldDirectories());
 }
 
 }  // namespace ckpt

@@ -13,6 +13,7 @@
 #include "engine/agree_after.hpp"
 #include "engine/caught.hpp"
 #include "engine/heartbeat.hpp"
+#include "engine/held_store.hpp"
 #include "engine/run.hpp"
 #include "engine/run_directory.hpp"
 #include "writers/publish_save.hpp"
@@ -110,6 +111,7 @@ Result<> Saver::prepare(Io& io) {
 /// A directory, with what crashed saves left in it removed.
 Result<> Saver::prepare_directory(Io& io, const std::string& directory) {
   CKPT_CHECK(make_directory(io, directory));
+  CKPT_TRY(const HeldRun held, hold_run(io, directory));
   std::vector<std::string> swept;
   CKPT_CHECK(sweep_partials(io, directory, swept));
   for (const std::string& name : swept) {
@@ -361,6 +363,7 @@ void Saver::describe(PendingSave& save, const Description& description) const {
 void Saver::flush(const std::shared_ptr<PendingSave>& save, Io& io) {
   const auto start = Clock::now();
   auto leaves = caught([&]() -> Result<std::vector<Hash128>> {
+    CKPT_TRY(const HeldRun held, hold_run(io, parent_path(save->root)));
     CKPT_CHECK(make_files(io, save->root, save->plan->targets()));
     const auto solo = Comm::solo();
     CKPT_TRY(RunReport report, run(*save->plan, io, *solo,

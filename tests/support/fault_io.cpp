@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/hard_links.hpp"
+#include "engine/hold_directory.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt {
@@ -15,7 +16,7 @@ namespace {
 
 using Outcome = FaultPlan::Outcome;
 
-class FaultIo final : public Io, public HardLinks {
+class FaultIo final : public Io, public HardLinks, public HoldsDirectories {
  public:
   FaultIo(std::unique_ptr<Io> inner, std::shared_ptr<FaultPlan> plan)
       : inner_(std::move(inner)), plan_(std::move(plan)), slots_(inner_->queue_depth()) {}
@@ -26,6 +27,10 @@ class FaultIo final : public Io, public HardLinks {
     return make_fault_io(std::move(inner), plan_);
   }
 
+  Result<std::unique_ptr<HeldDirectory>> hold_directory(const std::string& path, const HoldOptions& options) override {
+    return ckpt::hold_directory(*inner_, path, options);
+  }
+  Result<std::uint32_t> permissions(const std::string& path) override { return permissions_of(*inner_, path); }
   Result<FileInfo> stat(const std::string& path) override {
     return decide("stat", path, [&] { return inner_->stat(path); });
   }

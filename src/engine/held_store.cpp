@@ -1,0 +1,48 @@
+#include "engine/held_store.hpp"
+
+#include <utility>
+
+#include "engine/inbox.hpp"
+#include "engine/left_over.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr unsigned kDeepestInStore = 4;  // directories that a run may lie below its store
+
+}  // namespace
+
+Result<std::unique_ptr<HeldDirectory>> hold_store(Io& io, const std::string& store) {
+  CKPT_TRY(auto held, hold_directory(io, store, {.follow = true, .store = true}));
+  const auto own = hold_directory(io, join_path(store, kStoreDirectory), {});
+  if (!own && own.error().code != Errc::not_found) return fail(own.error());
+  return held;
+}
+
+Result<std::string> store_above(Io& io, const std::string& run_directory) {
+  std::string store = join_path(run_directory, "");
+  for (unsigned depth = 0; depth <= kDeepestInStore; ++depth) {
+    CKPT_TRY(const auto there, look(io, join_path(store, kStoreDirectory)));
+    if (there) return store;
+    std::string above = parent_path(store);
+    if (above == store) break;
+    store = std::move(above);
+  }
+  return std::string();
+}
+
+Result<HeldRun> hold_run(Io& io, const std::string& run_directory) {
+  HeldRun out;
+  // One above comes first: a run that is a link to another store is not to be taken for that.
+  CKPT_TRY(std::string store, store_above(io, parent_path(run_directory)));
+  if (store.empty()) {
+    CKPT_TRY(store, store_above(io, run_directory));
+  }
+  if (!store.empty()) {
+    CKPT_TRY(out.store, hold_store(io, store));
+  }
+  CKPT_TRY(out.directory, hold_directory(io, run_directory, {.follow = store.empty()}));
+  return out;
+}
+
+}  // namespace ckpt
