@@ -15,6 +15,7 @@
 #include "catalog/index/scan.hpp"
 #include "catalog/trash/trash.hpp"
 #include "convert/format.hpp"
+#include "engine/held_store.hpp"
 #include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
 #include "engine/run_directory.hpp"
@@ -159,6 +160,8 @@ class Import {
   }
 
   Result<> make_directories() {
+    CKPT_CHECK(make_directory(io_, request_.store));
+    CKPT_TRY(held_, hold_store(io_, request_.store));
     CKPT_CHECK(make_directory(io_, join_path(request_.store, kStoreDirectory)));
     CKPT_CHECK(make_directory(io_, run_directory_));
     CKPT_TRY(const auto entries, io_.list(run_directory_));
@@ -269,6 +272,7 @@ class Import {
   const ImportRequest& request_;
   const std::string run_directory_;
   const std::string target_;
+  std::unique_ptr<HeldDirectory> held_{};  // the store, while something is made in it
   std::vector<SmallFile> marks_{};
   std::vector<std::string> left_over_{};   // partials in the run when this began
   std::optional<RunCheckpoint> newest_{};  // before it was saved

@@ -12,6 +12,7 @@
 #include "convert/format.hpp"
 #include "convert/metadata_memory.hpp"
 #include "engine/claims.hpp"
+#include "engine/held_store.hpp"
 #include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
 #include "engine/move_checkpoint.hpp"
@@ -382,6 +383,7 @@ class Mender {
   }
 
   Result<> sweep(const RepairItem& item) {
+    CKPT_TRY(const HeldRun run, hold_run(io_, parent_path(item.path)));
     std::string partial;
     if (is_record(item.path, partial)) {
       CKPT_TRY(const auto there, look(io_, partial));
@@ -414,6 +416,8 @@ class Mender {
       case Claim::vanished:
         return fail(Errc::not_found, item.path + ": repair: it is gone");
     }
+    CKPT_TRY(const HeldRun run, hold_run(io_, parent_path(item.path)));
+    CKPT_TRY(const auto whole, hold_directory(io_, item.path, {.reads = true}));
     const ManifestText right = read_text(io_, item.from, memory_bytes_);
     const ManifestText wrong = read_text(io_, item.to, memory_bytes_);
     if (wrong.is_unknown()) return fail(*wrong.wrong);

@@ -13,10 +13,10 @@ import sys
 import tempfile
 
 # call -> the errors that it fails with
-CALLS = {"openat": ["EIO", "ENOSPC"], "mkdir": ["ENOSPC"], "mkdirat": ["ENOSPC"], "fallocate": ["ENOSPC"],
+CALLS = {"openat": ["EIO", "ENOSPC"], "openat2": ["EIO", "ENOSYS"], "mkdir": ["ENOSPC"], "mkdirat": ["ENOSPC"], "fallocate": ["ENOSPC"],
          "write": ["EIO"], "pwrite64": ["EIO", "ENOSPC"], "pread64": ["EIO"], "io_uring_enter": ["EIO"],
-         "ftruncate": ["EIO"], "fdatasync": ["EIO"], "fsync": ["EIO"], "rename": ["EIO"], "renameat2": ["EIO"],
-         "unlink": ["EIO"], "unlinkat": ["EIO"], "rmdir": ["EIO"], "flock": ["EIO"], "getdents64": ["EIO"]}
+         "ftruncate": ["EIO"], "fdatasync": ["EIO"], "fsync": ["EIO"], "renameat": ["EIO"], "renameat2": ["EIO"],
+         "unlink": ["EIO"], "unlinkat": ["EIO"], "flock": ["EIO"], "getdents64": ["EIO"]}
 SKIPPED = 77
 ANSWERS = (0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16)  # of a command that something stood in the way of
 

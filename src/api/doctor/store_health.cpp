@@ -11,6 +11,7 @@
 #include "api/store_catalog.hpp"
 #include "catalog/trash/trash.hpp"
 #include "engine/file_system.hpp"
+#include "engine/held_store.hpp"
 #include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
 #include "engine/recycle.hpp"
@@ -31,6 +32,8 @@ void add(Group& group, std::uint64_t bytes, std::string what) {
 
 std::optional<Error> try_to_write(Io& io, const std::string& directory) {
   const std::string path = join_path(directory, kProbe);
+  const auto held = hold_run(io, directory);
+  if (!held) return held.error();
   static_cast<void>(io.unlink(path));  // of one that was killed
   auto file = io.open(path, {.mode = OpenOptions::Mode::write_new});
   if (!file) return file.error();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/file_system.hpp"
+#include "engine/held_store.hpp"
 #include "engine/inbox.hpp"
 #include "engine/run_directory.hpp"
 
@@ -16,9 +17,23 @@ constexpr std::string_view kDamaged = ".damaged";
 
 /// Puts a file that is no database, or a damaged one, aside: the next opening makes a new one, and nothing is lost that
 /// a person may still want to look at.
-void put_aside(Io& io, const std::string& file) {
+void put_aside(Io& io, const std::string& store) {
+  const auto held = hold_store(io, store);
+  if (!held) return;
+  const std::string file = catalog_file(store);
   static_cast<void>(io.rename(file, file + std::string(kDamaged), RenameMode::replace));
   for (const char* suffix : {"-wal", "-shm", "-journal"}) static_cast<void>(io.unlink(file + suffix));
+}
+
+/// An empty file is an empty database. It is made here, and not by SQLite: so it belongs to whom the store belongs to,
+/// and stands in it.
+Result<> make_catalog_file(Io& io, const std::string& file) {
+  const auto made = io.open(file, {.mode = OpenOptions::Mode::write_new});
+  if (made) return io.close(*made);
+  if (made.error().code != Errc::target_exists) return fail(made.error());
+  CKPT_TRY(const FileInfo info, io.stat(file));
+  if (info.kind == FileInfo::Kind::file) return {};
+  return fail({.code = Errc::linked, .message = file + ": catalog: a link, or no file", .file = file});
 }
 
 }  // namespace
@@ -28,10 +43,14 @@ std::string catalog_file(const std::string& store) {
 }
 
 Result<Catalog> Catalog::open_indexed(Io& io, const std::string& store, const Options& options) {
-  CKPT_CHECK(make_directory(io, join_path(store, kStoreDirectory)));
+  CKPT_TRY(const auto held, hold_store(io, store));
+  const std::string directory = join_path(store, kStoreDirectory);
+  CKPT_CHECK(make_directory(io, directory));
+  CKPT_TRY(const auto place, hold_directory(io, directory, {.reads = true}));
   const std::string file = catalog_file(store);
+  CKPT_CHECK(make_catalog_file(io, file));
   CKPT_TRY(Database database,
-           Database::open(file, {.shared = !is_local_file_system(store), .patience = options.patience}));
+           Database::open(file, {.shared = !is_local_file_system(store), .patience = options.patience, .make = false}));
   Catalog out(store, std::move(database));
   CKPT_TRY(out.refreshed_, refresh(io, store, out.database_, options.recognise, options.trust, options.now));
   return out;
@@ -45,7 +64,7 @@ Result<Catalog> Catalog::open(Io& io, const std::string& store, const Options& o
   std::vector<std::string> warnings;
   if (!indexed && indexed.error().code == Errc::corrupt) {
     warnings.push_back(fmt::format("{}; it was put aside and made anew from the disk", indexed.error().message));
-    put_aside(io, catalog_file(store));
+    put_aside(io, store);
     indexed = open_indexed(io, store, options);
   }
   if (indexed) {

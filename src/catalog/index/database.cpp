@@ -8,6 +8,8 @@
 
 #include "catalog/index/migrations.hpp"
 #include "catalog/index/sqlite.hpp"
+#include "engine/io.hpp"
+#include "engine/real_directory.hpp"
 
 namespace ckpt::catalog {
 namespace {
@@ -18,10 +20,44 @@ int version_of(SQLite::Database& database) {
   return database.execAndGet("PRAGMA user_version").getInt();
 }
 
+constexpr int kApplicationId = 0x636b7074;  // "ckpt", in the file's header
+
+int application_of(SQLite::Database& database) {
+  return database.execAndGet("PRAGMA application_id").getInt();
+}
+
+/// One that cannot be written stays as it is: its tables tell, too.
+void mark_ours(SQLite::Database& database) {
+  if (application_of(database) == kApplicationId) return;
+  static_cast<void>(database.tryExec(fmt::format("PRAGMA application_id={}", kApplicationId)));
+}
+
+/// Whether the tables are ours to change: marked so, or, from before they were, of the names that ours have; or there
+/// are none yet.
+Result<> check_ours(SQLite::Database& database, const std::string& file) {
+  const int application = application_of(database);
+  if (application == kApplicationId) return {};
+  const auto tables_like = [&](const char* names) {
+    return database
+        .execAndGet(fmt::format("SELECT count(*) FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'{}", names))
+        .getInt();
+  };
+  const bool is_empty = version_of(database) == 0 && tables_like("") == 0;
+  const bool is_older = version_of(database) > 0 && tables_like(" AND name IN ('runs', 'checkpoints', 'marks')") == 3;
+  if (application == 0 && (is_empty || is_older)) return {};
+  return fail({.code = Errc::unsupported,
+               .message = file + ": catalog: the database of another program, which is left alone",
+               .file = file,
+               .hint = "move it out of .ckpt"});
+}
+
 /// Each migration in a transaction of its own; another process may do the same at this moment.
 Result<> migrate(SQLite::Database& database, const std::string& file) {
   const auto newest = static_cast<int>(migrations().size());
-  if (version_of(database) == newest) return {};
+  if (version_of(database) == newest) {
+    mark_ours(database);
+    return {};
+  }
   SQLite::Transaction transaction(database, SQLite::TransactionBehavior::IMMEDIATE);
   const int version = version_of(database);
   if (version > newest || version < 0)
@@ -32,6 +68,7 @@ Result<> migrate(SQLite::Database& database, const std::string& file) {
   for (int next = version; next < newest; ++next)
     database.exec(std::string(migrations()[static_cast<std::size_t>(next)]));
   database.exec(fmt::format("PRAGMA user_version={}", newest));
+  mark_ours(database);
   transaction.commit();
   return {};
 }
@@ -74,11 +111,15 @@ Database::~Database() = default;
 
 Result<Database> Database::prepare(const std::string& file, const Options& options) {
   // One thread at a time: SQLite need not lock for every column that is read.
-  auto sqlite =
-      std::make_unique<SQLite::Database>(file, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE | SQLite::OPEN_NOMUTEX,
-                                         static_cast<int>(options.patience.count()));
+  // It follows no link, in no part of the path: it gets one without.
+  const std::string path = file == kMemory ? file : join_path(real_directory(parent_path(file)), base_name(file));
+  auto sqlite = std::make_unique<SQLite::Database>(
+      path,
+      SQLite::OPEN_READWRITE | SQLite::OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW | (options.make ? SQLITE_OPEN_CREATE : 0),
+      static_cast<int>(options.patience.count()));
   sqlite->exec("PRAGMA foreign_keys=ON");
   sqlite->exec("PRAGMA trusted_schema=OFF");
+  CKPT_CHECK(check_ours(*sqlite, file));
   if (file == kMemory) {
     sqlite->exec("PRAGMA synchronous=OFF");
   } else {

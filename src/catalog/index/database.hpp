@@ -19,9 +19,11 @@ class Database {
   struct Options {
     bool shared = false;                       ///< the file system is one of several hosts: a rollback journal, not WAL
     std::chrono::milliseconds patience{2000};  ///< for other processes that write
+    bool make = true;                          ///< false: a file that is not there is an error
   };
   /// Opens or makes the file, and brings its tables up to this release.
-  /// errors  newer: its tables are of a later release; corrupt; locked; no_space; io: it cannot be made, opened or
+  /// errors  unsupported: it is another program's, and stays as it is; newer: its tables are of a later release;
+  /// corrupt; locked; no_space; io: it cannot be made, opened or
   ///         written
   static Result<Database> open(const std::string& file, const Options& options);
   /// One that is gone with this object.

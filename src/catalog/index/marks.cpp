@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "catalog/index/utc.hpp"
+#include "engine/held_store.hpp"
 #include "engine/lease.hpp"
 #include "engine/replace_file.hpp"
 #include "format/hash.hpp"
@@ -153,12 +154,30 @@ Result<> check_text(std::string_view what, std::string_view text) {
   return {};
 }
 
-/// Makes the directory; durable.
-Result<> make_marks_directory(Io& io, const std::string& directory) {
+struct HeldMarks {
+  HeldRun run{};
+  std::unique_ptr<HeldDirectory> checkpoint{};
+  std::unique_ptr<HeldDirectory> marks{};
+};
+
+Result<HeldMarks> hold_checkpoint(Io& io, const std::string& checkpoint) {
+  HeldMarks out;
+  CKPT_TRY(out.run, hold_run(io, parent_path(checkpoint)));
+  CKPT_TRY(out.checkpoint, hold_directory(io, checkpoint, {}));
+  return out;
+}
+
+/// Makes the directory, durable, and holds it.
+Result<HeldMarks> hold_marks(Io& io, const std::string& directory) {
+  CKPT_TRY(HeldMarks out, hold_checkpoint(io, parent_path(directory)));
   auto made = io.make_dir(directory);
-  if (!made && made.error().code == Errc::target_exists) return {};
-  CKPT_CHECK(std::move(made));
-  return io.sync_dir(parent_path(directory));
+  if (made) {
+    CKPT_CHECK(io.sync_dir(parent_path(directory)));
+  } else if (made.error().code != Errc::target_exists) {
+    return fail(std::move(made).error());
+  }
+  CKPT_TRY(out.marks, hold_directory(io, directory, {}));
+  return out;
 }
 
 }  // namespace
@@ -209,7 +228,7 @@ Result<> write_mark(Io& io, const std::string& directory, const Mark& mark, Hold
   if (holding == Holding::lease) {
     CKPT_TRY(lease, Lease::take(io, parent_path(directory)));
   }
-  CKPT_CHECK(make_marks_directory(io, directory));
+  CKPT_TRY(const auto held, hold_marks(io, directory));
   return replace_file(io, join_path(directory, file.name), file.text);
 }
 
@@ -218,7 +237,7 @@ Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& m
   const std::string path = join_path(directory, file.name);
   if (io.stat(path)) return false;
   CKPT_TRY(const auto lease, Lease::take(io, parent_path(directory)));
-  CKPT_CHECK(make_marks_directory(io, directory));
+  CKPT_TRY(const auto marks, hold_marks(io, directory));
   auto held = io.lock(directory, LockMode::exclusive);
   if (!held && held.error().code == Errc::locked) return false;
   if (!held) return fail(std::move(held).error());
@@ -229,6 +248,7 @@ Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& m
 
 Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name) {
   CKPT_TRY(const auto lease, Lease::take(io, parent_path(directory)));
+  CKPT_TRY(const auto held, hold_checkpoint(io, parent_path(directory)));
   auto removed = io.unlink(join_path(directory, file_name(kind, name)));
   if (!removed && removed.error().code == Errc::not_found) return false;
   CKPT_CHECK(std::move(removed));

@@ -5,6 +5,7 @@
 
 #include "catalog/trash/place.hpp"
 #include "catalog/trash/trash.hpp"
+#include "catalog/trash/whole.hpp"
 #include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
 #include "engine/replace_file.hpp"
@@ -47,6 +48,7 @@ Result<Claim> Deleter::demote(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
   CKPT_TRY(Held held, hold_unchanged(deletion));
   if (held.claim != Claim::free) return held.claim;
+  CKPT_TRY(const auto whole, hold_whole(io_, path));
   CKPT_TRY(const ManifestFile now, open_manifest(io_, path));
   if (now.manifest.is_dropped(FileClass::optim)) return Claim::vanished;
   CKPT_CHECK(universal::check_weights_alone(now.manifest));
@@ -80,6 +82,8 @@ Result<> Deleter::settle_demotion(const TrashEntry& entry) {
   const std::string path = join_path(run_path(entry.run), entry.name);
   CKPT_TRY(const Held held, hold_here(path));
   if (held.claim != Claim::free) return {};  // being read: the next one
+  const auto whole = hold_whole(io_, path);
+  if (!whole) return {};  // links stand in it: as for what is damaged
   const auto now = open_manifest(io_, path);
   if (!now) return {};  // damaged, or not readable now: nothing is known, and nothing done
   static_cast<void>(io_.unlink(join_path(path, universal::kManifestPath) + std::string(kTemporarySuffix)));
@@ -107,6 +111,7 @@ Result<Claim> Deleter::restore_optimizer(const TrashEntry& entry, Time now, cons
   CKPT_TRY(const Held held, hold_here(path));
   if (held.claim == Claim::vanished) return refused("the checkpoint itself is gone");
   if (held.claim != Claim::free) return held.claim;
+  CKPT_TRY(const auto whole, hold_whole(io_, path));
   CKPT_TRY(const ManifestFile demoted, open_manifest(io_, path));
   const bool its = demoted.manifest.id.hex() == entry.record.id && demoted.manifest.is_dropped(FileClass::optim);
   if (!its) return refused("another checkpoint has its name");

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "catalog/index/scan.hpp"
 #include "catalog/trash/place.hpp"
 #include "catalog/trash/trash.hpp"
 #include "engine/replace_file.hpp"
@@ -103,8 +104,8 @@ Result<TrashFolder> list_trash_folder(Io& io, const std::string& store, const st
       recorded->second.is_link = entry.is_link;
     } else if (is_directory && CheckpointName::parse(entry.name)) {
       found.emplace(entry.name, TrashFolder::Item{.kept_as = entry.name, .present = true});
-    } else if (is_directory) {
-      out.below.push_back(run == kStoreItself ? entry.name : join_path(run, entry.name));
+    } else if (is_directory && run_depth(run) < kDeepestRun) {
+      out.below.push_back(run_below(run, entry.name));
     }
   }
   for (auto& [name, item] : found) out.items.push_back(std::move(item));

@@ -12,6 +12,8 @@
 #include "catalog/index/entry.hpp"
 #include "catalog/trash/place.hpp"
 #include "catalog/trash/recycle.hpp"
+#include "catalog/trash/whole.hpp"
+#include "engine/held_store.hpp"
 #include "engine/left_over.hpp"
 #include "engine/publish.hpp"
 #include "engine/replace_file.hpp"
@@ -82,7 +84,10 @@ Deleter::Deleter(Io& io, std::string store, std::unique_ptr<HeldLock> lock, std:
 
 Result<std::unique_ptr<Deleter>> Deleter::open(Io& io, const std::string& store, Deadline deadline) {
   const std::string path = trash_path(store);
+  std::vector<std::unique_ptr<HeldDirectory>> held(2);
+  CKPT_TRY(held[0], hold_store(io, store));
   CKPT_CHECK(make_directory(io, path));
+  CKPT_TRY(held[1], hold_directory(io, path, {}));
   const auto busy = [&](const std::string& by) {
     return fail({.code = Errc::locked,
                  .message = fmt::format("{}: another process deletes in this store{}", path, by),
@@ -103,6 +108,7 @@ Result<std::unique_ptr<Deleter>> Deleter::open(Io& io, const std::string& store,
                  .hint = "nothing is deleted here; mount it with locks that reach all hosts"});
   }
   std::unique_ptr<Deleter> trash(new Deleter(io, store, *std::move(lock), std::move(turn)));
+  trash->held_ = std::move(held);
   CKPT_CHECK(trash->settle());
   return trash;
 }
@@ -257,6 +263,13 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
   CKPT_TRY(const Held held,
            hold_here(path, {.id = entry.record.id, .path = join_path(run_path(entry.run), entry.name)}));
   if (held.claim != Claim::free) return held.claim;
+  // All of it is found below this one directory, whatever its owner does meanwhile.
+  const bool ours = CheckpointName::parse(entry.name).has_value() && entry.record.dropped.empty();
+  std::unique_ptr<HeldDirectory> whole;
+  CKPT_TRY(const FileInfo info, io_.stat(path));
+  if (info.kind == FileInfo::Kind::directory) {
+    CKPT_TRY(whole, ours ? hold_whole(io_, path) : hold_directory(io_, path, {.reads = true}));
+  }
   TrashRecord record = entry.record;
   if (record.state != RecordState::purging && record.dropped.empty())
     CKPT_CHECK(check_unpinned(io_, path, entry.name, now));
@@ -280,6 +293,7 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
   if (recycled) {
     CKPT_TRY(moved, retire(entry));
   }
+  whole.reset();
   CKPT_CHECK(remove_tree(io_, path));
   CKPT_CHECK(io_.sync_dir(place(entry.run)));
   record.state = RecordState::purged;

@@ -11,6 +11,7 @@
 #include "catalog/trash/record.hpp"
 #include "engine/claims.hpp"
 #include "engine/comm.hpp"
+#include "engine/hold_directory.hpp"
 #include "engine/io.hpp"
 #include "engine/move_checkpoint.hpp"
 #include "engine/recycle.hpp"
@@ -175,6 +176,7 @@ class Deleter {
 
   Io& io_;
   std::string store_;
+  std::vector<std::unique_ptr<HeldDirectory>> held_{};  // the store, and its trash
   std::unique_ptr<HeldLock> lock_;
   std::unique_ptr<ClaimFile> turn_;  // where the lock does not reach every host
   std::string reader_{};

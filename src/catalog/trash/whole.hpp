@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/hold_directory.hpp"
+#include "engine/io.hpp"
+#include "format/result.hpp"
+
+namespace ckpt::catalog {
+
+/// A checkpoint of ours that is about to be changed or removed: its directory, held for reads too, and the proof that
+/// what it is made of lies in it.
+/// errors  linked: one of its folders is a symbolic link; not_found; io
+Result<std::unique_ptr<HeldDirectory>> hold_whole(Io& io, const std::string& checkpoint);
+
+}  // namespace ckpt::catalog

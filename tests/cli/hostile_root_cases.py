@@ -1,0 +1,172 @@
+"""Root deletes and mends in a store that another user owns, and who swaps directories for links meanwhile: nothing
+outside of the store is touched, and the store stays that user's. By root alone; skipped elsewhere."""
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+from runner import check, main
+
+OTHER = 65534  # nobody
+DECOYS = 2000
+AS_OTHER = ("setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups")
+
+def own(path):
+    for p in (path, *path.rglob("*")):
+        os.lchown(p, OTHER, OTHER)
+
+
+def store(sh, steps=(1, 2, 3, 4)):
+    """One of another user, which that user filled."""
+    sh.directory.chmod(0o755)
+    sh.path("store").mkdir()
+    os.chown(sh.path("store"), OTHER, OTHER)
+    for step in steps:
+        sh.run("save", sh.checkpoint("safetensors/single"), "--store", "store", "--run", "r", "--step", str(step),
+               launcher=AS_OTHER)
+    victim = sh.path("victim")
+    victim.mkdir(mode=0o700)
+    (victim / "precious").write_text("precious")
+    return sh.path("store/r"), victim
+
+
+def decoys(folder):
+    folder.mkdir(parents=True)
+    for n in range(DECOYS):
+        (folder / f"a{n:05}").touch()
+        (folder / f"zz{n:05}").touch()
+    (folder / "precious").touch()
+    own(folder)
+
+
+def lead_away(folder, victim, watched):
+    """Waits until one of the watched names is gone, then leads the folder's name elsewhere. Names are removed in one order
+    or the other: the one that is wanted stands between two sets of decoys."""
+    while not os.path.isdir(folder):
+        pass
+    while os.path.isdir(folder) and all(os.path.exists(folder / name) for name in watched):
+        pass
+    os.rename(folder, f"{folder}-away")
+    os.symlink(victim, folder)
+
+
+@contextlib.contextmanager
+def race(folder, victim):
+    """Another user does that while the body runs."""
+    watched = [f"{letter}{n:05}" for letter in ("a", "zz") for n in (0, DECOYS - 1)]
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(OTHER)
+            os.setuid(OTHER)
+            lead_away(folder, victim, watched)
+        except OSError:
+            pass  # it came too late
+        finally:
+            os._exit(0)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def purge(sh):
+    return subprocess.run([sh.program, "prune", "--store", "store", "--keep-last", "1", "--max-delete", "100%", "--apply",
+                           "-y", "--grace", "0"], cwd=sh.directory, env=sh.environment(), timeout=300, text=True,
+                          stdin=subprocess.DEVNULL, capture_output=True)
+
+
+def case_a_folder_that_is_swapped_while_root_purges_it_leads_nowhere(sh):
+    run, victim = store(sh)
+    folder = run / "step-000000001.g1/D"
+    decoys(folder)
+    # It is renamed into the trash first: the race is for the place that it has there.
+    there = sh.path("store/.ckpt/trash/r/step-000000001.g1/D")
+    with race(there, victim):
+        done = purge(sh)
+    check((victim / "precious").read_text() == "precious", f"the victim lost a file\n{done.stdout}{done.stderr}")
+    check(done.returncode in (0, 3), f"exit {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+def case_a_left_over_that_is_swapped_while_root_sweeps_it_leads_nowhere(sh):
+    run, victim = store(sh)
+    folder = run / ("step-000000009.partial-" + "0" * 32) / "D"
+    decoys(folder)
+    own(folder.parent)
+    with race(folder, victim):
+        done = subprocess.run([sh.program, "repair", "store", "--apply"], cwd=sh.directory, env=sh.environment(), timeout=300,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    check((victim / "precious").read_text() == "precious", f"the victim lost a file\n{done.stdout}{done.stderr}")
+
+
+def case_links_lead_root_nowhere(sh):
+    run, victim = store(sh)
+    for name in ("marks", "index", "shards"):
+        folder = run / "step-000000002.g2" / name
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        folder.symlink_to(victim)
+    sh.path("store/ckpt.toml").write_text('[[rule]]\nruns="*"\nkeep={last=1}\ndrop_optimizer_after="1s"\n[trash]\nrecycle=2\n')
+    own(sh.path("store"))
+    words = (("verify", "--all", "--store", "store"), ("pin", "r@2", "--store", "store"), ("repair", "store", "--apply"),
+             ("prune", "--store", "store", "--apply", "-y", "--max-delete", "100%", "--grace", "0"))
+    for verb in words:
+        subprocess.run([sh.program, *verb], cwd=sh.directory, env=sh.environment(), timeout=300, stdin=subprocess.DEVNULL,
+                       capture_output=True)
+        check([p.name for p in victim.iterdir()] == ["precious"], f"{verb}: {list(victim.iterdir())}")
+
+
+def case_the_store_stays_its_owners(sh):
+    store(sh)
+    sh.run("list", "--store", "store")
+    sh.run("prune", "--store", "store", "--keep-last", "2", "--max-delete", "100%", "--apply", "-y")
+    sh.run("verify", "--all", "--store", "store")
+    sh.run("save", sh.checkpoint("safetensors/single"), "--store", "store", "--run", "r", "--step", "5")
+    others = [str(p) for p in sh.path("store").rglob("*") if p.lstat().st_uid != OTHER or p.lstat().st_gid != OTHER]
+    check(not others, f"not the owner's any more: {others[:5]}")
+    sh.run("undelete", "r@2", "--store", "store", launcher=AS_OTHER)
+    sh.run("list", "--store", "store", launcher=AS_OTHER, not_err="readonly")
+    sh.run("pin", "r@5", "--store", "store", launcher=AS_OTHER)
+    sh.run("prune", "--store", "store", "--keep-last", "1", "--max-delete", "100%", "--apply", "-y", launcher=AS_OTHER)
+
+
+def case_a_groups_store_stays_the_groups(sh):
+    """Two users of one group, each with umask 022."""
+    sh.directory.chmod(0o755)
+    sh.path("store").mkdir()
+    os.chown(sh.path("store"), OTHER, OTHER)
+    sh.path("store").chmod(0o2775)
+    second = ("setpriv", "--reuid=65533", f"--regid={OTHER}", "--clear-groups")
+    before = os.umask(0o022)
+    try:
+        for step, who in ((1, AS_OTHER), (2, second), (3, AS_OTHER)):
+            sh.run("save", sh.checkpoint("safetensors/single"), "--store", "store", "--run", "r", "--step", str(step),
+                   launcher=who)
+        words = ("--store", "store", "--max-delete", "100%", "--apply", "-y")
+        sh.run("prune", *words, "--keep-last", "2", launcher=AS_OTHER)
+        sh.run("prune", *words, "--keep-last", "1", launcher=second)
+        sh.run("undelete", "r@1", "--store", "store", launcher=second)
+        sh.run("pin", "r@1", "--store", "store", launcher=second)
+    finally:
+        os.umask(before)
+
+
+def reason_to_skip():
+    if os.geteuid() != 0:
+        return "only root can act in another user's store"
+    if shutil.which("setpriv") is None:
+        return "no setpriv"
+    seen = subprocess.run([*AS_OTHER, "test", "-x", sys.argv[sys.argv.index("--ckpt") + 1]])
+    return "another user cannot run the program where it was built" if seen.returncode else ""
+
+
+if __name__ == "__main__":
+    if reason := reason_to_skip():
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
