@@ -15,7 +15,8 @@ constexpr unsigned kDeepestInStore = 4;  // directories that a run may lie below
 Result<std::unique_ptr<HeldDirectory>> hold_store(Io& io, const std::string& store) {
   CKPT_TRY(auto held, hold_directory(io, store, {.follow = true, .store = true}));
   const auto own = hold_directory(io, join_path(store, kStoreDirectory), {});
-  if (!own && own.error().code != Errc::not_found) return fail(own.error());
+  // What else may stand there is the concern of whoever writes into it.
+  if (!own && own.error().code == Errc::linked) return fail(own.error());
   return held;
 }
 
