@@ -78,6 +78,7 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
     for (const std::string& argument : arguments) said += " " + shell_word(argument);
     console.log(said);
     Context context{.words = words, .settings = settings, .launch = launch, .machine = machine, .console = console};
+    if (verb != "doctor") raise_open_files();  // it tells what others start with
     const StopWatch watch(verb, settings);
     answer = command_of(verb)(context);
   }

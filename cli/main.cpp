@@ -3,14 +3,12 @@
 #include <new>
 
 #include "cli/dispatch.hpp"
-#include "cli/machine.hpp"
 #include "cli/signals.hpp"
 #include "cli/streams.hpp"
 
 int main(int argc, char** argv) {
   ckpt::cli::install_signal_handlers();
   ckpt::cli::keep_standard_streams();
-  ckpt::cli::raise_open_files();
   try {
     return ckpt::cli::dispatch({argv + (argc > 0 ? 1 : 0), argv + argc}, ckpt::cli::process_environment());
   } catch (const std::bad_alloc&) {
