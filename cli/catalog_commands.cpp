@@ -20,8 +20,8 @@ Result<CatalogQuery> read_query(const Words& words) {
                      .rebuild = words.on("rebuild"),
                      .now = now()};
   const std::string state = words.text("state");
-  for (const catalog::State one :
-       {catalog::State::committed, catalog::State::verified, catalog::State::corrupt, catalog::State::unreadable})
+  for (const catalog::State one : {catalog::State::committed, catalog::State::verified, catalog::State::repairable,
+                                   catalog::State::corrupt, catalog::State::unreadable})
     if (state == state_word(one)) query.state = one;
   if (const Value* value = words.value("where")) {
     auto filter = catalog::Filter::parse(value->text);

@@ -41,8 +41,10 @@ Verb save_verb() {
            "the work is divided among the ranks.",
            "Retention counts by step, so where training went back, and saves lower steps again, the first save after "
            "that says --back-to STEP: a series begins, in which what was saved of later steps before is superseded. No "
-           "rule counts it, and it goes when its grace is over. Saves after that, with --back-to or without, go on in "
-           "the series. Trainers with libckpt say so themselves.",
+           "rule counts it, and it goes when its grace is over. Saves after that go on in the series, with --back-to "
+           "or "
+           "without; but with --back-to a step that the series has reached begins another one, as training then went "
+           "back again. Trainers with libckpt say so themselves.",
            "With --link a SRC of the ckpt format on the store's file system, as convert and save write it, is not "
            "copied: "
            "the checkpoint's files are second names of SRC's (hard links), and it keeps SRC's id, once in a run. The "
@@ -131,7 +133,7 @@ Verb list_verb() {
                 {.name = "state",
                  .value = "STATE",
                  .help = "only those in this state",
-                 .choices = {"durable", "verified", "corrupt", "unreadable"},
+                 .choices = {"durable", "verified", "repairable", "corrupt", "unreadable"},
                  .guesses = {"status"}},
                 {.name = "where",
                  .value = "RULE",

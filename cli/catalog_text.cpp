@@ -65,6 +65,8 @@ std::string_view state_word(catalog::State state) {
       return "uncommitted";
     case catalog::State::unreadable:
       return "unreadable";
+    case catalog::State::repairable:
+      return "repairable";
     case catalog::State::corrupt:
       return "corrupt";
     case catalog::State::committed:

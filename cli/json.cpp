@@ -16,22 +16,6 @@ bool is_ascii(std::string_view text) {
   return all < 0x80;
 }
 
-std::string valid_utf8(std::string_view text) {
-  if (is_ascii(text)) return std::string(text);
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t bytes = first_code_point(text).bytes;
-    if (bytes == 0) {
-      out += "\xef\xbf\xbd";
-      text.remove_prefix(1);
-    } else {
-      out += text.substr(0, bytes);
-      text.remove_prefix(bytes);
-    }
-  }
-  return out;
-}
-
 Json failure_json(const Failure& failure) {
   const Error& error = failure.error;
   Json out = {{"id", error_id(error.code)}, {"exit_code", exit_code(error.code)}};
@@ -62,6 +46,22 @@ Json optional_text(const std::string& text) {
 }
 
 }  // namespace
+
+std::string valid_utf8(std::string_view text) {
+  if (is_ascii(text)) return std::string(text);
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t bytes = first_code_point(text).bytes;
+    if (bytes == 0) {
+      out += "\xef\xbf\xbd";
+      text.remove_prefix(1);
+    } else {
+      out += text.substr(0, bytes);
+      text.remove_prefix(bytes);
+    }
+  }
+  return out;
+}
 
 std::string base64(std::string_view bytes) {
   constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

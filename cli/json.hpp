@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/errors.hpp"
@@ -19,6 +20,8 @@ class Rows {
   /// `member`: of `data`.
   explicit Rows(std::string member) : member_(std::move(member)) {}
   void add(const Json& row);
+  /// As row_text.hpp writes it.
+  void add(std::string row) { texts_.push_back(std::move(row)); }
   /// The text of the document, where they are data[member].
   std::string shown_in(Json document) const;
 
@@ -43,6 +46,9 @@ std::string document(std::string_view verb, const Answer& answer);
 /// Puts text that need not be UTF-8 (a path, a name): invalid bytes become U+FFFD, and `key`_b64 then holds the true
 /// bytes.
 void put_text(Json& object, const std::string& key, std::string_view text);
+
+/// Bytes that are no UTF-8 become U+FFFD.
+std::string valid_utf8(std::string_view text);
 
 /// The bytes in base64 (RFC 4648, padded).
 std::string base64(std::string_view bytes);

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "api/prune.hpp"
 #include "api/store_words.hpp"
 #include "api/words.hpp"
 #include "cli/catalog_words.hpp"
 #include "cli/commands.hpp"
+#include "cli/row_text.hpp"
 #include "cli/session.hpp"
 #include "cli/simulate_command.hpp"
 #include "cli/table.hpp"
@@ -78,6 +80,16 @@ std::string decision_text(const PrunePart& part, std::size_t index) {
   return catalog::action_name(part.retention.decisions[index].action);
 }
 
+/// Steps by which a run has several saves: those are told apart by their generation.
+std::set<std::pair<std::string_view, std::uint64_t>> steps_saved_again(const PrunePart& part) {
+  std::set<std::pair<std::string_view, std::uint64_t>> seen;
+  std::set<std::pair<std::string_view, std::uint64_t>> out;
+  for (const catalog::Checkpoint& one : part.checkpoints) {
+    if (!seen.emplace(one.run, one.step).second) out.emplace(one.run, one.step);
+  }
+  return out;
+}
+
 void print_part(Context& context, const PrunePart& part) {
   const SizeStyle sizes = context.settings.sizes;
   if (part.entries.empty() || context.settings.json) return;
@@ -87,12 +99,15 @@ void print_part(Context& context, const PrunePart& part) {
                           {.title = "SIZE", .right = true},
                           {.title = "DECISION"},
                           {.title = "WHY"}}};
+  const auto again = steps_saved_again(part);
   for (const std::uint32_t i : part.retention.order) {
     const catalog::Checkpoint& one = part.checkpoints[i];
+    std::string step = fmt::format("{}", one.step);
+    if (one.generation != 0 && again.contains({one.run, one.step})) step += fmt::format(" (g{})", one.generation);
     const Action action = part.retention.decisions[i].action;
     if (context.settings.quiet && action != Action::trash && action != Action::demote) continue;
-    table.rows.push_back({printable(one.run), fmt::format("{}", one.step), format_size(one.bytes, sizes),
-                          decision_text(part, i), printable(why_text(part, i))});
+    table.rows.push_back({printable(one.run), std::move(step), format_size(one.bytes, sizes), decision_text(part, i),
+                          printable(why_text(part, i))});
   }
   say(context, context.console.out_is_terminal() ? draw_aligned(table, context.console.width()).text : draw_tsv(table));
   if (part.retention.aborted) say(context, fmt::format("aborted  {}\n", *part.retention.aborted));
@@ -191,39 +206,40 @@ void print_report(Context& context, const PruneReport& report) {
 
 // --- for scripts ----------------------------------------------------------------------------------------------------
 
-Json reasons_json(const std::vector<catalog::Explanation>& reasons) {
-  Json out = Json::array();
+void put_reasons(RowText& out, std::string_view key, const std::vector<catalog::Explanation>& reasons) {
+  out.begin_array(key);
   for (const catalog::Explanation& told : reasons) {
-    Json one = {{"rule", told.rule}};
-    if (told.rank) one["rank"] = *told.rank;
-    if (told.limit) one["limit"] = *told.limit;
-    if (!told.bucket.empty()) one["bucket"] = told.bucket;
-    if (!told.value.empty()) one["value"] = told.value;
-    put_text(one, "text", told.text);
-    out.push_back(std::move(one));
+    out.begin_element();
+    out.text("rule", told.rule);
+    if (told.rank) out.number("rank", *told.rank);
+    if (told.limit) out.number("limit", *told.limit);
+    if (!told.bucket.empty()) out.text("bucket", told.bucket);
+    if (!told.value.empty()) out.text("value", told.value);
+    out.text("text", told.text);
+    out.end_element();
   }
-  return out;
+  out.end_array();
 }
 
-Json checkpoint_json(const PrunePlan& plan, std::size_t p, std::size_t i) {
+std::string checkpoint_text(const PrunePlan& plan, std::size_t p, std::size_t i) {
   const PrunePart& part = plan.parts[p];
   const catalog::Checkpoint& one = part.checkpoints[i];
   const catalog::Decision& decision = part.retention.decisions[i];
-  Json out;
-  put_text(out, "run", one.run);
-  put_text(out, "name", part.entries[i].name);
-  out["id"] = one.id;
-  out["step"] = one.step;
-  out["bytes"] = one.bytes;
-  out["decision"] = decision_text(part, i);
-  out["would_be_trash"] = decision.would_be_trash;
-  out["bytes_freed"] = decision.bytes_freed;
+  RowText out;
+  out.text("run", one.run);
+  out.text("name", part.entries[i].name);
+  out.text("id", one.id);
+  out.number("step", one.step);
+  out.number("bytes", one.bytes);
+  out.text("decision", decision_text(part, i));
+  out.boolean("would_be_trash", decision.would_be_trash);
+  out.number("bytes_freed", decision.bytes_freed);
   const catalog::Explanations told = catalog::explain(decision, one, part.checkpoints, part.policy);
-  put_text(out, "why", catalog::why(decision, told));
-  out["reasons"] = reasons_json(told.reasons);
-  out["blockers"] = reasons_json(told.blockers);
-  out["near_misses"] = reasons_json(told.near_misses);
-  return out;
+  out.text("why", catalog::why(decision, told));
+  put_reasons(out, "reasons", told.reasons);
+  put_reasons(out, "blockers", told.blockers);
+  put_reasons(out, "near_misses", told.near_misses);
+  return out.take();
 }
 
 /// `rows` gets its checkpoints.
@@ -238,7 +254,7 @@ Json plan_json(const PrunePlan& plan, Rows& rows) {
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     const catalog::Retention& retention = plan.parts[p].retention;
     if (retention.aborted) out["aborted_because"].push_back(*retention.aborted);
-    for (const std::uint32_t i : retention.order) rows.add(checkpoint_json(plan, p, i));
+    for (const std::uint32_t i : retention.order) rows.add(checkpoint_text(plan, p, i));
   }
   out["delete_count"] = plan.trash_count;
   out["demote_count"] = plan.demote_count;

@@ -29,8 +29,10 @@ Verb prune_verb() {
            "removes it for good.",
            "Whatever the policy, these stay: of each run the newest verified checkpoint, and the newest where none is "
            "verified; what is read, loaded or converted now; what is pinned, or holds bytes of others; what a file "
-           "such as 'latest' names; what cannot be read just now; symbolic links; saves that never ended; and "
-           "checkpoints of other tools without a step in their names. What stays is checked first, names and sizes, "
+           "or a link such as 'latest' names; what cannot be read just now, and what ckpt repair mends; symbolic "
+           "links; "
+           "saves that never ended; checkpoints of other tools without a step in their names, or with a file younger "
+           "than 10 minutes. What stays is checked first, names and sizes, "
            "before anything goes. The first run of a policy that is new or was changed deletes at most half unless -y "
            "approves it. On network file systems readers on other hosts are known by their claims (.ckpt/claims): the "
            "first run in a store there deletes nothing for 10 minutes."},
@@ -81,7 +83,10 @@ Verb prune_verb() {
               {.name = "purge-early-below",
                .value = "SHARE",
                .help = "with less free space the trash does not wait; 5% by default, 0 always waits"},
-              {.name = "include-corrupt", .help = "corrupt ones may go"},
+              {.name = "foreign-min-age",
+               .value = "TIME",
+               .help = "another tool's checkpoint that was written within this time is unfinished; 10m by default"},
+              {.name = "include-corrupt", .help = "corrupt ones may go, but for the last one of a run"},
               {.name = "drop-series",
                .value = "N",
                .help = "the last verified checkpoint of superseded series N may go",

@@ -10,7 +10,8 @@
 
 #include "api/conversion_hooks.hpp"
 #include "api/import_link.hpp"
-#include "api/run_copies.hpp"
+#include "api/prune_policies.hpp"
+#include "api/run_series.hpp"
 #include "api/target.hpp"
 #include "catalog/index/scan.hpp"
 #include "catalog/trash/trash.hpp"
@@ -28,6 +29,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::uint64_t kGreatestStep = (std::uint64_t{1} << 53) - 1;  // JSON holds it, and the catalog
+constexpr std::size_t kManifestsRead = 1000;  // of a run's newest: later series have later generations
 
 Result<> check_run(const std::string& run) {
   const auto refuse = [&](std::string reason) {
@@ -44,24 +46,14 @@ Result<> check_run(const std::string& run) {
     const std::string_view part = rest.substr(0, slash);
     if (part.empty() || part == "." || part == "..") return refuse("not a path below the store");
     if (part.starts_with('.')) return refuse("a name that begins with a dot is not looked at");
+    if (part.starts_with('-')) return refuse("a name that begins with a dash looks like an option");
+    if (depth == 1 && part == kPolicyFile) return refuse("the store's policy has that name");
     if (part.find(kPartialMark) != std::string_view::npos || CheckpointName::parse(part))
       return refuse("such names are those of checkpoints");
     if (depth > catalog::kDeepestRun) return refuse(fmt::format("deeper than {} names", catalog::kDeepestRun));
     if (slash == std::string_view::npos) return {};
     rest.remove_prefix(slash + 1);
   }
-}
-
-/// The newest checkpoint of a run's directory whose manifest can be read: the series goes on from that.
-Result<std::optional<RunCheckpoint>> newest_readable(Io& io, const std::string& run_directory) {
-  CKPT_TRY(const auto names, list_checkpoints(io, run_directory));
-  for (const std::string& name : names) {
-    auto manifest = read_manifest(io, join_path(run_directory, name));
-    if (!manifest) continue;
-    return RunCheckpoint{
-        .name = *CheckpointName::parse(name), .id = manifest->id.hex(), .run = std::move(manifest->run)};
-  }
-  return std::nullopt;
 }
 
 class Import {
@@ -172,7 +164,7 @@ class Import {
   }
 
   Result<std::string> publish(Publication& publication, std::vector<SmallFile> files) {
-    CKPT_TRY(newest_, newest_readable(io_, run_directory_));
+    CKPT_CHECK(decide_series());
     SaveToPublish save{.run_directory = run_directory_, .step = request_.step, .marks = std::move(marks_)};
     for (const SmallFile& file : files) {
       if (file.path == universal::kManifestPath) {
@@ -185,23 +177,41 @@ class Import {
     }
     files.clear();
     save.manifest.revision = 0;  // of what is linked, too: nothing was done to this one yet
-    save.manifest.run = series();
+    save.manifest.run = series_;
     save.manifest.meta.step = request_.step;
     CKPT_TRY(const std::string name, publish_save(io_, publication, std::move(save)));
     return join_path(run_directory_, name);
   }
 
-  universal::Run series() const {
-    universal::Run run = same_series(run_directory_, newest_);
-    if (!begins_series()) return run;
-    ++run.series;
-    run.series_from = request_.back_to;
-    return run;
-  }
-
-  bool begins_series() const {
-    if (!request_.back_to || !newest_ || newest_->name.step <= *request_.back_to) return false;
-    return !newest_->run || newest_->run->series_from != request_.back_to;
+  /// Looks at the run as it is before this save.
+  Result<> decide_series() {
+    CKPT_TRY(auto standing, list_copies(io_, run_directory_, "", kManifestsRead));
+    CKPT_TRY(known_, series_of(io_, run_directory_, std::move(standing)));
+    bool goes_after = false;
+    bool goes_on = false;
+    std::uint64_t reached = 0;  // by the newest series
+    for (std::size_t i = 0; i < known_.standing.size(); ++i) {
+      const RunCheckpoint& one = known_.standing[i];
+      if (known_.superseded[i] || !one.run) continue;
+      goes_after = goes_after || (request_.back_to && one.name.step > *request_.back_to);
+      if (one.run->series == known_.greatest) reached = std::max(reached, one.name.step);
+    }
+    // Saves of one series rise: one that does not is of a training that went back once more.
+    goes_on = request_.back_to && known_.from == request_.back_to && request_.step > reached;
+    series_ = stay_in_series(run_directory_, known_);
+    if (!request_.back_to) return {};
+    if (!goes_after) {
+      series_note_ =
+          fmt::format("no series begins: nothing that counts in the run is after step {}", *request_.back_to);
+    } else if (goes_on) {
+      series_note_ = fmt::format("series {} goes on, which began after step {}", series_.series, *request_.back_to);
+    } else {
+      begins_ = true;
+      series_ = begin_series(run_directory_, known_, request_.back_to);
+      series_note_ = fmt::format("series {} begins: what the run had saved after step {} is superseded", series_.series,
+                                 *request_.back_to);
+    }
+    return {};
   }
 
   /// What was said of it, where it was there before.
@@ -218,8 +228,8 @@ class Import {
     const ConvertReport& conversion = out_.conversion;
     const auto named = CheckpointName::parse(base_name(conversion.target));
     if (!named) {  // --dry-run
-      CKPT_TRY(newest_, newest_readable(io_, run_directory_));
-      out_.series = series().series;
+      CKPT_CHECK(decide_series());
+      out_.series = series_.series;
       return tell_order();
     }
     out_.name = named->text();
@@ -251,19 +261,16 @@ class Import {
 
   /// What is saved last is the newest, whatever its step: that is not always what was meant.
   Result<> tell_order() {
-    if (begins_series()) {
-      out_.conversion.notes.push_back(
-          {.text = fmt::format("series {} begins: what the run had saved after step {} is superseded", series().series,
-                               *request_.back_to)});
-      return {};
-    }
-    if (!newest_ || newest_->name.step < request_.step) return {};
-    const bool again = newest_->name.step == request_.step;
+    std::vector<Finding>& notes = out_.conversion.notes;
+    if (!series_note_.empty()) notes.push_back({.text = series_note_});
+    const auto newest = std::ranges::find_if(known_.standing, [](const RunCheckpoint& one) { return !one.id.empty(); });
+    if (begins_ || newest == known_.standing.end() || newest->name.step < request_.step) return {};
+    const bool again = newest->name.step == request_.step;
     std::string text = again ? fmt::format("step {} was saved before, as {}: the later one stands for the step",
-                                           request_.step, newest_->name.text())
+                                           request_.step, newest->name.text())
                              : fmt::format("step {} was the newest checkpoint of the run: step {} takes its place",
-                                           newest_->name.step, request_.step);
-    out_.conversion.notes.push_back({.severity = again ? Severity::note : Severity::warning, .text = std::move(text)});
+                                           newest->name.step, request_.step);
+    notes.push_back({.severity = again ? Severity::note : Severity::warning, .text = std::move(text)});
     return {};
   }
 
@@ -274,8 +281,11 @@ class Import {
   const std::string target_;
   std::unique_ptr<HeldDirectory> held_{};  // the store, while something is made in it
   std::vector<SmallFile> marks_{};
-  std::vector<std::string> left_over_{};   // partials in the run when this began
-  std::optional<RunCheckpoint> newest_{};  // before it was saved
+  std::vector<std::string> left_over_{};  // partials in the run when this began
+  RunSeries known_{};                     // before it was saved
+  universal::Run series_{};
+  bool begins_ = false;
+  std::string series_note_{};  // what became of `back_to`
   ImportReport out_{};
 };
 

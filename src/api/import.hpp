@@ -20,7 +20,8 @@ struct ImportRequest {
   std::uint64_t step = 0;
   std::vector<catalog::Mark> marks{};  ///< committed with it: whoever sees the checkpoint sees its pins
   bool link = false;                   ///< its files are to be the source's own: import_link.hpp
-  /// The training went back to this step before: a series begins there, unless the run's newest is of one that did.
+  /// The training went back to this step before: a series begins there, if anything that counts is of a later step;
+  /// but where the newest series began at the same step, and has not reached this save's, it goes on.
   std::optional<std::uint64_t> back_to{};
 };
 struct ImportReport {
@@ -37,7 +38,7 @@ struct ImportReport {
 };
 
 /// Converts the source to the universal form as STORE/RUN/step-NNNNNNNNN.gG: G is 1 more than any generation of the run
-/// and of its trash, the series is that of the run's newest checkpoint (but for `back_to`), and nothing that exists is
+/// and of its trash, the series is the run's newest (but for `back_to`), and nothing that exists is
 /// replaced. The same source and parameters at the same step of the run are `already_done`. A step that the run has
 /// already, or an older one, is saved too, as the newest checkpoint of the run; a note says so. What killed saves of
 /// the run had left is removed in the end. No database is opened: the catalog is left a note. Collective, as convert.

@@ -3,15 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
 
+#include "api/look_again.hpp"
 #include "api/store_catalog.hpp"
+#include "catalog/index/links.hpp"
 #include "catalog/index/scan.hpp"
 #include "catalog/support.hpp"
 #include "engine/host.hpp"
 #include "format/glob.hpp"
+#include "format/nearest.hpp"
 
 namespace ckpt {
 namespace {
@@ -57,37 +59,6 @@ std::uint64_t most_recycled(const PrunePlan& plan) {
   std::uint64_t most = 0;
   for (const PrunePart& part : plan.parts) most = std::max(most, part.policy.trash.recycle);
   return most;
-}
-
-/// The place of a checkpoint as it is now. Nothing where it is gone, or is something else now.
-Result<std::optional<catalog::EntryPlace>> place_of(Io& io, const std::string& store, const Entry& entry) {
-  const std::string& run = entry.checkpoint.run;
-  if (!entry.foreign) return catalog::EntryPlace{.run = run, .name = entry.name};
-  // Who names it stands in other files of the run.
-  CKPT_TRY(const auto folder, catalog::list_folder(io, store, run, detection()));
-  if (!folder) return std::nullopt;
-  for (const catalog::EntryPlace& place : folder->places) {
-    if (place.name == entry.name && place.foreign) return place;
-  }
-  return std::nullopt;
-}
-
-/// NaN is the same as NaN.
-bool same_metrics(const catalog::Checkpoint& a, const catalog::Checkpoint& b) {
-  return std::equal(a.metrics.begin(), a.metrics.end(), b.metrics.begin(), b.metrics.end(),
-                    [](const auto& x, const auto& y) {
-                      const bool no_numbers = std::isnan(x.second) && std::isnan(y.second);
-                      return x.first == y.first && (x.second == y.second || no_numbers);
-                    });
-}
-
-/// Whether nothing that retention looks at is another now.
-bool is_same(const Entry& seen, const Entry& known) {
-  const catalog::Checkpoint& a = seen.checkpoint;
-  const catalog::Checkpoint& b = known.checkpoint;
-  return a.id == b.id && a.state == b.state && a.tags == b.tags && same_metrics(a, b) && a.series == b.series &&
-         a.series_from == b.series_from && a.created == b.created && seen.revision == known.revision &&
-         seen.directory == known.directory;
 }
 
 /// One part is decided anew whenever what its decisions rest on turns out not to be whole.
@@ -143,47 +114,37 @@ class Decider {
     return out;
   }
 
-  /// Looks again at one that the catalog told of. False where it is no longer the same: what is known of it then is
-  /// what is there now.
-  bool take_as_it_is(PrunePart& part, std::uint32_t i) {
-    Entry& known = part.entries[i];
-    catalog::Checkpoint& one = part.checkpoints[i];
-    const auto place = place_of(session_.io, request_.store, known);
-    auto seen = place && *place ? catalog::read_entry(session_.io, request_.store, **place) : std::nullopt;
-    if (!seen) {
-      one.state = State::unreadable;
-      return false;
-    }
-    if (is_same(*seen, known)) return true;
-    known = *std::move(seen);
-    one = known.checkpoint;
-    return false;
-  }
-
   /// The quick check of those that stay and were not checked yet.
   Checks check(PrunePart& part, const std::vector<std::uint32_t>& indices, const std::set<std::string>& runs,
                std::vector<std::string>& warnings) {
-    Checks out;
+    std::vector<std::uint32_t> chosen;
+    std::vector<const Entry*> known;
     for (const std::uint32_t i : indices) {
-      catalog::Checkpoint& one = part.checkpoints[i];
+      const catalog::Checkpoint& one = part.checkpoints[i];
       if (!is_whole(one) || part.retention.decisions[i].action == Action::trash) continue;
       if (!runs.empty() && !runs.contains(one.run)) continue;
-      const std::string path = part.entries[i].path(request_.store);
-      if (!checked_.insert(path).second) continue;
-      out.any = true;
-      if (!take_as_it_is(part, i)) {
-        out.damaged = true;
-        warnings.push_back(fmt::format("{}: does not count as kept: it is not any more what was listed", path));
-        continue;
-      }
-      const auto report = verify(session_, {.path = path, .quick = true});
-      if (report && report->ok) continue;
+      if (!checked_.insert(part.entries[i].path(request_.store)).second) continue;
+      chosen.push_back(i);
+      known.push_back(&part.entries[i]);
+    }
+    Checks out{.any = !chosen.empty()};
+    std::vector<LookedAgain> looks = look_again(session_, request_.store, known);
+    for (std::size_t n = 0; n < chosen.size(); ++n) {
+      LookedAgain& look = looks[n];
+      if (look.reason.empty()) continue;
       out.damaged = true;
-      one.state = report ? State::corrupt : State::unreadable;
-      std::string reason = "damage was found";
-      if (!report) reason = report.error().message;
-      if (report && !report->damage.empty()) reason = report->damage.front().text;
-      warnings.push_back(fmt::format("{}: does not count as kept: {}", path, reason));
+      Entry& entry = part.entries[chosen[n]];
+      catalog::Checkpoint& one = part.checkpoints[chosen[n]];
+      warnings.push_back(fmt::format("{}: does not count as kept: {}", entry.path(request_.store), look.reason));
+      if (look.now) {
+        entry = *std::move(look.now);
+        const catalog::Checkpoint before = std::exchange(one, entry.checkpoint);
+        // What links say of it does not stand in it.
+        one.trackers.insert(one.trackers.end(), before.trackers.begin(), before.trackers.end());
+        one.references.insert(one.references.end(), before.references.begin(), before.references.end());
+      } else {
+        one.state = look.state;
+      }
     }
     return out;
   }
@@ -198,16 +159,14 @@ std::vector<catalog::SeriesBirth> births_of(const std::vector<TrashEntry>& trash
   std::vector<catalog::SeriesBirth> out;
   for (const TrashEntry& entry : trash) {
     if (!entry.recorded || !entry.record.series_from) continue;
-    out.push_back({.run = entry.run,
-                   .series = entry.record.series,
-                   .from = entry.record.series_from,
-                   .began = entry.record.created});
+    out.push_back(catalog::birth_of(entry));
   }
   return out;
 }
 
 struct Scanned {
   std::vector<Entry> entries{};
+  std::vector<std::string> runs{};  ///< all of the store, where only some are asked for
   std::vector<std::string> warnings{};
 };
 
@@ -219,10 +178,34 @@ Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest&
   Scanned out{.warnings = catalog.warnings()};
   catalog::Query query;
   if (!request.runs.empty()) {
-    query.passes = [&](const Entry& entry) { return wanted(request.runs, entry.checkpoint.run); };
+    query.passes = [&](const Entry& entry) {
+      if (out.runs.empty() || out.runs.back() != entry.checkpoint.run) out.runs.push_back(entry.checkpoint.run);
+      return wanted(request.runs, entry.checkpoint.run);
+    };
   }
   CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), query));
+  CKPT_CHECK(catalog::note_links(io, store, catalog.database(), out.entries));
   return out;
+}
+
+/// A pattern that matches nothing is told; a name that does not is most likely mistyped.
+Result<> check_runs(const PruneRequest& request, const std::vector<TrashEntry>& trash, Scanned& scanned) {
+  for (const std::string& glob : request.runs) {
+    const auto matches = [&](const std::string& run) { return matches_glob(run, glob); };
+    if (std::ranges::any_of(scanned.runs, matches)) continue;
+    if (std::ranges::any_of(trash, matches, &TrashEntry::run)) continue;
+    std::string text = fmt::format("{}: prune: no run matches '{}'", request.store, glob);
+    if (glob.find_first_of("*?[") != std::string::npos) {
+      scanned.warnings.push_back(std::move(text));
+      continue;
+    }
+    const auto near = nearest(glob, scanned.runs);
+    return fail({.code = Errc::not_found,
+                 .message = std::move(text),
+                 .file = request.store,
+                 .hint = near ? fmt::format("did you mean '{}'?", *near) : "ckpt list shows what there is"});
+  }
+  return {};
 }
 
 /// Whether nothing was said or done since that would have made the decision another one.
@@ -236,6 +219,7 @@ Result<bool> is_unchanged(Io& io, const std::string& store, const Entry& planned
                                   [&](const catalog::Pin& pin) { return !pin.until || *pin.until > now; });
   return one.id == planned.checkpoint.id && one.state == planned.checkpoint.state &&
          one.tags == planned.checkpoint.tags && same_metrics(one, planned.checkpoint) &&
+         one.created == planned.checkpoint.created && one.bytes == planned.checkpoint.bytes &&
          seen->revision == planned.revision && seen->directory == planned.directory && !pinned &&
          !one.marks_unreadable && one.references.empty() && one.trackers.empty() && !one.link;
 }
@@ -267,6 +251,7 @@ Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& pa
                  .series = one.series,
                  .series_from = one.series_from,
                  .created = one.created,
+                 .committed = one.committed == catalog::Time::min() ? std::nullopt : std::optional(one.committed),
                  .bytes = whole ? one.bytes : one.optimizer_bytes,
                  .deleted = how.now,
                  .by = how.by,
@@ -404,9 +389,13 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   if (request.carries_out) settle_trash(session.io, plan.store);
   CKPT_TRY(Scanned scanned, read_store(session.io, plan.store, request));
   CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
+  CKPT_CHECK(check_runs(request, trash, scanned));
   const KnownPolicies known = read_known_policies(session.io, plan.store);
   plan.known_as = plan.policies.source;
   for (const std::string& run : request.runs) plan.known_as += " for " + run;
+  // What widens the deletion makes it another policy, to be approved by itself.
+  if (request.include_corrupt) plan.known_as += " with --include-corrupt";
+  for (const std::uint64_t series : request.drop_series) plan.known_as += fmt::format(" with --drop-series {}", series);
   plan.warnings = std::move(scanned.warnings);
   for (const catalog::Policy& policy : plan.policies.policies) {
     PrunePart part{.policy = policy, .fingerprint = catalog::fingerprint(policy).hex()};

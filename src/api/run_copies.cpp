@@ -3,18 +3,42 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/replace_file.hpp"
+#include "format/seal.hpp"
+
 namespace ckpt {
+namespace {
+
+constexpr std::uint64_t kMostCopyBytes = std::uint64_t{256} << 20;  // 16,384 ranks take 2 MB
+
+/// What the second copy of a manifest says of a checkpoint's place in its run.
+std::optional<universal::Run> run_in_copy(Io& io, const std::string& checkpoint) {
+  const auto text = read_small_file(io, join_path(checkpoint, universal::kManifestCopyPath), kMostCopyBytes);
+  if (!text) return std::nullopt;
+  auto manifest = universal::parse_manifest(*text);
+  return manifest ? std::move(manifest->run) : std::nullopt;
+}
+
+}  // namespace
 
 Result<std::vector<RunCheckpoint>> list_copies(Io& io, const std::string& run_directory,
-                                               const std::string& local_directory) {
+                                               const std::string& local_directory, std::size_t most_read) {
   std::vector<RunCheckpoint> all;
   const auto add = [&](const std::string& directory, bool nearer) -> Result<> {
     CKPT_TRY(const auto names, list_checkpoints(io, directory));
+    std::size_t left = most_read;
     for (const std::string& name : names) {
       RunCheckpoint found{.name = *CheckpointName::parse(name), .copies = {join_path(directory, name)}};
+      if (left == 0) {
+        all.push_back(std::move(found));
+        continue;
+      }
+      --left;
       if (auto manifest = read_manifest(io, found.copies.front())) {
         found.id = manifest->id.hex();
         found.run = std::move(manifest->run);
+      } else {
+        found.run = run_in_copy(io, found.copies.front());
       }
       const auto same = found.id.empty() ? all.end() : std::find_if(all.begin(), all.end(), [&](const auto& other) {
         return other.id == found.id;
@@ -33,14 +57,6 @@ Result<std::vector<RunCheckpoint>> list_copies(Io& io, const std::string& run_di
     return std::pair(a.name.generation, a.name.step) > std::pair(b.name.generation, b.name.step);
   });
   return all;
-}
-
-universal::Run same_series(const std::string& run_directory, const std::optional<RunCheckpoint>& newest) {
-  universal::Run run{.name = base_name(run_directory)};
-  if (!newest || !newest->run) return run;
-  run.series = newest->run->series;
-  run.series_from = newest->run->series_from;
-  return run;
 }
 
 }  // namespace ckpt

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,12 +23,9 @@ struct RunCheckpoint {
 
 /// The committed checkpoints of a run, newest first: those of the run's directory and of a local tier (none where
 /// `local_directory` is empty), joined by id. A copy whose manifest cannot be read is a checkpoint of its own: whoever
-/// opens it says why.
+/// opens it says why. Its place in the run's history is known where the second copy of the manifest tells.
+/// `most_read`: how many manifests are read, at most, of each directory: those of the newest.
 Result<std::vector<RunCheckpoint>> list_copies(Io& io, const std::string& run_directory,
-                                               const std::string& local_directory);
-
-/// What the next manifest of a run says where it stays in the series of the newest checkpoint; its generation is that
-/// of the commit. `newest`: nothing in a run that is empty.
-universal::Run same_series(const std::string& run_directory, const std::optional<RunCheckpoint>& newest);
+                                               const std::string& local_directory, std::size_t most_read = SIZE_MAX);
 
 }  // namespace ckpt

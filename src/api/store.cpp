@@ -71,6 +71,8 @@ Result<std::unique_ptr<Store>> Store::open(Result<std::unique_ptr<Io>> io, std::
   store->measured_.costs = {.restart_s = store->options_.restart_s, .mtbf_s = store->options_.mtbf_s};
   CKPT_CHECK(store->agree_on_options());
   CKPT_CHECK(agree_after(*store->comm_, store->options_.patience, [&]() -> Result<> {
+    if (base_name(store->run_directory_) == kPolicyFile || base_name(store->run_directory_) == kStoreDirectory)
+      return fail(Errc::usage, store->run_directory_ + ": open: a store uses this name itself, no run has it");
     CKPT_TRY(store->io_, std::move(io));
     CKPT_TRY(store->read_pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kReadBuffers}));
     return store->comm_->is_root() ? store->read_rules() : Result<>();
@@ -230,33 +232,39 @@ Result<bool> Store::should_save(std::uint64_t step) {
 
 // --- saving ------------------------------------------------------------------------------------------------------
 
-/// Where nothing else is nearer only its own manifest is read.
-Result<std::optional<RunCheckpoint>> Store::newest() {
-  if (!near_directory().empty()) {
-    CKPT_TRY(auto all, list_copies(*io_, run_directory_, near_directory()));
-    return all.empty() ? std::optional<RunCheckpoint>() : std::move(all.front());
-  }
-  CKPT_TRY(const auto names, list_checkpoints(*io_, run_directory_));
-  if (names.empty()) return std::optional<RunCheckpoint>();
-  RunCheckpoint newest{.name = *CheckpointName::parse(names.front())};
-  if (auto manifest = read_manifest(*io_, join_path(run_directory_, names.front()))) {
-    newest.id = manifest->id.hex();
-    newest.run = std::move(manifest->run);
-  }
-  return std::optional(std::move(newest));
+/// What stands in the run and in the local tier, and what its trash tells. Rank 0.
+Result<RunSeries> Store::known_series() {
+  CKPT_TRY(auto standing, list_copies(*io_, run_directory_, near_directory()));
+  return series_of(*io_, run_directory_, std::move(standing));
+}
+
+/// Nothing of what was saved here before comes after what was loaded: the series goes on. Else one begins, which
+/// supersedes what the run had of later steps when it was loaded; where others have saved since, nothing.
+universal::Run Store::series_after_load(const RunSeries& now) const {
+  const bool went_back = loaded_generation_ != at_load_.newest_generation();
+  const bool others = now.newest_generation() > at_load_.newest_generation() || now.greatest > at_load_.greatest;
+  if (!went_back && now.greatest == loaded_series_) return stay_in_series(run_directory_, now);
+  const bool supersedes = went_back && !others;
+  universal::Run run = begin_series(run_directory_, now, supersedes ? std::optional(loaded_step_) : std::nullopt);
+  if (supersedes)
+    log(fmt::format("save: series {} begins: what the run had saved after step {} is superseded", run.series,
+                    loaded_step_));
+  else
+    log(fmt::format(
+        "save: series {} begins and supersedes nothing: {}", run.series,
+        others ? "another process saved into the run since step " + std::to_string(loaded_step_) + " was loaded"
+               : "step " + std::to_string(loaded_step_) + " is of an earlier one"));
+  return run;
 }
 
 /// The series of this store's saves: decided at its first one. Rank 0.
 Result<universal::Run> Store::next_run() {
-  CKPT_TRY(const auto found, newest());
-  universal::Run run = same_series(run_directory_, found);
+  CKPT_TRY(const RunSeries now, known_series());
+  const bool is_empty = now.standing.empty() && now.greatest == 0;
+  universal::Run run = is_empty             ? stay_in_series(run_directory_, now)
+                       : loaded_id_.empty() ? begin_series(run_directory_, now, std::nullopt)
+                                            : series_after_load(now);
   run.parent = loaded_id_;
-  if (!found) return run;
-  if (found->id.empty() || loaded_id_ != found->id) {
-    ++run.series;
-    run.series_from.reset();
-    if (!loaded_id_.empty()) run.series_from = loaded_step_;
-  }
   return run;
 }
 
@@ -307,6 +315,12 @@ void Store::note_loaded(const Checkpoint& checkpoint) {
   loaded_id_ = checkpoint.map().id;
   loaded_step_ = checkpoint.step();
   last_step_ = loaded_step_;
+  const auto loaded = std::ranges::find_if(at_load_.standing, [&](const RunCheckpoint& one) {
+    return one.id == loaded_id_ || std::ranges::count(one.copies, checkpoint.path()) != 0;
+  });
+  if (loaded == at_load_.standing.end()) return;
+  loaded_generation_ = loaded->name.generation;
+  loaded_series_ = loaded->run ? loaded->run->series : 0;
 }
 
 /// Says in the checkpoint that it has been loaded: that it can be is proven. Once, as far as the store can be written;
@@ -383,12 +397,11 @@ void Store::tell_skipped(const std::string& path, const Error& why) const {
 /// Of several copies the nearest first. On rank 0; collective.
 Result<std::vector<std::string>> Store::candidates(const Result<>& mine) {
   std::vector<std::string> usable;
-  std::vector<RunCheckpoint> all;
   CKPT_CHECK(agree_after(*comm_, options_.patience, [&]() -> Result<> {
     CKPT_CHECK(mine);
     if (!comm_->is_root()) return {};
-    CKPT_TRY(all, list_copies(*io_, run_directory_, near_directory()));
-    if (!all.empty() || io_->stat(run_directory_)) return {};
+    CKPT_TRY(at_load_, known_series());
+    if (!at_load_.standing.empty() || io_->stat(run_directory_)) return {};
     // It was there on opening. That there is no checkpoint would make a trainer begin anew.
     return fail({.code = Errc::io,
                  .message = fmt::format("{}: load: the run's directory is gone", run_directory_),
@@ -399,7 +412,7 @@ Result<std::vector<std::string>> Store::candidates(const Result<>& mine) {
     std::uint64_t from;
   };
   std::vector<Series> later;
-  for (const RunCheckpoint& each : all) {
+  for (const RunCheckpoint& each : at_load_.standing) {
     const bool superseded = each.run && std::any_of(later.begin(), later.end(), [&](const Series& series) {
                               return each.run->series < series.number && each.name.step > series.from;
                             });

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "api/checkpoint.hpp"
-#include "api/run_copies.hpp"
+#include "api/run_series.hpp"
 #include "api/stop_signal.hpp"
 #include "catalog/interval_policy.hpp"
 #include "engine/comm.hpp"
@@ -123,8 +123,9 @@ class Store {
   Result<> exchange_parts(const DividedLoad& load, ReadReport& report, std::chrono::nanoseconds read_time);
   Result<std::unique_ptr<Checkpoint>> open_next(std::vector<std::string>& candidates,
                                                 std::vector<std::string>& skipped);
+  Result<RunSeries> known_series();
+  universal::Run series_after_load(const RunSeries& now) const;
   Result<universal::Run> next_run();
-  Result<std::optional<RunCheckpoint>> newest();
   void note_loaded(const Checkpoint& checkpoint);
   void mark_restored(const Checkpoint& checkpoint);
 
@@ -151,7 +152,12 @@ class Store {
   std::chrono::duration<double> longest_save_{0};
   std::shared_ptr<PendingSave> latest_save_{};  // how long it took is known later
   bool stop_told_ = false;
-  std::optional<universal::Run> run_{};  // of all saves from the first on; rank 0
+  // Rank 0. Whether the training went back is decided by what stood in the run when it was loaded: what other processes
+  // save there later was not left behind.
+  RunSeries at_load_{};
+  std::uint64_t loaded_generation_ = 0;
+  std::uint64_t loaded_series_ = 0;
+  std::optional<universal::Run> run_{};  // of all saves from the first on
   std::string loaded_id_{};              // of the checkpoint that was loaded
   std::uint64_t loaded_step_ = 0;
   bool reading_is_faster_ = false;  // than exchanging: the same on all ranks

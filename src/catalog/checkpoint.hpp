@@ -14,6 +14,7 @@ namespace ckpt::catalog {
 enum class State : std::uint8_t {
   uncommitted,  ///< a save is at work, or died: not a checkpoint
   unreadable,   ///< could not be read just now; that says nothing about tomorrow
+  repairable,   ///< one of its manifest's two copies is lost or torn, the other is right: `ckpt repair` mends it
   corrupt,      ///< its bytes contradict its sums
   committed,    ///< every byte durable, as its save said
   verified,     ///< and every digest was read again since
@@ -36,6 +37,9 @@ struct Checkpoint {
   std::uint64_t generation = 0;                ///< counts the commits of a run; 0 = unknown (foreign checkpoints)
   std::uint64_t step = 0;
   Time created{};  ///< by the saving machine's clock: informs, never orders
+  /// When it came into the store, by the clock of its file system: of an import later than `created`. Where unknown the
+  /// least.
+  Time committed = Time::min();
   State state = State::committed;
   std::uint64_t bytes = 0;            ///< all of its files
   std::uint64_t optimizer_bytes = 0;  ///< of these: what dropping the optimizer frees; 0 once dropped
@@ -49,6 +53,7 @@ struct Checkpoint {
   bool resume_source = false;             ///< what the running job started from
   bool marks_unreadable = false;          ///< nobody knows what was said of it
   bool link = false;                      ///< a symbolic link
+  bool foreign = false;                   ///< another tool's: nobody tells when its save has ended
 };
 
 /// The value of a metric; null where it was not recorded.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
 #include "catalog/select.hpp"
@@ -66,10 +67,11 @@ void explain_miss(Explanation& out, Verdict::Kind kind, const Reason& reason, co
       out.text = fmt::format("{} rank {}>{}", rule.id, reason.rank, count_text(limit_of(rule)));
       break;
     case Verdict::Kind::held:
-      out.text = is_calendar(rule.kind) ? fmt::format("{}{} bucket {} already held by {}",
-                                                      rule.id == kind_name(rule.kind) ? "" : rule.id + " ",
-                                                      kind_name(rule.kind), out.bucket, other)
-                                        : fmt::format("{}: a newer generation of the step stands for it", rule.id);
+      out.text = fmt::format("{}{} bucket {} already held by {}", rule.id == kind_name(rule.kind) ? "" : rule.id + " ",
+                             kind_name(rule.kind), out.bucket, other);
+      break;
+    case Verdict::Kind::replaced:
+      out.text = fmt::format("{}: a newer save of the step stands for it", rule.id);
       break;
     case Verdict::Kind::off_step:
       out.value = fmt::format("{}", reason.value);
@@ -113,8 +115,8 @@ Explanation explain_rule(const Reason& reason, const Checkpoint& checkpoint, std
   const Rule& rule = policy.keep[reason.rule];
   const auto kind = static_cast<Verdict::Kind>(reason.verdict);
   Explanation out{.rule = rule.id, .limit = limit_of(rule)};
-  if (is_calendar(rule.kind) && kind != Verdict::Kind::filtered)
-    out.bucket = bucket_name(period_of(rule.kind), reason.value);
+  const bool in_bucket = kind != Verdict::Kind::filtered && kind != Verdict::Kind::replaced;
+  if (is_calendar(rule.kind) && in_bucket) out.bucket = bucket_name(period_of(rule.kind), reason.value);
   if (rule.kind == Rule::Kind::best) {
     const double* metric = find_metric(checkpoint, rule.metric);
     if (metric != nullptr) out.value = fmt::format("{}", *metric);
@@ -214,6 +216,14 @@ Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::spa
       return named("floor.tracked", fmt::format("named by {}", fmt::join(checkpoint.trackers, ", ")));
     case Cause::unreadable:
       return named("floor.unreadable", "unreadable now: that is no reason to delete it");
+    case Cause::unfinished:
+      return named("floor.unfinished",
+                   fmt::format("another tool wrote into it {} ago: unfinished for {} (foreign_min_age)",
+                               duration_text(std::max(Duration(reason.value), Duration{})),
+                               duration_text(policy.guard.foreign_min_age)),
+                   duration_text(Duration(reason.value)));
+    case Cause::repairable:
+      return named("floor.repairable", "repairable: ckpt repair mends its manifest");
     case Cause::marks_unreadable:
       return named("floor.marks_unreadable", "its marks are unreadable now");
     case Cause::uncommitted:
@@ -222,6 +232,8 @@ Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::spa
       return named("floor.link", "a symbolic link");
     case Cause::corrupt:
       return named("floor.corrupt", "corrupt; --include-corrupt removes it");
+    case Cause::corrupt_goes:
+      return named("corrupt", "corrupt, and --include-corrupt was given");
     case Cause::superseded_grace:
       return named("floor.superseded", fmt::format("superseded by a later series; {} of grace left",
                                                    duration_text(Duration(reason.value))));

@@ -22,6 +22,8 @@ const char* state_name(State state) {
       return "uncommitted";
     case State::unreadable:
       return "unreadable";
+    case State::repairable:
+      return "repairable";
     case State::corrupt:
       return "corrupt";
     case State::committed:

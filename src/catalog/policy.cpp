@@ -156,6 +156,10 @@ bool is_empty(const Policy& policy) {
   return std::all_of(policy.keep.begin(), policy.keep.end(), keeps_nothing);
 }
 
+bool is_breakable(Rule::Kind kind) {
+  return breakable(kind) != 0;
+}
+
 std::vector<std::size_t> relax_order(const Policy& policy) {
   std::vector<std::size_t> out;
   const auto add = [&](std::size_t index) {
@@ -198,6 +202,9 @@ std::string policy_text(const Policy& policy) {
       "max_delete_fraction = {}\nrequire_verified_successor = {}\n",
       guard.newest, guard.newest_verified, guard.resume_source, duration_value(guard.min_age), guard.min_keep,
       guard.max_delete_fraction, guard.require_verified_successor);
+  // Stores that do not name it have policies of the same fingerprint as before there was such a key.
+  if (guard.foreign_min_age != kForeignMinAge)
+    out += fmt::format("foreign_min_age = {}\n", duration_value(guard.foreign_min_age));
   const Pressure& pressure = policy.pressure;
   out += "\n[pressure]\n";
   if (pressure.max_size) out += fmt::format("max_size = {}\n", amount_value(*pressure.max_size));

@@ -26,7 +26,7 @@ struct Rule {
     monthly,
     yearly,
     within,    ///< younger than `duration`, measured from `from`
-    best,      ///< the `count` best by `metric`
+    best,      ///< the `count` best by `metric`; of what is infinitely good as of NaN
     steps,     ///< those of `steps`
     tags_any,  ///< those with any of `tags`; superseded ones too
   };
@@ -71,12 +71,17 @@ struct Amount {
   bool operator==(const Amount&) const = default;
 };
 
+inline constexpr Duration kForeignMinAge = std::chrono::minutes(10);
+
 /// Applied after the rules. Can only add keeps, or stop the run. Whatever stands here, the floor of retain.hpp holds.
 struct Guard {
   std::uint64_t newest = 1;           ///< so many of a group's newest by generation
   std::uint64_t newest_verified = 1;  ///< so many of a group's newest verified
   bool resume_source = true;
   Duration min_age{};
+  /// Another tool's checkpoint, of which a file was written within that time, is taken for unfinished: it stays, and
+  /// counts for no rule.
+  Duration foreign_min_age = kForeignMinAge;
   std::uint64_t min_keep = 1;
   double max_delete_fraction = 0.5;  ///< of the first run of a new or changed policy, unless approved
   bool require_verified_successor = false;
@@ -119,8 +124,11 @@ inline constexpr std::size_t kMostRules = 64;  ///< of one policy
 /// Keeps nothing by any rule: such a policy deletes nothing and is refused. A rule with a count of 0 is none.
 bool is_empty(const Policy& policy);
 
+/// Whether pressure may break rules of this kind: not best, steps and tags_any.
+bool is_breakable(Rule::Kind kind);
+
 /// The rules that pressure may break, first broken first, as indices of `keep`: those of `relax`, or else calendar
-/// rules, then every, within, every_steps, first, last. Never best, steps, tags_any, nor those of `never`.
+/// rules, then every, within, every_steps, first, last. Never others, nor those of `never`.
 std::vector<std::size_t> relax_order(const Policy& policy);
 
 /// The first policy whose glob matches; null: nothing of this run is ever deleted.

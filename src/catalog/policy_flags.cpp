@@ -13,10 +13,10 @@
 namespace ckpt::catalog {
 namespace {
 
-const std::array<std::string, 17> kFlags{
-    "keep",       "keep-last",   "keep-first",   "keep-every",  "keep-within",      "keep-hourly",
-    "keep-daily", "keep-weekly", "keep-monthly", "keep-yearly", "keep-best",        "keep-tag",
-    "max-size",   "min-free",    "max-delete",   "grace",       "purge-early-below"};
+const std::array<std::string, 18> kFlags{
+    "keep",       "keep-last",   "keep-first",   "keep-every",  "keep-within",       "keep-hourly",
+    "keep-daily", "keep-weekly", "keep-monthly", "keep-yearly", "keep-best",         "keep-tag",
+    "max-size",   "min-free",    "max-delete",   "grace",       "purge-early-below", "foreign-min-age"};
 
 const std::array<std::string, 13> kKinds{"last",    "first",  "every_steps", "every", "hourly", "daily", "weekly",
                                          "monthly", "yearly", "within",      "best",  "steps",  "tag"};
@@ -135,6 +135,8 @@ Result<> add_known_flag(Policy& policy, std::string_view flag, std::string_view 
     policy.guard.max_delete_fraction = percent / 100;
   } else if (flag == "grace") {
     CKPT_TRY(policy.trash.ttl, parse_duration(value));
+  } else if (flag == "foreign-min-age") {
+    CKPT_TRY(policy.guard.foreign_min_age, parse_duration(value));
   } else if (flag == "purge-early-below") {
     CKPT_TRY(policy.trash.purge_early_when_free_below, parse_amount(value));
   } else {

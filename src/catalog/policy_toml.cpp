@@ -263,6 +263,7 @@ Result<> read_guard(const toml::table& source, const std::string& file, Guard& g
   guard.resume_source = resume.value_or(guard.resume_source);
   guard.require_verified_successor = successor.value_or(guard.require_verified_successor);
   CKPT_CHECK(read_duration(table, "min_age", guard.min_age));
+  CKPT_CHECK(read_duration(table, "foreign_min_age", guard.foreign_min_age));
   const toml::node* fraction = table.take("max_delete_fraction");
   if (fraction != nullptr && fraction->is_string()) {
     CKPT_TRY(const auto percent, table.parsed("max_delete_fraction", parse_percent));
@@ -309,6 +310,20 @@ Result<> read_rule_ids(TomlTable& table, std::string_view key, const Policy& pol
   return {};
 }
 
+/// Rules that are never broken cannot be named as those to break.
+Result<> check_relax(const TomlTable& table, const Policy& policy) {
+  for (const std::string& id : policy.pressure.relax) {
+    const auto rule = std::ranges::find(policy.keep, id, &Rule::id);
+    if (!is_breakable(rule->kind)) {
+      return table.wrong(
+          "relax", fmt::format("rule '{}' is never broken, as no rule of its kind ({}) is", id, kind_name(rule->kind)));
+    }
+    if (std::ranges::count(policy.pressure.never, id) != 0)
+      return table.wrong("relax", fmt::format("'never' names rule '{}', too", id));
+  }
+  return {};
+}
+
 Result<> read_pressure(const toml::table& source, const std::string& file, Policy& policy) {
   TomlTable table(source, file, "[pressure]");
   CKPT_CHECK(read_amount(table, "max_size", policy.pressure.max_size));
@@ -316,6 +331,7 @@ Result<> read_pressure(const toml::table& source, const std::string& file, Polic
   CKPT_TRY(policy.pressure.headroom, table.parsed("headroom", parse_headroom));
   CKPT_CHECK(read_rule_ids(table, "relax", policy, policy.pressure.relax));
   CKPT_CHECK(read_rule_ids(table, "never", policy, policy.pressure.never));
+  CKPT_CHECK(check_relax(table, policy));
   return table.finish();
 }
 

@@ -83,7 +83,13 @@ class Retainer {
     return {};
   }
 
-  bool counts(std::uint32_t i) const { return is_committed(all_[i].state) && !all_[i].link && !since_[i]; }
+  /// Nobody tells when another tool's save has ended: its files do, by resting.
+  bool unfinished(std::uint32_t i) const {
+    return all_[i].foreign && elapsed(all_[i].created, now_) < policy_.guard.foreign_min_age;
+  }
+  bool counts(std::uint32_t i) const {
+    return is_committed(all_[i].state) && !all_[i].link && !since_[i] && !unfinished(i);
+  }
   bool superseded(std::uint32_t i) const { return is_committed(all_[i].state) && !all_[i].link && since_[i]; }
 
   void make_groups() {
@@ -165,7 +171,9 @@ class Retainer {
       const Checkpoint& one = all_[i];
       if (one.state == State::uncommitted) block(i, Cause::uncommitted);
       if (one.link) block(i, Cause::link);
+      if (unfinished(i)) block(i, Cause::unfinished, elapsed(one.created, now_).count());
       if (one.state == State::unreadable) block(i, Cause::unreadable);
+      if (one.state == State::repairable) block(i, Cause::repairable);
       if (one.marks_unreadable) block(i, Cause::marks_unreadable);
       if (!one.readers.empty()) block(i, Cause::being_read);
       const bool pinned = std::any_of(one.pins.begin(), one.pins.end(),
@@ -229,16 +237,19 @@ class Retainer {
     }
   }
 
-  /// Nothing but superseded ones is left (what came after them is corrupt, or gone): the newest of them is all there is
-  /// to go on from.
+  /// Nothing that counts is left (what came after is corrupt, or gone). The newest of the superseded ones is all there
+  /// is to go on from; where there is none either, the newest of the corrupt ones, of which parts may be whole.
   void keep_left_behind(const Group& group) {
     std::uint32_t newest = kNobody;
+    const auto rank = [&](std::uint32_t i) {
+      return all_[i].state == State::corrupt ? 0 : all_[i].state == State::verified ? 2 : 1;
+    };
     for (const std::uint32_t i : group.members) {
-      if (!superseded(i)) continue;
-      const bool verified = all_[i].state == State::verified;
-      const bool other = newest != kNobody && all_[newest].state == State::verified;
-      if (newest == kNobody || (verified && !other) || (verified == other && committed_before(all_[newest], all_[i])))
-        newest = i;
+      const bool candidate = superseded(i) || (all_[i].state == State::corrupt && !all_[i].link);
+      if (!candidate) continue;
+      const bool better = newest == kNobody || rank(i) > rank(newest) ||
+                          (rank(i) == rank(newest) && committed_before(all_[newest], all_[i]));
+      if (better) newest = i;
     }
     if (newest != kNobody) block(newest, Cause::floor_newest);
   }
@@ -278,12 +289,13 @@ class Retainer {
       } else if (all_[i].state == State::corrupt && !situation_.include_corrupt) {
         decision.action = Action::block;
       } else if (stays(i)) {
-        decision.would_be_trash = !by_rule && all_[i].state != State::unreadable;
+        const bool is_known = all_[i].state != State::unreadable && all_[i].state != State::repairable;
+        decision.would_be_trash = !by_rule && is_known && !unfinished(i);
       } else {
         decision.action = Action::trash;
         decision.bytes_freed = all_[i].bytes;
         if (superseded(i)) decision.reasons.push_back({.cause = Cause::superseded});
-        if (all_[i].state == State::corrupt) decision.reasons.push_back({.cause = Cause::corrupt});
+        if (all_[i].state == State::corrupt) decision.reasons.push_back({.cause = Cause::corrupt_goes});
       }
     }
   }
@@ -383,8 +395,8 @@ class Retainer {
       out_.demote_count += decision.action == Action::demote ? 1 : 0;
       out_.freed_bytes = saturating_add(out_.freed_bytes, decision.bytes_freed);
       out_.kept_bytes = saturating_add(out_.kept_bytes, all_[i].bytes - std::min(all_[i].bytes, decision.bytes_freed));
-      const bool judged =
-          decision.action != Action::skip && decision.action != Action::block && all_[i].state != State::unreadable;
+      const bool is_known = all_[i].state != State::unreadable && all_[i].state != State::repairable && !unfinished(i);
+      const bool judged = decision.action != Action::skip && decision.action != Action::block && is_known;
       committed += judged ? 1 : 0;
     }
     const double lost = static_cast<double>(out_.trash_count + out_.demote_count);

@@ -14,13 +14,14 @@
 ///
 /// The floor, which no policy can switch off. Never deleted are:
 ///  1 the newest verified checkpoint of a group, nor the newest where none is verified (of superseded ones, where a
-///    group has no others)
+///    group has no others; and where nothing good is left, of corrupt ones)
 ///  2 what somebody reads, loads, converts or saves now
 ///  3 what is pinned, until the pin's date
 ///  4 what other checkpoints refer to
 ///  5 what a foreign tracker file names
-///  6 what could not be read just now, or whose marks could not
-///  7 what was never committed (repair sweeps those), and symbolic links
+///  6 what could not be read just now, or whose marks could not; what `ckpt repair` mends
+///  7 what was never committed (repair sweeps those; of another tool's what was written a short time ago), and symbolic
+///    links
 ///  8 corrupt ones, unless asked for by name (include_corrupt)
 ///  9 superseded ones before their grace has passed, and the last verified one of a superseded series unless asked for
 /// and nothing at all is deleted with an empty policy, nor more than half on the first run of a new or changed policy
@@ -75,7 +76,9 @@ struct Reason {
     pinned,
     referenced,
     tracked,
+    unfinished,  ///< another tool's, written `value` ms ago
     unreadable,
+    repairable,
     marks_unreadable,
     uncommitted,
     link,
@@ -83,6 +86,7 @@ struct Reason {
     superseded_grace,  ///< `value`: ms left
     last_of_series,
     superseded,     ///< of trash: no rule counts it
+    corrupt_goes,   ///< of trash: it was asked for (include_corrupt)
     relaxed,        ///< of trash: `rule` would have kept it, but space is short
     old_optimizer,  ///< of demote: `value`: its age, ms
   } cause = Cause::rule;

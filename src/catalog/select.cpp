@@ -40,7 +40,25 @@ class Selection {
     out_[position] = {.kind = kind, .value = value, .other = other};
   }
 
+  /// Rules that choose among steps or times see a step once. Those that count saves (last, within, best) see both.
+  bool sees_steps_once() const {
+    const bool spaced = rule_.kind == Rule::Kind::every_steps && rule_.step_mode == Rule::StepMode::spaced;
+    return spaced || rule_.kind == Rule::Kind::first || rule_.kind == Rule::Kind::every || is_calendar(rule_.kind);
+  }
+
+  void leave_out_replaced() {
+    std::vector<std::size_t> standing;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (const auto other = replaced_by(i))
+        refuse(candidates_[i], Verdict::Kind::replaced, 0, *other);
+      else
+        standing.push_back(candidates_[i]);
+    }
+    candidates_ = std::move(standing);
+  }
+
   void propose() {
+    if (sees_steps_once()) leave_out_replaced();
     switch (rule_.kind) {
       case Rule::Kind::last:
         for (auto i = candidates_.rbegin(); i != candidates_.rend(); ++i) picks_.push_back({*i, 0});
@@ -115,7 +133,7 @@ class Selection {
       if (remainder != 0) {
         refuse(candidates_[i], Verdict::Kind::off_step, static_cast<std::int64_t>(remainder));
       } else if (const auto other = replaced_by(i)) {
-        refuse(candidates_[i], Verdict::Kind::held, 0, *other);
+        refuse(candidates_[i], Verdict::Kind::replaced, 0, *other);
       } else {
         picks_.push_back({candidates_[i], 0});
       }
@@ -129,7 +147,7 @@ class Selection {
       if (!std::binary_search(steps.begin(), steps.end(), at(candidates_[i]).step)) {
         refuse(candidates_[i], Verdict::Kind::unlisted);
       } else if (const auto other = replaced_by(i)) {
-        refuse(candidates_[i], Verdict::Kind::held, 0, *other);
+        refuse(candidates_[i], Verdict::Kind::replaced, 0, *other);
       } else {
         picks_.push_back({candidates_[i], 0});
       }
@@ -255,6 +273,12 @@ class Selection {
     for (std::size_t i = kept.size(); i-- > 0;) picks_.push_back({kept[i], 0});
   }
 
+  /// NaN; and infinitely good, which no training is: else it would be the best for ever.
+  bool is_diverged(double value) const {
+    if (std::isinf(value)) return (value < 0) == (rule_.better == Rule::Better::lower);
+    return std::isnan(value);
+  }
+
   void best() {
     struct Measured {
       std::size_t position;
@@ -263,8 +287,8 @@ class Selection {
     std::vector<Measured> measured;
     for (std::size_t i = candidates_.size(); i-- > 0;) {
       const double* value = find_metric(at(candidates_[i]), rule_.metric);
-      if (value != nullptr && (!std::isnan(*value) || rule_.nan == Rule::Nan::worst)) {
-        measured.push_back({candidates_[i], *value});
+      if (value != nullptr && (!is_diverged(*value) || rule_.nan == Rule::Nan::worst)) {
+        measured.push_back({candidates_[i], is_diverged(*value) ? std::nan("") : *value});
       } else {
         refuse(candidates_[i],
                rule_.missing == Rule::Missing::keep ? Verdict::Kind::kept_unmeasured : Verdict::Kind::unmeasured);

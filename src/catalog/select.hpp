@@ -18,7 +18,8 @@ struct Verdict {
     kept_unmeasured,  ///< has no value of the metric, and the rule keeps such
     passed_over,      ///< an earlier rule keeps it and the policy counts exclusively
     beyond,           ///< `rank` > the limit
-    held,             ///< `other` stands for its bucket, step or multiple; `value`: the bucket
+    held,             ///< `other` stands for its bucket; `value`: the bucket
+    replaced,         ///< `other`, a newer save of the step, stands for the step
     off_step,         ///< `value`: step % interval, or 0 where no multiple is near
     too_soon,         ///< `value` steps or ms after `other`
     too_old,          ///< `value`: ms

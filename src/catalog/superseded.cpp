@@ -36,7 +36,9 @@ std::vector<std::optional<Time>> superseded_since(std::span<const Checkpoint> ch
     run.members.push_back(i);
     Birth& birth = run.births[one.series];
     begin_from(birth, one.series_from);
-    birth.began = std::min(birth.began.value_or(one.created), one.created);
+    // What is imported was saved long before; its grace begins with the commit.
+    const Time began = std::max(one.created, one.committed);
+    birth.began = std::min(birth.began.value_or(began), began);
   }
   for (const SeriesBirth& told : births) {
     const auto run = runs.find(told.run);

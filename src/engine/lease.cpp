@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "engine/left_over.hpp"
+#include "engine/real_path.hpp"
 #include "engine/run_directory.hpp"
+#include "engine/step_name.hpp"
 
 namespace ckpt {
 namespace {
@@ -16,6 +18,25 @@ namespace {
 /// A name that is gone may be on its way back: whoever took it away looks at the claims and sees this one.
 constexpr auto kReturnPatience = std::chrono::seconds(2);
 constexpr auto kReturnPoll = std::chrono::milliseconds(20);
+constexpr unsigned kDeepestPart = 4;  // directories that a part may lie below its checkpoint
+
+/// Directories above a path that are called as checkpoints are, ours or another tool's. A run that is called so is
+/// none.
+std::vector<std::string> checkpoints_around(Io& io, const std::string& path) {
+  std::vector<std::string> out;
+  std::string at = parent_path(real_path(path).value_or(path));
+  for (unsigned depth = 0; depth < kDeepestPart && parent_path(at) != at; ++depth, at = parent_path(at)) {
+    const std::string name = base_name(at);
+    if (CheckpointName::parse(name)) {
+      out.push_back(at);
+    } else if (step_in_name(name)) {
+      const auto ours = list_checkpoints(io, at);
+      if (ours && ours->empty()) out.push_back(at);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> claim_keys(Io& io, const std::string& store, const std::string& path) {
@@ -35,6 +56,7 @@ Result<std::unique_ptr<Lease>> Lease::take(Io& io, const std::string& checkpoint
   if (!lock && lock.error().code != Errc::unsupported) return fail(std::move(lock).error());
   std::unique_ptr<Lease> out(new Lease(io, checkpoint));
   if (lock) out->lock_ = *std::move(lock);
+  CKPT_CHECK(out->hold_around());
   LockScope scope = io.lock_scope(checkpoint);
   if (scope.reach == LockReach::everyone) return out;
   out->path_ = std::move(scope.path);
@@ -53,16 +75,33 @@ Lease::~Lease() {
 }
 
 void Lease::claim() {
-  const auto manifest = read_manifest(io_, path_);
-  for (const std::string& store : stores_above(io_, path_)) {
-    auto written = ClaimFile::write(io_, store, manifest ? manifest->id.hex() : place_key(store, path_));
-    if (written) {
-      claims_.push_back(*std::move(written));
-    } else {
-      unheard_ =
-          fmt::format("locks here do not reach every host, and no claim can be written: {}", written.error().message);
+  std::vector<std::string> parts{path_};
+  parts.insert(parts.end(), around_.begin(), around_.end());
+  for (const std::string& part : parts) {
+    const auto manifest = read_manifest(io_, part);
+    for (const std::string& store : stores_above(io_, part)) {
+      auto written = ClaimFile::write(io_, store, manifest ? manifest->id.hex() : place_key(store, part));
+      if (written) {
+        claims_.push_back(*std::move(written));
+      } else {
+        unheard_ =
+            fmt::format("locks here do not reach every host, and no claim can be written: {}", written.error().message);
+      }
     }
   }
+}
+
+/// A part is deleted with its checkpoint, under the lock of that.
+Result<> Lease::hold_around() {
+  around_ = checkpoints_around(io_, path_);
+  for (const std::string& path : around_) {
+    auto lock = io_.lock(path, LockMode::shared);
+    if (lock)
+      locks_around_.push_back(*std::move(lock));
+    else if (lock.error().code == Errc::locked)
+      return fail(std::move(lock).error());
+  }
+  return {};
 }
 
 Result<> Lease::look_again(const FileInfo& before) {

@@ -10,7 +10,8 @@
 
 namespace ckpt {
 
-/// A reader's hold on a checkpoint (directory or file): nobody deletes, demotes or replaces it meanwhile. A shared
+/// A reader's hold on a checkpoint (directory or file): nobody deletes, demotes or replaces it meanwhile, nor the
+/// checkpoint that it is a part of. A shared
 /// lock, and where locks do not reach every host a claim in each store that it lies in (claims.hpp), which long work
 /// keeps alive by Io::beat. A claim of work that rests for longer than kClaimSilence protects from other hosts no more.
 /// One thread, that of `io`, which outlives it.
@@ -28,12 +29,15 @@ class Lease final : public Attended {
 
  private:
   Lease(Io& io, std::string path) : io_(io), path_(std::move(path)) {}
+  Result<> hold_around();
   void claim();
   Result<> look_again(const FileInfo& before);
 
   Io& io_;
   std::string path_;  // as whoever deletes sees it
   std::unique_ptr<HeldLock> lock_;
+  std::vector<std::string> around_;  // checkpoints that it is a part of, innermost first
+  std::vector<std::unique_ptr<HeldLock>> locks_around_;
   std::vector<std::unique_ptr<ClaimFile>> claims_;
   std::string unheard_;
   bool seeking_ = false;  // a store that is not there yet may come to be

@@ -104,8 +104,6 @@ class History {
     Known one{.run = run, .step = step, .generation = generation, .series = series, .series_from = series_from};
     one.path = store_.put(run, step, generation, options);
     one.name = std::filesystem::path(one.path).filename();
-    std::filesystem::create_directories(one.path + "/index");
-    std::filesystem::copy(one.path + "/manifest.json", one.path + "/index/manifest.json");
     known_.push_back(std::move(one));
   }
 

@@ -119,29 +119,6 @@ TEST_F(StoreTest, NeitherAnInboxNorMarksThatCannotBeWrittenFailASaveOrALoad) {
   run(kAlone, {}, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value(), 5u); });
 }
 
-TEST_F(StoreTest, ARollBackLeavesTheLaterStepsOfTheOldSeriesBehind) {
-  run(kAlone, {}, [](std::size_t, Store& store) {
-    for (const std::uint64_t step : {10u, 20u, 30u}) ASSERT_TRUE(save_step(store, step));
-  });
-  // The newest two are set aside: the job resumes from step 10.
-  const std::string aside = directory_.path() + "/aside";
-  fs::create_directory(aside);
-  for (const char* name : {"step-000000020.g2", "step-000000030.g3"}) fs::rename(run_ + "/" + name, aside + "/" + name);
-  run(kAlone, {}, [&](std::size_t, Store& store) {
-    ASSERT_EQ(load_all(store).value(), 10u);
-    for (const char* name : {"step-000000020.g2", "step-000000030.g3"}) {
-      fs::rename(aside + "/" + name, run_ + "/" + name);
-    }
-    const auto saved = save_step(store, 15);
-    ASSERT_TRUE(saved) << saved.error().message;
-  });
-  EXPECT_TRUE(fs::exists(run_ + "/step-000000015.g4"));
-  run(kAlone, {}, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value(), 15u); });
-  // With the new one gone the roll-back is forgotten; while it is there step 30 never comes back.
-  std::ofstream(run_ + "/step-000000015.g4/shards/weights/00000-00000.safetensors", std::ios::trunc) << "gone";
-  run(kAlone, {}, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value(), 10u); });
-}
-
 TEST_F(StoreTest, ADamagedNewestCheckpointFallsBackToTheOneBeforeOnAllRanks) {
   run(kPair, {}, [](std::size_t, Store& store) {
     ASSERT_TRUE(save_step(store, 1));

@@ -70,6 +70,7 @@ inline Policy any_policy() {
   policy.guard.newest_verified = pick<std::uint64_t>(0, 2);
   policy.guard.resume_source = chance(80);
   policy.guard.min_age = chance(30) ? kHour * pick(0, 10) : Duration{};
+  policy.guard.foreign_min_age = chance(50) ? kForeignMinAge : kHour * pick(0, 40);
   policy.guard.min_keep = pick<std::uint64_t>(0, 4);
   policy.guard.max_delete_fraction = static_cast<double>(pick(0, 10)) / 10;
   policy.guard.require_verified_successor = chance(20);
@@ -80,7 +81,7 @@ inline Policy any_policy() {
     if (chance(20)) policy.pressure.headroom = pick(0, 6) / 2.0;
     if (chance(50)) {
       for (const Rule& rule : policy.keep)
-        (chance(60) ? policy.pressure.relax : policy.pressure.never).push_back(rule.id);
+        (is_breakable(rule.kind) && chance(60) ? policy.pressure.relax : policy.pressure.never).push_back(rule.id);
     }
   }
   return policy;
@@ -97,6 +98,7 @@ inline std::vector<Checkpoint> any_history() {
   std::uint64_t step[2] = {0, 0};
   std::uint64_t generation[2] = {0, 0};
   const bool foreign = chance(10);
+  const bool bad_disk = chance(8);
   for (std::size_t i = 0; i < size; ++i) {
     const std::size_t r = chance(80) ? 0 : 1;
     if (chance(8)) {  // a later series: from an earlier step, or one that supersedes nothing
@@ -113,11 +115,15 @@ inline std::vector<Checkpoint> any_history() {
     one.series = series[r];
     one.series_from = from[r];
     one.generation = foreign ? 0 : ++generation[r];
+    one.foreign = foreign;
+    if (chance(20)) one.committed = one.created + kHour * pick(-5, 60);
     one.state = chance(40) ? State::verified : State::committed;
-    if (chance(12)) one.state = static_cast<State>(pick(0, 2));
+    if (chance(12)) one.state = static_cast<State>(pick(0, 3));
+    if (bad_disk) one.state = chance(80) ? State::corrupt : one.state;
     one.bytes = pick<std::uint64_t>(1, 20) << 30;
     one.optimizer_bytes = chance(20) ? 0 : one.bytes / 2;
-    if (chance(70)) one.metrics.emplace_back("loss", chance(10) ? std::nan("") : pick(0, 6) / 2.0);
+    if (chance(70))
+      one.metrics.emplace_back("loss", chance(10) ? std::nan("") : chance(5) ? -HUGE_VAL : pick(0, 6) / 2.0);
     if (chance(20)) one.metrics.emplace_back("acc", pick(0, 3));
     if (chance(10)) one.tags.push_back("a");
     if (chance(5)) one.tags.push_back("b");

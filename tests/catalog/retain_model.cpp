@@ -66,7 +66,7 @@ class Model {
     }
     Time out = Time::max();
     for (const Checkpoint& one : all_) {
-      if (one.run == run && one.series == series) out = std::min(out, one.created);
+      if (one.run == run && one.series == series) out = std::min(out, std::max(one.created, one.committed));
     }
     return out;
   }
@@ -78,7 +78,10 @@ class Model {
     }
     return std::nullopt;
   }
-  bool counts(const Checkpoint& one) const { return whole(one) && !superseded(one); }
+  bool unfinished(const Checkpoint& one) const {
+    return one.foreign && now_ - one.created < policy_.guard.foreign_min_age;
+  }
+  bool counts(const Checkpoint& one) const { return whole(one) && !superseded(one) && !unfinished(one); }
 
   bool kept(const Checkpoint& one) const { return answer_.rules.contains(one.id) || guarded_.contains(one.id); }
 
@@ -87,6 +90,13 @@ class Model {
       List seen;
       for (const Checkpoint* one : group) {
         if (counts(*one) && (!rule.where || rule.where->matches(*one, now_))) seen.push_back(one);
+      }
+      if (sees_steps_once(rule)) {
+        List once;
+        for (const Checkpoint* one : seen) {
+          if (!saved_again(*one, seen)) once.push_back(one);
+        }
+        seen = once;
       }
       List chosen;
       List wanted = wish(rule, seen);
@@ -117,20 +127,35 @@ class Model {
     }
   }
 
+  static bool sees_steps_once(const Rule& rule) {
+    if (rule.kind == Kind::every_steps) return rule.step_mode == Rule::StepMode::spaced;
+    return rule.kind == Kind::first || rule.kind == Kind::every ||
+           (rule.kind >= Kind::hourly && rule.kind <= Kind::yearly);
+  }
+  static bool saved_again(const Checkpoint& one, const List& seen) {
+    for (const Checkpoint* other : seen) {
+      if (other->series == one.series && other->step == one.step && older(one, *other)) return true;
+    }
+    return false;
+  }
+
   static bool has_tag(const Rule& rule, const Checkpoint& one) {
     for (const std::string& tag : rule.tags) {
       if (std::count(one.tags.begin(), one.tags.end(), tag) != 0) return true;
     }
     return false;
   }
+  static bool diverged(const Rule& rule, double value) {
+    return std::isnan(value) || value == (rule.better == Rule::Better::lower ? -HUGE_VAL : HUGE_VAL);
+  }
   static const double* measured(const Rule& rule, const Checkpoint& one) {
     const double* value = find_metric(one, rule.metric);
-    return value != nullptr && std::isnan(*value) && rule.nan == Rule::Nan::missing ? nullptr : value;
+    return value != nullptr && diverged(rule, *value) && rule.nan == Rule::Nan::missing ? nullptr : value;
   }
   /// a is strictly better than b by value.
   static bool beats(const Rule& rule, double a, double b) {
-    if (std::isnan(a)) return false;
-    if (std::isnan(b)) return true;
+    if (diverged(rule, a)) return false;
+    if (diverged(rule, b)) return true;
     return rule.better == Rule::Better::lower ? a < b : b < a;
   }
 
@@ -143,12 +168,7 @@ class Model {
         if (yes(*one)) out.push_back(one);
       }
     };
-    const auto newer_generation = [&](const Checkpoint& one) {
-      for (const Checkpoint* other : seen) {
-        if (other->series == one.series && other->step == one.step && older(one, *other)) return true;
-      }
-      return false;
-    };
+    const auto newer_generation = [&](const Checkpoint& one) { return saved_again(one, seen); };
     switch (rule.kind) {
       case Kind::last:
         return newest_first;
@@ -283,10 +303,11 @@ class Model {
     if (verified == nullptr && newest != nullptr) answer_.floor.insert(newest->id);
     if (counted.empty()) {
       const Checkpoint* left = nullptr;
-      for (const State state : {State::committed, State::verified}) {
+      for (const State state : {State::corrupt, State::committed, State::verified}) {
         const Checkpoint* best = nullptr;
         for (const Checkpoint* one : group) {
-          if (whole(*one) && one->state == state && (best == nullptr || committed_before(*best, *one))) best = one;
+          const bool left_behind = state == State::corrupt ? !one->link : whole(*one) && superseded(*one);
+          if (left_behind && one->state == state && (best == nullptr || committed_before(*best, *one))) best = one;
         }
         if (best != nullptr) left = best;
       }
@@ -314,8 +335,9 @@ class Model {
   bool stays(const Checkpoint& one) const { return kept(one) || answer_.floor.contains(one.id); }
 
   void floor(const Checkpoint& one, const List& group) {
-    bool held = one.state == State::uncommitted || one.state == State::unreadable || one.link || one.marks_unreadable ||
-                !one.readers.empty() || !one.references.empty() || !one.trackers.empty() ||
+    bool held = one.state == State::uncommitted || one.state == State::unreadable || one.state == State::repairable ||
+                unfinished(one) || one.link || one.marks_unreadable || !one.readers.empty() ||
+                !one.references.empty() || !one.trackers.empty() ||
                 (one.state == State::corrupt && !situation_.include_corrupt);
     for (const Pin& pin : one.pins) held = held || !pin.until || now_ < *pin.until;
     const auto since = whole(one) ? superseded(one) : std::nullopt;
@@ -429,7 +451,8 @@ class Model {
     for (const Checkpoint& one : all_) {
       const Action action = answer_.actions.at(one.id);
       lost += action == Action::trash || action == Action::demote ? 1u : 0u;
-      judged += action != Action::skip && action != Action::block && one.state != State::unreadable ? 1u : 0u;
+      const bool known = one.state != State::unreadable && one.state != State::repairable && !unfinished(one);
+      judged += action != Action::skip && action != Action::block && known ? 1u : 0u;
     }
     answer_.aborted = situation_.first_run && !situation_.approved && lost > policy_.guard.max_delete_fraction * judged;
   }

@@ -54,9 +54,10 @@ std::vector<SeriesBirth> births_of(const std::vector<Checkpoint>& all, std::vect
       return birth.run == one.run && birth.series == one.series;
     });
     if (same == known.end()) {
-      known.push_back({.run = one.run, .series = one.series, .from = one.series_from, .began = one.created});
+      const Time began = std::max(one.created, one.committed);
+      known.push_back({.run = one.run, .series = one.series, .from = one.series_from, .began = began});
     } else {
-      same->began = std::min(same->began, one.created);
+      same->began = std::min(same->began, std::max(one.created, one.committed));
     }
   }
   return known;
@@ -102,7 +103,8 @@ RC_GTEST_PROP(RetainProperty, WhatTheFloorProtectsIsNeverDeleted, ()) {
     RC_ASSERT(!answer.floor.contains(one.id));
     RC_ASSERT(one.readers.empty() && one.references.empty() && one.trackers.empty() && !one.marks_unreadable &&
               !one.link);
-    RC_ASSERT(one.state != State::uncommitted && one.state != State::unreadable);
+    RC_ASSERT(one.state != State::uncommitted && one.state != State::unreadable && one.state != State::repairable);
+    RC_ASSERT(!one.foreign || elapsed(one.created, situation.now) >= policy.guard.foreign_min_age);
     RC_ASSERT(std::none_of(one.pins.begin(), one.pins.end(),
                            [&](const Pin& pin) { return !pin.until || situation.now < *pin.until; }));
   }
@@ -111,13 +113,20 @@ RC_GTEST_PROP(RetainProperty, WhatTheFloorProtectsIsNeverDeleted, ()) {
   for (const char* run : {"r", "q"}) {
     int before = 0;
     int after = 0;
+    int there = 0;
+    int left = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {
+      // Nor is any run emptied, be everything in it corrupt.
+      const bool is_one = all[i].run == run && !all[i].link && all[i].state != State::uncommitted;
+      there += is_one ? 1 : 0;
+      left += is_one && plan->decisions[i].action != Action::trash ? 1 : 0;
       const bool whole =
           all[i].run == run && !all[i].link && (all[i].state == State::committed || all[i].state == State::verified);
       before += whole ? 1 : 0;
       after += whole && plan->decisions[i].action == Action::keep ? 1 : 0;
     }
     RC_ASSERT(before == 0 || after != 0);
+    RC_ASSERT(there == 0 || left != 0);
   }
 }
 

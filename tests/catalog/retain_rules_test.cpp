@@ -74,7 +74,7 @@ TEST(RetainRules, ExactStepsAreMultiplesAndTheNewestGenerationStandsForAStep) {
   const auto plan = retain(all, one, {.now = kStart + kDay});
   EXPECT_EQ(plan->decisions[3].action, Action::trash);
   EXPECT_EQ(plan->decisions.back().action, Action::keep);
-  EXPECT_EQ(why_of(*plan, all, one, 3), "no rule: every_steps: a newer generation of the step stands for it");
+  EXPECT_EQ(why_of(*plan, all, one, 3), "no rule: every_steps: a newer save of the step stands for it");
 }
 
 TEST(RetainRules, SpacedStepsAreGreedyFromTheOldest) {
@@ -140,11 +140,46 @@ TEST(RetainRules, WithinIsNotMisledByClocks) {
   EXPECT_EQ(by_rule(time_rule(Kind::within, kHour * 2), all), (Steps{1, 2, 3}));
 }
 
+TEST(RetainRules, OfTwoSavesOfAStepTheNewerStands) {
+  // Step 0 twice on one day, step 50 twice on two days.
+  std::vector<Checkpoint> all = hourly({0, 0, 50, 50});
+  all[3].created = kStart + kDay;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].generation = i + 1;
+    all[i].id = "g" + std::to_string(i + 1);
+  }
+  const auto generations = [&](const Rule& rule) {
+    Steps out;
+    const auto plan = retain(all, policy({rule}), {.now = kStart + kDay * 400});
+    for (std::size_t i = 0; plan && i < all.size(); ++i) {
+      for (const Reason& reason : plan->decisions[i].reasons)
+        if (reason.cause == Reason::Cause::rule) out.push_back(all[i].generation);
+    }
+    return out;
+  };
+  EXPECT_EQ(generations(rule(Kind::first, 1)), (Steps{2}));
+  EXPECT_EQ(generations(rule(Kind::first, 2)), (Steps{2, 4}));
+  EXPECT_EQ(generations(steps_rule(50, Rule::StepMode::exact)), (Steps{2, 4}));
+  EXPECT_EQ(generations(steps_rule(50, Rule::StepMode::spaced)), (Steps{2, 4}));
+  EXPECT_EQ(generations(time_rule(Kind::every, kMinute)), (Steps{2, 4}));
+  EXPECT_EQ(generations(rule(Kind::daily)), (Steps{2, 4}));
+  EXPECT_EQ(generations(rule(Kind::yearly, 2)), (Steps{2, 4})) << "the oldest where there are too few";
+  EXPECT_EQ(generations(rule(Kind::last, 2)), (Steps{3, 4})) << "saves are counted, not steps";
+}
+
+TEST(RetainRules, WhatIsInfinitelyGoodHasDiverged) {
+  EXPECT_EQ(by_rule(best_rule(1), with_losses({-HUGE_VAL, 2, 3})), (Steps{2}));
+  EXPECT_EQ(by_rule(best_rule(1, Rule::Better::higher), with_losses({HUGE_VAL, 2, 3})), (Steps{3}));
+  Rule missing = best_rule(3);
+  missing.nan = Rule::Nan::missing;
+  EXPECT_EQ(by_rule(missing, with_losses({-HUGE_VAL, 2, HUGE_VAL})), (Steps{2, 3}));
+}
+
 TEST(RetainRules, BestRanksNanLastAndOfEqualsTheNewer) {
   const double nan = std::nan("");
   EXPECT_EQ(by_rule(best_rule(2), with_losses({3, 1, 2, nan})), (Steps{2, 3}));
   EXPECT_EQ(by_rule(best_rule(1), with_losses({1, 1, 2})), (Steps{2}));
-  EXPECT_EQ(by_rule(best_rule(2, Rule::Better::higher), with_losses({nan, 1, INFINITY, 2})), (Steps{3, 4}));
+  EXPECT_EQ(by_rule(best_rule(2, Rule::Better::higher), with_losses({nan, 1, INFINITY, 2})), (Steps{2, 4}));
   EXPECT_EQ(by_rule(best_rule(4), with_losses({nan, 1, nan, -INFINITY})), (Steps{1, 2, 3, 4}));
   EXPECT_EQ(by_rule(best_rule(3), with_losses({nan, 1, nan, -INFINITY})), (Steps{2, 3, 4}));
   Rule rule = best_rule(4);

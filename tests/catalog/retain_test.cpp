@@ -104,6 +104,50 @@ TEST(Retain, WhatCannotBeLoadedTakesNoPlaceOfWhatCan) {
   EXPECT_EQ(trashed(decided(all, last(1), {.now = kLater, .include_corrupt = true}), all), (Steps{1, 4}));
 }
 
+TEST(Retain, ARunOfWhichAllIsCorruptKeepsItsNewest) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3, 4});
+  for (Checkpoint& one : all) one.state = State::corrupt;
+  const Policy policy = last(3);
+  const Retention plan = decided(all, policy, {.now = kLater, .include_corrupt = true});
+  EXPECT_EQ(trashed(plan, all), (Steps{1, 2, 3}));
+  EXPECT_EQ(why_of(plan, all, policy, 3), "the newest that is left   [would be TRASH]");
+  EXPECT_EQ(why_of(plan, all, policy, 0), "corrupt, and --include-corrupt was given");
+  all[0].state = State::committed;  // something good is left: the floor is that one
+  EXPECT_EQ(trashed(decided(all, policy, {.now = kLater, .include_corrupt = true}), all), (Steps{2, 3, 4}));
+}
+
+TEST(Retain, WhatRepairMendsIsNotCorrupt) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3});
+  all[2].state = State::repairable;
+  const Policy policy = last(1);
+  const Retention plan = decided(all, policy, {.now = kLater, .include_corrupt = true});
+  EXPECT_EQ(trashed(plan, all), (Steps{1})) << "it counts for no rule";
+  EXPECT_EQ(plan.decisions[2].action, Action::keep);
+  EXPECT_EQ(why_of(plan, all, policy, 2), "repairable: ckpt repair mends its manifest");
+}
+
+TEST(Retain, AnotherToolsCheckpointIsUnfinishedWhileItsFilesAreYoung) {
+  std::vector<Checkpoint> all = hourly({500, 1000, 2000, 3000});
+  for (Checkpoint& one : all) {
+    one.foreign = true;
+    one.generation = 0;
+  }
+  const Time now = kStart + kDay;
+  all[0].created = now - kMinute * 9;  // the run was started again from a lower step
+  Policy policy = last(2);
+  EXPECT_EQ(trashed(decided(all, policy, {.now = now}), all), (Steps{1000}));
+  EXPECT_EQ(why_of(decided(all, policy, {.now = now}), all, policy, 0),
+            "another tool wrote into it 9 min ago: unfinished for 10 min (foreign_min_age)");
+  EXPECT_EQ(trashed(decided(all, policy, {.now = now + kMinute}), all), (Steps{500, 1000}));
+  // A half of the newest takes no place of what is whole.
+  all[3].created = now;
+  EXPECT_EQ(trashed(decided(all, policy, {.now = now}), all), Steps{});
+  policy.guard.foreign_min_age = {};
+  EXPECT_EQ(trashed(decided(all, policy, {.now = now}), all), (Steps{500, 1000}));
+  all[3].foreign = false;
+  EXPECT_EQ(trashed(decided(all, last(1), {.now = now}), all), (Steps{1000, 2000})) << "ours say when they are whole";
+}
+
 TEST(Retain, AHoldEndsAtItsDate) {
   std::vector<Checkpoint> all = hourly({1, 2});
   all[0].pins = {{.until = kLater}};
@@ -164,6 +208,19 @@ TEST(Retain, AStaleHigherStepDoesNotWinAfterARollBack) {
   tags.keep.back().tags = {"paper"};
   all[2].tags = {"paper"};
   EXPECT_EQ(trashed(decided(all, tags), all), (Steps{1000}));
+}
+
+TEST(Retain, TheGraceOfWhatIsSupersededCountsFromTheCommit) {
+  std::vector<Checkpoint> all = hourly({1000, 2000, 1500, 1600});
+  for (std::size_t i = 2; i < 4; ++i) {  // imported today, of last week, and one of 1971
+    all[i].series = 1;
+    all[i].series_from = 1000;
+    all[i].generation = i + 10;
+    all[i].committed = kLater;
+  }
+  all[3].created = Time{} + kDay * 365;
+  EXPECT_EQ(trashed(decided(all, last(9), {.now = kLater + kHour * 23}), all), Steps{});
+  EXPECT_EQ(trashed(decided(all, last(9), {.now = kLater + kHour * 25}), all), (Steps{2000}));
 }
 
 TEST(Retain, TimesFromTheEndsOfSixtyFourBitsDeleteNothingThatIsGuarded) {

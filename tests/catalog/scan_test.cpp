@@ -4,8 +4,8 @@
 
 #include <filesystem>
 
-#include "catalog/index/foreign_name.hpp"
 #include "catalog/index/utc.hpp"
+#include "engine/step_name.hpp"
 #include "store_builder.hpp"
 
 namespace ckpt::catalog {
@@ -109,7 +109,9 @@ TEST(Scan, TellsDamageFromWhatOnlyThisReleaseCannotRead) {
   StoreBuilder store;
   const std::string bad_manifest = store.put("r", 1, 1);
   test::write_file(bad_manifest + "/manifest.json", "{");
-  std::filesystem::remove(store.put("r", 2, 2) + "/manifest.json");
+  std::filesystem::remove_all(bad_manifest + "/index");
+  std::filesystem::remove_all(store.put("r", 2, 2) + "/index");
+  std::filesystem::remove(store.path() + "/r/step-000000002.g2/manifest.json");
   std::filesystem::remove(store.put("r", 3, 3) + "/sums.bin");
   const std::string swapped = store.put("r", 4, 4);
   std::filesystem::copy_file(store.put("r", 5, 5) + "/sums.bin", swapped + "/sums.bin",
@@ -128,6 +130,40 @@ TEST(Scan, TellsDamageFromWhatOnlyThisReleaseCannotRead) {
   EXPECT_EQ(entries[4].checkpoint.state, State::committed);
   EXPECT_EQ(entries[5].checkpoint.state, State::committed);
   EXPECT_TRUE(entries[5].checkpoint.marks_unreadable);
+}
+
+TEST(Scan, TellsWhatRepairMends) {
+  StoreBuilder store;
+  test::write_file(store.put("r", 1, 1) + "/manifest.json", "{");
+  std::filesystem::remove(store.put("r", 2, 2) + "/manifest.json");
+  // A lost second copy is found by whoever verifies.
+  const Mark damage{.kind = Mark::Kind::verified, .text = "index/manifest.json is missing", .value = 0};
+  const std::string copy_lost = store.put("r", 3, 3);
+  std::filesystem::remove(copy_lost + "/index/manifest.json");
+  ASSERT_TRUE(write_mark(store.io(), copy_lost + "/marks", damage));
+  const std::string no_table = store.put("r", 4, 4);
+  std::filesystem::remove(no_table + "/manifest.json");
+  std::filesystem::remove(no_table + "/sums.bin");
+  const auto entries = scan_all(store);
+  ASSERT_EQ(entries.size(), 4U);
+  for (const std::size_t i : {0U, 1U, 2U}) {
+    EXPECT_EQ(entries[i].checkpoint.state, State::repairable) << i;
+    EXPECT_EQ(entries[i].checkpoint.id.size(), 32U) << i;
+    EXPECT_GT(entries[i].checkpoint.bytes, 20000U) << i;
+  }
+  EXPECT_EQ(entries[3].checkpoint.state, State::corrupt);
+}
+
+TEST(Scan, TrackersNameOursTooWhateverBlanksStandAroundTheName) {
+  StoreBuilder store;
+  store.put("r", 1, 1);
+  store.put("r", 2, 2);
+  test::write_file(store.path() + "/r/latest", " \n\t step-000000001.g1/ \r\nstep-000000002.g2\n");
+  test::write_file(store.path() + "/r/latest_checkpointed_iteration.txt", " 2 ");
+  const auto entries = scan_all(store);
+  ASSERT_EQ(entries.size(), 2U);
+  EXPECT_EQ(entries[0].checkpoint.trackers, std::vector<std::string>{"latest"});
+  EXPECT_EQ(entries[1].checkpoint.trackers, std::vector<std::string>{"latest_checkpointed_iteration.txt"});
 }
 
 TEST(Scan, CataloguesOtherToolsCheckpointsByTheStepInTheirNames) {

@@ -73,6 +73,8 @@ class StoreBuilder {
     if (!seal) return directory;
     write_file(directory + "/sums.bin", seal->sums);
     write_file(directory + "/manifest.json", seal->manifest);
+    std::filesystem::create_directories(directory + "/index");
+    write_file(directory + "/index/manifest.json", seal->manifest);
     return directory;
   }
 

@@ -1,11 +1,17 @@
 """Breaks `ckpt prune` and `ckpt undelete` at every system call that touches the disk: the call fails once with an error of
 the system, or the program is killed there. Afterwards what the policy keeps is as it was; everything else is whole in its run
 or in the trash, or half removed there, never with the file that would make a checkpoint of it; what is reduced to weights is
-the whole checkpoint or a whole one of weights; and the same command again finishes what was begun.
+the whole checkpoint or a whole one of weights; and the same command again finishes what was begun. It is also stopped at each
+call while what it deletes is pinned: a pin that was confirmed holds.
 """
 import json
+import os
+import pathlib
 import shutil
+import signal
+import subprocess
 import sys
+import time
 
 import breaking
 from breaking import ANSWERS, check, first_call, strace, was_broken
@@ -129,8 +135,55 @@ def break_at(job, deed, call, how, when):
     return True
 
 
+def stopped(pid):
+    """Whether a process, or what it started, stands still at a signal; None where all have ended."""
+    try:
+        pids = [pid, *map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+        states = [pathlib.Path(f"/proc/{one}/stat").read_text().rsplit(") ", 1)[1][0] for one in pids]
+    except OSError:
+        return None
+    return pids[-1] if len(pids) > 1 and states[-1] in "Tt" else False
+
+
+def pin_at(job, deed, call, when):
+    """Stops the command at a call, pins what it is about to delete, and lets it go on: what was confirmed holds. False where
+    there was no such call."""
+    job.reset(deed)
+    job.log.unlink(missing_ok=True)
+    words = [*strace(job.log, call, "signal=STOP", when), job.options.ckpt, *deed.words, "--io", job.options.io, "--threads", "1", "--no-mpi"]
+    run = subprocess.Popen(words, cwd=job.directory, env=job.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    pins = []
+    while run.poll() is None:
+        still = stopped(run.pid)
+        if not still:
+            time.sleep(0.002)
+            continue
+        if not pins:
+            pins = [job.run("pin", f"r@{step}", "--store", "store") for step in deed.gone]
+        try:
+            os.kill(still, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+        time.sleep(0.002)
+    if not pins:
+        return False
+    where = f"{deed.name}: pinned at {call} number {when}"
+    check(run.returncode in (0, 3), f"{where}: exit {run.returncode}", *pins)
+    for step, pin in zip(deed.gone, pins):
+        check(pin.returncode in (0, 10, 11), f"{where}: exit {pin.returncode}", pin)
+        live = job.tree(job.live(step))
+        held = live is not None and job.whole.items() <= live.items()
+        check(held or pin.returncode != 0, f"{where}: step {step} was pinned, and is gone", pin)
+        check(held or live is None, f"{where}: half of step {step} in its run", pin)
+    return True
+
+
 def break_call(job, number, call, hows):
     count = 0
+    for deed in DEEDS[:2]:
+        when = first_call(job.log, call, lambda before, deed=deed: job.run(*deed.words, before=before)) + number % job.options.every
+        while pin_at(job, deed, call, when):
+            when, count = when + job.options.every, count + 1
     for deed in DEEDS:
         job.reset(deed)
         if deed.prepare:

@@ -29,11 +29,14 @@ class Job:
         self.log, self.store = self.directory / "strace", self.directory / "store"
         self.golden = pathlib.Path(options.golden).absolute()
 
+    @staticmethod
+    def environment():
+        # Its leak check uses ptrace, as strace does.
+        return {**{k: v for k, v in os.environ.items() if not k.startswith("CKPT_")}, "ASAN_OPTIONS": "detect_leaks=0"}
+
     def run(self, *words, before=()):
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("CKPT_")}
-        environment["ASAN_OPTIONS"] = "detect_leaks=0"  # its leak check uses ptrace, as strace does
         return subprocess.run([*before, self.options.ckpt, *words, "--io", self.options.io, "--threads", "1", "--no-mpi"], text=True,
-                              capture_output=True, timeout=120, cwd=self.directory, env=environment)
+                              capture_output=True, timeout=120, cwd=self.directory, env=self.environment())
 
     @staticmethod
     def tree(place):

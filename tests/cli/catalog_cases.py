@@ -118,7 +118,7 @@ def case_a_manifest_that_is_torn_is_told_at_once(sh):
     sh.run("list", "--store", store, not_out="corrupt")
     path = store / "demo" / OURS / "manifest.json"
     os.truncate(path, 100)
-    sh.run("list", "--store", store, out="\tcorrupt\t.*manifest.json: ")
+    sh.run("list", "--store", store, out="\trepairable\t.*manifest.json: ")
     sh.run("status", "--store", store, out="^demo  2 checkpoints, .* · 1 corrupt")
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 from runner import check, main
@@ -233,6 +234,121 @@ def case_two_processes_do_not_delete_at_once(sh):
     prune(sh, "--keep-last", "3", "--apply")
 
 
+def aged(place, minutes=60):
+    """Files of another tool that were written so long ago: its save has ended."""
+    then = time.time() - 60 * minutes
+    for path in [*place.rglob("*"), place]:
+        os.utime(path, (then, then), follow_symlinks=False)
+    return place
+
+
+def trainer(sh, run="hf", steps=(1000, 2000, 3000)):
+    """Checkpoints of another tool."""
+    place = sh.path("store") / run
+    for step in steps:
+        shutil.copytree(sh.checkpoint("safetensors/single"), place / f"checkpoint-{step}")
+    return aged(place)
+
+
+def left(place):
+    return sorted(p.name for p in place.iterdir())
+
+
+def case_what_a_link_leads_to_stays(sh):
+    run = trainer(sh)
+    (run / "latest").symlink_to("checkpoint-1000")
+    (sh.path("store") / "best").symlink_to(run / "checkpoint-2000" / "model.safetensors")
+    prune(sh, "--keep-last", "1", "--apply", "-y", out=["1000.*KEEP.*named by latest", "2000.*KEEP.*named by best", "^0 checkpoints deleted"])
+    check((run / "latest" / "model.safetensors").exists(), "the link dangles")
+    (run / "latest").unlink()
+    (run / "latest").symlink_to("checkpoint-3000")  # in place: the next prune sees it
+    prune(sh, "--keep-last", "1", "--apply", "-y", out="^1 checkpoint in the trash")
+    check(left(run) == ["checkpoint-2000", "checkpoint-3000", "latest"], str(left(run)))
+    ours = store(sh, run="ours") / "ours"
+    (ours / "best").symlink_to("step-000000001.g1")
+    (ours / "latest").write_text("  step-000000002.g2\n")
+    prune(sh, "ours", "--keep-last", "1", "--apply", "-y", out=["ours\t1\t.*KEEP.*named by best", "ours\t2\t.*KEEP.*named by latest"])
+    check(steps(ours) == [1, 2, 6], str(left(ours)))
+
+
+def case_what_holds_anothers_data_stays(sh):
+    run = trainer(sh)
+    data = run / "checkpoint-3000" / "model.safetensors"
+    data.unlink()
+    data.symlink_to("../checkpoint-1000/model.safetensors")
+    aged(run)
+    prune(sh, "--keep-last", "1", "--apply", "-y", "--grace", "0", out=["1000.*KEEP.*holds bytes of hf/checkpoint-3000", "^1 checkpoint deleted"])
+    check(left(run) == ["checkpoint-1000", "checkpoint-3000"] and data.read_bytes(), str(left(run)))
+    sh.path("store/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 1 }\n')
+    sh.run("why", "hf/checkpoint-1000", "--store", "store", out="holds bytes of hf/checkpoint-3000")
+
+
+def case_what_another_tool_is_writing_stays_and_counts_for_nothing(sh):
+    run = trainer(sh)
+    shutil.copytree(run / "checkpoint-3000", run / "checkpoint-500")  # it was started again from a lower step
+    os.utime(run / "checkpoint-500" / "model.safetensors")
+    prune(sh, "--keep-last", "2", "--apply", "-y", out=["500.*KEEP.*another tool wrote into it .* ago: unfinished for 10 min", "^1 checkpoint in the trash"])
+    check(left(run) == ["checkpoint-2000", "checkpoint-3000", "checkpoint-500"], str(left(run)))
+    prune(sh, "--keep-last", "2", "--foreign-min-age", "0s", "--apply", "-y", out="^1 checkpoint in the trash")
+    check(left(run) == ["checkpoint-2000", "checkpoint-3000"], str(left(run)))
+    sh.path("store/ckpt.toml").write_text('[guard]\nforeign_min_age = "2h"\n[[rule]]\nruns = "*"\nkeep = { last = 1 }\n')
+    prune(sh, "--apply", "-y", out="^0 checkpoints deleted")
+
+
+def case_a_run_of_which_all_is_corrupt_keeps_its_newest(sh):
+    place = store(sh, steps=(1, 2, 3, 4)).joinpath("llama")
+    prune(sh, "--keep-last", "4", "--apply")
+    for data in place.glob("*/shards/weights/*"):
+        with open(data, "r+b") as file:
+            file.seek(4200)
+            file.write(b"x")
+    sh.run("verify", "--all", "--store", "store", code=1)
+    widened = ("--keep-last", "4", "--include-corrupt")
+    prune(sh, *widened, "--apply", code=1, out="aborted .*3 of 4")
+    prune(sh, *widened, "--apply", "-y", out=["4\t.*KEEP.*the newest that is left", "1\t.*TRASH.*corrupt, and --include-corrupt was given"])
+    check(steps(place) == [4], str(names(place)))
+    prune(sh, *widened, "--apply", out="^0 checkpoints deleted")
+
+
+def case_what_repair_mends_is_never_deleted_as_corrupt(sh):
+    place = store(sh, steps=(1, 2, 3, 4)).joinpath("llama")
+    (place / "step-000000004.g4" / "index" / "manifest.json").unlink()
+    (place / "step-000000002.g2" / "manifest.json").unlink()
+    words = ("--keep-last", "1", "--include-corrupt", "--apply", "-y")
+    prune(sh, *words, out=["2\t[^0].*KEEP.*repairable: ckpt repair mends", "4\t.*KEEP.*repairable", "^1 checkpoint in the trash"])
+    check(steps(place) == [2, 3, 4], str(names(place)))
+    sh.run("list", "--store", "store", "--state", "repairable", out="^llama\t2\trepairable")
+    sh.run("repair", "store", "--apply")
+    prune(sh, *words, out="^2 checkpoints in the trash")
+    check(steps(place) == [4], str(names(place)))
+
+
+def case_a_run_that_is_not_there_is_told(sh):
+    store(sh, steps=(1, 2))
+    prune(sh, "lama", "--keep-last", "1", code=10, err=["no run matches 'lama'", "did you mean 'llama'"])
+    prune(sh, "lama*", "--keep-last", "1", err="no run matches 'lama\\*'")
+    prune(sh, "llama", "--keep-last", "1", "--apply", "-y")
+    sh.run("pin", "llama/step-000000002.g2", "--store", "store", out="^pinned llama@step-000000002.g2")
+
+
+def case_of_two_saves_of_a_step_the_plan_tells_which_goes(sh):
+    store(sh, steps=(7, 7, 8))
+    prune(sh, "--keep-first", "1", out=["llama\t7 \\(g1\\)\t.*TRASH.*a newer save of the step stands for it", "llama\t7 \\(g2\\)\t.*KEEP.*first#1", "llama\t8\t"])
+
+
+def case_a_reader_of_one_file_holds_its_checkpoint(sh):
+    run = trainer(sh)
+    reader = subprocess.Popen([sys.executable, "-c", f"import fcntl,os,time; fcntl.flock(os.open({str(run / 'checkpoint-1000')!r}, os.O_RDONLY), fcntl.LOCK_EX); print('x', flush=True); time.sleep(600)"],
+                              stdout=subprocess.PIPE)
+    reader.stdout.readline()
+    try:  # whoever reads a file of what is being deleted is refused, so the deleter sees whoever reads one
+        sh.run("convert", run / "checkpoint-1000" / "model.safetensors", "copy", "--to", "ckpt", code=11)
+    finally:
+        reader.kill()
+        reader.wait()
+    sh.run("convert", run / "checkpoint-1000" / "model.safetensors", "copy", "--to", "ckpt")
+
+
 def case_other_tools_checkpoints_are_pruned_and_what_they_name_stays(sh):
     run = sh.path("store") / "ds"
     source = sh.checkpoint("deepspeed/zero2_bf16_dp4")
@@ -240,6 +356,7 @@ def case_other_tools_checkpoints_are_pruned_and_what_they_name_stays(sh):
     for step in (10, 20, 30, 40):
         shutil.copytree(tag, run / f"global_step{step}")
     (run / "latest").write_text("global_step10")
+    aged(run)
     prune(sh, "--keep-last", "2", "--apply", out=["10.*KEEP.*named by latest", "^1 checkpoint in the trash"])
     check(sorted(p.name for p in run.iterdir()) == ["global_step10", "global_step30", "global_step40", "latest"], str(list(run.iterdir())))
     sh.run("undelete", "ds@20", "--store", "store")
@@ -258,6 +375,7 @@ def case_checkpoints_that_are_only_recognised_are_pruned_too(sh):
     sh.run("verify", orbax / "40", "--quick", out=["ok   orbax · .*names and sizes", "^note .*recognised but not read"])
     sh.run("verify", orbax / "40", code=12)
     # What is not whole does not count as kept: the one before it stays in its place.
+    aged(sh.path("store"))
     (orbax / "40" / "manifest.ocdbt").unlink()
     (megatron / "iter_0000040" / "__0_1.distcp").unlink()
     shutil.rmtree(legacy / "iter_0000040" / "mp_rank_01_001")

@@ -269,6 +269,63 @@ def case_a_run_that_went_back_says_so_and_its_stale_steps_win_nothing(sh):
     sh.run("save", sh.checkpoint("safetensors/single"), *AT, "--run", "r", "--step", "7", "--back-to", "7", code=2, err="--back-to 7: not before step 7")
 
 
+def different(sh, number):
+    """A source of its own, so that no save of it was done before."""
+    source = sh.path(f"source-{number}")
+    shutil.copytree(sh.checkpoint("safetensors/single"), source)
+    for path in source.rglob("*"):
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    return source
+
+
+def case_every_roll_back_counts_also_the_second_to_the_same_step(sh):
+    def save_all(run, *saves):
+        for step, *words in saves:
+            told = sh.run("save", different(sh, len(list(sh.path(".").glob("source-*")))), *AT, "--run", run, "--step", str(step), *words)
+        return told.out
+    def series(run):
+        return {(c["step"], c["generation"]): c["series"] for c in listed(sh) if c["run"] == run}
+    # The newest was saved at the step itself again: later ones stand all the same.
+    told = save_all("a", (100,), (110,), (120,), (100,), (105, "--back-to", "100"))
+    check("series 1 begins: what the run had saved after step 100 is superseded" in told, told)
+    check(series("a")[105, 5] == 1, str(series("a")))
+    check("no series begins: nothing that counts in the run is after step 105" in save_all("a", (106, "--back-to", "105")), "not told")
+    # Back to 100 twice.
+    back = ("--back-to", "100")
+    told = save_all("b", (100,), (110,), (120,), (105, *back), (115, *back), (125, *back))
+    check("series 1 goes on" in told, told)
+    told = save_all("b", (106, *back))
+    check("series 2 begins" in told, told)
+    save_all("b", (107, *back))
+    check([series("b")[key] for key in ((125, 6), (106, 7), (107, 8))] == [1, 2, 2], str(series("b")))
+
+
+def case_a_damaged_manifest_changes_no_series(sh):
+    for step, *words in ((10,), (20,), (15, "--back-to", "10"), (30,), (25, "--back-to", "15")):
+        sh.run("save", different(sh, step), *AT, "--run", "r", "--step", str(step), *words)
+    newest = sh.path("runs/r/step-000000025.g5")
+    for name in ("manifest.json", "index/manifest.json"):
+        (newest / name).write_text("{")
+    sh.run("save", different(sh, 40), *AT, "--run", "r", "--step", "40")
+    # All of the last series is gone but for the records in the trash.
+    for victim in sh.path("runs/r").glob("step-*.g[3456]"):
+        shutil.rmtree(victim)
+    record = {"format": "ckpt.trash/1", "state": "purged", "id": "", "step": 50, "bytes": 1, "series": 7, "series_from": 30, "created_ms": 1,
+              "deleted_ms": 1, "by": "", "why": "", "policy": "", "purge_at_ms": 1, "changed_ms": 1, "changed_by": ""}
+    trash = sh.path("runs/.ckpt/trash/r")
+    trash.mkdir(parents=True)
+    (trash / "step-000000050.g9.json").write_text(json.dumps(record))
+    save(sh, "safetensors/single", "r", 60)
+    made, = (one for one in listed(sh) if one["step"] == 60)
+    check((made["series"], made["series_from"], made["generation"]) == (7, 30, 10), str(made))
+
+
+def case_names_that_a_store_uses_itself_are_no_runs(sh):
+    for run in ("ckpt.toml", "ckpt.toml/x", ".ckpt", "-x", "a/-x"):
+        sh.run("save", sh.checkpoint("safetensors/single"), *AT, f"--run={run}", "--step", "1", code=2, err="--run")
+    check(not sh.path("runs/ckpt.toml").exists(), "made")
+
+
 def case_the_newest_is_the_last_one_saved_and_notes_are_listed(sh):
     for step in (2000, 900):
         save(sh, "safetensors/single", "r", step, "--note", f"said of {step}")

@@ -131,7 +131,8 @@ void look_at_catalog(Io& io, catalog::Time now, StoreFacts& out) {
     if (!entry.reason.empty()) what += ": " + entry.reason;
     const catalog::Checkpoint& one = entry.checkpoint;
     if (one.marks_unreadable) add(out.marks_unreadable, one.bytes, what);
-    if (one.state == catalog::State::corrupt) add(out.corrupt, one.bytes, what);
+    const bool damaged = one.state == catalog::State::corrupt || one.state == catalog::State::repairable;
+    if (damaged) add(out.corrupt, one.bytes, what);
     if (one.state == catalog::State::unreadable) add(out.unreadable, one.bytes, what);
   }
 }

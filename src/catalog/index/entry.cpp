@@ -106,8 +106,8 @@ bool is_gone(Io& io, const std::string& path) {
   return !names && names.error().code == Errc::not_found;
 }
 
-/// Of one of ours. False where the directory is gone.
-bool read_own(Io& io, Entry& entry, const std::string& path) {
+/// False where the directory is gone.
+bool read_manifest_and_sums(Io& io, Entry& entry, const std::string& path) {
   const std::string manifest_path = join_path(path, universal::kManifestPath);
   auto text = read_small_file(io, manifest_path, kMostManifestBytes);
   if (!text) {
@@ -127,6 +127,48 @@ bool read_own(Io& io, Entry& entry, const std::string& path) {
     set_unreadable(entry, sums.error());
   }
   entry.checkpoint.bytes += 2 * text->size();  // the manifest stands there twice
+  return true;
+}
+
+/// One of the manifest's two copies, as long as it is right.
+std::optional<universal::Manifest> read_copy(Io& io, const std::string& path) {
+  const auto text = read_small_file(io, path, kMostManifestBytes);
+  if (!text) return std::nullopt;
+  auto manifest = universal::parse_manifest(*text);
+  return manifest ? std::optional(*std::move(manifest)) : std::nullopt;
+}
+
+bool is_lost_or_torn(Io& io, const std::string& path) {
+  const auto text = read_small_file(io, path, kMostManifestBytes);
+  const auto manifest = text ? universal::parse_manifest(*text) : Result<universal::Manifest>(fail(text.error()));
+  return !manifest && state_after(manifest.error()) == State::corrupt;
+}
+
+/// What `ckpt repair` restores a checkpoint from: one copy of its manifest that is right and fits the table of files,
+/// where the other is lost or torn.
+std::optional<universal::Manifest> mendable(Io& io, const std::string& path, Entry& mended) {
+  const std::string first = join_path(path, universal::kManifestPath);
+  const std::string second = join_path(path, universal::kManifestCopyPath);
+  auto manifest = read_copy(io, first);
+  if (!is_lost_or_torn(io, manifest ? second : first)) return std::nullopt;
+  if (!manifest) manifest = read_copy(io, second);
+  if (!manifest || !take_sums(io, mended, path, *manifest)) return std::nullopt;
+  return manifest;
+}
+
+/// Of one of ours. False where the directory is gone.
+bool read_own(Io& io, Entry& entry, const std::string& path) {
+  if (!read_manifest_and_sums(io, entry, path)) return false;
+  if (entry.checkpoint.state != State::corrupt) return true;
+  Entry mended;
+  const auto manifest = mendable(io, path, mended);
+  if (!manifest) return true;
+  entry.checkpoint.state = State::repairable;
+  take_manifest(entry, *manifest);
+  entry.checkpoint.bytes = mended.checkpoint.bytes;
+  entry.checkpoint.optimizer_bytes = mended.checkpoint.optimizer_bytes;
+  entry.class_bytes = mended.class_bytes;
+  entry.file_count = mended.file_count;
   return true;
 }
 
@@ -197,6 +239,10 @@ Time time_of(const Stamp& stamp) {
   return Time(std::chrono::floor<Duration>(std::chrono::nanoseconds(stamp.mtime_ns)));
 }
 
+void take_commit_time(Entry& entry) {
+  if (!entry.foreign && entry.manifest.inode != 0) entry.checkpoint.committed = time_of(entry.manifest);
+}
+
 bool is_settled(const Stamp& stamp, Time now) {
   constexpr Duration kSettled = std::chrono::seconds(4);
   return elapsed(time_of(stamp), now) > kSettled;
@@ -236,10 +282,16 @@ void apply_marks(Entry& entry, std::vector<Mark> marks) {
   entry.marks = std::move(marks);
 }
 
+bool is_repairable(Io& io, const std::string& path) {
+  Entry mended;
+  return mendable(io, path, mended).has_value();
+}
+
 std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace& place) {
   Entry entry{.name = place.name, .format = place.foreign ? place.format : "ckpt", .foreign = place.foreign};
   entry.checkpoint.run = place.run;
   entry.checkpoint.link = place.link;
+  entry.checkpoint.foreign = place.foreign;
   entry.checkpoint.trackers = place.trackers;
   const std::string path = entry.path(store);
   const std::string marks = marks_path(path, place.foreign);
@@ -256,11 +308,15 @@ std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace
     entry.checkpoint.step = name->step;
     entry.checkpoint.generation = name->generation;
     entry.manifest = stamp_of(io, join_path(path, universal::kManifestPath));
+    take_commit_time(entry);
     if (!read_own(io, entry, path)) return std::nullopt;
   }
   Marks said = read_marks(io, marks);
   entry.save = said.save;
   apply_marks(entry, std::move(said.marks));
+  // A mark says that something is damaged, not what.
+  const bool damaged = !place.foreign && entry.checkpoint.state == State::corrupt;
+  if (damaged && is_repairable(io, path)) entry.checkpoint.state = State::repairable;
   entry.checkpoint.marks_unreadable = !said.unreadable.empty();
   if (entry.checkpoint.marks_unreadable && entry.reason.empty()) entry.reason = std::move(said.unreadable);
   add_attribute(entry.checkpoint, "format", entry.format);

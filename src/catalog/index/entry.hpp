@@ -73,6 +73,10 @@ struct EntryPlace {
 /// or vanishes meanwhile; what cannot be read is told in state and `reason`.
 std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace& place);
 
+/// Whether `ckpt repair` has what it needs to mend a damaged one of ours: one copy of the manifest is right and fits
+/// the table of files, the other is lost or torn.
+bool is_repairable(Io& io, const std::string& path);
+
 /// Puts what marks say into an entry that has none yet. A state other than `committed` stays as it is.
 void apply_marks(Entry& entry, std::vector<Mark> marks);
 
@@ -80,6 +84,8 @@ void apply_marks(Entry& entry, std::vector<Mark> marks);
 Stamp stamp_of(Io& io, const std::string& path);
 /// When it was changed last.
 Time time_of(const Stamp& stamp);
+/// Of one of ours: its manifest is what is written last.
+void take_commit_time(Entry& entry);
 /// Whether every later change will show in it. Two changes of a directory within a few seconds may leave it the same
 /// time: the clocks of file systems are coarse, and a server's may not be ours. Only what is older than that when it is
 /// read is believed to be unchanged later.

@@ -219,9 +219,15 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name, const
   const std::size_t at = name.rfind('@');
   if (at == std::string::npos) {
     if (looks_like_name(name)) return by_id(database, name);
+    if (const std::size_t slash = name.rfind('/'); slash != std::string::npos && slash + 1 < name.size()) {
+      CKPT_TRY(const auto found,
+               select_entries(database, {.run = name.substr(0, slash), .name = name.substr(slash + 1)}));
+      if (!found.empty()) return found.front();
+      return unknown(name, "no such directory of a run");
+    }
     return fail({.code = Errc::usage,
                  .message = fmt::format("{}: name: not the name of a checkpoint", name),
-                 .hint = "RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@TAG, or 6 digits of an id"});
+                 .hint = "RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@TAG, RUN/DIRECTORY, or 6 digits of an id"});
   }
   CKPT_TRY(const std::string run, run_of(database, name, name.substr(0, at)));
   const std::string word = name.substr(at + 1);

@@ -6,11 +6,11 @@
 #include <set>
 #include <utility>
 
-#include "catalog/index/foreign_name.hpp"
 #include "catalog/index/rows.hpp"
 #include "catalog/index/sqlite.hpp"
 #include "catalog/index/trash_index.hpp"
 #include "engine/inbox.hpp"
+#include "engine/step_name.hpp"
 #include "format/seal.hpp"
 
 namespace ckpt::catalog {
@@ -20,9 +20,6 @@ namespace {
 /// run. What damages them tells nobody, and it is they who are resumed from. A look takes microseconds, over a network
 /// some hundred.
 constexpr std::uint64_t kLookedAt = 256;
-
-/// Another tool's checkpoint is believed to be whole when none of its files was written for so long.
-constexpr Duration kForeignSettled = std::chrono::minutes(10);
 
 /// One refresh, inside its transaction.
 class Refresh {
@@ -126,12 +123,10 @@ class Refresh {
     if (trust_ == Trust::nothing || place.foreign != known.foreign || known.unreadable) return true;
     const auto names = to_read_.find(place.run);
     if (names != to_read_.end() && names->second.contains(place.name)) return true;
+    // Nobody tells of another tool's: its files may change below a directory that stays as it is.
+    if (place.foreign || place.trackers != known.trackers) return true;
     // Another one may have come in its place under the same name.
-    if (!place.foreign) return stamp_of(io_, join_path(run_path(store_, place.run), place.name)) != known.directory;
-    // Nobody tells of another tool's: its files may still grow below a directory that stays as it is.
-    // Files that are copied there may bring old times along.
-    const bool grows = elapsed(std::max(known.created, time_of(known.directory)), now_) <= kForeignSettled;
-    return grows || place.trackers != known.trackers || !is_as_read(place.run, known);
+    return stamp_of(io_, join_path(run_path(store_, place.run), place.name)) != known.directory;
   }
 
   Result<> list_run(const std::string& run) {
@@ -152,17 +147,19 @@ class Refresh {
     }
     CKPT_TRY(const bool all_read, list_places(run, (*folder)->places));
     CKPT_CHECK(list_below(run, **folder));
-    // Other tools write into a checkpoint's directory, and into their trackers, without changing the run's. And what
-    // cannot be read now may be readable the next time.
-    const bool settled = is_settled(stamp, now_) && !(*folder)->has_foreign && all_read;
+    // Other tools write into a checkpoint's directory, and into their trackers, without changing the run's; and where
+    // links lead may change elsewhere. And what cannot be read now may be readable the next time.
+    const bool settled = is_settled(stamp, now_) && !(*folder)->is_restless && all_read;
     return store_run(database_,
-                     {.run = run, .stamp = stamp, .settled = settled, .has_foreign = (*folder)->has_foreign});
+                     {.run = run, .stamp = stamp, .settled = settled, .is_restless = (*folder)->is_restless});
   }
 
   /// False where one of them, or its marks, could not be read just now.
   Result<bool> list_places(const std::string& run, const std::vector<EntryPlace>& places) {
     bool all_read = true;
-    CKPT_TRY(const auto known, select_known(database_, run));
+    const KnownRun* before = find_known(run);
+    const bool restless = before != nullptr && before->is_restless;
+    CKPT_TRY(const auto known, select_known(database_, run, UINT64_MAX, restless));
     std::map<std::string, const KnownEntry*> left;
     for (const KnownEntry& entry : known) left.emplace(entry.name, &entry);
     for (const EntryPlace& place : places) {
@@ -204,7 +201,8 @@ class Refresh {
       return true;
     }
     CKPT_CHECK(store_entry(database_, *entry));
-    return entry->checkpoint.state != State::unreadable && !entry->checkpoint.marks_unreadable;
+    const bool read = entry->checkpoint.state != State::unreadable && entry->checkpoint.state != State::repairable;
+    return read && !entry->checkpoint.marks_unreadable;
   }
 
   Io& io_;

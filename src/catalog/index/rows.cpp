@@ -54,6 +54,7 @@ Entry take_row(Columns& row) {
   entry.file_count = row.natural();
   entry.format = row.text();
   entry.foreign = row.boolean();
+  checkpoint.foreign = entry.foreign;
   entry.layout = row.text();
   entry.framework = row.text();
   entry.parent = row.text();
@@ -69,6 +70,7 @@ Entry take_row(Columns& row) {
   entry.directory = row.stamp();
   entry.marks_directory = row.stamp();
   entry.manifest = row.stamp();
+  take_commit_time(entry);
   return entry;
 }
 
@@ -377,7 +379,7 @@ Result<std::vector<KnownRun>> select_runs(Database& database) {
       KnownRun run{.run = row.text()};
       run.stamp = row.stamp();
       run.settled = row.boolean();
-      run.has_foreign = row.boolean();
+      run.is_restless = row.boolean();
       out.push_back(std::move(run));
     }
     return out;
@@ -387,7 +389,7 @@ Result<std::vector<KnownRun>> select_runs(Database& database) {
 Result<> store_run(Database& database, const KnownRun& run) {
   return asked(database.file(), [&]() -> Result<> {
     SQLite::Statement& insert = database.prepared("INSERT OR REPLACE INTO runs VALUES (?1,?2,?3,?4,?5)");
-    Binder(insert).add(run.run).add(run.stamp).add(run.settled).add(run.has_foreign);
+    Binder(insert).add(run.run).add(run.stamp).add(run.settled).add(run.is_restless);
     insert.exec();
     return {};
   });
@@ -409,13 +411,14 @@ Result<> remove_run(Database& database, const std::string& run) {
   return remove_run(database, run, {"checkpoints", "runs"});
 }
 
-Result<std::vector<KnownEntry>> select_known(Database& database, const std::string& run, std::uint64_t newest) {
+Result<std::vector<KnownEntry>> select_known(Database& database, const std::string& run, std::uint64_t newest,
+                                             bool with_trackers) {
   return asked(database.file(), [&]() -> Result<std::vector<KnownEntry>> {
     std::vector<KnownEntry> out;
     SQLite::Statement select(
         database.sqlite(),
-        "SELECT name, is_foreign, created, inode, mtime_ns, marks_inode, marks_mtime_ns, "
-        "manifest_inode, manifest_mtime_ns, state=1 OR marks_unreadable, checkpoint "
+        "SELECT name, is_foreign, inode, mtime_ns, marks_inode, marks_mtime_ns, "
+        "manifest_inode, manifest_mtime_ns, state IN (1, 2) OR marks_unreadable, checkpoint "
         "FROM checkpoints WHERE run=?1 ORDER BY series DESC, step DESC, generation DESC, name DESC "
         "LIMIT ?2");
     SQLite::Statement trackers(database.sqlite(),
@@ -423,14 +426,15 @@ Result<std::vector<KnownEntry>> select_known(Database& database, const std::stri
     Binder(select).add(run).add(std::min<std::uint64_t>(newest, INT64_MAX));
     while (select.executeStep()) {
       Columns row(select);
-      KnownEntry entry{.name = row.text(), .foreign = row.boolean(), .created = row.time()};
+      KnownEntry entry{.name = row.text(), .foreign = row.boolean()};
       entry.directory = row.stamp();
       entry.marks = row.stamp();
       entry.manifest = row.stamp();
       entry.unreadable = row.boolean();
-      if (entry.foreign) {
+      const std::int64_t checkpoint = row.integer();
+      if (with_trackers) {
         trackers.reset();
-        trackers.bind(1, row.integer());
+        trackers.bind(1, checkpoint);
         while (trackers.executeStep()) entry.trackers.push_back(Columns(trackers).text());
       }
       out.push_back(std::move(entry));
@@ -471,7 +475,7 @@ Result<std::vector<RunSummary>> summarise_runs(Database& database) {
         const std::uint64_t bytes = row.natural();
         summary.bytes += std::min(bytes, UINT64_MAX - summary.bytes);
         ++summary.count;
-        summary.damaged += state == State::corrupt ? 1 : 0;
+        summary.damaged += state == State::corrupt || state == State::repairable ? 1 : 0;
         summary.unreadable += state == State::unreadable ? 1 : 0;
         if (state != State::verified) continue;
         if (summary.verified++ == 0) summary.verified_step = step;

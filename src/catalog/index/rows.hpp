@@ -39,7 +39,7 @@ struct KnownRun {
   std::string run{};
   Stamp stamp{};
   bool settled = false;
-  bool has_foreign = false;
+  bool is_restless = false;  ///< what it holds may change without its directory
 };
 Result<std::vector<KnownRun>> select_runs(Database& database);
 Result<> store_run(Database& database, const KnownRun& run);
@@ -52,16 +52,15 @@ Result<> remove_run(Database& database, const std::string& run, std::initializer
 struct KnownEntry {
   std::string name{};
   bool foreign = false;
-  Time created{};
   Stamp directory{};
   Stamp marks{};
   Stamp manifest{};
-  bool unreadable = false;              ///< it, or its marks: that says something of that moment only
-  std::vector<std::string> trackers{};  ///< of a foreign one
+  bool unreadable = false;  ///< it, or its marks: that says something of that moment only
+  std::vector<std::string> trackers{};
 };
-/// The newest first, at most so many.
+/// The newest first, at most so many. `with_trackers`: those of a run that has any are wanted.
 Result<std::vector<KnownEntry>> select_known(Database& database, const std::string& run,
-                                             std::uint64_t newest = UINT64_MAX);
+                                             std::uint64_t newest = UINT64_MAX, bool with_trackers = false);
 
 /// All runs that have checkpoints, summed up.
 struct RunSummary {

@@ -7,9 +7,9 @@
 #include <charconv>
 #include <utility>
 
-#include "catalog/index/foreign_name.hpp"
 #include "engine/publish.hpp"
 #include "engine/run_directory.hpp"
+#include "engine/step_name.hpp"
 
 namespace ckpt::catalog {
 namespace {
@@ -32,11 +32,21 @@ bool holds_others(Io& io, const std::string& path, const std::vector<DirEntry>& 
   });
 }
 
-std::string_view first_line(std::string_view text) {
-  const std::size_t end = text.find_first_of("\r\n");
-  std::string_view line = text.substr(0, end);
-  while (line.ends_with(' ')) line.remove_suffix(1);
+/// The name in a tracker: its first line that is not blank, without blanks around it and the slash of a directory.
+std::string_view named_in(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n\v\f";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
+  std::string_view line = text.substr(0, text.find_first_of("\r\n"));
+  line = line.substr(0, line.find_last_not_of(kBlank) + 1);
+  if (line.starts_with("./")) line.remove_prefix(2);
+  while (line.ends_with('/')) line.remove_suffix(1);
   return line;
+}
+
+std::optional<std::uint64_t> step_of(const EntryPlace& place) {
+  if (place.foreign) return place.step;
+  const auto name = CheckpointName::parse(place.name);
+  return name ? std::optional(name->step) : std::nullopt;
 }
 
 void read_trackers(Io& io, const std::string& path, const std::vector<DirEntry>& entries, Folder& out) {
@@ -45,20 +55,21 @@ void read_trackers(Io& io, const std::string& path, const std::vector<DirEntry>&
       return entry.name == tracker && entry.kind == FileInfo::Kind::file;
     });
     if (!there) continue;
+    out.is_restless = true;
     const auto text = read_small_file(io, join_path(path, tracker), kMostTrackerBytes);
     if (!text) continue;
-    const std::string_view line = first_line(*text);
+    const std::string_view line = named_in(*text);
     const auto step = step_in_name(line);
+    const bool by_number = step && line.find_first_not_of("0123456789") == line.npos;
     for (EntryPlace& place : out.places) {
-      if (!place.foreign) continue;
-      const bool by_number = step && line.find_first_not_of("0123456789") == line.npos;
-      if (place.name == line || (by_number && place.step == step)) place.trackers.emplace_back(tracker);
+      if (place.name == line || (by_number && step_of(place) == step)) place.trackers.emplace_back(tracker);
     }
   }
 }
 
 void add_child(Io& io, const std::string& run, const std::string& path, const DirEntry& entry,
                const Recognise& recognise, Folder& out) {
+  if (entry.is_link) out.is_restless = true;
   if (entry.kind != FileInfo::Kind::directory || entry.name.starts_with('.')) return;
   if (entry.name.find(kPartialMark) != std::string::npos) return;  // uncommitted work
   if (const auto ours = CheckpointName::parse(entry.name)) {
@@ -77,7 +88,7 @@ void add_child(Io& io, const std::string& run, const std::string& path, const Di
   if (!seen.format.empty() && listed && !holds_others(io, below, *listed, recognise)) {
     if (!step || *step > kGreatest) return;  // a checkpoint that belongs to no series of steps: nothing to retain it by
     out.places.push_back({.run = run, .name = entry.name, .foreign = true, .format = seen.format, .step = step});
-    out.has_foreign = true;
+    out.is_restless = true;
     return;
   }
   if (run_depth(run) + 1 <= kDeepestRun) out.folders.push_back(entry.name);

@@ -30,7 +30,8 @@ inline constexpr unsigned kDeepestRun = 4;
 struct Folder {
   std::vector<EntryPlace> places{};    ///< checkpoints, in byte order of their names
   std::vector<std::string> folders{};  ///< to look into: names, in byte order
-  bool has_foreign = false;
+  /// What stands in it may change without its directory: other tools' checkpoints, files that name one, links.
+  bool is_restless = false;
 };
 
 /// Lists one. `run`: its path in the store, "." for the store. Nothing where it is gone.

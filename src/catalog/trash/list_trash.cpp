@@ -70,6 +70,14 @@ class Listing {
 
 }  // namespace
 
+SeriesBirth birth_of(const TrashEntry& entry) {
+  const TrashRecord& record = entry.record;
+  return {.run = entry.run,
+          .series = record.series,
+          .from = record.series_from,
+          .began = std::max(record.created, record.committed.value_or(record.created))};
+}
+
 std::string trash_path(const std::string& store) {
   return join_path(join_path(store, ".ckpt"), "trash");
 }

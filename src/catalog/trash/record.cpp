@@ -65,6 +65,7 @@ std::string record_text(const TrashRecord& record) {
   if (record.recycled) out += ",\n \"recycled\":true";
   if (record.series_from) out += fmt::format(",\n \"series_from\":{}", *record.series_from);
   append_time(out, "created_ms", record.created);
+  if (record.committed) append_time(out, "committed_ms", *record.committed);
   append_time(out, "deleted_ms", record.deleted);
   append_text(out, "by", record.by);
   append_text(out, "why", record.why);
@@ -101,6 +102,9 @@ Result<TrashRecord> parse_record(std::string_view text) {
     out.recycled = *recycled->boolean();
   }
   CKPT_TRY(out.created, time_of(root, "created_ms"));
+  if (root.find("committed_ms") != nullptr) {
+    CKPT_TRY(out.committed, time_of(root, "committed_ms"));
+  }
   CKPT_TRY(out.deleted, time_of(root, "deleted_ms"));
   CKPT_TRY(out.by, text_of(root, "by"));
   CKPT_TRY(out.why, text_of(root, "why"));

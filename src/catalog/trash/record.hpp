@@ -24,9 +24,10 @@ struct TrashRecord {
   std::uint64_t series = 0;
   std::optional<std::uint64_t> series_from{};  ///< what its series superseded stays so when the series is gone
   Time created{};
-  std::uint64_t bytes = 0;  ///< that its removal frees
-  bool recycled = false;    ///< of what is purged: its data files were given to the next save
-  std::string dropped{};    ///< "optim": only this class of its files is here, the checkpoint stands without it
+  std::optional<Time> committed{};  ///< when it came into the store; records of earlier releases do not tell
+  std::uint64_t bytes = 0;          ///< that its removal frees
+  bool recycled = false;            ///< of what is purged: its data files were given to the next save
+  std::string dropped{};            ///< "optim": only this class of its files is here, the checkpoint stands without it
   Time deleted{};
   std::string by{};      ///< "ana@n17 pid 4211"
   std::string why{};     ///< as `ckpt prune` showed it

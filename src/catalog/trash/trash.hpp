@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "catalog/retain.hpp"
 #include "catalog/trash/record.hpp"
 #include "engine/claims.hpp"
 #include "engine/comm.hpp"
@@ -55,6 +56,9 @@ enum class TrashScope : std::uint8_t {
 /// before or after. `unfinished` gets the paths of records that were never finished. errors  io
 Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store, TrashScope scope = TrashScope::all,
                                            std::vector<std::string>* unfinished = nullptr);
+
+/// What a recorded one tells of its series, of which nothing else may be left.
+SeriesBirth birth_of(const TrashEntry& entry);
 
 /// One directory of the trash, by names alone.
 struct TrashFolder {

@@ -1,9 +1,9 @@
-#include "catalog/index/foreign_name.hpp"
+#include "engine/step_name.hpp"
 
 #include <array>
 #include <charconv>
 
-namespace ckpt::catalog {
+namespace ckpt {
 namespace {
 
 /// DeepSpeed; Megatron; Hugging Face; torchtitan and others; Orbax.
@@ -32,4 +32,4 @@ std::optional<std::uint64_t> step_in_name(std::string_view name) {
   return step_number(rest.substr(0, rest.find_first_not_of("0123456789")));
 }
 
-}  // namespace ckpt::catalog
+}  // namespace ckpt

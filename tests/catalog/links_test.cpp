@@ -1,0 +1,80 @@
+// Which checkpoints links in a store lead to.
+#include "catalog/index/links.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "catalog/index/refresh.hpp"
+#include "catalog/index/rows.hpp"
+#include "store_builder.hpp"
+
+namespace ckpt::catalog {
+namespace {
+
+namespace fs = std::filesystem;
+
+Recognised recognise_linked(Io& io, const std::string& directory) {
+  return {.format = io.stat(directory + "/other.bin") ? "other" : ""};
+}
+
+TEST(Links, NameWhatTheyLeadToAndReferToWhatTheyLeadInto) {
+  test::StoreBuilder store;
+  const std::string& top = store.path();
+  store.put("ours", 1, 1);
+  store.put("ours", 2, 2);
+  store.put_foreign("hf", "checkpoint-10");
+  store.put_foreign("hf", "checkpoint-20");
+  store.put_foreign("hf", "checkpoint-30");
+  fs::create_directory_symlink("step-000000001.g1", top + "/ours/best");
+  fs::create_directories(top + "/exports");
+  fs::create_symlink(top + "/ours/step-000000002.g2/sums.bin", top + "/exports/sums");
+  fs::create_directories(top + "/hf/checkpoint-30/deep");
+  fs::create_symlink("../../checkpoint-10/other.bin", top + "/hf/checkpoint-30/deep/weights.bin");
+  fs::create_symlink("other.bin", top + "/hf/checkpoint-20/again.bin");  // in itself
+  fs::create_symlink("nowhere", top + "/hf/dangling");
+  fs::create_symlink("/", top + "/hf/outside");
+  auto database = Database::in_memory();
+  ASSERT_TRUE(database) << database.error().message;
+  const Time now = Time{} + std::chrono::hours(24 * 366 * 60);
+  ASSERT_TRUE(refresh(store.io(), top, *database, recognise_linked, Trust::notes, now));
+  auto entries = select_entries(*database, {});
+  ASSERT_TRUE(entries);
+  ASSERT_EQ(entries->size(), 5U);
+  ASSERT_TRUE(note_links(store.io(), top, *database, *entries));
+  using Words = std::vector<std::string>;
+  for (const Entry& entry : *entries) {
+    const Words trackers = entry.name == "step-000000001.g1"   ? Words{"best"}
+                           : entry.name == "step-000000002.g2" ? Words{"exports/sums"}
+                                                               : Words{};
+    EXPECT_EQ(entry.checkpoint.trackers, trackers) << entry.name;
+    EXPECT_EQ(entry.checkpoint.references, entry.name == "checkpoint-10" ? Words{"hf/checkpoint-30"} : Words{})
+        << entry.name;
+  }
+}
+
+TEST(Refresh, AnotherToolsCheckpointThatWasChangedInItsPlaceIsReadAgain) {
+  test::StoreBuilder store;
+  const std::string one = store.put_foreign("hf", "checkpoint-10");
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(48);
+  for (const char* part : {"/other.bin", ""}) fs::last_write_time(one + part, old);
+  auto database = Database::in_memory();
+  ASSERT_TRUE(database);
+  const Time now = Time{} + std::chrono::hours(24 * 366 * 60);
+  ASSERT_TRUE(refresh(store.io(), store.path(), *database, recognise_linked, Trust::notes, now));
+  {
+    // As a trainer does that writes its file anew: the directory stays as it is.
+    std::ofstream file(one + "/other.bin", std::ios::app);
+    file << "and more";
+  }
+  fs::last_write_time(one + "/other.bin", old + std::chrono::hours(1));
+  ASSERT_TRUE(refresh(store.io(), store.path(), *database, recognise_linked, Trust::notes, now));
+  const auto entries = select_entries(*database, {});
+  ASSERT_TRUE(entries);
+  ASSERT_EQ(entries->size(), 1U);
+  EXPECT_EQ(entries->front().checkpoint.bytes, 18U);
+}
+
+}  // namespace
+}  // namespace ckpt::catalog
