@@ -35,7 +35,7 @@ endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")  # links a test program with debug information in a quarter of the time
   find_program(CKPT_LLD ld.lld-14)
   if(CKPT_LLD)
-    target_link_options(ckpt_flags INTERFACE -fuse-ld=lld-14)
+    target_link_options(ckpt_flags INTERFACE -fuse-ld=lld-14 -Wl,--build-id=sha1)
   endif()
 endif()
 if(CKPT_FUZZ)

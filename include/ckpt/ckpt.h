@@ -156,9 +156,9 @@ enum {
       6 /* elements of what is left: numbers = {part, begin}; ZeRO-1, 2 (begin: of the tensor in its group), 3 */
 };
 /* One step of a layout. Steps apply in order: first CKPT_AT, then cuts of dimensions, each to what the one before left,
- * then at most one CKPT_FLAT. Axes that no step names hold replicas: written once, by them together. They must be equal:
- * a sample of each is compared in commit, which fails with 2 and the tensor's name where ranks have drifted apart. (Not of
- * what ckpt_add_fill gives.) */
+ * then at most one CKPT_FLAT. Axes that no step names hold replicas: written once, by them together. They must be
+ * equal: a sample of each is compared in commit, which fails with 2 and the tensor's name where ranks have drifted
+ * apart. (Not of what ckpt_add_fill gives.) */
 typedef struct ckpt_step {
   int32_t kind;
   uint32_t dim;     /* of cuts */
@@ -192,16 +192,18 @@ typedef int (*ckpt_fill)(void* user, void* out, uint64_t offset, uint64_t bytes)
 int ckpt_add_fill(ckpt_save* save, const char* name, uint64_t bytes, ckpt_fill fill, void* user);
 /* A part of a tensor that is in no model: the box at `offset` of `extent` elements (both ndim long). Costs the ranks an
  * exchange whenever the set of such parts changes; tensors that all ranks know belong in a model. Two ranks that add
- * the same box must give the same bytes, and both write it; boxes that leave a hole, or meet and differ, are refused by commit on all ranks: 2. */
+ * the same box must give the same bytes, and both write it; boxes that leave a hole, or meet and differ, are refused by
+ * commit on all ranks: 2. */
 int ckpt_add_part(ckpt_save* save, const ckpt_tensor* tensor, const uint64_t* offset, const uint64_t* extent,
                   const void* data, uint64_t bytes);
 /* Opaque bytes, never interpreted. Of two ranks' blobs of one name only equal ones are accepted, else commit fails with
  * 2: name what each rank has of its own NAME@RANK. */
 int ckpt_add_blob(ckpt_save* save, const char* name, const void* data, uint64_t bytes);
 /* Copies everything and returns; what was given may change then. `save` is released in any case; `pending` may be NULL.
- * Where an add had failed, or a part was not given, on any rank, it fails on all: no part is missing in silence. Without
- * staging memory it waits until the checkpoint is durable, and a save that fails then is a failure of this call. With
- * staging memory what goes wrong later is told by ckpt_wait, ckpt_poll and callbacks, else by close. Collective. */
+ * Where an add had failed, or a part was not given, on any rank, it fails on all: no part is missing in silence.
+ * Without staging memory it waits until the checkpoint is durable, and a save that fails then is a failure of this
+ * call. With staging memory what goes wrong later is told by ckpt_wait, ckpt_poll and callbacks, else by close.
+ * Collective. */
 int ckpt_commit(ckpt_save* save, ckpt_pending** pending);
 
 /* Instead of commit, on all ranks alike: what was begun is removed by the next begin, or by close. */

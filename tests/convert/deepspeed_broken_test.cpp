@@ -242,7 +242,8 @@ TEST(DeepSpeedContradictions, OptimizerFilesWithOtherStateNamesAreCorruptAtTheRa
     const Copy copy(name);
     const std::string file = copy.optim(rank, prefix);
     TorchPatch(file).replace({}, "exp_avg_sq", "second_avg").write();
-    expect_error(copy.root(), Errc::corrupt, file, "other optimizer state than in global_step3/" + std::string(prefix) + "zero_pp_rank_0_");
+    expect_error(copy.root(), Errc::corrupt, file,
+                 "other optimizer state than in global_step3/" + std::string(prefix) + "zero_pp_rank_0_");
   }
 }
 
