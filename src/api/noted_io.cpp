@@ -19,6 +19,10 @@ class NotedIo final : public ForwardingIo {
     changed_.store(true);
     return ForwardingIo::make_dir(path);
   }
+  Result<> link(const std::string& from, const std::string& to) override {
+    changed_.store(true);
+    return ForwardingIo::link(from, to);
+  }
   Result<> rename(const std::string& from, const std::string& to, RenameMode mode) override {
     changed_.store(true);
     return ForwardingIo::rename(from, to, mode);

@@ -3,13 +3,14 @@
 #include <memory>
 #include <utility>
 
+#include "engine/hard_links.hpp"
 #include "engine/hold_directory.hpp"
 #include "engine/io.hpp"
 
 namespace ckpt {
 
 /// An Io that hands everything on to another one: what a decorator does not change. `fresh` is the decorator's.
-class ForwardingIo : public Io, public HoldsDirectories {
+class ForwardingIo : public Io, public HardLinks, public HoldsDirectories {
  public:
   /// `inner` outlives it.
   explicit ForwardingIo(Io& inner) : inner_(&inner) {}
@@ -20,6 +21,7 @@ class ForwardingIo : public Io, public HoldsDirectories {
     return ckpt::hold_directory(*inner_, path, options);
   }
   Result<std::uint32_t> permissions(const std::string& path) override { return permissions_of(*inner_, path); }
+  Result<> link(const std::string& from, const std::string& to) override { return link_file(*inner_, from, to); }
   Result<FileInfo> stat(const std::string& path) override { return inner_->stat(path); }
   Result<std::vector<DirEntry>> list(const std::string& path) override { return inner_->list(path); }
   Result<> make_dir(const std::string& path) override { return inner_->make_dir(path); }

@@ -54,18 +54,22 @@ std::string bytes_text(std::string_view bytes) {
   return out + "'";
 }
 
-std::string key_text(const Graph& graph, NodeId key, unsigned depth);
+std::string key_text(const Graph& graph, NodeId key, std::size_t& room);
 
-std::string items_text(const Graph& graph, std::span<const NodeId> items, unsigned depth) {
+std::string items_text(const Graph& graph, std::span<const NodeId> items, std::size_t& room) {
   std::string out;
-  for (const NodeId item : items) out += (out.empty() ? "" : ", ") + key_text(graph, item, depth);
+  for (const NodeId item : items) out += (out.empty() ? "" : ", ") + key_text(graph, item, room);
   return out;
 }
 
-// A key that is no text and no integer, as Python prints it but for quotes.
-std::string key_text(const Graph& graph, NodeId key, unsigned depth) {
-  constexpr unsigned kDeepestKey = 8;
-  constexpr std::size_t kMostItems = 64;
+// A key that is no text and no integer, as Python prints it but for quotes. `room`: how many more values it may consist
+// of, as what is shared in a pickle may be nested to any size.
+std::string key_text(const Graph& graph, NodeId key, std::size_t& room) {
+  const auto fits = [&](std::size_t items) {
+    const bool all = items < room;
+    room -= all ? items + 1 : 0;
+    return all;
+  };
   const std::string by_place = fmt::format("key@{}", graph.offset(key));
   switch (graph.kind(key)) {
     case Kind::text:
@@ -83,11 +87,11 @@ std::string key_text(const Graph& graph, NodeId key, unsigned depth) {
     case Kind::real:
       return fmt::format("{}", graph.real(key));
     case Kind::tuple:
-      if (depth == kDeepestKey || graph.items(key).size() > kMostItems) return by_place;
-      return "(" + items_text(graph, graph.items(key), depth + 1) + ")";
+      if (!fits(graph.items(key).size())) return by_place;
+      return "(" + items_text(graph, graph.items(key), room) + ")";
     case Kind::set:
-      if (depth == kDeepestKey || graph.items(key).size() > kMostItems) return by_place;
-      return "frozenset(" + items_text(graph, graph.items(key), depth + 1) + ")";
+      if (!fits(graph.items(key).size())) return by_place;
+      return "frozenset(" + items_text(graph, graph.items(key), room) + ")";
     case Kind::call:
       break;
     default:
@@ -101,14 +105,15 @@ std::string key_text(const Graph& graph, NodeId key, unsigned depth) {
   const std::span<const NodeId> parts = items ? std::span<const NodeId>(*items) : graph.items(arguments);
   std::string name(graph.callee_name(key));
   std::ranges::replace(name, ' ', '.');
-  if (!is_told || name.empty() || depth == kDeepestKey || parts.size() > kMostItems) return by_place;
-  return fmt::format("{}({})", name, items_text(graph, parts, depth + 1));
+  if (!is_told || name.empty() || !fits(parts.size())) return by_place;
+  return fmt::format("{}({})", name, items_text(graph, parts, room));
 }
 
 // A dict's key as a part of a path.
 PathPart part_of(const Graph& graph, NodeId key) {
   if (graph.kind(key) == Kind::integer) return graph.integer(key);
-  return key_text(graph, key, 0);
+  std::size_t room = 128;
+  return key_text(graph, key, room);
 }
 
 // Which nodes have a tensor inside.
