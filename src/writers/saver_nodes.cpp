@@ -65,13 +65,14 @@ Result<> none_lacking(const std::vector<std::string>& copied) {
 /// Ranks of one machine whose local directory is the same one are a node. Collective.
 Result<> Saver::find_nodes(Io& io) {
   std::string place;
-  CKPT_CHECK(agree_after(comm_, options_.patience, [&]() -> Result<> {
+  const auto look_here = [&]() -> Result<> {
     CKPT_TRY(const auto own, io.fresh());
     CKPT_CHECK(make_directory(*own, options_.local_directory));
     CKPT_TRY(const FileInfo info, own->stat(options_.local_directory));
     place = fmt::format("{} {} {}", info.device, info.inode, host_name());
     return {};
-  }));
+  };
+  CKPT_CHECK(agree_after(comm_, options_.patience, look_here));
   CKPT_TRY(const std::vector<std::string> places, comm_.gather(place, deadline()));
   std::vector<std::string> leaders;
   for (const std::string& each : places) {

@@ -73,11 +73,10 @@ std::string key_text(const Graph& graph, NodeId key, std::size_t& room) {
   const std::string by_place = fmt::format("key@{}", graph.offset(key));
   switch (graph.kind(key)) {
     case Kind::text:
+    case Kind::bytes:  // of Python 2: its text
     case Kind::big_integer:
     case Kind::global:
       return std::string(graph.text(key));
-    case Kind::bytes:
-      return bytes_text(graph.text(key));
     case Kind::integer:
       return std::to_string(graph.integer(key));
     case Kind::none:
