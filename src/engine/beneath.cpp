@@ -60,7 +60,7 @@ UniqueFd open_by_steps(int directory, const std::string& relative, int flags, mo
 
 UniqueFd open_beneath(int directory, const std::string& relative, int flags, mode_t mode) {
   struct open_how how {};
-  how.flags = static_cast<std::uint64_t>(flags | O_NOFOLLOW | O_CLOEXEC);
+  how.flags = static_cast<decltype(how.flags)>(flags | O_NOFOLLOW | O_CLOEXEC);
   how.mode = (flags & O_CREAT) != 0 ? mode : 0;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
   for (unsigned n = 0; n < kMostAgain; ++n) {
