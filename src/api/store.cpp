@@ -398,8 +398,7 @@ void Store::tell_skipped(const std::string& path, const Error& why) const {
 Result<std::vector<std::string>> Store::candidates(const Result<>& mine) {
   std::vector<std::string> usable;
   CKPT_CHECK(agree_after(*comm_, options_.patience, [&]() -> Result<> {
-    CKPT_CHECK(mine);
-    if (!comm_->is_root()) return {};
+    if (!mine || !comm_->is_root()) return mine;
     CKPT_TRY(at_load_, known_series());
     if (!at_load_.standing.empty() || io_->stat(run_directory_)) return {};
     // It was there on opening. That there is no checkpoint would make a trainer begin anew.

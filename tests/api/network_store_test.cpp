@@ -35,11 +35,8 @@ const Time kNow{std::chrono::sys_days{std::chrono::year{2026} / 2 / 1}};
 class NetworkStore : public testing::Test {
  protected:
   NetworkStore() : comm_(Comm::solo()) {
-    for (std::uint64_t step = 1; step <= 4; ++step) {
-      const std::string at = store_.put("r", step, step, {.weights_bytes = 0, .optim_bytes = 0});
-      fs::create_directories(at + "/index");
-      fs::copy(at + "/manifest.json", at + "/index/manifest.json");
-    }
+    for (std::uint64_t step = 1; step <= 4; ++step)
+      store_.put("r", step, step, {.weights_bytes = 0, .optim_bytes = 0});
     fs::create_directories(claims_path(store_.path()));
     test::write_file(claims_path(store_.path()) + "/ready", "");
   }

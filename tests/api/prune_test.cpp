@@ -27,9 +27,7 @@ class Prune : public testing::Test {
   }
 
   void put(std::uint64_t step) {
-    const std::string path = store_.put("r", step, step, {.weights_bytes = 0, .optim_bytes = 0});
-    std::filesystem::create_directories(path + "/index");
-    std::filesystem::copy(path + "/manifest.json", path + "/index/manifest.json");
+    store_.put("r", step, step, {.weights_bytes = 0, .optim_bytes = 0});
   }
   std::string path(std::uint64_t step) const {
     return store_.path() + "/r/" + CheckpointName{.step = step, .generation = step}.text();

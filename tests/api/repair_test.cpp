@@ -29,8 +29,6 @@ class Repair : public testing::Test {
     fs::remove_all(store_.path() + "/r");
     for (std::uint64_t step = 1; step <= 3; ++step) {
       const std::string path = store_.put("r", step, step, {.weights_bytes = 0, .optim_bytes = 0});
-      fs::create_directories(path + "/index");
-      fs::copy(path + "/manifest.json", path + "/index/manifest.json");
       text_[step] = test::read_file(path + "/manifest.json");
     }
     fs::remove(manifest(1));

@@ -157,7 +157,7 @@ TEST(Refresh, AManifestThatWasDamagedInItsPlaceIsReadAgain) {
   EXPECT_EQ(catalog.refreshed().read, 1U);
   EXPECT_EQ(summarise_runs(catalog.database())->at(0).damaged, 1U);
   EXPECT_EQ(dump(catalog.database()), scanned_text(store));
-  EXPECT_EQ(open_catalog(store).refreshed().read, 0U);
+  EXPECT_EQ(open_catalog(store).refreshed().read, 1U);  // its copy is right: it may be mended at any time
 }
 
 TEST(Refresh, OfManyOnlyTheNewestAreLookedAtUnlessNothingMayBeUnseen) {
@@ -173,8 +173,8 @@ TEST(Refresh, OfManyOnlyTheNewestAreLookedAtUnlessNothingMayBeUnseen) {
   fs::resize_file(newest + "/manifest.json", 10);
   EXPECT_EQ(open_catalog(store).refreshed().read, 1U);
   fs::resize_file(oldest + "/manifest.json", 10);
-  EXPECT_EQ(open_catalog(store).refreshed().read, 0U);
-  EXPECT_EQ(open_catalog(store, Trust::nothing_unseen).refreshed().read, 1U);
+  EXPECT_EQ(open_catalog(store).refreshed().read, 1U);  // the newest, which may be mended at any time
+  EXPECT_EQ(open_catalog(store, Trust::nothing_unseen).refreshed().read, 2U);
 }
 
 TEST(Refresh, AnotherCheckpointUnderTheSameNameIsRead) {
