@@ -35,8 +35,7 @@ const Time kNow{std::chrono::sys_days{std::chrono::year{2026} / 2 / 1}};
 class NetworkStore : public testing::Test {
  protected:
   NetworkStore() : comm_(Comm::solo()) {
-    for (std::uint64_t step = 1; step <= 4; ++step)
-      store_.put("r", step, step, {.weights_bytes = 0, .optim_bytes = 0});
+    for (std::uint64_t step = 1; step <= 4; ++step) store_.put("r", step, step, {.weights_bytes = 0, .optim_bytes = 0});
     fs::create_directories(claims_path(store_.path()));
     test::write_file(claims_path(store_.path()) + "/ready", "");
   }

@@ -26,9 +26,7 @@ class Prune : public testing::Test {
     for (std::uint64_t step = 1; step <= 4; ++step) put(step);
   }
 
-  void put(std::uint64_t step) {
-    store_.put("r", step, step, {.weights_bytes = 0, .optim_bytes = 0});
-  }
+  void put(std::uint64_t step) { store_.put("r", step, step, {.weights_bytes = 0, .optim_bytes = 0}); }
   std::string path(std::uint64_t step) const {
     return store_.path() + "/r/" + CheckpointName{.step = step, .generation = step}.text();
   }

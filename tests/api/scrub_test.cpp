@@ -23,8 +23,7 @@ const Time kNow{std::chrono::sys_days{std::chrono::year{2026} / 2 / 1}};
 class Scrub : public testing::Test {
  protected:
   Scrub() : comm_(Comm::solo()) {
-    for (std::uint64_t step = 1; step <= 3; ++step)
-      store_.put("r", step, step, {.weights_bytes = 0, .optim_bytes = 0});
+    for (std::uint64_t step = 1; step <= 3; ++step) store_.put("r", step, step, {.weights_bytes = 0, .optim_bytes = 0});
   }
   std::string path(std::uint64_t step) const {
     return store_.path() + "/r/" + CheckpointName{.step = step, .generation = step}.text();
