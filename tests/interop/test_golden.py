@@ -22,12 +22,12 @@ def check(name, ckpt, tensors):
 
 
 def test_safetensors_file_holds_the_truth(name, ckpt, out):
-    ckpt("convert", GOLDEN / name / "ckpt", out / "all.safetensors", "--allow-skipped")
+    ckpt("convert", GOLDEN / name / "ckpt", out / "all.safetensors")
     check(name, ckpt, from_safetensors(out / "all.safetensors"))
 
 
 def test_safetensors_directory_holds_the_truth(name, ckpt, out):
-    ckpt("convert", GOLDEN / name / "ckpt", out / "hf", "--allow-skipped", "--to", "safetensors", "--shard-size", "40KB")
+    ckpt("convert", GOLDEN / name / "ckpt", out / "hf", "--to", "safetensors", "--shard-size", "40KB")
     check(name, ckpt, from_safetensors(out / "hf"))
     for index in (out / "hf").glob("*.index.json"):
         weight_map = json.loads(index.read_text())["weight_map"]
@@ -37,7 +37,7 @@ def test_safetensors_directory_holds_the_truth(name, ckpt, out):
 
 
 def test_hdf5_holds_the_truth(name, ckpt, out):
-    ckpt("convert", GOLDEN / name / "ckpt", out / "all.h5", "--allow-skipped")
+    ckpt("convert", GOLDEN / name / "ckpt", out / "all.h5")
     check(name, ckpt, from_hdf5(out / "all.h5"))
 
 
