@@ -225,6 +225,7 @@ def case_mistakes_are_told_before_anything_is_made(sh):
                          (["--run", "../r", "--step", "1"], "below the store"), (["--run", "/r", "--step", "1"], "below the store"),
                          (["--run", "a/.b", "--step", "1"], "dot"), (["--run", "a/step-000000001.g1", "--step", "1"], "those of checkpoints"),
                          (["--run", "a.partial-1", "--step", "1"], "those of checkpoints"), (["--run", "a/b/c/d/e", "--step", "1"], "deeper"),
+                         (["--run", "r\n", "--step", "1"], "control character"),
                          (["--run", "r", "--step", "1", "--metric", "loss"], "NAME=NUMBER"), (["--run", "r", "--step", "1", "--metric", "=1"], "NAME="),
                          (["--run", "r", "--step", "1", "--tag", ""], "--tag is empty"), (["--run", "r", "--step", "1", "--note", "x" * 5000], "longer than")):
         sh.run("save", source, *AT, *words, code=2, err=error)
@@ -232,9 +233,9 @@ def case_mistakes_are_told_before_anything_is_made(sh):
 
 
 def case_the_store_comes_from_the_environment_and_import_is_another_name(sh):
-    sh.run("import", sh.checkpoint("safetensors/single"), "--run", "r\n' x", "--step", "0", env={"CKPT_STORE": str(sh.path("s"))}, out="^saved ")
+    sh.run("import", sh.checkpoint("safetensors/single"), "--run", "r' x", "--step", "0", env={"CKPT_STORE": str(sh.path("s"))}, out="^saved ")
     one, = sh.document("list", env={"CKPT_STORE": str(sh.path("s"))})["data"]["checkpoints"]
-    check((one["run"], one["name"]) == ("r\n' x", "step-000000000.g1"), str(one))
+    check((one["run"], one["name"]) == ("r' x", "step-000000000.g1"), str(one))
 
 
 def case_a_catalog_that_cannot_be_written_costs_a_save_nothing(sh):
