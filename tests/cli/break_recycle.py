@@ -36,7 +36,7 @@ class Store(Job):
         self.inodes = self.shards(GONE)
 
     def save_words(self):
-        source = pathlib.Path(self.options.golden).absolute() / "safetensors/single"
+        source = pathlib.Path(self.options.golden).absolute() / "safetensors/single/ckpt"
         return ("save", source, "--store", "store", "--run", "r", "--step", str(NEW))
 
     def shards(self, step):
