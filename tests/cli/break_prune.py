@@ -135,14 +135,15 @@ def break_at(job, deed, call, how, when):
     return True
 
 
-def stopped(pid):
-    """Whether a process, or what it started, stands still at a signal; None where all have ended."""
+def stopped(log, pid):
+    """The process that strace runs, once it stands still at the signal; else None. Its state does not tell: under strace it
+    stands still at every call."""
     try:
-        pids = [pid, *map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
-        states = [pathlib.Path(f"/proc/{one}/stat").read_text().rsplit(") ", 1)[1][0] for one in pids]
-    except OSError:
+        if "--- stopped by SIGSTOP ---" not in log.read_text(errors="replace"):
+            return None
+        return int(pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[-1])
+    except (OSError, IndexError):
         return None
-    return pids[-1] if len(pids) > 1 and states[-1] in "Tt" else False
 
 
 def pin_at(job, deed, call, when):
@@ -151,24 +152,20 @@ def pin_at(job, deed, call, when):
     job.reset(deed)
     job.log.unlink(missing_ok=True)
     words = [*strace(job.log, call, "signal=STOP", when), job.options.ckpt, *deed.words, "--io", job.options.io, "--threads", "1", "--no-mpi"]
-    run = subprocess.Popen(words, cwd=job.directory, env=job.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    pins = []
-    while run.poll() is None:
-        still = stopped(run.pid)
-        if not still:
-            time.sleep(0.002)
-            continue
-        if not pins:
-            pins = [job.run("pin", f"r@{step}", "--store", "store") for step in deed.gone]
-        try:
-            os.kill(still, signal.SIGCONT)
-        except ProcessLookupError:
-            pass
+    run = subprocess.Popen(words, cwd=job.directory, env=job.environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    still = None
+    while run.poll() is None and still is None:
         time.sleep(0.002)
+        still = stopped(job.log, run.pid)
+    pins = []
+    if still is not None:
+        pins = [job.run("pin", f"r@{step}", "--store", "store") for step in deed.gone]
+        os.kill(still, signal.SIGCONT)
+    said = run.communicate(timeout=120)[0]
     if not pins:
         return False
     where = f"{deed.name}: pinned at {call} number {when}"
-    check(run.returncode in (0, 3), f"{where}: exit {run.returncode}", *pins)
+    check(run.returncode in (0, 3), f"{where}: exit {run.returncode}: {said}", *pins)
     for step, pin in zip(deed.gone, pins):
         check(pin.returncode in (0, 10, 11), f"{where}: exit {pin.returncode}", pin)
         live = job.tree(job.live(step))
