@@ -177,10 +177,11 @@ def pin_at(job, deed, call, when):
 
 def break_call(job, number, call, hows):
     count = 0
+    every = job.options.every if job.options.every == 1 else 3 * job.options.every  # a pin may wait seconds for the catalog
     for deed in DEEDS[:2]:
-        when = first_call(job.log, call, lambda before, deed=deed: job.run(*deed.words, before=before)) + number % job.options.every
+        when = first_call(job.log, call, lambda before, deed=deed: job.run(*deed.words, before=before)) + number % every
         while pin_at(job, deed, call, when):
-            when, count = when + job.options.every, count + 1
+            when, count = when + every, count + 1
     for deed in DEEDS:
         job.reset(deed)
         if deed.prepare:
