@@ -167,21 +167,21 @@ Verb pin_verb() {
       .most_arguments = 1,
       .summary = "Keep a checkpoint whatever the policy says",
       .about = {kNames,
-                "A pin is a small file in the checkpoint's own directory, so it goes where the checkpoint goes. A "
-                "checkpoint may have several, told apart by --label."},
+                "A pin is a small file in the checkpoint's directory and moves with it. A checkpoint can have several "
+                "pins, distinguished by --label."},
       .aliases = {"hold"},
       .flags = {store_flag(),
                 {.name = "reason", .value = "TEXT", .help = "why", .guesses = {"message", "note"}},
-                {.name = "owner", .value = "WHO", .help = "who asks for it; by default the user"},
+                {.name = "owner", .value = "WHO", .help = "owner of the pin; by default the user"},
                 {.name = "until",
                  .value = "TIME",
-                 .help = "for so long (30d), or until that day (2026-12-31, UTC); by default for good",
+                 .help = "expiry, after a time (30d) or on a day (2026-12-31, UTC); by default never",
                  .guesses = {"expires", "for"}},
                 {.name = "label",
                  .value = "NAME",
-                 .help = "which pin; by default the one without a label",
+                 .help = "label of the pin; by default the pin without a label",
                  .guesses = {"name"}}},
-      .examples = {{"ckpt pin llama8b@1000 --reason 'cited in the paper'", "for good"},
+      .examples = {{"ckpt pin llama8b@1000 --reason 'cited in the paper'", "until it is unpinned"},
                    {"ckpt pin @latest --until 30d", "for a month"}},
       .exit_codes = {10, 14, 16},
   };
@@ -193,12 +193,12 @@ Verb unpin_verb() {
       .arguments = "NAME",
       .least_arguments = 1,
       .most_arguments = 1,
-      .summary = "Take a pin away again",
+      .summary = "Remove a pin",
       .about = {kNames},
       .flags = {store_flag(),
                 {.name = "label",
                  .value = "NAME",
-                 .help = "which pin; by default the one without a label",
+                 .help = "label of the pin; by default the pin without a label",
                  .guesses = {"name"}}},
       .examples = {{"ckpt unpin llama8b@1000", "the policy decides again"}},
       .exit_codes = {10, 16},
@@ -210,18 +210,17 @@ Verb status_verb() {
       .name = "status",
       .summary = "Sum up a store: checkpoints, bytes, and the newest of each run",
       .about =
-          {"For people, for scripts (--json) and for Prometheus (--prom writes the file that its text file "
-           "collector reads, whole or not at all).",
-           "Also which checkpoints a rule reduced to their weights, when and why, and what waits in the trash and "
-           "until when. Free space, retired files and readers are the whole store's, also with --run.",
-           "Where locks do not reach every host, also how many readers have claims there, on this host and on which "
-           "other ones."},
+          {"Output for people, for scripts (--json) and for Prometheus (--prom writes a file for its textfile "
+           "collector, atomically).",
+           "Also shows which checkpoints a rule reduced to their weights, when and why, and the contents of the trash "
+           "with their expiry. Free space, retired files and readers are those of the whole store, also with --run.",
+           "Where locks do not reach every host, it also shows the number of readers with claims, on this host and on "
+           "each other host."},
       .aliases = {"watch"},
-      .flags =
-          {store_flag(),
-           {.name = "run", .value = "NAME", .help = "of this run only; exit code 10 where it has no checkpoint"},
-           {.name = "prom", .value = "FILE", .help = "write the metrics into this file", .guesses = {"prometheus"}}},
-      .examples = {{"ckpt status", "the current directory's runs"},
+      .flags = {store_flag(),
+                {.name = "run", .value = "NAME", .help = "this run only; exits with 10 if it has no checkpoint"},
+                {.name = "prom", .value = "FILE", .help = "write the metrics to this file", .guesses = {"prometheus"}}},
+      .examples = {{"ckpt status", "the runs in the current directory"},
                    {"ckpt status --run llama8b --json", "is there something to resume from?"},
                    {"ckpt status --prom /var/lib/node_exporter/textfile/ckpt.prom", "from cron"}},
       .exit_codes = {10, 14, 16},
@@ -234,29 +233,31 @@ Verb next_save_verb() {
       .arguments = "RUN",
       .least_arguments = 1,
       .most_arguments = 1,
-      .summary = "Say whether a run should save now, for scripts: exit code 0 is yes, 1 not yet",
+      .summary = "Tell scripts whether a run should save now: exit code 0 is yes, 1 is not yet",
       .about =
-          {"By STORE/ckpt.toml, where [interval] says when to save, or interval in the [[rule]] of a run; or by the "
-           "rules on the command line, which stand alone. Measured from "
-           "the newest checkpoint of the run, with what its saves have cost; where --step is below that, from the "
-           "newest save up to it, as after a roll-back. Without --step only rules of time can say yes.",
-           "--optimal aims at the interval that loses least time: by --mtbf, else by how often the run was resumed "
-           "as far as its checkpoints tell; where nothing is known of failures, at 20 times the stall of a save."},
+          {"The rules come from STORE/ckpt.toml, from [interval] or from interval in the [[rule]] of a run; rules on "
+           "the command line replace them. They are measured from the newest checkpoint of the run, with the cost of "
+           "its saves; if --step is lower, as after a roll-back, from the newest save up to that step. Without --step "
+           "only time rules can answer yes.",
+           "--optimal aims at the interval that loses least time, from --mtbf or from how often the run was resumed "
+           "according to its checkpoints; without data on failures it aims at 20 times the stall of a save."},
       .flags = {store_flag(),
-                {.name = "step", .value = "N", .help = "the step that has just ended", .guesses = {"iteration"}},
-                {.name = "every-steps", .value = "N", .help = "save when a multiple of N is reached or was passed"},
-                {.name = "every", .value = "TIME", .help = "save so long after the last save began"},
-                {.name = "optimal", .help = "save as often as loses least time, by what saves have cost"},
+                {.name = "step", .value = "N", .help = "the step that just finished", .guesses = {"iteration"}},
+                {.name = "every-steps", .value = "N", .help = "save when a multiple of N is reached or passed"},
+                {.name = "every", .value = "TIME", .help = "save this long after the start of the last save"},
+                {.name = "optimal", .help = "save at the interval that loses least time, from the cost of past saves"},
                 {.name = "max-overhead",
                  .value = "PERCENT",
-                 .help = "hold the rules back so that saves cost at most this part of the time, such as 3%"},
+                 .help = "delay saves to cost at most this share of the time, such as 3%"},
                 {.name = "before-end",
                  .value = "TIME",
-                 .help = "save so that it is durable so long before the job's time limit; needs --time-left"},
-                {.name = "time-left", .value = "TIME", .help = "until the job's time limit"},
+                 .help = "save early enough to be durable this long before the job's time limit; needs --time-left"},
+                {.name = "time-left", .value = "TIME", .help = "time until the job's time limit"},
                 {.name = "mtbf", .value = "TIME", .help = "mean time between failures of the job, for --optimal"},
-                {.name = "restart", .value = "TIME", .help = "what a failure costs before training goes on"},
-                {.name = "step-time", .value = "TIME", .help = "of one step; by default as the run's saves tell"}},
+                {.name = "restart", .value = "TIME", .help = "time lost at a failure before training continues"},
+                {.name = "step-time",
+                 .value = "TIME",
+                 .help = "duration of one step; by default from the run's saves"}},
       .examples = {{"ckpt next-save llama8b --step 1500 && touch save-now", "by the store's own rules"},
                    {"ckpt next-save llama8b --every 30m --max-overhead 3%", "by these"},
                    {"ckpt next-save llama8b --before-end 5m --time-left $((SLURM_JOB_END_TIME - $(date +%s)))s",

@@ -293,91 +293,89 @@ Verb plan_verb() {
       .name = "plan",
       .arguments = "[CKPT]",
       .most_arguments = 1,
-      .summary = "Say how often to save, and what that costs, from sizes, bandwidth and failures",
-      .about =
-          {"What a save costs follows from the number of parameters and the bandwidth, and how often to save from that "
-           "and from the time between failures. CKPT, a checkpoint of any format, stands in for --params; named "
-           "RUN@STEP in a store also for --bw, --stall, --step-time and --mtbf, by what that run's saves cost and how "
-           "often it was resumed. Shown side by side are the exact optimum, "
-           "Young's and Daly's formulas, and the base rule: the greatest of the work that may be lost, 20 times the "
-           "stall and 1.1 times the time until a save is durable.",
-           "Times are of work between two saves. With --stall asynchronous saves, which stall training that long only, "
-           "stand beside blocking ones, with --local-bw saves to the nodes' own disks, of which every so many are "
-           "drained "
-           "to the storage. What is chosen loses least."},
+      .summary = "Compute how often to save, and what that costs, from sizes, bandwidth and failures",
+      .about = {"Plan computes the cost of a save from the number of parameters and the bandwidth, and the interval "
+                "between saves from that cost and the time between failures. CKPT, a checkpoint in any format, "
+                "replaces --params; as RUN@STEP in a store it also replaces --bw, --stall, --step-time and --mtbf, "
+                "from what the run's saves cost and how often it was resumed. The output compares the exact optimum, "
+                "Young's and Daly's formulas, and the base rule: the largest of the work that may be lost, 20 times "
+                "the stall, and 1.1 times the time until a save is durable.",
+                "Intervals are working time between two saves. --stall adds asynchronous saves, which stall training "
+                "only that long, to the comparison with blocking ones; --local-bw adds saves to the nodes' local "
+                "disks, of which every Nth is drained to the storage. Plan picks the option that loses least time."},
       .aliases = {"advise"},
       .flags =
           {
               {.name = "params",
                .value = "N",
-               .help = "parameters of the model: 7B, 1.3B, 350M",
+               .help = "number of model parameters: 7B, 1.3B, 350M",
                .guesses = {"parameters"}},
               {.name = "precision",
                .value = "KIND",
-               .help = "what is saved of a parameter: mixed, the default, 14 bytes with Adam; weights 2; fp32 12; with "
-                       "8-bit "
+               .help = "bytes saved per parameter: mixed (default) 14, with Adam; weights 2; fp32 12; with 8-bit "
                        "moments 8; with bf16 moments 10",
                .choices = {"mixed", "weights", "fp32", "mixed-8bit", "mixed-bf16-moments"}},
-              {.name = "state-bytes",
-               .value = "N",
-               .help = "saved bytes of a parameter, instead of what --precision says"},
+              {.name = "state-bytes", .value = "N", .help = "bytes saved per parameter, instead of --precision"},
               {.name = "bw",
                .value = "RATE",
-               .help = "bytes a second that the storage takes from all ranks together, such as 40G",
+               .help = "storage write bandwidth of all ranks together in bytes per second, such as 40G",
                .guesses = {"bandwidth"}},
               {.name = "bench",
                .value = "DIR",
-               .help = "in place of --bw: write and read a file of 1 GiB there, direct, and plan with what it wrote a "
-                       "second"},
-              {.name = "size", .value = "SIZE", .help = "--bench with a file of this size"},
-              {.name = "stall", .value = "TIME", .help = "how long an asynchronous save stalls training"},
+               .help = "instead of --bw, write and read a 1 GiB file in DIR with direct I/O, and plan with the "
+                       "measured write bandwidth"},
+              {.name = "size", .value = "SIZE", .help = "file size for --bench"},
+              {.name = "stall", .value = "TIME", .help = "time that an asynchronous save stalls training"},
               {.name = "local-bw",
                .value = "RATE",
-               .help = "bytes a second of the nodes' own disks together: also plan two tiers"},
+               .help = "write bandwidth of all local disks together in bytes per second: also plan two tiers"},
               {.name = "node-loss",
                .value = "PERCENT",
-               .help = "part of the failures that take a node's disk along, for two tiers; by default 50%"},
+               .help = "share of failures that also lose a node's disk, for two tiers; default 50%"},
               named_in_flag(),
               {.name = "trash",
                .value = "TIME",
-               .help = "how long deleted checkpoints stay in the trash, for the peak of storage; by default 24h"},
+               .help = "time that deleted checkpoints stay in the trash, for peak storage; default 24h"},
               {.name = "mtbf",
                .value = "TIME",
-               .help = "mean time between failures: of the job (234h), or of a node (30000h/node)"},
-              {.name = "nodes", .value = "N", .help = "nodes of the job, for --mtbf TIME/node"},
+               .help = "mean time between failures of the job (234h) or of a node (30000h/node)"},
+              {.name = "nodes", .value = "N", .help = "number of nodes, for --mtbf TIME/node"},
               {.name = "restart",
                .value = "TIME",
-               .help = "what a failure costs before training goes on",
+               .help = "time lost at a failure before training continues",
                .guesses = {"recovery"}},
               {.name = "rework", .value = "TIME", .help = "work that may be lost at a failure", .guesses = {"rpo"}},
-              {.name = "step-time", .value = "TIME", .help = "of one training step: intervals become whole steps"},
+              {.name = "step-time",
+               .value = "TIME",
+               .help = "duration of a training step; rounds intervals to whole steps"},
               {.name = "keep",
                .value = "RULES",
-               .help = "what retention keeps, such as last=3,6h*8,1d*14: says how much storage that takes",
+               .help = "retention rules, such as last=3,6h*8,1d*14: also show the storage they need",
                .repeatable = true},
               {.name = "tp", .value = "N", .help = "tensor-parallel ranks"},
               {.name = "pp", .value = "N", .help = "pipeline stages"},
               {.name = "dp", .value = "N", .help = "data-parallel ranks"},
               {.name = "zero-stage", .value = "N", .help = "0 to 3", .choices = {"0", "1", "2", "3"}},
-              {.name = "replica-parallel", .help = "ranks that hold the same divide writing it"},
+              {.name = "replica-parallel", .help = "ranks with the same data share the writing"},
               {.name = "gpu-memory",
                .value = "SIZE",
-               .help = "of a rank: shows what training takes, and the first ZeRO stage and offload that fit"},
-              {.name = "host-memory", .value = "SIZE", .help = "of a rank, for offload"},
-              {.name = "nvme", .value = "SIZE", .help = "of a rank, for offload"},
-              {.name = "memory-table", .help = "show what training takes in each ZeRO stage, whatever fits"},
+               .help =
+                   "GPU memory per rank: also show what training needs, and the first ZeRO stage and offload that fit"},
+              {.name = "host-memory", .value = "SIZE", .help = "capacity per rank, for offload"},
+              {.name = "nvme", .value = "SIZE", .help = "capacity per rank, for offload"},
+              {.name = "memory-table", .help = "show what training needs in each ZeRO stage, whether it fits or not"},
               {.name = "models",
-               .help = "also show the bytes of models of 7B, 13B, 70B and 175B, under the same flags"},
-              {.name = "curve", .help = "also draw lost time over the interval"},
-              {.name = "svg", .help = "print only that curve, as an SVG picture"},
+               .help = "also show the sizes for models of 7B, 13B, 70B and 175B, with the same flags"},
+              {.name = "curve", .help = "also plot lost time over the interval"},
+              {.name = "svg", .help = "print only that plot, as SVG"},
           },
       .examples =
           {{"ckpt plan --params 70B --bw 40G --stall 1.9s --nodes 128 --mtbf 30000h/node --keep last=3,6h*8,1d*14",
             "blocking and asynchronous saves, and what retention keeps"},
            {"ckpt plan --params 13B --bw 5G --dp 8 --gpu-memory 80GB --host-memory 200GB", "does it fit, and how?"},
-           {"ckpt plan llama8b@latest --store runs --keep last=3", "for a run as it is"},
-           {"ckpt plan --params 13B --bench /scratch/ckpts --mtbf 200h", "with the disk as it is"},
-           {"ckpt plan --params 7B --bw 2G --mtbf 50h --svg > curve.svg", "the curve as a picture"}},
+           {"ckpt plan llama8b@latest --store runs --keep last=3", "for an existing run"},
+           {"ckpt plan --params 13B --bench /scratch/ckpts --mtbf 200h", "with the measured disk bandwidth"},
+           {"ckpt plan --params 7B --bw 2G --mtbf 50h --svg > curve.svg", "the curve as SVG"}},
       .exit_codes = {10, 12, 13, 15, 16},
       .main_verb = true,
   };
@@ -388,24 +386,20 @@ Verb doctor_verb() {
       .name = "doctor",
       .arguments = "[DIR]",
       .most_arguments = 1,
-      .summary = "Say whether checkpoints can be kept in a directory, fast and safely",
-      .about =
-          {"Looks at the kernel, its limits and the clock, and at the file system of DIR (the current directory where "
-           "none "
-           "is given): its kind, how it is mounted, its disk, its space. What saves rely on (direct I/O, locks, "
-           "renames) is "
-           "tried there, in small files that are removed again. Of a store (a directory with .ckpt) also what killed "
-           "saves "
-           "left, the catalog, the trash, and checkpoints that are damaged or whose marks cannot be read. Each finding "
-           "comes with the command that mends it.",
-           "Exit code 1 says that something was found that makes saves fail, or can lose them; warnings alone are 0."},
+      .summary = "Check whether a directory can hold checkpoints safely and fast",
+      .about = {"Checks the kernel, its limits and the clock, and the file system of DIR (default: the current "
+                "directory): its type, mount options, disk and space. Tests what saves rely on (direct I/O, locks, "
+                "renames) with small files that it removes. In a store (a directory with .ckpt) it also checks for "
+                "leftovers of killed saves, the catalog, the trash, and checkpoints that are damaged or have "
+                "unreadable marks. Each finding names the command that fixes it.",
+                "Exit code 1 means a problem that makes saves fail or can lose them; warnings alone exit with 0."},
       .aliases = {"check-host"},
       .flags = {{.name = "need",
                  .value = "SIZE",
-                 .help = "of the next save: is there room for it, and how long does it take at least?"},
+                 .help = "size of the next save: check that it fits, and show its shortest possible duration"},
                 {.name = "bench",
-                 .help = "also write and read a file of 1 GiB there, direct, and say how fast that was"},
-                {.name = "size", .value = "SIZE", .help = "--bench with a file of this size"}},
+                 .help = "also write and read a 1 GiB file in DIR with direct I/O, and show the speed"},
+                {.name = "size", .value = "SIZE", .help = "file size for --bench"}},
       .examples = {{"ckpt doctor /lustre/ckpts --need 980GB", "before a long run"},
                    {"ckpt doctor /scratch --bench", "how fast is this disk, honestly?"},
                    {"ckpt doctor --json | jq '.data.findings[] | select(.health != \"ok\")'", "for scripts"}},
@@ -428,7 +422,7 @@ std::vector<Verb> make_verbs() {
                  .arguments = "ID",
                  .least_arguments = 1,
                  .most_arguments = 1,
-                 .summary = "Explain an error by its id, without a network",
+                 .summary = "Explain an error by its id, offline",
                  .examples = {{"ckpt explain E1503", "what a checksum mismatch means and what to do"}},
                  .exit_codes = {10}});
   out.push_back(
