@@ -30,7 +30,7 @@ class SourceHashes {
   Error explained(Error error) const;
 
  private:
-  std::string list_hint() const { return "ckpt verify " + source_.root + "    lists every damaged place"; }
+  std::string list_hint() const { return "ckpt verify " + source_.root + "    lists all damage"; }
   Error damaged(const Finding& first) const;
   Result<std::vector<bool>> join() const;
   void add_open(std::uint32_t file, const std::vector<bool>& compared, std::vector<TargetFile>& files,
