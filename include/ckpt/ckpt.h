@@ -5,9 +5,9 @@
  * Every function that can fail returns 0, or the exit code of the command line for the same failure (2 usage, 10 not
  * found, 12 unknown or newer, 13 incomplete, 14 no space, 15 corrupt, 16 I/O or a lost rank, 17 memory, 70 internal);
  * ckpt_last_error_json tells the rest. The library never exits or aborts, installs no signal handler unless asked, and
- * starts no threads beyond those of an open store. It prints one line at most: without a log, the first save of a store
- * that fails, on stderr. A handle is used by one thread at a time. Handles of
- * saves and checkpoints may outlive their store: what was begun and not committed is then refused with 2, the rest
+ * starts no threads beyond those of an open store. It prints to stderr in two cases only: the first failed save of a
+ * store without a log; and, when the process exits while a store is open, the saves that failed unnoticed or may be
+ * lost. A handle is used by one thread at a time. Handles of saves and checkpoints may outlive their store: what was begun and not committed is then refused with 2, the rest
  * still tells. In a forked child every function fails with 2 and touches nothing; caught signals do there what they did
  * before.
  *

@@ -10,9 +10,12 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,13 +27,19 @@ namespace mpi_detail {
 // Counts are int in MPI. A long message is cut into pieces, which are all in flight together; far below the limit, so
 // that messages of ordinary tests are cut too.
 inline constexpr std::uint64_t kPieceBytes = std::uint64_t{32} << 20;
+// A rank that hangs when the others open or close must not hang them too.
+inline constexpr std::chrono::seconds kOpenPatience(1800);
+inline constexpr std::chrono::seconds kClosePatience(60);
 inline constexpr int kMessageTag = 1;  // of messages between two ranks: nothing else is sent on the duplicate
+
+using HostName = std::array<char, MPI_MAX_PROCESSOR_NAME>;
 
 struct MpiRanks {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
   int ranks = 1;
   int local_ranks = 1;
+  std::vector<HostName> hosts{};  // of all ranks, while they are counted
   bool initialised_here = false;
   bool broken = false;  // a request failed or was given up: nothing that waits for other ranks may be called
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
@@ -136,27 +145,49 @@ inline void abandon(void* self, void* request) {
   ranks_of(self).broken = true;
 }
 
+/// Waits for a request that other ranks must join, at most so long.
+inline bool wait(MPI_Request request, std::chrono::seconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  int done = 0;
+  while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS) {
+    if (done != 0) return true;
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return false;
+}
+
 inline void close(void* self) {
   const std::unique_ptr<MpiRanks> mine(&ranks_of(self));
   int finalized = 0;
   MPI_Finalized(&finalized);
   // Freeing and finalizing wait for the other ranks: with one of them gone that never ends.
   if (finalized != 0 || mine->broken) return;
+  MPI_Request all_here = MPI_REQUEST_NULL;
+  if (MPI_Ibarrier(mine->comm, &all_here) != MPI_SUCCESS || !wait(all_here, kClosePatience)) return;
   MPI_Comm_free(&mine->comm);
   if (mine->initialised_here) MPI_Finalize();
 }
 
-/// Duplicates `comm`. Collective.
-inline bool duplicate(MPI_Comm comm, MpiRanks& mine) {
-  if (MPI_Comm_dup(comm, &mine.comm) != MPI_SUCCESS) return false;
+/// Duplicates `comm` and counts the ranks of this host. Collective; false where MPI refuses, or where a rank does not
+/// come within the patience: `mine` then stays MPI's, which may still write into it.
+inline bool duplicate(MPI_Comm comm, MpiRanks& mine, std::chrono::seconds patience = kOpenPatience) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Comm_idup(comm, &mine.comm, &request) != MPI_SUCCESS || !wait(request, patience)) return false;
   if (MPI_Comm_set_errhandler(mine.comm, MPI_ERRORS_RETURN) != MPI_SUCCESS) return false;
   if (MPI_Comm_rank(mine.comm, &mine.rank) != MPI_SUCCESS) return false;
   if (MPI_Comm_size(mine.comm, &mine.ranks) != MPI_SUCCESS) return false;
-  MPI_Comm node = MPI_COMM_NULL;
-  if (MPI_Comm_split_type(mine.comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) != MPI_SUCCESS) return false;
-  MPI_Comm_size(node, &mine.local_ranks);
-  MPI_Comm_free(&node);
+  mine.hosts.resize(static_cast<std::size_t>(mine.ranks));
+  HostName host{};
   int length = 0;
+  if (MPI_Get_processor_name(host.data(), &length) != MPI_SUCCESS) return false;
+  mine.hosts[static_cast<std::size_t>(mine.rank)] = host;
+  if (MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, mine.hosts.data(), sizeof(HostName), MPI_CHAR, mine.comm,
+                     &request) != MPI_SUCCESS ||
+      !wait(request, patience))
+    return false;
+  mine.local_ranks = static_cast<int>(std::count(mine.hosts.begin(), mine.hosts.end(), host));
+  mine.hosts = {};
   MPI_Get_library_version(mine.library, &length);
   // "Open MPI v4.1.4, package: ..., 2022": up to the first comma or line break it is a name.
   *std::find_if(mine.library, mine.library + length, [](char c) { return c == ',' || c == '\n'; }) = '\0';
@@ -188,7 +219,11 @@ inline ckpt_comm_table table_of(std::unique_ptr<MpiRanks> mine) {
 /// store before MPI_Finalize. A table whose `size` is 0 says that MPI refused.
 inline ckpt_comm_table mpi(MPI_Comm comm) {
   auto mine = std::unique_ptr<mpi_detail::MpiRanks>(new (std::nothrow) mpi_detail::MpiRanks);
-  if (!mine || !mpi_detail::duplicate(comm, *mine)) return ckpt_comm_table{};
+  if (!mine) return ckpt_comm_table{};
+  if (!mpi_detail::duplicate(comm, *mine)) {
+    static_cast<void>(mine.release());
+    return ckpt_comm_table{};
+  }
   return mpi_detail::table_of(std::move(mine));
 }
 

@@ -40,7 +40,7 @@ Deadline phase_deadline() {
 
 /// One id for equal source bytes and equal parameters.
 ///
-/// source  identity of the source's map, or its fingerprint
+/// source  identity of the source's map
 std::string conversion_id(const ConvertRequest& request, const Format& target, const Hash128& source) {
   Hasher hasher;
   const auto add = [&](std::string_view text) {
@@ -67,8 +67,7 @@ std::string conversion_id(const ConvertRequest& request, const Format& target, c
 struct Prepared {
   std::unique_ptr<Source> source;  // the plan points into its map
   const Format* target = nullptr;
-  std::string id;    // rank 0's on all ranks
-  std::string view;  // of source and request, equal on ranks that see the same
+  std::string id;  // equal on all ranks
   Selection selection;
   Skeleton skeleton;
   std::unique_ptr<Plan> plan;
@@ -138,7 +137,6 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
                  .file = request.source,
                  .hint = "ckpt inspect " + request.source + "    shows the format; a wrong --from finds no tensors"});
   out.id = conversion_id(request, *out.target, identity(map));
-  out.view = conversion_id(request, *out.target, fingerprint(map));
   if (hooks.check) CKPT_CHECK(hooks.check(map));
   CKPT_TRY(out.selection, select(map, request));
   if (hooks.cut) CKPT_CHECK(hooks.cut(map, out.selection));
@@ -168,16 +166,17 @@ Result<> settle_view(Session& session, const ConvertRequest& request, Prepared& 
   Result<bool> there = false;
   if (comm.is_root()) there = look_at_target(session, request, prepared);
   CKPT_CHECK(agree(comm, phase_deadline(), there ? Result<>{} : Result<>(fail(there.error()))));
-  std::string view = prepared.view + prepared.id + (*there ? "+" : "-");
-  CKPT_CHECK(comm.broadcast(view, phase_deadline()));
-  prepared.already_done = view.ends_with('+');
-  prepared.id = view.substr(prepared.view.size(), prepared.id.size());
+  std::string of_root = prepared.id + (*there ? "+" : "-");
+  CKPT_CHECK(comm.broadcast(of_root, phase_deadline()));
+  prepared.already_done = of_root.ends_with('+');
   Result<> same;
-  if (!view.starts_with(prepared.view)) {
-    Error error{.code = Errc::changed,
-                .message = request.source + ": open: this rank sees other files, sizes or times than rank 0",
-                .file = request.source};
-    error.hint = "is it still being written, or cached on a node? try again when it is at rest";
+  if (!of_root.starts_with(prepared.id)) {
+    Error error{
+        .code = Errc::changed,
+        .message = request.source + ": open: this rank sees other files than rank 0, or another size or time of one",
+        .file = request.source};
+    error.hint =
+        "all ranks must read the same files; if the source is still being written, try again when it is complete";
     same = fail(std::move(error));
   }
   return agree(comm, phase_deadline(), std::move(same));

@@ -95,6 +95,7 @@ Result<std::unique_ptr<Store>> Store::open(Result<std::unique_ptr<Io>> io, std::
                                        .patience = store->options_.patience,
                                        .log = store->options_.log,
                                        .log_failure = std::move(log_failure)}));
+  store->exit_report_.emplace(store->run_directory_, store->comm_->is_root());
   return store;
 }
 
@@ -120,6 +121,7 @@ Store::~Store() {
 }
 
 Result<> Store::close() {
+  exit_report_.reset();
   return saver_->finish(kSaveTimeout);
 }
 
@@ -293,6 +295,7 @@ Result<std::shared_ptr<PendingSave>> Store::commit(std::vector<std::pair<std::st
   longest_save_ = std::max<std::chrono::duration<double>>(longest_save_, Clock::now() - start);
   note_times();
   latest_save_ = pending;
+  exit_report_->add(*last_step_, pending);
   last_end_ = now();
   stall_s_ = std::chrono::duration<double>(last_end_ - last_save_).count();
   if (options_.staging_bytes == 0) {

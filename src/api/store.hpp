@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "api/checkpoint.hpp"
+#include "api/exit_report.hpp"
 #include "api/run_series.hpp"
 #include "api/stop_signal.hpp"
 #include "catalog/interval_policy.hpp"
@@ -161,6 +162,7 @@ class Store {
   std::string loaded_id_{};              // of the checkpoint that was loaded
   std::uint64_t loaded_step_ = 0;
   bool reading_is_faster_ = false;  // than exchanging: the same on all ranks
+  std::optional<ExitReport> exit_report_{};
   std::unique_ptr<Saver> saver_{};  // last: its threads use the above
 };
 

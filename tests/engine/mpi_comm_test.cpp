@@ -23,12 +23,11 @@ struct Launch {
   }
 };
 
-Launch launch(int ranks, const std::string& scenario, int promised_ranks) {
+Launch launch_program(int ranks, const std::string& words) {
   // Without leak checks: MPI unloads its parts before it ends, so what they leave cannot be told by their names.
   const std::string command = std::string("ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0 timeout 100 " CKPT_MPIRUN
                                           " --allow-run-as-root --oversubscribe -n ") +
-                              std::to_string(ranks) + " " CKPT_COMM_RANKS " " + scenario + " " +
-                              std::to_string(promised_ranks) + " 2>&1";
+                              std::to_string(ranks) + " " + words + " 2>&1";
   Launch result;
   const auto start = std::chrono::steady_clock::now();
   std::FILE* pipe = ::popen(command.c_str(), "r");
@@ -41,6 +40,10 @@ Launch launch(int ranks, const std::string& scenario, int promised_ranks) {
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
   return result;
+}
+
+Launch launch(int ranks, const std::string& scenario, int promised_ranks) {
+  return launch_program(ranks, CKPT_COMM_RANKS " " + scenario + " " + std::to_string(promised_ranks));
 }
 
 class MpiComm : public testing::TestWithParam<int> {};
@@ -78,6 +81,12 @@ TEST(MpiLoss, ASilentRankIsGivenUpAndNobodyWaitsForItInTheEnd) {
   const Launch result = launch(3, "one_is_silent", 3);
   EXPECT_EQ(result.code, 16) << result.output;
   EXPECT_GE(result.count("not all ranks answered before the deadline\n"), 2U) << result.output;
+  EXPECT_LT(result.seconds, 60.0) << result.output;
+}
+
+TEST(MpiLoss, ARankThatDoesNotComeToTheOpeningIsGivenUp) {
+  const Launch result = launch_program(3, CKPT_LATE_RANK);
+  EXPECT_GE(result.count("given up\n"), 2U) << result.output;
   EXPECT_LT(result.seconds, 60.0) << result.output;
 }
 

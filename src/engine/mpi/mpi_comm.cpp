@@ -16,7 +16,10 @@ extern "C" __attribute__((visibility("default"))) int ckpt_mpi_open(ckpt_comm_ta
     if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) return 1;
     mine->initialised_here = true;
   }
-  if (!ckpt::mpi_detail::duplicate(MPI_COMM_WORLD, *mine)) return 1;
+  if (!ckpt::mpi_detail::duplicate(MPI_COMM_WORLD, *mine)) {
+    static_cast<void>(mine.release());
+    return 1;
+  }
   *table = ckpt::mpi_detail::table_of(std::move(mine));
   return 0;
 }

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "writers/pending_save.hpp"
+
+namespace ckpt {
+
+/// The saves of an open store. If the process exits (`exit`, or the end of main) while the store is open, those that
+/// failed unnoticed or may be lost are named on stderr.
+class ExitReport {
+ public:
+  /// reports  false where another process of the job prints
+  ExitReport(std::string run_directory, bool reports);
+  ~ExitReport();
+  ExitReport(const ExitReport&) = delete;
+  ExitReport& operator=(const ExitReport&) = delete;
+
+  void add(std::uint64_t step, std::shared_ptr<const PendingSave> save);
+  /// One sentence, without the line's end; empty where all is well.
+  std::string text() const;
+
+ private:
+  struct Save {
+    std::uint64_t step = 0;
+    std::shared_ptr<const PendingSave> save;
+    bool is_settled() const;
+  };
+
+  const std::string run_directory_;
+  const bool reports_;
+  mutable std::mutex mutex_;
+  std::vector<Save> saves_{};  // guarded by mutex_
+};
+
+}  // namespace ckpt
