@@ -132,7 +132,7 @@ def case_checkpoints_of_other_steps_are_a_note(sh):
 
 def case_attributes_of_parameters_are_kept_or_no_success(sh):
     save({"p": Parameter([1, 2], {"foo": Tensor([7, 8, 9]), "bar": 1}), "q": Tensor([3])}, sh.path("m.pt"))
-    text = "Python attributes of a tensor, or a class of its own, are kept only in the blob data.pkl: p "
+    text = "Python attributes, or the custom class, of a tensor are kept only in the blob data.pkl: p "
     sh.run("convert", "m.pt", "u", err=text)
     check({"p", "q", "data.pkl", "data/1"} <= names(sh, "u"), f"the attribute is lost: {names(sh, 'u')}")
     sh.run("verify", "u", "--against", "m.pt")
