@@ -15,8 +15,7 @@ void train_one_step(std::vector<float>& part) {
   for (float& value : part) value += 1;
 }
 
-/// What goes wrong is for the caller to tell. A save that fails in the background does not stop training: close()
-/// tells.
+/// Returns the first error. A save that fails in the background does not stop training; close() reports it.
 ckpt::Result<> train(const std::string& run, std::uint64_t steps, std::uint64_t ranks, std::uint64_t rank) {
   const std::uint64_t rows = 1000, columns = 64;
 
@@ -27,7 +26,7 @@ ckpt::Result<> train(const std::string& run, std::uint64_t steps, std::uint64_t 
                               .catch_signals = true});  // SIGTERM, SIGUSR1: save and stop
   if (!store) return tl::unexpected(store.error());
 
-  // Which rank holds what: declared alike on all ranks.
+  // Which rank holds what; the same on all ranks.
   auto model = ckpt::Model::on({{"dp", ranks}});
   if (!model) return tl::unexpected(model.error());
   if (auto told = model->tensor({.name = "w", .shape = {rows, columns}}, {ckpt::Step::chunk(0, "dp")}); !told)
@@ -42,7 +41,7 @@ ckpt::Result<> train(const std::string& run, std::uint64_t steps, std::uint64_t 
     auto loaded = store->load(reads);
     if (!loaded) return tl::unexpected(loaded.error());
     step = loaded->step;
-  } else if (newest.error().code != 10) {  // 10: there is none yet
+  } else if (newest.error().code != 10) {  // 10: no checkpoint yet
     return tl::unexpected(newest.error());
   }
 
@@ -54,10 +53,10 @@ ckpt::Result<> train(const std::string& run, std::uint64_t steps, std::uint64_t 
     auto save = store->begin(step);
     if (!save) return tl::unexpected(save.error());
     if (auto added = save->add("w", part); !added) return added;
-    auto pending = save->commit();  // copied: `part` may change, the disk is busy meanwhile
+    auto pending = save->commit();  // copied: `part` may change while the disk is written
     if (!pending) return tl::unexpected(pending.error());
   }
-  return store->close();  // waits for the last save; an error where any save has failed
+  return store->close();  // waits for the last save; fails if any save failed
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Reads a universal checkpoint in layout `whole` (what `ckpt convert --to ckpt` writes), with every hash compared:
+"""Reads a universal checkpoint in layout `whole` (what `ckpt convert --to ckpt` writes) and compares every hash:
 
     read_universal.py CHECKPOINT                lists its tensors
-    read_universal.py CHECKPOINT NAME OUT.npy   writes one as an array
+    read_universal.py CHECKPOINT NAME OUT.npy   writes one tensor as an array
 
-Made from src/format/FORMAT.md alone; the numbers of checks are those of its section 10. Needs numpy, and takes the
-module xxhash where there is one. `read` is the library: every tensor by name, and what objects.json holds."""
+Written from src/format/FORMAT.md alone; check numbers are those of its section 10. Needs numpy, and uses the module
+xxhash if it is installed. As a library, call `read`: it returns every tensor by name, and the rows of objects.json."""
 import json
 import math
 import os
@@ -33,7 +33,7 @@ NUMPY = {"BOOL": "?", "F16": "<f2", "F32": "<f4", "F64": "<f8", "C64": "<c8", "U
 
 
 class Refused(Exception):
-    """The exit code that FORMAT.md names for a violation (12 newer, 13 missing, 15 corrupt), and what is wrong."""
+    """A failed check: the exit code that FORMAT.md gives it (12 newer, 13 missing, 15 corrupt), and what is wrong."""
 
     def __init__(self, code, text):
         super().__init__(text)
@@ -47,7 +47,7 @@ def must(true, code, text):
 
 def strict_json(text):
     def members(pairs):
-        must(len(dict(pairs)) == len(pairs), 15, "a JSON member twice")
+        must(len(dict(pairs)) == len(pairs), 15, "duplicate JSON member")
         return dict(pairs)
     return json.loads(text.decode("utf-8"), object_pairs_hook=members)
 
@@ -67,14 +67,14 @@ def natural(value):
 
 def read_manifest(data):
     seal = data[-43:-35] == b'"xxh3":"' and data[-3:] == b'"}\n'
-    must(data.startswith(b'{"format":"ckpt",') and seal, 15, "check 2: no manifest, or cut short")
+    must(data.startswith(b'{"format":"ckpt",') and seal, 15, "check 2: not a manifest, or truncated")
     must(xxh3_128(data[:-35]).hex().encode() == data[-35:-3], 15, "check 3: manifest.json is damaged")
     manifest = strict_json(data)
     version = manifest["version"]
     must(version == "0.9" or version.startswith("1."), 12, f"check 5: version {version}")
     must(not manifest["features"]["required"], 12, "check 6: a required feature")
     must(all(layout["kind"] == "whole" for layout in manifest["layouts"]), 12, "check 7: a layout other than whole")
-    must(set(manifest.get("dropped", [])) <= {"optim"}, 12, "check 8: a class was dropped")
+    must(set(manifest.get("dropped", [])) <= {"optim"}, 12, "check 8: a dropped class other than optim")
     for row in manifest["tensors"]:
         must(row["dtype"] in BITS, 12, f"check 17: dtype {row['dtype']}")
         must(row["role"] in CLASS_OF, 12, f"check 18: role {row['role']}")
@@ -82,14 +82,14 @@ def read_manifest(data):
 
 
 def read_sums(root, manifest):
-    """Section 5: (class, volume) -> path, size, data begin and leaves of every file, its root compared."""
+    """Section 5: (class, volume) -> path, size, data begin and leaves of every file. Compares the roots."""
     data = load(root, "sums.bin")
     must((len(data), xxh3_128(data).hex()) == (natural(manifest["sums"]["bytes"]), manifest["sums"]["xxh3"]), 15,
          "check 26: sums.bin is damaged")
     magic, major, minor, shift, checkpoint, count, _ = struct.unpack_from("<8sHHI16sQQ", data)
-    must(magic == b"CKPTSUMS", 15, "check 28: no table of hashes")
-    must((major == 1 or (major, minor) == (0, 9)) and shift == 22, 12, "check 27: sums.bin is of another version")
-    must(checkpoint.hex() == manifest["id"], 15, "check 29: sums.bin of another checkpoint")
+    must(magic == b"CKPTSUMS", 15, "check 28: not a table of hashes")
+    must((major == 1 or (major, minor) == (0, 9)) and shift == 22, 12, "check 27: unsupported version of sums.bin")
+    must(checkpoint.hex() == manifest["id"], 15, "check 29: sums.bin belongs to another checkpoint")
     files, leaf = {}, 64 + 64 * count
     for at in range(64, leaf, 64):
         kind, writer, volume, _, size, begin, _, _, root_hash = struct.unpack_from("<IIIIQQQQ16s", data, at)
@@ -99,21 +99,21 @@ def read_sums(root, manifest):
         path = (f"shards/{CLASSES[kind]}/" if kind < 2 else "blobs/") + f"{writer:05}-{volume:05}.safetensors"
         path = {3: "blobs/objects.json", 4: f"index/{writer:05}.bin"}.get(kind, path).encode()
         said = b"ckpt.root.1\0" + checkpoint + struct.pack("<I", len(path)) + path + struct.pack("<Q", size) + leaves
-        must(xxh3_128(said) == root_hash, 15, f"check 53: the root of {path.decode()}")
+        must(xxh3_128(said) == root_hash, 15, f"check 53: the root of {path.decode()} is wrong")
         files[kind, volume] = path.decode(), size, begin, leaves
     return files
 
 
 def read_file(root, path, size, leaves):
     data = load(root, path)
-    must(len(data) == size, 15, f"check 34: {path} has another size")
+    must(len(data) == size, 15, f"check 34: {path} has the wrong size")
     for at in range(0, size, LEAF):
         must(xxh3_128(data[at:at + LEAF]) == leaves[at // LEAF * 16:][:16], 15, f"check 60: {path} is damaged at {at}")
     return data
 
 
 def array(row, data):
-    """As numpy knows the dtype; bytes along the last dimension where it does not (BF16, F8, F4, F6)."""
+    """The tensor as a numpy array; plain bytes, in one dimension, if numpy lacks the dtype (BF16, F8, F4, F6)."""
     shape = [natural(size) for size in row["shape"]]
     if row["dtype"] in NUMPY:
         return np.frombuffer(data, NUMPY[row["dtype"]]).reshape(shape)

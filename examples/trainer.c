@@ -15,7 +15,7 @@ enum { kIn = 24, kOut = 10, kElements = kIn * kOut, kSamples = 12 };
 
 static int rank;
 static int ranks;
-static int failed; /* the code of the last save that did: the job's at its end */
+static int failed; /* code of the last failed save, or 0: the exit code of the job */
 
 /* Ends the job with what the library says of its last failure. */
 static void need(int code, const char* call) {
@@ -96,8 +96,8 @@ static ckpt_pending* save(ckpt_store* store, const State* state) {
   return pending;
 }
 
-/* Waits until it is durable, and releases it. A save that fails is no reason to end training; a lost rank is, as the
- * next call of MPI would wait for it for ever. */
+/* Waits until the save is durable, and releases it. A failed save does not stop training; a lost rank does, because the
+ * next MPI call would wait for it forever. */
 static void finish(ckpt_store* store, ckpt_pending* pending) {
   if (pending == NULL) return;
   const int code = ckpt_wait(pending, 600000);

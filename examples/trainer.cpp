@@ -162,8 +162,8 @@ ckpt::Result<ckpt::Pending> save(ckpt::Store& store, const Flags& flags, Trainin
   return pending;
 }
 
-/// Tells of saves that have ended; they are in order. One that failed is no reason to end training: its code is
-/// returned, for the job's end. 0: none did.
+/// Reports saves that have finished, in order. A failed save does not stop training: returns the code of the last one,
+/// for the end of the job, or 0 if none failed.
 int tell_ended(std::deque<ckpt::Pending>& saves, int rank) {
   int failed = 0;
   while (!saves.empty()) {
@@ -281,7 +281,7 @@ int train(const Flags& flags) {
   std::uint64_t step = resume(store, training, entries);
   if (mesh.rank == 0) std::fprintf(stderr, "trainer: begins after step %" PRIu64 "\n", step);
 
-  int failed = 0;  // the code of the last save that did
+  int failed = 0;  // code of the last failed save, or 0
   const auto note = [&](int code) { failed = code == 0 ? failed : code; };
   std::deque<ckpt::Pending> saves;  // in flight
   while (step < flags.steps && !store.stop_requested()) {

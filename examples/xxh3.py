@@ -1,4 +1,4 @@
-"""XXH3-128 with seed 0, in numpy: for machines without the xxhash module (about 50 MB/s). After xxhash.h 0.8."""
+"""XXH3-128 with seed 0, in numpy (about 50 MB/s), for machines without the module xxhash. Based on xxhash.h 0.8."""
 import numpy as np
 
 SECRET = bytes.fromhex(
@@ -104,7 +104,7 @@ def more(data):
     acc = np.array([P32_3, P64_1, P64_2, P64_3, P64_4, P32_2, P64_5, P32_1], np.uint64)
 
     def accumulate(stripes, keys):
-        """Stripes of 64 bytes: what each adds depends on nothing before it."""
+        """Adds up stripes of 64 bytes; the sum of each is independent of those before it."""
         keyed = stripes ^ keys
         product = (keyed & np.uint64(0xffffffff)) * (keyed >> np.uint64(32))
         return (product + stripes[:, pairs]).sum(0, dtype=np.uint64)
@@ -128,6 +128,6 @@ def more(data):
 
 
 def xxh3_128(data):
-    """The 16 canonical bytes: high half first."""
+    """Returns the 16 canonical bytes, high half first."""
     low, high = to_16(data) if len(data) <= 16 else to_240(data) if len(data) <= 240 else more(bytes(data))
     return high.to_bytes(8, "big") + low.to_bytes(8, "big")

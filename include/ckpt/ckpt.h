@@ -7,9 +7,9 @@
  * ckpt_last_error_json tells the rest. The library never exits or aborts, installs no signal handler unless asked, and
  * starts no threads beyond those of an open store. It prints to stderr in two cases only: the first failed save of a
  * store without a log; and, when the process exits while a store is open, the saves that failed unnoticed or may be
- * lost. A handle is used by one thread at a time. Handles of saves and checkpoints may outlive their store: what was begun and not committed is then refused with 2, the rest
- * still tells. In a forked child every function fails with 2 and touches nothing; caught signals do there what they did
- * before.
+ * lost. A handle is used by one thread at a time. Handles of saves and checkpoints may outlive their store: what was
+ * begun and not committed is then refused with 2, the rest still tells. In a forked child every function fails with 2
+ * and touches nothing; caught signals do there what they did before.
  *
  * A struct begins with its size: 2 where that is not set; 12 where a newer caller sets a member unknown here.
  *
