@@ -12,8 +12,7 @@
 
 namespace ckpt {
 
-/// The leaf hashes that a source's format stores, compared with the bytes as they pass; what did not pass is read after
-/// the run.
+/// Compares the leaf hashes that a source format stores with the bytes as they are read; reads the rest after the run.
 class SourceHashes {
  public:
   /// options  of the run: what --memory leaves beside its pool is for pieces that come early
