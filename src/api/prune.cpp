@@ -231,7 +231,7 @@ const char* claim_text(Claim claim) {
     case Claim::unknown:
       return "nobody can tell whether it is being read";
     case Claim::vanished:
-      return "not any more what was decided about";
+      return "changed since the plan was made";
     case Claim::free:
       break;
   }
