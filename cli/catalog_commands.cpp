@@ -67,9 +67,9 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
     }
     say(context, out, true);
     if (left_out > 0)
-      context.console.err(
-          fmt::format("ckpt: {} {} left out, with characters that are not shown; --json has their names",
-                      context.console.paint_err(Ink::yellow, "warning:"), format_counted(left_out, "name")));
+      context.console.err(fmt::format("ckpt: {} omitted {} with unprintable characters; --json prints them",
+                                      context.console.paint_err(Ink::yellow, "warning:"),
+                                      format_counted(left_out, "name")));
     return;
   }
   const bool csv = context.words.on("csv");

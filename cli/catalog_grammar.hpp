@@ -17,8 +17,7 @@ Flag named_in_flag();
 
 /// How they name a checkpoint of it.
 constexpr std::string_view kPathOrName =
-    "In place of a path a checkpoint of a store is named RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@TAG, or by "
-    "6 "
-    "or more digits of its id; a path that exists comes first.";
+    "Instead of a path, name a checkpoint in a store as RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@TAG, or by 6 "
+    "or more digits of its id; an existing path takes precedence.";
 
 }  // namespace ckpt::cli

@@ -80,13 +80,13 @@ Result<> Console::open_log() {
   // A pipe that nobody reads would be waited for, and a link may lead to a file that whoever made it cannot write.
   const int descriptor =
       ::open(options_.log_file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
-  if (descriptor < 0) return refused(errno == ELOOP ? "it is a symbolic link" : std::strerror(errno));
+  if (descriptor < 0) return refused(errno == ELOOP ? "is a symbolic link" : std::strerror(errno));
   struct stat info {};
   const bool regular = ::fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
   log_ = regular ? ::fdopen(descriptor, "a") : nullptr;
   if (log_ != nullptr) return {};
   ::close(descriptor);
-  return refused("it is no regular file");
+  return refused("not a regular file");
 }
 
 void Console::out(std::string_view text) {

@@ -70,8 +70,8 @@ class Console {
 std::size_t text_width(std::string_view text);
 /// The same words in ASCII: "->" for an arrow, "-" for a middle dot, "#" for a block.
 std::string to_ascii(std::string_view text);
-/// Text as it may be shown (names come from files): hidden characters (utf8.hpp), which could move the cursor or make a
-/// name read as another, and bytes that are not UTF-8 become '?'. Tabs and line breaks too.
+/// Printable form of a text (names come from files): hidden characters (utf8.hpp), which could move the cursor or make
+/// a name look like another, and bytes that are not UTF-8 become '?', also tabs and line breaks.
 std::string printable(std::string_view text);
 
 }  // namespace ckpt::cli

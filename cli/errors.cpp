@@ -13,48 +13,48 @@ Explanation explain(Errc code) {
   switch (code) {
     case Errc::differs:
       return {"the contents differ, or damage was found",
-              "The question was answered and the answer is no: verify met a wrong checksum, a missing part, or a "
-              "tensor that is not equal bit for bit.",
+              "The check ran and the answer is no: verify found a wrong checksum, a missing part, or a tensor that is "
+              "not bitwise equal.",
               "The report names each file and tensor. Convert again from the source, or go back to an older "
               "checkpoint that verifies."};
     case Errc::usage:
-      return {"the command line makes no sense", "A verb, a flag or a value is unknown, missing or contradictory.",
+      return {"wrong command line", "A verb, a flag or a value is unknown, missing or contradictory.",
               "'ckpt help VERB' lists what a verb takes."};
     case Errc::target_exists:
       return {"the target exists",
-              "Nothing that exists is replaced unasked. If the target had been made by the same conversion, the "
-              "answer would have been 'already done'.",
-              "Choose another target, or add --overwrite: it replaces a file, or a checkpoint that nobody is reading "
-              "and beside which nothing else stands in its directory."};
+              "ckpt does not replace existing files without --overwrite. A target made by the same conversion would "
+              "have been reported as 'already done'.",
+              "Choose another target, or add --overwrite: it replaces a file, or a directory that holds a checkpoint "
+              "and nothing else and that no process is reading."};
     case Errc::mpi_launch:
       return {"the MPI launch does not fit",
-              "The environment promises several ranks, but they cannot be reached: the plug-in libckpt_mpi.so is "
-              "missing, its MPI library is, or another MPI started the program. Going on would make every rank "
-              "believe that it is alone.",
-              "Start with the mpirun or srun of the MPI that the plug-in was built with, or add --no-mpi to work "
-              "alone."};
+              "The environment announces several ranks, but they cannot be reached: the plug-in libckpt_mpi.so or its "
+              "MPI library is missing, or a different MPI started the program. Continuing would run every rank as if "
+              "it were alone.",
+              "Start with the mpirun or srun of the MPI that the plug-in was built with, or add --no-mpi to run "
+              "without MPI."};
     case Errc::not_done:
-      return {"something that was asked for was not done",
+      return {"not everything requested was done",
               "The conversion finished, but an item named on the command line is not in the result.",
-              "The warnings say which item and why."};
+              "The warnings name the item and the reason."};
     case Errc::not_found:
       return {"not found", "There is no such checkpoint, file or tensor.",
               "Check the path; 'ckpt inspect' of the directory above shows what is there, 'ckpt ls' the tensors."};
     case Errc::locked:
       return {"another process holds it",
               "A checkpoint being written is locked by its writer, one being read by its readers.",
-              "Wait for the other process, then try again."};
+              "Wait for the other process to finish, then retry."};
     case Errc::changed:
       return {"the source changed while it was read",
               "A source file was replaced, removed or modified while the command was reading it, so its data no "
               "longer matches its header.",
-              "Nothing was published. Try again when nothing writes to the source; convert a finished step, not a "
-              "file that the trainer keeps replacing."};
+              "Nothing was published. Retry when nothing writes to the source; convert a finished step, not a file "
+              "that the trainer keeps replacing."};
     case Errc::unsupported:
       return {"not recognised, or not supported",
-              "Names and first bytes match no format that this build reads, or they match one that it knows by name "
-              "only.",
-              "'ckpt help formats' lists what can be read and written. If you know what it is, say --from FORMAT."};
+              "File names and first bytes match no format that this build can read, or one that it only recognises.",
+              "'ckpt help formats' lists the formats that can be read and written. If you know the format, add --from "
+              "FORMAT."};
     case Errc::newer:
       return {"written by a newer release", "The checkpoint needs a feature that this build does not have.",
               "Use the release that the message names, or a later one."};
@@ -63,71 +63,67 @@ Explanation explain(Errc code) {
               "Choose with --from FORMAT, or name the sub-directory."};
     case Errc::incomplete:
       return {"files are missing",
-              "The checkpoint's own metadata promises files that are not there: ranks that did not finish, or a copy "
-              "that was cut short.",
-              "Fetch the missing files (they are named), or go back to an older checkpoint."};
+              "The checkpoint's metadata lists files that are missing: a rank did not finish, or a copy was cut short.",
+              "Restore the missing files, which are listed, or use an older checkpoint."};
     case Errc::uncommitted:
-      return {"the save never finished", "The writer died before the step that makes a checkpoint valid.",
-              "Go back to an older checkpoint."};
+      return {"the save never finished", "The writer died before it committed the checkpoint.",
+              "Use an older checkpoint."};
     case Errc::no_space:
       return {"no space left",
-              "The file system has no space, inodes or quota for the result. This is found before anything is "
-              "written where the file system can tell.",
-              "Free what the message says is missing, or choose a target elsewhere. --only weights needs less."};
+              "The file system has no space, inodes or quota for the result. Where the file system reports it, ckpt "
+              "finds out before it writes anything.",
+              "Free the amount that the message names, or choose another target. --only weights needs less."};
     case Errc::corrupt:
       return {"bytes contradict the format",
-              "A header, an index or a length is impossible: the file was truncated, overwritten or damaged.",
-              "Copy the file again from where it came, or go back to an older checkpoint."};
+              "A header, an index or a length is invalid: the file was truncated, overwritten or damaged.",
+              "Copy the file again from its source, or use an older checkpoint."};
     case Errc::uncovered:
-      return {"part of a tensor is in no file",
-              "The pieces of the tensor that the files hold do not add up to its shape.",
+      return {"part of a tensor is in no file", "The pieces of the tensor in the files do not add up to its shape.",
               "A rank's file is missing or belongs to another save. Nothing can replace the missing values."};
     case Errc::overlap:
       return {"part of a tensor is in two places that disagree",
               "Two files claim overlapping, different regions of one tensor, so neither can be trusted.",
-              "Files of two saves are mixed in one directory. Separate them."};
+              "Files of two saves are mixed in one directory; separate them."};
     case Errc::checksum:
-      return {"checksum mismatch", "The bytes are not those that were written.",
-              "Copy the file again from where it came, or go back to an older checkpoint that verifies. If it recurs "
-              "on fresh copies, test the disk and the memory of the machine."};
+      return {"checksum mismatch", "The bytes differ from those that were written.",
+              "Copy the file again from its source, or use an older checkpoint that verifies. If fresh copies fail "
+              "too, test the machine's disk and memory."};
     case Errc::refused:
       return {"hostile content refused",
-              "The file asks for something that no checkpoint needs: a pickle that names a dangerous function, a path "
-              "that leaves the directory, an absurd size. Nothing of it was executed.",
+              "The file requests something that no checkpoint needs: a pickle that names a dangerous function, a path "
+              "that leaves the directory, an absurd size. None of it was executed.",
               "Do not open this file with a tool that runs pickles. Ask its author where it comes from."};
     case Errc::linked:
-      return {
-          "a symbolic link in the way",
-          "Something was to be written, moved or removed below a directory, and the way there leads through a symbolic "
-          "link. What lies behind it may belong to others, so it was left alone.",
-          "Put what the link leads to in its place, or remove the link. Checkpoints are read through links all the "
-          "same."};
+      return {"symbolic link where ckpt must write",
+              "ckpt reads checkpoints through symbolic links but does not write, move or remove files through one: the "
+              "target may belong to someone else. Nothing behind the link was changed.",
+              "Replace the link with its target, or remove the link."};
     case Errc::io:
       return {"the system failed to read or write",
               "The kernel reported an error: a disk, a network mount, permissions.",
-              "The message has the system's own words. Permission denied: run as a user who may read the source and "
-              "write beside the target. Try again if a mount was only away."};
+              "The message quotes the system error. For 'Permission denied', run as a user who can read the source and "
+              "write beside the target. Retry after a mount was temporarily lost."};
     case Errc::peer_failed:
       return {"another rank failed or was lost",
-              "This rank was well, but a peer was not, and the work of all ends together.",
-              "Look for the first error in the job's log; a rank that was killed may have left none (out of memory?)."};
+              "This rank had no error, but another rank failed, which ends the work of all ranks.",
+              "Look for the first error in the job's log; a killed rank may have logged nothing (out of memory?)."};
     case Errc::not_durable:
-      return {"visible, perhaps not durable",
-              "The result has its final name, but the last sync failed: a power loss now could still undo it.",
+      return {"visible, possibly not durable",
+              "The result has its final name, but the last sync failed; a power loss could still undo it.",
               "Check the disk, then 'ckpt verify' the result; convert again if in doubt."};
     case Errc::memory:
       return {"does not fit in the memory bound",
-              "The checkpoint's own metadata and the smallest set of buffers need more than --memory allows.",
-              "Raise --memory to the size that the message names."};
+              "The checkpoint's metadata and the smallest set of buffers need more than --memory allows.",
+              "Raise --memory to the size in the message."};
     case Errc::internal:
-      return {"an error of ckpt itself", "A promise inside the program was broken. The data is not at fault.",
+      return {"internal error in ckpt", "An internal invariant does not hold. The data is not at fault.",
               "Please report the message, the command line and 'ckpt version --json'."};
     case Errc::interrupted:
-      return {"interrupted", "SIGINT (Ctrl-C) arrived, or the caller asked to stop.",
-              "Nothing was published. Run the command again: a conversion goes on from what it had finished."};
+      return {"interrupted", "SIGINT (Ctrl-C) was received, or the caller requested a stop.",
+              "Nothing was published. Run the command again: a conversion continues from what it had finished."};
     case Errc::terminated:
-      return {"terminated", "SIGTERM arrived: a scheduler's time limit, a shutdown.",
-              "Nothing was published. Run the command again: a conversion goes on from what it had finished."};
+      return {"terminated", "SIGTERM was received, from a scheduler's time limit or a shutdown.",
+              "Nothing was published. Run the command again: a conversion continues from what it had finished."};
   }
   return {"unknown", "", ""};
 }

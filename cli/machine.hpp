@@ -15,7 +15,7 @@ struct Machine {
 /// Reads the limits. `system_root` stands before /proc and /sys, for tests.
 Machine read_machine(const std::string& system_root = "");
 
-/// Raises this process's limit of open files as far as it may be raised.
+/// Raises the soft limit of open files of this process to the hard limit.
 void raise_open_files();
 
 /// The default of --memory: a quarter of what there is, at most 8 GiB, divided among the ranks of this node.

@@ -8,7 +8,7 @@ namespace {
 Flag lock_timeout_flag() {
   return {.name = "lock-timeout",
           .value = "TIME",
-          .help = "how long to wait for another process that deletes in this store; by default not at all",
+          .help = "time to wait for another process that is deleting in this store; by default do not wait",
           .guesses = {"wait", "retry-lock", "lock-wait"}};
 }
 
@@ -22,74 +22,76 @@ Verb prune_verb() {
       .most_arguments = 1000,
       .summary = "Show what the retention policy would delete and why, and with --apply delete it",
       .about =
-          {"Without --apply nothing is changed. The policy stands in STORE/ckpt.toml or a file of --policy, or is "
-           "given "
-           "by flags; RUN is a pattern over names of runs, by default all. What no rule keeps goes into the trash, a "
-           "rename, from where ckpt undelete brings it back until its grace is over; the first prune after that "
-           "removes it for good.",
-           "Whatever the policy, these stay: of each run the newest verified checkpoint, and the newest where none is "
-           "verified; what is read, loaded or converted now; what is pinned, or holds bytes of others; what a file "
-           "or a link such as 'latest' names; what cannot be read just now, and what ckpt repair mends; symbolic "
-           "links; "
-           "saves that never ended; checkpoints of other tools without a step in their names, or with a file younger "
-           "than 10 minutes. What stays is checked first, names and sizes, "
-           "before anything goes. The first run of a policy that is new or was changed deletes at most half unless -y "
-           "approves it. On network file systems readers on other hosts are known by their claims (.ckpt/claims): the "
-           "first run in a store there deletes nothing for 10 minutes."},
+          {"Without --apply nothing is changed. The policy is STORE/ckpt.toml, the file of --policy, or given by "
+           "flags. RUN is a pattern over run names; the default is all runs. Checkpoints that no rule keeps are "
+           "renamed into the trash; ckpt undelete restores them within the grace time, and the first prune after that "
+           "removes them permanently.",
+           "Prune never deletes: the newest verified checkpoint of each run, or the newest if none is verified; "
+           "checkpoints that a process is reading; pinned checkpoints, and those that hold data of other checkpoints; "
+           "the target of a file or link such as 'latest'; checkpoints that are unreadable at the moment or that ckpt "
+           "repair can fix; symbolic links; unfinished saves; checkpoints of other tools that have no step in their "
+           "names or a file younger than 10 minutes. Before it deletes anything, prune checks names and sizes of the "
+           "checkpoints it keeps. The first run of a new or changed policy deletes at most half of the checkpoints "
+           "unless -y approves more. On network file systems, readers on other hosts are found by their claims "
+           "(.ckpt/claims); the first run in such a store deletes nothing for 10 minutes."},
       .aliases = {"forget", "gc"},
       .flags =
           {
               store_flag(),
-              {.name = "apply", .help = "carry out what is shown", .guesses = {"do", "force", "f"}},
+              {.name = "apply", .help = "carry out the plan", .guesses = {"do", "force", "f"}},
               {.name = "yes",
                .letter = 'y',
-               .help = "approve the first run of a new or changed policy, however much it deletes"},
-              {.name = "dry-run", .letter = 'n', .help = "show only, which is the default", .guesses = {"preview"}},
-              {.name = "check", .help = "show only, and exit with 1 where something would be deleted"},
-              {.name = "check-policy", .help = "say what each rule means for today's checkpoints"},
+               .help = "approve the first run of a new or changed policy, no matter how much it deletes"},
+              {.name = "dry-run", .letter = 'n', .help = "show the plan only (default)", .guesses = {"preview"}},
+              {.name = "check", .help = "show the plan only; exit with 1 if something would be deleted"},
+              {.name = "check-policy", .help = "show what each rule means for the current checkpoints"},
               {.name = "simulate",
-               .help =
-                   "try the policy on a run that saves every --interval steps until --until, and say what it takes"},
-              {.name = "interval", .value = "STEPS", .help = "of --simulate: steps between saves"},
-              {.name = "until", .value = "STEPS", .help = "of --simulate: the last step"},
-              {.name = "step-time", .value = "TIME", .help = "of --simulate: how long a step takes; 1s by default"},
+               .help = "try the policy on a simulated run that saves every --interval steps until --until, and show "
+                       "the space it takes"},
+              {.name = "interval", .value = "STEPS", .help = "with --simulate: steps between saves"},
+              {.name = "until", .value = "STEPS", .help = "with --simulate: last step"},
+              {.name = "step-time", .value = "TIME", .help = "with --simulate: duration of a step; default 1s"},
               {.name = "checkpoint-size",
                .value = "SIZE",
-               .help = "of --simulate: of one checkpoint; by default that of the last one saved"},
-              {.name = "policy", .value = "FILE", .help = "the policy, in place of STORE/ckpt.toml"},
+               .help = "with --simulate: size of one checkpoint; by default that of the last one saved"},
+              {.name = "policy", .value = "FILE", .help = "policy file to use instead of STORE/ckpt.toml"},
               {.name = "import-policy",
                .value = "SYSTEM:OPTION=VALUE,...",
-               .help = "the policy of another system by its own options, such as hf:save_total_limit=3"},
-              keep("keep", "RULES", "several rules at once, such as last=3,6h*8,1d*14"),
-              keep("keep-last", "N", "the newest N"),
-              keep("keep-first", "N", "the oldest N"),
-              keep("keep-every", "STEPS", "steps that are multiples of this"),
-              keep("keep-within", "TIME", "those younger than this, from the newest"),
-              keep("keep-hourly", "N", "the newest of each of N hours"),
-              keep("keep-daily", "N", "the newest of each of N days"),
-              keep("keep-weekly", "N", "the newest of each of N weeks"),
-              keep("keep-monthly", "N", "the newest of each of N months"),
-              keep("keep-yearly", "N", "the newest of each of N years"),
-              keep("keep-best", "METRIC:N", "the N with the lowest METRIC; METRIC:N:max for the highest"),
-              keep("keep-tag", "TAG", "those with this tag"),
-              {.name = "max-size", .value = "SIZE", .help = "rules give way until all that is kept takes less"},
-              {.name = "min-free", .value = "SHARE", .help = "rules give way until so much is free, such as 10%"},
+               .help = "use another system's policy, given by its own options, such as hf:save_total_limit=3"},
+              keep("keep", "RULES", "keep by several rules, such as last=3,6h*8,1d*14"),
+              keep("keep-last", "N", "keep the newest N"),
+              keep("keep-first", "N", "keep the oldest N"),
+              keep("keep-every", "STEPS", "keep steps that are multiples of STEPS"),
+              keep("keep-within", "TIME", "keep checkpoints at most this much older than the newest"),
+              keep("keep-hourly", "N", "keep the newest of each of N hours"),
+              keep("keep-daily", "N", "keep the newest of each of N days"),
+              keep("keep-weekly", "N", "keep the newest of each of N weeks"),
+              keep("keep-monthly", "N", "keep the newest of each of N months"),
+              keep("keep-yearly", "N", "keep the newest of each of N years"),
+              keep("keep-best", "METRIC:N", "keep the N with the lowest METRIC; METRIC:N:max for the highest"),
+              keep("keep-tag", "TAG", "keep checkpoints with this tag"),
+              {.name = "max-size",
+               .value = "SIZE",
+               .help = "relax rules until the kept checkpoints take less than this"},
+              {.name = "min-free",
+               .value = "SHARE",
+               .help = "relax rules until this share of the volume is free, such as 10%"},
               {.name = "max-delete",
                .value = "SHARE",
-               .help = "how much the first run of a new or changed policy may delete; 50% by default"},
+               .help = "largest share that the first run of a new or changed policy may delete; default 50%"},
               {.name = "grace",
                .value = "TIME",
-               .help = "how long the trash keeps it; 24h by default, 0 removes at once"},
+               .help = "time that deleted checkpoints stay in the trash; default 24h, 0 removes at once"},
               {.name = "purge-early-below",
                .value = "SHARE",
-               .help = "with less free space the trash does not wait; 5% by default, 0 always waits"},
+               .help = "empty the trash early when less space than this is free; default 5%, 0 never does"},
               {.name = "foreign-min-age",
                .value = "TIME",
-               .help = "another tool's checkpoint that was written within this time is unfinished; 10m by default"},
-              {.name = "include-corrupt", .help = "corrupt ones may go, but for the last one of a run"},
+               .help = "treat another tool's checkpoint that was written within this time as unfinished; default 10m"},
+              {.name = "include-corrupt", .help = "allow deleting corrupt checkpoints, except the last one of a run"},
               {.name = "drop-series",
                .value = "N",
-               .help = "the last verified checkpoint of superseded series N may go",
+               .help = "allow deleting the last verified checkpoint of superseded series N",
                .repeatable = true},
               lock_timeout_flag(),
           },
@@ -97,7 +99,8 @@ Verb prune_verb() {
                    {"ckpt prune --store /lustre/runs --apply", "carry out the policy of /lustre/runs/ckpt.toml"},
                    {"ckpt prune --check-policy", "what each rule means today"},
                    {"ckpt prune --simulate --interval 500 --until 100000", "what the policy will take, and risk"},
-                   {"ckpt prune 'exp*' --keep-best loss:3 --grace 7d --apply", "some runs, with a week to undelete"}},
+                   {"ckpt prune 'exp*' --keep-best loss:3 --grace 7d --apply",
+                    "matching runs, with a week to undelete"}},
       .exit_codes = {1, 3, 10, 11, 12, 14, 16},
   };
 }
@@ -110,8 +113,8 @@ Verb undelete_verb() {
       .most_arguments = 1000,
       .summary = "Bring back what prune deleted, within its grace time",
       .about = {"NAME is RUN@STEP, RUN/DIRECTORY or six or more digits of an id; of several saves of one step the "
-                "newest comes back. What has its name now is never replaced. The next prune decides again: a pin keeps "
-                "it."},
+                "newest is restored. An existing checkpoint of the same name is never replaced. The next prune may "
+                "delete it again unless it is pinned."},
       .aliases = {"restore-deleted", "untrash"},
       .flags = {store_flag(), lock_timeout_flag()},
       .examples = {{"ckpt undelete llama8b@11000 --store /lustre/runs", "back in its run"}},
@@ -125,11 +128,11 @@ Verb why_verb() {
       .arguments = "NAME",
       .least_arguments = 1,
       .most_arguments = 1,
-      .summary = "Say why a checkpoint is kept, or was deleted: by which rule, when and by whom",
-      .about =
-          {"NAME is RUN@STEP, RUN/DIRECTORY or six or more digits of an id; of what was not deleted also RUN@latest, "
-           "RUN@best or RUN@TAG. Records of deletions are kept for a year."},
-      .flags = {store_flag(), {.name = "policy", .value = "FILE", .help = "the policy, in place of STORE/ckpt.toml"}},
+      .summary = "Show why a checkpoint is kept or was deleted: by which rule, when and by whom",
+      .about = {"NAME is RUN@STEP, RUN/DIRECTORY or six or more digits of an id; for an existing checkpoint also "
+                "RUN@latest, RUN@best or RUN@TAG. Records of deletions are kept for a year."},
+      .flags = {store_flag(),
+                {.name = "policy", .value = "FILE", .help = "policy file to use instead of STORE/ckpt.toml"}},
       .examples = {{"ckpt why llama8b@11000", "the rules that keep it, or who deleted it"}},
       .exit_codes = {10, 16},
   };
@@ -141,33 +144,29 @@ Verb repair_verb() {
       .arguments = "PATH",
       .least_arguments = 1,
       .most_arguments = 1,
-      .summary = "Show what crashed saves left and what is broken, and with --apply mend it; or salvage what is intact",
-      .about =
-          {"PATH is a store, a run, a checkpoint of the ckpt format, or what a killed save left. Without --apply "
-           "nothing is changed. With --apply saves and conversions that were killed are removed, where no "
-           "process "
-           "holds them; a manifest.json that is lost or torn is restored from its copy, or the copy from it, once "
-           "every "
-           "checksum of the checkpoint was compared; deletions that a crash stopped are finished. A conversion that "
-           "the "
-           "same command would go on from is removed only where PATH names it.",
-           "Data that is damaged cannot be restored. With --out the tensors of which every checksum is right are "
-           "written "
-           "to NEW, a checkpoint of its own that says what is lost; the damaged one is left as it is. Exit code 1: a "
-           "checkpoint is broken, and stays so; 3: something could not be looked at or done, or tensors were lost.",
-           kPathOrName},
+      .summary =
+          "Show what crashed saves left and what is broken; repair it with --apply, or salvage intact data with --out",
+      .about = {"PATH is a store, a run, a checkpoint in the ckpt format, or the remains of a killed save. Without "
+                "--apply nothing is changed. With --apply, repair removes killed saves and conversions that no process "
+                "holds; restores a lost or torn manifest.json from its copy, or the copy from it, after checking every "
+                "checksum of the checkpoint; and finishes deletions that a crash interrupted. A conversion that can be "
+                "resumed is removed only if PATH names it.",
+                "Damaged data cannot be restored. --out writes the tensors whose checksums are all correct to NEW, a "
+                "separate checkpoint that lists the lost tensors; the damaged one is not changed. Exit code 1: a "
+                "checkpoint is still broken; 3: something could not be checked or done, or tensors were lost.",
+                kPathOrName},
       .aliases = {"recover", "salvage"},
-      .flags = {{.name = "apply", .help = "carry out what is shown", .guesses = {"do", "force", "f", "y", "yes"}},
-                {.name = "dry-run", .letter = 'n', .help = "show only, which is the default", .guesses = {"preview"}},
+      .flags = {{.name = "apply", .help = "carry out the plan", .guesses = {"do", "force", "f", "y", "yes"}},
+                {.name = "dry-run", .letter = 'n', .help = "show the plan only (default)", .guesses = {"preview"}},
                 {.name = "out",
                  .value = "NEW",
-                 .help = "write the intact tensors of a damaged checkpoint there, as a new one",
+                 .help = "write the intact tensors of a damaged checkpoint to a new checkpoint",
                  .guesses = {"output", "o", "salvage"}},
                 named_in_flag(),
                 lock_timeout_flag()},
-      .examples = {{"ckpt repair /lustre/runs", "what is left over, what is broken"},
-                   {"ckpt repair /lustre/runs --apply", "mend it"},
-                   {"ckpt repair runs/llama8b/step-000011000.g12 --out saved", "what of a damaged one is intact"}},
+      .examples = {{"ckpt repair /lustre/runs", "show leftovers and damage"},
+                   {"ckpt repair /lustre/runs --apply", "repair it"},
+                   {"ckpt repair runs/llama8b/step-000011000.g12 --out saved", "salvage the intact tensors"}},
       .exit_codes = {1, 3, 10, 11, 12, 13, 14, 15, 16, 17},
   };
 }

@@ -6,8 +6,8 @@
 
 namespace ckpt::cli {
 
-/// One row of a document (json.hpp: Rows), written as text in the layout that documents have. For verbs that show a
-/// hundred thousand: a tree of each takes longer than all else. Calls come in the order of the members.
+/// One row of a document (json.hpp: Rows), written as text in the layout of documents. For verbs that print a hundred
+/// thousand rows: building a tree for each dominates their time. Call the methods in the order of the members.
 class RowText {
  public:
   RowText() { begin_object(); }

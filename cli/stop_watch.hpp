@@ -9,9 +9,9 @@
 
 namespace ckpt::cli {
 
-/// Ends the process soon after SIGINT or SIGTERM, with the exit code of that signal, where the command does not end by
-/// itself: while it reads policies or metadata, or plans, nothing looks at the flag. Once a command has begun to change
-/// something it is left to stop and clean up by itself.
+/// Ends the process soon after SIGINT or SIGTERM, with the exit code of the signal, if the command does not stop by
+/// itself: it does not check the flag while it reads policies or metadata, or plans. Once a command has begun to change
+/// something, it stops and cleans up by itself.
 class StopWatch {
  public:
   StopWatch(std::string_view verb, const Settings& settings);

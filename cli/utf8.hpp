@@ -8,15 +8,15 @@ namespace ckpt::cli {
 
 struct CodePoint {
   std::uint32_t value = 0;
-  std::size_t bytes = 0;  ///< 0: no well-formed UTF-8 stands there
+  std::size_t bytes = 0;  ///< 0: not well-formed UTF-8
 };
 
-/// What stands at the start of `text`, which is not empty (RFC 3629: no overlong forms, no surrogates, nothing above
+/// The first code point of `text`, which is not empty (RFC 3629: no overlong forms, no surrogates, nothing above
 /// U+10FFFF).
 CodePoint first_code_point(std::string_view text);
 
-/// Whether a character does something else than show: controls (C0, DEL, C1), line separators, those that turn the
-/// direction of writing, those that have no width. Text that holds one can read as another text.
+/// Whether a character is invisible or controls the display: controls (C0, DEL, C1), line separators, direction marks,
+/// zero-width characters. A text with such characters can look like a different text.
 bool is_hidden(std::uint32_t code_point);
 
 }  // namespace ckpt::cli

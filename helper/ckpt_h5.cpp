@@ -182,7 +182,7 @@ int skeleton(const char* name) {
   check(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0, "H5Fflush");
   check(H5Fclose(file) >= 0, "H5Fclose");
   struct stat info {};
-  if (::stat(name, &info) != 0) stop("cannot tell the size of the skeleton", Verdict::io);
+  if (::stat(name, &info) != 0) stop("cannot get the size of the skeleton", Verdict::io);
   std::string head;
   put(head, static_cast<std::uint64_t>(info.st_size));
   answer.insert(0, head);
@@ -232,7 +232,7 @@ int find_id(const char* path, std::uint64_t memory) {
   limit_seconds(0);
   Range range{.descriptor = open_or_stop(path, O_RDONLY)};
   struct stat info {};
-  if (::fstat(range.descriptor, &info) != 0) stop("cannot tell the size of the file", Verdict::io);
+  if (::fstat(range.descriptor, &info) != 0) stop("cannot get the size of the file", Verdict::io);
   range.bytes = static_cast<std::uint64_t>(info.st_size);
   confine();
   return print_id(range);

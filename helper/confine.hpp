@@ -4,26 +4,26 @@
 
 #include <cstdint>
 
-/// A hostile file is parsed by a library that has had memory errors: what such an error could do is bounded here, by
-/// whatever the kernel offers. A kernel without Landlock or seccomp confines by the rest.
+/// Hostile files are parsed by a library that has had memory errors. Confinement limits the effect of such an error
+/// with what the kernel offers. Without Landlock or seccomp the other limits still apply.
 
-/// What this process may take, in bytes; a limit of 0 is a limit.
+/// Resource limits of this process, in bytes; 0 is a limit too.
 struct Limits {
   std::uint64_t memory_bytes = 0;
   std::uint64_t file_bytes = 0;  ///< size of the largest file it may write; UINT64_MAX: any
 };
 
-/// From the start on: no core file, few open files, no processes, no privileges by execve, and no life beyond the
-/// parent's. Ends the process where a limit is refused.
+/// Applied at start: no core file, few open files, no processes, no privileges through execve, and no survival of the
+/// parent. Ends the process if a limit is refused.
 void limit_resources(const Limits& limits);
 
-/// The processor time that this may take, by the bytes it has to look at: a file made to exhaust it ends this helper.
+/// CPU time limit, derived from the number of bytes to process: a file crafted to exhaust CPU time ends this helper.
 void limit_seconds(std::uint64_t bytes);
 
-/// What the process may use of memory for its data: limit_resources', less what the program itself takes.
+/// Memory that the process may use for data: the limit of limit_resources minus the program itself.
 std::uint64_t usable_memory();
 
-/// From here on the process reads and writes the files it has open, allocates, and ends. `reopened`, where it is not
-/// -1, is a file that may be opened again by a name; nothing else can be opened, made, renamed or removed, no program
-/// started, no socket made.
+/// From here on the process can only read and write its open files, allocate, and exit. `reopened`, if not -1, is a
+/// file that may be opened again by name; no other file can be opened, created, renamed or removed, no program started,
+/// no socket created.
 void confine(int reopened = -1);

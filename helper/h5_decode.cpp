@@ -20,7 +20,7 @@ void write_at(int file, const char* bytes, std::uint64_t count, std::uint64_t of
     const ssize_t written = ::pwrite(file, bytes, count, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0)
-      stop(std::string("the temporary file for what is decoded: write: ") + std::strerror(errno), verdict_of(errno));
+      stop(std::string("temporary file for decoded data: write: ") + std::strerror(errno), verdict_of(errno));
     bytes += written;
     count -= static_cast<std::uint64_t>(written);
     offset += static_cast<std::uint64_t>(written);

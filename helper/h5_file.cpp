@@ -108,12 +108,12 @@ void stop_at(const std::string& path, const std::string& what) {
   if (cause.memory) stop_without_memory(said);
   if (!cause.newer) stop(said);
   stop(said + ": a version that HDF5 " + std::to_string(H5_VERS_MAJOR) + "." + std::to_string(H5_VERS_MINOR) +
-           " does not know",
+           " does not support",
        Verdict::unsupported);
 }
 
 void stop_without_memory(const std::string& said) {
-  stop(said + ": it needs more than the " + std::to_string(usable_memory() >> 20) + " MiB that it may have",
+  stop(said + ": needs more memory than its limit of " + std::to_string(usable_memory() >> 20) + " MiB",
        Verdict::memory);
 }
 

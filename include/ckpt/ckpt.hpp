@@ -1,8 +1,8 @@
 #pragma once
 
-// libckpt for C++: a header over the C interface of ckpt/ckpt.h, which tells what each function does, costs and fails
-// with. Handles here release themselves; failures are values; callbacks may be lambdas. C++20. Nothing here throws but
-// std::bad_alloc.
+// libckpt for C++: a header over the C interface of ckpt/ckpt.h, which documents what each function does, its
+// cost and its failures. Handles release themselves; failures are values; callbacks may be lambdas. C++20. Nothing here
+// throws except std::bad_alloc.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -47,7 +47,7 @@ struct Release {
 
 }  // namespace detail
 
-/// One step of a layout: what a tensor is divided by. Axes are names of the mesh, several as "dp,ep".
+/// One step of a layout: how a tensor is divided. Axes are names of mesh axes, several as "dp,ep".
 class Step {
  public:
   static Step chunk(std::uint32_t dim, std::string axes) { return {CKPT_CHUNK, dim, std::move(axes), {}}; }
@@ -138,7 +138,7 @@ class Pending {
  public:
   /// Collective.
   Result<> wait(std::chrono::milliseconds timeout) { return detail::check(ckpt_wait(pending_.get(), timeout.count())); }
-  /// Local: whether it has ended; a failure where it ended badly.
+  /// Local: whether the save has ended; a failure if it failed.
   Result<bool> poll() {
     int done = 0;
     if (const int code = ckpt_poll(pending_.get(), &done)) return detail::failure(code);
@@ -146,7 +146,7 @@ class Pending {
   }
   /// Called once with the outcome's code, by the thread that learns it.
   Result<> on_durable(std::function<void(int code)> callback) { return tell(&ckpt_on_durable, std::move(callback)); }
-  /// The same three for: it is in the run's directory. Without a local directory it is as soon as it is durable.
+  /// The same three for drained: the save is in the run directory. Without a local directory, drained means durable.
   Result<> wait_drained(std::chrono::milliseconds timeout) {
     return detail::check(ckpt_wait_drained(pending_.get(), timeout.count()));
   }
@@ -182,7 +182,7 @@ class Pending {
   std::unique_ptr<ckpt_pending, detail::Release<ckpt_pending_free>> pending_;
 };
 
-/// A save that was begun. Destroyed without commit, on all ranks alike, it is dropped.
+/// A save that was begun. Destroying it without commit, on all ranks, drops it.
 class Save {
  public:
   using Fill = std::function<int(void* out, std::uint64_t offset, std::uint64_t bytes)>;
@@ -193,7 +193,7 @@ class Save {
   Result<> metric(const std::string& name, double value) {
     return detail::check(ckpt_metric(save_.get(), name.c_str(), value));
   }
-  /// This rank's part of a tensor of the model; its name and size are checked at once.
+  /// Adds this rank's part of a model tensor; checks its name and size at once.
   Result<> add(const std::string& name, std::span<const std::byte> part) {
     return detail::check(ckpt_add(save_.get(), name.c_str(), part.data(), part.size()));
   }
@@ -202,7 +202,8 @@ class Save {
     return add(name, std::as_bytes(std::span(part)));
   }
   template <class Element>
-  Result<> add(const std::string& name, const std::vector<Element>&& part) = delete;  // gone before commit copies it
+  Result<> add(const std::string& name,
+               const std::vector<Element>&& part) = delete;  // destroyed before commit copies it
   Result<> add(const std::string& name, std::uint64_t bytes, Fill fill) {
     fills_.push_back(std::make_unique<Fill>(std::move(fill)));
     return detail::check(ckpt_add_fill(
@@ -212,7 +213,7 @@ class Save {
         },
         fills_.back().get()));
   }
-  /// A box of a tensor that is in no model.
+  /// Adds a box of a tensor that is not in the model.
   Result<> add(const Tensor& tensor, std::span<const std::uint64_t> offset, std::span<const std::uint64_t> extent,
                std::span<const std::byte> part) {
     const ckpt_tensor declared = tensor.c();
@@ -225,8 +226,8 @@ class Save {
   Result<> blob(const std::string& name, std::span<const std::byte> bytes) {
     return detail::check(ckpt_add_blob(save_.get(), name.c_str(), bytes.data(), bytes.size()));
   }
-  /// Collective; ends this object. What was given may change when it returns. Fails where an add failed on any rank;
-  /// without staging memory, where the save failed.
+  /// Collective; ends this object. The caller may change its memory when it returns. Fails if an add failed on any
+  /// rank, and without staging memory also if the save failed.
   Result<Pending> commit() {
     ckpt_pending* pending = nullptr;
     const int code = ckpt_commit(save_.release(), &pending);
@@ -281,7 +282,7 @@ inline std::vector<ckpt_read> c_reads(std::span<const Read> reads) {
 /// A committed checkpoint, open for reading.
 class Checkpoint {
  public:
-  /// Any checkpoint by path, of any format that ckpt reads.
+  /// Opens any checkpoint by path, in any format that ckpt reads.
   static Result<Checkpoint> open(const std::string& path) {
     ckpt_checkpoint* checkpoint = nullptr;
     if (const int code = ckpt_checkpoint_open(path.c_str(), nullptr, &checkpoint)) return detail::failure(code);
@@ -308,8 +309,8 @@ class Checkpoint {
   std::unique_ptr<ckpt_checkpoint, detail::Release<ckpt_checkpoint_free>> checkpoint_;
 };
 
-/// The checkpoints of one run, on one rank. The destructor waits for what is in flight, with all ranks; close() also
-/// tells the worst failure of any save whose outcome nobody asked for.
+/// The checkpoints of one run, on one rank. The destructor waits with all ranks for saves in flight; close() also
+/// returns the worst failure that was not yet reported.
 class Store {
  public:
   struct Options {
@@ -329,11 +330,11 @@ class Store {
     double max_overhead = 0;  ///< 0: no cap
     std::chrono::duration<double> mtbf{0};
     std::chrono::duration<double> restart{0};
-    std::string policy_store{};  ///< its ckpt.toml says when to save, not these options
+    std::string policy_store{};  ///< its ckpt.toml decides when to save, not these options
     std::string framework{};
     std::string framework_version{};
-    std::function<void(std::string_view text)> log{};  ///< none: the first save that fails goes to stderr
-    std::string local_directory{};                     ///< durable here first, then drained to the run's directory
+    std::function<void(std::string_view text)> log{};  ///< none: the first failed save is printed to stderr
+    std::string local_directory{};                     ///< durable here first, then drained to the run directory
     std::uint64_t drain_bytes_per_second = 0;          ///< 0: no limit
     std::uint64_t local_keep = 0;                      ///< drained copies that stay there; 0: 2
   };
@@ -410,7 +411,7 @@ class Store {
     if (const int code = ckpt_latest_usable(store_.get(), &checkpoint)) return detail::failure(code);
     return Checkpoint(checkpoint);
   }
-  /// Collective. The worst of all saves since opening that nobody has asked about: see ckpt_store_close.
+  /// Collective. Returns the worst outcome since opening that was not yet reported: see ckpt_store_close.
   Result<> close() { return detail::check(ckpt_store_close(store_.release())); }
 
  private:

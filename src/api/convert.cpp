@@ -133,9 +133,9 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   if (out.in_run == nullptr) CKPT_CHECK(check_parent(session.io, request.target));
   if (map.tensors.empty())
     return fail({.code = Errc::unsupported,
-                 .message = fmt::format("{}: convert: it holds no tensors (read as {})", request.source, map.format),
+                 .message = fmt::format("{}: convert: no tensors found (read as {})", request.source, map.format),
                  .file = request.source,
-                 .hint = "ckpt inspect " + request.source + "    shows what it is; a wrong --from reads nothing"});
+                 .hint = "ckpt inspect " + request.source + "    shows the format; a wrong --from finds no tensors"});
   out.id = conversion_id(request, *out.target, identity(map));
   if (hooks.check) CKPT_CHECK(hooks.check(map));
   CKPT_TRY(out.selection, select(map, request));
@@ -269,7 +269,7 @@ void tell_settings(const std::vector<std::string>& settings, std::vector<Finding
   std::string names;
   for (std::size_t i = 0; i < std::min(settings.size(), kNamesShown); ++i) names += (i == 0 ? "" : ", ") + settings[i];
   if (settings.size() > kNamesShown) names += fmt::format(" and {} more", settings.size() - kNamesShown);
-  notes.push_back({.text = "not copied: " + names + " (copy them beside the target where a program needs them)"});
+  notes.push_back({.text = "not copied: " + names + " (copy them beside the target if a program needs them)"});
 }
 
 ConvertReport describe(const Session& session, const ConvertRequest& request, const Prepared& prepared) {

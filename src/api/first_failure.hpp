@@ -5,10 +5,10 @@
 
 namespace ckpt {
 
-/// Where a trainer gives no log: the first save that fails is told on stderr, once a store, so that a training run does
-/// not go on for days without a checkpoint and without a word. The one place below cli that prints.
+/// Reporter for trainers that set no log: prints the first failed save of each store to stderr, so that a training run
+/// cannot go on for days without a checkpoint unnoticed. The only code below cli that prints, besides exit_report.
 ///
-/// is_told_here  whether this rank is the one that tells
+/// is_told_here  whether this rank prints
 std::function<void(const std::string& text)> first_failure_on_stderr(std::function<bool()> is_told_here);
 
 }  // namespace ckpt

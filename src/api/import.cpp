@@ -39,17 +39,17 @@ Result<> check_run(const std::string& run) {
   };
   if (!is_utf8(run)) return refuse("not UTF-8");
   const bool controls = std::any_of(run.begin(), run.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-  if (controls) return refuse("it holds a control character");
+  if (controls) return refuse("contains a control character");
   std::string_view rest = run;
   for (unsigned depth = 1;; ++depth) {
     const std::size_t slash = rest.find('/');
     const std::string_view part = rest.substr(0, slash);
     if (part.empty() || part == "." || part == "..") return refuse("not a path below the store");
-    if (part.starts_with('.')) return refuse("a name that begins with a dot is not looked at");
+    if (part.starts_with('.')) return refuse("names that begin with a dot are ignored");
     if (part.starts_with('-')) return refuse("a name that begins with a dash looks like an option");
-    if (depth == 1 && part == kPolicyFile) return refuse("the store's policy has that name");
+    if (depth == 1 && part == kPolicyFile) return refuse("reserved for the store's policy");
     if (part.find(kPartialMark) != std::string_view::npos || CheckpointName::parse(part))
-      return refuse("such names are those of checkpoints");
+      return refuse("reserved for checkpoints");
     if (depth > catalog::kDeepestRun) return refuse(fmt::format("deeper than {} names", catalog::kDeepestRun));
     if (slash == std::string_view::npos) return {};
     rest.remove_prefix(slash + 1);
@@ -201,15 +201,14 @@ class Import {
     series_ = stay_in_series(run_directory_, known_);
     if (!request_.back_to) return {};
     if (!goes_after) {
-      series_note_ =
-          fmt::format("no series begins: nothing that counts in the run is after step {}", *request_.back_to);
+      series_note_ = fmt::format("no new series: the run has no current checkpoint after step {}", *request_.back_to);
     } else if (goes_on) {
-      series_note_ = fmt::format("series {} goes on, which began after step {}", series_.series, *request_.back_to);
+      series_note_ = fmt::format("continuing series {}, which began after step {}", series_.series, *request_.back_to);
     } else {
       begins_ = true;
       series_ = begin_series(run_directory_, known_, request_.back_to);
-      series_note_ = fmt::format("series {} begins: what the run had saved after step {} is superseded", series_.series,
-                                 *request_.back_to);
+      series_note_ = fmt::format("series {} begins: checkpoints of this run after step {} are superseded",
+                                 series_.series, *request_.back_to);
     }
     return {};
   }

@@ -32,7 +32,7 @@ LookedAgain look_at(Session& session, const std::string& store, const Entry& kno
   auto seen = place && *place ? catalog::read_entry(session.io, store, **place) : std::nullopt;
   out.is_same = seen && is_same_entry(*seen, known);
   if (!out.is_same) {
-    out.reason = "it is not any more what was listed";
+    out.reason = "it changed since it was listed";
     out.now = std::move(seen);
     return out;
   }
@@ -43,7 +43,7 @@ LookedAgain look_at(Session& session, const std::string& store, const Entry& kno
   if (report && report->ok) return out;
   const bool mendable = report && !known.foreign && catalog::is_repairable(session.io, path);
   out.state = !report ? State::unreadable : mendable ? State::repairable : State::corrupt;
-  out.reason = "damage was found";
+  out.reason = "it is damaged";
   if (!report) out.reason = report.error().message;
   if (report && !report->damage.empty()) out.reason = report->damage.front().text;
   return out;
@@ -77,7 +77,7 @@ std::vector<LookedAgain> look_again(Session& session, const std::string& store,
   std::atomic<std::size_t> next{0};
   const auto look = [&](Session& own) -> Result<> {
     for (std::size_t i = next++; i < known.size(); i = next++) {
-      out[i].reason = "it could not be looked at";  // unless this ends
+      out[i].reason = "it could not be checked";  // unless this ends
       out[i] = look_at(own, store, *known[i]);
     }
     return {};

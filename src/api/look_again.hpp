@@ -10,24 +10,24 @@
 #include "engine/io.hpp"
 #include "format/result.hpp"
 
-/// Before anything goes, what stays is looked at on the disk: the catalog only tells what was there.
+/// Checks kept checkpoints on disk before anything is deleted: the catalog only has their last known state.
 namespace ckpt {
 
-/// The place of a checkpoint as it is now. Nothing where it is gone, or is something else now.
+/// The current place of a checkpoint. Nothing if it is gone or has been replaced.
 Result<std::optional<catalog::EntryPlace>> place_of(Io& io, const std::string& store, const catalog::Entry& entry);
 
-/// Whether they have the same metrics; NaN is the same as NaN.
+/// Whether both have the same metrics; NaN equals NaN.
 bool same_metrics(const catalog::Checkpoint& a, const catalog::Checkpoint& b);
 
-/// What a look at one told.
+/// Result of checking one checkpoint.
 struct LookedAgain {
-  bool is_same = false;                               ///< nothing that retention looks at is another now
-  std::optional<catalog::Entry> now{};                ///< where it is not the same: what is there, if it can be read
-  catalog::State state = catalog::State::unreadable;  ///< of the same one, by the quick check (structure and sizes)
-  std::string reason{};                               ///< why it does not count; empty: it is whole
+  bool is_same = false;                               ///< nothing that retention uses has changed
+  std::optional<catalog::Entry> now{};                ///< if it changed: the current entry, if readable
+  catalog::State state = catalog::State::unreadable;  ///< if unchanged: result of the quick check (structure and sizes)
+  std::string reason{};                               ///< why it does not count; empty: it is intact
 };
 
-/// Looks at each of them, by as many threads as the session has where they are many.
+/// Checks each of them, in parallel on the session's threads if there are many.
 std::vector<LookedAgain> look_again(Session& session, const std::string& store,
                                     const std::vector<const catalog::Entry*>& known);
 

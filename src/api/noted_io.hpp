@@ -7,7 +7,7 @@
 
 namespace ckpt {
 
-/// An Io that notes the first change on a disk: until `changed` is set a command may be ended anywhere. `changed`
+/// An Io that sets `changed` at the first change on disk: until then a command can be stopped anywhere. `changed`
 /// outlives it.
 std::unique_ptr<Io> make_noted_io(std::unique_ptr<Io> inner, std::atomic<bool>& changed);
 

@@ -135,7 +135,7 @@ class Decider {
       out.damaged = true;
       Entry& entry = part.entries[chosen[n]];
       catalog::Checkpoint& one = part.checkpoints[chosen[n]];
-      warnings.push_back(fmt::format("{}: does not count as kept: {}", entry.path(request_.store), look.reason));
+      warnings.push_back(fmt::format("{}: not counted as kept: {}", entry.path(request_.store), look.reason));
       if (look.now) {
         entry = *std::move(look.now);
         const catalog::Checkpoint before = std::exchange(one, entry.checkpoint);
@@ -203,7 +203,7 @@ Result<> check_runs(const PruneRequest& request, const std::vector<TrashEntry>& 
     return fail({.code = Errc::not_found,
                  .message = std::move(text),
                  .file = request.store,
-                 .hint = near ? fmt::format("did you mean '{}'?", *near) : "ckpt list shows what there is"});
+                 .hint = near ? fmt::format("did you mean '{}'?", *near) : "ckpt list shows all runs"});
   }
   return {};
 }
@@ -231,7 +231,7 @@ const char* claim_text(Claim claim) {
     case Claim::unknown:
       return "nobody can tell whether it is being read";
     case Claim::vanished:
-      return "not any more what was decided about";
+      return "changed since the plan was made";
     case Claim::free:
       break;
   }

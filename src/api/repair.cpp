@@ -273,8 +273,7 @@ class Looker {
       if (!named && !io_.stat(path)) return {};  // deleted meanwhile
       add({.path = path,
            .text = fmt::format("{}; and {}", manifest.why(), copy.why()),
-           .kept_because =
-               "nothing tells any more what the files hold; each of shards/ is a safetensors file of its own"});
+           .kept_because = "the list of tensors is lost; each file in shards/ is a separate safetensors file"});
       return {};
     }
     if (!manifest.is_right()) return one_manifest(path, Defect::manifest, copy, manifest);

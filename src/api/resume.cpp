@@ -290,9 +290,8 @@ Result<std::vector<Finding>> find_left_overs(Io& io, const std::string& target, 
     if (!partial || partial->target != base_name(path)) continue;
     const std::string where = partial_path(path, partial->id);
     if (partial->id != id)
-      out.push_back({.text = where +
-                             " was left by another conversion to this target, of other parameters or another source; "
-                             "remove it if that one does not run any more",
+      out.push_back({.text = where + " was left by another conversion to this target, of other parameters or another "
+                                     "source; remove it if that conversion no longer runs",
                      .file = where});
     else if (dry_run)
       out.push_back({.text = where + " was left by this conversion: the next run goes on from it", .file = where});

@@ -12,8 +12,7 @@
 
 namespace ckpt {
 
-/// The leaf hashes that a source's format stores, compared with the bytes as they pass; what did not pass is read after
-/// the run.
+/// Compares the leaf hashes that a source format stores with the bytes as they are read; reads the rest after the run.
 class SourceHashes {
  public:
   /// options  of the run: what --memory leaves beside its pool is for pieces that come early
@@ -30,7 +29,7 @@ class SourceHashes {
   Error explained(Error error) const;
 
  private:
-  std::string list_hint() const { return "ckpt verify " + source_.root + "    lists every damaged place"; }
+  std::string list_hint() const { return "ckpt verify " + source_.root + "    lists all damage"; }
   Error damaged(const Finding& first) const;
   Result<std::vector<bool>> join() const;
   void add_open(std::uint32_t file, const std::vector<bool>& compared, std::vector<TargetFile>& files,

@@ -72,7 +72,8 @@ Result<std::unique_ptr<Store>> Store::open(Result<std::unique_ptr<Io>> io, std::
   CKPT_CHECK(store->agree_on_options());
   CKPT_CHECK(agree_after(*store->comm_, store->options_.patience, [&]() -> Result<> {
     if (base_name(store->run_directory_) == kPolicyFile || base_name(store->run_directory_) == kStoreDirectory)
-      return fail(Errc::usage, store->run_directory_ + ": open: a store uses this name itself, no run has it");
+      return fail(Errc::usage,
+                  store->run_directory_ + ": open: this name is reserved for the store; choose another run name");
     CKPT_TRY(store->io_, std::move(io));
     CKPT_TRY(store->read_pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kReadBuffers}));
     return store->comm_->is_root() ? store->read_rules() : Result<>();
@@ -107,8 +108,8 @@ Result<> Store::agree_on_options() {
   for (std::size_t i = 0; i < equal.size(); ++i) {
     if (equal[i]) continue;
     return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: open: the ranks give different values of {}", run_directory_, kNames[i]),
-                 .hint = "give the same options on all ranks"});
+                 .message = fmt::format("{}: open: ranks passed different values for {}", run_directory_, kNames[i]),
+                 .hint = "pass the same options on every rank"});
   }
   return {};
 }
@@ -249,13 +250,13 @@ universal::Run Store::series_after_load(const RunSeries& now) const {
   const bool supersedes = went_back && !others;
   universal::Run run = begin_series(run_directory_, now, supersedes ? std::optional(loaded_step_) : std::nullopt);
   if (supersedes)
-    log(fmt::format("save: series {} begins: what the run had saved after step {} is superseded", run.series,
+    log(fmt::format("save: series {} begins: checkpoints of this run after step {} are superseded", run.series,
                     loaded_step_));
   else
     log(fmt::format(
         "save: series {} begins and supersedes nothing: {}", run.series,
-        others ? "another process saved into the run since step " + std::to_string(loaded_step_) + " was loaded"
-               : "step " + std::to_string(loaded_step_) + " is of an earlier one"));
+        others ? "another process has saved to the run since step " + std::to_string(loaded_step_) + " was loaded"
+               : "step " + std::to_string(loaded_step_) + " belongs to an earlier series"));
   return run;
 }
 
@@ -384,10 +385,10 @@ Result<> Store::agree_on_id(const Checkpoint& checkpoint) {
   CKPT_TRY(const std::vector<bool> equal, equal_on_all(*comm_, deadline(), words));
   if (equal[0] && equal[1]) return {};
   return fail({.code = Errc::io,
-               .message = fmt::format("{}: load: the ranks see different checkpoints under this name; id {} on rank {}",
+               .message = fmt::format("{}: load: ranks see different checkpoints under this name; id {} on rank {}",
                                       checkpoint.path(), checkpoint.map().id, rank()),
                .file = checkpoint.path(),
-               .hint = "check that all ranks name, and have mounted, the same directory"});
+               .hint = "check that every rank names and mounts the same directory"});
 }
 
 void Store::tell_skipped(const std::string& path, const Error& why) const {
@@ -406,7 +407,7 @@ Result<std::vector<std::string>> Store::candidates(const Result<>& mine) {
     if (!at_load_.standing.empty() || io_->stat(run_directory_)) return {};
     // It was there on opening. That there is no checkpoint would make a trainer begin anew.
     return fail({.code = Errc::io,
-                 .message = fmt::format("{}: load: the run's directory is gone", run_directory_),
+                 .message = fmt::format("{}: load: the run directory no longer exists", run_directory_),
                  .file = run_directory_});
   }));
   struct Series {

@@ -143,13 +143,11 @@ Result<> check_whole(Session& session, const std::string& path, const FileInfo& 
       const Errc code = opened.error().code;
       if (code == Errc::locked) return fail(opened.error());
       if (i == 0 && code == Errc::incomplete)
-        return fail(not_replaced(path, fmt::format("{} holds a checkpoint that is not whole, and it may be a part of "
-                                                   "that",
-                                                   above)));
+        return fail(not_replaced(path, fmt::format("it may be part of the incomplete checkpoint in {}", above)));
     } else if (!opened->map.collection && opened->map.files.size() > 1) {
       for (const MapFile& part : opened->map.files) {
         if (part.device == file.device && part.inode == file.inode)
-          return fail(not_replaced(path, fmt::format("a part of the {} checkpoint in {}", opened->map.format, above)));
+          return fail(not_replaced(path, fmt::format("part of the {} checkpoint in {}", opened->map.format, above)));
       }
     }
     if (above == "." || above == "/") break;
@@ -174,11 +172,10 @@ Result<std::vector<std::string>> own_files(Session& session, const Source& sourc
   if (info.kind == FileInfo::Kind::directory) {
     CKPT_TRY(const OldCheckpoint found, recognise_target(session, target, path));
     if (found.collection)
-      return fail(
-          not_replaced(path, fmt::format("it holds {} files that are complete each by itself ({}, {}{}), not one "
-                                         "checkpoint",
-                                         found.files.size(), found.files[0].path, found.files[1].path,
-                                         found.files.size() > 2 ? ", ..." : "")));
+      return fail(not_replaced(
+          path,
+          fmt::format("it holds {} independent checkpoint files ({}, {}{}), not one checkpoint", found.files.size(),
+                      found.files[0].path, found.files[1].path, found.files.size() > 2 ? ", ..." : "")));
     const std::string below = found.root.size() > path.size() ? found.root.substr(path.size() + 1) : std::string();
     for (const MapFile& file : found.files) {
       if (!is_temporary(file)) out.push_back(join_path(below, file.path));

@@ -118,7 +118,7 @@ class Verifier {
     std::string unreadable = catalog::read_marks(session_.io, marks).unreadable;
     if (unreadable.empty()) return;
     report_.notes.push_back({.severity = Severity::warning,
-                             .text = "what was said of it is not understood, so nothing deletes it: " + unreadable,
+                             .text = "unreadable mark, which blocks deletion of the checkpoint: " + unreadable,
                              .file = marks});
   }
 

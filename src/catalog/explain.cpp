@@ -71,7 +71,7 @@ void explain_miss(Explanation& out, Verdict::Kind kind, const Reason& reason, co
                              kind_name(rule.kind), out.bucket, other);
       break;
     case Verdict::Kind::replaced:
-      out.text = fmt::format("{}: a newer save of the step stands for it", rule.id);
+      out.text = fmt::format("{}: replaced by a newer save of this step", rule.id);
       break;
     case Verdict::Kind::off_step:
       out.value = fmt::format("{}", reason.value);
@@ -215,19 +215,19 @@ Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::spa
     case Cause::tracked:
       return named("floor.tracked", fmt::format("named by {}", fmt::join(checkpoint.trackers, ", ")));
     case Cause::unreadable:
-      return named("floor.unreadable", "unreadable now: that is no reason to delete it");
+      return named("floor.unreadable", "currently unreadable, so not deleted");
     case Cause::unfinished:
       return named("floor.unfinished",
-                   fmt::format("another tool wrote into it {} ago: unfinished for {} (foreign_min_age)",
+                   fmt::format("another tool wrote to it {} ago: treated as unfinished for {} (foreign_min_age)",
                                duration_text(std::max(Duration(reason.value), Duration{})),
                                duration_text(policy.guard.foreign_min_age)),
                    duration_text(Duration(reason.value)));
     case Cause::repairable:
-      return named("floor.repairable", "repairable: ckpt repair mends its manifest");
+      return named("floor.repairable", "repairable: ckpt repair restores its manifest");
     case Cause::marks_unreadable:
-      return named("floor.marks_unreadable", "its marks are unreadable now");
+      return named("floor.marks_unreadable", "its marks are currently unreadable");
     case Cause::uncommitted:
-      return named("floor.uncommitted", "incomplete: a save is at work or died; repair sweeps it");
+      return named("floor.uncommitted", "incomplete: a save is running or died; ckpt repair removes it");
     case Cause::link:
       return named("floor.link", "a symbolic link");
     case Cause::corrupt:

@@ -195,8 +195,7 @@ Result<> read_keep(const toml::table& source, const std::string& file, Policy& p
                    "give each a table of its own");
   }
   if (policy.keep.size() + rules.size() > kMostRules)
-    return fail_at(file, table.where(), fmt::format("keep: more than {} rules", kMostRules),
-                   "merge rules that are alike");
+    return fail_at(file, table.where(), fmt::format("keep: more than {} rules", kMostRules), "merge similar rules");
   const auto taken = [&](const std::string& name) {
     return std::any_of(policy.keep.begin(), policy.keep.end(), [&](const Rule& rule) { return rule.id == name; });
   };
@@ -315,11 +314,11 @@ Result<> check_relax(const TomlTable& table, const Policy& policy) {
   for (const std::string& id : policy.pressure.relax) {
     const auto rule = std::ranges::find(policy.keep, id, &Rule::id);
     if (!is_breakable(rule->kind)) {
-      return table.wrong(
-          "relax", fmt::format("rule '{}' is never broken, as no rule of its kind ({}) is", id, kind_name(rule->kind)));
+      return table.wrong("relax",
+                         fmt::format("rule '{}' cannot be relaxed, because no {} rule can", id, kind_name(rule->kind)));
     }
     if (std::ranges::count(policy.pressure.never, id) != 0)
-      return table.wrong("relax", fmt::format("'never' names rule '{}', too", id));
+      return table.wrong("relax", fmt::format("rule '{}' is also listed in 'never'", id));
   }
   return {};
 }

@@ -146,7 +146,7 @@ std::optional<Error> mistaken(const Place& place, const Format& forced) {
   const Found& first = detection.found.front();
   return about_format(place.root, Errc::unsupported,
                       fmt::format("not {}: it looks like {} ({})", forced.name, first.format->name, first.match.why),
-                      fmt::format("leave out --from, or give --from {}", first.format->name));
+                      fmt::format("omit --from, or use --from {}", first.format->name));
 }
 
 /// `from` was given: the format still says where below the path the checkpoint is, if it recognises anything.

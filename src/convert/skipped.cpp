@@ -140,11 +140,11 @@ class LookBeside {
     tell_skipped(state_, Skipped::training_state);
     tell_skipped(data_, Skipped::data);
     if (!others_.empty())
-      out_.findings.push_back({.text = fmt::format("beside it, not part of it: {}", names_beside(others_)),
+      out_.findings.push_back({.text = fmt::format("beside the checkpoint, not part of it: {}", names_beside(others_)),
                                .file = join_path(root_, others_[0])});
     if (unseen_)
-      out_.findings.push_back({.text = fmt::format("{}: too many files and folders beside the checkpoint to look at "
-                                                   "each; some may hold data that is not part of it",
+      out_.findings.push_back({.text = fmt::format("{}: too many files and folders beside the checkpoint to check "
+                                                   "each; some may hold data that is not part of the checkpoint",
                                                    root_),
                                .file = root_});
   }

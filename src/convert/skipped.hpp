@@ -7,7 +7,7 @@
 
 namespace ckpt {
 
-/// What stands beside the files of a checkpoint and is no part of it.
+/// Files beside the files of a checkpoint that are not part of it.
 struct Beside {
   std::vector<Finding> findings{};      ///< files that hold data, other checkpoints in folders
   std::vector<std::string> settings{};  ///< files that tell of the model: config.json, the tokenizer's

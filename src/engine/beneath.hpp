@@ -11,14 +11,15 @@
 /// outside of that directory is reached, whatever others do to the names meanwhile.
 namespace ckpt {
 
-/// As openat(2) with O_CLOEXEC and O_NOFOLLOW. No descriptor, and errno: ELOOP where a link stands on the way or at the
-/// end, EXDEV where the path leads out, else as openat. `mode` counts with O_CREAT only.
+/// Like openat(2) with O_CLOEXEC and O_NOFOLLOW. On failure no descriptor, and errno: ELOOP for a link on the path or
+/// at its end, EXDEV for a path that leads outside, else as openat. `mode` is used with O_CREAT only.
 UniqueFd open_beneath(int directory, const std::string& relative, int flags, mode_t mode = 0);
 
-/// The same without openat2(2), which Linux has from 5.6 on and some containers forbid: one openat for each part.
+/// The same without openat2(2), which needs Linux 5.6 and which some containers forbid: one openat per path component.
 UniqueFd open_by_steps(int directory, const std::string& relative, int flags, mode_t mode = 0);
 
-/// The first link on the way to `relative`, itself included, relative too; "" where there is none.
+/// The first symbolic link on the path `relative`, including its last component, as a relative path; "" if there is
+/// none.
 std::string first_link(int directory, const std::string& relative);
 
 }  // namespace ckpt

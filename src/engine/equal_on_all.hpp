@@ -9,7 +9,7 @@
 
 namespace ckpt {
 
-/// Collective: whether all ranks give the same, for each of `words`; they give as many.
+/// Collective: for each of `words`, whether all ranks pass the same value; all ranks pass the same number of words.
 Result<std::vector<bool>> equal_on_all(Comm& comm, Deadline deadline, std::span<const std::uint64_t> words);
 
 }  // namespace ckpt

@@ -93,9 +93,9 @@ bool leads_elsewhere(const std::string& path) {
 
 Error link_error(const std::string& path, const char* operation) {
   return {.code = Errc::linked,
-          .message = fmt::format("{}: {}: a symbolic link, and nothing is changed through one", path, operation),
+          .message = fmt::format("{}: {}: a symbolic link; ckpt does not change files through links", path, operation),
           .file = path,
-          .hint = "put what it leads to in its place, or remove it"};
+          .hint = "replace the link with its target, or remove it"};
 }
 
 }  // namespace
@@ -210,7 +210,7 @@ Result<> HeldDirectories::check_in_place(const Found& found, const char* operati
   const struct stat& was = found.directory->status;
   if (::stat(path.c_str(), &now) == 0 && now.st_dev == was.st_dev && now.st_ino == was.st_ino) return {};
   return fail({.code = Errc::changed,
-               .message = fmt::format("{}: {}: the directory was moved or replaced meanwhile", path, operation),
+               .message = fmt::format("{}: {}: the directory was moved or replaced while in use", path, operation),
                .file = path,
                .hint = "try again when nothing else changes it"});
 }

@@ -12,36 +12,37 @@
 #include "engine/unique_fd.hpp"
 #include "format/result.hpp"
 
-/// What the real file systems' Ios hold by hold_directory, and where a path below it is found.
+/// Directories held by hold_directory for the Ios of real file systems, and lookup of paths below them.
 namespace ckpt {
 
-/// To whom new things in a place belong, and who may use them.
+/// Owner and permissions of new files in a place.
 struct NewRights {
   struct Owned {
     uid_t owner = 0;
     gid_t group = 0;
     mode_t mode = 0;
   };
-  std::optional<Owned> store{};  ///< the store directory that they follow
-  mode_t allowed = 0777;         ///< nothing beyond this
+  std::optional<Owned> store{};  ///< the store directory whose owner and rights they get
+  mode_t allowed = 0777;         ///< limit of the permissions
 
   /// The mode to create with, of the usual 0666 or 0777; umask takes more away.
   mode_t creation_mode(mode_t usual) const { return usual & allowed; }
-  /// What a thing shall have that this process, of user `self`, made with creation_mode and the system gave `made`.
+  /// Owner and permissions for a file that this process, running as user `self`, created with creation_mode and the
+  /// system gave `made`.
   Owned wanted(Owned made, uid_t self, mode_t usual) const;
-  /// Gives it to what this process made just now. Where the file system refuses, it stays as it was made.
+  /// Applies them to a file that this process has just created. If the file system refuses, the file stays as it is.
   void settle(int fd, mode_t usual) const;
 };
 
-/// Where a change takes effect: `name` in `directory`.
+/// Target of a change: `name` in `directory`.
 struct ChangePlace {
-  std::shared_ptr<const void> keeps{};  ///< `directory` open
+  std::shared_ptr<const void> keeps{};  ///< keeps `directory` open
   int directory = AT_FDCWD;
-  std::string name{};  ///< one part; the whole path where nothing above it is held
+  std::string name{};  ///< one path component; the whole path if no directory above it is held
   NewRights rights{};
 };
 
-/// Thread-safe; Ios that were made from one another share one.
+/// Thread-safe. Ios made from one another share one.
 class HeldDirectories {
  public:
   HeldDirectories();
@@ -49,20 +50,20 @@ class HeldDirectories {
   /// As hold_directory.
   Result<std::unique_ptr<HeldDirectory>> hold(const std::string& path, const HoldOptions& options);
 
-  /// Of a name that is to be made, removed or replaced. errors  linked: a link stands on the way; changed: the held
-  /// directory has another place now; those of the system
+  /// Target for a name to be created, removed or replaced. errors  linked: a link on the path; changed: the held
+  /// directory was moved or replaced; system errors
   Result<ChangePlace> place(const std::string& path, const char* operation) const;
 
   struct Opened {
     UniqueFd fd{};
-    int reason = 0;  ///< errno, where there is no descriptor
+    int reason = 0;  ///< errno if there is no descriptor
     NewRights rights{};
   };
-  /// As openat(2), of something that is to be changed. errors  linked, changed
+  /// Like openat(2), for files to be changed. errors  linked, changed
   Result<Opened> open(const std::string& path, int flags, const char* operation) const;
-  /// Of something that is only read: by its path, where no held directory above it wants more. errors  as open
+  /// For files that are only read: by plain path, unless a held directory above it requires more. errors  as open
   Result<Opened> open_to_read(const std::string& path, int flags, const char* operation) const;
-  /// Whether what is read at a path is found without links.
+  /// Whether reads of a path must not follow links.
   bool holds_reads(const std::string& path) const;
 
  private:

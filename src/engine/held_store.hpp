@@ -8,23 +8,23 @@
 #include "engine/io.hpp"
 #include "format/result.hpp"
 
-/// Holding what is written to, so that nothing outside of it is reached (hold_directory.hpp).
+/// Holds the directories that are written to, so that no operation reaches outside them (hold_directory.hpp).
 namespace ckpt {
 
-/// A store: whatever is made, moved or removed below it lies in it, and belongs to whom the store belongs to. Its path
-/// may lead through links; no directory below it may be one.
+/// A store: everything that is created, moved or removed below it stays inside it and gets the owner of the store. Its
+/// path may contain symbolic links; directories below it may not be links.
 /// errors  linked: its .ckpt is a link; not_found; io
 Result<std::unique_ptr<HeldDirectory>> hold_store(Io& io, const std::string& store);
 
-/// The nearest directory at or above a run's that has a .ckpt; "" where there is none near. errors  io
+/// The nearest directory at or above a run's that has a .ckpt; "" if there is none nearby. errors  io
 Result<std::string> store_above(Io& io, const std::string& run_directory);
 
 struct HeldRun {
-  std::unique_ptr<HeldDirectory> store{};  ///< null where the run lies in none
+  std::unique_ptr<HeldDirectory> store{};  ///< null if the run is in no store
   std::unique_ptr<HeldDirectory> directory{};
 };
-/// The directory of a run, which may be a link only where it lies in no store, and that store.
-/// errors  linked: a link stands between the two; not_found; io
+/// The directory of a run, with its store. May be a symbolic link only if the run is in no store.
+/// errors  linked: a link between the store and the run; not_found; io
 Result<HeldRun> hold_run(Io& io, const std::string& run_directory);
 
 }  // namespace ckpt

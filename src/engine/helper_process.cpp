@@ -164,7 +164,7 @@ Errc code_of(int status) {
 std::string end_text(int status) {
   if (!WIFSIGNALED(status)) return "refused";
   const int number = WTERMSIG(status);
-  if (number == SIGXCPU) return "it worked for too long and was stopped";
+  if (number == SIGXCPU) return "exceeded its CPU time and was stopped";
   return "died of signal " + std::to_string(number) + (number == SIGKILL ? "; the system may be out of memory" : "");
 }
 
@@ -175,11 +175,12 @@ Error overstepped(const std::string& program, Ended ended, const HelperLimits& l
     case Ended::talkative:
       return {
           .code = Errc::memory,
-          .message = program + ": its answer is over the limit of " + std::to_string(limits.output_bytes) + " bytes",
-          .hint = "give a larger --memory where a file may hold so many names"};
+          .message = program + ": its output exceeds the limit of " + std::to_string(limits.output_bytes) + " bytes",
+          .hint = "raise --memory if the file has that many names"};
     default:
       return {.code = Errc::io,
-              .message = program + ": ran past " + std::to_string(limits.time.count()) + " s and was stopped"};
+              .message = program + ": exceeded the time limit of " + std::to_string(limits.time.count()) +
+                         " s and was stopped"};
   }
 }
 

@@ -12,13 +12,13 @@
 
 namespace ckpt {
 
-/// A sparse temporary file, gone when closed. `path` names it for this process.
+/// A sparse temporary file, deleted when closed. `path` is its name for this process.
 class ScratchFile {
  public:
-  /// In /tmp, with a name until `unlink`: HDF5 does not create files that have none.
+  /// In /tmp, with a name until `unlink`: HDF5 cannot create unnamed files.
   static Result<ScratchFile> open_named();
-  /// For what may become as large as a checkpoint: in /var/tmp, which is seldom memory, else in /tmp. It has no name,
-  /// so that nothing stays where this process is killed.
+  /// For data that may become as large as a checkpoint: in /var/tmp, which is rarely in memory, else in /tmp. The file
+  /// has no name, so nothing is left if this process is killed.
   static Result<ScratchFile> open_large();
   ScratchFile(ScratchFile&& other) noexcept;
   ScratchFile& operator=(ScratchFile&& other) noexcept;
@@ -26,21 +26,21 @@ class ScratchFile {
   const std::string& name() const { return name_; }
   void unlink();
   std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-  std::string path_for_helper() const;  ///< the same file for a helper, while this process lives
+  std::string path_for_helper() const;  ///< path of the same file for a helper, valid while this process runs
 
  private:
   static Result<ScratchFile> open_in(const std::string& directory);
   static Result<ScratchFile> make_named(const std::string& directory);
   ScratchFile(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {}
   int descriptor_ = -1;
-  std::string name_;  // empty where it has none any longer
+  std::string name_;  // empty after unlink
 };
 
-/// What a helper may take of us. Its memory and processor time it bounds itself (helper/confine.hpp).
+/// Limits of a helper. The helper limits its own memory and CPU time (helper/confine.hpp).
 struct HelperLimits {
   std::chrono::seconds time{};              ///< from its start to its end
-  std::uint64_t output_bytes = 4096;        ///< of its answer; it is stopped as soon as there are more
-  const std::atomic<bool>* stop = nullptr;  ///< it is stopped within a fraction of a second
+  std::uint64_t output_bytes = 4096;        ///< limit of its output; it is stopped when it exceeds this
+  const std::atomic<bool>* stop = nullptr;  ///< once set, the helper is stopped within a fraction of a second
 };
 
 /// Runs a helper program of ours to its end, with `input` on its standard input, and returns its standard output.

@@ -18,10 +18,10 @@
 
 namespace ckpt {
 
-/// Compares the leaf hashes that a source format stores with the bytes that a run happens to read, so that what is
-/// converted is not read a second time to be verified. A leaf's hash needs its bytes in order: pieces that come early
-/// are kept, within `most_kept_bytes`. A leaf of which a part is never read, or has to be given up, stays open: whoever
-/// must know of every leaf reads those. Thread-safe.
+/// Compares the leaf hashes that a source format stores with the bytes that a run reads anyway, so that a conversion
+/// does not read data a second time to verify it. Hashing a leaf needs its bytes in order: early pieces are kept, up to
+/// `most_kept_bytes`. A leaf that is not read completely, or is given up, stays open; a caller that needs every leaf
+/// reads the open ones. Thread-safe.
 class LeafLedger {
  public:
   /// `map` outlives this.

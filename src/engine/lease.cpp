@@ -84,8 +84,8 @@ void Lease::claim() {
       if (written) {
         claims_.push_back(*std::move(written));
       } else {
-        unheard_ =
-            fmt::format("locks here do not reach every host, and no claim can be written: {}", written.error().message);
+        unheard_ = fmt::format("locks here do not reach every host, and the claim cannot be written: {}",
+                               written.error().message);
       }
     }
   }

@@ -5,15 +5,15 @@
 
 namespace ckpt {
 
-/// How many files this process may open besides those that it has open now: the system's soft limit, which the program
-/// raises when it starts and a library leaves as it is.
+/// Number of files that this process may still open: the soft limit of the system, which the program raises at start
+/// and the library does not change, minus the open files.
 std::size_t open_file_room();
 
-/// Descriptors that all workers of a run share: open files are a budget of the process. Thread-safe.
+/// Descriptors shared by all workers of a run: open files are a budget of the process. Thread-safe.
 class OpenFileBudget {
  public:
   explicit OpenFileBudget(std::size_t files) : free_(static_cast<std::ptrdiff_t>(files)) {}
-  /// False: none is free.
+  /// False: none is available.
   bool try_take() {
     if (free_.fetch_sub(1, std::memory_order_relaxed) > 0) return true;
     free_.fetch_add(1, std::memory_order_relaxed);

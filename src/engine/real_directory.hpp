@@ -4,7 +4,7 @@
 
 namespace ckpt {
 
-/// A directory's absolute path without links; as it is where the system does not tell.
+/// The absolute path of a directory, without links; unchanged if the system cannot resolve it.
 std::string real_directory(const std::string& path);
 
 }  // namespace ckpt

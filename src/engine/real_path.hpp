@@ -5,7 +5,7 @@
 
 namespace ckpt {
 
-/// The absolute path of what a path leads to, without links. Nothing where that is not there, or cannot be told.
+/// The absolute path of the target of a path, without links. Nothing if it does not exist or cannot be determined.
 std::optional<std::string> real_path(const std::string& path);
 
 }  // namespace ckpt

@@ -10,8 +10,8 @@
 
 namespace ckpt {
 
-/// The files that one worker has open, within what the run may open: a file that no request is in flight on gives way
-/// to another one, the least recently used first, sources before targets. For worker.cpp alone.
+/// The open files of one worker, within the budget of the run. A file without requests in flight can be closed for
+/// another one: least recently used first, sources before targets. For worker.cpp only.
 class WorkerFiles {
  public:
   enum class Kind : std::uint8_t { dense, sparse, target };  ///< a source: read directly, or through the page cache
@@ -22,14 +22,14 @@ class WorkerFiles {
 
   WorkerFiles(RunShared& shared, Io& io);
 
-  /// Nothing: as many are open as may be, all with requests in flight. A source that is no longer what the map was made
-  /// from is `changed`.
+  /// Nothing: the budget is used up and all open files have requests in flight. A source that changed since the map was
+  /// made fails with `changed`.
   Result<std::optional<FileHandle>> open(Name name);
   void begin_request(Name name) { ++files_[index_of(name)].in_flight; }
   void end_request(Name name) { --files_[index_of(name)].in_flight; }
-  /// The last leaf of a target file, which is open, was written here.
+  /// The last leaf of an open target file was written here.
   void take_tail(std::uint32_t target) { files_[index_of({Kind::target, target})].has_tail = true; }
-  /// Closes all. Targets are synced, each on the descriptor that wrote it: step 3 of the commit.
+  /// Closes all files. Syncs each target on the descriptor that wrote it: step 3 of the commit.
   Result<> close_all();
   bool all_direct() const { return all_direct_; }
 
@@ -40,7 +40,7 @@ class WorkerFiles {
     FileHandle handle{};
     std::size_t in_flight = 0;
     bool has_tail = false;
-    std::list<std::size_t>::iterator place{};  // in order_, while it is open
+    std::list<std::size_t>::iterator place{};  // in order_, while open
   };
 
   std::size_t index_of(Name name) const;
@@ -55,8 +55,8 @@ class WorkerFiles {
   Io& io_;
   std::size_t source_count_;
   std::vector<OpenFile> files_;   // dense and sparse of each source, then the targets
-  std::list<std::size_t> order_;  // open ones, the least recently used first
-  std::size_t slots_ = 0;         // descriptors taken: the first is each worker's own, the others the run's
+  std::list<std::size_t> order_;  // open files, least recently used first
+  std::size_t slots_ = 0;         // descriptors in use: the first belongs to the worker, the others to the run
   bool all_direct_ = true;
 };
 

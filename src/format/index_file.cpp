@@ -86,7 +86,7 @@ struct IndexReader {
                      .volume = static_cast<std::uint32_t>(index_number(data, at + 4, 4)),
                      .offset = index_number(data, at + 32, 8)};
     if (out.row >= shapes.size())
-      return bad_index(Check::index_records, at, fmt::format("row {} is not there", out.row));
+      return bad_index(Check::index_records, at, fmt::format("row {} does not exist", out.row));
     const Shape& shape = shapes[out.row];
     const Extent held{index_number(data, at + 8, 8), index_number(data, at + 16, 8)};
     const std::uint64_t flags = index_number(data, at + 56, 8);
@@ -101,11 +101,11 @@ struct IndexReader {
     }
     if (const char* fault = fault_of(out.chunk, shape)) return bad_index(Check::index_chunks, at, fault);
     if (box != kNoBox && out.chunk.box == Box::whole(shape))
-      return bad_index(Check::index_chunks, at + 48, "a box that is its whole tensor");
+      return bad_index(Check::index_chunks, at + 48, "a box that covers its whole tensor");
     if (span_of(out.chunk, shape) != held)
-      return bad_index(Check::index_records, at + 8, "a range that is not its chunk's");
+      return bad_index(Check::index_records, at + 8, "the range does not match the chunk");
     if (index_number(data, at + 40, 8) != out.chunk.volume())
-      return bad_index(Check::index_records, at + 40, "a count of elements that is not its chunk's");
+      return bad_index(Check::index_records, at + 40, "the element count does not match the chunk");
     return out;
   }
 
@@ -113,7 +113,7 @@ struct IndexReader {
   Result<Chunk> boxed(std::size_t at, std::uint64_t first, const Shape& shape, std::uint64_t flags) {
     const std::uint64_t words = 2 * shape.size() + (flags == kFlat ? 2 : 0);
     if (first != next_word || words > word_count - next_word)
-      return bad_index(Check::index_records, at + 48, "a box that does not follow the one before");
+      return bad_index(Check::index_records, at + 48, "a box that does not follow the previous one");
     Chunk chunk{.box = {Shape(shape.size()), Shape(shape.size())}};
     for (std::uint64_t& offset : chunk.box.offset) offset = word(next_word++);
     for (std::uint64_t& size : chunk.box.size) size = word(next_word++);
@@ -187,7 +187,7 @@ Result<IndexFile> parse_index_file(std::span<const std::byte> data, std::span<co
   const std::uint64_t major = index_number(data, 8, 2);
   const std::uint64_t minor = index_number(data, 10, 2);
   if (major != kIndexMajor)
-    return bad_index(Check::index_version, 8, fmt::format("version {}.{} is not known", major, minor));
+    return bad_index(Check::index_version, 8, fmt::format("unknown version {}.{}", major, minor));
   IndexFile out{.writer = static_cast<std::uint32_t>(index_number(data, 12, 4))};
   std::memcpy(out.id.bytes.data(), data.data() + 16, out.id.bytes.size());
   if (minor <= kIndexMinor && (index_number(data, 48, 8) != 0 || index_number(data, 56, 8) != 0))
@@ -198,10 +198,11 @@ Result<IndexFile> parse_index_file(std::span<const std::byte> data, std::span<co
                      .word_count = index_number(data, 40, 8)};
   const std::uint64_t rest = data.size() - kIndexHeaderBytes;
   if (reader.record_count > rest / kIndexRecordBytes)
-    return bad_index(Check::index_form, 32, fmt::format("{} records do not fit the file", reader.record_count));
+    return bad_index(Check::index_form, 32, fmt::format("{} records do not fit in the file", reader.record_count));
   const std::uint64_t word_bytes = rest - reader.record_count * kIndexRecordBytes;
   if (word_bytes % kWordBytes != 0 || reader.word_count != word_bytes / kWordBytes)
-    return bad_index(Check::index_form, 40, fmt::format("{} words do not end with the file", reader.word_count));
+    return bad_index(Check::index_form, 40,
+                     fmt::format("{} words do not end at the end of the file", reader.word_count));
 
   out.chunks.reserve(reader.record_count);
   std::vector<std::uint32_t> volumes;
@@ -219,19 +220,19 @@ Result<IndexFile> parse_index_file(std::span<const std::byte> data, std::span<co
     }
     if (first) {
       if (!volumes_are_counted(volumes))
-        return bad_index(Check::index_records, at, "volumes of the row before are not 0, 1, ...");
+        return bad_index(Check::index_records, at, "volumes of the previous row are not 0, 1, ...");
       volumes.clear();
     }
     reach = first ? held.end : std::max(reach, held.end);
-    if (index_number(data, at + 24, 8) != reach)
-      return bad_index(Check::index_records, at + 24, "a reach that is not its own");
+    if (index_number(data, at + 24, 8) != reach) return bad_index(Check::index_records, at + 24, "a wrong reach");
     begin = held.begin;
     volumes.push_back(chunk.volume);
     out.chunks.push_back(std::move(chunk));
   }
   if (!volumes_are_counted(volumes))
     return bad_index(Check::index_records, data.size(), "volumes of the last row are not 0, 1, ...");
-  if (reader.next_word != reader.word_count) return bad_index(Check::index_records, 40, "words that no record names");
+  if (reader.next_word != reader.word_count)
+    return bad_index(Check::index_records, 40, "words that no record refers to");
   return out;
 }
 

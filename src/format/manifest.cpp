@@ -104,7 +104,7 @@ Result<std::vector<Layout>> read_layouts(const json::Array& values, std::string_
                  read.error().message);
     Layout layout = *std::move(read);
     if (version == kOldVersion && layout.kind != Layout::Kind::whole)
-      return bad(Check::layout_kind, "layouts", "a kind that 0.9 does not have");
+      return bad(Check::layout_kind, "layouts", "a kind that version 0.9 does not have");
     layouts.push_back(std::move(layout));
   }
   return layouts;
@@ -129,15 +129,14 @@ Result<Preamble> check_readable(const json::Value& root) {
   if (features->object() == nullptr) return bad(Check::members, "features", "not an object");
   CKPT_TRY(const std::vector<std::string> required, texts_of(*features, "required"));
   if (!required.empty())
-    return bad(Check::required_features, "features",
-               fmt::format("required feature '{}' is not known", required.front()));
+    return bad(Check::required_features, "features", fmt::format("unknown required feature '{}'", required.front()));
   CKPT_TRY(const json::Array* layouts, array_of(root, "layouts"));
   CKPT_TRY(out.layouts, read_layouts(*layouts, out.version));
   CKPT_TRY(const std::vector<std::string> dropped, texts_of(root, "dropped", false));
   for (const std::string& name : dropped) {
     if (name != class_name(FileClass::optim))
       return bad(Check::dropped_class, "dropped",
-                 fmt::format("this release knows nothing of checkpoints without '{}'", name));
+                 fmt::format("this release cannot read checkpoints without '{}'", name));
     if (!out.dropped.empty()) return bad(Check::revision, "dropped", fmt::format("'{}' twice", name));
     out.dropped = {FileClass::optim};
   }
@@ -253,7 +252,7 @@ const TensorRow* find_row(const std::vector<TensorRow>& rows, const std::string&
 Result<> check_aliases(const Manifest& manifest) {
   for (const Alias& alias : manifest.aliases) {
     if (find_row(manifest.tensors, alias.name) != nullptr)
-      return bad(Check::aliases, "aliases", fmt::format("'{}' is a tensor's name too", alias.name));
+      return bad(Check::aliases, "aliases", fmt::format("'{}' is also the name of a tensor", alias.name));
     if (find_row(manifest.tensors, alias.target) == nullptr)
       return bad(Check::aliases, "aliases", fmt::format("'{}' names no tensor: '{}'", alias.name, alias.target));
   }
@@ -328,8 +327,7 @@ Result<Shape> read_shape(const json::Value& value) {
 
 Result<> check_row(const TensorRow& row) {
   const Tensor& tensor = row.tensor;
-  if (tensor.name == "__metadata__")
-    return bad(Check::tensor_names, "tensors", "the name safetensors keeps for itself");
+  if (tensor.name == "__metadata__") return bad(Check::tensor_names, "tensors", "a name that safetensors reserves");
   CKPT_CHECK(in_member(Check::shape, "shape", tensor_bytes(tensor.dtype, tensor.shape)));
   if (tensor.role == Role::blob && (tensor.dtype != Dtype::u8 || tensor.shape.size() != 1))
     return bad(Check::blob, "role", "a blob that is not one dimension of U8");
@@ -483,7 +481,7 @@ Result<> parse_text(std::string_view text, ManifestReader& reader) {
 /// The trailing hash: its digits, once they are what the bytes before them give.
 Result<std::string_view> check_seal(std::string_view text) {
   const std::size_t seal_bytes = kSealBegin.size() + kDigits + kSealEnd.size();
-  if (!text.starts_with(kManifestBegin)) return bad(Check::manifest_ends, "document", "does not begin as a manifest");
+  if (!text.starts_with(kManifestBegin)) return bad(Check::manifest_ends, "document", "does not begin like a manifest");
   if (text.size() < kManifestBegin.size() + seal_bytes || !text.ends_with(kSealEnd) ||
       text.substr(text.size() - seal_bytes, kSealBegin.size()) != kSealBegin)
     return bad(Check::manifest_ends, "document", "does not end with its hash; cut short?");
@@ -491,7 +489,7 @@ Result<std::string_view> check_seal(std::string_view text) {
   const std::string_view digits = text.substr(first_digit, kDigits);
   const std::string computed = hash128(text.substr(0, first_digit)).hex();
   if (digits != computed)
-    return bad(Check::manifest_hash, "xxh3", fmt::format("stored {} but the bytes give {}", digits, computed));
+    return bad(Check::manifest_hash, "xxh3", fmt::format("stored hash {}, but computed {}", digits, computed));
   return digits;
 }
 
@@ -513,11 +511,12 @@ std::vector<LayoutFit> fits_of(const std::vector<Layout>& layouts) {
 
 Result<> check_row_layout(const TensorRow& row, std::span<const LayoutFit> layouts) {
   if (row.layout >= layouts.size())
-    return fail(with_tensor(
-        bad(Check::row_layout, "tensors", fmt::format("layout {} is not there", row.layout)).value(), row.tensor.name));
+    return fail(
+        with_tensor(bad(Check::row_layout, "tensors", fmt::format("layout {} does not exist", row.layout)).value(),
+                    row.tensor.name));
   const LayoutFit& fit = layouts[row.layout];
   if (row.volume != 0 && fit.layout().kind != Layout::Kind::whole)
-    return fail(with_tensor(bad(Check::row_layout, "volume", "in another layout than whole").value(), row.tensor.name));
+    return fail(with_tensor(bad(Check::row_layout, "volume", "in a layout other than whole").value(), row.tensor.name));
   auto fits = fit.check(row.tensor, row.begin);
   if (fits) return {};
   Error error = std::move(fits).error();

@@ -164,7 +164,7 @@ Result<std::vector<Chunk>> chunks_of(const Layout& layout, const Tensor& tensor,
   if (is_packed(tensor.dtype)) {
     for (const Chunk& chunk : held) {
       if (!is_whole_bytes(chunk, tensor))
-        return violates(Check::whole_bytes, "elements that share a byte would go to two writers");
+        return violates(Check::whole_bytes, "elements that share a byte belong to two writers");
     }
   }
   if (!written) return held;

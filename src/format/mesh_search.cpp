@@ -87,7 +87,7 @@ class Search {
     CKPT_TRY(const std::vector<Chunk> held, local_chunks(dims_, layout_, begin_, flat_part));
     for (std::size_t i = 0; i < held.size(); ++i) {
       if (is_packed(tensor_.dtype) && !is_whole_bytes(held[i], tensor_))
-        return violates(Check::whole_bytes, "elements that share a byte would go to two writers");
+        return violates(Check::whole_bytes, "elements that share a byte belong to two writers");
       if (!intersect(held[i].box, needed_)) continue;
       Extent by{owner(), owner() + 1};
       const bool shared = replicas_.count != 1 && is_shared(held[i], tensor_.dtype);

@@ -61,7 +61,7 @@ Node make(Value value, std::size_t height = 1) {
 tl::unexpected<Error> unknown_kind(const Node& node) {
   const auto& members = std::get<Members>(node.content);
   if (members.size() != 1) return bad_value(fmt::format("an object of {} members", members.size()));
-  return bad_objects(Check::value_kind, fmt::format("values of the kind '{}' are not known", members.front().first));
+  return bad_objects(Check::value_kind, fmt::format("unknown kind of value '{}'", members.front().first));
 }
 
 Value* value_of(Node& node) {

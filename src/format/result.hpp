@@ -31,7 +31,7 @@ enum class Errc : int {
   overlap = 1502,       ///< some region of a tensor is in two files with different boxes
   checksum = 1503,      ///< stored and computed checksums differ
   refused = 1510,       ///< hostile content, refused by name
-  linked = 1511,        ///< a symbolic link stands where something was to be changed
+  linked = 1511,        ///< a symbolic link where ckpt must write
   io = 1600,            ///< the system said no (EIO, ESTALE, ...)
   peer_failed = 1601,   ///< another rank failed or was lost
   not_durable = 1602,   ///< visible, perhaps not durable: the last fsync failed

@@ -214,7 +214,7 @@ std::vector<std::string> what_holds(std::span<const Stream> stored, std::span<co
   }
   if (going_on < stored.size()) {
     out.push_back(
-        fmt::format("not bit-exact: {} stored random streams are of no rank any more", stored.size() - going_on));
+        fmt::format("not bit-exact: {} stored random streams no longer belong to a rank", stored.size() - going_on));
   }
   return out;
 }

@@ -68,7 +68,7 @@ Result<FileRecord> parse_record(std::span<const std::byte> data, std::size_t at,
       return bad_sums(Check::record, at + 24,
                       fmt::format("data begins at {} of {} bytes", file.data_begin, file.bytes));
   } else if (file.data_begin != 0) {
-    return bad_sums(Check::record, at + 24, "a data begin in a file without tensors");
+    return bad_sums(Check::record, at + 24, "a data begin in a file class without tensors");
   }
   const bool single = file.key.file_class == FileClass::objects && (file.key.writer != 0 || file.key.volume != 0);
   if (single || (file.key.file_class == FileClass::index && file.key.volume != 0))
@@ -171,7 +171,7 @@ Result<Sums> parse_sums(std::span<const std::byte> data) {
   const bool is_old = major == 0 && minor == 9;
   const bool reserved = is_old || minor <= kMinor;
   if (major != kMajor && !is_old) return bad_sums(Check::sums_version, 8, fmt::format("version {}.{}", major, minor));
-  if (number(data, 12, 4) != kLeafShift) return bad_sums(Check::sums_version, 12, "another leaf size than 4 MiB");
+  if (number(data, 12, 4) != kLeafShift) return bad_sums(Check::sums_version, 12, "a leaf size other than 4 MiB");
   if (reserved && (number(data, 48, 8) != 0 || number(data, 56, 8) != 0))
     return bad_sums(Check::sums_form, 48, "reserved bytes are not zero");
 

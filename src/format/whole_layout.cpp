@@ -86,7 +86,7 @@ Result<std::vector<TensorPlace>> place_whole(const Manifest& manifest, const Sum
     entries.clear();
     for (; row != order.end() && rows[*row].file() == file.key; ++row)
       entries.push_back({rows[*row].tensor.name, bytes[*row], *row});
-    if (entries.empty()) return bad_volume(file, "no tensor lies in it");
+    if (entries.empty()) return bad_volume(file, "contains no tensor");
     order_entries(entries);
     std::uint64_t end = file.data_begin;
     for (const Entry& entry : entries) {
@@ -98,7 +98,7 @@ Result<std::vector<TensorPlace>> place_whole(const Manifest& manifest, const Sum
   if (row != order.end()) {
     const std::string& name = rows[*row].tensor.name;
     return violates(Check::places,
-                    Error{.message = fmt::format("{}: place tensors: sums.bin has no record of its file {}", name,
+                    Error{.message = fmt::format("{}: place tensors: its file {} is not listed in sums.bin", name,
                                                  rows[*row].file().path()),
                           .tensor = name});
   }

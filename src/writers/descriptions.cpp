@@ -65,7 +65,7 @@ Result<> check_description(const Model& model, const Tensor& tensor, const Chunk
   CKPT_CHECK(check_tensor(tensor));
   CKPT_CHECK(check_chunk(tensor, chunk));
   if (model.find(tensor.name) == nullptr) return {};
-  return fail(usage(tensor.name, "it is in the model, so it needs no description"));
+  return fail(usage(tensor.name, "already in the model; add it without a description"));
 }
 
 std::string descriptions_text(std::span<const Piece> pieces) {

@@ -66,7 +66,7 @@ Result<std::string> Drainer::drain_one(Io& io, const std::string& name) {
 void Drainer::retire(Io& io) {
   auto undrained = caught([&] { return retire_drained(io, options_); });
   if (!undrained) {
-    note(fmt::format("{}: old copies stay: {}", options_.local_directory, undrained.error().message));
+    note(fmt::format("{}: old copies were not removed: {}", options_.local_directory, undrained.error().message));
     return;
   }
   for (const std::string& name : *undrained) {

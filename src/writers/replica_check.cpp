@@ -47,11 +47,10 @@ bool differs(std::span<const std::uint64_t> told, std::size_t pair) {
 }
 
 Error unlike(const std::string& name, const char* what) {
-  return {
-      .code = Errc::usage,
-      .message = fmt::format("save: {}: {}", name, what),
-      .tensor = name,
-      .hint = "what is replicated must be equal on all ranks that hold it; name what each has of its own NAME@RANK"};
+  return {.code = Errc::usage,
+          .message = fmt::format("save: {}: {}", name, what),
+          .tensor = name,
+          .hint = "replicated tensors must be equal on every rank; give per-rank data the name NAME@RANK"};
 }
 
 }  // namespace
@@ -111,7 +110,7 @@ Result<> ReplicaCheck::judge(Comm& comm, Deadline deadline, std::span<const std:
   Result<> mine;
   for (const Piece& piece : pieces_) {
     if (!piece.described || description_key({&piece, 1}) != table_.shared[pair - groups]) continue;
-    mine = fail(unlike(piece.described->name, "ranks give it alike but for its bytes"));
+    mine = fail(unlike(piece.described->name, "ranks added different bytes"));
   }
   return agree(comm, deadline, std::move(mine));
 }
@@ -129,9 +128,9 @@ Result<> ReplicaCheck::judge_group(Comm& comm, Deadline deadline, std::uint64_t 
   }
   CKPT_CHECK(comm.max(rows, deadline));
   for (std::size_t row = 0; row < by_row_.size(); ++row) {
-    if (differs(rows, row)) return fail(unlike(model_.rows[row].tensor.name, "its replicas differ between ranks"));
+    if (differs(rows, row)) return fail(unlike(model_.rows[row].tensor.name, "replicas differ between ranks"));
   }
-  return fail(Errc::internal, "save: replicas differ, and no tensor does");
+  return fail(Errc::internal, "save: replicas differ, but no tensor does");
 }
 
 }  // namespace ckpt

@@ -10,14 +10,14 @@
 
 namespace ckpt {
 
-/// What several ranks give of one save must be the same bytes: else a checkpoint would mix two states, as where data
-/// parallel ranks have drifted apart. Of what they hold alike by the model a sample of each tensor is compared (both
-/// ends, and blocks between), of equal descriptions and blobs every byte. Compared are words, in an all-reduce that a
-/// save needs anyway; nothing is sent of what is alike. A rank that gives one of its replicas by a callback, or not at
-/// all, abstains.
+/// Data that several ranks add to one save must be the same bytes: otherwise a checkpoint would mix two states, for
+/// example when data-parallel ranks have drifted apart. Of replicas in the model a sample of each tensor is compared
+/// (both ends, and blocks in between), of equal descriptions and blobs every byte. The comparison uses words in an
+/// all-reduce that the save needs anyway; equal data is not sent. A rank that adds a replica through a callback, or not
+/// at all, abstains.
 class ReplicaCheck {
  public:
-  /// `pieces`: what this rank gives; they outlive this, as do the model and the table.
+  /// `pieces`: added by this rank. They, the model and the table outlive this object.
   ReplicaCheck(const Model& model, const SaveTable& table, std::span<const Piece> pieces);
 
   /// Pairs of a word and its complement, 0 and 0 where this rank abstains; as many on all ranks.

@@ -26,7 +26,7 @@ Result<> check_bytes(const Piece& piece, const Tensor& tensor, std::span<const C
   const std::uint64_t bytes = chunk_bytes(held, tensor.dtype);
   if (bytes == piece.memory.bytes) return {};
   return fail(
-      files_usage(tensor.name, fmt::format("{} bytes were given, this rank's part has {}", piece.memory.bytes, bytes)));
+      files_usage(tensor.name, fmt::format("{} bytes added, but this rank's part has {}", piece.memory.bytes, bytes)));
 }
 
 class Builder {
@@ -50,7 +50,7 @@ class Builder {
   Result<> add(const Piece& piece) {
     const std::string& name = piece.described ? piece.described->name : piece.name;
     const auto found = table_.find(name);
-    if (!found) return fail(files_usage(name, "it is not in the model"));
+    if (!found) return fail(files_usage(name, "not in the model"));
     const universal::TensorRow& row = table_.rows[*found];
     const Layout& layout = table_.layouts[row.layout];
     std::vector<Chunk> held;
@@ -58,7 +58,7 @@ class Builder {
       held.push_back(piece.chunk);
       if (piece.chunk.volume() != 0) irregular_[*found].push_back(piece.chunk);
     } else {
-      if (layout.kind != Layout::Kind::mesh) return fail(files_usage(name, "it is not in the model"));
+      if (layout.kind != Layout::Kind::mesh) return fail(files_usage(name, "not in the model"));
       if (given_[*found]) return fail(files_usage(name, "given twice"));
       CKPT_TRY(held, universal::held_chunks(layout, row.tensor, row.begin, writer_));
     }
@@ -158,7 +158,7 @@ Result<> check_piece(const Piece& piece, const Model& model, std::uint64_t rank)
     return check_bytes(piece, *piece.described, {&piece.chunk, 1});
   }
   const universal::TensorRow* row = model.find(piece.name);
-  if (row == nullptr) return fail(files_usage(piece.name, "it is not in the model"));
+  if (row == nullptr) return fail(files_usage(piece.name, "not in the model"));
   CKPT_TRY(const auto held, universal::held_chunks(model.layouts[row->layout], row->tensor, row->begin, rank));
   return check_bytes(piece, row->tensor, held);
 }

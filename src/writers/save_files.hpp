@@ -24,10 +24,10 @@ struct SaveFiles {
   std::uint64_t bytes = 0;                       ///< of all targets
 };
 
-/// What is wrong with a piece by itself, as soon as it is given: the rest is known when all ranks have told. Local.
+/// Checks a piece on its own as soon as it is added; the rest is checked when all ranks have reported. Local.
 ///
-/// errors  usage, with the tensor: not in the model, or described although it is; outside of its tensor; of the wrong
-///         size
+/// errors  usage, with the tensor: not in the model, or in the model but added with a description; outside its tensor;
+///         of the wrong size
 Result<> check_piece(const Piece& piece, const Model& model, std::uint64_t rank);
 
 /// Lays out a rank's files: FORMAT.md sections 4 and 6. Local.

@@ -115,7 +115,7 @@ Result<> Saver::prepare_directory(Io& io, const std::string& directory) {
   std::vector<std::string> swept;
   CKPT_CHECK(sweep_partials(io, directory, swept));
   for (const std::string& name : swept) {
-    swept_.push_back(fmt::format("{}: removed {}, which a crashed save left", directory, name));
+    swept_.push_back(fmt::format("{}: removed {}, left by a crashed save", directory, name));
   }
   return {};
 }
@@ -200,7 +200,7 @@ Result<> Saver::add(Piece piece) {
   auto fits = caught([&] { return check_piece(piece, model_, static_cast<std::uint64_t>(comm_.rank())); });
   if (fits && !piece.described && !begun_->given.insert(piece.name).second) {
     fits =
-        fail({.code = Errc::usage, .message = fmt::format("save: {}: given twice", piece.name), .tensor = piece.name});
+        fail({.code = Errc::usage, .message = fmt::format("save: {}: added twice", piece.name), .tensor = piece.name});
   }
   if (!fits) {
     refuse(fits.error());

@@ -50,7 +50,7 @@ class Saver {
     std::chrono::milliseconds patience{60'000};  ///< for other ranks, before peer_failed
     /// Told, in the trainer's thread, what a save will have to wait for, what was swept, and which saves failed.
     std::function<void(const std::string& text)> log{};
-    /// Told of each save and drain that failed; empty: `log` is.
+    /// Called for each failed save and drain; empty: `log` is called.
     std::function<void(const std::string& text)> log_failure{};
   };
   struct Description {
@@ -73,13 +73,14 @@ class Saver {
   /// commit.
   void set_model(Model model);
 
-  /// Begins a save; one that was begun and not committed is dropped. Collective.
-  /// `prepare`: done on this rank before, for as long as it takes; where it fails all fail. May complete `description`.
+  /// Begins a save; drops an earlier one that was not committed. Collective.
+  /// `prepare`: runs first on this rank and may take any time; if it fails on one rank, begin fails on all. May
+  /// complete `description`.
   /// errors  usage: the ranks disagree on the step; io, no_space; peer_failed
   Result<> begin(Description description, const std::function<Result<>(Description&)>& prepare = {});
-  /// A part that this rank holds. Its memory stays untouched until commit has returned. What is refused here fails
+  /// Adds a part that this rank holds. Its memory must not change until commit returns. An error here also fails
   /// commit, on all ranks.
-  /// errors  usage: not in the model, given twice, of the wrong size; a description that cannot be
+  /// errors  usage: not in the model, added twice, of the wrong size; an invalid description
   Result<> add(Piece piece);
   /// This rank cannot go on with what was begun: commit tells all ranks.
   void refuse(Error error);
@@ -108,8 +109,8 @@ class Saver {
   Result<> wait_drained(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout);
   /// Both for all saves in flight.
   Result<> wait_all(std::chrono::milliseconds timeout);
-  /// The same, before closing: the worst failure of which nobody was told, of any save or drain since opening. `told`
-  /// of one rank is not of another: all get the outcome of the lowest rank that has one to tell. Collective.
+  /// The same, before closing: the worst unreported failure of any save or drain since opening. What was reported on
+  /// one rank may be unreported on another: all ranks get the outcome of the lowest rank that has one. Collective.
   Result<> finish(std::chrono::milliseconds timeout);
   /// Of several nodes: what their local directories hold and the run's does not, and is newer than all there, is
   /// drained, the newest that can be. Returns what could not because its bytes are gone, and why. No save is in flight.

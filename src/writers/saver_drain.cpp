@@ -58,7 +58,7 @@ Result<std::vector<Saver::Left>> Saver::left_on_all(const std::vector<Undrained>
   for (int leader = 0; lines >> hex >> leader >> name;) {
     const auto id = Hash128::from_hex(hex);
     const auto named = CheckpointName::parse(name);
-    if (!id || !named) return fail(Errc::internal, "save: rank 0 told of no checkpoint to drain");
+    if (!id || !named) return fail(Errc::internal, "save: rank 0 named no checkpoint to drain");
     const bool known =
         std::any_of(left.begin(), left.end(), [&](const Left& other) { return other.undrained.id == *id; });
     if (!known) left.push_back({.undrained = {.name = name, .step = named->step, .id = *id}, .leader = leader});
@@ -79,7 +79,7 @@ std::shared_ptr<PendingSave> Saver::take_up(const Left& left) {
   save->drain_leader = left.leader;
   save->phase = PendingSave::Phase::over;
   save->resolve(SaveOutcome{.name = undrained.name, .id = undrained.id.hex()});
-  log(fmt::format("{}: was not drained by the job that saved it: drained now", undrained.name));
+  log(fmt::format("{}: not drained by the job that saved it; draining now", undrained.name));
   if (alone()) start_drain(save, undrained.name);
   drain_later(save);
   return save;
@@ -101,7 +101,7 @@ Result<std::vector<std::string>> Saver::drain_left(std::chrono::milliseconds tim
     if (drained) break;
     Error why = drained.error();
     if (why.code == Errc::peer_failed && !why.verdict) return fail(std::move(why));
-    const std::string text = fmt::format("{} is durable in {}, and is not in {}: {}", each.undrained.name,
+    const std::string text = fmt::format("{} is durable in {}, but not in {}: {}", each.undrained.name,
                                          options_.local_directory, options_.run_directory, why.message);
     const int exit = exit_code(why);
     if (exit == exit_code(Errc::corrupt) || exit == exit_code(Errc::incomplete)) {
@@ -111,8 +111,8 @@ Result<std::vector<std::string>> Saver::drain_left(std::chrono::milliseconds tim
     }
     why.message = text;
     why.hint =
-        "make the run's directory usable and start again; to go on from an older checkpoint, remove this one from "
-        "the local directory of every node";
+        "make the run directory usable and restart; to continue from an older checkpoint, remove this one from the "
+        "local directory of every node";
     // "There is none" would make a trainer begin anew.
     if (exit == exit_code(Errc::not_found)) why.code = Errc::io, why.verdict.reset();
     return fail(std::move(why));
@@ -201,8 +201,8 @@ void Saver::forget_drained() {
   while (!draining_.empty() && draining_.front()->drained().known()) {
     const std::shared_ptr<PendingSave> save = std::move(draining_.front());
     draining_.pop_front();
-    tell_failure(save->drained(), fmt::format("step {}: durable in {}, not in {}", save->step, options_.local_directory,
-                                              options_.run_directory));
+    tell_failure(save->drained(), fmt::format("step {}: durable in {}, but not in {}", save->step,
+                                              options_.local_directory, options_.run_directory));
   }
   if (!drainer_) return;
   for (const std::string& note : drainer_->take_notes()) log(note);

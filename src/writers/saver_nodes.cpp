@@ -55,7 +55,7 @@ Result<> none_lacking(const std::vector<std::string>& copied) {
   for (std::size_t i = 0; i < files; ++i) {
     const bool found = std::any_of(copied.begin(), copied.end(),
                                    [&](const std::string& part) { return i < part.size() && part[i] == '1'; });
-    if (!found) return fail(Errc::incomplete, fmt::format("save: drain: file {} of {} is on no node", i, files));
+    if (!found) return fail(Errc::incomplete, fmt::format("save: drain: no node has file {} of {}", i, files));
   }
   return {};
 }

@@ -13,13 +13,13 @@ constexpr auto kWaitNap = std::chrono::milliseconds(1);  // between rounds that 
 }  // namespace
 
 Result<> Saver::wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
-  auto ended = wait_event(save->durable(), timeout, "save: wait: not durable within the time given");
+  auto ended = wait_event(save->durable(), timeout, "save: wait: not durable within the timeout");
   static_cast<void>(save->durable().tell());
   return ended;
 }
 
 Result<> Saver::wait_drained(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
-  auto ended = wait_event(save->drained(), timeout, "save: wait: not in the run's directory within the time given");
+  auto ended = wait_event(save->drained(), timeout, "save: wait: not in the run directory within the timeout");
   static_cast<void>(save->drained().tell());
   return ended;
 }
@@ -63,7 +63,7 @@ Result<> Saver::wait_all(std::chrono::milliseconds timeout) {
   const auto await = [&](const SaveEvent& event) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
     auto ended =
-        wait_event(event, std::max(left, std::chrono::milliseconds(0)), "save: wait: not within the time given");
+        wait_event(event, std::max(left, std::chrono::milliseconds(0)), "save: wait: not finished within the timeout");
     if (!ended && worst) worst = std::move(ended);
   };
   const auto saves = in_flight_;

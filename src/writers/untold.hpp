@@ -9,14 +9,14 @@
 
 namespace ckpt {
 
-/// Failures of saves that nobody has asked about, until the store is closed. One thread; events may be asked by any.
-/// Its size is bounded by the number of saves whose handles still exist.
+/// Failures of saves that were not reported yet, until the store is closed. Single-threaded; events may be queried from
+/// any thread. Its size is bounded by the number of saves with live handles.
 class Untold {
  public:
-  /// `error` says which save it is about.
+  /// `error` names the save.
   void add(const SaveEvent& event, Error error);
-  /// The worst failure of which nobody was told, by its code; its message says how many more there are. Nothing where
-  /// all were told, or none failed.
+  /// The worst unreported failure, by code; its message gives the number of further ones. Nothing if all were reported
+  /// or none failed.
   std::optional<Error> worst();
 
  private:
@@ -24,7 +24,7 @@ class Untold {
     SaveEvent::Told told;
     Error error;
   };
-  /// No handle is left, so nobody can ask about it any more.
+  /// No handle is left, so the outcome can no longer be queried.
   struct Forgotten {
     std::size_t count = 0;
     Error worst{};

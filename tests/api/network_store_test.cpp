@@ -148,7 +148,7 @@ TEST_F(NetworkStore, AReaderThatMayNotWriteHereSaysThatItIsNotSeen) {
   const auto source = open_source(*io, path(1), "", {});
   ASSERT_TRUE(source) << source.error().message;
   EXPECT_TRUE(std::ranges::any_of(source->map.findings, [](const Finding& finding) {
-    return finding.text.find("no claim can be written") != std::string::npos;
+    return finding.text.find("the claim cannot be written") != std::string::npos;
   }));
 }
 

@@ -64,7 +64,7 @@ TEST_F(StoreSeries, ARollBackLeavesTheLaterStepsOfTheOldSeriesBehind) {
   });
   for (const char* name : {"/step-000000020.g2", "/step-000000030.g3"}) lose_data(run_ + name, false);
   EXPECT_EQ(run_of(run_ + "/step-000000015.g4").series_from, 10u);
-  EXPECT_NE(told.find("series 1 begins: what the run had saved after step 10 is superseded"), std::string::npos)
+  EXPECT_NE(told.find("series 1 begins: checkpoints of this run after step 10 are superseded"), std::string::npos)
       << told;
   run({}, [](Store& store) { EXPECT_EQ(load_all(store).value(), 15u); });
   // With the new one gone the roll-back is forgotten; while it is there step 30 never comes back.

@@ -39,7 +39,7 @@ TEST(ErrorBlock, NamesTheRankAndFallsBackOnTheGeneralRemedy) {
   const std::string text = block(
       {.error = {.code = Errc::no_space, .message = "out: allocate: No space left"}, .rank = 3, .node = "gpu-0231"});
   EXPECT_NE(text.find("  rank     3 on gpu-0231\n"), std::string::npos);
-  EXPECT_NE(text.find("  try      Free what"), std::string::npos);
+  EXPECT_NE(text.find("  try      Free the amount"), std::string::npos);
 }
 
 TEST(ErrorBlock, NamesFromFilesCannotMoveTheCursor) {

@@ -129,15 +129,15 @@ def case_data_files_that_no_record_names_are_damage(sh):
     """Programs that read every *.safetensors of a folder would take them for a part."""
     sh.run("convert", sh.checkpoint("ckpt/0.9-tied"), "c")
     sh.run("verify", "c")
-    for stray, word in (("shards/weights/00099-00000.safetensors", "looks like one"), ("index/00042.bin", "looks like one"),
-                        ("shards/optim/copy.safetensors", "looks like one"), ("shards/old.safetensors", "looks like one")):
+    for stray, word in (("shards/weights/00099-00000.safetensors", "looks like a data file"), ("index/00042.bin", "looks like a data file"),
+                        ("shards/optim/copy.safetensors", "looks like a data file"), ("shards/old.safetensors", "looks like a data file")):
         (sh.path("c") / stray).write_bytes(b"x")
-        sh.run("verify", "c", code=1, out=f"{stray} is no part of this checkpoint.*{word}.*check 62")
+        sh.run("verify", "c", code=1, out=f"{stray} is not part of this checkpoint.*{word}.*check 62")
         sh.run("convert", "c", "out.safetensors", "--allow-skipped", "--overwrite")  # who reads by the records does not look at it
         os.remove(sh.path("c") / stray)
     for stray in ("shards/weights/README", "index/00042.bin.tmp"):
         (sh.path("c") / stray).write_bytes(b"x")
-        sh.run("verify", "c", out=f"{stray} is no part of this checkpoint")
+        sh.run("verify", "c", out=f"{stray} is not part of this checkpoint")
 
 
 def case_a_damaged_mark_is_named_and_keeps_protecting(sh):

@@ -92,7 +92,7 @@ def case_times_beyond_2262_do_not_overflow(sh):
 def case_the_log_is_a_regular_file(sh):
     os.mkfifo(sh.path("pipe"))
     sh.path("link").symlink_to("elsewhere")
-    for name, why in (("pipe", "No such device or address|no regular file"), ("link", "symbolic link"), ("/dev/null", "no regular file")):
+    for name, why in (("pipe", "No such device or address|not a regular file"), ("link", "symbolic link"), ("/dev/null", "not a regular file")):
         sh.run("version", "--log-file", name, code=16, err=why)
     check(not sh.path("elsewhere").exists(), "what the link leads to was made")
 

@@ -122,7 +122,7 @@ def case_the_catalog_is_no_link(sh):
     for path in sh.path("store/.ckpt").glob("catalog*"):
         path.unlink()
     catalog.symlink_to(sh.path("made"))
-    sh.run("list", "--store", "store", out="step", err="a link, or no file")
+    sh.run("list", "--store", "store", out="step", err="a symbolic link or not a regular file")
     check(not sh.path("made").exists(), "it was made")
 
 
@@ -137,7 +137,7 @@ def case_the_database_of_another_program_is_left_alone(sh):
             other.execute(f"PRAGMA user_version={version}")
         other.close()
         before = catalog.read_bytes()
-        sh.run("list", "--store", "store", out="step", err="the database of another program, which is left alone")
+        sh.run("list", "--store", "store", out="step", err="belongs to another program and was not changed")
         sh.run("pin", "r@4", "--store", "store")
         check(catalog.read_bytes() == before, "it was changed")
         catalog.unlink()

@@ -45,11 +45,11 @@ def case_files_that_are_complete_each_are_not_one_checkpoint(sh):
     sh.path("run").mkdir()
     for step in (1, 2, 3):
         save({"model": {"w": Tensor([step])}, "step": step}, sh.path(f"run/ck_{step}.pt"))
-    refused(sh, "run", "3 files that are complete each by itself .ck_1.pt, ck_2.pt")
+    refused(sh, "run", "3 independent checkpoint files .ck_1.pt, ck_2.pt")
     sh.path("parts").mkdir()
     shutil.copy(sh.checkpoint(SINGLE) / "model.safetensors", sh.path("parts/a.safetensors"))
     shutil.copy(sh.checkpoint("safetensors/dtypes") / "dtypes.safetensors", sh.path("parts/b.safetensors"))
-    refused(sh, "parts", "complete each by itself", source=sh.checkpoint(TIED))
+    refused(sh, "parts", "independent checkpoint files", source=sh.checkpoint(TIED))
     # One of them alone is a checkpoint; the others do not need it.
     sh.run("convert", sh.checkpoint(TIED), "parts/b.safetensors", "--overwrite")
 
@@ -57,11 +57,11 @@ def case_files_that_are_complete_each_are_not_one_checkpoint(sh):
 def case_a_part_of_a_larger_checkpoint_is_not_replaced_alone(sh):
     old = made(sh, "out")
     shard = sorted(n for n in os.listdir(old) if n.endswith(".safetensors"))[1]
-    refused(sh, f"out/{shard}", "a part of the safetensors checkpoint in out")
+    refused(sh, f"out/{shard}", "part of the safetensors checkpoint in out")
     os.unlink(old / sorted(n for n in os.listdir(old) if n.endswith(".safetensors"))[0])
-    refused(sh, f"out/{shard}", "out holds a checkpoint that is not whole")
+    refused(sh, f"out/{shard}", "part of the incomplete checkpoint in out")
     sh.run("convert", sh.checkpoint(SINGLE), "u")
-    refused(sh, "u/shards/weights/00000-00000.safetensors", "a part of the ckpt checkpoint in u")
+    refused(sh, "u/shards/weights/00000-00000.safetensors", "part of the ckpt checkpoint in u")
 
 
 def case_a_dry_run_lists_what_would_go(sh):
@@ -132,7 +132,7 @@ def case_the_target_in_the_source_is_not_removed_either(sh):
     sh.run("save", "out", "--store", "store", "--run", "r", "--step", "1")
     checkpoint = "store/r/step-000000001.g1"
     file = next(str(p.relative_to(sh.directory)) for p in sh.path(checkpoint).rglob("*.safetensors"))
-    sh.run("convert", checkpoint, file, "--overwrite", code=2, err="a part of the ckpt checkpoint")
+    sh.run("convert", checkpoint, file, "--overwrite", code=2, err="part of the ckpt checkpoint")
     check(tree(out) == before, "something changed")
 
 

@@ -170,7 +170,7 @@ def case_what_is_damaged_does_not_count_as_kept(sh):
     shards = run / "step-000000006.g6" / "shards" / "weights"
     for file in shards.iterdir():
         file.unlink()
-    prune(sh, "--keep-last", "3", "--apply", err="step-000000006.g6: does not count as kept", out="^2 checkpoints in the trash")
+    prune(sh, "--keep-last", "3", "--apply", err="step-000000006.g6: not counted as kept", out="^2 checkpoints in the trash")
     check(steps(run) == [3, 4, 5, 6], str(names(run)))
 
 
@@ -287,7 +287,7 @@ def case_what_another_tool_is_writing_stays_and_counts_for_nothing(sh):
     run = trainer(sh)
     shutil.copytree(run / "checkpoint-3000", run / "checkpoint-500")  # it was started again from a lower step
     os.utime(run / "checkpoint-500" / "model.safetensors")
-    prune(sh, "--keep-last", "2", "--apply", "-y", out=["500.*KEEP.*another tool wrote into it .* ago: unfinished for 10 min", "^1 checkpoint in the trash"])
+    prune(sh, "--keep-last", "2", "--apply", "-y", out=["500.*KEEP.*another tool wrote to it .* ago: treated as unfinished for 10 min", "^1 checkpoint in the trash"])
     check(left(run) == ["checkpoint-2000", "checkpoint-3000", "checkpoint-500"], str(left(run)))
     prune(sh, "--keep-last", "2", "--foreign-min-age", "0s", "--apply", "-y", out="^1 checkpoint in the trash")
     check(left(run) == ["checkpoint-2000", "checkpoint-3000"], str(left(run)))
@@ -315,7 +315,7 @@ def case_what_repair_mends_is_never_deleted_as_corrupt(sh):
     (place / "step-000000004.g4" / "index" / "manifest.json").unlink()
     (place / "step-000000002.g2" / "manifest.json").unlink()
     words = ("--keep-last", "1", "--include-corrupt", "--apply", "-y")
-    prune(sh, *words, out=["2\t[^0].*KEEP.*repairable: ckpt repair mends", "4\t.*KEEP.*repairable", "^1 checkpoint in the trash"])
+    prune(sh, *words, out=["2\t[^0].*KEEP.*repairable: ckpt repair restores", "4\t.*KEEP.*repairable", "^1 checkpoint in the trash"])
     check(steps(place) == [2, 3, 4], str(names(place)))
     sh.run("list", "--store", "store", "--state", "repairable", out="^llama\t2\trepairable")
     sh.run("repair", "store", "--apply")
@@ -333,7 +333,7 @@ def case_a_run_that_is_not_there_is_told(sh):
 
 def case_of_two_saves_of_a_step_the_plan_tells_which_goes(sh):
     store(sh, steps=(7, 7, 8))
-    prune(sh, "--keep-first", "1", out=["llama\t7 \\(g1\\)\t.*TRASH.*a newer save of the step stands for it", "llama\t7 \\(g2\\)\t.*KEEP.*first#1", "llama\t8\t"])
+    prune(sh, "--keep-first", "1", out=["llama\t7 \\(g1\\)\t.*TRASH.*replaced by a newer save of this step", "llama\t7 \\(g2\\)\t.*KEEP.*first#1", "llama\t8\t"])
 
 
 def case_a_reader_of_one_file_holds_its_checkpoint(sh):
@@ -380,7 +380,7 @@ def case_checkpoints_that_are_only_recognised_are_pruned_too(sh):
     (megatron / "iter_0000040" / "__0_1.distcp").unlink()
     shutil.rmtree(legacy / "iter_0000040" / "mp_rank_01_001")
     prune(sh, "--keep-last", "1", "--apply", "-y", out="^6 checkpoints in the trash",
-          err=["jax/40: does not count as kept", "mcore/iter_0000040: does not count as kept", "mega/iter_0000040: does not count as kept"])
+          err=["jax/40: not counted as kept", "mcore/iter_0000040: not counted as kept", "mega/iter_0000040: not counted as kept"])
     check([sorted(p.name for p in run.iterdir()) for run in (orbax, megatron, legacy)]
           == [["30", "40"], ["iter_0000030", "iter_0000040"], ["iter_0000030", "iter_0000040"]], "others stayed")
     (legacy / "latest_checkpointed_iteration.txt").write_text("30\n")

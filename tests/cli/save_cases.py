@@ -223,8 +223,8 @@ def case_mistakes_are_told_before_anything_is_made(sh):
     for words, error in ((["--step", "1"], "--run"), (["--run", "r"], "--step"), (["--run", "r", "--step", "x"], "no number"),
                          (["--run", "r", "--step", "-1"], "no number"), (["--run", "r", "--step", str(2**53)], "greater than"),
                          (["--run", "../r", "--step", "1"], "below the store"), (["--run", "/r", "--step", "1"], "below the store"),
-                         (["--run", "a/.b", "--step", "1"], "dot"), (["--run", "a/step-000000001.g1", "--step", "1"], "those of checkpoints"),
-                         (["--run", "a.partial-1", "--step", "1"], "those of checkpoints"), (["--run", "a/b/c/d/e", "--step", "1"], "deeper"),
+                         (["--run", "a/.b", "--step", "1"], "dot"), (["--run", "a/step-000000001.g1", "--step", "1"], "reserved for checkpoints"),
+                         (["--run", "a.partial-1", "--step", "1"], "reserved for checkpoints"), (["--run", "a/b/c/d/e", "--step", "1"], "deeper"),
                          (["--run", "r\n", "--step", "1"], "control character"),
                          (["--run", "r", "--step", "1", "--metric", "loss"], "NAME=NUMBER"), (["--run", "r", "--step", "1", "--metric", "=1"], "NAME="),
                          (["--run", "r", "--step", "1", "--tag", ""], "--tag is empty"), (["--run", "r", "--step", "1", "--note", "x" * 5000], "longer than")):
@@ -288,13 +288,13 @@ def case_every_roll_back_counts_also_the_second_to_the_same_step(sh):
         return {(c["step"], c["generation"]): c["series"] for c in listed(sh) if c["run"] == run}
     # The newest was saved at the step itself again: later ones stand all the same.
     told = save_all("a", (100,), (110,), (120,), (100,), (105, "--back-to", "100"))
-    check("series 1 begins: what the run had saved after step 100 is superseded" in told, told)
+    check("series 1 begins: checkpoints of this run after step 100 are superseded" in told, told)
     check(series("a")[105, 5] == 1, str(series("a")))
-    check("no series begins: nothing that counts in the run is after step 105" in save_all("a", (106, "--back-to", "105")), "not told")
+    check("no new series: the run has no current checkpoint after step 105" in save_all("a", (106, "--back-to", "105")), "not told")
     # Back to 100 twice.
     back = ("--back-to", "100")
     told = save_all("b", (100,), (110,), (120,), (105, *back), (115, *back), (125, *back))
-    check("series 1 goes on" in told, told)
+    check("continuing series 1" in told, told)
     told = save_all("b", (106, *back))
     check("series 2 begins" in told, told)
     save_all("b", (107, *back))

@@ -132,7 +132,7 @@ def case_checkpoints_of_other_steps_are_a_note(sh):
 
 def case_attributes_of_parameters_are_kept_or_no_success(sh):
     save({"p": Parameter([1, 2], {"foo": Tensor([7, 8, 9]), "bar": 1}), "q": Tensor([3])}, sh.path("m.pt"))
-    text = "Python attributes of a tensor, or a class of its own, are kept only in the blob data.pkl: p "
+    text = "Python attributes, or the custom class, of a tensor are kept only in the blob data.pkl: p "
     sh.run("convert", "m.pt", "u", err=text)
     check({"p", "q", "data.pkl", "data/1"} <= names(sh, "u"), f"the attribute is lost: {names(sh, 'u')}")
     sh.run("verify", "u", "--against", "m.pt")
@@ -160,9 +160,9 @@ def case_keys_of_every_kind_have_names_of_their_own(sh):
 
 
 def case_nothing_to_convert_is_an_error(sh):
-    sh.run("convert", sh.checkpoint("safetensors/no_tensors"), "u", code=12, err="it holds no tensors .read as safetensors")
+    sh.run("convert", sh.checkpoint("safetensors/no_tensors"), "u", code=12, err="no tensors found .read as safetensors")
     save({"lr": 0.1, "epoch": 3}, sh.path("scheduler.pt"))
-    sh.run("convert", "scheduler.pt", "u", code=12, err="scheduler.pt: convert: it holds no tensors")
+    sh.run("convert", "scheduler.pt", "u", code=12, err="scheduler.pt: convert: no tensors found")
     sh.run("convert", sh.checkpoint("megatron/core_torch_dist_w4"), "x", "--from", "torch", code=12)
     check(sorted(os.listdir(sh.directory)) == ["scheduler.pt"], "something was written")
 

@@ -85,7 +85,7 @@ TEST(Descriptions, ATensorThatTwoRanksDescribeDifferentlyOrThatTheModelHasIsRefu
   EXPECT_EQ(refused({told(rows(0, 2)), told(rows(2, 2), other)}), "save: w: ranks describe it differently");
   const auto model = Model::make({{.kind = universal::Layout::Kind::mesh}}, {{.tensor = kTensor}});
   ASSERT_TRUE(model) << model.error().message;
-  EXPECT_EQ(refused({told(rows(0, 4))}, *model), "save: w: it is in the model, so it needs no description");
+  EXPECT_EQ(refused({told(rows(0, 4))}, *model), "save: w: already in the model; add it without a description");
 }
 
 TEST(Descriptions, ATextThatIsCutShortIsRefused) {

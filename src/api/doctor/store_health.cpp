@@ -148,9 +148,9 @@ void diagnose_catalog(const StoreFacts& facts, std::vector<Diagnosis>& out) {
   if (!facts.catalog) {
     if (!facts.has_catalog) return say(Health::note, "no catalog yet: it was made, or the next listing makes it");
     if (facts.catalog_late == 0) return say(Health::ok, "the catalog is sound, and knows what is on the disk");
-    return say(Health::ok, fmt::format("the catalog is sound; it was older than the disk by {} checkpoints, and is not "
-                                       "any more",
-                                       facts.catalog_late));
+    return say(Health::ok,
+               fmt::format("the catalog is sound; it was {} checkpoints behind the disk and is now up to date",
+                           facts.catalog_late));
   }
   const Error& error = *facts.catalog;
   const std::string rebuild = "ckpt list --rebuild --store " + facts.path;
@@ -209,7 +209,7 @@ std::vector<Diagnosis> diagnose(const StoreFacts& facts) {
                     count_text(facts.left_over, "left-over", "left-overs"), facts.left_over.bytes),
         repair + " --apply");
   group(facts.claims, Health::warn, "claims",
-        fmt::format("{} that nobody may answer for any more: what {} names stays undeleted",
+        fmt::format("{} that may have no live reader; the checkpoint that {} names is not deleted",
                     count_text(facts.claims, "reader's claim", "readers' claims"),
                     facts.claims.count == 1 ? "it" : "each"),
         repair + " --apply; where it is of another host, again after 10 minutes");

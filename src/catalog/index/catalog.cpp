@@ -33,7 +33,8 @@ Result<> make_catalog_file(Io& io, const std::string& file) {
   if (made.error().code != Errc::target_exists) return fail(made.error());
   CKPT_TRY(const FileInfo info, io.stat(file));
   if (info.kind == FileInfo::Kind::file) return {};
-  return fail({.code = Errc::linked, .message = file + ": catalog: a link, or no file", .file = file});
+  return fail(
+      {.code = Errc::linked, .message = file + ": catalog: a symbolic link or not a regular file", .file = file});
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ Result<> check_ours(SQLite::Database& database, const std::string& file) {
   const bool is_older = version_of(database) > 0 && tables_like(" AND name IN ('runs', 'checkpoints', 'marks')") == 3;
   if (application == 0 && (is_empty || is_older)) return {};
   return fail({.code = Errc::unsupported,
-               .message = file + ": catalog: the database of another program, which is left alone",
+               .message = file + ": catalog: this database belongs to another program and was not changed",
                .file = file,
                .hint = "move it out of .ckpt"});
 }

@@ -10,9 +10,9 @@
 
 namespace ckpt::catalog {
 
-/// Says of checkpoints which symbolic links in the store lead to them, or into them: a link beside checkpoints
-/// (`latest -> step-...`) names one, as a tracker does; one among another tool's data files makes its checkpoint refer
-/// to that one. Looked up on the disk, as far as the index tells where links may be.
+/// Marks checkpoints that symbolic links in the store lead to, or into. A link beside checkpoints (`latest ->
+/// step-...`) names its target, as a tracker does; a link among another tool's data files makes that checkpoint refer
+/// to the target. Resolved on disk, in places where the index says that links may be.
 /// errors  of the index
 Result<> note_links(Io& io, const std::string& store, Database& database, std::vector<Entry>& entries);
 

@@ -71,8 +71,7 @@ Result<bool> check_seal(std::string_view text) {
   const std::size_t digits = text.size() - kSealBytes;
   if (!text.substr(0, digits).ends_with(kSealBegin)) return false;
   if (text.substr(digits, kSealBytes - kSealEnd.size()) != hash128(text.substr(0, digits)).hex())
-    return fail(Errc::checksum,
-                "it is damaged: its bytes are not those of its checksum; say it again, or remove the file");
+    return fail(Errc::checksum, "damaged: checksum mismatch; set it again or remove the file");
   return true;
 }
 
@@ -80,9 +79,10 @@ Result<bool> check_seal(std::string_view text) {
 Result<> check_unsealed(const json::Value& root) {
   for (const auto& [key, value] : root.object() == nullptr ? json::Object{} : *root.object()) {
     if (std::find(kMembers.begin(), kMembers.end(), key) == kMembers.end())
-      return fail(Errc::corrupt, fmt::format("it is damaged: no checksum, and a member '{}' that only a mark with one "
-                                             "may have; say it again, or remove the file",
-                                             key));
+      return fail(
+          Errc::corrupt,
+          fmt::format("damaged: the member '{}' requires a checksum, which is missing; set it again or remove the file",
+                      key));
   }
   return {};
 }

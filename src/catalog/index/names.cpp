@@ -223,7 +223,7 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name, const
       CKPT_TRY(const auto found,
                select_entries(database, {.run = name.substr(0, slash), .name = name.substr(slash + 1)}));
       if (!found.empty()) return found.front();
-      return unknown(name, "no such directory of a run");
+      return unknown(name, "the run has no such directory");
     }
     return fail({.code = Errc::usage,
                  .message = fmt::format("{}: name: not the name of a checkpoint", name),

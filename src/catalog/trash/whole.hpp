@@ -9,8 +9,8 @@
 
 namespace ckpt::catalog {
 
-/// A checkpoint of ours that is about to be changed or removed: its directory, held for reads too, and the proof that
-/// what it is made of lies in it.
+/// A ckpt checkpoint that is about to be changed or removed: its directory, held for reads too, and the proof that all
+/// its files are inside it.
 /// errors  linked: one of its folders is a symbolic link; not_found; io
 Result<std::unique_ptr<HeldDirectory>> hold_whole(Io& io, const std::string& checkpoint);
 

@@ -160,7 +160,7 @@ class Layout {
     if (!escaped_ties.empty())
       skeleton_.dropped.push_back(
           {.severity = Severity::warning,
-           .text = fmt::format("{} tied names are no names of HDF5 links and are written with %XX: {}{}",
+           .text = fmt::format("{} tied names are not valid HDF5 link names and are written with %XX: {}{}",
                                escaped_ties.size(), escaped_ties.front(), escaped_ties.size() > 1 ? ", ..." : "")});
     return {};
   }
@@ -168,11 +168,10 @@ class Layout {
   /// HDF5 ends a text at its trailing NULs, so such a name would come back as another one.
   tl::unexpected<Error> refuse_name(const std::string& name) const {
     return fail({.code = Errc::unsupported,
-                 .message = fmt::format("{}: lay out: the name of a tensor ends in a NUL character, which HDF5 cannot "
-                                        "keep",
+                 .message = fmt::format("{}: lay out: a tensor name ends in a NUL character, which HDF5 cannot store",
                                         request_.target),
                  .tensor = name,
-                 .hint = "convert to another form, or leave it out with --only"});
+                 .hint = "convert to another format, or exclude the tensor with --only"});
   }
 
   static void add_groups(std::string_view path, std::unordered_set<std::string>& groups) {

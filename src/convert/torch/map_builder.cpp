@@ -195,7 +195,7 @@ void MapBuilder::find_step(const Part& part) {
 void MapBuilder::tell_untyped(const Part& part) {
   if (part.untyped.empty()) return;
   map_.findings.push_back({.severity = Severity::warning,
-                           .text = fmt::format("a big-endian file: torch.load on a little-endian machine gives other "
+                           .text = fmt::format("big-endian file: torch.load on a little-endian machine reads different "
                                                "values of {} (it does not swap their bytes; ckpt does)",
                                                some_of(part.untyped)),
                            .file = part.path});
@@ -232,8 +232,7 @@ void MapBuilder::keep_pickles() {
     if (!part.attributed.empty()) {
       map_.findings.push_back(
           {.severity = Severity::warning,
-           .text = fmt::format("Python attributes of {}, or a class of its own, are kept only in "
-                               "the blob data.pkl: {}",
+           .text = fmt::format("Python attributes, or the custom class, of {} are kept only in the blob data.pkl: {}",
                                part.attributed.size() == 1 ? "a tensor" : "tensors", some_of(part.attributed)),
            .file = part.path,
            .skipped = Skipped::unless_blobs});

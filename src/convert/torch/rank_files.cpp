@@ -387,7 +387,7 @@ Result<Map> RankFilesBuilder::build(Hasher& metadata) {
   if (!attributed_.empty()) {
     map_.findings.push_back(
         {.severity = Severity::warning,
-         .text = fmt::format("Python attributes of {} tensors, or a class of their own, are left out: {}{}",
+         .text = fmt::format("Python attributes, or the custom class, of {} tensors are skipped: {}{}",
                              attributed_.size(), attributed_.front(), attributed_.size() > 1 ? ", ..." : ""),
          .skipped = Skipped::data});
   }

@@ -82,8 +82,8 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   map.collection = set.collection;
   if (map.collection)
     map.findings.push_back({.severity = Severity::warning,
-                            .text = fmt::format("{} files that form no series are read as one checkpoint, from {} to "
-                                                "{}: where they are several, name one",
+                            .text = fmt::format("{} files, from {} to {}, form no series and are read as one "
+                                                "checkpoint; if they are separate checkpoints, name one of them",
                                                 set.files.size(), set.files.front().path, set.files.back().path),
                             .file = root});
   if (incomplete) map.findings.push_back(*std::move(incomplete));

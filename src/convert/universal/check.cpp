@@ -45,7 +45,7 @@ class Checker {
   void check_root(const FileRecord& file) {
     const std::string path = file.key.path();
     const Hash128 root = root_hash(checkpoint_.sums.id, path, file.bytes, checkpoint_.sums.leaves_of(file));
-    if (root != file.root) damage(Check::roots, path, "its leaves in sums.bin are not those of its root");
+    if (root != file.root) damage(Check::roots, path, "its leaves in sums.bin do not match its root");
   }
 
   /// The shards of a writer against what the layout gives it, and their headers.
@@ -65,9 +65,9 @@ class Checker {
     auto want = expected->begin();
     for (const FileRecord* file : files) {
       for (; want != expected->end() && want->key < file->key; ++want)
-        damage(Check::places, want->key.path(), "sums.bin has no record of it");
+        damage(Check::places, want->key.path(), "not listed in sums.bin");
       if (want == expected->end() || want->key != file->key) {
-        damage(Check::places, file->key.path(), "no tensor lies in it");
+        damage(Check::places, file->key.path(), "contains no tensor");
         continue;
       }
       if (file->bytes - file->data_begin != want->bytes - want->data_begin)
@@ -77,7 +77,7 @@ class Checker {
       CKPT_CHECK(check_header(*file, *want));
       ++want;
     }
-    for (; want != expected->end(); ++want) damage(Check::places, want->key.path(), "sums.bin has no record of it");
+    for (; want != expected->end(); ++want) damage(Check::places, want->key.path(), "not listed in sums.bin");
     check_indexed_places(writer, *expected);
     return {};
   }
@@ -100,7 +100,7 @@ class Checker {
         continue;
       const std::string& name = checkpoint_.manifest.tensors[chunk.row].tensor.name;
       damage(Check::index_offsets, FileKey{FileClass::index, writer, 0}.path(),
-             fmt::format("it is wrong about the place of '{}'", name), name);
+             fmt::format("wrong offset of '{}'", name), name);
       return;
     }
   }
@@ -180,7 +180,7 @@ class Checker {
                                     .id = checkpoint_.sums.id,
                                     .version = version_of(*series),
                                     .dcp_readable = !flat})))
-      damage(Check::header_series, path, "its header says that it is another file: " + *series);
+      damage(Check::header_series, path, "its header names another file: " + *series);
     check_slices(path, value(header.metadata, safetensors::kSlicesKey), expected);
   }
 
@@ -222,7 +222,7 @@ class Checker {
                         const Shape want = entry.chunk.flat ? Shape{entry.chunk.flat->begin} : entry.chunk.box.offset;
                         return at != offsets->end() && at->second == want;
                       });
-    if (!same) damage(Check::header_slices, path, "its header is wrong about where its parts of tensors begin");
+    if (!same) damage(Check::header_slices, path, "its header has wrong offsets of tensor parts");
   }
 
   bool is_earlier_revision(const std::string& copy) const {
@@ -238,7 +238,7 @@ class Checker {
     if (!copy) {
       damage(Check::second_manifest, path, "the second copy of the manifest is missing");
     } else if (is_earlier_revision(*copy)) {
-      note(path, "the second copy of the manifest is of an earlier revision: what revised it was stopped");
+      note(path, "the second copy of the manifest has an earlier revision; the update was interrupted");
     } else if (*copy != checkpoint_.manifest_text) {
       damage(Check::second_manifest, path, "the second copy of the manifest differs from manifest.json");
     }
@@ -260,9 +260,9 @@ class Checker {
         const std::string path = folder + "/" + entry.name;
         if (known.contains(path)) continue;
         if (entry.name.ends_with(suffix) && !dropped) {
-          damage(Check::strays, path, path + " is no part of this checkpoint, but looks like one: remove it");
+          damage(Check::strays, path, path + " is not part of this checkpoint but looks like a data file; remove it");
         } else {
-          note(path, path + " is no part of this checkpoint");
+          note(path, path + " is not part of this checkpoint");
         }
       }
     }

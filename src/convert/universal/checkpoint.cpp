@@ -24,7 +24,7 @@ Result<std::string> read_manifest(Io& io, const std::string& root, std::uint64_t
   return violates(Check::committed,
                   Error{.message = root + ": open: manifest.json is missing: the save or conversion never finished",
                         .file = root,
-                        .hint = "it is not a checkpoint; run the command that was writing it again"});
+                        .hint = "this is not a checkpoint; run the command that was writing it again"});
 }
 
 Result<Sums> read_sums(Io& io, const std::string& root, const Manifest& manifest, std::uint64_t limit) {
@@ -39,8 +39,9 @@ Result<Sums> read_sums(Io& io, const std::string& root, const Manifest& manifest
     return bad_file(Check::sums_hash, path,
                     fmt::format("{} bytes, but the manifest says {}", bytes->size(), manifest.sums_bytes));
   if (const Hash128 hash = hash128(*bytes); hash != manifest.sums_hash)
-    return bad_file(Check::sums_hash, path,
-                    fmt::format("the manifest says {} but the bytes give {}", manifest.sums_hash.hex(), hash.hex()));
+    return bad_file(
+        Check::sums_hash, path,
+        fmt::format("the manifest has the hash {}, but the file has {}", manifest.sums_hash.hex(), hash.hex()));
   const auto table = std::as_bytes(std::span(*bytes));
   auto sums = parse_sums(table);
   if (!sums) return fail(with_file(std::move(sums).error(), path));
@@ -91,7 +92,7 @@ Result<> look_at_files(Io& io, const std::string& root, bool salvage, Checkpoint
     const auto info = io.stat(path);
     const bool is_whole = info && info->kind == FileInfo::Kind::file && info->bytes == record.bytes;
     if (info && (is_whole || !salvage)) {
-      if (info->kind != FileInfo::Kind::file) return bad_file(Check::file_size, path, "is not a file");
+      if (info->kind != FileInfo::Kind::file) return bad_file(Check::file_size, path, "not a regular file");
       if (info->bytes != record.bytes)
         return bad_file(Check::file_size, path,
                         fmt::format("{} bytes, but sums.bin says {}", info->bytes, record.bytes));
@@ -180,7 +181,7 @@ Result<std::string> read_hashed_file(Io& io, const std::string& root, const Sums
   for (; same && i < leaves.size(); ++i) same = hash128(std::string_view(bytes).substr(i * kLeaf, kLeaf)) == leaves[i];
   if (same) return bytes;
   const Check check = file.key.file_class == FileClass::index ? Check::index_hash : Check::objects_hash;
-  return violates(check, Error{.message = path + ": open: the bytes are not those that sums.bin was made of",
+  return violates(check, Error{.message = path + ": open: the content does not match the hashes in sums.bin",
                                .file = path,
                                .offset = i == 0 ? 0 : (i - 1) * kLeaf});
 }

@@ -44,14 +44,14 @@ Result<> WriterFiles::check_indexed() const {
       const TensorRow& row = parts_.rows[chunk.row];
       if (parts_.layouts[row.layout].kind != Layout::Kind::irregular)
         return bad_place(Check::index_places, {FileClass::index, writer, 0},
-                         row.tensor.name + " is in no irregular layout");
+                         row.tensor.name + " is not in an irregular layout");
       CKPT_TRY(const std::uint32_t number, file_of(chunk.row, writer, chunk.volume));
       const FileRecord& file = parts_.files[number];
       const std::uint64_t bytes = bytes_of(chunk.chunk, row.tensor.dtype);
       if (!is_whole_bytes(chunk.chunk, row.tensor))
-        return bad_tensor(Check::whole_bytes, row, "a chunk that does not begin and end on whole bytes");
+        return bad_tensor(Check::whole_bytes, row, "a chunk does not begin and end on whole bytes");
       if (chunk.offset < file.data_begin || chunk.offset > file.bytes || bytes > file.bytes - chunk.offset)
-        return bad_place(Check::index_places, file.key, row.tensor.name + " does not lie in it");
+        return bad_place(Check::index_places, file.key, row.tensor.name + " is outside the file");
     }
   }
   return {};
@@ -77,9 +77,9 @@ Result<> WriterFiles::check_room() const {
     CKPT_TRY(held, checked_add(held, file.bytes - file.data_begin));
   }
   if (held != needed)
-    return violates(Check::places, fmt::format("sums.bin: place tensors: its files hold {} bytes of tensors, the "
-                                               "manifest needs {}",
-                                               held, needed));
+    return violates(Check::places,
+                    fmt::format("sums.bin: place tensors: files hold {} bytes of tensors, but the manifest needs {}",
+                                held, needed));
   return {};
 }
 
@@ -101,7 +101,7 @@ Result<std::uint32_t> WriterFiles::file_of(std::uint32_t row, std::uint32_t writ
   const auto at = std::lower_bound(parts_.files.begin(), parts_.files.end(), key,
                                    [](const FileRecord& file, const FileKey& k) { return file.key < k; });
   if (at == parts_.files.end() || at->key != key)
-    return bad_tensor(Check::places, parts_.rows[row], "sums.bin has no record of its file " + key.path());
+    return bad_tensor(Check::places, parts_.rows[row], "not listed in sums.bin: " + key.path());
   return static_cast<std::uint32_t>(at - parts_.files.begin());
 }
 
@@ -169,7 +169,7 @@ Result<> WriterFiles::check_files(std::uint32_t writer, const WriterPlaces& plac
     for (; record != parts_.files.end() && record->key.file_class == file_class && record->key.writer == writer;
          ++record) {
       if (file == places.files.end() || record->key < file->key)
-        return bad_place(Check::places, record->key, "no tensor lies in it");
+        return bad_place(Check::places, record->key, "contains no tensor");
       if (file->key < record->key) break;
       if (record->bytes - record->data_begin != file->data_bytes)
         return bad_place(Check::places, record->key,
@@ -178,7 +178,7 @@ Result<> WriterFiles::check_files(std::uint32_t writer, const WriterPlaces& plac
       ++file;
     }
     if (file != places.files.end() && file->key.file_class == file_class)
-      return bad_place(Check::places, file->key, "sums.bin has no record of it");
+      return bad_place(Check::places, file->key, "not listed in sums.bin");
   }
   return {};
 }
