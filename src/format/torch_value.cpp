@@ -140,13 +140,10 @@ class Converter {
       if (part == kNone) {
         top.values.push_back(nullptr);
       } else if (const auto done = done_.find(part); done != done_.end()) {
-        if (done->second.value == nullptr) {  // it reaches itself
-          top.values.push_back(std::make_shared<Value>(Value{Opaque{.global = "..."}}));
-          continue;
-        }
-        top.volume += done->second.volume;
+        const bool is_own_part = done->second.value == nullptr;  // it contains itself
+        top.volume += is_own_part ? 1 : done->second.volume;
         if (top.volume > kMostValues) return refuse(part, "it stands for more than 4 million values");
-        top.values.push_back(done->second.value);
+        top.values.push_back(is_own_part ? itself_ : done->second.value);
       } else {
         CKPT_CHECK(enter(part));
       }
@@ -157,6 +154,9 @@ class Converter {
   }
 
  private:
+  /// Stands for a value inside itself.
+  const ValuePtr itself_ = std::make_shared<Value>(Value{Opaque{.global = "..."}});
+
   struct Done {
     ValuePtr value;  // null while on the path
     std::uint64_t volume = 1;

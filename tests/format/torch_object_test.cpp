@@ -272,6 +272,13 @@ TEST(TorchValue, AListInsideItselfEnds) {
   EXPECT_EQ(std::get<Opaque>(std::get<List>((*value)->v).items.at(0)->v).global, "...");
 }
 
+TEST(TorchValue, EachTimeThatAListContainsItselfCounts) {
+  const Graph graph = parsed("]2a2a2a.");
+  std::uint64_t values = 0;
+  ASSERT_TRUE(to_value(graph, graph.root(), no_name, &values));
+  EXPECT_EQ(values, 4U);
+}
+
 TEST(TorchValue, ValuesThatUnfoldWithoutEndAreRefused) {
   std::string bomb = "\x80\x02]q\1K\1a";
   for (char i = 2; i < 32; ++i) bomb += std::string("0](h") + char(i - 1) + "h" + char(i - 1) + "eq" + i;
