@@ -101,7 +101,7 @@ class Import {
   Result<std::optional<std::string>> find(const std::string& id) {
     const auto hash = Hash128::from_hex(id);
     if (!hash) return fail(Errc::internal, request_.store + ": save: an id that is none");
-    const auto name = find_committed(io_, run_directory_, request_.step, *hash);
+    CKPT_TRY(const auto name, find_committed(io_, run_directory_, request_.step, *hash));
     if (!name) {
       if (request_.link) CKPT_CHECK(check_unused(*hash));
       return std::nullopt;

@@ -121,15 +121,18 @@ Result<universal::Manifest> read_manifest(Io& io, const std::string& checkpoint)
   return universal::parse_manifest(text);
 }
 
-std::optional<std::string> find_committed(Io& io, const std::string& run_directory, std::uint64_t step,
-                                          const Hash128& id) {
-  const auto names = list_checkpoints(io, run_directory);
-  if (!names) return std::nullopt;
-  for (const std::string& name : *names) {
+Result<std::optional<std::string>> find_committed(Io& io, const std::string& run_directory, std::uint64_t step,
+                                                  const Hash128& id) {
+  CKPT_TRY(const auto names, list_checkpoints(io, run_directory));
+  std::optional<Error> unseen;  // of one that may be it
+  for (const std::string& name : names) {
     if (CheckpointName::parse(name)->step != step) continue;
-    const auto manifest = read_manifest(io, join_path(run_directory, name));
+    auto manifest = read_manifest(io, join_path(run_directory, name));
     if (manifest && manifest->id == id) return name;
+    const bool is_read = manifest || (manifest.error().code != Errc::io && manifest.error().code != Errc::memory);
+    if (!is_read && !unseen) unseen = std::move(manifest).error();
   }
+  if (unseen) return fail(*std::move(unseen));
   return std::nullopt;
 }
 

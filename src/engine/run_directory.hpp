@@ -45,9 +45,10 @@ Result<std::vector<std::string>> list_checkpoints(Io& io, const std::string& run
 /// The manifest of a checkpoint in its directory. errors  as read_small_file and parse_manifest
 Result<universal::Manifest> read_manifest(Io& io, const std::string& checkpoint);
 
-/// The committed checkpoint of this step and id; nothing where none is found that can be read.
-std::optional<std::string> find_committed(Io& io, const std::string& run_directory, std::uint64_t step,
-                                          const Hash128& id);
+/// The committed checkpoint of this step and id; nothing where there is none, or it is damaged.
+/// errors  io, memory: the directory, or a manifest that may be the one, cannot be looked at
+Result<std::optional<std::string>> find_committed(Io& io, const std::string& run_directory, std::uint64_t step,
+                                                  const Hash128& id);
 
 /// The generation that the next commit gets: 1 + the greatest in names of the run and of its trash, where the records
 /// of what is gone count too. Hold the lock of the run's directory from before this until the commit is durable.

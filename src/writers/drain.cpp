@@ -94,7 +94,8 @@ Result<std::string> publish_begun(Io& io, Begun& begun, const DrainOptions& opti
 }
 
 Result<std::string> find_local(Io& io, std::uint64_t step, const Hash128& id, const DrainOptions& options) {
-  if (auto name = find_committed(io, options.local_directory, step, id)) return std::move(*name);
+  CKPT_TRY(auto name, find_committed(io, options.local_directory, step, id));
+  if (name) return *std::move(name);
   return fail({.code = Errc::not_found,
                .message = fmt::format("{}: drain: step {} is not there", options.local_directory, step),
                .file = options.local_directory});
@@ -106,9 +107,10 @@ Result<std::string> drain(Io& io, BufferPool& pool, const std::string& name, con
                           const std::atomic<bool>& stop) {
   CKPT_TRY(Begun begun, open_local(io, name, options));
   const Hash128 id = begun.sealed.manifest.id;
-  if (auto there = find_committed(io, options.run_directory, begun.named.step, id)) {
+  CKPT_TRY(auto there, find_committed(io, options.run_directory, begun.named.step, id));
+  if (there) {
     CKPT_CHECK(settle_published(io, join_path(options.run_directory, *there), id.hex()));
-    return std::move(*there);
+    return *std::move(there);
   }
   CKPT_CHECK(make_partial(io, begun, options));
   CKPT_CHECK(copy_checked(io, {.source_root = begun.from,
@@ -133,7 +135,8 @@ Result<std::unique_ptr<DrainInSteps>> DrainInSteps::begin(Io& io, std::uint64_t 
                                                           const DrainOptions& options) {
   CKPT_TRY(const std::string name, find_local(io, step, id, options));
   CKPT_TRY(Begun begun, open_local(io, name, options));
-  if (const auto there = find_committed(io, options.run_directory, step, id)) {
+  CKPT_TRY(const auto there, find_committed(io, options.run_directory, step, id));
+  if (there) {
     return fail(Errc::target_exists, join_path(options.run_directory, *there) + ": drain: it is there already");
   }
   CKPT_CHECK(make_partial(io, begun, options));
@@ -151,7 +154,7 @@ std::size_t DrainInSteps::file_count() const {
 
 Result<std::string> drain_part(Io& io, BufferPool& pool, std::uint64_t step, const Hash128& id,
                                const DrainOptions& options, const std::atomic<bool>& stop) {
-  const auto name = find_committed(io, options.local_directory, step, id);
+  CKPT_TRY(const auto name, find_committed(io, options.local_directory, step, id));
   if (!name) return std::string();
   CKPT_TRY(const Begun begun, open_local(io, *name, options));
   const universal::Sums& sums = begun.sealed.sums;
@@ -215,7 +218,8 @@ Result<std::vector<std::string>> retire_drained(Io& io, const DrainOptions& opti
     const auto manifest = read_manifest(io, path);
     if (!manifest) continue;
     const std::uint64_t step = CheckpointName::parse(names[i])->step;
-    const bool drained = find_committed(io, options.run_directory, step, manifest->id).has_value();
+    CKPT_TRY(const auto there, find_committed(io, options.run_directory, step, manifest->id));
+    const bool drained = there.has_value();
     if (i >= options.keep && (drained || superseded)) {
       CKPT_TRY(const bool gone, remove_published(io, path, manifest->id.hex()));
       if (gone && !drained) undrained.push_back(names[i]);

@@ -162,6 +162,8 @@ class Saver {
   Result<> spread(const std::shared_ptr<PendingSave>& save, const std::vector<std::string>& parts);
   Result<std::string> publish_sealed(Io& io, PendingSave& save);
   void take_back(const std::shared_ptr<PendingSave>& save);
+  static Result<std::string> copy_part(Io& io, BufferPool& pool, const PendingSave& save, const DrainOptions& options,
+                                       const std::atomic<bool>& stop);
   bool takes_part(const PendingSave& save) const;
   void start_step(const std::shared_ptr<PendingSave>& save);
   Result<bool> next_step(const std::shared_ptr<PendingSave>& save);

@@ -48,7 +48,8 @@ Result<std::vector<std::string>> unpacked(std::string_view text) {
   return out;
 }
 
-/// Whether together the nodes have copied every file: see drain_part.
+/// Whether together the nodes have copied every file: see drain_part. The drain's leader tells of every file that there
+/// is, even where its node has none any more.
 Result<> none_lacking(const std::vector<std::string>& copied) {
   std::size_t files = 0;
   for (const std::string& part : copied) files = std::max(files, part.size());
@@ -148,8 +149,16 @@ Result<std::string> Saver::publish_sealed(Io& io, PendingSave& save) {
 void Saver::take_back(const std::shared_ptr<PendingSave>& save) {
   committer_->add([this, save](Io& io) {
     const auto name = find_committed(io, home(), save->step, save->id());
-    if (name) static_cast<void>(remove_published(io, join_path(home(), *name), save->id().hex()));
+    if (name && *name) static_cast<void>(remove_published(io, join_path(home(), **name), save->id().hex()));
   });
+}
+
+/// A leader's part of a drain, on the drainer's thread: see drain_part.
+Result<std::string> Saver::copy_part(Io& io, BufferPool& pool, const PendingSave& save, const DrainOptions& options,
+                                     const std::atomic<bool>& stop) {
+  CKPT_TRY(std::string copied, drain_part(io, pool, save.step, save.id(), options, stop));
+  if (save.drain_job) copied.resize(save.drain_job->file_count(), '0');
+  return copied;
 }
 
 /// Whether this rank has something to do in the current step of a drain.
@@ -165,7 +174,7 @@ void Saver::start_step(const std::shared_ptr<PendingSave>& save) {
       [save, step](Io& io, BufferPool& pool, const DrainOptions& options, const std::atomic<bool>& stop) {
         const auto start = std::chrono::steady_clock::now();
         auto done = caught([&]() -> Result<std::string> {
-          if (step == kCopyStep) return drain_part(io, pool, save->step, save->id(), options, stop);
+          if (step == kCopyStep) return copy_part(io, pool, *save, options, stop);
           if (step == kLastStep) return save->drain_job->publish(io);
           CKPT_TRY(save->drain_job, DrainInSteps::begin(io, save->step, save->id(), options));
           return std::string();

@@ -151,6 +151,7 @@ Error Saver::lose_peers(Error error) {
   while (!in_flight_.empty()) {
     const std::shared_ptr<PendingSave> save = in_flight_.front();
     std::optional<std::string> name;
+    Error why = error;
     if (save->phase == PendingSave::Phase::writing) save->staging->close();  // nobody will commit it
     if (several_nodes_) {
       // Whether every node has its part nobody can tell any more.
@@ -162,10 +163,11 @@ Error Saver::lose_peers(Error error) {
     } else if (save->phase == PendingSave::Phase::publishing) {
       std::promise<void> looked;
       flusher_->add([&](Io& io) {
-        static_cast<void>(caught([&]() -> Result<> {
-          name = find_committed(io, home(), save->step, save->id());
+        const auto seen = caught([&]() -> Result<> {
+          CKPT_TRY(name, find_committed(io, home(), save->step, save->id()));
           return {};
-        }));
+        });
+        if (!seen) why.message += "; it may be there all the same: " + seen.error().message;
         looked.set_value();
       });
       looked.get_future().wait();
@@ -173,7 +175,7 @@ Error Saver::lose_peers(Error error) {
     if (name) {
       settle(save, SaveOutcome{.name = *name, .id = save->id().hex()});
     } else {
-      settle(save, fail(error));
+      settle(save, fail(std::move(why)));
     }
   }
   lose_drains(error);

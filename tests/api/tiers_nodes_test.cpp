@@ -212,6 +212,58 @@ TEST_F(Nodes, WhenRanksAreLostTheCheckpointStaysOnTheNodesForTheNextJob) {
 
 class NodesFault : public Nodes {};
 
+TEST_F(NodesFault, WhatNoNodeHasAnyMoreIsNotPublished) {
+  std::size_t lacking = 0;
+  for (std::uint64_t n = 0;; ++n) {
+    SCOPED_TRACE("list " + std::to_string(n));
+    for (const std::string& each : {run_, disk(0), disk(2), disk(0) + ".away", disk(2) + ".away"}) fs::remove_all(each);
+    const auto plan = std::make_shared<FaultPlan>();
+    plan->count_only({"list"});
+    bool drained = false;
+    bool lost = false;
+    run(
+        kFour,
+        [&](std::size_t rank, Store& store) {
+          if (rank == 0) {
+            plan->call_at(plan->operation_count() + n, [&] {
+              for (const std::size_t leader : {0u, 2u}) fs::rename(disk(leader), disk(leader) + ".away");
+            });
+          }
+          const auto pending = commit_step(store, 1);
+          if (pending) static_cast<void>(store.saver().wait(pending, kLong));
+          const auto done = pending ? store.saver().wait_drained(pending, kLong) : fail(Errc::io, "not begun");
+          if (rank != 0) return;
+          drained = done.has_value();
+          lost = !plan->first_failed().empty();
+          if (!done && exit_code(done.error()) == exit_code(Errc::incomplete)) ++lacking;
+        },
+        [&](std::size_t rank) { return rank == 0 ? make_fault_io(real_io(0), plan) : real_io(rank); });
+    EXPECT_EQ(names(run_), drained ? Names{"step-000000001.g1"} : Names{});
+    if (drained) expect_loads(run_, kAlone, 1);
+    if (HasFailure()) return;
+    if (!lost) break;
+  }
+  EXPECT_GT(lacking, 0u);
+}
+
+TEST_F(NodesFault, ANodeThatCannotLookDoesNotPassForOneThatHasNothing) {
+  const auto plan = std::make_shared<FaultPlan>();
+  plan->count_only({"list"});
+  run(
+      kFour,
+      [&](std::size_t rank, Store& store) {
+        const auto pending = commit_step(store, 1);
+        ASSERT_TRUE(pending);
+        ASSERT_TRUE(store.saver().wait(pending, kLong));
+        if (rank == 3) plan->fail_from(plan->operation_count(), Errc::io);  // no round ends without it
+        const auto drained = store.saver().wait_drained(pending, kLong);
+        ASSERT_FALSE(drained);
+        EXPECT_EQ(exit_code(drained.error()), exit_code(Errc::io)) << drained.error().message;
+      },
+      [&](std::size_t rank) { return rank == 2 ? make_fault_io(real_io(2), plan) : real_io(rank); });
+  EXPECT_EQ(names(run_), Names{});
+}
+
 TEST_F(NodesFault, AnyOperationOfOneNodesSaveAndDrainMayFailAndAllRanksAgree) {
   for (const std::size_t broken : {0u, 2u}) {
     std::size_t failed = 0;
