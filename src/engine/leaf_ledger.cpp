@@ -1,7 +1,6 @@
 #include "engine/leaf_ledger.hpp"
 
 #include <algorithm>
-#include <map>
 #include <span>
 
 #include "engine/checks.hpp"
@@ -16,20 +15,25 @@ constexpr std::size_t kMostOpenLeaves = 4096;  // of which some bytes were read 
 
 /// A leaf that is read in pieces. Its mutex is taken before the ledger's.
 struct LeafLedger::Open {
-  Open(std::uint64_t leaf_number, Extent leaf_bytes)
-      : number(leaf_number), end(leaf_bytes.end), next(leaf_bytes.begin) {}
+  Open(std::uint64_t leaf_number, Extent leaf_bytes, std::uint64_t ticket)
+      : number(leaf_number), end(leaf_bytes.end), opened(ticket), next(leaf_bytes.begin) {}
 
   const std::uint64_t number;
   const std::uint64_t end;
+  const std::uint64_t opened;
   std::mutex mutex;
-  Hasher hasher;                                         // guarded by mutex; of the bytes before `next`
-  std::uint64_t next;                                    // guarded by mutex
-  std::map<std::uint64_t, std::vector<std::byte>> kept;  // guarded by the ledger's mutex; pieces by where they begin
-  bool given_up = false;                                 // guarded by the ledger's mutex
+  Hasher hasher;              // guarded by mutex; of the bytes before `next`
+  std::uint64_t next;         // guarded by mutex
+  Pieces kept;                // guarded by the ledger's mutex
+  std::uint64_t holding = 0;  // guarded by the ledger's mutex; the ticket, where it keeps pieces
+  bool closed = false;        // guarded by the ledger's mutex; settled or given up: nothing is kept any more
 };
 
 LeafLedger::LeafLedger(const Map& map, std::uint64_t most_kept_bytes)
-    : map_(map), most_kept_bytes_(most_kept_bytes), compared_(map.hashes.leaves.size()) {}
+    : map_(map),
+      most_kept_bytes_(most_kept_bytes),
+      compared_(map.hashes.leaves.size()),
+      given_up_(map.hashes.leaves.size()) {}
 
 LeafLedger::~LeafLedger() = default;
 
@@ -73,13 +77,17 @@ void LeafLedger::take_part(std::uint32_t file, std::uint64_t leaf, Extent leaf_b
   if (computed) settle(file, leaf, *computed);
 }
 
-/// The leaf's record; null where it was given up, or there are too many.
+/// The leaf's record; null where it was given up. Where there are too many, the oldest is given up: most likely the
+/// rest of it is not read at all.
 LeafLedger::Slot LeafLedger::slot_of(std::uint64_t number, Extent leaf_bytes) {
+  Pieces dropped;  // freed when nobody waits
   const std::lock_guard lock(mutex_);
-  const auto at = open_.find(number);
-  if (at != open_.end()) return at->second->given_up ? nullptr : at->second;
-  if (open_.size() >= kMostOpenLeaves || compared_[static_cast<std::size_t>(number)]) return nullptr;
-  Slot slot = std::make_shared<Open>(number, leaf_bytes);
+  if (const auto at = open_.find(number); at != open_.end()) return at->second;
+  const auto index = static_cast<std::size_t>(number);
+  if (given_up_[index] || compared_[index]) return nullptr;
+  if (open_.size() >= kMostOpenLeaves) dropped = give_up(opened_.begin()->second);
+  Slot slot = std::make_shared<Open>(number, leaf_bytes, ++tickets_);
+  opened_.emplace(slot->opened, number);
   open_.emplace(number, slot);
   return slot;
 }
@@ -87,20 +95,16 @@ LeafLedger::Slot LeafLedger::slot_of(std::uint64_t number, Extent leaf_bytes) {
 /// Where there is no room, leaves that have kept pieces longest are given up.
 void LeafLedger::keep(Open& open, Piece piece) {
   const std::uint64_t bytes = piece.second.size();
-  std::vector<std::map<std::uint64_t, std::vector<std::byte>>> dropped;  // freed when nobody waits
+  std::vector<Pieces> dropped;  // freed when nobody waits
   const std::lock_guard lock(mutex_);
-  if (open.given_up || bytes > most_kept_bytes_ || open.kept.contains(piece.first)) return;
-  while (kept_bytes_ + bytes > most_kept_bytes_ && !order_.empty()) {
-    const auto at = open_.find(order_.front());
-    order_.pop_front();
-    if (at == open_.end()) continue;
-    Open& oldest = *at->second;
-    for (const auto& [begin, data] : oldest.kept) kept_bytes_ -= data.size();
-    dropped.push_back(std::exchange(oldest.kept, {}));
-    oldest.given_up = true;
+  if (open.closed || bytes > most_kept_bytes_ || open.kept.contains(piece.first)) return;
+  while (kept_bytes_ + bytes > most_kept_bytes_ && !holding_.empty())
+    dropped.push_back(give_up(holding_.begin()->second));
+  if (open.closed) return;
+  if (open.kept.empty()) {
+    open.holding = ++tickets_;
+    holding_.emplace(open.holding, open.number);
   }
-  if (open.given_up) return;
-  if (open.kept.empty()) order_.push_back(open.number);
   kept_bytes_ += bytes;
   open.kept.insert(std::move(piece));
 }
@@ -111,16 +115,34 @@ std::optional<LeafLedger::Piece> LeafLedger::next_kept(Open& open) {
   if (open.kept.empty() || open.kept.begin()->first > open.next) return std::nullopt;
   auto node = open.kept.extract(open.kept.begin());
   kept_bytes_ -= node.mapped().size();
+  if (open.kept.empty()) holding_.erase(open.holding);
   return Piece{node.key(), std::move(node.mapped())};
+}
+
+/// No leaf of this number is open any more. Returns what was kept of it. With the mutex held, as give_up.
+LeafLedger::Pieces LeafLedger::forget(std::uint64_t number) {
+  const auto at = open_.find(number);
+  if (at == open_.end()) return {};
+  Open& open = *at->second;
+  for (const auto& [begin, data] : open.kept) kept_bytes_ -= data.size();
+  if (!open.kept.empty()) holding_.erase(open.holding);
+  opened_.erase(open.opened);
+  open.closed = true;
+  Pieces kept = std::exchange(open.kept, {});
+  open_.erase(at);
+  return kept;
+}
+
+LeafLedger::Pieces LeafLedger::give_up(std::uint64_t number) {
+  given_up_[static_cast<std::size_t>(number)] = true;
+  return forget(number);
 }
 
 void LeafLedger::settle(std::uint32_t file, std::uint64_t leaf, const Hash128& computed) {
   const std::uint64_t number = map_.hashes.files[file].begin + leaf;
+  Pieces dropped;  // freed when nobody waits
   const std::lock_guard lock(mutex_);
-  if (const auto at = open_.find(number); at != open_.end()) {
-    for (const auto& [begin, data] : at->second->kept) kept_bytes_ -= data.size();
-    open_.erase(at);
-  }
+  dropped = forget(number);
   if (computed == map_.hashes.leaves[static_cast<std::size_t>(number)]) {
     compared_[static_cast<std::size_t>(number)] = true;
   } else if (!wrong_) {

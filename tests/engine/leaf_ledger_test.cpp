@@ -119,6 +119,30 @@ TEST(LeafLedger, WithoutRoomPiecesInOrderAreComparedAndOthersGivenUp) {
   EXPECT_FALSE(small.wrong());
 }
 
+TEST(LeafLedger, LeavesThatAreNeverReadToTheirEndDoNotKeepLaterOnesFromBeingCompared) {
+  Hashed hashed;
+  constexpr std::uint64_t kMany = 10'000;
+  const std::uint64_t first = hashed.map.hashes.leaves.size();
+  hashed.map.files.push_back({.path = "of headers", .bytes = kMany * kLeafBytes});
+  hashed.map.hashes.leaves.resize(first + kMany);
+  hashed.map.hashes.files.push_back({first, first + kMany});
+  constexpr std::uint64_t kPiece = 100;
+  const std::vector<std::byte> bytes(kPiece);
+  for (const std::uint64_t at : {std::uint64_t{0}, kPiece}) {  // hashed at once, or kept until there is no room
+    LeafLedger ledger(hashed.map, kLeafBytes);
+    for (std::uint64_t leaf = 0; leaf < kMany; ++leaf) {
+      const std::uint64_t begin = leaf * kLeafBytes + at;
+      ledger.take(2, {begin, begin + kPiece}, bytes.data());
+    }
+    hashed.read(ledger, 0, 0, kPiece);
+    hashed.read(ledger, 0, kPiece, kLeafBytes);
+    hashed.read(ledger, 1, kPiece, kLeafBytes);
+    hashed.read(ledger, 1, 0, kPiece);
+    EXPECT_EQ(count(ledger.compared()), 2u) << at;
+    EXPECT_FALSE(ledger.wrong());
+  }
+}
+
 TEST(LeafLedger, ThreadsMayReadPiecesOfOneLeafAtATime) {
   const Hashed hashed;
   std::mt19937_64 random(7);
