@@ -18,16 +18,16 @@ constexpr auto kBeatNap = std::chrono::milliseconds(1);
 }  // namespace
 
 Result<> agree_after(Comm& comm, std::chrono::milliseconds patience, const std::function<Result<>()>& work) {
-  if (comm.ranks() == 1) return caught(work);
+  if (comm.ranks() == 1) return work ? caught(work) : Result<>();
   Result<> mine;
-  std::atomic<bool> done{false};
+  std::atomic<bool> done{!work};
   const auto carry_out = [&] {
     mine = caught(work);
     done.store(true);
   };
   std::optional<std::jthread> worker;
   try {
-    worker.emplace(carry_out);
+    if (work) worker.emplace(carry_out);
   } catch (const std::system_error&) {
     carry_out();  // no more threads here
   }

@@ -158,10 +158,14 @@ Result<> Saver::begin(Description description, const std::function<Result<>(Desc
                                            words[0] == step ? ~words[1] : words[0])});
   }
   // The committer may still be at work on the save before, and the disk may stall.
-  auto begun = agree_after(comm_, options_.patience, [&]() -> Result<> {
-    if (prepare) CKPT_CHECK(prepare(description));
-    return comm_.is_root() ? make_partial(*save, step) : Result<>();
-  });
+  std::function<Result<>()> work;
+  if (prepare || comm_.is_root()) {
+    work = [&]() -> Result<> {
+      if (prepare) CKPT_CHECK(prepare(description));
+      return comm_.is_root() ? make_partial(*save, step) : Result<>();
+    };
+  }
+  auto begun = agree_after(comm_, options_.patience, work);
   if (!begun) return give_up(std::move(begun).error());
   std::string text = save->id().hex() + save->root;
   if (auto told = comm_.broadcast(text, deadline()); !told) return give_up(std::move(told).error());

@@ -87,13 +87,13 @@ std::shared_ptr<PendingSave> Saver::take_up(const Left& left) {
 
 Result<std::vector<std::string>> Saver::drain_left(std::chrono::milliseconds timeout) {
   std::vector<Undrained> mine;
-  CKPT_CHECK(agree_after(comm_, options_.patience, [&]() -> Result<> {
-    if (!leads()) return {};
-    return on_committer([&](Io& io) -> Result<> {
-      CKPT_TRY(mine, find_undrained(io, drain_options()));
-      return {};
-    });
-  }));
+  const auto look = [&](Io& io) -> Result<> {
+    CKPT_TRY(mine, find_undrained(io, drain_options()));
+    return {};
+  };
+  std::function<Result<>()> work;
+  if (leads()) work = [&] { return on_committer(look); };
+  CKPT_CHECK(agree_after(comm_, options_.patience, work));
   CKPT_TRY(const std::vector<Left> left, left_on_all(mine));
   std::vector<std::string> given_up;
   for (const Left& each : left) {

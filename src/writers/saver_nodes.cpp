@@ -93,9 +93,9 @@ Result<> Saver::find_nodes(Io& io) {
 /// The partials of the other nodes. Collective.
 Result<> Saver::begin_elsewhere(PendingSave& save) {
   save.root = partial_path(join_path(home(), step_text(save.step)), save.id().hex());
-  auto begun = agree_after(comm_, options_.patience, [&]() -> Result<> {
-    return leads() && !comm_.is_root() ? make_partial(save, save.step) : Result<>();
-  });
+  std::function<Result<>()> work;
+  if (leads() && !comm_.is_root()) work = [&] { return make_partial(save, save.step); };
+  auto begun = agree_after(comm_, options_.patience, work);
   return begun ? Result<>() : fail(lose_peers(std::move(begun).error()));
 }
 
