@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -15,6 +16,8 @@ struct Hash128 {
   std::array<std::uint8_t, 16> bytes{};
   bool operator==(const Hash128&) const = default;
   std::string hex() const;  ///< 32 lower-case digits
+  /// Its halves as this machine reads them: for ranks to compare, not to be stored.
+  std::array<std::uint64_t, 2> words() const { return std::bit_cast<std::array<std::uint64_t, 2>>(bytes); }
   /// The value of exactly 32 lower-case digits; nothing for any other text.
   static std::optional<Hash128> from_hex(std::string_view digits);
 };

@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <set>
-#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "format/hash.hpp"
@@ -21,13 +20,6 @@ namespace {
 
 Error usage(const std::string& tensor, std::string reason) {
   return {.code = Errc::usage, .message = fmt::format("save: {}: {}", tensor, reason), .tensor = tensor};
-}
-
-std::uint64_t key_of_text(std::string_view text) {
-  const Hash128 hash = hash128(text);
-  std::uint64_t key = 0;
-  std::memcpy(&key, hash.bytes.data(), sizeof key);
-  return key;
 }
 
 bool same(const Tensor& a, const Tensor& b) {
@@ -77,35 +69,26 @@ std::string descriptions_text(std::span<const Piece> pieces) {
 }
 
 std::uint64_t description_key(std::span<const Piece> piece) {
-  return key_of_text(descriptions_text(piece));
+  return hash128(descriptions_text(piece)).words()[0];
 }
 
-Result<std::vector<std::uint64_t>> shared_keys(std::span<const std::string> texts) {
-  std::map<std::uint64_t, std::size_t> last;  // by key: the last text that holds it
-  std::set<std::uint64_t> shared;
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    CKPT_TRY(const std::vector<DescribedPart> parts, parts_from_text(texts[i]));
-    for (const DescribedPart& part : parts) {
-      std::string text;
-      append_part(text, part.tensor, part.chunk);
-      const auto [at, added] = last.try_emplace(key_of_text(text), i);
-      if (!added && at->second != i) shared.insert(at->first);
-      at->second = i;
-    }
-  }
-  return std::vector<std::uint64_t>(shared.begin(), shared.end());
-}
-
-Result<std::vector<Tensor>> merge_descriptions(const Model& model, std::span<const std::string> texts) {
+Result<MergedDescriptions> merge_descriptions(const Model& model, std::span<const std::string> texts) {
   struct Described {
     Tensor tensor;
     std::vector<Chunk> chunks;
   };
   std::map<std::string, Described> merged;
-  for (const std::string& text : texts) {
-    CKPT_TRY(std::vector<DescribedPart> parts, parts_from_text(text));
+  std::unordered_map<std::uint64_t, std::size_t> last;  // by key: the last text that holds it
+  std::set<std::uint64_t> shared;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    CKPT_TRY(std::vector<DescribedPart> parts, parts_from_text(texts[i]));
     for (DescribedPart& part : parts) {
       CKPT_CHECK(check_description(model, part.tensor, part.chunk));
+      std::string text;
+      append_part(text, part.tensor, part.chunk);
+      const auto before = last.try_emplace(hash128(text).words()[0], i).first;
+      if (before->second != i) shared.insert(before->first);
+      before->second = i;
       const std::string name = part.tensor.name;
       const auto [at, added] = merged.try_emplace(name, Described{.tensor = part.tensor, .chunks = {}});
       if (!added && !same(at->second.tensor, part.tensor)) return fail(usage(name, "ranks describe it differently"));
@@ -129,7 +112,7 @@ Result<std::vector<Tensor>> merge_descriptions(const Model& model, std::span<con
                  .message = "save: " + covered.error().message + ", by what the ranks describe",
                  .tensor = covered.error().tensor});
   }
-  return std::move(map.tensors);
+  return MergedDescriptions{.tensors = std::move(map.tensors), .shared = {shared.begin(), shared.end()}};
 }
 
 }  // namespace ckpt

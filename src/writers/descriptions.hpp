@@ -21,14 +21,19 @@ Result<> check_description(const Model& model, const Tensor& tensor, const Chunk
 std::string descriptions_text(std::span<const Piece> pieces);
 /// Of one part: equal where a text of it is equal.
 std::uint64_t description_key(std::span<const Piece> piece);
-/// The keys of the parts that more than one of these texts holds, ascending.
-/// errors  internal: another text
-Result<std::vector<std::uint64_t>> shared_keys(std::span<const std::string> texts);
-/// Every tensor that any rank describes, once, sorted by name. Together the ranks' parts must cover each: a checkpoint
+
+/// What all ranks describe.
+struct MergedDescriptions {
+  std::vector<Tensor> tensors{};        ///< each once, sorted by name
+  std::vector<std::uint64_t> shared{};  ///< the keys of the parts that more than one rank describes, ascending
+};
+/// Together the ranks' parts must cover each: a checkpoint
 /// with a hole would be seen by its reader alone, too late. Rank 0's; costs memory by the part, and is made anew only
 /// where a description has changed.
 ///
-/// errors  usage: ranks describe a tensor differently, one that is in the model, or not all of it, or parts of it twice
-Result<std::vector<Tensor>> merge_descriptions(const Model& model, std::span<const std::string> texts);
+/// errors  usage: ranks describe a tensor differently, one that is in the model, or not all of it, or parts of it
+/// twice;
+///         internal: another text
+Result<MergedDescriptions> merge_descriptions(const Model& model, std::span<const std::string> texts);
 
 }  // namespace ckpt

@@ -1,7 +1,6 @@
 #include "writers/divided_load.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "engine/fetch.hpp"
@@ -26,12 +25,6 @@ void hash_scatter(Hasher& hasher, const LoadPlan::Scatter& scatter, std::uint64_
     hasher.update_u64(dim.source_stride);
     hasher.update_u64(dim.target_stride);
   }
-}
-
-std::uint64_t first_word(const Hash128& hash) {
-  std::uint64_t word = 0;
-  std::memcpy(&word, hash.bytes.data(), sizeof word);
-  return word;
 }
 
 }  // namespace
@@ -61,7 +54,7 @@ Result<DividedLoad> DividedLoad::plan(const Map& map, std::span<const PartRead> 
   }
   for (std::size_t i = 0; i < load.shares_.size(); ++i) {
     hashers[i].update(map.id);
-    load.shares_[i].hash = first_word(hashers[i].digest());
+    load.shares_[i].hash = hashers[i].digest().words()[0];
     load.divide(load.shares_[i]);
   }
   return load;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "format/hash.hpp"
@@ -16,12 +15,6 @@ namespace {
 // 4 KiB of a tensor, spread over it: ranks that have drifted apart differ nearly everywhere.
 constexpr std::uint64_t kBlockBytes = 64;
 constexpr std::uint64_t kBlocks = 64;
-
-std::uint64_t word_of(const Hash128& hash) {
-  std::uint64_t word = 0;
-  std::memcpy(&word, hash.bytes.data(), sizeof word);
-  return word;
-}
 
 Hash128 sample(const MemorySource& memory) {
   Hasher hasher;
@@ -78,17 +71,18 @@ void ReplicaCheck::add_groups() {
       abstains[group] = true;
       continue;
     }
-    hashers[group].update_u64(word_of(sample(by_row_[row]->memory)));
+    hashers[group].update_u64(sample(by_row_[row]->memory).words()[0]);
   }
   for (std::size_t i = 0; i < hashers.size(); ++i) {
     if (abstains[i]) continue;
     const auto pair = static_cast<std::size_t>(groups.groups()[i].number);
-    words_[2 * pair] = word_of(hashers[i].digest());
+    words_[2 * pair] = hashers[i].digest().words()[0];
     words_[2 * pair + 1] = ~words_[2 * pair];
   }
 }
 
 void ReplicaCheck::add_shared() {
+  if (table_.shared.empty()) return;
   const auto first = static_cast<std::size_t>(table_.groups->number_end());
   for (const Piece& piece : pieces_) {
     if (!piece.described || !is_readable(&piece)) continue;
@@ -96,7 +90,7 @@ void ReplicaCheck::add_shared() {
     const auto at = std::lower_bound(table_.shared.begin(), table_.shared.end(), key);
     if (at == table_.shared.end() || *at != key) continue;
     const std::size_t pair = first + static_cast<std::size_t>(at - table_.shared.begin());
-    words_[2 * pair] = word_of(hash128({piece.memory.data, static_cast<std::size_t>(piece.memory.bytes)}));
+    words_[2 * pair] = hash128({piece.memory.data, static_cast<std::size_t>(piece.memory.bytes)}).words()[0];
     words_[2 * pair + 1] = ~words_[2 * pair];
   }
 }
@@ -123,7 +117,7 @@ Result<> ReplicaCheck::judge_group(Comm& comm, Deadline deadline, std::uint64_t 
     const std::uint32_t group = groups.group_of(row);
     if (group == ReplicaGroups::kNoGroup || groups.groups()[group].number != number || !is_readable(by_row_[row]))
       continue;
-    rows[2 * row] = word_of(sample(by_row_[row]->memory));
+    rows[2 * row] = sample(by_row_[row]->memory).words()[0];
     rows[2 * row + 1] = ~rows[2 * row];
   }
   CKPT_CHECK(comm.max(rows, deadline));

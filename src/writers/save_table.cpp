@@ -59,12 +59,6 @@ void hash_layout(Hasher& hasher, const Layout& layout) {
   if (layout.flat) hash_numbers(hasher, {layout.flat->axes.begin(), layout.flat->axes.end()});
 }
 
-std::array<std::uint64_t, 2> halves(const Hash128& hash) {
-  std::array<std::uint64_t, 2> words{};
-  for (std::size_t i = 0; i < hash.bytes.size(); ++i) words[i / 8] = words[i / 8] << 8 | hash.bytes[i];
-  return words;
-}
-
 std::shared_ptr<SaveTable> build_table(const Model& model, std::vector<Tensor> described) {
   auto table = std::make_shared<SaveTable>();
   table->layouts = model.layouts;
@@ -126,7 +120,7 @@ Result<std::shared_ptr<const SaveTable>> agree_on_table(Comm& comm, Deadline dea
                                                         std::span<const Piece> pieces, Result<> mine,
                                                         std::shared_ptr<const SaveTable> last, Hash128& last_hash) {
   Hasher all;
-  const auto model_words = halves(model.hash);
+  const auto model_words = model.hash.words();
   std::string text = descriptions_text(pieces);
   all.update(std::as_bytes(std::span(model.hash.bytes)));
   all.update(text);
@@ -146,13 +140,13 @@ Result<std::shared_ptr<const SaveTable>> agree_on_table(Comm& comm, Deadline dea
   std::string shared;
   if (comm.is_root()) {
     auto whole = merge_descriptions(model, texts);
-    Result<std::vector<std::uint64_t>> keys = whole ? shared_keys(texts) : fail(whole.error());
     text.clear();
-    if (keys) {
-      for (const Tensor& tensor : *whole) append_tensor(text, tensor);
-      shared.assign(reinterpret_cast<const char*>(keys->data()), keys->size() * sizeof(std::uint64_t));
+    if (whole) {
+      for (const Tensor& tensor : whole->tensors) append_tensor(text, tensor);
+      const std::vector<std::uint64_t>& keys = whole->shared;
+      shared.assign(reinterpret_cast<const char*>(keys.data()), keys.size() * sizeof(std::uint64_t));
     } else {
-      merged = fail(std::move(keys).error());
+      merged = fail(std::move(whole).error());
     }
   }
   CKPT_CHECK(agree(comm, deadline, std::move(merged)));

@@ -43,8 +43,8 @@ TEST(Descriptions, PartsOfAnyKindThatCoverATensorMakeOneOfIt) {
   for (const auto& texts : covers) {
     const auto merged = merge_descriptions({}, texts);
     ASSERT_TRUE(merged) << merged.error().message;
-    ASSERT_EQ(merged->size(), 1u);
-    EXPECT_EQ(merged->front().shape, kTensor.shape);
+    ASSERT_EQ(merged->tensors.size(), 1u);
+    EXPECT_EQ(merged->tensors.front().shape, kTensor.shape);
   }
 }
 
