@@ -29,7 +29,6 @@ namespace ckpt {
 namespace {
 
 constexpr std::uint64_t kGreatestStep = (std::uint64_t{1} << 53) - 1;  // JSON holds it, and the catalog
-constexpr std::size_t kManifestsRead = 1000;  // of a run's newest: later series have later generations
 
 Result<> check_run(const std::string& run) {
   const auto refuse = [&](std::string reason) {
@@ -185,8 +184,7 @@ class Import {
 
   /// Looks at the run as it is before this save.
   Result<> decide_series() {
-    CKPT_TRY(auto standing, list_copies(io_, run_directory_, "", kManifestsRead));
-    CKPT_TRY(known_, series_of(io_, run_directory_, std::move(standing)));
+    CKPT_TRY(known_, series_of(io_, run_directory_, ""));
     bool goes_after = false;
     bool goes_on = false;
     std::uint64_t reached = 0;  // by the newest series

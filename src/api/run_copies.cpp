@@ -1,6 +1,7 @@
 #include "api/run_copies.hpp"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "engine/replace_file.hpp"
@@ -24,6 +25,7 @@ std::optional<universal::Run> run_in_copy(Io& io, const std::string& checkpoint)
 Result<std::vector<RunCheckpoint>> list_copies(Io& io, const std::string& run_directory,
                                                const std::string& local_directory, std::size_t most_read) {
   std::vector<RunCheckpoint> all;
+  std::unordered_map<std::string, std::size_t> by_id;  // into `all`
   const auto add = [&](const std::string& directory, bool nearer) -> Result<> {
     CKPT_TRY(const auto names, list_checkpoints(io, directory));
     std::size_t left = most_read;
@@ -40,13 +42,13 @@ Result<std::vector<RunCheckpoint>> list_copies(Io& io, const std::string& run_di
       } else {
         found.run = run_in_copy(io, found.copies.front());
       }
-      const auto same = found.id.empty() ? all.end() : std::find_if(all.begin(), all.end(), [&](const auto& other) {
-        return other.id == found.id;
-      });
-      if (same == all.end()) {
+      const auto known = found.id.empty() ? by_id.end() : by_id.find(found.id);
+      if (known == by_id.end()) {
+        if (!found.id.empty()) by_id.emplace(found.id, all.size());
         all.push_back(std::move(found));
       } else {
-        same->copies.insert(nearer ? same->copies.begin() : same->copies.end(), found.copies.front());
+        auto& copies = all[known->second].copies;
+        copies.insert(nearer ? copies.begin() : copies.end(), found.copies.front());
       }
     }
     return {};

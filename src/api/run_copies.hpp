@@ -26,6 +26,6 @@ struct RunCheckpoint {
 /// opens it says why. Its place in the run's history is known where the second copy of the manifest tells.
 /// `most_read`: how many manifests are read, at most, of each directory: those of the newest.
 Result<std::vector<RunCheckpoint>> list_copies(Io& io, const std::string& run_directory,
-                                               const std::string& local_directory, std::size_t most_read = SIZE_MAX);
+                                               const std::string& local_directory, std::size_t most_read);
 
 }  // namespace ckpt

@@ -11,8 +11,9 @@
 namespace ckpt {
 namespace {
 
-/// Later series have later generations, so the newest records tell; of a run of many years no more are read.
-constexpr std::size_t kMostRecords = 1000;
+/// Later series have later generations, so the newest manifests and records tell; of a run of many years no more are
+/// read.
+constexpr std::size_t kMostRead = 1000;
 
 std::uint64_t generation_of(const catalog::TrashFolder::Item& item) {
   const auto name = CheckpointName::parse(item.kept_as);
@@ -28,7 +29,7 @@ Result<std::vector<catalog::SeriesBirth>> deleted_series(Io& io, const std::stri
   CKPT_TRY(catalog::TrashFolder folder, catalog::list_trash_folder(io, store, run));
   std::erase_if(folder.items, [](const auto& item) { return !item.has_record; });
   std::ranges::stable_sort(folder.items, std::ranges::greater(), generation_of);
-  if (folder.items.size() > kMostRecords) folder.items.resize(kMostRecords);
+  if (folder.items.size() > kMostRead) folder.items.resize(kMostRead);
   std::vector<catalog::SeriesBirth> out;
   for (const auto& item : folder.items) {
     const auto entry = catalog::read_trash_entry(io, store, run, item);
@@ -48,8 +49,9 @@ void add_series(RunSeries& out, std::uint64_t series, const std::optional<std::u
 
 }  // namespace
 
-Result<RunSeries> series_of(Io& io, const std::string& run_directory, std::vector<RunCheckpoint> standing) {
-  RunSeries out{.standing = std::move(standing)};
+Result<RunSeries> series_of(Io& io, const std::string& run_directory, const std::string& local_directory) {
+  RunSeries out;
+  CKPT_TRY(out.standing, list_copies(io, run_directory, local_directory, kMostRead));
   std::vector<catalog::SeriesBirth> births;
   for (const std::string& store : stores_above(io, run_directory)) {
     std::string_view below(run_directory);
@@ -68,7 +70,9 @@ Result<RunSeries> series_of(Io& io, const std::string& run_directory, std::vecto
     add_series(out, birth.series, birth.from);
     birth.run.clear();  // that of `checkpoints`
   }
-  for (const auto& since : catalog::superseded_since(checkpoints, births)) out.superseded.push_back(since.has_value());
+  const auto since = catalog::superseded_since(checkpoints, births);
+  for (std::size_t i = 0; i < since.size(); ++i)
+    out.superseded.push_back(since[i].has_value() && out.standing[i].run.has_value());
   return out;
 }
 

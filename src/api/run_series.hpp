@@ -17,16 +17,17 @@ namespace ckpt {
 /// Known series of a run.
 struct RunSeries {
   std::vector<RunCheckpoint> standing{};  ///< newest first, including those with an unreadable manifest
-  std::vector<bool> superseded{};         ///< for each of `standing`
-  std::uint64_t greatest = 0;             ///< over all manifests and deletion records
+  std::vector<bool> superseded{};         ///< for each of `standing`; false if its series is not known
+  std::uint64_t greatest = 0;             ///< over all manifests and deletion records that were read
   std::optional<std::uint64_t> from{};    ///< the step that the greatest series began from
 
   std::uint64_t newest_generation() const { return standing.empty() ? 0 : standing.front().name.generation; }
 };
 
-/// `standing`: as returned by list_copies. The trash is that of the store that contains the run directory.
-/// errors  io: the run's part of the trash cannot be listed
-Result<RunSeries> series_of(Io& io, const std::string& run_directory, std::vector<RunCheckpoint> standing);
+/// From the newest 1,000 checkpoints in the run directory, the newest 1,000 in a local tier (`local_directory` empty:
+/// none) and the newest 1,000 deletion records in the trash of the store that contains the run directory.
+/// errors  io: the run, or its part of the trash, cannot be listed
+Result<RunSeries> series_of(Io& io, const std::string& run_directory, const std::string& local_directory);
 
 /// Run entry of the next manifest if it continues the run's newest series; commit sets the generation.
 universal::Run stay_in_series(const std::string& run_directory, const RunSeries& known);

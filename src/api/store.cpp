@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -237,8 +236,7 @@ Result<bool> Store::should_save(std::uint64_t step) {
 
 /// What stands in the run and in the local tier, and what its trash tells. Rank 0.
 Result<RunSeries> Store::known_series() {
-  CKPT_TRY(auto standing, list_copies(*io_, run_directory_, near_directory()));
-  return series_of(*io_, run_directory_, std::move(standing));
+  return series_of(*io_, run_directory_, near_directory());
 }
 
 /// Nothing of what was saved here before comes after what was loaded: the series goes on. Else one begins, which
@@ -277,15 +275,18 @@ Result<> Store::begin(std::uint64_t step, const Result<>& mine) {
   last_step_ = step;
   last_asked_.reset();
   due_told_ = false;  // beginning drops that vote
-  return saver_->begin({.step = step, .meta = std::move(meta)}, [&](Saver::Description& description) -> Result<> {
-    CKPT_CHECK(mine);
-    if (!comm_->is_root()) return {};
-    if (!run_) {
-      CKPT_TRY(run_, next_run());
-    }
-    description.run = run_;
-    return {};
-  });
+  std::function<Result<>(Saver::Description&)> prepare;
+  if (comm_->is_root() || !mine) {
+    prepare = [&](Saver::Description& description) -> Result<> {
+      CKPT_CHECK(mine);
+      if (!run_) {
+        CKPT_TRY(run_, next_run());
+      }
+      description.run = run_;
+      return {};
+    };
+  }
+  return saver_->begin({.step = step, .meta = std::move(meta)}, prepare);
 }
 
 Result<std::shared_ptr<PendingSave>> Store::commit(std::vector<std::pair<std::string, std::string>> user) {
@@ -328,10 +329,10 @@ void Store::note_loaded(const Checkpoint& checkpoint) {
 }
 
 /// Says in the checkpoint that it has been loaded: that it can be is proven. Once, as far as the store can be written;
-/// what stands in the local tier only says nothing.
+/// what stands in the local tier only says nothing. Rank 0.
 void Store::mark_restored(const Checkpoint& checkpoint) {
   const std::string name = base_name(checkpoint.path());
-  if (!comm_->is_root() || checkpoint.path() != join_path(run_directory_, name)) return;
+  if (checkpoint.path() != join_path(run_directory_, name)) return;
   const auto now = std::chrono::time_point_cast<catalog::Duration>(std::chrono::system_clock::now());
   const auto marked = catalog::write_mark_once(*io_, catalog::marks_path(checkpoint.path(), false),
                                                {.kind = catalog::Mark::Kind::restored, .at = now});
@@ -379,9 +380,7 @@ Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& c
 
 /// One path may be another directory on another node: then each rank would load another checkpoint. Collective.
 Result<> Store::agree_on_id(const Checkpoint& checkpoint) {
-  const Hash128 hash = hash128(checkpoint.map().id);
-  std::uint64_t words[2] = {};
-  std::memcpy(words, hash.bytes.data(), sizeof words);
+  const auto words = hash128(checkpoint.map().id).words();
   CKPT_TRY(const std::vector<bool> equal, equal_on_all(*comm_, deadline(), words));
   if (equal[0] && equal[1]) return {};
   return fail({.code = Errc::io,
@@ -397,30 +396,29 @@ void Store::tell_skipped(const std::string& path, const Error& why) const {
                   options_.local_directory.empty() ? "one before" : "next copy, or the one before,", why.message));
 }
 
-/// Paths of the run's checkpoints that may be resumed from, newest first: not those that a roll-back has left behind.
-/// Of several copies the nearest first. On rank 0; collective.
+/// Paths of the run's checkpoints that may be resumed from, newest first; of several copies the nearest first. Not
+/// those that a roll-back has left behind, unless they are all there is to go on from. On rank 0; collective.
 Result<std::vector<std::string>> Store::candidates(const Result<>& mine) {
   std::vector<std::string> usable;
-  CKPT_CHECK(agree_after(*comm_, options_.patience, [&]() -> Result<> {
-    if (!mine || !comm_->is_root()) return mine;
+  const auto look = [&]() -> Result<> {
+    CKPT_CHECK(mine);
     CKPT_TRY(at_load_, known_series());
     if (!at_load_.standing.empty() || io_->stat(run_directory_)) return {};
     // It was there on opening. That there is no checkpoint would make a trainer begin anew.
     return fail({.code = Errc::io,
                  .message = fmt::format("{}: load: the run directory no longer exists", run_directory_),
                  .file = run_directory_});
-  }));
-  struct Series {
-    std::uint64_t number;
-    std::uint64_t from;
   };
-  std::vector<Series> later;
-  for (const RunCheckpoint& each : at_load_.standing) {
-    const bool superseded = each.run && std::any_of(later.begin(), later.end(), [&](const Series& series) {
-                              return each.run->series < series.number && each.name.step > series.from;
-                            });
-    if (each.run && each.run->series_from) later.push_back({each.run->series, *each.run->series_from});
-    if (!superseded) usable.insert(usable.end(), each.copies.begin(), each.copies.end());
+  std::function<Result<>()> work;
+  if (comm_->is_root() || !mine) work = look;
+  CKPT_CHECK(agree_after(*comm_, options_.patience, work));
+  const std::vector<RunCheckpoint>& standing = at_load_.standing;
+  bool others = false;
+  for (std::size_t i = 0; i < standing.size(); ++i)
+    others = others || (!standing[i].id.empty() && !at_load_.superseded[i]);
+  for (std::size_t i = 0; i < standing.size(); ++i) {
+    const std::vector<std::string>& copies = standing[i].copies;
+    if (!at_load_.superseded[i] || !others) usable.insert(usable.end(), copies.begin(), copies.end());
   }
   return usable;
 }
@@ -456,8 +454,7 @@ Result<ReplicaGroups> Store::replica_groups() {
   if (comm_->ranks() == 1) return ReplicaGroups();
   const bool reads_itself = options_.replicas == Replicas::read || !comm_->has_messages() ||
                             (options_.replicas == Replicas::automatic && reading_is_faster_);
-  std::uint64_t word = 0;
-  std::memcpy(&word, model_.hash.bytes.data(), sizeof word);
+  const std::uint64_t word = model_.hash.words()[0];
   std::uint64_t words[3] = {word, ~word, reads_itself ? 1U : 0U};
   CKPT_CHECK(comm_->max(words, deadline()));
   if (words[0] != ~words[1] || words[2] != 0) return ReplicaGroups();
@@ -541,10 +538,14 @@ Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial
       loaded.step = checkpoint->step();
       loaded.report = {.load = *report, .missing = std::move(wanted->missing)};
       note_loaded(*checkpoint);
-      CKPT_CHECK(agree_after(*comm_, options_.patience, [&]() -> Result<> {
-        if (loaded.report.missing.empty()) mark_restored(*checkpoint);
-        return {};
-      }));
+      std::function<Result<>()> mark;
+      if (comm_->is_root() && loaded.report.missing.empty()) {
+        mark = [&]() -> Result<> {
+          mark_restored(*checkpoint);
+          return {};
+        };
+      }
+      CKPT_CHECK(agree_after(*comm_, options_.patience, mark));
       return loaded;
     }
     if (!is_lost_copy(verdict_of(verdict.error()))) return fail(std::move(verdict).error());

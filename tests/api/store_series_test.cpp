@@ -8,6 +8,7 @@
 #include <string>
 
 #include "api/store.hpp"
+#include "catalog/trash/record.hpp"
 #include "engine/run_directory.hpp"
 #include "support/temp_dir.hpp"
 #include "support/training_job.hpp"
@@ -70,6 +71,35 @@ TEST_F(StoreSeries, ARollBackLeavesTheLaterStepsOfTheOldSeriesBehind) {
   // With the new one gone the roll-back is forgotten; while it is there step 30 never comes back.
   std::ofstream(run_ + "/step-000000015.g4/shards/weights/00000-00000.safetensors", std::ios::trunc) << "gone";
   run({}, [](Store& store) { EXPECT_EQ(load_all(store).value(), 10u); });
+}
+
+/// As a deletion leaves it.
+void put_into_trash(const std::string& store, const std::string& name, std::uint64_t step) {
+  const universal::Run series = run_of(store + "/run/" + name);
+  const std::string trash = store + "/.ckpt/trash/run";
+  fs::create_directories(trash);
+  fs::rename(store + "/run/" + name, trash + "/" + name);
+  std::ofstream(trash + "/" + name + ".json")
+      << catalog::record_text({.step = step, .series = series.series, .series_from = series.series_from});
+}
+
+TEST_F(StoreSeries, WhatARollBackLeftBehindStaysSoWhenItsSeriesIsInTheTrash) {
+  run({}, [](Store& store) {
+    for (const std::uint64_t step : {10u, 20u, 30u}) ASSERT_TRUE(save_step(store, step));
+  });
+  for (const char* name : {"/step-000000020.g2", "/step-000000030.g3"}) lose_data(run_ + name);
+  run({}, [&](Store& store) {
+    ASSERT_EQ(load_all(store).value(), 10u);
+    ASSERT_TRUE(save_step(store, 15));
+  });
+  for (const char* name : {"/step-000000020.g2", "/step-000000030.g3"}) lose_data(run_ + name, false);
+  put_into_trash(directory_.path(), "step-000000015.g4", 15);
+  run({}, [](Store& store) { EXPECT_EQ(load_all(store).value(), 10u); });
+  // Then the last one that counts: what is left behind is all there is.
+  put_into_trash(directory_.path(), "step-000000010.g1", 10);
+  run({}, [](Store& store) { EXPECT_EQ(load_all(store).value(), 30u); });
+  lose_data(run_ + "/step-000000030.g3");
+  run({}, [](Store& store) { EXPECT_EQ(load_all(store).value(), 20u); });
 }
 
 TEST_F(StoreSeries, NoSeriesBeginsBelowOneThatExistsWhateverTheNewestManifestSays) {
