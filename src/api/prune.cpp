@@ -196,7 +196,7 @@ Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest&
     for (const catalog::KnownRun& run : known) out.directories.push_back(run.run);
   }
   CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), query));
-  CKPT_CHECK(catalog::note_links(io, store, catalog.database(), out.entries));
+  catalog::note_links(store, catalog.refreshed().links, out.entries);
   return out;
 }
 

@@ -167,8 +167,8 @@ bool read_own(Io& io, Entry& entry, const std::string& path) {
   return true;
 }
 
-/// Of another tool's: the bytes of its files, and when the newest was written. The directory's own time says so only
-/// where there is none: a mark changes it.
+/// Of another tool's: the bytes of its files, its links, and when the newest file was written. The directory's own time
+/// says so only where there is none: a mark changes it.
 void read_foreign(Io& io, Entry& entry, const std::string& path) {
   std::vector<std::string> folders{path};
   std::optional<std::int64_t> newest_ns;
@@ -181,8 +181,12 @@ void read_foreign(Io& io, Entry& entry, const std::string& path) {
       continue;
     }
     for (const DirEntry& item : *entries) {
-      if (item.is_link || item.name == kForeignMarksDirectory) continue;
+      if (item.name == kForeignMarksDirectory) continue;
       const std::string below = join_path(folder, item.name);
+      if (item.is_link) {
+        entry.links.push_back(below.substr(path.size() + 1));
+        continue;
+      }
       if (item.kind == FileInfo::Kind::directory) {
         folders.push_back(below);
         continue;
