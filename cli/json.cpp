@@ -297,9 +297,6 @@ Json to_json(const ListReport& report, const std::string& path) {
   return out;
 }
 
-namespace {
-
-/// Hidden characters stand in texts only, and the library escapes those of ASCII alone.
 std::string without_hidden(const std::string& dumped) {
   if (is_ascii(dumped) && dumped.find('\x7f') == std::string::npos) return dumped;
   std::string out;
@@ -317,6 +314,8 @@ std::string without_hidden(const std::string& dumped) {
   }
   return out;
 }
+
+namespace {
 
 std::string shown(const Json& json) {
   return without_hidden(json.dump(2, ' ', false, Json::error_handler_t::replace));

@@ -50,6 +50,10 @@ void put_text(Json& object, const std::string& key, std::string_view text);
 /// Bytes that are no UTF-8 become U+FFFD.
 std::string valid_utf8(std::string_view text);
 
+/// JSON as the library writes it, with characters that terminals hide escaped: they stand in texts only, and the
+/// library escapes those of ASCII alone.
+std::string without_hidden(const std::string& dumped);
+
 /// The bytes in base64 (RFC 4648, padded).
 std::string base64(std::string_view bytes);
 

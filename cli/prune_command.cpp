@@ -242,6 +242,16 @@ std::string checkpoint_text(const PrunePlan& plan, std::size_t p, std::size_t i)
   return out.take();
 }
 
+/// Stopped between two deletions.
+Failure stopped(const PrunePlan& plan, const PruneReport& report) {
+  const std::uint64_t done = report.trashed + report.demoted;
+  const std::uint64_t planned = plan.trash_count + plan.demote_count;
+  return {.error = name_signal({.code = Errc::interrupted,
+                                .message = plan.store + ": prune: stopped",
+                                .hint = "the same command again does the rest"}),
+          .effect = fmt::format("{} of {} done, and nothing half", done, format_counted(planned, "deletion"))};
+}
+
 /// `rows` gets its checkpoints.
 Json plan_json(const PrunePlan& plan, Rows& rows) {
   Json out;
@@ -268,7 +278,7 @@ Json plan_json(const PrunePlan& plan, Rows& rows) {
 }
 
 void add_report(Json& out, const PrunePlan& plan, const PruneReport& report) {
-  if (!plan.aborted) out["decision"] = "done";
+  if (!plan.aborted) out["decision"] = report.stopped ? "stopped" : "done";
   out["trashed"] = report.trashed;
   out["demoted"] = report.demoted;
   out["in_trash"] = {{"checkpoints", report.trashed_wait.count},
@@ -338,7 +348,7 @@ Answer run_prune(Context& context) {
   }
   if (apply) {
     auto done = carry_out(open.session(), *plan, {.now = request->now, .by = who(), .lock_timeout = *timeout});
-    if (!done) return failed(std::move(done).error());
+    if (!done) return failed(name_signal(std::move(done).error()));
     report = *std::move(done);
     print_report(context, report);
   }
@@ -348,6 +358,11 @@ Answer run_prune(Context& context) {
   if (context.settings.json) {
     out.data = plan_json(*plan, out.rows);
     if (apply) add_report(out.data, *plan, report);
+  }
+  if (report.stopped) {
+    out.failures.push_back(stopped(*plan, report));
+    out.exit_code = exit_code(out.failures.front().error.code);
+    return out;
   }
   const bool would = plan->trash_count + plan->demote_count != 0;
   if (plan->aborted || (words.on("check") && would)) {

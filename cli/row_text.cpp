@@ -64,7 +64,7 @@ void RowText::text(std::string_view key, std::string_view value) {
     return;
   }
   const std::string valid = valid_utf8(value);
-  out_ += Json(valid).dump();
+  out_ += without_hidden(Json(valid).dump());
   if (valid != value) text(std::string(key) + "_b64", base64(value));
 }
 

@@ -104,7 +104,7 @@ Result<std::unique_ptr<OpenSession>> OpenSession::open(Context& context, std::un
     out->failure_ = std::move(opened).error();
     return out;
   }
-  out->io_ = make_noted_io(std::move(*io), change_flag());
+  out->io_ = make_noted_io(std::move(*io), changes());
 
   const auto local = static_cast<unsigned>(std::max(1, out->comm_->local_ranks()));
   const Settings& settings = context.settings;

@@ -8,7 +8,7 @@ namespace {
 std::atomic<bool> stop{false};
 std::atomic<int> stopped_by{0};
 std::atomic<bool> status_wanted{false};
-std::atomic<bool> changed{false};
+Changes noted;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
 void on_stop(int signal) {
@@ -45,8 +45,8 @@ int stop_signal() {
   return stopped_by.load(std::memory_order_relaxed);
 }
 
-std::atomic<bool>& change_flag() {
-  return changed;
+Changes& changes() {
+  return noted;
 }
 
 bool take_status_request() {

@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "api/noted_io.hpp"
+
 namespace ckpt::cli {
 
 /// Installs the handlers; the first thing main does, because a forwarded SIGUSR1 kills a process without one.
@@ -13,8 +15,8 @@ void install_signal_handlers();
 const std::atomic<bool>& stop_flag();
 /// The signal that set it, or 0.
 int stop_signal();
-/// Set where a command begins to change something: from then on it stops by itself.
-std::atomic<bool>& change_flag();
+/// Whether the command has begun to change something: from then on it stops by itself.
+Changes& changes();
 /// True once for each SIGUSR1 that arrived since the last call (several at once count as one).
 bool take_status_request();
 

@@ -41,9 +41,8 @@ StopWatch::~StopWatch() {
 void StopWatch::run() {
   std::unique_lock lock(mutex_);
   for (int looks = 0; !wake_.wait_for(lock, kLook, [this] { return ended_; });) {
-    looks =
-        stop_flag().load(std::memory_order_relaxed) && !change_flag().load(std::memory_order_relaxed) ? looks + 1 : 0;
-    if (looks > kLooks) end();
+    looks = stop_flag().load(std::memory_order_relaxed) ? looks + 1 : 0;
+    if (looks > kLooks && changes().refuse()) end();
   }
 }
 

@@ -332,7 +332,7 @@ struct Done {
 
 /// Looked at between the phases; while bytes move the run does.
 Result<> not_stopped(const Session& session) {
-  if (session.stop == nullptr || !session.stop->load()) return {};
+  if (!session.is_stopped()) return {};
   return fail(Errc::interrupted, "convert: stopped");
 }
 

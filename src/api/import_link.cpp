@@ -151,7 +151,7 @@ class Linking {
                                  .readers = source_->files->readers(io_, source_->map, source_->root)},
                                 {}));
     for (const auto& [path, bytes] : report_.files) {
-      if (session_.stop != nullptr && session_.stop->load()) return fail(Errc::interrupted, "save: stopped");
+      if (session_.is_stopped()) return fail(Errc::interrupted, "save: stopped");
       CKPT_CHECK(link(path, bytes, publication->root()));
     }
     std::vector<SmallFile> small{{.path = std::string(universal::kSumsPath), .bytes = sums_bytes_},

@@ -16,7 +16,8 @@ namespace {
 using catalog::Entry;
 using catalog::State;
 
-constexpr std::size_t kLeastEach = 64;  // a thread and its Io cost as much as some looks
+constexpr std::size_t kLeastEach = 64;                           // a thread and its Io cost as much as some looks
+constexpr std::uint64_t kLeastMemory = std::uint64_t{64} << 20;  // of a thread, for metadata
 
 bool is_same_entry(const Entry& seen, const Entry& known) {
   const catalog::Checkpoint& a = seen.checkpoint;
@@ -71,31 +72,39 @@ bool same_metrics(const catalog::Checkpoint& a, const catalog::Checkpoint& b) {
                     });
 }
 
-std::vector<LookedAgain> look_again(Session& session, const std::string& store,
-                                    const std::vector<const Entry*>& known) {
+Result<std::vector<LookedAgain>> look_again(Session& session, const std::string& store,
+                                            const std::vector<const Entry*>& known) {
   std::vector<LookedAgain> out(known.size());
   std::atomic<std::size_t> next{0};
   const auto look = [&](Session& own) -> Result<> {
-    for (std::size_t i = next++; i < known.size(); i = next++) {
+    for (std::size_t i = next++; i < known.size() && !own.is_stopped(); i = next++) {
       out[i].reason = "it could not be checked";  // unless this ends
       out[i] = look_at(own, store, *known[i]);
     }
     return {};
   };
+  const std::uint64_t threads = std::max<std::uint64_t>(
+      std::min<std::uint64_t>({session.threads, known.size() / kLeastEach, session.memory_bytes / kLeastMemory}), 1);
+  Session share = session;
+  share.memory_bytes = session.memory_bytes / threads;
+  // A thread that fails, or cannot be had, leaves the rest to others.
+  const auto help = [&] {
+    static_cast<void>(caught([&]() -> Result<> {
+      CKPT_TRY(const auto io, session.io.fresh());
+      const auto alone = Comm::solo();
+      Session own{.io = *io, .comm = *alone, .memory_bytes = share.memory_bytes, .stop = session.stop};
+      return look(own);
+    }));
+  };
   std::vector<std::jthread> helpers;
-  const std::size_t threads = std::min<std::size_t>(session.threads, known.size() / kLeastEach);
-  for (std::size_t n = 1; n < threads; ++n) {
-    helpers.emplace_back([&] {
-      // A thread that fails leaves the rest to others.
-      static_cast<void>(caught([&]() -> Result<> {
-        CKPT_TRY(const auto io, session.io.fresh());
-        const auto alone = Comm::solo();
-        Session own{.io = *io, .comm = *alone, .memory_bytes = session.memory_bytes, .stop = session.stop};
-        return look(own);
-      }));
-    });
-  }
-  static_cast<void>(look(session));
+  static_cast<void>(caught([&]() -> Result<> {
+    for (std::uint64_t n = 1; n < threads; ++n) helpers.emplace_back(help);
+    return {};
+  }));
+  static_cast<void>(look(share));
+  helpers.clear();
+  // What was being looked at when it stopped says nothing.
+  if (session.is_stopped()) return fail(Errc::interrupted, store + ": prune: stopped");
   return out;
 }
 

@@ -27,8 +27,9 @@ struct LookedAgain {
   std::string reason{};                               ///< why it does not count; empty: it is intact
 };
 
-/// Checks each of them, in parallel on the session's threads if there are many.
-std::vector<LookedAgain> look_again(Session& session, const std::string& store,
-                                    const std::vector<const catalog::Entry*>& known);
+/// Checks each of them, in parallel on the session's threads if there are many; the threads share its memory.
+/// errors  interrupted
+Result<std::vector<LookedAgain>> look_again(Session& session, const std::string& store,
+                                            const std::vector<const catalog::Entry*>& known);
 
 }  // namespace ckpt

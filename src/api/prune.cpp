@@ -9,6 +9,7 @@
 #include "api/look_again.hpp"
 #include "api/store_catalog.hpp"
 #include "catalog/index/links.hpp"
+#include "catalog/index/rows.hpp"
 #include "catalog/index/scan.hpp"
 #include "catalog/support.hpp"
 #include "engine/host.hpp"
@@ -23,6 +24,12 @@ using catalog::Deleter;
 using catalog::Entry;
 using catalog::State;
 using catalog::TrashEntry;
+
+/// Looked at between the steps.
+Result<> not_stopped(const Session& session, const std::string& store) {
+  if (!session.is_stopped()) return {};
+  return fail(Errc::interrupted, store + ": prune: stopped");
+}
 
 bool wanted(const std::vector<std::string>& globs, const std::string& run) {
   return globs.empty() ||
@@ -70,6 +77,7 @@ class Decider {
   Result<> decide(PrunePart& part, std::vector<std::string>& warnings) {
     situation_.first_run = part.first_run;
     for (;;) {
+      CKPT_CHECK(not_stopped(session_, request_.store));
       CKPT_TRY(part.retention, catalog::retain(part.checkpoints, part.policy, situation_));
       if (part.retention.trash_count + part.retention.demote_count == 0) return {};
       std::vector<std::uint32_t> going;
@@ -77,13 +85,14 @@ class Decider {
         if (goes(part.retention.decisions[i])) going.push_back(i);
       }
       const auto likely = catalog::likely_support(part.checkpoints, part.policy, part.retention);
-      if (check(part, likely, runs_of(part, going), warnings).damaged) continue;
+      CKPT_TRY(const Checks first, check(part, likely, runs_of(part, going), warnings));
+      if (first.damaged) continue;
       CKPT_TRY(const auto doubtful,
                catalog::unsupported(part.checkpoints, part.policy, situation_, part.retention, sure_of(part)));
       if (doubtful.empty()) return {};
       // What it may rest on is not known: everything that stays there is checked.
-      const Checks checks = check(part, part.retention.order, runs_of(part, doubtful), warnings);
-      if (!checks.damaged && !checks.any) return {};
+      CKPT_TRY(const Checks all, check(part, part.retention.order, runs_of(part, doubtful), warnings));
+      if (!all.damaged && !all.any) return {};
     }
   }
 
@@ -115,8 +124,8 @@ class Decider {
   }
 
   /// The quick check of those that stay and were not checked yet.
-  Checks check(PrunePart& part, const std::vector<std::uint32_t>& indices, const std::set<std::string>& runs,
-               std::vector<std::string>& warnings) {
+  Result<Checks> check(PrunePart& part, const std::vector<std::uint32_t>& indices, const std::set<std::string>& runs,
+                       std::vector<std::string>& warnings) {
     std::vector<std::uint32_t> chosen;
     std::vector<const Entry*> known;
     for (const std::uint32_t i : indices) {
@@ -128,7 +137,7 @@ class Decider {
       known.push_back(&part.entries[i]);
     }
     Checks out{.any = !chosen.empty()};
-    std::vector<LookedAgain> looks = look_again(session_, request_.store, known);
+    CKPT_TRY(std::vector<LookedAgain> looks, look_again(session_, request_.store, known));
     for (std::size_t n = 0; n < chosen.size(); ++n) {
       LookedAgain& look = looks[n];
       if (look.reason.empty()) continue;
@@ -166,7 +175,8 @@ std::vector<catalog::SeriesBirth> births_of(const std::vector<TrashEntry>& trash
 
 struct Scanned {
   std::vector<Entry> entries{};
-  std::vector<std::string> runs{};  ///< all of the store, where only some are asked for
+  std::vector<std::string> runs{};         ///< all with a checkpoint, where only some are asked for
+  std::vector<std::string> directories{};  ///< those that hold none, too
   std::vector<std::string> warnings{};
 };
 
@@ -182,20 +192,24 @@ Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest&
       if (out.runs.empty() || out.runs.back() != entry.checkpoint.run) out.runs.push_back(entry.checkpoint.run);
       return wanted(request.runs, entry.checkpoint.run);
     };
+    CKPT_TRY(const auto known, catalog::select_runs(catalog.database()));
+    for (const catalog::KnownRun& run : known) out.directories.push_back(run.run);
   }
   CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), query));
-  CKPT_CHECK(catalog::note_links(io, store, catalog.database(), out.entries));
+  catalog::note_links(store, catalog.refreshed().links, out.entries);
   return out;
 }
 
-/// A pattern that matches nothing is told; a name that does not is most likely mistyped.
+/// A pattern that matches nothing is told, and a run that holds nothing yet; a name of neither is most likely mistyped.
 Result<> check_runs(const PruneRequest& request, const std::vector<TrashEntry>& trash, Scanned& scanned) {
   for (const std::string& glob : request.runs) {
     const auto matches = [&](const std::string& run) { return matches_glob(run, glob); };
     if (std::ranges::any_of(scanned.runs, matches)) continue;
     if (std::ranges::any_of(trash, matches, &TrashEntry::run)) continue;
     std::string text = fmt::format("{}: prune: no run matches '{}'", request.store, glob);
-    if (glob.find_first_of("*?[") != std::string::npos) {
+    const bool is_empty = std::ranges::count(scanned.directories, glob) != 0;
+    if (is_empty) text = fmt::format("{}: prune: '{}' holds no checkpoint", request.store, glob);
+    if (is_empty || glob.find_first_of("*?[") != std::string::npos) {
       scanned.warnings.push_back(std::move(text));
       continue;
     }
@@ -323,8 +337,9 @@ void plan_recycling(Io& io, PrunePlan& plan, catalog::Time now) {
 }
 
 /// Purges by the policies' grace; recycle/ is given up before the trash is.
-Result<> purge_trash(Io& io, const PrunePlan& plan, const CarryOut& how, bool pressed, Deleter& trash,
+Result<> purge_trash(Session& session, const PrunePlan& plan, const CarryOut& how, bool pressed, Deleter& trash,
                      PruneReport& report) {
+  Io& io = session.io;
   std::uint64_t sets = most_recycled(plan);
   if (pressed || is_short(plan, space_of(io, plan.store, {}))) {
     sets = 0;
@@ -334,10 +349,11 @@ Result<> purge_trash(Io& io, const PrunePlan& plan, const CarryOut& how, bool pr
   }
   report.purged_early = is_short(plan, space_of(io, plan.store, {}));
   const auto due = [&](const TrashEntry& entry) { return report.purged_early || entry.record.purge_at <= how.now; };
-  CKPT_TRY(Deleter::Purged purged, trash.purge(how.now, how.by, due, sets));
+  CKPT_TRY(Deleter::Purged purged, trash.purge(how.now, how.by, due, sets, session.stop));
   purged.bytes += report.purged.bytes;
   purged.emptied_bytes += report.purged.emptied_bytes;
   purged.gone.insert(purged.gone.begin(), report.purged.gone.begin(), report.purged.gone.end());
+  report.stopped = purged.stopped;
   report.purged = std::move(purged);
   return {};
 }
@@ -387,7 +403,9 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   PrunePlan plan{.store = join_path(request.store, "")};
   CKPT_TRY(plan.policies, read_policies(session.io, plan.store, request.policy));
   if (request.carries_out) settle_trash(session.io, plan.store);
+  CKPT_CHECK(not_stopped(session, plan.store));
   CKPT_TRY(Scanned scanned, read_store(session.io, plan.store, request));
+  CKPT_CHECK(not_stopped(session, plan.store));
   CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
   CKPT_CHECK(check_runs(request, trash, scanned));
   const KnownPolicies known = read_known_policies(session.io, plan.store);
@@ -443,6 +461,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
 
 Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how) {
   Io& io = session.io;
+  CKPT_CHECK(not_stopped(session, plan.store));
   CKPT_TRY(const auto trash, Deleter::open(io, plan.store, std::chrono::steady_clock::now() + how.lock_timeout));
   const bool pressed = is_pressed(io, plan, how.now);  // as planned: without what goes into the trash now
   PruneReport report;
@@ -452,12 +471,16 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
     for (const std::uint32_t i : part.retention.order) {
       const Action action = part.retention.decisions[i].action;
       if (action != Action::trash && action != Action::demote) continue;
+      report.stopped = report.stopped || session.is_stopped();
+      if (report.stopped) break;
       PruneStep step{.part = p, .index = i};
       const auto deletion = deletion_of(io, plan, part, i, how);
       const auto claim = with_room(io, plan.store, [&] {
         return action == Action::trash ? trash->put(deletion) : demote(session, *trash, deletion, plan.store);
       });
       if (claim && *claim == Claim::vanished && is_gone(io, plan.store, part.entries[i])) continue;
+      report.stopped = !claim && claim.error().code == Errc::interrupted;
+      if (report.stopped) break;
       step.done = claim && *claim == Claim::free;
       if (!step.done) step.kept_because = claim ? claim_text(*claim) : claim.error().message;
       if (claim && *claim != Claim::free && *claim != Claim::vanished && !trash->reader().empty())
@@ -473,8 +496,12 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       report.steps.push_back(std::move(step));
     }
   }
+  if (report.stopped) {
+    report.complete = false;
+    return report;
+  }
   const auto remembered = with_room(io, plan.store, [&] { return remember_policies(io, plan); });
-  CKPT_CHECK(purge_trash(io, plan, how, pressed, *trash, report));
+  CKPT_CHECK(purge_trash(session, plan, how, pressed, *trash, report));
   if (!remembered) CKPT_CHECK(remember_policies(io, plan));  // there may be room now
   for (const TrashEntry& entry : report.purged.gone) {
     if (entry.record.deleted != how.now || entry.record.by != how.by) continue;  // of an earlier prune
@@ -482,7 +509,7 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
     waits.count -= std::min<std::uint64_t>(waits.count, 1);
     waits.bytes -= std::min(waits.bytes, entry.record.bytes);
   }
-  report.complete = report.complete && report.purged.kept.empty();
+  report.complete = report.complete && report.purged.kept.empty() && !report.stopped;
   return report;
 }
 

@@ -56,7 +56,7 @@ struct PrunePlan {
 
 /// Decides by the store's catalog, and changes nothing else. What stays and makes that others go is checked first,
 /// quickly (structure and sizes): what cannot be opened does not count as kept.
-/// errors  of read_policies; not_found: the store; io
+/// errors  of read_policies; not_found: the store; interrupted; io
 Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request);
 
 struct CarryOut {
@@ -85,6 +85,7 @@ struct PruneReport {
   InTrash demoted_wait{};  ///< of the optimizers of those demoted
   catalog::Deleter::Purged purged{};
   bool purged_early = false;  ///< space was so short that the trash did not wait for its grace
+  bool stopped = false;       ///< by the session: what follows was not begun
   bool complete = true;       ///< everything that was planned was done
 };
 
@@ -94,8 +95,8 @@ struct PruneReport {
 /// is removed the data files of the youngest sets feed the next save, as many sets as the greatest `recycle` of the
 /// policies says; with less free space than the policies want none do, and those that wait for a save are removed
 /// before the trash is touched early. errors  locked: another process deletes in this store; unsupported: no locks on a
-/// file system of this machine; io
-///         before anything was done
+/// file system of this machine; interrupted,
+///         io before anything was done
 Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how);
 
 /// The WHY of one checkpoint of a part.

@@ -506,7 +506,7 @@ Result<RepairReport> repair(Session& session, const RepairRequest& request) {
   if (!request.apply) return report;
   Mender mender(session, request);
   for (RepairItem& item : report.items) {
-    if (session.stop != nullptr && session.stop->load()) return fail(Errc::interrupted, "repair: stopped");
+    if (session.is_stopped()) return fail(Errc::interrupted, "repair: stopped");
     mender.mend(item);
   }
   return report;

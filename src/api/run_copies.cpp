@@ -10,11 +10,9 @@
 namespace ckpt {
 namespace {
 
-constexpr std::uint64_t kMostCopyBytes = std::uint64_t{256} << 20;  // 16,384 ranks take 2 MB
-
 /// What the second copy of a manifest says of a checkpoint's place in its run.
 std::optional<universal::Run> run_in_copy(Io& io, const std::string& checkpoint) {
-  const auto text = read_small_file(io, join_path(checkpoint, universal::kManifestCopyPath), kMostCopyBytes);
+  const auto text = read_small_file(io, join_path(checkpoint, universal::kManifestCopyPath), kMostManifestBytes);
   if (!text) return std::nullopt;
   auto manifest = universal::parse_manifest(*text);
   return manifest ? std::move(manifest->run) : std::nullopt;

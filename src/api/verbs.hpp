@@ -36,6 +36,7 @@ struct Session {
   std::uint64_t memory_bytes = 0;  ///< bound on this process's resident memory
   unsigned threads = 1;
   const std::atomic<bool>* stop = nullptr;
+  bool is_stopped() const { return stop != nullptr && stop->load(); }
   const MapRules* rules =
       nullptr;  ///< `--map`: of the checkpoint that is read; of verify's other one where there is one
   std::function<void(const Progress&)> progress{};

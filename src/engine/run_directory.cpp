@@ -117,7 +117,7 @@ Result<std::vector<std::string>> list_checkpoints(Io& io, const std::string& run
 
 Result<universal::Manifest> read_manifest(Io& io, const std::string& checkpoint) {
   const std::string path = join_path(checkpoint, universal::kManifestPath);
-  CKPT_TRY(const std::string text, read_small_file(io, path, universal::kMaxManifestBytes));
+  CKPT_TRY(const std::string text, read_small_file(io, path, kMostManifestBytes));
   return universal::parse_manifest(text);
 }
 

@@ -42,6 +42,8 @@ Result<> settle_directory(Io& io, const std::string& directory, const std::strin
 /// there has none. Never asks a catalog, and there is no `latest` file.
 Result<std::vector<std::string>> list_checkpoints(Io& io, const std::string& run_directory);
 
+/// The largest manifest that is read of a run's checkpoints, of which one command may read all: 16,384 ranks take 2 MB.
+constexpr std::uint64_t kMostManifestBytes = std::uint64_t{256} << 20;
 /// The manifest of a checkpoint in its directory. errors  as read_small_file and parse_manifest
 Result<universal::Manifest> read_manifest(Io& io, const std::string& checkpoint);
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -11,6 +12,7 @@
 
 #include "catalog/index/marks.hpp"
 #include "catalog/store_builder.hpp"
+#include "support/fault_io.hpp"
 
 namespace ckpt {
 namespace {
@@ -153,6 +155,46 @@ TEST_F(Prune, WhatVanishesMeanwhileIsPassedOver) {
   const PruneReport report = carried_out(plan);
   EXPECT_EQ(report.trashed, 0U);
   EXPECT_TRUE(report.complete);
+}
+
+TEST_F(Prune, AStopEndsThePlanAndTellsNothingOfWhatWasNotLookedAt) {
+  std::atomic<bool> stop{true};
+  Session session{.io = store_.io(), .comm = *comm_, .memory_bytes = std::uint64_t{1} << 31, .stop = &stop};
+  for (const bool carries_out : {false, true}) {
+    PruneRequest again = request();
+    again.carries_out = carries_out;
+    const auto plan = plan_prune(session, again);
+    ASSERT_FALSE(plan);
+    EXPECT_EQ(plan.error().code, Errc::interrupted);
+  }
+  const auto report = carry_out(session, planned(request()), {.now = kNow, .by = "test"});
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code, Errc::interrupted);
+  EXPECT_TRUE(is_there(1));
+}
+
+TEST_F(Prune, AStopBetweenTwoDeletionsLeavesTheOthersAndTellsSo) {
+  PruneRequest approved = request("1");
+  approved.approved = true;
+  const PrunePlan plan = planned(approved);
+  ASSERT_EQ(plan.trash_count, 3U);
+  std::atomic<bool> stop{false};
+  auto inner = store_.io().fresh();
+  ASSERT_TRUE(inner);
+  const auto faults = std::make_shared<FaultPlan>();
+  const auto io = make_fault_io(*std::move(inner), faults);
+  const auto stop_at_the_first = [&] { stop = std::filesystem::exists(store_.path() + "/.ckpt/trash/r"); };
+  faults->count_only({"rename"});
+  faults->call_at(0, stop_at_the_first);
+  Session session{.io = *io, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 31, .stop = &stop};
+  const auto report = carry_out(session, plan, {.now = kNow, .by = "test"});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_TRUE(report->stopped);
+  EXPECT_FALSE(report->complete);
+  EXPECT_EQ(report->trashed, 1U);
+  EXPECT_EQ(report->steps.size(), 1U);
+  EXPECT_EQ(is_there(1) + is_there(2) + is_there(3) + is_there(4), 3);
+  EXPECT_EQ(carried_out(planned(approved)).trashed, 2U) << "the rest goes with the next one";
 }
 
 TEST_F(Prune, APolicyIsNewUntilItWasCarriedOutAndAgainWhenItIsChanged) {

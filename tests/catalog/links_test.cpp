@@ -38,19 +38,22 @@ TEST(Links, NameWhatTheyLeadToAndReferToWhatTheyLeadInto) {
   auto database = Database::in_memory();
   ASSERT_TRUE(database) << database.error().message;
   const Time now = Time{} + std::chrono::hours(24 * 366 * 60);
-  ASSERT_TRUE(refresh(store.io(), top, *database, recognise_linked, Trust::notes, now));
-  auto entries = select_entries(*database, {});
-  ASSERT_TRUE(entries);
-  ASSERT_EQ(entries->size(), 5U);
-  ASSERT_TRUE(note_links(store.io(), top, *database, *entries));
   using Words = std::vector<std::string>;
-  for (const Entry& entry : *entries) {
-    const Words trackers = entry.name == "step-000000001.g1"   ? Words{"best"}
-                           : entry.name == "step-000000002.g2" ? Words{"exports/sums"}
-                                                               : Words{};
-    EXPECT_EQ(entry.checkpoint.trackers, trackers) << entry.name;
-    EXPECT_EQ(entry.checkpoint.references, entry.name == "checkpoint-10" ? Words{"hf/checkpoint-30"} : Words{})
-        << entry.name;
+  for (const Trust trust : {Trust::notes, Trust::notes, Trust::nothing_unseen, Trust::nothing}) {
+    const auto refreshed = refresh(store.io(), top, *database, recognise_linked, trust, now);
+    ASSERT_TRUE(refreshed) << refreshed.error().message;
+    auto entries = select_entries(*database, {});
+    ASSERT_TRUE(entries);
+    ASSERT_EQ(entries->size(), 5U);
+    note_links(top, refreshed->links, *entries);
+    for (const Entry& entry : *entries) {
+      const Words trackers = entry.name == "step-000000001.g1"   ? Words{"best"}
+                             : entry.name == "step-000000002.g2" ? Words{"exports/sums"}
+                                                                 : Words{};
+      EXPECT_EQ(entry.checkpoint.trackers, trackers) << entry.name;
+      EXPECT_EQ(entry.checkpoint.references, entry.name == "checkpoint-10" ? Words{"hf/checkpoint-30"} : Words{})
+          << entry.name;
+    }
   }
 }
 

@@ -116,6 +116,13 @@ def case_a_list_for_programs_holds_no_name_that_reads_as_another(sh):
     os.rename(sh.path("st/=cmd|calc"), sh.path("st/a\u202eb"))
     result = sh.run("list", "--store", "st", "-q", err="1 name left out")
     check(result.out == "", "a name that is another", result)
+    os.rename(sh.path("st/a\u202eb"), sh.path("st/a\u202eb\x7f\u009bc"))
+    for words in (("list",), ("prune", "--keep-last", "1")):
+        shown = sh.run(*words, "--store", "st", "--json").out
+        check("a\\u202eb\\u007f\\u009bc" in shown, "not escaped", shown)
+        check(not any(c in shown for c in "\u202e\x7f\u009b"), "raw", shown)
+        document = sh.document(*words, "--store", "st")
+        check(document["data"]["checkpoints"][0]["run"] == "a\u202eb\x7f\u009bc", "another name", shown)
 
 
 def case_a_policy_of_too_many_rules_is_refused_at_once(sh):

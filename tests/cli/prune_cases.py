@@ -2,6 +2,7 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -329,6 +330,81 @@ def case_a_run_that_is_not_there_is_told(sh):
     prune(sh, "lama*", "--keep-last", "1", err="no run matches 'lama\\*'")
     prune(sh, "llama", "--keep-last", "1", "--apply", "-y")
     sh.run("pin", "llama/step-000000002.g2", "--store", "store", out="^pinned llama@step-000000002.g2")
+
+
+def case_a_run_that_holds_nothing_yet_is_told_and_no_error(sh):
+    store(sh, steps=(1, 2))
+    sh.path("store/fresh").mkdir()
+    prune(sh, "fresh", "--keep-last", "1", err="'fresh' holds no checkpoint", out="^would delete 0 of 0")
+    prune(sh, "fresh", "--keep-last", "1", "--apply", err="'fresh' holds no checkpoint")
+    prune(sh, "fresher", "--keep-last", "1", code=10, err="no run matches 'fresher'")
+
+
+def many(sh, count):
+    """STORE/many, of one checkpoint's files under as many names."""
+    run = store(sh, steps=(1,), run="many") / "many"
+    for step in range(2, count + 1):
+        shutil.copytree(run / "step-000000001.g1", run / f"step-{step:09}.g{step}", copy_function=os.link)
+    return run
+
+
+def signalled(sh, which, when, *words):
+    """A prune that gets a signal once `when(started)` is true: its exit code, and what it said."""
+    process = subprocess.Popen([sh.program, "prune", "--store", "store", "--purge-early-below", "0", *words], cwd=sh.directory,
+                               env=sh.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    started = time.monotonic()
+    while process.poll() is None and not when(time.monotonic() - started):
+        time.sleep(0.0005)
+    process.send_signal(which)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def case_a_signal_while_it_plans_ends_it_without_a_plan(sh):
+    count = 800
+    run = many(sh, count)
+    words = ("--keep-last", str(count - 1), "--threads", "1")
+    prune(sh, *words)  # from here on the catalog knows them
+    started = time.monotonic()
+    prune(sh, *words, out=f"^would delete 1 of {count} ")
+    whole = time.monotonic() - started
+    for more in ((), ("--apply",)):
+        ended = 0
+        for share in (0.2, 0.4, 0.6, 0.8):
+            code, out, err = signalled(sh, signal.SIGINT, lambda passed: passed > share * whole, *words, *more)
+            check("not counted as kept" not in err, "what was not looked at is told as damaged", err)
+            check(code in (0, 130), f"exit {code}", out + err)
+            if code == 130:
+                ended += 1
+                check("CKPT-E13000" in err and "delete" not in out, "a plan that is none", out + err)
+                check(len(steps(run)) == count, "something was deleted", out + err)
+            elif more:  # it had ended before
+                sh.run("undelete", "many/step-000000001.g1", "--store", "store")
+        check(ended, "never seen while it plans")
+
+
+def case_a_signal_between_two_deletions_leaves_the_others(sh):
+    count = 300
+    for which, expected in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        for more in ((), ("--json",)):
+            for attempt in range(8):
+                shutil.rmtree(sh.path("store"), ignore_errors=True)
+                run, trash = many(sh, count), sh.path("store/.ckpt/trash/many")
+                code, out, err = signalled(sh, which, lambda _: len(names(trash)) > 2, "--keep-last", "1", "--apply", "-y", "--threads", "1", *more)
+                if code != 0:
+                    break
+            gone = count - len(steps(run))
+            check(code == expected and 0 < gone < count - 1, f"exit {code}, {gone} gone", out + err)
+            if more:
+                document = json.loads(out)
+                findings = sh.schemas.findings("prune", document)
+                check(not findings, "\n".join(findings))
+                check(document["exit_code"] == code and document["errors"] and not document["ok"], out)
+                check(document["data"]["decision"] == "stopped" and document["data"]["trashed"] == gone, out)
+            else:
+                check(f"{gone} of {count - 1} deletions done" in err and re.search(f"^{gone} checkpoints in the trash", out, re.M), "not told", out + err)
+            prune(sh, "--keep-last", "1", "--apply", "-y", out=f"^{count - 1 - gone} checkpoints? in the trash")
+            check(steps(run) == [count], str(names(run)))
 
 
 def case_of_two_saves_of_a_step_the_plan_tells_which_goes(sh):

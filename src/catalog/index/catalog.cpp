@@ -28,11 +28,15 @@ void put_aside(Io& io, const std::string& store) {
 /// An empty file is an empty database. It is made here, and not by SQLite: so it belongs to whom the store belongs to,
 /// and stands in it.
 Result<> make_catalog_file(Io& io, const std::string& file) {
-  const auto made = io.open(file, {.mode = OpenOptions::Mode::write_new});
-  if (made) return io.close(*made);
-  if (made.error().code != Errc::target_exists) return fail(made.error());
-  CKPT_TRY(const FileInfo info, io.stat(file));
-  if (info.kind == FileInfo::Kind::file) return {};
+  auto there = io.stat(file);
+  if (!there && there.error().code == Errc::not_found) {
+    const auto made = io.open(file, {.mode = OpenOptions::Mode::write_new});
+    if (made) return io.close(*made);
+    if (made.error().code != Errc::target_exists) return fail(made.error());
+    there = io.stat(file);
+  }
+  CKPT_CHECK(there);
+  if (there->kind == FileInfo::Kind::file) return {};
   return fail(
       {.code = Errc::linked, .message = file + ": catalog: a symbolic link or not a regular file", .file = file});
 }

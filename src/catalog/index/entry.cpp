@@ -15,8 +15,7 @@
 namespace ckpt::catalog {
 namespace {
 
-constexpr std::uint64_t kMostManifestBytes = std::uint64_t{64} << 20;  // 16,384 ranks take 2 MB
-constexpr std::uint64_t kMostSumsBytes = std::uint64_t{1} << 30;       // 256 TB in leaves of 4 MiB
+constexpr std::uint64_t kMostSumsBytes = std::uint64_t{1} << 30;  // 256 TB in leaves of 4 MiB
 constexpr std::string_view kMetricKey = "metric.";  // of the user's words in a manifest: a metric of that name
 constexpr std::size_t kMostFiles = 1 << 20;         // of a foreign checkpoint, that are looked at
 
@@ -130,30 +129,26 @@ bool read_manifest_and_sums(Io& io, Entry& entry, const std::string& path) {
   return true;
 }
 
-/// One of the manifest's two copies, as long as it is right.
-std::optional<universal::Manifest> read_copy(Io& io, const std::string& path) {
-  const auto text = read_small_file(io, path, kMostManifestBytes);
-  if (!text) return std::nullopt;
-  auto manifest = universal::parse_manifest(*text);
-  return manifest ? std::optional(*std::move(manifest)) : std::nullopt;
+/// One of the manifest's two copies.
+Result<universal::Manifest> read_copy(Io& io, const std::string& path) {
+  CKPT_TRY(const std::string text, read_small_file(io, path, kMostManifestBytes));
+  return universal::parse_manifest(text);
 }
 
-bool is_lost_or_torn(Io& io, const std::string& path) {
-  const auto text = read_small_file(io, path, kMostManifestBytes);
-  const auto manifest = text ? universal::parse_manifest(*text) : Result<universal::Manifest>(fail(text.error()));
-  return !manifest && state_after(manifest.error()) == State::corrupt;
+bool is_lost_or_torn(const Result<universal::Manifest>& copy) {
+  return !copy && state_after(copy.error()) == State::corrupt;
 }
 
 /// What `ckpt repair` restores a checkpoint from: one copy of its manifest that is right and fits the table of files,
 /// where the other is lost or torn.
 std::optional<universal::Manifest> mendable(Io& io, const std::string& path, Entry& mended) {
-  const std::string first = join_path(path, universal::kManifestPath);
-  const std::string second = join_path(path, universal::kManifestCopyPath);
-  auto manifest = read_copy(io, first);
-  if (!is_lost_or_torn(io, manifest ? second : first)) return std::nullopt;
-  if (!manifest) manifest = read_copy(io, second);
-  if (!manifest || !take_sums(io, mended, path, *manifest)) return std::nullopt;
-  return manifest;
+  auto first = read_copy(io, join_path(path, universal::kManifestPath));
+  if (!first && !is_lost_or_torn(first)) return std::nullopt;
+  auto second = read_copy(io, join_path(path, universal::kManifestCopyPath));
+  if (first ? !is_lost_or_torn(second) : !second) return std::nullopt;
+  universal::Manifest& right = first ? *first : *second;
+  if (!take_sums(io, mended, path, right)) return std::nullopt;
+  return std::move(right);
 }
 
 /// Of one of ours. False where the directory is gone.
@@ -172,8 +167,8 @@ bool read_own(Io& io, Entry& entry, const std::string& path) {
   return true;
 }
 
-/// Of another tool's: the bytes of its files, and when the newest was written. The directory's own time says so only
-/// where there is none: a mark changes it.
+/// Of another tool's: the bytes of its files, its links, and when the newest file was written. The directory's own time
+/// says so only where there is none: a mark changes it.
 void read_foreign(Io& io, Entry& entry, const std::string& path) {
   std::vector<std::string> folders{path};
   std::optional<std::int64_t> newest_ns;
@@ -186,8 +181,12 @@ void read_foreign(Io& io, Entry& entry, const std::string& path) {
       continue;
     }
     for (const DirEntry& item : *entries) {
-      if (item.is_link || item.name == kForeignMarksDirectory) continue;
+      if (item.name == kForeignMarksDirectory) continue;
       const std::string below = join_path(folder, item.name);
+      if (item.is_link) {
+        entry.links.push_back(below.substr(path.size() + 1));
+        continue;
+      }
       if (item.kind == FileInfo::Kind::directory) {
         folders.push_back(below);
         continue;
@@ -313,9 +312,10 @@ std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace
   }
   Marks said = read_marks(io, marks);
   entry.save = said.save;
+  const bool was_corrupt = entry.checkpoint.state == State::corrupt;  // read_own has judged it
   apply_marks(entry, std::move(said.marks));
   // A mark says that something is damaged, not what.
-  const bool damaged = !place.foreign && entry.checkpoint.state == State::corrupt;
+  const bool damaged = !place.foreign && !was_corrupt && entry.checkpoint.state == State::corrupt;
   if (damaged && is_repairable(io, path)) entry.checkpoint.state = State::repairable;
   entry.checkpoint.marks_unreadable = !said.unreadable.empty();
   if (entry.checkpoint.marks_unreadable && entry.reason.empty()) entry.reason = std::move(said.unreadable);

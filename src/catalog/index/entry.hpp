@@ -42,7 +42,8 @@ struct Entry {
   std::optional<SaveCost> save{};
   Stamp directory{};  ///< of its directory, its marks and its manifest, before they were read
   Stamp marks_directory{};
-  Stamp manifest{};  ///< of one of ours
+  Stamp manifest{};                  ///< of one of ours
+  std::vector<std::string> links{};  ///< symbolic links in another tool's: paths below it. Not of one from the index
 
   /// STORE/RUN/NAME.
   std::string path(std::string_view store) const;

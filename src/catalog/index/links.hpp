@@ -3,17 +3,20 @@
 #include <string>
 #include <vector>
 
-#include "catalog/index/database.hpp"
 #include "catalog/index/entry.hpp"
-#include "engine/io.hpp"
-#include "format/result.hpp"
 
 namespace ckpt::catalog {
 
-/// Marks checkpoints that symbolic links in the store lead to, or into. A link beside checkpoints (`latest ->
-/// step-...`) names its target, as a tracker does; a link among another tool's data files makes that checkpoint refer
-/// to the target. Resolved on disk, in places where the index says that links may be.
-/// errors  of the index
-Result<> note_links(Io& io, const std::string& store, Database& database, std::vector<Entry>& entries);
+/// A symbolic link in a store.
+struct FoundLink {
+  std::string run{};     ///< whose directory it stands in
+  std::string holder{};  ///< the other tool's checkpoint of that run that it stands in; "" = beside checkpoints
+  std::string path{};    ///< below that
+};
+
+/// Says of checkpoints which links in the store lead to them, or into them: a link beside checkpoints
+/// (`latest -> step-...`) names one, as a tracker does; one among another tool's data files makes its checkpoint refer
+/// to that one. Where they lead is looked up on the disk. `links`: all of the store, as a refresh found them.
+void note_links(const std::string& store, const std::vector<FoundLink>& links, std::vector<Entry>& entries);
 
 }  // namespace ckpt::catalog

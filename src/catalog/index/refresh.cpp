@@ -1,6 +1,7 @@
 #include "catalog/index/refresh.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -45,6 +46,7 @@ class Refresh {
       to_list_.erase(to_list_.begin());
       CKPT_CHECK(list_run(run));
     }
+    for (auto& [run, links] : links_) std::ranges::move(links, std::back_inserter(out_.links));
     return std::move(out_);
   }
 
@@ -145,6 +147,9 @@ class Refresh {
                      .hint = "name the directory of runs with --store"});
       return remove_run(database_, run);
     }
+    std::vector<FoundLink>& links = links_[run];
+    links.clear();
+    for (const std::string& name : (*folder)->links) links.push_back({.run = run, .holder = {}, .path = name});
     CKPT_TRY(const bool all_read, list_places(run, (*folder)->places));
     CKPT_CHECK(list_below(run, **folder));
     // Other tools write into a checkpoint's directory, and into their trackers, without changing the run's; and where
@@ -201,6 +206,8 @@ class Refresh {
       return true;
     }
     CKPT_CHECK(store_entry(database_, *entry));
+    for (const std::string& link : entry->links)
+      links_[place.run].push_back({.run = place.run, .holder = place.name, .path = link});
     const bool read = entry->checkpoint.state != State::unreadable && entry->checkpoint.state != State::repairable;
     return read && !entry->checkpoint.marks_unreadable;
   }
@@ -216,6 +223,7 @@ class Refresh {
   std::vector<std::string> gone_{};
   std::map<std::string, std::set<std::string>> to_read_{};
   std::vector<InboxNote> notes_{};
+  std::map<std::string, std::vector<FoundLink>> links_{};  // by run
   Refreshed out_{};
 };
 

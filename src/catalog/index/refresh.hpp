@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "catalog/index/database.hpp"
+#include "catalog/index/links.hpp"
 #include "catalog/index/scan.hpp"
 #include "engine/io.hpp"
 #include "format/result.hpp"
@@ -26,6 +27,7 @@ struct Refreshed {
   std::uint64_t read = 0;     ///< checkpoints that were read
   std::uint64_t removed = 0;  ///< that are gone
   std::vector<std::string> warnings{};
+  std::vector<FoundLink> links{};  ///< all of the store: directories that hold any are listed each time
 };
 
 /// Brings the index up to what the disk holds: afterwards its rows are those that `Trust::nothing` would make. One

@@ -69,7 +69,10 @@ void read_trackers(Io& io, const std::string& path, const std::vector<DirEntry>&
 
 void add_child(Io& io, const std::string& run, const std::string& path, const DirEntry& entry,
                const Recognise& recognise, Folder& out) {
-  if (entry.is_link) out.is_restless = true;
+  if (entry.is_link) {
+    out.links.push_back(entry.name);
+    out.is_restless = true;
+  }
   if (entry.kind != FileInfo::Kind::directory || entry.name.starts_with('.')) return;
   if (entry.name.find(kPartialMark) != std::string::npos) return;  // uncommitted work
   if (const auto ours = CheckpointName::parse(entry.name)) {

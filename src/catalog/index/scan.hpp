@@ -30,6 +30,7 @@ inline constexpr unsigned kDeepestRun = 4;
 struct Folder {
   std::vector<EntryPlace> places{};    ///< checkpoints, in byte order of their names
   std::vector<std::string> folders{};  ///< to look into: names, in byte order
+  std::vector<std::string> links{};    ///< symbolic links: names, in byte order
   /// What stands in it may change without its directory: other tools' checkpoints, files that name one, links.
   bool is_restless = false;
 };

@@ -35,7 +35,7 @@ void tell_catalog(Io& io, const std::string& run, const std::string& name, const
 
 Result<ManifestFile> open_manifest(Io& io, const std::string& checkpoint) {
   ManifestFile out{.path = join_path(checkpoint, universal::kManifestPath)};
-  CKPT_TRY(out.text, read_small_file(io, out.path, universal::kMaxManifestBytes));
+  CKPT_TRY(out.text, read_small_file(io, out.path, kMostManifestBytes));
   auto manifest = universal::parse_manifest(out.text);
   if (!manifest) return fail(with_file(std::move(manifest).error(), out.path));
   out.manifest = *std::move(manifest);

@@ -307,7 +307,7 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
 
 Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
                                        const std::function<bool(const TrashEntry&)>& chosen,
-                                       std::optional<std::uint64_t> recycled_sets) {
+                                       std::optional<std::uint64_t> recycled_sets, const std::atomic<bool>* stop) {
   CKPT_TRY(const auto entries, list_trash(io_, store_));
   Purged out;
   std::vector<TrashEntry> going;
@@ -330,6 +330,8 @@ Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
   std::set<RecycledSet> kept;
   if (recycled_sets) CKPT_CHECK(make_way(going, *recycled_sets, kept, out));
   for (const TrashEntry& entry : going) {
+    out.stopped = stop != nullptr && stop->load();
+    if (out.stopped) return out;
     const bool recycled = can_recycle(entry) && kept.contains(set_of(entry));
     const auto purged = purge_one(entry, now, by, recycled, out);
     if (!purged) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -145,14 +146,15 @@ class Deleter {
     std::uint64_t recycled_bytes = 0;
     std::uint64_t emptied_bytes = 0;  ///< removed from recycle/
     std::vector<std::string> kept{};  ///< "RUN/NAME: being read": the next purge tries again
+    bool stopped = false;             ///< before all were gone
   };
   /// Removes for good what `chosen` says of those that are recorded. Goes on after one that cannot be removed.
   /// `recycled_sets`: how many sets' data files recycle/ holds afterwards, at most: the youngest (by the time of their
   /// deletion) of those that are removed now and those that stand there. Ours only, checkpoints or optimizers; where
   /// the file system gains nothing by it none. What stands there above that is unlinked first. Not given: what is
-  /// removed is unlinked, and recycle/ stays as it is.
+  /// removed is unlinked, and recycle/ stays as it is. Stops between two where `stop` is set.
   Result<Purged> purge(Time now, const std::string& by, const std::function<bool(const TrashEntry&)>& chosen,
-                       std::optional<std::uint64_t> recycled_sets = {});
+                       std::optional<std::uint64_t> recycled_sets = {}, const std::atomic<bool>* stop = nullptr);
   /// What was being purged when a process died; called with `purge` too.
   static bool is_half_purged(const TrashEntry& entry) {
     return entry.present && entry.recorded && entry.record.state == TrashRecord::State::purging;
