@@ -430,7 +430,7 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
              [&](const std::string& path) { return own_files(session, *prepared.source, *prepared.target, path); },
          .named_later = prepared.in_run != nullptr,
          .resumable = resumable,
-         .readers = prepared.source->files->readers(session.io, prepared.source->map, prepared.source->root),
+         .readers = prepared.source->files->readers(prepared.source->map, prepared.source->root),
          .restart = request.restart},
         prepared.plan->targets());
     if (opened) {

@@ -148,7 +148,7 @@ class Linking {
                                  .id = report_.id,
                                  .folders = {folders.begin(), folders.end()},
                                  .named_later = true,
-                                 .readers = source_->files->readers(io_, source_->map, source_->root)},
+                                 .readers = source_->files->readers(source_->map, source_->root)},
                                 {}));
     for (const auto& [path, bytes] : report_.files) {
       if (session_.stop != nullptr && session_.stop->load()) return fail(Errc::interrupted, "save: stopped");
