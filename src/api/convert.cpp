@@ -196,7 +196,8 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
                            .shard_bytes = request.shard_bytes,
                            .target = request.target,
                            .id = out.id,
-                           .source_format = map.format};
+                           .source_format = map.format,
+                           .stop = session.stop};
   CKPT_TRY(out.skeleton, out.cuts ? out.target->lay_out_parts(write) : out.target->lay_out(write));
   if (request.hooks != nullptr && request.hooks->laid_out) request.hooks->laid_out(out.selection, out.skeleton);
   if (!out.skeleton.directory) CKPT_CHECK(check_outside(session.io, request, out.source->root));

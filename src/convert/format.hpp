@@ -71,12 +71,13 @@ struct Selected {
 struct WriteRequest {
   const Map* source = nullptr;
   std::vector<Selected> tensors{};
-  std::vector<Alias> aliases{};        ///< whose targets are selected, with target names
-  std::vector<NamedObject> objects{};  ///< with target names
-  std::uint64_t shard_bytes = 0;       ///< 0 = the writer's default
-  std::string target;                  ///< final path
-  std::string id;                      ///< 32 hex digits
-  std::string source_format;           ///< for the record
+  std::vector<Alias> aliases{};             ///< whose targets are selected, with target names
+  std::vector<NamedObject> objects{};       ///< with target names
+  std::uint64_t shard_bytes = 0;            ///< 0 = the writer's default
+  std::string target;                       ///< final path
+  std::string id;                           ///< 32 hex digits
+  std::string source_format;                ///< for the record
+  const std::atomic<bool>* stop = nullptr;  ///< once set, laying out ends with `interrupted`; null: never
 };
 
 /// What a writer lays out.
