@@ -119,7 +119,8 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
                                       {.metadata_limit = session.memory_bytes,
                                        .rules = session.rules,
                                        .salvage = request.salvage,
-                                       .stop = session.stop}));
+                                       .stop = session.stop,
+                                       .look_beside = true}));
   out.source = std::make_unique<Source>(std::move(source));
   Map& map = out.source->map;
   for (const Finding& finding : map.findings) {

@@ -27,7 +27,11 @@ struct Place {
   std::string root;  ///< path as the user gave it, without trailing slash
   bool directory = false;
   std::vector<DirEntry> entries{};  ///< of a directory, sorted by name
+  std::string first{};              ///< of a file: its first bytes, kFirstBytes or all; "" where they were not read
 
+  static constexpr std::size_t kFirstBytes = (std::size_t{64} << 10) + 8;  // no format looks at more
+  /// Of a file: reads `first`, so that each format need not. What cannot be read is told by who asks for it.
+  void read_first();
   bool has(std::string_view name) const;
   /// First `bytes` of a file below root ("" = root itself), fewer where it is shorter.
   Result<std::string> head(std::string_view relative, std::size_t bytes) const;
@@ -49,6 +53,8 @@ struct ReadOptions {
   bool salvage = false;
   /// Once set, whatever is read or decoded of the checkpoint ends with `interrupted`. Outlives the source.
   const std::atomic<bool>* stop = nullptr;
+  /// Also tells what stands beside the files of the checkpoint and is no part of it, and which files are `settings`.
+  bool look_beside = false;
 };
 
 /// A slice of a tensor.
@@ -149,7 +155,8 @@ struct Source {
   std::shared_ptr<SourceFiles> files{};
   std::unique_ptr<Io> io{};
   Map map{};
-  std::vector<std::string> settings{};  ///< files beside it that tell of the model, and hold no data of it
+  /// Files beside it that tell of the model, and hold no data of it; only with ReadOptions::look_beside.
+  std::vector<std::string> settings{};
   std::unique_ptr<Lease> lease{};
 
   /// errors  changed: a file is no longer what it was when it was opened
