@@ -140,6 +140,7 @@ struct Format {
   /// part * and ? stand for anything. What else a directory holds is not the checkpoint's, and --overwrite spares it.
   std::span<const std::string_view> own_names{};
   bool holds_blobs = false;  ///< as a target it takes opaque blobs too
+  bool has_folders = false;  ///< its files may lie in folders below the root
 };
 
 /// All formats, in order of precedence of detection messages.
@@ -168,6 +169,15 @@ struct Source {
 /// Detects (or takes `from`) and opens. not_found; unsupported naming what was seen; ambiguous listing the matches;
 /// incomplete; corrupt; refused.
 Result<Source> open_source(Io& io, const std::string& path, std::string_view from, const ReadOptions& options);
+
+/// A format that knows a place.
+struct Candidate {
+  const Format* format = nullptr;
+  bool has_folders = false;  ///< files of the checkpoint may lie in folders below the place
+};
+/// All that know it; open_source takes one of them where there are several. errors  as Io::stat and Io::list; where
+/// none knows it, that of the first that failed to look
+Result<std::vector<Candidate>> candidates(Io& io, const std::string& path);
 
 /// What can be told of a checkpoint that is recognised but not read.
 struct Glance {

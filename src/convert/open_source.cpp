@@ -228,6 +228,16 @@ Recognition recognise(Io& io, const std::string& path) {
   return {.unfinished = detection.refusal && detection.refusal->code == Errc::uncommitted};
 }
 
+Result<std::vector<Candidate>> candidates(Io& io, const std::string& path) {
+  CKPT_TRY(const Place place, look(io, join_path(path, "")));
+  Detection detection = detect(place);
+  if (detection.found.empty() && detection.refusal) return fail(*std::move(detection.refusal));
+  std::vector<Candidate> out;
+  for (const Found& found : detection.found)
+    out.push_back({.format = found.format, .has_folders = found.format->has_folders || !found.match.where.empty()});
+  return out;
+}
+
 Result<std::optional<Glance>> glance(Io& io, const std::string& path, std::string_view from) {
   CKPT_TRY(const Place place, look(io, join_path(path, "")));
   CKPT_TRY(const Found found, from.empty() ? choose(place) : forced(place, from));
