@@ -185,7 +185,7 @@ def case_a_checkpoint_with_hashes_is_one_also_beside_other_files(sh):
 def case_a_stranger_in_a_folder_of_ours_is_damage_and_nothing_else(sh):
     sh.run("convert", sh.checkpoint(ZERO2), "u")
     shutil.copy(sh.checkpoint("safetensors/single") / "model.safetensors", sh.path("u/shards/weights/stray.safetensors"))
-    sh.run("verify", "u", code=1, out="stray.safetensors is no part of this checkpoint, but looks like one", not_err="skipped",
+    sh.run("verify", "u", code=1, out="stray.safetensors is not part of this checkpoint but looks like a data file", not_err="skipped",
            not_out="skipped")
 
 
