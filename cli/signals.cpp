@@ -35,6 +35,9 @@ void install_signal_handlers() {
   action.sa_handler = SIG_IGN;
   action.sa_flags = 0;
   sigaction(SIGPIPE, &action, nullptr);
+  // Ignored, which a parent can hand down, it would hide how a helper ended.
+  action.sa_handler = SIG_DFL;
+  sigaction(SIGCHLD, &action, nullptr);
 }
 
 const std::atomic<bool>& stop_flag() {

@@ -8,7 +8,8 @@ namespace ckpt::cli {
 
 /// Installs the handlers; the first thing main does, because a forwarded SIGUSR1 kills a process without one.
 /// SIGINT and SIGTERM ask for a clean end (the second one kills at once); SIGUSR1 asks for one status line; SIGPIPE is
-/// ignored: a conversion does not end because nobody reads what is said of it.
+/// ignored: a conversion does not end because nobody reads what is said of it; SIGCHLD has
+/// its default action, so that how a helper ends is seen.
 void install_signal_handlers();
 
 /// Set once SIGINT or SIGTERM has arrived.

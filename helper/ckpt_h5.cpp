@@ -1,7 +1,7 @@
 // ckpt-h5: writes the skeleton of an HDF5 file, without the data, and tells where each dataset's bytes belong; tells
 // what a file holds, and decodes what does not stand in it as it is.
 //
-//   ckpt-h5 MEMORY skeleton FILE   request on standard input, offsets on standard output; FILE is overwritten
+//   ckpt-h5 MEMORY skeleton FILE   request on standard input, offsets on standard output; FILE is empty
 //   ckpt-h5 MEMORY id FILE         prints the root attribute `ckpt_id`
 //   ckpt-h5 MEMORY map FILE OFFSET BYTES                   h5_map.hpp; the HDF5 file is BYTES long, at OFFSET of FILE
 //   ckpt-h5 MEMORY decode FILE OFFSET BYTES TARGET SIZE    h5_decode.hpp; writes rows of datasets into TARGET,
@@ -143,7 +143,7 @@ void put(std::string& out, std::uint64_t value) {
   for (int i = 0; i < 8; ++i) out += static_cast<char>(value >> (8 * i));
 }
 
-int skeleton(const char* name) {
+int skeleton(int descriptor) {
   Input input;
   const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
   check(H5Pset_alignment(access, 1, kAlignment) >= 0 && H5Pset_small_data_block_size(access, 0) >= 0,
@@ -152,7 +152,7 @@ int skeleton(const char* name) {
   check(H5Pset_obj_track_times(file_create, false) >= 0, "H5Pset_obj_track_times");
   // HDF5 looks for freed space in lists: with them the time grows with the square of the number of groups.
   check(H5Pset_file_space_strategy(file_create, H5F_FSPACE_STRATEGY_NONE, false, 1) >= 0, "H5Pset_file_space_strategy");
-  const hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, file_create, access);
+  const hid_t file = make_file(descriptor, file_create, access);
   check(file >= 0, "H5Fcreate");
   write_attributes(file, input);
 
@@ -182,7 +182,7 @@ int skeleton(const char* name) {
   check(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0, "H5Fflush");
   check(H5Fclose(file) >= 0, "H5Fclose");
   struct stat info {};
-  if (::stat(name, &info) != 0) stop("cannot get the size of the skeleton", Verdict::io);
+  if (::fstat(descriptor, &info) != 0) stop("cannot get the size of the skeleton", Verdict::io);
   std::string head;
   put(head, static_cast<std::uint64_t>(info.st_size));
   answer.insert(0, head);
@@ -223,8 +223,8 @@ Range open_range_of(char** argv) {
 int make_skeleton(const char* path, std::uint64_t memory) {
   limit_resources({.memory_bytes = memory, .file_bytes = UINT64_MAX});
   const int descriptor = open_or_stop(path, O_RDWR);
-  confine(descriptor);
-  return skeleton(("/proc/self/fd/" + std::to_string(descriptor)).c_str());
+  confine();
+  return skeleton(descriptor);
 }
 
 int find_id(const char* path, std::uint64_t memory) {

@@ -49,30 +49,20 @@ void limit(decltype(RLIMIT_AS) what, rlim_t soft, rlim_t hard, const char* name)
 
 // --- Landlock --------------------------------------------------------------------------------------------------------
 
-// Of the versions of its interface (linux/landlock.h): what a process may do with files.
-constexpr std::uint64_t kWriteFile = 1u << 1;
-constexpr std::uint64_t kReadFile = 1u << 2;
-constexpr std::uint64_t kTruncate = 1u << 14;  // since version 3
-
+/// Of the versions of its interface (linux/landlock.h): what a process may do with files.
 std::uint64_t known_rights(long version) {
   constexpr std::uint64_t rights[] = {0x1fff, 0x3fff, 0x7fff, 0x7fff, 0xffff};
   return rights[std::min<long>(version, 5) - 1];
 }
 
 /// Without it (an old kernel, or one that was started without) the system call filter stands alone.
-void restrict_files(int reopened) {
+void restrict_files() {
   const long version = ::syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
   if (version < 1) return;
   landlock_ruleset_attr rules{};
   rules.handled_access_fs = known_rights(version);
   const auto set = static_cast<int>(::syscall(SYS_landlock_create_ruleset, &rules, sizeof rules.handled_access_fs, 0));
   if (set < 0) return;
-  if (reopened >= 0) {
-    landlock_path_beneath_attr file{};
-    file.allowed_access = (kWriteFile | kReadFile | kTruncate) & rules.handled_access_fs;
-    file.parent_fd = reopened;
-    ::syscall(SYS_landlock_add_rule, set, LANDLOCK_RULE_PATH_BENEATH, &file, 0);
-  }
   ::syscall(SYS_landlock_restrict_self, set, 0);
   ::close(set);
 }
@@ -88,8 +78,8 @@ constexpr std::uint32_t kArchitecture = 0;
 #endif
 
 /// What the C library, HDF5 and this program call once their files are open.
-std::vector<unsigned> allowed_calls(bool reopens) {
-  std::vector<unsigned> calls{
+std::vector<unsigned> allowed_calls() {
+  return {
       SYS_read,        SYS_write,     SYS_pread64,    SYS_pwrite64,      SYS_readv,           SYS_writev,
       SYS_lseek,       SYS_fstat,     SYS_newfstatat, SYS_close,         SYS_munmap,          SYS_mremap,
       SYS_madvise,     SYS_brk,       SYS_ftruncate,  SYS_fsync,         SYS_fdatasync,       SYS_flock,
@@ -103,13 +93,6 @@ std::vector<unsigned> allowed_calls(bool reopens) {
       SYS_statx,
 #endif
   };
-  if (reopens) {
-    calls.insert(calls.end(), {SYS_openat, SYS_readlinkat});
-#ifdef SYS_open
-    calls.insert(calls.end(), {SYS_open, SYS_readlink});
-#endif
-  }
-  return calls;
 }
 
 sock_filter load(std::size_t offset) {
@@ -125,13 +108,13 @@ sock_filter unless_equal(std::uint32_t value, std::uint8_t skip) {
 }
 
 /// Other calls fail with ENOSYS, as on a kernel that lacks them: the C library then does without.
-void filter_calls(bool reopens) {
+void filter_calls() {
   if (kArchitecture == 0) return;
   constexpr std::uint32_t refused = SECCOMP_RET_ERRNO | ENOSYS;
   std::vector<sock_filter> program{load(offsetof(seccomp_data, arch)),
                                    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0),  // over the next one
                                    answer(refused), load(offsetof(seccomp_data, nr))};
-  for (const unsigned call : allowed_calls(reopens)) {
+  for (const unsigned call : allowed_calls()) {
     program.push_back(unless_equal(call, 1));
     program.push_back(answer(SECCOMP_RET_ALLOW));
   }
@@ -176,7 +159,7 @@ std::uint64_t usable_memory() {
   return memory_limit - std::min(memory_limit, kProgramBytes);
 }
 
-void confine(int reopened) {
-  restrict_files(reopened);
-  filter_calls(reopened >= 0);
+void confine() {
+  restrict_files();
+  filter_calls();
 }

@@ -23,7 +23,6 @@ void limit_seconds(std::uint64_t bytes);
 /// Memory that the process may use for data: the limit of limit_resources minus the program itself.
 std::uint64_t usable_memory();
 
-/// From here on the process can only read and write its open files, allocate, and exit. `reopened`, if not -1, is a
-/// file that may be opened again by name; no other file can be opened, created, renamed or removed, no program started,
-/// no socket created.
-void confine(int reopened = -1);
+/// From here on the process can only read and write its open files, allocate, and exit. No file can be opened, created,
+/// renamed or removed, no program started, no socket created.
+void confine();

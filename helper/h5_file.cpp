@@ -14,9 +14,9 @@
 
 namespace {
 
-// The range that the driver reads; HDF5 gives its callbacks no other way to it.
+// What the driver reads, or makes; HDF5 gives its callbacks no other way to it.
 Range opened;
-int read_error = 0;  // of the system, of the read that failed
+int system_error = 0;  // of the read or the write that failed
 
 struct File {
   H5FD_t base;  // first: HDF5 takes the address of this for that of the whole
@@ -61,7 +61,7 @@ herr_t read_range(H5FD_t*, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, voi
   while (bytes > 0) {
     const ssize_t count = ::pread(opened.descriptor, at, bytes, static_cast<off_t>(opened.offset + address));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) read_error = errno;
+    if (count < 0) system_error = errno;
     if (count <= 0) return -1;
     at += count;
     address += static_cast<haddr_t>(count);
@@ -70,8 +70,74 @@ herr_t read_range(H5FD_t*, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, voi
   return 0;
 }
 
-herr_t write_range(H5FD_t*, H5FD_mem_t, hid_t, haddr_t, size_t, const void*) {
+herr_t write_nothing(H5FD_t*, H5FD_mem_t, hid_t, haddr_t, size_t, const void*) {
   return -1;
+}
+
+// --- of a file that is made ------------------------------------------------------------------------------------------
+
+/// As those of HDF5's own driver, for the same places in the file; but not that the file has a name.
+herr_t features_of_made(const H5FD_t*, unsigned long* flags) {
+  *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
+           H5FD_FEAT_AGGREGATE_SMALLDATA;
+  return 0;
+}
+
+/// What was never written is zero.
+herr_t read_made(H5FD_t* file, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t bytes, void* out) {
+  const haddr_t end = std::max(address, std::min<haddr_t>(opened.bytes, address + bytes));
+  const auto written = static_cast<size_t>(end - address);
+  std::memset(static_cast<char*>(out) + written, 0, bytes - written);
+  return written == 0 ? 0 : read_range(file, type, transfer, address, written, out);
+}
+
+herr_t write_made(H5FD_t*, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, const void* data) {
+  const auto* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t count = ::pwrite(opened.descriptor, at, bytes, static_cast<off_t>(address));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) system_error = errno;
+    if (count <= 0) return -1;
+    at += count;
+    address += static_cast<haddr_t>(count);
+    bytes -= static_cast<size_t>(count);
+  }
+  opened.bytes = std::max<std::uint64_t>(opened.bytes, address);
+  return 0;
+}
+
+herr_t end_where_allocated(H5FD_t* file, hid_t, hbool_t) {
+  const haddr_t end = mine(file)->allocated;
+  if (::ftruncate(opened.descriptor, static_cast<off_t>(end)) != 0) {
+    system_error = errno;
+    return -1;
+  }
+  opened.bytes = end;
+  return 0;
+}
+
+H5FD_class_t driver_named(const char* name) {
+  H5FD_class_t driver{};
+#if H5_VERSION_GE(1, 13, 0)
+  driver.version = H5FD_CLASS_VERSION;
+  driver.value = static_cast<H5FD_class_value_t>(600);
+#endif
+  driver.name = name;
+  driver.maxaddr = static_cast<haddr_t>(INT64_MAX);
+  driver.fc_degree = H5F_CLOSE_WEAK;
+  driver.open = open_file;
+  driver.close = close_file;
+  driver.get_eoa = allocated;
+  driver.set_eoa = set_allocated;
+  driver.get_eof = end_of_file;
+  return driver;
+}
+
+void set_driver(hid_t access, const H5FD_class_t& driver) {
+  const hid_t registered = H5FDregister(&driver);
+  const bool ready =
+      H5PLset_loading_state(0) >= 0 && registered >= 0 && H5Pset_driver(access, registered, nullptr) >= 0;
+  if (!ready) stop("HDF5: the driver cannot be set up");
 }
 
 }  // namespace
@@ -90,7 +156,7 @@ void stop_at(const std::string& path, const std::string& what) {
   struct Cause {
     bool newer = false;
     bool memory = false;
-    int system = read_error;
+    int system = system_error;
   } cause;
   const auto look = [](unsigned, const H5E_error2_t* error, void* found) -> herr_t {
     auto& out = *static_cast<Cause*>(found);
@@ -119,30 +185,28 @@ void stop_without_memory(const std::string& said) {
 
 hid_t open_range(const Range& range) {
   opened = range;
-  static H5FD_class_t driver{};
-#if H5_VERSION_GE(1, 13, 0)
-  driver.version = H5FD_CLASS_VERSION;
-  driver.value = static_cast<H5FD_class_value_t>(600);
-#endif
-  driver.name = "range";
-  driver.maxaddr = static_cast<haddr_t>(INT64_MAX);
-  driver.fc_degree = H5F_CLOSE_WEAK;
-  driver.open = open_file;
-  driver.close = close_file;
+  static H5FD_class_t driver = driver_named("range");
   driver.query = features;
-  driver.get_eoa = allocated;
-  driver.set_eoa = set_allocated;
-  driver.get_eof = end_of_file;
   driver.read = read_range;
-  driver.write = write_range;
+  driver.write = write_nothing;
   const H5FD_mem_t one_list[] = H5FD_FLMAP_SINGLE;
   std::copy(std::begin(one_list), std::end(one_list), driver.fl_map);
   const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-  const hid_t registered = H5FDregister(&driver);
-  const bool ready =
-      H5PLset_loading_state(0) >= 0 && registered >= 0 && H5Pset_driver(access, registered, nullptr) >= 0;
-  if (!ready) stop("HDF5: the driver cannot be set up");
+  set_driver(access, driver);
   const hid_t file = H5Fopen("range", H5F_ACC_RDONLY, access);
   if (file < 0) stop_at("the file", "not a whole HDF5 file");
   return file;
+}
+
+hid_t make_file(int descriptor, hid_t create, hid_t access) {
+  opened = {.descriptor = descriptor};
+  static H5FD_class_t driver = driver_named("made");
+  driver.query = features_of_made;
+  driver.read = read_made;
+  driver.write = write_made;
+  driver.truncate = end_where_allocated;
+  const H5FD_mem_t lists[] = H5FD_FLMAP_DICHOTOMY;
+  std::copy(std::begin(lists), std::end(lists), driver.fl_map);
+  set_driver(access, driver);
+  return H5Fcreate("made", H5F_ACC_TRUNC, create, access);
 }

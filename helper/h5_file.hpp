@@ -16,6 +16,10 @@ struct Range {
 /// process where HDF5 refuses it. One range a process.
 hid_t open_range(const Range& range);
 
+/// Makes an HDF5 file in an empty one that is open for reading and writing, which needs no name: through a driver of
+/// our own that never leaves it. Negative where HDF5 refuses. One file a process, and no range.
+hid_t make_file(int descriptor, hid_t create, hid_t access);
+
 /// How the process ends, for src/engine/helper_process.cpp, which knows the numbers too.
 enum class Verdict { corrupt = 1, refused = 3, unsupported = 4, no_space = 5, memory = 6, io = 7 };
 

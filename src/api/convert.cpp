@@ -119,7 +119,8 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
                                       {.metadata_limit = session.memory_bytes,
                                        .rules = session.rules,
                                        .salvage = request.salvage,
-                                       .stop = session.stop}));
+                                       .stop = session.stop,
+                                       .look_beside = true}));
   out.source = std::make_unique<Source>(std::move(source));
   Map& map = out.source->map;
   for (const Finding& finding : map.findings) {
@@ -196,7 +197,8 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
                            .shard_bytes = request.shard_bytes,
                            .target = request.target,
                            .id = out.id,
-                           .source_format = map.format};
+                           .source_format = map.format,
+                           .stop = session.stop};
   CKPT_TRY(out.skeleton, out.cuts ? out.target->lay_out_parts(write) : out.target->lay_out(write));
   if (request.hooks != nullptr && request.hooks->laid_out) request.hooks->laid_out(out.selection, out.skeleton);
   if (!out.skeleton.directory) CKPT_CHECK(check_outside(session.io, request, out.source->root));
@@ -430,7 +432,7 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
              [&](const std::string& path) { return own_files(session, *prepared.source, *prepared.target, path); },
          .named_later = prepared.in_run != nullptr,
          .resumable = resumable,
-         .readers = prepared.source->files->readers(session.io, prepared.source->map, prepared.source->root),
+         .readers = prepared.source->files->readers(prepared.source->map, prepared.source->root),
          .restart = request.restart},
         prepared.plan->targets());
     if (opened) {

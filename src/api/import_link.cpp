@@ -69,7 +69,7 @@ class Linking {
   /// With the lease of a reader: nobody deletes or replaces it meanwhile.
   Result<> open() {
     auto opened = open_source(io_, request_.source, request_.from,
-                              {.metadata_limit = session_.memory_bytes, .stop = session_.stop});
+                              {.metadata_limit = session_.memory_bytes, .stop = session_.stop, .look_beside = true});
     if (!opened) {
       const Errc code = opened.error().code;
       if (code != Errc::unsupported && code != Errc::ambiguous) return fail(std::move(opened).error());
@@ -148,7 +148,7 @@ class Linking {
                                  .id = report_.id,
                                  .folders = {folders.begin(), folders.end()},
                                  .named_later = true,
-                                 .readers = source_->files->readers(io_, source_->map, source_->root)},
+                                 .readers = source_->files->readers(source_->map, source_->root)},
                                 {}));
     for (const auto& [path, bytes] : report_.files) {
       if (session_.is_stopped()) return fail(Errc::interrupted, "save: stopped");

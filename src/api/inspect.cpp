@@ -26,9 +26,11 @@ std::string part_name(const Tensor& tensor) {
 }  // namespace
 
 Result<InspectReport> inspect(Session& session, const std::string& path, const std::string& from) {
-  CKPT_TRY(const Source source,
-           open_source(session.io, path, from,
-                       {.metadata_limit = session.memory_bytes, .rules = session.rules, .stop = session.stop}));
+  CKPT_TRY(
+      const Source source,
+      open_source(
+          session.io, path, from,
+          {.metadata_limit = session.memory_bytes, .rules = session.rules, .stop = session.stop, .look_beside = true}));
   const Map& map = source.map;
   InspectReport report;
   report.path = path;

@@ -6,6 +6,7 @@
 #include "catalog/superseded.hpp"
 #include "catalog/trash/trash.hpp"
 #include "engine/claims.hpp"
+#include "engine/real_path.hpp"
 #include "engine/run_directory.hpp"
 
 namespace ckpt {
@@ -53,11 +54,12 @@ Result<RunSeries> series_of(Io& io, const std::string& run_directory, const std:
   RunSeries out;
   CKPT_TRY(out.standing, list_copies(io, run_directory, local_directory, kMostRead));
   std::vector<catalog::SeriesBirth> births;
-  for (const std::string& store : stores_above(io, run_directory)) {
-    std::string_view below(run_directory);
+  const std::string real = real_path(run_directory).value_or(run_directory);
+  for (const std::string& store : stores_above(io, real)) {
+    std::string_view below(real);
     below.remove_prefix(std::min(below.size(), store.size()));
     while (below.starts_with('/')) below.remove_prefix(1);
-    CKPT_TRY(const auto deleted, deleted_series(io, store, store == "." ? run_directory : std::string(below)));
+    CKPT_TRY(const auto deleted, deleted_series(io, store, store == "." ? real : std::string(below)));
     births.insert(births.end(), deleted.begin(), deleted.end());
   }
   std::vector<catalog::Checkpoint> checkpoints;

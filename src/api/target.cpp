@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "engine/checks.hpp"
+#include "engine/real_path.hpp"
 #include "format/glob.hpp"
 
 namespace ckpt {
@@ -117,6 +120,13 @@ Result<OldCheckpoint> recognise_target(Session& session, const Format& target, c
   return fail(not_replaced(path, "a directory that is not a checkpoint"));
 }
 
+std::string first_names(const std::vector<MapFile>& files) {
+  constexpr std::size_t kShown = 2;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(files.size(), kShown); ++i) out += (i == 0 ? "" : ", ") + files[i].path;
+  return files.size() > kShown ? out + ", ..." : out;
+}
+
 /// Names of a directory that match, as they stand in it; where the pattern has no wildcard whether it is there or not.
 Result<> add_own_names(Io& io, const Format& format, const std::string& directory, const std::string& prefix,
                        std::vector<std::string>& out) {
@@ -133,24 +143,89 @@ Result<> add_own_names(Io& io, const Format& format, const std::string& director
 /// Device and inode: what stands under two names is one file.
 using FileId = std::pair<std::uint64_t, std::uint64_t>;
 
+/// A directory that what lies in it may be a part of.
+struct Above {
+  std::string path;
+  bool holds_it = false;  ///< the file itself lies in it, in no folder
+};
+
+/// The directories above a file, by the names in its path and by where that really leads, which may be different ones.
+std::vector<Above> directories_above(const std::string& path) {
+  constexpr int kMostAbove = 3;  // folders of a checkpoint above its files
+  std::vector<Above> out;
+  std::set<std::string> known;
+  std::string at = parent_path(path);
+  const auto real = real_path(at);
+  for (int i = 0; i < kMostAbove; ++i, at = parent_path(at)) {
+    known.insert(real_path(at).value_or(at));
+    out.push_back({at, i == 0});
+    if (at == "." || at == "/" || base_name(at) == "..") break;
+  }
+  if (!real) return out;
+  // Below the directory that the process works in they are shown by relative paths, as the file was given.
+  const auto here = path.starts_with('/') ? std::nullopt : real_path(".");
+  at = *real;
+  for (int i = 0; i < kMostAbove; ++i, at = parent_path(at)) {
+    const bool is_below = here && at.starts_with(*here + "/");
+    if (known.insert(at).second) out.push_back({is_below ? at.substr(here->size() + 1) : at, i == 0});
+    if (at == "/") break;
+  }
+  return out;
+}
+
+/// Whether a directory has no other file that such a checkpoint could be made of.
+Result<bool> stands_alone(Io& io, const Format& format, const std::string& directory, const std::string& name) {
+  CKPT_TRY(const auto entries, io.list(directory));
+  return std::ranges::none_of(entries, [&](const DirEntry& entry) {
+    const auto ends = [&](std::string_view suffix) { return !suffix.empty() && entry.name.ends_with(suffix); };
+    const auto matches = [&](std::string_view own) { return matches_glob(entry.name, own); };
+    return entry.name != name && (ends(format.suffix) || std::ranges::any_of(format.other_suffixes, ends) ||
+                                  std::ranges::any_of(format.own_names, matches));
+  });
+}
+
+/// Not where a larger checkpoint above it could be opened and has it, nor where that cannot be told.
+Result<> check_apart_from(Session& session, const std::string& path, const FileInfo& file, const Above& above,
+                          const Format& format) {
+  const auto opened =
+      open_source(session.io, above.path, format.name, {.metadata_limit = session.memory_bytes, .stop = session.stop});
+  if (opened) {
+    if (opened->map.collection || opened->map.files.size() < 2) return {};
+    for (const MapFile& part : opened->map.files) {
+      if (part.device == file.device && part.inode == file.inode)
+        return fail(not_replaced(path, fmt::format("part of the {} checkpoint in {}", opened->map.format, above.path)));
+    }
+    return {};
+  }
+  const Error& error = opened.error();
+  if (error.code == Errc::not_found || error.code == Errc::unsupported) return {};
+  if (error.code == Errc::incomplete)
+    return fail(not_replaced(path, fmt::format("it may be part of the incomplete checkpoint in {}", above.path)));
+  if (exit_code(error.code) != exit_code(Errc::corrupt)) return fail(error);
+  // It may be that which is damaged, and mended so.
+  const auto damaged = session.io.stat(error.file);
+  if (above.holds_it && damaged && damaged->is_same_file(file)) {
+    CKPT_TRY(const bool alone, stands_alone(session.io, format, above.path, base_name(path)));
+    if (alone) return {};
+  }
+  return fail(not_replaced(path, fmt::format("it may be part of the checkpoint in {}, which cannot be read: {}",
+                                             above.path, error.message)));
+}
+
 /// A file of a larger checkpoint is not replaced by itself: the rest would be worth nothing without it.
 Result<> check_whole(Session& session, const std::string& path, const FileInfo& file) {
-  constexpr int kMostAbove = 3;  // folders of a checkpoint above its files
-  std::string above = parent_path(path);
-  for (int i = 0; i < kMostAbove; ++i, above = parent_path(above)) {
-    const auto opened = open_source(session.io, above, "", {.metadata_limit = session.memory_bytes});
-    if (!opened) {
-      const Errc code = opened.error().code;
-      if (code == Errc::locked) return fail(opened.error());
-      if (i == 0 && code == Errc::incomplete)
-        return fail(not_replaced(path, fmt::format("it may be part of the incomplete checkpoint in {}", above)));
-    } else if (!opened->map.collection && opened->map.files.size() > 1) {
-      for (const MapFile& part : opened->map.files) {
-        if (part.device == file.device && part.inode == file.inode)
-          return fail(not_replaced(path, fmt::format("part of the {} checkpoint in {}", opened->map.format, above)));
-      }
+  for (const Above& above : directories_above(path)) {
+    const auto found = candidates(session.io, above.path);
+    if (!found) {
+      const Error& error = found.error();
+      const bool is_closed = !above.holds_it && error.system_code == EACCES;  // to whoever would read it, too
+      if (is_closed || error.code == Errc::not_found || error.code == Errc::unsupported) continue;
+      return fail(error);
     }
-    if (above == "." || above == "/") break;
+    for (const Candidate& candidate : *found) {
+      if (candidate.format->open != nullptr && (above.holds_it || candidate.has_folders))
+        CKPT_CHECK(check_apart_from(session, path, file, above, *candidate.format));
+    }
   }
   return {};
 }
@@ -172,10 +247,8 @@ Result<std::vector<std::string>> own_files(Session& session, const Source& sourc
   if (info.kind == FileInfo::Kind::directory) {
     CKPT_TRY(const OldCheckpoint found, recognise_target(session, target, path));
     if (found.collection)
-      return fail(not_replaced(
-          path,
-          fmt::format("it holds {} independent checkpoint files ({}, {}{}), not one checkpoint", found.files.size(),
-                      found.files[0].path, found.files[1].path, found.files.size() > 2 ? ", ..." : "")));
+      return fail(not_replaced(path, fmt::format("it holds {} independent checkpoint files ({}), not one checkpoint",
+                                                 found.files.size(), first_names(found.files))));
     const std::string below = found.root.size() > path.size() ? found.root.substr(path.size() + 1) : std::string();
     for (const MapFile& file : found.files) {
       if (!is_temporary(file)) out.push_back(join_path(below, file.path));

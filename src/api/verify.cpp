@@ -76,7 +76,8 @@ class Verifier {
     auto opened = open_source(session_.io, request_.path, request_.from,
                               {.metadata_limit = session_.memory_bytes,
                                .rules = request_.against.empty() ? session_.rules : nullptr,
-                               .stop = session_.stop});
+                               .stop = session_.stop,
+                               .look_beside = !request_.quick});
     if (!opened) return unread(std::move(opened).error());
     const Source source = *std::move(opened);
     auto checked = check(source);

@@ -11,7 +11,12 @@ bool Place::has(std::string_view name) const {
   return at != entries.end() && at->name == name;
 }
 
+void Place::read_first() {
+  if (auto read = head("", kFirstBytes)) first = *std::move(read);
+}
+
 Result<std::string> Place::head(std::string_view relative, std::size_t bytes) const {
+  if (relative.empty() && !first.empty() && bytes <= kFirstBytes) return first.substr(0, bytes);
   const std::string path = relative.empty() ? root : join_path(root, relative);
   // Asked before opening: opening a FIFO would wait for its writer.
   CKPT_TRY(const FileInfo info, io.stat(path));

@@ -27,7 +27,11 @@ struct Place {
   std::string root;  ///< path as the user gave it, without trailing slash
   bool directory = false;
   std::vector<DirEntry> entries{};  ///< of a directory, sorted by name
+  std::string first{};              ///< of a file: its first bytes, kFirstBytes or all; "" where they were not read
 
+  static constexpr std::size_t kFirstBytes = (std::size_t{64} << 10) + 8;  // no format looks at more
+  /// Of a file: reads `first`, so that each format need not. What cannot be read is told by who asks for it.
+  void read_first();
   bool has(std::string_view name) const;
   /// First `bytes` of a file below root ("" = root itself), fewer where it is shorter.
   Result<std::string> head(std::string_view relative, std::size_t bytes) const;
@@ -49,6 +53,8 @@ struct ReadOptions {
   bool salvage = false;
   /// Once set, whatever is read or decoded of the checkpoint ends with `interrupted`. Outlives the source.
   const std::atomic<bool>* stop = nullptr;
+  /// Also tells what stands beside the files of the checkpoint and is no part of it, and which files are `settings`.
+  bool look_beside = false;
 };
 
 /// A slice of a tensor.
@@ -71,12 +77,13 @@ struct Selected {
 struct WriteRequest {
   const Map* source = nullptr;
   std::vector<Selected> tensors{};
-  std::vector<Alias> aliases{};        ///< whose targets are selected, with target names
-  std::vector<NamedObject> objects{};  ///< with target names
-  std::uint64_t shard_bytes = 0;       ///< 0 = the writer's default
-  std::string target;                  ///< final path
-  std::string id;                      ///< 32 hex digits
-  std::string source_format;           ///< for the record
+  std::vector<Alias> aliases{};             ///< whose targets are selected, with target names
+  std::vector<NamedObject> objects{};       ///< with target names
+  std::uint64_t shard_bytes = 0;            ///< 0 = the writer's default
+  std::string target;                       ///< final path
+  std::string id;                           ///< 32 hex digits
+  std::string source_format;                ///< for the record
+  const std::atomic<bool>* stop = nullptr;  ///< once set, laying out ends with `interrupted`; null: never
 };
 
 /// What a writer lays out.
@@ -133,6 +140,7 @@ struct Format {
   /// part * and ? stand for anything. What else a directory holds is not the checkpoint's, and --overwrite spares it.
   std::span<const std::string_view> own_names{};
   bool holds_blobs = false;  ///< as a target it takes opaque blobs too
+  bool has_folders = false;  ///< its files may lie in folders below the root
 };
 
 /// All formats, in order of precedence of detection messages.
@@ -148,7 +156,8 @@ struct Source {
   std::shared_ptr<SourceFiles> files{};
   std::unique_ptr<Io> io{};
   Map map{};
-  std::vector<std::string> settings{};  ///< files beside it that tell of the model, and hold no data of it
+  /// Files beside it that tell of the model, and hold no data of it; only with ReadOptions::look_beside.
+  std::vector<std::string> settings{};
   std::unique_ptr<Lease> lease{};
 
   /// errors  changed: a file is no longer what it was when it was opened
@@ -160,6 +169,15 @@ struct Source {
 /// Detects (or takes `from`) and opens. not_found; unsupported naming what was seen; ambiguous listing the matches;
 /// incomplete; corrupt; refused.
 Result<Source> open_source(Io& io, const std::string& path, std::string_view from, const ReadOptions& options);
+
+/// A format that knows a place.
+struct Candidate {
+  const Format* format = nullptr;
+  bool has_folders = false;  ///< files of the checkpoint may lie in folders below the place
+};
+/// All that know it; open_source takes one of them where there are several. errors  as Io::stat and Io::list; where
+/// none knows it, that of the first that failed to look
+Result<std::vector<Candidate>> candidates(Io& io, const std::string& path);
 
 /// What can be told of a checkpoint that is recognised but not read.
 struct Glance {

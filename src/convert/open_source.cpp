@@ -47,6 +47,8 @@ Result<Place> look(Io& io, const std::string& root) {
   Place place{.io = io, .root = root, .directory = info.kind == FileInfo::Kind::directory};
   if (place.directory) {
     CKPT_TRY(place.entries, io.list(root));
+  } else {
+    place.read_first();
   }
   return place;
 }
@@ -175,8 +177,7 @@ bool is_data_name(std::string_view name) {
 }
 
 /// A link to data that is gone: a reader that takes what is there would not miss it.
-Result<> find_broken_links(Io& io, Source& source) {
-  CKPT_TRY(const auto entries, io.list(source.root));
+Result<> find_broken_links(Io& io, Source& source, const std::vector<DirEntry>& entries) {
   for (const DirEntry& entry : entries) {
     if (!entry.is_link || entry.kind != FileInfo::Kind::other || !is_data_name(entry.name)) continue;
     const std::string path = join_path(source.root, entry.name);
@@ -225,6 +226,16 @@ Recognition recognise(Io& io, const std::string& path) {
   const Detection detection = detect(*place);
   if (!detection.found.empty()) return {.format = detection.found.front().format};
   return {.unfinished = detection.refusal && detection.refusal->code == Errc::uncommitted};
+}
+
+Result<std::vector<Candidate>> candidates(Io& io, const std::string& path) {
+  CKPT_TRY(const Place place, look(io, join_path(path, "")));
+  Detection detection = detect(place);
+  if (detection.found.empty() && detection.refusal) return fail(*std::move(detection.refusal));
+  std::vector<Candidate> out;
+  for (const Found& found : detection.found)
+    out.push_back({.format = found.format, .has_folders = found.format->has_folders || !found.match.where.empty()});
+  return out;
 }
 
 Result<std::optional<Glance>> glance(Io& io, const std::string& path, std::string_view from) {
@@ -280,8 +291,16 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   source.map = *std::move(map);
   CKPT_CHECK(identify_files(source));
   if (place.directory) {
-    CKPT_CHECK(find_broken_links(io, source));
-    CKPT_TRY(Beside beside, look_beside(io, source.root, *source.format, source.map));
+    std::vector<DirEntry> below;
+    if (source.root != given) {
+      CKPT_TRY(below, io.list(source.root));
+    }
+    CKPT_CHECK(find_broken_links(io, source, source.root == given ? place.entries : below));
+  }
+  if (place.directory && options.look_beside) {
+    // What is looked at there is no file of the source.
+    const auto stopping = make_source_io(io, std::make_shared<SourceFiles>(), options.stop);
+    CKPT_TRY(Beside beside, look_beside(*stopping, source.root, *source.format, source.map));
     std::ranges::move(beside.findings, std::back_inserter(source.map.findings));
     source.settings = std::move(beside.settings);
   }

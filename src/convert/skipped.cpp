@@ -70,8 +70,10 @@ class LookBeside {
 
   Result<Beside> run() {
     for (const std::string& folder : folders_) {
+      // What stands in the folders of a format with hashes its own check tells (Format::hashes).
+      if (!folder.empty() && format_.hashes != nullptr) continue;
       CKPT_TRY(const auto entries, io_.list(join_path(root_, folder)));
-      look(folder, entries, true);
+      CKPT_CHECK(look(folder, entries, true));
     }
     tell();
     return std::move(out_);
@@ -84,56 +86,64 @@ class LookBeside {
   }
 
   /// `mapped`: the folder holds files of the map, or folders with such.
-  void look(const std::string& folder, const std::vector<DirEntry>& entries, bool mapped) {
+  Result<> look(const std::string& folder, const std::vector<DirEntry>& entries, bool mapped) {
     for (const DirEntry& entry : entries) {
       const std::string path = join_path(folder, entry.name);
       if (entry.kind == FileInfo::Kind::directory) {
-        if (!folders_.contains(path) && !entry.name.starts_with('.')) look_into(path, entry.name);
+        if (!folders_.contains(path) && !entry.name.starts_with('.')) CKPT_CHECK(look_into(path, entry.name));
       } else if (entry.kind == FileInfo::Kind::file && !mapped_.contains(path) &&
                  !matches_any(path, format_.own_names) && !matches_any(entry.name, format_.own_names)) {
-        look_at(path, entry.name, mapped);
+        CKPT_CHECK(look_at(path, entry.name, mapped));
       }
     }
+    return {};
   }
 
   /// A folder without a file of the map.
-  void look_into(const std::string& folder, const std::string& name) {
+  Result<> look_into(const std::string& folder, const std::string& name) {
     if (static_cast<std::size_t>(std::ranges::count(folder, '/')) >= kDeepestFolder ||
         ++looked_into_ > kMostFoldersBeside) {
       unseen_ = true;
-      return;
+      return {};
     }
     const auto entries = io_.list(join_path(root_, folder));
     if (!entries) {
       unseen_ = true;
-      return;
+      return entries.error().code == Errc::interrupted ? Result<>(fail(entries.error())) : Result<>();
     }
     if (is_step_folder(name)) {
       if (!entries->empty()) others_.push_back(folder);
-      return;
+      return {};
     }
-    look(folder, *entries, false);
+    return look(folder, *entries, false);
   }
 
-  void look_at(const std::string& path, const std::string& name, bool mapped) {
+  Result<> look_at(const std::string& path, const std::string& name, bool mapped) {
     if (matches_any(name, kSettingsNames)) {
       if (mapped && parent_of(path).empty()) out_.settings.push_back(path);
-      return;
+      return {};
     }
-    if (!matches_any(name, kPickleNames) && !is_data(path)) return;
+    if (!matches_any(name, kPickleNames)) {
+      CKPT_TRY(const bool is_one, is_data(path));
+      if (!is_one) return {};
+    }
     (matches_any(name, kStateNames) ? state_ : data_).push_back(path);
+    return {};
   }
 
-  bool is_data(const std::string& path) {
+  Result<bool> is_data(const std::string& path) {
     if (++looked_at_ > kMostFilesBeside) {
       unseen_ = true;
       return false;
     }
-    const Place place{.io = io_, .root = join_path(root_, path)};
-    return std::ranges::any_of(formats(), [&](const Format& format) {
+    Place place{.io = io_, .root = join_path(root_, path)};
+    place.read_first();
+    for (const Format& format : formats()) {
       const auto match = format.detect(place);
-      return match && match->has_value();
-    });
+      if (match && match->has_value()) return true;
+      if (!match && match.error().code == Errc::interrupted) return fail(match.error());
+    }
+    return false;
   }
 
   void tell() {

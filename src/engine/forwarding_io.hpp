@@ -20,7 +20,6 @@ class ForwardingIo : public Io, public HardLinks, public HoldsDirectories {
   Result<std::unique_ptr<HeldDirectory>> hold_directory(const std::string& path, const HoldOptions& options) override {
     return ckpt::hold_directory(*inner_, path, options);
   }
-  Result<std::uint32_t> permissions(const std::string& path) override { return permissions_of(*inner_, path); }
   Result<> link(const std::string& from, const std::string& to) override { return link_file(*inner_, from, to); }
   Result<FileInfo> stat(const std::string& path) override { return inner_->stat(path); }
   Result<std::vector<DirEntry>> list(const std::string& path) override { return inner_->list(path); }

@@ -62,8 +62,22 @@ UniqueFd open_directory(int at, const std::string& relative, bool beneath, int m
   return fd;
 }
 
+/// A plain path from the root on, where it is relative to the directory that the process works in; "" where that cannot
+/// be told.
+std::string absolute_path(const std::string& plain) {
+  if (plain.starts_with('/')) return plain;
+  std::array<char, PATH_MAX> text{};
+  if (::getcwd(text.data(), text.size()) == nullptr || text.front() != '/') return {};
+  std::string at = text.data();  // without links, so that a part goes with the ".." after it
+  std::string_view rest = plain;
+  for (; rest == ".." || rest.starts_with("../"); rest.remove_prefix(std::min<std::size_t>(3, rest.size())))
+    at.erase(std::max<std::size_t>(at.rfind('/'), 1));
+  if (rest.empty()) return at;
+  return at == "/" ? "/" + std::string(rest) : at + "/" + std::string(rest);
+}
+
 /// Where the system says that a descriptor leads; "" where it does not tell.
-std::string real_path(int fd) {
+std::string real_path_of(int fd) {
   std::array<char, PATH_MAX> text{};
   const ssize_t length = ::readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), text.data(), text.size());
   if (length <= 0 || static_cast<std::size_t>(length) >= text.size() || text.front() != '/') return {};
@@ -160,8 +174,10 @@ struct HeldDirectories::State {
 
   /// The innermost one that `path` lies below, or is where `itself` is set, with what all of them want.
   std::optional<Found> find(const std::string& path, bool itself) {
-    const std::string plain = plain_path(path);
     const std::lock_guard lock(mutex);
+    if (entries.empty()) return std::nullopt;
+    const std::string plain = plain_path(path);
+    const std::string absolute = absolute_path(plain);
     std::optional<Found> out;
     std::size_t nearest_store = SIZE_MAX;
     mode_t allowed = kDirectoryMode;
@@ -169,7 +185,8 @@ struct HeldDirectories::State {
     std::optional<NewRights::Owned> store;
     for (const Entry& entry : entries) {
       auto rest = rest_below(entry.path, plain);
-      if (!rest && !entry.real.empty()) rest = rest_below(entry.real, plain);
+      const std::string& real = entry.real.empty() ? entry.path : entry.real;
+      if (!rest && real.starts_with('/') && !absolute.empty()) rest = rest_below(real, absolute);
       if (!rest || (rest->empty() && !itself)) continue;
       allowed &= entry.options.readers;
       reads = reads || entry.options.reads;
@@ -216,10 +233,9 @@ Result<> HeldDirectories::check_in_place(const Found& found, const char* operati
 }
 
 Error HeldDirectories::refusal(const Found& found, int reason, const std::string& path, const char* operation) {
-  const std::string link = first_link(found.directory->fd.get(), found.rest);
-  if ((reason != ELOOP && reason != EXDEV && reason != ENOTDIR) || link.empty()) {
-    return system_error(reason, path, operation);
-  }
+  const bool may_be_link = reason == ELOOP || reason == EXDEV || reason == ENOTDIR;
+  const std::string link = may_be_link ? first_link(found.directory->fd.get(), found.rest) : std::string();
+  if (link.empty()) return system_error(reason, path, operation);
   return link_error(join_path(found.held, link), operation);
 }
 
@@ -242,7 +258,7 @@ Result<std::unique_ptr<HeldDirectory>> HeldDirectories::hold(const std::string& 
     if (::fstat(made->fd.get(), &made->status) != 0) return fail(system_error(errno, path, kOperation));
     directory = std::move(made);
   }
-  std::string real = real_path(directory->fd.get());
+  std::string real = real_path_of(directory->fd.get());
   if (real == plain) real.clear();
   const std::lock_guard lock(state_->mutex);
   const std::uint64_t id = ++state_->last_id;

@@ -69,7 +69,7 @@ std::string last_line(std::string text) {
 constexpr std::size_t kMostErrorBytes = 64u << 10;  // of what a helper says on standard error
 constexpr std::chrono::milliseconds kPatience(50);  // how long a stop or an end may go unseen
 
-enum class Ended : std::uint8_t { itself, late, talkative, stopped };
+enum class Ended : std::uint8_t { itself, unseen, late, talkative, stopped };
 
 /// A running helper: what is sent to it and what it says, until it has ended or oversteps a limit.
 class Conversation {
@@ -84,7 +84,7 @@ class Conversation {
     if (input_.empty()) in_.reset();
   }
 
-  /// The helper is reaped only where it ended itself.
+  /// The helper is reaped only where it ended itself, and was reaped by another where its end is unseen.
   Ended run(pid_t child, int& status) {
     while (out_.get() >= 0 || err_.get() >= 0) {
       if (const auto over = limit_reached()) return *over;
@@ -97,7 +97,8 @@ class Conversation {
     // One that closed its ends may live on.
     for (auto pause = std::chrono::milliseconds(1);; pause = std::min(2 * pause, kPatience)) {
       const pid_t reaped = ::waitpid(child, &status, WNOHANG);
-      if (reaped == child || (reaped < 0 && errno != EINTR)) return Ended::itself;
+      if (reaped == child) return Ended::itself;
+      if (reaped < 0 && errno != EINTR) return Ended::unseen;
       if (const auto over = limit_reached()) return *over;
       std::this_thread::sleep_for(pause);
     }
@@ -170,6 +171,12 @@ std::string end_text(int status) {
 
 Error overstepped(const std::string& program, Ended ended, const HelperLimits& limits) {
   switch (ended) {
+    case Ended::unseen:
+      return {.code = Errc::io,
+              .message = program +
+                         ": how it ended cannot be seen: another part of this process took its status, or "
+                         "SIGCHLD is ignored",
+              .hint = "let SIGCHLD have its default action while ckpt is at work"};
     case Ended::stopped:
       return {.code = Errc::interrupted, .message = program + ": stopped"};
     case Ended::talkative:
@@ -186,8 +193,8 @@ Error overstepped(const std::string& program, Ended ended, const HelperLimits& l
 
 }  // namespace
 
-Result<ScratchFile> ScratchFile::open_named() {
-  return make_named("/tmp");
+Result<ScratchFile> ScratchFile::open_small() {
+  return open_in("/tmp");
 }
 
 Result<ScratchFile> ScratchFile::open_large() {
@@ -195,27 +202,20 @@ Result<ScratchFile> ScratchFile::open_large() {
   return file ? std::move(file) : open_in("/tmp");
 }
 
-Result<ScratchFile> ScratchFile::make_named(const std::string& directory) {
-  std::string name = directory + "/ckpt-scratch-XXXXXX";
-  const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
-  if (descriptor < 0) return fail(Errc::io, name + ": create: " + std::strerror(errno));
-  return ScratchFile(descriptor, std::move(name));
-}
-
 Result<ScratchFile> ScratchFile::open_in(const std::string& directory) {
   const int descriptor = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (descriptor >= 0) return ScratchFile(descriptor, {});
-  CKPT_TRY(ScratchFile file, make_named(directory));  // of a file system that has no such files
-  file.unlink();
-  return file;
+  if (descriptor >= 0) return ScratchFile(descriptor);
+  std::string name = directory + "/ckpt-scratch-XXXXXX";  // of a file system that has no such files
+  const int named = ::mkostemp(name.data(), O_CLOEXEC);
+  if (named < 0) return fail(Errc::io, name + ": create: " + std::strerror(errno));
+  ::unlink(name.c_str());
+  return ScratchFile(named);
 }
 
-ScratchFile::ScratchFile(ScratchFile&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), name_(std::exchange(other.name_, {})) {}
+ScratchFile::ScratchFile(ScratchFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 ScratchFile& ScratchFile::operator=(ScratchFile&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
-  std::swap(name_, other.name_);
   return *this;
 }
 
@@ -223,13 +223,7 @@ std::string ScratchFile::path_for_helper() const {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(descriptor_);
 }
 
-void ScratchFile::unlink() {
-  if (!name_.empty()) ::unlink(name_.c_str());
-  name_.clear();
-}
-
 ScratchFile::~ScratchFile() {
-  unlink();
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
@@ -273,7 +267,7 @@ Result<std::string> run_helper(const std::string& program, const std::vector<std
   Conversation conversation(in, out, err, input, limits);
   int status = 0;
   const Ended ended = conversation.run(child, status);
-  if (ended != Ended::itself) {
+  if (ended != Ended::itself && ended != Ended::unseen) {
     ::kill(child, SIGKILL);
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }

@@ -12,28 +12,23 @@
 
 namespace ckpt {
 
-/// A sparse temporary file, deleted when closed. `path` is its name for this process.
+/// A sparse temporary file without a name, deleted when closed: nothing is left if this process is killed.
 class ScratchFile {
  public:
-  /// In /tmp, with a name until `unlink`: HDF5 cannot create unnamed files.
-  static Result<ScratchFile> open_named();
-  /// For data that may become as large as a checkpoint: in /var/tmp, which is rarely in memory, else in /tmp. The file
-  /// has no name, so nothing is left if this process is killed.
+  /// In /tmp.
+  static Result<ScratchFile> open_small();
+  /// For what may become as large as a checkpoint: in /var/tmp, which is rarely in memory, else in /tmp.
   static Result<ScratchFile> open_large();
   ScratchFile(ScratchFile&& other) noexcept;
   ScratchFile& operator=(ScratchFile&& other) noexcept;
   ~ScratchFile();
-  const std::string& name() const { return name_; }
-  void unlink();
-  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-  std::string path_for_helper() const;  ///< path of the same file for a helper, valid while this process runs
+  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }  ///< for this process
+  std::string path_for_helper() const;  ///< the same file for a helper, while this process lives
 
  private:
   static Result<ScratchFile> open_in(const std::string& directory);
-  static Result<ScratchFile> make_named(const std::string& directory);
-  ScratchFile(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {}
+  explicit ScratchFile(int descriptor) : descriptor_(descriptor) {}
   int descriptor_ = -1;
-  std::string name_;  // empty after unlink
 };
 
 /// Limits of a helper. The helper limits its own memory and CPU time (helper/confine.hpp).
@@ -48,7 +43,7 @@ struct HelperLimits {
 /// counted as they arrive, and a helper that oversteps a limit is killed.
 /// errors  by how it ended (helper/h5_file.hpp, Verdict), its last line being the message: refused 3, unsupported 4,
 ///         no_space 5, memory 6, io 7, corrupt any other, or a crash; unsupported: it is not installed; memory: its
-///         answer is over the limit; io: it took too long; interrupted: `stop`
+///         answer is over the limit; io: it took too long, or how it ended cannot be seen; interrupted: `stop`
 Result<std::string> run_helper(const std::string& program, const std::vector<std::string>& arguments,
                                std::string_view input, const HelperLimits& limits);
 

@@ -7,10 +7,4 @@ Result<std::unique_ptr<HeldDirectory>> hold_directory(Io& io, const std::string&
   return holds == nullptr ? std::make_unique<HeldDirectory>() : holds->hold_directory(path, options);
 }
 
-std::uint32_t permissions_of(Io& io, const std::string& path) {
-  constexpr std::uint32_t kAll = 0777;
-  auto* holds = dynamic_cast<HoldsDirectories*>(&io);
-  return holds == nullptr ? kAll : holds->permissions(path).value_or(kAll);
-}
-
 }  // namespace ckpt

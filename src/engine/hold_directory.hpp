@@ -30,14 +30,12 @@ constexpr std::uint32_t readers_of(std::uint32_t permissions) {
   return 0700U | ((permissions & 0040U) != 0 ? 0070U : 0U) | ((permissions & 0004U) != 0 ? 0007U : 0U);
 }
 
-/// Additional operations of Ios on file systems with links and permissions.
+/// Additional operations of Ios on file systems with links.
 class HoldsDirectories {
  public:
   virtual ~HoldsDirectories() = default;
   virtual Result<std::unique_ptr<HeldDirectory>> hold_directory(const std::string& path,
                                                                 const HoldOptions& options) = 0;
-  /// The nine permission bits of a file or directory. Follows links.
-  virtual Result<std::uint32_t> permissions(const std::string& path) = 0;
 };
 
 /// Holds a directory. From now on this Io, and all Ios made by `fresh` from it or from the same one, create, remove,
@@ -45,8 +43,5 @@ class HoldsDirectories {
 /// the directory is moved or replaced meanwhile, such a change fails with `changed`; a link on the path fails with
 /// `linked`. An Io without this support holds nothing. errors  linked, changed: as for such a change; not_found; io
 Result<std::unique_ptr<HeldDirectory>> hold_directory(Io& io, const std::string& path, const HoldOptions& options = {});
-
-/// All permissions if the Io has none or cannot read them.
-std::uint32_t permissions_of(Io& io, const std::string& path);
 
 }  // namespace ckpt

@@ -26,6 +26,7 @@ struct FileInfo {
   std::int64_t ctime_ns = 0;  ///< of the last change to the file or its inode; 0: not known
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
+  std::uint32_t permissions = 0700;  ///< the nine bits; where the file system has none, the owner's
 
   bool is_same_file(const FileInfo& other) const { return device == other.device && inode == other.inode; }
 };

@@ -94,14 +94,22 @@ void Lease::claim() {
 /// A part is deleted with its checkpoint, under the lock of that.
 Result<> Lease::hold_around() {
   around_ = checkpoints_around(io_, path_);
+  if (around_.empty()) return {};
+  CKPT_TRY(const FileInfo before, io_.stat(path_));
   for (const std::string& path : around_) {
     auto lock = io_.lock(path, LockMode::shared);
-    if (lock)
+    const Errc code = lock ? Errc::unsupported : lock.error().code;
+    if (lock) {
       locks_around_.push_back(*std::move(lock));
-    else if (lock.error().code == Errc::locked)
+    } else if (code == Errc::locked || code == Errc::not_found) {
       return fail(std::move(lock).error());
+    } else if (code != Errc::unsupported) {
+      not_held_ = fmt::format("{} is a part of {}, which may be deleted meanwhile: it cannot be locked: {}", path_,
+                              path, lock.error().message);
+    }
   }
-  return {};
+  // One of them may have been replaced before it was locked, and with it what the first lock is of.
+  return look_again(before);
 }
 
 Result<> Lease::look_again(const FileInfo& before) {

@@ -23,8 +23,9 @@ class Lease final : public Attended {
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
   void beat() override;
-  /// Why whoever deletes on another host cannot know of this; empty: he can, or there is no store whose he could be.
-  const std::string& unheard() const { return unheard_; }
+  /// Why whoever deletes, on another host or what this is a part of, cannot know of this; empty: he can, or there is
+  /// no store whose he could be.
+  const std::string& unheard() const { return not_held_.empty() ? unheard_ : not_held_; }
   const std::vector<std::unique_ptr<ClaimFile>>& claims() const { return claims_; }
 
  private:
@@ -39,7 +40,8 @@ class Lease final : public Attended {
   std::vector<std::string> around_;  // checkpoints that it is a part of, innermost first
   std::vector<std::unique_ptr<HeldLock>> locks_around_;
   std::vector<std::unique_ptr<ClaimFile>> claims_;
-  std::string unheard_;
+  std::string not_held_;  // why one of them has no lock
+  std::string unheard_;   // why there is no claim
   bool seeking_ = false;  // a store that is not there yet may come to be
   std::chrono::nanoseconds last_{};
 };

@@ -50,8 +50,8 @@ bool has_room(const FileInfo& info, const TargetFile& file) {
 }
 
 /// Whether somebody may use it who may not use what is to be made.
-bool is_more_readable(Io& io, const std::string& path, std::uint32_t readers) {
-  return (permissions_of(io, path) & ~readers) != 0;
+bool is_more_readable(const FileInfo& info, std::uint32_t readers) {
+  return (info.permissions & ~readers) != 0;
 }
 
 /// A name that leads elsewhere is not ours, and is never written through.
@@ -86,7 +86,7 @@ Result<> tidy(Io& io, const std::string& partial, const std::vector<TargetFile>&
       const auto file = planned.find(relative);
       if (file != planned.end() && !entry.is_link) {
         CKPT_TRY(const FileInfo info, io.stat(path));
-        out.kept[file->second] = has_room(info, files[file->second]) && !is_more_readable(io, path, readers);
+        out.kept[file->second] = has_room(info, files[file->second]) && !is_more_readable(info, readers);
         if (out.kept[file->second]) continue;
       }
       CKPT_CHECK(remove_tree(io, path));
@@ -143,7 +143,7 @@ Result<std::optional<LeftOver>> take_over(Io& io, const std::string& partial, bo
   const auto wanted = directory ? FileInfo::Kind::directory : FileInfo::Kind::file;
   CKPT_TRY(const bool elsewhere, is_link(io, partial));
   const bool usable =
-      !elsewhere && out.identity.kind == wanted && !out.leaves.empty() && !is_more_readable(io, partial, readers);
+      !elsewhere && out.identity.kind == wanted && !out.leaves.empty() && !is_more_readable(out.identity, readers);
   if (!usable || (!directory && !has_room(out.identity, files.front()))) {
     CKPT_CHECK(remove_left_over(io, partial));
     return std::nullopt;
@@ -187,11 +187,14 @@ namespace {
 Result<> empty_tree(Io& io, const std::string& path) {
   // Found, listed and removed from the one descriptor: whoever renames something in it meanwhile leads nowhere else.
   CKPT_TRY(const auto held, hold_directory(io, path, {.reads = true}));
-  struct Folder {
+  struct Item {
     std::string path;
     bool emptied = false;
+    std::unique_ptr<HeldDirectory> held{};  // so that what lies in it need not be found from the top
   };
-  std::vector<Folder> pending;
+  constexpr std::size_t kMostHeld = 16;  // each is an open file
+  std::size_t held_now = 0;
+  std::vector<Item> pending;
   const auto list_into = [&](const std::string& folder) -> Result<> {
     CKPT_TRY(const auto entries, io.list(folder));
     for (const DirEntry& entry : entries) pending.push_back({.path = join_path(folder, entry.name)});
@@ -199,16 +202,17 @@ Result<> empty_tree(Io& io, const std::string& path) {
   };
   CKPT_CHECK(list_into(path));
   while (!pending.empty()) {
-    const Folder current = pending.back();
-    if (current.emptied) {
-      CKPT_CHECK(io.remove_dir(current.path));
+    const std::string current = pending.back().path;
+    if (pending.back().emptied) {
+      if (pending.back().held) --held_now;
       pending.pop_back();
+      CKPT_CHECK(io.remove_dir(current));
       continue;
     }
-    auto unlinked = io.unlink(current.path);
+    auto unlinked = io.unlink(current);
     std::optional<FileInfo> left;
     if (!unlinked) {
-      CKPT_TRY(left, look(io, current.path));
+      CKPT_TRY(left, look(io, current));
     }
     if (!left) {  // unlinked, or gone: a listing may name what is
       pending.pop_back();
@@ -216,7 +220,11 @@ Result<> empty_tree(Io& io, const std::string& path) {
     }
     if (left->kind != FileInfo::Kind::directory) return unlinked;
     pending.back().emptied = true;
-    CKPT_CHECK(list_into(current.path));
+    if (held_now < kMostHeld) {
+      CKPT_TRY(pending.back().held, hold_directory(io, current, {.reads = true}));
+      ++held_now;
+    }
+    CKPT_CHECK(list_into(current));
   }
   return {};
 }

@@ -40,7 +40,8 @@ FileInfo to_info(const struct stat& status) {
           .mtime_ns = nanoseconds(status.st_mtim),
           .ctime_ns = nanoseconds(status.st_ctim),
           .device = status.st_dev,
-          .inode = status.st_ino};
+          .inode = status.st_ino,
+          .permissions = status.st_mode & 0777U};
 }
 
 bool same_file(const struct stat& a, const struct stat& b) {
@@ -82,30 +83,26 @@ bool needs_other_alignment(int fd) {
 
 }  // namespace
 
-Result<> rename_without_flags(const ChangePlace& from, const ChangePlace& to) {
-  const char* const source_name = from.name.c_str();
-  const char* const target_name = to.name.c_str();
-  struct stat source {};
-  if (::fstatat(from.directory, source_name, &source, AT_SYMLINK_NOFOLLOW) != 0)
-    return fail(system_error(errno, from.name, "rename"));
-  if (!S_ISDIR(source.st_mode)) {
-    if (::linkat(from.directory, source_name, to.directory, target_name, 0) != 0) {
-      return fail(system_error(errno, to.name, "link"));
-    }
-    if (::unlinkat(from.directory, source_name, 0) != 0) return fail(system_error(errno, from.name, "unlink"));
+Result<> rename_without_flags(const ChangePlace& source, const ChangePlace& target, const std::string& from,
+                              const std::string& to) {
+  const char* const source_name = source.name.c_str();
+  const char* const target_name = target.name.c_str();
+  struct stat status {};
+  if (::fstatat(source.directory, source_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+    return fail(system_error(errno, from, "rename"));
+  if (!S_ISDIR(status.st_mode)) {
+    if (::linkat(source.directory, source_name, target.directory, target_name, 0) != 0)
+      return fail(system_error(errno, to, "link"));
+    if (::unlinkat(source.directory, source_name, 0) != 0) return fail(system_error(errno, from, "unlink"));
     return {};
   }
-  struct stat target {};
-  if (::fstatat(to.directory, target_name, &target, AT_SYMLINK_NOFOLLOW) == 0)
-    return fail(system_error(EEXIST, to.name, "rename"));
-  if (errno != ENOENT) return fail(system_error(errno, to.name, "rename"));
-  if (::renameat(from.directory, source_name, to.directory, target_name) != 0)
-    return fail(system_error(errno, to.name, "rename"));
+  struct stat other {};
+  if (::fstatat(target.directory, target_name, &other, AT_SYMLINK_NOFOLLOW) == 0)
+    return fail(system_error(EEXIST, to, "rename"));
+  if (errno != ENOENT) return fail(system_error(errno, to, "rename"));
+  if (::renameat(source.directory, source_name, target.directory, target_name) != 0)
+    return fail(system_error(errno, to, "rename"));
   return {};
-}
-
-Result<> rename_without_flags(const std::string& from, const std::string& to) {
-  return rename_without_flags(ChangePlace{.name = from}, ChangePlace{.name = to});
 }
 
 // --- names -----------------------------------------------------------------------------------------------------
@@ -126,13 +123,6 @@ Result<FileInfo> PosixIo::stat(const std::string& path) {
     return fail(std::move(error));
   }
   return to_info(status);
-}
-
-Result<std::uint32_t> PosixIo::permissions(const std::string& path) {
-  constexpr std::uint32_t kAll = 0777;
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return fail(system_error(errno, path, "stat"));
-  return status.st_mode & kAll;
 }
 
 Result<std::vector<DirEntry>> PosixIo::list(const std::string& path) {
@@ -206,7 +196,7 @@ Result<> PosixIo::rename(const std::string& from, const std::string& to, RenameM
   if (failed == 0) return {};
   const int reason = errno;
   const bool flags_refused = flags != 0 && (reason == EINVAL || reason == ENOSYS || reason == EOPNOTSUPP);
-  if (flags_refused && mode == RenameMode::no_replace) return rename_without_flags(source, target);
+  if (flags_refused && mode == RenameMode::no_replace) return rename_without_flags(source, target, from, to);
   Error error = system_error(reason, to, fmt::format("rename from {}", base_name(from)));
   if (flags_refused) error.code = Errc::unsupported;
   if (reason == ENOTEMPTY) error.code = Errc::target_exists;

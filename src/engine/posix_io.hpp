@@ -20,7 +20,6 @@ class PosixIo : public Io, public HardLinks, public HoldsDirectories {
   Result<std::unique_ptr<HeldDirectory>> hold_directory(const std::string& path, const HoldOptions& options) override {
     return held_.hold(path, options);
   }
-  Result<std::uint32_t> permissions(const std::string& path) override;
   Result<FileInfo> stat(const std::string& path) override;
   Result<std::vector<DirEntry>> list(const std::string& path) override;
   Result<> make_dir(const std::string& path) override;
@@ -79,7 +78,8 @@ class PosixIo : public Io, public HardLinks, public HoldsDirectories {
 
 /// RenameMode::no_replace where the file system refuses renameat2's flags: files by linkat, then unlink; directories
 /// by rename after a look that the name is free (an empty directory made in between would be replaced).
-Result<> rename_without_flags(const std::string& from, const std::string& to);
-Result<> rename_without_flags(const ChangePlace& from, const ChangePlace& to);
+/// `from`, `to`: the paths, for messages.
+Result<> rename_without_flags(const ChangePlace& source, const ChangePlace& target, const std::string& from,
+                              const std::string& to);
 
 }  // namespace ckpt

@@ -23,6 +23,6 @@ bool recycles_files(const std::string& directory);
 ///    one to open the file would wait for it, and the system would end its holder by a signal. Until then that signal
 ///    is SIGURG, which nobody dies of.
 /// errors  locked, with the condition that does not hold
-Result<> check_recyclable(int fd, const std::string& path, const NewRights& rights = {});
+Result<> check_recyclable(int fd, const std::string& path, const NewRights& rights);
 
 }  // namespace ckpt

@@ -1,6 +1,5 @@
 #include "engine/source_files.hpp"
 
-#include <set>
 #include <utility>
 
 #include "engine/checks.hpp"
@@ -113,15 +112,14 @@ std::optional<FileInfo> SourceFiles::find(const std::string& path) const {
   return found == seen_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::uint32_t SourceFiles::readers(Io& io, const Map& map, const std::string& root) const {
-  std::set<std::string> paths;
-  for (std::uint32_t i = 0; i < map.files.size(); ++i) paths.insert(path_of(map, i, root));
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [path, was] : seen_) paths.insert(path);
-  }
+std::uint32_t SourceFiles::readers(const Map& map, const std::string& root) const {
   std::uint32_t readers = HoldOptions{}.readers;
-  for (const std::string& path : paths) readers &= readers_of(permissions_of(io, path));
+  const std::lock_guard lock(mutex_);
+  for (const auto& [path, seen] : seen_) readers &= readers_of(seen.permissions);
+  for (std::uint32_t i = 0; i < map.files.size(); ++i) {
+    const bool is_known = is_temporary(map.files[i]) || seen_.contains(path_of(map, i, root));
+    if (!is_known) readers &= readers_of(0);
+  }
   return readers;
 }
 

@@ -33,8 +33,9 @@ class SourceFiles {
   /// errors  changed: it was another when it was first looked at
   Result<> see(const std::string& path, const FileInfo& info);
   std::optional<FileInfo> find(const std::string& path) const;
-  /// Who may read all of them, and all files of their map (readers_of): a result is no more readable than that.
-  std::uint32_t readers(Io& io, const Map& map, const std::string& root) const;
+  /// Who may read all of them, and all files of their map (readers_of): a result is no more readable than that. Nobody
+  /// but the owner, where a file of the map was never seen.
+  std::uint32_t readers(const Map& map, const std::string& root) const;
   /// Looks at all of them again, by their names. errors  changed: one is another, or gone
   Result<> look_again(Io& io) const;
 

@@ -91,6 +91,29 @@ def case_how_a_helper_ended_says_what_it_was(sh):
                err=() if code == 15 and end != "3" else "CKPT-E")
 
 
+def case_how_a_helper_ended_is_seen_where_the_signal_of_it_is_ignored(sh):
+    with_helper(sh, '''read -r end < end; echo "x.h5: so it was" >&2; exit $end''')
+    for end, code in (("3", 15), ("4", 12), ("7", 16)):
+        sh.path("end").write_text(end + "\n")
+        sh.run("verify", hdf5_file(sh), code=code, err="x.h5: so it was", launcher=("env", "--ignore-signal=CHLD"))
+
+
+def case_nothing_with_a_name_is_left_where_a_file_is_laid_out(sh):
+    scratch = lambda: {n for n in os.listdir("/tmp") if n.startswith("ckpt-scratch-")}
+    before = scratch()
+    with_helper(sh, 'touch began; exec sleep 300')
+    process = subprocess.Popen([sh.program, "convert", sh.checkpoint("safetensors/single"), "out.h5"], cwd=sh.directory,
+                               env=sh.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not sh.path("began").exists():
+        check(process.poll() is None, "it ended by itself")
+        time.sleep(0.05)
+    during = scratch()
+    process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    check(process.wait(timeout=60) == 143 and time.monotonic() - began < 3, "it waited for the helper")
+    check(during <= before, f"{during - before}")
+
+
 def case_a_chunk_over_the_memory_of_the_helper_is_no_damage(sh):
     sh.path("large.h5").write_bytes(lzma.decompress(base64.b64decode(ONE_LARGE_CHUNK)))
     sh.run("verify", "large.h5", "--memory", "256M", code=17, err=["CKPT-E1700", "chunk of 536870912 bytes"], not_out="damage")

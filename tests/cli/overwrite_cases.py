@@ -64,6 +64,46 @@ def case_a_part_of_a_larger_checkpoint_is_not_replaced_alone(sh):
     refused(sh, "u/shards/weights/00000-00000.safetensors", "part of the ckpt checkpoint in u")
 
 
+def case_a_part_of_one_of_two_checkpoints_is_not_replaced_alone(sh):
+    old = made(sh, "out")
+    shutil.copytree(sh.checkpoint(ZERO2), old, dirs_exist_ok=True)
+    sh.run("inspect", "out", code=12, err="more than one format matches")
+    shard = sorted(n for n in os.listdir(old) if n.endswith(".safetensors"))[1]
+    refused(sh, f"out/{shard}", "part of the safetensors checkpoint in out")
+    states = sorted(p.relative_to(sh.directory) for p in old.rglob("*_states.pt"))
+    refused(sh, states[0], "part of the deepspeed checkpoint in out")
+
+
+def case_a_part_is_not_replaced_alone_from_inside_the_checkpoint(sh):
+    sh.run("convert", sh.checkpoint(SINGLE), "u")
+    old = made(sh, "out")
+    shard = sorted(n for n in os.listdir(old) if n.endswith(".safetensors"))[1]
+    os.symlink(old, sh.path("link"))
+    refused(sh, f"link/{shard}", "part of the safetensors checkpoint in link")
+    sh.directory = old
+    refused(sh, shard, "part of the safetensors checkpoint in [.]")
+    sh.directory = old.parent / "u/shards/weights"
+    refused(sh, "00000-00000.safetensors", "part of the ckpt checkpoint in /.*/u$")
+    sh.directory = old.parent / "u/shards"
+    refused(sh, "weights/00000-00000.safetensors", "part of the ckpt checkpoint in /.*/u$")
+
+
+def case_a_file_is_not_replaced_where_what_it_belongs_to_cannot_be_told(sh):
+    old = made(sh, "out")
+    shards = sorted(n for n in os.listdir(old) if n.endswith(".safetensors"))
+    (old / shards[0]).write_bytes(b"damaged")
+    refused(sh, f"out/{shards[1]}", "it may be part of the checkpoint in out, which cannot be read: ")
+    refused(sh, f"out/{shards[0]}", "it may be part of the checkpoint in out, which cannot be read: ")
+
+
+def case_an_index_of_nothing_beside_a_file_is_no_second_checkpoint(sh):
+    sh.path("one").mkdir()
+    save({"w": Tensor([1])}, sh.path("one/pytorch_model.bin"))
+    sh.path("one/pytorch_model.bin.index.json").write_text('{"metadata": {}, "weight_map": {}}')
+    sh.run("convert", sh.checkpoint(SINGLE), "one", "--to", "safetensors", "--overwrite", out="^replace one, ")
+    check(os.listdir(sh.path("one")) == ["model.safetensors"], str(os.listdir(sh.path("one"))))
+
+
 def case_a_dry_run_lists_what_would_go(sh):
     old = made(sh, "out")
     before = tree(old)

@@ -182,6 +182,22 @@ def case_a_checkpoint_with_hashes_is_one_also_beside_other_files(sh):
     sh.run("convert", "u", "o.safetensors", code=3)
 
 
+def case_a_stranger_in_a_folder_of_ours_is_damage_and_nothing_else(sh):
+    sh.run("convert", sh.checkpoint(ZERO2), "u")
+    shutil.copy(sh.checkpoint("safetensors/single") / "model.safetensors", sh.path("u/shards/weights/stray.safetensors"))
+    sh.run("verify", "u", code=1, out="stray.safetensors is not part of this checkpoint but looks like a data file", not_err="skipped",
+           not_out="skipped")
+
+
+def case_only_who_tells_of_it_looks_beside_a_checkpoint(sh):
+    shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("run"))
+    for name in ("run/beside", "run/beside/deeper"):
+        sh.path(name).mkdir()
+        save(weights(), sh.path(name) / "x.pt")
+    sh.run("verify", "run", "--quick", not_out="skipped", not_err="skipped")
+    sh.run("verify", "run", err="skipped 2 files")
+
+
 def case_a_source_that_was_rewritten_is_another_one(sh):
     shutil.copy(sh.checkpoint("safetensors/single") / "model.safetensors", sh.path("m.safetensors"))
     sh.run("convert", "m.safetensors", "u")

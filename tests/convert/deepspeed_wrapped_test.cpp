@@ -35,7 +35,7 @@ TEST_P(DeepSpeedWrapped, IsReadAsDeepSpeedAndItsOwnFilesAreNamed) {
   for (const char* file : wrapper.files) test::write_file(root + "/" + file, "PK\x03\x04 of the trainer");
   auto io = open_io(IoKind::threads, 8);
   ASSERT_TRUE(io.has_value());
-  const auto source = open_source(**io, root, {}, {});
+  const auto source = open_source(**io, root, {}, {.look_beside = true});
   ASSERT_TRUE(source.has_value()) << source.error().message;
   EXPECT_EQ(source->map.format, "deepspeed");
   EXPECT_EQ(source->map.chosen, std::string("tag ") + wrapper.tag + " from 'latest'");

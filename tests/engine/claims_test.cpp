@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/forwarding_io.hpp"
 #include "engine/lease.hpp"
 #include "engine/move_checkpoint.hpp"
 #include "format/hash.hpp"
@@ -159,6 +160,36 @@ TEST_F(ClaimsTest, ALeaseClaimsOnlyWhereLocksDoNotReach) {
     EXPECT_EQ(claims().size(), 2u) << "each has its own";
   }
   EXPECT_TRUE(claims().empty());
+}
+
+/// One place cannot be locked.
+class UnlockableIo final : public ForwardingIo {
+ public:
+  UnlockableIo(Io& inner, std::string path, Errc code) : ForwardingIo(inner), path_(std::move(path)), code_(code) {}
+  Result<std::unique_ptr<Io>> fresh() const override { return inner().fresh(); }
+  Result<std::unique_ptr<HeldLock>> lock(const std::string& path, LockMode mode) override {
+    if (path == path_) return fail(code_, path + ": lock: refused");
+    return ForwardingIo::lock(path, mode);
+  }
+
+ private:
+  std::string path_;
+  Errc code_;
+};
+
+TEST_F(ClaimsTest, AReaderOfAPartIsToldWhereTheWholeCannotBeHeld) {
+  const auto io = disk_.io();
+  const std::string part = kCheckpoint + "/part/x";
+  disk_.put(part, "x");
+  const auto take = [&](Errc code) {
+    UnlockableIo refusing(*io, kCheckpoint, code);
+    const auto lease = Lease::take(refusing, part);
+    return lease ? (*lease)->unheard() : lease.error().message;
+  };
+  EXPECT_NE(take(Errc::io).find("which may be deleted meanwhile"), std::string::npos) << take(Errc::io);
+  EXPECT_EQ(take(Errc::unsupported), "") << "there are no locks at all";
+  EXPECT_EQ(take(Errc::not_found), kCheckpoint + ": lock: refused");
+  EXPECT_EQ(take(Errc::locked), kCheckpoint + ": lock: refused");
 }
 
 TEST_F(ClaimsTest, AClaimSurvivesAPowerLossOfTheServer) {

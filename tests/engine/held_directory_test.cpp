@@ -19,6 +19,7 @@
 #include "engine/publish.hpp"
 #include "engine/replace_file.hpp"
 #include "engine/run_directory.hpp"
+#include "engine/source_files.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ckpt {
@@ -67,7 +68,7 @@ class HeldDirectoryTest : public testing::TestWithParam<IoKind> {
     EXPECT_TRUE(held) << held.error().message;
     return held ? *std::move(held) : nullptr;
   }
-  std::uint32_t permissions(const std::string& name) { return permissions_of(*io_, at(name)); }
+  std::uint32_t permissions(const std::string& name) { return io_->stat(at(name)).value().permissions; }
 
   TempDir directory_;
   std::unique_ptr<Io> io_;
@@ -195,6 +196,49 @@ TEST_P(HeldDirectoryTest, AStoreMayBeReachedThroughALinkAndItsOwnDirectoryMayBeN
   fs::create_directory_symlink(at("victim"), at("store/other"));
   EXPECT_TRUE(hold_run(*io_, at("store/run")));
   EXPECT_EQ(hold_run(*io_, at("store/other")).error().code, Errc::linked);
+}
+
+TEST_P(HeldDirectoryTest, AStoreIsFoundAboveTheDirectoryOfTheProcessToo) {
+  ASSERT_TRUE(io_->make_dir(at("store/.ckpt")));
+  ASSERT_TRUE(io_->make_dir(at("elsewhere")));
+  const std::string store = fs::canonical(at("store")).string();
+  const fs::path before = fs::current_path();
+  const auto above = [&](const std::string& run) { return store_above(*io_, run).value_or("(error)"); };
+  fs::current_path(at("store/run"));
+  EXPECT_EQ(above("."), store);
+  EXPECT_EQ(above("one"), store);
+  EXPECT_EQ(above("../run"), "..");
+  {
+    const auto held = hold_run(*io_, "one");
+    ASSERT_TRUE(held) << held.error().message;
+    EXPECT_NE(held->store, nullptr);
+    EXPECT_TRUE(io_->make_dir("one/new"));
+    fs::create_directory_symlink(at("victim"), "link");
+    EXPECT_EQ(io_->unlink("link/precious").error().code, Errc::linked) << "below the store, by a relative path";
+    EXPECT_EQ(hold_run(*io_, "link").error().code, Errc::linked);
+  }
+  EXPECT_EQ(text("victim/precious"), "precious");
+  // What the process works in is no store of what lies beside it.
+  fs::current_path(at("store"));
+  EXPECT_EQ(above("../elsewhere"), "");
+  EXPECT_EQ(hold_run(*io_, "../elsewhere").value().store, nullptr);
+  EXPECT_EQ(hold_run(*io_, "..").value().store, nullptr);
+  EXPECT_EQ(above("."), ".");
+  fs::current_path(before);
+}
+
+TEST(SourceFilesTest, WhoMayReadAllFilesMayReadTheResult) {
+  SourceFiles files;
+  Map map;
+  map.files = {{.path = "a"}, {.path = "/temporary"}};
+  ASSERT_TRUE(files.see("root/a", {.permissions = 0644}));
+  EXPECT_EQ(files.readers(map, "root"), 0777U);
+  map.files.push_back({.path = "b"});
+  EXPECT_EQ(files.readers(map, "root"), 0700U) << "nobody knows who may read it";
+  ASSERT_TRUE(files.see("root/b", {.permissions = 0640}));
+  EXPECT_EQ(files.readers(map, "root"), 0770U);
+  ASSERT_TRUE(files.see("root/index", {.permissions = 0600}));
+  EXPECT_EQ(files.readers(map, "root"), 0700U);
 }
 
 TEST_P(HeldDirectoryTest, InAStoreOfAnotherUserWhatRootMakesIsThatUsers) {

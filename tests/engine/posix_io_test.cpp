@@ -93,21 +93,37 @@ TEST_P(PosixIoTest, LinksAreFollowedByReadersAndNotByRemoval) {
 }
 
 TEST_P(PosixIoTest, RenamingWithoutFlagsReplacesNothingEither) {
+  const auto rename = [&](const std::string& from, const std::string& to) {
+    return rename_without_flags({.name = at(from)}, {.name = at(to)}, at(from), at(to));
+  };
   put("a", "A");
   put("b", "B");
   ASSERT_TRUE(io_->make_dir(at("x")));
   ASSERT_TRUE(io_->make_dir(at("empty")));
-  EXPECT_EQ(rename_without_flags(at("a"), at("b")).error().code, Errc::target_exists);
-  EXPECT_EQ(rename_without_flags(at("x"), at("empty")).error().code, Errc::target_exists);
-  EXPECT_EQ(rename_without_flags(at("x"), at("a")).error().code, Errc::target_exists);
-  EXPECT_EQ(rename_without_flags(at("none"), at("c")).error().code, Errc::not_found);
+  EXPECT_EQ(rename("a", "b").error().code, Errc::target_exists);
+  EXPECT_EQ(rename("x", "empty").error().code, Errc::target_exists);
+  EXPECT_EQ(rename("x", "a").error().code, Errc::target_exists);
+  EXPECT_EQ(rename("none", "c").error().code, Errc::not_found);
   EXPECT_EQ(text("b"), "B");
-  EXPECT_TRUE(rename_without_flags(at("a"), at("c")));
-  EXPECT_TRUE(rename_without_flags(at("x"), at("y")));
+  EXPECT_TRUE(rename("a", "c"));
+  EXPECT_TRUE(rename("x", "y"));
   EXPECT_EQ(text("c"), "A");
   EXPECT_FALSE(io_->stat(at("a")));
   EXPECT_FALSE(io_->stat(at("x")));
   EXPECT_TRUE(io_->stat(at("y")));
+}
+
+TEST_P(PosixIoTest, RenamingWithoutFlagsNamesWholePaths) {
+  put("a", "A");
+  put("b", "B");
+  const ChangePlace source{.name = at("a")};
+  const auto taken = rename_without_flags(source, {.name = at("b")}, "run/a", "run/b");
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().file, "run/b");
+  EXPECT_TRUE(taken.error().message.starts_with("run/b: ")) << taken.error().message;
+  const auto none = rename_without_flags({.name = at("none")}, {.name = at("c")}, "run/none", "run/c");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().file, "run/none");
 }
 
 TEST_P(PosixIoTest, AnIoHandedToAnotherThreadWorksThere) {

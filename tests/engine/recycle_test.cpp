@@ -254,7 +254,7 @@ TEST_P(Recycle, APipeIsNoFile) {
   EXPECT_FALSE(io_->open(path, {.mode = OpenOptions::Mode::write_recycled}));
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   ASSERT_GE(fd, 0);
-  const auto checked = check_recyclable(fd, path);
+  const auto checked = check_recyclable(fd, path, {});
   ASSERT_FALSE(checked);
   EXPECT_NE(checked.error().message.find("not a regular file"), std::string::npos) << checked.error().message;
   ::close(fd);

@@ -30,7 +30,6 @@ class FaultIo final : public Io, public HardLinks, public HoldsDirectories {
   Result<std::unique_ptr<HeldDirectory>> hold_directory(const std::string& path, const HoldOptions& options) override {
     return ckpt::hold_directory(*inner_, path, options);
   }
-  Result<std::uint32_t> permissions(const std::string& path) override { return permissions_of(*inner_, path); }
   Result<FileInfo> stat(const std::string& path) override {
     return decide("stat", path, [&] { return inner_->stat(path); });
   }

@@ -65,7 +65,12 @@ void walk(const MemoryNodePtr& root, bool durable, Visit visit) {
 }  // namespace
 
 FileInfo memory_info(const MemoryNode& node) {
-  return {.kind = node.kind, .bytes = node.bytes.size(), .mtime_ns = node.mtime_ns, .device = 1, .inode = node.inode};
+  return {.kind = node.kind,
+          .bytes = node.bytes.size(),
+          .mtime_ns = node.mtime_ns,
+          .device = 1,
+          .inode = node.inode,
+          .permissions = 0777};
 }
 
 MemoryDisk::State::State(Options chosen) : options(chosen), root(make(FileInfo::Kind::directory)) {}

@@ -9,7 +9,7 @@
 #include "catalog/index/migrations.hpp"
 #include "catalog/index/sqlite.hpp"
 #include "engine/io.hpp"
-#include "engine/real_directory.hpp"
+#include "engine/real_path.hpp"
 
 namespace ckpt::catalog {
 namespace {
@@ -112,7 +112,9 @@ Database::~Database() = default;
 Result<Database> Database::prepare(const std::string& file, const Options& options) {
   // One thread at a time: SQLite need not lock for every column that is read.
   // It follows no link, in no part of the path: it gets one without.
-  const std::string path = file == kMemory ? file : join_path(real_directory(parent_path(file)), base_name(file));
+  const std::string directory = parent_path(file);
+  const std::string path =
+      file == kMemory ? file : join_path(real_path(directory).value_or(directory), base_name(file));
   auto sqlite = std::make_unique<SQLite::Database>(
       path,
       SQLite::OPEN_READWRITE | SQLite::OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW | (options.make ? SQLITE_OPEN_CREATE : 0),

@@ -368,7 +368,8 @@ Format deepspeed_format() {
           .open = deepspeed::open,
           .lay_out = nullptr,
           .suffix = "",
-          .own_names = deepspeed::kOwnNames};
+          .own_names = deepspeed::kOwnNames,
+          .has_folders = true};
 }
 
 }  // namespace ckpt

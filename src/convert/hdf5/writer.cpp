@@ -211,11 +211,10 @@ class Layout {
       wire.text(target);
     }
 
-    CKPT_TRY(ScratchFile scratch, ScratchFile::open_named());
+    CKPT_TRY(ScratchFile scratch, ScratchFile::open_small());
     const std::uint64_t answer_bytes = 8 * (datasets_.size() + 1);
-    auto answer = run_h5(kWriterMemory, {"skeleton", scratch.name()}, wire.bytes(),
-                         {.time = kWriterPatience, .output_bytes = answer_bytes});
-    scratch.unlink();
+    auto answer = run_h5(kWriterMemory, {"skeleton", scratch.path_for_helper()}, wire.bytes(),
+                         {.time = kWriterPatience, .output_bytes = answer_bytes, .stop = request_.stop});
     if (!answer) {
       Error error = std::move(answer).error();
       if (error.code == Errc::corrupt) error.code = Errc::unsupported;  // our own request: HDF5 cannot hold it

@@ -62,7 +62,8 @@ Format safetensors_format() {
           .suffix = safetensors::kSuffix,
           .load_name = "safetensors",
           .lay_out_parts = safetensors::lay_out_file,
-          .own_names = safetensors::kOwnNames};
+          .own_names = safetensors::kOwnNames,
+          .has_folders = true};
 }
 
 }  // namespace ckpt

@@ -167,7 +167,8 @@ Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limi
   assign_prefixes(out.files);
   const auto alone =
       std::ranges::count_if(out.files, [](const StateFile& file) { return !file.listed && !is_companion(file.path); });
-  out.collection = alone + (out.index.empty() ? 0 : 1) > 1;
+  const bool has_series = std::ranges::any_of(out.files, &StateFile::listed);
+  out.collection = alone + (has_series ? 1 : 0) > 1;
   return out;
 }
 

@@ -295,8 +295,11 @@ class Walk {
 
   // Keys of several kinds may be printed alike, as True and "True": those that are no text say where they stand.
   void tell_apart(const std::vector<std::pair<NodeId, NodeId>>& pairs, std::span<Child> children) const {
-    std::set<PathPart> taken;
     const auto is_text = [&](std::size_t i) { return graph_.kind(pairs[i].first) == Kind::text; };
+    std::size_t texts = 0;
+    while (texts < pairs.size() && is_text(texts)) ++texts;
+    if (texts == pairs.size()) return;
+    std::set<PathPart> taken;
     for (std::size_t i = 0; i < pairs.size(); ++i) {
       if (is_text(i)) taken.insert(children[i].part);
     }

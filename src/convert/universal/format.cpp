@@ -21,6 +21,7 @@ Format universal_format() {
   format.hashes = universal::stored_hashes;
   format.own_names = kUniversalOwnNames;
   format.holds_blobs = true;
+  format.has_folders = true;
   return format;
 }
 
