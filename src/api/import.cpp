@@ -66,6 +66,7 @@ class Import {
 
   Result<ImportReport> run() {
     CKPT_CHECK(check_run(request_.run));
+    CKPT_CHECK(check_committed_place(request_.store));
     if (request_.step > kGreatestStep)
       return fail(Errc::usage, fmt::format("--step {}: greater than {}", request_.step, kGreatestStep));
     if (request_.back_to && *request_.back_to >= request_.step)

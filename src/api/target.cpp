@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/checks.hpp"
+#include "engine/publish.hpp"
 #include "engine/real_path.hpp"
 #include "format/glob.hpp"
 
@@ -51,8 +52,18 @@ Result<const Format*> choose_target(const ConvertRequest& request) {
   return find_format("ckpt");
 }
 
+Result<> check_committed_place(const std::string& path) {
+  if (!is_in_partial(join_path(path, ""))) return {};
+  return fail(
+      {.code = Errc::usage,
+       .message = path + ": NAME.partial-ID is what unfinished work is called, which is never read and is deleted",
+       .file = path,
+       .hint = "choose another name or directory"});
+}
+
 Result<> check_parent(Io& io, const std::string& target) {
   const std::string parent = parent_path(join_path(target, ""));
+  CKPT_CHECK(check_committed_place(target));
   const auto info = io.stat(parent);
   if (!info && info.error().code == Errc::not_found)
     return fail({.code = Errc::not_found,

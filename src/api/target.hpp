@@ -15,6 +15,9 @@ namespace ckpt {
 /// errors  usage: --to is not written; unsupported: such a suffix
 Result<const Format*> choose_target(const ConvertRequest& request);
 
+/// errors  usage: the path is a partial's, or leads through one; what lies there is never read, and swept
+Result<> check_committed_place(const std::string& path);
+
 /// The directory that the target will be a name in has to be there.
 /// errors  not_found; usage: it is a file
 Result<> check_parent(Io& io, const std::string& target);

@@ -8,6 +8,7 @@
 #include "convert/format.hpp"
 #include "convert/skipped.hpp"
 #include "engine/checks.hpp"
+#include "engine/publish.hpp"
 
 namespace ckpt {
 namespace {
@@ -254,7 +255,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
         about_format(path, Errc::unsupported, "URLs cannot be read", "copy the checkpoint to a file system first"));
   const std::string given = join_path(path, "");
   // Of a file inside an unfinished directory too: uncommitted work is never read.
-  if (given.find(".partial-") != std::string::npos)
+  if (is_in_partial(given))
     return fail(about_format(given, Errc::uncommitted, "a save or conversion that never finished",
                              "it is not a checkpoint; run the command that was writing it again"));
   CKPT_TRY(const Place place, look(io, given));

@@ -23,27 +23,34 @@ constexpr std::size_t kBesideShown = 6;
 constexpr std::array<std::string_view, 9> kStateNames{"*optim*",        "scheduler*",      "*lr_scheduler*",
                                                       "scaler*",        "sampler*",        "rng_state*",
                                                       "random_states*", "*dl_state_dict*", "*rng*.pt*"};
-// What stands before the number in the name of a step's folder.
-constexpr std::array<std::string_view, 6> kStepWords{"", "checkpoint", "global_step", "step", "epoch", "iter"};
+// What precedes the number in the name of a step's folder.
+constexpr std::array<std::string_view, 4> kStepWords{"checkpoint", "step", "epoch", "iter"};
+// The same, where the checkpoint itself lies in such a folder; elsewhere they are parts of one: the Hugging Face
+// Trainer keeps DeepSpeed's optimizer of a checkpoint in a folder global_step3 inside it.
+constexpr std::array<std::string_view, 2> kTagWords{"", "global_step"};
 constexpr std::array<std::string_view, 11> kSettingsNames{"*.json",    "*.jinja",           "*.model",    "merges.txt",
                                                           "vocab.txt", "training_args.bin", "*.tiktoken", "*.yaml",
                                                           "*.yml",     "config.pkl",        "*.py"};
-// Data by their names alone: a pickle has no first bytes of its own.
-constexpr std::array<std::string_view, 2> kPickleNames{"*.pkl", "*.pickle"};
+// Data by their names alone: a pickle has no first bytes of its own, and no format here knows the others.
+constexpr std::array<std::string_view, 14> kDataNames{
+    "*.pkl",         "*.pickle", "*.msgpack", "*.onnx",          "*.gguf", "*.npz",   "*.npy",
+    "*.safetensors", "*.pt",     "*.pth",     "*.safetensors.*", "*.pt.*", "*.pth.*", "*.bin.*"};
+
+constexpr std::array<std::string_view, 4> kTextNames{"*.txt", "*.md", "*.log", "*.csv"};
 
 bool matches_any(std::string_view name, std::span<const std::string_view> globs) {
   return std::ranges::any_of(globs, [&](std::string_view glob) { return matches_glob(name, glob); });
 }
 
-/// "checkpoint-500", "global_step3", "step-000000001.g7": one of several checkpoints beside each other.
-bool is_step_folder(std::string_view name) {
+/// "checkpoint-500", "step-000000001.g7", with kTagWords "global_step3".
+bool is_step_folder(std::string_view name, std::span<const std::string_view> words) {
   constexpr std::string_view kDigits = "0123456789";
   const std::size_t begin = name.find_first_of(kDigits);
   if (begin == std::string_view::npos) return false;
   std::string_view word = name.substr(0, begin);
   const std::string_view rest = name.substr(std::min(name.find_first_not_of(kDigits, begin), name.size()));
   if (word.ends_with('-') || word.ends_with('_') || word.ends_with('=')) word.remove_suffix(1);
-  return std::ranges::find(kStepWords, word) != kStepWords.end() && (rest.empty() || rest.starts_with(".g"));
+  return std::ranges::find(words, word) != words.end() && (rest.empty() || rest.starts_with(".g"));
 }
 
 std::string names_beside(const std::vector<std::string>& names) {
@@ -91,9 +98,9 @@ class LookBeside {
       const std::string path = join_path(folder, entry.name);
       if (entry.kind == FileInfo::Kind::directory) {
         if (!folders_.contains(path) && !entry.name.starts_with('.')) CKPT_CHECK(look_into(path, entry.name));
-      } else if (entry.kind == FileInfo::Kind::file && !mapped_.contains(path) &&
-                 !matches_any(path, format_.own_names) && !matches_any(entry.name, format_.own_names)) {
-        CKPT_CHECK(look_at(path, entry.name, mapped));
+      } else if (!mapped_.contains(path) && !matches_any(path, format_.own_names) &&
+                 !matches_any(entry.name, format_.own_names)) {
+        CKPT_CHECK(look_at(path, entry, mapped));
       }
     }
     return {};
@@ -108,43 +115,69 @@ class LookBeside {
     }
     const auto entries = io_.list(join_path(root_, folder));
     if (!entries) {
-      unseen_ = true;
+      unread_.push_back(folder + "/");
       return entries.error().code == Errc::interrupted ? Result<>(fail(entries.error())) : Result<>();
     }
-    if (is_step_folder(name)) {
+    if (is_other_step(folder, name)) {
       if (!entries->empty()) others_.push_back(folder);
       return {};
     }
-    return look(folder, *entries, false);
-  }
-
-  Result<> look_at(const std::string& path, const std::string& name, bool mapped) {
-    if (matches_any(name, kSettingsNames)) {
-      if (mapped && parent_of(path).empty()) out_.settings.push_back(path);
-      return {};
-    }
-    if (!matches_any(name, kPickleNames)) {
-      CKPT_TRY(const bool is_one, is_data(path));
-      if (!is_one) return {};
-    }
-    (matches_any(name, kStateNames) ? state_ : data_).push_back(path);
+    const std::size_t before = found();
+    CKPT_CHECK(look(folder, *entries, false));
+    if (found() != before) return {};
+    // No file of it is a checkpoint alone.
+    const Place place{.io = io_, .root = join_path(root_, folder), .directory = true, .entries = *entries};
+    CKPT_TRY(const bool is_checkpoint, is_known(place, folder + "/"));
+    if (is_checkpoint) (matches_any(name, kStateNames) ? state_ : data_).push_back(folder + "/");
     return {};
   }
 
-  Result<bool> is_data(const std::string& path) {
-    if (++looked_at_ > kMostFilesBeside) {
-      unseen_ = true;
-      return false;
+  /// The folder is another checkpoint of the same run.
+  bool is_other_step(const std::string& folder, std::string_view name) const {
+    if (is_step_folder(name, kStepWords)) return true;
+    return is_step_folder(name, kTagWords) && std::ranges::any_of(folders_, [&](const std::string& own) {
+             return !own.empty() && parent_of(own) == parent_of(folder) &&
+                    is_step_folder(std::string_view(own).substr(own.rfind('/') + 1), kTagWords);
+           });
+  }
+
+  Result<> look_at(const std::string& path, const DirEntry& entry, bool mapped) {
+    if (matches_any(entry.name, kSettingsNames)) {
+      if (mapped && parent_of(path).empty()) out_.settings.push_back(path);
+      return {};
     }
-    Place place{.io = io_, .root = join_path(root_, path)};
-    place.read_first();
+    if (matches_any(entry.name, kStateNames) && !matches_any(entry.name, kTextNames)) {
+      state_.push_back(path);
+      return {};
+    }
+    bool is_data = matches_any(entry.name, kDataNames);
+    if (!is_data && entry.kind == FileInfo::Kind::file) {
+      if (++looked_at_ > kMostFilesBeside) {
+        unseen_ = true;
+        return {};
+      }
+      Place place{.io = io_, .root = join_path(root_, path)};
+      place.read_first();
+      CKPT_TRY(is_data, is_known(place, path));
+    }
+    if (is_data) data_.push_back(path);
+    return {};
+  }
+
+  /// Whether a format knows it. What cannot be read may be data too.
+  Result<bool> is_known(const Place& place, const std::string& name) {
+    bool failed = false;
     for (const Format& format : formats()) {
       const auto match = format.detect(place);
       if (match && match->has_value()) return true;
       if (!match && match.error().code == Errc::interrupted) return fail(match.error());
+      failed = failed || !match;
     }
+    if (failed) unread_.push_back(name);
     return false;
   }
+
+  std::size_t found() const { return state_.size() + data_.size() + unread_.size() + others_.size(); }
 
   void tell() {
     tell_skipped(state_, Skipped::training_state);
@@ -152,11 +185,19 @@ class LookBeside {
     if (!others_.empty())
       out_.findings.push_back({.text = fmt::format("beside the checkpoint, not part of it: {}", names_beside(others_)),
                                .file = join_path(root_, others_[0])});
+    if (!unread_.empty())
+      warn(
+          fmt::format("cannot read {}, which may hold data that is not part of the checkpoint", names_beside(unread_)));
     if (unseen_)
-      out_.findings.push_back({.text = fmt::format("{}: too many files and folders beside the checkpoint to check "
-                                                   "each; some may hold data that is not part of the checkpoint",
-                                                   root_),
-                               .file = root_});
+      warn(
+          fmt::format("{}: too many files and folders beside the checkpoint to check each; some may hold data that is "
+                      "not part of the checkpoint",
+                      root_));
+  }
+
+  void warn(std::string text) {
+    out_.findings.push_back(
+        {.severity = Severity::warning, .text = std::move(text), .file = root_, .skipped = Skipped::data});
   }
 
   void tell_skipped(const std::vector<std::string>& names, Skipped kind) {
@@ -179,6 +220,7 @@ class LookBeside {
   std::vector<std::string> state_;
   std::vector<std::string> data_;
   std::vector<std::string> others_;
+  std::vector<std::string> unread_;
   std::size_t looked_into_ = 0;
   std::size_t looked_at_ = 0;
   bool unseen_ = false;

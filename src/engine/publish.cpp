@@ -502,6 +502,15 @@ std::optional<PartialName> parse_partial_name(std::string_view name) {
   return out;
 }
 
+bool is_in_partial(std::string_view path) {
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    if (parse_partial_name(path.substr(begin, end - begin))) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
 Result<std::unique_ptr<Publication>> Publication::begin(Io& io, Options options, const std::vector<TargetFile>& files) {
   auto publication = std::make_unique<RealPublication>(io, std::move(options));
   CKPT_CHECK(publication->begin(files));

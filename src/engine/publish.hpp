@@ -90,6 +90,8 @@ struct PartialName {
   std::string_view id;  ///< 32 hex digits
 };
 std::optional<PartialName> parse_partial_name(std::string_view name);
+/// Whether a path is a partial, or leads through one: what lies there is uncommitted, and will be swept.
+bool is_in_partial(std::string_view path);
 
 /// Makes a rank's own files in a partial that rank 0 began, as Publication::begin does: with their space, up to a
 /// multiple of kAlignment. Their folders exist. The caller holds the run (held_store.hpp).

@@ -130,6 +130,53 @@ def case_checkpoints_of_other_steps_are_a_note(sh):
     sh.run("convert", "out", "m.safetensors", out="^note +beside it, not part of it: checkpoint-100, checkpoint-200 ")
 
 
+def case_a_whole_checkpoint_in_a_folder_beside_the_weights_is_named(sh):
+    weights_file = next(sh.checkpoint("safetensors/single").glob("*.safetensors"))
+    for number, source in enumerate(("torch/dcp_plain", "torch/fsdp2_flat_optim", "torch/dcp_zstd")):
+        root = sh.path(f"fsdp{number}")
+        shutil.copytree(sh.checkpoint(source), root / "optimizer_0")
+        shutil.copy(weights_file, root / "model.safetensors")
+        sh.run("convert", root, f"fsdp{number}.ckpt", code=3, err="skipped a file, .*optimizer_0/")
+
+
+def case_the_trainers_folder_of_deepspeed_is_a_part_of_the_checkpoint(sh):
+    weights_file = next(sh.checkpoint("safetensors/single").glob("*.safetensors"))
+    root = sh.path("checkpoint-3")
+    shutil.copytree(sh.checkpoint(ZERO2), root)
+    for other in root.glob("*.safetensors"):
+        other.unlink()
+    shutil.copy(weights_file, root / "model.safetensors")
+    sh.run("convert", root, "d.safetensors", "--from", "safetensors", code=3, err="skipped")
+
+
+def case_what_cannot_be_looked_at_beside_a_checkpoint_is_no_success(sh):
+    weights_file = next(sh.checkpoint("safetensors/single").glob("*.safetensors"))
+    for name, text in (("optimizer.pt", b"version https://git-lfs.github.com/spec/v1\n"), ("optimizer.bin", b""), ("optimizer.pt.gz", b"\x1f\x8b"),
+                       ("flax_model.msgpack", b"\x81")):
+        root = sh.path(f"beside-{name}")
+        root.mkdir()
+        shutil.copy(weights_file, root / "model.safetensors")
+        (root / name).write_bytes(text)
+        sh.run("convert", root, f"{name}.ckpt", code=3, err=f"skipped a file, .*{name}")
+    deep = sh.path("deep")
+    (deep / "a/b/c/d/e/f").mkdir(parents=True)
+    shutil.copy(weights_file, deep / "model.safetensors")
+    sh.run("convert", deep, "deep.ckpt", code=3, err="too many files and folders")
+
+
+def case_an_unfinished_name_is_no_target_and_no_store(sh):
+    model = next(sh.checkpoint("safetensors/single").glob("*.safetensors"))
+    name = "x.partial-" + "0123456789abcdef" * 2
+    sh.path(name).mkdir()
+    sh.run("convert", model, name + "/out", code=2, err="unfinished work")
+    sh.run("convert", model, "y.partial-" + "0" * 32, code=2, err="unfinished work")
+    sh.run("save", model, "--store", name + "/st", "--run", "r", "--step", "1", code=2, err="unfinished work")
+    sh.path("my.partial-weights").mkdir()
+    shutil.copy(model, sh.path("my.partial-weights/m.safetensors"))
+    sh.run("convert", "my.partial-weights/m.safetensors", "my.partial-weights/out")
+    sh.run("verify", "my.partial-weights/out")
+
+
 def case_attributes_of_parameters_are_kept_or_no_success(sh):
     save({"p": Parameter([1, 2], {"foo": Tensor([7, 8, 9]), "bar": 1}), "q": Tensor([3])}, sh.path("m.pt"))
     text = "Python attributes, or the custom class, of a tensor are kept only in the blob data.pkl: p "

@@ -78,12 +78,15 @@ TEST(OpenSource, WorkThatNeverFinishedIsUncommitted) {
   expect_error(kGolden + "/broken/orbax_uncommitted/ckpt", Errc::uncommitted, "3.orbax-checkpoint-tmp");
   expect_error(kGolden + "/broken/orbax_uncommitted/ckpt/3.orbax-checkpoint-tmp", Errc::uncommitted, "never finished");
   const TempDir dir;
-  spill(dir.path() + "/x.safetensors.partial-0123", one_tensor());
-  spill(dir.path() + "/step.partial-0123/model.safetensors", one_tensor());
-  expect_error(dir.path() + "/x.safetensors.partial-0123", Errc::uncommitted, "never finished");
-  expect_error(dir.path() + "/step.partial-0123/", Errc::uncommitted, "never finished");
-  expect_error(dir.path() + "/step.partial-0123", Errc::uncommitted, "never finished", "safetensors");
-  expect_error(dir.path() + "/step.partial-0123/model.safetensors", Errc::uncommitted, "never finished");
+  spill(dir.path() + "/x.safetensors.partial-0123456789abcdef0123456789abcdef", one_tensor());
+  spill(dir.path() + "/step.partial-0123456789abcdef0123456789abcdef/model.safetensors", one_tensor());
+  expect_error(dir.path() + "/x.safetensors.partial-0123456789abcdef0123456789abcdef", Errc::uncommitted,
+               "never finished");
+  expect_error(dir.path() + "/step.partial-0123456789abcdef0123456789abcdef/", Errc::uncommitted, "never finished");
+  expect_error(dir.path() + "/step.partial-0123456789abcdef0123456789abcdef", Errc::uncommitted, "never finished",
+               "safetensors");
+  expect_error(dir.path() + "/step.partial-0123456789abcdef0123456789abcdef/model.safetensors", Errc::uncommitted,
+               "never finished");
 }
 
 TEST(OpenSource, NamesWhatItSawWhenNothingMatches) {

@@ -105,8 +105,8 @@ TEST_F(UniversalReader, WithoutManifestItIsUncommitted) {
 }
 
 TEST_F(UniversalReader, APartialNameIsUncommittedWhateverItHolds) {
-  fs::rename(root(), root() + ".partial-0123");
-  const auto map = open(root() + ".partial-0123");
+  fs::rename(root(), root() + ".partial-0123456789abcdef0123456789abcdef");
+  const auto map = open(root() + ".partial-0123456789abcdef0123456789abcdef");
   ASSERT_FALSE(map);
   EXPECT_EQ(map.error().code, Errc::uncommitted);
 }

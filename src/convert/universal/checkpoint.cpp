@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "convert/metadata_memory.hpp"
+#include "engine/publish.hpp"
 #include "format/format_check.hpp"
 
 namespace ckpt::universal {
@@ -192,7 +193,7 @@ void Checkpoint::count_as_missing(std::size_t record) {
 }
 
 Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_t metadata_limit, bool salvage) {
-  if (base_name(root).find(".partial-") != std::string::npos)
+  if (parse_partial_name(base_name(root)))
     return bad_file(Check::committed, root, "a save or conversion that never finished");
   Checkpoint out;
   CKPT_TRY(out.manifest_text, read_manifest(io, root, metadata_limit));
