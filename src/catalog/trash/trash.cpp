@@ -12,6 +12,7 @@
 #include "catalog/index/entry.hpp"
 #include "catalog/trash/place.hpp"
 #include "catalog/trash/recycle.hpp"
+#include "catalog/trash/strays.hpp"
 #include "catalog/trash/whole.hpp"
 #include "engine/held_store.hpp"
 #include "engine/left_over.hpp"
@@ -223,6 +224,11 @@ Result<Claim> Deleter::put(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
   CKPT_TRY(Held held, hold_unchanged(deletion));
   if (held.claim != Claim::free) return held.claim;
+  CKPT_TRY(const FileInfo info, io_.stat(path));
+  if (info.kind == FileInfo::Kind::directory) {
+    const bool ours = CheckpointName::parse(deletion.name).has_value();
+    CKPT_CHECK(check_no_strays(ours ? find_strays(io_, path) : find_strays_in_foreign(io_, path)));
+  }
   CKPT_TRY(const TrashEntry entry, announce(deletion, ""));
   auto moved = move_checkpoint(io_, path, join_path(place(deletion.run), entry.kept_as));
   if (!moved) return fail(std::move(moved).error());  // a record without its checkpoint is settled by the next
