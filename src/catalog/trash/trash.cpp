@@ -19,6 +19,7 @@
 #include "engine/publish.hpp"
 #include "engine/replace_file.hpp"
 #include "engine/run_directory.hpp"
+#include "format/seal.hpp"
 
 namespace ckpt::catalog {
 namespace {
@@ -284,7 +285,14 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
   if (record.state != RecordState::purging || (recycled && !record.recycled)) {
     record.state = RecordState::purging;
     record.recycled = record.recycled || recycled;
-    CKPT_CHECK(write(entry, record));
+    auto written = write(entry, record);
+    if (!written && written.error().code == Errc::no_space && ours) {
+      // What goes now gives the block that the word of it needs; without its second copy a checkpoint still is one.
+      CKPT_CHECK(io_.unlink(join_path(path, universal::kManifestCopyPath)));
+      CKPT_CHECK(io_.sync_dir(parent_path(join_path(path, universal::kManifestCopyPath))));
+      written = write(entry, record);
+    }
+    CKPT_CHECK(std::move(written));
   }
   for (const std::string_view marker : kMarkers) {
     auto gone = io_.unlink(join_path(path, marker));
