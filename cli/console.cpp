@@ -155,7 +155,7 @@ Result<> Console::finish() {
   wipe();
   errno = 0;
   if (std::fflush(stdout) != 0 && out_errno_ == 0) out_errno_ = errno;
-  if (out_errno_ == 0 || out_errno_ == EPIPE) return {};
+  if (out_errno_ == 0 || out_errno_ == EPIPE || (out_errno_ == EBADF && !options_.answers)) return {};
   const bool full = out_errno_ == ENOSPC || out_errno_ == EDQUOT;
   return fail(full ? Errc::no_space : Errc::io, fmt::format("standard output: write: {}", std::strerror(out_errno_)));
 }

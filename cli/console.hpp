@@ -19,6 +19,7 @@ class Console {
  public:
   struct Options {
     bool speaks = true;     ///< false on ranks other than 0: everything is dropped
+    bool answers = true;    ///< what is printed is what was asked for: to close standard output loses it
     bool launched = false;  ///< under an MPI launch
     std::string color{};    ///< "auto", "never", "always"
     std::string log_file{};

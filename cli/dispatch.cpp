@@ -54,13 +54,14 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
   const bool alone = words.on("no-mpi");
   const Launch launch = alone ? Launch{} : find_launch(environment);
   const std::string_view verb = words.verb != nullptr ? words.verb->name : "error";
+  const bool is_shared = verb == "convert" || verb == "save";
   Console console({.speaks = launch.rank == 0,
+                   .answers = !is_shared || words.on("json"),
                    .launched = find_launch(environment).active(),
                    .color = words.text("color"),
                    .log_file = words.text("log-file")},
                   environment);
   // Only conversions are the work of many; everything else is done by rank 0, and the others have nothing to say.
-  const bool is_shared = verb == "convert" || verb == "save";
   if (launch.active() && launch.rank != 0 && !is_shared && !parsed.error) return 0;
 
   const Machine machine = read_machine();

@@ -187,7 +187,7 @@ Verb verify_verb() {
                 "pattern RUN: never verified first, then least recently verified. The result is recorded in each "
                 "checkpoint: ckpt list shows it as verified or corrupt, and retention keeps the newest verified one. "
                 "With --all, --sample is a share of the checkpoints: a nightly job with 5% reaches every checkpoint in "
-                "20 nights. Exit code 3 means that some could not be checked.",
+                "20 nights. Exit code 3 means that some could not be checked, or the result not recorded.",
                 kPathOrName},
       .aliases = {"check", "fsck"},
       .flags =

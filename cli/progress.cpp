@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "cli/json.hpp"
 #include "cli/signals.hpp"
@@ -102,7 +103,11 @@ ProgressDisplay::ProgressDisplay(Console& console, Options options)
     : console_(console), options_(options), began_(std::chrono::steady_clock::now()) {
   const double every_s = std::chrono::duration<double>(options_.every).count();
   next_line_s_ = options_.mode == ProgressMode::json ? 0 : std::min(kFirstLine_s, every_s);
-  thread_ = std::jthread([this] { run(); });
+  try {
+    thread_ = std::jthread([this] { run(); });
+  } catch (const std::system_error&) {
+    // No more threads here: nothing moves, and the end is told all the same.
+  }
 }
 
 ProgressDisplay::~ProgressDisplay() {
@@ -111,7 +116,7 @@ ProgressDisplay::~ProgressDisplay() {
     ended_ = true;
   }
   wake_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   const double now = now_s();
   if (options_.mode == ProgressMode::json && meter_.started()) console_.err(json_line(meter_.read(now)));
   console_.moving("");

@@ -35,6 +35,7 @@ void install_signal_handlers() {
   action.sa_handler = SIG_IGN;
   action.sa_flags = 0;
   sigaction(SIGPIPE, &action, nullptr);
+  sigaction(SIGXFSZ, &action, nullptr);  // a write beyond `ulimit -f` is an error like another
   // Ignored, which a parent can hand down, it would hide how a helper ended.
   action.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &action, nullptr);

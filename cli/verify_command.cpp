@@ -156,7 +156,9 @@ Answer run_scrub(Context& context) {
   Answer out;
   bool sound = report->count(ScrubVerdict::damaged) + report->count(ScrubVerdict::incomplete) == 0;
   for (const ScrubItem& item : report->items) sound = sound && (!item.report || item.report->ok);
-  const bool all = report->count(ScrubVerdict::unread) + report->count(ScrubVerdict::busy) == 0;
+  const bool all =
+      report->count(ScrubVerdict::unread) + report->count(ScrubVerdict::busy) == 0 &&
+      std::ranges::all_of(report->items, [](const ScrubItem& item) { return item.unrecorded_because.empty(); });
   out.exit_code = !sound ? exit_code(Errc::differs) : all ? 0 : exit_code(Errc::not_done);
   const std::vector<Finding> findings = scrub_findings(*report);
   take_warnings(out, findings);

@@ -79,11 +79,52 @@ struct Prepared {
   bool cuts = false;
 };
 
+/// --verify full of what is there already: what `ckpt verify` says is wrong with it; "" where nothing is. A form
+/// without checksums is compared with the source, where it should hold the same values under the same names.
+Result<std::string> find_damage(Session& session, const ConvertRequest& request, const Prepared& prepared,
+                                const std::string& target) {
+  if (prepared.target->open == nullptr) return std::string();
+  const auto alone = Comm::solo();
+  Session own{.io = session.io,
+              .comm = *alone,
+              .memory_bytes = session.memory_bytes,
+              .threads = session.threads,
+              .stop = session.stop,
+              .progress = session.progress};
+  const bool is_plain = request.hooks == nullptr && request.from.empty() && request.only.empty() && !request.dtype &&
+                        request.strip_prefix.empty() && request.add_prefix.empty() && !request.salvage &&
+                        request.weights == WeightsFrom::automatic && session.rules == nullptr;
+  const bool compares = is_plain && prepared.target->hashes == nullptr;
+  CKPT_TRY(const VerifyReport report, verify(own, {.path = target,
+                                                   .from = std::string(prepared.target->name),
+                                                   .against = compares ? request.source : std::string()}));
+  if (!report.damage.empty()) return report.damage.front().file + ": " + report.damage.front().text;
+  for (const auto& difference : report.different) {
+    if (difference.reason == "values") return difference.name + ": its values are not those of the source";
+  }
+  return std::string();
+}
+
+/// Whether what is there, the result of this very conversion, counts as done.
+Result<bool> is_done(Session& session, const ConvertRequest& request, const Prepared& prepared) {
+  if (request.verify != VerifyLevel::full || request.dry_run) return true;
+  const std::string target = prepared.path.empty() ? request.target : prepared.path;
+  CKPT_TRY(const std::string damage, find_damage(session, request, prepared, target));
+  if (damage.empty()) return true;
+  const bool in_run = prepared.in_run != nullptr;
+  if (request.overwrite && !in_run) return false;
+  return fail(
+      {.code = Errc::checksum,
+       .message = fmt::format("{}: convert: this was made before, and is damaged now: {}", target, damage),
+       .file = target,
+       .hint = in_run ? "ckpt repair " + target + "    says what can be mended" : "--overwrite    makes it anew"});
+}
+
 Result<bool> already_there(Session& session, const ConvertRequest& request, Prepared& prepared) {
   if (prepared.in_run != nullptr) {
     CKPT_TRY(const auto found, prepared.in_run->find(prepared.id));
     prepared.path = found.value_or("");
-    return found.has_value();
+    return found ? is_done(session, request, prepared) : false;
   }
   const auto info = session.io.stat(request.target);
   if (!info) {
@@ -98,7 +139,7 @@ Result<bool> already_there(Session& session, const ConvertRequest& request, Prep
                                          {.metadata_limit = session.memory_bytes})) {
     id = existing->map.id;
   }
-  if (id == prepared.id) return true;
+  if (id == prepared.id) return is_done(session, request, prepared);
   if (request.overwrite) return false;
   Error error{.code = Errc::target_exists,
               .message = request.target + ": convert: exists, and is not the result of this conversion"};
@@ -131,7 +172,10 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
     return fail(std::move(error));
   }
   CKPT_CHECK(refuse_flat_parameters(map, out.source->root));
-  if (out.in_run == nullptr) CKPT_CHECK(check_parent(session.io, request.target));
+  if (out.in_run == nullptr) {
+    CKPT_CHECK(check_name_length(join_path(request.target, "")));
+    CKPT_CHECK(check_parent(session.io, request.target));
+  }
   if (map.tensors.empty())
     return fail({.code = Errc::unsupported,
                  .message = fmt::format("{}: convert: no tensors found (read as {})", request.source, map.format),

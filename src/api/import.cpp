@@ -44,6 +44,8 @@ Result<> check_run(const std::string& run) {
     const std::size_t slash = rest.find('/');
     const std::string_view part = rest.substr(0, slash);
     if (part.empty() || part == "." || part == "..") return refuse("not a path below the store");
+    if (part.size() > kLongestName)
+      return refuse(fmt::format("a name of {} bytes, of at most {}", part.size(), kLongestName));
     if (part.starts_with('.')) return refuse("names that begin with a dot are ignored");
     if (part.starts_with('-')) return refuse("a name that begins with a dash looks like an option");
     if (depth == 1 && part == kPolicyFile) return refuse("reserved for the store's policy");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -336,6 +337,15 @@ void plan_recycling(Io& io, PrunePlan& plan, catalog::Time now) {
   plan.freed_bytes -= std::min(plan.freed_bytes, plan.recycled_bytes);
 }
 
+void add(Deleter::Purged& to, Deleter::Purged more) {
+  to.gone.insert(to.gone.end(), std::make_move_iterator(more.gone.begin()), std::make_move_iterator(more.gone.end()));
+  to.bytes += more.bytes;
+  to.recycled_count += more.recycled_count;
+  to.recycled_bytes += more.recycled_bytes;
+  to.emptied_bytes += more.emptied_bytes;
+  to.kept = std::move(more.kept);  // the next purge has tried again
+}
+
 /// Purges by the policies' grace; recycle/ is given up before the trash is.
 Result<> purge_trash(Session& session, const PrunePlan& plan, const CarryOut& how, bool pressed, Deleter& trash,
                      PruneReport& report) {
@@ -343,18 +353,15 @@ Result<> purge_trash(Session& session, const PrunePlan& plan, const CarryOut& ho
   std::uint64_t sets = most_recycled(plan);
   if (pressed || is_short(plan, space_of(io, plan.store, {}))) {
     sets = 0;
-    CKPT_TRY(const Deleter::Purged given_up, trash.purge(
-                                                 how.now, how.by, [](const TrashEntry&) { return false; }, 0));
-    report.purged = given_up;
+    CKPT_TRY(Deleter::Purged given_up, trash.purge(
+                                           how.now, how.by, [](const TrashEntry&) { return false; }, 0));
+    add(report.purged, std::move(given_up));
   }
   report.purged_early = is_short(plan, space_of(io, plan.store, {}));
   const auto due = [&](const TrashEntry& entry) { return report.purged_early || entry.record.purge_at <= how.now; };
   CKPT_TRY(Deleter::Purged purged, trash.purge(how.now, how.by, due, sets, session.stop));
-  purged.bytes += report.purged.bytes;
-  purged.emptied_bytes += report.purged.emptied_bytes;
-  purged.gone.insert(purged.gone.begin(), report.purged.gone.begin(), report.purged.gone.end());
   report.stopped = purged.stopped;
-  report.purged = std::move(purged);
+  add(report.purged, std::move(purged));
   return {};
 }
 
@@ -367,12 +374,48 @@ bool give_up_index(Io& io, const std::string& store) {
   return given_up;
 }
 
-/// Once more, with the room that the index took, where there was none.
-template <class Act>
-auto with_room(Io& io, const std::string& store, const Act& act) {
-  auto done = act();
-  if (!done && done.error().code == Errc::no_space && give_up_index(io, store)) done = act();
-  return done;
+/// Where there is no room for a record: what makes some without taking anything from anybody.
+class RoomMaker {
+ public:
+  RoomMaker(Session& session, const PrunePlan& plan, const CarryOut& how, Deleter& trash, PruneReport& report)
+      : session_(session), plan_(plan), how_(how), trash_(trash), report_(report) {}
+
+  /// Once more, with the room that the index took; and with that of what is due in the trash, and waits in recycle/.
+  template <class Act>
+  auto with_room(const Act& act) {
+    auto done = act();
+    const auto is_full = [&] { return !done && done.error().code == Errc::no_space; };
+    if (is_full() && give_up_index(session_.io, plan_.store)) done = act();
+    if (is_full() && purge_due()) done = act();
+    return done;
+  }
+
+ private:
+  /// False where that has freed nothing, or was done before.
+  bool purge_due() {
+    if (std::exchange(purged_, true)) return false;
+    auto purged = trash_.purge(
+        how_.now, how_.by, [&](const TrashEntry& entry) { return entry.record.purge_at <= how_.now; }, 0,
+        session_.stop);
+    if (!purged) return false;
+    const bool freed = !purged->gone.empty() || purged->emptied_bytes != 0;
+    add(report_.purged, *std::move(purged));
+    return freed;
+  }
+
+  Session& session_;
+  const PrunePlan& plan_;
+  const CarryOut& how_;
+  Deleter& trash_;
+  PruneReport& report_;
+  bool purged_ = false;
+};
+
+/// What a full disk means for whoever wants to free some.
+Error without_room(Error error) {
+  if (error.code != Errc::no_space) return error;
+  error.hint = "nothing in this store can be given up for this small file: free a few KiB on its disk, then try again";
+  return error;
 }
 
 /// What was carried out is no new policy any more.
@@ -465,6 +508,7 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
   CKPT_TRY(const auto trash, Deleter::open(io, plan.store, std::chrono::steady_clock::now() + how.lock_timeout));
   const bool pressed = is_pressed(io, plan, how.now);  // as planned: without what goes into the trash now
   PruneReport report;
+  RoomMaker room(session, plan, how, *trash, report);
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     const PrunePart& part = plan.parts[p];
     if (part.retention.aborted) continue;
@@ -475,7 +519,7 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       if (report.stopped) break;
       PruneStep step{.part = p, .index = i};
       const auto deletion = deletion_of(io, plan, part, i, how);
-      const auto claim = with_room(io, plan.store, [&] {
+      const auto claim = room.with_room([&] {
         return action == Action::trash ? trash->put(deletion) : demote(session, *trash, deletion, plan.store);
       });
       if (claim && *claim == Claim::vanished && is_gone(io, plan.store, part.entries[i])) continue;
@@ -500,9 +544,10 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
     report.complete = false;
     return report;
   }
-  const auto remembered = with_room(io, plan.store, [&] { return remember_policies(io, plan); });
+  auto remembered = room.with_room([&] { return remember_policies(io, plan); });
   CKPT_CHECK(purge_trash(session, plan, how, pressed, *trash, report));
-  if (!remembered) CKPT_CHECK(remember_policies(io, plan));  // there may be room now
+  if (!remembered) remembered = remember_policies(io, plan);  // there may be room now
+  if (!remembered) return fail(without_room(std::move(remembered).error()));
   for (const TrashEntry& entry : report.purged.gone) {
     if (entry.record.deleted != how.now || entry.record.by != how.by) continue;  // of an earlier prune
     PruneReport::InTrash& waits = entry.record.dropped.empty() ? report.trashed_wait : report.demoted_wait;

@@ -8,6 +8,7 @@
 
 #include "catalog/index/entry.hpp"
 #include "catalog/index/marks.hpp"
+#include "catalog/trash/strays.hpp"
 #include "catalog/trash/trash.hpp"
 #include "convert/format.hpp"
 #include "convert/metadata_memory.hpp"
@@ -211,8 +212,21 @@ class Looker {
     }
     if (item.kept_because.empty() && record && !named)
       item.kept_because = "the same conversion goes on from it; ckpt repair " + path + " --apply removes it";
+    // With a record a conversion made it, of any format; else only a save can have, or a name that looks like one.
+    if (item.kept_because.empty() && !record) {
+      CKPT_TRY(item.kept_because, holds_besides(path));
+    }
     add(std::move(item));
     return {};
+  }
+
+  /// What no save puts into a partial; "" where there is nothing else, and of a file.
+  Result<std::string> holds_besides(const std::string& path) {
+    CKPT_TRY(const auto info, look(io_, path));
+    if (!info || info->kind != FileInfo::Kind::directory) return std::string();
+    const auto strays = catalog::find_strays(io_, path);
+    if (!strays) return strays.error().message;
+    return strays->empty() ? std::string() : catalog::strays_text(*strays) + ", which no save makes: remove it by hand";
   }
 
   Result<> deletions(const std::string& store) {

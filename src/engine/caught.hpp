@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cerrno>
 #include <exception>
 #include <new>
 #include <system_error>
@@ -8,6 +9,14 @@
 #include "format/result.hpp"
 
 namespace ckpt {
+
+/// What the system refused: a thread, where it says that there are too many.
+inline Error refused_by_system(const std::system_error& error) {
+  if (error.code().value() != EAGAIN) return {.code = Errc::io, .message = error.what()};
+  return {.code = Errc::io,
+          .message = "cannot start a thread: " + error.code().message(),
+          .hint = "raise the limit of processes and threads (ulimit -u, or that of the container)"};
+}
 
 /// Runs `body`, which returns a Result, where an exception must not rise: at the bottom of a thread, and where other
 /// ranks wait for what this one tells them. What is thrown becomes a failure: memory, io (a thread that the system
@@ -19,7 +28,7 @@ auto caught(Body&& body) -> decltype(body()) {
   } catch (const std::bad_alloc&) {
     return fail(Errc::memory, "out of memory");
   } catch (const std::system_error& error) {
-    return fail(Errc::io, error.what());
+    return fail(refused_by_system(error));
   } catch (const std::exception& error) {
     return fail(Errc::internal, error.what());
   } catch (...) {

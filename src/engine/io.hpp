@@ -27,6 +27,9 @@ struct FileInfo {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
   std::uint32_t permissions = 0700;  ///< the nine bits; where the file system has none, the owner's
+  std::uint64_t links = 0;           ///< its names; 0 of this and the next two: not known
+  std::uint32_t owner = 0;
+  std::uint32_t group = 0;
 
   bool is_same_file(const FileInfo& other) const { return device == other.device && inode == other.inode; }
 };

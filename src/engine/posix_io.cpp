@@ -41,7 +41,10 @@ FileInfo to_info(const struct stat& status) {
           .ctime_ns = nanoseconds(status.st_ctim),
           .device = status.st_dev,
           .inode = status.st_ino,
-          .permissions = status.st_mode & 0777U};
+          .permissions = status.st_mode & 0777U,
+          .links = status.st_nlink,
+          .owner = status.st_uid,
+          .group = status.st_gid};
 }
 
 bool same_file(const struct stat& a, const struct stat& b) {

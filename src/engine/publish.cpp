@@ -16,6 +16,8 @@
 namespace ckpt {
 namespace {
 
+constexpr std::size_t kIdDigits = 32;  // of a partial's id
+
 Error exists_error(const std::string& target) {
   return {.code = Errc::target_exists,
           .message = target + ": publish: already exists",
@@ -492,8 +494,19 @@ std::string partial_path(std::string_view target, std::string_view id) {
   return fmt::format("{}{}{}", target, kPartialMark, id);
 }
 
+Result<> check_name_length(const std::string& target) {
+  const std::size_t most = kLongestName - record_path(partial_path("", std::string(kIdDigits, '0'))).size();
+  const std::size_t bytes = base_name(target).size();
+  if (bytes <= most) return {};
+  return fail({.code = Errc::usage,
+               .message = fmt::format("{}: a name of {} bytes; a target's has at most {}, as what is written beside it "
+                                      "has a longer one, and {} is the limit",
+                                      target, bytes, most, kLongestName),
+               .file = target,
+               .hint = "choose a shorter name"});
+}
+
 std::optional<PartialName> parse_partial_name(std::string_view name) {
-  constexpr std::size_t kIdDigits = 32;
   const std::size_t mark = name.rfind(kPartialMark);
   if (mark == std::string_view::npos || mark == 0) return std::nullopt;
   const PartialName out{.target = name.substr(0, mark), .id = name.substr(mark + kPartialMark.size())};

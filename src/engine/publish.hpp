@@ -83,6 +83,12 @@ constexpr std::string_view kPartialMark = ".partial-";
 /// The path of the partial of a publication: for ranks that were not told of it but know its target and id.
 std::string partial_path(std::string_view target, std::string_view id);
 
+/// Bytes of a name, on every file system of Linux that matters.
+constexpr std::size_t kLongestName = 255;
+/// Whether a target's name leaves room for what is made beside it: its partial, and the partial's record.
+/// errors  usage
+Result<> check_name_length(const std::string& target);
+
 /// What a partial's name was made from. Nothing for a name of any other form: that is somebody else's, and is never
 /// swept.
 struct PartialName {

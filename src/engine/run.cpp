@@ -197,7 +197,15 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   {
     std::vector<std::jthread> threads;
     for (unsigned i = 0; i < workers; ++i) {
-      threads.emplace_back([&] { work(run_shared, shared, io); });
+      try {
+        threads.emplace_back([&] { work(run_shared, shared, io); });
+      } catch (const std::system_error& error) {
+        // Those that there are do everything.
+        const std::lock_guard lock(shared.mutex);
+        shared.running -= workers - i;
+        if (i == 0) shared.failure = refused_by_system(error);
+        break;
+      }
     }
     Heartbeat heartbeat(comm, kPeerPatience);
     bool all_done = false;

@@ -28,6 +28,13 @@ FileInfo info_of(const MapFile& file) {
   return {.bytes = file.bytes, .mtime_ns = file.mtime_ns, .device = file.device, .inode = file.inode};
 }
 
+/// Whether its inode was touched, and neither its names nor the rights on it tell why.
+bool is_touched(const FileInfo& was, const FileInfo& now) {
+  if (was.ctime_ns == 0 || now.ctime_ns == 0 || was.ctime_ns == now.ctime_ns) return false;
+  return was.links == now.links && was.permissions == now.permissions && was.owner == now.owner &&
+         was.group == now.group;
+}
+
 class SourceIo final : public ForwardingIo {
  public:
   SourceIo(Io& inner, std::shared_ptr<SourceFiles> files, const std::atomic<bool>* stop)
@@ -79,7 +86,7 @@ class SourceIo final : public ForwardingIo {
 
 Result<> check_unchanged(const std::string& path, const FileInfo& was, const FileInfo& now) {
   if (!was.is_same_file(now)) return changed(path, "replaced");
-  if (was.bytes != now.bytes || was.mtime_ns != now.mtime_ns) return changed(path, "changed");
+  if (was.bytes != now.bytes || was.mtime_ns != now.mtime_ns || is_touched(was, now)) return changed(path, "changed");
   return {};
 }
 

@@ -22,6 +22,7 @@ Error system_error(int errno_value, std::string_view path, std::string_view oper
       break;
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
       code = Errc::no_space;
       break;
     case EEXIST:
@@ -32,8 +33,10 @@ Error system_error(int errno_value, std::string_view path, std::string_view oper
   }
   Error error{.code = code, .file = std::string(path), .offset = offset, .system_code = errno_value};
   if (errno_value == ESTALE) error.hint = "another host removed or replaced it meanwhile: try again";
+  if (errno_value == EFBIG) error.hint = "raise the file size limit (ulimit -f), or write smaller files (--shard-size)";
   const std::string where = offset ? fmt::format(" at {}", *offset) : std::string();
   error.message = fmt::format("{}: {}{}: {}", path, operation, where, system_reason(errno_value));
+  if (errno_value == EFBIG) error.message += ", by the file size limit of this process or of the file system";
   return error;
 }
 

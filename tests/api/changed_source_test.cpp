@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,7 +22,9 @@
 #include "convert/format.hpp"
 #include "engine/checks.hpp"
 #include "support/fault_io.hpp"
+#include "support/file_bytes.hpp"
 #include "support/memory_io.hpp"
+#include "support/temp_dir.hpp"
 #include "support/thread_comm.hpp"
 
 namespace ckpt::test {
@@ -201,6 +206,43 @@ TEST(SourceFiles, WhatWasSeenHasToStay) {
   EXPECT_EQ(files->look_again(*plain).error().code, Errc::changed);
   ASSERT_TRUE(plain->unlink("/d/f"));
   EXPECT_EQ(files->look_again(*plain).error().message, "/d/f: read: the file was removed while it was being read");
+}
+
+/// On a real file system, which counts links and has a time of change of the inode.
+class TouchedSource : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto io = open_io(IoKind::threads);
+    ASSERT_TRUE(io);
+    io_ = *std::move(io);
+    write_file(path_, "old");
+    const auto seen = io_->stat(path_);
+    ASSERT_TRUE(seen);
+    ASSERT_TRUE(files_.see(path_, *seen));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // file systems' clocks are coarse
+  }
+
+  TempDir temp_;
+  std::string path_ = temp_.path() + "/f";
+  std::unique_ptr<Io> io_{};
+  SourceFiles files_;
+};
+
+TEST_F(TouchedSource, WithItsTimeSetBackIsChanged) {
+  const auto time = std::filesystem::last_write_time(path_);
+  write_file(path_, "new");
+  std::filesystem::last_write_time(path_, time);
+  const auto looked = files_.look_again(*io_);
+  ASSERT_FALSE(looked);
+  EXPECT_EQ(looked.error().code, Errc::changed);
+}
+
+TEST_F(TouchedSource, WithAnotherNameOrOtherPermissionsIsTheSame) {
+  std::filesystem::create_hard_link(path_, path_ + "2");
+  EXPECT_TRUE(files_.look_again(*io_));
+  std::filesystem::remove(path_ + "2");
+  std::filesystem::permissions(path_, std::filesystem::perms::owner_read);
+  EXPECT_TRUE(files_.look_again(*io_));
 }
 
 }  // namespace

@@ -50,10 +50,10 @@ class PruneSpace : public testing::Test {
     if (!pressure.empty()) text += "[pressure]\n" + pressure;
     disk_.put("/s/ckpt.toml", text);
     Session session{.io = *io_, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 31};
-    const auto plan = plan_prune(session, {.store = "/s", .approved = true, .carries_out = true, .now = kNow});
+    const auto plan = plan_prune(session, {.store = "/s", .approved = true, .carries_out = true, .now = now_});
     EXPECT_TRUE(plan) << plan.error().message;
     if (!plan) return {};
-    auto report = carry_out(session, *plan, {.now = kNow, .by = "test"});
+    auto report = carry_out(session, *plan, {.now = now_, .by = "test"});
     EXPECT_TRUE(report) << report.error().message;
     return report ? *std::move(report) : PruneReport{};
   }
@@ -62,6 +62,7 @@ class PruneSpace : public testing::Test {
   MemoryDisk disk_{{.capacity_bytes = 1 << 20}};
   std::unique_ptr<Comm> comm_;
   std::unique_ptr<Io> io_;
+  Time now_ = kNow;
 };
 
 TEST_F(PruneSpace, WithEnoughSpaceWhatWaitsGoesOnWaiting) {
@@ -120,6 +121,17 @@ TEST_F(PruneSpace, WhatTheTrashPromisedBeforeCountsAsSpace) {
   report = pruned(2, min_free(free_bytes() + kData + kData / 2));
   EXPECT_EQ(report.purged.emptied_bytes, kData);
   EXPECT_TRUE(report.purged.gone.empty()) << "the trash keeps its promise";
+}
+
+TEST_F(PruneSpace, OnAFullDiskWhatIsDueGivesTheRoomForRecords) {
+  EXPECT_EQ(pruned(2, "", 0).trashed_wait.count, 1U);
+  now_ += std::chrono::hours(24 * 365);
+  disk_.put("/s/other", std::string(free_bytes(), 'o'));
+  const PruneReport report = pruned(1, "", 0);
+  EXPECT_EQ(report.purged.gone.size(), 1U);
+  EXPECT_EQ(report.trashed, 1U);
+  EXPECT_TRUE(report.complete);
+  EXPECT_GT(free_bytes(), kData / 2);
 }
 
 TEST_F(PruneSpace, WhatWaitsOrIsGivenAwayIsNotCountedAsInTheTrash) {

@@ -140,6 +140,19 @@ TEST(Demote, TheOptimizerGoesToTheTrashAndTheManifestSaysSo) {
   EXPECT_EQ((*trash)->demote(demotion()).value(), Claim::vanished) << "once is enough";
 }
 
+TEST(Demote, OtherFilesAmongTheOptimizersStopIt) {
+  const auto disk = make_store(described());
+  disk->put(kLive + "/shards/optim/notes.txt", "mine");
+  const auto io = disk->io();
+  const auto trash = Deleter::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  const auto refused = (*trash)->demote(demotion());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "it also holds shards/optim/notes.txt");
+  EXPECT_EQ(broken(*disk), "");
+  EXPECT_EQ(manifest_of(*disk, "/manifest.json").revision, 0U);
+}
+
 TEST(Demote, UndeleteBringsItBackWithTheNextRevision) {
   const auto disk = make_store(described());
   const auto io = disk->io();

@@ -74,12 +74,13 @@ class NetworkTrash : public testing::TestWithParam<bool> {
     disk_.put(kClaims + "/ready", "");
   }
   void put(std::uint64_t step, const std::string& path) {
-    disk_.put(path + "/shards/weights/0", "weights");
+    disk_.put(path + "/shards/weights/00000-00000.safetensors", "weights");
     disk_.put(path + "/index/manifest.json", manifest_text(step));
     disk_.put(path + "/manifest.json", manifest_text(step));
   }
   bool whole(const std::string& path) const {
-    return disk_.text(path + "/shards/weights/0") == "weights" && disk_.text(path + "/manifest.json") != "(none)";
+    return disk_.text(path + "/shards/weights/00000-00000.safetensors") == "weights" &&
+           disk_.text(path + "/manifest.json") != "(none)";
   }
 
   MemoryDisk disk_;
@@ -147,7 +148,7 @@ TEST_P(NetworkTrash, AReaderThatBeginsJustBeforeTheRenameGetsItBack) {
 }
 
 TEST_P(NetworkTrash, AReaderThatBeginsJustBeforeADemotionKeepsItsOptimizer) {
-  disk_.put(kLive + "/shards/optim/0", "optim");
+  disk_.put(kLive + "/shards/optim/00000-00000.safetensors", "optim");
   const auto plan = std::make_shared<FaultPlan>();
   const auto io = make_fault_io(network_.io("n2"), plan);
   const auto trash = Deleter::open(*io, "/s", now());
@@ -172,13 +173,13 @@ TEST_P(NetworkTrash, AReaderThatBeginsJustBeforeADemotionKeepsItsOptimizer) {
     was_between = was_between || before;
     if (*claim == Claim::free) {
       EXPECT_FALSE(before);
-      EXPECT_EQ(disk_.text(kLive + "/shards/optim/0"), "(none)");
+      EXPECT_EQ(disk_.text(kLive + "/shards/optim/00000-00000.safetensors"), "(none)");
       break;
     }
     EXPECT_EQ(*claim, Claim::read) << "rename " << n;
     EXPECT_EQ((*trash)->reader(), "host n17 pid 4211");
     EXPECT_FALSE(manifest->is_dropped(universal::FileClass::optim)) << "rename " << n;
-    EXPECT_EQ(disk_.text(kLive + "/shards/optim/0"), "optim");
+    EXPECT_EQ(disk_.text(kLive + "/shards/optim/00000-00000.safetensors"), "optim");
     EXPECT_GE(manifest->revision, revision);
     revision = manifest->revision;
     if (revision != 0) {
@@ -282,7 +283,7 @@ TEST_P(NetworkTrash, NothingThatIsReadIsEverDeleted) {
     constexpr std::uint64_t kSteps = 4;
     const auto name_of = [](std::uint64_t step) { return CheckpointName{.step = step, .generation = step}.text(); };
     for (std::uint64_t step = 1; step <= kSteps; ++step) {
-      disk.put("/s/r/" + name_of(step) + "/shards/weights/0", "weights");
+      disk.put("/s/r/" + name_of(step) + "/shards/weights/00000-00000.safetensors", "weights");
       disk.put("/s/r/" + name_of(step) + "/index/manifest.json", manifest_text(step));
       disk.put("/s/r/" + name_of(step) + "/manifest.json", manifest_text(step));
     }
@@ -344,11 +345,11 @@ TEST_P(NetworkTrash, NothingThatIsReadIsEverDeleted) {
         }
       }
       for (const Reading& one : readings)
-        ASSERT_EQ(disk.text("/s/r/" + name_of(one.step) + "/shards/weights/0"), "weights")
+        ASSERT_EQ(disk.text("/s/r/" + name_of(one.step) + "/shards/weights/00000-00000.safetensors"), "weights")
             << told << ": what " << one.host << " reads is gone";
       for (std::uint64_t s = 1; s <= kSteps; ++s) {
         const bool manifest = disk.text("/s/r/" + name_of(s) + "/manifest.json") != "(none)";
-        const bool weights = disk.text("/s/r/" + name_of(s) + "/shards/weights/0") != "(none)";
+        const bool weights = disk.text("/s/r/" + name_of(s) + "/shards/weights/00000-00000.safetensors") != "(none)";
         ASSERT_EQ(manifest, weights) << told << ": half of " << name_of(s);
       }
     }

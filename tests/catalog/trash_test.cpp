@@ -120,6 +120,44 @@ TEST(Trash, WhatIsNotAnyMoreWhatWasDecidedAboutStays) {
   EXPECT_EQ((*trash)->put(deletion("step-000000009.g9")).value(), Claim::vanished);
 }
 
+TEST(Trash, WhatHoldsAnotherFileStays) {
+  const std::string partly_written = kLive + "/marks/pin-0123456789abcdef.json.tmp";
+  for (const std::string name : {"thesis.tex", "shards/weights/model.bin", "shards/optim/00000-0.safetensors",
+                                 "marks/notes.json", "derived/manifest.json", "manifest.json.bak"}) {
+    const auto disk = make_store();
+    disk->put(partly_written, "{");
+    disk->put(kLive + "/" + name, "mine");
+    const auto io = disk->io();
+    const auto trash = Deleter::open(*io, "/s", now());
+    ASSERT_TRUE(trash);
+    const auto refused = (*trash)->put(deletion());
+    ASSERT_FALSE(refused) << name;
+    EXPECT_EQ(refused.error().code, Errc::not_done);
+    const std::string shown = name.starts_with("derived") ? "derived/" : name;
+    EXPECT_EQ(refused.error().message, "it also holds " + shown);
+    EXPECT_TRUE(whole(*disk, kLive));
+    EXPECT_TRUE(list_trash(*io, "/s")->empty());
+    ASSERT_TRUE(io->unlink(kLive + "/" + name));
+    EXPECT_EQ((*trash)->put(deletion()).value(), Claim::free) << name;
+  }
+}
+
+TEST(Trash, AnotherToolsCheckpointStaysWhereARepositoryOrOneOfOursIsInIt) {
+  for (const std::string inside :
+       {".git/HEAD", ".ckpt/x", "step-000000001.g1/shards/weights/x", "derived/manifest.json"}) {
+    const auto disk = make_store();
+    disk->put("/s/r/global_step5/latest", "one");
+    disk->put("/s/r/global_step5/any/file", "its own");
+    disk->put("/s/r/global_step5/" + inside, R"({"format":"ckpt","version":"1.0"})");
+    const auto io = disk->io();
+    const auto trash = Deleter::open(*io, "/s", now());
+    ASSERT_TRUE(trash);
+    const auto refused = (*trash)->put(deletion("global_step5"));
+    ASSERT_FALSE(refused) << inside;
+    EXPECT_EQ(refused.error().message, "it also holds " + inside.substr(0, inside.find('/') + 1));
+  }
+}
+
 TEST(Trash, RestoreBringsItBackAndKeepsTheHistory) {
   const auto disk = make_store();
   const auto io = disk->io();

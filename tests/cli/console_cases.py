@@ -156,6 +156,15 @@ def case_a_full_standard_output_is_an_error(sh):
     check(run.returncode == 14 and "standard output" in run.stderr, f"{run.returncode} {run.stderr}")
 
 
+def case_an_answer_on_a_closed_standard_output_is_an_error(sh):
+    sh.run("convert", sh.checkpoint("safetensors/single"), "one")
+    for words, code in ((("ls", "one"), 16), (("inspect", "one", "--json"), 16), (("help", "convert"), 16),
+                        (("convert", "one", "two", "--json"), 16), (("convert", "one", "three"), 0)):
+        run = subprocess.run([sh.program, *words], cwd=sh.directory, env=sh.environment(), stdin=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE, text=True, preexec_fn=lambda: os.close(1))
+        check(run.returncode == code and ("standard output" in run.stderr) == (code != 0), f"{words}: {run.returncode} {run.stderr}")
+
+
 def case_memory_and_threads_come_from_the_environment_and_are_kept(sh):
     document = sh.document("convert", sh.checkpoint(TIED), "o", "--to", "safetensors", env={"CKPT_MEMORY": "200M"})
     check(document["data"]["memory"]["bound_bytes"] == 200 << 20, str(document["data"]["memory"]))

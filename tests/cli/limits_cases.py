@@ -48,6 +48,32 @@ def case_the_limit_of_open_files_is_raised_as_far_as_it_goes(sh):
     sh.run("convert", model, "out.safetensors", launcher=["prlimit", "--nofile=24:1024"], out="^done ")
 
 
+def case_a_thread_that_the_system_refuses_is_no_error_of_ours(sh):
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        return  # the limit counts the processes of a user of its own
+    shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("source"))
+    os.chmod(sh.directory, 0o777)
+    nobody = ["prlimit", "--nproc=1:1", "setpriv", "--reuid", "65534", "--clear-groups"]
+    sh.run("convert", "source", "out", "--no-mpi", "--io", "threads", launcher=nobody, code=16,
+           err=["cannot start a thread: Resource temporarily unavailable", "ulimit -u"], not_err="please report")
+    check(sorted(os.listdir(sh.directory)) == ["source"], str(os.listdir(sh.directory)))
+
+
+def case_a_limit_of_file_sizes_is_a_lack_of_space(sh):
+    sh.path("big.safetensors").write_bytes((70).to_bytes(8, "little") + b'{"a":{"dtype":"U8","shape":[4000000],"data_offsets":[0,4000000]}}'.ljust(70) + bytes(4000000))
+    sh.run("convert", "big.safetensors", "out", launcher=["prlimit", "--fsize=1000000:1000000"], code=14,
+           err=["file size limit", "ulimit -f"])
+    check(sorted(os.listdir(sh.directory)) == ["big.safetensors"], str(os.listdir(sh.directory)))
+
+
+def case_names_too_long_for_a_partial_are_refused(sh):
+    source = sh.checkpoint("safetensors/single")
+    sh.run("convert", source, "x" * 208, code=2, err=["208 bytes", "at most 207", "255"])
+    sh.run("convert", source, "x" * 207, out="^done ")
+    sh.run("load", source, "y" * 250, "--to", "npy", code=2, err="at most 207")
+    sh.run("save", source, "--store", "s", "--run", "r" * 300, "--step", "1", code=2, err="300 bytes, of at most 255")
+
+
 def case_repeated_elements_are_looked_at_once(sh):
     save({"e": Tensor([1.0], shape=[1 << 45], steps=[0]), "x": Tensor([1.0, float("nan")])}, sh.path("e.pt"))
     sh.run("verify", "e.pt", out="ok")

@@ -111,6 +111,20 @@ def case_what_is_read_stays_and_is_told(sh):
     check(steps(run) == [4, 5, 6], str(names(run)))
 
 
+def case_other_files_in_a_checkpoint_keep_it(sh):
+    run = store(sh) / "llama"
+    first, third = run / "step-000000001.g1", run / "step-000000003.g3"
+    for name in ("thesis.tex", "a.txt", "b.txt", "c.txt", "shards/weights/d.txt"):
+        (first / name).write_text("mine")
+    (run / "step-000000002.g2/eval").mkdir()  # empty: nothing is lost
+    sh.run("convert", third, third / "derived")
+    sh.run("prune", "--store", "store", "--keep-last", "3", "--grace", "0", "--apply", "-y", code=3,
+           err=["llama/step-000000001.g1: kept: it also holds a.txt, b.txt, c.txt and 2 more",
+                "llama/step-000000003.g3: kept: it also holds derived/"], out="^1 checkpoint")
+    check(steps(run) == [1, 3, 4, 5, 6] and (first / "thesis.tex").read_text() == "mine", str(names(run)))
+    sh.run("verify", third / "derived", out="ok")
+
+
 def holds_a_lease(process):
     with open("/proc/locks", encoding="ascii") as locks:
         return any(words[1] == "FLOCK" and words[3] == "READ" and words[4] == str(process.pid) for words in map(str.split, locks))

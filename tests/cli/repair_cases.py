@@ -20,8 +20,8 @@ def repair(sh, path, *words, code=0):
 
 def left_over(sh, name="step-000000009.partial-" + ID):
     partial = sh.path("store/llama") / name
-    (partial / "shards").mkdir(parents=True)
-    (partial / "shards/x").write_bytes(b"x" * 1000)
+    (partial / "shards/weights").mkdir(parents=True)
+    (partial / "shards/weights/00000-00000.safetensors").write_bytes(b"x" * 1000)
     return partial
 
 
@@ -55,6 +55,17 @@ def case_only_names_that_saves_make_are_swept(sh):
         sh.path("store/llama").joinpath(name).write_text("mine")
     check(not repair(sh, "store", "--apply")["items"], "another's file")
     check(len(list(sh.path("store/llama").glob("*.partial-*"))) == 3, "removed")
+
+
+def case_a_partial_that_holds_other_files_stays(sh):
+    store(sh)
+    partial = left_over(sh)
+    for name in ("thesis.tex", "a", "b", "shards/c"):
+        (partial / name).write_text("mine")
+    item, = repair(sh, "store", "--apply")["items"]
+    check(not item["done"] and "it also holds a, b, shards/c and 1 more" in item["kept_because"], str(item))
+    item, = repair(sh, partial, "--apply")["items"]
+    check(not item["done"] and (partial / "thesis.tex").read_text() == "mine", str(item))
 
 
 def case_a_conversion_that_would_go_on_is_left_to_it_unless_named(sh):

@@ -134,10 +134,10 @@ def case_a_quick_scrub_records_nothing(sh):
     check(set(states(sh).values()) == {"durable"} and not (place(sh, 1) / "marks").exists(), "recorded")
 
 
-def case_a_store_that_cannot_be_written_costs_a_warning(sh):
+def case_a_store_that_cannot_be_written_is_not_all_done(sh):
     store(sh, (("llama", (1,)),))
     (place(sh, 1) / "marks").write_text("no directory")  # also stops root
-    document = scrub(sh)
+    document = scrub(sh, code=3)
     check(any("cannot be recorded" in warning["text"] for warning in document["warnings"]), str(document["warnings"]))
     check(not document["data"]["checkpoints"][0]["recorded"], str(document))
 

@@ -114,6 +114,22 @@ def case_convert_says_source_plan_done_and_next(sh):
     check(header["wte.weight"]["dtype"] == "F32", "not the master")
 
 
+def case_verify_full_reads_what_is_already_done(sh):
+    source = sh.checkpoint("safetensors/single")
+    for target in ("out", "out.safetensors"):
+        words = ("convert", source, target, "--verify", "full")
+        sh.run(*words, out="^done ")
+        sh.run(*words, out="^already done: ")
+        path = sh.path(target)
+        file = path if path.is_file() else sorted(path.glob("shards/weights/*.safetensors"))[0]
+        data = bytearray(file.read_bytes())
+        data[-1] ^= 1
+        file.write_bytes(data)
+        sh.run(*words, code=15, err=["this was made before, and is damaged now", "--overwrite"])
+        sh.run(*words, "--overwrite", out="^done ")
+        sh.run(*words, out="^already done: ")
+
+
 def case_convert_twice_is_already_done(sh):
     words = ["convert", sh.checkpoint(ZERO2), "out", "--to", "safetensors"]
     sh.run(*words)

@@ -22,7 +22,6 @@ namespace {
 constexpr std::uint64_t kMostMarkBytes = 64 << 10;
 constexpr std::uint64_t kMostStatisticsBytes = std::uint64_t{64} << 20;
 constexpr std::string_view kSchema = "ckpt.mark/1";
-constexpr std::string_view kStatistics = "save-statistics.json";
 constexpr std::string_view kSuffix = ".json";
 constexpr std::string_view kSealBegin = ",\"xxh3\":\"";
 constexpr std::string_view kSealEnd = "\"}\n";
@@ -186,6 +185,12 @@ std::string_view kind_name(Mark::Kind kind) {
   return kKinds[static_cast<std::size_t>(kind)];
 }
 
+bool is_mark_name(std::string_view name) {
+  return name.ends_with(kSuffix) && std::ranges::any_of(kKinds, [&](std::string_view kind) {
+           return name.starts_with(kind) && name.substr(kind.size()).starts_with('-');
+         });
+}
+
 Marks read_marks(Io& io, const std::string& directory) {
   Marks out;
   const auto entries = io.list(directory);
@@ -195,7 +200,7 @@ Marks read_marks(Io& io, const std::string& directory) {
   }
   for (const DirEntry& entry : *entries) {
     if (!entry.name.ends_with(kSuffix)) continue;  // temporary files are nobody's word yet
-    const bool statistics = entry.name == kStatistics;
+    const bool statistics = entry.name == kStatisticsName;
     const auto text =
         read_small_file(io, join_path(directory, entry.name), statistics ? kMostStatisticsBytes : kMostMarkBytes);
     if (!text) {

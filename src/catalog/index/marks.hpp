@@ -39,6 +39,11 @@ struct Mark {
 };
 std::string_view kind_name(Mark::Kind kind);
 
+/// Whether a file in a directory of marks is called as one of a kind that is known here.
+bool is_mark_name(std::string_view name);
+/// The file beside marks that a save leaves there.
+inline constexpr std::string_view kStatisticsName = "save-statistics.json";
+
 /// How long a save took, by its own statistics: of the slowest rank.
 struct SaveCost {
   double plan_s = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "catalog/trash/place.hpp"
+#include "catalog/trash/strays.hpp"
 #include "catalog/trash/trash.hpp"
 #include "catalog/trash/whole.hpp"
 #include "engine/inbox.hpp"
@@ -52,6 +53,7 @@ Result<Claim> Deleter::demote(const Deletion& deletion) {
   CKPT_TRY(const ManifestFile now, open_manifest(io_, path));
   if (now.manifest.is_dropped(FileClass::optim)) return Claim::vanished;
   CKPT_CHECK(universal::check_weights_alone(now.manifest));
+  CKPT_CHECK(check_no_strays(find_strays(io_, path, kOptimizerFolder)));
   CKPT_TRY(const std::string revised, universal::revise_manifest(now.text, {FileClass::optim}));
   CKPT_TRY(const TrashEntry entry, announce(deletion, class_name(FileClass::optim)));
   CKPT_CHECK(replace_file(io_, now.path, revised));

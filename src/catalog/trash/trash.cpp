@@ -12,12 +12,14 @@
 #include "catalog/index/entry.hpp"
 #include "catalog/trash/place.hpp"
 #include "catalog/trash/recycle.hpp"
+#include "catalog/trash/strays.hpp"
 #include "catalog/trash/whole.hpp"
 #include "engine/held_store.hpp"
 #include "engine/left_over.hpp"
 #include "engine/publish.hpp"
 #include "engine/replace_file.hpp"
 #include "engine/run_directory.hpp"
+#include "format/seal.hpp"
 
 namespace ckpt::catalog {
 namespace {
@@ -223,6 +225,11 @@ Result<Claim> Deleter::put(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
   CKPT_TRY(Held held, hold_unchanged(deletion));
   if (held.claim != Claim::free) return held.claim;
+  CKPT_TRY(const FileInfo info, io_.stat(path));
+  if (info.kind == FileInfo::Kind::directory) {
+    const bool ours = CheckpointName::parse(deletion.name).has_value();
+    CKPT_CHECK(check_no_strays(ours ? find_strays(io_, path) : find_strays_in_foreign(io_, path)));
+  }
   CKPT_TRY(const TrashEntry entry, announce(deletion, ""));
   auto moved = move_checkpoint(io_, path, join_path(place(deletion.run), entry.kept_as));
   if (!moved) return fail(std::move(moved).error());  // a record without its checkpoint is settled by the next
@@ -278,7 +285,14 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
   if (record.state != RecordState::purging || (recycled && !record.recycled)) {
     record.state = RecordState::purging;
     record.recycled = record.recycled || recycled;
-    CKPT_CHECK(write(entry, record));
+    auto written = write(entry, record);
+    if (!written && written.error().code == Errc::no_space && ours) {
+      // What goes now gives the block that the word of it needs; without its second copy a checkpoint still is one.
+      CKPT_CHECK(io_.unlink(join_path(path, universal::kManifestCopyPath)));
+      CKPT_CHECK(io_.sync_dir(parent_path(join_path(path, universal::kManifestCopyPath))));
+      written = write(entry, record);
+    }
+    CKPT_CHECK(std::move(written));
   }
   for (const std::string_view marker : kMarkers) {
     auto gone = io_.unlink(join_path(path, marker));

@@ -22,15 +22,16 @@
 /// Deletion, in two phases. A checkpoint STORE/RUN/NAME is put into the trash by a rename to
 /// STORE/.ckpt/trash/RUN/NAME, beside which NAME.json says who, when and why; it can be brought back until its grace is
 /// over and it is purged. Steps, each durable before the next:
-///   put      1 nobody reads it: its exclusive lock, held to the end   2 the record   3 the rename
+///   put      1 nobody reads it: its exclusive lock, held to the end; all its files are its own   2 the record
+///            3 the rename
 ///   restore  1 nobody reads or purges it   2 the rename   3 the record: restored
 ///   purge    1 nobody reads it, and it is not pinned   2 the record: purging   3 what makes it a checkpoint is
 ///            unlinked   4 all others   5 the record: purged
 ///   recycle  purge, of which the data files go to STORE/.ckpt/recycle between 3 and 4 (engine/recycle.hpp)
 /// A checkpoint is demoted (its optimizer dropped) in the same way, its files going to
 /// STORE/.ckpt/trash/RUN/NAME.optim:
-///   demote   1 nobody reads it   2 the record   3 manifest.json, one revision later: from here on it is weights only
-///            4 the second copy of the manifest   5 the rename
+///   demote   1 nobody reads it, and its optimizer's files are its own   2 the record   3 manifest.json, one revision
+///            later: from here on it is weights only   4 the second copy of the manifest   5 the rename
 ///   restore  1 nobody reads it   2 the rename   3 manifest.json   4 its copy   5 the record: restored
 /// Where locks do not reach every host, readers and deleters on other ones are known by claims (engine/claims.hpp): put
 /// looks at them again after its rename, demote after its step 3, and undo it where somebody reads after all.
@@ -123,7 +124,7 @@ class Deleter {
     std::function<Result<bool>(const std::string& path)> still{};
   };
   /// `vanished` also where it is not any more what was decided about. errors  io, not_durable, no_space; not_done: it
-  /// is in the trash, though somebody began to read it
+  /// stays, as it holds what is not its own (strays.hpp), or is in the trash, though somebody began to read it
   Result<Claim> put(const Deletion& deletion);
 
   /// Drops the optimizer's state of one of ours: weights, and all else, stay as they are. Of the record all but
