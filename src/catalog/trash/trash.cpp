@@ -228,6 +228,10 @@ Result<Claim> Deleter::put(const Deletion& deletion) {
   CKPT_TRY(const FileInfo info, io_.stat(path));
   if (info.kind == FileInfo::Kind::directory) {
     const bool ours = CheckpointName::parse(deletion.name).has_value();
+    std::unique_ptr<HeldDirectory> whole;
+    if (ours) {
+      CKPT_TRY(whole, hold_whole(io_, path));
+    }
     CKPT_CHECK(check_no_strays(ours ? find_strays(io_, path) : find_strays_in_foreign(io_, path)));
   }
   CKPT_TRY(const TrashEntry entry, announce(deletion, ""));
