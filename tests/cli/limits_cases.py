@@ -140,7 +140,7 @@ def case_a_list_for_programs_holds_no_name_that_reads_as_another(sh):
     sh.run("list", "--store", "st", "--csv", out="^\"'=cmd")
     sh.run("save", sh.checkpoint("safetensors/single"), "--store", "st", "--run", "a\nb", "--step", "1", code=2, err="control character")
     os.rename(sh.path("st/=cmd|calc"), sh.path("st/a\u202eb"))
-    result = sh.run("list", "--store", "st", "-q", err="1 name left out")
+    result = sh.run("list", "--store", "st", "-q", err="omitted 1 name")
     check(result.out == "", "a name that is another", result)
     os.rename(sh.path("st/a\u202eb"), sh.path("st/a\u202eb\x7f\u009bc"))
     for words in (("list",), ("prune", "--keep-last", "1")):
