@@ -6,7 +6,6 @@
 #include "cli/dispatch.hpp"
 #include "cli/signals.hpp"
 #include "cli/streams.hpp"
-#include "engine/caught.hpp"
 
 int main(int argc, char** argv) {
   ckpt::cli::install_signal_handlers();
@@ -17,10 +16,12 @@ int main(int argc, char** argv) {
     std::fputs("ckpt: error: CKPT-E1700 the system has no memory left\n  exit 17\n", stderr);
     return 17;
   } catch (const std::system_error& error) {
-    const ckpt::Error refused = ckpt::refused_by_system(error);
-    std::fprintf(stderr, "ckpt: error: CKPT-E1600 %s\n", refused.message.c_str());
-    if (!refused.hint.empty()) std::fprintf(stderr, "  try      %s\n", refused.hint.c_str());
-    std::fputs("  exit 16\n", stderr);
+    // Threads are what the system refuses, at the limit of processes.
+    std::fprintf(stderr,
+                 "ckpt: error: CKPT-E1600 cannot start a thread: %s\n"
+                 "  try      raise the limit of processes and threads (ulimit -u, or that of the container)\n"
+                 "  exit 16\n",
+                 error.code().message().c_str());
     return 16;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "ckpt: error: CKPT-E7000 %s\n  exit 70 - please report this\n", error.what());

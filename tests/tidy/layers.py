@@ -27,7 +27,7 @@ OWNED = [
     (r"nlohmann/.*", ("src/", "cli/", "helper/", "tests/"), "JSON"),
     (r"dlfcn\.h|spawn\.h", ("src/engine/",), "plug-ins and helper programs"),
     (r"fstream|filesystem|fcntl\.h|dirent\.h|cstdio|stdio\.h|sys/(stat|mman|uio|file|statfs|statvfs)\.h",
-     ("src/engine/", "cli/", "helper/", "tests/", "src/api/first_failure.cpp"), "files"),
+     ("src/engine/", "cli/", "helper/", "tests/", "src/api/first_failure.cpp", "src/api/exit_report.cpp"), "files"),
     (r"unistd\.h", ("src/engine/", "cli/", "helper/", "tests/", "src/api/"), "the system"),
     (r"thread|mutex|condition_variable|future", ("src/engine/", "src/writers/", "src/catalog/", "src/api/", "src/convert/",
                                                 "cli/", "tests/", "include/"), "threads"),
