@@ -97,13 +97,19 @@ class LookBeside {
     for (const DirEntry& entry : entries) {
       const std::string path = join_path(folder, entry.name);
       if (entry.kind == FileInfo::Kind::directory) {
-        if (!folders_.contains(path) && !entry.name.starts_with('.')) CKPT_CHECK(look_into(path, entry.name));
+        if (!folders_.contains(path) && !entry.name.starts_with('.') && !is_own_folder(path))
+          CKPT_CHECK(look_into(path, entry.name));
       } else if (!mapped_.contains(path) && !matches_any(path, format_.own_names) &&
                  !matches_any(entry.name, format_.own_names)) {
         CKPT_CHECK(look_at(path, entry, mapped));
       }
     }
     return {};
+  }
+
+  /// It is where the format keeps files of its own.
+  bool is_own_folder(const std::string& path) const {
+    return std::ranges::any_of(format_.own_names, [&](std::string_view own) { return own.starts_with(path + "/"); });
   }
 
   /// A folder without a file of the map.

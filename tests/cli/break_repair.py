@@ -47,8 +47,8 @@ class Job(breaking.Job):
         (self.checkpoint(1) / "manifest.json").unlink()
         (self.checkpoint(2) / "index/manifest.json").write_bytes(b"{ torn")
         self.partial = self.store / "r" / ("step-000000009.partial-" + "0123456789abcdef" * 2)
-        (self.partial / "shards").mkdir(parents=True)
-        (self.partial / "shards/x").write_bytes(b"x")
+        (self.partial / "shards/weights").mkdir(parents=True)
+        (self.partial / "shards/weights/00000-00000.safetensors").write_bytes(b"x")
         shutil.rmtree(self.out, ignore_errors=True)
         for left in self.directory.glob("out.*"):
             shutil.rmtree(left) if left.is_dir() else left.unlink()

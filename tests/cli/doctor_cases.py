@@ -65,7 +65,7 @@ def case_doctor_of_a_store_names_what_is_wrong_in_it(sh):
     sh.run("doctor", "store", out="^ok +the catalog is sound, and knows what is on the disk", not_out="left-over|marks")
     partial = sh.path("store/llama/step-000000009.partial-0123456789abcdef0123456789abcdef")
     partial.mkdir()
-    (partial / "x").write_bytes(b"x" * 100)
+    (partial / "sums.bin").write_bytes(b"x" * 100)
     sh.run("doctor", "store", out=["^WARN +1 left-over of killed saves.*100 bytes", "^ +try +ckpt repair store --apply"])
     (place(sh, 1) / "marks").mkdir()
     (place(sh, 1) / "marks/pin-0000000000000000.json").write_text("{ torn")

@@ -127,7 +127,7 @@ def case_checkpoints_of_other_steps_are_a_note(sh):
     shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("out"))
     for step in (100, 200):
         shutil.copytree(sh.checkpoint("safetensors/single"), sh.path(f"out/checkpoint-{step}"))
-    sh.run("convert", "out", "m.safetensors", out="^note +beside it, not part of it: checkpoint-100, checkpoint-200 ")
+    sh.run("convert", "out", "m.safetensors", out="^note +beside the checkpoint, not part of it: checkpoint-100, checkpoint-200 ")
 
 
 def case_a_whole_checkpoint_in_a_folder_beside_the_weights_is_named(sh):
