@@ -50,7 +50,7 @@ class StoreLost : public testing::TestWithParam<Lost> {
   /// Requests between two that are lost; the slow test takes every third.
   std::uint64_t stride() const {
     const char* given = std::getenv("CKPT_LOST_STRIDE");
-    return given != nullptr ? std::stoull(given) : static_cast<std::uint64_t>(GetParam().step);
+    return given != nullptr ? std::strtoul(given, nullptr, 10) : static_cast<std::uint64_t>(GetParam().step);
   }
   std::string node(int number) const { return directory_.path() + "/node" + std::to_string(number) + "/run"; }
 
@@ -79,7 +79,9 @@ class StoreLost : public testing::TestWithParam<Lost> {
     const auto closed = (*store)->close();
     if ((*store)->ranks_lost()) {
       EXPECT_FALSE(closed);
-      if (!closed) EXPECT_EQ(closed.error().code, Errc::peer_failed) << closed.error().message;
+      if (!closed) {
+        EXPECT_EQ(closed.error().code, Errc::peer_failed) << closed.error().message;
+      }
     } else {
       EXPECT_TRUE(closed) << closed.error().message;
     }

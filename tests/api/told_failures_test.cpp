@@ -60,7 +60,9 @@ TEST_P(ToldFailures, AFullDiskIsToldByCommitOrByCloseThoughLaterSavesAreGood) {
   run(plan, [&](std::size_t rank, Store& store) {
     const auto first = save_and_forget(store, 1);
     EXPECT_EQ(first.has_value(), GetParam().staged);
-    if (!first) EXPECT_EQ(exit_code(first.error()), 14) << "rank " << rank << ": " << first.error().message;
+    if (!first) {
+      EXPECT_EQ(exit_code(first.error()), 14) << "rank " << rank << ": " << first.error().message;
+    }
     for (const std::uint64_t step : {2u, 3u}) {
       const auto later = save_and_forget(store, step);
       EXPECT_TRUE(later) << later.error().message;
