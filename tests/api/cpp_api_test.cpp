@@ -141,7 +141,9 @@ TEST_F(CppApi, AFailureThatNobodyAskedAboutIsToldByClose) {
       ASSERT_TRUE(good->commit());
       const auto closed = store->close();
       EXPECT_EQ(closed.has_value(), !staged || asked);
-      if (!closed) EXPECT_EQ(closed.error().code, 16) << closed.error().json;
+      if (!closed) {
+        EXPECT_EQ(closed.error().code, 16) << closed.error().json;
+      }
     }
   }
 }
