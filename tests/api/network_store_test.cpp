@@ -233,15 +233,15 @@ TEST_F(NetworkStore, ARefreshWhileAnotherHostChangesTheStoreIsOldOrNew) {
 
 TEST_F(NetworkStore, RepairSweepsAKilledSaveOnceNothingHasChangedForTenMinutes) {
   const std::string partial = store_.path() + "/r/step-000000009.partial-0123456789abcdef0123456789abcdef";
-  fs::create_directories(partial + "/shards");
-  test::write_file(partial + "/shards/x", "x");
+  fs::create_directories(partial + "/shards/weights");
+  test::write_file(partial + "/shards/weights/00000-00000.safetensors", "x");
   const auto io = network_.io("n2");
   std::vector<std::string> swept;
   ASSERT_TRUE(sweep_partials(*io, store_.path() + "/r", swept));
   EXPECT_TRUE(swept.empty()) << "a save leaves what may be another host's";
   EXPECT_FALSE(repaired(*io).items.at(0).done);
   network_.wait(minutes(9));
-  test::write_file(partial + "/shards/x", "more");
+  test::write_file(partial + "/shards/weights/00000-00000.safetensors", "more");
   network_.wait(minutes(1));
   EXPECT_FALSE(repaired(*io).items.at(0).done) << "it was written meanwhile";
   EXPECT_TRUE(fs::exists(partial));

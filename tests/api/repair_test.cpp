@@ -33,8 +33,8 @@ class Repair : public testing::Test {
     }
     fs::remove(manifest(1));
     fs::remove(copy(2));
-    fs::create_directories(partial_ + "/shards");
-    test::write_file(partial_ + "/shards/x", "x");
+    fs::create_directories(partial_ + "/shards/weights");
+    test::write_file(partial_ + "/shards/weights/00000-00000.safetensors", "x");
   }
   std::string path(std::uint64_t step) const {
     return store_.path() + "/r/" + CheckpointName{.step = step, .generation = step}.text();

@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "api/source_check.hpp"
@@ -116,7 +117,13 @@ TEST_P(VerifyClean, AGenuineCheckpointIsCleanAndAllOfItIsCompared) {
   EXPECT_EQ(report.crc_unread, 0u);
   EXPECT_EQ(report.masters, GetParam().masters);
   EXPECT_EQ(report.replicated, GetParam().with_copies);
-  EXPECT_TRUE(convert_at(golden_root(GetParam().name), VerifyLevel::full));
+  const auto converted = convert_at(golden_root(GetParam().name), VerifyLevel::full);
+  if (std::string_view(GetParam().name).ends_with("no_tensors")) {
+    ASSERT_FALSE(converted) << "there is nothing to convert";
+    EXPECT_EQ(converted.error().code, Errc::unsupported);
+  } else {
+    EXPECT_TRUE(converted);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
