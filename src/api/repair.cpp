@@ -214,7 +214,9 @@ class Looker {
       item.kept_because = "the same conversion goes on from it; ckpt repair " + path + " --apply removes it";
     // With a record a conversion made it, of any format; else only a save can have, or a name that looks like one.
     if (item.kept_because.empty() && !record) {
-      CKPT_TRY(item.kept_because, holds_besides(path));
+      auto besides = holds_besides(path);
+      if (!besides) item.defect = Defect::unread, item.text = "it cannot be listed";
+      item.kept_because = besides ? *std::move(besides) : besides.error().message;
     }
     add(std::move(item));
     return {};
@@ -224,9 +226,8 @@ class Looker {
   Result<std::string> holds_besides(const std::string& path) {
     CKPT_TRY(const auto info, look(io_, path));
     if (!info || info->kind != FileInfo::Kind::directory) return std::string();
-    const auto strays = catalog::find_strays(io_, path);
-    if (!strays) return strays.error().message;
-    return strays->empty() ? std::string() : catalog::strays_text(*strays) + ", which no save makes: remove it by hand";
+    CKPT_TRY(const std::vector<std::string> strays, catalog::find_strays(io_, path));
+    return strays.empty() ? std::string() : catalog::strays_text(strays) + ", which no save makes: remove it by hand";
   }
 
   Result<> deletions(const std::string& store) {
