@@ -18,8 +18,8 @@ Flag named_in_flag() {
 namespace {
 
 constexpr std::string_view kNames =
-    "Name a checkpoint as RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@best:METRIC:max, RUN@TAG, or by 6 or more "
-    "digits of its id. RUN is optional in a store with one run.";
+    "A checkpoint is named by RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@best:METRIC:max, RUN@TAG, or the "
+    "first 6 or more digits of its id. RUN may be omitted if the store has one run.";
 
 Verb save_verb() {
   return {
@@ -29,23 +29,22 @@ Verb save_verb() {
       .most_arguments = 1,
       .summary = "Add a checkpoint in any known format to a store, committed and listed",
       .about =
-          {"Save reads SRC as convert does and writes STORE/RUN/step-NNNNNNNNN.gG in the universal format, with every "
-           "byte hashed. The checkpoint appears complete or not at all, together with its tags, metrics and pins. SRC "
-           "is not changed. After a kill, the same command continues from what was finished; after success, it does "
-           "nothing.",
-           "The last saved checkpoint is the newest of its run, whatever its step; a note says if the run already had "
-           "this step or a later one. A step saved twice exists twice until a policy deletes the older one. Time rules "
-           "count from the modification time of the newest file of SRC; the output shows its age. Under mpirun the "
-           "ranks share the work.",
-           "Retention counts by step. When training goes back and saves lower steps again, pass --back-to STEP to the "
-           "first save: it begins a series, which supersedes the checkpoints of later steps saved before. No rule "
-           "counts superseded checkpoints; they are deleted after their grace time. Later saves continue the series, "
-           "with or without --back-to. Saving a step that the series has already reached with --back-to begins another "
-           "series, because training went back again. Trainers that use libckpt do this automatically.",
-           "--link does not copy: SRC must be in the ckpt format, as convert and save write it, on the store's file "
-           "system. The new checkpoint consists of hard links to SRC's files and keeps SRC's id; a run can hold an id "
-           "only once. Both share their bytes: writing into a file of one changes the other; deleting one leaves the "
-           "other, and space is freed when both are deleted. Linked files are never recycled for other saves.",
+          {"Reads SRC like convert and writes STORE/RUN/step-NNNNNNNNN.gG in the universal format, with a hash for "
+           "every 4 MiB. The checkpoint, its tags, metrics and pins appear atomically. SRC is not changed. If save is "
+           "killed, rerun it to continue; rerunning it after success does nothing.",
+           "The most recently saved checkpoint is the newest of its run, regardless of its step. A note is printed if "
+           "the run already has this step or a later one. If a step is saved twice, both checkpoints are kept until a "
+           "policy deletes the older one. Time-based rules use the modification time of the newest file in SRC. Under "
+           "mpirun the ranks share the work.",
+           "Retention counts by step. After rolling training back, pass --back-to STEP to the first save: it starts a "
+           "new series and supersedes earlier checkpoints with later steps. Retention rules ignore superseded "
+           "checkpoints, and prune deletes them after the grace period. Later saves join this series. To roll back "
+           "again, pass --back-to with a step that the series has already reached. Trainers that use libckpt do this "
+           "automatically.",
+           "--link creates hard links instead of copying. SRC must be in the ckpt format and on the store's file "
+           "system. The new checkpoint has the same id as SRC, and a run can contain an id only once. The files share "
+           "their data: modifying one modifies the other; deleting one does not delete the other, and space is freed "
+           "once both are deleted. Linked files are never recycled for other saves.",
            kPathOrName},
       .aliases = {"import"},
       .flags =
@@ -214,8 +213,7 @@ Verb status_verb() {
            "collector, atomically).",
            "Also shows which checkpoints a rule reduced to their weights, when and why, and the contents of the trash "
            "with their expiry. Free space, retired files and readers are those of the whole store, also with --run.",
-           "Where locks do not reach every host, it also shows the number of readers with claims, on this host and on "
-           "each other host."},
+           "On file systems without cluster-wide locks, it also shows how many readers each host has registered."},
       .aliases = {"watch"},
       .flags = {store_flag(),
                 {.name = "run", .value = "NAME", .help = "this run only; exits with 10 if it has no checkpoint"},
@@ -235,10 +233,9 @@ Verb next_save_verb() {
       .most_arguments = 1,
       .summary = "Tell scripts whether a run should save now: exit code 0 is yes, 1 is not yet",
       .about =
-          {"The rules come from STORE/ckpt.toml, from [interval] or from interval in the [[rule]] of a run; rules on "
-           "the command line replace them. They are measured from the newest checkpoint of the run, with the cost of "
-           "its saves; if --step is lower, as after a roll-back, from the newest save up to that step. Without --step "
-           "only time rules can answer yes.",
+          {"Rules are read from [interval] or from a run's [[rule]] in STORE/ckpt.toml; rules on the command line "
+           "override them. Intervals are measured from the run's newest checkpoint or, if --step is lower than its "
+           "step, from the last save at or before --step. Without --step only time-based rules apply.",
            "--optimal aims at the interval that loses least time, from --mtbf or from how often the run was resumed "
            "according to its checkpoints; without data on failures it aims at 20 times the stall of a save."},
       .flags = {store_flag(),

@@ -17,7 +17,7 @@ Flag named_in_flag();
 
 /// How they name a checkpoint of it.
 constexpr std::string_view kPathOrName =
-    "Instead of a path, name a checkpoint in a store as RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@TAG, or by 6 "
-    "or more digits of its id; an existing path takes precedence.";
+    "In place of a path, use RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@TAG, or the first 6 or more digits of "
+    "an id, for a checkpoint in a store. An existing path takes precedence.";
 
 }  // namespace ckpt::cli

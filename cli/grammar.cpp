@@ -118,10 +118,10 @@ Verb load_verb() {
       .about =
           {"CKPT is a checkpoint in any format that ckpt reads. Only the requested bytes are read, in any layout, and "
            "OUT appears complete or not at all.",
-           "OUT.npy is one NumPy file with one tensor; any other name with --to npy is a directory with one file per "
-           "tensor, named after it: bytes other than letters, digits, '.', '_' and '-' are written as %XX. NumPy has "
-           "no BF16, F8, F6 and F4: the bits of BF16 are written as uint16, those of the others as uint8, with a note. "
-           "With --to safetensors OUT is one file.",
+           "OUT.npy is a NumPy file with one tensor. With --to npy any other name is a directory with one file per "
+           "tensor; characters other than letters, digits, '.', '_' and '-' in tensor names are written as %XX. NumPy "
+           "has no BF16, F8, F6 or F4: BF16 is stored as uint16 and the others as uint8, with a note. With --to "
+           "safetensors OUT is one file.",
            "Slices use NumPy syntax: ranges, negative numbers from the end, '...', and single numbers, which drop "
            "their dimension; no steps. Without --only, load takes the sliced tensors, or all if there is no --slice.",
            kPathOrName},
@@ -482,8 +482,7 @@ constexpr std::array<ExitCode, 15> kExitCodes{{
     {12, "format not recognised, not supported, newer than this build, or ambiguous", ""},
     {13, "checkpoint incomplete: files are missing, or the save never finished", ""},
     {14, "no space, inodes or quota left", "worth a retry after freeing some"},
-    {15, "corrupt data found by a command other than verify, hostile content, or a symbolic link where ckpt must write",
-     ""},
+    {15, "corrupt data, malicious content, or an unexpected symbolic link", ""},
     {16, "read or write error from the system, or another rank was lost", "yes"},
     {17, "does not fit in --memory; the message gives the smallest size that fits", ""},
     {70, "internal error in ckpt; please report it", ""},

@@ -22,18 +22,18 @@ Verb prune_verb() {
       .most_arguments = 1000,
       .summary = "Show what the retention policy would delete and why, and with --apply delete it",
       .about =
-          {"Without --apply nothing is changed. The policy is STORE/ckpt.toml, the file of --policy, or given by "
-           "flags. RUN is a pattern over run names; the default is all runs. Checkpoints that no rule keeps are "
-           "renamed into the trash; ckpt undelete restores them within the grace time, and the first prune after that "
-           "removes them permanently.",
-           "Prune never deletes: the newest verified checkpoint of each run, or the newest if none is verified; "
-           "checkpoints that a process is reading; pinned checkpoints, and those that hold data of other checkpoints; "
-           "the target of a file or link such as 'latest'; checkpoints that are unreadable at the moment or that ckpt "
-           "repair can fix; symbolic links; unfinished saves; checkpoints of other tools that have no step in their "
-           "names or a file younger than 10 minutes. Before it deletes anything, prune checks names and sizes of the "
-           "checkpoints it keeps. The first run of a new or changed policy deletes at most half of the checkpoints "
-           "unless -y approves more. On network file systems, readers on other hosts are found by their claims "
-           "(.ckpt/claims); the first run in such a store deletes nothing for 10 minutes."},
+          {"Without --apply nothing is changed. The policy comes from STORE/ckpt.toml, from --policy or from flags. "
+           "RUN is a pattern of run names; the default is all runs. Checkpoints that no rule keeps are moved to the "
+           "trash. ckpt undelete restores them during the grace period; the next prune after it deletes them "
+           "permanently.",
+           "Prune never deletes the newest verified checkpoint of a run (or the newest, if none is verified), pinned "
+           "checkpoints, checkpoints in use, checkpoints that others depend on, targets of 'latest' and other "
+           "links, symbolic links, unfinished saves, or checkpoints that cannot be read or that ckpt repair can fix. "
+           "It also keeps other tools' checkpoints that have no step in their name or a file modified in the last 10 "
+           "minutes. Before deleting anything it checks the checkpoints it keeps. The first run of a new or changed "
+           "policy deletes at most half of the checkpoints unless -y is given. On network file systems, readers on "
+           "other hosts register in .ckpt/claims; for 10 minutes after its first prune, nothing in such a store is "
+           "deleted."},
       .aliases = {"forget", "gc"},
       .flags =
           {

@@ -55,19 +55,24 @@ haddr_t end_of_file(const H5FD_t*, H5FD_mem_t) {
   return opened.bytes;
 }
 
-herr_t read_range(H5FD_t*, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, void* out) {
-  if (address > opened.bytes || bytes > opened.bytes - address) return -1;
-  auto* at = static_cast<char*>(out);
+/// Moves all bytes by pread or pwrite.
+template <class Move, class Byte>
+herr_t move_all(Move move, std::uint64_t offset, size_t bytes, Byte* at) {
   while (bytes > 0) {
-    const ssize_t count = ::pread(opened.descriptor, at, bytes, static_cast<off_t>(opened.offset + address));
+    const ssize_t count = move(opened.descriptor, at, bytes, static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) system_error = errno;
     if (count <= 0) return -1;
     at += count;
-    address += static_cast<haddr_t>(count);
+    offset += static_cast<std::uint64_t>(count);
     bytes -= static_cast<size_t>(count);
   }
   return 0;
+}
+
+herr_t read_range(H5FD_t*, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, void* out) {
+  if (address > opened.bytes || bytes > opened.bytes - address) return -1;
+  return move_all(::pread, opened.offset + address, bytes, static_cast<char*>(out));
 }
 
 herr_t write_nothing(H5FD_t*, H5FD_mem_t, hid_t, haddr_t, size_t, const void*) {
@@ -92,17 +97,8 @@ herr_t read_made(H5FD_t* file, H5FD_mem_t type, hid_t transfer, haddr_t address,
 }
 
 herr_t write_made(H5FD_t*, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, const void* data) {
-  const auto* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t count = ::pwrite(opened.descriptor, at, bytes, static_cast<off_t>(address));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) system_error = errno;
-    if (count <= 0) return -1;
-    at += count;
-    address += static_cast<haddr_t>(count);
-    bytes -= static_cast<size_t>(count);
-  }
-  opened.bytes = std::max<std::uint64_t>(opened.bytes, address);
+  if (move_all(::pwrite, address, bytes, static_cast<const char*>(data)) != 0) return -1;
+  opened.bytes = std::max<std::uint64_t>(opened.bytes, address + bytes);
   return 0;
 }
 

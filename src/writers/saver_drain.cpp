@@ -111,8 +111,8 @@ Result<std::vector<std::string>> Saver::drain_left(std::chrono::milliseconds tim
     }
     why.message = text;
     why.hint =
-        "make the run directory usable and restart; to continue from an older checkpoint, remove this one from the "
-        "local directory of every node";
+        "restore access to the run directory and restart; to resume from an older checkpoint instead, delete this one "
+        "from the local directory of every node";
     // "There is none" would make a trainer begin anew.
     if (exit == exit_code(Errc::not_found)) why.code = Errc::io, why.verdict.reset();
     return fail(std::move(why));
