@@ -9,6 +9,7 @@ xxhash if it is installed. As a library, call `read`: it returns every tensor by
 import json
 import math
 import os
+import re
 import struct
 import sys
 
@@ -122,7 +123,7 @@ def array(row, data):
 
 def read(root):
     """The manifest, arrays by name (aliases too), and the rows of objects.json."""
-    must(".partial-" not in os.path.basename(os.path.abspath(root)), 13, "check 1: a save that never finished")
+    must(not re.search(r"\.partial-[0-9a-f]{32}$", os.path.abspath(root)), 13, "check 1: a save that never finished")
     manifest = read_manifest(load(root, "manifest.json"))
     files = read_sums(root, manifest)
     dropped = {CLASSES.index(name) for name in manifest.get("dropped", [])}

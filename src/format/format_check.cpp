@@ -9,8 +9,9 @@ namespace ckpt::universal {
 namespace {
 
 constexpr std::array kChecks{
-    CheckRow{Check::committed, Errc::uncommitted,
-             "The name of the directory does not contain `.partial-`, and `manifest.json` exists"},
+    CheckRow{
+        Check::committed, Errc::uncommitted,
+        "The name of the directory does not end in `.partial-` and 32 hexadecimal digits, and `manifest.json` exists"},
     CheckRow{Check::manifest_ends, Errc::corrupt, "`manifest.json` begins and ends as section 3 requires"},
     CheckRow{Check::manifest_hash, Errc::checksum, "The hash at the end of `manifest.json` matches its bytes"},
     CheckRow{Check::manifest_json, Errc::corrupt,
