@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <ostream>
 #include <set>
@@ -24,19 +23,6 @@ namespace ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-using Tree = std::map<std::string, std::string>;  // relative path -> bytes; of a file: "" -> bytes
-
-Tree tree_of(const std::string& path) {
-  Tree out;
-  if (fs::is_regular_file(path)) out[""] = test::read_file(path);
-  if (!fs::is_directory(path)) return out;
-  for (const auto& entry : fs::recursive_directory_iterator(path)) {
-    if (entry.is_regular_file()) {
-      out[fs::relative(entry.path(), path)] = test::read_file(entry.path());
-    }
-  }
-  return out;
-}
 
 /// Real files, but in memory where the system has such a place: what the syncs of thousands of conversions cost on a
 /// disk buys nothing here, for no power is lost.
@@ -90,10 +76,10 @@ class ConvertFault : public testing::TestWithParam<Case> {
     }
     // What stands at the target before an --overwrite, and what stands there after it.
     ASSERT_TRUE(clean({.add_prefix = "old."}));
-    old_ = tree_of(target_);
+    old_ = test::read_tree(target_);
     fs::rename(target_, kept_);
     ASSERT_TRUE(clean({}));
-    new_ = tree_of(target_);
+    new_ = test::read_tree(target_);
     ASSERT_NE(old_, new_);
     ASSERT_EQ(beside(), std::vector<std::string>{});
   }
@@ -120,7 +106,7 @@ class ConvertFault : public testing::TestWithParam<Case> {
     return done.has_value();
   }
   void reset_target(bool existing) {
-    if (tree_of(target_) == (existing ? old_ : Tree{})) return;
+    if (test::read_tree(target_) == (existing ? old_ : test::FileTree{})) return;
     fs::remove_all(target_);
     if (existing) fs::copy(kept_, target_, fs::copy_options::recursive);
   }
@@ -142,8 +128,8 @@ class ConvertFault : public testing::TestWithParam<Case> {
   const std::string target_ = out_ + "/" + GetParam().target;
   const std::string kept_ = directory_.path() + "/kept";
   std::string source_;
-  Tree old_;
-  Tree new_;
+  test::FileTree old_;
+  test::FileTree new_;
   std::unique_ptr<Io> io_;
   std::atomic<bool> stop_{false};
   unsigned left_overs_ = 0;
@@ -155,8 +141,8 @@ class ConvertFaultOnOneEngine : public ConvertFault {};
 void ConvertFault::check(const Profile& profile, bool existing, const Result<ConvertReport>& done) {
   const bool kept_old = !done && done.error().code == Errc::not_done;
   const bool visible = done || kept_old || done.error().code == Errc::not_durable;
-  const Tree now = tree_of(target_);
-  ASSERT_TRUE(now == new_ || now == (existing ? old_ : Tree{})) << "half";
+  const test::FileTree now = test::read_tree(target_);
+  ASSERT_TRUE(now == new_ || now == (existing ? old_ : test::FileTree{})) << "half";
   EXPECT_EQ(now == new_, visible) << (done ? "success" : done.error().message);
   if (!done) {
     const Error& error = done.error();
@@ -177,7 +163,7 @@ void ConvertFault::check(const Profile& profile, bool existing, const Result<Con
     return;
   }
   ASSERT_TRUE(clean({}));
-  EXPECT_EQ(tree_of(target_), new_);
+  EXPECT_EQ(test::read_tree(target_), new_);
   EXPECT_EQ(beside(), std::vector<std::string>{});
 }
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <ostream>
@@ -18,7 +17,6 @@
 namespace ckpt {
 namespace {
 
-namespace fs = std::filesystem;
 using Tree = std::map<std::string, std::string>;  // path -> bytes, of the target
 
 struct Case {
@@ -36,10 +34,7 @@ class ConvertPowerLoss : public testing::TestWithParam<Case> {
   std::unique_ptr<MemoryDisk> make_disk(const Tree& old = {}) const {
     auto disk = std::make_unique<MemoryDisk>();
     const std::string root = golden_root("deepspeed/zero3_bf16_dp3_frozen");
-    std::map<std::string, std::string> files;  // in one order, for the disk's clock gives the times
-    for (const auto& entry : fs::recursive_directory_iterator(root)) {
-      if (entry.is_regular_file()) files[fs::relative(entry.path(), root)] = test::read_file(entry.path());
-    }
+    test::FileTree files = test::read_tree(root);  // in one order, for the disk's clock gives the times
     for (auto& [path, bytes] : files) disk->put("/source/" + path, std::move(bytes));
     disk->put("/d/other", "other");
     for (const auto& [path, bytes] : old) disk->put(path, bytes);

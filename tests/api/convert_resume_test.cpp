@@ -1,5 +1,5 @@
-// A convert that is killed at any operation and run again: it ends with the bytes of one that never was, and what was
-// finished is not written again, whatever became of what it left.
+// A convert on one rank that is killed at any operation and run again: it ends with the bytes of one that never was,
+// and what was finished is not written again, whatever became of what it left.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,9 +23,7 @@
 #include "support/fault_io.hpp"
 #include "support/file_bytes.hpp"
 #include "support/golden.hpp"
-#include "support/memory_io.hpp"
 #include "support/temp_dir.hpp"
-#include "support/thread_comm.hpp"
 
 namespace ckpt {
 namespace {
@@ -34,17 +32,6 @@ namespace {
 const std::string kThird = ".partial-" + std::string(32, 'f');
 
 namespace fs = std::filesystem;
-using Tree = std::map<std::string, std::string>;  // relative path -> bytes; of a file: "" -> bytes
-
-Tree tree_of(const std::string& path) {
-  Tree out;
-  if (fs::is_regular_file(path)) out[""] = test::read_file(path);
-  if (!fs::is_directory(path)) return out;
-  for (const auto& entry : fs::recursive_directory_iterator(path)) {
-    if (entry.is_regular_file()) out[fs::relative(entry.path(), path)] = test::read_file(entry.path());
-  }
-  return out;
-}
 
 /// A safetensors file with one tensor of F32, of which every thousandth value does not fit in F16.
 std::string big_safetensors(std::size_t elements) {
@@ -91,7 +78,7 @@ class ConvertResume : public testing::TestWithParam<Case> {
     const auto done = convert_with(*io_);
     ASSERT_TRUE(done) << done.error().message;
     whole_ = *done;
-    expected_ = tree_of(target_);
+    expected_ = test::read_tree(target_);
     fs::remove_all(target_);
   }
 
@@ -190,7 +177,7 @@ class ConvertResume : public testing::TestWithParam<Case> {
     const auto io = fault_io(plan);
     const auto done = convert_with(*io);
     ASSERT_TRUE(done) << done.error().message;
-    EXPECT_EQ(tree_of(target_), expected_);
+    EXPECT_EQ(test::read_tree(target_), expected_);
     EXPECT_EQ(beside(), std::vector<std::string>{});
     EXPECT_EQ(done->resumed_bytes, bytes_of(kept));
     EXPECT_EQ(done->overflowed, whole_.overflowed);
@@ -211,7 +198,7 @@ class ConvertResume : public testing::TestWithParam<Case> {
   const std::string target_ = out_ + "/" + GetParam().target;
   std::string source_;
   ConvertReport whole_;  // of a run that nothing disturbed
-  Tree expected_;
+  test::FileTree expected_;
   std::unique_ptr<Io> io_;
   std::atomic<bool> stop_{false};
 };
@@ -240,7 +227,7 @@ TEST_P(ConvertResume, KilledAtAnyOperationItGoesOnFromWhatIsFinished) {
     if (HasFailure()) return;
   }
   EXPECT_GT(most, 2U) << "nothing was ever finished";
-  EXPECT_EQ(tree_of(target_), expected_);
+  EXPECT_EQ(test::read_tree(target_), expected_);
 }
 
 TEST_P(ConvertResume, KilledAgainAndAgainItEndsAllTheSame) {
@@ -250,7 +237,7 @@ TEST_P(ConvertResume, KilledAgainAndAgainItEndsAllTheSame) {
     static_cast<void>(killed_at(n));
   }
   EXPECT_GT(runs, 3U);
-  EXPECT_EQ(tree_of(target_), expected_);
+  EXPECT_EQ(test::read_tree(target_), expected_);
 }
 
 TEST_P(ConvertResumeOnOneEngine, ALeafThatIsDamagedIsMadeAgain) {
@@ -286,7 +273,6 @@ TEST_P(ConvertResumeOnOneEngine, ARecordThatIsDamagedCostsItsLeavesOnly) {
   expect_resumed({});
 }
 
-/// In parts that the killed run had copied, before or after, and in those that it had not.
 /// A file system that does not say when an inode changed: a source that is rewritten there with its old time gives a
 /// conversion of the same id.
 class WithoutChangeTimes final : public ForwardingIo {
@@ -306,6 +292,7 @@ class WithoutChangeTimes final : public ForwardingIo {
   }
 };
 
+/// In parts that the killed run had copied, before or after, and in those that it had not.
 TEST_P(ConvertResumeOnOneEngine, ABitThatFlippedInASourceEntryNeverReachesTheTarget) {
   if (GetParam().big) GTEST_SKIP() << "no checksums";
   io_ = std::make_unique<WithoutChangeTimes>(std::move(io_));
@@ -329,7 +316,8 @@ TEST_P(ConvertResumeOnOneEngine, ABitThatFlippedInASourceEntryNeverReachesTheTar
       const auto done = convert_with(*io_);
       put(right.size());
       refused += done ? 0U : 1U;
-      EXPECT_TRUE(done ? tree_of(target_) == expected_ : done.error().code == Errc::checksum && beside().empty())
+      EXPECT_TRUE(done ? test::read_tree(target_) == expected_
+                       : done.error().code == Errc::checksum && beside().empty())
           << (done ? "the bit passed" : done.error().message);
       if (HasFailure()) return;
     }
@@ -388,7 +376,7 @@ TEST_P(ConvertResumeOnOneEngine, AmongSeveralLeftOversItTakesItsOwn) {
   const auto done = convert_with(*io_);
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_EQ(done->resumed_bytes, bytes_of(left));
-  EXPECT_EQ(tree_of(target_), expected_);
+  EXPECT_EQ(test::read_tree(target_), expected_);
   const std::string other = GetParam().target + kThird;
   EXPECT_EQ(beside(), (std::vector<std::string>{other, other + ".leaves"}));
 }
@@ -400,7 +388,7 @@ TEST_P(ConvertResumeOnOneEngine, RestartBeginsAnew) {
   const auto done = convert_with(*io_, wanted);
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_EQ(done->resumed_bytes, 0U);
-  EXPECT_EQ(tree_of(target_), expected_);
+  EXPECT_EQ(test::read_tree(target_), expected_);
   EXPECT_EQ(beside(), std::vector<std::string>{});
 }
 
@@ -409,12 +397,12 @@ TEST_P(ConvertResumeOnOneEngine, WhatWasNotCheckedBeforeIsNotTakenUpByOneThatChe
   ConvertRequest wanted = request();
   wanted.verify = VerifyLevel::none;
   ASSERT_EQ(convert_with(*io_, wanted)->resumed_bytes, 0U);
-  EXPECT_EQ(tree_of(target_), expected_);
+  EXPECT_EQ(test::read_tree(target_), expected_);
 }
 
 TEST_P(ConvertResumeOnOneEngine, ADryRunSaysThatItWouldGoOnAndTouchesNothing) {
   ASSERT_NO_FATAL_FAILURE(kill_after(3));
-  const Tree before = tree_of(out_);
+  const test::FileTree before = test::read_tree(out_);
   ConvertRequest wanted = request();
   wanted.dry_run = true;
   const auto done = convert_with(*io_, wanted);
@@ -422,7 +410,7 @@ TEST_P(ConvertResumeOnOneEngine, ADryRunSaysThatItWouldGoOnAndTouchesNothing) {
   EXPECT_TRUE(std::any_of(done->notes.begin(), done->notes.end(), [&](const Finding& note) {
     return note.file == partial() && note.text.find("goes on from it") != std::string::npos;
   }));
-  EXPECT_EQ(tree_of(out_), before);
+  EXPECT_EQ(test::read_tree(out_), before);
 }
 
 TEST_P(ConvertResumeOnOneEngine, OfTwoThatGoOnAtOnceOneIsToldThatTheOtherDoes) {
@@ -442,7 +430,7 @@ TEST_P(ConvertResumeOnOneEngine, OfTwoThatGoOnAtOnceOneIsToldThatTheOtherDoes) {
   EXPECT_EQ(first->resumed_bytes, bytes_of(left));
   ASSERT_FALSE(second) << "two wrote one partial";
   EXPECT_EQ(second.error().code, Errc::locked) << second.error().message;
-  EXPECT_EQ(tree_of(target_), expected_);
+  EXPECT_EQ(test::read_tree(target_), expected_);
   EXPECT_EQ(beside(), std::vector<std::string>{});
 }
 
@@ -484,7 +472,7 @@ TEST_P(ConvertResumeOnOneEngine, WhatAnOverwriteReplacedIsNotTakenForAPartial) {
     old.add_prefix = "old.";
     ASSERT_TRUE(convert_with(*io_, old));
     std::map<std::string, std::string> outside;  // further names of the old one's files
-    for (const auto& [path, bytes] : tree_of(target_)) {
+    for (const auto& [path, bytes] : test::read_tree(target_)) {
       const std::string name = directory_.path() + "/outside" + std::to_string(outside.size());
       fs::remove(name);
       fs::create_hard_link(target_ + "/" + path, name);
@@ -502,7 +490,7 @@ TEST_P(ConvertResumeOnOneEngine, WhatAnOverwriteReplacedIsNotTakenForAPartial) {
     fs::remove_all(target_);
     const auto again = convert_with(*io_, wanted);
     ASSERT_TRUE(again) << again.error().message;
-    EXPECT_EQ(tree_of(target_), expected_);
+    EXPECT_EQ(test::read_tree(target_), expected_);
     EXPECT_EQ(beside(), std::vector<std::string>{});
     for (const auto& [name, bytes] : outside) EXPECT_EQ(test::read_file(name), bytes) << name;
     if (HasFailure()) return;
@@ -518,103 +506,6 @@ const auto kName = [](const auto& each) { return each.param.name; };
 INSTANTIATE_TEST_SUITE_P(Threads, ConvertResume, testing::ValuesIn(cases(IoKind::threads)), kName);
 INSTANTIATE_TEST_SUITE_P(Uring, ConvertResume, testing::ValuesIn(cases(IoKind::uring)), kName);
 INSTANTIATE_TEST_SUITE_P(Targets, ConvertResumeOnOneEngine, testing::ValuesIn(cases(IoKind::threads)), kName);
-
-// --- several ranks ---------------------------------------------------------------------------------------------------
-
-class ConvertRanksResume : public testing::TestWithParam<IoKind> {
- protected:
-  void SetUp() override {
-    if (const auto io = open_io(GetParam()); !io && GetParam() == IoKind::uring) GTEST_SKIP() << io.error().message;
-  }
-  /// All ranks share `plan`: where it fails, all are killed.
-  Result<ConvertReport> convert_on(int ranks, const std::shared_ptr<FaultPlan>& plan) {
-    std::vector<Result<ConvertReport>> out(static_cast<std::size_t>(ranks));
-    const ThreadRanks threads(ranks);
-    threads.run([&](Comm& comm) {
-      auto io = open_io(GetParam(), 4);
-      if (!io) return;
-      *io = make_fault_io(std::move(*io), plan);
-      Session session{.io = **io,
-                      .comm = comm,
-                      .memory_bytes = std::uint64_t{1} << 31,
-                      .record_every = std::chrono::milliseconds(0)};
-      out[static_cast<std::size_t>(comm.rank())] =
-          convert(session, {.source = source_, .target = target_, .to = "safetensors", .shard_bytes = 16 << 10});
-    });
-    return out[0];
-  }
-
-  const TempDir directory_{memory_temp_dir()};
-  const std::string source_ = golden_root("deepspeed/zero3_fp32_dp3_tied_tiny");
-  const std::string target_ = directory_.path() + "/m";
-};
-
-TEST_P(ConvertRanksResume, KilledOnAnyRanksItGoesOnOnAnyOthers) {
-  ASSERT_TRUE(convert_on(1, std::make_shared<FaultPlan>()));
-  const Tree expected = tree_of(target_);
-  std::uint64_t resumed = 0;
-  for (std::uint64_t n = 0;; n += 7) {
-    fs::remove_all(target_);
-    const auto plan = std::make_shared<FaultPlan>();
-    plan->fail_from(n, Errc::io);
-    const auto done = convert_on(3, plan);
-    SCOPED_TRACE("operation " + std::to_string(n));
-    if (plan->first_failed().empty()) break;
-    const auto again = convert_on(1 + static_cast<int>(n % 3), std::make_shared<FaultPlan>());
-    ASSERT_TRUE(again) << again.error().message;
-    resumed = std::max(resumed, again->resumed_bytes);
-    ASSERT_EQ(tree_of(target_), expected);
-    ASSERT_EQ(std::distance(fs::directory_iterator(directory_.path()), fs::directory_iterator()), 1) << "left over";
-  }
-  EXPECT_GT(resumed, 0U);
-}
-
-INSTANTIATE_TEST_SUITE_P(Engines, ConvertRanksResume, testing::Values(IoKind::threads, IoKind::uring),
-                         [](const auto& kind) { return kind.param == IoKind::uring ? "uring" : "threads"; });
-
-// --- power cuts ------------------------------------------------------------------------------------------------------
-
-TEST(ConvertPowerCut, AtAnyOperationTheNextRunEndsWithTheSameBytes) {
-  const auto convert_on = [](std::unique_ptr<Io> io) {
-    const auto comm = Comm::solo();
-    Session session{
-        .io = *io, .comm = *comm, .memory_bytes = std::uint64_t{1} << 31, .record_every = std::chrono::milliseconds(0)};
-    return convert(session, {.source = "/source", .target = "/d/m", .to = "ckpt", .shard_bytes = 16 << 10});
-  };
-  const auto make_disk = [] {
-    auto disk = std::make_unique<MemoryDisk>();
-    const std::string root = golden_root("deepspeed/zero3_fp32_dp3_tied_tiny");
-    Tree files = tree_of(root);
-    for (auto& [path, bytes] : files) disk->put("/source/" + path, std::move(bytes));
-    disk->put("/d/other", "other");
-    return disk;
-  };
-  const auto target_of = [](const MemoryDisk& disk) {
-    Tree out;
-    for (const std::string& path : disk.tree()) {
-      if (path.starts_with("/d/m") && !path.ends_with('/')) out[path] = disk.text(path);
-    }
-    return out;
-  };
-  const auto whole = make_disk();
-  ASSERT_TRUE(convert_on(whole->io()));
-  const Tree expected = target_of(*whole);
-  std::uint64_t resumed = 0;
-  for (std::uint64_t n = 0;; ++n) {
-    const auto disk = make_disk();
-    const auto faults = std::make_shared<FaultPlan>();
-    faults->fail_from(n, Errc::io);
-    static_cast<void>(convert_on(make_fault_io(disk->io(), faults)));
-    SCOPED_TRACE("operation " + std::to_string(n) + ", " + faults->first_failed());
-    if (faults->first_failed().empty()) break;
-    disk->power_off({.name_operations = MemoryDisk::kAllNames, .block_seed = n + 1});
-    const auto again = convert_on(disk->io());
-    ASSERT_TRUE(again) << again.error().message;
-    resumed += again->resumed_bytes;
-    ASSERT_EQ(target_of(*disk), expected);
-  }
-  EXPECT_GT(resumed, 0U) << "no leaf and its slot ever survived together";
-}
 
 }  // namespace
 }  // namespace ckpt

@@ -28,15 +28,6 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kMemory = std::uint64_t{1} << 31;
 constexpr std::uint64_t kStride = 5;
 
-std::map<std::string, std::string> tree_of(const std::string& path) {
-  std::map<std::string, std::string> out;
-  if (fs::is_regular_file(path)) out[""] = test::read_file(path);
-  if (!fs::is_directory(path)) return out;
-  for (const auto& entry : fs::recursive_directory_iterator(path))
-    if (entry.is_regular_file()) out[fs::relative(entry.path(), path)] = test::read_file(entry.path());
-  return out;
-}
-
 class NetworkVerbs : public testing::Test {
  protected:
   NetworkVerbs() : comm_(Comm::solo()) {
@@ -107,7 +98,7 @@ TEST_F(NetworkVerbs, WhatOneHostConvertsTheOtherFindsVerifiesAndLoads) {
 
 TEST_F(NetworkVerbs, TwoHostsThatConvertToOnePlaceAtOnceMakeItOnce) {
   ASSERT_TRUE(convert_on(*host("n1"), store_ + "/m", "ckpt"));
-  const auto expected = tree_of(store_ + "/m");
+  const auto expected = test::read_tree(store_ + "/m");
   std::uint64_t met = 0;
   for (std::uint64_t n = 0;; n += kStride) {
     fs::remove_all(store_ + "/m");
@@ -126,7 +117,7 @@ TEST_F(NetworkVerbs, TwoHostsThatConvertToOnePlaceAtOnceMakeItOnce) {
       const Errc code = one->error().code;
       EXPECT_TRUE(code == Errc::locked || code == Errc::target_exists) << one->error().message;
     }
-    EXPECT_EQ(tree_of(store_ + "/m"), expected);
+    EXPECT_EQ(test::read_tree(store_ + "/m"), expected);
     EXPECT_TRUE(partials().empty()) << partials().front();
     if (HasFailure()) return;
   }
