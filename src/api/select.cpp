@@ -249,8 +249,8 @@ class Selector {
     }
   }
 
-  /// One name is one tensor's, whether it is the tensor's own or a tied one. A tied name that renaming has made equal
-  /// to its tensor's, or to another of its tied names, says nothing more and is left out.
+  /// A tensor has a name, and one name is one tensor's, whether it is the tensor's own or a tied one. A tied name that
+  /// renaming has made equal to its tensor's, or to another of its tied names, says nothing more and is left out.
   Result<> settle_names() {
     struct Named {
       std::string_view before;  // in the source
@@ -263,6 +263,9 @@ class Selector {
     };
     for (const Selected& selected : out_.tensors) {
       const std::string_view before = map_.tensors[selected.tensor].name;
+      if (selected.name.empty())
+        return fail(Errc::usage, request_.source + ": select: --strip-prefix leaves nothing of the name '" +
+                                     std::string(before) + "'");
       const auto [at, fresh] = seen.emplace(selected.name, Named{before, selected.name});
       if (!fresh) return clash(at->second, before, selected.name);
     }

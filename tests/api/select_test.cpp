@@ -159,6 +159,15 @@ TEST(Select, GlobsThatMatchNothingAreTold) {
   EXPECT_EQ(select(trained(), {.only = {"nothing.*"}}).error().code, Errc::not_found);
 }
 
+TEST(Select, NoTensorLosesItsWholeName) {
+  Map map;
+  map.tensors = {weight("model."), weight("model.w")};
+  const auto selection = select(map, {.source = "here", .strip_prefix = "model."});
+  ASSERT_FALSE(selection);
+  EXPECT_EQ(selection.error().code, Errc::usage);
+  EXPECT_EQ(selection.error().message, "here: select: --strip-prefix leaves nothing of the name 'model.'");
+}
+
 TEST(Select, TwoTensorsNeverGetOneName) {
   Map map;
   map.tensors = {weight("a.w"), weight("w")};
