@@ -474,6 +474,7 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
          .overwrite = request.overwrite,
          .own_files =
              [&](const std::string& path) { return own_files(session, *prepared.source, *prepared.target, path); },
+         .small_names = prepared.skeleton.small_names,
          .named_later = prepared.in_run != nullptr,
          .resumable = resumable,
          .readers = prepared.source->files->readers(prepared.source->map, prepared.source->root),

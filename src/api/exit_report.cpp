@@ -53,26 +53,35 @@ ExitReport::~ExitReport() {
 
 /// Nothing more need be said of it.
 bool ExitReport::Save::is_settled() const {
-  const SaveEvent& durable = save->durable();
-  return durable.known() && (durable.outcome() || *durable.told_mark());
+  return save ? save->durable().known() && save->durable().outcome() : told->load();
+}
+
+/// Of one that failed only the words are kept.
+void ExitReport::Save::shrink() {
+  if (!save || !save->durable().known()) return;
+  auto outcome = save->durable().outcome();
+  if (outcome) return;
+  failure = std::move(outcome).error().message;
+  save.reset();
 }
 
 void ExitReport::add(std::uint64_t step, std::shared_ptr<const PendingSave> save) {
+  if (!reports_) return;
   const std::scoped_lock lock(mutex_);
+  for (Save& earlier : saves_) earlier.shrink();
   std::erase_if(saves_, [](const Save& earlier) { return earlier.is_settled(); });
-  saves_.push_back({.step = step, .save = std::move(save)});
+  auto told = save->durable().told_mark();
+  saves_.push_back({.step = step, .told = std::move(told), .save = std::move(save)});
 }
 
 std::string ExitReport::text() const {
-  if (!reports_) return "";
   const std::scoped_lock lock(mutex_);
   std::string out;
-  for (const Save& each : saves_) {
+  for (Save each : saves_) {
+    each.shrink();
     if (each.is_settled()) continue;
-    const auto outcome = each.save->outcome();
-    const bool known = each.save->durable().known();
     out += fmt::format("; step {}: {}", each.step,
-                       known && !outcome ? "not saved: " + outcome.error().message : "still being saved, may be lost");
+                       each.save ? "still being saved, may be lost" : "not saved: " + each.failure);
   }
   return out.empty() ? "" : run_directory_ + ": the program ended without closing the run" + out;
 }

@@ -27,8 +27,11 @@ class ExitReport {
  private:
   struct Save {
     std::uint64_t step = 0;
-    std::shared_ptr<const PendingSave> save;
+    SaveEvent::Told told;
+    std::shared_ptr<const PendingSave> save;  // null once it failed: of a run that goes on they may be many
+    std::string failure{};
     bool is_settled() const;
+    void shrink();
   };
 
   const std::string run_directory_;

@@ -20,6 +20,7 @@
 #include "engine/inbox.hpp"
 #include "engine/left_over.hpp"
 #include "engine/run_directory.hpp"
+#include "format/own_names.hpp"
 #include "format/seal.hpp"
 #include "format/sums.hpp"
 #include "format/value.hpp"
@@ -251,7 +252,7 @@ class Import {
     for (const std::string& name : left_over_) {
       const std::string path = join_path(run_directory_, name);
       if (!io_.stat(path)) continue;
-      const auto swept = sweep_left_over(io_, path);
+      const auto swept = sweep_left_over(io_, path, universal::is_own_name);
       if (swept)
         notes.push_back({.text = fmt::format("{} was removed: a save that was killed had left it", name)});
       else if (swept.error().code != Errc::locked)

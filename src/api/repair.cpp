@@ -227,7 +227,7 @@ class Looker {
     CKPT_TRY(const auto info, look(io_, path));
     if (!info || info->kind != FileInfo::Kind::directory) return std::string();
     CKPT_TRY(const std::vector<std::string> strays, catalog::find_strays(io_, path));
-    return strays.empty() ? std::string() : catalog::strays_text(strays) + ", which no save makes: remove it by hand";
+    return strays.empty() ? std::string() : strays_text(strays) + ", which no save makes: remove it by hand";
   }
 
   Result<> deletions(const std::string& store) {
@@ -406,7 +406,7 @@ class Mender {
       if (io_.lock_scope(item.path).reach != LockReach::everyone) {
         if (auto why = not_watched(io_, item.path); !why.empty()) return fail(Errc::locked, std::move(why));
       }
-      CKPT_CHECK(sweep_left_over(io_, item.path, true));
+      CKPT_CHECK(sweep_left_over(io_, item.path, {}, true));
     }
     return io_.sync_dir(parent_path(item.path));
   }

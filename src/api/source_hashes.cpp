@@ -45,7 +45,9 @@ SourceHashes::SourceHashes(Session& session, const Source& source, const RunOpti
 
 Result<std::uint64_t> SourceHashes::finish(const Selection& selection) {
   Comm& comm = session_.comm;
-  CKPT_TRY(const std::vector<bool> read, files_read(source_.map, selection));
+  auto found = files_read(source_.map, selection);
+  CKPT_CHECK(agree(comm, hashes_deadline(), found ? Result<>() : fail(found.error())));
+  const std::vector<bool> read = *std::move(found);
   CKPT_TRY(const std::vector<bool> compared, join());
   std::vector<TargetFile> files;
   std::vector<Hash128> expected;
@@ -55,13 +57,16 @@ Result<std::uint64_t> SourceHashes::finish(const Selection& selection) {
     leaves += source_.map.hashes.of(file).size();
     add_open(file, compared, files, expected);
   }
-  LeafCheck check;
-  if (!files.empty()) {
-    CKPT_TRY(check,
-             check_leaves(session_, comm, source_.map, source_.root, std::move(files), expected, "verify source"));
-  }
   Result<> outcome;
-  if (!check.damage.empty()) outcome = fail(damaged(check.damage.front()));
+  if (!files.empty()) {
+    const auto check =
+        check_leaves(session_, comm, source_.map, source_.root, std::move(files), expected, "verify source");
+    if (!check) {
+      outcome = fail(check.error());
+    } else if (!check->damage.empty()) {
+      outcome = fail(damaged(check->damage.front()));
+    }
+  }
   CKPT_CHECK(agree(comm, hashes_deadline(), std::move(outcome)));
   return leaves;
 }

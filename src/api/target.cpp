@@ -209,7 +209,9 @@ Result<> check_apart_from(Session& session, const std::string& path, const FileI
     return {};
   }
   const Error& error = opened.error();
-  if (error.code == Errc::not_found || error.code == Errc::unsupported) return {};
+  const bool is_none =
+      error.code == Errc::ambiguous || error.code == Errc::not_found || error.code == Errc::unsupported;
+  if (is_none) return {};  // files that are no one checkpoint have no part
   if (error.code == Errc::incomplete)
     return fail(not_replaced(path, fmt::format("it may be part of the incomplete checkpoint in {}", above.path)));
   if (exit_code(error.code) != exit_code(Errc::corrupt)) return fail(error);

@@ -90,10 +90,11 @@ struct WriteRequest {
 struct Skeleton {
   bool directory = true;
   std::vector<TargetFile> files{};
-  std::vector<Finding> dropped{};      ///< what this form cannot hold
-  std::vector<MapFile> extra_files{};  ///< sources of raw placements beyond the map's files, absolute paths;
-                                       ///< their indices follow Map::files
-  std::shared_ptr<void> keep{};        ///< what must live until the run is over (temporary files)
+  std::vector<Finding> dropped{};          ///< what this form cannot hold
+  std::vector<MapFile> extra_files{};      ///< sources of raw placements beyond the map's files, absolute paths;
+                                           ///< their indices follow Map::files
+  std::shared_ptr<void> keep{};            ///< what must live until the run is over (temporary files)
+  std::vector<std::string> small_names{};  ///< of `finish` where no checkpoint in our format has such a file
   /// Small files of step 5, the manifest last, from the leaf hashes of `files`; may be empty.
   std::function<Result<std::vector<SmallFile>>(const std::vector<Hash128>& leaves)> finish{};
 };

@@ -172,12 +172,17 @@ struct HeldDirectories::State {
   std::vector<Entry> entries;  // guarded by mutex
   std::uint64_t last_id = 0;   // guarded by mutex
 
+  bool is_empty() {
+    const std::lock_guard lock(mutex);
+    return entries.empty();
+  }
+
   /// The innermost one that `path` lies below, or is where `itself` is set, with what all of them want.
   std::optional<Found> find(const std::string& path, bool itself) {
-    const std::lock_guard lock(mutex);
-    if (entries.empty()) return std::nullopt;
+    if (is_empty()) return std::nullopt;
     const std::string plain = plain_path(path);
     const std::string absolute = absolute_path(plain);
+    const std::lock_guard lock(mutex);
     std::optional<Found> out;
     std::size_t nearest_store = SIZE_MAX;
     mode_t allowed = kDirectoryMode;

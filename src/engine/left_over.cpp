@@ -10,6 +10,7 @@
 #include "engine/publish.hpp"
 #include "engine/run_directory.hpp"
 #include "format/checked.hpp"
+#include "format/own_names.hpp"
 
 namespace ckpt {
 namespace {
@@ -38,6 +39,26 @@ Result<std::unique_ptr<HeldLock>> lock_left_over(Io& io, const std::string& part
   return fail(std::move(error));
 }
 
+/// A name that leads elsewhere is not ours, and is never written through.
+Result<bool> is_link(Io& io, const std::string& path) {
+  CKPT_TRY(const auto entries, io.list(parent_path(path)));
+  const std::string name = base_name(path);
+  return std::any_of(entries.begin(), entries.end(), [&](const DirEntry& e) { return e.is_link && e.name == name; });
+}
+
+/// Nothing stands in a left-over that ckpt did not put there.
+Result<> check_own(Io& io, const std::string& partial, const OwnName& own) {
+  CKPT_TRY(const FileInfo info, io.stat(partial));
+  CKPT_TRY(const bool elsewhere, is_link(io, partial));
+  if (elsewhere || info.kind != FileInfo::Kind::directory) return {};
+  CKPT_TRY(const std::vector<std::string> strays, find_strays(io, partial, own));
+  if (strays.empty()) return {};
+  return fail({.code = Errc::usage,
+               .message = fmt::format("{}: {}, which ckpt did not put there", partial, strays_text(strays)),
+               .file = partial,
+               .hint = "move it away, then try again"});
+}
+
 /// The caller holds its lock. The record goes first: what is half removed must not be taken over.
 Result<> remove_left_over(Io& io, const std::string& partial) {
   CKPT_CHECK(remove_record(io, record_path(partial)));
@@ -54,14 +75,7 @@ bool is_more_readable(const FileInfo& info, std::uint32_t readers) {
   return (info.permissions & ~readers) != 0;
 }
 
-/// A name that leads elsewhere is not ours, and is never written through.
-Result<bool> is_link(Io& io, const std::string& path) {
-  CKPT_TRY(const auto entries, io.list(parent_path(path)));
-  const std::string name = base_name(path);
-  return std::any_of(entries.begin(), entries.end(), [&](const DirEntry& e) { return e.is_link && e.name == name; });
-}
-
-/// Keeps the planned files and the folders they lie in, and removes everything else.
+/// Keeps the planned files and the folders they lie in, and removes what else is ours.
 Result<> tidy(Io& io, const std::string& partial, const std::vector<TargetFile>& files, std::uint32_t readers,
               LeftOver& out) {
   std::unordered_map<std::string, std::size_t> planned;
@@ -104,7 +118,7 @@ Result<std::optional<FileInfo>> look(Io& io, const std::string& path) {
   return fail(std::move(info).error());
 }
 
-Result<> sweep_left_over(Io& io, const std::string& partial, bool watched) {
+Result<> sweep_left_over(Io& io, const std::string& partial, const OwnName& own, bool watched) {
   CKPT_TRY(const auto left_over, look(io, partial));
   if (!left_over) return {};
   const bool reaches = io.lock_scope(partial).reach == LockReach::everyone;
@@ -118,6 +132,7 @@ Result<> sweep_left_over(Io& io, const std::string& partial, bool watched) {
     const bool without_locks = !lock && lock.error().code == Errc::unsupported;
     if (reaches || !without_locks) return fail(std::move(held).error());
   }
+  if (own) CKPT_CHECK(check_own(io, partial, own));
   return remove_left_over(io, partial);
 }
 
@@ -130,13 +145,15 @@ std::vector<std::string> folders_of(std::string_view relative) {
 }
 
 Result<std::optional<LeftOver>> take_over(Io& io, const std::string& partial, bool directory,
-                                          const std::vector<TargetFile>& files, RecordKey key, std::uint32_t readers) {
+                                          const std::vector<TargetFile>& files, RecordKey key, const OwnName& own,
+                                          std::uint32_t readers) {
   CKPT_TRY(const auto found, look(io, partial));
   if (!found) return std::nullopt;
   LeftOver out;
   if (io.lock_scope(partial).reach == LockReach::host) return fail(other_host(partial));
   CKPT_TRY(out.lock, lock_left_over(io, partial));
   if (!out.lock) return std::nullopt;
+  CKPT_CHECK(check_own(io, partial, own));
   CKPT_TRY(out.identity, io.stat(partial));
   key.inode = out.identity.inode;
   CKPT_TRY(out.leaves, read_record(io, record_path(partial), key));
@@ -159,7 +176,8 @@ Result<std::optional<LeftOver>> take_over(Io& io, const std::string& partial, bo
   return out;
 }
 
-Result<> sweep_partials(Io& io, const std::string& directory, std::vector<std::string>& swept) {
+Result<SweptPartials> sweep_partials(Io& io, const std::string& directory) {
+  SweptPartials out;
   CKPT_TRY(const auto entries, io.list(directory));
   for (const DirEntry& entry : entries) {
     const std::string path = join_path(directory, entry.name);
@@ -171,14 +189,16 @@ Result<> sweep_partials(Io& io, const std::string& directory, std::vector<std::s
       if (!there) CKPT_CHECK(remove_record(io, path));
       continue;
     }
-    auto done = sweep_left_over(io, path);
+    auto done = sweep_left_over(io, path, universal::is_own_name);
     if (done) {
-      swept.push_back(entry.name);
+      out.removed.push_back(entry.name);
+    } else if (done.error().code == Errc::usage) {
+      out.kept.push_back(std::move(done).error());
     } else if (done.error().code != Errc::locked) {
-      return done;
+      return fail(std::move(done).error());
     }
   }
-  return {};
+  return out;
 }
 
 namespace {

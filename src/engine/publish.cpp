@@ -12,6 +12,7 @@
 #include "engine/move_checkpoint.hpp"
 #include "engine/recycle.hpp"
 #include "format/checked.hpp"
+#include "format/own_names.hpp"
 
 namespace ckpt {
 namespace {
@@ -146,6 +147,7 @@ class RealPublication final : public Publication {
   Result<> check_target();
   Result<> check_space(const std::vector<TargetFile>& files);
   RecordKey record_key(const std::vector<TargetFile>& files) const;
+  OwnName own_names(const std::vector<TargetFile>& files) const;
   Result<bool> take_over_partial(const std::vector<TargetFile>& files);
   Result<> make_partial();
   Result<> reserve(const TargetFile& file);
@@ -235,9 +237,23 @@ RecordKey RealPublication::record_key(const std::vector<TargetFile>& files) cons
   return key;
 }
 
+/// What a publication of these files makes.
+OwnName RealPublication::own_names(const std::vector<TargetFile>& files) const {
+  std::set<std::string, std::less<>> names(options_.small_names.begin(), options_.small_names.end());
+  for (const std::string& folder : options_.folders) names.insert(folder + "/");
+  for (const TargetFile& file : files) {
+    names.insert(file.path);
+    for (const std::string& folder : folders_of(file.path)) names.insert(folder + "/");
+  }
+  return [names = std::move(names)](std::string_view path) {
+    return names.contains(path) || universal::is_own_name(path);
+  };
+}
+
 /// A left-over in place of a new partial: only what it lacks is made.
 Result<bool> RealPublication::take_over_partial(const std::vector<TargetFile>& files) {
-  CKPT_TRY(auto left_over, take_over(io_, partial_, options_.directory, files, record_key(files), options_.readers));
+  CKPT_TRY(auto left_over,
+           take_over(io_, partial_, options_.directory, files, record_key(files), own_names(files), options_.readers));
   if (!left_over) return false;
   lock_ = std::move(left_over->lock);
   identity_ = left_over->identity;
@@ -323,7 +339,7 @@ Result<> RealPublication::begin(const std::vector<TargetFile>& files) {
     CKPT_TRY(const bool taken, take_over_partial(files));
     if (taken) return {};
   }
-  CKPT_CHECK(sweep_left_over(io_, partial_));
+  CKPT_CHECK(sweep_left_over(io_, partial_, own_names(files)));
   CKPT_CHECK(check_space(files));
   CKPT_CHECK(make_partial());
   record_key_ = record_key(files);
@@ -544,7 +560,7 @@ Result<> settle_published(Io& io, const std::string& target, const std::string& 
   CKPT_TRY(const auto held, hold_directory(io, parent_path(final_path), {.follow = true}));
   CKPT_TRY(const auto left_over, look(io, partial));
   CKPT_CHECK(sync_name(io, final_path, left_over ? partial : ""));
-  auto swept = sweep_left_over(io, partial);
+  auto swept = sweep_left_over(io, partial, {});  // of what was replaced all was accounted for
   if (swept && !left_over) swept = remove_record(io, record_path(partial));
   if (swept || swept.error().code == Errc::locked) return {};
   return fail(left_over_stays(std::move(swept).error(), final_path, partial));

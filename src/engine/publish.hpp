@@ -46,7 +46,10 @@ class Publication {
     bool overwrite = false;
     OwnFiles own_files{};
     std::vector<std::string> folders{};  ///< relative, made at once: other ranks make their files there
-    bool named_later = false;            ///< `target` may exist: commit is given the final path
+    /// Names of small files given to commit that is_own_name (format/own_names.hpp) does not know. A left-over that
+    /// holds anything but these and the planned files is not touched, and is an error: `usage`.
+    std::vector<std::string> small_names{};
+    bool named_later = false;  ///< `target` may exist: commit is given the final path
     /// Set: a record of finished leaves stands beside the partial, and a left-over of this id whose record has this
     /// hash (of everything else that the leaves' bytes depend on) is taken over rather than swept.
     std::optional<Hash128> resumable{};
@@ -104,9 +107,13 @@ bool is_in_partial(std::string_view path);
 /// errors  no_space, and what is left of them belongs to the partial
 Result<> make_files(Io& io, const std::string& root, const std::vector<TargetFile>& files);
 
-/// Removes every partial of a save in a run's directory that no live process holds; `swept` gets their names. Partials
-/// whose file system has no locks stay.
-Result<> sweep_partials(Io& io, const std::string& directory, std::vector<std::string>& swept);
+struct SweptPartials {
+  std::vector<std::string> removed{};  ///< names
+  std::vector<Error> kept{};           ///< for what stands in them that no save makes
+};
+/// Removes every partial of a save in a run's directory that no live process holds. Partials whose file system has no
+/// locks stay.
+Result<SweptPartials> sweep_partials(Io& io, const std::string& directory);
 
 /// For a target that a publication of this id has made already: makes its name durable, which that run may not have
 /// reached, then removes what it left beside it (a partial, or the old one that it replaced). What another process

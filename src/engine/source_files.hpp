@@ -14,7 +14,8 @@
 /// A source is one thing: what its map was made from is what the bytes are read from. Device, inode, size and time of
 /// change say whether a file still is what it was. A time of change can be set back after the bytes were overwritten;
 /// that of the inode cannot. It also moves where a file gets another name, owner or permissions, which change no byte:
-/// where it moved and none of these did, the file was changed. Where it is not known, or of a MapFile, it says nothing.
+/// where it moved and none of these did, the file counts as changed. Where it is not known, or of a MapFile, it says
+/// nothing.
 namespace ckpt {
 
 /// errors  changed: what is at `path` now is not what was there

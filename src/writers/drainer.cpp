@@ -70,7 +70,7 @@ void Drainer::retire(Io& io) {
     return;
   }
   for (const std::string& name : *undrained) {
-    note(fmt::format("{}: removed {}: it was never drained, and a newer one is in {}", options_.local_directory, name,
+    note(fmt::format("{}: removed {}: it is not in {}, which has a newer one", options_.local_directory, name,
                      options_.run_directory));
   }
 }

@@ -112,11 +112,11 @@ Result<> Saver::prepare(Io& io) {
 Result<> Saver::prepare_directory(Io& io, const std::string& directory) {
   CKPT_CHECK(make_directory(io, directory));
   CKPT_TRY(const HeldRun held, hold_run(io, directory));
-  std::vector<std::string> swept;
-  CKPT_CHECK(sweep_partials(io, directory, swept));
-  for (const std::string& name : swept) {
+  CKPT_TRY(const SweptPartials swept, sweep_partials(io, directory));
+  for (const std::string& name : swept.removed) {
     swept_.push_back(fmt::format("{}: removed {}, left by a crashed save", directory, name));
   }
+  for (const Error& kept : swept.kept) swept_.push_back("kept, though a crashed save left it: " + kept.message);
   return {};
 }
 

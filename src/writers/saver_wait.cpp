@@ -13,21 +13,17 @@ constexpr auto kWaitNap = std::chrono::milliseconds(1);  // between rounds that 
 }  // namespace
 
 Result<> Saver::wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
-  auto ended = wait_event(save->durable(), timeout, "save: wait: not durable within the timeout");
-  static_cast<void>(save->durable().tell());
-  return ended;
+  return wait_event(save->durable(), timeout, "save: wait: not durable within the timeout");
 }
 
 Result<> Saver::wait_drained(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
-  auto ended = wait_event(save->drained(), timeout, "save: wait: not in the run directory within the timeout");
-  static_cast<void>(save->drained().tell());
-  return ended;
+  return wait_event(save->drained(), timeout, "save: wait: not in the run directory within the timeout");
 }
 
 Result<> Saver::wait_event(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late) {
   const Deadline until = Clock::now() + timeout;
   const auto ended = [&]() -> Result<> {
-    auto outcome = event.outcome();
+    auto outcome = event.tell();
     return outcome ? Result<>() : fail(std::move(outcome).error());
   };
   if (alone()) {

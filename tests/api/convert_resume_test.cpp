@@ -325,7 +325,7 @@ TEST_P(ConvertResumeOnOneEngine, ABitThatFlippedInASourceEntryNeverReachesTheTar
   EXPECT_GT(refused, 100U);
 }
 
-TEST_P(ConvertResumeOnOneEngine, FilesThatAreMissingCutOrForeignAreMadeOrRemoved) {
+TEST_P(ConvertResumeOnOneEngine, FilesThatAreMissingOrCutAreMadeAndForeignOnesStopIt) {
   if (GetParam().big) GTEST_SKIP() << "one file";
   ASSERT_NO_FATAL_FAILURE(kill_after(4));
   auto left = finished();
@@ -340,6 +340,12 @@ TEST_P(ConvertResumeOnOneEngine, FilesThatAreMissingCutOrForeignAreMadeOrRemoved
   test::write_file(partial() + "/model.safetensors.index.json", "{}");
   fs::create_directories(partial() + "/more/folders");
   test::write_file(partial() + "/more/folders/file", "x");
+  const auto refused = convert_with(*io_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::usage);
+  EXPECT_TRUE(refused.error().message.ends_with("it also holds more/, which ckpt did not put there"))
+      << refused.error().message;
+  fs::remove_all(partial() + "/more");
   left.erase(left.begin(), left.begin() + 3);
   expect_resumed(left);
   EXPECT_EQ(test::read_file(outside), before);

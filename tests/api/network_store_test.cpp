@@ -236,9 +236,9 @@ TEST_F(NetworkStore, RepairSweepsAKilledSaveOnceNothingHasChangedForTenMinutes) 
   fs::create_directories(partial + "/shards/weights");
   test::write_file(partial + "/shards/weights/00000-00000.safetensors", "x");
   const auto io = network_.io("n2");
-  std::vector<std::string> swept;
-  ASSERT_TRUE(sweep_partials(*io, store_.path() + "/r", swept));
-  EXPECT_TRUE(swept.empty()) << "a save leaves what may be another host's";
+  const auto swept = sweep_partials(*io, store_.path() + "/r");
+  ASSERT_TRUE(swept);
+  EXPECT_TRUE(swept->removed.empty()) << "a save leaves what may be another host's";
   EXPECT_FALSE(repaired(*io).items.at(0).done);
   network_.wait(minutes(9));
   test::write_file(partial + "/shards/weights/00000-00000.safetensors", "more");

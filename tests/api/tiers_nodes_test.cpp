@@ -290,7 +290,9 @@ TEST_F(NodesFault, AnyOperationOfOneNodesSaveAndDrainMayFailAndAllRanksAgree) {
             ASSERT_TRUE(save_step(store, 3));
             const auto all = store.wait_all(kLong);
             EXPECT_TRUE(all) << all.error().message;
-            loaded[rank] = load_all(store).value_or(0);
+            const auto step = load_all(store);
+            EXPECT_TRUE(step) << step.error().message;
+            loaded[rank] = step.value_or(0);
           },
           [&](std::size_t rank) { return rank == broken ? make_fault_io(real_io(broken), plan) : real_io(rank); });
       SCOPED_TRACE("rank " + std::to_string(broken) + ", operation " + std::to_string(n) + ", " + operation);

@@ -54,6 +54,16 @@ def case_files_that_are_complete_each_are_not_one_checkpoint(sh):
     sh.run("convert", sh.checkpoint(TIED), "parts/b.safetensors", "--overwrite")
 
 
+def case_files_of_the_same_tensors_are_not_one_checkpoint(sh):
+    shutil.copy(sh.checkpoint(SINGLE) / "model.safetensors", sh.path("model.safetensors"))
+    sh.run("convert", "model.safetensors", "half.safetensors", "--dtype", "bf16")
+    sh.path("half.safetensors").touch()
+    sh.run("convert", "model.safetensors", "half.safetensors", "--dtype", "f16", "--overwrite")
+    sh.path("deep").mkdir()
+    sh.run("convert", "model.safetensors", "deep/out.safetensors", "--dtype", "bf16")
+    sh.run("convert", "model.safetensors", "deep/out.safetensors", "--dtype", "f16", "--overwrite")
+
+
 def case_a_part_of_a_larger_checkpoint_is_not_replaced_alone(sh):
     old = made(sh, "out")
     shard = sorted(n for n in os.listdir(old) if n.endswith(".safetensors"))[1]

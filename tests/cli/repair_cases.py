@@ -68,6 +68,16 @@ def case_a_partial_that_holds_other_files_stays(sh):
     check(not item["done"] and (partial / "thesis.tex").read_text() == "mine", str(item))
 
 
+def case_a_save_leaves_what_others_put_into_a_killed_save(sh):
+    store(sh)
+    partial = left_over(sh)
+    (partial / "sub").mkdir(exist_ok=True)
+    (partial / "sub/notes.txt").write_text("mine")
+    sh.run("save", sh.checkpoint("safetensors/single"), "--store", "store", "--run", "llama", "--step", "900",
+           err=["it also holds sub/, which ckpt did not put there"])
+    check((partial / "sub/notes.txt").read_text() == "mine", "removed")
+
+
 def case_a_conversion_that_would_go_on_is_left_to_it_unless_named(sh):
     store(sh)
     partial = left_over(sh, "out.partial-" + ID)

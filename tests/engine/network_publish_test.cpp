@@ -80,10 +80,10 @@ TEST(NetworkPublish, WhatAnotherHostWritesIsNeitherSweptNorTakenOver) {
     auto publication = begin(*writer, resumable);
     ASSERT_TRUE(publication) << publication.error().message;
     const auto io = network.io("n2");
-    std::vector<std::string> swept;
-    ASSERT_TRUE(sweep_partials(*io, "/d", swept));
-    EXPECT_TRUE(swept.empty());
-    EXPECT_EQ(sweep_left_over(*io, partial_path(resumable.target, kId)).error().code, Errc::locked);
+    const auto swept = sweep_partials(*io, "/d");
+    ASSERT_TRUE(swept);
+    EXPECT_TRUE(swept->removed.empty());
+    EXPECT_EQ(sweep_left_over(*io, partial_path(resumable.target, kId), {}).error().code, Errc::locked);
     if (reach == LockReach::host) {
       EXPECT_EQ(begin(*io, resumable).error().code, Errc::locked);
     }

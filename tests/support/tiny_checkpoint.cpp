@@ -95,8 +95,7 @@ Tree TinyCheckpoints::data_of(const Save& save) const {
 }
 
 Result<std::string> TinyCheckpoints::save(Io& io, const Save& save) const {
-  std::vector<std::string> swept;
-  CKPT_CHECK(sweep_partials(io, save.run_directory, swept));
+  CKPT_CHECK(sweep_partials(io, save.run_directory));
   const Tree data = data_of(save);
   std::vector<TargetFile> files;
   SaveToPublish commit{.run_directory = save.run_directory, .step = save.step, .manifest = manifest_};

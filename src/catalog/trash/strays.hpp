@@ -5,23 +5,19 @@
 #include <vector>
 
 #include "engine/io.hpp"
+#include "engine/strays.hpp"
 #include "format/result.hpp"
 
 /// What stands in a checkpoint's directory that ckpt did not put there. Somebody may want it: it is never removed
 /// unasked, and neither is the checkpoint then.
 namespace ckpt::catalog {
 
-/// The files of a checkpoint of ours that no save, conversion or mark makes, by name; relative to `checkpoint`, a
-/// folder with a slash at its end. Temporary files of a process that died are ours; empty folders count as nothing.
-/// `below`: only what lies in this folder ("shards/optim"). errors  io
+/// The files of a checkpoint of ours that no save, conversion or mark makes (engine/strays.hpp). errors  io
 Result<std::vector<std::string>> find_strays(Io& io, const std::string& checkpoint, std::string_view below = {});
 
 /// What in a checkpoint of another tool, which may hold any file, is none of its own for certain: a repository of git,
 /// a store of ours, checkpoints of ours. Only its own directory is looked at. errors  io
 Result<std::vector<std::string>> find_strays_in_foreign(Io& io, const std::string& checkpoint);
-
-/// "it also holds a, b, c and 2 more"
-std::string strays_text(const std::vector<std::string>& strays);
 
 /// errors  not_done: something else stands there, with strays_text
 Result<> check_no_strays(Result<std::vector<std::string>> found);

@@ -49,6 +49,7 @@ class Writer {
       if (!slots.empty()) CKPT_CHECK(add_series("optimizer", slots));
     }
     list_dropped();
+    for (const SmallFile& index : indexes_) out_.small_names.push_back(index.path);
     if (!indexes_.empty())
       out_.finish = [indexes = std::move(indexes_)](const std::vector<Hash128>&) -> Result<std::vector<SmallFile>> {
         return indexes;

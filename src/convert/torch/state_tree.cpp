@@ -54,28 +54,36 @@ std::string bytes_text(std::string_view bytes) {
   return out + "'";
 }
 
-std::string key_text(const Graph& graph, NodeId key, std::size_t& room);
+// What is left for the text of a key: what is shared in a pickle may be nested to any size.
+struct Room {
+  std::size_t values = 128;
+  std::size_t bytes = 4096;  // of the texts inside it
 
-std::string items_text(const Graph& graph, std::span<const NodeId> items, std::size_t& room) {
+  static bool take(std::size_t& left, std::size_t wanted) {
+    const bool fits = wanted <= left;
+    left -= fits ? wanted : 0;
+    return fits;
+  }
+};
+
+std::string key_text(const Graph& graph, NodeId key, Room& room);
+
+std::string items_text(const Graph& graph, std::span<const NodeId> items, Room& room) {
   std::string out;
   for (const NodeId item : items) out += (out.empty() ? "" : ", ") + key_text(graph, item, room);
   return out;
 }
 
-// A key that is no text and no integer, as Python prints it but for quotes. `room`: how many more values it may consist
-// of, as what is shared in a pickle may be nested to any size.
-std::string key_text(const Graph& graph, NodeId key, std::size_t& room) {
-  const auto fits = [&](std::size_t items) {
-    const bool all = items < room;
-    room -= all ? items + 1 : 0;
-    return all;
-  };
+// A key that is no text and no integer, as Python prints it but for quotes.
+std::string key_text(const Graph& graph, NodeId key, Room& room) {
+  const auto fits = [&](std::size_t items) { return room.take(room.values, items + 1); };
   const std::string by_place = fmt::format("key@{}", graph.offset(key));
   switch (graph.kind(key)) {
     case Kind::text:
     case Kind::bytes:  // of Python 2: its text
     case Kind::big_integer:
     case Kind::global:
+      if (!room.take(room.bytes, graph.text(key).size())) return by_place;
       return std::string(graph.text(key));
     case Kind::integer:
       return std::to_string(graph.integer(key));
@@ -96,7 +104,8 @@ std::string key_text(const Graph& graph, NodeId key, std::size_t& room) {
     default:
       return by_place;
   }
-  if (const auto bytes = as_bytes(graph, key)) return bytes_text(*bytes);
+  if (const auto bytes = as_bytes(graph, key))
+    return room.take(room.bytes, bytes->size()) ? bytes_text(*bytes) : by_place;
   // An Enum, a complex number, a frozenset; of an object with more than arguments they are not all.
   const NodeId arguments = graph.arguments(key);
   const auto items = as_sequence(graph, key);
@@ -104,14 +113,15 @@ std::string key_text(const Graph& graph, NodeId key, std::size_t& room) {
   const std::span<const NodeId> parts = items ? std::span<const NodeId>(*items) : graph.items(arguments);
   std::string name(graph.callee_name(key));
   std::ranges::replace(name, ' ', '.');
-  if (!is_told || name.empty() || !fits(parts.size())) return by_place;
+  if (!is_told || name.empty() || !fits(parts.size()) || !room.take(room.bytes, name.size())) return by_place;
   return fmt::format("{}({})", name, items_text(graph, parts, room));
 }
 
 // A dict's key as a part of a path.
 PathPart part_of(const Graph& graph, NodeId key) {
   if (graph.kind(key) == Kind::integer) return graph.integer(key);
-  std::size_t room = 128;
+  if (graph.kind(key) == Kind::text) return std::string(graph.text(key));
+  Room room;
   return key_text(graph, key, room);
 }
 
