@@ -31,7 +31,7 @@ Verb save_verb() {
       .about =
           {"Reads SRC like convert and writes STORE/RUN/step-NNNNNNNNN.gG in the universal format, with a hash for "
            "every 4 MiB. The checkpoint, its tags, metrics and pins appear atomically. SRC is not changed. If save is "
-           "killed, rerun it to continue; rerunning it after success does nothing.",
+           "killed, rerun it to continue; rerunning it after success does nothing unless a file of SRC was touched.",
            "The most recently saved checkpoint is the newest of its run, regardless of its step. A note is printed if "
            "the run already has this step or a later one. If a step is saved twice, both checkpoints are kept until a "
            "policy deletes the older one. Time-based rules use the modification time of the newest file in SRC. Under "
