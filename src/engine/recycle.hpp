@@ -25,6 +25,9 @@
 /// durable that recycle/ has it no more, before the commit.
 namespace ckpt {
 
+/// Ends the name of a retired file that was moved to where a new one is made, until nothing can write to it any more.
+constexpr std::string_view kUncheckedSuffix = ".unchecked";
+
 /// STORE/.ckpt/recycle
 std::string recycle_path(std::string_view store);
 /// That of the store that a run's directory lies in: the nearest above, or it itself, that keeps things for itself.

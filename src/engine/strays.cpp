@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/recycle.hpp"
 #include "engine/replace_file.hpp"
 
 namespace ckpt {
@@ -15,7 +16,9 @@ constexpr std::size_t kStraysShown = 3;
 
 /// The name of the file that a temporary one becomes.
 std::string_view without_temporary(std::string_view path) {
-  if (path.ends_with(kTemporarySuffix)) path.remove_suffix(kTemporarySuffix.size());
+  for (const std::string_view suffix : {kTemporarySuffix, kUncheckedSuffix}) {
+    if (path.ends_with(suffix)) return path.substr(0, path.size() - suffix.size());
+  }
   return path;
 }
 

@@ -155,7 +155,8 @@ class Saver {
   void settle(const std::shared_ptr<PendingSave>& save, const Result<SaveOutcome>& outcome);
   Error lose_peers(Error error);
   void forget_resolved();
-  Result<> wait_event(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late);
+  /// `tells`: the caller reports the outcome, so that nobody else need.
+  Result<> wait_event(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late, bool tells = false);
   // Of several nodes: saver_nodes.cpp.
   Result<> find_nodes(Io& io);
   Result<> begin_elsewhere(PendingSave& save);

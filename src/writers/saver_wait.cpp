@@ -13,17 +13,17 @@ constexpr auto kWaitNap = std::chrono::milliseconds(1);  // between rounds that 
 }  // namespace
 
 Result<> Saver::wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
-  return wait_event(save->durable(), timeout, "save: wait: not durable within the timeout");
+  return wait_event(save->durable(), timeout, "save: wait: not durable within the timeout", true);
 }
 
 Result<> Saver::wait_drained(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
-  return wait_event(save->drained(), timeout, "save: wait: not in the run directory within the timeout");
+  return wait_event(save->drained(), timeout, "save: wait: not in the run directory within the timeout", true);
 }
 
-Result<> Saver::wait_event(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late) {
+Result<> Saver::wait_event(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late, bool tells) {
   const Deadline until = Clock::now() + timeout;
   const auto ended = [&]() -> Result<> {
-    auto outcome = event.tell();
+    auto outcome = tells ? event.tell() : event.outcome();
     return outcome ? Result<>() : fail(std::move(outcome).error());
   };
   if (alone()) {

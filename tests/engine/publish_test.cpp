@@ -317,7 +317,7 @@ TEST_P(Publish, ALeftOverOfTheSameIdIsSweptAndOneBeingWrittenIsNot) {
   const Work work = GetParam();
   const auto disk = make_disk(work);
   const std::string partial = "/d/m.partial-" + kId;
-  disk->put(work.directory ? partial + "/shards/old" : partial, "left over");
+  disk->put(work.directory ? partial + "/sums.bin" : partial, "left over");
   disk->put("/d/m.partial-fedcba", "another conversion");
   const auto io = disk->io();
   {
@@ -325,12 +325,27 @@ TEST_P(Publish, ALeftOverOfTheSameIdIsSweptAndOneBeingWrittenIsNot) {
     auto held = writer->lock(partial, LockMode::exclusive);
     ASSERT_TRUE(held);
     EXPECT_EQ(code(publish(*io, work)), Errc::locked);
-    EXPECT_EQ(disk->text(work.directory ? partial + "/shards/old" : partial), "left over");
+    EXPECT_EQ(disk->text(work.directory ? partial + "/sums.bin" : partial), "left over");
   }
   const auto done = publish(*io, work);
   EXPECT_TRUE(done) << done.error().message;
   EXPECT_EQ(work.seen(*disk), "new");
   EXPECT_EQ(partials(*disk), std::vector<std::string>{"/d/m.partial-fedcba"});
+}
+
+TEST_P(Publish, ALeftOverWithWhatWasNotPutThereStaysAndStopsIt) {
+  const Work work = GetParam();
+  if (!work.directory) GTEST_SKIP() << "a file holds nothing else";
+  const auto disk = make_disk(work);
+  const std::string notes = "/d/m.partial-" + kId + "/shards/notes";
+  disk->put("/d/m.partial-" + kId + "/sums.bin", "left over");
+  disk->put(notes, "mine");
+  const auto io = disk->io();
+  const auto done = publish(*io, work);
+  ASSERT_EQ(code(done), Errc::usage);
+  EXPECT_NE(done.error().message.find("it also holds shards/notes"), std::string::npos) << done.error().message;
+  EXPECT_EQ(disk->text(notes), "mine");
+  EXPECT_EQ(disk->text("/d/m.partial-" + kId + "/sums.bin"), "left over");
 }
 
 TEST_P(Publish, WhatIsDoneAlreadyIsMadeDurableAndLosesItsLeftOvers) {
