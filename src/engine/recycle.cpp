@@ -21,7 +21,6 @@ namespace {
 
 constexpr std::string_view kRecycleDirectory = "recycle";
 constexpr std::string_view kDataSuffix = ".safetensors";
-/// Of a file that was not looked at yet. What finds one in a left-over partial removes it: no plan holds such a name.
 constexpr std::size_t kMostTaken = 1U << 16;     // files that one save looks at
 constexpr std::uint64_t kMostTimesTooLarge = 2;  // cutting a file down takes as long as unlinking what is cut
 

@@ -25,7 +25,8 @@
 /// durable that recycle/ has it no more, before the commit.
 namespace ckpt {
 
-/// Ends the name of a retired file that was moved to where a new one is made, until nothing can write to it any more.
+/// Ends the name of a file that was not looked at yet. What finds one in a left-over partial removes it: no plan holds
+/// such a name.
 constexpr std::string_view kUncheckedSuffix = ".unchecked";
 
 /// STORE/.ckpt/recycle
