@@ -246,6 +246,27 @@ TEST_F(NodesFault, WhatNoNodeHasAnyMoreIsNotPublished) {
   EXPECT_GT(lacking, 0u);
 }
 
+/// A node that could not take back its part of a failed save gives the next one a greater generation than others do.
+TEST_F(NodesFault, WhatTheRunHasUnderALowerGenerationIsNotDrainedAgain) {
+  run(
+      kFour,
+      [&](std::size_t, Store& store) {
+        ASSERT_TRUE(save_step(store, 1));
+        ASSERT_TRUE(store.wait_all(kLong));
+      },
+      real_io);
+  fs::rename(disk(2) + "/step-000000001.g1", disk(2) + "/step-000000001.g2");
+  run(
+      kFour,
+      [&](std::size_t, Store& store) {
+        const auto step = load_all(store);
+        ASSERT_TRUE(step) << step.error().message;
+        EXPECT_EQ(*step, 1u);
+      },
+      real_io);
+  EXPECT_EQ(names(run_), Names{"step-000000001.g1"});
+}
+
 TEST_F(NodesFault, ANodeThatCannotLookDoesNotPassForOneThatHasNothing) {
   const auto plan = std::make_shared<FaultPlan>();
   plan->count_only({"list"});
