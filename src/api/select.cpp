@@ -249,7 +249,7 @@ class Selector {
     }
   }
 
-  /// A tensor has a name, and one name is one tensor's, whether it is the tensor's own or a tied one. A tied name that
+  /// No tensor loses its name, and one name is one tensor's, whether it is the tensor's own or a tied one. A tied name that
   /// renaming has made equal to its tensor's, or to another of its tied names, says nothing more and is left out.
   Result<> settle_names() {
     struct Named {
@@ -263,7 +263,7 @@ class Selector {
     };
     for (const Selected& selected : out_.tensors) {
       const std::string_view before = map_.tensors[selected.tensor].name;
-      if (selected.name.empty())
+      if (selected.name.empty() && !before.empty())
         return fail(Errc::usage, request_.source + ": select: --strip-prefix leaves nothing of the name '" +
                                      std::string(before) + "'");
       const auto [at, fresh] = seen.emplace(selected.name, Named{before, selected.name});

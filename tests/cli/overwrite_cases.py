@@ -58,10 +58,10 @@ def case_files_of_the_same_tensors_are_not_one_checkpoint(sh):
     shutil.copy(sh.checkpoint(SINGLE) / "model.safetensors", sh.path("model.safetensors"))
     sh.run("convert", "model.safetensors", "half.safetensors", "--dtype", "bf16")
     sh.path("half.safetensors").touch()
-    sh.run("convert", "model.safetensors", "half.safetensors", "--dtype", "f16", "--overwrite")
+    sh.run("convert", "model.safetensors", "half.safetensors", "--dtype", "fp16", "--overwrite")
     sh.path("deep").mkdir()
     sh.run("convert", "model.safetensors", "deep/out.safetensors", "--dtype", "bf16")
-    sh.run("convert", "model.safetensors", "deep/out.safetensors", "--dtype", "f16", "--overwrite")
+    sh.run("convert", "model.safetensors", "deep/out.safetensors", "--dtype", "fp16", "--overwrite")
 
 
 def case_a_part_of_a_larger_checkpoint_is_not_replaced_alone(sh):

@@ -198,7 +198,7 @@ def case_the_series_is_that_of_the_newest_checkpoint(sh):
 def case_what_a_killed_save_of_the_run_left_is_swept(sh):
     left = sh.path("runs/r/step-000000004.partial-0123456789abcdef0123456789abcdef")
     left.mkdir(parents=True)
-    (left / "data").write_text("half")
+    (left / "sums.bin").write_text("half")
     other = sh.path("runs/other/step-000000004.partial-0123456789abcdef0123456789abcdef")
     other.mkdir(parents=True)
     notes = save(sh, "safetensors/single", "r", 5)["conversion"]["notes"]
