@@ -249,8 +249,8 @@ class Selector {
     }
   }
 
-  /// No tensor loses its name, and one name is one tensor's, whether it is the tensor's own or a tied one. A tied name that
-  /// renaming has made equal to its tensor's, or to another of its tied names, says nothing more and is left out.
+  /// No tensor loses its name, and one name is one tensor's, whether it is the tensor's own or a tied one. A tied name
+  /// that renaming has made equal to its tensor's, or to another of its tied names, says nothing more and is left out.
   Result<> settle_names() {
     struct Named {
       std::string_view before;  // in the source
