@@ -13,10 +13,18 @@
 namespace ckpt::universal {
 namespace {
 
-constexpr std::array<std::string_view, 6> kOwnFolders{"index/",  "blobs/",          "marks/",
+constexpr std::string_view kMarksFolder = "marks/";
+constexpr std::array<std::string_view, 6> kOwnFolders{"index/",  "blobs/",          kMarksFolder,
                                                       "shards/", "shards/weights/", "shards/optim/"};
 constexpr std::array<std::string_view, 4> kOwnFiles{kManifestPath, kManifestCopyPath, kSumsPath,
                                                     "marks/save-statistics.json"};
+
+/// Whether a file in marks/ is called as one of a kind that is known here.
+bool is_mark_name(std::string_view name) {
+  return name.ends_with(".json") && std::ranges::any_of(kMarkKinds, [&](std::string_view kind) {
+           return name.starts_with(kind) && name.substr(kind.size()).starts_with('-');
+         });
+}
 
 /// The number that a text begins with, which is cut off.
 std::optional<std::uint32_t> take_decimal(std::string_view& text) {
@@ -47,7 +55,8 @@ bool is_of_table(std::string_view path) {
 
 bool is_own_name(std::string_view path) {
   if (path.ends_with('/')) return std::ranges::find(kOwnFolders, path) != kOwnFolders.end();
-  return std::ranges::find(kOwnFiles, path) != kOwnFiles.end() || is_of_table(path);
+  if (std::ranges::find(kOwnFiles, path) != kOwnFiles.end() || is_of_table(path)) return true;
+  return path.starts_with(kMarksFolder) && is_mark_name(path.substr(kMarksFolder.size()));
 }
 
 }  // namespace ckpt::universal

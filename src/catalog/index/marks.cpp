@@ -14,6 +14,7 @@
 #include "engine/replace_file.hpp"
 #include "format/hash.hpp"
 #include "format/json.hpp"
+#include "format/own_names.hpp"
 #include "format/value.hpp"
 
 namespace ckpt::catalog {
@@ -27,7 +28,6 @@ constexpr std::string_view kSealBegin = ",\"xxh3\":\"";
 constexpr std::string_view kSealEnd = "\"}\n";
 constexpr std::size_t kSealBytes = 32 + kSealEnd.size();  // the digits, and what is after them
 constexpr std::array<std::string_view, 8> kMembers{"schema", "kind", "name", "text", "owner", "at", "until", "value"};
-constexpr std::array<std::string_view, 7> kKinds{"pin", "tag", "note", "metric", "verified", "restored", "reference"};
 
 std::string file_name(Mark::Kind kind, std::string_view name) {
   return fmt::format("{}-{:016x}{}", kind_name(kind), hash64(name), kSuffix);
@@ -91,9 +91,9 @@ Result<Mark> parse_mark(std::string_view text) {
   CKPT_TRY(const json::Value root, json::parse(text));
   if (!sealed) CKPT_CHECK(check_unsealed(root));
   if (text_of(root, "schema") != kSchema) return fail(Errc::newer, "not a mark of this release");
-  const auto kind = std::find(kKinds.begin(), kKinds.end(), text_of(root, "kind"));
-  if (kind == kKinds.end()) return fail(Errc::newer, "a kind of mark that this release does not know");
-  Mark mark{.kind = static_cast<Mark::Kind>(kind - kKinds.begin()),
+  const auto kind = std::find(universal::kMarkKinds.begin(), universal::kMarkKinds.end(), text_of(root, "kind"));
+  if (kind == universal::kMarkKinds.end()) return fail(Errc::newer, "a kind of mark that this release does not know");
+  Mark mark{.kind = static_cast<Mark::Kind>(kind - universal::kMarkKinds.begin()),
             .name = text_of(root, "name"),
             .text = text_of(root, "text"),
             .owner = text_of(root, "owner")};
@@ -182,13 +182,7 @@ Result<HeldMarks> hold_marks(Io& io, const std::string& directory) {
 }  // namespace
 
 std::string_view kind_name(Mark::Kind kind) {
-  return kKinds[static_cast<std::size_t>(kind)];
-}
-
-bool is_mark_name(std::string_view name) {
-  return name.ends_with(kSuffix) && std::ranges::any_of(kKinds, [&](std::string_view kind) {
-           return name.starts_with(kind) && name.substr(kind.size()).starts_with('-');
-         });
+  return universal::kMarkKinds[static_cast<std::size_t>(kind)];
 }
 
 Marks read_marks(Io& io, const std::string& directory) {

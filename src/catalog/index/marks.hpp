@@ -39,8 +39,6 @@ struct Mark {
 };
 std::string_view kind_name(Mark::Kind kind);
 
-/// Whether a file in a directory of marks is called as one of a kind that is known here.
-bool is_mark_name(std::string_view name);
 /// The file beside marks that a save leaves there.
 inline constexpr std::string_view kStatisticsName = "save-statistics.json";
 

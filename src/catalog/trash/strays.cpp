@@ -4,7 +4,6 @@
 #include <span>
 #include <utility>
 
-#include "catalog/index/entry.hpp"
 #include "engine/run_directory.hpp"
 #include "format/manifest.hpp"
 #include "format/own_names.hpp"
@@ -12,17 +11,6 @@
 
 namespace ckpt::catalog {
 namespace {
-
-bool is_mark(std::string_view path) {
-  std::string_view name = path;
-  if (!name.starts_with(kMarksDirectory) || !name.ends_with(".json")) return false;
-  name.remove_prefix(kMarksDirectory.size() + 1);
-  return is_mark_name(name);
-}
-
-bool is_own(std::string_view path) {
-  return universal::is_own_name(path) || is_mark(path);
-}
 
 bool begins_as_manifest(Io& io, const std::string& path) {
   const auto file = io.open(path, {});
@@ -36,7 +24,7 @@ bool begins_as_manifest(Io& io, const std::string& path) {
 }  // namespace
 
 Result<std::vector<std::string>> find_strays(Io& io, const std::string& checkpoint, std::string_view below) {
-  return ckpt::find_strays(io, checkpoint, is_own, below);
+  return ckpt::find_strays(io, checkpoint, universal::is_own_name, below);
 }
 
 Result<std::vector<std::string>> find_strays_in_foreign(Io& io, const std::string& checkpoint) {
