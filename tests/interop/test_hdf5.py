@@ -84,6 +84,15 @@ def test_names_that_our_own_files_give_a_meaning_come_back(ckpt, out, tmp_path):
     assert from_safetensors(out / "again.safetensors") == from_safetensors(tmp_path / "in.safetensors")
 
 
+def test_a_dataset_without_a_dataspace_holds_no_value(ckpt, out, tmp_path):
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file["values"] = np.arange(3, dtype="f4")
+        file["none"] = h5py.Empty("f4")
+    run = ckpt("convert", tmp_path / "m.h5", out / "m.safetensors")
+    assert "none" in run.stderr and "no value (a null dataspace)" in run.stderr
+    assert set(from_safetensors(out / "m.safetensors")) == {"values"}
+
+
 def test_chunks_of_any_size_are_decoded_in_pieces(ckpt, out, tmp_path):
     """Rows of chunks above what is decoded at once, in the 1 GiB of address space that every test has."""
     tensors = {}

@@ -244,3 +244,21 @@ def test_programs_and_archives_packed_again_are_named(ckpt, out):
         for name in archive.namelist():
             again.writestr(name, archive.read(name))
     assert "is compressed" in ckpt("convert", out / "again.pt", out / "b.safetensors", expect=15).stderr
+
+
+def test_values_of_a_big_endian_file_that_torch_reads_differently_are_named(ckpt, out):
+    """torch.load swaps the bytes of typed storages only; tensors of unsigned integers have none."""
+    import zipfile
+
+    import torch
+    values = [1, 0x1234, 65535]
+    torch.save({"typed": torch.arange(3.0), "plain": torch.tensor(values, dtype=torch.uint16)}, out / "little.pt")
+    with zipfile.ZipFile(out / "little.pt") as archive, zipfile.ZipFile(out / "big.pt", "w") as big:
+        for name in archive.namelist():
+            big.writestr(name, b"big" if name.endswith("/byteorder") else archive.read(name))
+    assert "torch.load" not in ckpt("convert", out / "little.pt", out / "little.safetensors").stderr
+    run = ckpt("convert", out / "big.pt", out / "big.safetensors")
+    assert "big-endian file: torch.load on a little-endian machine reads different values of plain (" in run.stderr
+    found = from_safetensors(out / "big.safetensors")
+    assert found["plain"][2] == b"".join(value.to_bytes(2, "big") for value in values)
+    assert found["typed"][2] == bits(torch.load(out / "big.pt")["typed"])
