@@ -1,4 +1,4 @@
-"""Sums up test runs from their JUnit files: what failed, what was skipped and why, and the slowest tests.
+"""Sums up test runs from their JUnit files: what failed and its output, what was skipped and why, and the slowest tests.
 
     python3 tests/report.py [--failed-steps N] FILE.xml...
 
@@ -12,18 +12,19 @@ import sys
 import xml.etree.ElementTree
 
 SLOWEST = 20
+LINES_OF_OUTPUT = 30  # of a failed test, the last ones
 
 
 def cases(path):
     """(name, seconds, verdict, text) of each test; verdict: passed, failed or skipped."""
     for case in xml.etree.ElementTree.parse(path).iter("testcase"):
-        name = case.get("name")
-        if case.get("classname") and case.get("classname") != name:
+        name = re.sub(r"  # GetParam\(\) = .*", "", case.get("name"))
+        if case.get("classname") and case.get("classname") != case.get("name"):
             name = f"{case.get('classname')}.{name}"
         failure = next((case.find(tag) for tag in ("failure", "error") if case.find(tag) is not None), None)
         output = case.findtext("system-out") or ""
         if failure is not None or case.get("status") == "fail":
-            yield name, float(case.get("time") or 0), "failed", output
+            yield name, float(case.get("time") or 0), "failed", output or (failure.text or "" if failure is not None else "")
         elif case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
             skipped = case.find("skipped")
             yield name, 0.0, "skipped", output or (skipped.get("message") if skipped is not None else "") or ""
@@ -57,12 +58,12 @@ def main():
                 found[verdict] += 1
                 timed.append((seconds, f"{run}: {name}"))
                 if verdict == "failed":
-                    failed.append(f"{run}: {name}")
+                    failed.append((f"{run}: {name}", text))
                 elif verdict == "skipped":
                     skipped.append((reason(text), f"{run}: {name}"))
         except (OSError, xml.etree.ElementTree.ParseError) as error:
             found["failed"] += 1
-            failed.append(f"{run}: no result ({error})")
+            failed.append((f"{run}: no result ({error})", ""))
     if timed:
         print(f"\nslowest {SLOWEST} tests:")
         for seconds, name in sorted(timed, reverse=True)[:SLOWEST]:
@@ -75,9 +76,13 @@ def main():
         for why, names in sorted(by_reason.items()):
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             print(f"  {why}: {', '.join(names[:3])}{more}")
+    for name, text in failed:
+        lines = [line for line in text.splitlines() if line.strip()]
+        print(f"\nfailed: {name}")
+        print("\n".join(f"  | {line[:300]}" for line in lines[-LINES_OF_OUTPUT:]))
     if failed:
         print("\nfailed:")
-        for name in failed:
+        for name, _ in failed:
             print(f"  {name}")
     print(f"\n{found['passed']} passed, {found['failed']} failed, {found['skipped']} skipped")
     sys.exit(0 if found["passed"] and not found["failed"] else 1)
