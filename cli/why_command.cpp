@@ -28,6 +28,9 @@ void print_deletion(Context& context, const TrashEntry& entry) {
       say(context, fmt::format("  now       in the trash until {}; ckpt undelete brings it back\n",
                                catalog::time_text(record.purge_at)));
       break;
+    case TrashRecord::State::restoring:
+      say(context, "  now       being restored; ckpt undelete goes on\n");
+      break;
     case TrashRecord::State::purging:
     case TrashRecord::State::purged:
       say(context,

@@ -133,7 +133,9 @@ Result<bool> already_there(Session& session, const ConvertRequest& request, Prep
   }
   CKPT_CHECK(check_apart(session.io, request, prepared.source->root));
   std::string id;
-  if (prepared.target->stored_id != nullptr) {
+  if (info->kind == FileInfo::Kind::other) {
+    // No checkpoint: a pipe would never end.
+  } else if (prepared.target->stored_id != nullptr) {
     if (auto stored = prepared.target->stored_id(session.io, request.target)) id = *stored;
   } else if (auto existing = open_source(session.io, request.target, prepared.target->name,
                                          {.metadata_limit = session.memory_bytes})) {

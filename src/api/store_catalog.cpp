@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
 #include <utility>
 
 #include "api/named_checkpoint.hpp"
@@ -18,6 +20,8 @@ namespace ckpt {
 namespace {
 
 using catalog::Entry;
+
+constexpr std::string_view kMetricsBegin = "# HELP ckpt_";
 
 bool has_wildcard(std::string_view glob) {
   return glob.find_first_of("*?[") != std::string_view::npos;
@@ -159,7 +163,35 @@ std::string prometheus_text(const StoreStatus& status) {
   return out;
 }
 
+namespace {
+
+/// Metrics take the place of metrics, and of nothing else: a device, a pipe, a manifest, whatever a link leads to.
+Result<> check_metrics_file(Io& io, const std::string& file) {
+  const auto refused = [&](const char* why) {
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: status: {}", file, why),
+                 .file = file,
+                 .hint = "name a new file, or one that an earlier --prom wrote"});
+  };
+  CKPT_TRY(const auto entries, io.list(parent_path(file)));
+  const auto there = std::ranges::find(entries, base_name(file), &DirEntry::name);
+  if (there == entries.end()) return {};
+  if (there->is_link) return refused("is a symbolic link");
+  if (there->kind != FileInfo::Kind::file) return refused("is not a regular file");
+  CKPT_TRY(const FileInfo info, io.stat(file));
+  if (info.bytes == 0) return {};
+  std::string first(std::min<std::size_t>(kMetricsBegin.size(), info.bytes), '\0');
+  CKPT_TRY(const FileHandle handle, io.open(file, {}));
+  const auto read = io.read_at(handle, 0, std::as_writable_bytes(std::span(first)));
+  static_cast<void>(io.close(handle));
+  if (!read) return fail(read.error());
+  return first == kMetricsBegin ? Result<>() : refused("holds something other than metrics of ckpt");
+}
+
+}  // namespace
+
 Result<> write_status(Io& io, const std::string& file, const StoreStatus& status) {
+  CKPT_CHECK(check_metrics_file(io, file));
   return replace_file(io, file, prometheus_text(status));
 }
 

@@ -65,6 +65,7 @@ struct StoreStatus {
 Result<StoreStatus> store_status(Io& io, const std::string& store, const std::string& run, catalog::Time now);
 
 /// The same for Prometheus' text file collector; and written into a file, whole or not at all.
+/// errors  usage: the file is a link, is no regular one or holds something else
 std::string prometheus_text(const StoreStatus& status);
 Result<> write_status(Io& io, const std::string& file, const StoreStatus& status);
 

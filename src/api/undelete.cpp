@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "engine/run_directory.hpp"
@@ -24,7 +25,8 @@ std::tuple<std::uint64_t, bool, catalog::Time> rank_of(const TrashEntry& entry) 
 Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::string& name) {
   const TrashEntry* found = nullptr;
   for (const TrashEntry& entry : entries) {
-    if (!entry.present || !names_checkpoint(name, entry.run, entry.name, entry.record.step, entry.record.id)) continue;
+    if (!entry.present && !Deleter::is_half_moved(entry)) continue;
+    if (!names_checkpoint(name, entry.run, entry.name, entry.record.step, entry.record.id)) continue;
     const bool newer = found == nullptr || rank_of(entry) > rank_of(*found);
     if (newer) found = &entry;
   }
@@ -46,6 +48,16 @@ Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::strin
                .hint = there.empty() ? "the trash is empty" : "there are " + there});
 }
 
+/// Whether a restoration that an earlier process began was finished when the trash was opened.
+bool is_back(const std::vector<TrashEntry>& entries, const TrashEntry& before) {
+  using State = catalog::TrashRecord::State;
+  return before.recorded && before.record.state == State::restoring &&
+         std::ranges::any_of(entries, [&](const TrashEntry& entry) {
+           return entry.run == before.run && entry.kept_as == before.kept_as && entry.recorded &&
+                  entry.record.state == State::restored;
+         });
+}
+
 }  // namespace
 
 bool names_checkpoint(std::string_view name, const std::string& run, const std::string& directory, std::uint64_t step,
@@ -64,13 +76,19 @@ bool names_checkpoint(std::string_view name, const std::string& run, const std::
 Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
   const std::string store = join_path(request.store, "");
   CKPT_TRY(const auto first, catalog::list_trash(io, store));
+  std::vector<TrashEntry> wanted;
   for (const std::string& name : request.names) {
-    if (auto there = find(first, name); !there) return fail(std::move(there).error());
+    CKPT_TRY(wanted.emplace_back(), find(first, name));
   }
   CKPT_TRY(const auto trash, Deleter::open(io, store, std::chrono::steady_clock::now() + request.lock_timeout));
   UndeleteReport out;
-  for (const std::string& name : request.names) {
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const std::string& name = request.names[i];
     CKPT_TRY(const auto entries, catalog::list_trash(io, store));
+    if (is_back(entries, wanted[i])) {
+      out.restored.push_back(wanted[i]);
+      continue;
+    }
     auto entry = find(entries, name);
     auto claim = entry ? trash->restore(*entry, request.now, request.by) : Result<Claim>(fail(entry.error()));
     if (claim && *claim == Claim::free) {

@@ -166,6 +166,51 @@ TEST(Demote, UndeleteBringsItBackWithTheNextRevision) {
   EXPECT_EQ(manifest_of(*disk, "/manifest.json").revision, 3U);
 }
 
+TEST(Demote, WhatCameToADroppedOptimizerStaysThereWithIt) {
+  const auto disk = make_store(described());
+  const auto io = disk->io();
+  ASSERT_TRUE(demote_it(*io));
+  disk->put(kKept + "/notes.txt", "mine");
+  const auto trash = Deleter::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  const auto purged = (*trash)->purge(at(99), "cron", [](const TrashEntry&) { return true; });
+  ASSERT_TRUE(purged) << purged.error().message;
+  EXPECT_EQ(purged->kept, (std::vector<std::string>{"r/" + kName + ": it also holds notes.txt"}));
+  EXPECT_TRUE(is_demoted(*disk));
+}
+
+/// An undelete that failed, or was killed, at any operation: a prune long after the grace removes nothing of what was
+/// asked back, and finishes it where it had begun.
+TEST(DemoteFault, WhatWasAskedBackIsNeverPurged) {
+  std::size_t finished = 0;
+  for (std::uint64_t n = 0;; ++n) {
+    ASSERT_LT(n, 500U);
+    const auto disk = make_store(described());
+    ASSERT_TRUE(demote_it(*disk->io()));
+    const auto plan = std::make_shared<FaultPlan>();
+    plan->fail_from(n, Errc::no_space);
+    const auto restored = restore_it(*make_fault_io(disk->io(), plan));
+    if (plan->first_failed().empty()) break;
+    SCOPED_TRACE("operation " + std::to_string(n) + ", " + plan->first_failed());
+    const auto io = disk->io();
+    const auto entries = list_trash(*io, "/s");
+    ASSERT_TRUE(entries);
+    ASSERT_EQ(entries->size(), 1U);
+    const bool began = entries->front().record.state == TrashRecord::State::restoring;
+    {
+      const auto trash = Deleter::open(*io, "/s", now());
+      ASSERT_TRUE(trash);
+      ASSERT_TRUE(
+          (*trash)->purge(at(99), "cron", [](const TrashEntry& entry) { return entry.record.purge_at < at(99); }));
+    }
+    EXPECT_EQ(broken(*disk), "");
+    EXPECT_TRUE(!began || is_back(*disk)) << "what was begun is lost";
+    EXPECT_TRUE(!restored || is_back(*disk));
+    finished += began ? 1U : 0U;
+  }
+  EXPECT_GT(finished, 5U);
+}
+
 TEST(Demote, WhatIsReadStaysWhole) {
   const auto disk = make_store(described());
   const auto reader = disk->io();

@@ -5,9 +5,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "catalog/index/refresh.hpp"
 #include "catalog/index/rows.hpp"
+#include "engine/forwarding_io.hpp"
 #include "store_builder.hpp"
 
 namespace ckpt::catalog {
@@ -18,6 +20,20 @@ namespace fs = std::filesystem;
 Recognised recognise_linked(Io& io, const std::string& directory) {
   return {.format = io.stat(directory + "/other.bin") ? "other" : ""};
 }
+
+/// Cannot list one directory.
+class RefusingIo final : public ForwardingIo {
+ public:
+  RefusingIo(Io& inner, std::string directory) : ForwardingIo(inner), directory_(std::move(directory)) {}
+  Result<std::unique_ptr<Io>> fresh() const override { return inner().fresh(); }
+  Result<std::vector<DirEntry>> list(const std::string& path) override {
+    if (path == directory_) return fail(Errc::io, path + ": list: Permission denied");
+    return ForwardingIo::list(path);
+  }
+
+ private:
+  std::string directory_;
+};
 
 TEST(Links, NameWhatTheyLeadToAndReferToWhatTheyLeadInto) {
   test::StoreBuilder store;
@@ -53,6 +69,69 @@ TEST(Links, NameWhatTheyLeadToAndReferToWhatTheyLeadInto) {
       EXPECT_EQ(entry.checkpoint.trackers, trackers) << entry.name;
       EXPECT_EQ(entry.checkpoint.references, entry.name == "checkpoint-10" ? Words{"hf/checkpoint-30"} : Words{})
           << entry.name;
+    }
+  }
+}
+
+TEST(Links, WhatNobodyCanReadNamesAllThatItMayName) {
+  test::StoreBuilder store;
+  const std::string& top = store.path();
+  store.put("a", 1, 1);
+  store.put("b", 1, 1);
+  store.put("b/deep", 1, 1);
+  const Time now = Time{} + std::chrono::hours(24 * 366 * 60);
+  using Words = std::vector<std::string>;
+  const auto named = [&](Io& io, Database& database) {
+    std::map<std::string, Words> out;
+    const auto refreshed = refresh(io, top, database, nullptr, Trust::notes, now);
+    EXPECT_TRUE(refreshed);
+    auto entries = select_entries(database, {});
+    EXPECT_TRUE(entries);
+    if (!refreshed || !entries) return out;
+    note_links(top, refreshed->links, *entries);
+    for (const Entry& entry : *entries) out[entry.checkpoint.run] = entry.checkpoint.trackers;
+    return out;
+  };
+  auto database = Database::in_memory();
+  ASSERT_TRUE(database);
+  std::ofstream(top + "/a/latest") << std::string(5000, 'x');  // no tool writes that
+  for (int n = 0; n < 2; ++n) {
+    EXPECT_EQ(named(store.io(), *database),
+              (std::map<std::string, Words>{{"a", {"latest (cannot be read)"}}, {"b", {}}, {"b/deep", {}}}));
+  }
+  fs::remove(top + "/a/latest");
+  fs::create_directory(top + "/b/links");
+  RefusingIo refusing(store.io(), top + "/b/links");
+  for (int n = 0; n < 2; ++n) {
+    EXPECT_EQ(named(refusing, *database),
+              (std::map<std::string, Words>{{"a", {}}, {"b", {"links (cannot be read)"}}, {"b/deep", {}}}));
+  }
+  fs::create_symlink(std::string(300, 'x'), top + "/b/links/far");  // ENAMETOOLONG
+  EXPECT_EQ(named(store.io(), *database),
+            (std::map<std::string, Words>{{"a", {"b/links/far (cannot be followed)"}},
+                                          {"b", {"b/links/far (cannot be followed)"}},
+                                          {"b/deep", {"b/links/far (cannot be followed)"}}}));
+}
+
+TEST(Links, ATrackerThatHoldsAPathNamesWhatItLeadsTo) {
+  test::StoreBuilder store;
+  const std::string& top = store.path();
+  const std::string one = store.put("a", 1, 1);
+  store.put("b", 2, 2);
+  auto database = Database::in_memory();
+  ASSERT_TRUE(database);
+  const Time now = Time{} + std::chrono::hours(24 * 366 * 60);
+  for (const std::string& text : {one, one + "/\n", std::string("../a/step-000000001.g1"), one + "/shards"}) {
+    std::ofstream(top + "/b/latest") << text;
+    const auto refreshed = refresh(store.io(), top, *database, nullptr, Trust::notes, now);
+    ASSERT_TRUE(refreshed) << refreshed.error().message;
+    auto entries = select_entries(*database, {});
+    ASSERT_TRUE(entries);
+    note_links(top, refreshed->links, *entries);
+    for (const Entry& entry : *entries) {
+      const bool there =
+          entry.checkpoint.run == "a" && (text.find("shards") == text.npos || fs::exists(one + "/shards"));
+      EXPECT_EQ(entry.checkpoint.trackers.size(), there ? 1U : 0U) << text << " " << entry.checkpoint.run;
     }
   }
 }

@@ -212,6 +212,27 @@ TEST(Trash, PurgeRemovesWhatIsChosenAndNothingThatIsRead) {
   EXPECT_EQ(only_entry(*io).record.state, State::purged);
 }
 
+TEST(Trash, WhatCameToAPutAwayCheckpointStaysThereWithIt) {
+  const auto disk = make_store();
+  const auto io = disk->io();
+  const auto trash = Deleter::open(*io, "/s", now());
+  ASSERT_TRUE(trash);
+  ASSERT_TRUE((*trash)->put(deletion()));
+  for (const std::string name : {"results.txt", "nested/manifest.json"}) {
+    disk->put(kGone + "/" + name, "mine");
+    const std::string shown = name.substr(0, name.find('/') + 1);
+    const auto purged = (*trash)->purge(at(25), "cron", is_due);
+    ASSERT_TRUE(purged) << purged.error().message;
+    EXPECT_EQ(purged->gone.size(), 0U);
+    EXPECT_EQ(purged->kept,
+              std::vector<std::string>{"r/" + kName + ": it also holds " + (shown.empty() ? name : shown)});
+    EXPECT_TRUE(whole(*disk, kGone));
+    EXPECT_EQ(disk->text(kGone + "/" + name), "mine");
+    ASSERT_TRUE(io->unlink(kGone + "/" + name));
+  }
+  EXPECT_EQ((*trash)->purge(at(25), "cron", is_due).value().gone.size(), 1U);
+}
+
 TEST(Trash, NoMarkIsTakenWhileItIsPutThereAndAPinInTheTrashIsKept) {
   const auto disk = make_store();
   const auto io = disk->io();

@@ -135,6 +135,25 @@ def case_status_sums_up_and_feeds_prometheus(sh):
     check(os.listdir(sh.directory).count("ckpt.prom") == 1 and not (sh.directory / "ckpt.prom.tmp").exists(), "left over")
 
 
+def case_metrics_replace_nothing_but_metrics(sh):
+    store = make_store(sh)
+    file = sh.path("old.prom")
+    file.write_text("")
+    for _ in range(2):
+        sh.run("status", "--store", store, "--prom", file, out="^demo ")
+    sh.path("link").symlink_to(file)
+    os.mkfifo(sh.path("pipe"))
+    sh.path("notes.txt").write_text("mine")
+    (store / "ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 3 }\n')
+    manifest = next(store.glob("demo/*/manifest.json"))
+    before = manifest.read_bytes()
+    for path, why in ((sh.path("link"), "is a symbolic link"), (sh.path("pipe"), "is not a regular file"), (sh.directory, "is not a regular file"),
+                      (sh.path("notes.txt"), "holds something other"), (manifest, "holds something other"), (store / "ckpt.toml", "holds something other")):
+        sh.run("status", "--store", store, "--prom", path, code=2, err=f"CKPT-E200 {path}: status: {why}")
+    check(sh.path("link").is_symlink() and sh.path("pipe").is_fifo() and manifest.read_bytes() == before, "replaced")
+    check(sh.path("notes.txt").read_text() == "mine" and "keep" in (store / "ckpt.toml").read_text(), "replaced")
+
+
 def case_status_tells_of_readers_on_other_hosts(sh):
     store = make_store(sh)
     check("readers" not in sh.run("status", "--store", store).out, "nobody has a claim")

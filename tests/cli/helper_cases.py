@@ -119,5 +119,12 @@ def case_a_chunk_over_the_memory_of_the_helper_is_no_damage(sh):
     sh.run("verify", "large.h5", "--quick", out="ok")
 
 
+def case_a_pipe_is_no_target(sh):
+    os.mkfifo(sh.path("pipe.h5"))
+    for words in ((), ("--overwrite",)):
+        sh.run("convert", sh.checkpoint("safetensors/single"), "pipe.h5", *words, code=2)
+    check(sh.path("pipe.h5").is_fifo(), "replaced")
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

@@ -286,6 +286,20 @@ def case_what_a_link_leads_to_stays(sh):
     check(steps(ours) == [1, 2, 6], str(left(ours)))
 
 
+def case_what_nobody_can_read_may_name_any(sh):
+    run = trainer(sh)
+    (run / "latest").write_text(str(run / "checkpoint-1000"))  # a path, as some launchers write it
+    prune(sh, "--keep-last", "1", "--apply", "-y", out=["1000.*KEEP.*named by latest", "^1 checkpoint in the trash"])
+    check(left(run) == ["checkpoint-1000", "checkpoint-3000", "latest"], str(left(run)))
+    (run / "latest").write_text("x" * 5000)
+    prune(sh, "--keep-last", "1", "--apply", "-y", out=[r"1000.*KEEP.*named by latest \(cannot be read\)", "^0 checkpoints deleted"])
+    (run / "latest").unlink()
+    (sh.path("store") / "far").symlink_to("x" * 300)
+    prune(sh, "--keep-last", "1", "--apply", "-y", out=[r"1000.*KEEP.*named by far \(cannot be followed\)", "^0 checkpoints deleted"])
+    (sh.path("store") / "far").unlink()
+    prune(sh, "--keep-last", "1", "--apply", "-y", out="^1 checkpoint in the trash")
+
+
 def case_what_holds_anothers_data_stays(sh):
     run = trainer(sh)
     data = run / "checkpoint-3000" / "model.safetensors"

@@ -522,5 +522,24 @@ def case_a_suffix_that_promises_another_form_is_refused(sh):
     check(os.listdir(sh.directory) == [], "something was written")
 
 
+def case_tensors_that_an_index_does_not_list_are_named(sh):
+    shutil.copytree(sh.checkpoint("safetensors/llama_sharded"), sh.path("sharded"))
+    sh.path("bins").mkdir()
+    parts = {f"pytorch_model-0000{n}-of-00002.bin": tensors for n, tensors in ((1, weights()), (2, {"last": Tensor([7])}))}
+    for file, tensors in parts.items():
+        save(tensors, sh.path("bins") / file)
+    every = {name: file for file, tensors in parts.items() for name in tensors}
+    sh.path("bins/pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": every}))
+    for name, index in (("sharded", "model.safetensors.index.json"), ("bins", "pytorch_model.bin.index.json")):
+        source, target = sh.path(name), sh.path(f"{name}.safetensors")
+        listed = json.loads((source / index).read_text())
+        lost, kept = sorted(listed["weight_map"])[:2]
+        del listed["weight_map"][lost]
+        (source / index).write_text(json.dumps(listed))
+        sh.run("convert", source, target, code=3, err=f"{re.escape(lost)} was left out: the index does not list it")
+        check(lost not in names(sh, target) and kept in names(sh, target), str(names(sh, target)))
+        sh.run("convert", source, target, "--overwrite", "--allow-skipped", err="the index does not list it")
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

@@ -12,15 +12,16 @@ namespace {
 
 class Targets {
  public:
-  Targets(const std::string& store, std::vector<Entry>& entries) : root_(real_path(join_path(store, ""))) {
+  Targets(const std::string& store, std::vector<Entry>& entries) : root_(find_real_path(join_path(store, ""))) {
     for (Entry& entry : entries) by_place_.emplace(run_below(entry.checkpoint.run, entry.name), &entry);
   }
 
-  /// The checkpoint that a link leads to, or into; null where it is none of them.
-  Entry* led_to(const std::string& link) const {
-    const auto real = real_path(link);
-    if (!real || !root_) return nullptr;
-    const std::string above = *root_ == "/" ? *root_ : *root_ + "/";
+  /// The checkpoint that a path leads to, or into; null where it is none of them. errors  io: nobody can tell
+  Result<Entry*> led_to(const std::string& path) const {
+    if (!root_) return fail(root_.error());
+    CKPT_TRY(const auto real, find_real_path(path));
+    if (!real || !*root_) return nullptr;
+    const std::string above = **root_ == "/" ? **root_ : **root_ + "/";
     if (!real->starts_with(above)) return nullptr;
     const std::string below = real->substr(above.size());
     for (std::size_t end = below.find('/');; end = below.find('/', end + 1)) {
@@ -31,18 +32,47 @@ class Targets {
   }
 
  private:
-  std::optional<std::string> root_;
+  Result<std::optional<std::string>> root_;
   std::map<std::string, Entry*> by_place_{};
 };
+
+/// Where a link or a tracker leads, as far as its text says.
+std::string destination(const std::string& store, const FoundLink& link) {
+  if (link.leads.starts_with('/')) return link.leads;
+  const std::string place = join_path(run_path(store, link.run), link.holder);
+  return join_path(place, link.leads.empty() ? link.path : link.leads);
+}
+
+/// What nobody can read names all that it may name.
+void name_all(const FoundLink& link, bool of_run_alone, std::vector<Entry>& entries) {
+  const std::string path = join_path(link.holder, link.path);
+  const std::string directory = run_below(link.run, path);
+  for (Entry& entry : entries) {
+    const std::string& run = entry.checkpoint.run;
+    if (of_run_alone && run != link.run && run != directory) continue;
+    const std::string shown = run == link.run ? path : directory;
+    entry.checkpoint.trackers.push_back(shown + (of_run_alone ? " (cannot be read)" : " (cannot be followed)"));
+  }
+}
 
 }  // namespace
 
 void note_links(const std::string& store, const std::vector<FoundLink>& links, std::vector<Entry>& entries) {
   if (links.empty() || entries.empty()) return;
   const Targets targets(store, entries);
+  bool all_named = false;
   for (const FoundLink& link : links) {
-    const std::string place = join_path(run_path(store, link.run), link.holder);
-    Entry* target = targets.led_to(join_path(place, link.path));
+    if (link.unreadable) {
+      name_all(link, true, entries);
+      continue;
+    }
+    const auto led = targets.led_to(destination(store, link));
+    if (!led) {
+      if (!all_named) name_all(link, false, entries);
+      all_named = true;
+      continue;
+    }
+    Entry* target = *led;
     if (target == nullptr) continue;
     Checkpoint& checkpoint = target->checkpoint;
     if (link.holder.empty()) {

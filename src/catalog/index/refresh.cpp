@@ -138,7 +138,8 @@ class Refresh {
       if (run == ".") return fail(folder.error());
       // What cannot be read now says nothing about what is there: its rows stay.
       out_.warnings.push_back(folder.error().message);
-      return {};
+      links_[run] = {{.run = run_above(run), .path = base_name(run), .unreadable = true}};
+      return look_again(run_above(run));
     }
     if (!folder->has_value()) {
       if (run == ".")
@@ -147,16 +148,23 @@ class Refresh {
                      .hint = "name the directory of runs with --store"});
       return remove_run(database_, run);
     }
-    std::vector<FoundLink>& links = links_[run];
-    links.clear();
-    for (const std::string& name : (*folder)->links) links.push_back({.run = run, .holder = {}, .path = name});
+    links_[run] = (*folder)->links;
     CKPT_TRY(const bool all_read, list_places(run, (*folder)->places));
     CKPT_CHECK(list_below(run, **folder));
     // Other tools write into a checkpoint's directory, and into their trackers, without changing the run's; and where
     // links lead may change elsewhere. And what cannot be read now may be readable the next time.
     const bool settled = is_settled(stamp, now_) && !(*folder)->is_restless && all_read;
-    return store_run(database_,
-                     {.run = run, .stamp = stamp, .settled = settled, .is_restless = (*folder)->is_restless});
+    const KnownRun& stored =
+        listed_[run] = {.run = run, .stamp = stamp, .settled = settled, .is_restless = (*folder)->is_restless};
+    return store_run(database_, stored);
+  }
+
+  /// A directory that was listed now is listed again the next time.
+  Result<> look_again(const std::string& run) {
+    const auto listed = listed_.find(run);
+    if (listed == listed_.end()) return {};
+    listed->second.settled = false;
+    return store_run(database_, listed->second);
   }
 
   /// False where one of them, or its marks, could not be read just now.
@@ -224,6 +232,7 @@ class Refresh {
   std::map<std::string, std::set<std::string>> to_read_{};
   std::vector<InboxNote> notes_{};
   std::map<std::string, std::vector<FoundLink>> links_{};  // by run
+  std::map<std::string, KnownRun> listed_{};               // as they were stored
   Refreshed out_{};
 };
 

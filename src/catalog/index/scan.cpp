@@ -49,7 +49,8 @@ std::optional<std::uint64_t> step_of(const EntryPlace& place) {
   return name ? std::optional(name->step) : std::nullopt;
 }
 
-void read_trackers(Io& io, const std::string& path, const std::vector<DirEntry>& entries, Folder& out) {
+void read_trackers(Io& io, const std::string& run, const std::string& path, const std::vector<DirEntry>& entries,
+                   Folder& out) {
   for (const std::string_view tracker : kTrackers) {
     const bool there = std::any_of(entries.begin(), entries.end(), [&](const DirEntry& entry) {
       return entry.name == tracker && entry.kind == FileInfo::Kind::file;
@@ -57,8 +58,14 @@ void read_trackers(Io& io, const std::string& path, const std::vector<DirEntry>&
     if (!there) continue;
     out.is_restless = true;
     const auto text = read_small_file(io, join_path(path, tracker), kMostTrackerBytes);
-    if (!text) continue;
+    if (!text) {
+      if (text.error().code != Errc::not_found)
+        out.links.push_back({.run = run, .path = std::string(tracker), .unreadable = true});
+      continue;
+    }
     const std::string_view line = named_in(*text);
+    if (line.find('/') != line.npos)
+      out.links.push_back({.run = run, .path = std::string(tracker), .leads = std::string(line)});
     const auto step = step_in_name(line);
     const bool by_number = step && line.find_first_not_of("0123456789") == line.npos;
     for (EntryPlace& place : out.places) {
@@ -70,7 +77,7 @@ void read_trackers(Io& io, const std::string& path, const std::vector<DirEntry>&
 void add_child(Io& io, const std::string& run, const std::string& path, const DirEntry& entry,
                const Recognise& recognise, Folder& out) {
   if (entry.is_link) {
-    out.links.push_back(entry.name);
+    out.links.push_back({.run = run, .path = entry.name});
     out.is_restless = true;
   }
   if (entry.kind != FileInfo::Kind::directory || entry.name.starts_with('.')) return;
@@ -123,7 +130,7 @@ Result<std::optional<Folder>> list_folder(Io& io, std::string_view store, const 
   }
   Folder out;
   for (const DirEntry& entry : *entries) add_child(io, run, path, entry, recognise, out);
-  read_trackers(io, path, *entries, out);
+  read_trackers(io, run, path, *entries, out);
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "catalog/index/entry.hpp"
+#include "catalog/index/links.hpp"
 #include "engine/io.hpp"
 #include "format/result.hpp"
 
@@ -30,7 +31,7 @@ inline constexpr unsigned kDeepestRun = 4;
 struct Folder {
   std::vector<EntryPlace> places{};    ///< checkpoints, in byte order of their names
   std::vector<std::string> folders{};  ///< to look into: names, in byte order
-  std::vector<std::string> links{};    ///< symbolic links: names, in byte order
+  std::vector<FoundLink> links{};      ///< symbolic links and trackers that lead somewhere, or nobody knows where
   /// What stands in it may change without its directory: other tools' checkpoints, files that name one, links.
   bool is_restless = false;
 };

@@ -12,6 +12,7 @@
 #include "engine/replace_file.hpp"
 #include "engine/run_directory.hpp"
 #include "format/manifest.hpp"
+#include "format/own_names.hpp"
 #include "format/seal.hpp"
 
 namespace ckpt::catalog {
@@ -19,9 +20,8 @@ namespace {
 
 using RecordState = TrashRecord::State;
 using universal::FileClass;
+using universal::kOptimizerFolder;
 using universal::Manifest;
-
-constexpr std::string_view kOptimizerFolder = "shards/optim";  // all files of that class, and no others
 
 struct ManifestFile {
   std::string path{};
@@ -115,19 +115,52 @@ Result<Claim> Deleter::restore_optimizer(const TrashEntry& entry, Time now, cons
   if (held.claim != Claim::free) return held.claim;
   CKPT_TRY(const auto whole, hold_whole(io_, path));
   CKPT_TRY(const ManifestFile demoted, open_manifest(io_, path));
-  const bool its = demoted.manifest.id.hex() == entry.record.id && demoted.manifest.is_dropped(FileClass::optim);
+  const bool its = demoted.manifest.id.hex() == entry.record.id &&
+                   (demoted.manifest.is_dropped(FileClass::optim) || entry.record.state == RecordState::restoring);
   if (!its) return refused("another checkpoint has its name");
-  CKPT_TRY(const std::string revised, universal::revise_manifest(demoted.text, {}));
-  CKPT_CHECK(move_checkpoint(io_, join_path(place(entry.run), entry.kept_as), join_path(path, kOptimizerFolder)));
-  CKPT_CHECK(replace_file(io_, demoted.path, revised));
+  TrashEntry now_restoring = entry;
+  now_restoring.record.state = RecordState::restoring;
+  now_restoring.record.changed = now;
+  now_restoring.record.changed_by = by;
+  CKPT_CHECK(write(entry, now_restoring.record));
+  CKPT_CHECK(finish_restoration(now_restoring));
+  return Claim::free;
+}
+
+/// A record of a restoration that was not finished.
+Result<> Deleter::settle_restoration(const TrashEntry& entry) {
+  const std::string path = join_path(run_path(entry.run), entry.name);
+  CKPT_TRY(const Held held, hold_here(path));
+  if (held.claim == Claim::vanished) {  // there is nothing that it could come back to
+    TrashRecord record = entry.record;
+    record.state = entry.present ? RecordState::trashed : RecordState::purged;
+    return write(entry, record);
+  }
+  if (held.claim != Claim::free) return {};
+  CKPT_TRY(const auto whole, hold_whole(io_, path));
+  static_cast<void>(io_.unlink(join_path(path, universal::kManifestPath) + std::string(kTemporarySuffix)));
+  CKPT_CHECK(io_.sync_dir(path));  // whoever wrote the manifest may have got no further than its name
+  return finish_restoration(entry);
+}
+
+/// What follows once the record says that it comes back, as far as it was not done before. The checkpoint is held.
+Result<> Deleter::finish_restoration(const TrashEntry& entry) {
+  const std::string path = join_path(run_path(entry.run), entry.name);
+  const std::string to = join_path(path, kOptimizerFolder);
+  CKPT_TRY(const ManifestFile now, open_manifest(io_, path));
+  std::string revised = now.text;
+  if (now.manifest.is_dropped(FileClass::optim)) {
+    CKPT_TRY(revised, universal::revise_manifest(now.text, {}));
+    CKPT_TRY(const auto back, look(io_, to));
+    if (!back) CKPT_CHECK(move_checkpoint(io_, join_path(place(entry.run), entry.kept_as), to));
+    CKPT_CHECK(replace_file(io_, now.path, revised));
+  }
   CKPT_CHECK(replace_file(io_, join_path(path, universal::kManifestCopyPath), revised));
   TrashRecord record = entry.record;
   record.state = RecordState::restored;
-  record.changed = now;
-  record.changed_by = by;
   CKPT_CHECK(write(entry, record));
-  tell_catalog(io_, run_path(entry.run), entry.name, demoted.manifest);
-  return Claim::free;
+  tell_catalog(io_, run_path(entry.run), entry.name, now.manifest);
+  return {};
 }
 
 }  // namespace ckpt::catalog

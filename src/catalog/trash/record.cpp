@@ -12,7 +12,7 @@ namespace ckpt::catalog {
 namespace {
 
 constexpr std::string_view kFormat = "ckpt.trash/1";
-constexpr std::array<const char*, 4> kStates{"trashed", "purging", "purged", "restored"};
+constexpr std::array<const char*, 5> kStates{"trashed", "purging", "purged", "restored", "restoring"};
 
 void append_text(std::string& out, std::string_view key, std::string text) {
   if (!is_utf8(text)) {

@@ -14,10 +14,11 @@ namespace ckpt::catalog {
 /// stays when the checkpoint is gone: README.md, "Trash".
 struct TrashRecord {
   enum class State : std::uint8_t {
-    trashed,   ///< in the trash, or about to be renamed there: where the checkpoint stands decides
-    purging,   ///< being removed: it cannot be brought back
-    purged,    ///< gone
-    restored,  ///< brought back
+    trashed,    ///< in the trash, or about to be renamed there: where the checkpoint stands decides
+    purging,    ///< being removed: it cannot be brought back
+    purged,     ///< gone
+    restored,   ///< brought back
+    restoring,  ///< a dropped optimizer that is being brought back: it is never purged
   } state = State::trashed;
   std::string id{};  ///< of the checkpoint; empty where it has none
   std::uint64_t step = 0;

@@ -40,6 +40,12 @@ Result<std::vector<std::string>> find_strays_in_foreign(Io& io, const std::strin
   return out;
 }
 
+Result<std::vector<std::string>> find_strays_in_optimizer(Io& io, const std::string& files) {
+  return ckpt::find_strays(io, files, [](std::string_view path) {
+    return universal::is_own_name(join_path(universal::kOptimizerFolder, path));
+  });
+}
+
 Result<> check_no_strays(Result<std::vector<std::string>> found) {
   CKPT_TRY(const std::vector<std::string> strays, std::move(found));
   return strays.empty() ? Result<>() : fail(Errc::not_done, strays_text(strays));

@@ -19,6 +19,9 @@ Result<std::vector<std::string>> find_strays(Io& io, const std::string& checkpoi
 /// a store of ours, checkpoints of ours. Only its own directory is looked at. errors  io
 Result<std::vector<std::string>> find_strays_in_foreign(Io& io, const std::string& checkpoint);
 
+/// The same of a dropped optimizer in the trash. errors  io
+Result<std::vector<std::string>> find_strays_in_optimizer(Io& io, const std::string& files);
+
 /// errors  not_done: something else stands there, with strays_text
 Result<> check_no_strays(Result<std::vector<std::string>> found);
 

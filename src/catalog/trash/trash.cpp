@@ -159,6 +159,10 @@ Result<> Deleter::settle() {
   CKPT_TRY(const auto entries, list_trash(io_, store_, TrashScope::all, &unfinished));
   for (const std::string& path : unfinished) CKPT_CHECK(io_.unlink(path));  // records that were never finished
   for (const TrashEntry& entry : entries) {
+    if (entry.recorded && entry.record.state == RecordState::restoring) {
+      static_cast<void>(settle_restoration(entry));  // what cannot be done now is the next one's
+      continue;
+    }
     if (entry.present || !entry.recorded) continue;
     if (entry.record.state != RecordState::trashed && entry.record.state != RecordState::purging) continue;
     CKPT_TRY(const auto live, look(io_, join_path(run_path(entry.run), entry.name)));
@@ -244,7 +248,8 @@ Result<Claim> Deleter::put(const Deletion& deletion) {
 Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::string& by) {
   const std::string from = join_path(place(entry.run), entry.kept_as);
   const std::string run = run_path(entry.run);
-  if (!entry.present) return fail(Errc::not_found, fmt::format("{}/{}: not in the trash", entry.run, entry.name));
+  if (!entry.present && entry.record.state != RecordState::restoring)
+    return fail(Errc::not_found, fmt::format("{}/{}: not in the trash", entry.run, entry.name));
   if (is_half_purged(entry)) {
     return fail(Errc::incomplete, fmt::format("{}/{}: undelete: it is being removed for good", entry.run, entry.name));
   }
@@ -276,12 +281,15 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
   if (held.claim != Claim::free) return held.claim;
   // All of it is found below this one directory, whatever its owner does meanwhile.
   const bool ours = CheckpointName::parse(entry.name).has_value() && entry.record.dropped.empty();
+  TrashRecord record = entry.record;
   std::unique_ptr<HeldDirectory> whole;
   CKPT_TRY(const FileInfo info, io_.stat(path));
   if (info.kind == FileInfo::Kind::directory) {
     CKPT_TRY(whole, ours ? hold_whole(io_, path) : hold_directory(io_, path, {.reads = true}));
+    CKPT_CHECK(check_no_strays(!record.dropped.empty() ? find_strays_in_optimizer(io_, path)
+                               : ours                  ? find_strays(io_, path)
+                                                       : find_strays_in_foreign(io_, path)));
   }
-  TrashRecord record = entry.record;
   if (record.state != RecordState::purging && record.dropped.empty())
     CKPT_CHECK(check_unpinned(io_, path, entry.name, now));
   record.changed = now;
@@ -334,6 +342,10 @@ Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
     if (!entry.present) continue;
     if (!entry.recorded) {
       out.kept.push_back(fmt::format("{}/{}: the record of its deletion cannot be read", entry.run, entry.name));
+      continue;
+    }
+    if (entry.record.state == RecordState::restoring) {
+      out.kept.push_back(fmt::format("{}/{}: its optimizer is being restored", entry.run, entry.name));
       continue;
     }
     if (!is_half_purged(entry) && !chosen(entry)) continue;

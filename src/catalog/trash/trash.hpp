@@ -25,14 +25,15 @@
 ///   put      1 nobody reads it: its exclusive lock, held to the end; all its files are its own   2 the record
 ///            3 the rename
 ///   restore  1 nobody reads or purges it   2 the rename   3 the record: restored
-///   purge    1 nobody reads it, and it is not pinned   2 the record: purging   3 what makes it a checkpoint is
-///            unlinked   4 all others   5 the record: purged
+///   purge    1 nobody reads it, it is not pinned, and all its files are its own   2 the record: purging   3 what makes
+///            it a checkpoint is unlinked   4 all others   5 the record: purged
 ///   recycle  purge, of which the data files go to STORE/.ckpt/recycle between 3 and 4 (engine/recycle.hpp)
 /// A checkpoint is demoted (its optimizer dropped) in the same way, its files going to
 /// STORE/.ckpt/trash/RUN/NAME.optim:
 ///   demote   1 nobody reads it, and its optimizer's files are its own   2 the record   3 manifest.json, one revision
 ///            later: from here on it is weights only   4 the second copy of the manifest   5 the rename
-///   restore  1 nobody reads it   2 the rename   3 manifest.json   4 its copy   5 the record: restored
+///   restore  1 nobody reads it   2 the record: restoring   3 the rename   4 manifest.json   5 its copy   6 the record:
+///            restored
 /// Where locks do not reach every host, readers and deleters on other ones are known by claims (engine/claims.hpp): put
 /// looks at them again after its rename, demote after its step 3, and undo it where somebody reads after all.
 /// A crash between any two leaves it whole in one of the two places, or half removed with a record that says so; the
@@ -156,6 +157,12 @@ class Deleter {
   /// removed is unlinked, and recycle/ stays as it is. Stops between two where `stop` is set.
   Result<Purged> purge(Time now, const std::string& by, const std::function<bool(const TrashEntry&)>& chosen,
                        std::optional<std::uint64_t> recycled_sets = {}, const std::atomic<bool>* stop = nullptr);
+  /// What was being brought back, or dropped, when a process died: where its files are shows when the trash is opened.
+  static bool is_half_moved(const TrashEntry& entry) {
+    return entry.recorded && !entry.record.dropped.empty() &&
+           (entry.record.state == TrashRecord::State::restoring ||
+            (entry.record.state == TrashRecord::State::trashed && !entry.present));
+  }
   /// What was being purged when a process died; called with `purge` too.
   static bool is_half_purged(const TrashEntry& entry) {
     return entry.present && entry.recorded && entry.record.state == TrashRecord::State::purging;
@@ -174,6 +181,8 @@ class Deleter {
   Result<> settle();
   Result<> settle_demotion(const TrashEntry& entry);
   Result<> finish_demotion(const TrashEntry& entry, const std::string& manifest);
+  Result<> settle_restoration(const TrashEntry& entry);
+  Result<> finish_restoration(const TrashEntry& entry);
   Result<Claim> restore_optimizer(const TrashEntry& entry, Time now, const std::string& by);
   Result<std::string> free_name(const std::string& run, const std::string& name);
   Result<Claim> purge_one(const TrashEntry& entry, Time now, const std::string& by, bool recycled, Purged& out);

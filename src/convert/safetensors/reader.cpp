@@ -10,6 +10,7 @@
 #include "convert/safetensors/meta.hpp"
 #include "convert/safetensors/selection.hpp"
 #include "convert/safetensors/shard.hpp"
+#include "convert/unlisted.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt::safetensors {
@@ -57,8 +58,7 @@ class MapBuilder {
     for (const Entry& entry : shard.header.entries) {
       if (indexed && !is_listed(entry.name, shard.file.path)) {
         tensors.push_back(kNotTaken);
-        ++unlisted_count_;
-        if (unlisted_.empty()) unlisted_ = entry.name;
+        unlisted_.add(entry.name, selection_.listed.contains(entry.name));
         continue;
       }
       const auto known = by_name_.find(entry.name);
@@ -127,12 +127,7 @@ class MapBuilder {
                       fmt::format("listed in the index but not in the file{}",
                                   absent.size() > 1 ? fmt::format(", and {} more", absent.size() - 1) : ""));
     }
-    if (unlisted_count_ > 0)
-      map_.findings.push_back(
-          {.severity = Severity::note,
-           .text = fmt::format("{} tensors that the index does not list were left out, the first: {}", unlisted_count_,
-                               unlisted_),
-           .tensor = unlisted_});
+    unlisted_.tell(map_.findings);
     return {};
   }
 
@@ -297,8 +292,7 @@ class MapBuilder {
   std::unordered_map<std::uint32_t, Locator> scalar_at_{};  // by tensor, where its own file lost the value
   std::vector<std::uint32_t> first_file_{};                 // of each tensor
   std::vector<std::vector<std::uint32_t>> tensor_of_{};     // [file][entry]
-  std::uint64_t unlisted_count_ = 0;
-  std::string unlisted_{};
+  Unlisted unlisted_{};
   bool sliced_ = false;
 };
 

@@ -93,7 +93,8 @@ Result<> MapBuilder::add_tensor(std::uint32_t part_index, Path path, NodeId node
   Part& part = parts_[part_index];
   const pickle::Graph& graph = part.archive.graph;
   if (!is_listed(part, path)) {
-    ++stale_count_;
+    const std::string name = dotted(path);
+    unlisted_.add(name, listed_.contains(name));
     return {};
   }
   auto view = as_tensor(graph, node);
@@ -171,10 +172,7 @@ Result<> MapBuilder::check_listed() {
                  .tensor = absent.front(),
                  .hint = "copy or download the checkpoint again; a part of it cannot be converted as the whole"});
   }
-  if (stale_count_ > 0) {
-    map_.findings.push_back(
-        {.text = fmt::format("{} tensors that the index does not list were left out", stale_count_)});
-  }
+  unlisted_.tell(map_.findings);
   return {};
 }
 

@@ -12,6 +12,7 @@
 #include "convert/torch/files.hpp"
 #include "convert/torch/state_tree.hpp"
 #include "convert/torch_archive.hpp"
+#include "convert/unlisted.hpp"
 #include "format/model.hpp"
 
 namespace ckpt::torch {
@@ -82,7 +83,7 @@ class MapBuilder {
   std::string root_;
   std::unordered_map<std::string, std::string> listed_;
   std::unordered_set<std::string> found_;  ///< of listed_
-  std::uint64_t stale_count_ = 0;          ///< tensors of a series that the index does not list
+  Unlisted unlisted_{};                    ///< tensors of a series
   std::vector<Part> parts_;
   std::vector<Item> tensors_;  ///< one for one with map_.tensors and where_
   std::vector<Locator> where_;
