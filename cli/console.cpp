@@ -157,7 +157,9 @@ Result<> Console::finish() {
   if (std::fflush(stdout) != 0 && out_errno_ == 0) out_errno_ = errno;
   if (out_errno_ == 0 || out_errno_ == EPIPE || (out_errno_ == EBADF && !options_.answers)) return {};
   const bool full = out_errno_ == ENOSPC || out_errno_ == EDQUOT;
-  return fail(full ? Errc::no_space : Errc::io, fmt::format("standard output: write: {}", std::strerror(out_errno_)));
+  return fail({.code = full ? Errc::no_space : Errc::io,
+               .message = fmt::format("standard output: write: {}", std::strerror(out_errno_)),
+               .hint = "what the command was to do is done; only its output is lost"});
 }
 
 void Console::wipe() {

@@ -153,7 +153,7 @@ def case_a_reader_that_goes_away_ends_no_conversion(sh):
 def case_a_full_standard_output_is_an_error(sh):
     with open("/dev/full", "w") as full:
         run = subprocess.run([sh.program, "help", "convert"], stdout=full, stderr=subprocess.PIPE, text=True, env=sh.environment())
-    check(run.returncode == 14 and "standard output" in run.stderr, f"{run.returncode} {run.stderr}")
+    check(run.returncode == 14 and "standard output" in run.stderr and "only its output is lost" in run.stderr, f"{run.returncode} {run.stderr}")
 
 
 def case_an_answer_on_a_closed_standard_output_is_an_error(sh):
