@@ -162,6 +162,10 @@ void print_plan(Context& context, const PrunePlan& plan, bool applied) {
   std::uint64_t count = 0;
   for (const PrunePart& part : plan.parts) count += part.entries.size();
   if (applied) return;
+  if (plan.purge_due.count != 0)
+    say(context, fmt::format("note    the grace period of {} in the trash is over: --apply removes {} for good, {}\n",
+                             plan.purge_due.count, plan.purge_due.count == 1 ? "it" : "them",
+                             format_size(plan.purge_due.bytes, sizes)));
   std::string line = fmt::format("would delete {} of {}", plan.trash_count, format_counted(count, "checkpoint"));
   if (plan.demote_count != 0) line += fmt::format(", drop the optimizer of {}", plan.demote_count);
   line += fmt::format(", free {}", format_size(plan.freed_bytes, sizes));
@@ -174,7 +178,7 @@ void print_plan(Context& context, const PrunePlan& plan, bool applied) {
 
 void print_report(Context& context, const PruneReport& report) {
   const SizeStyle sizes = context.settings.sizes;
-  const PruneReport::InTrash& waits = report.trashed_wait;
+  const TrashSum& waits = report.trashed_wait;
   std::string line = format_counted(report.trashed, "checkpoint");
   if (waits.count != report.trashed) line += fmt::format(" deleted, {} of them", waits.count);
   if (report.trashed == 0 && report.demoted == 0) {
@@ -270,6 +274,7 @@ Json plan_json(const PrunePlan& plan, Rows& rows) {
   out["demote_count"] = plan.demote_count;
   out["bytes_freed"] = plan.freed_bytes;
   out["bytes_for_next_save"] = plan.recycled_bytes;
+  out["purge_due"] = {{"count", plan.purge_due.count}, {"bytes", plan.purge_due.bytes}};
   out["differences"] = plan.policies.differences;
   for (const catalog::RunInterval& one : plan.policies.run_intervals)
     out["run_intervals"].push_back({{"runs", one.runs}, {"interval", interval_meaning(one.rules)}});

@@ -165,6 +165,19 @@ class Decider {
   std::set<std::string> checked_;
 };
 
+/// What carrying out the plan removes from the trash for good, as far as time alone tells.
+TrashSum purge_due(const std::vector<TrashEntry>& trash, catalog::Time now) {
+  TrashSum out;
+  for (const TrashEntry& entry : trash) {
+    const bool over = entry.present && entry.recorded && entry.record.purge_at <= now &&
+                      entry.record.state != catalog::TrashRecord::State::restoring;
+    if (!over) continue;
+    ++out.count;
+    out.bytes += std::min(entry.record.bytes, UINT64_MAX - out.bytes);
+  }
+  return out;
+}
+
 std::vector<catalog::SeriesBirth> births_of(const std::vector<TrashEntry>& trash) {
   std::vector<catalog::SeriesBirth> out;
   for (const TrashEntry& entry : trash) {
@@ -451,6 +464,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   CKPT_CHECK(not_stopped(session, plan.store));
   CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
   CKPT_CHECK(check_runs(request, trash, scanned));
+  plan.purge_due = purge_due(trash, request.now);
   const KnownPolicies known = read_known_policies(session.io, plan.store);
   plan.known_as = plan.policies.source;
   for (const std::string& run : request.runs) plan.known_as += " for " + run;
@@ -532,7 +546,7 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       if (step.done) {
         const bool whole = action == Action::trash;
         ++(whole ? report.trashed : report.demoted);
-        PruneReport::InTrash& waits = whole ? report.trashed_wait : report.demoted_wait;
+        TrashSum& waits = whole ? report.trashed_wait : report.demoted_wait;
         ++waits.count;
         waits.bytes += deletion.record.bytes;
       }
@@ -550,7 +564,7 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
   if (!remembered) return fail(without_room(std::move(remembered).error()));
   for (const TrashEntry& entry : report.purged.gone) {
     if (entry.record.deleted != how.now || entry.record.by != how.by) continue;  // of an earlier prune
-    PruneReport::InTrash& waits = entry.record.dropped.empty() ? report.trashed_wait : report.demoted_wait;
+    TrashSum& waits = entry.record.dropped.empty() ? report.trashed_wait : report.demoted_wait;
     waits.count -= std::min<std::uint64_t>(waits.count, 1);
     waits.bytes -= std::min(waits.bytes, entry.record.bytes);
   }

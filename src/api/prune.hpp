@@ -39,6 +39,12 @@ struct PrunePart {
                                           ///< grace
 };
 
+/// Things in the trash.
+struct TrashSum {
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+};
+
 struct PrunePlan {
   std::string store;
   Policies policies{};
@@ -51,6 +57,7 @@ struct PrunePlan {
   std::uint64_t demote_count = 0;
   std::uint64_t freed_bytes = 0;     ///< without those that feed the next save
   std::uint64_t recycled_bytes = 0;  ///< of those
+  TrashSum purge_due{};              ///< what is in the trash and past its grace: to be removed for good
   bool aborted = false;              ///< a guard stopped a part: of that part nothing is carried out
 };
 
@@ -77,12 +84,8 @@ struct PruneReport {
   std::vector<PruneStep> steps{};
   std::uint64_t trashed = 0;
   std::uint64_t demoted = 0;
-  struct InTrash {
-    std::uint64_t count = 0;
-    std::uint64_t bytes = 0;
-  };
-  InTrash trashed_wait{};  ///< of those trashed: in the trash for their grace, as they were not purged at once
-  InTrash demoted_wait{};  ///< of the optimizers of those demoted
+  TrashSum trashed_wait{};  ///< of those trashed: in the trash for their grace, as they were not purged at once
+  TrashSum demoted_wait{};  ///< of the optimizers of those demoted
   catalog::Deleter::Purged purged{};
   bool purged_early = false;  ///< space was so short that the trash did not wait for its grace
   bool stopped = false;       ///< by the session: what follows was not begun

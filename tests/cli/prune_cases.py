@@ -286,6 +286,18 @@ def case_what_a_link_leads_to_stays(sh):
     check(steps(ours) == [1, 2, 6], str(left(ours)))
 
 
+def case_the_plan_says_what_is_to_be_removed_for_good(sh):
+    run = trainer(sh)
+    prune(sh, "--keep-last", "1", "--apply", "-y", "--grace", "1s", out="^2 checkpoints in the trash")
+    time.sleep(1.1)
+    plan = sh.document("prune", "--store", "store", "--keep-last", "1")["data"]
+    check(plan["delete_count"] == 0 and plan["purge_due"]["count"] == 2 and plan["purge_due"]["bytes"] > 0, str(plan))
+    prune(sh, "--keep-last", "1", out="^note    the grace period of 2 in the trash is over: --apply removes them for good, ")
+    prune(sh, "--keep-last", "1", "--apply", out="removed for good")
+    prune(sh, "--keep-last", "1", not_out="grace period")
+    check(left(run) == ["checkpoint-3000"], str(left(run)))
+
+
 def case_what_nobody_can_read_may_name_any(sh):
     run = trainer(sh)
     (run / "latest").write_text(str(run / "checkpoint-1000"))  # a path, as some launchers write it
