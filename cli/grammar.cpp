@@ -179,7 +179,7 @@ Verb verify_verb() {
       .about = {"Verify reads every byte once and compares it with the stored hashes, and compares replicated tensors "
                 "with each other. For other tools' checkpoints it checks every checksum that their format has, the "
                 "replicas, and the fp32 master weights against the weights rounded from them, which finds a rank's "
-                "file under another rank's name. In the ckpt format a data file that the checkpoint does not list is "
+                "file under another rank's name. In the ckpt format a data file too many in its folders is "
                 "damage too. --quick checks names, sizes and structure only, in milliseconds. --against compares the "
                 "tensors of two checkpoints, in any formats, bit for bit. Exit code 1 means damage or a difference, or "
                 "with --finite a NaN or infinite value.",
