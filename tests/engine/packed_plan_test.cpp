@@ -10,14 +10,15 @@ namespace ckpt {
 namespace {
 
 /// An F4 tensor of 4 rows of 4 elements, two bytes each, and the plan that writes it whole.
-Result<Plan> plan_of(Map& map, std::vector<std::pair<Chunk, std::uint64_t>> chunks) {
+Result<Plan> plan_of(Map& map, std::vector<std::pair<Chunk, std::uint64_t>> chunks, bool check_replicas = false) {
   map.tensors = {{.name = "t", .dtype = Dtype::f4, .shape = {4, 4}}};
   map.files = {{.path = "f", .bytes = 100}};
   auto index = std::make_shared<ChunkTable>(1);
   for (auto& [chunk, offset] : chunks) index->add(0, {4, 4}, std::move(chunk), {.offset = offset, .dtype = Dtype::f4});
   index->seal();
   map.index = std::move(index);
-  return Plan::make(map, {{.path = "out", .bytes = 8, .placements = {{.bytes = 8, .dtype = Dtype::f4}}}});
+  return Plan::make(map, {{.path = "out", .bytes = 8, .placements = {{.bytes = 8, .dtype = Dtype::f4}}}},
+                    {.check_replicas = check_replicas});
 }
 Chunk rows(std::uint64_t begin, std::uint64_t end) {
   return {Box::whole({4, 4}), Extent{begin * 4, end * 4}};
@@ -50,6 +51,16 @@ TEST(PackedPlan, ReplicasAreReadOnce) {
 TEST(PackedPlan, AMissingRowIsUncovered) {
   Map map;
   const auto plan = plan_of(map, {{rows(0, 1), 10}, {rows(2, 4), 50}});
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  const auto job = plan->leaf(0);
+  ASSERT_FALSE(job.has_value());
+  EXPECT_EQ(job.error().code, Errc::uncovered);
+}
+
+TEST(PackedPlan, AReplicaFillsNoHole) {
+  Map map;
+  const Chunk left{{{0, 0}, {4, 2}}};
+  const auto plan = plan_of(map, {{left, 10}, {left, 50}}, true);
   ASSERT_TRUE(plan.has_value()) << plan.error().message;
   const auto job = plan->leaf(0);
   ASSERT_FALSE(job.has_value());
