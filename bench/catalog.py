@@ -76,7 +76,7 @@ def delete_much(ckpt, store, rounds):
         make_store(ckpt, big, 4)
         # Whether its bytes are those of its sums is nobody's question when it is the one to go.
         for i in range(4):
-            with open(big / "r/step-000000010.g1/shards/weights" / f"hole-{i}", "wb") as file:
+            with open(big / "r/step-000000010.g1/shards/weights" / f"{i + 1:05}-00000.safetensors", "wb") as file:
                 os.truncate(file.fileno(), 25 << 30)
         command = [ckpt, "prune", "--store", big, "--keep-last", "3", "--purge-early-below", "0", "--apply", "-y"]
         measure("prune --apply of 100 GiB", command, 1)
