@@ -146,6 +146,37 @@ TEST_F(StagingTest, AHashMadeInFillingIsThatOfTheBytesInTheBuffer) {
   }
 }
 
+TEST_F(StagingTest, WhatNoTensorCoversIsZeroWhateverTheBufferHeld) {
+  constexpr std::uint64_t kBytes = 100;
+  constexpr std::uint64_t kAt = 4096;
+  Map map;
+  map.tensors = {{.name = "t", .dtype = Dtype::u8, .shape = {kBytes}}};
+  map.files = {{.path = "t", .bytes = kBytes}};
+  auto index = std::make_shared<ChunkTable>(1);
+  index->add(0, {kBytes}, {.box = Box::whole({kBytes})}, {.dtype = Dtype::u8});
+  index->seal();
+  map.index = std::move(index);
+  TargetFile file{.path = "out", .bytes = 2 * kAt};
+  file.placements.push_back({.offset = kAt, .bytes = kBytes, .dtype = Dtype::u8});
+  const auto plan = Plan::make(map, {file});
+  ASSERT_TRUE(plan) << plan.error().message;
+  {
+    std::vector<BufferPool::Lease> used;
+    while (auto lease = pool_->try_acquire()) used.push_back(std::move(*lease));
+    for (BufferPool::Lease& lease : used) std::fill_n(lease.data(), 2 * kAt, std::byte{0xAA});
+  }
+  const std::vector<std::byte> memory(kBytes, std::byte{7});
+  const std::vector<MemorySource> sources{{.data = memory.data(), .bytes = memory.size()}};
+  Staging staging(*plan, sources, *pool_);
+  ASSERT_TRUE(staging.fill(1));
+  const auto leaf = staging.take(std::chrono::milliseconds(0));
+  ASSERT_TRUE(leaf && *leaf);
+  for (std::uint64_t i = 0; i < 2 * kAt; ++i) {
+    const bool covered = i >= kAt && i < kAt + kBytes;
+    ASSERT_EQ((*leaf)->buffer.data()[i], covered ? std::byte{7} : std::byte{0}) << i;
+  }
+}
+
 TEST_F(StagingTest, WhoOnlyWantsTheCopyDoesNotPayForAHash) {
   const std::vector<std::byte> memory(kLeaves * kLeafBytes);
   const std::vector<MemorySource> sources{{.data = memory.data(), .bytes = memory.size()}};
