@@ -64,6 +64,13 @@ TEST(DeepSpeedBroken, MissingLastRankIsKnownFromThePartitionCount) {
                "zero_pp_rank_2_mp_rank_00_optim_states.pt");
 }
 
+TEST(DeepSpeedBroken, RanksThatPadTheirParametersDifferentlyAreCorrupt) {
+  const Copy copy("deepspeed/zero1_bf16_dp3_aligned");
+  ASSERT_TRUE(open_deepspeed(copy.root()));
+  TorchPatch(copy.optim(1)).replace({"param_alignment_paddings"}, "K\x07K\0K\x05"sv, "K\x05K\0K\x07"sv).write();
+  expect_error(copy.root(), Errc::corrupt, copy.optim(1), "param_alignment_paddings differ from those of ");
+}
+
 TEST(DeepSpeedBroken, FileThatIsACopyOfAnotherRanksIsCorrupt) {
   const std::string root = golden_root("broken/zero2_rank_copied");
   expect_error(root, Errc::corrupt, root + "/global_step3/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
