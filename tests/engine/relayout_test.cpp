@@ -1,19 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <iterator>
 
 #include "engine/run.hpp"
+#include "support/file_bytes.hpp"
 #include "support/random_layout.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ckpt::test {
 namespace {
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// Makes the target files (empty, as publish reserves them) and carries the plan out.
 Result<RunReport> carry_out(const Map& source, const std::vector<TargetFile>& files, const std::string& directory,

@@ -4,16 +4,19 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <string>
 
 namespace ckpt::test {
 
 inline std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
   EXPECT_TRUE(in) << path;
-  return {std::istreambuf_iterator<char>(in), {}};
+  if (!in) return {};
+  std::string bytes(static_cast<std::size_t>(in.tellg()), '\0');
+  in.seekg(0).read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  EXPECT_TRUE(in) << path;
+  return bytes;
 }
 
 inline void write_file(const std::string& path, const std::string& bytes) {
