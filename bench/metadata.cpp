@@ -10,8 +10,8 @@
 #include <iterator>
 #include <string>
 
-#include "engine/memory.hpp"
-#include "format/dcp_metadata.hpp"
+#include "engine/process/memory.hpp"
+#include "format/torch/dcp_metadata.hpp"
 
 namespace {
 

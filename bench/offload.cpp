@@ -13,8 +13,8 @@
 #include <span>
 #include <string>
 
-#include "engine/buffer_pool.hpp"
-#include "engine/offload_store.hpp"
+#include "engine/offload/offload_store.hpp"
+#include "engine/run/buffer_pool.hpp"
 
 namespace {
 

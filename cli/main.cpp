@@ -3,9 +3,9 @@
 #include <new>
 #include <system_error>
 
-#include "cli/dispatch.hpp"
-#include "cli/signals.hpp"
-#include "cli/streams.hpp"
+#include "cli/commands/dispatch.hpp"
+#include "cli/process/signals.hpp"
+#include "cli/process/streams.hpp"
 
 int main(int argc, char** argv) {
   ckpt::cli::install_signal_handlers();

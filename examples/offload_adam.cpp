@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/offload_store.hpp"
+#include "engine/offload/offload_store.hpp"
 
 namespace {
 

@@ -20,7 +20,7 @@ hid_t open_range(const Range& range);
 /// our own that never leaves it. Negative where HDF5 refuses. One file a process, and no range.
 hid_t make_file(int descriptor, hid_t create, hid_t access);
 
-/// How the process ends, for src/engine/helper_process.cpp, which knows the numbers too.
+/// How the process ends, for src/engine/process/helper_process.cpp, which knows the numbers too.
 enum class Verdict { corrupt = 1, refused = 3, unsupported = 4, no_space = 5, memory = 6, io = 7 };
 
 /// What an error of the system says of its cause, never of the file.

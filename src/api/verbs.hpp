@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "engine/comm.hpp"
-#include "engine/io.hpp"
-#include "engine/memory.hpp"
-#include "format/glob.hpp"
-#include "format/map_rules.hpp"
-#include "format/model.hpp"
+#include "engine/comm/comm.hpp"
+#include "engine/io/io.hpp"
+#include "engine/process/memory.hpp"
+#include "format/model/map_rules.hpp"
+#include "format/model/model.hpp"
+#include "format/text/glob.hpp"
 
 namespace ckpt {
 
@@ -27,7 +27,7 @@ struct Progress {
 };
 
 struct ConvertReport;
-struct ConversionHooks;  // api/conversion_hooks.hpp
+struct ConversionHooks;  // api/convert/conversion_hooks.hpp
 
 /// What every verb needs from its caller. References outlive the call.
 struct Session {
@@ -115,7 +115,7 @@ struct LoadRequest {
   std::string to{};                   ///< FormatInfo::load_name; "" = by the target's suffix
   std::string from{};                 ///< format name; "" = detect
   std::vector<std::string> only{};    ///< as of a conversion; empty = what `slices` name, or everything
-  std::vector<std::string> slices{};  ///< "name[0:128,:]", at most one a tensor: api/slice.hpp
+  std::vector<std::string> slices{};  ///< "name[0:128,:]", at most one a tensor: api/convert/slice.hpp
   bool dry_run = false;
   bool overwrite = false;
   VerifyLevel verify = VerifyLevel::read;

@@ -7,8 +7,8 @@
 #include <charconv>
 #include <optional>
 
-#include "format/nearest.hpp"
-#include "format/quantity.hpp"
+#include "format/text/nearest.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::catalog {
 namespace {

@@ -1,7 +1,7 @@
 #include "catalog/interval_toml.hpp"
 
 #include "catalog/policy_flags.hpp"
-#include "format/quantity.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::catalog {
 namespace {

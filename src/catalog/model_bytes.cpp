@@ -7,7 +7,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "format/nearest.hpp"
+#include "format/text/nearest.hpp"
 
 namespace ckpt::catalog {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "format/glob.hpp"
+#include "format/text/glob.hpp"
 
 namespace ckpt::catalog {
 namespace {

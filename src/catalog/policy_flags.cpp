@@ -7,8 +7,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "format/nearest.hpp"
-#include "format/quantity.hpp"
+#include "format/text/nearest.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::catalog {
 namespace {

@@ -7,8 +7,8 @@
 #include <array>
 
 #include "catalog/policy_flags.hpp"
-#include "format/nearest.hpp"
-#include "format/quantity.hpp"
+#include "format/text/nearest.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::catalog {
 namespace {

@@ -9,9 +9,9 @@
 #include "catalog/policy_flags.hpp"
 #include "catalog/toml_table.hpp"
 #include "catalog/toml_text.hpp"
-#include "format/glob.hpp"
-#include "format/nearest.hpp"
-#include "format/quantity.hpp"
+#include "format/text/glob.hpp"
+#include "format/text/nearest.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::catalog {
 namespace {

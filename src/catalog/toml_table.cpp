@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "format/nearest.hpp"
+#include "format/text/nearest.hpp"
 
 namespace ckpt::catalog {
 

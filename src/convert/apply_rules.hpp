@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "format/map_rules.hpp"
-#include "format/model.hpp"
+#include "format/model/map_rules.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt {
 

@@ -10,14 +10,14 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/io.hpp"
-#include "engine/lease.hpp"
-#include "engine/plan.hpp"
-#include "engine/publish.hpp"
-#include "engine/source_files.hpp"
+#include "engine/io/io.hpp"
+#include "engine/locks/lease.hpp"
+#include "engine/publish/publish.hpp"
+#include "engine/run/plan.hpp"
+#include "engine/run/source_files.hpp"
 #include "format/hash.hpp"
-#include "format/map_rules.hpp"
-#include "format/model.hpp"
+#include "format/model/map_rules.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt {
 

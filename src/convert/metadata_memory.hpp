@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/io.hpp"
-#include "format/pickle.hpp"
+#include "engine/io/io.hpp"
+#include "format/torch/pickle.hpp"
 
 namespace ckpt {
 

@@ -7,8 +7,8 @@
 #include "convert/apply_rules.hpp"
 #include "convert/format.hpp"
 #include "convert/skipped.hpp"
-#include "engine/checks.hpp"
-#include "engine/publish.hpp"
+#include "engine/publish/publish.hpp"
+#include "engine/run/checks.hpp"
 
 namespace ckpt {
 namespace {

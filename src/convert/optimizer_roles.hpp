@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "format/glob.hpp"
+#include "format/text/glob.hpp"
 
 namespace ckpt {
 namespace {

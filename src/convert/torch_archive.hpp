@@ -7,12 +7,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
+#include "format/files/zip.hpp"
 #include "format/hash.hpp"
-#include "format/model.hpp"
-#include "format/pickle.hpp"
-#include "format/torch_object.hpp"
-#include "format/zip.hpp"
+#include "format/model/model.hpp"
+#include "format/torch/pickle.hpp"
+#include "format/torch/torch_object.hpp"
 
 namespace ckpt {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/io.hpp"
-#include "format/box.hpp"
+#include "engine/io/io.hpp"
+#include "format/model/box.hpp"
 
 namespace ckpt {
 

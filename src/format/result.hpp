@@ -56,7 +56,7 @@ struct Error {
   std::string tensor{};                   ///< the tensor concerned, and its region where known
   std::string hint{};                     ///< what to do next: a sentence or a command
   int system_code = 0;                    ///< errno, where the system refused an operation on `file`
-  std::optional<Errc> verdict{};          ///< among ranks: the code that all of them end with (engine/comm.hpp, agree)
+  std::optional<Errc> verdict{};  ///< among ranks: the code that all of them end with (engine/comm/comm.hpp, agree)
 };
 
 /// The process exit code for a failure; equal on all ranks that agreed.

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 
 namespace ckpt {
 

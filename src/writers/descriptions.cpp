@@ -9,10 +9,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "format/files/safetensors.hpp"
 #include "format/hash.hpp"
-#include "format/mesh_pieces.hpp"
-#include "format/safetensors.hpp"
-#include "format/value.hpp"
+#include "format/model/value.hpp"
+#include "format/universal/mesh_pieces.hpp"
 #include "writers/row_text.hpp"
 
 namespace ckpt {

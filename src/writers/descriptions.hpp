@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 #include "format/result.hpp"
 #include "writers/save_table.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/fetch.hpp"
+#include "engine/run/fetch.hpp"
 #include "format/hash.hpp"
 
 namespace ckpt {

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/comm.hpp"
+#include "engine/comm/comm.hpp"
 #include "writers/load_plan.hpp"
 #include "writers/replica_groups.hpp"
 

@@ -6,13 +6,13 @@
 #include <span>
 #include <utility>
 
-#include "engine/checked_copy.hpp"
-#include "engine/lease.hpp"
-#include "engine/publish.hpp"
-#include "engine/run_directory.hpp"
-#include "format/manifest.hpp"
-#include "format/seal.hpp"
-#include "format/sums.hpp"
+#include "engine/locks/lease.hpp"
+#include "engine/publish/publish.hpp"
+#include "engine/run/checked_copy.hpp"
+#include "engine/store/run_directory.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/seal.hpp"
+#include "format/universal/sums.hpp"
 #include "writers/publish_save.hpp"
 
 namespace ckpt {

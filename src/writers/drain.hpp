@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/buffer_pool.hpp"
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
+#include "engine/run/buffer_pool.hpp"
 #include "format/hash.hpp"
 #include "format/result.hpp"
 
@@ -24,8 +24,8 @@ struct DrainOptions {
 };
 
 /// Copies a committed checkpoint of the local tier to the run's directory, where it is published as a save is
-/// (engine/publish.hpp): the same bytes and id, the same name unless another job has taken that generation. Every leaf
-/// is compared with its hash on the way. One that is there already is left as it is. Returns its name there.
+/// (engine/publish/publish.hpp): the same bytes and id, the same name unless another job has taken that generation.
+/// Every leaf is compared with its hash on the way. One that is there already is left as it is. Returns its name there.
 ///
 /// errors  checksum, corrupt: of the local copy; no_space, io: nothing is published; not_durable; interrupted
 Result<std::string> drain(Io& io, BufferPool& pool, const std::string& name, const DrainOptions& options,

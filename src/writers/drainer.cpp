@@ -6,9 +6,9 @@
 #include <chrono>
 #include <utility>
 
-#include "engine/caught.hpp"
-#include "engine/run.hpp"
-#include "engine/run_directory.hpp"
+#include "engine/io/caught.hpp"
+#include "engine/run/run.hpp"
+#include "engine/store/run_directory.hpp"
 
 namespace ckpt {
 namespace {

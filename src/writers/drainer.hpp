@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/buffer_pool.hpp"
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
+#include "engine/run/buffer_pool.hpp"
 #include "writers/background.hpp"
 #include "writers/drain.hpp"
 

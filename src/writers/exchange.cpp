@@ -5,9 +5,9 @@
 #include <thread>
 #include <utility>
 
-#include "engine/fetch.hpp"
-#include "engine/heartbeat.hpp"
-#include "engine/message.hpp"
+#include "engine/comm/heartbeat.hpp"
+#include "engine/comm/message.hpp"
+#include "engine/run/fetch.hpp"
 
 namespace ckpt {
 namespace {

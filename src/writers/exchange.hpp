@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "engine/comm.hpp"
+#include "engine/comm/comm.hpp"
 #include "format/result.hpp"
 #include "writers/divided_load.hpp"
 

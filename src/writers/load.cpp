@@ -5,10 +5,10 @@
 #include <memory>
 #include <utility>
 
-#include "engine/comm.hpp"
-#include "engine/fetch.hpp"
-#include "engine/run.hpp"
-#include "engine/stream_copy.hpp"
+#include "engine/comm/comm.hpp"
+#include "engine/run/fetch.hpp"
+#include "engine/run/run.hpp"
+#include "engine/run/stream_copy.hpp"
 
 namespace ckpt {
 namespace {

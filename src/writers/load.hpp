@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
-#include "engine/buffer_pool.hpp"
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
+#include "engine/run/buffer_pool.hpp"
 #include "writers/load_plan.hpp"
 
 namespace ckpt {

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "engine/fetch.hpp"
+#include "engine/run/fetch.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt {

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "engine/plan.hpp"
+#include "engine/run/plan.hpp"
 #include "format/hash.hpp"
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 #include "format/result.hpp"
 
 namespace ckpt {

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "format/box.hpp"
-#include "format/dtype.hpp"
+#include "format/model/box.hpp"
+#include "format/model/dtype.hpp"
 
 namespace ckpt {
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "format/manifest.hpp"
-#include "format/mesh_layout.hpp"
 #include "format/result.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/mesh_layout.hpp"
 #include "writers/load_plan.hpp"
 
 namespace ckpt {

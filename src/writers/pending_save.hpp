@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "engine/plan.hpp"
-#include "engine/publish.hpp"
-#include "engine/staging.hpp"
+#include "engine/publish/publish.hpp"
+#include "engine/run/plan.hpp"
+#include "engine/run/staging.hpp"
 #include "format/hash.hpp"
-#include "format/manifest.hpp"
-#include "format/sums.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/sums.hpp"
 #include "writers/drain.hpp"
 #include "writers/save_event.hpp"
 #include "writers/save_files.hpp"

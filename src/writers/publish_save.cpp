@@ -5,9 +5,9 @@
 #include <iterator>
 #include <utility>
 
-#include "engine/inbox.hpp"
-#include "engine/run_directory.hpp"
-#include "format/seal.hpp"
+#include "engine/store/inbox.hpp"
+#include "engine/store/run_directory.hpp"
+#include "format/universal/seal.hpp"
 
 namespace ckpt {
 namespace {

@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "engine/io.hpp"
-#include "engine/publish.hpp"
+#include "engine/io/io.hpp"
+#include "engine/publish/publish.hpp"
 #include "format/hash.hpp"
-#include "format/manifest.hpp"
 #include "format/result.hpp"
-#include "format/sums.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/sums.hpp"
 
 namespace ckpt {
 
@@ -26,9 +26,9 @@ struct SaveToPublish {
 };
 constexpr std::string_view kStatisticsPath = "marks/save-statistics.json";
 
-/// Steps 5 and 6 of the commit (engine/publish.hpp), under the lock of the run's directory: the generation is ours
-/// until the name is durable. Then the store's catalog is left a note (engine/inbox.hpp), without a sync, where there
-/// is a store. The name.
+/// Steps 5 and 6 of the commit (engine/publish/publish.hpp), under the lock of the run's directory: the generation is
+/// ours until the name is durable. Then the store's catalog is left a note (engine/store/inbox.hpp), without a sync,
+/// where there is a store. The name.
 Result<std::string> publish_save(Io& io, Publication& publication, SaveToPublish save);
 
 /// Every folder of a checkpoint: other ranks make their files there.

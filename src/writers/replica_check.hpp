@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/comm.hpp"
+#include "engine/comm/comm.hpp"
 #include "format/result.hpp"
 #include "writers/save_table.hpp"
 

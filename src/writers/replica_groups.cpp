@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "format/mesh_pieces.hpp"
+#include "format/universal/mesh_pieces.hpp"
 
 namespace ckpt {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "engine/comm_text.hpp"
+#include "engine/comm/comm_text.hpp"
 
 namespace ckpt {
 namespace {

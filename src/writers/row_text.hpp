@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 #include "format/result.hpp"
 
 namespace ckpt {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "engine/caught.hpp"
+#include "engine/io/caught.hpp"
 
 namespace ckpt {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "format/checked.hpp"
-#include "format/index_file.hpp"
-#include "format/writer_layout.hpp"
+#include "format/universal/index_file.hpp"
+#include "format/universal/writer_layout.hpp"
 #include "writers/descriptions.hpp"
 #include "writers/local_array.hpp"
 

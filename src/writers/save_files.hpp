@@ -5,11 +5,11 @@
 #include <span>
 #include <vector>
 
-#include "engine/plan.hpp"
-#include "engine/staging.hpp"
+#include "engine/run/plan.hpp"
+#include "engine/run/staging.hpp"
 #include "format/hash.hpp"
-#include "format/model.hpp"
-#include "format/sums.hpp"
+#include "format/model/model.hpp"
+#include "format/universal/sums.hpp"
 #include "writers/save_table.hpp"
 
 namespace ckpt {

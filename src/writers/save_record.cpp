@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/comm_text.hpp"
+#include "engine/comm/comm_text.hpp"
 
 namespace ckpt {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "format/hash.hpp"
 #include "format/result.hpp"
-#include "format/sums.hpp"
+#include "format/universal/sums.hpp"
 #include "writers/pending_save.hpp"
 
 namespace ckpt {

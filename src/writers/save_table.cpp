@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "format/checked.hpp"
-#include "format/safetensors.hpp"
-#include "format/value.hpp"
+#include "format/files/safetensors.hpp"
+#include "format/model/value.hpp"
 #include "writers/descriptions.hpp"
 #include "writers/replica_groups.hpp"
 #include "writers/row_text.hpp"

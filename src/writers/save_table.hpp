@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/comm.hpp"
-#include "engine/staging.hpp"
+#include "engine/comm/comm.hpp"
+#include "engine/run/staging.hpp"
 #include "format/hash.hpp"
-#include "format/manifest.hpp"
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 #include "format/result.hpp"
+#include "format/universal/manifest.hpp"
 
 namespace ckpt {
 

@@ -10,12 +10,12 @@
 #include <thread>
 #include <utility>
 
-#include "engine/agree_after.hpp"
-#include "engine/caught.hpp"
-#include "engine/heartbeat.hpp"
-#include "engine/held_store.hpp"
-#include "engine/run.hpp"
-#include "engine/run_directory.hpp"
+#include "engine/comm/agree_after.hpp"
+#include "engine/comm/heartbeat.hpp"
+#include "engine/io/caught.hpp"
+#include "engine/run/run.hpp"
+#include "engine/store/held_store.hpp"
+#include "engine/store/run_directory.hpp"
 #include "writers/publish_save.hpp"
 #include "writers/replica_check.hpp"
 #include "writers/save_record.hpp"

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "engine/buffer_pool.hpp"
-#include "engine/comm.hpp"
-#include "engine/io.hpp"
-#include "format/manifest.hpp"
+#include "engine/comm/comm.hpp"
+#include "engine/io/io.hpp"
+#include "engine/run/buffer_pool.hpp"
 #include "format/result.hpp"
+#include "format/universal/manifest.hpp"
 #include "writers/background.hpp"
 #include "writers/drain.hpp"
 #include "writers/drainer.hpp"

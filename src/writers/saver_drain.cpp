@@ -6,8 +6,8 @@
 #include <sstream>
 #include <utility>
 
-#include "engine/agree_after.hpp"
-#include "engine/run_directory.hpp"
+#include "engine/comm/agree_after.hpp"
+#include "engine/store/run_directory.hpp"
 #include "writers/saver.hpp"
 
 namespace ckpt {

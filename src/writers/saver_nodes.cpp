@@ -11,11 +11,11 @@
 #include <charconv>
 #include <utility>
 
-#include "engine/agree_after.hpp"
-#include "engine/caught.hpp"
-#include "engine/host.hpp"
-#include "engine/run_directory.hpp"
-#include "format/seal.hpp"
+#include "engine/comm/agree_after.hpp"
+#include "engine/io/caught.hpp"
+#include "engine/io/host.hpp"
+#include "engine/store/run_directory.hpp"
+#include "format/universal/seal.hpp"
 #include "writers/publish_save.hpp"
 #include "writers/save_record.hpp"
 #include "writers/saver.hpp"

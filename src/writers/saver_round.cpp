@@ -7,8 +7,8 @@
 #include <thread>
 #include <utility>
 
-#include "engine/caught.hpp"
-#include "engine/run_directory.hpp"
+#include "engine/io/caught.hpp"
+#include "engine/store/run_directory.hpp"
 #include "writers/save_record.hpp"
 #include "writers/saver.hpp"
 

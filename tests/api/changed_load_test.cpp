@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "api/checkpoint.hpp"
+#include "api/run/checkpoint.hpp"
 #include "changed_source.hpp"
-#include "engine/run.hpp"
+#include "engine/run/run.hpp"
 #include "support/fault_io.hpp"
 
 namespace ckpt::test {

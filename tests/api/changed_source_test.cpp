@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "api/import.hpp"
+#include "api/catalog/import.hpp"
 #include "api/verbs.hpp"
 #include "changed_source.hpp"
 #include "convert/format.hpp"
-#include "engine/checks.hpp"
+#include "engine/run/checks.hpp"
 #include "support/fault_io.hpp"
 #include "support/file_bytes.hpp"
 #include "support/memory_io.hpp"

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "api/verbs.hpp"
-#include "engine/forwarding_io.hpp"
-#include "engine/plan.hpp"
+#include "engine/io/forwarding_io.hpp"
+#include "engine/run/plan.hpp"
 #include "support/fault_io.hpp"
 #include "support/file_bytes.hpp"
 #include "support/golden.hpp"

@@ -1,5 +1,5 @@
 // A program that ends without closing its run says on stderr what became of its saves.
-#include "api/exit_report.hpp"
+#include "api/run/exit_report.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

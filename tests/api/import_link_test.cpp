@@ -1,6 +1,6 @@
 // `save --link` of which one operation fails, or that loses power: the source stays as it is, the run has no checkpoint
 // or a whole one, and the same command again makes it.
-#include "api/import_link.hpp"
+#include "api/catalog/import_link.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "api/import.hpp"
+#include "api/catalog/import.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
 #include "support/one_checkpoint.hpp"

@@ -11,10 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/claims.hpp"
-#include "engine/left_over.hpp"
-#include "engine/publish.hpp"
-#include "engine/run_directory.hpp"
+#include "engine/io/remove_tree.hpp"
+#include "engine/locks/claims.hpp"
+#include "engine/publish/left_over.hpp"
+#include "engine/publish/publish.hpp"
+#include "engine/store/run_directory.hpp"
 #include "support/fault_io.hpp"
 #include "support/file_bytes.hpp"
 #include "support/network_io.hpp"

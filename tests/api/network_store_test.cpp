@@ -9,17 +9,18 @@
 #include <string>
 #include <vector>
 
+#include "api/catalog/prune.hpp"
+#include "api/catalog/repair.hpp"
+#include "api/catalog/store_catalog.hpp"
+#include "api/catalog/undelete.hpp"
 #include "api/doctor/store_health.hpp"
-#include "api/prune.hpp"
-#include "api/repair.hpp"
-#include "api/store_catalog.hpp"
-#include "api/undelete.hpp"
 #include "catalog/store_builder.hpp"
 #include "convert/format.hpp"
-#include "engine/claims.hpp"
-#include "engine/lease.hpp"
-#include "engine/move_checkpoint.hpp"
-#include "engine/publish.hpp"
+#include "engine/io/remove_tree.hpp"
+#include "engine/locks/claims.hpp"
+#include "engine/locks/lease.hpp"
+#include "engine/publish/move_checkpoint.hpp"
+#include "engine/publish/publish.hpp"
 #include "support/fault_io.hpp"
 #include "support/network_io.hpp"
 

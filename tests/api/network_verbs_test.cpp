@@ -9,11 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "api/scrub.hpp"
+#include "api/catalog/scrub.hpp"
 #include "api/verbs.hpp"
 #include "catalog/index/entry.hpp"
-#include "engine/claims.hpp"
-#include "engine/publish.hpp"
+#include "engine/io/remove_tree.hpp"
+#include "engine/locks/claims.hpp"
+#include "engine/publish/publish.hpp"
 #include "support/fault_io.hpp"
 #include "support/file_bytes.hpp"
 #include "support/golden.hpp"

@@ -1,5 +1,5 @@
 // What a process has changed, and that it is ended before its first change or not at all.
-#include "api/noted_io.hpp"
+#include "api/run/noted_io.hpp"
 
 #include <gtest/gtest.h>
 

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "api/prune.hpp"
-#include "api/undelete.hpp"
+#include "api/catalog/prune.hpp"
+#include "api/catalog/undelete.hpp"
 #include "catalog/index/marks.hpp"
 #include "catalog/index/utc.hpp"
 #include "catalog/store_builder.hpp"
-#include "engine/run_directory.hpp"
+#include "engine/store/run_directory.hpp"
 
 namespace ckpt {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "api/prune.hpp"
+#include "api/catalog/prune.hpp"
 #include "catalog/store_builder.hpp"
 #include "support/memory_io.hpp"
 

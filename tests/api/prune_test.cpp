@@ -1,5 +1,5 @@
 // What happens between the plan and its carrying out, and what a store remembers of its policies.
-#include "api/prune.hpp"
+#include "api/catalog/prune.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Repairs of which one operation fails, and what changes between the look and the deed.
-#include "api/repair.hpp"
+#include "api/catalog/repair.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Salvages of which one operation fails, or that lose power: the damaged checkpoint stays as it is, there is no new one
 // or a whole one, and the same command again makes it.
-#include "api/salvage.hpp"
+#include "api/convert/salvage.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "api/save_plan.hpp"
+#include "api/run/save_plan.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A scrub while others delete, and with every operation failing once.
-#include "api/scrub.hpp"
+#include "api/catalog/scrub.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "api/store_catalog.hpp"
+#include "api/catalog/store_catalog.hpp"
 #include "catalog/index/marks.hpp"
 #include "catalog/store_builder.hpp"
 #include "support/fault_io.hpp"

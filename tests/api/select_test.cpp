@@ -1,4 +1,4 @@
-#include "api/select.hpp"
+#include "api/convert/select.hpp"
 
 #include <gtest/gtest.h>
 

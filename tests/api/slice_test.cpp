@@ -1,5 +1,5 @@
 // Slices as NumPy writes them.
-#include "api/slice.hpp"
+#include "api/convert/slice.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/forwarding_io.hpp"
+#include "engine/io/forwarding_io.hpp"
 #include "support/fault_io.hpp"
 #include "support/tiered_job.hpp"
 

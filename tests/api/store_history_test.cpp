@@ -13,16 +13,16 @@
 #include <string>
 #include <vector>
 
-#include "api/prune.hpp"
-#include "api/store_catalog.hpp"
+#include "api/catalog/prune.hpp"
+#include "api/catalog/store_catalog.hpp"
+#include "api/catalog/undelete.hpp"
 #include "api/store_oracle.hpp"
-#include "api/undelete.hpp"
 #include "catalog/entry_text.hpp"
 #include "catalog/index/refresh.hpp"
 #include "catalog/random_policy.hpp"
 #include "catalog/trash/trash.hpp"
-#include "engine/replace_file.hpp"
-#include "engine/run_directory.hpp"
+#include "engine/io/replace_file.hpp"
+#include "engine/store/run_directory.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
 #include "support/temp_dir.hpp"

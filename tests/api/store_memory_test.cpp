@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "api/store.hpp"
+#include "api/run/store.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ckpt::test {

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "catalog/trash/record.hpp"
-#include "format/manifest.hpp"
-#include "format/seal.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/seal.hpp"
 
 namespace ckpt::test {
 namespace {

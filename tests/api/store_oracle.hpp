@@ -8,7 +8,7 @@
 #include <string>
 
 #include "catalog/bucket.hpp"
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 #include "support/memory_io.hpp"
 #include "support/tiny_checkpoint.hpp"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "api/store.hpp"
+#include "api/run/store.hpp"
 #include "support/random_mesh.hpp"
 #include "support/temp_dir.hpp"
 #include "support/thread_comm.hpp"

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "api/store.hpp"
+#include "api/run/store.hpp"
 #include "support/file_bytes.hpp"
 #include "support/temp_dir.hpp"
 #include "support/training_job.hpp"

@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
-#include "api/store.hpp"
+#include "api/run/store.hpp"
 #include "catalog/trash/record.hpp"
-#include "engine/run_directory.hpp"
+#include "engine/store/run_directory.hpp"
 #include "support/temp_dir.hpp"
 #include "support/training_job.hpp"
 

@@ -1,5 +1,5 @@
 // What a store promises a job beside the bytes: which checkpoint is resumed from, and one outcome for all ranks.
-#include "api/store.hpp"
+#include "api/run/store.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "catalog/index/marks.hpp"
-#include "engine/inbox.hpp"
+#include "engine/store/inbox.hpp"
 #include "format/hash.hpp"
 #include "support/fault_io.hpp"
 #include "support/file_bytes.hpp"

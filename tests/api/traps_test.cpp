@@ -1,4 +1,4 @@
-#include "api/traps.hpp"
+#include "api/convert/traps.hpp"
 
 #include <gtest/gtest.h>
 

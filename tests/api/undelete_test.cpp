@@ -1,5 +1,5 @@
 // Which of several things in the trash a name means.
-#include "api/undelete.hpp"
+#include "api/catalog/undelete.hpp"
 
 #include <gtest/gtest.h>
 

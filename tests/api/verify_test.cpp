@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/source_check.hpp"
+#include "api/convert/source_check.hpp"
 #include "api/verbs.hpp"
 #include "convert/format.hpp"
 #include "convert/torch_patch.hpp"

@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "catalog/index/names.hpp"
-#include "engine/inbox.hpp"
+#include "engine/store/inbox.hpp"
 #include "store_builder.hpp"
 
 namespace ckpt::catalog {

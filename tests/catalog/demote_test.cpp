@@ -9,8 +9,8 @@
 
 #include "catalog/trash/trash.hpp"
 #include "catalog/trash_deeds.hpp"
-#include "format/manifest.hpp"
-#include "format/seal.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/seal.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "catalog/index/refresh.hpp"
 #include "catalog/index/rows.hpp"
-#include "engine/forwarding_io.hpp"
+#include "engine/io/forwarding_io.hpp"
 #include "store_builder.hpp"
 
 namespace ckpt::catalog {

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "catalog/trash/trash.hpp"
-#include "engine/lease.hpp"
-#include "engine/run_directory.hpp"
-#include "format/manifest.hpp"
-#include "format/seal.hpp"
+#include "engine/locks/lease.hpp"
+#include "engine/store/run_directory.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/seal.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
 #include "support/network_io.hpp"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "catalog/trash/trash.hpp"
-#include "engine/publish.hpp"
-#include "engine/recycle.hpp"
+#include "engine/publish/publish.hpp"
+#include "engine/store/recycle.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
 

@@ -11,7 +11,7 @@
 #include "catalog/entry_text.hpp"
 #include "catalog/index/catalog.hpp"
 #include "catalog/index/rows.hpp"
-#include "engine/inbox.hpp"
+#include "engine/store/inbox.hpp"
 #include "store_builder.hpp"
 
 namespace ckpt::catalog {

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "catalog/index/utc.hpp"
-#include "engine/step_name.hpp"
+#include "engine/store/step_name.hpp"
 #include "store_builder.hpp"
 
 namespace ckpt::catalog {

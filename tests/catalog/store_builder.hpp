@@ -9,10 +9,10 @@
 #include <string>
 
 #include "catalog/index/entry.hpp"
-#include "engine/io.hpp"
-#include "engine/run_directory.hpp"
-#include "format/manifest.hpp"
-#include "format/seal.hpp"
+#include "engine/io/io.hpp"
+#include "engine/store/run_directory.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/seal.hpp"
 #include "support/file_bytes.hpp"
 #include "support/temp_dir.hpp"
 

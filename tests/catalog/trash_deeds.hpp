@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "catalog/bucket.hpp"
-#include "engine/comm.hpp"
+#include "engine/comm/comm.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
 

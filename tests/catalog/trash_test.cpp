@@ -11,7 +11,7 @@
 
 #include "catalog/index/marks.hpp"
 #include "catalog/trash_deeds.hpp"
-#include "engine/run_directory.hpp"
+#include "engine/store/run_directory.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
 

@@ -1,4 +1,4 @@
-#include "cli/errors.hpp"
+#include "cli/output/errors.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "cli/json.hpp"
+#include "cli/output/json.hpp"
 
 namespace ckpt::cli {
 namespace {

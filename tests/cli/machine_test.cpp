@@ -1,4 +1,4 @@
-#include "cli/machine.hpp"
+#include "cli/process/machine.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <map>
 
-#include "cli/launch.hpp"
+#include "cli/process/launch.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ckpt::cli {

@@ -1,11 +1,11 @@
-#include "cli/table.hpp"
+#include "cli/output/table.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "cli/console.hpp"
-#include "cli/tree.hpp"
+#include "cli/output/console.hpp"
+#include "cli/output/tree.hpp"
 
 namespace ckpt::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/units.hpp"
+#include "cli/output/units.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cli/words.hpp"
+#include "cli/words/words.hpp"
 
 #include <gtest/gtest.h>
 

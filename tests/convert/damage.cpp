@@ -8,8 +8,8 @@
 #include <set>
 
 #include "format/checked.hpp"
-#include "format/manifest.hpp"
-#include "format/objects.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/objects.hpp"
 #include "support/file_bytes.hpp"
 #include "support/golden.hpp"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "convert/format.hpp"
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 #include "support/memory_io.hpp"
 
 /// Checkpoints in memory that tests damage, and what a user gets of them afterwards.

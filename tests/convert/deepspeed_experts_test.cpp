@@ -1,4 +1,4 @@
-#include "convert/deepspeed/experts.hpp"
+#include "convert/deepspeed/stages/experts.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "convert/deepspeed/files.hpp"
+#include "convert/deepspeed/files/files.hpp"
 
 #include <gtest/gtest.h>
 

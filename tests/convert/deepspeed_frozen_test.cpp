@@ -1,7 +1,7 @@
 // A rank's parts of frozen weights (stage 3).
 #include <gtest/gtest.h>
 
-#include "convert/deepspeed/partitioned_params.hpp"
+#include "convert/deepspeed/stages/partitioned_params.hpp"
 
 namespace ckpt::deepspeed {
 namespace {

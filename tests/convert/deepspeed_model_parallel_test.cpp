@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "convert/deepspeed/slice_rules.hpp"
+#include "convert/deepspeed/model_parallel/slice_rules.hpp"
 #include "convert/format.hpp"
 #include "convert/formats.hpp"
 #include "convert/torch_patch.hpp"

@@ -1,4 +1,4 @@
-#include "convert/deepspeed/objects.hpp"
+#include "convert/deepspeed/files/objects.hpp"
 
 #include <gtest/gtest.h>
 

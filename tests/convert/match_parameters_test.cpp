@@ -1,4 +1,4 @@
-#include "convert/deepspeed/match_parameters.hpp"
+#include "convert/deepspeed/stages/match_parameters.hpp"
 
 #include <gtest/gtest.h>
 

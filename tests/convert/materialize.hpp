@@ -9,9 +9,9 @@
 #include <string>
 
 #include "convert/format.hpp"
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 #include "format/checked.hpp"
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt {
 

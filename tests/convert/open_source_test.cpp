@@ -6,7 +6,7 @@
 
 #include "convert/format.hpp"
 #include "convert/materialize.hpp"
-#include "format/safetensors.hpp"
+#include "format/files/safetensors.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ckpt {

@@ -1,4 +1,4 @@
-#include "convert/deepspeed/partition_index.hpp"
+#include "convert/deepspeed/stages/partition_index.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 
 #include "convert/formats.hpp"
 #include "convert/materialize.hpp"
-#include "format/json.hpp"
-#include "format/safetensors.hpp"
+#include "format/files/safetensors.hpp"
+#include "format/text/json.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ckpt {

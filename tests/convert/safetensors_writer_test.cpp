@@ -7,8 +7,8 @@
 #include "convert/formats.hpp"
 #include "convert/materialize.hpp"
 #include "convert/raw_source.hpp"
-#include "format/hf_index.hpp"
-#include "format/safetensors.hpp"
+#include "format/files/hf_index.hpp"
+#include "format/files/safetensors.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ckpt {

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "format/files/zip.hpp"
 #include "format/hash.hpp"
-#include "format/zip.hpp"
 #include "support/file_bytes.hpp"
 
 namespace ckpt::test {

@@ -7,7 +7,7 @@
 #include "convert/formats.hpp"
 #include "convert/materialize.hpp"
 #include "convert/raw_source.hpp"
-#include "format/manifest.hpp"
+#include "format/universal/manifest.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ckpt {

@@ -7,9 +7,9 @@
 #include "convert/formats.hpp"
 #include "convert/materialize.hpp"
 #include "convert/raw_source.hpp"
-#include "format/manifest.hpp"
-#include "format/objects.hpp"
-#include "format/safetensors.hpp"
+#include "format/files/safetensors.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/objects.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ckpt {

@@ -1,4 +1,4 @@
-#include "engine/buffer_pool.hpp"
+#include "engine/run/buffer_pool.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 
 namespace ckpt {
 namespace {

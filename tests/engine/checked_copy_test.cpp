@@ -1,5 +1,5 @@
 // The copy of a tier to the next: the same bytes or none, no faster than it may be, and it ends when it is told to.
-#include "engine/checked_copy.hpp"
+#include "engine/run/checked_copy.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/publish.hpp"
-#include "engine/run.hpp"
+#include "engine/publish/publish.hpp"
+#include "engine/run/run.hpp"
 #include "format/hash.hpp"
 #include "support/memory_io.hpp"
 

@@ -1,6 +1,6 @@
 // What a run checks of its source beside moving it: checksums over many reads, copies of the same values, and weights
 // against what they were rounded from.
-#include "engine/checks.hpp"
+#include "engine/run/checks.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/run.hpp"
-#include "format/cast.hpp"
+#include "engine/run/run.hpp"
+#include "format/model/cast.hpp"
 #include "support/memory_io.hpp"
 #include "support/thread_comm.hpp"
 

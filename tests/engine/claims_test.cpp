@@ -1,5 +1,5 @@
 // Claims: their names, who is held to live, and what a lease writes. Hosts and their network file system are simulated.
-#include "engine/claims.hpp"
+#include "engine/locks/claims.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/forwarding_io.hpp"
-#include "engine/lease.hpp"
-#include "engine/move_checkpoint.hpp"
+#include "engine/io/forwarding_io.hpp"
+#include "engine/locks/lease.hpp"
+#include "engine/publish/move_checkpoint.hpp"
 #include "format/hash.hpp"
 #include "support/memory_io.hpp"
 #include "support/network_io.hpp"

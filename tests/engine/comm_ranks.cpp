@@ -10,8 +10,8 @@
 #include <string>
 #include <thread>
 
-#include "engine/comm.hpp"
-#include "engine/message.hpp"
+#include "engine/comm/comm.hpp"
+#include "engine/comm/message.hpp"
 
 namespace ckpt {
 namespace {

@@ -1,5 +1,5 @@
 // Comm over any table: here ranks are threads.
-#include "engine/comm.hpp"
+#include "engine/comm/comm.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "engine/comm_text.hpp"
-#include "engine/heartbeat.hpp"
-#include "engine/message.hpp"
+#include "engine/comm/comm_text.hpp"
+#include "engine/comm/heartbeat.hpp"
+#include "engine/comm/message.hpp"
 #include "support/thread_comm.hpp"
 
 namespace ckpt {

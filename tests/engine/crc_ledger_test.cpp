@@ -1,4 +1,4 @@
-#include "engine/crc_ledger.hpp"
+#include "engine/run/crc_ledger.hpp"
 
 #include <gtest/gtest.h>
 

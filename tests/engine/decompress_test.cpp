@@ -1,5 +1,5 @@
 // Sources that are compressed: decoded in bounded memory, each about once, to the same bytes as plain ones.
-#include "engine/decompress.hpp"
+#include "engine/run/decompress.hpp"
 
 #include <gtest/gtest.h>
 #include <zstd.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/run.hpp"
+#include "engine/run/run.hpp"
 #include "support/memory_io.hpp"
 #include "support/thread_comm.hpp"
 

@@ -11,15 +11,16 @@
 #include <string>
 #include <utility>
 
-#include "engine/beneath.hpp"
-#include "engine/forwarding_io.hpp"
-#include "engine/held_directories.hpp"
-#include "engine/held_store.hpp"
-#include "engine/hold_directory.hpp"
-#include "engine/publish.hpp"
-#include "engine/replace_file.hpp"
-#include "engine/run_directory.hpp"
-#include "engine/source_files.hpp"
+#include "engine/io/beneath.hpp"
+#include "engine/io/forwarding_io.hpp"
+#include "engine/io/held_directories.hpp"
+#include "engine/io/hold_directory.hpp"
+#include "engine/io/remove_tree.hpp"
+#include "engine/io/replace_file.hpp"
+#include "engine/publish/publish.hpp"
+#include "engine/run/source_files.hpp"
+#include "engine/store/held_store.hpp"
+#include "engine/store/run_directory.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ckpt {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <thread>
 
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 #include "support/memory_io.hpp"
 #include "support/temp_dir.hpp"
 
@@ -45,8 +45,8 @@ class Block {
   std::size_t bytes_;
 };
 
-/// One suite for every Io: what engine/io.hpp promises holds for the ring, the threads and the memory. Where the ring
-/// is forbidden its tests are skipped, with the reason.
+/// One suite for every Io: what engine/io/io.hpp promises holds for the ring, the threads and the memory. Where the
+/// ring is forbidden its tests are skipped, with the reason.
 class IoContract : public testing::TestWithParam<Subject> {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-#include "engine/leaf_ledger.hpp"
+#include "engine/run/leaf_ledger.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/plan.hpp"
+#include "engine/run/plan.hpp"
 
 namespace ckpt {
 namespace {

@@ -1,5 +1,5 @@
 // The record of finished leaves: what it says, to whom, and what of it survives.
-#include "engine/leaf_record.hpp"
+#include "engine/run/leaf_record.hpp"
 
 #include <gtest/gtest.h>
 

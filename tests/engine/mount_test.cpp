@@ -1,4 +1,4 @@
-#include "engine/mount.hpp"
+#include "engine/io/mount.hpp"
 
 #include <gtest/gtest.h>
 

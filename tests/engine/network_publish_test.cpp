@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "engine/lease.hpp"
-#include "engine/left_over.hpp"
-#include "engine/move_checkpoint.hpp"
-#include "engine/publish.hpp"
-#include "engine/replace_file.hpp"
+#include "engine/io/remove_tree.hpp"
+#include "engine/io/replace_file.hpp"
+#include "engine/locks/lease.hpp"
+#include "engine/publish/left_over.hpp"
+#include "engine/publish/move_checkpoint.hpp"
+#include "engine/publish/publish.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
 #include "support/network_io.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 #include "engine/offload_tensors.hpp"
 #include "support/temp_dir.hpp"
 

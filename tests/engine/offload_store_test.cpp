@@ -1,5 +1,5 @@
 // The offload store over every Io: what is put comes back, memory stays in its bound, the longest unused leaves first.
-#include "engine/offload_store.hpp"
+#include "engine/offload/offload_store.hpp"
 
 #include <gtest/gtest.h>
 

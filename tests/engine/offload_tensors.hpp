@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/offload_store.hpp"
+#include "engine/offload/offload_store.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/plan.hpp"
+#include "engine/run/plan.hpp"
 
 namespace ckpt {
 namespace {

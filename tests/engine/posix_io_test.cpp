@@ -1,5 +1,6 @@
 // What only a real file system can show: pipes, links, forbidden rings, names that change under a lock.
-#include "engine/posix_io.hpp"
+#include "engine/io/posix_io.hpp"
+#include "engine/io/remove_tree.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -13,8 +14,8 @@
 #include <string>
 #include <thread>
 
-#include "engine/hard_links.hpp"
-#include "engine/publish.hpp"
+#include "engine/io/hard_links.hpp"
+#include "engine/publish/publish.hpp"
 #include "support/forbid_call.hpp"
 #include "support/temp_dir.hpp"
 

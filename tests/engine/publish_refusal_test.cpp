@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/publish.hpp"
+#include "engine/publish/publish.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
 

@@ -1,5 +1,5 @@
 // The one commit: what it refuses, what it leaves, and what a failure or a power loss at any operation leaves.
-#include "engine/publish.hpp"
+#include "engine/publish/publish.hpp"
 
 #include <gtest/gtest.h>
 

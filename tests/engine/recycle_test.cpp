@@ -1,5 +1,5 @@
 // Which retired files a save takes, and which it must not touch: on the real file system, by both engines.
-#include "engine/recycle.hpp"
+#include "engine/store/recycle.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/publish.hpp"
-#include "engine/recyclable.hpp"
+#include "engine/io/recyclable.hpp"
+#include "engine/publish/publish.hpp"
 #include "format/checked.hpp"
 #include "support/file_bytes.hpp"
 #include "support/memory_io.hpp"

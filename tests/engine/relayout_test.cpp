@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "engine/run.hpp"
+#include "engine/run/run.hpp"
 #include "support/file_bytes.hpp"
 #include "support/random_layout.hpp"
 #include "support/temp_dir.hpp"

@@ -1,6 +1,6 @@
 // The plan and its run over any layout: each byte of the target is made once, in any number of ranks, within the
 // smallest pool; and what one rank meets ends all of them.
-#include "engine/run.hpp"
+#include "engine/run/run.hpp"
 
 #include <gtest/gtest.h>
 

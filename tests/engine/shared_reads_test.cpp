@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/run.hpp"
+#include "engine/run/run.hpp"
 #include "support/memory_io.hpp"
 #include "support/thread_comm.hpp"
 

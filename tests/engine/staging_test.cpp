@@ -1,5 +1,5 @@
 // What a save's memory side owes its run: the same failure, and every buffer back.
-#include "engine/staging.hpp"
+#include "engine/run/staging.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/publish.hpp"
-#include "engine/run.hpp"
+#include "engine/publish/publish.hpp"
+#include "engine/run/run.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
 

@@ -1,4 +1,4 @@
-#include "engine/stream_copy.hpp"
+#include "engine/run/stream_copy.hpp"
 
 #include <gtest/gtest.h>
 

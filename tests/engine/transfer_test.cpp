@@ -1,5 +1,5 @@
 // What follows a short, interrupted or failed call, without a kernel that has to be talked into making one.
-#include "engine/transfer.hpp"
+#include "engine/io/transfer.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/unique_fd.hpp"
+#include "engine/io/unique_fd.hpp"
 
 namespace ckpt {
 namespace {

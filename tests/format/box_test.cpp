@@ -1,4 +1,4 @@
-#include "format/box.hpp"
+#include "format/model/box.hpp"
 
 #include <gtest/gtest.h>
 

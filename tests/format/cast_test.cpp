@@ -1,4 +1,4 @@
-#include "format/cast.hpp"
+#include "format/model/cast.hpp"
 
 #include <gtest/gtest.h>
 

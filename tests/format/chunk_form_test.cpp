@@ -1,5 +1,5 @@
 // Chunks that hold the same elements, however they are described.
-#include "format/chunk_form.hpp"
+#include "format/model/chunk_form.hpp"
 
 #include <gtest/gtest.h>
 

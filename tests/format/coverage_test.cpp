@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt {
 namespace {

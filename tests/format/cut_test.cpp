@@ -1,4 +1,4 @@
-#include "format/cut.hpp"
+#include "format/model/cut.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "format/dcp_metadata.hpp"
+#include "format/torch/dcp_metadata.hpp"
 
 #include <gtest/gtest.h>
 

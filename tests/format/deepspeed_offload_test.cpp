@@ -1,5 +1,5 @@
 // DeepSpeed's words for swapping to disk.
-#include "format/deepspeed_offload.hpp"
+#include "format/files/deepspeed_offload.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "format/dtensor.hpp"
+#include "format/torch/dtensor.hpp"
 
 #include <gtest/gtest.h>
 

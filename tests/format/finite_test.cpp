@@ -1,4 +1,4 @@
-#include "format/finite.hpp"
+#include "format/model/finite.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "format/cast.hpp"
+#include "format/model/cast.hpp"
 
 namespace ckpt {
 namespace {

@@ -1,4 +1,4 @@
-#include "format/hf_index.hpp"
+#include "format/files/hf_index.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "format/index_file.hpp"
+#include "format/universal/index_file.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "format/json.hpp"
+#include "format/text/json.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "format/mesh_search.hpp"
-#include "format/placements.hpp"
-#include "format/writer_layout.hpp"
+#include "format/universal/mesh_search.hpp"
+#include "format/universal/placements.hpp"
+#include "format/universal/writer_layout.hpp"
 
 namespace ckpt::universal {
 namespace {

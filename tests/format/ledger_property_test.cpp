@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "format/ledger.hpp"
+#include "format/universal/ledger.hpp"
 
 namespace ckpt::ledger {
 namespace {

@@ -1,5 +1,5 @@
 // The ledger of consumed samples as text.
-#include "format/ledger.hpp"
+#include "format/universal/ledger.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "format/manifest.hpp"
+#include "format/universal/manifest.hpp"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "format/sums.hpp"
+#include "format/universal/sums.hpp"
 
 namespace ckpt::universal {
 namespace {

@@ -1,4 +1,4 @@
-#include "format/map_rules.hpp"
+#include "format/model/map_rules.hpp"
 
 #include <gtest/gtest.h>
 

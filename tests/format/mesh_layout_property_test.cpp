@@ -7,9 +7,9 @@
 #include <set>
 #include <tuple>
 
-#include "format/cut.hpp"
-#include "format/mesh_layout.hpp"
-#include "format/mesh_search.hpp"
+#include "format/model/cut.hpp"
+#include "format/universal/mesh_layout.hpp"
+#include "format/universal/mesh_search.hpp"
 #include "support/random_mesh.hpp"
 
 namespace ckpt::universal {

@@ -1,4 +1,4 @@
-#include "format/mesh_layout.hpp"
+#include "format/universal/mesh_layout.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "format/hash.hpp"
-#include "format/mesh_search.hpp"
+#include "format/universal/mesh_search.hpp"
 
 namespace ckpt::universal {
 namespace {

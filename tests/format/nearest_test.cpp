@@ -1,4 +1,4 @@
-#include "format/nearest.hpp"
+#include "format/text/nearest.hpp"
 
 #include <gtest/gtest.h>
 

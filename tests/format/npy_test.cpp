@@ -1,5 +1,5 @@
 // Headers of NumPy files.
-#include "format/npy.hpp"
+#include "format/files/npy.hpp"
 
 #include <gtest/gtest.h>
 

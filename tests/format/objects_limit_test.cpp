@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "format/objects.hpp"
+#include "format/universal/objects.hpp"
 
 namespace ckpt::universal {
 namespace {

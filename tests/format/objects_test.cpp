@@ -1,4 +1,4 @@
-#include "format/objects.hpp"
+#include "format/universal/objects.hpp"
 
 #include <gtest/gtest.h>
 

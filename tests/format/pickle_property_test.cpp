@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "format/pickle.hpp"
-#include "format/torch_object.hpp"
+#include "format/torch/pickle.hpp"
+#include "format/torch/torch_object.hpp"
 #include "support/pickle_encoder.hpp"
 
 namespace ckpt {

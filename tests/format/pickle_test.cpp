@@ -1,4 +1,4 @@
-#include "format/pickle.hpp"
+#include "format/torch/pickle.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "format/placements.hpp"
+#include "format/universal/placements.hpp"
 
 #include <gtest/gtest.h>
 
-#include "format/cut.hpp"
+#include "format/model/cut.hpp"
 
 namespace ckpt::universal {
 namespace {

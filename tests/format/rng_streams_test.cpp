@@ -1,5 +1,5 @@
 // Random streams by what they are for.
-#include "format/rng_streams.hpp"
+#include "format/universal/rng_streams.hpp"
 
 #include <gtest/gtest.h>
 

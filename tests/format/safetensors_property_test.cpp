@@ -6,9 +6,9 @@
 #include <set>
 #include <string>
 
-#include "format/model.hpp"
-#include "format/safetensors.hpp"
-#include "format/safetensors_metadata.hpp"
+#include "format/files/safetensors.hpp"
+#include "format/files/safetensors_metadata.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt::safetensors {
 namespace {

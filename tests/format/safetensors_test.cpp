@@ -1,4 +1,4 @@
-#include "format/safetensors.hpp"
+#include "format/files/safetensors.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt::safetensors {
 namespace {

@@ -1,4 +1,4 @@
-#include "format/sums.hpp"
+#include "format/universal/sums.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "format/torch_object.hpp"
+#include "format/torch/torch_object.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,9 +8,9 @@
 #include <set>
 #include <string>
 
-#include "format/manifest.hpp"
-#include "format/objects.hpp"
-#include "format/sums.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/objects.hpp"
+#include "format/universal/sums.hpp"
 
 namespace ckpt::universal {
 namespace {

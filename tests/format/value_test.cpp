@@ -1,4 +1,4 @@
-#include "format/value.hpp"
+#include "format/model/value.hpp"
 
 #include <gtest/gtest.h>
 

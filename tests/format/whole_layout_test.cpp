@@ -1,4 +1,4 @@
-#include "format/whole_layout.hpp"
+#include "format/universal/whole_layout.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,14 @@
-#include "format/writer_layout.hpp"
+#include "format/universal/writer_layout.hpp"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <string>
 
-#include "format/json.hpp"
-#include "format/safetensors.hpp"
-#include "format/safetensors_metadata.hpp"
-#include "format/whole_layout.hpp"
+#include "format/files/safetensors.hpp"
+#include "format/files/safetensors_metadata.hpp"
+#include "format/text/json.hpp"
+#include "format/universal/whole_layout.hpp"
 #include "support/mesh_checkpoint.hpp"
 
 namespace ckpt::universal {

@@ -1,4 +1,4 @@
-#include "format/zip.hpp"
+#include "format/files/zip.hpp"
 
 #include <gtest/gtest.h>
 

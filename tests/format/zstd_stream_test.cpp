@@ -1,4 +1,4 @@
-#include "format/zstd_stream.hpp"
+#include "format/files/zstd_stream.hpp"
 
 #include <gtest/gtest.h>
 #include <zstd.h>

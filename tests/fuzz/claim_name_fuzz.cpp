@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "engine/claim_name.hpp"
+#include "engine/locks/claim_name.hpp"
 
 namespace {
 using namespace ckpt;

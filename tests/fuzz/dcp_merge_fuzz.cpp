@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <span>
 
-#include "format/dcp_merge.hpp"
-#include "format/dcp_metadata.hpp"
+#include "format/torch/dcp_merge.hpp"
+#include "format/torch/dcp_metadata.hpp"
 
 namespace {
 void require(bool holds) {

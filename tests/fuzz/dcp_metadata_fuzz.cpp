@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "format/dcp_metadata.hpp"
+#include "format/torch/dcp_metadata.hpp"
 
 namespace {
 void require(bool holds) {

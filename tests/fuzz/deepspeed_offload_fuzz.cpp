@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "format/deepspeed_offload.hpp"
+#include "format/files/deepspeed_offload.hpp"
 
 // Counts of an accepted configuration are exact JSON numbers, and a path stands where one is needed.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

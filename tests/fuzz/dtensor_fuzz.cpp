@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "format/dtensor.hpp"
+#include "format/torch/dtensor.hpp"
 
 namespace {
 void require(bool holds) {

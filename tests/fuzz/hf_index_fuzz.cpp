@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "format/hf_index.hpp"
+#include "format/files/hf_index.hpp"
 
 namespace {
 void require(bool holds) {

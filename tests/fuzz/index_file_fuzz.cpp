@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "format/index_file.hpp"
+#include "format/universal/index_file.hpp"
 
 // What parses is what its own writer gives again, and every chunk lies in its tensor.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "format/json.hpp"
+#include "format/text/json.hpp"
 
 namespace {
 void require(bool holds) {

@@ -3,10 +3,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "format/json.hpp"
-#include "format/layout_json.hpp"
-#include "format/mesh_layout.hpp"
-#include "format/mesh_search.hpp"
+#include "format/text/json.hpp"
+#include "format/universal/layout_json.hpp"
+#include "format/universal/mesh_layout.hpp"
+#include "format/universal/mesh_search.hpp"
 
 namespace {
 void require(bool holds) {

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "format/ledger.hpp"
+#include "format/universal/ledger.hpp"
 
 namespace {
 void require(bool holds) {

@@ -1,7 +1,7 @@
 #include <cstdint>
 #include <string>
 
-#include "format/manifest.hpp"
+#include "format/universal/manifest.hpp"
 
 // The input as it stands, and with the hash that no mutation would find: a document that lacks its last member.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

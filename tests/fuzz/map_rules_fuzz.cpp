@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "format/checked.hpp"
-#include "format/map_rules.hpp"
+#include "format/model/map_rules.hpp"
 
 namespace {
 void require(bool holds) {

@@ -1,7 +1,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "format/objects.hpp"
+#include "format/universal/objects.hpp"
 
 // What parses can be written, and what was written parses to the same text again.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

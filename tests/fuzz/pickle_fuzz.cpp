@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
-#include "format/pickle.hpp"
-#include "format/torch_object.hpp"
+#include "format/torch/pickle.hpp"
+#include "format/torch/torch_object.hpp"
 
 namespace {
 void require(bool holds) {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "format/placements.hpp"
+#include "format/universal/placements.hpp"
 
 namespace {
 using namespace ckpt::universal;

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "format/rng_streams.hpp"
+#include "format/universal/rng_streams.hpp"
 
 namespace {
 void require(bool holds) {

@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
-#include "format/safetensors.hpp"
-#include "format/safetensors_metadata.hpp"
+#include "format/files/safetensors.hpp"
+#include "format/files/safetensors_metadata.hpp"
 
 namespace {
 

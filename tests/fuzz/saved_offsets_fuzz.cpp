@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "format/safetensors_metadata.hpp"
+#include "format/files/safetensors_metadata.hpp"
 
 // The two texts that `__metadata__` of a safetensors file may hold for us.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

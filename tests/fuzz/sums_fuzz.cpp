@@ -1,7 +1,7 @@
 #include <cstdint>
 #include <span>
 
-#include "format/sums.hpp"
+#include "format/universal/sums.hpp"
 
 // What parses is what its own writer gives again, and every record's leaves can be looked at.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "format/zip.hpp"
+#include "format/files/zip.hpp"
 
 namespace {
 void require(bool holds) {

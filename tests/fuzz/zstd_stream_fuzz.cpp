@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
+#include "format/files/zstd_stream.hpp"
 #include "format/hash.hpp"
-#include "format/zstd_stream.hpp"
 
 namespace {
 void require(bool holds) {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "format/box.hpp"
-#include "format/value.hpp"
+#include "format/model/box.hpp"
+#include "format/model/value.hpp"
 
 /// Directories of torch.distributed.checkpoint made by tests: what torch writes, and what it never would.
 namespace ckpt::dcp_build {

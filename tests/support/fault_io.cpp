@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/hard_links.hpp"
-#include "engine/hold_directory.hpp"
+#include "engine/io/hard_links.hpp"
+#include "engine/io/hold_directory.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt {

@@ -11,9 +11,9 @@
 #include <span>
 #include <string_view>
 
-#include "format/cast.hpp"
+#include "format/files/safetensors.hpp"
 #include "format/hash.hpp"
-#include "format/safetensors.hpp"
+#include "format/model/cast.hpp"
 
 namespace ckpt {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt {
 

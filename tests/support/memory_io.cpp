@@ -8,8 +8,8 @@
 #include <random>
 #include <utility>
 
-#include "engine/hard_links.hpp"
-#include "engine/system_error.hpp"
+#include "engine/io/hard_links.hpp"
+#include "engine/io/system_error.hpp"
 #include "support/memory_tree.hpp"
 
 namespace ckpt {

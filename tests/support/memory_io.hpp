@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 
 namespace ckpt {
 

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "format/index_file.hpp"
-#include "format/seal.hpp"
+#include "format/universal/index_file.hpp"
+#include "format/universal/seal.hpp"
 #include "support/random_mesh.hpp"
 
 namespace ckpt::test {

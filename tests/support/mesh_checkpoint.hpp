@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "format/writer_layout.hpp"
+#include "format/universal/writer_layout.hpp"
 
 namespace ckpt::test {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/system_error.hpp"
+#include "engine/io/system_error.hpp"
 #include "format/hash.hpp"
 
 namespace ckpt {

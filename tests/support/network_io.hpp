@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 #include "support/memory_io.hpp"
 
 namespace ckpt {

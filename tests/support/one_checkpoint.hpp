@@ -7,8 +7,8 @@
 #include <string>
 
 #include "api/verbs.hpp"
-#include "engine/comm.hpp"
-#include "engine/run_directory.hpp"
+#include "engine/comm/comm.hpp"
+#include "engine/store/run_directory.hpp"
 #include "support/memory_io.hpp"
 #include "support/tiny_checkpoint.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "format/value.hpp"
+#include "format/model/value.hpp"
 
 namespace ckpt::test {
 

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <utility>
 
-#include "format/cast.hpp"
 #include "format/checked.hpp"
+#include "format/model/cast.hpp"
 
 namespace ckpt::test {
 namespace {

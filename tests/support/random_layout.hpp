@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/plan.hpp"
-#include "format/model.hpp"
+#include "engine/run/plan.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt::test {
 

@@ -4,7 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "format/mesh_layout.hpp"
+#include "format/universal/mesh_layout.hpp"
 
 namespace ckpt::test {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/comm.hpp"
+#include "engine/comm/comm.hpp"
 
 namespace ckpt {
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "api/store.hpp"
+#include "api/run/store.hpp"
 #include "support/temp_dir.hpp"
 #include "support/training_job.hpp"
 

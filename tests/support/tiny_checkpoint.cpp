@@ -6,9 +6,9 @@
 #include <chrono>
 #include <cstring>
 
-#include "engine/publish.hpp"
-#include "engine/run_directory.hpp"
-#include "format/seal.hpp"
+#include "engine/publish/publish.hpp"
+#include "engine/store/run_directory.hpp"
+#include "format/universal/seal.hpp"
 #include "support/memory_io.hpp"
 #include "support/training_job.hpp"
 #include "writers/publish_save.hpp"

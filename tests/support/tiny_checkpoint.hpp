@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/io.hpp"
-#include "format/manifest.hpp"
+#include "engine/io/io.hpp"
 #include "format/result.hpp"
-#include "format/sums.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/sums.hpp"
 
 namespace ckpt::test {
 

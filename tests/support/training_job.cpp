@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "format/cut.hpp"
-#include "format/mesh_layout.hpp"
+#include "format/model/cut.hpp"
+#include "format/universal/mesh_layout.hpp"
 #include "writers/local_array.hpp"
 
 namespace ckpt::test {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "api/store.hpp"
+#include "api/run/store.hpp"
 #include "support/thread_comm.hpp"
 
 namespace ckpt::test {

@@ -7,7 +7,7 @@ LONGEST = 600  # lines
 
 PRINTS = "only cli prints"
 # A trainer without a log, or one that ends without closing its run, still learns that its saves fail.
-MAY_PRINT = ("src/api/first_failure.cpp", "src/api/exit_report.cpp")
+MAY_PRINT = ("src/api/run/first_failure.cpp", "src/api/run/exit_report.cpp")
 
 # pattern in code, the folders it is looked for in, why it is forbidden there
 RULES = [

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/buffer_pool.hpp"
+#include "engine/run/buffer_pool.hpp"
 
 namespace ckpt {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 #include "format/result.hpp"
 
 namespace ckpt {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "api/doctor/diagnosis.hpp"
-#include "engine/machine_facts.hpp"
+#include "engine/process/machine_facts.hpp"
 
 namespace ckpt {
 

@@ -7,14 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "api/repair.hpp"
-#include "api/store_catalog.hpp"
+#include "api/catalog/repair.hpp"
+#include "api/catalog/store_catalog.hpp"
 #include "catalog/trash/trash.hpp"
-#include "engine/file_system.hpp"
-#include "engine/held_store.hpp"
-#include "engine/inbox.hpp"
-#include "engine/left_over.hpp"
-#include "engine/recycle.hpp"
+#include "engine/io/file_system.hpp"
+#include "engine/publish/left_over.hpp"
+#include "engine/store/held_store.hpp"
+#include "engine/store/inbox.hpp"
+#include "engine/store/recycle.hpp"
 
 namespace ckpt {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "api/doctor/diagnosis.hpp"
-#include "engine/volume_facts.hpp"
+#include "engine/io/volume_facts.hpp"
 
 namespace ckpt {
 

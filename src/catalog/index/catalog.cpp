@@ -4,10 +4,10 @@
 
 #include <utility>
 
-#include "engine/file_system.hpp"
-#include "engine/held_store.hpp"
-#include "engine/inbox.hpp"
-#include "engine/run_directory.hpp"
+#include "engine/io/file_system.hpp"
+#include "engine/store/held_store.hpp"
+#include "engine/store/inbox.hpp"
+#include "engine/store/run_directory.hpp"
 
 namespace ckpt::catalog {
 namespace {

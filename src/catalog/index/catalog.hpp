@@ -8,7 +8,7 @@
 #include "catalog/index/refresh.hpp"
 #include "catalog/index/rows.hpp"
 #include "catalog/index/scan.hpp"
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 #include "format/result.hpp"
 
 namespace ckpt::catalog {

@@ -8,8 +8,8 @@
 
 #include "catalog/index/migrations.hpp"
 #include "catalog/index/sqlite.hpp"
-#include "engine/io.hpp"
-#include "engine/real_path.hpp"
+#include "engine/io/io.hpp"
+#include "engine/io/real_path.hpp"
 
 namespace ckpt::catalog {
 namespace {

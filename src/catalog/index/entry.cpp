@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "catalog/index/utc.hpp"
-#include "engine/run_directory.hpp"
-#include "format/manifest.hpp"
-#include "format/seal.hpp"
+#include "engine/store/run_directory.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/seal.hpp"
 
 namespace ckpt::catalog {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "catalog/checkpoint.hpp"
 #include "catalog/index/marks.hpp"
-#include "engine/io.hpp"
-#include "format/sums.hpp"
+#include "engine/io/io.hpp"
+#include "format/universal/sums.hpp"
 
 namespace ckpt::catalog {
 

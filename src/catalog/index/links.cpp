@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "catalog/index/scan.hpp"
-#include "engine/io.hpp"
-#include "engine/real_path.hpp"
+#include "engine/io/io.hpp"
+#include "engine/io/real_path.hpp"
 
 namespace ckpt::catalog {
 namespace {

@@ -9,13 +9,13 @@
 #include <memory>
 
 #include "catalog/index/utc.hpp"
-#include "engine/held_store.hpp"
-#include "engine/lease.hpp"
-#include "engine/replace_file.hpp"
+#include "engine/io/replace_file.hpp"
+#include "engine/locks/lease.hpp"
+#include "engine/store/held_store.hpp"
 #include "format/hash.hpp"
-#include "format/json.hpp"
-#include "format/own_names.hpp"
-#include "format/value.hpp"
+#include "format/model/value.hpp"
+#include "format/text/json.hpp"
+#include "format/universal/own_names.hpp"
 
 namespace ckpt::catalog {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "catalog/checkpoint.hpp"
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 #include "format/result.hpp"
 
 /// What was said of a checkpoint after it was saved: small files in a directory of its own, outside every hash. They

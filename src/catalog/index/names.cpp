@@ -12,7 +12,7 @@
 
 #include "catalog/index/rows.hpp"
 #include "catalog/index/sqlite.hpp"
-#include "format/nearest.hpp"
+#include "format/text/nearest.hpp"
 
 namespace ckpt::catalog {
 namespace {

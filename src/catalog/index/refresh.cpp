@@ -10,9 +10,9 @@
 #include "catalog/index/rows.hpp"
 #include "catalog/index/sqlite.hpp"
 #include "catalog/index/trash_index.hpp"
-#include "engine/inbox.hpp"
-#include "engine/step_name.hpp"
-#include "format/seal.hpp"
+#include "engine/store/inbox.hpp"
+#include "engine/store/step_name.hpp"
+#include "format/universal/seal.hpp"
 
 namespace ckpt::catalog {
 namespace {

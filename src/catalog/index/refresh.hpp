@@ -7,7 +7,7 @@
 #include "catalog/index/database.hpp"
 #include "catalog/index/links.hpp"
 #include "catalog/index/scan.hpp"
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 #include "format/result.hpp"
 
 namespace ckpt::catalog {

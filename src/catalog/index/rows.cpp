@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "catalog/index/sqlite.hpp"
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 
 namespace ckpt::catalog {
 namespace {

@@ -7,9 +7,9 @@
 #include <charconv>
 #include <utility>
 
-#include "engine/publish.hpp"
-#include "engine/run_directory.hpp"
-#include "engine/step_name.hpp"
+#include "engine/publish/publish.hpp"
+#include "engine/store/run_directory.hpp"
+#include "engine/store/step_name.hpp"
 
 namespace ckpt::catalog {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "catalog/index/entry.hpp"
 #include "catalog/index/links.hpp"
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 #include "format/result.hpp"
 
 /// What checkpoints a store holds, from its directories alone. STORE/RUN/NAME, where a run may lie some directories

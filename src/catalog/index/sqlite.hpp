@@ -12,7 +12,7 @@
 
 #include "catalog/bucket.hpp"
 #include "catalog/index/entry.hpp"
-#include "engine/caught.hpp"
+#include "engine/io/caught.hpp"
 #include "format/result.hpp"
 
 /// SQLite's exceptions stop here: everything of src/catalog/index that touches a database runs inside `asked`.

@@ -4,7 +4,7 @@
 
 #include "catalog/index/database.hpp"
 #include "catalog/trash/trash.hpp"
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 #include "format/result.hpp"
 
 /// What waits in the trash, told by the index: to read 100,000 records takes seconds. For those who show it; who

@@ -7,13 +7,14 @@
 #include "catalog/trash/strays.hpp"
 #include "catalog/trash/trash.hpp"
 #include "catalog/trash/whole.hpp"
-#include "engine/inbox.hpp"
-#include "engine/left_over.hpp"
-#include "engine/replace_file.hpp"
-#include "engine/run_directory.hpp"
-#include "format/manifest.hpp"
-#include "format/own_names.hpp"
-#include "format/seal.hpp"
+#include "engine/io/look.hpp"
+#include "engine/io/replace_file.hpp"
+#include "engine/publish/left_over.hpp"
+#include "engine/store/inbox.hpp"
+#include "engine/store/run_directory.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/own_names.hpp"
+#include "format/universal/seal.hpp"
 
 namespace ckpt::catalog {
 namespace {

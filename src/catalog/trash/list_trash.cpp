@@ -7,8 +7,8 @@
 #include "catalog/index/scan.hpp"
 #include "catalog/trash/place.hpp"
 #include "catalog/trash/trash.hpp"
-#include "engine/replace_file.hpp"
-#include "engine/run_directory.hpp"
+#include "engine/io/replace_file.hpp"
+#include "engine/store/run_directory.hpp"
 
 namespace ckpt::catalog {
 namespace {

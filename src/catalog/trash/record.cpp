@@ -5,8 +5,8 @@
 #include <array>
 #include <utility>
 
-#include "format/json.hpp"
-#include "format/value.hpp"
+#include "format/model/value.hpp"
+#include "format/text/json.hpp"
 
 namespace ckpt::catalog {
 namespace {

@@ -1,13 +1,13 @@
 // Retired data files go to recycle/, as many sets as a policy says. Steps: trash.hpp; what a save does:
-// engine/recycle.hpp.
+// engine/store/recycle.hpp.
 #include "catalog/trash/recycle.hpp"
 
 #include <algorithm>
 #include <functional>
 #include <utility>
 
-#include "engine/publish.hpp"
-#include "engine/run_directory.hpp"
+#include "engine/publish/publish.hpp"
+#include "engine/store/run_directory.hpp"
 #include "format/hash.hpp"
 
 namespace ckpt::catalog {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "catalog/trash/trash.hpp"
-#include "engine/recycle.hpp"
+#include "engine/store/recycle.hpp"
 
 /// For trash.cpp: which things in the trash may feed the next save.
 namespace ckpt::catalog {

@@ -4,10 +4,10 @@
 #include <span>
 #include <utility>
 
-#include "engine/run_directory.hpp"
-#include "format/manifest.hpp"
-#include "format/own_names.hpp"
-#include "format/seal.hpp"
+#include "engine/store/run_directory.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/own_names.hpp"
+#include "format/universal/seal.hpp"
 
 namespace ckpt::catalog {
 namespace {

@@ -4,15 +4,15 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/io.hpp"
-#include "engine/strays.hpp"
+#include "engine/io/io.hpp"
+#include "engine/publish/strays.hpp"
 #include "format/result.hpp"
 
 /// What stands in a checkpoint's directory that ckpt did not put there. Somebody may want it: it is never removed
 /// unasked, and neither is the checkpoint then.
 namespace ckpt::catalog {
 
-/// The files of a checkpoint of ours that no save, conversion or mark makes (engine/strays.hpp). errors  io
+/// The files of a checkpoint of ours that no save, conversion or mark makes (engine/publish/strays.hpp). errors  io
 Result<std::vector<std::string>> find_strays(Io& io, const std::string& checkpoint, std::string_view below = {});
 
 /// What in a checkpoint of another tool, which may hold any file, is none of its own for certain: a repository of git,

@@ -14,12 +14,14 @@
 #include "catalog/trash/recycle.hpp"
 #include "catalog/trash/strays.hpp"
 #include "catalog/trash/whole.hpp"
-#include "engine/held_store.hpp"
-#include "engine/left_over.hpp"
-#include "engine/publish.hpp"
-#include "engine/replace_file.hpp"
-#include "engine/run_directory.hpp"
-#include "format/seal.hpp"
+#include "engine/io/look.hpp"
+#include "engine/io/remove_tree.hpp"
+#include "engine/io/replace_file.hpp"
+#include "engine/publish/left_over.hpp"
+#include "engine/publish/publish.hpp"
+#include "engine/store/held_store.hpp"
+#include "engine/store/run_directory.hpp"
+#include "format/universal/seal.hpp"
 
 namespace ckpt::catalog {
 namespace {

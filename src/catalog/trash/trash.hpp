@@ -11,12 +11,12 @@
 
 #include "catalog/retain.hpp"
 #include "catalog/trash/record.hpp"
-#include "engine/claims.hpp"
-#include "engine/comm.hpp"
-#include "engine/hold_directory.hpp"
-#include "engine/io.hpp"
-#include "engine/move_checkpoint.hpp"
-#include "engine/recycle.hpp"
+#include "engine/comm/comm.hpp"
+#include "engine/io/hold_directory.hpp"
+#include "engine/io/io.hpp"
+#include "engine/locks/claims.hpp"
+#include "engine/publish/move_checkpoint.hpp"
+#include "engine/store/recycle.hpp"
 #include "format/result.hpp"
 
 /// Deletion, in two phases. A checkpoint STORE/RUN/NAME is put into the trash by a rename to
@@ -27,17 +27,17 @@
 ///   restore  1 nobody reads or purges it   2 the rename   3 the record: restored
 ///   purge    1 nobody reads it, it is not pinned, and all its files are its own   2 the record: purging   3 what makes
 ///            it a checkpoint is unlinked   4 all others   5 the record: purged
-///   recycle  purge, of which the data files go to STORE/.ckpt/recycle between 3 and 4 (engine/recycle.hpp)
+///   recycle  purge, of which the data files go to STORE/.ckpt/recycle between 3 and 4 (engine/store/recycle.hpp)
 /// A checkpoint is demoted (its optimizer dropped) in the same way, its files going to
 /// STORE/.ckpt/trash/RUN/NAME.optim:
 ///   demote   1 nobody reads it, and its optimizer's files are its own   2 the record   3 manifest.json, one revision
 ///            later: from here on it is weights only   4 the second copy of the manifest   5 the rename
 ///   restore  1 nobody reads it   2 the record: restoring   3 the rename   4 manifest.json   5 its copy   6 the record:
 ///            restored
-/// Where locks do not reach every host, readers and deleters on other ones are known by claims (engine/claims.hpp): put
-/// looks at them again after its rename, demote after its step 3, and undo it where somebody reads after all.
-/// A crash between any two leaves it whole in one of the two places, or half removed with a record that says so; the
-/// next process that opens the trash finishes what was begun.
+/// Where locks do not reach every host, readers and deleters on other ones are known by claims
+/// (engine/locks/claims.hpp): put looks at them again after its rename, demote after its step 3, and undo it where
+/// somebody reads after all. A crash between any two leaves it whole in one of the two places, or half removed with a
+/// record that says so; the next process that opens the trash finishes what was begun.
 namespace ckpt::catalog {
 
 /// A thing in the trash, or that was in it.

@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "engine/hold_directory.hpp"
-#include "engine/io.hpp"
+#include "engine/io/hold_directory.hpp"
+#include "engine/io/io.hpp"
 #include "format/result.hpp"
 
 namespace ckpt::catalog {

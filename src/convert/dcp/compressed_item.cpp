@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "engine/decompress.hpp"
+#include "engine/run/decompress.hpp"
 
 namespace ckpt::dcp {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "convert/dcp/item.hpp"
 #include "convert/dcp/ranges.hpp"
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt::dcp {
 

@@ -9,8 +9,8 @@
 
 #include "convert/dcp/item.hpp"
 #include "convert/dcp/ranges.hpp"
-#include "format/dcp_metadata.hpp"
-#include "format/model.hpp"
+#include "format/model/model.hpp"
+#include "format/torch/dcp_metadata.hpp"
 
 namespace ckpt::dcp {
 

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <utility>
 
+#include "format/files/zip.hpp"
 #include "format/hash.hpp"
-#include "format/pickle.hpp"
-#include "format/zip.hpp"
+#include "format/torch/pickle.hpp"
 
 namespace ckpt::dcp {
 namespace {

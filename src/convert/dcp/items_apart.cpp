@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 
 namespace ckpt::dcp {
 namespace {

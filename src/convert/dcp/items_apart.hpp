@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "format/dcp_metadata.hpp"
+#include "format/torch/dcp_metadata.hpp"
 
 namespace ckpt::dcp {
 

@@ -6,7 +6,7 @@
 
 #include "convert/dcp/names.hpp"
 #include "convert/metadata_memory.hpp"
-#include "format/dcp_merge.hpp"
+#include "format/torch/dcp_merge.hpp"
 
 namespace ckpt::dcp {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "convert/dcp/directory.hpp"
 #include "convert/dcp/ranges.hpp"
-#include "engine/io.hpp"
-#include "format/dcp_metadata.hpp"
+#include "engine/io/io.hpp"
 #include "format/hash.hpp"
-#include "format/model.hpp"
+#include "format/model/model.hpp"
+#include "format/torch/dcp_metadata.hpp"
 
 namespace ckpt::dcp {
 

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "format/dcp_metadata.hpp"
-#include "format/value.hpp"
+#include "format/model/value.hpp"
+#include "format/torch/dcp_metadata.hpp"
 
 namespace ckpt::dcp {
 

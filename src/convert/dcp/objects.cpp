@@ -10,7 +10,7 @@
 
 #include "convert/dcp/compressed_item.hpp"
 #include "convert/dcp/names.hpp"
-#include "format/torch_object.hpp"
+#include "format/torch/torch_object.hpp"
 
 namespace ckpt::dcp {
 namespace {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "convert/dcp/item.hpp"
-#include "format/dcp_metadata.hpp"
 #include "format/hash.hpp"
-#include "format/model.hpp"
+#include "format/model/model.hpp"
+#include "format/torch/dcp_metadata.hpp"
 
 namespace ckpt::dcp {
 

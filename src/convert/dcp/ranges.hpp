@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/io.hpp"
-#include "format/box.hpp"
+#include "engine/io/io.hpp"
+#include "format/model/box.hpp"
 #include "format/result.hpp"
 
 namespace ckpt::dcp {

@@ -18,8 +18,8 @@
 #include "convert/format.hpp"
 #include "convert/formats.hpp"
 #include "convert/optimizer_roles.hpp"
-#include "format/dcp_metadata.hpp"
 #include "format/hash.hpp"
+#include "format/torch/dcp_metadata.hpp"
 
 namespace ckpt {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "format/safetensors.hpp"
-#include "format/safetensors_metadata.hpp"
+#include "format/files/safetensors.hpp"
+#include "format/files/safetensors_metadata.hpp"
 
 namespace ckpt::dcp {
 namespace {

@@ -5,10 +5,10 @@
 #include <string>
 
 #include "convert/dcp/index.hpp"
-#include "engine/io.hpp"
-#include "format/dcp_metadata.hpp"
+#include "engine/io/io.hpp"
 #include "format/hash.hpp"
-#include "format/model.hpp"
+#include "format/model/model.hpp"
+#include "format/torch/dcp_metadata.hpp"
 
 namespace ckpt::dcp {
 

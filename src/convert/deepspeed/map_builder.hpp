@@ -7,11 +7,11 @@
 #include <unordered_set>
 #include <vector>
 
-#include "convert/deepspeed/model_states.hpp"
-#include "convert/deepspeed/optim_states.hpp"
-#include "convert/deepspeed/partition_index.hpp"
-#include "format/model.hpp"
-#include "format/value.hpp"
+#include "convert/deepspeed/files/model_states.hpp"
+#include "convert/deepspeed/files/optim_states.hpp"
+#include "convert/deepspeed/stages/partition_index.hpp"
+#include "format/model/model.hpp"
+#include "format/model/value.hpp"
 
 namespace ckpt::deepspeed {
 

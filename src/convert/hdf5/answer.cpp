@@ -1,6 +1,6 @@
 #include "convert/hdf5/answer.hpp"
 
-#include "format/dtype.hpp"
+#include "format/model/dtype.hpp"
 
 namespace ckpt::hdf5 {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "format/box.hpp"
+#include "format/model/box.hpp"
 #include "format/result.hpp"
 
 /// What `ckpt-h5 map` answers (helper/h5_map.hpp).

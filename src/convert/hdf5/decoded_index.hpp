@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/helper_process.hpp"
-#include "format/model.hpp"
+#include "engine/process/helper_process.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt::hdf5 {
 

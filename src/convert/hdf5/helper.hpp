@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/helper_process.hpp"
+#include "engine/process/helper_process.hpp"
 
 namespace ckpt::hdf5 {
 

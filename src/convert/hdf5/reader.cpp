@@ -15,9 +15,9 @@
 #include "convert/hdf5/helper.hpp"
 #include "convert/metadata_memory.hpp"
 #include "convert/optimizer_roles.hpp"
-#include "engine/source_files.hpp"
+#include "engine/run/source_files.hpp"
 #include "format/checked.hpp"
-#include "format/zip.hpp"
+#include "format/files/zip.hpp"
 
 namespace ckpt::hdf5 {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "convert/left_out.hpp"
+#include "format/files/npy.hpp"
 #include "format/hash.hpp"
-#include "format/npy.hpp"
 
 namespace ckpt::numpy {
 namespace {

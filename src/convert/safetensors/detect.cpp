@@ -6,7 +6,7 @@
 #include "convert/formats.hpp"
 #include "convert/safetensors/reader.hpp"
 #include "convert/safetensors/selection.hpp"
-#include "format/safetensors.hpp"
+#include "format/files/safetensors.hpp"
 
 namespace ckpt {
 namespace safetensors {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "convert/safetensors/shard.hpp"
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 #include "format/hash.hpp"
 
 namespace ckpt::safetensors {

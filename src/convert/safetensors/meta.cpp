@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "format/json.hpp"
+#include "format/text/json.hpp"
 
 namespace ckpt::safetensors {
 namespace {

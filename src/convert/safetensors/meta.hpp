@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "convert/safetensors/shard.hpp"
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 #include "format/hash.hpp"
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt::safetensors {
 

@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "convert/metadata_memory.hpp"
-#include "format/hf_index.hpp"
+#include "format/files/hf_index.hpp"
 
 namespace ckpt::safetensors {
 namespace {

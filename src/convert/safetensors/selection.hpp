@@ -5,9 +5,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
 #include "format/hash.hpp"
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt::safetensors {
 

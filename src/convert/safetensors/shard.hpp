@@ -4,11 +4,11 @@
 #include <optional>
 #include <string>
 
-#include "engine/io.hpp"
+#include "engine/io/io.hpp"
+#include "format/files/safetensors.hpp"
+#include "format/files/safetensors_metadata.hpp"
 #include "format/hash.hpp"
-#include "format/model.hpp"
-#include "format/safetensors.hpp"
-#include "format/safetensors_metadata.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt::safetensors {
 

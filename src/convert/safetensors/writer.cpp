@@ -9,10 +9,10 @@
 #include "convert/safetensors/selection.hpp"
 #include "convert/target_tensors.hpp"
 #include "format/checked.hpp"
-#include "format/hf_index.hpp"
-#include "format/safetensors.hpp"
-#include "format/safetensors_metadata.hpp"
-#include "format/value.hpp"
+#include "format/files/hf_index.hpp"
+#include "format/files/safetensors.hpp"
+#include "format/files/safetensors_metadata.hpp"
+#include "format/model/value.hpp"
 
 namespace ckpt::safetensors {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "convert/metadata_memory.hpp"
 #include "convert/torch_legacy.hpp"
-#include "format/hf_index.hpp"
+#include "format/files/hf_index.hpp"
 
 namespace ckpt::torch {
 namespace {

@@ -13,7 +13,7 @@
 #include "convert/torch/state_tree.hpp"
 #include "convert/torch_archive.hpp"
 #include "convert/unlisted.hpp"
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt::torch {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "format/model/value.hpp"
 #include "format/result.hpp"
-#include "format/value.hpp"
 
 namespace ckpt::torch {
 

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "convert/torch/files.hpp"
-#include "format/objects.hpp"
+#include "format/universal/objects.hpp"
 
 namespace ckpt::torch {
 namespace {

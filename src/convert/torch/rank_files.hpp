@@ -13,11 +13,11 @@
 #include "convert/torch/names.hpp"
 #include "convert/torch/state_tree.hpp"
 #include "convert/torch_archive.hpp"
-#include "engine/io.hpp"
-#include "format/dtensor.hpp"
+#include "engine/io/io.hpp"
 #include "format/hash.hpp"
-#include "format/model.hpp"
-#include "format/sharded_tensor.hpp"
+#include "format/model/model.hpp"
+#include "format/torch/dtensor.hpp"
+#include "format/torch/sharded_tensor.hpp"
 
 namespace ckpt::torch {
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <unordered_set>
 
-#include "format/torch_object.hpp"
+#include "format/torch/torch_object.hpp"
 
 namespace ckpt::torch {
 namespace {

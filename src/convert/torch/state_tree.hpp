@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "convert/optimizer_roles.hpp"
-#include "format/pickle.hpp"
-#include "format/value.hpp"
+#include "format/model/value.hpp"
+#include "format/torch/pickle.hpp"
 
 namespace ckpt::torch {
 

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "convert/universal/checkpoint.hpp"
-#include "format/format_check.hpp"
-#include "format/json.hpp"
-#include "format/safetensors.hpp"
-#include "format/safetensors_metadata.hpp"
+#include "format/files/safetensors.hpp"
+#include "format/files/safetensors_metadata.hpp"
+#include "format/text/json.hpp"
+#include "format/universal/format_check.hpp"
 
 namespace ckpt::universal {
 namespace {

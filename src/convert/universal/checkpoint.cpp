@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "convert/metadata_memory.hpp"
-#include "engine/publish.hpp"
-#include "format/format_check.hpp"
+#include "engine/publish/publish.hpp"
+#include "format/universal/format_check.hpp"
 
 namespace ckpt::universal {
 namespace {

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "convert/universal/writer_files.hpp"
-#include "engine/io.hpp"
-#include "format/manifest.hpp"
-#include "format/model.hpp"
-#include "format/seal.hpp"
-#include "format/sums.hpp"
-#include "format/whole_layout.hpp"
-#include "format/writer_layout.hpp"
+#include "engine/io/io.hpp"
+#include "format/model/model.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/seal.hpp"
+#include "format/universal/sums.hpp"
+#include "format/universal/whole_layout.hpp"
+#include "format/universal/writer_layout.hpp"
 
 namespace ckpt::universal {
 

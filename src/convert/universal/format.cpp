@@ -4,7 +4,7 @@
 #include "convert/universal/check.hpp"
 #include "convert/universal/reader.hpp"
 #include "convert/universal/writer.hpp"
-#include "format/seal.hpp"
+#include "format/universal/seal.hpp"
 
 namespace ckpt {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "format/chunk_form.hpp"
-#include "format/mesh_search.hpp"
+#include "format/model/chunk_form.hpp"
+#include "format/universal/mesh_search.hpp"
 
 namespace ckpt::universal {
 namespace {

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "convert/universal/writer_files.hpp"
-#include "format/model.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt::universal {
 

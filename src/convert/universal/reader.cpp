@@ -7,8 +7,8 @@
 #include "convert/metadata_memory.hpp"
 #include "convert/universal/checkpoint.hpp"
 #include "convert/universal/layout_index.hpp"
-#include "format/format_check.hpp"
-#include "format/objects.hpp"
+#include "format/universal/format_check.hpp"
+#include "format/universal/objects.hpp"
 
 namespace ckpt::universal {
 namespace {

@@ -10,12 +10,12 @@
 
 #include "convert/target_tensors.hpp"
 #include "convert/universal/checkpoint.hpp"
-#include "format/json.hpp"
-#include "format/objects.hpp"
-#include "format/safetensors.hpp"
-#include "format/safetensors_metadata.hpp"
-#include "format/seal.hpp"
-#include "format/whole_layout.hpp"
+#include "format/files/safetensors.hpp"
+#include "format/files/safetensors_metadata.hpp"
+#include "format/text/json.hpp"
+#include "format/universal/objects.hpp"
+#include "format/universal/seal.hpp"
+#include "format/universal/whole_layout.hpp"
 
 namespace ckpt::universal {
 namespace {

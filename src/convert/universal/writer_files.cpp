@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "format/checked.hpp"
-#include "format/format_check.hpp"
-#include "format/mesh_pieces.hpp"
+#include "format/universal/format_check.hpp"
+#include "format/universal/mesh_pieces.hpp"
 
 namespace ckpt::universal {
 namespace {

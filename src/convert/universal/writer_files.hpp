@@ -8,11 +8,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "format/index_file.hpp"
-#include "format/manifest.hpp"
-#include "format/sums.hpp"
-#include "format/whole_layout.hpp"
-#include "format/writer_layout.hpp"
+#include "format/universal/index_file.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/sums.hpp"
+#include "format/universal/whole_layout.hpp"
+#include "format/universal/writer_layout.hpp"
 
 namespace ckpt::universal {
 

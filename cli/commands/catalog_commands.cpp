@@ -1,0 +1,171 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "api/catalog/store_catalog.hpp"
+#include "api/words.hpp"
+#include "cli/commands/commands.hpp"
+#include "cli/output/catalog_text.hpp"
+#include "cli/output/table.hpp"
+#include "cli/process/session.hpp"
+#include "cli/words/catalog_words.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+Result<CatalogQuery> read_query(const Words& words) {
+  CatalogQuery query{.store = store_of(words),
+                     .run = words.text("run"),
+                     .tag = words.text("tag"),
+                     .rebuild = words.on("rebuild"),
+                     .now = now()};
+  const std::string state = words.text("state");
+  for (const catalog::State one : {catalog::State::committed, catalog::State::verified, catalog::State::repairable,
+                                   catalog::State::corrupt, catalog::State::unreadable})
+    if (state == state_word(one)) query.state = one;
+  if (const Value* value = words.value("where")) {
+    auto filter = catalog::Filter::parse(value->text);
+    if (!filter)
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: {}", value->origin, filter.error().message),
+                   .hint = filter.error().hint});
+    query.where = *std::move(filter);
+  }
+  if (const Value* value = words.value("since")) {
+    CKPT_TRY(query.since, time_of(*value, query.now, false));
+  }
+  if (const Value* value = words.value("limit")) {
+    const auto count = parse_count(value->text, 1, UINT64_MAX);
+    if (!count)
+      return fail({.code = Errc::usage, .message = fmt::format("{}: {}", value->origin, count.error().message)});
+    query.limit = *count;
+  }
+  using Sort = CatalogQuery::Sort;
+  const std::string sort = words.text("sort");
+  query.sort = sort == "oldest" ? Sort::oldest
+               : sort == "time" ? Sort::time
+               : sort == "size" ? Sort::size
+                                : Sort::newest;
+  return query;
+}
+
+void warn(Context& context, Answer& answer, const std::vector<std::string>& warnings) {
+  for (const std::string& text : warnings) answer.warnings.push_back({.severity = Severity::warning, .text = text});
+  print_findings(context, answer.warnings);
+}
+
+void print_entries(Context& context, const CatalogListing& listing, catalog::Time now) {
+  const std::vector<catalog::Entry>& entries = listing.entries;
+  if (context.settings.quiet) {
+    std::string out;
+    std::uint64_t left_out = 0;
+    for (const catalog::Entry& entry : entries) {
+      const std::string name = entry_name(entry);
+      const bool shows = printable(name) == name;  // else it would be printed as another name
+      if (shows) out += name + "\n";
+      left_out += shows ? 0 : 1;
+    }
+    say(context, out, true);
+    if (left_out > 0)
+      context.console.err(fmt::format("ckpt: {} omitted {} with unprintable characters; --json prints them",
+                                      context.console.paint_err(Ink::yellow, "warning:"),
+                                      format_counted(left_out, "name")));
+    return;
+  }
+  const bool csv = context.words.on("csv");
+  const bool people = context.console.out_is_terminal() && !csv;
+  const Table table = entry_table(entries, people, context.settings.sizes, now);
+  if (!people) {
+    say(context, csv ? draw_csv(table) : draw_tsv(table));
+    return;
+  }
+  std::uint64_t bytes = 0;
+  for (const catalog::Entry& entry : entries) bytes += std::min(entry.checkpoint.bytes, UINT64_MAX - bytes);
+  std::string out = draw_aligned(table, context.console.width()).text;
+  out +=
+      fmt::format("{}, {}", format_counted(entries.size(), "checkpoint"), format_size(bytes, context.settings.sizes));
+  if (entries.size() != listing.total) out += fmt::format(" · of {} in the store", format_count(listing.total));
+  say(context, out + "\n");
+}
+
+Answer change_pin(Context& context, bool remove) {
+  const Words& words = context.words;
+  MarkRequest request{.store = store_of(words), .checkpoint = words.arguments[0], .remove = remove, .now = now()};
+  request.mark = {.kind = catalog::Mark::Kind::pin, .name = words.text("label"), .at = request.now};
+  if (!remove) {
+    request.mark.text = words.text("reason");
+    request.mark.owner = words.text("owner").empty() ? user_name() : words.text("owner");
+    if (const Value* value = words.value("until")) {
+      auto until = time_of(*value, request.now, true);
+      if (!until) return failed(std::move(until).error());
+      if (*until <= request.now)
+        return failed({.code = Errc::usage,
+                       .message = fmt::format("--until {}: that has passed", value->text),
+                       .hint = "write how long from now, such as 30d, or a day to come"});
+      request.mark.until = *until;
+    }
+  }
+  auto report = ask_alone(context, [&](Session& session) { return mark_checkpoint(session.io, request); });
+  if (!report) return failed(std::move(report).error(), "nothing was changed");
+  Answer out;
+  warn(context, out, report->warnings);
+  if (context.settings.json) {
+    out.data = {{"changed", report->changed}, {"checkpoint", to_json(report->entry, request.store)}};
+    return out;
+  }
+  const std::string what = remove ? (report->changed ? "unpinned" : "had no such pin:") : "pinned";
+  say(context, fmt::format("{} {}\n", what, printable(entry_name(report->entry))));
+  return out;
+}
+
+}  // namespace
+
+Answer run_list(Context& context) {
+  auto query = read_query(context.words);
+  if (!query) return failed(std::move(query).error());
+  auto listing = ask_alone(context, [&](Session& session) { return list_catalog(session.io, *query); });
+  if (!listing) return failed(std::move(listing).error());
+  Answer out;
+  warn(context, out, listing->warnings);
+  if (!context.settings.json) {
+    print_entries(context, *listing, query->now);
+    return out;
+  }
+  put_text(out.data, "store", query->store);
+  out.data["total"] = listing->total;
+  out.data["indexed"] = listing->indexed;
+  out.data["checkpoints"] = Json::array();
+  out.rows = Rows("checkpoints");
+  for (const catalog::Entry& entry : listing->entries) out.rows.add(to_json(entry, query->store));
+  return out;
+}
+
+Answer run_status(Context& context) {
+  const std::string store = store_of(context.words);
+  const catalog::Time time = now();
+  const Value* file = context.words.value("prom");
+  auto status = ask_alone(context, [&](Session& session) -> Result<StoreStatus> {
+    CKPT_TRY(StoreStatus out, store_status(session.io, store, context.words.text("run"), time));
+    if (file != nullptr) CKPT_CHECK(write_status(session.io, file->text, out));
+    return out;
+  });
+  if (!status) return failed(std::move(status).error(), file != nullptr ? "the file is as it was" : "");
+  Answer out;
+  warn(context, out, status->warnings);
+  if (context.settings.json) {
+    out.data = to_json(*status, store);
+    return out;
+  }
+  say(context, status_text(*status, context.settings.sizes, time));
+  return out;
+}
+
+Answer run_pin(Context& context) {
+  return change_pin(context, false);
+}
+
+Answer run_unpin(Context& context) {
+  return change_pin(context, true);
+}
+
+}  // namespace ckpt::cli

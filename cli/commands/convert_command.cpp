@@ -1,0 +1,165 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "cli/commands/commands.hpp"
+#include "cli/output/conversion_text.hpp"
+#include "cli/output/target_text.hpp"
+#include "cli/process/session.hpp"
+#include "cli/words/catalog_words.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+std::optional<Dtype> dtype_of(const std::string& word) {
+  if (word == "bf16") return Dtype::bf16;
+  if (word == "fp16") return Dtype::f16;
+  if (word == "fp32") return Dtype::f32;
+  return std::nullopt;  // "keep"
+}
+
+Result<ConvertRequest> read_request(const Words& words) {
+  ConvertRequest out;
+  out.source = words.arguments[0];
+  out.target = words.arguments[1];
+  if (out.source.empty() || out.target.empty())
+    return fail(Errc::usage, fmt::format("the {} is empty", out.source.empty() ? "source" : "target"));
+  if (out.target.find("://") != std::string::npos)
+    return fail({.code = Errc::unsupported,
+                 .message = out.target + ": convert: URLs are not written",
+                 .hint = "write to a local or mounted path, then copy it"});
+  if (out.target == "-")
+    return fail({.code = Errc::usage,
+                 .message = "a checkpoint is not written to standard output",
+                 .hint = "name a file or a directory; a file called '-' is './-'"});
+  out.to = words.text("to");
+  out.from = words.text("from");
+  out.only = words.all("only");
+  if (words.text("weights") == "master") out.weights = WeightsFrom::master;
+  if (words.text("weights") == "param") out.weights = WeightsFrom::param;
+  out.dtype = dtype_of(words.text("dtype"));
+  if (const Value* value = words.value("shard-size")) {
+    const auto bytes = parse_size(value->text);
+    if (!bytes || *bytes == 0)
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: {}", value->origin, bytes ? "must not be 0" : bytes.error().message),
+                   .hint = bytes ? "" : bytes.error().hint});
+    out.shard_bytes = *bytes;
+  }
+  out.strip_prefix = words.text("strip-prefix");
+  out.add_prefix = words.text("add-prefix");
+  out.dry_run = words.on("dry-run");
+  out.overwrite = words.on("overwrite");
+  out.restart = words.on("restart");
+  out.allow_skipped = words.on("allow-skipped");
+  if (words.text("verify") == "none") out.verify = VerifyLevel::none;
+  if (words.text("verify") == "full") out.verify = VerifyLevel::full;
+  return out;
+}
+
+/// A command that will succeed: the target's own checksums, or the source where nothing was selected or changed.
+std::string next_text(const ConvertReport& report, const ConvertRequest& request, const std::string& map) {
+  const auto formats = known_formats();
+  const auto target = std::ranges::find(formats, report.target_format, &FormatInfo::name);
+  if (target == formats.end() || !target->readable) return {};
+  const std::string path = shell_path(request.target);
+  if (report.target_format == "ckpt") return fmt::format("next: ckpt verify {}\n", path);
+  const bool same = request.only.empty() && !request.dtype && request.weights == WeightsFrom::automatic &&
+                    request.strip_prefix.empty() && request.add_prefix.empty();
+  if (!same) return fmt::format("next: ckpt inspect {}\n", path);
+  return fmt::format("next: ckpt verify {} --against {}{}\n", path, shell_path(request.source),
+                     map.empty() ? "" : " --map " + shell_path(map));
+}
+
+void print_end(Context& context, const ConvertReport& report, const ConvertRequest& request) {
+  const SizeStyle sizes = context.settings.sizes;
+  if (report.already_done) {
+    say(context, already_done_text(request.target, report.id));
+    say(context, next_text(report, request, context.words.text("map")));
+    return;
+  }
+  if (report.dry_run) {
+    say(context, "nothing was written (--dry-run)\n");
+    return;
+  }
+  if (report.resumed_bytes != 0)
+    say(context, fmt::format("resumed {} of {} were there and are right\n", format_size(report.resumed_bytes, sizes),
+                             format_size(report.target_bytes, sizes)));
+  say(context, done_text(report, request.dtype.has_value(), sizes));
+  if (context.settings.verbose > 0)
+    say(context,
+        fmt::format("engine  {}{} · {} · read {} from the source · planned memory {} · id {}\n", report.io_name,
+                    report.direct ? "" : " through the page cache", report.page_kind,
+                    format_size(report.read_bytes, sizes), format_size(report.planned_memory, sizes), report.id));
+  if (context.settings.verbose > 1)
+    for (const auto& [path, bytes] : report.files)
+      say(context, fmt::format("file    {}  {}\n", printable(path), format_size(bytes, sizes)));
+  say(context, next_text(report, request, context.words.text("map")));
+}
+
+/// The directory of the target has to be there; says how to make it.
+Error with_parent_hint(Error error, const ConvertRequest& request) {
+  std::error_code ignored;
+  const std::filesystem::path parent = std::filesystem::path(request.target).lexically_normal().parent_path();
+  if (error.code != Errc::not_found || parent.empty() || std::filesystem::exists(parent, ignored)) return error;
+  if (!std::filesystem::exists(request.source, ignored)) return error;
+  return with_hint(std::move(error), "mkdir -p " + shell_path(parent.string()));
+}
+
+/// By path or by name; `request` gets the path. Collective.
+Result<ConvertReport> convert_named(Session& session, const Words& words, ConvertRequest& request) {
+  CKPT_TRY(request.source, path_of(session, words, request.source));
+  return convert(session, request);
+}
+
+}  // namespace
+
+Answer run_convert(Context& context) {
+  auto request = read_request(context.words);
+  if (!request) return failed(std::move(request).error());
+  auto opened = OpenSession::on_all_ranks(context);
+  if (!opened) return failed(std::move(opened).error());
+  OpenSession& open = **opened;
+
+  bool plan_shown = false;
+  std::size_t findings_shown = 0;
+  const auto show_plan = [&](const ConvertReport& report) {
+    if (plan_shown || report.already_done) return;
+    plan_shown = true;
+    say(context, plan_text(report, context.settings.sizes));
+    say(context, replaced_text(report, report.dry_run || context.settings.verbose > 0, context.settings.sizes));
+    print_findings(context, report.notes);
+    findings_shown = report.notes.size();
+  };
+  Result<ConvertReport> report = tl::unexpected<Error>(Error{});
+  if (open.failure() != nullptr) {
+    report = fail(*open.failure());
+  } else {
+    open.session().planned = show_plan;
+    report = convert_named(open.session(), context.words, *request);
+  }
+  open.end_progress();
+
+  Error named;
+  if (!report) named = with_parent_hint(name_signal(report.error()), *request);
+  Verdict verdict = settle(open.comm(), report ? nullptr : &named);
+  Answer out;
+  out.exit_code = verdict.exit_code;
+  out.failures = std::move(verdict.failures);
+  for (Failure& failure : out.failures)
+    failure.effect = effect_on(request->target, failure.error, request->dry_run, request->overwrite);
+  if (!report) return out;
+  if (out.exit_code == 0 && report->partial) out.exit_code = exit_code(Errc::not_done);
+  take_warnings(out, report->notes);
+  out.data = to_json(*report, *request);
+  if (out.failures.empty()) {
+    show_plan(*report);
+    print_findings(context, std::span(report->notes).subspan(std::min(findings_shown, report->notes.size())));
+    print_end(context, *report, *request);
+  }
+  return out;
+}
+
+}  // namespace ckpt::cli

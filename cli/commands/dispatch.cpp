@@ -1,0 +1,101 @@
+#include "cli/commands/dispatch.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "cli/commands/commands.hpp"
+#include "cli/process/stop_watch.hpp"
+#include "cli/words/manual.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+using Command = Answer (*)(Context&);
+
+Command command_of(std::string_view verb) {
+  static constexpr std::array<std::pair<std::string_view, Command>, 21> commands{
+      {{"convert", run_convert}, {"save", run_save},           {"load", run_load},
+       {"verify", run_verify},   {"inspect", run_inspect},     {"ls", run_ls},
+       {"plan", run_plan},       {"doctor", run_doctor},       {"prune", run_prune},
+       {"repair", run_repair},   {"undelete", run_undelete},   {"why", run_why},
+       {"list", run_list},       {"status", run_status},       {"pin", run_pin},
+       {"unpin", run_unpin},     {"next-save", run_next_save}, {"help", run_help},
+       {"explain", run_explain}, {"version", run_version},     {"completion", run_completion}}};
+  for (const auto& [name, command] : commands)
+    if (name == verb) return command;
+  return nullptr;
+}
+
+void print_failures(Console& console, const Answer& answer, const Settings& settings) {
+  for (const Failure& failure : answer.failures)
+    for (const std::string& line : error_lines(failure, settings.sizes, &console)) console.err(line);
+}
+
+/// A launch that cannot be joined: rank 0 prints the block; on other nodes one rank says it in one line, because
+/// rank 0 may be well and wait for it.
+void print_stray(const Launch& launch, const Answer& answer) {
+  if (launch.rank == 0 || launch.local_rank != 0) return;
+  for (const Failure& failure : answer.failures) {
+    if (failure.error.code != Errc::mpi_launch) continue;
+    std::array<char, 256> node{};
+    if (gethostname(node.data(), node.size() - 1) != 0) node[0] = '\0';
+    const std::string line = stray_line(failure.error, launch.rank, node.data()) + "\n";
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  }
+}
+
+}  // namespace
+
+int dispatch(const std::vector<std::string>& arguments, const Environment& environment) {
+  const Parsed parsed = parse_words(arguments, environment);
+  const Words& words = parsed.words;
+  const bool alone = words.on("no-mpi");
+  const Launch launch = alone ? Launch{} : find_launch(environment);
+  const std::string_view verb = words.verb != nullptr ? words.verb->name : "error";
+  const bool is_shared = verb == "convert" || verb == "save";
+  Console console({.speaks = launch.rank == 0,
+                   .answers = !is_shared || words.on("json"),
+                   .launched = find_launch(environment).active(),
+                   .color = words.text("color"),
+                   .log_file = words.text("log-file")},
+                  environment);
+  // Only conversions are the work of many; everything else is done by rank 0, and the others have nothing to say.
+  if (launch.active() && launch.rank != 0 && !is_shared && !parsed.error) return 0;
+
+  const Machine machine = read_machine();
+  Settings settings{.json = words.on("json"), .quiet = words.on("quiet")};
+  Answer answer;
+  if (parsed.error) {
+    answer = failed(*parsed.error);
+  } else if (auto read = read_settings(words, environment, machine); !read) {
+    answer = failed(std::move(read).error());
+  } else if (auto log = console.open_log(); !log) {
+    answer = failed(std::move(log).error());
+  } else {
+    settings = *read;
+    std::string said = "ckpt";
+    for (const std::string& argument : arguments) said += " " + shell_word(argument);
+    console.log(said);
+    Context context{.words = words, .settings = settings, .launch = launch, .machine = machine, .console = console};
+    if (verb != "doctor") raise_open_files();  // it tells what others start with
+    const StopWatch watch(verb, settings);
+    answer = command_of(verb)(context);
+  }
+  if (settings.json)
+    console.out(document(verb, answer));
+  else if (parsed.no_command)
+    console.err(first_screen());
+  else
+    print_failures(console, answer, settings);
+  print_stray(launch, answer);
+  console.log(fmt::format("exit {}", answer.exit_code));
+  if (auto finished = console.finish(); !finished && answer.exit_code == 0) {
+    answer = failed(std::move(finished).error());
+    print_failures(console, answer, settings);
+  }
+  return answer.exit_code;
+}
+
+}  // namespace ckpt::cli

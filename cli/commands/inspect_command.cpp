@@ -1,0 +1,131 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "cli/commands/commands.hpp"
+#include "cli/output/table.hpp"
+#include "cli/process/session.hpp"
+#include "cli/words/catalog_words.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+std::string first_line(const InspectReport& report) {
+  std::string out = report.format;
+  if (!report.variant.empty()) out += " " + printable(report.variant);
+  if (!report.chosen.empty()) out += " · " + printable(report.chosen);
+  if (report.meta.step) out += fmt::format(" · step {}", *report.meta.step);
+  if (report.meta.world_size) out += fmt::format(" · world {}", *report.meta.world_size);
+  std::vector<std::string> degrees;
+  for (const auto& [axis, degree] : report.meta.mesh)
+    if (degree > 1 && axis != "zero") degrees.push_back(fmt::format("{} {}", printable(axis), degree));
+  if (!degrees.empty()) out += fmt::format(" ({})", fmt::join(degrees, ", "));
+  if (!report.meta.framework.empty())
+    out += fmt::format(" · written by {}{}{}", printable(report.meta.framework),
+                       report.meta.framework_version.empty() ? "" : " ", printable(report.meta.framework_version));
+  return out + "\n";
+}
+
+std::string parts_text(const InspectReport& report, SizeStyle sizes) {
+  std::size_t widest = 0;
+  for (const InspectReport::Part& part : report.parts) widest = std::max(widest, text_width(part.name));
+  std::string out;
+  for (const InspectReport::Part& part : report.parts)
+    out += fmt::format("  {:<11} {:<{}}  {:>12}  {:>9}\n", out.empty() ? "holds" : "", part.name, widest,
+                       format_counted(part.tensors, "tensor"), format_size(part.bytes, sizes));
+  return out;
+}
+
+std::string alias_text(const InspectReport& report) {
+  std::string out;
+  constexpr std::size_t shown = 3;
+  for (std::size_t i = 0; i < std::min(shown, report.aliases.size()); ++i)
+    out += fmt::format("  {:<11} {} → {}\n", i == 0 ? "tied" : "", printable(report.aliases[i].name),
+                       printable(report.aliases[i].target));
+  if (report.aliases.size() > shown)
+    out += fmt::format("  {:<11} {} more; 'ckpt ls -l' shows all\n", "", format_count(report.aliases.size() - shown));
+  return out;
+}
+
+std::string state_text(const InspectReport& report, SizeStyle sizes) {
+  const auto missing = std::ranges::count_if(report.findings, [](const Finding& finding) {
+    return finding.severity == Severity::incomplete || finding.severity == Severity::damage;
+  });
+  const std::string files =
+      fmt::format("{}, {}", format_counted(report.file_count, "file"), format_size(report.file_bytes, sizes));
+  if (report.complete) return fmt::format("  {:<11} complete: {}\n", "state", files);
+  return fmt::format("  {:<11} INCOMPLETE: {} there, {} below\n", "state", files,
+                     format_counted(static_cast<std::uint64_t>(missing), "finding"));
+}
+
+/// What makes the checkpoint incomplete, as the error that a conversion would meet.
+Error incomplete(const InspectReport& report) {
+  Error out{.code = Errc::incomplete, .message = report.path + ": inspect: files are missing"};
+  const auto first = std::ranges::find(report.findings, Severity::incomplete, &Finding::severity);
+  if (first == report.findings.end()) return out;
+  out.message = report.path + ": inspect: " + first->text;
+  out.file = first->file;
+  out.tensor = first->tensor;
+  return out;
+}
+
+void print_report(Context& context, const InspectReport& report, bool with_files) {
+  const SizeStyle sizes = context.settings.sizes;
+  std::string out = first_line(report);
+  if (!report.why.empty()) out += fmt::format("  {:<11} {}\n", "seen", printable(report.why));
+  if (!report.root.empty() && report.root != report.path.substr(0, report.path.find_last_not_of('/') + 1))
+    out += fmt::format("  {:<11} {}\n", "directory", printable(report.root));
+  out += fmt::format("  {:<11} {} in {}\n", "parameters", format_quantity(report.parameter_count),
+                     format_counted(report.parameter_tensor_count, "tensor"));
+  out += parts_text(report, sizes);
+  if (report.object_count != 0)
+    out +=
+        fmt::format("  {:<11} {} kept beside the tensors\n", "objects", format_counted(report.object_count, "value"));
+  out += alias_text(report);
+  out += state_text(report, sizes);
+  out += fmt::format("  {:<11} {}\n", "checks",
+                     report.stores_hashes ? "a hash of every 4 MiB of every file"
+                                          : "no hash of every byte in this format; 'ckpt verify' compares what it has");
+  if (!report.can_become.empty()) out += fmt::format("  {:<11} {}", "can become", fmt::join(report.can_become, " · "));
+  if (!report.can_become.empty() && report.smallest_memory != 0)
+    out += fmt::format("          from {} of memory", format_size(report.smallest_memory, sizes));
+  if (!report.can_become.empty()) out += "\n";
+  say(context, out);
+  print_findings(context, report.findings);
+  if (with_files) {
+    Table table{.columns = {{.title = "FILE"}, {.title = "SIZE", .right = true}}};
+    for (const auto& [path, bytes] : report.files)
+      table.rows.push_back(
+          {printable(path), context.console.out_is_terminal() ? format_size(bytes, sizes) : std::to_string(bytes)});
+    say(context,
+        context.console.out_is_terminal() ? draw_aligned(table, context.console.width()).text : draw_tsv(table), true);
+  }
+  if (!report.complete || report.can_become.empty()) return;
+  const auto formats = known_formats();
+  const auto format = std::ranges::find(formats, report.format, &FormatInfo::name);
+  const bool portable = format != formats.end() && format->writable;  // what conversions end in
+  say(context, portable
+                   ? fmt::format("next: ckpt ls {}\n", shell_path(report.path))
+                   : fmt::format("next: ckpt convert {} model.safetensors --only weights\n", shell_path(report.path)));
+}
+
+}  // namespace
+
+Answer run_inspect(Context& context) {
+  const std::string& word = context.words.arguments[0];
+  if (word.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
+  auto report = ask_alone(context, [&](Session& session) -> Result<InspectReport> {
+    CKPT_TRY(const std::string path, path_of(session, context.words, word));
+    return inspect(session, path, context.words.text("from"));
+  });
+  if (!report) return failed(std::move(report).error());
+  Answer out;
+  if (!report->complete) out = failed(incomplete(*report));
+  take_warnings(out, report->findings);
+  out.data = to_json(*report, context.words.on("files"));
+  print_report(context, *report, context.words.on("files"));
+  return out;
+}
+
+}  // namespace ckpt::cli

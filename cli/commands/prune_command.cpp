@@ -1,0 +1,381 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "api/catalog/prune.hpp"
+#include "api/catalog/store_words.hpp"
+#include "api/words.hpp"
+#include "cli/commands/commands.hpp"
+#include "cli/commands/simulate_command.hpp"
+#include "cli/output/row_text.hpp"
+#include "cli/output/table.hpp"
+#include "cli/process/session.hpp"
+#include "cli/words/catalog_words.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+using catalog::Action;
+
+Result<PruneRequest> read_prune_request(const Words& words) {
+  PruneRequest out{.store = store_of(words), .runs = words.arguments, .now = now()};
+  out.carries_out = words.on("apply");
+  out.approved = words.on("yes");
+  out.include_corrupt = words.on("include-corrupt");
+  out.policy.file = words.text("policy");
+  for (const std::string& flag : catalog::policy_flags()) {
+    for (const std::string& value : words.all(flag)) out.policy.flags.emplace_back(flag, value);
+  }
+  for (const std::string& series : words.all("drop-series")) {
+    CKPT_TRY(const std::uint64_t number, parse_count(series, 0, ~std::uint64_t{0}));
+    out.drop_series.push_back(number);
+  }
+  // --import-policy hf:save_total_limit=3,load_best_model_at_end=true
+  const std::string import = words.text("import-policy");
+  if (import.empty()) return out;
+  const std::size_t colon = import.find(':');
+  out.policy.import_system = import.substr(0, colon);
+  std::string_view rest = colon == std::string::npos ? std::string_view() : std::string_view(import).substr(colon + 1);
+  while (!rest.empty()) {
+    const std::string_view option = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), option.size() + 1));
+    const std::size_t equals = option.find('=');
+    if (equals == std::string_view::npos)
+      return fail(Errc::usage, fmt::format("--import-policy: '{}' is no OPTION=VALUE", option));
+    out.policy.import_options.emplace_back(option.substr(0, equals), option.substr(equals + 1));
+  }
+  return out;
+}
+
+Result<> check_words(const Words& words) {
+  const auto both = [&](std::string_view a, std::string_view b) -> Result<> {
+    if (!words.on(a) || !words.on(b)) return {};
+    return fail(Errc::usage, fmt::format("--{} and --{}: choose one", a, b));
+  };
+  CKPT_CHECK(both("apply", "dry-run"));
+  CKPT_CHECK(both("apply", "check"));
+  CKPT_CHECK(both("apply", "check-policy"));
+  for (const char* other : {"apply", "check", "check-policy"}) CKPT_CHECK(both("simulate", other));
+  for (const char* flag : {"interval", "until", "step-time", "checkpoint-size"}) {
+    if (!words.text(flag).empty() && !words.on("simulate"))
+      return fail(Errc::usage, fmt::format("--{}: only with --simulate", flag));
+  }
+  return both("check", "check-policy");
+}
+
+// --- for people -----------------------------------------------------------------------------------------------------
+
+std::string policy_line(const PrunePart& part) {
+  std::string out;
+  for (const catalog::Rule& rule : part.policy.keep)
+    out += fmt::format("{}{} ({})", out.empty() ? "" : " · ", catalog::rule_meaning(rule), rule.id);
+  if (part.policy.drop_optimizer_after)
+    out += fmt::format(" · weights only after {}", catalog::duration_text(*part.policy.drop_optimizer_after));
+  return out;
+}
+
+std::string decision_text(const PrunePart& part, std::size_t index) {
+  return catalog::action_name(part.retention.decisions[index].action);
+}
+
+/// Steps by which a run has several saves: those are told apart by their generation.
+std::set<std::pair<std::string_view, std::uint64_t>> steps_saved_again(const PrunePart& part) {
+  std::set<std::pair<std::string_view, std::uint64_t>> seen;
+  std::set<std::pair<std::string_view, std::uint64_t>> out;
+  for (const catalog::Checkpoint& one : part.checkpoints) {
+    if (!seen.emplace(one.run, one.step).second) out.emplace(one.run, one.step);
+  }
+  return out;
+}
+
+void print_part(Context& context, const PrunePart& part) {
+  const SizeStyle sizes = context.settings.sizes;
+  if (part.entries.empty() || context.settings.json) return;
+  say(context, fmt::format("policy  {}: keep {}\n", part.policy.runs, policy_line(part)));
+  Table table{.columns = {{.title = "RUN", .shrinks = true},
+                          {.title = "STEP", .right = true},
+                          {.title = "SIZE", .right = true},
+                          {.title = "DECISION"},
+                          {.title = "WHY"}}};
+  const auto again = steps_saved_again(part);
+  for (const std::uint32_t i : part.retention.order) {
+    const catalog::Checkpoint& one = part.checkpoints[i];
+    std::string step = fmt::format("{}", one.step);
+    if (one.generation != 0 && again.contains({one.run, one.step})) step += fmt::format(" (g{})", one.generation);
+    const Action action = part.retention.decisions[i].action;
+    if (context.settings.quiet && action != Action::trash && action != Action::demote) continue;
+    table.rows.push_back({printable(one.run), std::move(step), format_size(one.bytes, sizes), decision_text(part, i),
+                          printable(why_text(part, i))});
+  }
+  say(context, context.console.out_is_terminal() ? draw_aligned(table, context.console.width()).text : draw_tsv(table));
+  if (part.retention.aborted) say(context, fmt::format("aborted  {}\n", *part.retention.aborted));
+}
+
+void print_names(Context& context, const PrunePlan& plan) {
+  for (const PrunePart& part : plan.parts) {
+    for (const std::uint32_t i : part.retention.order) {
+      if (part.retention.decisions[i].action != Action::trash) continue;
+      say(context, printable(part.checkpoints[i].run + "/" + part.entries[i].name) + "\n", true);
+    }
+  }
+}
+
+void print_check_policy(Context& context, const PrunePlan& plan) {
+  for (const PrunePart& part : plan.parts) {
+    say(context,
+        fmt::format("policy  {} ({}{})\n", part.policy.runs, format_counted(part.entries.size(), "checkpoint"),
+                    part.first_run ? ", new or changed" : ""),
+        true);
+    for (std::size_t r = 0; r < part.policy.keep.size(); ++r) {
+      std::uint64_t kept = 0;
+      for (const catalog::Decision& decision : part.retention.decisions) {
+        kept += std::any_of(decision.reasons.begin(), decision.reasons.end(), [&](const catalog::Reason& reason) {
+          return reason.cause == catalog::Reason::Cause::rule && reason.rule == r;
+        });
+      }
+      const catalog::Rule& rule = part.policy.keep[r];
+      say(context, fmt::format("  {:<14} keeps {:>6}   {}\n", rule.id, kept, catalog::rule_meaning(rule)), true);
+    }
+    if (part.policy.drop_optimizer_after)
+      say(context,
+          fmt::format("  weights only   after {}\n", catalog::duration_text(*part.policy.drop_optimizer_after)), true);
+    say(context, fmt::format("  would delete   {} of {}\n", part.retention.trash_count, part.entries.size()), true);
+  }
+  for (const catalog::RunInterval& one : plan.policies.run_intervals) {
+    say(context, fmt::format("interval  when to save, of {}\n", printable(one.runs)), true);
+    for (const std::string& line : interval_meaning(one.rules)) say(context, "  " + line + "\n", true);
+  }
+  if (!plan.policies.interval) return;
+  say(context, "interval  when to save\n", true);
+  for (const std::string& line : interval_meaning(*plan.policies.interval))
+    say(context, fmt::format("  {}\n", line), true);
+}
+
+void print_plan(Context& context, const PrunePlan& plan, bool applied) {
+  const SizeStyle sizes = context.settings.sizes;
+  for (const PrunePart& part : plan.parts) print_part(context, part);
+  for (const std::string& run : plan.ruleless)
+    say(context, fmt::format("note    {}: no policy selects it: nothing of it is deleted\n", printable(run)));
+  for (const std::string& difference : plan.policies.differences) say(context, fmt::format("note    {}\n", difference));
+  std::uint64_t count = 0;
+  for (const PrunePart& part : plan.parts) count += part.entries.size();
+  if (applied) return;
+  if (plan.purge_due.count != 0)
+    say(context, fmt::format("note    the grace period of {} in the trash is over: --apply removes {} for good, {}\n",
+                             plan.purge_due.count, plan.purge_due.count == 1 ? "it" : "them",
+                             format_size(plan.purge_due.bytes, sizes)));
+  std::string line = fmt::format("would delete {} of {}", plan.trash_count, format_counted(count, "checkpoint"));
+  if (plan.demote_count != 0) line += fmt::format(", drop the optimizer of {}", plan.demote_count);
+  line += fmt::format(", free {}", format_size(plan.freed_bytes, sizes));
+  if (plan.recycled_bytes != 0)
+    line += fmt::format(", keep {} for the next save to overwrite", format_size(plan.recycled_bytes, sizes));
+  line += ".  Nothing deleted.";
+  if (plan.trash_count + plan.demote_count != 0 && !plan.aborted) line += " To do it: add --apply";
+  say(context, line + "\n");
+}
+
+void print_report(Context& context, const PruneReport& report) {
+  const SizeStyle sizes = context.settings.sizes;
+  const TrashSum& waits = report.trashed_wait;
+  std::string line = format_counted(report.trashed, "checkpoint");
+  if (waits.count != report.trashed) line += fmt::format(" deleted, {} of them", waits.count);
+  if (report.trashed == 0 && report.demoted == 0) {
+    say(context, "0 checkpoints deleted\n");
+  } else if (report.trashed != 0) {
+    say(context, fmt::format("{} in the trash, {}\n", line, format_size(waits.bytes, sizes)));
+  }
+  if (report.demoted != 0) {
+    line = format_counted(report.demoted, "checkpoint") + " reduced to weights";
+    if (report.demoted_wait.count != 0)
+      line += fmt::format(", {} of optimizer state in the trash", format_size(report.demoted_wait.bytes, sizes));
+    say(context, line + "\n");
+  }
+  const auto& gone = report.purged.gone;
+  const auto optimizers = static_cast<std::uint64_t>(
+      std::ranges::count_if(gone, [](const catalog::TrashEntry& entry) { return !entry.record.dropped.empty(); }));
+  line = gone.size() == optimizers ? "" : format_counted(gone.size() - optimizers, "checkpoint");
+  if (optimizers != 0) line += (line.empty() ? "" : " and ") + format_counted(optimizers, "optimizer");
+  if (!gone.empty())
+    say(context, fmt::format("{} removed for good{}, {} freed\n", line,
+                             report.purged_early ? " without waiting for the grace, as space is short" : "",
+                             format_size(report.purged.bytes, sizes)));
+  if (report.purged.recycled_count != 0)
+    say(context, fmt::format("{} of these to be overwritten by the next save, {} not free\n",
+                             report.purged.recycled_count, format_size(report.purged.recycled_bytes, sizes)));
+  if (report.purged.emptied_bytes != 0)
+    say(context, fmt::format("{} freed that had waited for a save\n", format_size(report.purged.emptied_bytes, sizes)));
+}
+
+// --- for scripts ----------------------------------------------------------------------------------------------------
+
+void put_reasons(RowText& out, std::string_view key, const std::vector<catalog::Explanation>& reasons) {
+  out.begin_array(key);
+  for (const catalog::Explanation& told : reasons) {
+    out.begin_element();
+    out.text("rule", told.rule);
+    if (told.rank) out.number("rank", *told.rank);
+    if (told.limit) out.number("limit", *told.limit);
+    if (!told.bucket.empty()) out.text("bucket", told.bucket);
+    if (!told.value.empty()) out.text("value", told.value);
+    out.text("text", told.text);
+    out.end_element();
+  }
+  out.end_array();
+}
+
+std::string checkpoint_text(const PrunePlan& plan, std::size_t p, std::size_t i) {
+  const PrunePart& part = plan.parts[p];
+  const catalog::Checkpoint& one = part.checkpoints[i];
+  const catalog::Decision& decision = part.retention.decisions[i];
+  RowText out;
+  out.text("run", one.run);
+  out.text("name", part.entries[i].name);
+  out.text("id", one.id);
+  out.number("step", one.step);
+  out.number("bytes", one.bytes);
+  out.text("decision", decision_text(part, i));
+  out.boolean("would_be_trash", decision.would_be_trash);
+  out.number("bytes_freed", decision.bytes_freed);
+  const catalog::Explanations told = catalog::explain(decision, one, part.checkpoints, part.policy);
+  out.text("why", catalog::why(decision, told));
+  put_reasons(out, "reasons", told.reasons);
+  put_reasons(out, "blockers", told.blockers);
+  put_reasons(out, "near_misses", told.near_misses);
+  return out.take();
+}
+
+/// Stopped between two deletions.
+Failure stopped(const PrunePlan& plan, const PruneReport& report) {
+  const std::uint64_t done = report.trashed + report.demoted;
+  const std::uint64_t planned = plan.trash_count + plan.demote_count;
+  return {.error = name_signal({.code = Errc::interrupted,
+                                .message = plan.store + ": prune: stopped",
+                                .hint = "the same command again does the rest"}),
+          .effect = fmt::format("{} of {} done, and nothing half", done, format_counted(planned, "deletion"))};
+}
+
+/// `rows` gets its checkpoints.
+Json plan_json(const PrunePlan& plan, Rows& rows) {
+  Json out;
+  put_text(out, "store", plan.store);
+  put_text(out, "policy", plan.policies.source);
+  out["decision"] = plan.aborted ? "aborted" : "planned";
+  out["aborted_because"] = Json::array();
+  out["checkpoints"] = Json::array();
+  rows = Rows("checkpoints");
+  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
+    const catalog::Retention& retention = plan.parts[p].retention;
+    if (retention.aborted) out["aborted_because"].push_back(*retention.aborted);
+    for (const std::uint32_t i : retention.order) rows.add(checkpoint_text(plan, p, i));
+  }
+  out["delete_count"] = plan.trash_count;
+  out["demote_count"] = plan.demote_count;
+  out["bytes_freed"] = plan.freed_bytes;
+  out["bytes_for_next_save"] = plan.recycled_bytes;
+  out["purge_due"] = {{"count", plan.purge_due.count}, {"bytes", plan.purge_due.bytes}};
+  out["differences"] = plan.policies.differences;
+  for (const catalog::RunInterval& one : plan.policies.run_intervals)
+    out["run_intervals"].push_back({{"runs", one.runs}, {"interval", interval_meaning(one.rules)}});
+  if (plan.policies.interval) out["interval"] = interval_meaning(*plan.policies.interval);
+  return out;
+}
+
+void add_report(Json& out, const PrunePlan& plan, const PruneReport& report) {
+  if (!plan.aborted) out["decision"] = report.stopped ? "stopped" : "done";
+  out["trashed"] = report.trashed;
+  out["demoted"] = report.demoted;
+  out["in_trash"] = {{"checkpoints", report.trashed_wait.count},
+                     {"bytes", report.trashed_wait.bytes},
+                     {"optimizers", report.demoted_wait.count},
+                     {"optimizer_bytes", report.demoted_wait.bytes}};
+  out["purged"] = report.purged.gone.size();
+  out["purged_early"] = report.purged_early;
+  out["purged_bytes"] = report.purged.bytes;
+  out["recycled"] = report.purged.recycled_count;
+  out["recycled_bytes"] = report.purged.recycled_bytes;
+  out["emptied_bytes"] = report.purged.emptied_bytes;
+  out["kept"] = Json::array();
+  for (const PruneStep& step : report.steps) {
+    if (step.done) continue;
+    const PrunePart& part = plan.parts[step.part];
+    Json one;
+    put_text(one, "run", part.checkpoints[step.index].run);
+    put_text(one, "name", part.entries[step.index].name);
+    put_text(one, "because", step.kept_because);
+    out["kept"].push_back(std::move(one));
+  }
+}
+
+std::vector<Finding> findings_of(const PrunePlan& plan, const PruneReport& report) {
+  std::vector<Finding> out;
+  for (const std::string& warning : plan.warnings) out.push_back({.severity = Severity::warning, .text = warning});
+  for (const PruneStep& step : report.steps) {
+    if (step.done) continue;
+    const PrunePart& part = plan.parts[step.part];
+    out.push_back({.severity = Severity::warning,
+                   .text = fmt::format("{}/{}: kept: {}", part.checkpoints[step.index].run,
+                                       part.entries[step.index].name, step.kept_because)});
+  }
+  for (const std::string& kept : report.purged.kept)
+    out.push_back({.severity = Severity::warning, .text = "stays in the trash: " + kept});
+  return out;
+}
+
+}  // namespace
+
+Answer run_prune(Context& context) {
+  const Words& words = context.words;
+  if (auto sound = check_words(words); !sound) return failed(std::move(sound).error());
+  auto request = read_prune_request(words);
+  if (!request) return failed(std::move(request).error());
+  if (words.on("simulate")) return run_simulation(context, request->policy);
+  auto timeout = lock_timeout_of(words);
+  if (!timeout) return failed(std::move(timeout).error());
+  auto opened = OpenSession::alone(context);
+  if (!opened) return failed(std::move(opened).error());
+  OpenSession& open = **opened;
+  if (open.failure() != nullptr) return failed(*open.failure());
+  auto plan = plan_prune(open.session(), *request);
+  open.end_progress();
+  if (!plan) return failed(name_signal(std::move(plan).error()));
+
+  Answer out;
+  PruneReport report;
+  const bool apply = words.on("apply");
+  if (words.on("check-policy")) {
+    print_check_policy(context, *plan);
+  } else if (context.settings.quiet) {
+    print_names(context, *plan);
+  } else {
+    print_plan(context, *plan, apply);
+  }
+  if (apply) {
+    auto done = carry_out(open.session(), *plan, {.now = request->now, .by = who(), .lock_timeout = *timeout});
+    if (!done) return failed(name_signal(std::move(done).error()));
+    report = *std::move(done);
+    print_report(context, report);
+  }
+  const std::vector<Finding> findings = findings_of(*plan, report);
+  print_findings(context, findings);
+  take_warnings(out, findings);
+  if (context.settings.json) {
+    out.data = plan_json(*plan, out.rows);
+    if (apply) add_report(out.data, *plan, report);
+  }
+  if (report.stopped) {
+    out.failures.push_back(stopped(*plan, report));
+    out.exit_code = exit_code(out.failures.front().error.code);
+    return out;
+  }
+  const bool would = plan->trash_count + plan->demote_count != 0;
+  if (plan->aborted || (words.on("check") && would)) {
+    out.exit_code = exit_code(Errc::differs);
+  } else if (!report.complete) {
+    out.exit_code = exit_code(Errc::not_done);
+  }
+  return out;
+}
+
+}  // namespace ckpt::cli

@@ -1,0 +1,182 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "api/catalog/repair.hpp"
+#include "api/convert/salvage.hpp"
+#include "cli/commands/commands.hpp"
+#include "cli/process/session.hpp"
+#include "cli/words/catalog_words.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+/// What is done about it, in the tense of the run.
+std::string deed_text(const RepairItem& item, bool applied) {
+  if (!item.planned || (applied && !item.done)) return "kept: " + item.kept_because;
+  switch (item.defect) {
+    case Defect::left_over:
+    case Defect::claim:
+      return applied ? "removed" : "to be removed";
+    case Defect::manifest:
+    case Defect::manifest_copy:
+      return fmt::format("every checksum is right; {}restored from {}", applied ? "" : "to be ", item.from);
+    case Defect::deletion:
+      return applied ? "finished" : "to be finished";
+    case Defect::damage:
+    case Defect::unread:
+      break;
+  }
+  return "";
+}
+
+void print_item(Context& context, const RepairItem& item, bool applied) {
+  const std::string size = item.bytes == 0 ? "" : "   " + format_size(item.bytes, context.settings.sizes);
+  const bool grave = item.defect == Defect::damage;
+  say(context, fmt::format("{:<13} {}{}\n  found       {}\n",
+                           grave ? context.console.paint_out(Ink::red, "DAMAGE       ") : defect_name(item.defect),
+                           printable(item.path), size, printable(item.text)));
+  for (const Finding& finding : item.damage) say(context, fmt::format("  damage      {}\n", finding_text(finding)));
+  say(context, fmt::format("  repair      {}\n", printable(deed_text(item, applied))));
+}
+
+void print_summary(Context& context, const RepairReport& report) {
+  std::uint64_t planned = 0;
+  std::uint64_t done = 0;
+  for (const RepairItem& item : report.items) {
+    planned += item.planned ? 1 : 0;
+    done += item.done ? 1 : 0;
+  }
+  std::string line = format_counted(report.checkpoints, "checkpoint") + " looked at";
+  if (report.items.empty()) line += ", nothing to repair";
+  if (!report.items.empty() && report.applied) line += fmt::format(", {} of {} mended", done, report.items.size());
+  if (!report.items.empty() && !report.applied) {
+    line += fmt::format(", {} can be mended.  Nothing was changed.", planned);
+    if (planned > 0) line += " To do it: add --apply";
+  }
+  say(context, line + "\n");
+}
+
+Json item_json(const RepairItem& item) {
+  Json out;
+  out["defect"] = defect_name(item.defect);
+  put_text(out, "path", item.path);
+  put_text(out, "text", item.text);
+  out["bytes"] = item.bytes;
+  out["damage"] = to_json(item.damage);
+  out["planned"] = item.planned;
+  out["done"] = item.done;
+  put_text(out, "kept_because", item.kept_because);
+  return out;
+}
+
+Json report_json(const RepairReport& report) {
+  Json out;
+  put_text(out, "path", report.path);
+  out["applied"] = report.applied;
+  out["checkpoints"] = report.checkpoints;
+  out["bytes"] = report.bytes;
+  out["items"] = Json::array();
+  for (const RepairItem& item : report.items) out["items"].push_back(item_json(item));
+  out["salvage"] = nullptr;
+  return out;
+}
+
+// --- --out ----------------------------------------------------------------------------------------------------------
+
+Json names_json(const std::vector<std::string>& names) {
+  Json out = Json::array();
+  for (const std::string& name : names) {
+    Json one;
+    put_text(one, "name", name);
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+void print_salvage(Context& context, const SalvageReport& report, const SalvageRequest& request) {
+  const std::size_t shown =
+      context.settings.verbose > 0 ? report.lost.size() : std::min<std::size_t>(10, report.lost.size());
+  if (report.by_copy) say(context, "note    manifest.json is lost or torn: its copy was read\n");
+  for (const std::string& file : report.missing) say(context, fmt::format("  missing     {}\n", printable(file)));
+  for (const Finding& finding : report.damage) say(context, fmt::format("  damage      {}\n", finding_text(finding)));
+  for (std::size_t i = 0; i < shown; ++i) say(context, fmt::format("  lost        {}\n", printable(report.lost[i])));
+  if (shown < report.lost.size())
+    say(context, fmt::format("  lost        {} more; -v shows all\n", report.lost.size() - shown));
+  say(context,
+      fmt::format("{} of {} {} to {}, {} lost\n", report.tensor_count - report.lost.size(),
+                  format_counted(report.tensor_count, "tensor"), request.dry_run ? "can be salvaged" : "salvaged",
+                  printable(request.out), report.lost.size()));
+}
+
+Answer run_salvage(Context& context) {
+  const Words& words = context.words;
+  SalvageRequest request{
+      .path = words.arguments[0], .out = words.text("out"), .dry_run = words.on("dry-run"), .by = who(), .now = now()};
+  if (request.out.empty()) return failed({.code = Errc::usage, .message = "--out: the path is empty"});
+  auto report = ask_alone(context, [&](Session& session) -> Result<SalvageReport> {
+    CKPT_TRY(request.path, path_of(session, words, request.path));
+    return salvage(session, request);
+  });
+  if (!report) return failed(std::move(report).error(), "the damaged checkpoint is as it was");
+  Answer out;
+  if (!report->lost.empty()) {
+    out.exit_code = exit_code(Errc::not_done);
+    out.warnings.push_back(
+        {.severity = Severity::warning,
+         .text = fmt::format("{} of {} tensors are lost", report->lost.size(), report->tensor_count)});
+  }
+  print_salvage(context, *report, request);
+  if (!context.settings.json) return out;
+  out.data = report_json({.path = request.path, .checkpoints = 1});
+  Json told;
+  put_text(told, "out", request.out);
+  told["dry_run"] = request.dry_run;
+  told["by_copy"] = report->by_copy;
+  told["tensors"] = report->tensor_count;
+  told["bytes"] = report->conversion.target_bytes;
+  told["lost"] = names_json(report->lost);
+  told["missing"] = names_json(report->missing);
+  told["damage"] = to_json(report->damage);
+  out.data["salvage"] = std::move(told);
+  return out;
+}
+
+}  // namespace
+
+Answer run_repair(Context& context) {
+  const Words& words = context.words;
+  if (words.value("out") != nullptr) {
+    if (!words.on("apply")) return run_salvage(context);
+    return failed({.code = Errc::usage, .message = "--out and --apply: choose one"});
+  }
+  RepairRequest request{.path = words.arguments[0], .apply = words.on("apply"), .by = who(), .clock = now};
+  if (request.apply && words.on("dry-run"))
+    return failed({.code = Errc::usage, .message = "--apply and --dry-run: choose one"});
+  if (request.path.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
+  auto timeout = lock_timeout_of(words);
+  if (!timeout) return failed(std::move(timeout).error());
+  request.lock_timeout = *timeout;
+  auto report = ask_alone(context, [&](Session& session) -> Result<RepairReport> {
+    CKPT_TRY(request.path, path_of(session, words, request.path));
+    return repair(session, request);
+  });
+  if (!report) return failed(std::move(report).error());
+  Answer out;
+  out.exit_code = report->is_broken()     ? exit_code(Errc::differs)
+                  : report->is_complete() ? 0
+                                          : exit_code(Errc::not_done);
+  for (const RepairItem& item : report->items) {
+    print_item(context, item, report->applied);
+    const bool undone = item.defect == Defect::unread || (report->applied && item.planned && !item.done);
+    if (undone)
+      out.warnings.push_back(
+          {.severity = Severity::warning, .text = fmt::format("{}: {}: {}", item.path, item.text, item.kept_because)});
+  }
+  print_summary(context, *report);
+  print_findings(context, out.warnings);
+  if (context.settings.json) out.data = report_json(*report);
+  return out;
+}
+
+}  // namespace ckpt::cli

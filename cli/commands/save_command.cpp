@@ -1,0 +1,202 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "api/catalog/import.hpp"
+#include "api/catalog/store_catalog.hpp"
+#include "cli/commands/commands.hpp"
+#include "cli/output/catalog_text.hpp"
+#include "cli/output/conversion_text.hpp"
+#include "cli/output/target_text.hpp"
+#include "cli/process/session.hpp"
+#include "cli/words/catalog_words.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+Error about(const Value& value, std::string reason, std::string hint = {}) {
+  return {
+      .code = Errc::usage, .message = fmt::format("{}: {}", value.origin, std::move(reason)), .hint = std::move(hint)};
+}
+
+Result<std::optional<std::uint64_t>> read_step(const Words& words, const std::string& flag) {
+  const Value* value = words.value(flag);
+  if (value == nullptr) return std::nullopt;
+  std::uint64_t step = 0;
+  const auto [end, error] = std::from_chars(value->text.data(), value->text.data() + value->text.size(), step);
+  if (error != std::errc() || end != value->text.data() + value->text.size())
+    return fail(about(*value, fmt::format("'{}' is no number", value->text)));
+  return std::optional(step);
+}
+
+/// "loss=1.7".
+Result<catalog::Mark> read_metric(const std::string& text) {
+  const std::size_t equals = text.rfind('=');
+  catalog::Mark mark{.kind = catalog::Mark::Kind::metric, .name = text.substr(0, equals)};
+  const std::string number = equals == std::string::npos ? "" : text.substr(equals + 1);
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), mark.value);
+  if (mark.name.empty() || error != std::errc() || end != number.data() + number.size())
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("--metric '{}' is no NAME=NUMBER", text),
+                 .hint = "--metric loss=1.7; nan and inf are numbers here"});
+  return mark;
+}
+
+/// All that is said of it from the beginning, by whom and when.
+Result<std::vector<catalog::Mark>> read_marks(const Words& words) {
+  using Kind = catalog::Mark::Kind;
+  std::vector<catalog::Mark> out;
+  for (const std::string& text : words.all("metric")) {
+    CKPT_TRY(catalog::Mark metric, read_metric(text));
+    out.push_back(std::move(metric));
+  }
+  for (const std::string& tag : words.all("tag")) {
+    if (tag.empty()) return fail(Errc::usage, "--tag is empty");
+    out.push_back({.kind = Kind::tag, .name = tag});
+  }
+  if (const Value* note = words.value("note")) out.push_back({.kind = Kind::note, .text = note->text});
+  if (words.on("pin") || words.value("pin-reason") != nullptr)
+    out.push_back({.kind = Kind::pin, .text = words.text("pin-reason")});
+  for (catalog::Mark& mark : out) {
+    mark.owner = user_name();
+    mark.at = now();
+  }
+  // Of several of one name the last counts, as everywhere on the command line.
+  std::vector<catalog::Mark> last;
+  for (catalog::Mark& mark : out) {
+    std::erase_if(last, [&](const catalog::Mark& other) { return other.kind == mark.kind && other.name == mark.name; });
+    last.push_back(std::move(mark));
+  }
+  return last;
+}
+
+Result<ImportRequest> read_save_request(const Words& words) {
+  ImportRequest out{.store = store_of(words), .run = words.text("run")};
+  ConvertRequest& conversion = out.conversion;
+  conversion.source = words.arguments[0];
+  if (conversion.source.empty()) return fail(Errc::usage, "the source is empty");
+  if (out.run.empty()) return fail(Errc::usage, "--run names the run of the store, and is missing");
+  while (out.run.ends_with('/')) out.run.pop_back();
+  CKPT_TRY(const auto step, read_step(words, "step"));
+  if (!step) return fail(Errc::usage, "--step says which step of the training this is, and is missing");
+  out.step = *step;
+  CKPT_TRY(out.back_to, read_step(words, "back-to"));
+  CKPT_TRY(out.marks, read_marks(words));
+  conversion.from = words.text("from");
+  conversion.only = words.all("only");
+  out.link = words.on("link");
+  conversion.dry_run = words.on("dry-run");
+  conversion.restart = words.on("restart");
+  conversion.allow_skipped = words.on("allow-skipped");
+  if (words.text("verify") == "none") conversion.verify = VerifyLevel::none;
+  if (words.text("verify") == "full") conversion.verify = VerifyLevel::full;
+  return out;
+}
+
+Json report_json(const ImportReport& report, const ImportRequest& request) {
+  Json checkpoint = Json::object();
+  put_text(checkpoint, "store", request.store);
+  checkpoint["new_store"] = report.new_store;
+  checkpoint["run"] = request.run;
+  checkpoint["step"] = request.step;
+  checkpoint["name"] = report.name.empty() ? Json() : Json(report.name);
+  put_text(checkpoint, "path", report.conversion.target);
+  checkpoint["generation"] = report.generation == 0 ? Json() : Json(report.generation);
+  checkpoint["series"] = report.series;
+  checkpoint["created"] = report.created.empty() ? Json() : Json(report.created);
+  checkpoint["linked"] = report.linked;
+  checkpoint["marked_later"] = report.marked_later;
+  return {{"checkpoint", std::move(checkpoint)}, {"conversion", to_json(report.conversion, request.conversion)}};
+}
+
+/// Where that may surprise: an hour, a day or a `within` of a policy may have passed for it already.
+void print_age(Context& context, const ImportReport& report) {
+  const auto created = catalog::parse_time(report.created);
+  if (!created || catalog::elapsed(*created, now()) < std::chrono::hours(1)) return;
+  say(context,
+      fmt::format("age     {}: rules of time count from {}, when {}\n", age_text(*created, now()),
+                  catalog::time_text(*created), report.linked ? "it was saved" : "the newest file of SRC was written"));
+}
+
+void print_end(Context& context, const ImportReport& report, const ImportRequest& request) {
+  const ConvertReport& conversion = report.conversion;
+  const SizeStyle sizes = context.settings.sizes;
+  const std::string name = fmt::format("{}@{}", printable(request.run), report.name);
+  const std::string files = fmt::format("{}, {}", format_counted(conversion.files.size(), "file"),
+                                        format_size(conversion.target_bytes, sizes));
+  if (conversion.dry_run && !conversion.already_done) {
+    if (report.linked) say(context, fmt::format("plan    link {} of the source: no byte of them is copied\n", files));
+    say(context, "nothing was written (--dry-run)\n");
+    return;
+  }
+  if (conversion.already_done) {
+    say(context, already_done_text(conversion.target, conversion.id));
+    if (report.marked_later) say(context, "its metrics, tags, note and pin were written now\n");
+  } else {
+    if (report.new_store) say(context, fmt::format("store   {} was created\n", printable(request.store)));
+    if (conversion.resumed_bytes != 0)
+      say(context,
+          fmt::format("resumed {} of {} were there and are right\n", format_size(conversion.resumed_bytes, sizes),
+                      format_size(conversion.target_bytes, sizes)));
+    say(context, report.linked ? fmt::format("linked  {} of the source in {}: no byte of them was copied\n", files,
+                                             format_seconds(conversion.seconds))
+                               : done_text(conversion, false, sizes));
+  }
+  say(context, context.settings.quiet ? name + "\n" : fmt::format("saved   {}\n", name), true);
+  print_age(context, report);
+  say(context, fmt::format("next: ckpt list --store {}\n", shell_path(request.store)));
+}
+
+/// By path or by name; `request` gets the path. Collective.
+Result<ImportReport> import_named(Session& session, const Words& words, ImportRequest& request) {
+  CKPT_TRY(request.conversion.source, path_of(session, words, request.conversion.source));
+  return import_checkpoint(session, request);
+}
+
+}  // namespace
+
+Answer run_save(Context& context) {
+  auto request = read_save_request(context.words);
+  if (!request) return failed(std::move(request).error());
+  auto opened = OpenSession::on_all_ranks(context);
+  if (!opened) return failed(std::move(opened).error());
+  OpenSession& open = **opened;
+
+  std::size_t findings_shown = 0;
+  Result<ImportReport> report = tl::unexpected<Error>(Error{});
+  if (open.failure() != nullptr) {
+    report = fail(*open.failure());
+  } else {
+    open.session().planned = [&](const ConvertReport& planned) {
+      if (planned.already_done) return;
+      say(context, plan_text(planned, context.settings.sizes));
+      print_findings(context, planned.notes);
+      findings_shown = planned.notes.size();
+    };
+    report = import_named(open.session(), context.words, *request);
+  }
+  open.end_progress();
+
+  Error named;
+  if (!report) named = name_signal(report.error());
+  Verdict verdict = settle(open.comm(), report ? nullptr : &named);
+  Answer out;
+  out.exit_code = verdict.exit_code;
+  out.failures = std::move(verdict.failures);
+  const std::string place = request->store + "/" + request->run;
+  for (Failure& failure : out.failures)
+    failure.effect = effect_on(place, failure.error, request->conversion.dry_run, false);
+  if (!report) return out;
+  const ConvertReport& conversion = report->conversion;
+  if (out.exit_code == 0 && conversion.partial) out.exit_code = exit_code(Errc::not_done);
+  take_warnings(out, conversion.notes);
+  out.data = report_json(*report, *request);
+  if (out.failures.empty()) {
+    print_findings(context, std::span(conversion.notes).subspan(std::min(findings_shown, conversion.notes.size())));
+    print_end(context, *report, *request);
+  }
+  return out;
+}
+
+}  // namespace ckpt::cli

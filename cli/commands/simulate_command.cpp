@@ -1,0 +1,114 @@
+#include "cli/commands/simulate_command.hpp"
+
+#include <fmt/format.h>
+
+#include "api/catalog/simulate_prune.hpp"
+#include "api/catalog/store_words.hpp"
+#include "cli/process/session.hpp"
+#include "cli/words/catalog_words.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+Result<SimulateRequest> read_simulate_request(const Words& words, PolicyWords policy) {
+  SimulateRequest out{.store = store_of(words), .policy = std::move(policy), .now = now()};
+  if (words.text("interval").empty() || words.text("until").empty())
+    return fail(Errc::usage, "--simulate: give --interval STEPS and --until STEPS");
+  CKPT_TRY(out.interval, parse_count(words.text("interval"), 1, INT64_MAX));
+  CKPT_TRY(out.until, parse_count(words.text("until"), 1, INT64_MAX));
+  if (const std::string time = words.text("step-time"); !time.empty()) {
+    CKPT_TRY(out.step_time, parse_duration(time));
+  }
+  if (const std::string size = words.text("checkpoint-size"); !size.empty()) {
+    CKPT_TRY(out.bytes, parse_size(size));
+  }
+  return out;
+}
+
+void print(Context& context, const SimulatedPolicy& one) {
+  const SizeStyle sizes = context.settings.sizes;
+  const catalog::Schedule& schedule = one.schedule;
+  const catalog::Simulation& outcome = one.outcome;
+  std::string rules;
+  for (const catalog::Rule& rule : one.policy.keep)
+    rules += fmt::format("{}{} ({})", rules.empty() ? "" : " · ", catalog::rule_meaning(rule), rule.id);
+  say(context, fmt::format("policy  {}: keep {}\n", printable(one.policy.runs), rules), true);
+  const auto line = [&](const char* what, const std::string& text) {
+    say(context, fmt::format("  {:<12} {}\n", what, text), true);
+  };
+  line("saves",
+       fmt::format("{}, every {} steps to {}, of {}{}", outcome.saves, schedule.interval, schedule.until,
+                   format_size(schedule.bytes, sizes), one.like.empty() ? "" : " each, as " + printable(one.like)));
+  line("deleted", fmt::format("{}{}", outcome.trashed,
+                              outcome.demoted == 0 ? "" : fmt::format(", {} reduced to weights", outcome.demoted)));
+  line("at the end",
+       fmt::format("{}, {}", format_counted(outcome.kept, "checkpoint"), format_size(outcome.kept_bytes, sizes)));
+  const bool recycles = one.policy.trash.recycle != 0;
+  line("peak", fmt::format("{} at step {}, trash {}counted", format_size(outcome.peak_bytes, sizes), outcome.peak_step,
+                           recycles ? "and retired files " : ""));
+  if (recycles) line("overwritten", format_size(outcome.reused_bytes, sizes) + " of retired files, by the saves");
+  line("worst gap", fmt::format("{} steps, from {} to {}", outcome.worst_gap, outcome.worst_gap_begin,
+                                outcome.worst_gap_begin + outcome.worst_gap));
+  line("one is lost", fmt::format("the next verified one is at most {} steps away (that of step {})",
+                                  outcome.worst_loss, outcome.worst_loss_step));
+  line("newest lost", fmt::format("at most {} steps are trained again", outcome.worst_rework));
+}
+
+Json policy_json(const SimulatedPolicy& one) {
+  const catalog::Simulation& outcome = one.outcome;
+  Json out;
+  put_text(out, "runs", one.policy.runs);
+  out["interval"] = one.schedule.interval;
+  out["until"] = one.schedule.until;
+  out["step_ms"] = one.schedule.step_time.count();
+  out["bytes"] = one.schedule.bytes;
+  out["optimizer_bytes"] = one.schedule.optimizer_bytes;
+  put_text(out, "like", one.like);
+  out["saves"] = outcome.saves;
+  out["trashed"] = outcome.trashed;
+  out["demoted"] = outcome.demoted;
+  out["kept"] = outcome.kept;
+  out["kept_bytes"] = outcome.kept_bytes;
+  out["peak_bytes"] = outcome.peak_bytes;
+  out["peak_step"] = outcome.peak_step;
+  out["reused_bytes"] = outcome.reused_bytes;
+  out["worst_gap"] = outcome.worst_gap;
+  out["worst_gap_begin"] = outcome.worst_gap_begin;
+  out["worst_loss"] = outcome.worst_loss;
+  out["worst_loss_step"] = outcome.worst_loss_step;
+  out["worst_rework"] = outcome.worst_rework;
+  return out;
+}
+
+}  // namespace
+
+Answer run_simulation(Context& context, PolicyWords policy) {
+  auto request = read_simulate_request(context.words, std::move(policy));
+  if (!request) return failed(std::move(request).error());
+  const auto report = ask_alone(context, [&](Session& session) { return simulate_prune(session.io, *request); });
+  if (!report) return failed(report.error());
+
+  Answer out;
+  std::vector<Finding> findings;
+  for (const std::string& warning : report->warnings)
+    findings.push_back({.severity = Severity::warning, .text = warning});
+  for (const SimulatedPolicy& one : report->policies) print(context, one);
+  for (const std::string& difference : report->differences) say(context, fmt::format("note    {}\n", difference));
+  print_findings(context, findings);
+  take_warnings(out, findings);
+  put_text(out.data, "store", report->store);
+  put_text(out.data, "policy", report->source);
+  out.data["decision"] = "simulated";
+  out.data["aborted_because"] = Json::array();
+  out.data["checkpoints"] = Json::array();
+  out.data["delete_count"] = 0;
+  out.data["demote_count"] = 0;
+  out.data["bytes_freed"] = 0;
+  out.data["bytes_for_next_save"] = 0;
+  out.data["differences"] = report->differences;
+  out.data["simulations"] = Json::array();
+  for (const SimulatedPolicy& one : report->policies) out.data["simulations"].push_back(policy_json(one));
+  return out;
+}
+
+}  // namespace ckpt::cli

@@ -1,0 +1,208 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "api/catalog/scrub.hpp"
+#include "api/catalog/store_words.hpp"
+#include "api/words.hpp"
+#include "cli/commands/commands.hpp"
+#include "cli/output/catalog_text.hpp"
+#include "cli/output/verify_text.hpp"
+#include "cli/process/session.hpp"
+#include "cli/words/catalog_words.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+/// "5%".
+Result<double> share_of(const Value& value) {
+  if (!value.text.ends_with('%'))
+    return fail(Errc::usage, value.origin + ": '" + value.text + "' is not a share; write a percentage such as 5%");
+  constexpr std::uint64_t whole = 1'000'000'000;
+  CKPT_TRY(const std::uint64_t parts, parse_share(value.text, whole));
+  return static_cast<double>(parts) / static_cast<double>(whole);
+}
+
+/// --sample and --seed.
+Result<std::optional<Sample>> sample_of(const Words& words) {
+  const Value* share = words.value("sample");
+  Sample out;
+  if (const Value* seed = words.value("seed"); seed != nullptr) {
+    if (share == nullptr) return fail(Errc::usage, "--seed: chooses what --sample looks at; give --sample too");
+    CKPT_TRY(out.seed, parse_count(seed->text, 0, ~std::uint64_t{0}));
+  }
+  if (share == nullptr) return std::nullopt;
+  CKPT_TRY(out.share, share_of(*share));
+  return out;
+}
+
+// --- --all ----------------------------------------------------------------------------------------------------------
+
+/// Flags of one of the two ways to call the verb.
+Result<> check_flags(const Words& words) {
+  const bool all = words.on("all");
+  for (const std::string_view flag : {"since", "max-age"}) {
+    if (all || words.value(flag) == nullptr) continue;
+    return fail(Errc::usage, fmt::format("--{}: chooses checkpoints of a store; give --all too", flag));
+  }
+  for (const std::string_view flag : {"seed", "against", "from", "map"}) {
+    if (all && words.value(flag) != nullptr) return fail(Errc::usage, fmt::format("--all and --{}: choose one", flag));
+  }
+  if (words.on("quick") && words.on("finite"))
+    return fail(Errc::usage, "--quick reads no values: --finite has nothing to look at");
+  if (!all && words.arguments.size() != 1)
+    return fail(Errc::usage, words.arguments.empty() ? "verify takes PATH, or --all for the checkpoints of a store"
+                                                     : "verify takes one PATH; runs of a store come with --all");
+  return {};
+}
+
+Result<ScrubRequest> read_scrub(const Words& words) {
+  ScrubRequest out{.store = store_of(words),
+                   .runs = words.arguments,
+                   .quick = words.on("quick"),
+                   .finite = words.on("finite"),
+                   .by = who(),
+                   .clock = now};
+  if (const Value* value = words.value("since")) {
+    CKPT_TRY(out.since, time_of(*value, now(), false));
+  }
+  if (const Value* value = words.value("max-age")) {
+    const auto age = parse_duration(value->text);
+    if (!age) return fail(Errc::usage, fmt::format("{}: {}", value->origin, age.error().message));
+    out.max_age = *age;
+  }
+  if (const Value* value = words.value("sample")) {
+    CKPT_TRY(out.share, share_of(*value));
+  }
+  return out;
+}
+
+Finding scrub_finding(const ScrubItem& item, std::string_view text) {
+  return {.severity = Severity::warning, .text = fmt::format("{}: {}", entry_name(item.entry), text)};
+}
+
+/// What a person must hear of: it was not looked at, or nobody will know that it was.
+std::vector<Finding> scrub_findings(const ScrubReport& report) {
+  std::vector<Finding> out;
+  for (const std::string& text : report.warnings) out.push_back({.severity = Severity::warning, .text = text});
+  for (const ScrubItem& item : report.items) {
+    if (item.error && item.verdict != ScrubVerdict::vanished)
+      out.push_back(scrub_finding(item, fmt::format("{}: {}", verdict_name(item.verdict), item.error->message)));
+    if (!item.unrecorded_because.empty())
+      out.push_back(scrub_finding(item, "verified, but that cannot be recorded: " + item.unrecorded_because));
+  }
+  return out;
+}
+
+void print_item(Context& context, const ScrubItem& item, const VerifyRequest& request) {
+  context.console.moving("");
+  if (item.report) return print_verify(context, entry_name(item.entry), *item.report, request);
+  std::string verdict = verdict_name(item.verdict);
+  std::ranges::transform(verdict, verdict.begin(), [](unsigned char c) { return std::toupper(c); });
+  say(context, fmt::format("{}   {}\n", printable(entry_name(item.entry)), verdict));
+}
+
+std::string scrub_summary(const ScrubReport& report, SizeStyle sizes) {
+  std::string out = fmt::format("{} of {} looked at", report.items.size(), format_counted(report.total, "checkpoint"));
+  for (const ScrubVerdict verdict : {ScrubVerdict::intact, ScrubVerdict::damaged, ScrubVerdict::incomplete,
+                                     ScrubVerdict::unread, ScrubVerdict::busy, ScrubVerdict::vanished}) {
+    const std::uint64_t count = report.count(verdict);
+    if (count != 0 || verdict == ScrubVerdict::intact || verdict == ScrubVerdict::damaged)
+      out += fmt::format(" · {} {}", count, verdict_name(verdict));
+  }
+  out += fmt::format(" · {}   {}", format_size(report.bytes, sizes), format_seconds(report.seconds));
+  if (report.due > report.items.size()) out += fmt::format(" · {} more are due", report.due - report.items.size());
+  return out + "\n";
+}
+
+Json scrub_json(const ScrubReport& report, const ScrubRequest& request, const VerifyRequest& each) {
+  Json out;
+  put_text(out, "store", request.store);
+  out["checkpoints_in_question"] = report.total;
+  out["due"] = report.due;
+  out["looked_at"] = report.items.size();
+  for (const ScrubVerdict verdict : {ScrubVerdict::intact, ScrubVerdict::damaged, ScrubVerdict::incomplete,
+                                     ScrubVerdict::unread, ScrubVerdict::busy, ScrubVerdict::vanished})
+    out[verdict_name(verdict)] = report.count(verdict);
+  out["bytes"] = report.bytes;
+  out["elapsed_s"] = report.seconds;
+  out["checkpoints"] = Json::array();
+  for (const ScrubItem& item : report.items) {
+    Json one;
+    put_text(one, "run", item.entry.checkpoint.run);
+    one["step"] = item.entry.checkpoint.step;
+    put_text(one, "name", item.entry.name);
+    one["id"] = item.entry.checkpoint.id;
+    put_text(one, "path", item.path);
+    one["verdict"] = verdict_name(item.verdict);
+    put_text(one, "reason", item.error ? item.error->message : "");
+    one["verified_before"] = item.before ? Json(catalog::time_text(*item.before)) : Json();
+    one["recorded"] = item.recorded;
+    one["report"] = item.report ? to_json(*item.report, each) : Json();
+    out["checkpoints"].push_back(std::move(one));
+  }
+  return out;
+}
+
+Answer run_scrub(Context& context) {
+  auto request = read_scrub(context.words);
+  if (!request) return failed(std::move(request).error());
+  const VerifyRequest each{.quick = request->quick, .finite = request->finite};
+  auto report = ask_alone(context, [&](Session& session) {
+    return scrub(session, *request, [&](const ScrubItem& item) { print_item(context, item, each); });
+  });
+  if (!report) return failed(std::move(report).error(), "what was verified until then is recorded");
+  Answer out;
+  bool sound = report->count(ScrubVerdict::damaged) + report->count(ScrubVerdict::incomplete) == 0;
+  for (const ScrubItem& item : report->items) sound = sound && (!item.report || item.report->ok);
+  const bool all =
+      report->count(ScrubVerdict::unread) + report->count(ScrubVerdict::busy) == 0 &&
+      std::ranges::all_of(report->items, [](const ScrubItem& item) { return item.unrecorded_because.empty(); });
+  out.exit_code = !sound ? exit_code(Errc::differs) : all ? 0 : exit_code(Errc::not_done);
+  const std::vector<Finding> findings = scrub_findings(*report);
+  take_warnings(out, findings);
+  say(context, scrub_summary(*report, context.settings.sizes));
+  print_findings(context, findings);
+  if (context.settings.json) out.data = scrub_json(*report, *request, each);
+  return out;
+}
+
+/// By path or by name; `request` gets the paths.
+Result<VerifyReport> verify_named(Session& session, const Words& words, VerifyRequest& request) {
+  CKPT_TRY(request.path, path_of(session, words, request.path));
+  if (!request.against.empty()) {
+    CKPT_TRY(request.against, path_of(session, words, request.against));
+  }
+  return verify(session, request);
+}
+
+}  // namespace
+
+Answer run_verify(Context& context) {
+  if (auto checked = check_flags(context.words); !checked) return failed(std::move(checked).error());
+  if (context.words.on("all")) return run_scrub(context);
+  VerifyRequest request{.path = context.words.arguments[0],
+                        .from = context.words.text("from"),
+                        .quick = context.words.on("quick"),
+                        .against = context.words.text("against"),
+                        .finite = context.words.on("finite")};
+  auto sample = sample_of(context.words);
+  if (!sample) return failed(std::move(sample).error());
+  request.sample = *sample;
+  if (request.quick && (request.finite || request.sample))
+    return failed(
+        {.code = Errc::usage, .message = "--quick reads no values: --finite and --sample have nothing to look at"});
+  if (request.path.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
+  const VerifyRequest asked = request;
+  auto report = ask_alone(context, [&](Session& session) { return verify_named(session, context.words, request); });
+  if (!report) return failed(std::move(report).error());
+  Answer out;
+  out.exit_code = report->ok ? 0 : exit_code(Errc::differs);
+  take_warnings(out, report->notes);
+  out.data = to_json(*report, request);
+  print_verify(context, asked.path, *report, asked);
+  return out;
+}
+
+}  // namespace ckpt::cli

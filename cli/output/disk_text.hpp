@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "api/doctor/disk_speed.hpp"
+#include "cli/output/json.hpp"
+#include "cli/output/units.hpp"
+
+/// What --bench found, as every verb that measures says it.
+namespace ckpt::cli {
+
+/// "write 1.9 GiB/s with its sync, read 2.4 GiB/s   (1.0 GiB, one process)"
+std::string disk_text(const DiskSpeed& speed, SizeStyle sizes);
+Json to_json(const DiskSpeed& speed);
+
+}  // namespace ckpt::cli

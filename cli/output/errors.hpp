@@ -1,0 +1,46 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/output/console.hpp"
+#include "cli/output/units.hpp"
+
+namespace ckpt::cli {
+
+/// An error on its way to the user.
+struct Failure {
+  Error error;
+  std::string effect{};  ///< what state the disk is in now: "nothing was written to ./out"
+  int rank = -1;         ///< the rank that failed, where there are several
+  std::string node{};    ///< and its host
+};
+
+/// What is known about one kind of error, for `ckpt explain` and for errors that bring no hint.
+struct Explanation {
+  std::string_view title;    ///< as in "checksum mismatch"
+  std::string_view meaning;  ///< what it says about the data, in whole sentences
+  std::string_view remedy;   ///< what to do, in whole sentences
+};
+Explanation explain(Errc code);
+
+/// Every code, in ascending order.
+const std::vector<Errc>& all_codes();
+/// "CKPT-E1503".
+std::string error_id(Errc code);
+/// Reads "E1503", "CKPT-E1503", "1503" in any case; nothing for an unknown id.
+std::optional<Errc> code_of(std::string_view id);
+
+/// The error block, one string a line, without a line break:
+///   ckpt: error: CKPT-E1503 MESSAGE
+///     tensor   ...            file     ... offset ...      rank, effect, try: each where known
+///     exit 15 · ckpt explain E1503
+/// A usage error is shorter: the message, its hint, the exit code.
+std::vector<std::string> error_lines(const Failure& failure, SizeStyle sizes, const Console* paint);
+
+/// One line below 512 bytes for a rank that cannot reach rank 0: "[rank 17 node gpu-0231] ckpt: error: ...".
+std::string stray_line(const Error& error, int rank, std::string_view node);
+
+}  // namespace ckpt::cli

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "api/verbs.hpp"
+#include "cli/output/units.hpp"
+
+namespace ckpt::cli {
+
+/// What is said of a target that a verb was to write.
+std::string already_done_text(const std::string& target, const std::string& id);
+/// What a failure has left at the target; empty where nobody would think of it.
+std::string effect_on(const std::string& target, const Error& error, bool dry_run, bool overwrite);
+
+/// What --overwrite removes from the old target; each file where `listed`. Empty where it removes nothing.
+std::string replaced_text(const ConvertReport& report, bool listed, SizeStyle sizes);
+
+}  // namespace ckpt::cli

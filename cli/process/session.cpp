@@ -1,0 +1,159 @@
+#include "cli/process/session.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+
+#include "api/run/noted_io.hpp"
+#include "cli/process/signals.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+Deadline soon() {
+  return std::chrono::steady_clock::now() + std::chrono::seconds(10);
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return {};
+  return name.data();
+}
+
+std::string packed(const Failure& failure) {
+  const Error& error = failure.error;
+  Json out = {{"code", static_cast<int>(error.code)},
+              {"rank", failure.rank},
+              {"node", failure.node},
+              {"message", error.message},
+              {"file", error.file},
+              {"tensor", error.tensor},
+              {"hint", error.hint},
+              {"effect", failure.effect}};
+  if (error.offset) out["offset"] = *error.offset;
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::optional<Failure> unpacked(const std::string& text) {
+  const Json in = Json::parse(text, nullptr, false);
+  if (!in.is_object()) return std::nullopt;
+  Failure out;
+  out.error.code = static_cast<Errc>(in.value("code", static_cast<int>(Errc::internal)));
+  out.error.message = in.value("message", "");
+  out.error.file = in.value("file", "");
+  out.error.tensor = in.value("tensor", "");
+  out.error.hint = in.value("hint", "");
+  if (in.contains("offset")) out.error.offset = in["offset"].get<std::uint64_t>();
+  out.rank = in.value("rank", -1);
+  out.node = in.value("node", "");
+  out.effect = in.value("effect", "");
+  return out;
+}
+
+/// The failures that explain the end: those of a rank's own, else the first that was told.
+std::vector<Failure> causes(const std::vector<std::string>& told) {
+  std::vector<Failure> own;
+  std::vector<Failure> others;
+  for (const std::string& text : told) {
+    auto failure = text.empty() ? std::nullopt : unpacked(text);
+    if (!failure) continue;
+    (failure->error.code == Errc::peer_failed ? others : own).push_back(std::move(*failure));
+  }
+  std::vector<Failure>& chosen = own.empty() ? others : own;
+  if (chosen.size() > 1) chosen.resize(1);  // one message; the other ranks' are of the same event
+  return chosen;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<OpenSession>> OpenSession::alone(Context& context) {
+  return open(context, Comm::solo());
+}
+
+Result<std::unique_ptr<OpenSession>> OpenSession::on_all_ranks(Context& context) {
+  if (!context.launch.active() || context.settings.alone) return alone(context);
+  auto comm = Comm::mpi(context.launch.ranks);
+  if (!comm) {
+    Error error = std::move(comm).error();
+    if (error.hint.empty()) error.hint = "start with the mpirun of the MPI that the plug-in was built with";
+    error.hint += "\n--no-mpi    works alone";
+    error.message += fmt::format(" (the environment says {})", context.launch.seen);
+    return fail(std::move(error));
+  }
+  return open(context, std::move(*comm));
+}
+
+Result<std::unique_ptr<OpenSession>> OpenSession::open(Context& context, std::unique_ptr<Comm> comm) {
+  auto out = std::unique_ptr<OpenSession>(new OpenSession);
+  out->comm_ = std::move(comm);
+  auto io = open_io(context.settings.io);
+  Result<> opened = io ? Result<>{} : Result<>(tl::unexpected<Error>(io.error()));
+  if (const std::string path = context.words.text("map"); opened && !path.empty()) {
+    auto rules = read_map_rules(**io, path);
+    if (rules) {
+      out->rules_ = *std::move(rules);
+    } else {
+      opened = fail(std::move(rules).error());
+    }
+  }
+  if (out->comm_->ranks() > 1) opened = agree(*out->comm_, soon(), std::move(opened));
+  if (!opened) {
+    out->failure_ = std::move(opened).error();
+    return out;
+  }
+  out->io_ = make_noted_io(std::move(*io), changes());
+
+  const auto local = static_cast<unsigned>(std::max(1, out->comm_->local_ranks()));
+  const Settings& settings = context.settings;
+  out->session_.emplace(Session{
+      .io = *out->io_,
+      .comm = *out->comm_,
+      .memory_bytes = settings.memory_bytes.value_or(default_memory(context.machine, local)),
+      .threads = settings.threads.value_or(default_threads(context.machine, local)),
+      .stop = &stop_flag(),
+      .rules = out->rules_ ? &*out->rules_ : nullptr,
+  });
+  if (out->comm_->is_root()) {
+    const ProgressMode mode = progress_mode(settings.progress, settings.quiet, context.console.err_is_terminal());
+    out->display_ = std::make_unique<ProgressDisplay>(
+        context.console,
+        ProgressDisplay::Options{.mode = mode, .style = settings.sizes, .every = settings.progress_every});
+    out->session_->progress = [display = out->display_.get()](const Progress& progress) { display->report(progress); };
+  }
+  return out;
+}
+
+Verdict settle(Comm& comm, const Error* mine) {
+  Verdict out;
+  if (comm.ranks() == 1) {
+    if (mine != nullptr) {
+      out.exit_code = exit_code(mine->code);
+      out.failures.push_back({.error = *mine});
+    }
+    return out;
+  }
+  std::vector<std::string> told(1);
+  if (mine != nullptr) told[0] = packed({.error = *mine, .rank = comm.rank(), .node = host_name()});
+  std::string code;
+  auto all = comm.gather(told[0], soon());
+  if (all && comm.is_root()) {
+    told = std::move(*all);
+    const auto first = causes(told);
+    code = fmt::format("{}", first.empty() ? 0 : exit_code(first[0].error.code));
+  }
+  if (!all || !comm.broadcast(code, soon())) code.clear();  // a rank is lost: each keeps its own outcome
+  out.failures = causes(told);
+  out.exit_code = out.failures.empty() ? 0 : exit_code(out.failures[0].error.code);
+  if (const auto agreed = parse_count(code, 0, 255)) out.exit_code = static_cast<int>(*agreed);
+  return out;
+}
+
+Error name_signal(Error error) {
+  if (error.code == Errc::interrupted && stop_signal() == SIGTERM) error.code = Errc::terminated;
+  return error;
+}
+
+}  // namespace ckpt::cli

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <atomic>
+
+#include "api/run/noted_io.hpp"
+
+namespace ckpt::cli {
+
+/// Installs the handlers; the first thing main does, because a forwarded SIGUSR1 kills a process without one.
+/// SIGINT and SIGTERM ask for a clean end (the second one kills at once); SIGUSR1 asks for one status line; SIGPIPE is
+/// ignored: a conversion does not end because nobody reads what is said of it; SIGCHLD has
+/// its default action, so that how a helper ends is seen.
+void install_signal_handlers();
+
+/// Set once SIGINT or SIGTERM has arrived.
+const std::atomic<bool>& stop_flag();
+/// The signal that set it, or 0.
+int stop_signal();
+/// Whether the command has begun to change something: from then on it stops by itself.
+Changes& changes();
+/// True once for each SIGUSR1 that arrived since the last call (several at once count as one).
+bool take_status_request();
+
+}  // namespace ckpt::cli

@@ -1,0 +1,57 @@
+#include "cli/words/catalog_words.hpp"
+
+#include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include "api/words.hpp"
+
+namespace ckpt::cli {
+
+std::string store_of(const Words& words) {
+  const std::string given = words.text("store");  // or CKPT_STORE
+  return given.empty() ? "." : given;
+}
+
+NamedCheckpoint named(const Words& words, const std::string& word) {
+  return {.word = word, .store = store_of(words), .store_given = words.value("store") != nullptr, .now = now()};
+}
+
+Result<std::string> path_of(Session& session, const Words& words, const std::string& word) {
+  return find_path(session, named(words, word));
+}
+
+Result<std::chrono::milliseconds> lock_timeout_of(const Words& words) {
+  const Value* value = words.value("lock-timeout");
+  if (value == nullptr) return std::chrono::milliseconds(0);
+  auto time = parse_duration(value->text);
+  if (time) return time;
+  Error error = std::move(time).error();
+  error.message = fmt::format("{}: {}", value->origin, error.message);
+  return fail(std::move(error));
+}
+
+Result<catalog::Time> time_of(const Value& value, catalog::Time now, bool forward) {
+  if (const auto time = catalog::parse_time(value.text)) return *time;
+  const auto span = parse_duration(value.text);
+  if (!span)
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: '{}' is neither a time such as 30d nor a day such as 2026-12-31",
+                                        value.origin, value.text)});
+  return forward ? now + *span : now - *span;
+}
+
+catalog::Time now() {
+  return std::chrono::time_point_cast<catalog::Duration>(std::chrono::system_clock::now());
+}
+
+std::string user_name() {
+  const passwd* entry = ::getpwuid(::geteuid());
+  return entry != nullptr ? std::string(entry->pw_name) : fmt::format("uid {}", ::geteuid());
+}
+
+std::string who() {
+  return fmt::format("{}@{} pid {}", user_name(), host_name(), ::getpid());
+}
+
+}  // namespace ckpt::cli

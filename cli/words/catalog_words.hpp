@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "api/catalog/named_checkpoint.hpp"
+#include "api/catalog/store_words.hpp"
+#include "cli/words/words.hpp"
+
+/// What the verbs of a store share: its place, the time, and who is at work.
+namespace ckpt::cli {
+
+/// --store, else CKPT_STORE, else the current directory.
+std::string store_of(const Words& words);
+
+/// What a word of the command line that means a checkpoint is looked up by.
+NamedCheckpoint named(const Words& words, const std::string& word);
+
+/// The path of a checkpoint that a verb reads: `word` where that exists, else what is called so in the store.
+/// Collective. errors  as find_path
+Result<std::string> path_of(Session& session, const Words& words, const std::string& word);
+
+/// --lock-timeout; no wait where it is not given. errors  usage
+Result<std::chrono::milliseconds> lock_timeout_of(const Words& words);
+
+/// A span from now ("30d"), back or `forward`, or a time ("2026-12-31"). errors  usage
+Result<catalog::Time> time_of(const Value& value, catalog::Time now, bool forward);
+
+catalog::Time now();
+
+/// The name of the user, or "uid 1000".
+std::string user_name();
+
+/// "ana@n17 pid 4211".
+std::string who();
+
+}  // namespace ckpt::cli

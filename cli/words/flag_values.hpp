@@ -1,0 +1,38 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include "api/words.hpp"
+#include "cli/words/words.hpp"
+
+/// Flags whose values are numbers with units.
+namespace ckpt::cli {
+
+/// Reads a flag's value with one of the readers of units; where it is not given `out` stays.
+/// errors  of `read`, with the flag's name (or its variable's) before them
+template <class T, class Read>
+Result<> read_flag(const Words& words, std::string_view flag, T& out, Read read) {
+  const Value* value = words.value(flag);
+  if (value == nullptr) return {};
+  auto number = read(std::string_view(value->text));
+  if (!number) {
+    Error error = std::move(number).error();
+    error.message = fmt::format("{}: {}", value->origin, error.message);
+    return fail(std::move(error));
+  }
+  out = static_cast<T>(*number);
+  return {};
+}
+
+inline Result<double> seconds_of(std::string_view text) {
+  CKPT_TRY(const std::chrono::milliseconds duration, parse_duration(text));
+  return static_cast<double>(duration.count()) / 1000;
+}
+
+inline Result<double> positive_seconds_of(std::string_view text) {
+  CKPT_TRY(const double seconds, seconds_of(text));
+  if (!(seconds > 0)) return fail(Errc::usage, "a time above 0 is expected");
+  return seconds;
+}
+
+}  // namespace ckpt::cli

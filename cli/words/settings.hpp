@@ -1,0 +1,42 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "cli/output/console.hpp"
+#include "cli/output/progress.hpp"
+#include "cli/output/units.hpp"
+#include "cli/process/launch.hpp"
+#include "cli/process/machine.hpp"
+#include "cli/words/words.hpp"
+
+namespace ckpt::cli {
+
+/// The flags of every verb, read.
+struct Settings {
+  SizeStyle sizes = SizeStyle::binary;
+  bool json = false;
+  bool quiet = false;
+  unsigned verbose = 0;  ///< 0, 1 (-v), 2 (-vv)
+  bool alone = false;    ///< --no-mpi
+  IoKind io = IoKind::automatic;
+  std::optional<std::uint64_t> memory_bytes{};  ///< nothing = the default, which depends on the ranks of the node
+  std::optional<unsigned> threads{};
+  std::string progress{};  ///< the mode as given; "" = auto
+  std::chrono::milliseconds progress_every{30'000};
+};
+
+/// errors   usage: a size, number or time that is none
+Result<Settings> read_settings(const Words& words, const Environment& environment, const Machine& machine);
+
+/// What a command works with. References outlive it.
+struct Context {
+  const Words& words;
+  const Settings& settings;
+  const Launch& launch;
+  const Machine& machine;
+  Console& console;
+};
+
+}  // namespace ckpt::cli

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/run/store.hpp"
+#include "ckpt/ckpt.h"
+#include "format/universal/mesh_layout.hpp"
+
+/// What stands behind the handles of ckpt/ckpt.h, and the one way in which its functions fail.
+namespace ckpt::c {
+
+/// Keeps a failure for ckpt_last_error_json of this thread; returns its exit code.
+int keep(const Error& error);
+/// Nothing failed.
+int keep_nothing();
+
+/// Runs a function's body: no exception leaves the library, and a failure is kept.
+template <class Body>
+int guarded(Body body) noexcept {
+  try {
+    const Result<> done = body();
+    return done ? keep_nothing() : keep(done.error());
+  } catch (const std::bad_alloc&) {
+    return keep({.code = Errc::memory, .message = "out of memory"});
+  } catch (const std::exception& error) {
+    return keep({.code = Errc::internal, .message = error.what()});
+  } catch (...) {
+    return keep({.code = Errc::internal, .message = "an exception of an unknown kind"});
+  }
+}
+
+/// The process that opened a handle: in a forked child it is dead, its threads are not there.
+class Owner {
+ public:
+  Result<> check() const {
+    if (pid_ == ::getpid()) return {};
+    return fail(Errc::usage, "a checkpoint store does not work in a forked child");
+  }
+  bool is_here() const { return pid_ == ::getpid(); }
+
+ private:
+  pid_t pid_ = ::getpid();
+};
+
+/// What a store's handle owns, and the handles of its saves watch: they may outlive it.
+struct OpenStore {
+  std::unique_ptr<Store> store{};
+  std::uint64_t begun = 0;  ///< how many saves: only the last one can be added to
+};
+
+constexpr std::uint64_t kMostStructBytes = 4096;  ///< of any release: more is memory that nobody has set
+
+/// A struct that begins with its size, as this build knows it: what an older caller does not have is zero.
+///
+/// first_bytes  what the first release of it had
+/// errors       usage: null, or the size was not set; newer: a member that this build does not know is not zero
+template <class Struct>
+Result<Struct> read_sized(const Struct* given, std::size_t first_bytes, const char* what) {
+  if (given == nullptr) return fail(Errc::usage, std::string(what) + " is null");
+  const std::uint64_t size = given->size;
+  if (size < first_bytes || size > kMostStructBytes)
+    return fail(Errc::usage, std::string(what) + ": its size is not set");
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  for (std::uint64_t at = sizeof(Struct); at < size; ++at) {
+    if (bytes[at] != 0) return fail(Errc::newer, std::string(what) + ": it asks for what only a newer libckpt can do");
+  }
+  Struct out{};
+  std::memcpy(&out, given, std::min<std::size_t>(static_cast<std::size_t>(size), sizeof out));
+  return out;
+}
+
+/// Checks a struct that a call fills in, where the caller wants one. errors  usage: the size was not set
+template <class Struct>
+Result<> check_sized(const Struct* given, std::size_t first_bytes, const char* what) {
+  if (given == nullptr || (given->size >= first_bytes && given->size <= kMostStructBytes)) return {};
+  return fail(Errc::usage, std::string(what) + ": its size is not set");
+}
+
+/// Refuses a null pointer where something must be.
+inline Result<> need(const void* pointer, const char* what) {
+  if (pointer != nullptr) return {};
+  return fail(Errc::usage, std::string(what) + " is null");
+}
+
+/// The tensor of a C caller. errors  usage
+Result<Tensor> tensor_of(const ckpt_tensor* tensor);
+
+}  // namespace ckpt::c
+
+struct ckpt_store {
+  ckpt::c::Owner owner{};
+  std::shared_ptr<ckpt::c::OpenStore> opened{};  // alone: other handles only watch it
+};
+
+struct ckpt_model {
+  ckpt::universal::Mesh mesh{};
+  std::vector<ckpt::universal::Layout> layouts{};
+  std::vector<ckpt::universal::TensorRow> rows{};
+};
+
+struct ckpt_save {
+  ckpt::c::Owner owner{};
+  std::weak_ptr<ckpt::c::OpenStore> opened{};
+  std::uint64_t number = 0;  // OpenStore::begun when this was begun
+  std::vector<std::pair<std::string, std::string>> user{};
+};
+
+struct ckpt_pending {
+  ckpt::c::Owner owner{};
+  std::weak_ptr<ckpt::c::OpenStore> opened{};
+  std::shared_ptr<ckpt::PendingSave> save{};
+  std::string name{};
+};
+
+struct ckpt_checkpoint {
+  ckpt::c::Owner owner{};
+  std::unique_ptr<ckpt::Io> io{};  // its own: it may outlive the store
+  std::unique_ptr<ckpt::BufferPool> pool{};
+  ckpt::Model model{};
+  ckpt::Checkpoint::ReadOptions options{};
+  std::unique_ptr<ckpt::Checkpoint> checkpoint{};  // last: its lease is one of the Io's
+};

@@ -1,0 +1,299 @@
+#include "api/catalog/import.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "api/catalog/import_link.hpp"
+#include "api/catalog/prune_policies.hpp"
+#include "api/convert/conversion_hooks.hpp"
+#include "api/convert/target.hpp"
+#include "api/run/run_series.hpp"
+#include "catalog/index/scan.hpp"
+#include "catalog/trash/trash.hpp"
+#include "convert/format.hpp"
+#include "engine/publish/left_over.hpp"
+#include "engine/store/held_store.hpp"
+#include "engine/store/inbox.hpp"
+#include "engine/store/run_directory.hpp"
+#include "format/model/value.hpp"
+#include "format/universal/own_names.hpp"
+#include "format/universal/seal.hpp"
+#include "format/universal/sums.hpp"
+#include "writers/publish_save.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr std::uint64_t kGreatestStep = (std::uint64_t{1} << 53) - 1;  // JSON holds it, and the catalog
+
+Result<> check_run(const std::string& run) {
+  const auto refuse = [&](std::string reason) {
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("--run '{}': {}", run, reason),
+                 .hint = "name a run such as llama8b or prod/llama8b"});
+  };
+  if (!is_utf8(run)) return refuse("not UTF-8");
+  const bool controls = std::any_of(run.begin(), run.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (controls) return refuse("contains a control character");
+  std::string_view rest = run;
+  for (unsigned depth = 1;; ++depth) {
+    const std::size_t slash = rest.find('/');
+    const std::string_view part = rest.substr(0, slash);
+    if (part.empty() || part == "." || part == "..") return refuse("not a path below the store");
+    if (part.size() > kLongestName)
+      return refuse(fmt::format("a name of {} bytes, of at most {}", part.size(), kLongestName));
+    if (part.starts_with('.')) return refuse("names that begin with a dot are ignored");
+    if (part.starts_with('-')) return refuse("a name that begins with a dash looks like an option");
+    if (depth == 1 && part == kPolicyFile) return refuse("reserved for the store's policy");
+    if (part.find(kPartialMark) != std::string_view::npos || CheckpointName::parse(part))
+      return refuse("reserved for checkpoints");
+    if (depth > catalog::kDeepestRun) return refuse(fmt::format("deeper than {} names", catalog::kDeepestRun));
+    if (slash == std::string_view::npos) return {};
+    rest.remove_prefix(slash + 1);
+  }
+}
+
+class Import {
+ public:
+  Import(Session& session, const ImportRequest& request)
+      : session_(session),
+        io_(session.io),
+        request_(request),
+        run_directory_(join_path(request.store, request.run)),
+        target_(join_path(run_directory_, step_text(request.step))) {}
+
+  Result<ImportReport> run() {
+    CKPT_CHECK(check_run(request_.run));
+    CKPT_CHECK(check_committed_place(request_.store));
+    if (request_.step > kGreatestStep)
+      return fail(Errc::usage, fmt::format("--step {}: greater than {}", request_.step, kGreatestStep));
+    if (request_.back_to && *request_.back_to >= request_.step)
+      return fail(Errc::usage, fmt::format("--back-to {}: not before step {}", *request_.back_to, request_.step));
+    for (const catalog::Mark& mark : request_.marks) {
+      CKPT_TRY(catalog::MarkFile file, catalog::mark_file(mark));
+      marks_.push_back({.path = join_path(catalog::kMarksDirectory, file.name), .bytes = std::move(file.text)});
+    }
+    out_.new_store = !io_.stat(request_.store);
+    ConversionHooks hooks;
+    hooks.parameters = {"save", request_.run, std::to_string(request_.step)};
+    hooks.in_run = ConversionHooks::InRun{
+        .find = [this](const std::string& id) { return find(id); },
+        .make_directory = [this] { return make_directories(); },
+        .publish = [this](Publication& publication,
+                          std::vector<SmallFile> files) { return publish(publication, std::move(files)); }};
+    ConvertRequest conversion = request_.conversion;
+    conversion.target = target_;
+    conversion.to = "ckpt";
+    conversion.overwrite = false;
+    conversion.hooks = &hooks;
+    auto converted =
+        request_.link ? link_checkpoint(session_, conversion, *hooks.in_run) : convert(session_, conversion);
+    if (!converted) return fail(said_by("save", std::move(converted).error()));
+    out_.conversion = *std::move(converted);
+    out_.linked = request_.link && !out_.conversion.already_done;
+    if (session_.comm.is_root()) CKPT_CHECK(describe());
+    return std::move(out_);
+  }
+
+ private:
+  Result<std::optional<std::string>> find(const std::string& id) {
+    const auto hash = Hash128::from_hex(id);
+    if (!hash) return fail(Errc::internal, request_.store + ": save: an id that is none");
+    CKPT_TRY(const auto name, find_committed(io_, run_directory_, request_.step, *hash));
+    if (!name) {
+      if (request_.link) CKPT_CHECK(check_unused(*hash));
+      return std::nullopt;
+    }
+    std::string path = join_path(run_directory_, *name);
+    CKPT_CHECK(check_found(path));
+    return path;
+  }
+
+  /// Copies of a checkpoint are known by its id: of two steps with one id a run could give the one for the other.
+  Result<> check_unused(const Hash128& id) {
+    const auto refuse = [&](const std::string& where) {
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: save: --link keeps the id {}, which the run has {}", run_directory_,
+                                          id.hex(), where),
+                   .hint = "leave out --link: it is converted then, and gets an id of its own"});
+    };
+    CKPT_TRY(const auto names, list_checkpoints(io_, run_directory_));
+    for (const std::string& name : names) {
+      const auto manifest = read_manifest(io_, join_path(run_directory_, name));
+      if (manifest && manifest->id == id) return refuse("as " + name);
+    }
+    CKPT_TRY(const auto trash, catalog::list_trash(io_, request_.store));
+    for (const catalog::TrashEntry& entry : trash)
+      if (entry.run == request_.run && entry.present && entry.recorded && entry.record.id == id.hex())
+        return refuse("in the trash as " + entry.name);
+    return {};
+  }
+
+  /// "Already done" is said of what is still there: manifest, table and the sizes of all files.
+  Result<> check_found(const std::string& path) {
+    const auto opened =
+        open_source(io_, path, "ckpt", {.metadata_limit = session_.memory_bytes, .stop = session_.stop});
+    std::string reason;
+    if (opened) {
+      const auto& findings = opened->map.findings;
+      const auto missing = std::ranges::find(findings, Severity::incomplete, &Finding::severity);
+      if (missing == findings.end()) return {};
+      reason = missing->text;
+    } else {
+      const Errc code = opened.error().code;
+      if (code != Errc::corrupt && code != Errc::checksum && code != Errc::incomplete) return fail(opened.error());
+      reason = opened.error().message;
+    }
+    Error error{.code = Errc::corrupt, .file = path, .hint = "ckpt repair " + path + "    says what can be mended"};
+    error.message = fmt::format("{}: save: this was saved before, and is damaged now: {}", path, reason);
+    return fail(std::move(error));
+  }
+
+  Result<> make_directories() {
+    CKPT_CHECK(make_directory(io_, request_.store));
+    CKPT_TRY(held_, hold_store(io_, request_.store));
+    CKPT_CHECK(make_directory(io_, join_path(request_.store, kStoreDirectory)));
+    CKPT_CHECK(make_directory(io_, run_directory_));
+    CKPT_TRY(const auto entries, io_.list(run_directory_));
+    for (const DirEntry& entry : entries) {
+      if (is_save_partial(entry.name)) left_over_.push_back(entry.name);
+    }
+    return {};
+  }
+
+  Result<std::string> publish(Publication& publication, std::vector<SmallFile> files) {
+    CKPT_CHECK(decide_series());
+    SaveToPublish save{.run_directory = run_directory_, .step = request_.step, .marks = std::move(marks_)};
+    for (const SmallFile& file : files) {
+      if (file.path == universal::kManifestPath) {
+        CKPT_TRY(save.manifest, universal::parse_manifest(file.bytes));
+      } else if (file.path == universal::kSumsPath) {
+        CKPT_TRY(universal::Sums sums, universal::parse_sums(std::as_bytes(std::span(file.bytes))));
+        save.files = std::move(sums.files);
+        save.leaves = std::move(sums.leaves);
+      }
+    }
+    files.clear();
+    save.manifest.revision = 0;  // of what is linked, too: nothing was done to this one yet
+    save.manifest.run = series_;
+    save.manifest.meta.step = request_.step;
+    CKPT_TRY(const std::string name, publish_save(io_, publication, std::move(save)));
+    return join_path(run_directory_, name);
+  }
+
+  /// Looks at the run as it is before this save.
+  Result<> decide_series() {
+    CKPT_TRY(known_, series_of(io_, run_directory_, ""));
+    bool goes_after = false;
+    bool goes_on = false;
+    std::uint64_t reached = 0;  // by the newest series
+    for (std::size_t i = 0; i < known_.standing.size(); ++i) {
+      const RunCheckpoint& one = known_.standing[i];
+      if (known_.superseded[i] || !one.run) continue;
+      goes_after = goes_after || (request_.back_to && one.name.step > *request_.back_to);
+      if (one.run->series == known_.greatest) reached = std::max(reached, one.name.step);
+    }
+    // Saves of one series rise: one that does not is of a training that went back once more.
+    goes_on = request_.back_to && known_.from == request_.back_to && request_.step > reached;
+    series_ = stay_in_series(run_directory_, known_);
+    if (!request_.back_to) return {};
+    if (!goes_after) {
+      series_note_ = fmt::format("no new series: the run has no current checkpoint after step {}", *request_.back_to);
+    } else if (goes_on) {
+      series_note_ = fmt::format("continuing series {}, which began after step {}", series_.series, *request_.back_to);
+    } else {
+      begins_ = true;
+      series_ = begin_series(run_directory_, known_, request_.back_to);
+      series_note_ = fmt::format("series {} begins: checkpoints of this run after step {} are superseded",
+                                 series_.series, *request_.back_to);
+    }
+    return {};
+  }
+
+  /// What was said of it, where it was there before.
+  Result<> mark_later() {
+    for (const catalog::Mark& mark : request_.marks)
+      CKPT_CHECK(catalog::write_mark(io_, catalog::marks_path(out_.conversion.target, false), mark));
+    if (request_.marks.empty()) return {};
+    out_.marked_later = true;
+    drop_note(io_, run_directory_, out_.name, "marks");
+    return {};
+  }
+
+  Result<> describe() {
+    const ConvertReport& conversion = out_.conversion;
+    const auto named = CheckpointName::parse(base_name(conversion.target));
+    if (!named) {  // --dry-run
+      CKPT_CHECK(decide_series());
+      out_.series = series_.series;
+      return tell_order();
+    }
+    out_.name = named->text();
+    out_.generation = named->generation;
+    const auto manifest = read_manifest(io_, conversion.target);
+    if (manifest && manifest->run) out_.series = manifest->run->series;
+    if (manifest) out_.created = manifest->created;
+    if (!conversion.already_done) {
+      sweep();
+      return tell_order();
+    }
+    return conversion.dry_run ? Result<>() : mark_later();
+  }
+
+  /// Removes what stood there when this began and nobody holds now that it is over: a save that is beginning has its
+  /// partial for an instant before it holds it. This one's own was renamed by now, or taken over.
+  void sweep() {
+    std::vector<Finding>& notes = out_.conversion.notes;
+    for (const std::string& name : left_over_) {
+      const std::string path = join_path(run_directory_, name);
+      if (!io_.stat(path)) continue;
+      const auto swept = sweep_left_over(io_, path, universal::is_own_name);
+      if (swept)
+        notes.push_back({.text = fmt::format("{} was removed: a save that was killed had left it", name)});
+      else if (swept.error().code != Errc::locked)
+        notes.push_back({.severity = Severity::warning, .text = swept.error().message});
+    }
+  }
+
+  /// What is saved last is the newest, whatever its step: that is not always what was meant.
+  Result<> tell_order() {
+    std::vector<Finding>& notes = out_.conversion.notes;
+    if (!series_note_.empty()) notes.push_back({.text = series_note_});
+    const auto newest = std::ranges::find_if(known_.standing, [](const RunCheckpoint& one) { return !one.id.empty(); });
+    if (begins_ || newest == known_.standing.end() || newest->name.step < request_.step) return {};
+    const bool again = newest->name.step == request_.step;
+    std::string text = again ? fmt::format("step {} was saved before, as {}: the later one stands for the step",
+                                           request_.step, newest->name.text())
+                             : fmt::format("step {} was the newest checkpoint of the run: step {} takes its place",
+                                           newest->name.step, request_.step);
+    notes.push_back({.severity = again ? Severity::note : Severity::warning, .text = std::move(text)});
+    return {};
+  }
+
+  Session& session_;
+  Io& io_;
+  const ImportRequest& request_;
+  const std::string run_directory_;
+  const std::string target_;
+  std::unique_ptr<HeldDirectory> held_{};  // the store, while something is made in it
+  std::vector<SmallFile> marks_{};
+  std::vector<std::string> left_over_{};  // partials in the run when this began
+  RunSeries known_{};                     // before it was saved
+  universal::Run series_{};
+  bool begins_ = false;
+  std::string series_note_{};  // what became of `back_to`
+  ImportReport out_{};
+};
+
+}  // namespace
+
+Result<ImportReport> import_checkpoint(Session& session, const ImportRequest& request) {
+  return Import(session, request).run();
+}
+
+}  // namespace ckpt

@@ -1,0 +1,111 @@
+#include "api/catalog/look_again.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "api/catalog/store_catalog.hpp"
+#include "engine/io/caught.hpp"
+
+namespace ckpt {
+namespace {
+
+using catalog::Entry;
+using catalog::State;
+
+constexpr std::size_t kLeastEach = 64;                           // a thread and its Io cost as much as some looks
+constexpr std::uint64_t kLeastMemory = std::uint64_t{64} << 20;  // of a thread, for metadata
+
+bool is_same_entry(const Entry& seen, const Entry& known) {
+  const catalog::Checkpoint& a = seen.checkpoint;
+  const catalog::Checkpoint& b = known.checkpoint;
+  return a.id == b.id && a.state == b.state && a.tags == b.tags && same_metrics(a, b) && a.series == b.series &&
+         a.series_from == b.series_from && a.created == b.created && seen.revision == known.revision &&
+         seen.directory == known.directory;
+}
+
+LookedAgain look_at(Session& session, const std::string& store, const Entry& known) {
+  LookedAgain out;
+  const auto place = place_of(session.io, store, known);
+  auto seen = place && *place ? catalog::read_entry(session.io, store, **place) : std::nullopt;
+  out.is_same = seen && is_same_entry(*seen, known);
+  if (!out.is_same) {
+    out.reason = "it changed since it was listed";
+    out.now = std::move(seen);
+    return out;
+  }
+  const std::string path = known.path(store);
+  // What it is was told by its name: nobody else's format is asked.
+  const auto report = verify(session, {.path = path, .from = known.foreign ? "" : "ckpt", .quick = true});
+  out.state = known.checkpoint.state;
+  if (report && report->ok) return out;
+  const bool mendable = report && !known.foreign && catalog::is_repairable(session.io, path);
+  out.state = !report ? State::unreadable : mendable ? State::repairable : State::corrupt;
+  out.reason = "it is damaged";
+  if (!report) out.reason = report.error().message;
+  if (report && !report->damage.empty()) out.reason = report->damage.front().text;
+  return out;
+}
+
+}  // namespace
+
+Result<std::optional<catalog::EntryPlace>> place_of(Io& io, const std::string& store, const Entry& entry) {
+  const std::string& run = entry.checkpoint.run;
+  if (!entry.foreign) return catalog::EntryPlace{.run = run, .name = entry.name};
+  // Who names it stands in other files of the run.
+  CKPT_TRY(const auto folder, catalog::list_folder(io, store, run, detection()));
+  if (!folder) return std::nullopt;
+  for (const catalog::EntryPlace& place : folder->places) {
+    if (place.name == entry.name && place.foreign) return place;
+  }
+  return std::nullopt;
+}
+
+bool same_metrics(const catalog::Checkpoint& a, const catalog::Checkpoint& b) {
+  return std::equal(a.metrics.begin(), a.metrics.end(), b.metrics.begin(), b.metrics.end(),
+                    [](const auto& x, const auto& y) {
+                      const bool no_numbers = std::isnan(x.second) && std::isnan(y.second);
+                      return x.first == y.first && (x.second == y.second || no_numbers);
+                    });
+}
+
+Result<std::vector<LookedAgain>> look_again(Session& session, const std::string& store,
+                                            const std::vector<const Entry*>& known) {
+  std::vector<LookedAgain> out(known.size());
+  std::atomic<std::size_t> next{0};
+  const auto look = [&](Session& own) -> Result<> {
+    for (std::size_t i = next++; i < known.size() && !own.is_stopped(); i = next++) {
+      out[i].reason = "it could not be checked";  // unless this ends
+      out[i] = look_at(own, store, *known[i]);
+    }
+    return {};
+  };
+  const std::uint64_t threads = std::max<std::uint64_t>(
+      std::min<std::uint64_t>({session.threads, known.size() / kLeastEach, session.memory_bytes / kLeastMemory}), 1);
+  Session share = session;
+  share.memory_bytes = session.memory_bytes / threads;
+  // A thread that fails, or cannot be had, leaves the rest to others.
+  const auto help = [&] {
+    static_cast<void>(caught([&]() -> Result<> {
+      CKPT_TRY(const auto io, session.io.fresh());
+      const auto alone = Comm::solo();
+      Session own{.io = *io, .comm = *alone, .memory_bytes = share.memory_bytes, .stop = session.stop};
+      return look(own);
+    }));
+  };
+  std::vector<std::jthread> helpers;
+  static_cast<void>(caught([&]() -> Result<> {
+    for (std::uint64_t n = 1; n < threads; ++n) helpers.emplace_back(help);
+    return {};
+  }));
+  static_cast<void>(look(share));
+  helpers.clear();
+  // What was being looked at when it stopped says nothing.
+  if (session.is_stopped()) return fail(Errc::interrupted, store + ": prune: stopped");
+  return out;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,77 @@
+#include "api/catalog/named_checkpoint.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "api/catalog/prune_policies.hpp"
+#include "api/catalog/store_catalog.hpp"
+#include "catalog/index/names.hpp"
+#include "catalog/policy_toml.hpp"
+#include "engine/store/inbox.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr auto kPatience = std::chrono::minutes(1);  // of the other ranks, while rank 0 reads a store
+
+/// What the store's policy calls the best of a run; nothing where it does not say, or cannot be read.
+std::optional<catalog::BestMetric> best_of(Io& io, const std::string& store, const std::string& name) {
+  const auto text = read_small_file(io, join_path(store, kPolicyFile), kMostPolicyBytes);
+  if (!text) return std::nullopt;
+  const auto policies = catalog::parse_policies(*text, std::string(kPolicyFile));
+  if (!policies) return std::nullopt;
+  const catalog::Policy* policy = catalog::policy_of(*policies, name.substr(0, name.rfind('@')));
+  if (policy == nullptr) return std::nullopt;
+  for (const catalog::Rule& rule : policy->keep)
+    if (rule.kind == catalog::Rule::Kind::best)
+      return catalog::BestMetric{.metric = rule.metric, .higher = rule.better == catalog::Rule::Better::higher};
+  return std::nullopt;
+}
+
+Deadline soon() {
+  return std::chrono::steady_clock::now() + kPatience;
+}
+
+}  // namespace
+
+Result<catalog::Entry> find_in_catalog(Io& io, catalog::Catalog& catalog, const std::string& name) {
+  return catalog::find_checkpoint(catalog.database(), name, best_of(io, catalog.store(), name));
+}
+
+Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& named) {
+  if (!catalog::looks_like_name(named.word)) return std::nullopt;
+  const auto there = io.stat(named.word);
+  if (there || there.error().code != Errc::not_found) return std::nullopt;
+  // Whoever only asks what something is gets no index in a directory that was never a store.
+  if (!named.store_given && !io.stat(join_path(named.store, kStoreDirectory)))
+    return fail({.code = Errc::not_found,
+                 .message = named.word + ": name: no such file or directory, and no store here that could know it",
+                 .file = named.word,
+                 .hint = "name the directory of runs with --store, or give a path"});
+  CKPT_TRY(catalog::Catalog catalog, open_catalog(io, named.store, catalog::Trust::notes, named.now));
+  auto entry = find_in_catalog(io, catalog, named.word);
+  if (entry) return FoundByName{.catalog = std::move(catalog), .entry = *std::move(entry)};
+  Error error = std::move(entry).error();
+  if (error.code == Errc::not_found) error.message += fmt::format(" (in {}; nor is it a path)", named.store);
+  return fail(std::move(error));
+}
+
+Result<std::string> find_path(Io& io, const NamedCheckpoint& named) {
+  CKPT_TRY(const auto found, find_by_name(io, named));
+  return found ? found->entry.path(named.store) : named.word;
+}
+
+Result<std::string> find_path(Session& session, const NamedCheckpoint& named) {
+  if (session.comm.ranks() == 1 || !catalog::looks_like_name(named.word)) return find_path(session.io, named);
+  Result<std::string> path = std::string();
+  if (session.comm.is_root()) path = find_path(session.io, named);
+  CKPT_CHECK(agree(session.comm, soon(), path ? Result<>{} : Result<>(fail(path.error()))));
+  CKPT_CHECK(session.comm.broadcast(*path, soon()));
+  return path;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,575 @@
+#include "api/catalog/prune.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "api/catalog/look_again.hpp"
+#include "api/catalog/store_catalog.hpp"
+#include "catalog/index/links.hpp"
+#include "catalog/index/rows.hpp"
+#include "catalog/index/scan.hpp"
+#include "catalog/support.hpp"
+#include "engine/io/host.hpp"
+#include "format/text/glob.hpp"
+#include "format/text/nearest.hpp"
+
+namespace ckpt {
+namespace {
+
+using catalog::Action;
+using catalog::Deleter;
+using catalog::Entry;
+using catalog::State;
+using catalog::TrashEntry;
+
+/// Looked at between the steps.
+Result<> not_stopped(const Session& session, const std::string& store) {
+  if (!session.is_stopped()) return {};
+  return fail(Errc::interrupted, store + ": prune: stopped");
+}
+
+bool wanted(const std::vector<std::string>& globs, const std::string& run) {
+  return globs.empty() ||
+         std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return matches_glob(run, glob); });
+}
+
+/// Nothing where the file system does not tell: what is not known is not taken for a lack of space.
+std::optional<catalog::Space> space_of(Io& io, const std::string& store, const std::vector<TrashEntry>& trash) {
+  const auto free = io.free_bytes(store);
+  if (!free) return std::nullopt;
+  catalog::Space out{.free_bytes = *free, .total_bytes = std::max(volume_bytes(store), *free)};
+  for (const TrashEntry& entry : trash) {
+    if (entry.present) out.trash_bytes += entry.record.bytes;
+  }
+  if (const auto recycled = catalog::measure_recycled(io, store)) out.trash_bytes += recycled->bytes;
+  return out;
+}
+
+/// Of what goes the youngest that a save of ours could take, as many as the policy says.
+std::vector<std::uint32_t> choose_recycled(const PrunePart& part) {
+  std::vector<std::uint32_t> out;
+  if (part.policy.trash.recycle == 0 || part.retention.aborted) return out;
+  for (const std::uint32_t i : part.retention.order) {
+    const Action action = part.retention.decisions[i].action;
+    if ((action == Action::trash || action == Action::demote) && !part.entries[i].foreign) out.push_back(i);
+  }
+  std::ranges::stable_sort(out, std::ranges::greater(), [&](std::uint32_t i) { return part.checkpoints[i].created; });
+  if (out.size() > part.policy.trash.recycle) out.resize(static_cast<std::size_t>(part.policy.trash.recycle));
+  return out;
+}
+
+/// How many sets may wait in recycle/ for the next save.
+std::uint64_t most_recycled(const PrunePlan& plan) {
+  std::uint64_t most = 0;
+  for (const PrunePart& part : plan.parts) most = std::max(most, part.policy.trash.recycle);
+  return most;
+}
+
+/// One part is decided anew whenever what its decisions rest on turns out not to be whole.
+class Decider {
+ public:
+  Decider(Session& session, const PruneRequest& request, catalog::Situation situation)
+      : session_(session), request_(request), situation_(std::move(situation)) {}
+
+  Result<> decide(PrunePart& part, std::vector<std::string>& warnings) {
+    situation_.first_run = part.first_run;
+    for (;;) {
+      CKPT_CHECK(not_stopped(session_, request_.store));
+      CKPT_TRY(part.retention, catalog::retain(part.checkpoints, part.policy, situation_));
+      if (part.retention.trash_count + part.retention.demote_count == 0) return {};
+      std::vector<std::uint32_t> going;
+      for (const std::uint32_t i : part.retention.order) {
+        if (goes(part.retention.decisions[i])) going.push_back(i);
+      }
+      const auto likely = catalog::likely_support(part.checkpoints, part.policy, part.retention);
+      CKPT_TRY(const Checks first, check(part, likely, runs_of(part, going), warnings));
+      if (first.damaged) continue;
+      CKPT_TRY(const auto doubtful,
+               catalog::unsupported(part.checkpoints, part.policy, situation_, part.retention, sure_of(part)));
+      if (doubtful.empty()) return {};
+      // What it may rest on is not known: everything that stays there is checked.
+      CKPT_TRY(const Checks all, check(part, part.retention.order, runs_of(part, doubtful), warnings));
+      if (!all.damaged && !all.any) return {};
+    }
+  }
+
+ private:
+  struct Checks {
+    bool any = false;
+    bool damaged = false;  ///< something that would be kept is not whole after all
+  };
+
+  static bool goes(const catalog::Decision& decision) {
+    return decision.action == Action::trash || decision.action == Action::demote;
+  }
+
+  /// Where the support of decisions may lie; empty: anywhere.
+  static std::set<std::string> runs_of(const PrunePart& part, const std::vector<std::uint32_t>& indices) {
+    std::set<std::string> out;
+    if (part.policy.group_by != std::vector<std::string>{"run"}) return out;
+    for (const std::uint32_t i : indices) out.insert(part.checkpoints[i].run);
+    return out;
+  }
+
+  std::vector<bool> sure_of(const PrunePart& part) const {
+    std::vector<bool> out(part.entries.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (part.retention.decisions[i].action == Action::trash) continue;  // counts as it is
+      out[i] = is_whole(part.checkpoints[i]) && checked_.contains(part.entries[i].path(request_.store));
+    }
+    return out;
+  }
+
+  /// The quick check of those that stay and were not checked yet.
+  Result<Checks> check(PrunePart& part, const std::vector<std::uint32_t>& indices, const std::set<std::string>& runs,
+                       std::vector<std::string>& warnings) {
+    std::vector<std::uint32_t> chosen;
+    std::vector<const Entry*> known;
+    for (const std::uint32_t i : indices) {
+      const catalog::Checkpoint& one = part.checkpoints[i];
+      if (!is_whole(one) || part.retention.decisions[i].action == Action::trash) continue;
+      if (!runs.empty() && !runs.contains(one.run)) continue;
+      if (!checked_.insert(part.entries[i].path(request_.store)).second) continue;
+      chosen.push_back(i);
+      known.push_back(&part.entries[i]);
+    }
+    Checks out{.any = !chosen.empty()};
+    CKPT_TRY(std::vector<LookedAgain> looks, look_again(session_, request_.store, known));
+    for (std::size_t n = 0; n < chosen.size(); ++n) {
+      LookedAgain& look = looks[n];
+      if (look.reason.empty()) continue;
+      out.damaged = true;
+      Entry& entry = part.entries[chosen[n]];
+      catalog::Checkpoint& one = part.checkpoints[chosen[n]];
+      warnings.push_back(fmt::format("{}: not counted as kept: {}", entry.path(request_.store), look.reason));
+      if (look.now) {
+        entry = *std::move(look.now);
+        const catalog::Checkpoint before = std::exchange(one, entry.checkpoint);
+        // What links say of it does not stand in it.
+        one.trackers.insert(one.trackers.end(), before.trackers.begin(), before.trackers.end());
+        one.references.insert(one.references.end(), before.references.begin(), before.references.end());
+      } else {
+        one.state = look.state;
+      }
+    }
+    return out;
+  }
+
+  Session& session_;
+  const PruneRequest& request_;
+  catalog::Situation situation_;
+  std::set<std::string> checked_;
+};
+
+/// What carrying out the plan removes from the trash for good, as far as time alone tells.
+TrashSum purge_due(const std::vector<TrashEntry>& trash, catalog::Time now) {
+  TrashSum out;
+  for (const TrashEntry& entry : trash) {
+    const bool over = entry.present && entry.recorded && entry.record.purge_at <= now &&
+                      entry.record.state != catalog::TrashRecord::State::restoring;
+    if (!over) continue;
+    ++out.count;
+    out.bytes += std::min(entry.record.bytes, UINT64_MAX - out.bytes);
+  }
+  return out;
+}
+
+std::vector<catalog::SeriesBirth> births_of(const std::vector<TrashEntry>& trash) {
+  std::vector<catalog::SeriesBirth> out;
+  for (const TrashEntry& entry : trash) {
+    if (!entry.recorded || !entry.record.series_from) continue;
+    out.push_back(catalog::birth_of(entry));
+  }
+  return out;
+}
+
+struct Scanned {
+  std::vector<Entry> entries{};
+  std::vector<std::string> runs{};         ///< all with a checkpoint, where only some are asked for
+  std::vector<std::string> directories{};  ///< those that hold none, too
+  std::vector<std::string> warnings{};
+};
+
+/// The checkpoints of the runs asked for, by the catalog. Where the plan is to be carried out each is looked at: what
+/// is said of it may have changed without anybody's telling. Otherwise only those are that the plan rests on.
+Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest& request) {
+  const catalog::Trust trust = request.carries_out ? catalog::Trust::nothing_unseen : catalog::Trust::notes;
+  CKPT_TRY(catalog::Catalog catalog, open_catalog(io, store, trust, request.now));
+  Scanned out{.warnings = catalog.warnings()};
+  catalog::Query query;
+  if (!request.runs.empty()) {
+    query.passes = [&](const Entry& entry) {
+      if (out.runs.empty() || out.runs.back() != entry.checkpoint.run) out.runs.push_back(entry.checkpoint.run);
+      return wanted(request.runs, entry.checkpoint.run);
+    };
+    CKPT_TRY(const auto known, catalog::select_runs(catalog.database()));
+    for (const catalog::KnownRun& run : known) out.directories.push_back(run.run);
+  }
+  CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), query));
+  catalog::note_links(store, catalog.refreshed().links, out.entries);
+  return out;
+}
+
+/// A pattern that matches nothing is told, and a run that holds nothing yet; a name of neither is most likely mistyped.
+Result<> check_runs(const PruneRequest& request, const std::vector<TrashEntry>& trash, Scanned& scanned) {
+  for (const std::string& glob : request.runs) {
+    const auto matches = [&](const std::string& run) { return matches_glob(run, glob); };
+    if (std::ranges::any_of(scanned.runs, matches)) continue;
+    if (std::ranges::any_of(trash, matches, &TrashEntry::run)) continue;
+    std::string text = fmt::format("{}: prune: no run matches '{}'", request.store, glob);
+    const bool is_empty = std::ranges::count(scanned.directories, glob) != 0;
+    if (is_empty) text = fmt::format("{}: prune: '{}' holds no checkpoint", request.store, glob);
+    if (is_empty || glob.find_first_of("*?[") != std::string::npos) {
+      scanned.warnings.push_back(std::move(text));
+      continue;
+    }
+    const auto near = nearest(glob, scanned.runs);
+    return fail({.code = Errc::not_found,
+                 .message = std::move(text),
+                 .file = request.store,
+                 .hint = near ? fmt::format("did you mean '{}'?", *near) : "ckpt list shows all runs"});
+  }
+  return {};
+}
+
+/// Whether nothing was said or done since that would have made the decision another one.
+Result<bool> is_unchanged(Io& io, const std::string& store, const Entry& planned, catalog::Time now) {
+  CKPT_TRY(const auto place, place_of(io, store, planned));
+  if (!place) return false;
+  const auto seen = catalog::read_entry(io, store, *place);
+  if (!seen) return false;
+  const catalog::Checkpoint& one = seen->checkpoint;
+  const bool pinned = std::any_of(one.pins.begin(), one.pins.end(),
+                                  [&](const catalog::Pin& pin) { return !pin.until || *pin.until > now; });
+  return one.id == planned.checkpoint.id && one.state == planned.checkpoint.state &&
+         one.tags == planned.checkpoint.tags && same_metrics(one, planned.checkpoint) &&
+         one.created == planned.checkpoint.created && one.bytes == planned.checkpoint.bytes &&
+         seen->revision == planned.revision && seen->directory == planned.directory && !pinned &&
+         !one.marks_unreadable && one.references.empty() && one.trackers.empty() && !one.link;
+}
+
+const char* claim_text(Claim claim) {
+  switch (claim) {
+    case Claim::read:
+      return "being read";
+    case Claim::unknown:
+      return "nobody can tell whether it is being read";
+    case Claim::vanished:
+      return "changed since the plan was made";
+    case Claim::free:
+      break;
+  }
+  return "";
+}
+
+Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& part, std::uint32_t i,
+                              const CarryOut& how) {
+  const bool whole = part.retention.decisions[i].action == Action::trash;
+  const Entry& entry = part.entries[i];
+  const catalog::Checkpoint& one = part.checkpoints[i];
+  return {
+      .run = one.run,
+      .name = entry.name,
+      .record = {.id = one.id,
+                 .step = one.step,
+                 .series = one.series,
+                 .series_from = one.series_from,
+                 .created = one.created,
+                 .committed = one.committed == catalog::Time::min() ? std::nullopt : std::optional(one.committed),
+                 .bytes = whole ? one.bytes : one.optimizer_bytes,
+                 .deleted = how.now,
+                 .by = how.by,
+                 .why = why_text(part, i),
+                 .policy =
+                     part.policy.name.empty() ? plan.policies.source : part.policy.name + " of " + plan.policies.source,
+                 .purge_at = std::ranges::count(part.recycled, i) != 0 ? how.now : how.now + part.policy.trash.ttl},
+      .still = [&io, &plan, &entry, &how](const std::string&) { return is_unchanged(io, plan.store, entry, how.now); }};
+}
+
+/// What stays after a demotion is all that is left: it is checked before.
+Result<Claim> demote(Session& session, Deleter& trash, const Deleter::Deletion& deletion, const std::string& store) {
+  const std::string run = catalog::run_path(store, deletion.run);
+  CKPT_TRY(const VerifyReport checked, verify(session, {.path = join_path(run, deletion.name), .quick = true}));
+  if (!checked.ok) {
+    const std::string damage = checked.damage.empty() ? "damage was found" : checked.damage.front().text;
+    return fail(Errc::corrupt, "its weights are not whole: " + damage);
+  }
+  return trash.demote(deletion);
+}
+
+/// Whether another process was faster: there is nothing left to do, nor to tell.
+bool is_gone(Io& io, const std::string& store, const Entry& entry) {
+  const auto there = io.stat(entry.path(store));
+  return !there && there.error().code == Errc::not_found;
+}
+
+/// Whether the volume is so full that the trash does not wait for its grace.
+bool is_short(const PrunePlan& plan, const std::optional<catalog::Space>& space) {
+  return space && std::any_of(plan.parts.begin(), plan.parts.end(), [&](const PrunePart& part) {
+           const auto& limit = part.policy.trash.purge_early_when_free_below;
+           if (!limit) return false;
+           if (!limit->percent) return space->free_bytes < limit->bytes;
+           return static_cast<double>(space->free_bytes) <
+                  static_cast<double>(space->total_bytes) * *limit->percent / 100;
+         });
+}
+
+/// Whether less is free than pressure wants, were all given up but what waits for its grace.
+bool is_pressed(Io& io, const PrunePlan& plan, catalog::Time now) {
+  std::uint64_t wanted = 0;
+  for (const PrunePart& part : plan.parts) wanted = std::max(wanted, part.retention.wanted_free);
+  if (wanted == 0) return false;
+  const auto free = io.free_bytes(plan.store);
+  const auto trash = catalog::list_trash(io, plan.store);
+  if (!free || !trash) return false;
+  std::uint64_t bytes = *free;
+  for (const TrashEntry& entry : *trash) {
+    const bool waits = entry.present && entry.recorded && entry.record.purge_at > now;
+    if (waits) bytes += std::min(entry.record.bytes, UINT64_MAX - bytes);
+  }
+  return bytes < wanted;
+}
+
+void plan_recycling(Io& io, PrunePlan& plan, catalog::Time now) {
+  const bool wanted =
+      std::ranges::any_of(plan.parts, [](const PrunePart& part) { return part.policy.trash.recycle != 0; });
+  if (!wanted) return;
+  if (!io.recycles(plan.store)) {
+    plan.warnings.emplace_back(kNoRecycling);
+    return;
+  }
+  if (is_short(plan, space_of(io, plan.store, {})) || is_pressed(io, plan, now)) return;
+  for (PrunePart& part : plan.parts) {
+    part.recycled = choose_recycled(part);
+    for (const std::uint32_t i : part.recycled) plan.recycled_bytes += part.retention.decisions[i].bytes_freed;
+  }
+  plan.freed_bytes -= std::min(plan.freed_bytes, plan.recycled_bytes);
+}
+
+void add(Deleter::Purged& to, Deleter::Purged more) {
+  to.gone.insert(to.gone.end(), std::make_move_iterator(more.gone.begin()), std::make_move_iterator(more.gone.end()));
+  to.bytes += more.bytes;
+  to.recycled_count += more.recycled_count;
+  to.recycled_bytes += more.recycled_bytes;
+  to.emptied_bytes += more.emptied_bytes;
+  to.kept = std::move(more.kept);  // the next purge has tried again
+}
+
+/// Purges by the policies' grace; recycle/ is given up before the trash is.
+Result<> purge_trash(Session& session, const PrunePlan& plan, const CarryOut& how, bool pressed, Deleter& trash,
+                     PruneReport& report) {
+  Io& io = session.io;
+  std::uint64_t sets = most_recycled(plan);
+  if (pressed || is_short(plan, space_of(io, plan.store, {}))) {
+    sets = 0;
+    CKPT_TRY(Deleter::Purged given_up, trash.purge(
+                                           how.now, how.by, [](const TrashEntry&) { return false; }, 0));
+    add(report.purged, std::move(given_up));
+  }
+  report.purged_early = is_short(plan, space_of(io, plan.store, {}));
+  const auto due = [&](const TrashEntry& entry) { return report.purged_early || entry.record.purge_at <= how.now; };
+  CKPT_TRY(Deleter::Purged purged, trash.purge(how.now, how.by, due, sets, session.stop));
+  report.stopped = purged.stopped;
+  add(report.purged, std::move(purged));
+  return {};
+}
+
+/// A deletion begins with a record of it, which needs a block or two. Where the disk has none the index is given up for
+/// that: it can be made again, and nothing could be deleted where it is needed most. False where there is none.
+bool give_up_index(Io& io, const std::string& store) {
+  bool given_up = false;
+  for (const char* suffix : {"", "-wal", "-shm", "-journal", ".damaged"})
+    given_up = io.unlink(catalog::catalog_file(store) + suffix).has_value() || given_up;
+  return given_up;
+}
+
+/// Where there is no room for a record: what makes some without taking anything from anybody.
+class RoomMaker {
+ public:
+  RoomMaker(Session& session, const PrunePlan& plan, const CarryOut& how, Deleter& trash, PruneReport& report)
+      : session_(session), plan_(plan), how_(how), trash_(trash), report_(report) {}
+
+  /// Once more, with the room that the index took; and with that of what is due in the trash, and waits in recycle/.
+  template <class Act>
+  auto with_room(const Act& act) {
+    auto done = act();
+    const auto is_full = [&] { return !done && done.error().code == Errc::no_space; };
+    if (is_full() && give_up_index(session_.io, plan_.store)) done = act();
+    if (is_full() && purge_due()) done = act();
+    return done;
+  }
+
+ private:
+  /// False where that has freed nothing, or was done before.
+  bool purge_due() {
+    if (std::exchange(purged_, true)) return false;
+    auto purged = trash_.purge(
+        how_.now, how_.by, [&](const TrashEntry& entry) { return entry.record.purge_at <= how_.now; }, 0,
+        session_.stop);
+    if (!purged) return false;
+    const bool freed = !purged->gone.empty() || purged->emptied_bytes != 0;
+    add(report_.purged, *std::move(purged));
+    return freed;
+  }
+
+  Session& session_;
+  const PrunePlan& plan_;
+  const CarryOut& how_;
+  Deleter& trash_;
+  PruneReport& report_;
+  bool purged_ = false;
+};
+
+/// What a full disk means for whoever wants to free some.
+Error without_room(Error error) {
+  if (error.code != Errc::no_space) return error;
+  error.hint = "nothing in this store can be given up for this small file: free a few KiB on its disk, then try again";
+  return error;
+}
+
+/// What was carried out is no new policy any more.
+Result<> remember_policies(Io& io, const PrunePlan& plan) {
+  if (plan.aborted) return {};
+  KnownPolicies known = read_known_policies(io, plan.store);
+  std::vector<std::string> fingerprints;
+  for (const PrunePart& part : plan.parts) fingerprints.push_back(part.fingerprint);
+  if (known[plan.known_as] == fingerprints) return {};
+  known[plan.known_as] = std::move(fingerprints);
+  return write_known_policies(io, plan.store, known);
+}
+
+/// Finishes what a crash stopped, which would otherwise look as if it were changed between plan and deed. Whoever
+/// deletes here now has done so; and what stands in the way is told when the plan is carried out.
+void settle_trash(Io& io, const std::string& store) {
+  if (io.stat(catalog::trash_path(store)))
+    static_cast<void>(Deleter::open(io, store, std::chrono::steady_clock::now()));
+}
+
+}  // namespace
+
+std::string why_text(const PrunePart& part, std::size_t index) {
+  return catalog::why(part.retention.decisions[index], part.checkpoints[index], part.checkpoints, part.policy);
+}
+
+Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
+  PrunePlan plan{.store = join_path(request.store, "")};
+  CKPT_TRY(plan.policies, read_policies(session.io, plan.store, request.policy));
+  if (request.carries_out) settle_trash(session.io, plan.store);
+  CKPT_CHECK(not_stopped(session, plan.store));
+  CKPT_TRY(Scanned scanned, read_store(session.io, plan.store, request));
+  CKPT_CHECK(not_stopped(session, plan.store));
+  CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
+  CKPT_CHECK(check_runs(request, trash, scanned));
+  plan.purge_due = purge_due(trash, request.now);
+  const KnownPolicies known = read_known_policies(session.io, plan.store);
+  plan.known_as = plan.policies.source;
+  for (const std::string& run : request.runs) plan.known_as += " for " + run;
+  // What widens the deletion makes it another policy, to be approved by itself.
+  if (request.include_corrupt) plan.known_as += " with --include-corrupt";
+  for (const std::uint64_t series : request.drop_series) plan.known_as += fmt::format(" with --drop-series {}", series);
+  plan.warnings = std::move(scanned.warnings);
+  for (const catalog::Policy& policy : plan.policies.policies) {
+    PrunePart part{.policy = policy, .fingerprint = catalog::fingerprint(policy).hex()};
+    const auto seen = known.find(plan.known_as);
+    part.first_run = seen == known.end() ||
+                     std::find(seen->second.begin(), seen->second.end(), part.fingerprint) == seen->second.end();
+    plan.parts.push_back(std::move(part));
+  }
+  std::set<std::string> ruleless;
+  if (plan.parts.size() == 1) {
+    plan.parts.front().entries.reserve(scanned.entries.size());
+    plan.parts.front().checkpoints.reserve(scanned.entries.size());
+  }
+  for (Entry& entry : scanned.entries) {
+    const std::string& run = entry.checkpoint.run;
+    const catalog::Policy* policy = catalog::policy_of(plan.policies.policies, run);
+    if (policy == nullptr) {
+      ruleless.insert(run);
+      plan.undecided.push_back(std::move(entry));
+      continue;
+    }
+    PrunePart& part = plan.parts[static_cast<std::size_t>(policy - plan.policies.policies.data())];
+    part.checkpoints.push_back(entry.checkpoint);
+    part.entries.push_back(std::move(entry));
+  }
+  plan.ruleless.assign(ruleless.begin(), ruleless.end());
+  Decider decider(session, request,
+                  {.now = request.now,
+                   .space = space_of(session.io, plan.store, trash),
+                   .births = births_of(trash),
+                   .approved = request.approved,
+                   .include_corrupt = request.include_corrupt,
+                   .drop_series = request.drop_series});
+  for (PrunePart& part : plan.parts) {
+    CKPT_CHECK(decider.decide(part, plan.warnings));
+    for (const std::string& warning : part.retention.warnings) plan.warnings.push_back(warning);
+    plan.aborted = plan.aborted || part.retention.aborted.has_value();
+    plan.trash_count += part.retention.trash_count;
+    plan.demote_count += part.retention.demote_count;
+    plan.freed_bytes += part.retention.freed_bytes;
+  }
+  plan_recycling(session.io, plan, request.now);
+  return plan;
+}
+
+Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how) {
+  Io& io = session.io;
+  CKPT_CHECK(not_stopped(session, plan.store));
+  CKPT_TRY(const auto trash, Deleter::open(io, plan.store, std::chrono::steady_clock::now() + how.lock_timeout));
+  const bool pressed = is_pressed(io, plan, how.now);  // as planned: without what goes into the trash now
+  PruneReport report;
+  RoomMaker room(session, plan, how, *trash, report);
+  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
+    const PrunePart& part = plan.parts[p];
+    if (part.retention.aborted) continue;
+    for (const std::uint32_t i : part.retention.order) {
+      const Action action = part.retention.decisions[i].action;
+      if (action != Action::trash && action != Action::demote) continue;
+      report.stopped = report.stopped || session.is_stopped();
+      if (report.stopped) break;
+      PruneStep step{.part = p, .index = i};
+      const auto deletion = deletion_of(io, plan, part, i, how);
+      const auto claim = room.with_room([&] {
+        return action == Action::trash ? trash->put(deletion) : demote(session, *trash, deletion, plan.store);
+      });
+      if (claim && *claim == Claim::vanished && is_gone(io, plan.store, part.entries[i])) continue;
+      report.stopped = !claim && claim.error().code == Errc::interrupted;
+      if (report.stopped) break;
+      step.done = claim && *claim == Claim::free;
+      if (!step.done) step.kept_because = claim ? claim_text(*claim) : claim.error().message;
+      if (claim && *claim != Claim::free && *claim != Claim::vanished && !trash->reader().empty())
+        step.kept_because += ": " + trash->reader();
+      if (step.done) {
+        const bool whole = action == Action::trash;
+        ++(whole ? report.trashed : report.demoted);
+        TrashSum& waits = whole ? report.trashed_wait : report.demoted_wait;
+        ++waits.count;
+        waits.bytes += deletion.record.bytes;
+      }
+      report.complete = report.complete && step.done;
+      report.steps.push_back(std::move(step));
+    }
+  }
+  if (report.stopped) {
+    report.complete = false;
+    return report;
+  }
+  auto remembered = room.with_room([&] { return remember_policies(io, plan); });
+  CKPT_CHECK(purge_trash(session, plan, how, pressed, *trash, report));
+  if (!remembered) remembered = remember_policies(io, plan);  // there may be room now
+  if (!remembered) return fail(without_room(std::move(remembered).error()));
+  for (const TrashEntry& entry : report.purged.gone) {
+    if (entry.record.deleted != how.now || entry.record.by != how.by) continue;  // of an earlier prune
+    TrashSum& waits = entry.record.dropped.empty() ? report.trashed_wait : report.demoted_wait;
+    waits.count -= std::min<std::uint64_t>(waits.count, 1);
+    waits.bytes -= std::min(waits.bytes, entry.record.bytes);
+  }
+  report.complete = report.complete && report.purged.kept.empty() && !report.stopped;
+  return report;
+}
+
+}  // namespace ckpt

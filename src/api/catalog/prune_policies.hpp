@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "catalog/interval_policy.hpp"
+#include "catalog/policy.hpp"
+#include "catalog/policy_import.hpp"
+#include "engine/io/io.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// The policy of a store, in its directory.
+inline constexpr std::string_view kPolicyFile = "ckpt.toml";
+inline constexpr std::uint64_t kMostPolicyBytes = std::uint64_t{1} << 20;
+/// Of a policy that recycles, where that gains nothing.
+inline constexpr const char* kNoRecycling =
+    "recycle: nothing is gained by it on this file system: what is deleted waits in the trash";
+
+/// Where a policy comes from.
+struct PolicyWords {
+  std::string file{};                                        ///< "" = STORE/ckpt.toml
+  std::vector<std::pair<std::string, std::string>> flags{};  ///< catalog::policy_flags, as given
+  std::string import_system{};                               ///< catalog::foreign_systems; "" = none
+  catalog::ForeignOptions import_options{};
+};
+
+struct Policies {
+  std::string source{};  ///< "ckpt.toml", "the command line", "--import-policy orbax"
+  std::vector<catalog::Policy> policies{};
+  std::vector<std::string> differences{};             ///< from what another system would do
+  std::vector<catalog::RunInterval> run_intervals{};  ///< of a file: when runs of a rule save
+  std::optional<catalog::IntervalRules> interval{};   ///< and all others
+};
+
+/// The policies of a prune: rules of the command line or of another system stand alone; without any, those of the file,
+/// with what other flags say (limits, grace) in each.
+/// errors  usage: two sources, an empty policy or what the readers of policies refuse; not_found: no file, and no rules
+Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWords& words);
+
+/// When a run saves by STORE/ckpt.toml (catalog::interval_of); nothing where there is no such file, or it does not say.
+/// errors  usage: the file is wrong; io
+Result<std::optional<catalog::IntervalRules>> read_store_interval(Io& io, const std::string& store,
+                                                                  const std::string& run);
+/// The path in the store of the run that saves in this directory; its last name where it lies elsewhere.
+std::string run_in_store(const std::string& store, const std::string& run_directory);
+
+/// Which policies a store was pruned by before, by their sources: STORE/.ckpt/policies.json. What cannot be read is
+/// forgotten: all policies then are new.
+using KnownPolicies = std::map<std::string, std::vector<std::string>>;  // source -> fingerprints
+KnownPolicies read_known_policies(Io& io, const std::string& store);
+/// Durable. Only while the store's trash is open.
+Result<> write_known_policies(Io& io, const std::string& store, const KnownPolicies& known);
+
+}  // namespace ckpt

@@ -1,0 +1,245 @@
+#include "api/catalog/scrub.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "api/catalog/store_catalog.hpp"
+#include "engine/locks/lease.hpp"
+#include "engine/store/inbox.hpp"
+#include "format/model/value.hpp"
+#include "format/text/glob.hpp"
+#include "format/text/nearest.hpp"
+
+namespace ckpt {
+namespace {
+
+using catalog::Entry;
+using catalog::Mark;
+
+/// The name of the note that says when a checkpoint without checksums was looked at.
+constexpr std::string_view kNote = "verify --all";
+constexpr std::size_t kMostText = 1000;
+
+bool is_wanted(const ScrubRequest& request, const Entry& entry) {
+  if (entry.checkpoint.link) return false;  // what it leads to is looked at where it lies
+  if (request.since && entry.checkpoint.created < *request.since) return false;
+  return request.runs.empty() || std::ranges::any_of(request.runs, [&](const std::string& glob) {
+           return matches_glob(entry.checkpoint.run, glob);
+         });
+}
+
+/// A run that is asked for and is not there is a mistake, not an empty answer.
+Result<> check_runs(const ScrubRequest& request, const std::vector<Entry>& entries) {
+  std::vector<std::string> known;
+  for (const Entry& entry : entries)
+    if (known.empty() || known.back() != entry.checkpoint.run) known.push_back(entry.checkpoint.run);
+  for (const std::string& glob : request.runs) {
+    if (std::ranges::any_of(known, [&](const std::string& run) { return matches_glob(run, glob); })) continue;
+    const auto near = nearest(glob, known);
+    return fail({.code = Errc::not_found,
+                 .message = fmt::format("{}: verify: no checkpoint of a run '{}'", request.store, glob),
+                 .file = request.store,
+                 .hint = near ? fmt::format("did you mean '{}'?", *near) : "ckpt list shows what there is"});
+  }
+  return {};
+}
+
+/// A checkpoint that may be looked at, and its place in the order of turns.
+struct Turn {
+  Entry entry{};
+  std::optional<catalog::Time> last{};
+  std::uint64_t rank = 0;  ///< in its run, 0 = the newest
+};
+
+/// Never looked at first, the newest of every run before the second newest of any: those are what a crash needs. Then
+/// by the time of the last look. A last look in the future, by a clock that was ahead, is none.
+bool comes_before(const Turn& a, const Turn& b) {
+  if (a.last != b.last) return !a.last || (b.last && *a.last < *b.last);
+  if (a.rank != b.rank) return a.rank < b.rank;
+  return std::pair(a.entry.checkpoint.run, a.entry.name) < std::pair(b.entry.checkpoint.run, b.entry.name);
+}
+
+std::vector<Turn> turns_of(std::vector<Entry> entries, const ScrubRequest& request, catalog::Time now) {
+  std::vector<Turn> out;
+  std::map<std::string, std::uint64_t> ranks;
+  for (Entry& entry : entries) {  // by run, the newest first
+    if (!is_wanted(request, entry)) continue;
+    Turn turn{.last = last_scrub(entry), .rank = ranks[entry.checkpoint.run]++};
+    if (turn.last && *turn.last > now) turn.last.reset();
+    turn.entry = std::move(entry);
+    out.push_back(std::move(turn));
+  }
+  std::ranges::sort(out, comes_before);
+  return out;
+}
+
+std::string mark_text(const std::string& text) {
+  std::string out = text.substr(0, kMostText);
+  while (!out.empty() && !is_utf8(out) && out.size() + 4 > kMostText) out.pop_back();  // cut inside a character
+  if (is_utf8(out)) return out;
+  std::ranges::replace_if(
+      out, [](char c) { return static_cast<unsigned char>(c) >= 0x80; }, '?');
+  return out;
+}
+
+/// "leaf 3 of shards/x; 2 more"
+std::string damage_text(const VerifyReport& report) {
+  const Finding& first = report.damage.front();
+  std::string out = first.text;
+  if (!first.file.empty() && out.find(first.file) == std::string::npos) out = first.file + ": " + out;
+  if (report.damage.size() > 1) out += fmt::format("; {} more", report.damage.size() - 1);
+  return mark_text(out);
+}
+
+ScrubVerdict verdict_of(Errc code) {
+  switch (code) {
+    case Errc::incomplete:
+    case Errc::uncommitted:
+      return ScrubVerdict::incomplete;
+    case Errc::refused:
+      return ScrubVerdict::damaged;
+    case Errc::locked:
+    case Errc::changed:
+      return ScrubVerdict::busy;
+    default:
+      return ScrubVerdict::unread;
+  }
+}
+
+class Scrubber {
+ public:
+  Scrubber(Session& session, const ScrubRequest& request) : session_(session), request_(request) {}
+
+  /// errors  interrupted
+  Result<ScrubItem> look(Turn turn) {
+    ScrubItem out{.entry = std::move(turn.entry), .before = turn.last};
+    out.path = out.entry.path(request_.store);
+    // Held until the mark is durable: what is being deleted gets none, and what has one is not deleted meanwhile.
+    const auto lease = Lease::take(session_.io, out.path);
+    if (!lease) {
+      explain(out, lease.error());
+      return out;
+    }
+    auto report = verify(session_, {.path = out.path,
+                                    .from = out.entry.foreign ? out.entry.format : "",
+                                    .quick = request_.quick,
+                                    .finite = request_.finite && !request_.quick});
+    if (!report) {
+      if (exit_code(report.error().code) >= exit_code(Errc::interrupted)) return fail(std::move(report).error());
+      explain(out, report.error());
+      return out;
+    }
+    out.verdict = report->damage.empty() ? ScrubVerdict::intact : ScrubVerdict::damaged;
+    out.report = *std::move(report);
+    if (!request_.quick) record(out);
+    return out;
+  }
+
+ private:
+  void explain(ScrubItem& item, const Error& error) {
+    item.verdict = verdict_of(error.code);
+    item.error = error;
+    const bool gone =
+        error.code == Errc::not_found || error.code == Errc::changed || item.verdict == ScrubVerdict::incomplete;
+    if (gone && !session_.io.stat(item.path)) item.verdict = ScrubVerdict::vanished;
+  }
+
+  void record(ScrubItem& item) {
+    const VerifyReport& report = *item.report;
+    const bool all_compared = report.leaf_count + report.crc_checked > 0 && report.crc_unread == 0;
+    Mark mark{.kind = Mark::Kind::verified, .owner = request_.by, .at = request_.clock(), .value = 1};
+    if (item.verdict == ScrubVerdict::damaged) {
+      mark.value = 0;
+      mark.text = damage_text(report);
+    } else if (!all_compared) {
+      mark.kind = Mark::Kind::note;
+      mark.name = kNote;
+      mark.text = mark_text("not every byte has a checksum; looked at: " + report.checked_by);
+    } else {
+      mark.text = mark_text(report.checked_by);
+    }
+    auto written = catalog::write_mark(session_.io, catalog::marks_path(item.path, item.entry.foreign), mark);
+    item.recorded = written.has_value();
+    if (!written) item.unrecorded_because = written.error().message;
+    const std::string word = fmt::format("verified {}", mark.at->time_since_epoch().count());
+    drop_note(session_.io, catalog::run_path(request_.store, item.entry.checkpoint.run), item.entry.name, word);
+  }
+
+  Session& session_;
+  const ScrubRequest& request_;
+};
+
+}  // namespace
+
+const char* verdict_name(ScrubVerdict verdict) {
+  switch (verdict) {
+    case ScrubVerdict::intact:
+      return "intact";
+    case ScrubVerdict::damaged:
+      return "damaged";
+    case ScrubVerdict::incomplete:
+      return "incomplete";
+    case ScrubVerdict::unread:
+      return "unread";
+    case ScrubVerdict::busy:
+      return "busy";
+    case ScrubVerdict::vanished:
+      return "vanished";
+  }
+  return "";
+}
+
+std::uint64_t ScrubReport::count(ScrubVerdict verdict) const {
+  return static_cast<std::uint64_t>(
+      std::ranges::count_if(items, [&](const ScrubItem& item) { return item.verdict == verdict; }));
+}
+
+std::optional<catalog::Time> last_scrub(const Entry& entry) {
+  std::optional<catalog::Time> out = entry.last(Mark::Kind::verified);
+  for (const Mark& mark : entry.marks) {
+    if (mark.kind == Mark::Kind::note && mark.name == kNote && mark.at && (!out || *out < *mark.at)) out = mark.at;
+  }
+  return out;
+}
+
+Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,
+                          const std::function<void(const ScrubItem&)>& each) {
+  const auto start = std::chrono::steady_clock::now();
+  const catalog::Time now = request.clock();
+  ScrubReport out;
+  std::vector<Entry> entries;
+  {
+    CKPT_TRY(catalog::Catalog catalog, open_catalog(session.io, request.store, catalog::Trust::nothing_unseen, now));
+    out.warnings = catalog.warnings();
+    CKPT_TRY(entries, catalog::select_entries(catalog.database(), {}));
+  }
+  CKPT_CHECK(check_runs(request, entries));
+  std::vector<Turn> turns = turns_of(std::move(entries), request, now);
+  out.total = turns.size();
+  std::erase_if(turns, [&](const Turn& turn) {
+    return request.max_age && turn.last && catalog::elapsed(*turn.last, now) <= *request.max_age;
+  });
+  out.due = turns.size();
+  // What cannot be read takes no place in the share: it would stand before all others at every run.
+  auto left = static_cast<std::uint64_t>(std::ceil(request.share * static_cast<double>(out.total)));
+  Scrubber scrubber(session, request);
+  for (Turn& turn : turns) {
+    if (left == 0) break;
+    CKPT_TRY(ScrubItem item, scrubber.look(std::move(turn)));
+    if (item.report) {
+      --left;
+      out.bytes += item.report->bytes;
+    }
+    if (each) each(item);
+    out.items.push_back(std::move(item));
+  }
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return out;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/catalog/store_readers.hpp"
+#include "catalog/filter.hpp"         // IWYU pragma: export
+#include "catalog/index/catalog.hpp"  // IWYU pragma: export
+#include "catalog/index/utc.hpp"      // IWYU pragma: export
+#include "catalog/trash/trash.hpp"
+#include "engine/io/io.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// The catalog of a store, where other tools' checkpoints are found by detection. errors  as Catalog::open
+Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog::Trust trust, catalog::Time now);
+
+/// The detection that `inspect` uses, for scans.
+catalog::Recognise detection();
+
+/// ckpt list.
+struct CatalogQuery {
+  std::string store;
+  std::string run{};  ///< a glob; "" = all
+  std::string tag{};
+  std::optional<catalog::State> state{};
+  std::optional<catalog::Filter> where{};
+  std::optional<catalog::Time> since{};  ///< saved then or later, by the clock of the machine that saved
+  std::optional<std::uint64_t> limit{};  ///< the first so many
+  enum class Sort : std::uint8_t {
+    newest,  ///< by run; in it the newest first
+    oldest,
+    size,  ///< the largest first
+    time,  ///< the youngest first
+  } sort = Sort::newest;
+  bool rebuild = false;
+  catalog::Time now{};
+};
+struct CatalogListing {
+  std::vector<catalog::Entry> entries{};
+  std::uint64_t total = 0;  ///< checkpoints in the store, asked for or not
+  bool indexed = true;      ///< false: the catalog could not be used, the disk was scanned
+  std::vector<std::string> warnings{};
+};
+Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query);
+
+/// ckpt status.
+struct StoreStatus {
+  std::vector<catalog::RunSummary> runs{};
+  std::uint64_t free_bytes = 0;
+  catalog::Recycled recycled{};  ///< not free: waits for the next save
+  catalog::InTrash trash{};      ///< not free either; of the run asked for
+  /// How the newest demoted checkpoint of each run lost its optimizer, where a record tells: not after a year.
+  std::vector<catalog::TrashEntry> demotions{};
+  const catalog::TrashEntry* demotion_of(const std::string& run) const;
+  StoreReaders readers{};  ///< of the whole store
+  bool indexed = true;
+  std::vector<std::string> warnings{};
+};
+/// errors  not_found: `run` (where not "") has no checkpoint, with the nearest name
+Result<StoreStatus> store_status(Io& io, const std::string& store, const std::string& run, catalog::Time now);
+
+/// The same for Prometheus' text file collector; and written into a file, whole or not at all.
+/// errors  usage: the file is a link, is no regular one or holds something else
+std::string prometheus_text(const StoreStatus& status);
+Result<> write_status(Io& io, const std::string& file, const StoreStatus& status);
+
+/// ckpt pin and unpin, and every other mark: finds the checkpoint by name, writes or removes the mark, tells the
+/// catalog. The checkpoint as it is then.
+struct MarkRequest {
+  std::string store;
+  std::string checkpoint;  ///< as find_checkpoint takes it
+  catalog::Mark mark{};
+  bool remove = false;
+  catalog::Time now{};
+};
+struct MarkReport {
+  catalog::Entry entry{};
+  std::string path{};
+  bool changed = true;  ///< false: there was no such mark to remove
+  std::vector<std::string> warnings{};
+};
+Result<MarkReport> mark_checkpoint(Io& io, const MarkRequest& request);
+
+}  // namespace ckpt

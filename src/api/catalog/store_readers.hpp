@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/io/io.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// Who reads in a store, by claims (engine/locks/claims.hpp): nobody has one where locks reach every host.
+struct StoreReaders {
+  std::uint64_t here = 0;            ///< claims of processes of this machine, since it was started
+  std::uint64_t elsewhere = 0;       ///< of other hosts' that are not known to have ended
+  std::uint64_t silent = 0;          ///< of `elsewhere`: not heard of since somebody here looked
+  std::vector<std::string> hosts{};  ///< of `elsewhere`, sorted
+  std::string deleter{};             ///< whose turn it is to delete: "host n17 pid 4211"; "" = nobody's
+};
+
+/// Looks and changes nothing. errors  io: the claims cannot be listed
+Result<StoreReaders> store_readers(Io& io, const std::string& store);
+
+}  // namespace ckpt

@@ -1,0 +1,103 @@
+#include "api/catalog/undelete.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "engine/store/run_directory.hpp"
+
+namespace ckpt {
+namespace {
+
+using catalog::Deleter;
+using catalog::TrashEntry;
+
+constexpr std::size_t kLeastDigits = 6;
+
+/// The greatest comes back first: the newest; and a checkpoint before its optimizer, which has no place to come back to
+/// otherwise, whatever the clocks said when they were deleted.
+std::tuple<std::uint64_t, bool, catalog::Time> rank_of(const TrashEntry& entry) {
+  const auto name = CheckpointName::parse(entry.name);
+  return {name ? name->generation : 0, entry.record.dropped.empty(), entry.record.deleted};
+}
+
+Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::string& name) {
+  const TrashEntry* found = nullptr;
+  for (const TrashEntry& entry : entries) {
+    if (!entry.present && !Deleter::is_half_moved(entry)) continue;
+    if (!names_checkpoint(name, entry.run, entry.name, entry.record.step, entry.record.id)) continue;
+    const bool newer = found == nullptr || rank_of(entry) > rank_of(*found);
+    if (newer) found = &entry;
+  }
+  if (found != nullptr) return *found;
+  for (const TrashEntry& entry : entries) {
+    if (!names_checkpoint(name, entry.run, entry.name, entry.record.step, entry.record.id)) continue;
+    if (entry.recorded && entry.record.recycled && entry.record.state == catalog::TrashRecord::State::purged)
+      return fail({.code = Errc::not_found,
+                   .message = fmt::format("{}: undelete: its files were given to the next save", name),
+                   .hint = "a policy with recycle = 0 keeps what it deletes for its grace"});
+  }
+  std::string there;
+  for (const TrashEntry& entry : entries) {
+    if (!entry.present || there.size() > 200) continue;
+    there += fmt::format("{}{}@{}", there.empty() ? "" : ", ", entry.run, entry.record.step);
+  }
+  return fail({.code = Errc::not_found,
+               .message = fmt::format("{}: not in the trash", name),
+               .hint = there.empty() ? "the trash is empty" : "there are " + there});
+}
+
+/// Whether a restoration that an earlier process began was finished when the trash was opened.
+bool is_back(const std::vector<TrashEntry>& entries, const TrashEntry& before) {
+  using State = catalog::TrashRecord::State;
+  return before.recorded && before.record.state == State::restoring &&
+         std::ranges::any_of(entries, [&](const TrashEntry& entry) {
+           return entry.run == before.run && entry.kept_as == before.kept_as && entry.recorded &&
+                  entry.record.state == State::restored;
+         });
+}
+
+}  // namespace
+
+bool names_checkpoint(std::string_view name, const std::string& run, const std::string& directory, std::uint64_t step,
+                      const std::string& id) {
+  const std::size_t at = name.rfind('@');
+  if (at != std::string_view::npos && name.substr(0, at) == run) {
+    const std::string_view which = name.substr(at + 1);
+    return which == fmt::format("{}", step) || which == directory;
+  }
+  if (name == join_path(run, directory) || name == directory) return true;
+  const bool digits =
+      name.size() >= kLeastDigits && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return digits && id.starts_with(name);
+}
+
+Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
+  const std::string store = join_path(request.store, "");
+  CKPT_TRY(const auto first, catalog::list_trash(io, store));
+  std::vector<TrashEntry> wanted;
+  for (const std::string& name : request.names) {
+    CKPT_TRY(wanted.emplace_back(), find(first, name));
+  }
+  CKPT_TRY(const auto trash, Deleter::open(io, store, std::chrono::steady_clock::now() + request.lock_timeout));
+  UndeleteReport out;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const std::string& name = request.names[i];
+    CKPT_TRY(const auto entries, catalog::list_trash(io, store));
+    if (is_back(entries, wanted[i])) {
+      out.restored.push_back(wanted[i]);
+      continue;
+    }
+    auto entry = find(entries, name);
+    auto claim = entry ? trash->restore(*entry, request.now, request.by) : Result<Claim>(fail(entry.error()));
+    if (claim && *claim == Claim::free) {
+      out.restored.push_back(*std::move(entry));
+    } else {
+      out.refused.emplace_back(name, claim ? "somebody reads it, or nobody can tell" : claim.error().message);
+    }
+  }
+  return out;
+}
+
+}  // namespace ckpt

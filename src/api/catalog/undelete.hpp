@@ -1,0 +1,33 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "catalog/trash/trash.hpp"
+#include "engine/io/io.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// Whether a name means a checkpoint: RUN@STEP, RUN@NAME, RUN/NAME, or six or more digits of its id.
+bool names_checkpoint(std::string_view name, const std::string& run, const std::string& directory, std::uint64_t step,
+                      const std::string& id);
+
+struct UndeleteRequest {
+  std::string store;
+  std::vector<std::string> names{};  ///< as of names_checkpoint
+  catalog::Time now{};
+  std::string by{};
+  std::chrono::milliseconds lock_timeout{0};
+};
+struct UndeleteReport {
+  std::vector<catalog::TrashEntry> restored{};
+  std::vector<std::pair<std::string, std::string>> refused{};  ///< name as given, why
+};
+/// Brings checkpoints back from the trash; of several of one step the newest generation. Goes on after a refusal.
+/// errors  not_found: nothing in the trash has such a name; then nothing is brought back. locked, unsupported, io
+Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request);
+
+}  // namespace ckpt

@@ -1,0 +1,72 @@
+#include "api/catalog/why.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "api/catalog/named_checkpoint.hpp"
+#include "api/catalog/store_catalog.hpp"
+#include "api/catalog/undelete.hpp"
+
+namespace ckpt {
+namespace {
+
+bool has_policy(Io& io, const PruneRequest& request) {
+  const auto policies = read_policies(io, request.store, request.policy);
+  return policies || policies.error().code != Errc::not_found;
+}
+
+/// RUN@latest, RUN@best, RUN@TAG: what stands there and is called so; any other name stays as it is.
+Result<std::string> meant_by(Io& io, const PruneRequest& request, const std::string& name) {
+  if (name.find('@') == std::string::npos) return name;
+  auto catalog = open_catalog(io, request.store, catalog::Trust::notes, request.now);
+  if (!catalog) return name;
+  const auto entry = find_in_catalog(io, *catalog, name);
+  if (!entry && entry.error().code == Errc::usage) return fail(entry.error());  // without RUN, of several runs
+  return entry && !names_checkpoint(name, entry->checkpoint.run, entry->name, entry->checkpoint.step, "")
+             ? join_path(entry->checkpoint.run, entry->name)
+             : name;
+}
+
+}  // namespace
+
+Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, const std::string& asked) {
+  CKPT_TRY(const std::string name, meant_by(session.io, request, asked));
+  WhyReport out;
+  request.runs.clear();
+  const bool decided = has_policy(session.io, request);
+  if (!decided) request.policy.flags = {{"keep-last", "all"}};  // so that it is found; nothing else is told of that
+  CKPT_TRY(PrunePlan plan, plan_prune(session, request));
+  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
+    const PrunePart& part = plan.parts[p];
+    for (std::size_t i = 0; i < part.entries.size(); ++i) {
+      const catalog::Checkpoint& one = part.checkpoints[i];
+      if (!names_checkpoint(name, one.run, part.entries[i].name, one.step, one.id)) continue;
+      if (decided) {
+        out.live.emplace_back(p, i);
+      } else {
+        out.ruleless.push_back(part.entries[i].path(plan.store));
+      }
+    }
+  }
+  for (const catalog::Entry& entry : plan.undecided) {
+    const catalog::Checkpoint& one = entry.checkpoint;
+    if (names_checkpoint(name, one.run, entry.name, one.step, one.id)) out.ruleless.push_back(entry.path(plan.store));
+  }
+  CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
+  for (const catalog::TrashEntry& entry : trash) {
+    if (names_checkpoint(name, entry.run, entry.name, entry.record.step, entry.record.id)) out.history.push_back(entry);
+  }
+  std::sort(out.history.begin(), out.history.end(), [](const catalog::TrashEntry& a, const catalog::TrashEntry& b) {
+    return a.record.deleted < b.record.deleted;
+  });
+  if (out.live.empty() && out.ruleless.empty() && out.history.empty()) {
+    return fail({.code = Errc::not_found,
+                 .message = fmt::format("{}: no such checkpoint in {}, nor in its trash", name, plan.store),
+                 .hint = "names are RUN@STEP, RUN@latest, RUN@best, RUN@TAG, RUN/DIRECTORY or six digits of an id"});
+  }
+  if (decided) out.plan = std::move(plan);
+  return out;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/catalog/prune.hpp"
+
+namespace ckpt {
+
+struct WhyReport {
+  std::optional<PrunePlan> plan{};                          ///< nothing where the store has no policy
+  std::vector<std::pair<std::size_t, std::size_t>> live{};  ///< part and entry of the plan, newest last
+  std::vector<std::string> ruleless{};                      ///< paths of those that no policy decides about
+  std::vector<catalog::TrashEntry> history{};               ///< deletions, oldest first
+};
+
+/// Why a checkpoint is kept, or was deleted, by the name that names_checkpoint understands, or a word for what
+/// stands there, as find_in_catalog takes it: of `request` the runs are not used.
+/// errors  not_found: the store knows no such checkpoint; those of plan_prune
+Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, const std::string& asked);
+
+}  // namespace ckpt

@@ -1,0 +1,112 @@
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "api/convert/pool.hpp"
+#include "api/convert/traps.hpp"
+#include "api/verbs.hpp"
+#include "convert/format.hpp"
+#include "engine/run/decompress.hpp"
+#include "format/checked.hpp"
+
+namespace ckpt {
+namespace {
+
+// What the program itself needs beside metadata and the smallest pool.
+constexpr std::uint64_t kProgramBytes = std::uint64_t{24} << 20;
+
+std::string part_name(const Tensor& tensor) {
+  std::string dtype(tensor.true_dtype.empty() ? dtype_name(tensor.dtype) : std::string_view(tensor.true_dtype));
+  std::transform(dtype.begin(), dtype.end(), dtype.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  if (tensor.role == Role::slot) return (tensor.slot.empty() ? "optimizer" : tensor.slot) + " " + dtype;
+  return std::string(role_name(tensor.role)) + " " + dtype;
+}
+
+}  // namespace
+
+Result<InspectReport> inspect(Session& session, const std::string& path, const std::string& from) {
+  CKPT_TRY(
+      const Source source,
+      open_source(
+          session.io, path, from,
+          {.metadata_limit = session.memory_bytes, .rules = session.rules, .stop = session.stop, .look_beside = true}));
+  const Map& map = source.map;
+  InspectReport report;
+  report.path = path;
+  report.root = source.root;
+  report.format = map.format;
+  report.variant = map.variant;
+  report.chosen = map.chosen;
+  report.why = source.why;
+  report.meta = map.meta;
+  report.tensor_count = map.tensors.size();
+  report.object_count = map.objects.size();
+  for (const MapFile& file : map.files) {
+    if (is_temporary(file)) continue;
+    ++report.file_count;
+    report.file_bytes += file.bytes;
+    report.files.emplace_back(file.path, file.bytes);
+  }
+  for (const Tensor& tensor : map.tensors) {
+    CKPT_TRY(const std::uint64_t bytes, tensor_bytes(tensor.dtype, tensor.shape));
+    if (tensor.role == Role::param) {
+      report.parameter_count += volume(tensor.shape);
+      ++report.parameter_tensor_count;
+    }
+    const std::string name = part_name(tensor);
+    auto part = std::find_if(report.parts.begin(), report.parts.end(), [&](const auto& p) { return p.name == name; });
+    if (part == report.parts.end()) part = report.parts.insert(part, {.name = name});
+    ++part->tensors;
+    part->bytes += bytes;
+  }
+  report.aliases = map.aliases;
+  for (const Format& format : formats()) {
+    if (format.lay_out != nullptr) report.can_become.emplace_back(format.name);
+  }
+  const std::uint64_t decoding = map.compressed ? kDecodeBytes : 0;
+  report.smallest_memory = round_up(
+      std::max(2 * smallest_pool_bytes(1), resident_bytes() + smallest_pool_bytes(1) + decoding + kProgramBytes),
+      1 << 20);
+  report.findings = map.findings;
+  const std::vector<Finding> unexpected = traps(map);
+  report.findings.insert(report.findings.end(), unexpected.begin(), unexpected.end());
+  report.stores_hashes = source.format->hashes != nullptr;
+  report.complete = std::none_of(map.findings.begin(), map.findings.end(),
+                                 [](const Finding& f) { return f.severity == Severity::incomplete; });
+  return report;
+}
+
+Result<ListReport> list_tensors(Session& session, const std::string& path, const std::string& from) {
+  CKPT_TRY(const Source source,
+           open_source(session.io, path, from,
+                       {.metadata_limit = session.memory_bytes, .rules = session.rules, .stop = session.stop}));
+  ListReport report{.format = source.map.format};
+  for (const Tensor& tensor : source.map.tensors) {
+    CKPT_TRY(const std::uint64_t bytes, tensor_bytes(tensor.dtype, tensor.shape));
+    report.tensors.push_back(
+        {.name = tensor.name,
+         .dtype = tensor.true_dtype.empty() ? std::string(dtype_name(tensor.dtype)) : tensor.true_dtype,
+         .shape = tensor.shape,
+         .bytes = bytes,
+         .role = std::string(role_name(tensor.role)),
+         .parameter = tensor.parameter,
+         .slot = tensor.slot});
+  }
+  for (const Alias& alias : source.map.aliases) {
+    report.tensors.push_back({.name = alias.name, .role = "alias", .alias_of = alias.target});
+  }
+  report.findings = source.map.findings;
+  return report;
+}
+
+std::vector<FormatInfo> known_formats() {
+  std::vector<FormatInfo> out;
+  for (const Format& format : formats()) {
+    out.push_back({std::string(format.name), std::string(format.summary), format.open != nullptr,
+                   format.lay_out != nullptr, std::string(format.load_name)});
+  }
+  return out;
+}
+
+}  // namespace ckpt

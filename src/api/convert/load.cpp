@@ -1,0 +1,146 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "api/convert/conversion_hooks.hpp"
+#include "api/convert/slice.hpp"
+#include "api/convert/target.hpp"
+#include "api/verbs.hpp"
+
+/// A load is a conversion of chosen parts: the same selection, plan, engine and commit.
+namespace ckpt {
+namespace {
+
+std::string load_names() {
+  std::string names;
+  for (const Format& format : formats()) {
+    if (format.lay_out_parts != nullptr) names += (names.empty() ? "" : ", ") + std::string(format.load_name);
+  }
+  return names;
+}
+
+Result<const Format*> choose_form(const LoadRequest& request) {
+  for (const Format& format : formats()) {
+    if (format.lay_out_parts == nullptr) continue;
+    const bool by_suffix = request.to.empty() && request.target.ends_with("." + std::string(format.load_name));
+    if (by_suffix || request.to == format.load_name) return &format;
+  }
+  if (!request.to.empty()) {
+    return fail({.code = Errc::usage,
+                 .message = request.target + ": load: --to '" + request.to + "' cannot be written",
+                 .hint = "--to is one of " + load_names()});
+  }
+  return fail({.code = Errc::usage,
+               .message = request.target + ": load: its name does not say what to write",
+               .hint = "--to FORM    is one of " + load_names()});
+}
+
+/// A word of --only that takes the tensor of this name and no other.
+std::string as_glob(const std::string& name) {
+  std::string out;
+  if (name == "weights" || name == "optim") return std::string("[") + name[0] + "]" + name.substr(1);
+  for (const char c : name) out += c == '*' || c == '?' || c == '[' ? std::string("[") + c + "]" : std::string(1, c);
+  return out;
+}
+
+Result<std::vector<Slice>> parse_slices(const LoadRequest& request) {
+  std::vector<Slice> out;
+  for (const std::string& text : request.slices) {
+    CKPT_TRY(Slice slice, parse_slice(text));
+    out.push_back(std::move(slice));
+  }
+  return out;
+}
+
+/// Gives the selected tensors their slices.
+Result<> cut_tensors(const Map& map, const std::vector<Slice>& slices, Selection& selection) {
+  for (const Slice& slice : slices) {
+    const auto alias = std::find_if(map.aliases.begin(), map.aliases.end(),
+                                    [&](const Alias& each) { return each.name == slice.name; });
+    const std::string& name = alias == map.aliases.end() ? slice.name : alias->target;
+    const auto selected = std::find_if(selection.tensors.begin(), selection.tensors.end(), [&](const Selected& each) {
+      return each.name == name || map.tensors[each.tensor].name == name;
+    });
+    if (selected == selection.tensors.end()) {
+      return fail({.code = Errc::usage,
+                   .message = slice.name + ": load: --slice cuts it, but --only does not take it",
+                   .tensor = slice.name});
+    }
+    if (selected->part) {
+      return fail(
+          {.code = Errc::usage, .message = slice.name + ": load: two slices of one tensor", .tensor = slice.name});
+    }
+    CKPT_TRY(selected->part, apply_slice(slice, map.tensors[selected->tensor]));
+  }
+  return {};
+}
+
+/// Every slice's name is there.
+Result<> check_names(const Map& map, const std::vector<Slice>& slices) {
+  for (const Slice& slice : slices) {
+    const auto is_name = [&](const auto& each) { return each.name == slice.name; };
+    if (std::any_of(map.tensors.begin(), map.tensors.end(), is_name)) continue;
+    if (std::any_of(map.aliases.begin(), map.aliases.end(), is_name)) continue;
+    return fail(
+        {.code = Errc::not_found, .message = slice.name + ": load: no tensor has this name", .tensor = slice.name});
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<LoadReport> load(Session& session, const LoadRequest& request) {
+  CKPT_TRY(const std::vector<Slice> slices, parse_slices(request));
+  LoadReport out;
+  const Map* source = nullptr;
+  ConversionHooks hooks;
+  hooks.parameters = {"load"};
+  hooks.parameters.insert(hooks.parameters.end(), request.slices.begin(), request.slices.end());
+  hooks.choose_target = [&] { return choose_form(request); };
+  hooks.check = [&](const Map& map) { return check_names(map, slices); };
+  hooks.cut = [&](const Map& map, Selection& selection) {
+    source = &map;
+    return cut_tensors(map, slices, selection);
+  };
+  hooks.laid_out = [&](const Selection& selection, const Skeleton& skeleton) {
+    std::unordered_map<std::string_view, std::string_view> texts;
+    for (const Slice& slice : slices) texts.emplace(slice.name, slice.text);
+    for (const Alias& alias : source->aliases) {
+      if (const auto text = texts.find(alias.name); text != texts.end()) texts.emplace(alias.target, text->second);
+    }
+    std::size_t next = 0;  // file of a tensor; where there is one file it holds all
+    for (const Selected& selected : selection.tensors) {
+      const Tensor& tensor = source->tensors[selected.tensor];
+      if (tensor.role == Role::blob) continue;
+      LoadedTensor& loaded = out.tensors.emplace_back();
+      loaded.name = selected.name;
+      loaded.dtype = dtype_name(selected.dtype);
+      loaded.shape = selected.part ? selected.part->shape : tensor.shape;
+      loaded.bytes = tensor_bytes(selected.dtype, loaded.shape).value_or(0);
+      if (skeleton.directory) loaded.file = skeleton.files[next++].path;
+      const auto text = texts.find(texts.contains(tensor.name) ? tensor.name : selected.name);
+      if (selected.part && text != texts.end()) loaded.slice = text->second;
+    }
+  };
+
+  ConvertRequest conversion{.source = request.source,
+                            .target = request.target,
+                            .from = request.from,
+                            .only = request.only,
+                            .dry_run = request.dry_run,
+                            .overwrite = request.overwrite,
+                            .verify = request.verify,
+                            .hooks = &hooks};
+  if (conversion.only.empty()) {
+    for (const Slice& slice : slices) conversion.only.push_back(as_glob(slice.name));
+  }
+  auto converted = convert(session, conversion);
+  if (!converted) return fail(said_by("load", std::move(converted).error()));
+  out.conversion = std::move(*converted);
+  return out;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "api/verbs.hpp"
+#include "engine/run/plan.hpp"
+#include "engine/run/run.hpp"
+
+namespace ckpt {
+
+/// Workers and pool for a run inside the session's memory bound: the pool takes what the bound leaves beside this
+/// process's resident memory, at most half of the bound. memory: names the smallest bound that fits.
+Result<RunOptions> run_options(const Session& session, const Plan& plan);
+
+}  // namespace ckpt

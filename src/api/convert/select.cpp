@@ -1,0 +1,313 @@
+#include "api/convert/select.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace ckpt {
+namespace {
+
+constexpr std::string_view kSlotPrefix = "optimizer.state.";
+
+/// The key at the root of nested state that a tensor lies under.
+std::string root_key(const Tensor& tensor) {
+  if (!tensor.path.empty()) {
+    const auto* text = std::get_if<std::string>(&tensor.path.front());
+    return text != nullptr ? *text : std::string();
+  }
+  return tensor.name.substr(0, tensor.name.find('.'));
+}
+
+/// What --only asks for.
+struct Wanted {
+  bool weights = false;
+  bool optim = false;
+  std::vector<std::string> globs;         ///< all words that are no roles
+  std::unordered_set<std::string> names;  ///< those that match one name only: there may be as many as tensors
+  std::vector<std::string> wildcards;     ///< the others
+
+  explicit Wanted(const std::vector<std::string>& only) {
+    for (const std::string& word : only) {
+      if (word == "weights") {
+        weights = true;
+      } else if (word == "optim") {
+        optim = true;
+      } else {
+        globs.push_back(word);
+        if (word.find_first_of("*?[") == std::string::npos) {
+          names.insert(word);
+        } else {
+          wildcards.push_back(word);
+        }
+      }
+    }
+  }
+  bool matches(const std::string& name) const {
+    return names.contains(name) || std::any_of(wildcards.begin(), wildcards.end(),
+                                               [&](const std::string& glob) { return matches_glob(name, glob); });
+  }
+  bool everything() const { return !weights && !optim && globs.empty(); }
+  bool by_role(Role role) const {
+    return (weights && (role == Role::param || role == Role::buffer)) || (optim && role == Role::slot);
+  }
+};
+
+class Selector {
+ public:
+  Selector(const Map& map, const ConvertRequest& request) : map_(map), request_(request), wanted_(request.only) {}
+
+  Result<Selection> run() {
+    index_masters();
+    for (const Alias& alias : map_.aliases) tied_.emplace(alias.target, alias.name);
+    find_wrapper();
+    pick_tensors();
+    if (out_.tensors.empty() && !wanted_.everything()) return fail(nothing());
+    tell_weights();
+    tell_globs();
+    pick_aliases();
+    CKPT_CHECK(settle_names());
+    pick_objects();
+    return std::move(out_);
+  }
+
+ private:
+  void note(Severity severity, std::string text) { out_.notes.push_back({severity, std::move(text)}); }
+
+  void index_masters() {
+    for (std::uint32_t i = 0; i < map_.tensors.size(); ++i) {
+      const Tensor& tensor = map_.tensors[i];
+      if (tensor.role == Role::slot && tensor.slot == "master") masters_.emplace(tensor.parameter, i);
+    }
+  }
+
+  bool prefers_master() const {
+    if (request_.weights == WeightsFrom::param) return false;
+    return request_.weights == WeightsFrom::master || (wanted_.weights && !wanted_.optim && wanted_.globs.empty());
+  }
+
+  /// --only weights of nested state: a root key that only wraps the model is dropped.
+  void find_wrapper() {
+    if (!map_.nested || !wanted_.weights || wanted_.optim || !wanted_.globs.empty()) return;
+    std::unordered_set<std::string> roots;
+    bool optimizer = false;
+    for (const Tensor& tensor : map_.tensors) {
+      const std::string root = root_key(tensor);
+      optimizer = optimizer || tensor.role == Role::slot || root.starts_with("optim");
+      if (tensor.role == Role::param || tensor.role == Role::buffer) roots.insert(root);
+    }
+    for (const NamedObject& object : map_.objects) optimizer = optimizer || object.name.starts_with("optim");
+    constexpr std::array<std::string_view, 3> kWrappers{"state_dict", "module", "model"};
+    for (const std::string_view wrapper : kWrappers) {
+      if (!roots.contains(std::string(wrapper)) || (wrapper == "model" && !optimizer)) continue;
+      wrapper_ = std::string(wrapper) + ".";
+      note(Severity::note, "names: dropped the wrapper '" + wrapper_ + "'");
+      return;
+    }
+    // One of several files holds all weights: its name stands before theirs for the other files' sake only.
+    if (roots.size() != 1) return;
+    const std::string file = *roots.begin() + "/";
+    const bool prefixed = std::any_of(map_.tensors.begin(), map_.tensors.end(),
+                                      [&](const Tensor& tensor) { return tensor.name.starts_with(file); });
+    if (!prefixed) return;
+    wrapper_ = file;
+    note(Severity::note, "names: dropped the name of the file, '" + wrapper_ + "'");
+  }
+
+  /// The name in the target of a weight; slots carry their parameter's name inside their own.
+  std::string renamed(std::string_view name) {
+    if (!request_.strip_prefix.empty() && name.starts_with(request_.strip_prefix)) {
+      name.remove_prefix(request_.strip_prefix.size());
+      stripped_ = true;
+    }
+    return request_.add_prefix + std::string(name);
+  }
+
+  std::string target_name(const Tensor& tensor) {
+    if (tensor.role == Role::blob) return tensor.name;
+    if (tensor.role == Role::slot) {
+      const std::string canonical = std::string(kSlotPrefix) + tensor.parameter + "." + tensor.slot;
+      if (tensor.parameter.empty() || tensor.name != canonical) return tensor.name;
+      return std::string(kSlotPrefix) + renamed(tensor.parameter) + "." + tensor.slot;
+    }
+    return weight_name(tensor.name, root_key(tensor));
+  }
+
+  std::string weight_name(std::string_view name, const std::string& root) {
+    if (!wrapper_.empty() && wrapper_.compare(0, wrapper_.size() - 1, root) == 0 && name.starts_with(wrapper_))
+      name.remove_prefix(wrapper_.size());
+    return renamed(name);
+  }
+
+  bool takes(const Tensor& tensor) {
+    if (wanted_.everything() || wanted_.by_role(tensor.role)) return true;
+    const auto [first, last] = tied_.equal_range(tensor.name);
+    bool taken = wanted_.names.contains(tensor.name);
+    if (taken) hit_.insert(tensor.name);
+    const auto by_tie = [&](const std::string& glob, const std::string& name) {
+      note(Severity::note, "--only '" + glob + "': " + name + " is stored as " + tensor.name);
+      hit_.insert(glob);
+      taken = true;
+    };
+    for (auto tie = first; tie != last; ++tie)
+      if (wanted_.names.contains(tie->second)) by_tie(tie->second, tie->second);
+    for (const std::string& glob : wanted_.wildcards) {
+      if (matches_glob(tensor.name, glob)) {
+        hit_.insert(glob);
+        taken = true;
+        continue;
+      }
+      const auto tie = std::find_if(first, last, [&](const auto& pair) { return matches_glob(pair.second, glob); });
+      if (tie != last) by_tie(glob, tie->second);
+    }
+    return taken;
+  }
+
+  Dtype target_dtype(const Tensor& tensor, Role as) {
+    const bool weight = as == Role::param || as == Role::buffer;
+    if (!request_.dtype || !weight || *request_.dtype == tensor.dtype) return tensor.dtype;
+    if (is_castable(tensor.dtype)) return *request_.dtype;
+    ++kept_dtype_;
+    return tensor.dtype;
+  }
+
+  void pick_tensors() {
+    for (std::uint32_t i = 0; i < map_.tensors.size(); ++i) {
+      const Tensor& tensor = map_.tensors[i];
+      if (!takes(tensor)) continue;
+      std::uint32_t source = i;
+      if (tensor.role == Role::param && prefers_master()) {
+        const auto master = masters_.find(tensor.name);
+        if (master != masters_.end() && map_.tensors[master->second].shape == tensor.shape) {
+          source = master->second;
+          ++from_master_;
+        } else {
+          ++from_param_;
+        }
+      }
+      out_.tensors.push_back({source, target_name(tensor), target_dtype(map_.tensors[source], tensor.role)});
+      if (source != i) out_.tensors.back().role = tensor.role;
+      names_.emplace(tensor.name, out_.tensors.back().name);
+    }
+    if (!request_.strip_prefix.empty() && !stripped_) {
+      note(Severity::warning, "--strip-prefix: no name begins with '" + request_.strip_prefix + "'");
+      out_.partial = true;
+    }
+  }
+
+  void tell_weights() {
+    if (prefers_master() && from_master_ > 0) {
+      std::string text = "weights: the fp32 master of " + std::to_string(from_master_) + " parameters";
+      if (from_param_ > 0) text += ", the stored parameter of " + std::to_string(from_param_) + " without a master";
+      note(Severity::note, std::move(text));
+    } else if (wanted_.weights) {
+      note(Severity::note, "weights: the stored parameters");
+    }
+    if (request_.weights == WeightsFrom::master && from_param_ > 0) {
+      note(Severity::warning,
+           "--weights master: " + std::to_string(from_param_) + " parameters have no master; stored ones were taken");
+      out_.partial = true;
+    }
+    if (kept_dtype_ > 0) {
+      note(Severity::note,
+           "--dtype: " + std::to_string(kept_dtype_) + " tensors are not F64, F32, F16 or BF16 and keep their dtype");
+    }
+  }
+
+  void tell_globs() {
+    for (const std::string& glob : wanted_.globs) {
+      if (hit_.contains(glob)) continue;
+      note(Severity::warning, "--only '" + glob + "': no tensor has such a name");
+      out_.partial = true;
+    }
+    if (wanted_.optim &&
+        std::none_of(map_.tensors.begin(), map_.tensors.end(), [](const Tensor& t) { return t.role == Role::slot; })) {
+      note(Severity::warning, "--only optim: this checkpoint holds no optimizer state");
+      out_.partial = true;
+    }
+  }
+
+  Error nothing() const {
+    std::string asked;
+    for (const std::string& word : request_.only) asked += (asked.empty() ? "" : ", ") + word;
+    Error error{.code = Errc::not_found, .message = request_.source + ": select: no tensor matches --only " + asked};
+    error.hint = "ckpt ls " + request_.source + "    lists the names";
+    return error;
+  }
+
+  void pick_aliases() {
+    for (const Alias& alias : map_.aliases) {
+      const auto target = names_.find(alias.target);
+      if (target == names_.end()) continue;
+      const bool wrapped = !wrapper_.empty() && alias.name.starts_with(wrapper_);
+      const std::string root = wrapped ? wrapper_.substr(0, wrapper_.size() - 1) : std::string();
+      out_.aliases.push_back({weight_name(alias.name, root), target->second});
+      alias_names_.push_back(alias.name);
+    }
+  }
+
+  /// No tensor loses its name, and one name is one tensor's, whether it is the tensor's own or a tied one. A tied name
+  /// that renaming has made equal to its tensor's, or to another of its tied names, says nothing more and is left out.
+  Result<> settle_names() {
+    struct Named {
+      std::string_view before;  // in the source
+      std::string_view tensor;  // its name in the target
+    };
+    std::unordered_map<std::string_view, Named> seen;
+    const auto clash = [&](const Named& first, std::string_view second, std::string_view name) {
+      return fail(Errc::usage, request_.source + ": select: '" + std::string(first.before) + "' and '" +
+                                   std::string(second) + "' would both be named '" + std::string(name) + "'");
+    };
+    for (const Selected& selected : out_.tensors) {
+      const std::string_view before = map_.tensors[selected.tensor].name;
+      if (selected.name.empty() && !before.empty())
+        return fail(Errc::usage, request_.source + ": select: --strip-prefix leaves nothing of the name '" +
+                                     std::string(before) + "'");
+      const auto [at, fresh] = seen.emplace(selected.name, Named{before, selected.name});
+      if (!fresh) return clash(at->second, before, selected.name);
+    }
+    std::vector<Alias> kept;
+    for (std::size_t i = 0; i < out_.aliases.size(); ++i) {
+      const Alias& alias = out_.aliases[i];
+      const auto [at, fresh] = seen.emplace(alias.name, Named{alias_names_[i], alias.target});
+      if (!fresh && at->second.tensor != alias.target) return clash(at->second, alias_names_[i], alias.name);
+      if (fresh) kept.push_back(alias);
+    }
+    out_.aliases = std::move(kept);
+    return {};
+  }
+
+  void pick_objects() {
+    for (const NamedObject& object : map_.objects) {
+      const bool optim = object.name.starts_with("optim");
+      const bool matched = wanted_.matches(object.name);
+      if (wanted_.everything() || (wanted_.optim && optim) || matched) out_.objects.push_back(object);
+    }
+  }
+
+  const Map& map_;
+  const ConvertRequest& request_;
+  Wanted wanted_;
+  Selection out_;
+  std::unordered_map<std::string, std::uint32_t> masters_;  // parameter name -> tensor index
+  std::unordered_map<std::string, std::string> names_;      // source name -> target name
+  std::unordered_multimap<std::string, std::string> tied_;  // tensor name -> its other names
+  std::unordered_set<std::string> hit_;                     // globs that matched
+  std::vector<std::string> alias_names_;                    // in the source, of out_.aliases
+  std::string wrapper_;  // with what parts it from the rest: "model.", "pytorch_model.bin/"
+  bool stripped_ = false;
+  std::size_t from_master_ = 0;
+  std::size_t from_param_ = 0;
+  std::size_t kept_dtype_ = 0;
+};
+
+}  // namespace
+
+Result<Selection> select(const Map& map, const ConvertRequest& request) {
+  return Selector(map, request).run();
+}
+
+}  // namespace ckpt

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/verbs.hpp"
+#include "engine/run/checks.hpp"
+#include "format/model/model.hpp"
+
+/// What a checkpoint's own bytes say about each other. One plan and one run of the engine: every tensor is read once,
+/// its other holders and the weights that were rounded from it beside it; then what no tensor needs of the entries that
+/// have a checksum.
+namespace ckpt {
+
+/// Which of `count` things are in a sample: those whose XXH64 of seed and number is among the lowest share; at least
+/// one.
+std::vector<bool> choose_sample(const Sample& sample, std::size_t count);
+
+struct SourceCheckRequest {
+  bool everything = true;  ///< false: only what is compared
+  bool masters = true;     ///< compare masters with the weights that were rounded from them, and not replicas alone
+  bool finite = false;     ///< also count NaNs and infinities, by tensor
+  std::optional<Sample> sample{};
+};
+
+struct SourceCheck {
+  std::uint64_t bytes = 0;           ///< that were looked at
+  std::uint64_t leaves = 0;          ///< there are, of 4 MiB of values each at most
+  std::uint64_t leaves_checked = 0;  ///< fewer under a sample
+  std::uint64_t crc_checked = 0;
+  std::uint64_t crc_unread = 0;   ///< met, but not read whole: only under a sample, or of a very great many at a time
+  std::uint64_t masters = 0;      ///< fp32 masters that were compared with their weight
+  std::uint64_t replicated = 0;   ///< tensors of which several files hold a part, all of which were compared
+  std::vector<Finding> damage{};  ///< at most kMostDamage, each with file, offset and tensor
+  std::vector<NotFiniteTensor> not_finite{};
+};
+
+/// Not collective: this process does it alone. `root`: of the map's files. The map's tensors must be covered.
+/// errors  what stops a run: io, memory, interrupted, and files that end inside a tensor
+Result<SourceCheck> check_source(Session& session, const Map& map, const std::string& root,
+                                 const SourceCheckRequest& request, const std::string& phase);
+
+/// Masters of stored parameters, to be compared as the parameter's type. Derived parameters, which are made from their
+/// master, are left out.
+struct MasterPair {
+  std::uint32_t param = 0;   ///< index into Map::tensors
+  std::uint32_t master = 0;  ///< likewise
+};
+std::vector<MasterPair> master_pairs(const Map& map);
+
+}  // namespace ckpt

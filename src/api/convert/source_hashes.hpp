@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "api/convert/select.hpp"
+#include "api/verbs.hpp"
+#include "convert/format.hpp"
+#include "engine/run/leaf_ledger.hpp"
+#include "engine/run/run.hpp"
+
+namespace ckpt {
+
+/// Compares the leaf hashes that a source format stores with the bytes as they are read; reads the rest after the run.
+class SourceHashes {
+ public:
+  /// options  of the run: what --memory leaves beside its pool is for pieces that come early
+  SourceHashes(Session& session, const Source& source, const RunOptions& options);
+
+  LeafLedger& ledger() { return ledger_; }
+
+  /// Collective, after the run: reads whole the leaves of the selected files that nobody has compared. How many leaves
+  /// these files have.
+  /// errors  checksum
+  Result<std::uint64_t> finish(const Selection& selection);
+
+  /// The failure of the run; where that is a leaf of the source, with the tensors in it.
+  Error explained(Error error) const;
+
+ private:
+  std::string list_hint() const { return "ckpt verify " + source_.root + "    lists all damage"; }
+  Error damaged(const Finding& first) const;
+  Result<std::vector<bool>> join() const;
+  void add_open(std::uint32_t file, const std::vector<bool>& compared, std::vector<TargetFile>& files,
+                std::vector<Hash128>& expected) const;
+
+  Session& session_;
+  const Source& source_;
+  LeafLedger ledger_;
+};
+
+}  // namespace ckpt

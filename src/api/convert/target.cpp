@@ -1,0 +1,299 @@
+#include "api/convert/target.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "engine/io/real_path.hpp"
+#include "engine/publish/publish.hpp"
+#include "engine/run/checks.hpp"
+#include "format/text/glob.hpp"
+
+namespace ckpt {
+namespace {
+
+std::string writable_formats() {
+  std::string names;
+  for (const Format& format : formats()) {
+    if (format.lay_out != nullptr) names += (names.empty() ? "" : ", ") + std::string(format.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+Result<const Format*> choose_target(const ConvertRequest& request) {
+  if (!request.to.empty()) {
+    const Format* format = find_format(request.to);
+    if (format != nullptr && format->lay_out != nullptr) return format;
+    return fail({.code = Errc::usage,
+                 .message = request.target + ": convert: --to '" + request.to + "' cannot be written",
+                 .hint = "--to is one of " + writable_formats()});
+  }
+  const std::string target = join_path(request.target, "");
+  for (const Format& format : formats()) {
+    if (format.lay_out != nullptr && !format.suffix.empty() && target.ends_with(format.suffix)) return &format;
+  }
+  for (const Format& format : formats()) {
+    for (const std::string_view suffix : format.other_suffixes) {
+      if (!target.ends_with(suffix)) continue;
+      return fail(
+          {.code = Errc::unsupported,
+           .message = request.target + ": convert: the suffix " + std::string(suffix) + " means " +
+                      std::string(format.summary) + ", and nothing else is written under it unasked",
+           .hint = "--to FORMAT    writes under this name all the same; FORMAT is one of " + writable_formats()});
+    }
+  }
+  return find_format("ckpt");
+}
+
+Result<> check_committed_place(const std::string& path) {
+  if (!is_in_partial(join_path(path, ""))) return {};
+  return fail(
+      {.code = Errc::usage,
+       .message = path + ": NAME.partial-ID is what unfinished work is called, which is never read and is deleted",
+       .file = path,
+       .hint = "choose another name or directory"});
+}
+
+Result<> check_parent(Io& io, const std::string& target) {
+  const std::string parent = parent_path(join_path(target, ""));
+  CKPT_CHECK(check_committed_place(target));
+  const auto info = io.stat(parent);
+  if (!info && info.error().code == Errc::not_found)
+    return fail({.code = Errc::not_found,
+                 .message = target + ": convert: there is no directory " + parent + " to write it in",
+                 .file = parent});
+  if (!info) return fail(info.error());
+  if (info->kind != FileInfo::Kind::directory)
+    return fail({.code = Errc::usage,
+                 .message = target + ": convert: " + parent + " is not a directory",
+                 .file = parent,
+                 .hint = "name a target in a directory that is there"});
+  return {};
+}
+
+Result<> check_outside(Io& io, const ConvertRequest& request, const std::string& source_root) {
+  CKPT_TRY(const FileInfo source, io.stat(source_root));
+  CKPT_TRY(const FileInfo parent, io.stat(parent_path(join_path(request.target, ""))));
+  if (source.kind != FileInfo::Kind::directory || source.device != parent.device || source.inode != parent.inode)
+    return {};
+  return fail(
+      {.code = Errc::usage,
+       .message = request.target + ": convert: a file among those of the source would change what the source is",
+       .file = request.target,
+       .hint = "name a target in another directory"});
+}
+
+Result<> check_apart(Io& io, const ConvertRequest& request, const std::string& source_root) {
+  CKPT_TRY(const FileInfo source, io.stat(source_root));
+  const auto target = io.stat(request.target);
+  if (!target || source.device != target->device || source.inode != target->inode) return {};
+  return fail({.code = Errc::usage,
+               .message = request.target + ": convert: the target is the source itself",
+               .file = request.target,
+               .hint = "name another target; the source can be removed when that is verified"});
+}
+
+namespace {
+
+Error not_replaced(const std::string& path, std::string_view reason) {
+  return {.code = Errc::usage,
+          .message = path + ": overwrite: " + std::string(reason),
+          .file = path,
+          .hint = "choose another target, or remove it by hand"};
+}
+
+/// A checkpoint's root below a path, and its form; its map where the form is read.
+struct OldCheckpoint {
+  const Format* format = nullptr;
+  std::string root{};
+  std::vector<MapFile> files{};
+  bool collection = false;
+};
+
+Result<OldCheckpoint> recognise_target(Session& session, const Format& target, const std::string& path) {
+  auto opened = open_source(session.io, path, "", {.metadata_limit = session.memory_bytes});
+  if (opened) return OldCheckpoint{opened->format, opened->root, std::move(opened->map.files), opened->map.collection};
+  if (opened.error().code == Errc::io || opened.error().code == Errc::locked) return fail(opened.error());
+  const bool is_unread_form = target.lay_out_parts != nullptr && target.open == nullptr;
+  if (is_unread_form) {
+    Place place{.io = session.io, .root = path, .directory = true};
+    CKPT_TRY(place.entries, session.io.list(path));
+    CKPT_TRY(const auto match, target.detect(place));
+    if (match) return OldCheckpoint{&target, path};
+  }
+  return fail(not_replaced(path, "a directory that is not a checkpoint"));
+}
+
+std::string first_names(const std::vector<MapFile>& files) {
+  constexpr std::size_t kShown = 2;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(files.size(), kShown); ++i) out += (i == 0 ? "" : ", ") + files[i].path;
+  return files.size() > kShown ? out + ", ..." : out;
+}
+
+/// Names of a directory that match, as they stand in it; where the pattern has no wildcard whether it is there or not.
+Result<> add_own_names(Io& io, const Format& format, const std::string& directory, const std::string& prefix,
+                       std::vector<std::string>& out) {
+  CKPT_TRY(const auto entries, io.list(directory));
+  for (const std::string_view own : format.own_names) {
+    if (own.find_first_of("*?") == std::string_view::npos) out.push_back(join_path(prefix, own));
+    for (const DirEntry& entry : entries) {
+      if (matches_glob(entry.name, own)) out.push_back(join_path(prefix, entry.name));
+    }
+  }
+  return {};
+}
+
+/// Device and inode: what stands under two names is one file.
+using FileId = std::pair<std::uint64_t, std::uint64_t>;
+
+/// A directory that what lies in it may be a part of.
+struct Above {
+  std::string path;
+  bool holds_it = false;  ///< the file itself lies in it, in no folder
+};
+
+/// The directories above a file, by the names in its path and by where that really leads, which may be different ones.
+std::vector<Above> directories_above(const std::string& path) {
+  constexpr int kMostAbove = 3;  // folders of a checkpoint above its files
+  std::vector<Above> out;
+  std::set<std::string> known;
+  std::string at = parent_path(path);
+  const auto real = real_path(at);
+  for (int i = 0; i < kMostAbove; ++i, at = parent_path(at)) {
+    known.insert(real_path(at).value_or(at));
+    out.push_back({at, i == 0});
+    if (at == "." || at == "/" || base_name(at) == "..") break;
+  }
+  if (!real) return out;
+  // Below the directory that the process works in they are shown by relative paths, as the file was given.
+  const auto here = path.starts_with('/') ? std::nullopt : real_path(".");
+  at = *real;
+  for (int i = 0; i < kMostAbove; ++i, at = parent_path(at)) {
+    const bool is_below = here && at.starts_with(*here + "/");
+    if (known.insert(at).second) out.push_back({is_below ? at.substr(here->size() + 1) : at, i == 0});
+    if (at == "/") break;
+  }
+  return out;
+}
+
+/// Whether a directory has no other file that such a checkpoint could be made of.
+Result<bool> stands_alone(Io& io, const Format& format, const std::string& directory, const std::string& name) {
+  CKPT_TRY(const auto entries, io.list(directory));
+  return std::ranges::none_of(entries, [&](const DirEntry& entry) {
+    const auto ends = [&](std::string_view suffix) { return !suffix.empty() && entry.name.ends_with(suffix); };
+    const auto matches = [&](std::string_view own) { return matches_glob(entry.name, own); };
+    return entry.name != name && (ends(format.suffix) || std::ranges::any_of(format.other_suffixes, ends) ||
+                                  std::ranges::any_of(format.own_names, matches));
+  });
+}
+
+/// Not where a larger checkpoint above it could be opened and has it, nor where that cannot be told.
+Result<> check_apart_from(Session& session, const std::string& path, const FileInfo& file, const Above& above,
+                          const Format& format) {
+  const auto opened =
+      open_source(session.io, above.path, format.name, {.metadata_limit = session.memory_bytes, .stop = session.stop});
+  if (opened) {
+    if (opened->map.collection || opened->map.files.size() < 2) return {};
+    for (const MapFile& part : opened->map.files) {
+      if (part.device == file.device && part.inode == file.inode)
+        return fail(not_replaced(path, fmt::format("part of the {} checkpoint in {}", opened->map.format, above.path)));
+    }
+    return {};
+  }
+  const Error& error = opened.error();
+  const bool is_none =
+      error.code == Errc::ambiguous || error.code == Errc::not_found || error.code == Errc::unsupported;
+  if (is_none) return {};  // files that are no one checkpoint have no part
+  if (error.code == Errc::incomplete)
+    return fail(not_replaced(path, fmt::format("it may be part of the incomplete checkpoint in {}", above.path)));
+  if (exit_code(error.code) != exit_code(Errc::corrupt)) return fail(error);
+  // It may be that which is damaged, and mended so.
+  const auto damaged = session.io.stat(error.file);
+  if (above.holds_it && damaged && damaged->is_same_file(file)) {
+    CKPT_TRY(const bool alone, stands_alone(session.io, format, above.path, base_name(path)));
+    if (alone) return {};
+  }
+  return fail(not_replaced(path, fmt::format("it may be part of the checkpoint in {}, which cannot be read: {}",
+                                             above.path, error.message)));
+}
+
+/// A file of a larger checkpoint is not replaced by itself: the rest would be worth nothing without it.
+Result<> check_whole(Session& session, const std::string& path, const FileInfo& file) {
+  for (const Above& above : directories_above(path)) {
+    const auto found = candidates(session.io, above.path);
+    if (!found) {
+      const Error& error = found.error();
+      const bool is_closed = !above.holds_it && error.system_code == EACCES;  // to whoever would read it, too
+      if (is_closed || error.code == Errc::not_found || error.code == Errc::unsupported) continue;
+      return fail(error);
+    }
+    for (const Candidate& candidate : *found) {
+      if (candidate.format->open != nullptr && (above.holds_it || candidate.has_folders))
+        CKPT_CHECK(check_apart_from(session, path, file, above, *candidate.format));
+    }
+  }
+  return {};
+}
+
+std::set<FileId> files_of(Io& io, const Source& source) {
+  std::set<FileId> out;
+  for (std::uint32_t i = 0; i < source.map.files.size(); ++i) {
+    if (const auto info = io.stat(path_of(source.map, i, source.root))) out.emplace(info->device, info->inode);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> own_files(Session& session, const Source& source, const Format& target,
+                                           const std::string& path) {
+  CKPT_TRY(const FileInfo info, session.io.stat(path));
+  std::vector<std::string> out;
+  if (info.kind == FileInfo::Kind::directory) {
+    CKPT_TRY(const OldCheckpoint found, recognise_target(session, target, path));
+    if (found.collection)
+      return fail(not_replaced(path, fmt::format("it holds {} independent checkpoint files ({}), not one checkpoint",
+                                                 found.files.size(), first_names(found.files))));
+    const std::string below = found.root.size() > path.size() ? found.root.substr(path.size() + 1) : std::string();
+    for (const MapFile& file : found.files) {
+      if (!is_temporary(file)) out.push_back(join_path(below, file.path));
+    }
+    CKPT_CHECK(add_own_names(session.io, *found.format, path, "", out));
+    if (!below.empty()) CKPT_CHECK(add_own_names(session.io, *found.format, found.root, below, out));
+  } else {
+    CKPT_CHECK(check_whole(session, path, info));
+    out.emplace_back();
+  }
+  const std::set<FileId> read = files_of(session.io, source);
+  for (const std::string& file : out) {
+    const auto old = session.io.stat(join_path(path, file));
+    if (old && read.contains({old->device, old->inode}))
+      return fail(not_replaced(path, fmt::format("{} is a file of the source", join_path(path, file))));
+  }
+  return out;
+}
+
+Error said_by(std::string_view verb, Error error) {
+  constexpr std::string_view kConvert = ": convert: ";
+  if (const auto at = error.message.find(kConvert); at != std::string::npos)
+    error.message.replace(at, kConvert.size(), ": " + std::string(verb) + ": ");
+  return error;
+}
+
+Error too_little_space(const std::string& target, std::uint64_t needed, std::uint64_t free) {
+  return {
+      .code = Errc::no_space,
+      .message = target + ": convert: " + std::to_string(needed) + " bytes needed, " + std::to_string(free) + " free",
+      .file = target,
+      .hint = "free some space, or choose a target on another file system"};
+}
+
+}  // namespace ckpt

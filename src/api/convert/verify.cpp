@@ -1,0 +1,287 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "api/convert/check.hpp"
+#include "api/convert/compare.hpp"
+#include "api/convert/source_check.hpp"
+#include "api/verbs.hpp"
+#include "catalog/index/entry.hpp"
+#include "catalog/index/marks.hpp"
+#include "convert/format.hpp"
+#include "format/checked.hpp"
+
+namespace ckpt {
+namespace {
+
+/// Damage that opening finds is an answer of verify, not a failure of it.
+bool is_damage(Errc code) {
+  return code == Errc::corrupt || code == Errc::checksum || code == Errc::overlap || code == Errc::uncovered;
+}
+
+Finding as_damage(const Error& error) {
+  return {.severity = Severity::damage,
+          .text = error.message,
+          .file = error.file,
+          .tensor = error.tensor,
+          .offset = error.offset};
+}
+
+std::vector<std::uint32_t> all_tensors(const Map& map) {
+  std::vector<std::uint32_t> out(map.tensors.size());
+  for (std::uint32_t i = 0; i < out.size(); ++i) out[i] = i;
+  return out;
+}
+
+std::string shape_text(const Shape& shape) {
+  std::string out = "[";
+  for (const std::uint64_t size : shape) out += (out.size() > 1 ? ", " : "") + std::to_string(size);
+  return out + "]";
+}
+
+std::string type_difference(const Tensor& here, const Tensor& there) {
+  std::string out;
+  if (here.dtype != there.dtype)
+    out = std::string(dtype_name(here.dtype)) + " here, " + std::string(dtype_name(there.dtype)) + " there";
+  if (here.shape == there.shape) return out;
+  if (!out.empty()) out += "; ";
+  return out + "shape " + shape_text(here.shape) + " here, " + shape_text(there.shape) + " there";
+}
+
+class Verifier {
+ public:
+  Verifier(Session& session, const VerifyRequest& request) : session_(session), request_(request) {}
+
+  Result<VerifyReport> run() {
+    const auto start = std::chrono::steady_clock::now();
+    report_.path = request_.path;
+    auto outcome = steps();
+    if (!outcome) {
+      if (!is_damage(outcome.error().code)) return fail(std::move(outcome).error());
+      report_.damage.push_back(as_damage(outcome.error()));
+    }
+    report_.ok = report_.damage.empty() && report_.not_finite.empty() && report_.only_here.empty() &&
+                 report_.only_there.empty() && report_.different.empty();
+    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return std::move(report_);
+  }
+
+ private:
+  Result<> steps() {
+    auto opened = open_source(session_.io, request_.path, request_.from,
+                              {.metadata_limit = session_.memory_bytes,
+                               .rules = request_.against.empty() ? session_.rules : nullptr,
+                               .stop = session_.stop,
+                               .look_beside = !request_.quick});
+    if (!opened) return unread(std::move(opened).error());
+    const Source source = *std::move(opened);
+    auto checked = check(source);
+    // Damage that was found in a file that is another one now is none.
+    if (checked || is_damage(checked.error().code)) CKPT_CHECK(source.check_unchanged());
+    return checked;
+  }
+
+  Result<> check(const Source& source) {
+    const Map& map = source.map;
+    report_.format = map.format;
+    report_.variant = map.variant;
+    report_.tensor_count = map.tensors.size();
+    report_.file_count = static_cast<std::size_t>(std::ranges::count_if(map.files, std::not_fn(is_temporary)));
+    for (const Finding& finding : map.findings) {
+      if (finding.severity == Severity::incomplete) {
+        Error error{.code = Errc::incomplete, .message = request_.path + ": verify: " + finding.text};
+        error.file = finding.file;
+        return fail(std::move(error));
+      }
+      (finding.severity == Severity::damage ? report_.damage : report_.notes).push_back(finding);
+    }
+    const std::vector<std::uint32_t> all = all_tensors(map);
+    if (auto covered = check_coverage(map, all); !covered)
+      return fail(with_file(std::move(covered).error(), source.root));
+    report_.checked_by = "structure";
+    if (source.format->hashes != nullptr) CKPT_CHECK(stored_hashes(source));
+    note_marks(source);
+    if (!request_.quick) CKPT_CHECK(values(source));
+    if (!request_.against.empty()) CKPT_CHECK(against(source));
+    return {};
+  }
+
+  /// Marks are beside the data: a damaged one leaves the checkpoint whole, and keeps it from being deleted.
+  void note_marks(const Source& source) {
+    const auto info = session_.io.stat(source.root);
+    if (!info || info->kind != FileInfo::Kind::directory) return;
+    const std::string marks = catalog::marks_path(source.root, source.format->hashes == nullptr);
+    std::string unreadable = catalog::read_marks(session_.io, marks).unreadable;
+    if (unreadable.empty()) return;
+    report_.notes.push_back({.severity = Severity::warning,
+                             .text = "unreadable mark, which blocks deletion of the checkpoint: " + unreadable,
+                             .file = marks});
+  }
+
+  /// Of a format that is recognised but not read a quick look can still tell whether its files are there.
+  Result<> unread(Error error) {
+    if (error.code != Errc::unsupported || !request_.quick || !request_.against.empty()) return fail(std::move(error));
+    CKPT_TRY(const std::optional<Glance> seen, glance(session_.io, request_.path, request_.from));
+    if (!seen) return fail(std::move(error));
+    report_.unread = true;
+    report_.format = seen->format->name;
+    report_.file_count = seen->file_count;
+    report_.checked_by = "names and sizes";
+    report_.notes.push_back(
+        {.text = fmt::format("{} is recognised but not read by this version: that its files are there is all that "
+                             "can be told",
+                             seen->format->name)});
+    return {};
+  }
+
+  Result<> stored_hashes(const Source& source) {
+    CKPT_TRY(StoredHashes stored, source.format->hashes(*source.io, source.root));
+    for (const Finding& finding : stored.findings)
+      (finding.severity == Severity::damage ? report_.damage : report_.notes).push_back(finding);
+    if (request_.quick) return {};
+    const std::uint64_t leaves = stored.leaves.size();
+    if (request_.sample) take_sample(stored);
+    CKPT_TRY(const LeafCheck check, check_leaves(session_, session_.comm, source.map, source.root,
+                                                 std::move(stored.files), stored.leaves, "verify"));
+    report_.leaf_count = check.leaves;
+    report_.bytes = check.bytes;
+    report_.checked_by = "XXH3-128 of " + looked_at(check.leaves, leaves);
+    report_.damage.insert(report_.damage.end(), check.damage.begin(), check.damage.end());
+    return {};
+  }
+
+  /// Leaves of the stored hashes, each a file of its own in the plan.
+  void take_sample(StoredHashes& stored) const {
+    const std::vector<bool> chosen = choose_sample(*request_.sample, stored.leaves.size());
+    std::vector<TargetFile> files;
+    std::vector<Hash128> hashes;
+    std::size_t leaf = 0;
+    for (const TargetFile& file : stored.files) {
+      for (std::uint64_t begin = 0; begin < file.bytes; begin += kLeafBytes, ++leaf) {
+        if (!chosen[leaf]) continue;
+        const std::uint64_t bytes = std::min(kLeafBytes, file.bytes - begin);
+        Placement placement = file.placements.front();
+        placement.bytes = bytes;
+        placement.raw_offset = begin;
+        files.push_back({.path = file.path, .bytes = bytes, .placements = {std::move(placement)}});
+        hashes.push_back(stored.leaves[leaf]);
+      }
+    }
+    stored.files = std::move(files);
+    stored.leaves = std::move(hashes);
+  }
+
+  std::string looked_at(std::uint64_t leaves, std::uint64_t all) const {
+    if (!request_.sample) return "every 4 MiB";
+    return std::to_string(leaves) + " of " + std::to_string(all) + " leaves of 4 MiB, seed " +
+           std::to_string(request_.sample->seed);
+  }
+
+  /// What the values say about each other. Hashes tell of every byte that changed since it was written; whether two
+  /// copies were the same when they were, only the copies do.
+  Result<> values(const Source& source) {
+    const bool hashed = source.format->hashes != nullptr;
+    const SourceCheckRequest wanted{.everything = !hashed || request_.finite,
+                                    .masters = !hashed,
+                                    .finite = request_.finite,
+                                    .sample = request_.sample};
+    CKPT_TRY(const SourceCheck check, check_source(session_, source.map, source.root, wanted, "verify"));
+    report_.crc_checked = check.crc_checked;
+    report_.crc_unread = check.crc_unread;
+    report_.masters = check.masters;
+    report_.replicated = check.replicated;
+    report_.damage.insert(report_.damage.end(), check.damage.begin(), check.damage.end());
+    report_.finite_checked = request_.finite;
+    report_.not_finite = check.not_finite;
+    if (hashed) {
+      if (check.replicated > 0) report_.checked_by += copies_text(check);
+      return {};
+    }
+    report_.bytes = check.bytes;
+    report_.checked_by = words(check);
+    return {};
+  }
+
+  static std::string copies_text(const SourceCheck& check) {
+    return ", all copies of " + std::to_string(check.replicated) + (check.replicated == 1 ? " tensor" : " tensors");
+  }
+
+  /// "structure, CRC-32s, 10 masters against their weights": what stands behind the verdict.
+  std::string words(const SourceCheck& check) const {
+    std::string out = "structure";
+    if (request_.sample) out += ", " + looked_at(check.leaves_checked, check.leaves);
+    if (check.crc_checked + check.crc_unread > 0) out += ", CRC-32";
+    if (check.crc_unread > 0) out += " (" + std::to_string(check.crc_unread) + " read in part, not compared)";
+    if (check.masters > 0) out += ", " + std::to_string(check.masters) + " masters against their weights";
+    if (check.replicated > 0) out += copies_text(check);
+    if (check.crc_checked + check.crc_unread == 0) out += "; this checkpoint has no checksums";
+    return out;
+  }
+
+  static tl::unexpected<Error> of_other(Error error) {
+    error.message = "--against: " + error.message;
+    return fail(std::move(error));
+  }
+
+  Result<> against(const Source& source) {
+    auto opened =
+        open_source(session_.io, request_.against, "",
+                    {.metadata_limit = session_.memory_bytes, .rules = session_.rules, .stop = session_.stop});
+    if (!opened) return of_other(std::move(opened).error());
+    const Source other = *std::move(opened);
+    auto compared = compare_with(source, other);
+    if (auto same = other.check_unchanged(); compared && !same) return of_other(std::move(same).error());
+    return compared;
+  }
+
+  Result<> compare_with(const Source& source, const Source& other) {
+    if (auto covered = check_coverage(other.map, all_tensors(other.map)); !covered)
+      return of_other(with_file(std::move(covered).error(), other.root));
+    std::unordered_map<std::string, std::uint32_t> there;
+    for (std::uint32_t i = 0; i < other.map.tensors.size(); ++i) {
+      if (other.map.tensors[i].role != Role::blob) there.emplace(other.map.tensors[i].name, i);
+    }
+    std::vector<TensorPair> pairs;
+    for (std::uint32_t i = 0; i < source.map.tensors.size(); ++i) {
+      const Tensor& tensor = source.map.tensors[i];
+      if (tensor.role == Role::blob) continue;
+      const auto found = there.find(tensor.name);
+      if (found == there.end()) {
+        report_.only_here.push_back(tensor.name);
+        continue;
+      }
+      const Tensor& twin = other.map.tensors[found->second];
+      if (twin.dtype != tensor.dtype || twin.shape != tensor.shape) {
+        report_.different.push_back({tensor.name, type_difference(tensor, twin)});
+      } else {
+        pairs.push_back({i, found->second, tensor.dtype});
+      }
+      there.erase(found);
+    }
+    for (const auto& [name, index] : there) report_.only_there.push_back(name);
+    std::sort(report_.only_there.begin(), report_.only_there.end());
+    CKPT_TRY(const auto bad,
+             compare_tensors(session_, {source.map, source.root}, {other.map, other.root}, pairs, "compare"));
+    for (const std::size_t i : bad) report_.different.push_back({source.map.tensors[pairs[i].left].name, "values"});
+    std::ranges::sort(report_.different, {}, &VerifyReport::Difference::name);
+    report_.compared = pairs.size() - bad.size();
+    return {};
+  }
+
+  Session& session_;
+  const VerifyRequest& request_;
+  VerifyReport report_;
+};
+
+}  // namespace
+
+Result<VerifyReport> verify(Session& session, const VerifyRequest& request) {
+  return Verifier(session, request).run();
+}
+
+}  // namespace ckpt

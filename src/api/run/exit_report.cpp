@@ -1,0 +1,89 @@
+#include "api/run/exit_report.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace ckpt {
+namespace {
+
+/// Stores that are open in this process. Never destroyed: the process may exit in any order.
+struct OpenStores {
+  std::mutex mutex;
+  std::vector<const ExitReport*> reports;  // guarded by mutex
+  pid_t process = 0;                       // a forked child's exit says nothing of its parent's saves
+};
+
+OpenStores& open_stores() {
+  static auto* const stores = new OpenStores;
+  return *stores;
+}
+
+void report_all() {
+  OpenStores& stores = open_stores();
+  if (::getpid() != stores.process) return;
+  const std::scoped_lock lock(stores.mutex);
+  for (const ExitReport* report : stores.reports) {
+    const std::string text = report->text();
+    if (!text.empty()) std::fprintf(stderr, "ckpt: %s\n", text.c_str());
+  }
+}
+
+}  // namespace
+
+ExitReport::ExitReport(std::string run_directory, bool reports)
+    : run_directory_(std::move(run_directory)), reports_(reports) {
+  static const int registered = std::atexit(report_all);
+  static_cast<void>(registered);  // refused: the exit is silent
+  OpenStores& stores = open_stores();
+  const std::scoped_lock lock(stores.mutex);
+  stores.process = ::getpid();
+  stores.reports.push_back(this);
+}
+
+ExitReport::~ExitReport() {
+  OpenStores& stores = open_stores();
+  const std::scoped_lock lock(stores.mutex);
+  std::erase(stores.reports, this);
+}
+
+/// Nothing more need be said of it.
+bool ExitReport::Save::is_settled() const {
+  return save ? save->durable().known() && save->durable().outcome() : told->load();
+}
+
+/// Of one that failed only the words are kept.
+void ExitReport::Save::shrink() {
+  if (!save || !save->durable().known()) return;
+  auto outcome = save->durable().outcome();
+  if (outcome) return;
+  failure = std::move(outcome).error().message;
+  save.reset();
+}
+
+void ExitReport::add(std::uint64_t step, std::shared_ptr<const PendingSave> save) {
+  if (!reports_) return;
+  const std::scoped_lock lock(mutex_);
+  for (Save& earlier : saves_) earlier.shrink();
+  std::erase_if(saves_, [](const Save& earlier) { return earlier.is_settled(); });
+  auto told = save->durable().told_mark();
+  saves_.push_back({.step = step, .told = std::move(told), .save = std::move(save)});
+}
+
+std::string ExitReport::text() const {
+  const std::scoped_lock lock(mutex_);
+  std::string out;
+  for (Save each : saves_) {
+    each.shrink();
+    if (each.is_settled()) continue;
+    out += fmt::format("; step {}: {}", each.step,
+                       each.save ? "still being saved, may be lost" : "not saved: " + each.failure);
+  }
+  return out.empty() ? "" : run_directory_ + ": the program ended without closing the run" + out;
+}
+
+}  // namespace ckpt

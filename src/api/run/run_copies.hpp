@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/io/io.hpp"
+#include "engine/store/run_directory.hpp"
+#include "format/result.hpp"
+#include "format/universal/manifest.hpp"
+
+namespace ckpt {
+
+/// A checkpoint of a run, and where it stands.
+struct RunCheckpoint {
+  CheckpointName name{};  ///< in the run's directory where it is there
+  std::string id{};       ///< 32 digits; empty where its manifest cannot be read
+  std::optional<universal::Run> run{};
+  std::vector<std::string> copies{};  ///< paths, the nearest first
+};
+
+/// The committed checkpoints of a run, newest first: those of the run's directory and of a local tier (none where
+/// `local_directory` is empty), joined by id. A copy whose manifest cannot be read is a checkpoint of its own: whoever
+/// opens it says why. Its place in the run's history is known where the second copy of the manifest tells.
+/// `most_read`: how many manifests are read, at most, of each directory: those of the newest.
+Result<std::vector<RunCheckpoint>> list_copies(Io& io, const std::string& run_directory,
+                                               const std::string& local_directory, std::size_t most_read);
+
+}  // namespace ckpt

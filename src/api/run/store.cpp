@@ -1,0 +1,557 @@
+#include "api/run/store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <thread>
+#include <utility>
+
+#include "api/catalog/prune_policies.hpp"
+#include "api/run/first_failure.hpp"
+#include "catalog/index/entry.hpp"
+#include "catalog/index/marks.hpp"
+#include "engine/comm/agree_after.hpp"
+#include "engine/comm/equal_on_all.hpp"
+#include "engine/comm/heartbeat.hpp"
+#include "engine/io/caught.hpp"
+#include "engine/run/run.hpp"
+#include "engine/store/inbox.hpp"
+#include "engine/store/run_directory.hpp"
+#include "format/universal/seal.hpp"
+#include "writers/exchange.hpp"
+
+namespace ckpt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t kReadBuffers = 8;
+constexpr auto kNap = std::chrono::milliseconds(1);  // between beats that wait for other ranks
+constexpr auto kSaveTimeout = std::chrono::hours(1);
+// A stop for the time limit is asked for so long before, in saves of the longest kind seen.
+constexpr double kSavesBeforeLimit = 2;
+constexpr double kLeastSecondsBeforeLimit = 10;
+
+/// What makes a checkpoint that opens unfit to be resumed from.
+std::optional<Error> unusable(const Map& map, const std::string& path) {
+  for (const Finding& finding : map.findings) {
+    if (finding.severity < Severity::incomplete) continue;
+    return Error{.code = finding.severity == Severity::incomplete ? Errc::incomplete : Errc::corrupt,
+                 .message = fmt::format("{}: load: {}", path, finding.text),
+                 .file = finding.file};
+  }
+  return std::nullopt;
+}
+
+/// Failures of one checkpoint, for which an older one may do.
+bool is_lost_copy(Errc code) {
+  const int exit = exit_code(code);
+  return exit == exit_code(Errc::corrupt) || exit == exit_code(Errc::incomplete) || code == Errc::io ||
+         code == Errc::changed;
+}
+
+Errc verdict_of(const Error& error) {
+  return error.verdict.value_or(error.code);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> Store::open(Result<std::unique_ptr<Io>> io, std::unique_ptr<Comm> comm,
+                                           const std::string& run_directory, StoreOptions options) {
+  std::unique_ptr<Store> store(new Store);
+  store->options_ = std::move(options);
+  store->run_directory_ = join_path(run_directory, "");
+  if (!store->options_.local_directory.empty()) {
+    store->options_.local_directory = join_path(store->options_.local_directory, "");
+  }
+  store->comm_ = std::move(comm);
+  store->opened_ = store->last_save_ = store->last_end_ = store->now();
+  store->measured_.costs = {.restart_s = store->options_.restart_s, .mtbf_s = store->options_.mtbf_s};
+  CKPT_CHECK(store->agree_on_options());
+  CKPT_CHECK(agree_after(*store->comm_, store->options_.patience, [&]() -> Result<> {
+    if (base_name(store->run_directory_) == kPolicyFile || base_name(store->run_directory_) == kStoreDirectory)
+      return fail(Errc::usage,
+                  store->run_directory_ + ": open: this name is reserved for the store; choose another run name");
+    CKPT_TRY(store->io_, std::move(io));
+    CKPT_TRY(store->read_pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kReadBuffers}));
+    return store->comm_->is_root() ? store->read_rules() : Result<>();
+  }));
+  if (store->options_.catch_signals) store->signal_.emplace();
+  auto log_failure = store->options_.log;
+  if (!log_failure) {
+    log_failure = first_failure_on_stderr([comm = store->comm_.get()] { return comm->is_root() || comm->is_lost(); });
+  }
+  CKPT_TRY(store->saver_, Saver::open(*store->io_, *store->comm_,
+                                      {.run_directory = store->run_directory_,
+                                       .local_directory = store->options_.local_directory,
+                                       .drain_bytes_per_second = store->options_.drain_bytes_per_second,
+                                       .local_keep = store->options_.local_keep,
+                                       .generator = "ckpt " CKPT_VERSION,
+                                       .staging_bytes = store->options_.staging_bytes,
+                                       .copy_threads = store->options_.copy_threads,
+                                       .write_threads = store->options_.write_threads,
+                                       .patience = store->options_.patience,
+                                       .log = store->options_.log,
+                                       .log_failure = std::move(log_failure)}));
+  store->exit_report_.emplace(store->run_directory_, store->comm_->is_root());
+  return store;
+}
+
+/// Ranks whose options differ would call other collectives, or none, some time later. Collective; the first one.
+Result<> Store::agree_on_options() {
+  constexpr const char* kNames[] = {"every_steps", "max_overhead", "policy_store", "staging_memory (0 or not)"};
+  const std::uint64_t words[] = {options_.every_steps, std::bit_cast<std::uint64_t>(options_.most_overhead),
+                                 options_.policy_store.empty() ? 0U : 1U, options_.staging_bytes == 0 ? 0U : 1U};
+  CKPT_TRY(const std::vector<bool> equal, equal_on_all(*comm_, deadline(), words));
+  for (std::size_t i = 0; i < equal.size(); ++i) {
+    if (equal[i]) continue;
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: open: ranks passed different values for {}", run_directory_, kNames[i]),
+                 .hint = "pass the same options on every rank"});
+  }
+  return {};
+}
+
+Store::~Store() {
+  if (!saver_) return;
+  // Nobody is left to be told but the log: who wants to know closes before.
+  if (auto ended = saver_->wait_all(kSaveTimeout); !ended) log(ended.error().message);
+}
+
+Result<> Store::close() {
+  exit_report_.reset();
+  return saver_->finish(kSaveTimeout);
+}
+
+Deadline Store::deadline() const {
+  return Clock::now() + options_.patience;
+}
+
+Clock::time_point Store::now() const {
+  return options_.clock ? options_.clock() : Clock::now();
+}
+
+void Store::log(const std::string& text) const {
+  if (options_.log) options_.log(text);
+}
+
+void Store::set_model(Model model) {
+  model_ = model;
+  saver_->set_model(std::move(model));
+}
+
+// --- when --------------------------------------------------------------------------------------------------------
+
+bool Store::wants_stop() const {
+  if (signal_ && signal_->requested()) return true;
+  if (options_.time_limit.count() <= 0) return false;
+  const double before = std::max(kLeastSecondsBeforeLimit, kSavesBeforeLimit * longest_save_.count());
+  return std::chrono::duration<double>(now() - opened_).count() + before >= options_.time_limit.count();
+}
+
+/// What the last save took, as far as it is known by now.
+void Store::note_times() {
+  if (!latest_save_) return;
+  const SaveTimes times = latest_save_->times();
+  const std::chrono::duration<double> took(times.plan_s + times.stage_s + times.write_s + times.commit_s);
+  longest_save_ = std::max(longest_save_, took);
+  if (!latest_save_->resolved()) return;
+  measured_ = with_save(measured_, stall_s_, std::max(stall_s_, took.count()));
+  latest_save_.reset();
+}
+
+double Store::since_opened(Clock::time_point time) const {
+  return std::chrono::duration<double>(time - opened_).count();
+}
+
+/// [interval] of the store, where it is to decide.
+Result<> Store::read_rules() {
+  if (options_.policy_store.empty()) return {};
+  CKPT_TRY(rules_,
+           read_store_interval(*io_, options_.policy_store, run_in_store(options_.policy_store, run_directory_)));
+  if (!rules_) {
+    return fail(Errc::usage, fmt::format("{}: its ckpt.toml has no [interval] for this run, nothing says when to save",
+                                         options_.policy_store));
+  }
+  measured_.costs = {.restart_s = rules_->restart_s, .mtbf_s = rules_->mtbf_s};
+  return {};
+}
+
+/// What rank 0 decides by: the store's rules, or the options of time and cost.
+catalog::IntervalPolicy Store::interval_policy() const {
+  catalog::IntervalPolicy policy = rules_ ? rules_->policy : catalog::IntervalPolicy{.optimal = options_.optimal};
+  policy.on_signal = false;  // that is a vote of its own
+  if (rules_) return policy;
+  const bool capped = options_.most_overhead > 0;
+  if (options_.every.count() > 0) policy.every_s = options_.every.count();
+  if (capped) policy.most_overhead = options_.most_overhead;
+  if (capped && options_.every_steps != 0) policy.every_steps = options_.every_steps;
+  return policy;
+}
+
+/// By the rules of time and cost; rank 0.
+bool Store::is_due(std::uint64_t step) {
+  const catalog::IntervalPolicy policy = interval_policy();
+  std::optional<double> time_left_s;
+  if (options_.time_limit.count() > 0) time_left_s = options_.time_limit.count() - since_opened(now());
+  const catalog::IntervalInputs inputs{.step = step,
+                                       .now_s = since_opened(now()),
+                                       .last_step = last_step_,
+                                       .last_begin_s = since_opened(last_save_),
+                                       .last_end_s = since_opened(last_end_),
+                                       .in_flight = policy.optimal && latest_save_ ? 1U : 0U,
+                                       .time_left_s = time_left_s,
+                                       .saved_for_end = saved_for_end_,
+                                       .planned_interval_s = planned_interval_s_,
+                                       .measured = measured_};
+  const catalog::SaveAnswer answer = catalog::should_save(policy, inputs);
+  if (answer.why != catalog::SaveAnswer::Why::end) planned_interval_s_ = answer.planned_interval_s;
+  saved_for_end_ = saved_for_end_ || answer.why == catalog::SaveAnswer::Why::end;
+  return answer.save;
+}
+
+Result<bool> Store::should_save(std::uint64_t step) {
+  note_times();
+  // Alone the answer comes at once; else one call later, when the next vote must not say it again.
+  if (last_asked_) measured_ = with_step(measured_, std::chrono::duration<double>(now() - *last_asked_).count());
+  last_asked_ = now();
+  const bool due = comm_->is_root() && !due_told_ && is_due(step);
+  due_told_ = due_told_ || due;
+  CKPT_TRY(const Saver::Vote told, saver_->round({.stop = wants_stop(), .due = due}));
+  const bool stops_now = told.stop && !stop_told_;  // saved once; what follows is the trainer's to end
+  stop_told_ = stop_told_ || told.stop;
+  if (told.due) {
+    last_save_ = now();
+    due_told_ = false;
+  }
+  // Step 0 is a multiple of everything, and has nothing to lose yet.
+  // Where a cap may hold it back rank 0 decides, as by the clock; else every rank knows at once.
+  const bool by_step = options_.every_steps != 0 && options_.most_overhead <= 0 && options_.policy_store.empty() &&
+                       step != 0 && step % options_.every_steps == 0;
+  return stops_now || told.due || by_step;
+}
+
+// --- saving ------------------------------------------------------------------------------------------------------
+
+/// What stands in the run and in the local tier, and what its trash tells. Rank 0.
+Result<RunSeries> Store::known_series() {
+  return series_of(*io_, run_directory_, near_directory());
+}
+
+/// Nothing of what was saved here before comes after what was loaded: the series goes on. Else one begins, which
+/// supersedes what the run had of later steps when it was loaded; where others have saved since, nothing.
+universal::Run Store::series_after_load(const RunSeries& now) const {
+  const bool went_back = loaded_generation_ != at_load_.newest_generation();
+  const bool others = now.newest_generation() > at_load_.newest_generation() || now.greatest > at_load_.greatest;
+  if (!went_back && now.greatest == loaded_series_) return stay_in_series(run_directory_, now);
+  const bool supersedes = went_back && !others;
+  universal::Run run = begin_series(run_directory_, now, supersedes ? std::optional(loaded_step_) : std::nullopt);
+  if (supersedes)
+    log(fmt::format("save: series {} begins: checkpoints of this run after step {} are superseded", run.series,
+                    loaded_step_));
+  else
+    log(fmt::format(
+        "save: series {} begins and supersedes nothing: {}", run.series,
+        others ? "another process has saved to the run since step " + std::to_string(loaded_step_) + " was loaded"
+               : "step " + std::to_string(loaded_step_) + " belongs to an earlier series"));
+  return run;
+}
+
+/// The series of this store's saves: decided at its first one. Rank 0.
+Result<universal::Run> Store::next_run() {
+  CKPT_TRY(const RunSeries now, known_series());
+  const bool is_empty = now.standing.empty() && now.greatest == 0;
+  universal::Run run = is_empty             ? stay_in_series(run_directory_, now)
+                       : loaded_id_.empty() ? begin_series(run_directory_, now, std::nullopt)
+                                            : series_after_load(now);
+  run.parent = loaded_id_;
+  return run;
+}
+
+Result<> Store::begin(std::uint64_t step, const Result<>& mine) {
+  Meta meta{.framework = options_.framework, .framework_version = options_.framework_version};
+  last_save_ = now();
+  last_step_ = step;
+  last_asked_.reset();
+  due_told_ = false;  // beginning drops that vote
+  std::function<Result<>(Saver::Description&)> prepare;
+  if (comm_->is_root() || !mine) {
+    prepare = [&](Saver::Description& description) -> Result<> {
+      CKPT_CHECK(mine);
+      if (!run_) {
+        CKPT_TRY(run_, next_run());
+      }
+      description.run = run_;
+      return {};
+    };
+  }
+  return saver_->begin({.step = step, .meta = std::move(meta)}, prepare);
+}
+
+Result<std::shared_ptr<PendingSave>> Store::commit(std::vector<std::pair<std::string, std::string>> user) {
+  saver_->describe(std::move(user));
+  const auto start = Clock::now();
+  CKPT_TRY(auto pending, saver_->commit());
+  longest_save_ = std::max<std::chrono::duration<double>>(longest_save_, Clock::now() - start);
+  note_times();
+  latest_save_ = pending;
+  exit_report_->add(*last_step_, pending);
+  last_end_ = now();
+  stall_s_ = std::chrono::duration<double>(last_end_ - last_save_).count();
+  if (options_.staging_bytes == 0) {
+    auto ended = saver_->wait(pending, kSaveTimeout);
+    if (!ended && (pending->resolved() || comm_->is_lost())) return fail(std::move(ended).error());
+  }
+  return pending;
+}
+
+// --- loading -----------------------------------------------------------------------------------------------------
+
+Checkpoint::ReadOptions Store::read_options(bool partial) const {
+  return {.model = &model_,
+          .rank = static_cast<std::uint64_t>(comm_->rank()),
+          .whole_leaves = options_.verify_all,
+          .partial = partial,
+          .workers = 1};
+}
+
+void Store::note_loaded(const Checkpoint& checkpoint) {
+  loaded_id_ = checkpoint.map().id;
+  loaded_step_ = checkpoint.step();
+  last_step_ = loaded_step_;
+  const auto loaded = std::ranges::find_if(at_load_.standing, [&](const RunCheckpoint& one) {
+    return one.id == loaded_id_ || std::ranges::count(one.copies, checkpoint.path()) != 0;
+  });
+  if (loaded == at_load_.standing.end()) return;
+  loaded_generation_ = loaded->name.generation;
+  loaded_series_ = loaded->run ? loaded->run->series : 0;
+}
+
+/// Says in the checkpoint that it has been loaded: that it can be is proven. Once, as far as the store can be written;
+/// what stands in the local tier only says nothing. Rank 0.
+void Store::mark_restored(const Checkpoint& checkpoint) {
+  const std::string name = base_name(checkpoint.path());
+  if (checkpoint.path() != join_path(run_directory_, name)) return;
+  const auto now = std::chrono::time_point_cast<catalog::Duration>(std::chrono::system_clock::now());
+  const auto marked = catalog::write_mark_once(*io_, catalog::marks_path(checkpoint.path(), false),
+                                               {.kind = catalog::Mark::Kind::restored, .at = now});
+  if (marked && *marked) drop_note(*io_, run_directory_, name, "restored");
+}
+
+/// Opens the first candidate that is whole on all ranks; takes it and those before it from the list. Collective; only
+/// rank 0's list counts.
+Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& candidates,
+                                                     std::vector<std::string>& skipped) {
+  for (;;) {
+    std::string path;
+    if (comm_->is_root() && !candidates.empty()) {
+      path = candidates.front();
+      candidates.erase(candidates.begin());
+    }
+    CKPT_CHECK(comm_->broadcast(path, deadline()));
+    if (path.empty()) {
+      // Who finds none begins anew; who has lost them all must not.
+      if (skipped.empty()) {
+        return fail({.code = Errc::not_found,
+                     .message = fmt::format("{}: load: there is no checkpoint", run_directory_),
+                     .file = run_directory_});
+      }
+      return fail({.code = Errc::corrupt,
+                   .message = fmt::format("{}: load: no checkpoint can be used, of {}", run_directory_, skipped.size()),
+                   .file = run_directory_,
+                   .hint = "the newest one: " + skipped.front()});
+    }
+    std::unique_ptr<Checkpoint> opened;
+    auto verdict = agree_after(*comm_, options_.patience, [&]() -> Result<> {
+      CKPT_TRY(opened, Checkpoint::open(*io_, path));
+      auto reason = unusable(opened->map(), path);
+      return reason ? fail(std::move(*reason)) : Result<>();
+    });
+    if (verdict) CKPT_CHECK(agree_on_id(*opened));
+    if (verdict) return opened;
+    if (verdict.error().code == Errc::peer_failed && !verdict.error().verdict) return fail(std::move(verdict).error());
+    // What a later release wrote is not damaged: to resume from an older one would throw training away unasked.
+    if (verdict_of(verdict.error()) == Errc::newer) return fail(std::move(verdict).error());
+    skipped.push_back(verdict.error().message);
+    tell_skipped(path, verdict.error());
+  }
+}
+
+/// One path may be another directory on another node: then each rank would load another checkpoint. Collective.
+Result<> Store::agree_on_id(const Checkpoint& checkpoint) {
+  const auto words = hash128(checkpoint.map().id).words();
+  CKPT_TRY(const std::vector<bool> equal, equal_on_all(*comm_, deadline(), words));
+  if (equal[0] && equal[1]) return {};
+  return fail({.code = Errc::io,
+               .message = fmt::format("{}: load: ranks see different checkpoints under this name; id {} on rank {}",
+                                      checkpoint.path(), checkpoint.map().id, rank()),
+               .file = checkpoint.path(),
+               .hint = "check that every rank names and mounts the same directory"});
+}
+
+void Store::tell_skipped(const std::string& path, const Error& why) const {
+  const std::string what = options_.local_directory.empty() ? base_name(path) : path;  // a name may have two places
+  log(fmt::format("{}: cannot be used, the {} is tried: {}", what,
+                  options_.local_directory.empty() ? "one before" : "next copy, or the one before,", why.message));
+}
+
+/// Paths of the run's checkpoints that may be resumed from, newest first; of several copies the nearest first. Not
+/// those that a roll-back has left behind, unless they are all there is to go on from. On rank 0; collective.
+Result<std::vector<std::string>> Store::candidates(const Result<>& mine) {
+  std::vector<std::string> usable;
+  const auto look = [&]() -> Result<> {
+    CKPT_CHECK(mine);
+    CKPT_TRY(at_load_, known_series());
+    if (!at_load_.standing.empty() || io_->stat(run_directory_)) return {};
+    // It was there on opening. That there is no checkpoint would make a trainer begin anew.
+    return fail({.code = Errc::io,
+                 .message = fmt::format("{}: load: the run directory no longer exists", run_directory_),
+                 .file = run_directory_});
+  };
+  std::function<Result<>()> work;
+  if (comm_->is_root() || !mine) work = look;
+  CKPT_CHECK(agree_after(*comm_, options_.patience, work));
+  const std::vector<RunCheckpoint>& standing = at_load_.standing;
+  bool others = false;
+  for (std::size_t i = 0; i < standing.size(); ++i)
+    others = others || (!standing[i].id.empty() && !at_load_.superseded[i]);
+  for (std::size_t i = 0; i < standing.size(); ++i) {
+    const std::vector<std::string>& copies = standing[i].copies;
+    if (!at_load_.superseded[i] || !others) usable.insert(usable.end(), copies.begin(), copies.end());
+  }
+  return usable;
+}
+
+/// The local directory, where it holds whole checkpoints; of several nodes each has a part.
+std::string Store::near_directory() const {
+  return saver_->several_nodes() ? std::string() : options_.local_directory;
+}
+
+/// Several nodes: what stands only in parts becomes whole in the run's directory, before an older one is taken for the
+/// newest. Collective.
+Result<> Store::finish_drains(std::vector<std::string>& skipped) {
+  if (!saver_->several_nodes()) return {};
+  auto drained = saver_->wait_all(kSaveTimeout);  // one that failed is tried again
+  if (!drained && comm_->is_lost()) return drained;
+  CKPT_TRY(skipped, saver_->drain_left(kSaveTimeout));
+  return {};
+}
+
+Result<std::unique_ptr<Checkpoint>> Store::latest_usable(const Result<>& mine) {
+  CKPT_CHECK(saver_->settle_round());
+  std::vector<std::string> skipped;
+  CKPT_CHECK(finish_drains(skipped));
+  CKPT_TRY(std::vector<std::string> names, candidates(mine));
+  CKPT_TRY(auto checkpoint, open_next(names, skipped));
+  note_loaded(*checkpoint);
+  return checkpoint;
+}
+
+/// The groups of ranks that hold the same, where all ranks know them alike and none wants to read by itself; else none.
+/// Collective.
+Result<ReplicaGroups> Store::replica_groups() {
+  if (comm_->ranks() == 1) return ReplicaGroups();
+  const bool reads_itself = options_.replicas == Replicas::read || !comm_->has_messages() ||
+                            (options_.replicas == Replicas::automatic && reading_is_faster_);
+  const std::uint64_t word = model_.hash.words()[0];
+  std::uint64_t words[3] = {word, ~word, reads_itself ? 1U : 0U};
+  CKPT_CHECK(comm_->max(words, deadline()));
+  if (words[0] != ~words[1] || words[2] != 0) return ReplicaGroups();
+  return ReplicaGroups(model_, comm_->rank(), comm_->ranks());
+}
+
+/// Reads while the other ranks read: however unequal their shares are, who is slow is not taken for lost. Collective;
+/// local failures are this rank's own, those of the talking are peer_failed.
+Result<ReadReport> Store::read_beside(const std::function<Result<ReadReport>(const Checkpoint::ReadOptions&)>& read,
+                                      bool partial) {
+  Heartbeat heartbeat(*comm_, options_.patience);
+  std::atomic<bool> stop{false};
+  Result<bool> beat = false;
+  auto options = read_options(partial);
+  options.stop = &stop;
+  options.pulse = [&] {
+    if (beat) beat = heartbeat.beat(0, false);
+    if (!beat || heartbeat.peer_failed()) stop.store(true);
+  };
+  auto report = caught([&] { return read(options); });
+  const int code = report || report.error().code == Errc::interrupted ? 0 : static_cast<int>(report.error().code);
+  for (bool over = false; !over;) {
+    if (beat) beat = heartbeat.beat(code, true);
+    if (!beat) return fail(std::move(beat).error());
+    over = *beat;
+    if (!over) std::this_thread::sleep_for(kNap);
+  }
+  return report;
+}
+
+/// Gets what other ranks have read of this rank's parts, and learns whether it was worth it. Collective.
+Result<> Store::exchange_parts(const DividedLoad& load, ReadReport& report, std::chrono::nanoseconds read_time) {
+  CKPT_TRY(const std::uint64_t exchange_ns, exchange(*comm_, options_.patience, load));
+  report.received_bytes = load.received_bytes();
+  report.needed_bytes += report.received_bytes;
+  const std::uint64_t mib = report.read_bytes >> 20;
+  std::uint64_t most[3] = {mib == 0 ? 0 : static_cast<std::uint64_t>(read_time.count()) / mib, report.received_bytes,
+                           exchange_ns};
+  CKPT_CHECK(comm_->max(most, deadline()));
+  const ExchangeCost cost{.read_ns_a_mib = most[0], .received_bytes = most[1], .exchange_ns = most[2]};
+  reading_is_faster_ = ckpt::reading_is_faster(cost);
+  if (comm_->is_root() && reading_is_faster_ && options_.replicas == Replicas::automatic) {
+    log(fmt::format("load: replicas are read by each rank from now on: {} MiB took {} ms to exchange",
+                    cost.received_bytes >> 20, cost.exchange_ns / 1'000'000));
+  }
+  return {};
+}
+
+Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial, const Result<>& failed) {
+  CKPT_CHECK(saver_->settle_round());
+  Loaded loaded;
+  CKPT_CHECK(finish_drains(loaded.skipped));
+  CKPT_TRY(std::vector<std::string> names, candidates(failed));
+  CKPT_TRY(const ReplicaGroups groups, replica_groups());
+  for (;;) {
+    CKPT_TRY(const auto checkpoint, open_next(names, loaded.skipped));
+    auto wanted = caught([&] { return checkpoint->requests(reads, read_options(partial)); });
+    auto divided = caught([&]() -> Result<DividedLoad> {
+      if (!wanted) return fail(wanted.error());
+      return DividedLoad::plan(checkpoint->map(), wanted->parts, groups);
+    });
+    CKPT_TRY(const bool exchanges, DividedLoad::prove(*comm_, deadline(), groups, divided ? &*divided : nullptr));
+    std::chrono::nanoseconds read_time{0};
+    auto report = read_beside(
+        [&](const Checkpoint::ReadOptions& options) -> Result<ReadReport> {
+          if (!divided) return fail(divided.error());
+          const auto start = Clock::now();
+          LoadPlan plan =
+              divided->reads(checkpoint->map(), checkpoint->leaves(), {.whole_leaves = options.whole_leaves});
+          auto done = checkpoint->read(wanted->parts, std::move(plan), *io_, *read_pool_, options);
+          read_time = Clock::now() - start;
+          return done;
+        },
+        partial);
+    // Who was stopped because another rank failed has nothing to add to that one's reason.
+    const bool only_stopped = !report && report.error().code == Errc::interrupted;
+    auto verdict = agree(*comm_, deadline(), report || only_stopped ? Result<>() : fail(report.error()));
+    if (verdict && only_stopped) verdict = fail(report.error());
+    if (verdict) {
+      if (exchanges) CKPT_CHECK(exchange_parts(*divided, *report, read_time));
+      loaded.step = checkpoint->step();
+      loaded.report = {.load = *report, .missing = std::move(wanted->missing)};
+      note_loaded(*checkpoint);
+      std::function<Result<>()> mark;
+      if (comm_->is_root() && loaded.report.missing.empty()) {
+        mark = [&]() -> Result<> {
+          mark_restored(*checkpoint);
+          return {};
+        };
+      }
+      CKPT_CHECK(agree_after(*comm_, options_.patience, mark));
+      return loaded;
+    }
+    if (!is_lost_copy(verdict_of(verdict.error()))) return fail(std::move(verdict).error());
+    loaded.skipped.push_back(verdict.error().message);
+    tell_skipped(checkpoint->path(), verdict.error());
+  }
+}
+
+}  // namespace ckpt

@@ -1,0 +1,169 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "api/run/checkpoint.hpp"
+#include "api/run/exit_report.hpp"
+#include "api/run/run_series.hpp"
+#include "api/run/stop_signal.hpp"
+#include "catalog/interval_policy.hpp"
+#include "engine/comm/comm.hpp"
+#include "engine/io/io.hpp"
+#include "writers/divided_load.hpp"
+#include "writers/replica_groups.hpp"
+#include "writers/saver.hpp"
+
+namespace ckpt {
+
+/// How a load reads what several ranks hold alike.
+enum class Replicas : std::uint8_t {
+  automatic,  ///< divided and exchanged, until a load has shown that reading is faster
+  read,       ///< by each rank for itself
+  exchange,   ///< divided among those ranks, each of which sends the others what it has read
+};
+
+struct StoreOptions {
+  std::uint64_t staging_bytes = 0;  ///< 0: commit returns when the checkpoint is durable
+  unsigned copy_threads = 2;
+  unsigned write_threads = 1;
+  std::chrono::milliseconds patience{60'000};
+  std::uint64_t every_steps = 0;                ///< 0: not by steps
+  std::chrono::duration<double> every{0};       ///< 0: not by time
+  std::chrono::duration<double> time_limit{0};  ///< of the job, from opening on; 0: none
+  bool catch_signals = false;
+  bool optimal = false;           ///< as often as loses least time, by what saves here cost; see IntervalPolicy
+  double most_overhead = 0;       ///< a cap over all of these, of wall time, 0 to 1; 0: none
+  double mtbf_s = 0;              ///< of the job, for `optimal`; 0: unknown
+  double restart_s = 0;           ///< what a failure costs before training goes on
+  std::string policy_store{};     ///< instead of all of these what its ckpt.toml says of the run; rank 0 reads it
+  std::string local_directory{};  ///< see Saver::Options; loads take its copies first
+  std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
+  std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
+  bool verify_all = false;                   ///< loads read every leaf whole
+  Replicas replicas = Replicas::automatic;   ///< `read` on one rank is `read` on all
+  std::string framework{};
+  std::string framework_version{};
+  std::function<void(const std::string&)> log{};  ///< none: the first failure goes to stderr
+  /// What `every` and `time_limit` are measured with; none: the steady clock.
+  std::function<std::chrono::steady_clock::time_point()> clock{};
+};
+
+/// The checkpoints of one run on one rank: saving with a Saver, loading with fall-back. One thread.
+class Store {
+ public:
+  /// Collective. `io` is only the source of further ones; where it could not be had all ranks learn it.
+  static Result<std::unique_ptr<Store>> open(Result<std::unique_ptr<Io>> io, std::unique_ptr<Comm> comm,
+                                             const std::string& run_directory, StoreOptions options);
+  /// Waits for what is in flight, all ranks alike.
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  /// Collective: see ckpt_should_save.
+  Result<bool> should_save(std::uint64_t step);
+  bool stop_requested() const { return stop_told_; }
+  bool ranks_lost() const { return comm_->is_lost(); }
+
+  void set_model(Model model);
+  const Model& model() const { return model_; }
+  /// Collective. Saves after a load of a checkpoint that is not the newest begin a new series.
+  /// `mine`, here and in loads: what this rank's own preparations came to.
+  Result<> begin(std::uint64_t step, const Result<>& mine = {});
+  Saver& saver() { return *saver_; }
+  /// Collective. `user` is kept with the checkpoint, rank 0's. Without staging memory it returns when the
+  /// save has ended, with its failure.
+  Result<std::shared_ptr<PendingSave>> commit(std::vector<std::pair<std::string, std::string>> user);
+  Result<> wait_all(std::chrono::milliseconds timeout) { return saver_->wait_all(timeout); }
+  /// Waits for what is in flight; the worst failure of any save of which nobody was told. Collective; the last call.
+  Result<> close();
+
+  /// The newest checkpoint that opens, and is not superseded. Collective.
+  /// errors  not_found: there is none; corrupt: there are, and none can be used; io: the run cannot be listed
+  Result<std::unique_ptr<Checkpoint>> latest_usable(const Result<>& mine = {});
+  struct Loaded {
+    std::uint64_t step = 0;
+    Checkpoint::Report report{};
+    std::vector<std::string> skipped{};  ///< newer ones, and nearer copies, that are damaged
+  };
+  /// Collective: all ranks load from one checkpoint, the newest that is whole on all of them. What the model says that
+  /// several ranks hold alike, and all of those ask for, is read by one of them; see Replicas.
+  Result<Loaded> load(std::span<const NamedRead> reads, bool partial, const Result<>& mine = {});
+
+  int rank() const { return comm_->rank(); }
+  Checkpoint::ReadOptions read_options(bool partial) const;
+  Io& io() { return *io_; }
+  BufferPool& read_pool() { return *read_pool_; }
+
+ private:
+  Store() = default;
+  Deadline deadline() const;
+  std::chrono::steady_clock::time_point now() const;
+  void log(const std::string& text) const;
+  void tell_skipped(const std::string& path, const Error& why) const;
+  bool wants_stop() const;
+  catalog::IntervalPolicy interval_policy() const;
+  bool is_due(std::uint64_t step);
+  Result<> read_rules();
+  double since_opened(std::chrono::steady_clock::time_point time) const;
+  Result<std::vector<std::string>> candidates(const Result<>& mine);
+  std::string near_directory() const;
+  Result<> finish_drains(std::vector<std::string>& skipped);
+  void note_times();
+  Result<ReplicaGroups> replica_groups();
+  Result<> agree_on_options();
+  Result<> agree_on_id(const Checkpoint& checkpoint);
+  Result<ReadReport> read_beside(const std::function<Result<ReadReport>(const Checkpoint::ReadOptions&)>& read,
+                                 bool partial);
+  Result<> exchange_parts(const DividedLoad& load, ReadReport& report, std::chrono::nanoseconds read_time);
+  Result<std::unique_ptr<Checkpoint>> open_next(std::vector<std::string>& candidates,
+                                                std::vector<std::string>& skipped);
+  Result<RunSeries> known_series();
+  universal::Run series_after_load(const RunSeries& now) const;
+  Result<universal::Run> next_run();
+  void note_loaded(const Checkpoint& checkpoint);
+  void mark_restored(const Checkpoint& checkpoint);
+
+  StoreOptions options_{};
+  std::string run_directory_{};
+  std::unique_ptr<Io> io_{};
+  std::unique_ptr<Comm> comm_{};
+  std::unique_ptr<BufferPool> read_pool_{};
+  std::optional<StopSignal> signal_{};
+  Model model_{};
+  std::chrono::steady_clock::time_point opened_{};
+  std::chrono::steady_clock::time_point last_save_{};
+  // Of rank 0, which alone decides by them: the rules of policy_store; what saves cost, when the last one gave training
+  // back, and its step (or the one resumed from); when it was last asked, if nothing was saved since.
+  std::optional<catalog::IntervalRules> rules_{};
+  bool saved_for_end_ = false;
+  catalog::MeasuredCosts measured_{};
+  double stall_s_ = 0;
+  std::chrono::steady_clock::time_point last_end_{};
+  double planned_interval_s_ = 0;
+  std::optional<std::uint64_t> last_step_{};
+  std::optional<std::chrono::steady_clock::time_point> last_asked_{};
+  bool due_told_ = false;  // rank 0: the vote in flight says that a save is due
+  std::chrono::duration<double> longest_save_{0};
+  std::shared_ptr<PendingSave> latest_save_{};  // how long it took is known later
+  bool stop_told_ = false;
+  // Rank 0. Whether the training went back is decided by what stood in the run when it was loaded: what other processes
+  // save there later was not left behind.
+  RunSeries at_load_{};
+  std::uint64_t loaded_generation_ = 0;
+  std::uint64_t loaded_series_ = 0;
+  std::optional<universal::Run> run_{};  // of all saves from the first on
+  std::string loaded_id_{};              // of the checkpoint that was loaded
+  std::uint64_t loaded_step_ = 0;
+  bool reading_is_faster_ = false;  // than exchanging: the same on all ranks
+  std::optional<ExitReport> exit_report_{};
+  std::unique_ptr<Saver> saver_{};  // last: its threads use the above
+};
+
+}  // namespace ckpt

@@ -1,7 +1,0 @@
-#pragma once
-
-/// What the verbs of a store share with the command line: points in time, flags of policies, the name of this host.
-#include "catalog/bucket.hpp"        // IWYU pragma: export
-#include "catalog/index/utc.hpp"     // IWYU pragma: export
-#include "catalog/policy_flags.hpp"  // IWYU pragma: export
-#include "engine/host.hpp"           // IWYU pragma: export

@@ -1,0 +1,217 @@
+#include "convert/deepspeed/files/objects.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <unordered_set>
+#include <utility>
+
+#include "format/torch/torch_object.hpp"
+
+namespace ckpt::deepspeed {
+
+using pickle::Kind;
+using pickle::kNone;
+using pickle::NodeId;
+
+namespace {
+
+PathPart path_part(const pickle::Graph& graph, NodeId key, std::size_t position) {
+  if (auto text = torch::as_text(graph, key)) return *std::move(text);
+  if (const auto integer = torch::as_integer(graph, key)) return *integer;
+  return static_cast<std::int64_t>(position);
+}
+
+bool may_hold_tensors(const pickle::Graph& graph, NodeId node) {
+  switch (graph.kind(node)) {
+    case Kind::list:
+    case Kind::tuple:
+    case Kind::set:
+    case Kind::dict:
+    case Kind::call:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Result<> ObjectReader::name_tensors(NodeId start, const Path& path) {
+  const pickle::Graph& graph = file_.graph();
+  std::vector<std::pair<NodeId, Path>> open{{start, path}};
+  std::unordered_set<NodeId> seen;
+  while (!open.empty()) {
+    const NodeId node = open.back().first;
+    Path here = std::move(open.back().second);
+    open.pop_back();
+    if (!seen.insert(node).second) continue;
+    auto tensor = file_.tensor(node, dotted(here));
+    if (!tensor) {
+      if (tensor.error().code != Errc::unsupported) return fail(std::move(tensor).error());
+      dropped_.push_back(dotted(here) + rank_suffix_);
+      continue;
+    }
+    if (*tensor) {
+      std::string name = dotted(here) + rank_suffix_;
+      names_.emplace(node, name);
+      tensors_.push_back({std::move(name), std::move(here), **std::move(tensor)});
+      continue;
+    }
+    const auto descend = [&](NodeId child, PathPart part) {
+      if (!may_hold_tensors(graph, child)) return;  // a long list of numbers costs nothing
+      Path below = here;
+      below.push_back(std::move(part));
+      open.emplace_back(child, std::move(below));
+    };
+    // Pushed last to first, so that they are taken in the file's order.
+    if (const auto entries = torch::as_mapping(graph, node)) {
+      for (std::size_t i = entries->size(); i-- > 0;) {
+        descend((*entries)[i].second, path_part(graph, (*entries)[i].first, i));
+      }
+    } else if (const auto items = torch::as_sequence(graph, node)) {
+      for (std::size_t i = items->size(); i-- > 0;) descend((*items)[i], static_cast<std::int64_t>(i));
+    }
+  }
+  return {};
+}
+
+std::vector<std::string> foreign_classes(const StateFile& file) {
+  // Classes that are read by their fields, or whose fields say all there is to say.
+  constexpr std::array kOwn{std::string_view("deepspeed.runtime.fp16.loss_scaler."),
+                            std::string_view("deepspeed.runtime.zero.config.ZeroStageEnum"),
+                            std::string_view("deepspeed.utils.tensor_fragment.fragment_address"),
+                            std::string_view("deepspeed.runtime.bf16_optimizer.fragment_address")};
+  std::vector<std::string> names = torch::unknown_classes(file.graph());
+  std::erase_if(names, [&](const std::string& name) {
+    return std::any_of(kOwn.begin(), kOwn.end(), [&](std::string_view own) { return name.starts_with(own); });
+  });
+  return names;
+}
+
+Result<Value> ObjectReader::read(NodeId node, const Path& path) {
+  names_.clear();
+  CKPT_CHECK(name_tensors(node, path));
+  auto value = torch::to_value(file_.graph(), node, [&](NodeId tensor) -> std::optional<std::string> {
+    const auto found = names_.find(tensor);
+    if (found == names_.end()) return std::nullopt;
+    return found->second;
+  });
+  if (!value) {
+    Error error = std::move(value).error();
+    error.message = file_.path() + ": " + dotted(path) + ": " + error.message;
+    return fail(with_file(std::move(error), file_.path()));
+  }
+  return **value;
+}
+
+namespace {
+
+/// Compares what two values hold themselves and puts the parts that remain to be compared on the stack.
+class Comparison {
+ public:
+  bool run(const Value& a, const Value& b) {
+    open_.emplace_back(&a, &b);
+    while (!open_.empty()) {
+      const Value* left = open_.back().first;
+      const Value* right = open_.back().second;
+      open_.pop_back();
+      if (left == right) continue;
+      if (left == nullptr || right == nullptr || left->v.index() != right->v.index()) return false;
+      if (!std::visit([&](const auto& value) { return same(value, std::get<std::decay_t<decltype(value)>>(right->v)); },
+                      left->v)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  bool same(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
+  bool same(const List& a, const List& b) {
+    if (a.kind != b.kind || a.items.size() != b.items.size()) return false;
+    for (std::size_t i = 0; i < a.items.size(); ++i) {
+      if (a.items[i] != b.items[i]) open_.emplace_back(a.items[i].get(), b.items[i].get());
+    }
+    return true;
+  }
+  bool same(const Dict& a, const Dict& b) {
+    if (a.items.size() != b.items.size()) return false;
+    for (std::size_t i = 0; i < a.items.size(); ++i) {
+      open_.emplace_back(a.items[i].first.get(), b.items[i].first.get());
+      open_.emplace_back(a.items[i].second.get(), b.items[i].second.get());
+    }
+    return true;
+  }
+  bool same(const Opaque& a, const Opaque& b) {
+    if (a.global != b.global) return false;
+    open_.emplace_back(a.args.get(), b.args.get());
+    open_.emplace_back(a.state.get(), b.state.get());
+    return true;
+  }
+  template <class T>
+  bool same(const T& a, const T& b) {
+    return a == b;
+  }
+
+  std::vector<std::pair<const Value*, const Value*>> open_;
+};
+
+}  // namespace
+
+bool same_value(const Value& a, const Value& b) {
+  return Comparison().run(a, b);
+}
+
+bool RankObjects::add(std::uint64_t rank, std::vector<NamedObject> objects) {
+  const bool first_rank = rank_count_++ == 0;
+  bool same = true;
+  for (NamedObject& object : objects) {
+    const auto [at, added] = by_name_.emplace(object.name, items_.size());
+    if (added) {
+      items_.push_back({.first = std::move(object)});
+      // A later rank alone has it: it belongs to that rank.
+      if (first_rank) {
+        items_.back().equal.push_back(rank);
+      } else {
+        items_.back().different.emplace_back(rank, items_.back().first.value);
+        same = false;
+      }
+      continue;
+    }
+    Item& item = items_[at->second];
+    if (!item.equal.empty() && same_value(item.first.value, object.value)) {
+      item.equal.push_back(rank);
+    } else {
+      item.different.emplace_back(rank, std::move(object.value));
+      same = false;
+    }
+  }
+  return same;
+}
+
+std::vector<NamedObject> RankObjects::take() {
+  std::vector<NamedObject> out;
+  for (Item& item : items_) {
+    if (item.equal.size() == rank_count_) {
+      out.push_back(std::move(item.first));
+      continue;
+    }
+    std::vector<std::pair<std::uint64_t, Value>> ranks = std::move(item.different);
+    for (const std::uint64_t rank : item.equal) ranks.emplace_back(rank, item.first.value);
+    std::sort(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (auto& [rank, value] : ranks) {
+      NamedObject object{item.first.name + "@" + std::to_string(rank), item.first.path, std::move(value)};
+      if (!object.path.empty() && std::holds_alternative<std::string>(object.path.back())) {
+        std::get<std::string>(object.path.back()) += "@" + std::to_string(rank);
+      }
+      out.push_back(std::move(object));
+    }
+  }
+  items_.clear();
+  by_name_.clear();
+  rank_count_ = 0;
+  return out;
+}
+
+}  // namespace ckpt::deepspeed

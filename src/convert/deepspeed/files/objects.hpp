@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "convert/deepspeed/files/state_file.hpp"
+#include "format/model/model.hpp"
+
+namespace ckpt::deepspeed {
+
+/// A tensor found inside an object, under the object's path.
+struct ObjectTensor {
+  std::string name;
+  Path path;
+  FileTensor tensor;
+};
+
+/// Turns nodes of one file into inert values. The file must outlive it.
+class ObjectReader {
+ public:
+  /// rank_suffix  ends the names of tensors: "" for the first rank, "@3" for rank 3, whose tensors are its own
+  explicit ObjectReader(const StateFile& file, std::string rank_suffix = {})
+      : file_(file), rank_suffix_(std::move(rank_suffix)) {}
+
+  /// The value of a node. Tensors inside become references to names made of `path` and the way to them; they are added
+  /// to tensors().
+  Result<Value> read(pickle::NodeId node, const Path& path);
+
+  const std::vector<ObjectTensor>& tensors() const { return tensors_; }
+  /// Names of tensors that no map can hold (sparse, quantised, ...): left out.
+  const std::vector<std::string>& dropped() const { return dropped_; }
+
+ private:
+  Result<> name_tensors(pickle::NodeId node, const Path& path);
+
+  const StateFile& file_;
+  std::string rank_suffix_;
+  std::unordered_map<pickle::NodeId, std::string> names_{};  // of the object being read
+  std::vector<ObjectTensor> tensors_{};
+  std::vector<std::string> dropped_{};
+};
+
+/// The classes of a file's objects that neither torch nor DeepSpeed defines, as "module.name": what they mean is kept
+/// in the pickle only.
+std::vector<std::string> foreign_classes(const StateFile& file);
+
+/// Equal kind and content; floats by their bits. Compares without recursion.
+bool same_value(const Value& a, const Value& b);
+
+/// Objects that every rank stores: kept once where all agree, else once a rank as NAME@RANK.
+class RankObjects {
+ public:
+  /// Adds what a rank stores. The first rank added sets the order. True where nothing differs from the first.
+  bool add(std::uint64_t rank, std::vector<NamedObject> objects);
+  std::vector<NamedObject> take();
+
+ private:
+  struct Item {
+    NamedObject first;
+    std::vector<std::uint64_t> equal{};  // ranks that agree with the first
+    std::vector<std::pair<std::uint64_t, Value>> different{};
+  };
+  std::vector<Item> items_{};
+  std::unordered_map<std::string, std::size_t> by_name_{};
+  std::uint64_t rank_count_ = 0;
+};
+
+}  // namespace ckpt::deepspeed

@@ -1,0 +1,468 @@
+#include "convert/deepspeed/model_parallel/model_parallel.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "convert/deepspeed/files/file_set.hpp"
+#include "convert/deepspeed/files/kept_objects.hpp"
+#include "convert/deepspeed/files/model_states.hpp"
+#include "convert/deepspeed/files/optim_states.hpp"
+#include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
+#include "convert/deepspeed/model_parallel/slice_rules.hpp"
+#include "convert/deepspeed/model_parallel/sliced_tensors.hpp"
+#include "convert/deepspeed/stages/flat_groups.hpp"
+#include "convert/deepspeed/stages/partitioned_params.hpp"
+#include "convert/deepspeed/stages/whole_optimizer.hpp"
+#include "format/checked.hpp"
+
+namespace ckpt::deepspeed {
+namespace {
+
+class ModelParallelReader {
+ public:
+  ModelParallelReader(Io& io, std::string root, const Tag& tag, const ReadOptions& options)
+      : tag_(tag), set_(io, std::move(root), options, builder_) {}
+
+  Result<Map> read() {
+    auto sorted = sort_model_parallel_files(tag_.entries);
+    if (!sorted) {
+      Error error = std::move(sorted).error();
+      error.file = in_tag(error.file);
+      return fail(std::move(error));
+    }
+    files_ = *std::move(sorted);
+    CKPT_CHECK(learn_what_must_exist());
+    CKPT_CHECK(read_models());
+    CKPT_CHECK(read_optims());
+    CKPT_CHECK(read_layers());
+    CKPT_CHECK(check_weights());
+    CKPT_CHECK(place_weights());
+    CKPT_CHECK(place_slots());
+    return finish();
+  }
+
+ private:
+  std::string in_tag(const std::string& name) const { return path_in(tag_, name); }
+  Error missing(const std::string& name) const {
+    return {.code = Errc::incomplete,
+            .message = in_tag(name) + ": the file is missing",
+            .file = in_tag(name),
+            .hint = "each rank writes its own file: copy the missing ones from the nodes that wrote them"};
+  }
+  Error corrupt(const std::string& name, const std::string& what) const {
+    return {.code = Errc::corrupt, .message = in_tag(name) + ": " + what, .file = in_tag(name)};
+  }
+
+  std::uint64_t stage_of(std::uint64_t model_rank) const { return model_rank / mesh_.tensor_ranks; }
+  ModelRank rank_of(std::uint64_t model_rank) const { return {stage_of(model_rank), model_rank % mesh_.tensor_ranks}; }
+  /// The model file of a rank; in stage 3 that of its first data-parallel rank.
+  std::string model_name(std::uint64_t model_rank) const {
+    return per_rank_ ? files_.rank_model_name(model_rank, 0) : files_.model_name(model_rank);
+  }
+  bool has_model(std::uint64_t model_rank) const {
+    if (!per_rank_) return files_.models.count(model_rank) != 0;
+    const auto at = files_.rank_models.find(model_rank);
+    return at != files_.rank_models.end() && at->second.front().rank == 0;
+  }
+
+  /// The first rank's files tell how many ranks there are.
+  Result<> learn_what_must_exist() {
+    per_rank_ = files_.models.empty() && !files_.rank_models.empty();
+    if (!per_rank_ && !files_.rank_models.empty()) {
+      return fail(corrupt(files_.rank_models.begin()->second.front().name,
+                          "of ZeRO stage 3, beside " + files_.models.begin()->second + ": the files are of two saves"));
+    }
+    if (!has_model(0)) return fail(missing(model_name(0)));
+    CKPT_TRY(const StateFile file, set_.open(in_tag(model_name(0))));
+    CKPT_TRY(facts_, read_facts(file));
+    CKPT_TRY(rules_, SliceRules::read(file, set_.user_rules()));
+    const std::uint64_t last = per_rank_ ? files_.rank_models.rbegin()->first : files_.models.rbegin()->first;
+    CKPT_TRY(mesh_, read_mesh(file, facts_, last, files_.layers));
+    for (std::uint64_t m = 0; m < mesh_.model_ranks; ++m) {
+      if (!has_model(m)) return fail(missing(model_name(m)));
+    }
+    if (last >= mesh_.model_ranks) {
+      return fail(
+          corrupt(per_rank_ ? files_.rank_models.at(last).front().name : files_.models.at(last),
+                  "belongs to a save with more than " + std::to_string(mesh_.model_ranks) + " model-parallel ranks"));
+    }
+    const bool has_zero = file.find(file.root(), "param_shapes") != pickle::kNone;
+    if (files_.optims.empty() && has_zero) {
+      if (facts_.optim_prefix == "bf16_") files_.optim_prefix = "bf16_";
+      return fail(missing(files_.optim_name(0, 0)));
+    }
+    if (!files_.optims.empty() && (!has_zero || files_.optims.rbegin()->first >= mesh_.model_ranks)) {
+      return fail(corrupt(
+          files_.optims.rbegin()->second.front().name,
+          has_zero ? "belongs to a save with more than " + std::to_string(mesh_.model_ranks) + " model-parallel ranks"
+                   : "of a save with ZeRO, beside model files of one without"));
+    }
+    return {};
+  }
+
+  Result<> read_models() {
+    for (std::uint64_t m = 0; m < mesh_.model_ranks; ++m) {
+      const std::string name = in_tag(model_name(m));
+      CKPT_TRY(const StateFile file, m == 0 ? reopen(name) : set_.open(name));
+      CKPT_TRY(ModelStates model, read_model_states(file, ModelRanks::several));
+      CKPT_CHECK(refuse_experts(file, model));
+      CKPT_TRY(const SliceRules rules, SliceRules::read(file, set_.user_rules()));
+      CKPT_CHECK(check_same_steps(file, model.facts, facts_));
+      if (model.facts != facts_) {
+        return fail(file.error(Errc::corrupt,
+                               "counters or degrees differ from those of rank 0: the files are of "
+                               "different saves"));
+      }
+      if (!(rules == rules_) && stage_of(m) == 0) {
+        return fail(file.error(Errc::corrupt, "universal_checkpoint_info differs from that of rank 0"));
+      }
+      mesh_.rules.emplace(stage_of(m), rules);
+      mesh_.rule_files.emplace(stage_of(m), name);
+      for (const NamedTensor& entry : model.module) {
+        if (per_rank_) break;  // placeholders: the masters are the weights
+        const Role role = model.buffer_names.count(entry.name) ? Role::buffer : Role::param;
+        CKPT_CHECK(
+            weights_.add(name, tensor_of(entry, role), rank_of(m), {entry.tensor.type.shape, entry.tensor.where}));
+      }
+      for (const auto& name_of_buffer : model.buffer_names) buffers_.insert(name_of_buffer);
+      ObjectReader reader(file, rank_suffix(m));
+      CKPT_TRY(auto objects, model_objects(file, reader));
+      CKPT_CHECK(module_objects(model, reader, objects));
+      if (model.param_shapes) {
+        for (const GroupShapes& group : *model.param_shapes) {
+          for (const NamedShape& shape : group) trained_[shape.name].insert(stage_of(m));
+        }
+      } else {
+        CKPT_CHECK(read_whole_optimizer(m, model, file, reader, objects));
+        model.param_shapes.emplace();
+      }
+      objects_.keep(file, m, reader, KeptObjects::Of::model, std::move(objects));
+      model.module_objects.clear();
+      models_.push_back(std::move(model));
+    }
+    return {};
+  }
+
+  /// Stage 0: the optimizer stands in the model file, and stores no names.
+  Result<> read_whole_optimizer(std::uint64_t m, const ModelStates& model, const StateFile& file, ObjectReader& reader,
+                                std::vector<NamedObject>& objects) {
+    if (model.module.empty()) {
+      return fail(with_hint(file.error(Errc::unsupported,
+                                       "this is a pipeline without ZeRO: its optimizers store no names, and nothing "
+                                       "says which stage has which layers: not readable"),
+                            "save it with ZeRO stage 1, which stores names"));
+    }
+    const AddSlot add = [&](Tensor tensor, Locator where) -> Result<> {
+      trained_[tensor.parameter].insert(stage_of(m));
+      const Shape shape = tensor.shape;
+      return slots_.add(file.path(), std::move(tensor), rank_of(m), {shape, std::move(where)});
+    };
+    return place_whole_optimizer(builder_, model, file, reader, objects, add, Unnamed::refuse);
+  }
+
+  /// A file that the set knows already.
+  Result<StateFile> reopen(const std::string& name) const {
+    return StateFile::open(set_.io(), set_.root(), name, 0, {});
+  }
+
+  Tensor tensor_of(const NamedTensor& entry, Role role) const {
+    return {.name = entry.name,
+            .dtype = entry.tensor.type.dtype,
+            .shape = entry.tensor.type.shape,
+            .role = role,
+            .true_dtype = entry.tensor.type.true_dtype};
+  }
+
+  Result<> read_optims() {
+    std::optional<std::uint64_t> part_count;
+    for (std::uint64_t m = 0; m < mesh_.model_ranks && !files_.optims.empty(); ++m) {
+      std::vector<OptimStates> ranks;
+      std::vector<FrozenParts> frozen;
+      for (std::uint64_t d = 0; d < part_count.value_or(1); ++d) {
+        CKPT_TRY(OptimStates states, read_optim(m, d, part_count));
+        ranks.push_back(std::move(states));
+        if (!per_rank_) continue;
+        CKPT_TRY(FrozenParts parts, read_frozen(m, d, *part_count));
+        frozen.push_back(std::move(parts));
+      }
+      for (const auto* files : {&files_.optims[m], &files_.rank_models[m]}) {
+        if (files->size() <= *part_count) continue;
+        return fail(corrupt(files->back().name, "belongs to a save with more than " + std::to_string(*part_count) +
+                                                    " data-parallel ranks"));
+      }
+      CKPT_CHECK(per_rank_ ? add_partitioned(m, ranks, frozen) : add_flat_groups(m, ranks));
+    }
+    return {};
+  }
+
+  /// `part_count` is learnt from the first file.
+  Result<OptimStates> read_optim(std::uint64_t m, std::uint64_t d, std::optional<std::uint64_t>& part_count) {
+    const std::vector<RankFile>& held = files_.optims[m];
+    if (d >= held.size() || held[d].rank != d) return fail(missing(files_.optim_name(m, d)));
+    CKPT_TRY(const StateFile file, set_.open(in_tag(held[d].name)));
+    const std::uint64_t rank = m * part_count.value_or(1) + d;
+    ObjectReader reader(file, rank_suffix(rank));
+    CKPT_TRY(OptimStates states, read_optim_states(file, reader));
+    if ((states.stage == 3) != per_rank_) {
+      return fail(file.error(Errc::corrupt, "of ZeRO stage " + std::to_string(states.stage) +
+                                                ", beside model files of " + (per_rank_ ? "stage 3" : "another stage") +
+                                                ": the files are of different saves"));
+    }
+    if (!part_count) {
+      part_count = states.part_count;
+      stage_ = states.stage;
+    }
+    const bool alike = std::all_of(states.part_counts.begin(), states.part_counts.end(),
+                                   [&](std::uint64_t count) { return count == *part_count; });
+    if (!alike || states.stage != stage_) {
+      return fail(file.error(Errc::corrupt, "another stage or number of ranks than in " +
+                                                in_tag(files_.optim_name(0, 0)) +
+                                                ": the files are of different saves"));
+    }
+    for (const GroupState& group : states.groups) {
+      if (group.swapped.empty()) continue;
+      return fail(with_hint(file.error(Errc::unsupported,
+                                       "state that several model-parallel ranks swapped to NVMe: nothing in the files "
+                                       "says which rank's folder is which: not readable"),
+                            kWhatIsRead));
+    }
+    if (d == 0) names_ = group_names(*models_[m].param_shapes);
+    CKPT_TRY(auto objects, group_objects(states, &names_));
+    std::move(states.objects.begin(), states.objects.end(), std::back_inserter(objects));
+    states.objects.clear();
+    states.hyper_groups.clear();
+    objects_.keep(file, rank, reader, KeptObjects::Of::optimizer, std::move(objects));
+    return states;
+  }
+
+  /// Stage 3: every data-parallel rank has a model file, with its parts of frozen weights.
+  Result<FrozenParts> read_frozen(std::uint64_t m, std::uint64_t d, std::uint64_t part_count) {
+    const ModelStates& model = models_[m];
+    if (d == 0) return frozen_parts(model.path, model.frozen, model.frozen_fragments, part_count);
+    const std::vector<RankFile>& held = files_.rank_models[m];
+    if (d >= held.size() || held[d].rank != d) return fail(missing(files_.rank_model_name(m, d)));
+    CKPT_TRY(const StateFile file, set_.open(in_tag(held[d].name)));
+    CKPT_TRY(const RunFacts facts, read_facts(file));
+    if (facts != facts_) {
+      return fail(file.error(Errc::corrupt,
+                             "counters or degrees differ from those of rank 0: the files are of different saves"));
+    }
+    CKPT_TRY(const auto fragments, read_fragments(file));
+    const std::uint64_t rank = m * part_count + d;
+    ObjectReader reader(file, rank_suffix(rank));
+    CKPT_TRY(auto objects, model_objects(file, reader));
+    objects_.keep(file, rank, reader, KeptObjects::Of::model, std::move(objects));
+    return frozen_parts(file.path(), model.frozen, fragments, part_count);
+  }
+
+  Result<> add_flat_groups(std::uint64_t m, const std::vector<OptimStates>& ranks) {
+    CKPT_TRY(const auto parameters, lay_out_flat_groups(builder_, models_[m], ranks));
+    for (const FlatParameter& parameter : parameters) {
+      const auto& [name, shape, elements] = *parameter.shape;
+      for (const FlatParameter::Slot& slot : parameter.slots) {
+        CKPT_CHECK(slots_.add(in_tag(files_.optim_name(m, 0)), slot_tensor(name, slot.name, slot.dtype, shape),
+                              rank_of(m), {shape, slot.place}));
+      }
+    }
+    return {};
+  }
+
+  Result<> add_partitioned(std::uint64_t m, const std::vector<OptimStates>& ranks,
+                           const std::vector<FrozenParts>& frozen) {
+    CKPT_TRY(PartitionedModel laid_out, lay_out_partitioned(builder_, models_[m], ranks, frozen));
+    const auto add = [&](SlicedTensors& to, PartitionedTensor& entry) {
+      RankSlice slice{.shape = entry.tensor.shape};
+      if (auto* where = std::get_if<Locator>(&entry.place)) {
+        slice.place = std::move(*where);
+      } else {
+        slice.place = PartitionIndex::InPartition{std::get<PartitionIndex::Partitioned>(entry.place), 0};
+      }
+      return to.add(in_tag(model_name(m)), std::move(entry.tensor), rank_of(m), std::move(slice));
+    };
+    for (PartitionedTensor& weight : laid_out.weights) {
+      if (weight.is_master_cast) cast_.insert(weight.tensor.name);
+      CKPT_CHECK(add(weights_, weight));
+    }
+    for (PartitionedTensor& slot : laid_out.slots) CKPT_CHECK(add(slots_, slot));
+    if (m == 0) aliases_ = std::move(laid_out.aliases);
+    return {};
+  }
+
+  /// Files of layers call a tensor as the layer does; the optimizer says how the pipeline calls it.
+  Result<> read_layers() {
+    collect_shapes();
+    for (const LayerFile& layer : files_.layers) {
+      if (per_rank_) return fail(corrupt(layer.name, "a layer of a pipeline, beside model files of ZeRO stage 3"));
+      if (layer.tensor_rank >= mesh_.tensor_ranks) {
+        return fail(corrupt(layer.name, "belongs to a save with more than " + std::to_string(mesh_.tensor_ranks) +
+                                            " tensor-parallel ranks"));
+      }
+      CKPT_TRY(const StateFile file, set_.open(in_tag(layer.name)));
+      CKPT_TRY(const auto entries, file.named_entries(file.root(), "layer"));
+      std::vector<NamedTensor> tensors;
+      for (const auto& [name, node] : entries) {
+        CKPT_TRY(auto tensor, file.tensor(node, name));
+        if (!tensor) {
+          return fail(with_tensor(file.error(Errc::unsupported, name + ": no tensor: not yet readable"), name));
+        }
+        tensors.push_back({name, *std::move(tensor)});
+      }
+      const std::string number = std::to_string(layer.layer) + ".";
+      const std::string prefix = prefix_of(number, tensors);
+      for (NamedTensor& entry : tensors) {
+        entry.name = prefix + entry.name;
+        const auto stages = trained_.find(entry.name);
+        // Any stage serves for what the optimizer does not have: a layer stands once.
+        const std::uint64_t stage = stages == trained_.end() ? 0 : *stages->second.begin();
+        const Role role = buffers_.count(entry.name) ? Role::buffer : Role::param;
+        CKPT_CHECK(weights_.add(file.path(), tensor_of(entry, role), {stage, layer.tensor_rank},
+                                {entry.tensor.type.shape, entry.tensor.where}));
+      }
+    }
+    return {};
+  }
+
+  /// "3." or "tied_modules.embed.": the tied layer of which all tensors have these names and shapes, where there is one
+  /// such. Where there are several nothing tells which: the number stays, and check_weights() misses the tied name.
+  std::string prefix_of(const std::string& number, const std::vector<NamedTensor>& tensors) const {
+    for (const NamedTensor& entry : tensors) {
+      if (trained_.count(number + entry.name) != 0) return number;
+    }
+    std::vector<std::string> fitting;
+    for (const std::string& key : tied_keys_) {
+      const bool fits = !tensors.empty() && std::all_of(tensors.begin(), tensors.end(), [&](const NamedTensor& entry) {
+        const Shape* shape = shape_of(key + entry.name);
+        return shape != nullptr && *shape == entry.tensor.type.shape;
+      });
+      if (fits) fitting.push_back(key);
+    }
+    return fitting.size() == 1 ? fitting.front() : number;
+  }
+
+  const Shape* shape_of(const std::string& parameter) const {
+    const auto at = shapes_.find(parameter);
+    return at == shapes_.end() ? nullptr : at->second;
+  }
+
+  void collect_shapes() {
+    for (const ModelStates& model : models_) {
+      for (const GroupShapes& group : *model.param_shapes) {
+        for (const NamedShape& shape : group) {
+          shapes_.emplace(shape.name, &shape.shape);
+          const std::size_t dot =
+              shape.name.starts_with(kTiedModules) ? shape.name.find('.', kTiedModules.size()) : std::string::npos;
+          if (dot != std::string::npos) tied_keys_.insert(shape.name.substr(0, dot + 1));
+        }
+      }
+    }
+  }
+
+  /// Every parameter that the optimizer has must have a weight: its layer's file is there.
+  Result<> check_weights() {
+    for (const auto& [name, stages] : trained_) {
+      if (weights_.find(name) != nullptr) continue;
+      if (!models_.front().module.empty()) {  // no pipeline
+        builder_.find(Severity::warning, name + ": the optimizer has a master for it, the module has no weight", {},
+                      name);
+        continue;
+      }
+      const std::string layer = name.substr(0, name.find('.'));
+      const bool numbered = !layer.empty() && layer.find_first_not_of("0123456789") == std::string::npos;
+      Error error = numbered ? missing("layer_" + std::string(layer.size() < 2 ? "0" : "") + layer +
+                                       (mesh_.tensor_ranks > 1 ? "-model_00-model_states.pt" : "-model_states.pt"))
+                             : Error{.code = Errc::incomplete,
+                                     .message = name + ": no file of a layer holds its weight, or nothing tells which",
+                                     .file = in_tag(files_.model_name(0)),
+                                     .hint =
+                                         "each rank writes its own file: copy the missing "
+                                         "ones from the nodes that "
+                                         "wrote them"};
+      return fail(with_tensor(std::move(error), name));
+    }
+    return {};
+  }
+
+  Result<> place_weights() {
+    const auto ruled = [&](const std::string& name) {
+      return mesh_.tensor_ranks == 1 || trained_.count(name) != 0 || rules_.user_join(name).has_value();
+    };
+    for (const SlicedTensors::Entry& entry : weights_.entries()) {
+      const std::string& name = entry.tensor.name;
+      if (!ruled(name)) {
+        CKPT_CHECK(weights_.place_unruled(builder_, entry, mesh_, models_.front().shared, ruled));
+        continue;
+      }
+      CKPT_CHECK(SlicedTensors::place(builder_, entry, mesh_));
+      if (cast_.count(name)) cast_at_.emplace(name, builder_.tensor_count() - 1);
+    }
+    for (const Alias& alias : aliases_) {
+      if (weights_.find(alias.target) != nullptr) builder_.add_alias(alias.name, alias.target);
+    }
+    if (!cast_at_.empty()) note_cast_weights(builder_);
+    return {};
+  }
+
+  Result<> place_slots() {
+    for (const SlicedTensors::Entry& entry : slots_.entries()) {
+      CKPT_CHECK(SlicedTensors::place(builder_, entry, mesh_));
+      const auto weight = entry.tensor.slot == kMasterSlot ? cast_at_.find(entry.tensor.parameter) : cast_at_.end();
+      if (weight != cast_at_.end()) builder_.add_derived(weight->second);
+    }
+    return {};
+  }
+
+  Result<Map> finish() {
+    CKPT_CHECK(objects_.finish());
+    Map map = builder_.take();
+    map.format = "deepspeed";
+    const std::uint64_t stages = mesh_.model_ranks / mesh_.tensor_ranks;
+    map.variant = "zero-" + std::to_string(stage_) + ", " + std::to_string(stages) + " pipeline stages of " +
+                  std::to_string(mesh_.tensor_ranks) + " tensor-parallel ranks";
+    map.chosen = tag_.chosen;
+    const std::uint64_t data_parallel = facts_.data_parallel.value_or(1);
+    map.meta.step = facts_.global_steps;
+    CKPT_TRY(map.meta.world_size, checked_mul(data_parallel, mesh_.model_ranks));
+    map.meta.mesh = {{"dp", data_parallel}, {"tp", mesh_.tensor_ranks}, {"pp", stages}, {"zero", stage_}};
+    map.meta.framework = "deepspeed";
+    map.meta.framework_version = facts_.version;
+    CKPT_CHECK(set_.check_names());
+    map.metadata_hash = set_.metadata_hash();
+    return map;
+  }
+
+  const Tag& tag_;
+  MapBuilder builder_{};
+  FileSet set_;
+  KeptObjects objects_{builder_};
+  ModelParallelFiles files_{};
+  RunFacts facts_{};
+  SliceRules rules_{};
+  SliceMesh mesh_{};
+  bool per_rank_ = false;  // stage 3: a model file for each data-parallel rank
+  std::uint64_t stage_ = 0;
+  std::vector<ModelStates> models_{};
+  GroupNames names_{};  // of the model-parallel rank whose files are being read
+  std::unordered_map<std::string, std::set<std::uint64_t>> trained_{};  // the stages whose optimizers have a parameter
+  std::unordered_map<std::string, const Shape*> shapes_{};              // of models_
+  std::set<std::string> tied_keys_{};                                   // "tied_modules.embed."
+  std::set<std::string> buffers_{};
+  SlicedTensors weights_{};
+  SlicedTensors slots_{};
+  std::unordered_set<std::string> cast_{};                  // weights of stage 3: their masters, cast
+  std::unordered_map<std::string, std::size_t> cast_at_{};  // their place in the map
+  std::vector<Alias> aliases_{};                            // of stage 3
+};
+
+}  // namespace
+
+Result<Map> read_model_parallel(Io& io, const std::string& root, const Tag& tag, const ReadOptions& options) {
+  return ModelParallelReader(io, root, tag, options).read();
+}
+
+}  // namespace ckpt::deepspeed

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "convert/deepspeed/files/detect.hpp"
+#include "convert/format.hpp"
+
+namespace ckpt::deepspeed {
+
+/// Opens a tag that several tensor- or pipeline-parallel ranks wrote: pipelines with ZeRO stage 1 or 2 or
+/// BF16_Optimizer, tensor-parallel ranks alone with any stage. Slices of tensor-parallel ranks become boxes of the full
+/// tensors by universal_checkpoint_info (slice_rules.hpp). Weights of a pipeline stand in files of layers, under
+/// `LAYER.name`; those of a tied layer under `tied_modules.KEY.name`, as the optimizer has them. What several stages
+/// hold of a tied layer are copies of one tensor.
+///
+/// errors   incomplete: files are missing; unsupported: a slice that no rule places, a pipeline without ZeRO, experts;
+///          corrupt:
+///          files that contradict each other
+/// source   deepspeed/runtime/pipe/module.py: save_state_dict, ckpt_layer_path
+Result<Map> read_model_parallel(Io& io, const std::string& root, const Tag& tag, const ReadOptions& options);
+
+}  // namespace ckpt::deepspeed

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "convert/deepspeed/files/model_states.hpp"
+#include "convert/deepspeed/map_builder.hpp"
+#include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
+#include "convert/deepspeed/model_parallel/slice_rules.hpp"
+
+namespace ckpt::deepspeed {
+
+/// A rank of a model-parallel mesh: its pipeline stage and its tensor-parallel rank.
+struct ModelRank {
+  std::uint64_t stage = 0;
+  std::uint64_t tensor_rank = 0;
+};
+
+/// The ranks of one run, and how their slices are put together.
+struct SliceMesh {
+  std::uint64_t model_ranks = 1;  ///< tensor-parallel ranks x pipeline stages
+  std::uint64_t tensor_ranks = 1;
+  std::map<std::uint64_t, SliceRules> rules{};        ///< by pipeline stage
+  std::map<std::uint64_t, std::string> rule_files{};  ///< where they stand, by stage: errors name them
+};
+
+/// The numbers of ranks, as the model file of the first one tells them; no rules.
+/// facts   of that file
+/// last    the highest number of a model-parallel rank that a file is named by
+/// layers  of a pipeline: where older releases left the degrees out, their names tell the tensor-parallel ranks
+/// errors  corrupt: numbers that contradict each other
+Result<SliceMesh> read_mesh(const StateFile& file, const RunFacts& facts, std::uint64_t last,
+                            const std::vector<LayerFile>& layers);
+
+/// Tensors of which model-parallel ranks hold slices: of one kind (weights, or slots of the optimizer), by name.
+class SlicedTensors {
+ public:
+  struct Entry {
+    Tensor tensor{};                                                       ///< as the first rank has it
+    std::map<std::uint64_t, std::map<std::uint64_t, RankSlice>> slices{};  ///< by stage, then by tensor-parallel rank
+  };
+
+  /// Adds a rank's slice of the tensor of this name. `file`: where it stands.
+  /// errors   corrupt: another dtype than in the files of other ranks
+  Result<> add(const std::string& file, Tensor tensor, const ModelRank& rank, RankSlice slice);
+  const Entry* find(const std::string& name) const;
+  const std::vector<Entry>& entries() const { return entries_; }
+
+  /// Puts one together. What several stages hold of a tied layer are copies of one tensor.
+  /// errors   incomplete: a rank's slice is in no file; unsupported: no rule, or several stages hold it and it is not
+  ///          tied; corrupt: shapes that do not fit
+  static Result<Assembled> assemble(const Entry& entry, const SliceMesh& mesh);
+
+  /// Adds one to the map, put together. errors as assemble
+  static Result<> place(MapBuilder& builder, const Entry& entry, const SliceMesh& mesh);
+
+  /// Adds to the map what no rule speaks of (buffers, frozen weights): as another name where it stands where a tensor
+  /// with a rule does, else every rank's slice for itself, as NAME@RANK, with a finding that says so.
+  /// shared   names, and those that they are said to be tied to; ruled: whether rules place a tensor
+  Result<> place_unruled(MapBuilder& builder, const Entry& entry, const SliceMesh& mesh,
+                         const std::vector<std::pair<std::string, std::string>>& shared,
+                         const std::function<bool(const std::string&)>& ruled) const;
+
+ private:
+  std::vector<Entry> entries_{};
+  std::unordered_map<std::string, std::size_t> entry_at_{};
+};
+
+/// What begins the names of tied layers of a pipeline.
+constexpr std::string_view kTiedModules = "tied_modules.";
+
+}  // namespace ckpt::deepspeed

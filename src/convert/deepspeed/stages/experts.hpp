@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convert/deepspeed/files/detect.hpp"
+#include "convert/deepspeed/files/file_set.hpp"
+#include "convert/deepspeed/files/files.hpp"
+#include "convert/deepspeed/files/model_states.hpp"
+#include "convert/deepspeed/files/optim_states.hpp"
+
+namespace ckpt::deepspeed {
+
+/// A name such as `h.1.moe.deepspeed_moe.experts.deepspeed_experts.3.0.weight`, in its parts.
+struct ExpertName {
+  std::string_view layer;      ///< with the dot before the number
+  std::uint64_t number = 0;    ///< local or global, by where the name stands
+  std::string_view parameter;  ///< with the dot after the number
+
+  /// The same parameter of another expert.
+  std::string with(std::uint64_t other) const;
+};
+/// The last expert that a name speaks of; nothing where it is no expert's.
+/// source   deepspeed/runtime/engine.py: _save_moe_checkpoint
+std::optional<ExpertName> expert_name(std::string_view name);
+
+/// Takes the weights of all experts, each from its own file, into `module`, by global numbers. The parameters of
+/// param_shapes get them too: expert-parallel rank r has the experts [r x local, (r + 1) x local) of a layer.
+///
+/// errors   corrupt: a file that holds another expert's weights, layers that are mixed, experts that do not divide by
+///          those of a rank, a trained expert without its weight
+Result<> add_experts(FileSet& set, const Tag& tag, const TagFiles& files, ModelStates& model);
+
+/// Stage 0: what one of `expert_ranks` expert-parallel ranks has of a model with all experts: its own ones, and all
+/// that are none.
+/// errors   unsupported: a layer whose experts do not divide by the ranks
+Result<ModelStates> model_of_expert_rank(const ModelStates& model, std::uint64_t expert_rank,
+                                         std::uint64_t expert_ranks);
+
+/// The data-parallel ranks that share the experts of an expert-parallel rank, in the order of their parts.
+/// data_before_experts  the order of the mesh: ranks of one set of experts lie side by side
+/// source   deepspeed/utils/groups.py: _create_expert_and_data_parallel
+std::vector<std::uint64_t> ranks_of_experts(std::uint64_t expert_rank, std::uint64_t expert_ranks,
+                                            std::uint64_t rank_count, bool data_before_experts);
+
+/// Puts a rank's groups in the order of param_shapes. That is the first rank's: DeepSpeed makes the groups of several
+/// expert-parallel degrees in the order of a Python set of texts, which is another in each process. The number of parts
+/// tells which is which. Left as it is where it tells nothing.
+/// returns  whether the order was another
+/// source   deepspeed/moe/utils.py: split_params_into_different_moe_groups_for_optimizer
+bool order_groups(const ModelStates& model, std::uint64_t rank_count, OptimStates& states);
+
+/// Checks what each group says of the number of its parts against the number of ranks.
+/// counts   partition_count of one rank's optimizer file
+/// returns  empty, or what does not fit
+std::string check_part_counts(const ModelStates& model, const std::vector<std::uint64_t>& counts,
+                              std::uint64_t rank_count);
+
+}  // namespace ckpt::deepspeed

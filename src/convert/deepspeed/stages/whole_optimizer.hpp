@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "convert/deepspeed/files/model_states.hpp"
+#include "convert/deepspeed/files/objects.hpp"
+#include "convert/deepspeed/files/state_file.hpp"
+#include "convert/deepspeed/map_builder.hpp"
+
+namespace ckpt::deepspeed {
+
+/// Takes a slot of the optimizer and where it stands.
+using AddSlot = std::function<Result<>(Tensor tensor, Locator where)>;
+
+/// Slots that several ranks' optimizers have alike: each is one tensor, of which every rank holds a copy.
+class SlotCopies {
+ public:
+  /// errors   corrupt: another shape or dtype than that of an earlier rank
+  Result<> add(Tensor tensor, Locator where);
+  Result<> place(MapBuilder& builder);
+
+ private:
+  struct Copies {
+    Tensor tensor{};
+    std::vector<Locator> places{};
+  };
+  std::vector<Copies> slots_{};
+  std::unordered_map<std::string, std::size_t> slot_at_{};
+};
+
+/// What becomes of slots whose parameters cannot be known.
+enum class Unnamed : std::uint8_t {
+  keep_index,  ///< they are named by their index
+  refuse,      ///< unsupported: of several ranks' indices nothing tells which are the same
+};
+
+/// Stage 0: the optimizer under the key `optimizer` of a file, of the weights that `model` has. It stores no names:
+/// they are found by `match_parameters` among the weights of `module` that are neither buffers nor ties; where they
+/// cannot be known, slots keep their index (`optimizer.state.3.exp_avg`) and a finding says so.
+///
+/// fp32   a torch state dict; the weights are their own masters, and are listed as such too
+/// 16 bit `fp32_groups` (a tensor each) or `fp32_groups_flat` (one tensor a group, no alignment) beside the state dict
+/// An optimizer of any other form is kept as an object, its tensors under their paths.
+///
+/// io      reads a few elements of weights and masters where shapes do not decide
+/// source  deepspeed/runtime/fp16/unfused_optimizer.py, fused_optimizer.py: state_dict
+Result<> place_whole_optimizer(MapBuilder& builder, const ModelStates& model, const StateFile& file,
+                               ObjectReader& objects, std::vector<NamedObject>& out, const AddSlot& add,
+                               Unnamed unnamed);
+
+}  // namespace ckpt::deepspeed

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "convert/deepspeed/files/file_set.hpp"
+#include "convert/deepspeed/files/kept_objects.hpp"
+#include "convert/deepspeed/files/model_states.hpp"
+#include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
+#include "convert/deepspeed/model_parallel/sliced_tensors.hpp"
+
+namespace ckpt::deepspeed {
+
+/// The model files of a universal folder that several tensor- or pipeline-parallel ranks wrote, of stages 1 and 2.
+/// Parameters stand whole in the folder; what the model files add are the weights as they were trained, in slices, and
+/// buffers. Of a pipeline they hold no weights: those stood in files of layers, which ds_to_universal.py leaves behind.
+class UniversalSlices {
+ public:
+  /// directory  of the folder, below the root
+  /// errors     incomplete: the file of a rank is missing; unsupported: stage 3, experts; corrupt: files of several
+  /// saves
+  static Result<UniversalSlices> read(FileSet& files, KeptObjects& objects, const std::string& directory,
+                                      const ModelParallelFiles& names);
+
+  /// The facts of the first rank; its param_shapes has the parameters of all ranks, and the shapes of slices.
+  const ModelStates& model() const { return model_; }
+  bool has_weights() const { return !weights_.entries().empty(); }
+  const SliceMesh& mesh() const { return mesh_; }
+
+  /// Adds weights and buffers to the map. `rows` of a parameter whose vocabulary was padded may be more than those of
+  /// its optimizer state.
+  /// shapes   of the parameters, as the folder has them
+  /// errors   as SlicedTensors::assemble; corrupt: a weight of another shape than its master
+  Result<> place(MapBuilder& builder, const std::unordered_map<std::string, Shape>& shapes,
+                 const std::unordered_set<std::string>& padded) const;
+
+ private:
+  ModelStates model_{};
+  SliceMesh mesh_{};
+  SlicedTensors weights_{};
+};
+
+}  // namespace ckpt::deepspeed

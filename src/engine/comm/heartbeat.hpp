@@ -1,0 +1,39 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "engine/comm/comm.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// Keeps the ranks' view of each other fresh while each works for as long as it takes: one small all-reduce after
+/// another, {worst code, still working}. Every rank takes part until all are done, so a failure anywhere is known to
+/// all within a beat, and one that is merely slow is not taken for lost. No other collective meanwhile; one thread.
+/// Ranks that wait for each other also say since when nothing has come: where that holds for all who still work, it
+/// never will.
+class Heartbeat {
+ public:
+  /// `patience`: a rank that takes longer to join a beat is lost.
+  Heartbeat(Comm& comm, std::chrono::milliseconds patience) : comm_(comm), patience_(patience) {}
+
+  /// Advances; true once every rank has said that it is done. `code` is 0 while nothing failed here; `idle`: since when
+  /// this rank has waited for others, 0 while it works by itself.
+  Result<bool> beat(int code, bool done, std::chrono::milliseconds idle = std::chrono::milliseconds(0));
+  bool peer_failed() const { return worst_ != 0; }
+  Errc verdict() const { return static_cast<Errc>(worst_); }  ///< the worst code that any rank failed with
+  /// Of the ranks that were not done at the last beat, the least.
+  std::chrono::milliseconds least_idle() const { return std::chrono::milliseconds(least_idle_); }
+
+ private:
+  Comm& comm_;
+  const std::chrono::milliseconds patience_;
+  Comm::Pending pending_{};
+  std::uint64_t words_[3] = {0, 0, 0};
+  std::uint64_t worst_ = 0;
+  std::uint32_t least_idle_ = 0;  // ms
+  std::chrono::steady_clock::time_point started_{};
+};
+
+}  // namespace ckpt

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "engine/comm/comm.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// Room for messages from or to another rank, one after another. Needs Comm::has_messages. One thread.
+///
+/// The bytes are this object's, because a message that is given up may still be read or written by the network: they
+/// then stay until the process ends, and the ranks are lost.
+class Message {
+ public:
+  Message(Comm& comm, std::size_t room_bytes);
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
+  ~Message();  ///< gives up what is not done
+
+  /// Not to be touched while active.
+  std::span<std::byte> room() const { return {room_.get(), room_bytes_}; }
+  bool active() const { return request_ != nullptr; }
+
+  /// Starts with the first `bytes` of the room, at most its size; both ranks name the same number. Not while active.
+  Result<> send(std::size_t bytes, int to);
+  Result<> receive(std::size_t bytes, int from);
+  /// True once done, and where nothing was started. errors  peer_failed
+  Result<bool> test();
+
+ private:
+  Result<> started(void* request, const char* operation);
+
+  Comm& comm_;
+  std::size_t room_bytes_;
+  std::unique_ptr<std::byte[]> room_;
+  void* request_ = nullptr;
+};
+
+}  // namespace ckpt

@@ -1,0 +1,72 @@
+#include "engine/io/remove_tree.hpp"
+
+#include <string>
+
+#include "engine/io/hold_directory.hpp"
+#include "engine/io/look.hpp"
+
+namespace ckpt {
+namespace {
+
+/// All that is below a directory.
+Result<> empty_tree(Io& io, const std::string& path) {
+  // Found, listed and removed from the one descriptor: whoever renames something in it meanwhile leads nowhere else.
+  CKPT_TRY(const auto held, hold_directory(io, path, {.reads = true}));
+  struct Item {
+    std::string path;
+    bool emptied = false;
+    std::unique_ptr<HeldDirectory> held{};  // so that what lies in it need not be found from the top
+  };
+  constexpr std::size_t kMostHeld = 16;  // each is an open file
+  std::size_t held_now = 0;
+  std::vector<Item> pending;
+  const auto list_into = [&](const std::string& folder) -> Result<> {
+    CKPT_TRY(const auto entries, io.list(folder));
+    for (const DirEntry& entry : entries) pending.push_back({.path = join_path(folder, entry.name)});
+    return {};
+  };
+  CKPT_CHECK(list_into(path));
+  while (!pending.empty()) {
+    const std::string current = pending.back().path;
+    if (pending.back().emptied) {
+      if (pending.back().held) --held_now;
+      pending.pop_back();
+      CKPT_CHECK(io.remove_dir(current));
+      continue;
+    }
+    auto unlinked = io.unlink(current);
+    std::optional<FileInfo> left;
+    if (!unlinked) {
+      CKPT_TRY(left, look(io, current));
+    }
+    if (!left) {  // unlinked, or gone: a listing may name what is
+      pending.pop_back();
+      continue;
+    }
+    if (left->kind != FileInfo::Kind::directory) return unlinked;
+    pending.back().emptied = true;
+    if (held_now < kMostHeld) {
+      CKPT_TRY(pending.back().held, hold_directory(io, current, {.reads = true}));
+      ++held_now;
+    }
+    CKPT_CHECK(list_into(current));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<> remove_tree(Io& io, const std::string& path) {
+  // A name is unlinked before anything else is tried, which removes a link and never follows it.
+  auto unlinked = io.unlink(path);
+  if (unlinked) return {};
+  CKPT_TRY(const auto info, look(io, path));
+  if (!info) return {};
+  if (info->kind != FileInfo::Kind::directory) return unlinked;
+  auto emptied = empty_tree(io, path);
+  if (!emptied && emptied.error().code != Errc::not_found) return emptied;
+  auto removed = io.remove_dir(path);
+  return !removed && removed.error().code == Errc::not_found ? Result<>() : removed;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,46 @@
+#include "engine/io/replace_file.hpp"
+
+#include <span>
+#include <utility>
+
+#include "engine/io/look.hpp"
+
+namespace ckpt {
+namespace {
+
+Result<> write_temporary(Io& io, const std::string& path, std::string_view bytes) {
+  // What a crash left may be longer than what is written now, and a name made twice would not be a new file.
+  auto removed = io.unlink(path);
+  if (!removed && removed.error().code != Errc::not_found) return removed;
+  CKPT_TRY(const FileHandle file, io.open(path, {.mode = OpenOptions::Mode::write_new}));
+  auto written = io.write_at(file, 0, std::as_bytes(std::span(bytes)));
+  if (written) written = io.sync(file);
+  auto closed = io.close(file);
+  CKPT_CHECK(std::move(written));
+  return closed;
+}
+
+}  // namespace
+
+Result<> rename_and_look(Io& io, const std::string& from, const std::string& to, RenameMode mode) {
+  const auto before = io.stat(from);
+  auto renamed = io.rename(from, to, mode);
+  if (renamed || !before) return renamed;
+  const auto here = look(io, from);
+  const auto there = look(io, to);
+  const bool done = here && !*here && there && *there && (*there)->is_same_file(*before);
+  return done ? Result<>() : renamed;
+}
+
+Result<> replace_file(Io& io, const std::string& path, std::string_view bytes) {
+  const std::string temporary = path + std::string(kTemporarySuffix);
+  auto done = write_temporary(io, temporary, bytes);
+  if (done) done = rename_and_look(io, temporary, path, RenameMode::replace);
+  if (!done) {
+    static_cast<void>(io.unlink(temporary));
+    return done;
+  }
+  return io.sync_dir(parent_path(path));
+}
+
+}  // namespace ckpt

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/io/io.hpp"
+#include "engine/io/mount.hpp"
+
+namespace ckpt {
+
+/// What the block device below a file system says of itself (/sys/dev/block/MAJOR:MINOR).
+struct DeviceFacts {
+  std::string scheduler{};  ///< "none", "mq-deadline", "bfq"
+  bool rotational = false;
+  std::string raid_level{};      ///< of md: "raid5"
+  std::uint64_t raid_chunk = 0;  ///< bytes
+  std::uint64_t raid_disks = 0;
+  std::uint64_t raid_missing = 0;  ///< disks that failed or are absent
+};
+
+/// What a try in the directory showed: files of a few KiB, removed again.
+struct Tried {
+  bool writable = false;
+  std::string refused{};  ///< why it is not writable
+  bool direct = false;    ///< O_DIRECT is taken
+  bool locks = false;     ///< a second lock on a locked directory is refused
+  bool renames = false;   ///< without replacing
+  bool exchange = false;  ///< two names for one another
+};
+
+struct LustreStripes {
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// Where checkpoints are to be kept.
+struct VolumeFacts {
+  std::string path{};
+  std::optional<Mount> mount{};
+  std::uint64_t total_bytes = 0;
+  std::uint64_t free_bytes = 0;
+  std::uint64_t total_inodes = 0;  ///< 0: not counted by this file system
+  std::uint64_t free_inodes = 0;
+  std::optional<std::uint64_t> quota_left{};  ///< bytes, of the user; none: no quota, or it cannot be asked
+  std::optional<DeviceFacts> device{};
+  std::optional<LustreStripes> lustre{};
+  Tried tried{};
+};
+
+/// `path` is a directory. `root` stands before /proc and /sys, for tests. errors  not_found
+Result<VolumeFacts> look_at_volume(Io& io, const std::string& path, const std::string& root = "");
+
+/// The extended attribute lustre.lov of a directory (lustre_user.h, struct lov_user_md_v1 and _v3, little-endian).
+std::optional<LustreStripes> parse_lustre_stripes(std::string_view attribute);
+
+}  // namespace ckpt

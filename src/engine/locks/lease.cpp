@@ -1,0 +1,138 @@
+#include "engine/locks/lease.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "engine/io/look.hpp"
+#include "engine/io/real_path.hpp"
+#include "engine/store/run_directory.hpp"
+#include "engine/store/step_name.hpp"
+
+namespace ckpt {
+namespace {
+
+/// A name that is gone may be on its way back: whoever took it away looks at the claims and sees this one.
+constexpr auto kReturnPatience = std::chrono::seconds(2);
+constexpr auto kReturnPoll = std::chrono::milliseconds(20);
+constexpr unsigned kDeepestPart = 4;  // directories that a part may lie below its checkpoint
+
+/// Directories above a path that are called as checkpoints are, ours or another tool's. A run that is called so is
+/// none.
+std::vector<std::string> checkpoints_around(Io& io, const std::string& path) {
+  std::vector<std::string> out;
+  std::string at = parent_path(real_path(path).value_or(path));
+  for (unsigned depth = 0; depth < kDeepestPart && parent_path(at) != at; ++depth, at = parent_path(at)) {
+    const std::string name = base_name(at);
+    if (CheckpointName::parse(name)) {
+      out.push_back(at);
+    } else if (step_in_name(name)) {
+      const auto ours = list_checkpoints(io, at);
+      if (ours && ours->empty()) out.push_back(at);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> claim_keys(Io& io, const std::string& store, const std::string& path) {
+  std::vector<std::string> out;
+  const auto manifest = read_manifest(io, path);
+  if (manifest) {
+    out.push_back(manifest->id.hex());
+  } else if (manifest.error().code == Errc::io) {
+    return fail(manifest.error());
+  }
+  out.push_back(place_key(store, path));
+  return out;
+}
+
+Result<std::unique_ptr<Lease>> Lease::take(Io& io, const std::string& checkpoint) {
+  auto lock = io.lock(checkpoint, LockMode::shared);
+  if (!lock && lock.error().code != Errc::unsupported) return fail(std::move(lock).error());
+  std::unique_ptr<Lease> out(new Lease(io, checkpoint));
+  if (lock) out->lock_ = *std::move(lock);
+  CKPT_CHECK(out->hold_around());
+  LockScope scope = io.lock_scope(checkpoint);
+  if (scope.reach == LockReach::everyone) return out;
+  out->path_ = std::move(scope.path);
+  CKPT_TRY(const FileInfo before, io.stat(out->path_));
+  out->claim();
+  if (!out->claims_.empty()) CKPT_CHECK(out->look_again(before));
+  io.attend(*out);
+  out->seeking_ = out->claims_.empty();
+  out->last_ = io.host().monotonic();
+  return out;
+}
+
+Lease::~Lease() {
+  // One that is a lock alone never asked its Io for anything, which may be gone.
+  if (last_ != std::chrono::nanoseconds::zero()) io_.leave(*this);
+}
+
+void Lease::claim() {
+  std::vector<std::string> parts{path_};
+  parts.insert(parts.end(), around_.begin(), around_.end());
+  for (const std::string& part : parts) {
+    const auto manifest = read_manifest(io_, part);
+    for (const std::string& store : stores_above(io_, part)) {
+      auto written = ClaimFile::write(io_, store, manifest ? manifest->id.hex() : place_key(store, part));
+      if (written) {
+        claims_.push_back(*std::move(written));
+      } else {
+        unheard_ = fmt::format("locks here do not reach every host, and the claim cannot be written: {}",
+                               written.error().message);
+      }
+    }
+  }
+}
+
+/// A part is deleted with its checkpoint, under the lock of that.
+Result<> Lease::hold_around() {
+  around_ = checkpoints_around(io_, path_);
+  if (around_.empty()) return {};
+  CKPT_TRY(const FileInfo before, io_.stat(path_));
+  for (const std::string& path : around_) {
+    auto lock = io_.lock(path, LockMode::shared);
+    const Errc code = lock ? Errc::unsupported : lock.error().code;
+    if (lock) {
+      locks_around_.push_back(*std::move(lock));
+    } else if (code == Errc::locked || code == Errc::not_found) {
+      return fail(std::move(lock).error());
+    } else if (code != Errc::unsupported) {
+      not_held_ = fmt::format("{} is a part of {}, which may be deleted meanwhile: it cannot be locked: {}", path_,
+                              path, lock.error().message);
+    }
+  }
+  // One of them may have been replaced before it was locked, and with it what the first lock is of.
+  return look_again(before);
+}
+
+Result<> Lease::look_again(const FileInfo& before) {
+  const auto patience = std::chrono::steady_clock::now() + kReturnPatience;
+  for (;;) {
+    CKPT_TRY(const auto now, look(io_, path_));
+    if (now && now->is_same_file(before)) return {};
+    if (std::chrono::steady_clock::now() >= patience) {
+      return fail({.code = now ? Errc::locked : Errc::not_found,
+                   .message = path_ + (now ? ": open: it was replaced just now" : ": open: it was deleted just now"),
+                   .file = path_});
+    }
+    std::this_thread::sleep_for(kReturnPoll);
+  }
+}
+
+void Lease::beat() {
+  const auto now = io_.host().monotonic();
+  if (!seeking_ || now - last_ < kClaimBeat) return;
+  last_ = now;
+  unheard_.clear();
+  claim();
+  seeking_ = claims_.empty();
+}
+
+}  // namespace ckpt

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/io/io.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// Why a checkpoint may not be touched now.
+enum class Claim : std::uint8_t {
+  free,      ///< it is ours, while the lock is held
+  read,      ///< somebody loads, converts, verifies or writes it
+  unknown,   ///< this file system cannot tell whether somebody does
+  vanished,  ///< there is nothing of that name
+};
+
+/// The exclusive lock of a checkpoint (directory or file): every reader holds a shared one for as long as it reads, and
+/// where locks do not reach every host a claim (claims.hpp).
+struct Held {
+  Claim claim = Claim::free;
+  std::unique_ptr<HeldLock> lock{};  ///< only where it is free; stays with the checkpoint through a rename. Null where
+                                     ///< claims alone tell of readers
+  std::string reader{};  ///< who reads it, or why nobody knows; empty where it is another process of this host
+  struct Claimed {
+    std::string store{};
+    std::vector<std::string> keys{};
+  };
+  std::vector<Claimed> claimed{};  ///< where readers of other hosts would have said so; empty where locks reach them
+};
+
+/// What a checkpoint was to those who began to read it earlier.
+struct Formerly {
+  std::string id{};
+  std::string path{};
+};
+
+/// Takes it, without waiting. errors  io
+Result<Held> hold(Io& io, const std::string& checkpoint, const Formerly& formerly = {});
+
+/// Whether somebody began to read since: asked when it cannot be found any more under the name that readers know.
+/// `held` becomes `read` or `unknown` then. errors  io
+Result<> look_for_readers(Io& io, Held& held);
+
+/// Gives a checkpoint that is held another place on the same file system, where nothing may be, and makes that durable.
+/// At every instant, and after a crash at any, it has at least one of the two names.
+/// errors  target_exists; io: it has the old name; not_durable: it has the new one, perhaps not after a crash
+Result<> move_checkpoint(Io& io, const std::string& from, const std::string& to);
+
+}  // namespace ckpt

@@ -1,0 +1,562 @@
+#include "engine/publish/publish.hpp"
+#include "engine/io/look.hpp"
+#include "engine/io/remove_tree.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "engine/publish/left_over.hpp"
+#include "engine/publish/move_checkpoint.hpp"
+#include "engine/store/held_store.hpp"
+#include "engine/store/recycle.hpp"
+#include "format/checked.hpp"
+#include "format/universal/own_names.hpp"
+
+namespace ckpt {
+namespace {
+
+Error exists_error(const std::string& target) {
+  return {.code = Errc::target_exists,
+          .message = target + ": publish: already exists",
+          .file = target,
+          .hint = "choose another target, or pass --overwrite"};
+}
+
+/// `locked` while the target that --overwrite is to replace is read, `usage` where nobody can tell.
+Result<> check_unread(const Held& held, const std::string& target) {
+  switch (held.claim) {
+    case Claim::free:
+      return {};
+    case Claim::read:
+      return fail({.code = Errc::locked,
+                   .message = target + ": overwrite: it is being read" +
+                              (held.reader.empty() ? std::string() : " by " + held.reader),
+                   .file = target,
+                   .hint = "try again when its readers are done"});
+    case Claim::unknown:
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: overwrite: this file system cannot tell whether it is being read{}{}",
+                                          target, held.reader.empty() ? "" : ": ", held.reader),
+                   .file = target,
+                   .hint = "choose another target, or remove it by hand"});
+    case Claim::vanished:
+      return fail({.code = Errc::not_found, .message = target + ": overwrite: it is gone", .file = target});
+  }
+  return {};
+}
+
+/// What --overwrite is to replace.
+struct Replaced {
+  Held held{};
+  std::vector<OldFile> files{};
+};
+
+/// Locks the target that --overwrite is to replace. `usage` for what may not be replaced, `locked` while it is read.
+Result<Replaced> lock_replaceable(Io& io, const Publication::Options& options) {
+  Replaced out;
+  CKPT_TRY(out.files, account_for(io, options.target, options.own_files));
+  CKPT_TRY(out.held, hold(io, options.target));
+  CKPT_CHECK(check_unread(out.held, options.target));
+  return out;
+}
+
+/// Makes the target's name durable. `kept`: the old one that it replaced, where it is still there.
+Result<> sync_name(Io& io, const std::string& target, const std::string& kept) {
+  auto synced = io.sync_dir(parent_path(target));
+  if (synced) return {};
+  Error error = std::move(synced).error();
+  error.code = Errc::not_durable;
+  error.message = fmt::format("{}: publish: visible, perhaps not durable: {}", target, error.message);
+  error.hint = "verify it, and look at the disk";
+  if (!kept.empty()) error.hint += "; the old one is " + kept;
+  return fail(std::move(error));
+}
+
+Error left_over_stays(Error error, const std::string& target, const std::string& partial) {
+  error.code = Errc::not_done;
+  error.message = fmt::format("{}: publish: done, but {} stays: {}", target, partial, error.message);
+  error.hint = fmt::format("remove {} by hand", partial);
+  return error;
+}
+
+Result<std::uint64_t> reserved_bytes(const std::vector<TargetFile>& files) {
+  std::uint64_t sum = 0;
+  for (const TargetFile& file : files) {
+    CKPT_TRY(const std::uint64_t padded, checked_add(file.bytes, kAlignment - 1));
+    CKPT_TRY(sum, checked_add(sum, round_down(padded, kAlignment)));
+  }
+  return sum;
+}
+
+/// Makes or opens a file and reserves its space: a new one where no retired one is taken.
+Result<> make_file(Io& io, const std::string& path, OpenOptions::Mode mode, std::uint64_t bytes,
+                   RecycledFiles& recycled) {
+  const std::uint64_t space = round_up(bytes, kAlignment);
+  if (mode == OpenOptions::Mode::write_new && recycled.take(path, space)) return {};
+  CKPT_TRY(const FileHandle handle, io.open(path, {.mode = mode}));
+  auto allocated = io.allocate(handle, space);
+  if (!allocated && allocated.error().code == Errc::no_space && recycled.give_up())
+    allocated = io.allocate(handle, space);
+  auto closed = io.close(handle);
+  CKPT_CHECK(std::move(allocated));
+  return closed;
+}
+
+/// Cuts what stands behind a file's last byte, and syncs it.
+Result<> settle_file(Io& io, const std::string& path, std::uint64_t bytes) {
+  CKPT_TRY(const FileHandle file, io.open(path, {.mode = OpenOptions::Mode::write_existing}));
+  const auto settle = [&]() -> Result<> {
+    CKPT_TRY(const FileInfo info, io.info(file));
+    if (info.bytes > bytes) CKPT_CHECK(io.truncate(file, bytes));
+    return io.sync(file);
+  };
+  auto settled = settle();
+  auto closed = io.close(file);
+  CKPT_CHECK(std::move(settled));
+  return closed;
+}
+
+class RealPublication final : public Publication {
+ public:
+  RealPublication(Io& io, Options options) : io_(io), options_(std::move(options)), recycled_(io) {
+    options_.target = join_path(options_.target, "");  // "out/" is "out"
+    partial_ = partial_path(options_.target, options_.id);
+    root_ = partial_;
+  }
+  ~RealPublication() override {
+    if (made_ && !committed_ && !left_) remove_partial();
+    drop_record();
+  }
+  RealPublication(const RealPublication&) = delete;
+  RealPublication& operator=(const RealPublication&) = delete;
+
+  Result<> begin(const std::vector<TargetFile>& files);
+  const std::string& root() const override { return root_; }
+  std::string record() const override { return options_.resumable ? record_path(partial_) : std::string(); }
+  const std::vector<RecordedLeaf>& taken_over() const override { return taken_over_; }
+  Result<bool> leave() override;
+  Result<> commit(const std::vector<SmallFile>& files, const std::string& target) override;
+
+ private:
+  Result<> check_paths(const std::vector<TargetFile>& files) const;
+  Result<> hold_parent();
+  Result<> check_target();
+  Result<> check_space(const std::vector<TargetFile>& files);
+  RecordKey record_key(const std::vector<TargetFile>& files) const;
+  OwnName own_names(const std::vector<TargetFile>& files) const;
+  Result<bool> take_over_partial(const std::vector<TargetFile>& files);
+  Result<> make_partial();
+  Result<> reserve(const TargetFile& file);
+  Result<> make_folders(std::string_view relative);
+  Result<> settle_taken_over();
+  Result<> check_sizes();
+  Result<> write_small(const SmallFile& file);
+  Result<> sync_folders();
+  Result<> rename_to_target();
+  Result<> give_back_if_used();
+  Result<> nothing_came();
+  void remove_partial();
+  void drop_record();
+
+  Io& io_;
+  Options options_;
+  std::string partial_;
+  std::string root_;
+  std::vector<std::pair<std::string, std::uint64_t>> files_;  // relative path, exact size
+  std::set<std::string> folders_;                             // made below the root, relative
+  std::set<std::string> small_;                               // written by commit, relative
+  RecycledFiles recycled_;
+  HeldRun held_;  // where the target is
+  std::unique_ptr<HeldDirectory> readers_;
+  std::unique_ptr<HeldLock> lock_;  // on the partial, whatever its name
+  Replaced old_;
+  FileInfo identity_{};  // of the partial; its inode is ours while lock_ is held
+  RecordKey record_key_{};
+  std::vector<RecordedLeaf> taken_over_;
+  bool made_ = false;
+  bool committed_ = false;
+  bool left_ = false;
+  bool record_dropped_ = false;
+  bool replaced_ = false;  // an old target stands at the partial's name
+  bool linked_ = false;    // the rename said that it failed: the partial's name may still be there too
+};
+
+Result<> RealPublication::check_paths(const std::vector<TargetFile>& files) const {
+  if (options_.target.empty()) return fail(Errc::usage, "publish: no target");
+  const bool id_ok = !options_.id.empty() && options_.id.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!id_ok) return fail(Errc::internal, fmt::format("{}: publish: '{}' is no id", options_.target, options_.id));
+  if (!options_.directory && (files.size() != 1 || !files.front().path.empty())) {
+    return fail(Errc::internal, options_.target + ": publish: a single file with several parts");
+  }
+  for (const TargetFile& file : files) {
+    if (options_.directory && !stays_inside(file.path)) {
+      return fail(Errc::internal, fmt::format("{}: publish: path '{}' leaves the target", options_.target, file.path));
+    }
+  }
+  return {};
+}
+
+/// What is saved into a run stays in its store; what is converted lies where the caller said.
+Result<> RealPublication::hold_parent() {
+  const std::string parent = parent_path(options_.target);
+  if (options_.named_later) {
+    CKPT_TRY(held_, hold_run(io_, parent));
+  }
+  CKPT_TRY(readers_, hold_directory(io_, parent, {.follow = true, .readers = options_.readers}));
+  return {};
+}
+
+Result<> RealPublication::check_target() {
+  if (options_.named_later) return {};
+  CKPT_TRY(const auto existing, look(io_, options_.target));
+  if (!existing) return {};
+  if (!options_.overwrite) return fail(exists_error(options_.target));
+  // Asked now so that nothing is written in vain; held only where it is replaced, so that readers need not wait.
+  CKPT_TRY(const auto free_to_replace, lock_replaceable(io_, options_));
+  return {};
+}
+
+Result<> RealPublication::check_space(const std::vector<TargetFile>& files) {
+  CKPT_TRY(std::uint64_t needed, reserved_bytes(files));
+  if (options_.resumable && taken_over_.empty()) needed += round_up(record_bytes(record_key(files).leaves), kAlignment);
+  CKPT_TRY(const std::uint64_t free, io_.free_bytes(parent_path(options_.target)));
+  if (needed <= free || needed - free <= recycled_.bytes()) return {};
+  return fail({.code = Errc::no_space,
+               .message = fmt::format("{}: publish: {} bytes needed, {} free", options_.target, needed, free),
+               .file = options_.target,
+               .hint = "free some space, or choose a target on another file system"});
+}
+
+RecordKey RealPublication::record_key(const std::vector<TargetFile>& files) const {
+  RecordKey key{.id = options_.id, .plan = options_.resumable.value_or(Hash128{}), .inode = identity_.inode};
+  for (const TargetFile& file : files) key.leaves += file.leaf_count();
+  return key;
+}
+
+/// What a publication of these files makes.
+OwnName RealPublication::own_names(const std::vector<TargetFile>& files) const {
+  std::set<std::string, std::less<>> names(options_.small_names.begin(), options_.small_names.end());
+  for (const std::string& folder : options_.folders) names.insert(folder + "/");
+  for (const TargetFile& file : files) {
+    names.insert(file.path);
+    for (const std::string& folder : folders_of(file.path)) names.insert(folder + "/");
+  }
+  return [names = std::move(names)](std::string_view path) {
+    return names.contains(path) || universal::is_own_name(path);
+  };
+}
+
+/// A left-over in place of a new partial: only what it lacks is made.
+Result<bool> RealPublication::take_over_partial(const std::vector<TargetFile>& files) {
+  CKPT_TRY(auto left_over,
+           take_over(io_, partial_, options_.directory, files, record_key(files), own_names(files), options_.readers));
+  if (!left_over) return false;
+  lock_ = std::move(left_over->lock);
+  identity_ = left_over->identity;
+  folders_ = std::move(left_over->folders);
+  taken_over_ = std::move(left_over->leaves);
+  std::vector<TargetFile> missing;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (left_over->kept[i])
+      files_.emplace_back(files[i].path, files[i].bytes);
+    else
+      missing.push_back({.path = files[i].path, .bytes = files[i].bytes});
+  }
+  CKPT_CHECK(check_space(missing));
+  for (const std::string& folder : options_.folders) CKPT_CHECK(make_folders(folder + "/"));
+  for (const TargetFile& file : missing) CKPT_CHECK(reserve(file));
+  record_key_ = record_key(files);
+  made_ = true;
+  return true;
+}
+
+Result<> RealPublication::make_partial() {
+  Result<> made;
+  if (options_.directory) {
+    made = io_.make_dir(partial_);
+  } else if (auto file = io_.open(partial_, {.mode = OpenOptions::Mode::write_new}); file) {
+    made = io_.close(*file);
+    if (!made) static_cast<void>(io_.unlink(partial_));
+  } else {
+    made = fail(std::move(file).error());
+  }
+  const auto taken = [this](Error error) {
+    error.code = Errc::locked;
+    error.message = partial_ + ": publish: another process is writing it";
+    return fail(std::move(error));
+  };
+  if (!made) return made.error().code == Errc::target_exists ? taken(std::move(made).error()) : std::move(made);
+
+  // Until it is locked another process may take it for a left-over. Then it is theirs to remove.
+  if (auto held = io_.lock(partial_, LockMode::exclusive); held) {
+    lock_ = std::move(*held);
+  } else if (held.error().code == Errc::locked || held.error().code == Errc::not_found) {
+    return taken(std::move(held).error());
+  } else if (held.error().code != Errc::unsupported) {
+    // Not locked and not known to be another's: just made, so empty, and this removes nothing else.
+    static_cast<void>(options_.directory ? io_.remove_dir(partial_) : io_.unlink(partial_));
+    return fail(std::move(held).error());
+  }
+  if (auto identity = io_.stat(partial_); identity) {
+    identity_ = *identity;
+  } else {
+    static_cast<void>(options_.directory ? io_.remove_dir(partial_) : io_.unlink(partial_));
+    return fail(std::move(identity).error());
+  }
+  made_ = true;
+  return io_.sync_dir(parent_path(partial_));
+}
+
+Result<> RealPublication::make_folders(std::string_view relative) {
+  for (const std::string& folder : folders_of(relative)) {
+    if (folders_.count(folder) != 0) continue;
+    CKPT_CHECK(io_.make_dir(join_path(partial_, folder)));
+    folders_.insert(folder);
+  }
+  return {};
+}
+
+Result<> RealPublication::reserve(const TargetFile& file) {
+  CKPT_CHECK(make_folders(file.path));
+  const auto mode = options_.directory ? OpenOptions::Mode::write_new : OpenOptions::Mode::write_existing;
+  CKPT_CHECK(make_file(io_, join_path(partial_, file.path), mode, file.bytes, recycled_));
+  files_.emplace_back(file.path, file.bytes);
+  return {};
+}
+
+Result<> RealPublication::begin(const std::vector<TargetFile>& files) {
+  CKPT_CHECK(check_paths(files));
+  CKPT_CHECK(hold_parent());
+  CKPT_CHECK(check_target());
+  const bool for_all = options_.readers == Options{}.readers;
+  if (options_.directory && !files.empty() && for_all)
+    recycled_ = RecycledFiles::above(io_, parent_path(options_.target));
+  if (options_.resumable && !options_.restart) {
+    CKPT_TRY(const bool taken, take_over_partial(files));
+    if (taken) return {};
+  }
+  CKPT_CHECK(sweep_left_over(io_, partial_, own_names(files)));
+  CKPT_CHECK(check_space(files));
+  CKPT_CHECK(make_partial());
+  record_key_ = record_key(files);
+  if (options_.resumable) CKPT_CHECK(make_record(io_, record(), record_key_));
+  for (const std::string& folder : options_.folders) CKPT_CHECK(make_folders(folder + "/"));
+  for (const TargetFile& file : files) CKPT_CHECK(reserve(file));
+  return {};
+}
+
+/// What another process wrote: its last blocks are cut, and it is synced as the run's workers do with what they wrote.
+/// Its leaves were read from the disk itself, past any cache, wherever that can be; an error that its writer never saw
+/// is told to the first who syncs.
+Result<> RealPublication::settle_taken_over() {
+  if (taken_over_.empty()) return {};
+  for (const auto& [path, bytes] : files_) CKPT_CHECK(settle_file(io_, join_path(partial_, path), bytes));
+  return {};
+}
+
+/// A file of another size than planned would be published wrong: it was not written to its end, or not cut.
+Result<> RealPublication::check_sizes() {
+  for (const auto& [path, bytes] : files_) {
+    const std::string name = join_path(partial_, path);
+    CKPT_TRY(const FileInfo info, io_.stat(name));
+    if (info.bytes != bytes) {
+      return fail({.code = Errc::internal,
+                   .message = fmt::format("{}: publish: {} bytes, planned {}", name, info.bytes, bytes),
+                   .file = name});
+    }
+  }
+  return {};
+}
+
+Result<> RealPublication::write_small(const SmallFile& file) {
+  if (!options_.directory || !stays_inside(file.path)) {
+    return fail(Errc::internal, fmt::format("{}: publish: no place for '{}'", options_.target, file.path));
+  }
+  CKPT_CHECK(make_folders(file.path));
+  const std::string path = join_path(partial_, file.path);
+  if (!small_.insert(file.path).second) CKPT_CHECK(io_.unlink(path));  // of a commit whose name was taken
+  CKPT_TRY(const FileHandle handle, io_.open(path, {.mode = OpenOptions::Mode::write_new}));
+  auto written = io_.write_at(handle, 0, std::as_bytes(std::span(file.bytes)));
+  if (written) written = io_.sync(handle);
+  auto closed = io_.close(handle);
+  CKPT_CHECK(std::move(written));
+  return closed;
+}
+
+/// Innermost first: a folder's own entry is in its parent.
+Result<> RealPublication::sync_folders() {
+  if (!options_.directory) return {};
+  for (auto folder = folders_.rbegin(); folder != folders_.rend(); ++folder) {
+    CKPT_CHECK(io_.sync_dir(join_path(partial_, *folder)));
+  }
+  return io_.sync_dir(partial_);
+}
+
+Result<> RealPublication::rename_to_target() {
+  RenameMode mode = RenameMode::no_replace;
+  if (options_.overwrite) {
+    CKPT_TRY(const auto existing, look(io_, options_.target));
+    if (existing) {
+      CKPT_TRY(old_, lock_replaceable(io_, options_));
+      const bool both_files = !options_.directory && existing->kind == FileInfo::Kind::file;
+      mode = both_files ? RenameMode::replace : RenameMode::exchange;
+    }
+  }
+  auto renamed = io_.rename(partial_, options_.target, mode);
+  if (!renamed) {
+    // The answer may have been lost on its way (NFS): what counts is which file the name leads to.
+    const auto now = look(io_, options_.target);
+    if (!now || !*now || !(*now)->is_same_file(identity_)) {
+      Error error = std::move(renamed).error();
+      if (mode == RenameMode::no_replace && error.code == Errc::target_exists)
+        return fail(exists_error(options_.target));
+      if (mode == RenameMode::exchange && error.code == Errc::unsupported) {
+        error.code = Errc::usage;
+        error.message = options_.target + ": overwrite: this file system cannot exchange two directories at once";
+        error.hint = "remove the old checkpoint first, or choose another target";
+      }
+      return fail(std::move(error));
+    }
+  }
+  if (mode == RenameMode::exchange) CKPT_CHECK(give_back_if_used());
+  committed_ = true;
+  linked_ = !renamed;
+  replaced_ = mode == RenameMode::exchange;
+  root_ = options_.target;
+  return {};
+}
+
+/// Who began to read the old one before the exchange, on another host, has said so by now; and what was put into it
+/// until then is there.
+Result<> RealPublication::give_back_if_used() {
+  auto looked = look_for_readers(io_, old_.held);
+  if (looked) looked = check_unread(old_.held, options_.target);
+  if (looked) looked = nothing_came();
+  if (looked) return {};
+  auto back = io_.rename(partial_, options_.target, RenameMode::exchange);
+  const auto now = io_.stat(partial_);
+  if (back || (now && now->is_same_file(identity_))) return looked;
+  Error error = std::move(back).error();
+  error.message = fmt::format("{}: overwrite: the old one is {}: {}", options_.target, partial_, error.message);
+  return fail(std::move(error));
+}
+
+/// Still nothing stands in the old one but what was accounted for. Where that cannot be seen, what came stays there: no
+/// more than was accounted for is removed.
+Result<> RealPublication::nothing_came() {
+  const auto now = account_for(io_, partial_, [this](const std::string&) -> Result<std::vector<std::string>> {
+    std::vector<std::string> own;
+    for (const OldFile& file : old_.files) own.push_back(file.path);
+    return own;
+  });
+  if (now || now.error().code != Errc::usage) return {};
+  Error error = now.error();
+  error.message = options_.target + ": overwrite: something was put into it meanwhile";
+  error.file = options_.target;
+  return fail(std::move(error));
+}
+
+Result<> RealPublication::commit(const std::vector<SmallFile>& files, const std::string& target) {
+  if (committed_) return fail(Errc::internal, options_.target + ": publish: committed twice");
+  if (options_.named_later != !target.empty()) return fail(Errc::internal, options_.target + ": publish: which name?");
+  if (options_.named_later) options_.target = target;
+  CKPT_CHECK(settle_taken_over());
+  CKPT_CHECK(check_sizes());
+  for (const SmallFile& file : files) CKPT_CHECK(write_small(file));
+  CKPT_CHECK(sync_folders());  // once: until the rename nobody believes what stands here, in whatever order
+  if (options_.directory) CKPT_CHECK(settle_recycling(io_, parent_path(options_.target)));
+  CKPT_CHECK(rename_to_target());
+  drop_record();
+  CKPT_CHECK(sync_name(io_, options_.target, replaced_ ? partial_ : ""));
+  if (linked_ && !replaced_) remove_partial();
+  if (replaced_) {
+    auto removed = remove_old(io_, partial_, old_.files);
+    if (!removed) return fail(left_over_stays(std::move(removed).error(), options_.target, partial_));
+  }
+  old_ = {};
+  lock_.reset();
+  return {};
+}
+
+/// Only what is known to be ours: after a rename that failed in an unknown way, another checkpoint may have the name.
+/// (A file linked to the target before its old name was removed has both names; this removes the old one.)
+void RealPublication::remove_partial() {
+  const auto now = io_.stat(partial_);
+  if (!now || !now->is_same_file(identity_)) return;
+  if (options_.resumable) static_cast<void>(remove_record(io_, record()));  // first: half of it is not to be taken over
+  static_cast<void>(remove_tree(io_, partial_));
+}
+
+/// Of a target that is in place: it means nothing any more, and where it stays nobody takes it for anything.
+void RealPublication::drop_record() {
+  if (!committed_ || !options_.resumable || record_dropped_) return;
+  record_dropped_ = remove_record(io_, record()).has_value();
+}
+
+Result<bool> RealPublication::leave() {
+  if (!made_ || committed_ || !options_.resumable) return false;
+  CKPT_TRY(const auto leaves, read_record(io_, record(), record_key_));
+  left_ = std::any_of(leaves.begin(), leaves.end(), [](const RecordedLeaf& leaf) { return leaf.is_finished(); });
+  return left_;
+}
+
+}  // namespace
+
+Result<> check_name_length(const std::string& target) {
+  const std::size_t most = kLongestName - record_path(partial_path("", std::string(kPartialIdDigits, '0'))).size();
+  const std::size_t bytes = base_name(target).size();
+  if (bytes <= most) return {};
+  return fail({.code = Errc::usage,
+               .message = fmt::format("{}: a name of {} bytes; a target's has at most {}, as what is written beside it "
+                                      "has a longer one, and {} is the limit",
+                                      target, bytes, most, kLongestName),
+               .file = target,
+               .hint = "choose a shorter name"});
+}
+
+Result<std::unique_ptr<Publication>> Publication::begin(Io& io, Options options, const std::vector<TargetFile>& files) {
+  auto publication = std::make_unique<RealPublication>(io, std::move(options));
+  CKPT_CHECK(publication->begin(files));
+  return std::unique_ptr<Publication>(std::move(publication));
+}
+
+Result<> make_files(Io& io, const std::string& root, const std::vector<TargetFile>& files) {
+  RecycledFiles recycled = files.empty() ? RecycledFiles(io) : RecycledFiles::above(io, parent_path(root));
+  for (const TargetFile& file : files) {
+    CKPT_CHECK(make_file(io, join_path(root, file.path), OpenOptions::Mode::write_new, file.bytes, recycled));
+  }
+  return {};
+}
+
+Result<> settle_published(Io& io, const std::string& target, const std::string& id) {
+  const std::string final_path = join_path(target, "");
+  const std::string partial = partial_path(final_path, id);
+  CKPT_TRY(const auto held, hold_directory(io, parent_path(final_path), {.follow = true}));
+  CKPT_TRY(const auto left_over, look(io, partial));
+  CKPT_CHECK(sync_name(io, final_path, left_over ? partial : ""));
+  auto swept = sweep_left_over(io, partial, {});  // of what was replaced all was accounted for
+  if (swept && !left_over) swept = remove_record(io, record_path(partial));
+  if (swept || swept.error().code == Errc::locked) return {};
+  return fail(left_over_stays(std::move(swept).error(), final_path, partial));
+}
+
+Result<bool> remove_published(Io& io, const std::string& target, const std::string& id) {
+  CKPT_TRY(const HeldRun run, hold_run(io, parent_path(target)));
+  CKPT_TRY(Held held, hold(io, target));
+  if (held.claim != Claim::free) return false;
+  const std::string partial = partial_path(target, id);
+  CKPT_CHECK(move_checkpoint(io, target, partial));
+  CKPT_CHECK(look_for_readers(io, held));
+  if (held.claim != Claim::free) {
+    CKPT_CHECK(move_checkpoint(io, partial, target));
+    return false;
+  }
+  CKPT_CHECK(remove_tree(io, partial));
+  return true;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "engine/run/crc_ledger.hpp"
+#include "engine/run/fetch.hpp"
+#include "engine/run/plan.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// Something that a run found to be wrong with the bytes of its source, and can go on after.
+struct Discrepancy {
+  enum class Kind : std::uint8_t {
+    checksum,  ///< an entry's stored and computed CRC-32 differ
+    values,    ///< bytes that should agree with those of another place do not
+  } kind = Kind::checksum;
+  std::uint32_t file = 0;      ///< index into Map::files
+  std::uint64_t offset = 0;    ///< bytes: where the entry begins; where the first element that differs is
+  std::uint32_t tensor = 0;    ///< index into Map::tensors, whose bytes were checked; kNoTensor for raw ranges
+  std::uint32_t stored = 0;    ///< checksum
+  std::uint32_t computed = 0;  ///< checksum
+  /// values: the leaf of the plan, and the byte in it, where what they were compared with stands.
+  std::uint64_t leaf = 0;
+  std::uint64_t leaf_offset = 0;
+  std::uint64_t elements = 0;  ///< values: how many differ in this copy
+};
+
+/// A discrepancy as the failure of a run: `checksum` or `corrupt`, with file, offset and tensor.
+Error as_error(const Discrepancy& discrepancy, const Map& map, const std::string& source_root);
+
+/// The file of a map as the user can find it.
+std::string path_of(const Map& map, std::uint32_t file, const std::string& root);
+
+/// The entry whose checksum goes with a copy, which has one.
+CrcLedger::Entry entry_of(const Copy& copy);
+
+/// Raw ranges of the source, one after another, that a ledger misses of the entries of which it has a part: carried out
+/// with the same ledger they complete it. Entries of which more than `most_missing` bytes are missing are left, and
+/// those in compressed streams, of which what no tensor needs is not decoded for itself. Without bytes: nothing is
+/// missing.
+TargetFile missing_ranges(const CrcLedger& ledger, std::uint64_t most_missing);
+
+/// Takes part in the checksums of the entries of which a fetch read something: what can be read of them in this buffer
+/// goes to the ledger. `segments`: as they stand in the buffer, one for each of the fetch's, which it covers. `checked`
+/// counts those that were completed by it; `found` is told of each that is wrong, and its failure is returned.
+Result<> check_crcs(const Fetch& fetch, std::span<const Segment> segments, const std::byte* buffer, CrcLedger& ledger,
+                    std::uint64_t& checked, const std::function<Result<>(const Discrepancy&)>& found);
+
+/// Where a copy differs from what is there already.
+struct Mismatch {
+  std::uint64_t source_offset = 0;  ///< of the first element that differs, bytes from the start of the file
+  std::uint64_t target_offset = 0;  ///< of its counterpart, bytes from the start of the leaf
+  std::uint64_t elements = 0;       ///< that differ; 0 = none
+};
+
+/// Compares the elements of a copy (Copy::held says what the leaf holds) with the leaf: those of the leaf, rounded to
+/// `copy.to` where that is another type, against those of the source. Of a cast, NaNs are equal whatever their payload.
+/// `source` holds the file's bytes from `source_begin` on.
+Mismatch compare(const Copy& copy, const std::byte* source, std::uint64_t source_begin, const std::byte* leaf);
+
+}  // namespace ckpt

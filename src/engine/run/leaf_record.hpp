@@ -1,0 +1,76 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/io/io.hpp"
+#include "format/hash.hpp"
+#include "format/model/cast.hpp"
+#include "format/result.hpp"
+
+/// Which leaves of an unfinished target are finished, for the run that goes on where this one was killed: a table
+/// beside the partial, with a slot a leaf (docs/store-files.md). Nothing in it is believed
+/// before the leaf itself was read and hashed, so it is never synced: a slot that was lost costs that leaf, no more.
+namespace ckpt {
+
+/// What is known of a leaf that is finished. Without a hash it is not.
+struct RecordedLeaf {
+  Hash128 hash{};
+  CastCounts casts{};             ///< of its values
+  std::uint64_t crc_checked = 0;  ///< checksums of the source compared for it
+  /// Who read its source: a number for each process that worked on the partial. A checksum over bytes of several leaves
+  /// was compared before the last of them was finished if they all have one reader.
+  std::uint32_t reader = 0;
+
+  bool is_finished() const { return hash != Hash128{}; }
+};
+
+/// The record of a partial: a name beside it, with ".partial-" in it.
+std::string record_path(std::string_view partial);
+/// Whether a path is that of a record; of which partial.
+bool is_record(std::string_view path, std::string& partial);
+
+/// Says which record is meant: of this conversion, cut into these leaves, and of this very partial (an --overwrite may
+/// leave what it replaced under the partial's name).
+struct RecordKey {
+  std::string id{};          ///< of the conversion
+  Hash128 plan{};            ///< of everything else that the leaves' bytes depend on
+  std::uint64_t inode = 0;   ///< of the partial
+  std::uint64_t leaves = 0;  ///< slots
+};
+
+/// Bytes of a record.
+std::uint64_t record_bytes(std::uint64_t leaves);
+/// Makes a record in which no leaf is finished, with its space. One that is there is replaced.
+Result<> make_record(Io& io, const std::string& path, const RecordKey& key);
+/// What it says, by leaf; empty where there is none of this key.
+Result<std::vector<RecordedLeaf>> read_record(Io& io, const std::string& path, const RecordKey& key);
+/// A record that is not there is removed, too.
+Result<> remove_record(Io& io, const std::string& path);
+
+/// A worker's hand on the record: slots are written one `every` at most, those of neighbours together, as ranks on
+/// several nodes share the file. One thread.
+class LeafRecorder {
+ public:
+  /// `path`: "" where nothing is recorded. `io` outlives this.
+  LeafRecorder(Io& io, std::string path, std::chrono::milliseconds every);
+  /// The leaf's bytes have been written.
+  Result<> finished(std::uint64_t leaf, const RecordedLeaf& what);
+  /// Writes what waits.
+  Result<> flush();
+  Result<> close();
+
+ private:
+  Io& io_;
+  std::string path_;
+  std::chrono::milliseconds every_;
+  FileHandle file_{};
+  std::chrono::steady_clock::time_point last_flush_{};
+  std::map<std::uint64_t, RecordedLeaf> waiting_;
+};
+
+}  // namespace ckpt

@@ -1,0 +1,394 @@
+#include "engine/run/plan.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_set>
+#include <utility>
+
+#include "format/checked.hpp"
+#include "format/model/chunk_form.hpp"
+
+namespace ckpt {
+namespace {
+
+/// A part of a placement that is a box of the tensor, and where its first element goes.
+struct TargetBox {
+  Box box;
+  std::uint64_t offset = 0;            // bytes from the start of the leaf
+  std::vector<std::uint64_t> strides;  // bytes, one a dimension
+};
+
+/// Merges dimensions that follow each other on both sides and drops those of one step.
+void normalise(std::vector<Copy::Dim>& dims) {
+  std::vector<Copy::Dim> out;
+  for (const Copy::Dim& dim : dims) {
+    if (dim.count == 1) continue;
+    if (!out.empty() && out.back().source_stride == dim.source_stride * dim.count &&
+        out.back().target_stride == dim.target_stride * dim.count) {
+      out.back() = {out.back().count * dim.count, dim.source_stride, dim.target_stride};
+    } else {
+      out.push_back(dim);
+    }
+  }
+  dims = std::move(out);
+}
+
+/// Joins one placement's share of one leaf with the source chunks of its tensor, or of the twin that is compared with
+/// it: then every chunk is a check.
+class Join {
+ public:
+  enum class Replicas : std::uint8_t { leave, check };
+  Join(const Map& source, const Placement& placement, std::uint32_t index, Replicas replicas, LeafJob& job)
+      : tensor_(source.tensors[index]),
+        placement_(placement),
+        index_(index),
+        is_twin_(index != placement.tensor),
+        check_replicas_(is_twin_ || replicas == Replicas::check),
+        job_(job),
+        unit_(unit_bytes(placement.dtype)),
+        packed_(is_packed(tensor_.dtype)),
+        whole_(Box::whole(packed_ ? byte_shape(tensor_) : tensor_.shape)) {}
+
+  /// [begin, end): bytes of the placement; leaf_offset: where `begin` goes.
+  Result<> run(const ChunkIndex& chunks, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset) {
+    Chunk wanted{.box = whole_};
+    if (placement_.chunk) {
+      CKPT_TRY(wanted, unpacked(*placement_.chunk));
+    }
+    const Box& outer = wanted.box;
+    const std::uint64_t first = wanted.flat ? wanted.flat->begin : 0;
+    const Extent elements{first + begin / unit_, first + end / unit_};
+    if (outer == whole_) return runs(chunks, elements, leaf_offset);
+
+    std::vector<Box> parts;
+    split_flat(outer, elements, parts);
+    for (Box& part : parts) {
+      TargetBox target{.box = std::move(part)};
+      target.offset = leaf_offset + (linear_index(outer, target.box.offset) - elements.begin) * unit_;
+      for (const std::int64_t stride : row_major_strides(outer.size)) {
+        target.strides.push_back(static_cast<std::uint64_t>(stride) * unit_);
+      }
+      CKPT_CHECK(boxes(chunks, target));
+    }
+    return {};
+  }
+
+ private:
+  /// Packed tensors are moved as bytes, in boxes and runs of byte_shape.
+  Result<Chunk> unpacked(const Chunk& chunk) const {
+    if (!packed_) return chunk;
+    if (auto bytes = in_bytes(chunk, tensor_)) return *std::move(bytes);
+    Error error{.code = Errc::unsupported, .message = tensor_.name + ": a packed tensor is cut inside a byte"};
+    error.tensor = tensor_.name;
+    return fail(std::move(error));
+  }
+
+  /// Visits the chunks that hold any of `needed`, a range of the tensor's elements, or of its bytes where it is packed.
+  Result<> each_chunk(const ChunkIndex& chunks, Extent needed, const ChunkVisitor& visit) const {
+    if (!packed_) return chunks.chunks(index_, needed, visit);
+    const std::uint64_t bits = dtype_bits(tensor_.dtype);
+    const Extent elements{needed.begin * 8 / bits, (needed.end * 8 + bits - 1) / bits};
+    return chunks.chunks(index_, elements, [&](const PlacedChunk& placed) -> Result<> {
+      if (!placed.where.strides.empty()) {
+        Error error{.code = Errc::unsupported, .message = tensor_.name + ": a packed tensor with strides"};
+        error.tensor = tensor_.name;
+        return fail(std::move(error));
+      }
+      PlacedChunk bytes{.chunk = {}, .where = placed.where};
+      CKPT_TRY(bytes.chunk, unpacked(placed.chunk));
+      return visit(bytes);
+    });
+  }
+
+  Copy copy_of(const Locator& where) const {
+    Copy copy;
+    copy.source_file = where.file;
+    copy.from = where.dtype;
+    copy.through = tensor_.dtype;
+    copy.to = is_twin_ ? tensor_.dtype : placement_.dtype;
+    copy.held = placement_.dtype;
+    copy.unit = unit_bytes(where.dtype);
+    copy.big_endian = where.big_endian;
+    copy.tensor = index_;
+    copy.crc = where.crc;
+    copy.compressed = where.compressed;
+    return copy;
+  }
+
+  /// Where the copies of the first holder go.
+  std::vector<Copy>& copies() { return is_twin_ ? job_.checks : job_.copies; }
+
+  Error uncovered(std::uint64_t covered, std::uint64_t wanted) const {
+    Error error{.code = Errc::uncovered,
+                .message = tensor_.name + ": " + std::to_string(wanted - covered) + " of " + std::to_string(wanted) +
+                           " elements are in no file"};
+    error.tensor = tensor_.name;
+    return error;
+  }
+
+  /// The target is a run of the tensor's own row-major order: sources that are runs too give plain copies.
+  Result<> runs(const ChunkIndex& chunks, Extent elements, std::uint64_t leaf_offset) {
+    std::uint64_t at = elements.begin;  // everything before is covered by runs
+    bool only_runs = true;
+    CKPT_CHECK(each_chunk(chunks, elements, [&](const PlacedChunk& placed) -> Result<> {
+      if (placed.chunk.box != whole_ || !placed.where.strides.empty()) {
+        only_runs = false;
+        return {};
+      }
+      const Extent held = placed.chunk.flat.value_or(Extent{0, volume(whole_.size)});
+      const std::uint64_t end = std::min(held.end, elements.end);
+      const bool replica = end <= at;
+      const std::uint64_t begin = std::max(held.begin, replica ? elements.begin : at);
+      if (begin >= end || (replica && !check_replicas_)) return {};
+      if (held.begin > at) {  // a gap, or an index that does not visit in order: the general join decides
+        only_runs = false;
+        return {};
+      }
+      Copy copy = copy_of(placed.where);
+      copy.source_offset = placed.where.offset + (begin - held.begin) * copy.unit;
+      copy.target_offset = leaf_offset + (begin - elements.begin) * unit_;
+      if (end - begin > 1) copy.dims = {{end - begin, copy.unit, unit_}};
+      (replica ? job_.checks : copies()).push_back(std::move(copy));
+      at = std::max(at, end);
+      return {};
+    }));
+    if (at >= elements.end) return {};
+    if (only_runs) return fail(uncovered(at - elements.begin, elements.size()));
+
+    std::vector<Box> parts;
+    split_flat(whole_, {at, elements.end}, parts);
+    for (Box& part : parts) {
+      TargetBox target{.box = std::move(part)};
+      target.offset = leaf_offset + (linear_index(whole_, target.box.offset) - elements.begin) * unit_;
+      for (const std::int64_t stride : row_major_strides(whole_.size)) {
+        target.strides.push_back(static_cast<std::uint64_t>(stride) * unit_);
+      }
+      CKPT_CHECK(boxes(chunks, target));
+    }
+    return {};
+  }
+
+  Result<> boxes(const ChunkIndex& chunks, const TargetBox& target) {
+    Shape last = target.box.offset;
+    for (std::size_t d = 0; d < last.size(); ++d) last[d] += target.box.size[d] - 1;
+    const Extent span{linear_index(whole_, target.box.offset), linear_index(whole_, last) + 1};
+    std::uint64_t covered = 0;
+    std::unordered_set<std::uint64_t> used;  // first elements; replicas hold equal boxes: the first one serves
+    std::vector<Box> parts;
+    CKPT_CHECK(each_chunk(chunks, span, [&](const PlacedChunk& placed) -> Result<> {
+      const Box& outer = placed.chunk.box;
+      parts.clear();
+      if (placed.chunk.flat) {
+        split_flat(outer, *placed.chunk.flat, parts);
+      } else {
+        parts.push_back(outer);
+      }
+      const std::vector<std::int64_t> strides =
+          placed.where.strides.empty() ? row_major_strides(outer.size) : placed.where.strides;
+      const std::uint64_t flat_begin = placed.chunk.flat ? placed.chunk.flat->begin : 0;
+      for (const Box& part : parts) {
+        const auto common = intersect(part, target.box);
+        if (!common) continue;
+        const bool replica = !used.insert(linear_index(whole_, common->offset)).second;
+        if (replica && !check_replicas_) continue;
+        if (!replica) covered += volume(common->size);
+        Copy copy = copy_of(placed.where);
+        std::uint64_t source = 0;
+        std::uint64_t offset = target.offset;
+        for (std::size_t d = 0; d < common->size.size(); ++d) {
+          const auto stride = static_cast<std::uint64_t>(strides[d]);
+          source += (common->offset[d] - outer.offset[d]) * stride;
+          offset += (common->offset[d] - target.box.offset[d]) * target.strides[d];
+          copy.dims.push_back({common->size[d], stride * copy.unit, target.strides[d]});
+        }
+        copy.source_offset = placed.where.offset + (source - flat_begin) * copy.unit;
+        copy.target_offset = offset;
+        normalise(copy.dims);
+        (replica ? job_.checks : copies()).push_back(std::move(copy));
+      }
+      return {};
+    }));
+    if (covered != volume(target.box.size)) return fail(uncovered(covered, volume(target.box.size)));
+    return {};
+  }
+
+  const Tensor& tensor_;
+  const Placement& placement_;
+  std::uint32_t index_;
+  bool is_twin_;
+  bool check_replicas_;
+  LeafJob& job_;
+  std::uint64_t unit_;
+  bool packed_;
+  Box whole_;  // of elements, or of bytes where the dtype is packed
+};
+
+Result<> check_file(const Map& source, const TargetFile& file) {
+  std::uint64_t at = 0;
+  for (const Placement& placement : file.placements) {
+    const bool inside =
+        placement.offset >= at && placement.bytes <= file.bytes && placement.offset <= file.bytes - placement.bytes;
+    const bool aligned =
+        placement.from != Placement::From::tensor || placement.offset % unit_bytes(placement.dtype) == 0;
+    const bool known = placement.from != Placement::From::tensor || placement.tensor < source.tensors.size();
+    const bool paired =
+        !placement.twin || (known && *placement.twin < source.tensors.size() && *placement.twin != placement.tensor &&
+                            source.tensors[*placement.twin].shape == source.tensors[placement.tensor].shape &&
+                            !is_packed(placement.dtype) && !is_packed(source.tensors[*placement.twin].dtype));
+    if (!paired) return fail(Errc::internal, file.path + ": plan: a twin is of another shape, or packed");
+    if (!inside || !aligned || !known) {
+      return fail(Errc::internal, file.path + ": plan: a placement at " + std::to_string(placement.offset) +
+                                      " overlaps, is unaligned or passes the end of the file");
+    }
+    at = placement.offset + placement.bytes;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Plan> Plan::make(const Map& source, std::vector<TargetFile> targets, Options options) {
+  Plan plan;
+  plan.options_ = options;
+  plan.source_ = &source;
+  plan.targets_ = std::move(targets);
+  for (const TargetFile& file : plan.targets_) {
+    CKPT_CHECK(check_file(source, file));
+    plan.first_leaf_.push_back(plan.totals_.leaves);
+    plan.totals_.leaves += file.leaf_count();
+    plan.totals_.target_bytes += file.bytes;
+    for (const Placement& placement : file.placements) {
+      if (placement.from == Placement::From::literal) continue;
+      plan.totals_.source_bytes +=
+          placement.from == Placement::From::raw || is_packed(placement.dtype)
+              ? placement.bytes
+              : placement.bytes / unit_bytes(placement.dtype) * unit_bytes(source.tensors[placement.tensor].dtype);
+    }
+  }
+  plan.find_leads();
+  plan.order_leaves();
+  return plan;
+}
+
+/// Tensors that are placed whole, both of them.
+void Plan::find_leads() {
+  if (source_->derived.empty()) return;
+  std::unordered_map<std::uint32_t, Lead> places;
+  for (std::size_t f = 0; f < targets_.size(); ++f) {
+    for (const Placement& placement : targets_[f].placements) {
+      if (placement.from != Placement::From::tensor || placement.chunk || is_packed(placement.dtype)) continue;
+      places.emplace(placement.tensor, Lead{first_leaf_[f], placement.offset, unit_bytes(placement.dtype)});
+    }
+  }
+  for (const Derived& derived : source_->derived) {
+    const auto lead = places.find(derived.from);
+    if (lead != places.end() && places.count(derived.tensor) != 0) leads_.emplace(derived.tensor, lead->second);
+  }
+}
+
+void Plan::order_leaves() {
+  if (leads_.empty()) return;
+  std::vector<std::uint64_t> after(static_cast<std::size_t>(totals_.leaves));  // the leaf that each comes after
+  std::vector<bool> moved(after.size(), false);
+  std::iota(after.begin(), after.end(), std::uint64_t{0});
+  for (std::size_t f = 0; f < targets_.size(); ++f) {
+    for (const Placement& placement : targets_[f].placements) {
+      const auto lead = placement.from == Placement::From::tensor ? leads_.find(placement.tensor) : leads_.end();
+      if (lead == leads_.end() || placement.chunk || placement.bytes == 0) continue;
+      const std::uint64_t end = placement.offset + placement.bytes;
+      for (std::uint64_t leaf = placement.offset / kLeafBytes; leaf * kLeafBytes < end; ++leaf) {
+        const std::uint64_t last = std::min((leaf + 1) * kLeafBytes, end) - 1 - placement.offset;
+        const auto index = static_cast<std::size_t>(first_leaf_[f] + leaf);
+        after[index] = lead->second.first_leaf + lead->second.byte_of(last / unit_bytes(placement.dtype)) / kLeafBytes;
+        moved[index] = true;
+      }
+    }
+  }
+  ordered_ = true;
+  order_.resize(after.size());
+  std::iota(order_.begin(), order_.end(), std::uint64_t{0});
+  std::stable_sort(order_.begin(), order_.end(), [&](std::uint64_t a, std::uint64_t b) {
+    return std::pair(after[a], moved[a] ? 1 : 0) < std::pair(after[b], moved[b] ? 1 : 0);
+  });
+}
+
+void Plan::leave_out(const std::vector<bool>& finished) {
+  std::vector<std::uint64_t> order;
+  for (std::uint64_t position = 0; position < positions(); ++position) {
+    const std::uint64_t leaf = leaf_at(position);
+    if (!finished[static_cast<std::size_t>(leaf)]) order.push_back(leaf);
+  }
+  for (std::size_t f = 0; f < targets_.size(); ++f) {
+    for (std::uint64_t leaf = 0; leaf < targets_[f].leaf_count(); ++leaf) {
+      if (!finished[static_cast<std::size_t>(first_leaf_[f] + leaf)]) continue;
+      left_out_bytes_ += std::min(kLeafBytes, targets_[f].bytes - leaf * kLeafBytes);
+    }
+  }
+  order_ = std::move(order);
+  ordered_ = true;
+}
+
+Result<> Plan::join(const Placement& placement, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset,
+                    LeafJob& job) const {
+  const auto replicas = options_.check_replicas ? Join::Replicas::check : Join::Replicas::leave;
+  Join join(*source_, placement, placement.tensor, replicas, job);
+  if (placement.twin) {
+    CKPT_CHECK(Join(*source_, placement, *placement.twin, replicas, job).run(*source_->index, begin, end, leaf_offset));
+  }
+  const auto lead = placement.chunk ? leads_.end() : leads_.find(placement.tensor);
+  if (lead == leads_.end()) return join.run(*source_->index, begin, end, leaf_offset);
+  const Lead& whole = lead->second;
+  job.follows = true;
+  const std::uint64_t unit = unit_bytes(placement.dtype);
+  for (std::uint64_t at = begin; at < end;) {
+    const std::uint64_t boundary = (whole.byte_of(at / unit) / kLeafBytes + 1) * kLeafBytes;
+    const std::uint64_t until = std::min(end, (boundary - whole.offset) / whole.unit * unit);
+    CKPT_CHECK(join.run(*source_->index, at, until, leaf_offset + (at - begin)));
+    at = until;
+  }
+  return {};
+}
+
+Result<LeafJob> Plan::leaf(std::uint64_t index) const {
+  const auto after = std::upper_bound(first_leaf_.begin(), first_leaf_.end(), index);
+  LeafJob job;
+  job.file = static_cast<std::uint32_t>(after - first_leaf_.begin() - 1);
+  const TargetFile* file = &targets_[job.file];
+  job.leaf = index - first_leaf_[job.file];
+  const std::uint64_t leaf_begin = job.leaf * kLeafBytes;
+  const std::uint64_t leaf_end = std::min(leaf_begin + kLeafBytes, file->bytes);
+  job.bytes = leaf_end - leaf_begin;
+
+  const auto& placements = file->placements;
+  auto at = std::partition_point(placements.begin(), placements.end(),
+                                 [&](const Placement& p) { return p.offset + p.bytes <= leaf_begin; });
+  for (; at != placements.end() && at->offset < leaf_end; ++at) {
+    const std::uint64_t begin = std::max(at->offset, leaf_begin);
+    const std::uint64_t end = std::min(at->offset + at->bytes, leaf_end);
+    if (begin >= end) continue;
+    switch (at->from) {
+      case Placement::From::literal:
+        job.literals.push_back(
+            {begin - leaf_begin, std::string_view(at->literal).substr(begin - at->offset, end - begin)});
+        break;
+      case Placement::From::raw: {
+        Copy copy;
+        copy.source_file = at->raw_file;
+        copy.source_offset = at->raw_offset + (begin - at->offset);
+        copy.target_offset = begin - leaf_begin;
+        copy.tensor = kNoTensor;
+        copy.crc = at->raw_crc;
+        if (end - begin > 1) copy.dims = {{end - begin, 1, 1}};
+        job.copies.push_back(std::move(copy));
+        break;
+      }
+      case Placement::From::tensor: {
+        CKPT_CHECK(join(*at, begin - at->offset, end - at->offset, begin - leaf_begin, job));
+        break;
+      }
+    }
+  }
+  return job;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,274 @@
+#include "engine/run/run.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "engine/comm/heartbeat.hpp"
+#include "engine/io/caught.hpp"
+#include "engine/io/open_files.hpp"
+#include "engine/run/source_files.hpp"
+#include "engine/run/worker.hpp"
+#include "format/checked.hpp"
+
+namespace ckpt {
+namespace {
+
+// Enough to keep a disk's queue full, and to keep what leaves share until all have had it. Fresh memory costs as much
+// as a fast disk's transfer, so more buffers make a run slower.
+constexpr std::size_t kMostBuffersPerWorker = 6;
+constexpr std::size_t kMostSharingBuffersPerWorker = 8;
+// What a worker takes at a time. Where leaves share what they read they must meet in one worker, so fewer turns are
+// taken.
+constexpr Extent kLeavesTaken{1, 48};
+constexpr Extent kSharingLeavesTaken{24, 128};
+// A worker opens a ring, its record and one file that it always may; the process a few beside.
+constexpr std::size_t kFilesPerWorker = 3;
+constexpr std::size_t kSpareFiles = 8;
+constexpr auto kPulse = std::chrono::milliseconds(20);
+constexpr auto kLastPulse = std::chrono::milliseconds(1);  // when only the others' answers are missing
+// Ranks that hear nothing of each other for this long give up.
+constexpr std::chrono::milliseconds kPeerPatience = std::chrono::seconds(30);
+
+/// The state that workers and the coordinating thread share.
+struct Shared {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t next = 0;  // guarded by mutex
+  std::uint64_t end = 0;
+  unsigned running = 0;          // guarded by mutex
+  std::optional<Error> failure;  // guarded by mutex; the first real one
+  WorkerReport report;           // guarded by mutex
+};
+
+/// A worker's thread. Its Io is made here: a ring belongs to the thread that made it.
+void work(RunShared& run_shared, Shared& shared, const Io& io) {
+  auto outcome = caught([&]() -> Result<WorkerReport> {
+    CKPT_TRY(const auto own, io.fresh());
+    auto done = work_leaves(run_shared, *own);
+    if (!done && may_be_change(done.error().code))
+      CKPT_CHECK(check_unchanged(*own, run_shared.plan.source(), run_shared.source_root));
+    return done;
+  });
+  const std::lock_guard lock(shared.mutex);
+  if (!outcome) {
+    const bool only_stopped = outcome.error().code == Errc::interrupted;
+    if (!shared.failure || (shared.failure->code == Errc::interrupted && !only_stopped)) {
+      shared.failure = std::move(outcome).error();
+    }
+    run_shared.stop.store(true);
+  } else {
+    shared.report.read_bytes += outcome->read_bytes;
+    shared.report.written_bytes += outcome->written_bytes;
+    shared.report.crc_checked += outcome->crc_checked;
+    shared.report.compared_bytes += outcome->compared_bytes;
+    shared.report.casts += outcome->casts;
+    shared.report.direct = shared.report.direct && outcome->direct;
+  }
+  --shared.running;
+  shared.changed.notify_all();
+}
+
+Result<std::vector<Hash128>> gather_leaves(Comm& comm, const std::vector<Hash128>& mine) {
+  if (comm.ranks() == 1) return mine;
+  const std::string_view bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(Hash128));
+  CKPT_TRY(const std::vector<std::string> all, comm.gather(bytes, std::chrono::steady_clock::now() + kPeerPatience));
+  if (!comm.is_root()) return mine;
+  std::vector<Hash128> leaves;
+  for (const std::string& part : all) {
+    for (std::size_t at = 0; at + sizeof(Hash128) <= part.size(); at += sizeof(Hash128)) {
+      std::copy_n(part.begin() + static_cast<std::ptrdiff_t>(at), sizeof(Hash128), leaves.emplace_back().bytes.begin());
+    }
+  }
+  return leaves;
+}
+
+/// Collective: checksums of entries that several ranks read are joined on rank 0, and one verdict is agreed upon.
+Result<> join_crcs(Comm& comm, const Plan& plan, const RunOptions& options, CrcLedger& crcs, RunReport& report) {
+  if (comm.ranks() == 1 || !options.check_crc || options.staging != nullptr) return {};
+  const auto deadline = [] { return std::chrono::steady_clock::now() + kPeerPatience; };
+  CKPT_TRY(const std::vector<std::string> all,
+           comm.gather(comm.is_root() ? std::string() : crcs.unfinished(), deadline()));
+  Result<> outcome;
+  if (comm.is_root()) {
+    for (const std::string& unfinished : all) {
+      crcs.absorb(unfinished, [&](const CrcLedger::Entry& entry, const CrcLedger::Verdict& verdict) {
+        ++report.crc_checked;
+        if (verdict.right || !outcome) return;
+        const Discrepancy wrong{.file = entry.file,
+                                .offset = entry.crc.begin,
+                                .tensor = entry.tensor,
+                                .stored = entry.crc.value,
+                                .computed = verdict.computed};
+        outcome = options.found ? options.found(wrong) : fail(as_error(wrong, plan.source(), options.source_root));
+      });
+    }
+  }
+  report.crc_unread = comm.is_root() ? crcs.unread() : 0;
+  return agree(comm, deadline(), std::move(outcome));
+}
+
+}  // namespace
+
+std::uint64_t smallest_pool_bytes(unsigned workers) {
+  return std::uint64_t{2} * workers * kRunBufferBytes;
+}
+
+Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& options) {
+  const auto ranks = static_cast<std::uint64_t>(comm.ranks());
+  const auto rank = static_cast<std::uint64_t>(comm.rank());
+  const std::uint64_t positions = plan.positions();
+  const std::uint64_t first = positions * rank / ranks;
+  const std::uint64_t end = positions * (rank + 1) / ranks;
+
+  const std::size_t room = open_file_room();
+  const std::size_t files = room - std::min(room, kSpareFiles);
+  const std::uint64_t most_workers = std::min<std::uint64_t>(end - first, files / (2 * kFilesPerWorker));
+  const unsigned workers =
+      static_cast<unsigned>(std::clamp<std::uint64_t>(options.workers, 1, std::max<std::uint64_t>(1, most_workers)));
+  const std::size_t most = plan.shares_reads() ? kMostSharingBuffersPerWorker : kMostBuffersPerWorker;
+  const std::uint64_t buffers =
+      options.pool != nullptr ? options.pool->buffer_count() : options.pool_bytes / kRunBufferBytes;
+  const std::size_t per_worker = std::min<std::size_t>(
+      {static_cast<std::size_t>(buffers / workers), most, static_cast<std::size_t>(2 * (end - first + 1))});
+  if (per_worker < 2) {
+    return fail(Errc::memory,
+                "run: the buffer pool needs at least " + std::to_string(smallest_pool_bytes(workers)) + " bytes");
+  }
+  std::unique_ptr<BufferPool> own_pool;
+  if (options.pool == nullptr) {
+    CKPT_TRY(own_pool, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = per_worker * workers}));
+  }
+  BufferPool& pool = options.pool != nullptr ? *options.pool : *own_pool;
+
+  RunReport report;
+  report.leaves.resize(end - first);
+  Shared shared;
+  shared.next = first;
+  shared.end = end;
+  shared.running = workers;
+  std::mutex plan_mutex;
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> done_bytes{0};
+  OpenFileBudget open_files(files - std::min(files, workers * kFilesPerWorker));
+  CrcLedger own_crcs;
+  CrcLedger& crcs = options.crcs != nullptr ? *options.crcs : own_crcs;
+  RunShared run_shared{
+      .plan = plan,
+      .pool = pool,
+      .source_root = options.source_root,
+      .target_root = options.target_root,
+      .crcs = options.check_crc ? &crcs : nullptr,
+      .leaves = options.leaves,
+      .found = options.found,
+      .buffers_per_worker = per_worker,
+      .open_files = open_files,
+      .make_job =
+          [&](std::uint64_t position) {
+            const std::lock_guard lock(plan_mutex);  // chunk indices are used by one thread at a time
+            return plan.leaf(plan.leaf_at(position));
+          },
+      .next_positions =
+          [&] {
+            const std::lock_guard lock(shared.mutex);
+            // Less and less, so that all workers end together.
+            const std::uint64_t share = (shared.end - shared.next) / (2 * std::uint64_t{workers});
+            const std::uint64_t begin = shared.next;
+            const Extent taken = plan.shares_reads() ? kSharingLeavesTaken : kLeavesTaken;
+            shared.next = std::min(shared.end, begin + std::clamp(share, taken.begin, taken.end));
+            return Extent{begin, shared.next};
+          },
+      .finished = [&](std::uint64_t position, const Hash128& hash, std::span<const std::byte> bytes) -> Result<> {
+        report.leaves[position - first] = hash;
+        return options.deliver ? options.deliver(plan.leaf_at(position), hash, bytes) : Result<>();
+      },
+      .record = options.record,
+      .record_every = options.record_every,
+      .reader = options.reader,
+      .staging = options.staging,
+      .stop = stop,
+      .done_bytes = done_bytes,
+  };
+
+  Result<> peers;
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < workers; ++i) {
+      try {
+        threads.emplace_back([&] { work(run_shared, shared, io); });
+      } catch (const std::system_error& error) {
+        // Those that there are do everything.
+        const std::lock_guard lock(shared.mutex);
+        shared.running -= workers - i;
+        if (i == 0) shared.failure = refused_by_system(error);
+        break;
+      }
+    }
+    Heartbeat heartbeat(comm, kPeerPatience);
+    bool all_done = false;
+    bool done = false;  // here; other ranks may still work
+    while (!all_done) {
+      int code = 0;
+      {
+        std::unique_lock lock(shared.mutex);
+        shared.changed.wait_for(lock, done ? kLastPulse : kPulse, [&] { return !done && shared.running == 0; });
+        done = shared.running == 0;
+        // Who was stopped because another rank failed adds nothing to what went wrong.
+        const bool stopped_for_peers =
+            heartbeat.peer_failed() && shared.failure && shared.failure->code == Errc::interrupted;
+        if (shared.failure && !stopped_for_peers) code = static_cast<int>(shared.failure->code);
+      }
+      if (options.stop != nullptr && options.stop->load()) stop.store(true);
+      io.beat();
+      if (options.progress)
+        options.progress(plan.left_out_bytes() + done_bytes.load() * ranks, plan.totals().target_bytes);
+      if (peers) {
+        auto beat = heartbeat.beat(code, done);
+        if (!beat) {
+          peers = fail(std::move(beat).error());
+        } else {
+          all_done = *beat;
+          if (heartbeat.peer_failed()) stop.store(true);
+        }
+      }
+      if (!peers) {
+        stop.store(true);
+        all_done = done;
+      }
+    }
+    if (peers && heartbeat.peer_failed()) {
+      peers = fail({.code = Errc::peer_failed, .message = "run: another rank failed", .verdict = heartbeat.verdict()});
+    }
+  }
+  if (options.staging != nullptr) options.staging->close();
+  // A rank that was stopped only because another one failed says so.
+  if (shared.failure && !(shared.failure->code == Errc::interrupted && !peers)) return fail(*shared.failure);
+  CKPT_CHECK(peers);
+
+  report.io_name = io.name();
+  if (own_pool) {
+    report.page_kind = own_pool->page_kind();
+    report.hugetlb_bytes = own_pool->hugetlb_bytes();
+  }
+  report.read_bytes = shared.report.read_bytes;
+  report.written_bytes = shared.report.written_bytes;
+  report.crc_checked = shared.report.crc_checked;
+  report.crc_unread = crcs.unread();
+  report.compared_bytes = shared.report.compared_bytes;
+  report.casts = shared.report.casts;
+  report.direct = shared.report.direct;
+  CKPT_CHECK(join_crcs(comm, plan, options, crcs, report));
+  CKPT_TRY(const std::vector<Hash128> gathered, gather_leaves(comm, report.leaves));
+  if (comm.is_root()) {
+    report.leaves.assign(static_cast<std::size_t>(plan.totals().leaves), Hash128{});
+    for (std::size_t i = 0; i < gathered.size(); ++i) {
+      report.leaves[static_cast<std::size_t>(plan.leaf_at(i))] = gathered[i];
+    }
+  }
+  return report;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/comm/comm.hpp"
+#include "engine/io/io.hpp"
+#include "engine/run/buffer_pool.hpp"
+#include "engine/run/checks.hpp"
+#include "engine/run/crc_ledger.hpp"
+#include "engine/run/leaf_ledger.hpp"
+#include "engine/run/plan.hpp"
+#include "engine/run/staging.hpp"
+#include "format/hash.hpp"
+#include "format/model/cast.hpp"
+
+namespace ckpt {
+
+/// Bytes of a buffer of a run's pool: a leaf, and what reading it unaligned adds.
+constexpr std::size_t kRunBufferBytes = kLeafBytes + 64 * 1024;
+
+struct RunOptions {
+  std::string source_root;  ///< directory of the source's files; a file itself where its map path is ""
+  std::string target_root;  ///< likewise; "" = nothing is written: the plan ends in the hashes (verify, compare)
+  unsigned workers = 1;     ///< threads, each with its own Io
+  std::uint64_t pool_bytes = 64u << 20;  ///< for all workers together
+  BufferPool* pool = nullptr;            ///< used instead of an own one; its buffers are kRunBufferBytes long
+  /// The plan's sources stand in memory: its leaves come filled from here. The caller fills while this runs; it is
+  /// closed when this returns.
+  Staging* staging = nullptr;
+  /// Called by the workers, several at once, with every leaf (its number in target order) when its bytes are complete.
+  /// A failure ends the run.
+  std::function<Result<>(std::uint64_t leaf, const Hash128& hash, std::span<const std::byte> bytes)> deliver{};
+  bool check_crc = true;  ///< checksums of the source format over ranges that pass through whole
+  /// Follows those checksums instead of an own ledger: what several runs read of an entry is joined.
+  CrcLedger* crcs = nullptr;
+  /// Compares the leaf hashes of the source with what is read; the first that differs ends the run (`checksum`).
+  LeafLedger* leaves = nullptr;
+  /// Called by the workers, several at once, with what is wrong: entries whose checksum differs, and checks of the
+  /// plan. Success goes on; without it the first one ends the run (`checksum`, `corrupt`).
+  std::function<Result<>(const Discrepancy&)> found{};
+  /// Record of the target's leaves (leaf_record.hpp), by a path that all ranks reach; "" = none is kept.
+  std::string record{};
+  std::chrono::milliseconds record_every{200};  ///< each worker writes there no more often
+  std::uint32_t reader = 0;                     ///< this rank's RecordedLeaf::reader
+  /// Called from one thread with leaf bytes finished so far, by all ranks where each is as fast as this one, those that
+  /// the plan leaves out among them, and with how much there is.
+  std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress{};
+  const std::atomic<bool>* stop = nullptr;  ///< set by a signal: ends with `interrupted`
+};
+
+/// What one rank's run did.
+struct RunReport {
+  /// On rank 0 of all leaves of the plan, by index (none of those that it leaves out); elsewhere of this rank's.
+  std::vector<Hash128> leaves{};
+  std::uint64_t read_bytes = 0;  ///< from the source, over-reading included
+  std::uint64_t written_bytes = 0;
+  std::uint64_t crc_checked = 0;     ///< checksums of the source format compared
+  std::uint64_t crc_unread = 0;      ///< of those of which this rank read something, how many it did not read whole
+  std::uint64_t compared_bytes = 0;  ///< of the plan's checks, as they stand in the leaves
+  CastCounts casts{};
+  std::string io_name{};
+  /// Of an own pool; who brings one asks it. The answer costs a walk over all memory of the process: a trainer has
+  /// much.
+  std::string page_kind{};
+  std::uint64_t hugetlb_bytes = 0;  ///< of an own pool, beside what the system counts as resident
+  bool direct = false;
+};
+
+/// Carries out the plan: read, gather, cast, hash, write, in target order, within the pool, divided among the ranks
+/// by leaves. The target files must exist and be allocated (publish.hpp); each is synced on the descriptor that
+/// wrote it before this returns. Collective. After a failure nothing that was written can be relied on.
+Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& options);
+
+/// The smallest pool that can carry out a plan with this many workers, in bytes.
+std::uint64_t smallest_pool_bytes(unsigned workers);
+
+}  // namespace ckpt

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+/// Names of what is written but not committed.
+namespace ckpt {
+
+/// Stands in the name of every partial and its record.
+constexpr std::string_view kPartialMark = ".partial-";
+constexpr std::size_t kPartialIdDigits = 32;
+
+/// The path of the partial of a publication: for ranks that were not told of it but know its target and id.
+std::string partial_path(std::string_view target, std::string_view id);
+
+/// What a partial's name was made from. Nothing for a name of any other form: that is somebody else's, and is never
+/// swept.
+struct PartialName {
+  std::string_view target;
+  std::string_view id;  ///< 32 hex digits
+};
+std::optional<PartialName> parse_partial_name(std::string_view name);
+/// Whether a path is a partial, or leads through one: what lies there is uncommitted, and will be swept.
+bool is_in_partial(std::string_view path);
+
+}  // namespace ckpt

@@ -1,0 +1,167 @@
+#include "engine/store/run_directory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "engine/store/partial_name.hpp"
+#include "format/universal/seal.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr std::string_view kStep = "step-";
+constexpr std::string_view kGeneration = ".g";
+constexpr auto kLockPoll = std::chrono::milliseconds(2);
+
+/// All of `text` as a decimal number.
+std::optional<std::uint64_t> number(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return value;
+}
+
+constexpr unsigned kDeepestListed = 4;  // directories that a run may lie below its store
+/// Beside a checkpoint in the trash, and where one was, stands what is known of its deletion.
+constexpr std::string_view kRecord = ".json";
+
+/// The names of a directory that are those of checkpoints; none where it is missing. `with_records`: also those that
+/// records of deletions have.
+Result<std::vector<CheckpointName>> names_in(Io& io, const std::string& directory, bool with_records = false) {
+  std::vector<CheckpointName> names;
+  auto entries = io.list(directory);
+  if (!entries) {
+    if (entries.error().code == Errc::not_found) return names;
+    return fail(std::move(entries).error());
+  }
+  for (const DirEntry& entry : *entries) {
+    std::string_view text = entry.name;
+    if (with_records && text.ends_with(kRecord)) text.remove_suffix(kRecord.size());
+    if (const auto name = CheckpointName::parse(text)) names.push_back(*name);
+  }
+  return names;
+}
+
+/// Those that a run has in the trash. Where somebody else's file stands in its way there is none.
+Result<std::vector<CheckpointName>> names_in_trash(Io& io, const std::string& directory) {
+  const auto info = io.stat(directory);
+  const bool none = info ? info->kind != FileInfo::Kind::directory : info.error().code == Errc::not_found;
+  if (none) return std::vector<CheckpointName>();
+  return names_in(io, directory, true);
+}
+
+}  // namespace
+
+std::string step_text(std::uint64_t step) {
+  return fmt::format("{}{:09}", kStep, step);
+}
+
+bool is_save_partial(std::string_view name) {
+  const auto partial = parse_partial_name(name);
+  if (!partial) return false;
+  const std::string target(partial->target);
+  return CheckpointName::parse(target) || CheckpointName::parse(target + std::string(kGeneration) + "1");
+}
+
+std::string CheckpointName::text() const {
+  return fmt::format("{}{}{}", step_text(step), kGeneration, generation);
+}
+
+std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
+  if (!text.starts_with(kStep)) return std::nullopt;
+  const std::size_t dot = text.find(kGeneration);
+  if (dot == std::string_view::npos) return std::nullopt;
+  const auto step = number(text.substr(kStep.size(), dot - kStep.size()));
+  const auto generation = number(text.substr(dot + kGeneration.size()));
+  if (!step || !generation) return std::nullopt;
+  const CheckpointName name{.step = *step, .generation = *generation};
+  if (name.text() != text) return std::nullopt;
+  return name;
+}
+
+Result<> make_directory(Io& io, const std::string& directory) {
+  std::vector<std::string> missing;
+  for (std::string path = directory; !io.stat(path); path = parent_path(path)) {
+    missing.push_back(path);
+    if (parent_path(path) == path) break;
+  }
+  for (auto path = missing.rbegin(); path != missing.rend(); ++path) {
+    auto made = io.make_dir(*path);
+    if (!made && made.error().code != Errc::target_exists) return made;
+    CKPT_CHECK(io.sync_dir(parent_path(*path)));
+  }
+  return {};
+}
+
+Result<> settle_directory(Io& io, const std::string& directory, const std::string& top) {
+  for (std::string path = directory; path.size() > top.size(); path = parent_path(path)) {
+    CKPT_CHECK(io.sync_dir(parent_path(path)));
+  }
+  return {};
+}
+
+Result<std::vector<std::string>> list_checkpoints(Io& io, const std::string& run_directory) {
+  CKPT_TRY(auto names, names_in(io, run_directory));
+  std::sort(names.begin(), names.end(), [](const CheckpointName& a, const CheckpointName& b) {
+    return std::pair(a.generation, a.step) > std::pair(b.generation, b.step);
+  });
+  std::vector<std::string> texts;
+  for (const CheckpointName& name : names) texts.push_back(name.text());
+  return texts;
+}
+
+Result<universal::Manifest> read_manifest(Io& io, const std::string& checkpoint) {
+  const std::string path = join_path(checkpoint, universal::kManifestPath);
+  CKPT_TRY(const std::string text, read_small_file(io, path, kMostManifestBytes));
+  return universal::parse_manifest(text);
+}
+
+Result<std::optional<std::string>> find_committed(Io& io, const std::string& run_directory, std::uint64_t step,
+                                                  const Hash128& id) {
+  CKPT_TRY(const auto names, list_checkpoints(io, run_directory));
+  std::optional<Error> unseen;  // of one that may be it
+  for (const std::string& name : names) {
+    if (CheckpointName::parse(name)->step != step) continue;
+    auto manifest = read_manifest(io, join_path(run_directory, name));
+    if (manifest && manifest->id == id) return name;
+    const bool is_read = manifest || (manifest.error().code != Errc::io && manifest.error().code != Errc::memory);
+    if (!is_read && !unseen) unseen = std::move(manifest).error();
+  }
+  if (unseen) return fail(*std::move(unseen));
+  return std::nullopt;
+}
+
+Result<std::uint64_t> next_generation(Io& io, const std::string& run_directory) {
+  std::uint64_t greatest = 0;
+  CKPT_TRY(const auto live, names_in(io, run_directory));
+  for (const CheckpointName& name : live) greatest = std::max(greatest, name.generation);
+  // A run may lie some directories deep in its store, whose trash has it as deep.
+  std::string below = base_name(run_directory);
+  std::string store = parent_path(run_directory);
+  for (unsigned depth = 0; depth < kDeepestListed; ++depth) {
+    CKPT_TRY(const auto names, names_in_trash(io, join_path(join_path(store, ".ckpt/trash"), below)));
+    for (const CheckpointName& name : names) greatest = std::max(greatest, name.generation);
+    if (parent_path(store) == store) break;
+    below = join_path(base_name(store), below);
+    store = parent_path(store);
+  }
+  if (greatest == UINT64_MAX) return fail(Errc::corrupt, run_directory + ": save: no generation is left");
+  return greatest + 1;
+}
+
+Result<std::unique_ptr<HeldLock>> lock_run(Io& io, const std::string& run_directory, Deadline deadline) {
+  for (;;) {
+    auto held = io.lock(run_directory, LockMode::exclusive);
+    if (held) return held;
+    if (held.error().code == Errc::unsupported) return std::unique_ptr<HeldLock>();
+    if (held.error().code != Errc::locked || std::chrono::steady_clock::now() >= deadline) return held;
+    std::this_thread::sleep_for(kLockPoll);
+  }
+}
+
+}  // namespace ckpt

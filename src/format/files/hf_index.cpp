@@ -1,0 +1,51 @@
+#include "format/files/hf_index.hpp"
+
+#include <algorithm>
+
+#include "format/text/json.hpp"
+#include "format/text/relative_path.hpp"
+
+namespace ckpt::hf {
+
+Result<Index> parse_index(std::string_view text) {
+  CKPT_TRY(const json::Value document, json::parse(text, {.max_bytes = kMaxIndexBytes}));
+  const json::Value* weight_map = document.find("weight_map");
+  if (weight_map == nullptr || weight_map->object() == nullptr)
+    return fail(Errc::corrupt, "index: parse: no weight_map");
+  Index index;
+  index.weight_map.reserve(weight_map->object()->size());
+  for (const auto& [name, value] : *weight_map->object()) {
+    const std::string* file = value.text();
+    if (file == nullptr)
+      return fail({.code = Errc::corrupt, .message = "index: parse: the file of a tensor is not text", .tensor = name});
+    if (!stays_inside(*file))
+      return fail({.code = Errc::refused,
+                   .message = "index: parse: a file outside the checkpoint's directory: " + file->substr(0, 200),
+                   .tensor = name,
+                   .hint = "the index may be hostile: it names a path that leaves its own directory"});
+    index.weight_map.emplace_back(name, *file);
+  }
+  if (const json::Value* metadata = document.find("metadata")) {
+    const json::Value* total = metadata->find("total_size");
+    if (total != nullptr && total->natural() != nullptr) index.total_size = *total->natural();
+  }
+  return index;
+}
+
+std::string build_index(const Index& index) {
+  std::vector<std::pair<std::string, std::string>> sorted = index.weight_map;
+  std::sort(sorted.begin(), sorted.end());
+  std::string out = "{\n  \"metadata\": {";
+  if (index.total_size) out += "\n    \"total_size\": " + std::to_string(*index.total_size) + "\n  ";
+  out += "},\n  \"weight_map\": {";
+  for (const auto& [name, file] : sorted) {
+    out += out.back() == '{' ? "\n    " : ",\n    ";
+    json::append_quoted(out, name);
+    out += ": ";
+    json::append_quoted(out, file);
+  }
+  out += sorted.empty() ? "}\n}\n" : "\n  }\n}\n";
+  return out;
+}
+
+}  // namespace ckpt::hf

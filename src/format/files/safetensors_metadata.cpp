@@ -1,0 +1,106 @@
+#include "format/files/safetensors_metadata.hpp"
+
+#include <array>
+
+#include "format/files/safetensors.hpp"
+#include "format/text/json.hpp"
+
+namespace ckpt::safetensors {
+namespace {
+
+constexpr std::string_view kSlotPrefix = "optimizer.state.";
+constexpr std::array kRoles{Role::param, Role::buffer, Role::slot};
+
+tl::unexpected<Error> wrong(std::string_view key, std::string_view tensor) {
+  return fail({.code = Errc::corrupt,
+               .message = "__metadata__: parse: " + std::string(key) + " is not of its form",
+               .tensor = std::string(tensor)});
+}
+
+/// A member that is absent, or text.
+bool take_text(const json::Value& object, std::string_view key, std::string& out) {
+  const json::Value* member = object.find(key);
+  if (member == nullptr) return true;
+  if (member->text() == nullptr) return false;
+  out = *member->text();
+  return true;
+}
+
+}  // namespace
+
+Result<SavedOffsets> parse_saved_offsets(std::string_view text) {
+  CKPT_TRY(const json::Value document, json::parse(text));
+  if (document.object() == nullptr) return wrong(kSlicesKey, "");
+  SavedOffsets out;
+  out.reserve(document.object()->size());
+  for (const auto& [name, value] : *document.object()) {
+    const json::Value* offsets = value.find("saved_offsets");
+    if (offsets == nullptr || offsets->array() == nullptr || offsets->array()->size() > kMaxRank)
+      return wrong(kSlicesKey, name);
+    Shape shape;
+    for (const json::Value& offset : *offsets->array()) {
+      if (offset.natural() == nullptr) return wrong(kSlicesKey, name);
+      shape.push_back(*offset.natural());
+    }
+    out.emplace(name, std::move(shape));
+  }
+  return out;
+}
+
+Facts facts_by_name(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  if (!name.starts_with(kSlotPrefix) || dot <= kSlotPrefix.size() || dot + 1 == name.size()) return {};
+  return {.role = Role::slot,
+          .parameter = std::string(name.substr(kSlotPrefix.size(), dot - kSlotPrefix.size())),
+          .slot = std::string(name.substr(dot + 1))};
+}
+
+std::string build_facts(const std::vector<std::pair<std::string_view, Facts>>& tensors) {
+  std::string out;
+  for (const auto& [name, facts] : tensors) {
+    const Facts told = facts_by_name(name);
+    if (facts == told) continue;
+    out += out.empty() ? "{" : ",";
+    json::append_quoted(out, name);
+    out += ":{\"role\":";
+    json::append_quoted(out, role_name(facts.role));
+    const auto member = [&](std::string_view key, const std::string& value) {
+      if (value.empty()) return;
+      out += ',';
+      json::append_quoted(out, key);
+      out += ':';
+      json::append_quoted(out, value);
+    };
+    member("parameter", facts.parameter);
+    member("slot", facts.slot);
+    member("dtype", facts.true_dtype);
+    out += '}';
+  }
+  if (!out.empty()) out += '}';
+  return out;
+}
+
+Result<std::unordered_map<std::string, Facts>> parse_facts(std::string_view text) {
+  CKPT_TRY(const json::Value document, json::parse(text));
+  if (document.object() == nullptr) return wrong(kFactsKey, "");
+  std::unordered_map<std::string, Facts> out;
+  out.reserve(document.object()->size());
+  for (const auto& [name, value] : *document.object()) {
+    Facts facts;
+    std::string role;
+    if (!take_text(value, "role", role) || !take_text(value, "parameter", facts.parameter) ||
+        !take_text(value, "slot", facts.slot) || !take_text(value, "dtype", facts.true_dtype))
+      return wrong(kFactsKey, name);
+    bool known = false;
+    for (const Role candidate : kRoles) {
+      if (role != role_name(candidate)) continue;
+      facts.role = candidate;
+      known = true;
+    }
+    if (!known) return wrong(kFactsKey, name);
+    out.emplace(name, std::move(facts));
+  }
+  return out;
+}
+
+}  // namespace ckpt::safetensors

@@ -1,0 +1,185 @@
+#include "format/model/map_rules.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "format/checked.hpp"
+#include "format/text/json.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+constexpr std::size_t kMostDims = 64;
+
+std::size_t stars_of(std::string_view pattern) {
+  return static_cast<std::size_t>(std::count(pattern.begin(), pattern.end(), '*'));
+}
+
+/// Only these members, each at most once (the parser sees to that).
+Result<> check_members(const json::Object& object, std::initializer_list<std::string_view> known) {
+  for (const auto& [key, value] : object) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) return fail(Errc::usage, "unknown member " + key);
+  }
+  return {};
+}
+
+Result<MapRules::Held> parse_held(const json::Value& value) {
+  const json::Object* object = value.object();
+  if (object == nullptr) return fail(Errc::usage, "what a tensor holds is not an object");
+  CKPT_CHECK(check_members(*object, {"name", "shape", "padding"}));
+  if (const json::Value* padding = value.find("padding")) {
+    if (padding->natural() == nullptr || object->size() != 1) return fail(Errc::usage, "padding is a number by itself");
+    return MapRules::Held{.shape = {*padding->natural()}};
+  }
+  const json::Value* name = value.find("name");
+  const json::Value* shape = value.find("shape");
+  if (name == nullptr || name->text() == nullptr || name->text()->empty() || shape == nullptr ||
+      shape->array() == nullptr) {
+    return fail(Errc::usage, "what a tensor holds has a name and a shape, or is padding");
+  }
+  MapRules::Held held{.name = *name->text()};
+  if (shape->array()->size() > kMostDims) return fail(Errc::usage, held.name + ": a shape of over 64 dimensions");
+  for (const json::Value& size : *shape->array()) {
+    if (size.natural() == nullptr) return fail(Errc::usage, held.name + ": its shape is not of numbers");
+    held.shape.push_back(*size.natural());
+  }
+  if (!checked_volume(held.shape)) return fail(Errc::usage, held.name + ": its shape overflows 64 bits");
+  return held;
+}
+
+Result<MapRules::Rule> parse_rule(const json::Value& value) {
+  const json::Object* object = value.object();
+  const json::Value* tensor = value.find("tensor");
+  if (object == nullptr || tensor == nullptr || tensor->text() == nullptr || tensor->text()->empty()) {
+    return fail(Errc::usage, "a rule is an object with a pattern as its tensor");
+  }
+  CKPT_CHECK(check_members(*object, {"tensor", "holds", "join", "name"}));
+  if (object->size() != 2) return fail(Errc::usage, *tensor->text() + ": says not one of holds, join and name");
+  MapRules::Rule rule{.tensor = *tensor->text()};
+  const auto bad = [&](std::string_view why) { return fail(Errc::usage, rule.tensor + ": " + std::string(why)); };
+  if (const json::Value* holds = value.find("holds")) {
+    if (holds->array() == nullptr || holds->array()->empty()) return bad("holds is not a list");
+    if (stars_of(rule.tensor) != 0) return bad("a pattern with stars would hold the same parameters twice");
+    std::vector<MapRules::Held> all;
+    for (const json::Value& item : *holds->array()) {
+      auto held = parse_held(item);
+      if (!held) return bad(held.error().message);
+      all.push_back(*std::move(held));
+    }
+    rule.says = std::move(all);
+  } else if (const json::Value* join = value.find("join")) {
+    const bool same = join->text() != nullptr && *join->text() == "same";
+    if (!same && join->natural() == nullptr) return bad("join is a dimension, or \"same\"");
+    rule.says = MapRules::Join{same ? std::nullopt : std::optional(*join->natural())};
+  } else {
+    const json::Value* name = value.find("name");
+    if (name == nullptr || name->text() == nullptr || name->text()->empty()) return bad("name is not a text");
+    if (stars_of(*name->text()) != stars_of(rule.tensor)) return bad("name has not as many stars as the pattern");
+    rule.says = *name->text();
+  }
+  return rule;
+}
+
+}  // namespace
+
+std::optional<std::vector<std::string_view>> match_stars(std::string_view text, std::string_view pattern) {
+  std::vector<std::string_view> stars;
+  const std::size_t first = pattern.find('*');
+  if (first == std::string_view::npos) return text == pattern ? std::optional(stars) : std::nullopt;
+  if (!text.starts_with(pattern.substr(0, first))) return std::nullopt;
+  text.remove_prefix(first);
+  pattern.remove_prefix(first + 1);
+  for (;;) {
+    const std::size_t next = pattern.find('*');
+    const std::string_view literal = pattern.substr(0, next);
+    if (next == std::string_view::npos) {
+      if (!text.ends_with(literal)) return std::nullopt;
+      stars.push_back(text.substr(0, text.size() - literal.size()));
+      return stars;
+    }
+    const std::size_t at = text.find(literal);
+    if (at == std::string_view::npos) return std::nullopt;
+    stars.push_back(text.substr(0, at));
+    text.remove_prefix(at + literal.size());
+    pattern.remove_prefix(next + 1);
+  }
+}
+
+Result<MapRules> MapRules::parse(std::string_view text, const std::string& path) {
+  const auto failed = [&](const Error& cause) {
+    Error error{.code = Errc::usage,
+                .message = path + ": --map: " + cause.message,
+                .file = path,
+                .hint = "the file is {\"ckpt-map\": 1, \"rules\": [...]}; docs/formats.md has examples"};
+    error.offset = cause.offset;
+    return fail(std::move(error));
+  };
+  const auto document = json::parse(text, {.max_bytes = kMostBytes});
+  if (!document) return failed(document.error());
+  const json::Value* version = document->find("ckpt-map");
+  const json::Value* rules = document->find("rules");
+  if (version == nullptr || version->natural() == nullptr || *version->natural() != 1) {
+    return failed({.message = "it does not begin with \"ckpt-map\": 1"});
+  }
+  if (rules == nullptr || rules->array() == nullptr) return failed({.message = "it has no list of rules"});
+  if (auto known = check_members(*document->object(), {"ckpt-map", "rules"}); !known) return failed(known.error());
+  MapRules out;
+  out.path_ = path;
+  out.hash_ = hash128(text);
+  for (const json::Value& value : *rules->array()) {
+    auto rule = parse_rule(value);
+    if (!rule) {
+      return failed({.message = "rule " + std::to_string(out.rules_.size() + 1) + ": " + rule.error().message});
+    }
+    out.rules_.push_back(*std::move(rule));
+  }
+  out.used_.resize(out.rules_.size());
+  return out;
+}
+
+template <class Kind>
+const MapRules::Rule* MapRules::find(std::string_view tensor) const {
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    if (!std::holds_alternative<Kind>(rules_[i].says) || !match_stars(tensor, rules_[i].tensor)) continue;
+    used_[i] = true;
+    return &rules_[i];
+  }
+  return nullptr;
+}
+
+const std::vector<MapRules::Held>* MapRules::holds(std::string_view tensor) const {
+  const Rule* rule = find<std::vector<Held>>(tensor);
+  return rule == nullptr ? nullptr : &std::get<std::vector<Held>>(rule->says);
+}
+
+std::optional<MapRules::Join> MapRules::join(std::string_view tensor) const {
+  const Rule* rule = find<Join>(tensor);
+  return rule == nullptr ? std::nullopt : std::optional(std::get<Join>(rule->says));
+}
+
+std::optional<std::string> MapRules::renamed(std::string_view tensor) const {
+  const Rule* rule = find<std::string>(tensor);
+  if (rule == nullptr) return std::nullopt;
+  const auto stars = match_stars(tensor, rule->tensor);
+  std::string out;
+  std::size_t star = 0;
+  for (const char c : std::get<std::string>(rule->says)) {
+    if (c == '*') {
+      out += (*stars)[star++];
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> MapRules::unused() const {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    if (!used_[i]) out.push_back(rules_[i].tensor);
+  }
+  return out;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "format/hash.hpp"
+#include "format/model/box.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// What a user says of a checkpoint that its files do not tell (`--map FILE`): rules over tensor names. docs/formats.md
+/// describes the file.
+class MapRules {
+ public:
+  /// A parameter inside a flat one, or, without a name, elements that belong to none.
+  struct Held {
+    std::string name{};
+    Shape shape{};
+  };
+  /// How the slices of model-parallel ranks make up a tensor.
+  struct Join {
+    std::optional<std::uint64_t> dim{};  ///< along which they follow each other; none: every rank has the same
+  };
+  struct Rule {
+    std::string tensor;                                         ///< a name; '*' stands for any text
+    std::variant<std::vector<Held>, Join, std::string> says{};  ///< the string: the name it gets
+  };
+
+  /// errors  usage, with `path` in the message: not such a file. Names are UTF-8, shapes have at most 64 dimensions and
+  ///         do not overflow.
+  static Result<MapRules> parse(std::string_view text, const std::string& path);
+
+  /// What the first rule of the kind whose pattern matches says; null or nothing where there is none. A rule that was
+  /// asked for and matched counts as used.
+  const std::vector<Held>* holds(std::string_view tensor) const;
+  std::optional<Join> join(std::string_view tensor) const;
+  std::optional<std::string> renamed(std::string_view tensor) const;
+
+  /// The patterns of the rules that matched nothing so far.
+  std::vector<std::string> unused() const;
+  const std::string& path() const { return path_; }
+  /// Of the file's bytes: rules decide what is read.
+  const Hash128& hash() const { return hash_; }
+
+ private:
+  template <class Kind>
+  const Rule* find(std::string_view tensor) const;
+
+  std::string path_;
+  Hash128 hash_{};
+  std::vector<Rule> rules_;
+  mutable std::vector<bool> used_;  // one a rule; one thread at a time
+};
+
+/// The texts that the stars of a pattern stand for, each as short as possible from the left; nothing where it does not
+/// match.
+std::optional<std::vector<std::string_view>> match_stars(std::string_view text, std::string_view pattern);
+
+}  // namespace ckpt

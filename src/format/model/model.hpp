@@ -1,0 +1,212 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "format/hash.hpp"
+#include "format/model/box.hpp"
+#include "format/model/dtype.hpp"
+#include "format/model/value.hpp"
+#include "format/result.hpp"
+
+namespace ckpt {
+
+/// What a tensor is to training. `slot` is optimizer state (master weights too); `blob` is an opaque byte string
+/// kept as a 1-D U8 tensor.
+enum class Role : std::uint8_t { param, buffer, slot, blob };
+std::string_view role_name(Role role);
+
+/// One logical tensor of a checkpoint.
+struct Tensor {
+  std::string name;  ///< unique in its map, valid UTF-8
+  Path path{};       ///< kept when it differs from `name` split at dots
+  Dtype dtype = Dtype::f32;
+  Shape shape{};  ///< global, logical; packed dtypes count elements, not bytes
+  Role role = Role::param;
+  std::string parameter{};   ///< for a slot: the parameter's name, where known
+  std::string slot{};        ///< for a slot: "master", "exp_avg", "exp_avg_sq", "step", or the framework's own
+  std::string true_dtype{};  ///< "complex128" where the stored dtype is F64 with a last dimension of 2, else empty
+};
+
+/// Bytes of the whole tensor, densely stored. `corrupt` on overflow or a bit count that is not whole bytes.
+Result<std::uint64_t> tensor_bytes(Dtype dtype, const Shape& shape);
+
+/// A CRC-32 that the source format gives for a byte range of one file.
+struct Crc {
+  std::uint64_t begin = 0;  ///< bytes from the start of the file
+  std::uint64_t end = 0;
+  std::uint32_t value = 0;
+};
+
+/// How bytes of a file are compressed. `zstd`: frames that follow each other (RFC 8878).
+enum class Codec : std::uint8_t { zstd };
+
+/// A range of a file that holds other bytes in compressed form, and can only be decoded from its begin on.
+struct Compressed {
+  Codec codec = Codec::zstd;
+  Extent stored{};          ///< bytes of the file
+  std::uint64_t bytes = 0;  ///< decoded
+  bool operator==(const Compressed&) const = default;
+};
+
+/// Where a chunk's bytes are. Without strides the chunk is dense and row-major at `offset`.
+struct Locator {
+  std::uint32_t file = 0;               ///< index into Map::files
+  std::uint64_t offset = 0;             ///< of the chunk's first element, bytes from the start of the file
+  Dtype dtype = Dtype::f32;             ///< as stored; differs from the tensor's for derived chunks (cast on the way)
+  std::vector<std::int64_t> strides{};  ///< elements, one per dimension of the box, >= 0; empty = dense
+  bool big_endian = false;
+  std::optional<Crc> crc{};                ///< of the storage that holds the chunk, if the format has one
+  std::optional<Compressed> compressed{};  ///< then `offset` and `crc` count from the first decoded byte
+};
+
+struct PlacedChunk {
+  Chunk chunk;
+  Locator where;
+};
+using ChunkVisitor = std::function<Result<>(const PlacedChunk&)>;
+using RegionVisitor = std::function<Result<>(const Chunk&)>;
+
+/// Answers which chunks hold a tensor. Implementations may read metadata lazily (hence Result) and are used by
+/// one thread at a time.
+class ChunkIndex {
+ public:
+  virtual ~ChunkIndex() = default;
+  /// Calls `visit` for every chunk of the tensor that meets `elements` (row-major, of the whole tensor). Boxes
+  /// that only span the range without meeting it may be visited too. Replicas are visited each.
+  virtual Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const = 0;
+  /// The same without the place of the bytes, for questions of coverage. An index that reads places lazily answers
+  /// from what it holds; the default asks `chunks`.
+  virtual Result<> regions(std::size_t tensor, Extent elements, const RegionVisitor& visit) const;
+};
+
+/// A chunk index held in memory: one compact record a chunk, found by binary search.
+class ChunkTable final : public ChunkIndex {
+ public:
+  explicit ChunkTable(std::size_t tensor_count);
+  ~ChunkTable() override;
+  ChunkTable(ChunkTable&&) noexcept;
+  ChunkTable& operator=(ChunkTable&&) noexcept;
+
+  /// Adds a chunk of tensor `tensor`, whose shape must be the same in every call. The chunk must fit the shape.
+  void add(std::size_t tensor, const Shape& shape, Chunk chunk, Locator where);
+  /// Sorts; call once, after the last add.
+  void seal();
+  Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A file of a checkpoint.
+struct MapFile {
+  /// Relative to the root with '/', never escaping it; "" = the root is the file. Absolute: a temporary file of the
+  /// reader's own, for bytes that it must decode.
+  std::string path;
+  std::uint64_t bytes = 0;
+  std::int64_t mtime_ns = 0;
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;    ///< 0: not known, and not compared
+  std::int64_t ctime_ns = 0;  ///< of the last change to the file or its inode; 0: not known
+};
+
+inline bool is_temporary(const MapFile& file) {
+  return file.path.starts_with('/');
+}
+
+/// A second name for (part of) a tensor's bytes: tied weights.
+struct Alias {
+  std::string name;
+  std::string target;  ///< a tensor's name
+};
+
+/// A tensor that no file holds: it is another one's bytes, cast. Both have the same chunks.
+struct Derived {
+  std::uint32_t tensor = 0;  ///< index into Map::tensors
+  std::uint32_t from = 0;    ///< likewise
+};
+
+/// A Python object of the source, by its dotted path.
+struct NamedObject {
+  std::string name;
+  Path path{};
+  Value value{};
+};
+
+enum class Severity : std::uint8_t { note, warning, incomplete, damage };
+std::string_view severity_name(Severity severity);
+
+/// What a finding says is not carried over, whatever the target form.
+enum class Skipped : std::uint8_t {
+  nothing,
+  training_state,  ///< files of an optimizer, a scheduler, random states
+  data,            ///< other files that hold data, or parts of tensors
+  unless_blobs,    ///< parts of tensors that only opaque blobs hold: carried over where the target takes those
+};
+
+/// Something a user must know about a checkpoint: missing ranks, traps, dropped items.
+struct Finding {
+  Severity severity = Severity::note;
+  std::string text;
+  std::string file{};
+  std::string tensor{};
+  std::optional<std::uint64_t> offset{};  ///< bytes from the start of `file`, where known
+  Skipped skipped = Skipped::nothing;
+};
+
+struct Meta {
+  std::optional<std::uint64_t> step{};
+  std::optional<std::uint64_t> world_size{};
+  std::vector<std::pair<std::string, std::uint64_t>> mesh{};  ///< "dp", "tp", "pp", "ep", "zero" -> degree or stage
+  std::string framework{};                                    ///< "deepspeed", "torch", "transformers", ...
+  std::string framework_version{};
+  std::vector<std::pair<std::string, std::string>> user{};  ///< text key -> text (safetensors __metadata__, ...)
+};
+
+/// Hashes that a format stores of its files' leaves: leaf k of a file is its bytes [k * 4 MiB, (k + 1) * 4 MiB).
+struct LeafHashes {
+  std::vector<Hash128> leaves{};
+  std::vector<Extent> files{};  ///< by index into Map::files: a range of `leaves`, empty where there are none
+
+  std::span<const Hash128> of(std::uint32_t file) const {
+    if (file >= files.size()) return {};
+    return std::span(leaves).subspan(files[file].begin, files[file].size());
+  }
+};
+
+/// What a checkpoint holds and where: made by a reader, without reading bulk bytes.
+struct Map {
+  std::string format{};           ///< the registry's name: "safetensors", "deepspeed", "dcp", "torch", "ckpt"
+  std::string variant{};          ///< for people: "zero-2", "3 shards with index", ...
+  std::string chosen{};           ///< why this sub-checkpoint: "tag global_step3 from 'latest'"; may be empty
+  bool nested = false;            ///< names are paths from a root object, whose keys may wrap the model
+  std::vector<Tensor> tensors{};  ///< in the source's order; blobs too
+  std::vector<MapFile> files{};
+  std::vector<Alias> aliases{};
+  std::vector<Derived> derived{};  ///< so that a plan which wants both reads once
+  std::vector<NamedObject> objects{};
+  Meta meta{};
+  std::vector<Finding> findings{};
+  bool compressed = false;  ///< some chunks are compressed
+  bool collection = false;  ///< several files that are read together, though each is complete without the others
+  std::shared_ptr<const ChunkIndex> index{};
+  LeafHashes hashes{};
+  std::string id{};  ///< a universal checkpoint's own id, or ckpt.id of a file we wrote; else empty
+  /// A hash over every metadata byte that was parsed, in a fixed order (part of the source's fingerprint).
+  std::string metadata_hash{};
+};
+
+/// Checks that the chunks of each of these tensors (indices into Map::tensors) cover it exactly once, apart from
+/// replicas (identical chunks). `uncovered` or `overlap` name the first bad tensor and region.
+Result<> check_coverage(const Map& map, std::span<const std::uint32_t> tensors);
+
+}  // namespace ckpt

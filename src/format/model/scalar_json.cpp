@@ -1,0 +1,148 @@
+#include "format/model/scalar_json.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+namespace ckpt::universal {
+namespace {
+
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+bool is_exact(std::int64_t value) {
+  constexpr auto kLimit = static_cast<std::int64_t>(kMaxJsonInteger);
+  return value >= -kLimit && value <= kLimit;
+}
+
+template <class Integer>
+bool parse_whole(std::string_view text, Integer& value) {
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc{} && at == end;
+}
+
+Result<PathPart> read_part(const json::Value& value) {
+  if (const std::string* text = value.text()) return PathPart(*text);
+  if (const std::uint64_t* natural = value.natural(); natural != nullptr && *natural <= kMaxJsonInteger)
+    return PathPart(static_cast<std::int64_t>(*natural));
+  if (const std::int64_t* negative = value.negative(); negative != nullptr && is_exact(*negative))
+    return PathPart(*negative);
+  if (const json::Object* object = value.object(); object != nullptr && object->size() == 1) {
+    const auto& [kind, content] = object->front();
+    const std::string* text = content.text();
+    std::int64_t large = 0;
+    if (text != nullptr && kind == "int" && is_large_decimal(*text) && parse_whole(*text, large))
+      return PathPart(large);
+    if (text != nullptr && kind == "text") {
+      CKPT_TRY(std::string bytes, read_hex(*text));
+      if (!is_utf8(bytes)) return PathPart(std::move(bytes));
+    }
+  }
+  return fail(Errc::corrupt, "a path element that is neither text nor an integer");
+}
+
+}  // namespace
+
+void append_natural(std::string& out, std::uint64_t value) {
+  const bool exact = value <= kMaxJsonInteger;
+  if (!exact) out += '"';
+  out += std::to_string(value);
+  if (!exact) out += '"';
+}
+
+Result<std::uint64_t> read_natural(const json::Value& value) {
+  if (const std::uint64_t* natural = value.natural(); natural != nullptr && *natural <= kMaxJsonInteger)
+    return *natural;
+  std::uint64_t large = 0;
+  if (const std::string* text = value.text(); text != nullptr && is_large_decimal(*text) && parse_whole(*text, large))
+    return large;
+  return fail(Errc::corrupt, "not an integer from 0 to 2^64 - 1");
+}
+
+void append_integer(std::string& out, std::int64_t value) {
+  if (is_exact(value)) {
+    out += std::to_string(value);
+  } else {
+    out += R"({"int":")" + std::to_string(value) + R"("})";
+  }
+}
+
+bool is_large_decimal(std::string_view text) {
+  const bool minus = text.starts_with('-');
+  const std::string_view digits = text.substr(minus ? 1 : 0);
+  const bool decimal = !digits.empty() && digits.front() != '0' &&
+                       std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+  std::uint64_t magnitude = 0;
+  return decimal && (!parse_whole(digits, magnitude) || magnitude > kMaxJsonInteger);
+}
+
+void append_hex(std::string& out, std::string_view bytes) {
+  for (const char c : bytes) {
+    out += kHexDigits[static_cast<unsigned char>(c) >> 4];
+    out += kHexDigits[static_cast<unsigned char>(c) & 15];
+  }
+}
+
+Result<std::string> read_hex(std::string_view digits) {
+  if (digits.size() % 2 != 0) return fail(Errc::corrupt, "an odd number of hexadecimal digits");
+  std::string bytes;
+  bytes.reserve(digits.size() / 2);
+  for (std::size_t i = 0; i < digits.size(); i += 2) {
+    const std::size_t high = kHexDigits.find(digits[i]);
+    const std::size_t low = kHexDigits.find(digits[i + 1]);
+    if (high == kHexDigits.npos || low == kHexDigits.npos)
+      return fail(Errc::corrupt, "not lower-case hexadecimal digits");
+    bytes += static_cast<char>(high << 4 | low);
+  }
+  return bytes;
+}
+
+void append_any_text(std::string& out, std::string_view text) {
+  if (is_utf8(text)) {
+    json::append_quoted(out, text);
+  } else {
+    out += R"({"text":")";
+    append_hex(out, text);
+    out += R"("})";
+  }
+}
+
+std::string shown_text(std::string_view text) {
+  if (is_utf8(text)) return std::string(text);
+  std::string shown;
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x80) {
+      shown += c;
+    } else {
+      shown += '%';
+      append_hex(shown, {&c, 1});
+    }
+  }
+  return shown;
+}
+
+void append_path(std::string& out, const Path& path) {
+  out += '[';
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    if (i != 0) out += ',';
+    if (const auto* text = std::get_if<std::string>(&path[i])) {
+      append_any_text(out, *text);
+    } else {
+      append_integer(out, std::get<std::int64_t>(path[i]));
+    }
+  }
+  out += ']';
+}
+
+Result<Path> read_path(const json::Value& value) {
+  const json::Array* parts = value.array();
+  if (parts == nullptr) return fail(Errc::corrupt, "a path that is not an array");
+  Path path;
+  path.reserve(parts->size());
+  for (const json::Value& part : *parts) {
+    CKPT_TRY(PathPart read, read_part(part));
+    path.push_back(std::move(read));
+  }
+  return path;
+}
+
+}  // namespace ckpt::universal
