@@ -159,8 +159,8 @@ enum {
 };
 /* One step of a layout. Steps apply in order: first CKPT_AT, then cuts of dimensions, each applied to what the previous
  * one left, then at most one CKPT_FLAT. Axes that no step names hold replicas, which their ranks write once, together.
- * Replicas must be equal: commit compares a sample of each, and fails with 2 and the tensor's name if ranks have
- * drifted apart. (Data from ckpt_add_fill is not compared.) */
+ * Replicas must be equal: commit compares a hash of every byte that each rank adds, through ckpt_add_fill too, and
+ * fails with 2 and the tensor's name if ranks have drifted apart. */
 typedef struct ckpt_step {
   int32_t kind;
   uint32_t dim;     /* of cuts */

@@ -1,39 +1,63 @@
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/comm/comm.hpp"
+#include "engine/run/buffer_pool.hpp"
+#include "format/hash.hpp"
 #include "format/result.hpp"
 #include "writers/save_table.hpp"
 
 namespace ckpt {
 
 /// Data that several ranks add to one save must be the same bytes: otherwise a checkpoint would mix two states, for
-/// example when data-parallel ranks have drifted apart. Of replicas in the model a sample of each tensor is compared
-/// (both ends, and blocks in between), of equal descriptions and blobs every byte. The comparison uses words in an
-/// all-reduce that the save needs anyway; equal data is not sent. A rank that adds a replica through a callback, or not
-/// at all, abstains.
+/// example when data-parallel ranks have drifted apart. Every byte that a rank holds of such data is hashed, whoever
+/// writes it, and only the hashes are compared, in an all-reduce that the save needs anyway. A rank that does not add a
+/// replica abstains, and so do all for rows that ReplicaGroups leaves out.
 class ReplicaCheck {
  public:
   /// `pieces`: added by this rank. They, the model and the table outlive this object.
   ReplicaCheck(const Model& model, const SaveTable& table, std::span<const Piece> pieces);
 
-  /// Pairs of a word and its complement, 0 and 0 where this rank abstains; as many on all ranks.
+  /// Whether any rank may hold what another one holds: the same answer on all ranks.
+  bool is_needed() const { return !words_.empty(); }
+  /// Reads what this rank shares with others, with `threads` threads of which the caller is one. Local. What only a
+  /// callback can read goes through buffers of `pool`. errors  what `fill` callbacks return or throw; memory
+  Result<> hash(BufferPool& pool, unsigned threads);
+
+  /// As many on all ranks: for each group, then for each shared description, a word and its complement, 0 and 0 where
+  /// this rank abstains; then for each group 1 where this rank adds some of its tensors only.
   const std::vector<std::uint64_t>& words() const { return words_; }
-  /// `told`: the maximum of all ranks' words. Collective where they differ. errors  usage, with the tensor
+  /// `told`: the maximum of all ranks' words. Collective where they differ or a rank adds some of a group. errors
+  /// usage, with the tensor
   Result<> judge(Comm& comm, Deadline deadline, std::span<const std::uint64_t> told) const;
 
  private:
-  void add_groups();
-  void add_shared();
+  /// A leaf's worth of a piece.
+  struct Block {
+    std::size_t piece = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+    Hash128 hash{};
+  };
+  void add_blocks();
+  std::optional<std::size_t> shared_place(const Piece& piece) const;
+  bool is_compared(const Piece& piece) const;
+  Result<> hash_some(BufferPool& pool, std::span<Block> blocks, std::atomic<std::size_t>& next,
+                     const std::atomic<bool>& stop);
+  void fill_words();
   Result<> judge_group(Comm& comm, Deadline deadline, std::uint64_t number) const;
 
   const Model& model_;
   const SaveTable& table_;
   std::span<const Piece> pieces_;
-  std::vector<const Piece*> by_row_{};  // of the model
+  std::vector<Block> blocks_{};          // by piece, then offset
+  std::vector<std::uint64_t> by_row_{};  // hash of this rank's part of a row of the model; 0: not compared
   std::vector<std::uint64_t> words_{};
 };
 

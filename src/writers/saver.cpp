@@ -301,7 +301,12 @@ Result<std::shared_ptr<PendingSave>> Saver::commit() {
 /// that hold it too, all fail. Collective.
 Result<bool> Saver::some_rank_waits(bool here, const Result<>& prepared, std::span<const Piece> pieces) {
   if (alone()) return prepared.map([] { return false; });
-  const ReplicaCheck replicas(model_, *table_, pieces);
+  ReplicaCheck replicas(model_, *table_, pieces);
+  if (replicas.is_needed()) {
+    CKPT_CHECK(agree_after(comm_, options_.patience, [&]() -> Result<> {
+      return prepared ? replicas.hash(*pool_, options_.copy_threads) : Result<>();
+    }));
+  }
   std::vector<std::uint64_t> words = replicas.words();
   words.insert(words.end(), {here ? 1U : 0U, prepared ? 0U : 1U});
   CKPT_CHECK(comm_.max(words, deadline()));
