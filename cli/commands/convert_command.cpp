@@ -9,6 +9,7 @@
 #include "cli/output/target_text.hpp"
 #include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
+#include "cli/words/flag_values.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -18,6 +19,33 @@ std::optional<Dtype> dtype_of(const std::string& word) {
   if (word == "fp16") return Dtype::f16;
   if (word == "fp32") return Dtype::f32;
   return std::nullopt;  // "keep"
+}
+
+/// Options of single target formats. Whether the target takes them is the conversion's business.
+Result<TargetOptions> read_target_options(const Words& words) {
+  constexpr std::uint64_t kMostRanks = std::uint64_t{1} << 20;
+  const auto ranks = [](std::string_view text) { return parse_count(text, 1, kMostRanks); };
+  TargetOptions out;
+  if (const Value* value = words.value("zero-stage")) out.zero_stage = value->text.front() - '0';  // one of the choices
+  CKPT_CHECK(read_flag(words, "dp", out.dp, ranks));
+  CKPT_CHECK(read_flag(words, "ranks", out.ranks, ranks));
+  if (const Value* value = words.value("tag")) {
+    out.tag = value->text;
+    if (out.tag.empty() || out.tag == "." || out.tag == ".." || out.tag.find('/') != std::string::npos)
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: '{}' is not the name of a directory", value->origin, out.tag)});
+  }
+  out.fresh_optimizer = words.on("fresh-optimizer");
+  for (const std::string& text : words.all("placement")) {
+    const auto equals = text.rfind('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("--placement: '{}' is not NAME=PLACEMENTS", text),
+                   .hint = "write a pattern of tensor names and one placement a mesh dimension, such as "
+                           "'--placement layers.*.weight=S0,R'"});
+    out.placements.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return out;
 }
 
 Result<ConvertRequest> read_request(const Words& words) {
@@ -48,6 +76,7 @@ Result<ConvertRequest> read_request(const Words& words) {
                    .hint = bytes ? "" : bytes.error().hint});
     out.shard_bytes = *bytes;
   }
+  CKPT_TRY(out.options, read_target_options(words));
   out.strip_prefix = words.text("strip-prefix");
   out.add_prefix = words.text("add-prefix");
   out.dry_run = words.on("dry-run");

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "convert/target_options.hpp"
 #include "engine/comm/comm.hpp"
 #include "engine/io/io.hpp"
 #include "engine/process/memory.hpp"
@@ -62,6 +63,7 @@ struct ConvertRequest {
   WeightsFrom weights = WeightsFrom::automatic;
   std::optional<Dtype> dtype{};   ///< none = keep
   std::uint64_t shard_bytes = 0;  ///< 0 = the writer's default
+  TargetOptions options{};        ///< those that the target format takes
   std::string strip_prefix{};
   std::string add_prefix{};
   bool dry_run = false;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "convert/target_options.hpp"
 #include "engine/io/io.hpp"
 #include "engine/locks/lease.hpp"
 #include "engine/publish/publish.hpp"
@@ -80,6 +81,7 @@ struct WriteRequest {
   std::vector<Alias> aliases{};             ///< whose targets are selected, with target names
   std::vector<NamedObject> objects{};       ///< with target names
   std::uint64_t shard_bytes = 0;            ///< 0 = the writer's default
+  TargetOptions options{};                  ///< only those of Format::target_options
   std::string target;                       ///< final path
   std::string id;                           ///< 32 hex digits
   std::string source_format;                ///< for the record
@@ -140,6 +142,8 @@ struct Format {
   /// Paths below the root of what belongs to such a checkpoint beside its map's files: an index, a tracker. In the last
   /// part * and ? stand for anything. What else a directory holds is not the checkpoint's, and --overwrite spares it.
   std::span<const std::string_view> own_names{};
+  /// The options that this target takes, as flags without dashes ("zero-stage"): see TargetOptions.
+  std::span<const std::string_view> target_options{};
   bool holds_blobs = false;  ///< as a target it takes opaque blobs too
   bool has_folders = false;  ///< its files may lie in folders below the root
 };

@@ -21,7 +21,7 @@ def case_help_shows_verbs_examples_and_topics(sh):
 
 def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
     flags = {
-        "convert": "to from only weights dtype shard-size memory threads io dry-run overwrite verify strip-prefix add-prefix",
+        "convert": "to from only weights dtype shard-size zero-stage dp tag fresh-optimizer ranks placement memory threads io dry-run overwrite verify strip-prefix add-prefix",
         "verify": "quick against finite sample seed from", "inspect": "from files", "ls": "long tree sort glob dtype depth quiet",
         "plan": "params bw stall mtbf nodes rework keep zero-stage curve svg json",
         "doctor": "need bench size io json",
@@ -53,6 +53,17 @@ def case_help_has_topics(sh):
     sh.run("help", "units", out="2\\^32")
     sh.run("help", "environment", out="CKPT_MEMORY")
     sh.run("help", "exit-code", code=2, err="did you mean 'ckpt help exit-codes'")
+
+
+def case_options_of_one_target_format_are_refused_by_others(sh):
+    words = ("convert", "m", "out", "--to", "safetensors")
+    for option in (["--zero-stage", "2"], ["--dp", "3"], ["--tag", "t"], ["--fresh-optimizer"], ["--ranks", "2"],
+                   ["--placement", "*=S0"]):
+        sh.run(*words, *option, code=2, err=f"out: convert: {option[0]} is not an option of the safetensors format")
+    sh.run(*words, "--dp", "0", code=2, err="--dp")
+    sh.run(*words, "--zero-stage", "4", code=2, err="--zero-stage: '4' is not one of 0, 1, 2, 3")
+    sh.run(*words, "--tag", "a/b", code=2, err="--tag: 'a/b' is not the name of a directory")
+    sh.run(*words, "--placement", "S0", code=2, err="--placement: 'S0' is not NAME=PLACEMENTS")
 
 
 def case_mistakes_are_answered_with_a_hint_and_exit_2(sh):

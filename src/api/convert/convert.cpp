@@ -57,6 +57,7 @@ std::string conversion_id(const ConvertRequest& request, const Format& target, c
   hasher.update_u64(request.shard_bytes);
   add(request.strip_prefix);
   add(request.add_prefix);
+  if (const std::string options = options_text(request.options); !options.empty()) add(options);
   if (request.hooks != nullptr) {
     for (const std::string& parameter : request.hooks->parameters) add(parameter);
   }
@@ -158,6 +159,7 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   out.in_run = hooks.in_run ? &*hooks.in_run : nullptr;
   out.cuts = hooks.cut != nullptr;
   CKPT_TRY(out.target, hooks.choose_target ? hooks.choose_target() : choose_target(request));
+  CKPT_CHECK(check_options(request, *out.target));
   CKPT_TRY(Source source, open_source(session.io, request.source, request.from,
                                       {.metadata_limit = session.memory_bytes,
                                        .rules = session.rules,
@@ -241,6 +243,7 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
                            .aliases = out.selection.aliases,
                            .objects = out.selection.objects,
                            .shard_bytes = request.shard_bytes,
+                           .options = request.options,
                            .target = request.target,
                            .id = out.id,
                            .source_format = map.format,

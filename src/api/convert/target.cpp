@@ -52,6 +52,24 @@ Result<const Format*> choose_target(const ConvertRequest& request) {
   return find_format("ckpt");
 }
 
+Result<> check_options(const ConvertRequest& request, const Format& target) {
+  const auto takes = [](const Format& format, std::string_view flag) {
+    return format.lay_out != nullptr && std::ranges::find(format.target_options, flag) != format.target_options.end();
+  };
+  for (const std::string_view flag : given_options(request.options)) {
+    if (takes(target, flag)) continue;
+    std::string others;
+    for (const Format& format : formats()) {
+      if (takes(format, flag)) others += (others.empty() ? "--to " : ", --to ") + std::string(format.name);
+    }
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: convert: --{} is not an option of the {} format", request.target, flag,
+                                        target.name),
+                 .hint = others.empty() ? "" : fmt::format("--{} goes with {}", flag, others)});
+  }
+  return {};
+}
+
 Result<> check_committed_place(const std::string& path) {
   if (!is_in_partial(join_path(path, ""))) return {};
   return fail(

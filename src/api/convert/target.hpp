@@ -15,6 +15,10 @@ namespace ckpt {
 /// errors  usage: --to is not written; unsupported: such a suffix
 Result<const Format*> choose_target(const ConvertRequest& request);
 
+/// Every option that was given is one that the target takes.
+/// errors  usage: names the formats that take it
+Result<> check_options(const ConvertRequest& request, const Format& target);
+
 /// errors  usage: the path is a partial's, or leads through one; what lies there is never read, and swept
 Result<> check_committed_place(const std::string& path);
 

@@ -1,0 +1,34 @@
+#include "convert/target_options.hpp"
+
+namespace ckpt {
+
+std::vector<std::string_view> given_options(const TargetOptions& options) {
+  std::vector<std::string_view> out;
+  if (options.zero_stage) out.emplace_back("zero-stage");
+  if (options.dp != 0) out.emplace_back("dp");
+  if (!options.tag.empty()) out.emplace_back("tag");
+  if (options.fresh_optimizer) out.emplace_back("fresh-optimizer");
+  if (options.ranks != 0) out.emplace_back("ranks");
+  if (!options.placements.empty()) out.emplace_back("placement");
+  return out;
+}
+
+std::string options_text(const TargetOptions& options) {
+  std::string out;
+  // The length goes before each value, so that no value can look like another option.
+  const auto add = [&](std::string_view flag, std::string_view value) {
+    out += std::string(flag) + "=" + std::to_string(value.size()) + ":" + std::string(value);
+  };
+  if (options.zero_stage) add("zero-stage", std::to_string(*options.zero_stage));
+  if (options.dp != 0) add("dp", std::to_string(options.dp));
+  if (!options.tag.empty()) add("tag", options.tag);
+  if (options.fresh_optimizer) add("fresh-optimizer", "");
+  if (options.ranks != 0) add("ranks", std::to_string(options.ranks));
+  for (const auto& [name, cuts] : options.placements) {
+    add("placement", name);
+    add("cuts", cuts);
+  }
+  return out;
+}
+
+}  // namespace ckpt

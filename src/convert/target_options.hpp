@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ckpt {
+
+/// What only some target formats ask for: how many ranks the target is for, and how its state is cut among them. Each
+/// is a flag of `ckpt convert` of the same name. A format names those that it takes (Format::target_options); one that
+/// is given to another format is an error.
+struct TargetOptions {
+  std::optional<std::uint64_t> zero_stage{};  ///< --zero-stage: DeepSpeed's ZeRO stage, 0 to 3
+  std::uint64_t dp = 0;                       ///< --dp: data-parallel ranks; 0 = not given
+  std::string tag{};                          ///< --tag: name of the checkpoint's directory; "" = not given
+  bool fresh_optimizer = false;               ///< --fresh-optimizer: the target starts with a new optimizer
+  std::uint64_t ranks = 0;                    ///< --ranks: ranks that load the target; 0 = not given
+  /// --placement NAME=TEXT, in the order given: a pattern of tensor names, and how those are cut ("S0,R").
+  std::vector<std::pair<std::string, std::string>> placements{};
+};
+
+/// The flags that these options were given by, without dashes.
+std::vector<std::string_view> given_options(const TargetOptions& options);
+
+/// Text that is equal for equal options, for a conversion's id; "" where none is given.
+std::string options_text(const TargetOptions& options);
+
+}  // namespace ckpt
