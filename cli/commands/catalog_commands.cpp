@@ -123,7 +123,10 @@ Answer change_pin(Context& context, bool remove) {
 Answer run_list(Context& context) {
   auto query = read_query(context.words);
   if (!query) return failed(std::move(query).error());
-  auto listing = ask_alone(context, [&](Session& session) { return list_catalog(session.io, *query); });
+  auto listing = ask_alone(context, [&](Session& session) {
+    query->memory_bytes = session.memory_bytes;
+    return list_catalog(session.io, *query);
+  });
   if (!listing) return failed(std::move(listing).error());
   Answer out;
   warn(context, out, listing->warnings);
@@ -145,7 +148,7 @@ Answer run_status(Context& context) {
   const catalog::Time time = now();
   const Value* file = context.words.value("prom");
   auto status = ask_alone(context, [&](Session& session) -> Result<StoreStatus> {
-    CKPT_TRY(StoreStatus out, store_status(session.io, store, context.words.text("run"), time));
+    CKPT_TRY(StoreStatus out, store_status(session.io, store, context.words.text("run"), time, session.memory_bytes));
     if (file != nullptr) CKPT_CHECK(write_status(session.io, file->text, out));
     return out;
   });

@@ -8,6 +8,13 @@ from runner import check, main
 from torch_file import Tensor, save
 
 
+# Runs the words after FILE, and writes there what they took of memory at most.
+PEAK = """import resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+open(sys.argv[1], "w").write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024))
+sys.exit(code)"""
+
+
 def shards(sh, name, count):
     """A model of so many files, one small tensor each, with an index."""
     directory = sh.path(name)
@@ -87,6 +94,25 @@ def case_a_manifest_over_the_memory_is_not_looked_at(sh):
             file.truncate(40 << 20)
     data = sh.document("repair", "st", "--memory", "64M", code=3)["data"]
     check("memory" in json.dumps(data), str(data))
+
+
+def case_list_and_status_read_no_manifest_over_the_memory(sh):
+    at = ("--store", "st")
+    for step in ("1", "2"):
+        sh.run("save", sh.checkpoint("safetensors/single"), *at, "--run", "r", "--step", step, "--metric", f"n={step}")
+    manifest = sh.path("st/r/step-000000001.g1/manifest.json")
+    text = manifest.read_text()
+    manifest.write_text(text.rstrip()[:-1] + ',"zz":"' + "a" * (60 << 20) + '"}')
+    for verb in (("list",), ("status",), ("list", "--rebuild")):
+        shutil.rmtree(sh.path("st/.ckpt"), ignore_errors=True)
+        peak = sh.path("peak")
+        sh.run(*verb, *at, "--memory", "64M", launcher=["/usr/bin/env", "python3", "-c", PEAK, str(peak)])
+        check(int(peak.read_text()) < 64 << 20, f"{verb}: {int(peak.read_text()) >> 20} MiB resident")
+    one = [c for c in sh.document("list", *at, "--memory", "64M")["data"]["checkpoints"] if c["step"] == 1][0]
+    check(one["state"] == "unreadable" and "--memory" in one["reason"], str(one))
+    manifest.write_text(text)  # nothing of it stays
+    states = [c["state"] for c in sh.document("list", *at)["data"]["checkpoints"]]
+    check(states == ["durable"] * 2, f"not read again: {states}")
 
 
 def case_a_directory_of_an_archive_is_held_within_the_memory(sh):

@@ -142,6 +142,17 @@ def case_a_checkpoint_of_the_store_is_linked_into_another_run_once(sh):
     check([c["step"] for c in listed(sh, "--run", "fork")] == [10, 9], "not two")
 
 
+def case_a_linked_save_that_leaves_something_out_says_so_and_ends_with_3(sh):
+    sh.run("convert", sh.checkpoint("safetensors/single"), "done", "--to", "ckpt")
+    shutil.copy(next(sh.checkpoint("safetensors/single").glob("*.safetensors")), sh.path("done/extra.safetensors"))
+    at = (*AT, "--run", "r", "--step", "7", "--link")
+    sh.run("save", "done", *at, "-n", code=3, err="extra.safetensors")
+    sh.run("save", "done", *at, code=3, err="extra.safetensors", out="^saved ")
+    check(not list(sh.path("runs").rglob("extra*")), "it was linked")
+    sh.run("save", "done", *at, code=3)  # it is there already, and still lacks something
+    sh.run("save", "done", *at, "--allow-skipped")
+
+
 def case_what_cannot_be_linked_is_told_and_nothing_is_written(sh):
     sh.run("convert", sh.checkpoint("safetensors/single"), "done")
     at = (*AT, "--run", "r", "--step", "1", "--link")

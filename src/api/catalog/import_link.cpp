@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/convert/select.hpp"
 #include "convert/format.hpp"
 #include "engine/io/hard_links.hpp"
 #include "engine/process/memory.hpp"
@@ -116,6 +117,7 @@ class Linking {
     report_.memory_bound = session_.memory_bytes;
     report_.verified = request_.verify;
     report_.notes = map.findings;
+    report_.partial = skips_requested(map, request_, *source_->format);
   }
 
   Result<> check() {

@@ -10,6 +10,7 @@
 #include "api/catalog/named_checkpoint.hpp"
 #include "catalog/index/trash_index.hpp"
 #include "convert/format.hpp"
+#include "convert/metadata_memory.hpp"
 #include "engine/io/replace_file.hpp"
 #include "engine/store/inbox.hpp"
 #include "format/model/value.hpp"
@@ -47,13 +48,18 @@ catalog::Recognise detection() {
   };
 }
 
-Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog::Trust trust, catalog::Time now) {
-  return catalog::Catalog::open(io, store, {.recognise = detection(), .trust = trust, .now = now});
+Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog::Trust trust, catalog::Time now,
+                                      std::uint64_t memory_bytes) {
+  const std::uint64_t parsed = memory_bytes / memory_for(1, MetadataCost::json);
+  return catalog::Catalog::open(
+      io, store,
+      {.recognise = detection(), .trust = trust, .now = now, .manifest_bytes = std::min(parsed, kMostManifestBytes)});
 }
 
 Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   CKPT_TRY(catalog::Catalog catalog,
-           open_catalog(io, query.store, query.rebuild ? catalog::Trust::nothing : catalog::Trust::notes, query.now));
+           open_catalog(io, query.store, query.rebuild ? catalog::Trust::nothing : catalog::Trust::notes, query.now,
+                        query.memory_bytes));
   catalog::Query rows{.tag = query.tag};
   const bool in_order = query.sort == CatalogQuery::Sort::newest;
   if (query.limit && in_order) rows.limit = *query.limit;
@@ -75,8 +81,9 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   return out;
 }
 
-Result<StoreStatus> store_status(Io& io, const std::string& store, const std::string& run, catalog::Time now) {
-  CKPT_TRY(catalog::Catalog catalog, open_catalog(io, store, catalog::Trust::notes, now));
+Result<StoreStatus> store_status(Io& io, const std::string& store, const std::string& run, catalog::Time now,
+                                 std::uint64_t memory_bytes) {
+  CKPT_TRY(catalog::Catalog catalog, open_catalog(io, store, catalog::Trust::notes, now, memory_bytes));
   StoreStatus out{.indexed = catalog.is_indexed(), .warnings = catalog.warnings()};
   CKPT_TRY(out.runs, catalog::summarise_runs(catalog.database()));
   CKPT_TRY(out.free_bytes, io.free_bytes(store));

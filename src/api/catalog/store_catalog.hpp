@@ -16,8 +16,10 @@
 
 namespace ckpt {
 
-/// The catalog of a store, where other tools' checkpoints are found by detection. errors  as Catalog::open
-Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog::Trust trust, catalog::Time now);
+/// The catalog of a store, where other tools' checkpoints are found by detection. A checkpoint whose manifest may take
+/// more than `memory_bytes` to parse is listed as unreadable. errors  as Catalog::open
+Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog::Trust trust, catalog::Time now,
+                                      std::uint64_t memory_bytes = UINT64_MAX);
 
 /// The detection that `inspect` uses, for scans.
 catalog::Recognise detection();
@@ -39,6 +41,7 @@ struct CatalogQuery {
   } sort = Sort::newest;
   bool rebuild = false;
   catalog::Time now{};
+  std::uint64_t memory_bytes = UINT64_MAX;
 };
 struct CatalogListing {
   std::vector<catalog::Entry> entries{};
@@ -62,7 +65,8 @@ struct StoreStatus {
   std::vector<std::string> warnings{};
 };
 /// errors  not_found: `run` (where not "") has no checkpoint, with the nearest name
-Result<StoreStatus> store_status(Io& io, const std::string& store, const std::string& run, catalog::Time now);
+Result<StoreStatus> store_status(Io& io, const std::string& store, const std::string& run, catalog::Time now,
+                                 std::uint64_t memory_bytes = UINT64_MAX);
 
 /// The same for Prometheus' text file collector; and written into a file, whole or not at all.
 /// errors  usage: the file is a link, is no regular one or holds something else

@@ -302,17 +302,6 @@ Result<> check_claims(Session& session, const Prepared& prepared) {
   return fail(std::move(error));
 }
 
-/// Whether a finding says that something which was asked for is not carried over.
-bool is_missed(const ConvertRequest& request, const Format& target, const Finding& finding) {
-  if (request.allow_skipped || finding.skipped == Skipped::nothing) return false;
-  const auto asks = [&](std::string_view what) {
-    return request.only.empty() || std::ranges::find(request.only, what) != request.only.end();
-  };
-  if (finding.skipped == Skipped::unless_blobs)
-    return (asks("weights") || asks("optim")) && (!request.only.empty() || !target.holds_blobs);
-  return asks("optim") || (finding.skipped == Skipped::data && asks("weights"));
-}
-
 /// Files beside the weights that a program may need to load them.
 void tell_settings(const std::vector<std::string>& settings, std::vector<Finding>& notes) {
   constexpr std::size_t kNamesShown = 12;
@@ -340,9 +329,7 @@ ConvertReport describe(const Session& session, const ConvertRequest& request, co
   report.notes = map.findings;
   report.notes.insert(report.notes.end(), prepared.selection.notes.begin(), prepared.selection.notes.end());
   tell_settings(prepared.source->settings, report.notes);
-  report.partial = prepared.selection.partial || std::ranges::any_of(map.findings, [&](const Finding& finding) {
-                     return is_missed(request, *prepared.target, finding);
-                   });
+  report.partial = prepared.selection.partial || skips_requested(map, request, *prepared.target);
   for (const OldFile& file : prepared.replaced) report.replaced.emplace_back(file.path, file.bytes);
   if (prepared.plan == nullptr) return report;
   report.notes.insert(report.notes.end(), prepared.skeleton.dropped.begin(), prepared.skeleton.dropped.end());

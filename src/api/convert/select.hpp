@@ -20,4 +20,8 @@ struct Selection {
 /// errors  not_found: nothing matches; usage: two tensors, or a tied name and another tensor, would get one name
 Result<Selection> select(const Map& map, const ConvertRequest& request);
 
+/// Whether the source holds something that was asked for and is not part of its map, or that the target has no place
+/// for: exit 3, unless the request allows it.
+bool skips_requested(const Map& map, const ConvertRequest& request, const Format& target);
+
 }  // namespace ckpt

@@ -57,7 +57,8 @@ Result<Catalog> Catalog::open_indexed(Io& io, const std::string& store, const Op
   CKPT_TRY(Database database,
            Database::open(file, {.shared = !is_local_file_system(store), .patience = options.patience, .make = false}));
   Catalog out(store, std::move(database));
-  CKPT_TRY(out.refreshed_, refresh(io, store, out.database_, options.recognise, options.trust, options.now));
+  CKPT_TRY(out.refreshed_,
+           refresh(io, store, out.database_, options.recognise, options.trust, options.now, options.manifest_bytes));
   return out;
 }
 
@@ -82,7 +83,8 @@ Result<Catalog> Catalog::open(Io& io, const std::string& store, const Options& o
   CKPT_TRY(Database memory, Database::in_memory());
   Catalog out(store, std::move(memory));
   out.indexed_ = false;
-  CKPT_TRY(out.refreshed_, refresh(io, store, out.database_, options.recognise, Trust::nothing, options.now));
+  CKPT_TRY(out.refreshed_,
+           refresh(io, store, out.database_, options.recognise, Trust::nothing, options.now, options.manifest_bytes));
   out.warnings_ = std::move(warnings);
   return out;
 }

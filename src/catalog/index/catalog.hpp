@@ -23,6 +23,7 @@ class Catalog {
     Trust trust = Trust::notes;
     std::chrono::milliseconds patience{2000};  ///< for other processes that write the catalog
     Time now{};
+    std::uint64_t manifest_bytes = kMostManifestBytes;  ///< larger manifests are unreadable now, and read the next time
   };
   /// errors   not_found: the store is not there; io: its directory cannot be listed
   static Result<Catalog> open(Io& io, const std::string& store, const Options& options);

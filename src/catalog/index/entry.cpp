@@ -105,10 +105,20 @@ bool is_gone(Io& io, const std::string& path) {
   return !names && names.error().code == Errc::not_found;
 }
 
+/// One of the manifest's two copies, as text. errors  memory: over `most` bytes; those of read_small_file
+Result<std::string> read_manifest_text(Io& io, const std::string& path, std::uint64_t most) {
+  const auto info = io.stat(path);
+  if (info && info->bytes > most && info->bytes <= kMostManifestBytes)
+    return fail({.code = Errc::memory,
+                 .message = fmt::format("{}: list: {} bytes, and --memory allows {}", path, info->bytes, most),
+                 .file = path});
+  return read_small_file(io, path, most);
+}
+
 /// False where the directory is gone.
-bool read_manifest_and_sums(Io& io, Entry& entry, const std::string& path) {
+bool read_manifest_and_sums(Io& io, Entry& entry, const std::string& path, std::uint64_t most) {
   const std::string manifest_path = join_path(path, universal::kManifestPath);
-  auto text = read_small_file(io, manifest_path, kMostManifestBytes);
+  auto text = read_manifest_text(io, manifest_path, most);
   if (!text) {
     if (text.error().code == Errc::not_found && is_gone(io, path)) return false;
     set_unreadable(entry, text.error());
@@ -130,8 +140,8 @@ bool read_manifest_and_sums(Io& io, Entry& entry, const std::string& path) {
 }
 
 /// One of the manifest's two copies.
-Result<universal::Manifest> read_copy(Io& io, const std::string& path) {
-  CKPT_TRY(const std::string text, read_small_file(io, path, kMostManifestBytes));
+Result<universal::Manifest> read_copy(Io& io, const std::string& path, std::uint64_t most) {
+  CKPT_TRY(const std::string text, read_manifest_text(io, path, most));
   return universal::parse_manifest(text);
 }
 
@@ -141,10 +151,10 @@ bool is_lost_or_torn(const Result<universal::Manifest>& copy) {
 
 /// What `ckpt repair` restores a checkpoint from: one copy of its manifest that is right and fits the table of files,
 /// where the other is lost or torn.
-std::optional<universal::Manifest> mendable(Io& io, const std::string& path, Entry& mended) {
-  auto first = read_copy(io, join_path(path, universal::kManifestPath));
+std::optional<universal::Manifest> mendable(Io& io, const std::string& path, Entry& mended, std::uint64_t most) {
+  auto first = read_copy(io, join_path(path, universal::kManifestPath), most);
   if (!first && !is_lost_or_torn(first)) return std::nullopt;
-  auto second = read_copy(io, join_path(path, universal::kManifestCopyPath));
+  auto second = read_copy(io, join_path(path, universal::kManifestCopyPath), most);
   if (first ? !is_lost_or_torn(second) : !second) return std::nullopt;
   universal::Manifest& right = first ? *first : *second;
   if (!take_sums(io, mended, path, right)) return std::nullopt;
@@ -152,11 +162,11 @@ std::optional<universal::Manifest> mendable(Io& io, const std::string& path, Ent
 }
 
 /// Of one of ours. False where the directory is gone.
-bool read_own(Io& io, Entry& entry, const std::string& path) {
-  if (!read_manifest_and_sums(io, entry, path)) return false;
+bool read_own(Io& io, Entry& entry, const std::string& path, std::uint64_t most) {
+  if (!read_manifest_and_sums(io, entry, path, most)) return false;
   if (entry.checkpoint.state != State::corrupt) return true;
   Entry mended;
-  const auto manifest = mendable(io, path, mended);
+  const auto manifest = mendable(io, path, mended, most);
   if (!manifest) return true;
   entry.checkpoint.state = State::repairable;
   take_manifest(entry, *manifest);
@@ -283,10 +293,10 @@ void apply_marks(Entry& entry, std::vector<Mark> marks) {
 
 bool is_repairable(Io& io, const std::string& path) {
   Entry mended;
-  return mendable(io, path, mended).has_value();
+  return mendable(io, path, mended, kMostManifestBytes).has_value();
 }
 
-std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace& place) {
+std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace& place, std::uint64_t manifest_bytes) {
   Entry entry{.name = place.name, .format = place.foreign ? place.format : "ckpt", .foreign = place.foreign};
   entry.checkpoint.run = place.run;
   entry.checkpoint.link = place.link;
@@ -308,7 +318,7 @@ std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace
     entry.checkpoint.generation = name->generation;
     entry.manifest = stamp_of(io, join_path(path, universal::kManifestPath));
     take_commit_time(entry);
-    if (!read_own(io, entry, path)) return std::nullopt;
+    if (!read_own(io, entry, path, manifest_bytes)) return std::nullopt;
   }
   Marks said = read_marks(io, marks);
   entry.save = said.save;

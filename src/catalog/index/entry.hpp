@@ -9,6 +9,7 @@
 #include "catalog/checkpoint.hpp"
 #include "catalog/index/marks.hpp"
 #include "engine/io/io.hpp"
+#include "engine/store/run_directory.hpp"
 #include "format/universal/sums.hpp"
 
 namespace ckpt::catalog {
@@ -71,8 +72,10 @@ struct EntryPlace {
 };
 
 /// Reads what its manifest, its table of files and its marks say. No tensor data. Nothing where the directory is gone,
-/// or vanishes meanwhile; what cannot be read is told in state and `reason`.
-std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace& place);
+/// or vanishes meanwhile; what cannot be read is told in state and `reason`. A larger manifest than `manifest_bytes` is
+/// unreadable: parsing takes many times its size.
+std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace& place,
+                                std::uint64_t manifest_bytes = kMostManifestBytes);
 
 /// Whether `ckpt repair` has what it needs to mend a damaged one of ours: one copy of the manifest is right and fits
 /// the table of files, the other is lost or torn.

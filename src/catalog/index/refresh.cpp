@@ -25,8 +25,15 @@ constexpr std::uint64_t kLookedAt = 256;
 /// One refresh, inside its transaction.
 class Refresh {
  public:
-  Refresh(Io& io, const std::string& store, Database& database, const Recognise& recognise, Trust trust, Time now)
-      : io_(io), store_(store), database_(database), recognise_(recognise), trust_(trust), now_(now) {}
+  Refresh(Io& io, const std::string& store, Database& database, const Recognise& recognise, Trust trust, Time now,
+          std::uint64_t manifest_bytes)
+      : io_(io),
+        store_(store),
+        database_(database),
+        recognise_(recognise),
+        trust_(trust),
+        now_(now),
+        manifest_bytes_(manifest_bytes) {}
 
   /// What must be looked at; nothing where the index is up to date.
   Result<bool> is_due() {
@@ -207,7 +214,7 @@ class Refresh {
   }
 
   Result<bool> read_place(const EntryPlace& place) {
-    const auto entry = read_entry(io_, store_, place);
+    const auto entry = read_entry(io_, store_, place, manifest_bytes_);
     ++out_.read;
     if (!entry) {
       CKPT_CHECK(remove_entry(database_, place.run, place.name));
@@ -226,6 +233,7 @@ class Refresh {
   const Recognise& recognise_;
   Trust trust_;
   Time now_;
+  const std::uint64_t manifest_bytes_;
   std::vector<KnownRun> known_{};
   std::set<std::string> to_list_{};
   std::vector<std::string> gone_{};
@@ -239,8 +247,8 @@ class Refresh {
 }  // namespace
 
 Result<Refreshed> refresh(Io& io, const std::string& store, Database& database, const Recognise& recognise, Trust trust,
-                          Time now) {
-  Refresh work(io, store, database, recognise, trust, now);
+                          Time now, std::uint64_t manifest_bytes) {
+  Refresh work(io, store, database, recognise, trust, now, manifest_bytes);
   CKPT_TRY(const bool due, work.is_due());
   if (!due) {
     work.remove_notes();

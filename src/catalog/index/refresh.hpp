@@ -34,9 +34,10 @@ struct Refreshed {
 /// transaction; none where nothing changed. Notes in inboxes are removed once what they tell of is durable in the
 /// index.
 ///
+/// manifest_bytes  of read_entry
 /// now      by the machine's clock: a directory that was changed just before is listed again the next time
 /// errors   not_found: the store is not there; those of `asked`: the index is then as it was
 Result<Refreshed> refresh(Io& io, const std::string& store, Database& database, const Recognise& recognise, Trust trust,
-                          Time now);
+                          Time now, std::uint64_t manifest_bytes = kMostManifestBytes);
 
 }  // namespace ckpt::catalog
