@@ -18,7 +18,7 @@ Result<StateFile> StateFile::open(Io& io, const std::string& root, const std::st
   const auto read = [&]() -> Result<StateFile> {
     CKPT_TRY(const FileInfo info, io.info(handle));
     CKPT_TRY(TorchArchive archive, open_torch_archive(io, handle, path, {0, info.bytes}, budget));
-    return StateFile(io, handle, {path, info.bytes, info.mtime_ns}, index, std::move(archive));
+    return StateFile(io, root, handle, {path, info.bytes, info.mtime_ns}, index, std::move(archive));
   };
   auto file = read();
   if (!file) {
@@ -28,11 +28,18 @@ Result<StateFile> StateFile::open(Io& io, const std::string& root, const std::st
   return file;
 }
 
-StateFile::StateFile(Io& io, FileHandle handle, MapFile info, std::uint32_t index, TorchArchive archive)
-    : io_(&io), handle_(handle), info_(std::move(info)), index_(index), archive_(std::move(archive)) {}
+StateFile::StateFile(Io& io, std::string root, FileHandle handle, MapFile info, std::uint32_t index,
+                     TorchArchive archive)
+    : io_(&io),
+      root_(std::move(root)),
+      handle_(handle),
+      info_(std::move(info)),
+      index_(index),
+      archive_(std::move(archive)) {}
 
 StateFile::StateFile(StateFile&& other) noexcept
     : io_(other.io_),
+      root_(std::move(other.root_)),
       handle_(std::exchange(other.handle_, {})),
       info_(std::move(other.info_)),
       index_(other.index_),
@@ -102,6 +109,16 @@ Result<std::vector<std::byte>> StateFile::bytes(std::uint64_t offset, std::uint6
   std::vector<std::byte> out(static_cast<std::size_t>(count));
   auto read = io_->read_at(handle_, offset, out);
   if (!read) return fail(with_file(std::move(read).error(), path(), offset));
+  return out;
+}
+
+Result<std::vector<std::byte>> StateFile::bytes_of(const std::string& path, std::uint64_t offset,
+                                                   std::uint64_t count) const {
+  CKPT_TRY(const FileHandle handle, io_->open(join_path(root_, path), {.mode = OpenOptions::Mode::read}));
+  std::vector<std::byte> out(static_cast<std::size_t>(count));
+  auto read = io_->read_at(handle, offset, out);
+  (void)io_->close(handle);  // only read: nothing can be lost
+  if (!read) return fail(with_file(std::move(read).error(), path, offset));
   return out;
 }
 

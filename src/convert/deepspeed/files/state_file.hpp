@@ -61,14 +61,17 @@ class StateFile {
 
   /// Bytes of the file as they stand.
   Result<std::vector<std::byte>> bytes(std::uint64_t offset, std::uint64_t count) const;
+  /// The same of another file of the checkpoint; `path` is below its root.
+  Result<std::vector<std::byte>> bytes_of(const std::string& path, std::uint64_t offset, std::uint64_t count) const;
 
   /// An error about this file: "PATH: what".
   Error error(Errc code, const std::string& what) const;
 
  private:
-  StateFile(Io& io, FileHandle handle, MapFile info, std::uint32_t index, TorchArchive archive);
+  StateFile(Io& io, std::string root, FileHandle handle, MapFile info, std::uint32_t index, TorchArchive archive);
 
   Io* io_;
+  std::string root_;
   FileHandle handle_;
   MapFile info_;
   std::uint32_t index_;

@@ -14,6 +14,7 @@
 #include "convert/deepspeed/files/model_states.hpp"
 #include "convert/deepspeed/files/optim_states.hpp"
 #include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
+#include "convert/deepspeed/model_parallel/pipeline_layers.hpp"
 #include "convert/deepspeed/model_parallel/slice_rules.hpp"
 #include "convert/deepspeed/model_parallel/sliced_tensors.hpp"
 #include "convert/deepspeed/stages/flat_groups.hpp"
@@ -38,9 +39,11 @@ class ModelParallelReader {
     }
     files_ = *std::move(sorted);
     CKPT_CHECK(learn_what_must_exist());
+    CKPT_TRY(layers_, PipelineLayers::read(set_, tag_, files_.layers, mesh_.tensor_ranks));
+    CKPT_CHECK(divide_pipeline());
     CKPT_CHECK(read_models());
     CKPT_CHECK(read_optims());
-    CKPT_CHECK(read_layers());
+    CKPT_CHECK(add_layers());
     CKPT_CHECK(check_weights());
     CKPT_CHECK(place_weights());
     CKPT_CHECK(place_slots());
@@ -97,12 +100,78 @@ class ModelParallelReader {
       if (facts_.optim_prefix == "bf16_") files_.optim_prefix = "bf16_";
       return fail(missing(files_.optim_name(0, 0)));
     }
+    const bool has_module = file.find(file.root(), "module") != pickle::kNone;
+    unnamed_pipeline_ = !has_zero && !has_module;
+    if (!per_rank_ && !files_.optims.empty() && unnamed_pipeline_ && files_.optims.rbegin()->first < mesh_.model_ranks)
+      return {};  // BF16_Optimizer, which a pipeline in bf16 has without ZeRO
     if (!files_.optims.empty() && (!has_zero || files_.optims.rbegin()->first >= mesh_.model_ranks)) {
       return fail(corrupt(
           files_.optims.rbegin()->second.front().name,
           has_zero ? "belongs to a save with more than " + std::to_string(mesh_.model_ranks) + " model-parallel ranks"
                    : "of a save with ZeRO, beside model files of one without"));
     }
+    return {};
+  }
+
+  /// A pipeline without ZeRO: no file says which parameters a stage trains.
+  Result<> divide_pipeline() {
+    if (!unnamed_pipeline_) return {};
+    if (!files_.optims.empty()) {
+      for (std::uint64_t m = 0; m < mesh_.model_ranks; ++m) CKPT_CHECK(read_fragment_shapes(m));
+      return {};
+    }
+    std::vector<std::vector<UnnamedGroup>> groups;
+    std::unordered_set<std::string> buffers;
+    for (std::uint64_t m = 0; m < mesh_.model_ranks; m += mesh_.tensor_ranks) {
+      CKPT_TRY(const StateFile file, reopen(in_tag(model_name(m))));
+      CKPT_TRY(const ModelStates model, read_model_states(file, ModelRanks::several));
+      buffers.insert(model.buffer_names.begin(), model.buffer_names.end());
+      CKPT_TRY(auto unnamed, read_unnamed_groups(file));
+      groups.push_back(std::move(unnamed));
+    }
+    const bool has_optimizer = std::ranges::any_of(groups, [](const auto& stage) { return !stage.empty(); });
+    if (!has_optimizer) return {};
+    for (std::uint64_t t = 0; t < mesh_.tensor_ranks; ++t) {
+      auto modules = layers_.stage_modules(buffers, groups, t);
+      if (!modules && t == 0) {
+        const std::string name = model_name(0);
+        return fail(with_hint(
+            {.code = Errc::unsupported,
+             .message = in_tag(name) + ": a pipeline without ZeRO stores no parameter names, and the sizes of its "
+                                       "layers do not tell which stage trains which",
+             .file = in_tag(name)},
+            "check that no layer_*-model_states.pt is missing; ZeRO stage 1 stores names"));
+      }
+      if (!modules) return fail(corrupt(files_.layers.front().name, "layers differ between tensor-parallel ranks"));
+      stage_modules_.push_back(*std::move(modules));
+    }
+    std::unordered_set<std::string> trained;
+    for (const auto& stage : stage_modules_.front()) {
+      for (const NamedTensor& entry : stage) {
+        if (!trained.insert(entry.name).second) mesh_.tied.insert(entry.name);
+      }
+    }
+    for (const std::string& name : std::set(mesh_.tied.begin(), mesh_.tied.end())) {
+      builder_.find(Severity::note, name + ": several stages train it (a tied layer), and no file stores the tie's key",
+                    {}, name);
+    }
+    return {};
+  }
+
+  /// BF16_Optimizer without ZeRO: each rank's file lists its fragments of named parameters.
+  Result<> read_fragment_shapes(std::uint64_t m) {
+    std::vector<OptimStates> ranks;
+    for (std::uint64_t d = 0, count = 1; d < count; ++d) {
+      const std::vector<RankFile>& held = files_.optims[m];
+      if (d >= held.size() || held[d].rank != d) return fail(missing(files_.optim_name(m, d)));
+      CKPT_TRY(const StateFile file, reopen(in_tag(held[d].name)));
+      ObjectReader reader(file);
+      CKPT_TRY(OptimStates states, read_optim_states(file, reader));
+      count = std::max<std::uint64_t>(states.part_count, 1);
+      ranks.push_back(std::move(states));
+    }
+    CKPT_TRY(auto shapes, layers_.shapes_from_fragments(ranks, rank_of(m).tensor_rank));
+    fragment_shapes_.push_back(std::move(shapes));
     return {};
   }
 
@@ -134,6 +203,7 @@ class ModelParallelReader {
       ObjectReader reader(file, rank_suffix(m));
       CKPT_TRY(auto objects, model_objects(file, reader));
       CKPT_CHECK(module_objects(model, reader, objects));
+      if (!fragment_shapes_.empty()) model.param_shapes = std::move(fragment_shapes_[m]);
       if (model.param_shapes) {
         for (const GroupShapes& group : *model.param_shapes) {
           for (const NamedShape& shape : group) trained_[shape.name].insert(stage_of(m));
@@ -152,18 +222,17 @@ class ModelParallelReader {
   /// Stage 0: the optimizer stands in the model file, and stores no names.
   Result<> read_whole_optimizer(std::uint64_t m, const ModelStates& model, const StateFile& file, ObjectReader& reader,
                                 std::vector<NamedObject>& objects) {
-    if (model.module.empty()) {
-      return fail(with_hint(file.error(Errc::unsupported,
-                                       "this is a pipeline without ZeRO: its optimizers store no names, and nothing "
-                                       "says which stage has which layers: not readable"),
-                            "save it with ZeRO stage 1, which stores names"));
-    }
     const AddSlot add = [&](Tensor tensor, Locator where) -> Result<> {
       trained_[tensor.parameter].insert(stage_of(m));
       const Shape shape = tensor.shape;
       return slots_.add(file.path(), std::move(tensor), rank_of(m), {shape, std::move(where)});
     };
-    return place_whole_optimizer(builder_, model, file, reader, objects, add, Unnamed::refuse);
+    if (stage_modules_.empty()) {
+      return place_whole_optimizer(builder_, model, file, reader, objects, add, Unnamed::refuse);
+    }
+    ModelStates trained;
+    trained.module = stage_modules_[rank_of(m).tensor_rank][stage_of(m)];
+    return place_whole_optimizer(builder_, trained, file, reader, objects, add, Unnamed::refuse);
   }
 
   /// A file that the set knows already.
@@ -295,33 +364,22 @@ class ModelParallelReader {
   }
 
   /// Files of layers call a tensor as the layer does; the optimizer says how the pipeline calls it.
-  Result<> read_layers() {
+  Result<> add_layers() {
     collect_shapes();
-    for (const LayerFile& layer : files_.layers) {
-      if (per_rank_) return fail(corrupt(layer.name, "a layer of a pipeline, beside model files of ZeRO stage 3"));
-      if (layer.tensor_rank >= mesh_.tensor_ranks) {
-        return fail(corrupt(layer.name, "belongs to a save with more than " + std::to_string(mesh_.tensor_ranks) +
-                                            " tensor-parallel ranks"));
+    for (const PipelineLayers::Layer& layer : layers_.all()) {
+      if (per_rank_) {
+        return fail({.code = Errc::corrupt,
+                     .message = layer.path + ": a layer of a pipeline, beside model files of ZeRO stage 3",
+                     .file = layer.path});
       }
-      CKPT_TRY(const StateFile file, set_.open(in_tag(layer.name)));
-      CKPT_TRY(const auto entries, file.named_entries(file.root(), "layer"));
-      std::vector<NamedTensor> tensors;
-      for (const auto& [name, node] : entries) {
-        CKPT_TRY(auto tensor, file.tensor(node, name));
-        if (!tensor) {
-          return fail(with_tensor(file.error(Errc::unsupported, name + ": no tensor: not yet readable"), name));
-        }
-        tensors.push_back({name, *std::move(tensor)});
-      }
-      const std::string number = std::to_string(layer.layer) + ".";
-      const std::string prefix = prefix_of(number, tensors);
-      for (NamedTensor& entry : tensors) {
+      const std::string prefix = prefix_of(std::to_string(layer.number) + ".", layer.tensors);
+      for (NamedTensor entry : layer.tensors) {
         entry.name = prefix + entry.name;
         const auto stages = trained_.find(entry.name);
         // Any stage serves for what the optimizer does not have: a layer stands once.
         const std::uint64_t stage = stages == trained_.end() ? 0 : *stages->second.begin();
         const Role role = buffers_.count(entry.name) ? Role::buffer : Role::param;
-        CKPT_CHECK(weights_.add(file.path(), tensor_of(entry, role), {stage, layer.tensor_rank},
+        CKPT_CHECK(weights_.add(layer.path, tensor_of(entry, role), {stage, layer.tensor_rank},
                                 {entry.tensor.type.shape, entry.tensor.where}));
       }
     }
@@ -372,17 +430,13 @@ class ModelParallelReader {
                       name);
         continue;
       }
-      const std::string layer = name.substr(0, name.find('.'));
-      const bool numbered = !layer.empty() && layer.find_first_not_of("0123456789") == std::string::npos;
-      Error error = numbered ? missing("layer_" + std::string(layer.size() < 2 ? "0" : "") + layer +
-                                       (mesh_.tensor_ranks > 1 ? "-model_00-model_states.pt" : "-model_states.pt"))
-                             : Error{.code = Errc::incomplete,
-                                     .message = name + ": no file of a layer holds its weight, or nothing tells which",
-                                     .file = in_tag(files_.model_name(0)),
-                                     .hint =
-                                         "each rank writes its own file: copy the missing "
-                                         "ones from the nodes that "
-                                         "wrote them"};
+      const auto layer = split_layer_name(name);
+      const std::string file = layer ? layers_.path_of(layer->first, 0) : in_tag(files_.model_name(0));
+      Error error{.code = Errc::incomplete,
+                  .message = layer ? file + ": the file is missing"
+                                   : name + ": no file of a layer holds its weight, or nothing tells which",
+                  .file = file,
+                  .hint = "each rank writes its own file: copy the missing ones from the nodes that wrote them"};
       return fail(with_tensor(std::move(error), name));
     }
     return {};
@@ -422,8 +476,11 @@ class ModelParallelReader {
     Map map = builder_.take();
     map.format = "deepspeed";
     const std::uint64_t stages = mesh_.model_ranks / mesh_.tensor_ranks;
-    map.variant = "zero-" + std::to_string(stage_) + ", " + std::to_string(stages) + " pipeline stages of " +
-                  std::to_string(mesh_.tensor_ranks) + " tensor-parallel ranks";
+    const bool bf16_optimizer = !fragment_shapes_.empty();
+    if (bf16_optimizer) stage_ = 0;  // its files are those of stage 1
+    map.variant = (bf16_optimizer ? "BF16_Optimizer" : "zero-" + std::to_string(stage_)) + ", " +
+                  std::to_string(stages) + " pipeline stages of " + std::to_string(mesh_.tensor_ranks) +
+                  " tensor-parallel ranks";
     map.chosen = tag_.chosen;
     const std::uint64_t data_parallel = facts_.data_parallel.value_or(1);
     map.meta.step = facts_.global_steps;
@@ -444,7 +501,12 @@ class ModelParallelReader {
   RunFacts facts_{};
   SliceRules rules_{};
   SliceMesh mesh_{};
-  bool per_rank_ = false;  // stage 3: a model file for each data-parallel rank
+  PipelineLayers layers_{};
+  bool unnamed_pipeline_ = false;  // without ZeRO
+  /// Of such a pipeline whose optimizers store no names: by tensor-parallel rank, then by stage.
+  std::vector<std::vector<std::vector<NamedTensor>>> stage_modules_{};
+  std::vector<std::vector<GroupShapes>> fragment_shapes_{};  // of one in bf16, by model-parallel rank
+  bool per_rank_ = false;                                    // stage 3: a model file for each data-parallel rank
   std::uint64_t stage_ = 0;
   std::vector<ModelStates> models_{};
   GroupNames names_{};  // of the model-parallel rank whose files are being read

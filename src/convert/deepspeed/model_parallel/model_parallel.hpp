@@ -11,9 +11,12 @@ namespace ckpt::deepspeed {
 /// BF16_Optimizer, tensor-parallel ranks alone with any stage. Slices of tensor-parallel ranks become boxes of the full
 /// tensors by universal_checkpoint_info (slice_rules.hpp). Weights of a pipeline stand in files of layers, under
 /// `LAYER.name`; those of a tied layer under `tied_modules.KEY.name`, as the optimizer has them. What several stages
-/// hold of a tied layer are copies of one tensor.
+/// hold of a tied layer are copies of one tensor. Without ZeRO a pipeline in bf16 has files of BF16_Optimizer, which
+/// name their fragments; in fp32 and fp16 the sizes of the layers must tell what each stage trains
+/// (pipeline_stages.hpp).
 ///
-/// errors   incomplete: files are missing; unsupported: a slice that no rule places, a pipeline without ZeRO, experts;
+/// errors   incomplete: files are missing; unsupported: a slice that no rule places, a pipeline whose stages cannot be
+/// told apart, experts;
 ///          corrupt:
 ///          files that contradict each other
 /// source   deepspeed/runtime/pipe/module.py: save_state_dict, ckpt_layer_path

@@ -110,7 +110,7 @@ Result<Assembled> SlicedTensors::assemble(const Entry& entry, const SliceMesh& m
       whole = std::move(part);
       continue;
     }
-    if (!name.starts_with(kTiedModules)) {
+    if (!name.starts_with(kTiedModules) && mesh.tied.count(name) == 0) {
       return fail(with_hint(with_tensor({.code = Errc::unsupported,
                                          .message = name + ": stands in several stages of the "
                                                            "pipeline, and is not tied: which one "

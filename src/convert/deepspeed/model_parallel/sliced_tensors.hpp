@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct SliceMesh {
   std::uint64_t tensor_ranks = 1;
   std::map<std::uint64_t, SliceRules> rules{};        ///< by pipeline stage
   std::map<std::uint64_t, std::string> rule_files{};  ///< where they stand, by stage: errors name them
+  std::unordered_set<std::string> tied{};             ///< parameters that several stages train, whatever their name
 };
 
 /// The numbers of ranks, as the model file of the first one tells them; no rules.

@@ -126,7 +126,8 @@ std::vector<UnnamedGroup> unnamed_groups(const Optimizer& optimizer) {
 }
 
 /// Compares up to 64 elements at either end of a weight with a master that may be its own, cast to the weight's dtype.
-Result<bool> rounds_to(const StateFile& file, const FileTensor& weight, const FileTensor& master,
+/// The weight may stand in another file of the map: that of its pipeline layer.
+Result<bool> rounds_to(const Map& map, const StateFile& file, const FileTensor& weight, const FileTensor& master,
                        std::uint64_t master_begin) {
   constexpr std::uint64_t kElements = 64;
   const bool comparable = weight.where.strides.empty() && master.where.strides.empty() && !weight.where.big_endian &&
@@ -136,8 +137,10 @@ Result<bool> rounds_to(const StateFile& file, const FileTensor& weight, const Fi
   const std::uint64_t count = std::min(kElements, elements);
   for (const std::uint64_t at : {std::uint64_t{0}, elements - count}) {
     const auto read = [&](const FileTensor& tensor, std::uint64_t begin) {
-      return file.bytes(tensor.where.offset + begin * unit_bytes(tensor.type.dtype),
-                        count * unit_bytes(tensor.type.dtype));
+      const std::uint64_t offset = tensor.where.offset + begin * unit_bytes(tensor.type.dtype);
+      const std::uint64_t bytes = count * unit_bytes(tensor.type.dtype);
+      return tensor.where.file == file.index() ? file.bytes(offset, bytes)
+                                               : file.bytes_of(map.files[tensor.where.file].path, offset, bytes);
     };
     CKPT_TRY(const auto stored, read(weight, at));
     CKPT_TRY(const auto full, read(master, master_begin + at));
@@ -223,8 +226,8 @@ bool is_among(Among among, bool of_experts) {
 }
 
 /// Fills the members of those groups. False where they cannot be known.
-Result<bool> match_among(Among among, const ModelStates& model, const StateFile& file, const Optimizer& optimizer,
-                         Assignment& out) {
+Result<bool> match_among(Among among, const Map& map, const ModelStates& model, const StateFile& file,
+                         const Optimizer& optimizer, Assignment& out) {
   const std::vector<std::size_t> holder = tied_to(model, {}, false);
   std::vector<std::size_t> entries;
   std::vector<Shape> candidates;
@@ -248,8 +251,8 @@ Result<bool> match_among(Among among, const ModelStates& model, const StateFile&
     agrees = [&](std::size_t candidate, std::size_t group, std::uint64_t position) {
       const auto& masters = optimizer.masters[numbers[group]];
       const FileTensor& weight = model.module[entries[candidate]].tensor;
-      return optimizer.flat ? rounds_to(file, weight, masters[0], position)
-                            : rounds_to(file, weight, masters[static_cast<std::size_t>(position)], 0);
+      return optimizer.flat ? rounds_to(map, file, weight, masters[0], position)
+                            : rounds_to(map, file, weight, masters[static_cast<std::size_t>(position)], 0);
     };
   }
   CKPT_TRY(const auto found, match_parameters(candidates, groups, agrees));
@@ -261,12 +264,12 @@ Result<bool> match_among(Among among, const ModelStates& model, const StateFile&
 }
 
 /// The parameters of every group, by index into the module; nothing where they cannot be known.
-Result<std::optional<Assignment>> find_names(const ModelStates& model, const StateFile& file,
+Result<std::optional<Assignment>> find_names(const Map& map, const ModelStates& model, const StateFile& file,
                                              const Optimizer& optimizer) {
   const bool apart = std::any_of(optimizer.groups.begin(), optimizer.groups.end(), is_of_experts);
   Assignment out(optimizer.groups.size());
   for (const Among among : apart ? std::vector{Among::experts, Among::others} : std::vector{Among::all}) {
-    CKPT_TRY(const bool known, match_among(among, model, file, optimizer, out));
+    CKPT_TRY(const bool known, match_among(among, map, model, file, optimizer, out));
     if (!known) return std::optional<Assignment>{};
   }
   return std::optional(std::move(out));
@@ -355,6 +358,14 @@ Result<> SlotCopies::place(MapBuilder& builder) {
   return {};
 }
 
+Result<std::vector<UnnamedGroup>> read_unnamed_groups(const StateFile& file) {
+  const NodeId node = file.find(file.root(), "optimizer");
+  if (node == kNone) return std::vector<UnnamedGroup>{};
+  ObjectReader objects(file);
+  CKPT_TRY(const auto known, read_optimizer(file, node, objects));
+  return known ? unnamed_groups(*known) : std::vector<UnnamedGroup>{};
+}
+
 Result<> place_whole_optimizer(MapBuilder& builder, const ModelStates& model, const StateFile& file,
                                ObjectReader& objects, std::vector<NamedObject>& out, const AddSlot& add,
                                Unnamed unnamed) {
@@ -371,7 +382,7 @@ Result<> place_whole_optimizer(MapBuilder& builder, const ModelStates& model, co
   if (const NodeId inner = file.find(node, "optimizer_state_dict"); inner != kNone) {
     CKPT_CHECK(keep_objects(file, inner, objects, out));
   }
-  CKPT_TRY(const auto names, find_names(model, file, optimizer));
+  CKPT_TRY(const auto names, find_names(builder.map(), model, file, optimizer));
   if (!names && unnamed == Unnamed::refuse) {
     return fail(with_hint(file.error(Errc::unsupported,
                                      "the optimizer stores no names, its parameters cannot be told apart, and those of "

@@ -10,6 +10,7 @@
 #include "convert/deepspeed/files/objects.hpp"
 #include "convert/deepspeed/files/state_file.hpp"
 #include "convert/deepspeed/map_builder.hpp"
+#include "convert/deepspeed/stages/match_parameters.hpp"
 
 namespace ckpt::deepspeed {
 
@@ -37,6 +38,10 @@ enum class Unnamed : std::uint8_t {
   keep_index,  ///< they are named by their index
   refuse,      ///< unsupported: of several ranks' indices nothing tells which are the same
 };
+
+/// The parameter groups of the optimizer under the key `optimizer` of a file; empty where there is none, or one of a
+/// form that is not known. errors  corrupt
+Result<std::vector<UnnamedGroup>> read_unnamed_groups(const StateFile& file);
 
 /// Stage 0: the optimizer under the key `optimizer` of a file, of the weights that `model` has. It stores no names:
 /// they are found by `match_parameters` among the weights of `module` that are neither buffers nor ties; where they
