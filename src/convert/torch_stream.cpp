@@ -1,7 +1,8 @@
 #include "convert/torch_stream.hpp"
 
 #include <algorithm>
-#include <memory>
+
+#include "engine/io/leave_to_kernel.hpp"
 
 namespace ckpt {
 namespace {
@@ -108,8 +109,7 @@ Result<> StreamReader::read_groups(std::span<const Group> groups, std::span<cons
     if (in_flight == 0) break;
     const auto reaped = io_.reap(done, true);
     if (!reaped) {
-      // Nobody knows until when the kernel writes to them: they are never freed.
-      static_cast<void>(std::make_unique<std::vector<std::vector<std::byte>>>(std::move(buffers)).release());
+      leave_to_kernel(std::move(buffers));
       return fail(reaped.error());
     }
     const std::size_t count = *reaped;

@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -324,6 +326,57 @@ TEST_P(Run, AnOperationThatFailsOnOneRankEndsAll) {
       }
     }
   }
+}
+
+/// The kernel goes on with what a broken ring held, whenever it likes: it may write to memory that nobody has got
+/// meanwhile, and what it still reads is what was submitted.
+TEST_P(Run, NoBufferThatABrokenQueueMayStillUseIsGivenOut) {
+  const auto job = job_of_leaves(6);
+  std::size_t reads = 0;
+  std::size_t writes = 0;
+  for (const std::string operation : {"read", "write"}) {
+    bool reached_the_end = false;
+    for (std::uint64_t n = 0; !reached_the_end; n += 1 + n / 2) {
+      SCOPED_TRACE(operation + " " + std::to_string(n));
+      job->clear_targets();
+      const auto pool = BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = 12});
+      ASSERT_TRUE(pool);
+      const auto faults = std::make_shared<FaultPlan>();
+      faults->hold_requests();
+      faults->count_only({operation});
+      faults->call_at(n, [&] { faults->break_queues(); });
+      {
+        const auto plan = job->plan();
+        ASSERT_TRUE(plan);
+        auto inner = open_io(GetParam(), 4);
+        ASSERT_TRUE(inner);
+        const auto io = make_fault_io(std::move(*inner), faults);
+        const auto solo = Comm::solo();
+        const auto ran = run(*plan, *io, *solo,
+                             {.source_root = job->directory.path(),
+                              .target_root = job->directory.path(),
+                              .workers = 2,
+                              .pool = pool->get()});
+        reached_the_end = faults->first_failed().empty();
+        EXPECT_EQ(ran.has_value(), reached_the_end);
+      }
+      std::vector<BufferPool::Lease> others;
+      while (auto lease = (*pool)->try_acquire()) others.push_back(std::move(*lease));
+      EXPECT_EQ(others.size(), (*pool)->buffer_count());
+      for (BufferPool::Lease& lease : others) std::memset(lease.data(), 0x55, lease.size());
+      const FaultPlan::Late late = faults->finish_late();
+      reads += late.reads;
+      writes += late.writes;
+      EXPECT_EQ(late.changed, 0U) << "a buffer that was being written was given to somebody else";
+      for (const BufferPool::Lease& lease : others) {
+        const std::byte* end = lease.data() + lease.size();
+        ASSERT_EQ(std::find(static_cast<const std::byte*>(lease.data()), end, FaultPlan::kLateByte), end)
+            << "a buffer that was being read into was given to somebody else";
+      }
+    }
+  }
+  EXPECT_GT(reads, 0U);
+  EXPECT_GT(writes, 0U);
 }
 
 TEST_P(Run, ARankThatIsLostEndsAll) {

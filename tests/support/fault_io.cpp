@@ -20,6 +20,9 @@ class FaultIo final : public Io, public HardLinks, public HoldsDirectories {
  public:
   FaultIo(std::unique_ptr<Io> inner, std::shared_ptr<FaultPlan> plan)
       : inner_(std::move(inner)), plan_(std::move(plan)), slots_(inner_->queue_depth()) {}
+  ~FaultIo() override { leave_to_kernel(); }
+  FaultIo(const FaultIo&) = delete;
+  FaultIo& operator=(const FaultIo&) = delete;
 
   std::string_view name() const override { return inner_->name(); }
   Result<std::unique_ptr<Io>> fresh() const override {
@@ -132,14 +135,25 @@ class FaultIo final : public Io, public HardLinks, public HoldsDirectories {
       forwarded.bytes = static_cast<std::size_t>(round_down(request.bytes / 2, unit));
     }
     const bool started = verdict.outcome != Outcome::fail && forwarded.bytes > 0;
-    if (started) CKPT_CHECK(inner_->submit(forwarded));
+    const bool held = started && plan_->requests_are_held();
+    if (started && !held) CKPT_CHECK(inner_->submit(forwarded));
     *slot = {.used = true, .started = started, .is_read = is_read, .tag = request.tag, .verdict = std::move(verdict)};
+    if (held) slot->held = forwarded;
+    if (held && !is_read) slot->before = hash128({forwarded.data, forwarded.bytes});
     slot->verdict.error.offset = request.offset;
     return {};
   }
 
   Result<std::size_t> reap(std::span<Completion> out, bool wait) override {
-    if (plan_->queues_are_broken()) return fail(Errc::io, "queue: reap: injected failure");
+    if (plan_->queues_are_broken()) {
+      leave_to_kernel();
+      return fail(Errc::io, "queue: reap: injected failure");
+    }
+    for (Slot& slot : slots_) {
+      if (!slot.used || !slot.held) continue;
+      CKPT_CHECK(inner_->submit(*slot.held));
+      slot.held.reset();
+    }
     std::size_t count = 0;
     for (Slot& slot : slots_) {
       if (count == out.size()) return count;
@@ -160,7 +174,16 @@ class FaultIo final : public Io, public HardLinks, public HoldsDirectories {
     bool is_read = false;
     std::uint64_t tag = 0;
     FaultPlan::Verdict verdict{};
+    std::optional<Request> held{};  // as it will be submitted
+    Hash128 before{};               // of its bytes, of a write
   };
+
+  void leave_to_kernel() {
+    for (Slot& slot : slots_) {
+      if (slot.used && slot.held) plan_->leave_to_kernel(*slot.held, slot.before);
+      slot.held.reset();
+    }
+  }
 
   static Completion finish(Slot& slot, Result<std::size_t> bytes) {
     slot.used = false;
@@ -257,6 +280,37 @@ void FaultPlan::break_queues() {
 bool FaultPlan::queues_are_broken() const {
   const std::lock_guard held(mutex_);
   return queues_broken_;
+}
+
+void FaultPlan::hold_requests() {
+  const std::lock_guard held(mutex_);
+  requests_held_ = true;
+}
+
+bool FaultPlan::requests_are_held() const {
+  const std::lock_guard held(mutex_);
+  return requests_held_;
+}
+
+void FaultPlan::leave_to_kernel(const Request& request, const Hash128& before) {
+  const std::lock_guard held(mutex_);
+  late_.emplace_back(request, before);
+}
+
+FaultPlan::Late FaultPlan::finish_late() {
+  const std::lock_guard held(mutex_);
+  Late out;
+  for (const auto& [request, before] : late_) {
+    if (request.op == Request::Op::read) {
+      std::fill_n(request.data, request.bytes, kLateByte);
+      ++out.reads;
+    } else {
+      ++out.writes;
+      out.changed += hash128({request.data, request.bytes}) == before ? 0 : 1;
+    }
+  }
+  late_.clear();
+  return out;
 }
 
 std::uint64_t FaultPlan::operation_count() const {

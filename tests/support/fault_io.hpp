@@ -7,9 +7,11 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/io/io.hpp"
+#include "format/hash.hpp"
 
 namespace ckpt {
 
@@ -35,6 +37,21 @@ class FaultPlan {
   /// From now on every Io::reap fails, as with a ring that the kernel has closed.
   void break_queues();
   bool queues_are_broken() const;
+  /// From now on a request reaches the disk no earlier than a reap, as late as a kernel may take it. Those that stand
+  /// in a queue that breaks stay with the kernel.
+  void hold_requests();
+  bool requests_are_held() const;
+  /// What became of the memory of such requests.
+  struct Late {
+    std::size_t reads = 0;  ///< their memory now holds kLateByte
+    std::size_t writes = 0;
+    std::size_t changed = 0;  ///< writes whose memory is not what was submitted: somebody else has got it
+  };
+  static constexpr std::byte kLateByte{0xee};
+  /// The kernel carries out what broken queues have left to it. After the Ios that submitted are gone, or have failed.
+  Late finish_late();
+  /// Called by the Io. `before`: hash of a write's bytes as they were submitted.
+  void leave_to_kernel(const Request& request, const Hash128& before);
   std::uint64_t operation_count() const;
   /// An operation that was counted; `offset` in its file, for reads and writes.
   struct Operation {
@@ -70,6 +87,8 @@ class FaultPlan {
   std::set<std::string> counted_;
   std::string first_failed_;
   bool queues_broken_ = false;
+  bool requests_held_ = false;
+  std::vector<std::pair<Request, Hash128>> late_;
   bool operations_kept_ = false;
   std::vector<Operation> operations_;
   std::chrono::milliseconds slowed_{0};

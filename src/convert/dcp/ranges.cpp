@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/io/leave_to_kernel.hpp"
+
 namespace ckpt::dcp {
 
 RangeReader::RangeReader(std::unique_ptr<Io> io, std::vector<std::string> paths)
@@ -80,7 +82,7 @@ Result<> RangeReader::fill(std::span<Held> pieces) {
     if (in_flight == 0) break;
     auto count = io_->reap(done, true);
     if (!count) {
-      for (Held& piece : pieces) abandoned_.push_back(std::move(piece.data));
+      for (Held& piece : pieces) leave_to_kernel(std::move(piece.data));
       return tl::unexpected<Error>(std::move(count).error());
     }
     for (std::size_t i = 0; i < *count; ++i) {

@@ -73,7 +73,6 @@ class RangeReader : public HeldRanges {
   Result<> check(const Completion& done, const Held& piece) const;
   Result<> close_all();
 
-  std::vector<std::vector<std::byte>> abandoned_;  // buffers in flight when reaping failed; outlive io_
   std::unique_ptr<Io> io_;
   std::vector<FileHandle> handles_;  // one a path
   std::vector<std::uint32_t> open_;  // files whose handle is open

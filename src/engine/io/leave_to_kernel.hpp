@@ -1,0 +1,15 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+namespace ckpt {
+
+/// After a reap that failed: the kernel may use the memory of what was in flight for as long as it likes, so its owner
+/// gives it up. It is freed when the process ends. Buffers of a pool have BufferPool::Lease::leave_to_kernel.
+template <class Owner>
+void leave_to_kernel(Owner&& memory) {
+  static_cast<void>(std::make_unique<Owner>(std::forward<Owner>(memory)).release());
+}
+
+}  // namespace ckpt
