@@ -43,7 +43,7 @@ class UniversalReader {
     CKPT_CHECK(read_parameters());
     CKPT_CHECK(check_same_files());
     CKPT_CHECK(keep_optimizer());
-    CKPT_CHECK(slices_ ? place_slices() : per_rank_ ? place_cast_weights() : place_stored_weights());
+    CKPT_CHECK(per_rank_ ? place_cast_weights() : slices_ ? place_slices() : place_stored_weights());
     return finish();
   }
 
@@ -109,6 +109,7 @@ class UniversalReader {
     if (!sorted) return fail(in_folder(std::move(sorted).error()));
     if (sorted->models.count(0) == 0 && sorted->rank_models.empty())
       return fail(missing(inside(sorted->model_name(0))));
+    per_rank_ = !sorted->rank_models.empty();
     CKPT_TRY(slices_, UniversalSlices::read(set_, objects_, folder_.directory, *sorted));
     model_ = slices_->model();
     collect_shapes();
@@ -356,10 +357,16 @@ class UniversalReader {
           }
         }
         ranks.front().groups.push_back(std::move(state));
-        model.param_shapes->push_back({(*model_.param_shapes)[g][i]});
+        NamedShape shape = (*model_.param_shapes)[g][i];
+        if (slices_) {  // the files have the shape of the whole, param_shapes that of a slice
+          shape.shape = groups_[g][i].slots.front().second.type.shape;
+          CKPT_TRY(shape.elements, checked_volume(shape.shape));
+        }
+        model.param_shapes->push_back({std::move(shape)});
       }
     }
     CKPT_CHECK(place_partitioned(builder_, model, ranks, frozen_));
+    if (slices_) CKPT_CHECK(slices_->place(builder_, {}, {}));
     return place_others();
   }
 

@@ -32,24 +32,34 @@ Result<UniversalSlices> UniversalSlices::read(FileSet& files, KeptObjects& objec
                                               const ModelParallelFiles& names) {
   const auto inside = [&](const std::string& name) { return directory.empty() ? name : join_path(directory, name); };
   UniversalSlices out;
-  if (!names.rank_models.empty()) {
-    const std::string path = inside(names.rank_models.begin()->second.front().name);
-    return fail(
-        {.code = Errc::unsupported,
-         .message = path + ": a universal folder of ZeRO stage 3 and several tensor-parallel ranks: not readable",
-         .file = path,
-         .hint = "give the checkpoint that it was made from, which can be read"});
+  const bool per_rank = !names.rank_models.empty();
+  if (per_rank && !names.models.empty()) {
+    const std::string path = inside(names.models.begin()->second);
+    return fail({.code = Errc::corrupt,
+                 .message = path + ": beside model files of ZeRO stage 3: the files are of two saves",
+                 .file = path});
   }
+  const std::uint64_t last = per_rank ? names.rank_models.rbegin()->first : names.models.rbegin()->first;
   std::unordered_set<std::string> known;
   for (std::uint64_t m = 0; m < out.mesh_.model_ranks; ++m) {
-    if (names.models.count(m) == 0) return missing(inside(names.model_name(m)));
-    CKPT_TRY(const StateFile file, files.open(inside(names.model_name(m))));
+    const auto ranks = names.rank_models.find(m);
+    const bool there =
+        per_rank ? ranks != names.rank_models.end() && ranks->second.front().rank == 0 : names.models.count(m) != 0;
+    const std::string name = inside(per_rank ? names.rank_model_name(m, 0) : names.model_name(m));
+    if (!there) return missing(name);
+    CKPT_TRY(const StateFile file, files.open(name));
     CKPT_TRY(ModelStates model, read_model_states(file, ModelRanks::several));
     CKPT_CHECK(refuse_experts(file, model));
     if (!model.param_shapes) return fail(file.error(Errc::corrupt, "param_shapes: missing"));
+    if (per_rank && !model.frozen.empty()) {
+      return fail(with_hint(file.error(Errc::unsupported,
+                                       "a universal folder of ZeRO stage 3 and several tensor-parallel ranks, with "
+                                       "frozen parameters: not readable"),
+                            "give the checkpoint that it was made from, which can be read"));
+    }
     CKPT_TRY(SliceRules rules, SliceRules::read(file, files.user_rules()));
     if (m == 0) {
-      CKPT_TRY(out.mesh_, read_mesh(file, model.facts, names.models.rbegin()->first, {}));
+      CKPT_TRY(out.mesh_, read_mesh(file, model.facts, last, {}));
     } else {
       CKPT_CHECK(check_same_steps(file, model.facts, out.model_.facts));
       if (model.facts != out.model_.facts) {
@@ -61,6 +71,8 @@ Result<UniversalSlices> UniversalSlices::read(FileSet& files, KeptObjects& objec
     out.mesh_.rules.emplace(rank.stage, std::move(rules));
     out.mesh_.rule_files.emplace(rank.stage, file.path());
     for (const NamedTensor& entry : model.module) {
+      // In stage 3 a parameter is an empty placeholder: the masters are the weights.
+      if (per_rank && model.buffer_names.count(entry.name) == 0) continue;
       Tensor tensor{.name = entry.name,
                     .dtype = entry.tensor.type.dtype,
                     .shape = entry.tensor.type.shape,
@@ -75,13 +87,13 @@ Result<UniversalSlices> UniversalSlices::read(FileSet& files, KeptObjects& objec
     std::vector<GroupShapes> groups = *std::exchange(model.param_shapes, std::nullopt);
     if (m == 0) {
       out.model_ = std::move(model);
-      out.model_.module.clear();
+      if (!per_rank) out.model_.module.clear();  // the placeholders of stage 3 have the dtypes
       out.model_.param_shapes.emplace();
     }
     join_groups(groups, known, *out.model_.param_shapes);
   }
-  if (names.models.rbegin()->first >= out.mesh_.model_ranks) {
-    const std::string path = inside(names.models.rbegin()->second);
+  if (last >= out.mesh_.model_ranks) {
+    const std::string path = inside(per_rank ? names.rank_models.at(last).front().name : names.models.at(last));
     return fail({.code = Errc::corrupt,
                  .message = path + ": belongs to a save with more than " + std::to_string(out.mesh_.model_ranks) +
                             " model-parallel ranks",

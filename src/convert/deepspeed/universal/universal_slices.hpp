@@ -12,14 +12,15 @@
 
 namespace ckpt::deepspeed {
 
-/// The model files of a universal folder that several tensor- or pipeline-parallel ranks wrote, of stages 1 and 2.
-/// Parameters stand whole in the folder; what the model files add are the weights as they were trained, in slices, and
-/// buffers. Of a pipeline they hold no weights: those stood in files of layers, which ds_to_universal.py leaves behind.
+/// The model files of a universal folder that several tensor- or pipeline-parallel ranks wrote. Parameters stand whole
+/// in the folder; what the model files add are the weights as they were trained, in slices, and buffers. In stage 3
+/// they add the buffers alone, and those of a rank's first data-parallel rank are read. Of a pipeline they hold no
+/// weights: those stood in files of layers, which ds_to_universal.py leaves behind.
 class UniversalSlices {
  public:
   /// directory  of the folder, below the root
-  /// errors     incomplete: the file of a rank is missing; unsupported: stage 3, experts; corrupt: files of several
-  /// saves
+  /// errors     incomplete: the file of a rank is missing; unsupported: experts, frozen parameters in stage 3;
+  ///            corrupt: files of several saves
   static Result<UniversalSlices> read(FileSet& files, KeptObjects& objects, const std::string& directory,
                                       const ModelParallelFiles& names);
 
