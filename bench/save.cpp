@@ -68,8 +68,8 @@ ckpt::Model model_of(const State& state) {
   return model;
 }
 
-ckpt::Store open(const std::string& run, std::size_t staging_mib) {
-  return take(ckpt::Store::open(run, {.staging_memory = std::uint64_t{staging_mib} << 20}));
+ckpt::Run open(const std::string& directory, std::size_t staging_mib) {
+  return take(ckpt::Run::open(directory, {.staging_memory = std::uint64_t{staging_mib} << 20}));
 }
 
 /// The best of a few ways to copy the state with two threads.
@@ -101,13 +101,13 @@ void train_step(std::vector<float>& weights) {
   for (float& weight : weights) weight = weight * 0.999F + 1e-6F;
 }
 
-int save(const std::string& run, std::size_t mib, std::size_t staging_mib, std::uint64_t step) {
+int save(const std::string& directory, std::size_t mib, std::size_t staging_mib, std::uint64_t step) {
   const State state = make_state(mib, 1);
-  ckpt::Store store = open(run, staging_mib);
-  take(store.set_model(model_of(state)));
+  ckpt::Run run = open(directory, staging_mib);
+  take(run.set_model(model_of(state)));
   std::vector<float> weights(std::size_t{16} << 20, 1.0F);
   const auto start = Clock::now();
-  ckpt::Save save = take(store.begin(step));
+  ckpt::Save save = take(run.begin(step));
   const double begun = since(start);
   for (std::size_t i = 0; i < state.size(); ++i) take(save.add(name_of(i), state[i]));
   const auto commit = Clock::now();
@@ -121,7 +121,7 @@ int save(const std::string& run, std::size_t mib, std::size_t staging_mib, std::
   take(pending.wait(std::chrono::minutes(10)));
   const double durable = since(start);
   const ckpt_stats stats = pending.stats();
-  take(store.close());
+  take(run.close());
   const auto rest = Clock::now();
   for (std::size_t i = 0; i < steps; ++i) train_step(weights);
   const double slower = steps == 0 ? 1 : beside / since(rest);
@@ -134,14 +134,14 @@ int save(const std::string& run, std::size_t mib, std::size_t staging_mib, std::
   return 0;
 }
 
-int small(const std::string& run, std::size_t count) {
+int small(const std::string& directory, std::size_t count) {
   const State state = make_state(1, 1);
-  ckpt::Store store = open(run, 0);
-  take(store.set_model(model_of(state)));
+  ckpt::Run run = open(directory, 0);
+  take(run.set_model(model_of(state)));
   std::vector<double> seconds;
   for (std::size_t step = 1; step <= count; ++step) {
     const auto start = Clock::now();
-    ckpt::Save save = take(store.begin(step));
+    ckpt::Save save = take(run.begin(step));
     for (std::size_t i = 0; i < state.size(); ++i) take(save.add(name_of(i), state[i]));
     ckpt::Pending pending = take(save.commit());
     take(pending.wait(std::chrono::minutes(1)));
@@ -152,7 +152,7 @@ int small(const std::string& run, std::size_t count) {
   return 0;
 }
 
-int ranks(const std::string& run, std::size_t mib) {
+int ranks(const std::string& directory, std::size_t mib) {
   ckpt_comm_table comm{};
   if (ckpt_comm_world(&comm) != 0) {
     std::fprintf(stderr, "%s\n", ckpt_last_error_json());
@@ -161,37 +161,37 @@ int ranks(const std::string& run, std::size_t mib) {
   const auto count = static_cast<std::uint64_t>(comm.ranks(comm.self));
   const bool first = comm.rank(comm.self) == 0;
   const State state = make_state(mib / count, 1);
-  ckpt::Store store = take(ckpt::Store::open(run, {.comm = comm}));
+  ckpt::Run run = take(ckpt::Run::open(directory, {.comm = comm}));
   ckpt::Model model = take(ckpt::Model::on({{"dp", count}}));
   for (std::size_t i = 0; i < state.size(); ++i) {
     take(model.tensor({.name = name_of(i), .dtype = "U8", .shape = {count * state[i].size()}},
                       {ckpt::Step::even(0, "dp")}));
   }
-  take(store.set_model(model));
+  take(run.set_model(model));
   double best = 1e9;
   for (std::uint64_t step = 1; step <= 3; ++step) {
-    take(store.should_save(step));  // all ranks are here
+    take(run.should_save(step));  // all ranks are here
     const auto start = Clock::now();
-    ckpt::Save save = take(store.begin(step));
+    ckpt::Save save = take(run.begin(step));
     for (std::size_t i = 0; i < state.size(); ++i) take(save.add(name_of(i), state[i]));
     ckpt::Pending pending = take(save.commit());
     take(pending.wait(std::chrono::minutes(10)));
     best = std::min(best, since(start));
   }
-  take(store.close());
+  take(run.close());
   if (first) std::printf("{\"ranks\":%llu,\"best_s\":%.4f}\n", static_cast<unsigned long long>(count), best);
   return 0;
 }
 
-int load(const std::string& run, std::size_t mib) {
+int load(const std::string& directory, std::size_t mib) {
   const State wanted = make_state(mib, 1);
   State state;
   for (const auto& tensor : wanted) state.emplace_back(tensor.size(), std::byte{0});
-  ckpt::Store store = open(run, 0);
+  ckpt::Run run = open(directory, 0);
   std::vector<ckpt::Read> reads;
   for (std::size_t i = 0; i < state.size(); ++i) reads.push_back({.name = name_of(i), .out = state[i]});
   const auto start = Clock::now();
-  const ckpt_load_report report = take(store.load(reads));
+  const ckpt_load_report report = take(run.load(reads));
   const double seconds = since(start);
   const bool equal = state == wanted;
   std::printf("{\"load_s\":%.4f,\"read_bytes\":%llu,\"needed_bytes\":%llu,\"verified_leaves\":%llu,\"equal\":%s}\n",
@@ -201,7 +201,7 @@ int load(const std::string& run, std::size_t mib) {
   return equal ? 0 : 1;
 }
 
-int replicas(const std::string& run, std::size_t mib, int way) {
+int replicas(const std::string& directory, std::size_t mib, int way) {
   ckpt_comm_table comm{};
   if (ckpt_comm_world(&comm) != 0) {
     std::fprintf(stderr, "%s\n", ckpt_last_error_json());
@@ -212,19 +212,19 @@ int replicas(const std::string& run, std::size_t mib, int way) {
   for (std::size_t left = mib << 20; left > 0; left -= state.back().size()) {
     state.emplace_back(std::min(left, kTensorBytes), std::byte{1});
   }
-  ckpt::Store store = take(ckpt::Store::open(run, {.comm = comm, .replicas = way}));
+  ckpt::Run run = take(ckpt::Run::open(directory, {.comm = comm, .replicas = way}));
   ckpt::Model model = take(ckpt::Model::on({{"dp", count}}));
   std::vector<ckpt::Read> reads;
   for (std::size_t i = 0; i < state.size(); ++i) {
     take(model.tensor({.name = name_of(i), .dtype = "U8", .shape = {state[i].size()}}, {}));
     reads.push_back({.name = name_of(i), .out = state[i]});
   }
-  take(store.set_model(model));
-  take(store.should_save(1));  // all ranks are here
+  take(run.set_model(model));
+  take(run.should_save(1));  // all ranks are here
   const auto start = Clock::now();
-  const ckpt_load_report report = take(store.load(reads));
+  const ckpt_load_report report = take(run.load(reads));
   const double seconds = since(start);
-  take(store.close());
+  take(run.close());
   std::printf("{\"load_s\":%.4f,\"needed_bytes\":%llu,\"read_bytes\":%llu,\"received_bytes\":%llu}\n", seconds,
               static_cast<unsigned long long>(report.needed_bytes), static_cast<unsigned long long>(report.read_bytes),
               static_cast<unsigned long long>(report.received_bytes));

@@ -16,47 +16,47 @@ void train_one_step(std::vector<float>& part) {
 }
 
 /// Returns the first error. A save that fails in the background does not stop training; close() reports it.
-ckpt::Result<> train(const std::string& run, std::uint64_t steps, std::uint64_t ranks, std::uint64_t rank) {
+ckpt::Result<> train(const std::string& directory, std::uint64_t steps, std::uint64_t ranks, std::uint64_t rank) {
   const std::uint64_t rows = 1000, columns = 64;
 
-  auto store =
-      ckpt::Store::open(run, {.comm = ckpt::mpi(MPI_COMM_WORLD),
-                              .staging_memory = std::uint64_t{256} << 20,  // a save is copied here, then written
-                              .every_steps = 100,
-                              .catch_signals = true});  // SIGTERM, SIGUSR1: save and stop
-  if (!store) return tl::unexpected(store.error());
+  auto run =
+      ckpt::Run::open(directory, {.comm = ckpt::mpi(MPI_COMM_WORLD),
+                                  .staging_memory = std::uint64_t{256} << 20,  // a save is copied here, then written
+                                  .every_steps = 100,
+                                  .catch_signals = true});  // SIGTERM, SIGUSR1: save and stop
+  if (!run) return tl::unexpected(run.error());
 
   // Which rank holds what; the same on all ranks.
   auto model = ckpt::Model::on({{"dp", ranks}});
   if (!model) return tl::unexpected(model.error());
   if (auto told = model->tensor({.name = "w", .shape = {rows, columns}}, {ckpt::Step::chunk(0, "dp")}); !told)
     return told;
-  if (auto told = store->set_model(*model); !told) return told;
+  if (auto told = run->set_model(*model); !told) return told;
   std::vector<float> part(model->part_bytes("w", rank).value_or(0) / sizeof(float));
 
   // The newest checkpoint that verifies, saved on any number of ranks.
   std::uint64_t step = 0;
   const std::vector<ckpt::Read> reads{{.name = "w", .out = std::as_writable_bytes(std::span(part))}};
-  if (auto newest = store->latest_usable()) {
-    auto loaded = store->load(reads);
+  if (auto newest = run->latest_usable()) {
+    auto loaded = run->load(reads);
     if (!loaded) return tl::unexpected(loaded.error());
     step = loaded->step;
   } else if (newest.error().code != 10) {  // 10: no checkpoint yet
     return tl::unexpected(newest.error());
   }
 
-  while (step < steps && !store->stop_requested()) {
+  while (step < steps && !run->stop_requested()) {
     train_one_step(part);
-    auto due = store->should_save(++step);
+    auto due = run->should_save(++step);
     if (!due) return tl::unexpected(due.error());
     if (!*due) continue;
-    auto save = store->begin(step);
+    auto save = run->begin(step);
     if (!save) return tl::unexpected(save.error());
     if (auto added = save->add("w", part); !added) return added;
     auto pending = save->commit();  // copied: `part` may change while the disk is written
     if (!pending) return tl::unexpected(pending.error());
   }
-  return store->close();  // waits for the last save; fails if any save failed
+  return run->close();  // waits for the last save; fails if any save failed
 }
 
 }  // namespace

@@ -67,9 +67,9 @@ static ckpt_model* declare(const State* state) {
   return model;
 }
 
-static void resume(ckpt_store* store, State* state) {
+static void resume(ckpt_run* run, State* state) {
   ckpt_checkpoint* newest = NULL;
-  const int code = ckpt_latest_usable(store, &newest);
+  const int code = ckpt_latest_usable(run, &newest);
   if (code == 10) return; /* there is none */
   need(code, "latest_usable");
   ckpt_checkpoint_free(newest);
@@ -80,14 +80,14 @@ static void resume(ckpt_store* store, State* state) {
       {.size = sizeof *reads, .name = kStep, .out = &state->step, .bytes = sizeof state->step},
       {.size = sizeof *reads, .name = kExpAvg, .out = state->exp_avg, .bytes = slot_bytes},
       {.size = sizeof *reads, .name = kExpAvgSq, .out = state->exp_avg_sq, .bytes = slot_bytes}};
-  need(ckpt_load(store, reads, 4, CKPT_STRICT, NULL), "load");
+  need(ckpt_load(run, reads, 4, CKPT_STRICT, NULL), "load");
 }
 
 /* Copies everything and returns; the checkpoint is written while training goes on. */
-static ckpt_pending* save(ckpt_store* store, const State* state) {
+static ckpt_pending* save(ckpt_run* run, const State* state) {
   ckpt_save* begun = NULL;
   ckpt_pending* pending = NULL;
-  need(ckpt_begin(store, (uint64_t)state->step, &begun), "begin");
+  need(ckpt_begin(run, (uint64_t)state->step, &begun), "begin");
   need(ckpt_add(begun, kWeight, state->weight, sizeof state->weight), "add");
   need(ckpt_add(begun, kStep, &state->step, sizeof state->step), "add");
   need(ckpt_add(begun, kExpAvg, state->exp_avg, state->kept * sizeof(float)), "add");
@@ -98,10 +98,10 @@ static ckpt_pending* save(ckpt_store* store, const State* state) {
 
 /* Waits until the save is durable, and releases it. A failed save does not stop training; a lost rank does, because the
  * next MPI call would wait for it forever. */
-static void finish(ckpt_store* store, ckpt_pending* pending) {
+static void finish(ckpt_run* run, ckpt_pending* pending) {
   if (pending == NULL) return;
   const int code = ckpt_wait(pending, 600000);
-  if (ckpt_ranks_lost(store)) need(code, "wait");
+  if (ckpt_ranks_lost(run)) need(code, "wait");
   if (code != 0) failed = code;
   if (rank == 0)
     fprintf(stderr, "trainer_c: saved '%s' %s\n", ckpt_pending_name(pending), code ? ckpt_last_error_json() : "");
@@ -177,12 +177,12 @@ int main(int argc, char** argv) {
                                 .every_steps = (uint64_t)atoll(argv[3]),
                                 .framework = "trainer_c",
                                 .log = print_log};
-  ckpt_store* store = NULL;
-  need(ckpt_store_open(argv[1], &options, &store), "open");
+  ckpt_run* run = NULL;
+  need(ckpt_run_open(argv[1], &options, &run), "open");
   ckpt_model* model = declare(&state);
-  need(ckpt_store_set_model(store, model), "set_model");
+  need(ckpt_run_set_model(run, model), "set_model");
   ckpt_model_free(model);
-  resume(store, &state);
+  resume(run, &state);
   if (rank == 0) fprintf(stderr, "trainer_c: begins after step %lld\n", (long long)state.step);
 
   ckpt_pending* pending = NULL;
@@ -192,13 +192,13 @@ int main(int argc, char** argv) {
     if (rank == 0) fflush(stdout);
     if (rank == 0 && state.step == die_at) raise(SIGKILL);
     int due = 0;
-    need(ckpt_should_save(store, (uint64_t)state.step, &due), "should_save");
+    need(ckpt_should_save(run, (uint64_t)state.step, &due), "should_save");
     if (!due) continue;
-    finish(store, pending); /* one save at a time is in flight */
-    pending = save(store, &state);
+    finish(run, pending); /* one save at a time is in flight */
+    pending = save(run, &state);
   }
-  finish(store, pending);
-  need(ckpt_store_close(store), "close");
+  finish(run, pending);
+  need(ckpt_run_close(run), "close");
   MPI_Finalize();
   return failed;
 }

@@ -111,8 +111,8 @@ ckpt::Model declare(const Mesh& mesh, const std::vector<Entry>& entries) {
 }
 
 /// Goes on from the newest checkpoint that is whole, whatever mesh it was saved on; the step it was saved after, or 0.
-std::uint64_t resume(ckpt::Store& store, Training& training, std::vector<Entry>& entries) {
-  if (const auto newest = store.latest_usable(); !newest) {
+std::uint64_t resume(ckpt::Run& run, Training& training, std::vector<Entry>& entries) {
+  if (const auto newest = run.latest_usable(); !newest) {
     if (newest.error().code == 10) return 0;  // there is none
     give_up(newest.error(), "latest_usable");
   }
@@ -125,7 +125,7 @@ std::uint64_t resume(ckpt::Store& store, Training& training, std::vector<Entry>&
   reads.push_back({.name = kSteps.name, .out = std::as_writable_bytes(std::span(&training.optimizer.steps(), 1))});
   reads.push_back({.name = kLedger, .out = std::as_writable_bytes(std::span(ledger))});
   reads.push_back({.name = kRandom, .out = std::as_writable_bytes(std::span(random))});
-  const ckpt_load_report report = need(store.load(reads), "load");
+  const ckpt_load_report report = need(run.load(reads), "load");
   if (!from_text(ledger, training.position) || !from_text(random, training.random)) {
     give_up({.code = 15, .json = "the position in the data cannot be read"}, "load");
   }
@@ -137,9 +137,9 @@ void die_here(const Flags& flags, const Training& training, std::uint64_t step, 
 }
 
 /// Hands everything over and returns when it is copied; training may change it then, while it is written.
-ckpt::Result<ckpt::Pending> save(ckpt::Store& store, const Flags& flags, Training& training, std::uint64_t step,
+ckpt::Result<ckpt::Pending> save(ckpt::Run& run, const Flags& flags, Training& training, std::uint64_t step,
                                  double loss, const std::vector<Entry>& entries) {
-  auto begun = store.begin(step);
+  auto begun = run.begin(step);
   if (!begun) return tl::unexpected(begun.error());
   // Lives until commit has returned, as all that is added.
   const std::string ledger = to_text(training.position, kBatchSamples, training.mesh.dp_size);
@@ -262,39 +262,39 @@ int train(const Flags& flags) {
   const NetworkSize size{.layers = flags.layers, .width = flags.width};
   Training training{mesh, Network(size, mesh), Optimizer(size, mesh, flags.zero)};
 
-  auto store = need(ckpt::Store::open(flags.dir, {.comm = ckpt::mpi(MPI_COMM_WORLD),
-                                                  .staging_memory = flags.staging,
-                                                  .patience = std::chrono::seconds(flags.patience_s),
-                                                  .every_steps = flags.every,
-                                                  .catch_signals = true,
-                                                  .framework = "trainer",
-                                                  .log =
-                                                      [&](std::string_view text) {
-                                                        if (mesh.rank != 0) return;
-                                                        std::fprintf(stderr, "ckpt: %.*s\n",
-                                                                     static_cast<int>(text.size()), text.data());
-                                                      },
-                                                  .local_directory = flags.local}),
-                    "open");
+  auto run = need(ckpt::Run::open(flags.dir, {.comm = ckpt::mpi(MPI_COMM_WORLD),
+                                              .staging_memory = flags.staging,
+                                              .patience = std::chrono::seconds(flags.patience_s),
+                                              .every_steps = flags.every,
+                                              .catch_signals = true,
+                                              .framework = "trainer",
+                                              .log =
+                                                  [&](std::string_view text) {
+                                                    if (mesh.rank != 0) return;
+                                                    std::fprintf(stderr, "ckpt: %.*s\n", static_cast<int>(text.size()),
+                                                                 text.data());
+                                                  },
+                                              .local_directory = flags.local}),
+                  "open");
   std::vector<Entry> entries = entries_of(training.optimizer, flags.zero);
-  need(store.set_model(declare(mesh, entries)), "set_model");
-  std::uint64_t step = resume(store, training, entries);
+  need(run.set_model(declare(mesh, entries)), "set_model");
+  std::uint64_t step = resume(run, training, entries);
   if (mesh.rank == 0) std::fprintf(stderr, "trainer: begins after step %" PRIu64 "\n", step);
 
   int failed = 0;  // code of the last failed save, or 0
   const auto note = [&](int code) { failed = code == 0 ? failed : code; };
   std::deque<ckpt::Pending> saves;  // in flight
-  while (step < flags.steps && !store.stop_requested()) {
+  while (step < flags.steps && !run.stop_requested()) {
     ++step;
     const double loss = train_step(training);
     if (mesh.rank == 0) std::printf("step %" PRIu64 " loss %a\n", step, loss);
     if (mesh.rank == 0) std::fflush(stdout);
     die_here(flags, training, step, "step");
-    if (need(store.should_save(step), "should_save")) {
-      auto pending = save(store, flags, training, step, loss, entries);
+    if (need(run.should_save(step), "should_save")) {
+      auto pending = save(run, flags, training, step, loss, entries);
       if (pending)
         saves.push_back(std::move(*pending));
-      else if (store.ranks_lost())
+      else if (run.ranks_lost())
         give_up(pending.error(), "commit");  // the next MPI call would never return
       else
         std::fprintf(stderr, "trainer: step %" PRIu64 " is not saved: %s\n", step, pending.error().json.c_str());
@@ -304,7 +304,7 @@ int train(const Flags& flags) {
   }
   for (ckpt::Pending& pending : saves) static_cast<void>(pending.wait(std::chrono::minutes(10)));
   note(tell_ended(saves, mesh.rank));
-  need(store.close(), "close");
+  need(run.close(), "close");
   return failed;
 }
 

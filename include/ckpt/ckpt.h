@@ -5,17 +5,17 @@
  * Every function that can fail returns 0 or the exit code that the command line has for the same failure (2 usage, 10
  * not found, 12 unknown or newer, 13 incomplete, 14 no space, 15 corrupt, 16 I/O or a lost rank, 17 memory, 70
  * internal); ckpt_last_error_json has the details. The library never exits or aborts, installs no signal handler unless
- * asked, and starts no threads beyond those of an open store. It prints to stderr in two cases only: the first failed
- * save of a store without a log; and, when the process exits while a store is open, the saves that failed unnoticed or
- * may be lost. Use a handle from one thread at a time. Handles of saves and checkpoints may outlive their store:
+ * asked, and starts no threads beyond those of an open run. It prints to stderr in two cases only: the first failed
+ * save of a run without a log; and, when the process exits while a run is open, the saves that failed unnoticed or
+ * may be lost. Use a handle from one thread at a time. Handles of saves and checkpoints may outlive their run:
  * functions of a save that was begun but not committed then fail with 2, all other handles still answer. In a forked
  * child every function fails with 2 and touches nothing; caught signals behave there as before they were caught.
  *
  * A struct begins with its size: 2 if it is not set; 12 if a newer caller sets a member that this release does not
  * know.
  *
- * "Collective" functions are called by all ranks of the store in the same order; all ranks get the same outcome. None
- * waits for a lost rank longer than the store's patience; after that every collective fails with 16 at once. */
+ * "Collective" functions are called by all ranks of the run in the same order; all ranks get the same outcome. None
+ * waits for a lost rank longer than the run's patience; after that every collective fails with 16 at once. */
 #ifndef CKPT_CKPT_H
 #define CKPT_CKPT_H
 
@@ -29,7 +29,7 @@ extern "C" {
 
 #define CKPT_ABI_VERSION 1u
 
-typedef struct ckpt_store ckpt_store;           /* the checkpoints of one run, on one rank */
+typedef struct ckpt_run ckpt_run;               /* the checkpoints of one run, on one rank */
 typedef struct ckpt_model ckpt_model;           /* tensors and how they lie on the ranks */
 typedef struct ckpt_save ckpt_save;             /* a save that was begun */
 typedef struct ckpt_pending ckpt_pending;       /* a save from commit on */
@@ -42,12 +42,12 @@ uint32_t ckpt_abi_version(void);
  */
 const char* ckpt_last_error_json(void);
 
-/* --- stores ---------------------------------------------------------------------------------------------------------
+/* --- runs ---------------------------------------------------------------------------------------------------------
  */
 
 typedef struct ckpt_options {
   uint64_t size;               /* sizeof(ckpt_options): zero the rest for defaults */
-  const ckpt_comm_table* comm; /* NULL: one rank. Copied; the store closes it, also where opening fails */
+  const ckpt_comm_table* comm; /* NULL: one rank. Copied; the run closes it, also where opening fails */
   /* Bytes of preallocated memory on this rank that a save is copied to, so that training continues while it is written.
    * If it holds a whole save, commit takes as long as the copy; if it is smaller, commit waits until the rest is
    * written. 0: a small pool; commit returns when the checkpoint is durable or has failed. 0 on one rank requires 0 on
@@ -105,21 +105,21 @@ enum {
 /* Opens the run directory, and creates it if it does not exist, and the local one; removes what a crashed save left in
  * them. Collective. `options` may be NULL. 2 if the local directory is the run directory or belongs to another run, and
  * if options that must be equal differ between ranks. */
-int ckpt_store_open(const char* run_directory, const ckpt_options* options, ckpt_store** store);
-/* Waits for saves in flight and for drains, then releases the store. Returns the worst outcome of all saves and drains
+int ckpt_run_open(const char* run_directory, const ckpt_options* options, ckpt_run** run);
+/* Waits for saves in flight and for drains, then releases the run. Returns the worst outcome of all saves and drains
  * since opening that was not yet reported by ckpt_wait, ckpt_poll, a callback or commit: 0 means that no failed save
  * went unreported. If one rank has seen an outcome and another has not, all ranks get it. Collective. */
-int ckpt_store_close(ckpt_store* store);
+int ckpt_run_close(ckpt_run* run);
 
 /* Whether to save after this step: by the options' policy, or because a stop is requested. Also advances saves in
  * flight, so call it every step. Collective: one small all-reduce that the next call completes, so what one rank saw
  * reaches all ranks one call later, at the same step. */
-int ckpt_should_save(ckpt_store* store, uint64_t step, int* answer);
+int ckpt_should_save(ckpt_run* run, uint64_t step, int* answer);
 /* Whether all ranks know that one of them was asked to stop (by a signal or the time limit). Local. */
-int ckpt_stop_requested(const ckpt_store* store);
+int ckpt_stop_requested(const ckpt_run* run);
 /* Whether a collective has failed because a rank is lost or hangs: every later one fails at once, and collectives of
  * the trainer would wait forever. Other failures of a save are no reason to end training. Local. */
-int ckpt_ranks_lost(const ckpt_store* store);
+int ckpt_ranks_lost(const ckpt_run* run);
 
 /* Carries MPI_COMM_WORLD of the plug-in libckpt_mpi.so, for programs that are not compiled with MPI's C++ users'
  * header; initialises MPI where that was not done. */
@@ -173,14 +173,14 @@ typedef struct ckpt_step {
 int ckpt_model_tensor(ckpt_model* model, const ckpt_tensor* tensor, const ckpt_step* steps, uint32_t step_count);
 /* Bytes of the part that this rank holds; 0 if it holds none. */
 int ckpt_model_part_bytes(const ckpt_model* model, const char* name, uint64_t rank, uint64_t* bytes);
-/* For the saves and loads after this; the store keeps a copy. Local: ranks whose models differ learn it in commit. */
-int ckpt_store_set_model(ckpt_store* store, const ckpt_model* model);
+/* For the saves and loads after this; the run keeps a copy. Local: ranks whose models differ learn it in commit. */
+int ckpt_run_set_model(ckpt_run* run, const ckpt_model* model);
 
 /* --- saving ---------------------------------------------------------------------------------------------------------
  */
 
 /* Begins the save of a step. Drops an earlier save that was not committed; its handle is then rejected. Collective. */
-int ckpt_begin(ckpt_store* store, uint64_t step, ckpt_save** save);
+int ckpt_begin(ckpt_run* run, uint64_t step, ckpt_save** save);
 /* Text kept with the checkpoint; rank 0's counts, and the last one of a key. */
 int ckpt_set(ckpt_save* save, const char* key, const char* text);
 int ckpt_metric(ckpt_save* save, const char* name, double value);
@@ -220,7 +220,7 @@ int ckpt_wait(ckpt_pending* pending, int64_t timeout_ms);
 /* Sets *done to 0 or 1; if 1, returns the outcome. Local. */
 int ckpt_poll(ckpt_pending* pending, int* done);
 /* The callback is called once with the outcome (0 or a failure), by the thread that learns it: with one rank, a thread
- * of the library. It must not call functions of the store; exceptions that it throws are dropped. */
+ * of the library. It must not call functions of the run; exceptions that it throws are dropped. */
 int ckpt_on_durable(ckpt_pending* pending, void (*callback)(void* user, int outcome), void* user);
 /* The same three for drained. */
 int ckpt_wait_drained(ckpt_pending* pending, int64_t timeout_ms);
@@ -247,7 +247,7 @@ void ckpt_pending_free(ckpt_pending* pending);
 typedef struct ckpt_read {
   uint64_t size; /* sizeof(ckpt_read) */
   const char* name;
-  /* A box, each ndim long. Both NULL: this rank's part according to the store's model, else the whole tensor. */
+  /* A box, each ndim long. Both NULL: this rank's part according to the run's model, else the whole tensor. */
   const uint64_t* offset;
   const uint64_t* extent;
   uint32_t ndim;
@@ -274,11 +274,11 @@ enum { CKPT_STRICT = 0, CKPT_PARTIAL = 1 };
  * load the same checkpoint: 16 if a rank sees a different one under its name, for example because a disk is not
  * mounted. A checkpoint written by a later release is not skipped: the load fails with 12. With CKPT_STRICT a missing
  * name fails with 10. Also 10 if there is no checkpoint, 15 if none of them is usable. Collective. */
-int ckpt_load(ckpt_store* store, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report);
+int ckpt_load(ckpt_run* run, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report);
 
 /* The newest checkpoint whose structure is complete; 10 if there is no checkpoint, 15 if none of them is complete.
  * Collective. */
-int ckpt_latest_usable(ckpt_store* store, ckpt_checkpoint** checkpoint);
+int ckpt_latest_usable(ckpt_run* run, ckpt_checkpoint** checkpoint);
 /* Opens any checkpoint by path, in any format that ckpt reads. Local. */
 int ckpt_checkpoint_open(const char* path, const ckpt_options* options, ckpt_checkpoint** checkpoint);
 void ckpt_checkpoint_free(ckpt_checkpoint* checkpoint);

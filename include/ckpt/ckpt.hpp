@@ -19,6 +19,7 @@
 #include "ckpt/ckpt.h"
 
 namespace ckpt {
+inline namespace v1 {
 
 /// Why a call failed.
 struct Error {
@@ -236,7 +237,7 @@ class Save {
   }
 
  private:
-  friend class Store;
+  friend class Run;
   explicit Save(ckpt_save* save) : save_(save) {}
   std::unique_ptr<ckpt_save, detail::Release<ckpt_save_drop>> save_;
   std::vector<std::unique_ptr<Fill>> fills_{};
@@ -304,14 +305,14 @@ class Checkpoint {
   }
 
  private:
-  friend class Store;
+  friend class Run;
   explicit Checkpoint(ckpt_checkpoint* checkpoint) : checkpoint_(checkpoint) {}
   std::unique_ptr<ckpt_checkpoint, detail::Release<ckpt_checkpoint_free>> checkpoint_;
 };
 
 /// The checkpoints of one run, on one rank. The destructor waits with all ranks for saves in flight; close() also
 /// returns the worst failure that was not yet reported.
-class Store {
+class Run {
  public:
   struct Options {
     std::optional<ckpt_comm_table> comm{};  ///< ckpt::mpi(MPI_COMM_WORLD); none: one rank
@@ -339,16 +340,16 @@ class Store {
     std::uint64_t local_keep = 0;                      ///< drained copies that stay there; 0: 2
   };
 
-  Store(Store&&) = default;
-  Store& operator=(Store&& other) noexcept {
+  Run(Run&&) = default;
+  Run& operator=(Run&& other) noexcept {
     store_ = std::move(other.store_);  // closes what was here, which may still write to its log
     log_ = std::move(other.log_);
     return *this;
   }
 
-  static Result<Store> open(const std::string& run_directory, Options options) {
-    Store store;
-    store.log_ = std::make_unique<std::function<void(std::string_view)>>(std::move(options.log));
+  static Result<Run> open(const std::string& run_directory, Options options) {
+    Run run;
+    run.log_ = std::make_unique<std::function<void(std::string_view)>>(std::move(options.log));
     ckpt_options c{};
     c.size = sizeof c;
     c.comm = options.comm ? &*options.comm : nullptr;
@@ -373,17 +374,17 @@ class Store {
     c.local_directory = options.local_directory.empty() ? nullptr : options.local_directory.c_str();
     c.drain_bytes_per_second = options.drain_bytes_per_second;
     c.local_keep = options.local_keep;
-    if (*store.log_) {
+    if (*run.log_) {
       c.log = [](void* user, const char* text) { (*static_cast<std::function<void(std::string_view)>*>(user))(text); };
-      c.log_user = store.log_.get();
+      c.log_user = run.log_.get();
     }
-    ckpt_store* handle = nullptr;
-    if (const int code = ckpt_store_open(run_directory.c_str(), &c, &handle)) return detail::failure(code);
-    store.store_.reset(handle);
-    return store;
+    ckpt_run* handle = nullptr;
+    if (const int code = ckpt_run_open(run_directory.c_str(), &c, &handle)) return detail::failure(code);
+    run.store_.reset(handle);
+    return run;
   }
 
-  static Result<Store> open(const std::string& run_directory) { return open(run_directory, Options{}); }
+  static Result<Run> open(const std::string& run_directory) { return open(run_directory, Options{}); }
 
   Result<bool> should_save(std::uint64_t step) {
     int answer = 0;
@@ -392,7 +393,7 @@ class Store {
   }
   bool stop_requested() const { return ckpt_stop_requested(store_.get()) != 0; }
   bool ranks_lost() const { return ckpt_ranks_lost(store_.get()) != 0; }
-  Result<> set_model(const Model& model) { return detail::check(ckpt_store_set_model(store_.get(), model.c())); }
+  Result<> set_model(const Model& model) { return detail::check(ckpt_run_set_model(store_.get(), model.c())); }
   Result<Save> begin(std::uint64_t step) {
     ckpt_save* save = nullptr;
     if (const int code = ckpt_begin(store_.get(), step, &save)) return detail::failure(code);
@@ -411,13 +412,14 @@ class Store {
     if (const int code = ckpt_latest_usable(store_.get(), &checkpoint)) return detail::failure(code);
     return Checkpoint(checkpoint);
   }
-  /// Collective. Returns the worst outcome since opening that was not yet reported: see ckpt_store_close.
-  Result<> close() { return detail::check(ckpt_store_close(store_.release())); }
+  /// Collective. Returns the worst outcome since opening that was not yet reported: see ckpt_run_close.
+  Result<> close() { return detail::check(ckpt_run_close(store_.release())); }
 
  private:
-  Store() = default;
+  Run() = default;
   std::unique_ptr<std::function<void(std::string_view)>> log_{};
-  std::unique_ptr<ckpt_store, detail::Release<ckpt_store_close>> store_{};
+  std::unique_ptr<ckpt_run, detail::Release<ckpt_run_close>> store_{};
 };
 
+}  // namespace v1
 }  // namespace ckpt

@@ -22,6 +22,7 @@
 #include "ckpt/comm.h"
 
 namespace ckpt {
+inline namespace v1 {
 namespace mpi_detail {
 
 // Counts are int in MPI. A long message is cut into pieces, which are all in flight together; far below the limit, so
@@ -215,8 +216,8 @@ inline ckpt_comm_table table_of(std::unique_ptr<MpiRanks> mine) {
 
 }  // namespace mpi_detail
 
-/// The ranks of `comm`, for Store::open, which takes the table over. Collective over `comm`, after MPI_Init; close the
-/// store before MPI_Finalize. A table whose `size` is 0 says that MPI refused.
+/// The ranks of `comm`, for Run::open, which takes the table over. Collective over `comm`, after MPI_Init; close the
+/// run before MPI_Finalize. A table whose `size` is 0 says that MPI refused.
 inline ckpt_comm_table mpi(MPI_Comm comm) {
   auto mine = std::unique_ptr<mpi_detail::MpiRanks>(new (std::nothrow) mpi_detail::MpiRanks);
   if (!mine) return ckpt_comm_table{};
@@ -227,4 +228,5 @@ inline ckpt_comm_table mpi(MPI_Comm comm) {
   return mpi_detail::table_of(std::move(mine));
 }
 
+}  // namespace v1
 }  // namespace ckpt

@@ -29,7 +29,7 @@ class SaveEvent {
   bool known() const;
   /// `locked` while it is not known.
   Result<SaveOutcome> outcome() const;
-  /// The same, and whoever saves has learned it: a failure need not be told again when the store is closed.
+  /// The same, and whoever saves has learned it: a failure need not be told again when the run is closed.
   Result<SaveOutcome> tell() const;
   /// True once somebody has learned the outcome, by `tell` or a callback. Held by others too, it outlives this.
   Told told_mark() const { return told_; }

@@ -66,7 +66,7 @@ Saver::~Saver() {
   if (!alone()) {
     while (!in_flight_.empty()) {
       const std::shared_ptr<PendingSave> save = in_flight_.front();
-      settle(save, fail(Errc::interrupted, "save: the store was closed before all ranks had agreed"));
+      settle(save, fail(Errc::interrupted, "save: the run was closed before all ranks had agreed"));
     }
   }
   committer_.reset();

@@ -218,7 +218,7 @@ void Saver::close_drains() {
   }
   drainer_.reset();
   for (const auto& save : draining_) {
-    save->settle_drain(fail(Errc::interrupted, "save: the store was closed before all ranks knew of its drain"));
+    save->settle_drain(fail(Errc::interrupted, "save: the run was closed before all ranks knew of its drain"));
   }
   forget_drained();
 }

@@ -9,7 +9,7 @@
 
 namespace ckpt {
 
-/// Failures of saves that were not reported yet, until the store is closed. Single-threaded; events may be queried from
+/// Failures of saves that were not reported yet, until the run is closed. Single-threaded; events may be queried from
 /// any thread. Its size is bounded by the number of saves with live handles.
 class Untold {
  public:

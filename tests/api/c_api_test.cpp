@@ -28,14 +28,14 @@ std::string why() {
 
 class CApi : public testing::Test {
  protected:
-  ckpt_store* open(ckpt_options options = {.size = sizeof(ckpt_options)}) const {
-    ckpt_store* store = nullptr;
-    EXPECT_EQ(ckpt_store_open(run_.c_str(), &options, &store), 0) << why();
-    return store;
+  ckpt_run* open(ckpt_options options = {.size = sizeof(ckpt_options)}) const {
+    ckpt_run* run = nullptr;
+    EXPECT_EQ(ckpt_run_open(run_.c_str(), &options, &run), 0) << why();
+    return run;
   }
-  static ckpt_save* begin(ckpt_store* store, std::uint64_t step) {
+  static ckpt_save* begin(ckpt_run* run, std::uint64_t step) {
     ckpt_save* save = nullptr;
-    EXPECT_EQ(ckpt_begin(store, step, &save), 0) << why();
+    EXPECT_EQ(ckpt_begin(run, step, &save), 0) << why();
     return save;
   }
   const TempDir directory_{memory_temp_dir()};
@@ -43,14 +43,14 @@ class CApi : public testing::Test {
 };
 
 TEST_F(CApi, NothingIsAValueThatEveryFunctionRefuses) {
-  ckpt_store* store = open();
-  ckpt_save* save = begin(store, 1);
-  EXPECT_EQ(ckpt_store_open(nullptr, nullptr, &store), 2);
-  EXPECT_EQ(ckpt_store_open(run_.c_str(), nullptr, nullptr), 2);
-  EXPECT_EQ(ckpt_store_close(nullptr), 0);
+  ckpt_run* run = open();
+  ckpt_save* save = begin(run, 1);
+  EXPECT_EQ(ckpt_run_open(nullptr, nullptr, &run), 2);
+  EXPECT_EQ(ckpt_run_open(run_.c_str(), nullptr, nullptr), 2);
+  EXPECT_EQ(ckpt_run_close(nullptr), 0);
   int answer = 0;
   EXPECT_EQ(ckpt_should_save(nullptr, 1, &answer), 2);
-  EXPECT_EQ(ckpt_should_save(store, 1, nullptr), 2);
+  EXPECT_EQ(ckpt_should_save(run, 1, nullptr), 2);
   EXPECT_EQ(ckpt_stop_requested(nullptr), 0);
   EXPECT_EQ(ckpt_ranks_lost(nullptr), 0);
   EXPECT_EQ(ckpt_comm_world(nullptr), 2);
@@ -69,8 +69,8 @@ TEST_F(CApi, NothingIsAValueThatEveryFunctionRefuses) {
   EXPECT_EQ(ckpt_model_part_bytes(nullptr, "w", 0, &bytes), 2);
   EXPECT_EQ(ckpt_model_part_bytes(model, nullptr, 0, &bytes), 2);
   EXPECT_EQ(ckpt_model_part_bytes(model, "w", 0, nullptr), 2);
-  EXPECT_EQ(ckpt_store_set_model(nullptr, model), 2);
-  EXPECT_EQ(ckpt_store_set_model(store, nullptr), 2);
+  EXPECT_EQ(ckpt_run_set_model(nullptr, model), 2);
+  EXPECT_EQ(ckpt_run_set_model(run, nullptr), 2);
   ckpt_model_free(model);
   ckpt_model_free(nullptr);
 
@@ -104,10 +104,10 @@ TEST_F(CApi, NothingIsAValueThatEveryFunctionRefuses) {
   ckpt_pending_free(nullptr);
 
   EXPECT_EQ(ckpt_load(nullptr, nullptr, 0, CKPT_STRICT, nullptr), 2);
-  EXPECT_EQ(ckpt_load(store, nullptr, 1, CKPT_STRICT, nullptr), 2);
+  EXPECT_EQ(ckpt_load(run, nullptr, 1, CKPT_STRICT, nullptr), 2);
   ckpt_checkpoint* checkpoint = nullptr;
   EXPECT_EQ(ckpt_latest_usable(nullptr, &checkpoint), 2);
-  EXPECT_EQ(ckpt_latest_usable(store, nullptr), 2);
+  EXPECT_EQ(ckpt_latest_usable(run, nullptr), 2);
   EXPECT_EQ(ckpt_checkpoint_open(nullptr, nullptr, &checkpoint), 2);
   EXPECT_EQ(ckpt_checkpoint_open(run_.c_str(), nullptr, nullptr), 2);
   ckpt_checkpoint_free(nullptr);
@@ -117,29 +117,29 @@ TEST_F(CApi, NothingIsAValueThatEveryFunctionRefuses) {
   EXPECT_EQ(ckpt_checkpoint_tensor(nullptr, "w", nullptr, &ndim, nullptr), 2);
   EXPECT_EQ(ckpt_read_plan(nullptr, nullptr, 0, nullptr), 2);
   EXPECT_EQ(ckpt_read_into(nullptr, "w", nullptr, nullptr, 0, &bytes, 8), 2);
-  EXPECT_EQ(ckpt_store_close(store), 0) << why();
+  EXPECT_EQ(ckpt_run_close(run), 0) << why();
 }
 
 TEST_F(CApi, AStructTellsItsSizeAndWhatThisBuildDoesNotKnowIsRefused) {
-  ckpt_store* store = nullptr;
+  ckpt_run* run = nullptr;
   ckpt_options options{};
-  EXPECT_EQ(ckpt_store_open(run_.c_str(), &options, &store), 2) << "a rank without its communicator would save alone";
+  EXPECT_EQ(ckpt_run_open(run_.c_str(), &options, &run), 2) << "a rank without its communicator would save alone";
   struct Newer {
     ckpt_options known;
     std::uint64_t unknown;
   } newer{.known = {.size = sizeof(Newer)}, .unknown = 1};
-  EXPECT_EQ(ckpt_store_open(run_.c_str(), &newer.known, &store), 12);
+  EXPECT_EQ(ckpt_run_open(run_.c_str(), &newer.known, &run), 12);
   newer.unknown = 0;
-  ASSERT_EQ(ckpt_store_open(run_.c_str(), &newer.known, &store), 0) << why();
+  ASSERT_EQ(ckpt_run_open(run_.c_str(), &newer.known, &run), 0) << why();
 
-  ckpt_save* save = begin(store, 3);
+  ckpt_save* save = begin(run, 3);
   const std::uint64_t one[1] = {4};
   const std::uint64_t zero[1] = {0};
   const std::vector<float> values{1, 2, 3, 4};
   const ckpt_tensor sizeless{.size = 0, .name = "w", .dtype = "F32", .shape = one, .ndim = 1};
   EXPECT_EQ(ckpt_add_part(save, &sizeless, zero, one, values.data(), 16), 2);
   ckpt_save_drop(save);
-  save = begin(store, 3);
+  save = begin(run, 3);
   for (const char* name : {"a", "b"}) {
     const ckpt_tensor tensor{.size = sizeof tensor, .name = name, .dtype = "F32", .shape = one, .ndim = 1};
     EXPECT_EQ(ckpt_add_part(save, &tensor, zero, one, values.data(), 16), 0) << why();
@@ -154,24 +154,24 @@ TEST_F(CApi, AStructTellsItsSizeAndWhatThisBuildDoesNotKnowIsRefused) {
   std::vector<float> a(4), b(4);
   const NewerRead reads[2] = {{{.size = sizeof(NewerRead), .name = "a", .out = a.data(), .bytes = 16}, 0},
                               {{.size = sizeof(NewerRead), .name = "b", .out = b.data(), .bytes = 16}, 0}};
-  EXPECT_EQ(ckpt_load(store, &reads[0].known, 2, CKPT_STRICT, nullptr), 0) << why();
+  EXPECT_EQ(ckpt_load(run, &reads[0].known, 2, CKPT_STRICT, nullptr), 0) << why();
   EXPECT_EQ(a, values);
   EXPECT_EQ(b, values);
 
   // What a call fills in tells its size, too: an older caller's is not written past, one that nobody set not at all.
   ckpt_load_report report{};
-  EXPECT_EQ(ckpt_load(store, &reads[0].known, 2, CKPT_STRICT, &report), 2);
+  EXPECT_EQ(ckpt_load(run, &reads[0].known, 2, CKPT_STRICT, &report), 2);
   report.size = sizeof report;
-  EXPECT_EQ(ckpt_load(store, &reads[0].known, 2, CKPT_STRICT, &report), 0) << why();
+  EXPECT_EQ(ckpt_load(run, &reads[0].known, 2, CKPT_STRICT, &report), 0) << why();
   EXPECT_EQ(report.step, 3u);
   ckpt_pending* pending = nullptr;
-  ASSERT_EQ(ckpt_commit(begin(store, 4), &pending), 0) << why();
+  ASSERT_EQ(ckpt_commit(begin(run, 4), &pending), 0) << why();
   ckpt_stats stats{};
   EXPECT_EQ(ckpt_pending_stats(pending, &stats), 2);
   stats.size = sizeof stats;
   EXPECT_EQ(ckpt_pending_stats(pending, &stats), 0) << why();
   ckpt_pending_free(pending);
-  EXPECT_EQ(ckpt_store_close(store), 0) << why();
+  EXPECT_EQ(ckpt_run_close(run), 0) << why();
 }
 
 TEST_F(CApi, StepsThatWouldNotBeTakenAsTheyAreWrittenAreRefused) {
@@ -208,8 +208,8 @@ TEST_F(CApi, AFailureIsJsonWhateverTheNameOfTheFile) {
 
 TEST_F(CApi, ARankThatHoldsNothingOfATensorMayAddIt) {
   // Trailing ranks of a division may hold no row, and a tensor may have none at all.
-  ckpt_store* store = open();
-  ckpt_save* save = begin(store, 1);
+  ckpt_run* run = open();
+  ckpt_save* save = begin(run, 1);
   const std::uint64_t shape[2] = {4, 2};
   const std::uint64_t begins[2][2] = {{0, 0}, {4, 0}};
   const std::uint64_t extents[2][2] = {{4, 2}, {0, 2}};
@@ -224,16 +224,16 @@ TEST_F(CApi, ARankThatHoldsNothingOfATensorMayAddIt) {
   std::vector<float> loaded(8);
   const ckpt_read reads[2] = {{.size = sizeof(ckpt_read), .name = "w", .out = loaded.data(), .bytes = 32},
                               {.size = sizeof(ckpt_read), .name = "empty"}};
-  EXPECT_EQ(ckpt_load(store, reads, 2, CKPT_STRICT, nullptr), 0) << why();
+  EXPECT_EQ(ckpt_load(run, reads, 2, CKPT_STRICT, nullptr), 0) << why();
   EXPECT_EQ(loaded, values);
-  EXPECT_EQ(ckpt_store_close(store), 0) << why();
+  EXPECT_EQ(ckpt_run_close(run), 0) << why();
 }
 
 TEST_F(CApi, ACommunicatorThatMpiRefusedIsRefused) {
   const ckpt_comm_table empty{};
   const ckpt_options options{.size = sizeof options, .comm = &empty};
-  ckpt_store* store = nullptr;
-  EXPECT_EQ(ckpt_store_open(run_.c_str(), &options, &store), 2) << why();
+  ckpt_run* run = nullptr;
+  EXPECT_EQ(ckpt_run_open(run_.c_str(), &options, &run), 2) << why();
 }
 
 TEST_F(CApi, TheShorterTableOfAnOlderTrainerIsReadAsFarAsItGoes) {
@@ -245,50 +245,50 @@ TEST_F(CApi, TheShorterTableOfAnOlderTrainerIsReadAsFarAsItGoes) {
     std::memcpy(memory.get(), &table, kOlder);
     auto* older = static_cast<ckpt_comm_table*>(memory.get());
     older->size = kOlder;
-    ckpt_store* store = open({.size = sizeof(ckpt_options), .comm = older});
-    ckpt_save* save = begin(store, 1);
+    ckpt_run* run = open({.size = sizeof(ckpt_options), .comm = older});
+    ckpt_save* save = begin(run, 1);
     EXPECT_EQ(ckpt_add_blob(save, "b", "x", 1), 0) << why();
     EXPECT_EQ(ckpt_commit(save, nullptr), 0) << why();
-    EXPECT_EQ(ckpt_store_close(store), 0) << why();
+    EXPECT_EQ(ckpt_run_close(run), 0) << why();
   });
 }
 
 TEST_F(CApi, AWayToReadReplicasThatDoesNotExistIsRefused) {
   const ckpt_options options{.size = sizeof options, .replicas = CKPT_REPLICAS_EXCHANGE + 1};
-  ckpt_store* store = nullptr;
-  EXPECT_EQ(ckpt_store_open(run_.c_str(), &options, &store), 2) << why();
+  ckpt_run* run = nullptr;
+  EXPECT_EQ(ckpt_run_open(run_.c_str(), &options, &run), 2) << why();
 }
 
 TEST_F(CApi, ACapThatIsNoPartOfTheTimeIsRefusedAndOneThatIsHoldsBack) {
   for (const double cap : {-0.1, 1.5, std::nan("")}) {
     const ckpt_options options{.size = sizeof options, .max_overhead = cap};
-    ckpt_store* none = nullptr;
-    EXPECT_EQ(ckpt_store_open(run_.c_str(), &options, &none), 2) << cap;
+    ckpt_run* none = nullptr;
+    EXPECT_EQ(ckpt_run_open(run_.c_str(), &options, &none), 2) << cap;
   }
   // Every step asks, and the first is saved; at so small a part of the time the second is not.
-  ckpt_store* store = open({.size = sizeof(ckpt_options), .every_steps = 1, .max_overhead = 1e-12});
+  ckpt_run* run = open({.size = sizeof(ckpt_options), .every_steps = 1, .max_overhead = 1e-12});
   int answer = 0;
-  EXPECT_EQ(ckpt_should_save(store, 1, &answer), 0) << why();
+  EXPECT_EQ(ckpt_should_save(run, 1, &answer), 0) << why();
   EXPECT_EQ(answer, 1);
-  ckpt_save* save = begin(store, 1);
+  ckpt_save* save = begin(run, 1);
   EXPECT_EQ(ckpt_add_blob(save, "b", "x", 1), 0) << why();
   EXPECT_EQ(ckpt_commit(save, nullptr), 0) << why();
-  EXPECT_EQ(ckpt_should_save(store, 2, &answer), 0) << why();
+  EXPECT_EQ(ckpt_should_save(run, 2, &answer), 0) << why();
   EXPECT_EQ(answer, 0);
-  EXPECT_EQ(ckpt_store_close(store), 0) << why();
+  EXPECT_EQ(ckpt_run_close(run), 0) << why();
 }
 
-TEST_F(CApi, SavesOutliveTheirStore) {
-  ckpt_store* store = open({.size = sizeof(ckpt_options), .staging_memory = 1});
+TEST_F(CApi, SavesOutliveTheirRun) {
+  ckpt_run* run = open({.size = sizeof(ckpt_options), .staging_memory = 1});
   ckpt_pending* pending = nullptr;
-  ckpt_save* save = begin(store, 5);
+  ckpt_save* save = begin(run, 5);
   ASSERT_EQ(ckpt_add_blob(save, "b", "xyz", 3), 0) << why();
   ASSERT_EQ(ckpt_commit(save, &pending), 0) << why();
-  save = begin(store, 6);
+  save = begin(run, 6);
   ckpt_checkpoint* checkpoint = nullptr;
   ASSERT_EQ(ckpt_wait(pending, 60'000), 0) << why();
-  ASSERT_EQ(ckpt_latest_usable(store, &checkpoint), 0) << why();
-  ASSERT_EQ(ckpt_store_close(store), 0) << why();
+  ASSERT_EQ(ckpt_latest_usable(run, &checkpoint), 0) << why();
+  ASSERT_EQ(ckpt_run_close(run), 0) << why();
 
   EXPECT_EQ(ckpt_wait(pending, 0), 0) << why();
   int done = 0;
@@ -310,9 +310,9 @@ TEST_F(CApi, SavesOutliveTheirStore) {
 }
 
 TEST_F(CApi, OnlyTheSaveThatWasBegunLastIsAddedTo) {
-  ckpt_store* store = open();
-  ckpt_save* first = begin(store, 1);
-  ckpt_save* second = begin(store, 2);
+  ckpt_run* run = open();
+  ckpt_save* first = begin(run, 1);
+  ckpt_save* second = begin(run, 2);
   EXPECT_EQ(ckpt_add_blob(first, "b", "x", 1), 2);
   EXPECT_EQ(ckpt_add_blob(second, "b", "y", 1), 0) << why();
   EXPECT_EQ(ckpt_commit(first, nullptr), 2);
@@ -320,21 +320,21 @@ TEST_F(CApi, OnlyTheSaveThatWasBegunLastIsAddedTo) {
   char byte = 0;
   const ckpt_read read{.size = sizeof read, .name = "b", .out = &byte, .bytes = 1};
   ckpt_load_report report{.size = sizeof report};
-  EXPECT_EQ(ckpt_load(store, &read, 1, CKPT_STRICT, &report), 0) << why();
+  EXPECT_EQ(ckpt_load(run, &read, 1, CKPT_STRICT, &report), 0) << why();
   EXPECT_EQ(report.step, 2u);
   EXPECT_EQ(byte, 'y');
-  EXPECT_EQ(ckpt_store_close(store), 0) << why();
+  EXPECT_EQ(ckpt_run_close(run), 0) << why();
 }
 
 TEST_F(CApi, AForkedChildIsToldAndChangesNothing) {
-  ckpt_store* store = open({.size = sizeof(ckpt_options), .staging_memory = 1, .catch_signals = 1});
+  ckpt_run* run = open({.size = sizeof(ckpt_options), .staging_memory = 1, .catch_signals = 1});
   ckpt_pending* pending = nullptr;
-  ckpt_save* save = begin(store, 1);
+  ckpt_save* save = begin(run, 1);
   ASSERT_EQ(ckpt_commit(save, &pending), 0) << why();
   ASSERT_EQ(ckpt_wait(pending, 60'000), 0) << why();
   ckpt_checkpoint* checkpoint = nullptr;
-  ASSERT_EQ(ckpt_latest_usable(store, &checkpoint), 0) << why();
-  save = begin(store, 2);
+  ASSERT_EQ(ckpt_latest_usable(run, &checkpoint), 0) << why();
+  save = begin(run, 2);
   const pid_t child = fork();
   if (child == 0) {
     int wrong = 0;
@@ -343,13 +343,13 @@ TEST_F(CApi, AForkedChildIsToldAndChangesNothing) {
     ckpt_checkpoint* another = nullptr;
     ckpt_stats stats{.size = sizeof stats};
     std::uint32_t ndim = 0;
-    for (const int code : {ckpt_should_save(store, 1, &number), ckpt_begin(store, 3, &other), ckpt_set(save, "a", "b"),
+    for (const int code : {ckpt_should_save(run, 1, &number), ckpt_begin(run, 3, &other), ckpt_set(save, "a", "b"),
                            ckpt_metric(save, "a", 1), ckpt_add_blob(save, "b", "x", 1), ckpt_commit(save, nullptr),
                            ckpt_wait(pending, 1), ckpt_poll(pending, &number), ckpt_pending_stats(pending, &stats),
                            ckpt_wait_drained(pending, 1), ckpt_poll_drained(pending, &number),
-                           ckpt_load(store, nullptr, 0, CKPT_STRICT, nullptr), ckpt_latest_usable(store, &another),
+                           ckpt_load(run, nullptr, 0, CKPT_STRICT, nullptr), ckpt_latest_usable(run, &another),
                            ckpt_read_plan(checkpoint, nullptr, 0, nullptr),
-                           ckpt_checkpoint_tensor(checkpoint, "b", nullptr, &ndim, nullptr), ckpt_store_close(store)}) {
+                           ckpt_checkpoint_tensor(checkpoint, "b", nullptr, &ndim, nullptr), ckpt_run_close(run)}) {
       if (code != 2) ++wrong;
     }
     ckpt_pending_free(pending);
@@ -369,7 +369,7 @@ TEST_F(CApi, AForkedChildIsToldAndChangesNothing) {
   EXPECT_EQ(ckpt_commit(save, nullptr), 0) << why();
   ckpt_pending_free(pending);
   ckpt_checkpoint_free(checkpoint);
-  EXPECT_EQ(ckpt_store_close(store), 0) << why();
+  EXPECT_EQ(ckpt_run_close(run), 0) << why();
   EXPECT_TRUE(std::filesystem::exists(run_ + "/step-000000002.g2/manifest.json"));
 }
 
@@ -378,36 +378,36 @@ TEST_F(CApi, WhatOneRankPassesWrongFailsTheCallOfAllAndTheNextOneWorks) {
   ranks.run_tables([&](const ckpt_comm_table& table) {
     const bool wrong = table.rank(table.self) == 1;
     const ckpt_options options{.size = sizeof options, .comm = &table, .patience_ms = 100'000};
-    ckpt_store* store = nullptr;
-    ASSERT_EQ(ckpt_store_open(run_.c_str(), &options, &store), 0) << why();
+    ckpt_run* run = nullptr;
+    ASSERT_EQ(ckpt_run_open(run_.c_str(), &options, &run), 0) << why();
     const auto start = std::chrono::steady_clock::now();
     ckpt_save* save = nullptr;
-    EXPECT_EQ(ckpt_begin(store, 1, wrong ? nullptr : &save), 2) << why();
+    EXPECT_EQ(ckpt_begin(run, 1, wrong ? nullptr : &save), 2) << why();
 
-    save = begin(store, 1);
+    save = begin(run, 1);
     EXPECT_EQ(ckpt_add_blob(save, "b", wrong ? nullptr : "x", 1), wrong ? 2 : 0);
     EXPECT_EQ(ckpt_commit(save, nullptr), 2) << why();
 
-    save = begin(store, 1);
+    save = begin(run, 1);
     EXPECT_EQ(ckpt_add_blob(save, "b", "x", 1), 0) << why();
     EXPECT_EQ(ckpt_commit(save, nullptr), 0) << why();
     char byte = 0;
     const ckpt_read good{.size = sizeof good, .name = "b", .out = &byte, .bytes = 1};
     const ckpt_read bad{.size = sizeof bad, .name = "b", .bytes = 1};
-    EXPECT_EQ(ckpt_load(store, wrong ? &bad : &good, 1, CKPT_STRICT, nullptr), 2) << why();
+    EXPECT_EQ(ckpt_load(run, wrong ? &bad : &good, 1, CKPT_STRICT, nullptr), 2) << why();
     ckpt_checkpoint* checkpoint = nullptr;
-    EXPECT_EQ(ckpt_latest_usable(store, wrong ? nullptr : &checkpoint), 2) << why();
-    EXPECT_EQ(ckpt_load(store, &good, 1, CKPT_STRICT, nullptr), 0) << why();
+    EXPECT_EQ(ckpt_latest_usable(run, wrong ? nullptr : &checkpoint), 2) << why();
+    EXPECT_EQ(ckpt_load(run, &good, 1, CKPT_STRICT, nullptr), 0) << why();
     EXPECT_EQ(byte, 'x');
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(90));
-    EXPECT_EQ(ckpt_store_close(store), 0) << why();
+    EXPECT_EQ(ckpt_run_close(run), 0) << why();
   });
   const ThreadRanks others(2);
   others.run_tables([&](const ckpt_comm_table& table) {
     const bool wrong = table.rank(table.self) == 1;
     const ckpt_options options{.size = sizeof options, .comm = &table, .patience_ms = 100'000};
-    ckpt_store* store = nullptr;
-    EXPECT_EQ(ckpt_store_open(wrong ? nullptr : run_.c_str(), &options, &store), 2) << why();
+    ckpt_run* run = nullptr;
+    EXPECT_EQ(ckpt_run_open(wrong ? nullptr : run_.c_str(), &options, &run), 2) << why();
   });
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -25,9 +26,18 @@ class CppApi : public testing::Test {
   const std::string run_ = directory_.path() + "/run";
 };
 
+/// A program may link this release beside another, and the library's own types have the same short names.
+TEST_F(CppApi, ItsTypesBelongToAVersion) {
+  for (const std::string type :
+       {typeid(ckpt::Run).name(), typeid(ckpt::Model).name(), typeid(ckpt::Step).name(), typeid(ckpt::Tensor).name(),
+        typeid(ckpt::Checkpoint).name(), typeid(ckpt::Save).name(), typeid(ckpt::Pending).name(),
+        typeid(ckpt::Read).name(), typeid(ckpt::Error).name()})
+    EXPECT_NE(type.find("4ckpt2v1"), std::string::npos) << type;
+}
+
 TEST_F(CppApi, OddTensorsAndNamesComeBack) {
-  auto store = Store::open(run_);
-  ASSERT_TRUE(store) << store.error().json;
+  auto run = ckpt::Run::open(run_);
+  ASSERT_TRUE(run) << run.error().json;
   struct Odd {
     Tensor tensor;
     std::size_t bytes;
@@ -43,7 +53,7 @@ TEST_F(CppApi, OddTensorsAndNamesComeBack) {
       {{.name = "packed", .dtype = "F4", .shape = {3, 4}}, 6},
       {{.name = " ", .dtype = "BOOL", .shape = {1, 1, 1, 1, 1, 1, 1, 1}}, 1},
   };
-  auto save = store->begin(1);
+  auto save = run->begin(1);
   ASSERT_TRUE(save) << save.error().json;
   std::vector<std::vector<std::byte>> saved;
   for (const Odd& odd : odds) {
@@ -64,13 +74,13 @@ TEST_F(CppApi, OddTensorsAndNamesComeBack) {
   std::vector<Read> reads;
   for (const Odd& odd : odds) reads.push_back({.name = odd.tensor.name, .out = loaded.emplace_back(odd.bytes)});
   reads.push_back({.name = "nothing"});
-  const auto report = store->load(reads);
+  const auto report = run->load(reads);
   ASSERT_TRUE(report) << report.error().json;
   EXPECT_EQ(loaded, saved);
 
   // What no reader would take is refused before anything is written.
   for (const char* name : {"", "__metadata__", "\xff"}) {
-    auto refused = store->begin(2);
+    auto refused = run->begin(2);
     ASSERT_TRUE(refused) << refused.error().json;
     EXPECT_EQ(refused->blob(name, {}).error().code, 2);
     const auto failed = refused->commit();
@@ -78,23 +88,23 @@ TEST_F(CppApi, OddTensorsAndNamesComeBack) {
     EXPECT_EQ(failed.error().code, 2) << failed.error().json;
   }
   // A checkpoint of nothing but its step.
-  auto nothing = store->begin(3);
+  auto nothing = run->begin(3);
   ASSERT_TRUE(nothing) << nothing.error().json;
   ASSERT_TRUE(nothing->commit());
-  EXPECT_EQ(store->latest_usable().value().step(), 3u);
-  const auto closed = store->close();
+  EXPECT_EQ(run->latest_usable().value().step(), 3u);
+  const auto closed = run->close();
   EXPECT_TRUE(closed) << closed.error().json;
 }
 
 TEST_F(CppApi, AFillCallbackThatFailsOrThrowsFailsItsSaveAlone) {
-  auto store = Store::open(run_);
-  ASSERT_TRUE(store) << store.error().json;
+  auto run = ckpt::Run::open(run_);
+  ASSERT_TRUE(run) << run.error().json;
   auto model = Model::on({});
   ASSERT_TRUE(model) << model.error().json;
   ASSERT_TRUE(model->tensor({.name = "w", .shape = {1000}}, {}));
-  ASSERT_TRUE(store->set_model(*model));
+  ASSERT_TRUE(run->set_model(*model));
   const auto save_with = [&](Save::Fill fill) -> Result<> {
-    auto save = store->begin(1);
+    auto save = run->begin(1);
     if (!save) return tl::unexpected(save.error());
     if (auto added = save->add("w", 4000, std::move(fill)); !added) return added;
     auto pending = save->commit();
@@ -118,13 +128,13 @@ TEST_F(CppApi, AFillCallbackThatFailsOrThrowsFailsItsSaveAlone) {
 TEST_F(CppApi, AFailureThatNobodyAskedAboutIsToldByClose) {
   for (const bool staged : {false, true}) {
     for (const bool asked : {false, true}) {
-      auto store = Store::open(run_, {.staging_memory = staged ? std::uint64_t{64} << 20 : 0, .log = [](auto) {}});
-      ASSERT_TRUE(store) << store.error().json;
+      auto run = ckpt::Run::open(run_, {.staging_memory = staged ? std::uint64_t{64} << 20 : 0, .log = [](auto) {}});
+      ASSERT_TRUE(run) << run.error().json;
       auto model = Model::on({});
       ASSERT_TRUE(model) << model.error().json;
       ASSERT_TRUE(model->tensor({.name = "w", .shape = {30}}, {}));
-      ASSERT_TRUE(store->set_model(*model));
-      auto save = store->begin(1);
+      ASSERT_TRUE(run->set_model(*model));
+      auto save = run->begin(1);
       ASSERT_TRUE(save) << save.error().json;
       ASSERT_TRUE(save->add("w", 120, [](void*, std::uint64_t, std::uint64_t) { return 5; }));
       auto pending = save->commit();
@@ -135,11 +145,11 @@ TEST_F(CppApi, AFailureThatNobodyAskedAboutIsToldByClose) {
         EXPECT_FALSE(pending->wait(std::chrono::seconds(60)));
       }
       const std::vector<float> values(30, 1);
-      auto good = store->begin(2);
+      auto good = run->begin(2);
       ASSERT_TRUE(good) << good.error().json;
       ASSERT_TRUE(good->add("w", values));
       ASSERT_TRUE(good->commit());
-      const auto closed = store->close();
+      const auto closed = run->close();
       EXPECT_EQ(closed.has_value(), !staged || asked);
       if (!closed) {
         EXPECT_EQ(closed.error().code, 16) << closed.error().json;
@@ -149,15 +159,15 @@ TEST_F(CppApi, AFailureThatNobodyAskedAboutIsToldByClose) {
 }
 
 TEST_F(CppApi, AMistakeInAddIsToldAtOnce) {
-  auto store = Store::open(run_);
-  ASSERT_TRUE(store) << store.error().json;
+  auto run = ckpt::Run::open(run_);
+  ASSERT_TRUE(run) << run.error().json;
   auto model = Model::on({});
   ASSERT_TRUE(model) << model.error().json;
   ASSERT_TRUE(model->tensor({.name = "w", .shape = {30}}, {}));
-  ASSERT_TRUE(store->set_model(*model));
+  ASSERT_TRUE(run->set_model(*model));
   const std::vector<float> short_of_one(29, 1);
   for (const char* name : {"w", "nosuch"}) {
-    auto save = store->begin(1);
+    auto save = run->begin(1);
     ASSERT_TRUE(save) << save.error().json;
     const auto added = save->add(name, short_of_one);
     ASSERT_FALSE(added) << name;
@@ -166,14 +176,14 @@ TEST_F(CppApi, AMistakeInAddIsToldAtOnce) {
     ASSERT_FALSE(committed);
     EXPECT_EQ(committed.error().code, 2) << committed.error().json;
   }
-  EXPECT_TRUE(store->close());
+  EXPECT_TRUE(run->close());
 }
 
 TEST_F(CppApi, ASaveInTiersTellsBothPlaces) {
   const std::string local = directory_.path() + "/nvme/run";
-  auto store = Store::open(run_, {.local_directory = local, .drain_bytes_per_second = std::uint64_t{1} << 30});
-  ASSERT_TRUE(store) << store.error().json;
-  auto save = store->begin(8);
+  auto run = ckpt::Run::open(run_, {.local_directory = local, .drain_bytes_per_second = std::uint64_t{1} << 30});
+  ASSERT_TRUE(run) << run.error().json;
+  auto save = run->begin(8);
   ASSERT_TRUE(save) << save.error().json;
   const std::vector<std::byte> bytes(100'000, std::byte{3});
   ASSERT_TRUE(save->blob("b", bytes));
@@ -189,15 +199,15 @@ TEST_F(CppApi, ASaveInTiersTellsBothPlaces) {
   EXPECT_EQ(pending->poll_drained().value_or(false), true);
   EXPECT_GT(pending->stats().drain_s, 0);
   EXPECT_TRUE(std::filesystem::exists(run_ + "/" + pending->name() + "/manifest.json"));
-  EXPECT_EQ(store->latest_usable().value().path(), local + "/" + pending->name());
-  ASSERT_TRUE(store->close());
+  EXPECT_EQ(run->latest_usable().value().path(), local + "/" + pending->name());
+  ASSERT_TRUE(run->close());
   EXPECT_EQ(told, 0);
 }
 
 TEST_F(CppApi, WithoutALocalDirectoryASaveIsDrainedWhenItIsDurable) {
-  auto store = Store::open(run_);
-  ASSERT_TRUE(store) << store.error().json;
-  auto save = store->begin(1);
+  auto run = ckpt::Run::open(run_);
+  ASSERT_TRUE(run) << run.error().json;
+  auto save = run->begin(1);
   ASSERT_TRUE(save) << save.error().json;
   auto pending = save->commit();
   ASSERT_TRUE(pending) << pending.error().json;
@@ -209,24 +219,24 @@ TEST_F(CppApi, WithoutALocalDirectoryASaveIsDrainedWhenItIsDurable) {
 }
 
 TEST_F(CppApi, ABoxWhoseOffsetAndExtentDifferInLengthIsRefusedNotReadPastItsEnd) {
-  auto store = Store::open(run_);
-  ASSERT_TRUE(store) << store.error().json;
+  auto run = ckpt::Run::open(run_);
+  ASSERT_TRUE(run) << run.error().json;
   const Tensor tensor{.name = "w", .shape = {2, 3}};
   const std::vector<std::uint64_t> two{0, 0}, whole{2, 3};
   const std::vector<std::byte> bytes(24);
   const std::vector<std::uint64_t> none, one{0};
   for (const auto& [offset, extent] : {std::pair(one, whole), std::pair(two, one), std::pair(none, none)}) {
-    auto save = store->begin(1);
+    auto save = run->begin(1);
     ASSERT_TRUE(save) << save.error().json;
     const auto added = save->add(tensor, offset, extent, bytes);
     ASSERT_FALSE(added);
     EXPECT_EQ(added.error().code, 2) << added.error().json;
   }
-  auto save = store->begin(1);
+  auto save = run->begin(1);
   ASSERT_TRUE(save) << save.error().json;
   ASSERT_TRUE(save->add(tensor, two, whole, bytes));
   ASSERT_TRUE(save->commit());
-  auto checkpoint = store->latest_usable();
+  auto checkpoint = run->latest_usable();
   ASSERT_TRUE(checkpoint) << checkpoint.error().json;
   std::vector<std::byte> out(24);
   for (const auto& [offset, extent] : {std::pair(one, whole), std::pair(none, whole), std::pair(two, none)}) {
@@ -242,29 +252,29 @@ TEST_F(CppApi, ABoxWhoseOffsetAndExtentDifferInLengthIsRefusedNotReadPastItsEnd)
   EXPECT_TRUE(checkpoint->read_into("w", {}, {}, out));
 }
 
-/// Whether a store of this process catches signals: it does so until it is closed.
+/// Whether a run of this process catches signals: it does so until it is closed.
 bool is_caught() {
   struct sigaction now {};
   return ::sigaction(SIGUSR1, nullptr, &now) == 0 && now.sa_handler != SIG_DFL;
 }
 
-TEST_F(CppApi, AStoreThatAnotherTakesThePlaceOfIsClosedBeforeItsLogIsGone) {
+TEST_F(CppApi, ARunThatAnotherTakesThePlaceOfIsClosedBeforeItsLogIsGone) {
   bool log_gone = false;
   bool open_without_log = false;
-  Store::Options options{.catch_signals = true};
+  ckpt::Run::Options options{.catch_signals = true};
   options.log = [watch = std::shared_ptr<void>(nullptr, [&](void*) {
                    log_gone = true;
                    open_without_log = is_caught();
                  })](std::string_view) {};
-  auto store = Store::open(run_, std::move(options));
-  ASSERT_TRUE(store) << store.error().json;
+  auto run = ckpt::Run::open(run_, std::move(options));
+  ASSERT_TRUE(run) << run.error().json;
   ASSERT_TRUE(is_caught());
-  auto other = Store::open(run_ + "2");
+  auto other = ckpt::Run::open(run_ + "2");
   ASSERT_TRUE(other) << other.error().json;
-  *store = std::move(*other);
+  *run = std::move(*other);
   EXPECT_TRUE(log_gone);
   EXPECT_FALSE(open_without_log);
-  EXPECT_TRUE(store->begin(1)) << "the store that took its place works";
+  EXPECT_TRUE(run->begin(1)) << "the run that took its place works";
 }
 
 }  // namespace

@@ -47,21 +47,20 @@ class NetworkSaves : public testing::TestWithParam<Case> {
   /// By a job of its own, on all its ranks.
   std::vector<Result<>> save(const MakeIo& io, std::uint64_t step, const JobLayout& layout = {}) const {
     std::vector<Result<>> out(layout.ranks());
-    with_stores(layout, run_, {}, io, [&](std::size_t rank, auto store) {
-      out[rank] = store ? save_step(**store, step) : fail(store.error());
-    });
+    with_runs(layout, run_, {}, io,
+              [&](std::size_t rank, auto run) { out[rank] = run ? save_step(**run, step) : fail(run.error()); });
     return out;
   }
   Result<> save_on(const std::string& host, std::uint64_t step) {
     return save([&](std::size_t) { return network_.io(host, ++last_pid_); }, step).front();
   }
-  std::vector<Result<Store::Loaded>> load(const MakeIo& io, const JobLayout& layout = {}) const {
-    std::vector<Result<Store::Loaded>> out(layout.ranks(), fail(Errc::internal, "never loaded"));
-    with_stores(layout, run_, {}, io,
-                [&](std::size_t rank, auto store) { out[rank] = store ? load_parts(**store) : fail(store.error()); });
+  std::vector<Result<ckpt::Run::Loaded>> load(const MakeIo& io, const JobLayout& layout = {}) const {
+    std::vector<Result<ckpt::Run::Loaded>> out(layout.ranks(), fail(Errc::internal, "never loaded"));
+    with_runs(layout, run_, {}, io,
+              [&](std::size_t rank, auto run) { out[rank] = run ? load_parts(**run) : fail(run.error()); });
     return out;
   }
-  Result<Store::Loaded> load_on(const std::string& host) {
+  Result<ckpt::Run::Loaded> load_on(const std::string& host) {
     return load([&](std::size_t) { return network_.io(host, ++last_pid_); }).front();
   }
   /// Names below the run, as they are on the server.

@@ -33,12 +33,12 @@ int run(const std::string& scenario, const std::string& directory) {
   const bool dies = scenario == "one_is_killed" && my_rank == 2;
   if (dies) table->start_send = send_and_die;
   const bool loses = scenario == "one_is_killed";
-  auto store = Store::open(open_io(IoKind::automatic, 8), std::make_unique<Comm>(*table), directory,
-                           {.patience = loses ? 10s : 60s, .replicas = Replicas::exchange});
-  if (!store) return say(98, store.error().message);
-  (*store)->set_model(*model_of({.dp = 2, .tp = 2}));
-  if (const auto saved = save_step(**store, 1); !saved) return say(97, saved.error().message);
-  const auto loaded = load_parts(**store);
+  auto run = Run::open(open_io(IoKind::automatic, 8), std::make_unique<Comm>(*table), directory,
+                       {.patience = loses ? 10s : 60s, .replicas = Replicas::exchange});
+  if (!run) return say(98, run.error().message);
+  (*run)->set_model(*model_of({.dp = 2, .tp = 2}));
+  if (const auto saved = save_step(**run, 1); !saved) return say(97, saved.error().message);
+  const auto loaded = load_parts(**run);
   if (!loaded) return say(exit_code(loaded.error()), loaded.error().message);
   const ReadReport& report = loaded->report.load;
   return say(0, "needed " + std::to_string(report.needed_bytes) + " received " + std::to_string(report.received_bytes) +

@@ -57,22 +57,22 @@ std::string told(const Result<>& done) {
 }
 
 /// The least layout that any number of ranks has: every tensor replicated, the optimizer divided as with ZeRO 1.
-int save(Store& store, const Words& words, const std::shared_ptr<FaultPlan>& plan) {
+int save(Run& run, const Words& words, const std::shared_ptr<FaultPlan>& plan) {
   break_here(words, plan);
   for (std::uint64_t step = words.from; step <= words.to; ++step) {
-    const auto done = save_step(store, step);
-    say(store.rank(), fmt::format("step {}: {}", step, told(done)));
+    const auto done = save_step(run, step);
+    say(run.rank(), fmt::format("step {}: {}", step, told(done)));
     plan->clear();
   }
-  if (!store.ranks_lost()) return 0;
-  const auto next = store.should_save(words.to + 1);
-  say(store.rank(), fmt::format("next call: {}", next ? "as if nothing was" : told(fail(next.error()))));
+  if (!run.ranks_lost()) return 0;
+  const auto next = run.should_save(words.to + 1);
+  say(run.rank(), fmt::format("next call: {}", next ? "as if nothing was" : told(fail(next.error()))));
   return 16;
 }
 
-int load(Store& store) {
-  const auto step = load_all(store);
-  say(store.rank(), step ? fmt::format("loaded {}", *step) : fmt::format("not loaded: {}", step.error().message));
+int load(Run& run) {
+  const auto step = load_all(run);
+  say(run.rank(), step ? fmt::format("loaded {}", *step) : fmt::format("not loaded: {}", step.error().message));
   return step ? 0 : exit_code(step.error());
 }
 
@@ -89,18 +89,17 @@ int run(const Words& words) {
   const auto plan = std::make_shared<FaultPlan>();
   auto io = open_io(words.io, 8);
   if (io && words.number("--rank", 0) == static_cast<std::uint64_t>(rank)) *io = make_fault_io(std::move(*io), plan);
-  auto store =
-      Store::open(std::move(io), std::move(comm), words.run,
-                  {.staging_bytes = 64U << 20, .patience = std::chrono::seconds(words.number("--patience", 60))});
-  if (!store) {
-    say(rank, "open: " + told(fail(store.error())));
-    return exit_code(store.error());
+  auto run = Run::open(std::move(io), std::move(comm), words.run,
+                       {.staging_bytes = 64U << 20, .patience = std::chrono::seconds(words.number("--patience", 60))});
+  if (!run) {
+    say(rank, "open: " + told(fail(run.error())));
+    return exit_code(run.error());
   }
   auto model = model_of({.dp = ranks, .zero = 1});
   if (!model) return 1;
-  (*store)->set_model(std::move(*model));
-  const int code = words.verb == "load" ? load(**store) : save(**store, words, plan);
-  store->reset();
+  (*run)->set_model(std::move(*model));
+  const int code = words.verb == "load" ? load(**run) : save(**run, words, plan);
+  run->reset();
   return code;
 }
 

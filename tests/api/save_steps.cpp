@@ -26,7 +26,7 @@ int failed(const ckpt::Error& error) {
   return error.code;
 }
 
-int save(ckpt::Store& store, std::uint64_t from, std::uint64_t to, bool in_tiers) {
+int save(ckpt::Run& run, std::uint64_t from, std::uint64_t to, bool in_tiers) {
   auto model = ckpt::Model::on({{"dp", 1}});
   if (!model) return failed(model.error());
   const ckpt::Tensor slot{
@@ -34,10 +34,10 @@ int save(ckpt::Store& store, std::uint64_t from, std::uint64_t to, bool in_tiers
   for (const auto& done : {model->tensor({.name = "w", .shape = {kElements}}, {}), model->tensor(slot, {})}) {
     if (!done) return failed(done.error());
   }
-  if (auto done = store.set_model(*model); !done) return failed(done.error());
+  if (auto done = run.set_model(*model); !done) return failed(done.error());
   for (std::uint64_t step = from; step <= to; ++step) {
     const std::vector<float> now = values(step);
-    auto begun = store.begin(step);
+    auto begun = run.begin(step);
     if (!begun) return failed(begun.error());
     if (auto done = begun->add("w", now); !done) return failed(done.error());
     if (auto done = begun->add("optimizer.w", now); !done) return failed(done.error());
@@ -54,12 +54,12 @@ int save(ckpt::Store& store, std::uint64_t from, std::uint64_t to, bool in_tiers
   return 0;
 }
 
-int load(ckpt::Store& store) {
+int load(ckpt::Run& run) {
   std::vector<float> weight(kElements);
   std::vector<float> slot(kElements);
   const ckpt::Read reads[] = {{.name = "w", .out = std::as_writable_bytes(std::span(weight))},
                               {.name = "optimizer.w", .out = std::as_writable_bytes(std::span(slot))}};
-  const auto report = store.load(reads);
+  const auto report = run.load(reads);
   constexpr int kNotFound = 10;
   if (!report && report.error().code != kNotFound) return failed(report.error());
   const std::uint64_t step = report ? report->step : 0;
@@ -80,9 +80,9 @@ int main(int argc, char** argv) {
   const std::size_t io = saves ? 4 : 2;
   if (!(saves || loads) || words.size() < io + 1 || words.size() > io + 2) return 2;
   const std::string local = words.size() > io + 1 ? words[io + 1] : "";
-  auto store = ckpt::Store::open(words[1], {.io = words[io], .local_directory = local});
-  if (!store) return failed(store.error());
-  const int code = saves ? save(*store, std::stoull(words[2]), std::stoull(words[3]), !local.empty()) : load(*store);
-  const auto closed = store->close();
+  auto run = ckpt::Run::open(words[1], {.io = words[io], .local_directory = local});
+  if (!run) return failed(run.error());
+  const int code = saves ? save(*run, std::stoull(words[2]), std::stoull(words[3]), !local.empty()) : load(*run);
+  const auto closed = run->close();
   return code != 0 || closed ? code : failed(closed.error());
 }

@@ -21,36 +21,36 @@ class Nodes : public Tiers {
  protected:
   std::string disk(std::size_t rank) const { return directory_.path() + "/node" + std::to_string(rank / 2) + "/run"; }
   /// Ranks 0 and 1 are one node, 2 and 3 the other.
-  void run(const JobLayout& layout, const Body& body,
-           const std::function<std::unique_ptr<Io>(std::size_t)>& io = real_io) const {
+  void on_ranks(const JobLayout& layout, const Body& body,
+                const std::function<std::unique_ptr<Io>(std::size_t)>& io = real_io) const {
     const ThreadRanks ranks(static_cast<int>(layout.ranks()));
     ranks.run_tables([&](const ckpt_comm_table& table) {
       auto comm = std::make_unique<Comm>(table);
       const auto rank = static_cast<std::size_t>(comm->rank());
-      StoreOptions mine = options();
+      ckpt::Run::Options mine = options();
       mine.local_directory = disk(rank);
       mine.verify_all = true;
       mine.log = log_;
-      auto store = Store::open(io(rank), std::move(comm), run_, mine);
-      ASSERT_TRUE(store) << store.error().message;
-      (*store)->set_model(model_of(layout).value());
-      body(rank, **store);
+      auto run = ckpt::Run::open(io(rank), std::move(comm), run_, mine);
+      ASSERT_TRUE(run) << run.error().message;
+      (*run)->set_model(model_of(layout).value());
+      body(rank, **run);
     });
   }
   std::function<void(const std::string&)> log_{};
 };
 
 TEST_F(Nodes, EachKeepsWhatItsRanksSavedAndTheRunsDirectoryGetsAll) {
-  run(kFour, [](std::size_t, Store& store) {
+  on_ranks(kFour, [](std::size_t, ckpt::Run& run) {
     for (const std::uint64_t step : {1u, 2u, 3u}) {
-      const auto pending = commit_step(store, step);
+      const auto pending = commit_step(run, step);
       ASSERT_TRUE(pending);
-      const auto durable = store.saver().wait(pending, kLong);
+      const auto durable = run.saver().wait(pending, kLong);
       ASSERT_TRUE(durable) << durable.error().message;
     }
-    const auto all = store.wait_all(kLong);
+    const auto all = run.wait_all(kLong);
     ASSERT_TRUE(all) << all.error().message;
-    EXPECT_EQ(load_all(store).value_or(0), 3u);
+    EXPECT_EQ(load_all(run).value_or(0), 3u);
   });
   EXPECT_EQ(names(run_), (Names{"step-000000001.g1", "step-000000002.g2", "step-000000003.g3"}));
   EXPECT_EQ(names(disk(0)), (Names{"step-000000002.g2", "step-000000003.g3"}));
@@ -74,24 +74,24 @@ TEST_F(Nodes, EachKeepsWhatItsRanksSavedAndTheRunsDirectoryGetsAll) {
 }
 
 TEST_F(Nodes, ALoadIsFromTheRunsDirectoryWhichAloneHasAll) {
-  run(kFour, [](std::size_t, Store& store) {
-    ASSERT_TRUE(save_step(store, 1));
-    const auto step = load_all(store);  // waits for the drain
+  on_ranks(kFour, [](std::size_t, ckpt::Run& run) {
+    ASSERT_TRUE(save_step(run, 1));
+    const auto step = load_all(run);  // waits for the drain
     ASSERT_TRUE(step) << step.error().message << step.error().hint;
     EXPECT_EQ(*step, 1u);
   });
-  run(kFourOtherwise, [&](std::size_t, Store& store) {
-    const auto whole = store.latest_usable();
+  on_ranks(kFourOtherwise, [&](std::size_t, ckpt::Run& run) {
+    const auto whole = run.latest_usable();
     ASSERT_TRUE(whole) << whole.error().message;
     EXPECT_EQ((*whole)->path(), run_ + "/step-000000001.g1");
-    EXPECT_EQ(load_all(store).value_or(0), 1u);
+    EXPECT_EQ(load_all(run).value_or(0), 1u);
   });
   // A node that was replaced.
   fs::remove_all(disk(2));
-  run(kFour, [](std::size_t, Store& store) {
-    EXPECT_EQ(load_all(store).value_or(0), 1u);
-    ASSERT_TRUE(save_step(store, 2));
-    ASSERT_TRUE(store.wait_all(kLong));
+  on_ranks(kFour, [](std::size_t, ckpt::Run& run) {
+    EXPECT_EQ(load_all(run).value_or(0), 1u);
+    ASSERT_TRUE(save_step(run, 2));
+    ASSERT_TRUE(run.wait_all(kLong));
   });
   EXPECT_EQ(names(disk(2)), Names{"step-000000002.g2"});
   expect_loads(run_, kAlone, 2);
@@ -101,19 +101,19 @@ TEST_F(Nodes, WhatAJobLeftUndrainedBecomesWholeBeforeALoadOnAnotherLayout) {
   const auto leave_undrained = [&](std::uint64_t step) {
     const auto plan = std::make_shared<FaultPlan>();
     plan->count_only({"read"});
-    run(
+    on_ranks(
         kFour,
-        [&](std::size_t rank, Store& store) {
+        [&](std::size_t rank, ckpt::Run& run) {
           if (rank == 3) plan->fail_from(plan->operation_count(), Errc::io);
-          ASSERT_TRUE(save_step(store, step));
-          EXPECT_FALSE(store.wait_all(kLong));
+          ASSERT_TRUE(save_step(run, step));
+          EXPECT_FALSE(run.wait_all(kLong));
         },
         [&](std::size_t rank) { return rank == 2 ? make_fault_io(real_io(2), plan) : real_io(rank); });
   };
   leave_undrained(4);
   EXPECT_EQ(names(run_), Names{});
-  run(kFourOtherwise, [](std::size_t, Store& store) {
-    const auto step = load_all(store);
+  on_ranks(kFourOtherwise, [](std::size_t, ckpt::Run& run) {
+    const auto step = load_all(run);
     ASSERT_TRUE(step) << step.error().message << step.error().hint;
     EXPECT_EQ(*step, 4u);
   });
@@ -121,8 +121,8 @@ TEST_F(Nodes, WhatAJobLeftUndrainedBecomesWholeBeforeALoadOnAnotherLayout) {
   // With one node's part lost it is no checkpoint any more: the one before is loaded.
   leave_undrained(5);
   fs::remove_all(disk(2) + "/step-000000005.g2");
-  run(kFour, [](std::size_t, Store& store) {
-    const auto step = load_all(store);
+  on_ranks(kFour, [](std::size_t, ckpt::Run& run) {
+    const auto step = load_all(run);
     ASSERT_TRUE(step) << step.error().message << step.error().hint;
     EXPECT_EQ(*step, 4u);
   });
@@ -130,16 +130,16 @@ TEST_F(Nodes, WhatAJobLeftUndrainedBecomesWholeBeforeALoadOnAnotherLayout) {
 }
 
 TEST_F(Nodes, ALoadDoesNotPassOverWhatCouldNotBeDrained) {
-  run(kFour, [&](std::size_t rank, Store& store) {
-    ASSERT_TRUE(save_step(store, 1));
-    ASSERT_TRUE(store.wait_all(kLong));
+  on_ranks(kFour, [&](std::size_t rank, ckpt::Run& run) {
+    ASSERT_TRUE(save_step(run, 1));
+    ASSERT_TRUE(run.wait_all(kLong));
     if (rank == 0) fs::rename(run_, run_ + ".away");
     for (const std::uint64_t step : {2u, 3u}) {
-      ASSERT_TRUE(save_step(store, step));
-      EXPECT_FALSE(store.wait_all(kLong));
+      ASSERT_TRUE(save_step(run, step));
+      EXPECT_FALSE(run.wait_all(kLong));
     }
     // To a trainer "there is none" would mean to begin anew.
-    const auto loaded = load_all(store);
+    const auto loaded = load_all(run);
     ASSERT_FALSE(loaded);
     EXPECT_EQ(exit_code(loaded.error()), 16) << loaded.error().message;
     if (rank == 0) fs::rename(run_ + ".away", run_);
@@ -148,18 +148,18 @@ TEST_F(Nodes, ALoadDoesNotPassOverWhatCouldNotBeDrained) {
   const auto full = std::make_shared<FaultPlan>();
   full->count_only({"write", "allocate"});
   full->fail_from(0, Errc::no_space);
-  run(
+  on_ranks(
       kFour,
-      [](std::size_t, Store& store) {
+      [](std::size_t, ckpt::Run& run) {
         for (int again = 0; again < 2; ++again) {
-          const auto loaded = load_all(store);
+          const auto loaded = load_all(run);
           ASSERT_FALSE(loaded);
           EXPECT_EQ(exit_code(loaded.error()), 14) << loaded.error().message;
           EXPECT_NE(loaded.error().message.find("step-000000003.g3"), std::string::npos) << loaded.error().message;
         }
       },
       [&](std::size_t rank) { return rank == 0 ? make_fault_io(real_io(0), full) : real_io(rank); });
-  run(kFour, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value_or(0), 3u); });
+  on_ranks(kFour, [](std::size_t, ckpt::Run& run) { EXPECT_EQ(load_all(run).value_or(0), 3u); });
   EXPECT_EQ(names(run_), (Names{"step-000000001.g1", "step-000000003.g3"}));
   EXPECT_EQ(names(disk(0)), (Names{"step-000000002.g2", "step-000000003.g3"}));
 }
@@ -168,12 +168,12 @@ TEST_F(Nodes, AWholeCheckpointOnOneNodeIsDrainedFromThere) {
   for (const std::size_t holder : {0u, 2u}) {
     for (const std::string& each : {run_, disk(0), disk(2)}) fs::remove_all(each);
     // By a job whose ranks all had this one local directory.
-    with_stores(kPair, disk(holder), {.patience = 120s}, real_io, [&](std::size_t, auto store) {
-      ASSERT_TRUE(store) << store.error().message;
-      ASSERT_TRUE(save_step(**store, 6));
+    with_runs(kPair, disk(holder), {.patience = 120s}, real_io, [&](std::size_t, auto run) {
+      ASSERT_TRUE(run) << run.error().message;
+      ASSERT_TRUE(save_step(**run, 6));
     });
-    run(kFour, [&](std::size_t, Store& store) {
-      const auto loaded = load_all(store);
+    on_ranks(kFour, [&](std::size_t, ckpt::Run& run) {
+      const auto loaded = load_all(run);
       ASSERT_TRUE(loaded) << "from node of rank " << holder << ": " << loaded.error().message;
       EXPECT_EQ(*loaded, 6u);
     });
@@ -190,23 +190,24 @@ TEST_F(Nodes, WhenRanksAreLostTheCheckpointStaysOnTheNodesForTheNextJob) {
   ranks.run_tables([&](const ckpt_comm_table& table) {
     auto comm = std::make_unique<Comm>(table);
     const auto rank = static_cast<std::size_t>(comm->rank());
-    StoreOptions mine = options();
+    ckpt::Run::Options mine = options();
     mine.local_directory = disk(rank);
-    auto store = Store::open(rank == 2 ? make_fault_io(real_io(2), plan) : real_io(rank), std::move(comm), run_, mine);
-    ASSERT_TRUE(store) << store.error().message;
-    (*store)->set_model(model_of(kFour).value());
-    const auto pending = commit_step(**store, 1);
+    auto run =
+        ckpt::Run::open(rank == 2 ? make_fault_io(real_io(2), plan) : real_io(rank), std::move(comm), run_, mine);
+    ASSERT_TRUE(run) << run.error().message;
+    (*run)->set_model(model_of(kFour).value());
+    const auto pending = commit_step(**run, 1);
     ASSERT_TRUE(pending);
-    ASSERT_TRUE((*store)->saver().wait(pending, kLong));
+    ASSERT_TRUE((*run)->saver().wait(pending, kLong));
     if (rank == 2) {
       ranks.disconnect();
       let_go.set_value();
     }
-    EXPECT_FALSE((*store)->saver().wait_drained(pending, kLong));
-    EXPECT_TRUE((*store)->ranks_lost());
+    EXPECT_FALSE((*run)->saver().wait_drained(pending, kLong));
+    EXPECT_TRUE((*run)->ranks_lost());
   });
   EXPECT_EQ(names(run_), Names{});
-  run(kFour, [](std::size_t, Store& store) { EXPECT_EQ(load_all(store).value_or(0), 1u); });
+  on_ranks(kFour, [](std::size_t, ckpt::Run& run) { EXPECT_EQ(load_all(run).value_or(0), 1u); });
   EXPECT_EQ(names(run_), Names{"step-000000001.g1"});
 }
 
@@ -221,17 +222,17 @@ TEST_F(NodesFault, WhatNoNodeHasAnyMoreIsNotPublished) {
     plan->count_only({"list"});
     bool drained = false;
     bool lost = false;
-    run(
+    on_ranks(
         kFour,
-        [&](std::size_t rank, Store& store) {
+        [&](std::size_t rank, ckpt::Run& run) {
           if (rank == 0) {
             plan->call_at(plan->operation_count() + n, [&] {
               for (const std::size_t leader : {0u, 2u}) fs::rename(disk(leader), disk(leader) + ".away");
             });
           }
-          const auto pending = commit_step(store, 1);
-          if (pending) static_cast<void>(store.saver().wait(pending, kLong));
-          const auto done = pending ? store.saver().wait_drained(pending, kLong) : fail(Errc::io, "not begun");
+          const auto pending = commit_step(run, 1);
+          if (pending) static_cast<void>(run.saver().wait(pending, kLong));
+          const auto done = pending ? run.saver().wait_drained(pending, kLong) : fail(Errc::io, "not begun");
           if (rank != 0) return;
           drained = done.has_value();
           lost = !plan->first_failed().empty();
@@ -248,18 +249,18 @@ TEST_F(NodesFault, WhatNoNodeHasAnyMoreIsNotPublished) {
 
 /// A node that could not take back its part of a failed save gives the next one a greater generation than others do.
 TEST_F(NodesFault, WhatTheRunHasUnderALowerGenerationIsNotDrainedAgain) {
-  run(
+  on_ranks(
       kFour,
-      [&](std::size_t, Store& store) {
-        ASSERT_TRUE(save_step(store, 1));
-        ASSERT_TRUE(store.wait_all(kLong));
+      [&](std::size_t, ckpt::Run& run) {
+        ASSERT_TRUE(save_step(run, 1));
+        ASSERT_TRUE(run.wait_all(kLong));
       },
       real_io);
   fs::rename(disk(2) + "/step-000000001.g1", disk(2) + "/step-000000001.g2");
-  run(
+  on_ranks(
       kFour,
-      [&](std::size_t, Store& store) {
-        const auto step = load_all(store);
+      [&](std::size_t, ckpt::Run& run) {
+        const auto step = load_all(run);
         ASSERT_TRUE(step) << step.error().message;
         EXPECT_EQ(*step, 1u);
       },
@@ -270,14 +271,14 @@ TEST_F(NodesFault, WhatTheRunHasUnderALowerGenerationIsNotDrainedAgain) {
 TEST_F(NodesFault, ANodeThatCannotLookDoesNotPassForOneThatHasNothing) {
   const auto plan = std::make_shared<FaultPlan>();
   plan->count_only({"list"});
-  run(
+  on_ranks(
       kFour,
-      [&](std::size_t rank, Store& store) {
-        const auto pending = commit_step(store, 1);
+      [&](std::size_t rank, ckpt::Run& run) {
+        const auto pending = commit_step(run, 1);
         ASSERT_TRUE(pending);
-        ASSERT_TRUE(store.saver().wait(pending, kLong));
+        ASSERT_TRUE(run.saver().wait(pending, kLong));
         if (rank == 3) plan->fail_from(plan->operation_count(), Errc::io);  // no round ends without it
-        const auto drained = store.saver().wait_drained(pending, kLong);
+        const auto drained = run.saver().wait_drained(pending, kLong);
         ASSERT_FALSE(drained);
         EXPECT_EQ(exit_code(drained.error()), exit_code(Errc::io)) << drained.error().message;
       },
@@ -295,23 +296,23 @@ TEST_F(NodesFault, AnyOperationOfOneNodesSaveAndDrainMayFailAndAllRanksAgree) {
       std::array<bool, 4> durable{};
       std::array<bool, 4> drained{};
       std::array<std::uint64_t, 4> loaded{};
-      run(
+      on_ranks(
           kFour,
-          [&](std::size_t rank, Store& store) {
-            ASSERT_TRUE(save_step(store, 1));
-            ASSERT_TRUE(store.wait_all(kLong));
+          [&](std::size_t rank, ckpt::Run& run) {
+            ASSERT_TRUE(save_step(run, 1));
+            ASSERT_TRUE(run.wait_all(kLong));
             if (rank == broken) plan->fail_once(plan->operation_count() + n, Errc::no_space);
-            const auto pending = commit_step(store, 2);
-            durable[rank] = pending && store.saver().wait(pending, kLong);
-            drained[rank] = pending && store.saver().wait_drained(pending, kLong);
+            const auto pending = commit_step(run, 2);
+            durable[rank] = pending && run.saver().wait(pending, kLong);
+            drained[rank] = pending && run.saver().wait_drained(pending, kLong);
             if (rank == broken) {
               operation = plan->first_failed();
               plan->clear();
             }
-            ASSERT_TRUE(save_step(store, 3));
-            const auto all = store.wait_all(kLong);
+            ASSERT_TRUE(save_step(run, 3));
+            const auto all = run.wait_all(kLong);
             EXPECT_TRUE(all) << all.error().message;
-            const auto step = load_all(store);
+            const auto step = load_all(run);
             EXPECT_TRUE(step) << step.error().message;
             loaded[rank] = step.value_or(0);
           },

@@ -21,10 +21,10 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Tiers, testing::Values(kAlone, kPair),
                          [](const auto& each) { return std::to_string(each.param.ranks()); });
 
 TEST_P(Tiers, ASaveEndsInBothDirectoriesWithTheSameBytes) {
-  run(GetParam(), options(), [](std::size_t, Store& store) {
-    const auto pending = commit_step(store, 7);
+  on_ranks(GetParam(), options(), [](std::size_t, ckpt::Run& run) {
+    const auto pending = commit_step(run, 7);
     ASSERT_TRUE(pending);
-    const auto drained = store.saver().wait_drained(pending, kLong);
+    const auto drained = run.saver().wait_drained(pending, kLong);
     ASSERT_TRUE(drained) << drained.error().message;
     EXPECT_EQ(pending->outcome()->name, "step-000000007.g1");
     EXPECT_EQ(pending->drained().outcome()->name, "step-000000007.g1");
@@ -42,23 +42,23 @@ TEST_P(Tiers, DurableIsToldWhileTheDrainIsStillGoingOn) {
   const auto plan = std::make_shared<FaultPlan>();
   plan->count_only({"read"});  // only a drain reads
   std::promise<void> let_go;
-  std::atomic<std::uint64_t> told{0};  // by a thread that the store's end waits for
+  std::atomic<std::uint64_t> told{0};  // by a thread that the run's end waits for
   plan->call_at(0, [&, waits = let_go.get_future().share()] { waits.wait(); });
-  run_over(
+  on_ranks_over(
       GetParam(), options(),
       [&](std::size_t rank) { return rank == 0 ? make_fault_io(real_io(0), plan) : real_io(rank); },
-      [&](std::size_t rank, Store& store) {
+      [&](std::size_t rank, ckpt::Run& run) {
         std::vector<std::shared_ptr<PendingSave>> saves;
         for (std::uint64_t step = 1; step <= 3; ++step) {
-          saves.push_back(commit_step(store, step));
+          saves.push_back(commit_step(run, step));
           ASSERT_TRUE(saves.back());
           saves.back()->drained().on_known([&](const auto& outcome) { told += outcome ? 1u : 100u; });
-          const auto durable = store.saver().wait(saves.back(), kLong);
+          const auto durable = run.saver().wait(saves.back(), kLong);
           ASSERT_TRUE(durable) << durable.error().message;
-          ASSERT_TRUE(store.should_save(step));  // training goes on
+          ASSERT_TRUE(run.should_save(step));  // training goes on
         }
         EXPECT_FALSE(saves[0]->drained().known());
-        const auto late = store.saver().wait_drained(saves[0], 10ms);
+        const auto late = run.saver().wait_drained(saves[0], 10ms);
         ASSERT_FALSE(late);
         EXPECT_EQ(exit_code(late.error()), 11) << late.error().message;
         if (rank == 0) {
@@ -66,7 +66,7 @@ TEST_P(Tiers, DurableIsToldWhileTheDrainIsStillGoingOn) {
           EXPECT_EQ(names(run_), Names{});
           let_go.set_value();
         }
-        const auto all = store.wait_all(kLong);
+        const auto all = run.wait_all(kLong);
         ASSERT_TRUE(all) << all.error().message;
       });
   EXPECT_EQ(told, 3 * GetParam().ranks());
@@ -75,12 +75,12 @@ TEST_P(Tiers, DurableIsToldWhileTheDrainIsStillGoingOn) {
 
 TEST_P(Tiers, ADrainIsNoFasterThanItsLimit) {
   std::chrono::duration<double> took{0};
-  StoreOptions limited = options();
+  ckpt::Run::Options limited = options();
   limited.drain_bytes_per_second = 2'000'000;
-  run(GetParam(), limited, [&](std::size_t rank, Store& store) {
-    const auto pending = commit_step(store, 1);
+  on_ranks(GetParam(), limited, [&](std::size_t rank, ckpt::Run& run) {
+    const auto pending = commit_step(run, 1);
     ASSERT_TRUE(pending);
-    const auto drained = store.saver().wait_drained(pending, kLong);
+    const auto drained = run.saver().wait_drained(pending, kLong);
     ASSERT_TRUE(drained) << drained.error().message;
     if (rank == 0) took = std::chrono::duration<double>(pending->times().drain_s);
   });
@@ -95,23 +95,23 @@ TEST_P(Tiers, ADrainIsNoFasterThanItsLimit) {
 TEST_P(Tiers, WhenTheRunsDirectoryIsOutOfReachSavesStayDurableAndLaterOnesAreDrained) {
   std::mutex mutex;
   std::vector<std::string> told;  // by all ranks
-  StoreOptions noting = options();
+  ckpt::Run::Options noting = options();
   noting.log = [&](const std::string& text) {
     const std::lock_guard held(mutex);
     told.push_back(text);
   };
-  run(GetParam(), noting, [&](std::size_t rank, Store& store) {
+  on_ranks(GetParam(), noting, [&](std::size_t rank, ckpt::Run& run) {
     if (rank == 0) fs::rename(run_, run_ + ".away");
-    const auto first = commit_step(store, 1);
+    const auto first = commit_step(run, 1);
     ASSERT_TRUE(first);
-    const auto durable = store.saver().wait(first, kLong);
+    const auto durable = run.saver().wait(first, kLong);
     ASSERT_TRUE(durable) << durable.error().message;
-    const auto drained = store.saver().wait_drained(first, kLong);
+    const auto drained = run.saver().wait_drained(first, kLong);
     ASSERT_FALSE(drained);
     // The cause, on every rank.
     EXPECT_NE(drained.error().message.find("shared/run"), std::string::npos) << drained.error().message;
     EXPECT_NE(exit_code(drained.error()), 11);
-    EXPECT_EQ(load_all(store).value_or(0), 1u) << "rank " << rank;
+    EXPECT_EQ(load_all(run).value_or(0), 1u) << "rank " << rank;
   });
   EXPECT_EQ(std::count_if(told.begin(), told.end(),
                           [](const auto& text) { return text.find("step 1: durable in") != std::string::npos; }),
@@ -125,16 +125,16 @@ TEST_P(Tiers, AFailedDrainDoesNotHoldUpTheNextOne) {
   const auto plan = std::make_shared<FaultPlan>();
   plan->count_only({"read"});
   plan->fail_once(0, Errc::io);
-  StoreOptions keeping = options();
+  ckpt::Run::Options keeping = options();
   keeping.local_keep = 1;
-  run_over(
+  on_ranks_over(
       GetParam(), keeping,
       [&](std::size_t rank) { return rank == 0 ? make_fault_io(real_io(0), plan) : real_io(rank); },
-      [&](std::size_t, Store& store) {
+      [&](std::size_t, ckpt::Run& run) {
         for (std::uint64_t step = 1; step <= 4; ++step) {
-          const auto pending = commit_step(store, step);
+          const auto pending = commit_step(run, step);
           ASSERT_TRUE(pending);
-          const auto drained = store.saver().wait_drained(pending, kLong);
+          const auto drained = run.saver().wait_drained(pending, kLong);
           EXPECT_EQ(drained.has_value(), step != 1) << (drained ? "" : drained.error().message);
         }
       });
@@ -144,22 +144,22 @@ TEST_P(Tiers, AFailedDrainDoesNotHoldUpTheNextOne) {
 }
 
 TEST_P(Tiers, WhatSomebodyReadsStaysInTheLocalDirectory) {
-  StoreOptions keeping = options();
+  ckpt::Run::Options keeping = options();
   keeping.local_keep = 1;
-  run(GetParam(), keeping, [&](std::size_t, Store& store) {
-    ASSERT_TRUE(save_step(store, 1));
-    ASSERT_TRUE(store.wait_all(kLong));
+  on_ranks(GetParam(), keeping, [&](std::size_t, ckpt::Run& run) {
+    ASSERT_TRUE(save_step(run, 1));
+    ASSERT_TRUE(run.wait_all(kLong));
     {
-      const auto reading = store.latest_usable();
+      const auto reading = run.latest_usable();
       ASSERT_TRUE(reading) << reading.error().message;
       EXPECT_EQ((*reading)->path(), local_ + "/step-000000001.g1");
-      ASSERT_TRUE(save_step(store, 2));
-      ASSERT_TRUE(store.wait_all(kLong));
+      ASSERT_TRUE(save_step(run, 2));
+      ASSERT_TRUE(run.wait_all(kLong));
       EXPECT_TRUE(fs::exists(local_ + "/step-000000001.g1/manifest.json"));
-      EXPECT_EQ(load_all(store).value_or(0), 2u);
+      EXPECT_EQ(load_all(run).value_or(0), 2u);
     }
-    ASSERT_TRUE(save_step(store, 3));
-    ASSERT_TRUE(store.wait_all(kLong));
+    ASSERT_TRUE(save_step(run, 3));
+    ASSERT_TRUE(run.wait_all(kLong));
   });
   EXPECT_EQ(names(local_), Names{"step-000000003.g3"});
   EXPECT_EQ(names(run_).size(), 3u);
@@ -168,16 +168,16 @@ TEST_P(Tiers, WhatSomebodyReadsStaysInTheLocalDirectory) {
 TEST_P(Tiers, AJobThatEndedBeforeTheDrainIsDrainedByTheNextOne) {
   save_undrained(kPair, 4);
   save_undrained(kPair, 5);
-  run(GetParam(), options(), [](std::size_t, Store& store) {
-    EXPECT_EQ(load_all(store).value_or(0), 5u);
-    const auto all = store.wait_all(kLong);
+  on_ranks(GetParam(), options(), [](std::size_t, ckpt::Run& run) {
+    EXPECT_EQ(load_all(run).value_or(0), 5u);
+    const auto all = run.wait_all(kLong);
     ASSERT_TRUE(all) << all.error().message;
   });
   EXPECT_EQ(names(run_), Names{"step-000000005.g2"});
   EXPECT_TRUE(tree(run_ + "/step-000000005.g2") == tree(local_ + "/step-000000005.g2"));
-  run(GetParam(), options(), [](std::size_t, Store& store) {
-    ASSERT_TRUE(save_step(store, 6));
-    ASSERT_TRUE(store.wait_all(kLong));
+  on_ranks(GetParam(), options(), [](std::size_t, ckpt::Run& run) {
+    ASSERT_TRUE(save_step(run, 6));
+    ASSERT_TRUE(run.wait_all(kLong));
   });
   EXPECT_EQ(names(run_), (Names{"step-000000005.g2", "step-000000006.g3"}));
 }
@@ -185,13 +185,13 @@ TEST_P(Tiers, AJobThatEndedBeforeTheDrainIsDrainedByTheNextOne) {
 TEST_P(Tiers, WhatOtherNodesHaveSavedSinceIsNotPassedByAnOldLocalCheckpoint) {
   save_undrained(kPair, 5);
   for (const std::uint64_t step : {3u, 4u}) {
-    with_stores(kPair, run_, {.patience = 120s}, real_io,
-                [&](std::size_t, auto store) { ASSERT_TRUE(save_step(**store, step)); });
+    with_runs(kPair, run_, {.patience = 120s}, real_io,
+              [&](std::size_t, auto run) { ASSERT_TRUE(save_step(**run, step)); });
   }
-  run(GetParam(), options(), [](std::size_t, Store& store) {
-    EXPECT_EQ(load_all(store).value_or(0), 4u);
-    ASSERT_TRUE(save_step(store, 6));
-    ASSERT_TRUE(store.wait_all(kLong));
+  on_ranks(GetParam(), options(), [](std::size_t, ckpt::Run& run) {
+    EXPECT_EQ(load_all(run).value_or(0), 4u);
+    ASSERT_TRUE(save_step(run, 6));
+    ASSERT_TRUE(run.wait_all(kLong));
   });
   EXPECT_EQ(names(run_), (Names{"step-000000003.g1", "step-000000004.g2", "step-000000006.g3"}));
   EXPECT_EQ(names(local_), (Names{"step-000000005.g1", "step-000000006.g3"}));
@@ -200,39 +200,39 @@ TEST_P(Tiers, WhatOtherNodesHaveSavedSinceIsNotPassedByAnOldLocalCheckpoint) {
 TEST_P(Tiers, BytesThatChangedOnTheLocalDiskDoNotReachTheRunsDirectory) {
   save_undrained(kPair, 5);
   flip_bit(local_ + "/step-000000005.g1/shards/weights/00001-00000.safetensors");
-  run(GetParam(), options(), [](std::size_t, Store& store) {
-    const auto all = store.wait_all(kLong);
+  on_ranks(GetParam(), options(), [](std::size_t, ckpt::Run& run) {
+    const auto all = run.wait_all(kLong);
     ASSERT_FALSE(all);
     EXPECT_EQ(exit_code(all.error()), 15) << all.error().message;
     EXPECT_NE(all.error().message.find("00001-00000.safetensors"), std::string::npos) << all.error().message;
-    ASSERT_TRUE(save_step(store, 6));
-    ASSERT_TRUE(store.wait_all(kLong));
+    ASSERT_TRUE(save_step(run, 6));
+    ASSERT_TRUE(run.wait_all(kLong));
   });
   EXPECT_EQ(names(run_), Names{"step-000000006.g2"});
 }
 
 TEST_P(Tiers, ALoadTakesTheNearestCopyThatIsWhole) {
-  run(GetParam(), options(), [](std::size_t, Store& store) {
-    for (const std::uint64_t step : {1u, 2u}) ASSERT_TRUE(save_step(store, step));
+  on_ranks(GetParam(), options(), [](std::size_t, ckpt::Run& run) {
+    for (const std::uint64_t step : {1u, 2u}) ASSERT_TRUE(save_step(run, step));
   });
   const auto newest = [&](const std::string& wanted) {
-    run(GetParam(), options(), [&](std::size_t, Store& store) {
-      const auto found = store.latest_usable();
+    on_ranks(GetParam(), options(), [&](std::size_t, ckpt::Run& run) {
+      const auto found = run.latest_usable();
       ASSERT_TRUE(found) << found.error().message;
       EXPECT_EQ((*found)->path(), wanted);
     });
   };
-  StoreOptions verifying = options();
+  ckpt::Run::Options verifying = options();
   verifying.verify_all = true;
   const auto load = [&](std::uint64_t step, std::size_t skipped) {
-    run(GetParam(), verifying, [&](std::size_t rank, Store& store) {
+    on_ranks(GetParam(), verifying, [&](std::size_t rank, ckpt::Run& run) {
       std::vector<std::byte> table(std::size_t{64} * 5000 * 4);
       const auto loaded =
-          store.load(std::vector<NamedRead>{{.name = "table", .out = table.data(), .bytes = table.size()}}, false);
+          run.load(std::vector<NamedRead>{{.name = "table", .out = table.data(), .bytes = table.size()}}, false);
       ASSERT_TRUE(loaded) << loaded.error().message << loaded.error().hint;
       EXPECT_EQ(loaded->step, step);
       EXPECT_EQ(loaded->skipped.size(), skipped);
-      EXPECT_EQ(table, part_of(store.model(), *store.model().find("table"), rank, step));
+      EXPECT_EQ(table, part_of(run.model(), *run.model().find("table"), rank, step));
     });
   };
   newest(local_ + "/step-000000002.g2");
@@ -255,13 +255,13 @@ TEST_P(Tiers, ALoadTakesTheNearestCopyThatIsWhole) {
 }
 
 TEST_P(Tiers, ANewLocalDiskGoesOnWithTheRunsGenerations) {
-  run(GetParam(), options(), [](std::size_t, Store& store) {
-    for (const std::uint64_t step : {1u, 2u}) ASSERT_TRUE(save_step(store, step));
+  on_ranks(GetParam(), options(), [](std::size_t, ckpt::Run& run) {
+    for (const std::uint64_t step : {1u, 2u}) ASSERT_TRUE(save_step(run, step));
   });
   fs::remove_all(local_);
-  run(GetParam(), options(), [](std::size_t, Store& store) {
-    ASSERT_EQ(load_all(store).value_or(0), 2u);
-    ASSERT_TRUE(save_step(store, 3));
+  on_ranks(GetParam(), options(), [](std::size_t, ckpt::Run& run) {
+    ASSERT_EQ(load_all(run).value_or(0), 2u);
+    ASSERT_TRUE(save_step(run, 3));
   });
   EXPECT_EQ(names(local_), Names{"step-000000003.g3"});
   EXPECT_EQ(names(run_).back(), "step-000000003.g3");
@@ -271,20 +271,20 @@ TEST_P(Tiers, ANewLocalDiskGoesOnWithTheRunsGenerations) {
 }
 
 TEST_F(Tiers, DirectoriesThatAreNoTwoTiersOfTheRunAreRefusedOnAllRanks) {
-  const auto refused = [&](const JobLayout& layout, const StoreOptions& options, const std::string& reason) {
-    with_stores(layout, run_, options, real_io, [&](std::size_t, auto store) {
-      ASSERT_FALSE(store);
-      EXPECT_EQ(exit_code(store.error()), 2) << store.error().message;
-      EXPECT_NE(store.error().message.find(reason), std::string::npos) << store.error().message;
+  const auto refused = [&](const JobLayout& layout, const ckpt::Run::Options& options, const std::string& reason) {
+    with_runs(layout, run_, options, real_io, [&](std::size_t, auto run) {
+      ASSERT_FALSE(run);
+      EXPECT_EQ(exit_code(run.error()), 2) << run.error().message;
+      EXPECT_NE(run.error().message.find(reason), std::string::npos) << run.error().message;
     });
   };
-  StoreOptions same = options();
+  ckpt::Run::Options same = options();
   same.local_directory = run_ + "/.";
   refused(kPair, same, "is that of the run");
   const std::string other = directory_.path() + "/nvme/other";
-  with_stores(kPair, other, {.patience = 120s}, real_io,
-              [&](std::size_t, auto store) { ASSERT_TRUE(save_step(**store, 1)); });
-  StoreOptions others = options();
+  with_runs(kPair, other, {.patience = 120s}, real_io,
+            [&](std::size_t, auto run) { ASSERT_TRUE(save_step(**run, 1)); });
+  ckpt::Run::Options others = options();
   others.local_directory = other;
   refused(kPair, others, "a checkpoint of run 'other', not of 'run'");
 }
@@ -293,12 +293,12 @@ TEST_F(Tiers, RanksOfTwoMindsAreRefused) {
   const ThreadRanks ranks(2);
   ranks.run_tables([&](const ckpt_comm_table& table) {
     auto comm = std::make_unique<Comm>(table);
-    StoreOptions mine = options();
+    ckpt::Run::Options mine = options();
     if (!comm->is_root()) mine.local_directory.clear();
-    const auto store = Store::open(real_io(0), std::move(comm), run_, mine);
-    ASSERT_FALSE(store);
-    EXPECT_EQ(exit_code(store.error()), 2) << store.error().message;
-    EXPECT_NE(store.error().message.find("some ranks give a local directory"), std::string::npos);
+    const auto run = ckpt::Run::open(real_io(0), std::move(comm), run_, mine);
+    ASSERT_FALSE(run);
+    EXPECT_EQ(exit_code(run.error()), 2) << run.error().message;
+    EXPECT_NE(run.error().message.find("some ranks give a local directory"), std::string::npos);
   });
 }
 
@@ -311,17 +311,17 @@ TEST_F(Tiers, WhenRanksAreLostTheDrainGoesOnAndOnlyRankZeroKnowsHowItEnds) {
   ranks.run_tables([&](const ckpt_comm_table& table) {
     auto comm = std::make_unique<Comm>(table);
     const bool root = comm->is_root();
-    auto store = Store::open(root ? make_fault_io(real_io(0), plan) : real_io(1), std::move(comm), run_, options());
-    ASSERT_TRUE(store) << store.error().message;
-    (*store)->set_model(model_of(kPair).value());
-    const auto pending = commit_step(**store, 1);
+    auto run = ckpt::Run::open(root ? make_fault_io(real_io(0), plan) : real_io(1), std::move(comm), run_, options());
+    ASSERT_TRUE(run) << run.error().message;
+    (*run)->set_model(model_of(kPair).value());
+    const auto pending = commit_step(**run, 1);
     ASSERT_TRUE(pending);
-    ASSERT_TRUE((*store)->saver().wait(pending, kLong));
+    ASSERT_TRUE((*run)->saver().wait(pending, kLong));
     ranks.disconnect();
     if (root) let_go.set_value();
-    const auto drained = (*store)->saver().wait_drained(pending, kLong);
+    const auto drained = (*run)->saver().wait_drained(pending, kLong);
     EXPECT_EQ(drained.has_value(), root) << (drained ? "" : drained.error().message);
-    EXPECT_TRUE((*store)->ranks_lost());
+    EXPECT_TRUE((*run)->ranks_lost());
   });
   EXPECT_EQ(names(run_), Names{"step-000000001.g1"});
 }
@@ -337,9 +337,9 @@ TEST_F(TiersFault, AnyOperationOfADrainMayFailAndNothingIsLost) {
     const auto plan = std::make_shared<FaultPlan>();
     plan->fail_once(n, Errc::no_space);
     Result<> drained;
-    with_stores(
+    with_runs(
         kAlone, run_, options(), [&](std::size_t) { return make_fault_io(real_io(0), plan); },
-        [&](std::size_t, auto store) { drained = store ? (*store)->wait_all(kLong) : fail(store.error()); });
+        [&](std::size_t, auto run) { drained = run ? (*run)->wait_all(kLong) : fail(run.error()); });
     SCOPED_TRACE("operation " + std::to_string(n) + ", " + plan->first_failed());
     EXPECT_TRUE(tree(local_) == before);
     const bool there = fs::exists(run_ + "/" + name);
@@ -356,10 +356,10 @@ TEST_F(TiersFault, AnyOperationOfADrainMayFailAndNothingIsLost) {
     if (HasFailure()) return;
     if (plan->first_failed().empty()) break;
     // The next job drains it, and finds nothing in the way.
-    run(kAlone, options(), [](std::size_t, Store& store) {
-      const auto all = store.wait_all(kLong);
+    on_ranks(kAlone, options(), [](std::size_t, ckpt::Run& run) {
+      const auto all = run.wait_all(kLong);
       EXPECT_TRUE(all) << all.error().message;
-      EXPECT_EQ(load_all(store).value_or(0), 3u);
+      EXPECT_EQ(load_all(run).value_or(0), 3u);
     });
     EXPECT_EQ(names(run_), Names{name});
     fs::remove_all(run_);
@@ -368,7 +368,7 @@ TEST_F(TiersFault, AnyOperationOfADrainMayFailAndNothingIsLost) {
 }
 
 TEST(TiersPowerLoss, AtAnyOperationOfASaveInTiersTheOldOrTheNewCheckpointIsLoaded) {
-  const StoreOptions options{.patience = 120s, .local_directory = "/nvme/run"};
+  const ckpt::Run::Options options{.patience = 120s, .local_directory = "/nvme/run"};
   const MemoryDisk::PowerLoss losses[] = {{}, {.name_operations = MemoryDisk::kAllNames}};
   for (std::uint64_t kind = 0; kind < 2; ++kind) {
     const MemoryDisk::PowerLoss& loss = losses[kind];
@@ -381,41 +381,41 @@ TEST(TiersPowerLoss, AtAnyOperationOfASaveInTiersTheOldOrTheNewCheckpointIsLoade
       const auto plan = std::make_shared<FaultPlan>();
       bool durable = false;
       bool drained = false;
-      with_stores(
+      with_runs(
           kAlone, "/store/run", options, [&](std::size_t) { return make_fault_io(disk.io(), plan); },
-          [&](std::size_t, auto store) {
-            ASSERT_TRUE(store) << store.error().message;
-            ASSERT_TRUE(save_step(**store, 1));
-            ASSERT_TRUE((*store)->wait_all(kLong));
+          [&](std::size_t, auto run) {
+            ASSERT_TRUE(run) << run.error().message;
+            ASSERT_TRUE(save_step(**run, 1));
+            ASSERT_TRUE((*run)->wait_all(kLong));
             plan->clear();
             plan->fail_from(plan->operation_count() + n, Errc::io);
-            const auto pending = commit_step(**store, 2);
+            const auto pending = commit_step(**run, 2);
             if (!pending) return;
-            durable = (*store)->saver().wait(pending, kLong).has_value();
-            drained = (*store)->saver().wait_drained(pending, kLong).has_value();
+            durable = (*run)->saver().wait(pending, kLong).has_value();
+            drained = (*run)->saver().wait_drained(pending, kLong).has_value();
           });
       over = plan->first_failed().empty();
       SCOPED_TRACE("operation " + std::to_string(n) + ", " + plan->first_failed());
       disk.power_off(loss);
       // What the run's directory alone holds, for a job on another node.
-      with_stores(
+      with_runs(
           kAlone, "/store/run", {.patience = 120s}, [&](std::size_t) { return disk.io(); },
-          [&](std::size_t, auto store) {
-            ASSERT_TRUE(store) << store.error().message;
-            const auto step = load_all(**store);
+          [&](std::size_t, auto run) {
+            ASSERT_TRUE(run) << run.error().message;
+            const auto step = load_all(**run);
             ASSERT_TRUE(step) << step.error().message << step.error().hint;
             EXPECT_TRUE(*step == 2 || (*step == 1 && !drained)) << *step;
           });
-      with_stores(
+      with_runs(
           kAlone, "/store/run", options, [&](std::size_t) { return disk.io(); },
-          [&](std::size_t, auto store) {
-            ASSERT_TRUE(store) << store.error().message;
-            const auto step = load_all(**store);
+          [&](std::size_t, auto run) {
+            ASSERT_TRUE(run) << run.error().message;
+            const auto step = load_all(**run);
             ASSERT_TRUE(step) << step.error().message << step.error().hint;
             EXPECT_TRUE(*step == 2 || (*step == 1 && !durable)) << *step;
-            const auto again = save_step(**store, 3);
+            const auto again = save_step(**run, 3);
             EXPECT_TRUE(again) << again.error().message;
-            const auto all = (*store)->wait_all(kLong);
+            const auto all = (*run)->wait_all(kLong);
             EXPECT_TRUE(all) << all.error().message;
           });
       for (const std::string& path : disk.tree()) EXPECT_EQ(path.find(".partial-"), std::string::npos) << path;

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "api/run/store.hpp"
+#include "api/run/run.hpp"
 #include "support/temp_dir.hpp"
 #include "support/training_job.hpp"
 
@@ -63,10 +63,10 @@ inline void flip_bit(const fs::path& path) {
 }
 
 /// Begins, adds and commits; null where that fails.
-inline std::shared_ptr<PendingSave> commit_step(Store& store, std::uint64_t step) {
+inline std::shared_ptr<PendingSave> commit_step(ckpt::Run& run, std::uint64_t step) {
   std::vector<std::vector<std::byte>> memory;
-  if (!store.begin(step) || !add_all(store, step, memory)) return nullptr;
-  auto pending = store.commit({});
+  if (!run.begin(step) || !add_all(run, step, memory)) return nullptr;
+  auto pending = run.commit({});
   return pending ? *pending : nullptr;
 }
 
@@ -74,31 +74,31 @@ using Names = std::vector<std::string>;
 
 class Tiers : public testing::TestWithParam<JobLayout> {
  protected:
-  using Body = std::function<void(std::size_t rank, Store& store)>;
-  StoreOptions options() const { return {.patience = 120s, .local_directory = local_}; }
-  void run(const JobLayout& layout, const StoreOptions& options, const Body& body) const {
-    run_over(layout, options, real_io, body);
+  using Body = std::function<void(std::size_t rank, ckpt::Run& run)>;
+  ckpt::Run::Options options() const { return {.patience = 120s, .local_directory = local_}; }
+  void on_ranks(const JobLayout& layout, const ckpt::Run::Options& options, const Body& body) const {
+    on_ranks_over(layout, options, real_io, body);
   }
-  void run_over(const JobLayout& layout, const StoreOptions& options,
-                const std::function<std::unique_ptr<Io>(std::size_t)>& io, const Body& body) const {
-    with_stores(layout, run_, options, io, [&](std::size_t rank, auto store) {
-      ASSERT_TRUE(store) << store.error().message;
-      body(rank, **store);
+  void on_ranks_over(const JobLayout& layout, const ckpt::Run::Options& options,
+                     const std::function<std::unique_ptr<Io>(std::size_t)>& io, const Body& body) const {
+    with_runs(layout, run_, options, io, [&](std::size_t rank, auto run) {
+      ASSERT_TRUE(run) << run.error().message;
+      body(rank, **run);
     });
   }
   /// What a job leaves that ends between the commit in the local directory and the drain.
   void save_undrained(const JobLayout& layout, std::uint64_t step) const {
-    with_stores(layout, local_, {.patience = 120s}, real_io, [&](std::size_t, auto store) {
-      ASSERT_TRUE(store) << store.error().message;
-      const auto saved = save_step(**store, step);
+    with_runs(layout, local_, {.patience = 120s}, real_io, [&](std::size_t, auto run) {
+      ASSERT_TRUE(run) << run.error().message;
+      const auto saved = save_step(**run, step);
       ASSERT_TRUE(saved) << saved.error().message;
     });
   }
-  /// Alike on all ranks: the step that a store without a local directory loads.
+  /// Alike on all ranks: the step that a run without a local directory loads.
   void expect_loads(const std::string& directory, const JobLayout& layout, std::uint64_t step) const {
-    with_stores(layout, directory, {.patience = 120s, .verify_all = true}, real_io, [&](std::size_t, auto store) {
-      ASSERT_TRUE(store) << store.error().message;
-      const auto loaded = load_all(**store);
+    with_runs(layout, directory, {.patience = 120s, .verify_all = true}, real_io, [&](std::size_t, auto run) {
+      ASSERT_TRUE(run) << run.error().message;
+      const auto loaded = load_all(**run);
       ASSERT_TRUE(loaded) << loaded.error().message << loaded.error().hint;
       EXPECT_EQ(*loaded, step);
     });

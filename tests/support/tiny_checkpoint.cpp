@@ -29,15 +29,15 @@ Result<Model> tiny_model() {
                                   .slot = "exp_avg"}}});
 }
 
-Result<> save_tiny(Store& store) {
+Result<> save_tiny(Run& run) {
   CKPT_TRY(Model model, tiny_model());
-  store.set_model(std::move(model));
-  CKPT_CHECK(store.begin(1));
+  run.set_model(std::move(model));
+  CKPT_CHECK(run.begin(1));
   const std::vector<std::byte> bytes(kElements * sizeof(float));
   for (const char* name : {"p", "optimizer.state.p.exp_avg"})
-    CKPT_CHECK(store.saver().add({.name = name, .memory = {.data = bytes.data(), .bytes = bytes.size()}}));
-  CKPT_TRY(const auto pending, store.commit({}));
-  return store.saver().wait(pending, std::chrono::minutes(2));
+    CKPT_CHECK(run.saver().add({.name = name, .memory = {.data = bytes.data(), .bytes = bytes.size()}}));
+  CKPT_TRY(const auto pending, run.commit({}));
+  return run.saver().wait(pending, std::chrono::minutes(2));
 }
 
 Result<> write_file(Io& io, const std::string& path, const std::string& bytes) {
@@ -55,11 +55,11 @@ Result<> write_file(Io& io, const std::string& path, const std::string& bytes) {
 TinyCheckpoints::TinyCheckpoints() {
   MemoryDisk disk;
   disk.put("/t/other", "");
-  with_stores(
+  with_runs(
       {}, "/t/r", {}, [&](std::size_t) { return disk.io(); },
-      [&](std::size_t, auto store) {
-        ASSERT_TRUE(store) << store.error().message;
-        const auto saved = save_tiny(**store);
+      [&](std::size_t, auto run) {
+        ASSERT_TRUE(run) << run.error().message;
+        const auto saved = save_tiny(**run);
         ASSERT_TRUE(saved) << saved.error().message;
       });
   const std::string root = "/t/r/step-000000001.g1/";

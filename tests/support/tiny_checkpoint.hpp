@@ -20,7 +20,7 @@ using Tree = std::map<std::string, std::string>;
 /// clock, a series and metrics of the caller's.
 class TinyCheckpoints {
  public:
-  /// Lets a Store save the one that all others are made after.
+  /// Lets a Run save the one that all others are made after.
   TinyCheckpoints();
 
   struct Save {

@@ -118,14 +118,14 @@ std::vector<std::byte> part_of(const Model& model, const TensorRow& row, std::ui
   return bytes;
 }
 
-Result<> add_all(Store& store, std::uint64_t step, std::vector<std::vector<std::byte>>& memory) {
-  const auto rank = static_cast<std::uint64_t>(store.rank());
-  for (const TensorRow& row : store.model().rows) {
-    const auto& part = memory.emplace_back(part_of(store.model(), row, rank, step));
-    CKPT_CHECK(store.saver().add({.name = row.tensor.name, .memory = {.data = part.data(), .bytes = part.size()}}));
+Result<> add_all(Run& run, std::uint64_t step, std::vector<std::vector<std::byte>>& memory) {
+  const auto rank = static_cast<std::uint64_t>(run.rank());
+  for (const TensorRow& row : run.model().rows) {
+    const auto& part = memory.emplace_back(part_of(run.model(), row, rank, step));
+    CKPT_CHECK(run.saver().add({.name = row.tensor.name, .memory = {.data = part.data(), .bytes = part.size()}}));
   }
   const auto& blob = memory.emplace_back(std::vector<std::byte>(17, static_cast<std::byte>(rank)));
-  return store.saver().add(
+  return run.saver().add(
       {.described =
            Tensor{
                .name = "rng@" + std::to_string(rank), .dtype = Dtype::u8, .shape = {blob.size()}, .role = Role::blob},
@@ -133,54 +133,54 @@ Result<> add_all(Store& store, std::uint64_t step, std::vector<std::vector<std::
        .memory = {.data = blob.data(), .bytes = blob.size()}});
 }
 
-Result<> save_step(Store& store, std::uint64_t step) {
+Result<> save_step(Run& run, std::uint64_t step) {
   std::vector<std::vector<std::byte>> memory;
-  CKPT_CHECK(store.begin(step));
-  CKPT_CHECK(add_all(store, step, memory));
-  CKPT_TRY(const auto pending, store.commit({{"metric.loss", "1.5"}}));
+  CKPT_CHECK(run.begin(step));
+  CKPT_CHECK(add_all(run, step, memory));
+  CKPT_TRY(const auto pending, run.commit({{"metric.loss", "1.5"}}));
   for (auto& part : memory) std::fill(part.begin(), part.end(), std::byte{0xEE});  // must not reach the file
-  return store.saver().wait(pending, std::chrono::minutes(2));
+  return run.saver().wait(pending, std::chrono::minutes(2));
 }
 
-Result<Store::Loaded> load_parts(Store& store) {
-  const auto rank = static_cast<std::uint64_t>(store.rank());
+Result<Run::Loaded> load_parts(Run& run) {
+  const auto rank = static_cast<std::uint64_t>(run.rank());
   std::vector<std::vector<std::byte>> memory;
   std::vector<NamedRead> reads;
-  for (const TensorRow& row : store.model().rows) {
-    memory.emplace_back(part_of(store.model(), row, rank, 0).size());
+  for (const TensorRow& row : run.model().rows) {
+    memory.emplace_back(part_of(run.model(), row, rank, 0).size());
     reads.push_back({.name = row.tensor.name, .out = memory.back().data(), .bytes = memory.back().size()});
   }
-  CKPT_TRY(Store::Loaded loaded, store.load(reads, false));
+  CKPT_TRY(Run::Loaded loaded, run.load(reads, false));
   for (std::size_t i = 0; i < reads.size(); ++i) {
-    if (memory[i] != part_of(store.model(), store.model().rows[i], rank, loaded.step)) {
+    if (memory[i] != part_of(run.model(), run.model().rows[i], rank, loaded.step)) {
       return fail(Errc::internal, reads[i].name + ": other values than were saved");
     }
   }
   return loaded;
 }
 
-Result<std::uint64_t> load_all(Store& store) {
-  CKPT_TRY(const Store::Loaded loaded, load_parts(store));
+Result<std::uint64_t> load_all(Run& run) {
+  CKPT_TRY(const Run::Loaded loaded, load_parts(run));
   return loaded.step;
 }
 
-void with_stores(const JobLayout& layout, const std::string& run_directory, const StoreOptions& options,
-                 const std::function<std::unique_ptr<Io>(std::size_t rank)>& io,
-                 const std::function<void(std::size_t rank, Result<std::unique_ptr<Store>> store)>& body) {
+void with_runs(const JobLayout& layout, const std::string& run_directory, const Run::Options& options,
+               const std::function<std::unique_ptr<Io>(std::size_t rank)>& io,
+               const std::function<void(std::size_t rank, Result<std::unique_ptr<Run>> run)>& body) {
   const ThreadRanks ranks(static_cast<int>(layout.ranks()));
   ranks.run_tables([&](const ckpt_comm_table& table) {
     auto comm = std::make_unique<Comm>(table);
     const auto rank = static_cast<std::size_t>(comm->rank());
-    auto store = Store::open(io(rank), std::move(comm), run_directory, options);
-    if (store) {
+    auto run = Run::open(io(rank), std::move(comm), run_directory, options);
+    if (run) {
       auto model = model_of(layout);
       if (!model) {
-        store = fail(model.error());
+        run = fail(model.error());
       } else {
-        (*store)->set_model(std::move(*model));
+        (*run)->set_model(std::move(*model));
       }
     }
-    body(rank, std::move(store));
+    body(rank, std::move(run));
   });
 }
 

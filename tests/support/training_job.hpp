@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "api/run/store.hpp"
+#include "api/run/run.hpp"
 #include "support/thread_comm.hpp"
 
 namespace ckpt::test {
@@ -29,19 +29,19 @@ std::vector<std::byte> part_of(const Model& model, const universal::TensorRow& r
                                std::uint64_t step);
 
 /// Adds every part of this rank, and a blob of its own. The bytes stand in `memory` until commit has returned.
-Result<> add_all(Store& store, std::uint64_t step, std::vector<std::vector<std::byte>>& memory);
+Result<> add_all(Run& run, std::uint64_t step, std::vector<std::vector<std::byte>>& memory);
 
 /// Loads every part of this rank; `internal` where a byte is not that of the step that was loaded.
-Result<Store::Loaded> load_parts(Store& store);
+Result<Run::Loaded> load_parts(Run& run);
 /// The same; the step.
-Result<std::uint64_t> load_all(Store& store);
+Result<std::uint64_t> load_all(Run& run);
 
-/// Runs `body` on every rank, each with its own store over `io(rank)`.
-void with_stores(const JobLayout& layout, const std::string& run_directory, const StoreOptions& options,
-                 const std::function<std::unique_ptr<Io>(std::size_t rank)>& io,
-                 const std::function<void(std::size_t rank, Result<std::unique_ptr<Store>> store)>& body);
+/// Runs `body` on every rank, each with its own run over `io(rank)`.
+void with_runs(const JobLayout& layout, const std::string& run_directory, const Run::Options& options,
+               const std::function<std::unique_ptr<Io>(std::size_t rank)>& io,
+               const std::function<void(std::size_t rank, Result<std::unique_ptr<Run>> run)>& body);
 
 /// Begins, adds, commits and waits.
-Result<> save_step(Store& store, std::uint64_t step);
+Result<> save_step(Run& run, std::uint64_t step);
 
 }  // namespace ckpt::test

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/run/store.hpp"
+#include "api/run/run.hpp"
 #include "ckpt/ckpt.h"
 #include "format/universal/mesh_layout.hpp"
 
@@ -46,7 +46,7 @@ class Owner {
  public:
   Result<> check() const {
     if (pid_ == ::getpid()) return {};
-    return fail(Errc::usage, "a checkpoint store does not work in a forked child");
+    return fail(Errc::usage, "a run does not work in a forked child");
   }
   bool is_here() const { return pid_ == ::getpid(); }
 
@@ -54,9 +54,9 @@ class Owner {
   pid_t pid_ = ::getpid();
 };
 
-/// What a store's handle owns, and the handles of its saves watch: they may outlive it.
-struct OpenStore {
-  std::unique_ptr<Store> store{};
+/// What a run's handle owns, and the handles of its saves watch: they may outlive it.
+struct OpenRun {
+  std::unique_ptr<Run> run{};
   std::uint64_t begun = 0;  ///< how many saves: only the last one can be added to
 };
 
@@ -99,9 +99,9 @@ Result<Tensor> tensor_of(const ckpt_tensor* tensor);
 
 }  // namespace ckpt::c
 
-struct ckpt_store {
+struct ckpt_run {
   ckpt::c::Owner owner{};
-  std::shared_ptr<ckpt::c::OpenStore> opened{};  // alone: other handles only watch it
+  std::shared_ptr<ckpt::c::OpenRun> opened{};  // alone: other handles only watch it
 };
 
 struct ckpt_model {
@@ -112,21 +112,21 @@ struct ckpt_model {
 
 struct ckpt_save {
   ckpt::c::Owner owner{};
-  std::weak_ptr<ckpt::c::OpenStore> opened{};
-  std::uint64_t number = 0;  // OpenStore::begun when this was begun
+  std::weak_ptr<ckpt::c::OpenRun> opened{};
+  std::uint64_t number = 0;  // OpenRun::begun when this was begun
   std::vector<std::pair<std::string, std::string>> user{};
 };
 
 struct ckpt_pending {
   ckpt::c::Owner owner{};
-  std::weak_ptr<ckpt::c::OpenStore> opened{};
+  std::weak_ptr<ckpt::c::OpenRun> opened{};
   std::shared_ptr<ckpt::PendingSave> save{};
   std::string name{};
 };
 
 struct ckpt_checkpoint {
   ckpt::c::Owner owner{};
-  std::unique_ptr<ckpt::Io> io{};  // its own: it may outlive the store
+  std::unique_ptr<ckpt::Io> io{};  // its own: it may outlive the run
   std::unique_ptr<ckpt::BufferPool> pool{};
   ckpt::Model model{};
   ckpt::Checkpoint::ReadOptions options{};

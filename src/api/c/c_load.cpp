@@ -68,24 +68,24 @@ using ckpt::c::read_sized;
 using ckpt::c::reads_of;
 using ckpt::c::tell;
 
-int ckpt_load(ckpt_store* store, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report) {
+int ckpt_load(ckpt_run* run, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report) {
   return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(store, "the store"));
-    CKPT_CHECK(store->owner.check());
+    CKPT_CHECK(need(run, "the run"));
+    CKPT_CHECK(run->owner.check());
     auto wanted = reads_of(reads, read_count);
     const Result<> mine = wanted ? check_report(report) : ckpt::fail(wanted.error());
     const auto asked = wanted ? std::move(*wanted) : std::vector<ckpt::NamedRead>();
-    CKPT_TRY(const ckpt::Store::Loaded loaded, store->opened->store->load(asked, mode == CKPT_PARTIAL, mine));
+    CKPT_TRY(const ckpt::Run::Loaded loaded, run->opened->run->load(asked, mode == CKPT_PARTIAL, mine));
     tell(loaded.report, loaded.step, loaded.skipped.size(), report);
     return {};
   });
 }
 
-int ckpt_latest_usable(ckpt_store* store, ckpt_checkpoint** checkpoint) {
+int ckpt_latest_usable(ckpt_run* run, ckpt_checkpoint** checkpoint) {
   return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(store, "the store"));
-    CKPT_CHECK(store->owner.check());
-    ckpt::Store& opened = *store->opened->store;
+    CKPT_CHECK(need(run, "the run"));
+    CKPT_CHECK(run->owner.check());
+    ckpt::Run& opened = *run->opened->run;
     auto made = std::make_unique<ckpt_checkpoint>();
     Result<> mine = [&]() -> Result<> {
       CKPT_CHECK(need(checkpoint, "the place for the checkpoint"));

@@ -156,13 +156,13 @@ int ckpt_model_part_bytes(const ckpt_model* model, const char* name, uint64_t ra
   });
 }
 
-int ckpt_store_set_model(ckpt_store* store, const ckpt_model* model) {
+int ckpt_run_set_model(ckpt_run* run, const ckpt_model* model) {
   return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(store, "the store"));
+    CKPT_CHECK(need(run, "the run"));
     CKPT_CHECK(need(model, "the model"));
-    CKPT_CHECK(store->owner.check());
+    CKPT_CHECK(run->owner.check());
     CKPT_TRY(ckpt::Model made, ckpt::Model::make(model->layouts, model->rows));
-    store->opened->store->set_model(std::move(made));
+    run->opened->run->set_model(std::move(made));
     return {};
   });
 }

@@ -11,23 +11,23 @@
 namespace ckpt {
 namespace {
 
-/// Stores that are open in this process. Never destroyed: the process may exit in any order.
-struct OpenStores {
+/// Runs that are open in this process. Never destroyed: the process may exit in any order.
+struct OpenRuns {
   std::mutex mutex;
   std::vector<const ExitReport*> reports;  // guarded by mutex
   pid_t process = 0;                       // a forked child's exit says nothing of its parent's saves
 };
 
-OpenStores& open_stores() {
-  static auto* const stores = new OpenStores;
-  return *stores;
+OpenRuns& open_runs() {
+  static auto* const runs = new OpenRuns;
+  return *runs;
 }
 
 void report_all() {
-  OpenStores& stores = open_stores();
-  if (::getpid() != stores.process) return;
-  const std::scoped_lock lock(stores.mutex);
-  for (const ExitReport* report : stores.reports) {
+  OpenRuns& runs = open_runs();
+  if (::getpid() != runs.process) return;
+  const std::scoped_lock lock(runs.mutex);
+  for (const ExitReport* report : runs.reports) {
     const std::string text = report->text();
     if (!text.empty()) std::fprintf(stderr, "ckpt: %s\n", text.c_str());
   }
@@ -39,16 +39,16 @@ ExitReport::ExitReport(std::string run_directory, bool reports)
     : run_directory_(std::move(run_directory)), reports_(reports) {
   static const int registered = std::atexit(report_all);
   static_cast<void>(registered);  // refused: the exit is silent
-  OpenStores& stores = open_stores();
-  const std::scoped_lock lock(stores.mutex);
-  stores.process = ::getpid();
-  stores.reports.push_back(this);
+  OpenRuns& runs = open_runs();
+  const std::scoped_lock lock(runs.mutex);
+  runs.process = ::getpid();
+  runs.reports.push_back(this);
 }
 
 ExitReport::~ExitReport() {
-  OpenStores& stores = open_stores();
-  const std::scoped_lock lock(stores.mutex);
-  std::erase(stores.reports, this);
+  OpenRuns& runs = open_runs();
+  const std::scoped_lock lock(runs.mutex);
+  std::erase(runs.reports, this);
 }
 
 /// Nothing more need be said of it.

@@ -10,7 +10,7 @@
 
 namespace ckpt {
 
-/// The saves of an open store. If the process exits (`exit`, or the end of main) while the store is open, those that
+/// The saves of an open run. If the process exits (`exit`, or the end of main) while the run is open, those that
 /// failed unnoticed or may be lost are named on stderr.
 class ExitReport {
  public:

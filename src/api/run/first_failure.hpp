@@ -5,7 +5,7 @@
 
 namespace ckpt {
 
-/// Reporter for trainers that set no log: prints the first failed save of each store to stderr, so that a training run
+/// Reporter for trainers that set no log: prints the first failed save of each run to stderr, so that a training run
 /// cannot go on for days without a checkpoint unnoticed. The only code below cli that prints, besides exit_report.
 ///
 /// is_told_here  whether this rank prints

@@ -9,14 +9,14 @@ namespace {
 ckpt::Result<bool> round_trip(const std::string& directory, std::uint64_t rank, std::uint64_t ranks) {
   const std::vector<std::uint64_t> saved{rank + 1};
   std::vector<std::uint64_t> loaded(ranks);
-  auto store = ckpt::Store::open(directory, {.comm = ckpt::mpi(MPI_COMM_WORLD)});
-  if (!store) return tl::unexpected(store.error());
+  auto run = ckpt::Run::open(directory, {.comm = ckpt::mpi(MPI_COMM_WORLD)});
+  if (!run) return tl::unexpected(run.error());
   auto model = ckpt::Model::on({{"tp", ranks}});
   if (!model) return tl::unexpected(model.error());
   auto declared = model->tensor({.name = "w", .dtype = "U64", .shape = {ranks}}, {ckpt::Step::even(0, "tp")});
   if (!declared) return tl::unexpected(declared.error());
-  if (auto done = store->set_model(*model); !done) return tl::unexpected(done.error());
-  auto save = store->begin(1);
+  if (auto done = run->set_model(*model); !done) return tl::unexpected(done.error());
+  auto save = run->begin(1);
   if (!save) return tl::unexpected(save.error());
   if (auto done = save->add("w", saved); !done) return tl::unexpected(done.error());
   auto pending = save->commit();
@@ -24,7 +24,7 @@ ckpt::Result<bool> round_trip(const std::string& directory, std::uint64_t rank, 
   if (auto done = pending->wait(std::chrono::minutes(1)); !done) return tl::unexpected(done.error());
   const std::vector<ckpt::Read> reads{
       {.name = "w", .offset = {0}, .extent = {ranks}, .out = std::as_writable_bytes(std::span(loaded))}};
-  auto report = store->load(reads);
+  auto report = run->load(reads);
   if (!report) return tl::unexpected(report.error());
   for (std::uint64_t i = 0; i < ranks; ++i) {
     if (loaded[i] != i + 1) return false;

@@ -27,7 +27,7 @@ struct Lost {
   int step = 1;
 };
 
-class StoreLost : public testing::TestWithParam<Lost> {
+class RunLost : public testing::TestWithParam<Lost> {
  protected:
   /// One tensor cut by rows, one that all ranks hold: there are many jobs.
   static Model model() {
@@ -39,8 +39,8 @@ class StoreLost : public testing::TestWithParam<Lost> {
                                      {.tensor = {.name = "v", .dtype = Dtype::f32, .shape = {7}}, .layout = 1}})
         .value();
   }
-  StoreOptions options(int rank) const {
-    StoreOptions out{.staging_bytes = 1};
+  ckpt::Run::Options options(int rank) const {
+    ckpt::Run::Options out{.staging_bytes = 1};
     // Who is silent is waited for; who has been disconnected is not.
     out.patience = GetParam().how == ThreadRanks::Loss::silent ? 700ms : 300'000ms;
     out.log = [](const std::string&) {};
@@ -58,26 +58,26 @@ class StoreLost : public testing::TestWithParam<Lost> {
   std::uint64_t train(const ckpt_comm_table& table) const {
     auto comm = std::make_unique<Comm>(table);
     const int rank = comm->rank();
-    auto store = Store::open(real_io(0), std::move(comm), run_, options(rank));
-    if (!store) return 0;
-    (*store)->set_model(model());
+    auto run = ckpt::Run::open(real_io(0), std::move(comm), run_, options(rank));
+    if (!run) return 0;
+    (*run)->set_model(model());
     std::uint64_t told = 0;
     std::vector<std::shared_ptr<PendingSave>> saves;
     const auto wait = [&] {
       for (const auto& save : saves) {
-        if ((*store)->saver().wait(save, kLong)) told = step_of(*save);
+        if ((*run)->saver().wait(save, kLong)) told = step_of(*save);
       }
     };
     for (std::uint64_t step = 1; step <= 3; ++step) {
-      static_cast<void>((*store)->should_save(step));
-      saves.push_back(commit_step(**store, step));
+      static_cast<void>((*run)->should_save(step));
+      saves.push_back(commit_step(**run, step));
       if (saves.back() == nullptr) saves.pop_back();
       if (!GetParam().several) wait();
     }
     wait();
-    static_cast<void>(load_parts(**store));
-    const auto closed = (*store)->close();
-    if ((*store)->ranks_lost()) {
+    static_cast<void>(load_parts(**run));
+    const auto closed = (*run)->close();
+    if ((*run)->ranks_lost()) {
       EXPECT_FALSE(closed);
       if (!closed) {
         EXPECT_EQ(closed.error().code, Errc::peer_failed) << closed.error().message;
@@ -88,8 +88,8 @@ class StoreLost : public testing::TestWithParam<Lost> {
     for (const auto& save : saves) {
       EXPECT_TRUE(save->durable().known() && save->drained().known());
     }
-    // As a trainer's handles may, the saves outlive their store.
-    store->reset();
+    // As a trainer's handles may, the saves outlive their run.
+    run->reset();
     return told;
   }
   static std::uint64_t step_of(const PendingSave& save) { return CheckpointName::parse(save.outcome()->name)->step; }
@@ -98,17 +98,17 @@ class StoreLost : public testing::TestWithParam<Lost> {
     const ThreadRanks ranks(GetParam().ranks);
     ranks.run_tables([&](const ckpt_comm_table& table) {
       auto comm = std::make_unique<Comm>(table);
-      StoreOptions patient = options(comm->rank());
+      ckpt::Run::Options patient = options(comm->rank());
       patient.patience = 300s;
-      auto store = Store::open(real_io(0), std::move(comm), run_, patient);
-      ASSERT_TRUE(store) << store.error().message;
-      (*store)->set_model(model());
-      const auto loaded = load_all(**store);
+      auto run = ckpt::Run::open(real_io(0), std::move(comm), run_, patient);
+      ASSERT_TRUE(run) << run.error().message;
+      (*run)->set_model(model());
+      const auto loaded = load_all(**run);
       EXPECT_TRUE(loaded || (told == 0 && loaded.error().code == Errc::not_found)) << loaded.error().message;
       EXPECT_GE(loaded.value_or(0), told);
-      const auto saved = save_step(**store, 9);
+      const auto saved = save_step(**run, 9);
       EXPECT_TRUE(saved) << saved.error().message;
-      EXPECT_TRUE((*store)->close());
+      EXPECT_TRUE((*run)->close());
     });
     for (const auto& entry : fs::recursive_directory_iterator(directory_.path())) {
       EXPECT_EQ(entry.path().filename().string().find(".partial-"), std::string::npos) << entry.path();
@@ -119,7 +119,7 @@ class StoreLost : public testing::TestWithParam<Lost> {
   const std::string run_ = directory_.path() + "/shared/run";
 };
 
-TEST_P(StoreLost, AtAnyRequestEveryRankEndsAndNothingAcknowledgedIsLost) {
+TEST_P(RunLost, AtAnyRequestEveryRankEndsAndNothingAcknowledgedIsLost) {
   const Lost& how = GetParam();
   for (int victim = 0; victim < how.ranks; ++victim) {
     bool over = false;
@@ -151,7 +151,7 @@ std::string name_of(const testing::TestParamInfo<Lost>& each) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Jobs, StoreLost,
+    Jobs, RunLost,
     testing::Values(Lost{.how = Loss::refused, .step = 19}, Lost{.several = true, .how = Loss::refused, .step = 17},
                     Lost{.nodes = 1, .several = true, .how = Loss::refused, .step = 29},
                     Lost{.ranks = 3, .nodes = 2, .how = Loss::refused, .step = 43},

@@ -29,8 +29,8 @@ Result<Replicas> replicas_of(int32_t given) {
   }
 }
 
-StoreOptions store_options(const ckpt_options& given) {
-  StoreOptions options{.staging_bytes = given.staging_memory,
+Run::Options run_options(const ckpt_options& given) {
+  Run::Options options{.staging_bytes = given.staging_memory,
                        .every_steps = given.every_steps,
                        .every = std::chrono::duration<double>(given.every_seconds),
                        .time_limit = std::chrono::duration<double>(given.time_limit_s),
@@ -94,12 +94,12 @@ void set_text(ckpt_save& save, std::string key, std::string text) {
   save.user.emplace_back(std::move(key), std::move(text));
 }
 
-/// The store that a save was begun in, open, where nothing was begun after it.
-Result<std::shared_ptr<OpenStore>> store_of(const ckpt_save* save) {
+/// The run that a save was begun in, open, where nothing was begun after it.
+Result<std::shared_ptr<OpenRun>> run_of(const ckpt_save* save) {
   CKPT_CHECK(need(save, "the save"));
   CKPT_CHECK(save->owner.check());
   auto opened = save->opened.lock();
-  if (!opened) return fail(Errc::usage, "the save's store is closed");
+  if (!opened) return fail(Errc::usage, "the save's run is closed");
   if (opened->begun != save->number) return fail(Errc::usage, "another save was begun after this one");
   return opened;
 }
@@ -107,8 +107,8 @@ Result<std::shared_ptr<OpenStore>> store_of(const ckpt_save* save) {
 /// Adds what `make` gives. A rank that cannot add something must not commit without it: commit then fails on all.
 template <class Make>
 Result<> add_piece(ckpt_save* save, Make make) {
-  CKPT_TRY(const auto opened, store_of(save));
-  Saver& saver = opened->store->saver();
+  CKPT_TRY(const auto opened, run_of(save));
+  Saver& saver = opened->run->saver();
   auto added = [&]() -> Result<> {
     CKPT_TRY(Piece piece, make());
     return saver.add(std::move(piece));
@@ -129,13 +129,13 @@ using ckpt::c::guarded;
 using ckpt::c::io_kind;
 using ckpt::c::memory_of;
 using ckpt::c::need;
-using ckpt::c::OpenStore;
+using ckpt::c::OpenRun;
 using ckpt::c::poll;
 using ckpt::c::read_sized;
 using ckpt::c::replicas_of;
+using ckpt::c::run_options;
 using ckpt::c::set_text;
-using ckpt::c::store_of;
-using ckpt::c::store_options;
+using ckpt::c::run_of;
 using ckpt::c::tensor_of;
 using ckpt::c::timeout_of;
 using ckpt::c::usable;
@@ -152,7 +152,7 @@ int ckpt_comm_world(ckpt_comm_table* table) {
   });
 }
 
-int ckpt_store_open(const char* run_directory, const ckpt_options* options, ckpt_store** store) {
+int ckpt_run_open(const char* run_directory, const ckpt_options* options, ckpt_run** run) {
   return guarded([&]() -> Result<> {
     ckpt_options given{};
     if (options != nullptr) {
@@ -171,60 +171,59 @@ int ckpt_store_open(const char* run_directory, const ckpt_options* options, ckpt
     // From here on other ranks wait for what becomes of this one.
     auto io = [&]() -> Result<std::unique_ptr<ckpt::Io>> {
       CKPT_CHECK(need(run_directory, "the run's directory"));
-      CKPT_CHECK(need(store, "the place for the store"));
+      CKPT_CHECK(need(run, "the place for the run"));
       CKPT_CHECK(replicas_of(given.replicas));
       if (!(given.max_overhead >= 0 && given.max_overhead <= 1))
         return ckpt::fail(ckpt::Errc::usage, fmt::format("max_overhead {} is no part of the time", given.max_overhead));
       CKPT_TRY(const ckpt::IoKind kind, io_kind(given.io));
       return ckpt::open_io(kind);
     }();
-    auto made = std::make_unique<ckpt_store>();
-    made->opened = std::make_shared<OpenStore>();
-    CKPT_TRY(made->opened->store,
-             ckpt::Store::open(std::move(io), std::move(comm), run_directory == nullptr ? "" : run_directory,
-                               store_options(given)));
-    *store = made.release();
+    auto made = std::make_unique<ckpt_run>();
+    made->opened = std::make_shared<OpenRun>();
+    CKPT_TRY(made->opened->run, ckpt::Run::open(std::move(io), std::move(comm),
+                                                run_directory == nullptr ? "" : run_directory, run_options(given)));
+    *run = made.release();
     return {};
   });
 }
 
-int ckpt_store_close(ckpt_store* store) {
+int ckpt_run_close(ckpt_run* run) {
   return guarded([&]() -> Result<> {
-    if (store == nullptr) return {};
-    if (!store->owner.is_here()) return store->owner.check();  // its threads are the parent's: left as it is
-    const std::unique_ptr<ckpt_store> mine(store);
-    return mine->opened->store->close();
+    if (run == nullptr) return {};
+    if (!run->owner.is_here()) return run->owner.check();  // its threads are the parent's: left as it is
+    const std::unique_ptr<ckpt_run> mine(run);
+    return mine->opened->run->close();
   });
 }
 
-int ckpt_should_save(ckpt_store* store, uint64_t step, int* answer) {
+int ckpt_should_save(ckpt_run* run, uint64_t step, int* answer) {
   return guarded([&]() -> Result<> {
     if (answer != nullptr) *answer = 0;
-    CKPT_CHECK(need(store, "the store"));
-    CKPT_CHECK(store->owner.check());
-    CKPT_TRY(const bool yes, store->opened->store->should_save(step));
+    CKPT_CHECK(need(run, "the run"));
+    CKPT_CHECK(run->owner.check());
+    CKPT_TRY(const bool yes, run->opened->run->should_save(step));
     CKPT_CHECK(need(answer, "the place for the answer"));  // now: the other ranks wait for this one
     *answer = yes ? 1 : 0;
     return {};
   });
 }
 
-int ckpt_stop_requested(const ckpt_store* store) {
-  return store != nullptr && store->owner.is_here() && store->opened->store->stop_requested() ? 1 : 0;
+int ckpt_stop_requested(const ckpt_run* run) {
+  return run != nullptr && run->owner.is_here() && run->opened->run->stop_requested() ? 1 : 0;
 }
 
-int ckpt_ranks_lost(const ckpt_store* store) {
-  return store != nullptr && store->owner.is_here() && store->opened->store->ranks_lost() ? 1 : 0;
+int ckpt_ranks_lost(const ckpt_run* run) {
+  return run != nullptr && run->owner.is_here() && run->opened->run->ranks_lost() ? 1 : 0;
 }
 
-int ckpt_begin(ckpt_store* store, uint64_t step, ckpt_save** save) {
+int ckpt_begin(ckpt_run* run, uint64_t step, ckpt_save** save) {
   return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(store, "the store"));
-    CKPT_CHECK(store->owner.check());
+    CKPT_CHECK(need(run, "the run"));
+    CKPT_CHECK(run->owner.check());
     auto made = std::make_unique<ckpt_save>();
-    made->opened = store->opened;
-    made->number = ++store->opened->begun;
-    CKPT_CHECK(store->opened->store->begin(step, need(save, "the place for the save")));
+    made->opened = run->opened;
+    made->number = ++run->opened->begun;
+    CKPT_CHECK(run->opened->run->begin(step, need(save, "the place for the save")));
     *save = made.release();
     return {};
   });
@@ -232,7 +231,7 @@ int ckpt_begin(ckpt_store* store, uint64_t step, ckpt_save** save) {
 
 int ckpt_set(ckpt_save* save, const char* key, const char* text) {
   return guarded([&]() -> Result<> {
-    CKPT_TRY(const auto opened, store_of(save));
+    CKPT_TRY(const auto opened, run_of(save));
     CKPT_CHECK(need(key, "the key"));
     CKPT_CHECK(need(text, "the text"));
     set_text(*save, key, text);
@@ -242,7 +241,7 @@ int ckpt_set(ckpt_save* save, const char* key, const char* text) {
 
 int ckpt_metric(ckpt_save* save, const char* name, double value) {
   return guarded([&]() -> Result<> {
-    CKPT_TRY(const auto opened, store_of(save));
+    CKPT_TRY(const auto opened, run_of(save));
     CKPT_CHECK(need(name, "the metric's name"));
     set_text(*save, fmt::format("metric.{}", name), fmt::format("{}", value));
     return {};
@@ -314,10 +313,10 @@ int ckpt_add_blob(ckpt_save* save, const char* name, const void* data, uint64_t 
 int ckpt_commit(ckpt_save* save, ckpt_pending** pending) {
   const std::unique_ptr<ckpt_save> mine(save);
   return guarded([&]() -> Result<> {
-    CKPT_TRY(const auto opened, store_of(save));
+    CKPT_TRY(const auto opened, run_of(save));
     auto made = std::make_unique<ckpt_pending>();
     made->opened = opened;
-    CKPT_TRY(made->save, opened->store->commit(std::move(mine->user)));
+    CKPT_TRY(made->save, opened->run->commit(std::move(mine->user)));
     if (pending != nullptr) *pending = made.release();
     return {};
   });
@@ -331,9 +330,9 @@ int ckpt_wait(ckpt_pending* pending, int64_t timeout_ms) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(usable(pending));
     if (const auto opened = pending->opened.lock()) {
-      return opened->store->saver().wait(pending->save, timeout_of(timeout_ms));
+      return opened->run->saver().wait(pending->save, timeout_of(timeout_ms));
     }
-    CKPT_TRY(const auto outcome, pending->save->durable().tell());  // known since its store was closed
+    CKPT_TRY(const auto outcome, pending->save->durable().tell());  // known since its run was closed
     static_cast<void>(outcome);
     return {};
   });
@@ -343,9 +342,9 @@ int ckpt_wait_drained(ckpt_pending* pending, int64_t timeout_ms) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(usable(pending));
     if (const auto opened = pending->opened.lock()) {
-      return opened->store->saver().wait_drained(pending->save, timeout_of(timeout_ms));
+      return opened->run->saver().wait_drained(pending->save, timeout_of(timeout_ms));
     }
-    CKPT_TRY(const auto outcome, pending->save->drained().tell());  // known since its store was closed
+    CKPT_TRY(const auto outcome, pending->save->drained().tell());  // known since its run was closed
     static_cast<void>(outcome);
     return {};
   });

@@ -1,4 +1,4 @@
-// What the ranks of a store must have alike, and how long they wait for each other's disks.
+// What the ranks of a run must have alike, and how long they wait for each other's disks.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -42,52 +42,51 @@ class Elsewhere : public ForwardingIo {
   const std::string to_;
 };
 
-class StoreAgreement : public testing::Test {
+class RunAgreement : public testing::Test {
  protected:
   const TempDir directory_{memory_temp_dir()};
   const std::string run_ = directory_.path() + "/run";
 };
 
-TEST_F(StoreAgreement, OptionsThatDifferBetweenRanksAreRefusedByName) {
-  const std::vector<std::pair<StoreOptions, std::string>> others = {
+TEST_F(RunAgreement, OptionsThatDifferBetweenRanksAreRefusedByName) {
+  const std::vector<std::pair<ckpt::Run::Options, std::string>> others = {
       {{.every_steps = 3}, "every_steps"},
       {{.every_steps = 2, .most_overhead = 0.1}, "max_overhead"},
       {{.every_steps = 2, .policy_store = directory_.path()}, "policy_store"},
       {{.staging_bytes = 1, .every_steps = 2}, "staging_memory"}};
   for (const auto& each : others) {
-    const StoreOptions& other = each.first;
+    const ckpt::Run::Options& other = each.first;
     const std::string& name = each.second;
     const ThreadRanks ranks(2);
     ranks.run_tables([&](const ckpt_comm_table& table) {
       auto comm = std::make_unique<Comm>(table);
-      const StoreOptions options = comm->rank() == 1 ? other : StoreOptions{.every_steps = 2};
-      const auto store = Store::open(real_io(0), std::move(comm), run_, options);
-      ASSERT_FALSE(store);
-      EXPECT_EQ(exit_code(store.error()), 2);
-      EXPECT_NE(store.error().message.find(name), std::string::npos) << store.error().message;
+      const ckpt::Run::Options options = comm->rank() == 1 ? other : ckpt::Run::Options{.every_steps = 2};
+      const auto run = ckpt::Run::open(real_io(0), std::move(comm), run_, options);
+      ASSERT_FALSE(run);
+      EXPECT_EQ(exit_code(run.error()), 2);
+      EXPECT_NE(run.error().message.find(name), std::string::npos) << run.error().message;
     });
   }
 }
 
-TEST_F(StoreAgreement, RanksThatSeeOtherCheckpointsUnderOneNameDoNotLoad) {
+TEST_F(RunAgreement, RanksThatSeeOtherCheckpointsUnderOneNameDoNotLoad) {
   const auto directory = [this](std::size_t rank) { return run_ + std::to_string(rank); };
   for (const std::size_t rank : {0u, 1u}) {
-    with_stores(kAlone, directory(rank), {}, real_io,
-                [&](std::size_t, auto store) { ASSERT_TRUE(save_step(**store, 5)); });
+    with_runs(kAlone, directory(rank), {}, real_io, [&](std::size_t, auto run) { ASSERT_TRUE(save_step(**run, 5)); });
   }
   // As with a relative path and several working directories.
   const JobLayout replicas{.dp = 2};
   const auto load = [&](bool alike) {
-    with_stores(
+    with_runs(
         replicas, directory(0), {},
         [&](std::size_t rank) {
           return std::make_unique<Elsewhere>(real_io(rank), directory(0), directory(alike ? 0 : rank));
         },
-        [&](std::size_t rank, auto store) {
-          ASSERT_TRUE(store) << store.error().message;
-          const auto newest = (*store)->latest_usable();
+        [&](std::size_t rank, auto run) {
+          ASSERT_TRUE(run) << run.error().message;
+          const auto newest = (*run)->latest_usable();
           EXPECT_EQ(newest.has_value(), alike) << "rank " << rank;
-          const auto loaded = load_all(**store);
+          const auto loaded = load_all(**run);
           EXPECT_EQ(loaded.has_value(), alike) << "rank " << rank;
           if (loaded) return;
           EXPECT_EQ(exit_code(loaded.error()), 16);
@@ -98,25 +97,25 @@ TEST_F(StoreAgreement, RanksThatSeeOtherCheckpointsUnderOneNameDoNotLoad) {
   load(false);
 }
 
-TEST_F(StoreAgreement, ReplicasAndBlobsThatDifferBetweenRanksAreRefusedByName) {
+TEST_F(RunAgreement, ReplicasAndBlobsThatDifferBetweenRanksAreRefusedByName) {
   const JobLayout replicas{.dp = 3};
-  with_stores(replicas, run_, {.log = [](const std::string&) {}}, real_io, [&](std::size_t rank, auto store) {
-    ASSERT_TRUE(store) << store.error().message;
+  with_runs(replicas, run_, {.log = [](const std::string&) {}}, real_io, [&](std::size_t rank, auto run) {
+    ASSERT_TRUE(run) << run.error().message;
     const auto save = [&](const std::string& changed, std::size_t at, std::byte blob) -> Result<> {
-      CKPT_CHECK((*store)->begin(1));
+      CKPT_CHECK((*run)->begin(1));
       std::vector<std::vector<std::byte>> memory;
-      for (const auto& row : (*store)->model().rows) {
-        auto& part = memory.emplace_back(part_of((*store)->model(), row, rank, 1));
+      for (const auto& row : (*run)->model().rows) {
+        auto& part = memory.emplace_back(part_of((*run)->model(), row, rank, 1));
         if (row.tensor.name == changed && rank == 2) part.at(at) ^= std::byte{1};
         CKPT_CHECK(
-            (*store)->saver().add({.name = row.tensor.name, .memory = {.data = part.data(), .bytes = part.size()}}));
+            (*run)->saver().add({.name = row.tensor.name, .memory = {.data = part.data(), .bytes = part.size()}}));
       }
       const Tensor tensor{.name = "state", .dtype = Dtype::u8, .shape = {1}, .role = Role::blob};
       if (rank != 0) {
-        CKPT_CHECK((*store)->saver().add(
+        CKPT_CHECK((*run)->saver().add(
             {.described = tensor, .chunk = {.box = Box::whole(tensor.shape)}, .memory = {.data = &blob, .bytes = 1}}));
       }
-      return (*store)->commit({}).map([](auto&&) {});
+      return (*run)->commit({}).map([](auto&&) {});
     };
     const auto mark = static_cast<std::byte>(rank);
     struct Case {
@@ -132,7 +131,7 @@ TEST_F(StoreAgreement, ReplicasAndBlobsThatDifferBetweenRanksAreRefusedByName) {
     }
     const auto saved = save("", 0, std::byte{7});
     EXPECT_TRUE(saved) << saved.error().message;
-    EXPECT_TRUE((*store)->close());
+    EXPECT_TRUE((*run)->close());
   });
   EXPECT_EQ(names(run_), Names{"step-000000001.g1"});
 }
@@ -216,20 +215,20 @@ TEST_F(StoreAgreement, AReplicaThatCannotBeReadFailsTheSaveOnAllRanks) {
 }
 
 /// Rank 0's disk stalls longer than the others' patience, once, at every n-th operation that it is asked for.
-TEST_F(StoreAgreement, ADiskThatStallsLongerThanThePatienceLosesNobody) {
+TEST_F(RunAgreement, ADiskThatStallsLongerThanThePatienceLosesNobody) {
   const auto plan = std::make_shared<FaultPlan>();
   const auto job = [&](std::size_t step) {
-    with_stores(
+    with_runs(
         kPair, run_, {.staging_bytes = 1, .patience = 4s, .log = [](const std::string&) {}},
         [&](std::size_t rank) { return rank == 0 ? make_fault_io(real_io(0), plan) : real_io(rank); },
-        [&](std::size_t rank, auto store) {
-          ASSERT_TRUE(store) << "rank " << rank << ": " << store.error().message;
-          const auto loaded = load_all(**store);
+        [&](std::size_t rank, auto run) {
+          ASSERT_TRUE(run) << "rank " << rank << ": " << run.error().message;
+          const auto loaded = load_all(**run);
           ASSERT_TRUE(loaded || loaded.error().code == Errc::not_found) << loaded.error().message;
           for (const std::size_t each : {step, step + 1}) {  // the second waits for the first one's commit
-            ASSERT_TRUE(commit_step(**store, each)) << "rank " << rank;
+            ASSERT_TRUE(commit_step(**run, each)) << "rank " << rank;
           }
-          const auto closed = (*store)->close();
+          const auto closed = (*run)->close();
           ASSERT_TRUE(closed) << "rank " << rank << ": " << closed.error().message;
         });
   };

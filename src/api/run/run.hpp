@@ -29,42 +29,42 @@ enum class Replicas : std::uint8_t {
   exchange,   ///< divided among those ranks, each of which sends the others what it has read
 };
 
-struct StoreOptions {
-  std::uint64_t staging_bytes = 0;  ///< 0: commit returns when the checkpoint is durable
-  unsigned copy_threads = 2;
-  unsigned write_threads = 1;
-  std::chrono::milliseconds patience{60'000};
-  std::uint64_t every_steps = 0;                ///< 0: not by steps
-  std::chrono::duration<double> every{0};       ///< 0: not by time
-  std::chrono::duration<double> time_limit{0};  ///< of the job, from opening on; 0: none
-  bool catch_signals = false;
-  bool optimal = false;           ///< as often as loses least time, by what saves here cost; see IntervalPolicy
-  double most_overhead = 0;       ///< a cap over all of these, of wall time, 0 to 1; 0: none
-  double mtbf_s = 0;              ///< of the job, for `optimal`; 0: unknown
-  double restart_s = 0;           ///< what a failure costs before training goes on
-  std::string policy_store{};     ///< instead of all of these what its ckpt.toml says of the run; rank 0 reads it
-  std::string local_directory{};  ///< see Saver::Options; loads take its copies first
-  std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
-  std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
-  bool verify_all = false;                   ///< loads read every leaf whole
-  Replicas replicas = Replicas::automatic;   ///< `read` on one rank is `read` on all
-  std::string framework{};
-  std::string framework_version{};
-  std::function<void(const std::string&)> log{};  ///< none: the first failure goes to stderr
-  /// What `every` and `time_limit` are measured with; none: the steady clock.
-  std::function<std::chrono::steady_clock::time_point()> clock{};
-};
-
 /// The checkpoints of one run on one rank: saving with a Saver, loading with fall-back. One thread.
-class Store {
+class Run {
  public:
+  struct Options {
+    std::uint64_t staging_bytes = 0;  ///< 0: commit returns when the checkpoint is durable
+    unsigned copy_threads = 2;
+    unsigned write_threads = 1;
+    std::chrono::milliseconds patience{60'000};
+    std::uint64_t every_steps = 0;                ///< 0: not by steps
+    std::chrono::duration<double> every{0};       ///< 0: not by time
+    std::chrono::duration<double> time_limit{0};  ///< of the job, from opening on; 0: none
+    bool catch_signals = false;
+    bool optimal = false;           ///< as often as loses least time, by what saves here cost; see IntervalPolicy
+    double most_overhead = 0;       ///< a cap over all of these, of wall time, 0 to 1; 0: none
+    double mtbf_s = 0;              ///< of the job, for `optimal`; 0: unknown
+    double restart_s = 0;           ///< what a failure costs before training goes on
+    std::string policy_store{};     ///< instead of all of these what its ckpt.toml says of the run; rank 0 reads it
+    std::string local_directory{};  ///< see Saver::Options; loads take its copies first
+    std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
+    std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
+    bool verify_all = false;                   ///< loads read every leaf whole
+    Replicas replicas = Replicas::automatic;   ///< `read` on one rank is `read` on all
+    std::string framework{};
+    std::string framework_version{};
+    std::function<void(const std::string&)> log{};  ///< none: the first failure goes to stderr
+    /// What `every` and `time_limit` are measured with; none: the steady clock.
+    std::function<std::chrono::steady_clock::time_point()> clock{};
+  };
+
   /// Collective. `io` is only the source of further ones; where it could not be had all ranks learn it.
-  static Result<std::unique_ptr<Store>> open(Result<std::unique_ptr<Io>> io, std::unique_ptr<Comm> comm,
-                                             const std::string& run_directory, StoreOptions options);
+  static Result<std::unique_ptr<Run>> open(Result<std::unique_ptr<Io>> io, std::unique_ptr<Comm> comm,
+                                           const std::string& run_directory, Options options);
   /// Waits for what is in flight, all ranks alike.
-  ~Store();
-  Store(const Store&) = delete;
-  Store& operator=(const Store&) = delete;
+  ~Run();
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
 
   /// Collective: see ckpt_should_save.
   Result<bool> should_save(std::uint64_t step);
@@ -102,7 +102,7 @@ class Store {
   BufferPool& read_pool() { return *read_pool_; }
 
  private:
-  Store() = default;
+  Run() = default;
   Deadline deadline() const;
   std::chrono::steady_clock::time_point now() const;
   void log(const std::string& text) const;
@@ -130,7 +130,7 @@ class Store {
   void note_loaded(const Checkpoint& checkpoint);
   void mark_restored(const Checkpoint& checkpoint);
 
-  StoreOptions options_{};
+  Options options_{};
   std::string run_directory_{};
   std::unique_ptr<Io> io_{};
   std::unique_ptr<Comm> comm_{};
@@ -158,8 +158,8 @@ class Store {
   RunSeries at_load_{};
   std::uint64_t loaded_generation_ = 0;
   std::uint64_t loaded_series_ = 0;
-  std::optional<universal::Run> run_{};  // of all saves from the first on
-  std::string loaded_id_{};              // of the checkpoint that was loaded
+  std::optional<universal::Run> series_{};  // of all saves from the first on
+  std::string loaded_id_{};                 // of the checkpoint that was loaded
   std::uint64_t loaded_step_ = 0;
   bool reading_is_faster_ = false;  // than exchanging: the same on all ranks
   std::optional<ExitReport> exit_report_{};

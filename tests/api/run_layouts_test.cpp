@@ -31,25 +31,25 @@ std::unique_ptr<Io> real_io(std::size_t) {
   return io ? std::move(*io) : nullptr;
 }
 
-class StoreLayouts : public testing::TestWithParam<std::size_t> {};
+class RunLayouts : public testing::TestWithParam<std::size_t> {};
 
-TEST_P(StoreLayouts, WhatOneLayoutSavedAnyOtherLoads) {
+TEST_P(RunLayouts, WhatOneLayoutSavedAnyOtherLoads) {
   const TempDir directory(memory_temp_dir());
-  const std::string run = directory.path() + "/run";
+  const std::string path = directory.path() + "/run";
   const JobLayout& saved = kLayouts[GetParam()];
-  with_stores(saved, run, {.staging_bytes = 64u << 20}, real_io, [](std::size_t, auto store) {
-    ASSERT_TRUE(store) << store.error().message;
+  with_runs(saved, path, {.staging_bytes = 64u << 20}, real_io, [](std::size_t, auto run) {
+    ASSERT_TRUE(run) << run.error().message;
     for (const std::uint64_t step : {1u, 2u}) {
-      const auto done = save_step(**store, step);
+      const auto done = save_step(**run, step);
       ASSERT_TRUE(done) << done.error().message;
     }
   });
   for (const JobLayout& loaded : kLayouts) {
     SCOPED_TRACE(testing::Message() << "dp " << loaded.dp << " tp " << loaded.tp << " pp " << loaded.pp << " zero "
                                     << loaded.zero);
-    with_stores(loaded, run, {}, real_io, [](std::size_t, auto store) {
-      ASSERT_TRUE(store) << store.error().message;
-      const auto step = load_all(**store);
+    with_runs(loaded, path, {}, real_io, [](std::size_t, auto run) {
+      ASSERT_TRUE(run) << run.error().message;
+      const auto step = load_all(**run);
       ASSERT_TRUE(step) << step.error().message << " " << step.error().tensor;
       EXPECT_EQ(*step, 2u);
     });
@@ -57,7 +57,7 @@ TEST_P(StoreLayouts, WhatOneLayoutSavedAnyOtherLoads) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Saved, StoreLayouts, testing::Range(std::size_t{0}, kLayouts.size()));
+INSTANTIATE_TEST_SUITE_P(Saved, RunLayouts, testing::Range(std::size_t{0}, kLayouts.size()));
 
 }  // namespace
 }  // namespace ckpt::test

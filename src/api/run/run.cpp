@@ -1,4 +1,4 @@
-#include "api/run/store.hpp"
+#include "api/run/run.hpp"
 
 #include <fmt/format.h>
 
@@ -57,49 +57,49 @@ Errc verdict_of(const Error& error) {
 
 }  // namespace
 
-Result<std::unique_ptr<Store>> Store::open(Result<std::unique_ptr<Io>> io, std::unique_ptr<Comm> comm,
-                                           const std::string& run_directory, StoreOptions options) {
-  std::unique_ptr<Store> store(new Store);
-  store->options_ = std::move(options);
-  store->run_directory_ = join_path(run_directory, "");
-  if (!store->options_.local_directory.empty()) {
-    store->options_.local_directory = join_path(store->options_.local_directory, "");
+Result<std::unique_ptr<Run>> Run::open(Result<std::unique_ptr<Io>> io, std::unique_ptr<Comm> comm,
+                                       const std::string& run_directory, Run::Options options) {
+  std::unique_ptr<Run> run(new Run);
+  run->options_ = std::move(options);
+  run->run_directory_ = join_path(run_directory, "");
+  if (!run->options_.local_directory.empty()) {
+    run->options_.local_directory = join_path(run->options_.local_directory, "");
   }
-  store->comm_ = std::move(comm);
-  store->opened_ = store->last_save_ = store->last_end_ = store->now();
-  store->measured_.costs = {.restart_s = store->options_.restart_s, .mtbf_s = store->options_.mtbf_s};
-  CKPT_CHECK(store->agree_on_options());
-  CKPT_CHECK(agree_after(*store->comm_, store->options_.patience, [&]() -> Result<> {
-    if (base_name(store->run_directory_) == kPolicyFile || base_name(store->run_directory_) == kStoreDirectory)
+  run->comm_ = std::move(comm);
+  run->opened_ = run->last_save_ = run->last_end_ = run->now();
+  run->measured_.costs = {.restart_s = run->options_.restart_s, .mtbf_s = run->options_.mtbf_s};
+  CKPT_CHECK(run->agree_on_options());
+  CKPT_CHECK(agree_after(*run->comm_, run->options_.patience, [&]() -> Result<> {
+    if (base_name(run->run_directory_) == kPolicyFile || base_name(run->run_directory_) == kStoreDirectory)
       return fail(Errc::usage,
-                  store->run_directory_ + ": open: this name is reserved for the store; choose another run name");
-    CKPT_TRY(store->io_, std::move(io));
-    CKPT_TRY(store->read_pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kReadBuffers}));
-    return store->comm_->is_root() ? store->read_rules() : Result<>();
+                  run->run_directory_ + ": open: this name is reserved for the store; choose another run name");
+    CKPT_TRY(run->io_, std::move(io));
+    CKPT_TRY(run->read_pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kReadBuffers}));
+    return run->comm_->is_root() ? run->read_rules() : Result<>();
   }));
-  if (store->options_.catch_signals) store->signal_.emplace();
-  auto log_failure = store->options_.log;
+  if (run->options_.catch_signals) run->signal_.emplace();
+  auto log_failure = run->options_.log;
   if (!log_failure) {
-    log_failure = first_failure_on_stderr([comm = store->comm_.get()] { return comm->is_root() || comm->is_lost(); });
+    log_failure = first_failure_on_stderr([comm = run->comm_.get()] { return comm->is_root() || comm->is_lost(); });
   }
-  CKPT_TRY(store->saver_, Saver::open(*store->io_, *store->comm_,
-                                      {.run_directory = store->run_directory_,
-                                       .local_directory = store->options_.local_directory,
-                                       .drain_bytes_per_second = store->options_.drain_bytes_per_second,
-                                       .local_keep = store->options_.local_keep,
-                                       .generator = "ckpt " CKPT_VERSION,
-                                       .staging_bytes = store->options_.staging_bytes,
-                                       .copy_threads = store->options_.copy_threads,
-                                       .write_threads = store->options_.write_threads,
-                                       .patience = store->options_.patience,
-                                       .log = store->options_.log,
-                                       .log_failure = std::move(log_failure)}));
-  store->exit_report_.emplace(store->run_directory_, store->comm_->is_root());
-  return store;
+  CKPT_TRY(run->saver_, Saver::open(*run->io_, *run->comm_,
+                                    {.run_directory = run->run_directory_,
+                                     .local_directory = run->options_.local_directory,
+                                     .drain_bytes_per_second = run->options_.drain_bytes_per_second,
+                                     .local_keep = run->options_.local_keep,
+                                     .generator = "ckpt " CKPT_VERSION,
+                                     .staging_bytes = run->options_.staging_bytes,
+                                     .copy_threads = run->options_.copy_threads,
+                                     .write_threads = run->options_.write_threads,
+                                     .patience = run->options_.patience,
+                                     .log = run->options_.log,
+                                     .log_failure = std::move(log_failure)}));
+  run->exit_report_.emplace(run->run_directory_, run->comm_->is_root());
+  return run;
 }
 
 /// Ranks whose options differ would call other collectives, or none, some time later. Collective; the first one.
-Result<> Store::agree_on_options() {
+Result<> Run::agree_on_options() {
   constexpr const char* kNames[] = {"every_steps", "max_overhead", "policy_store", "staging_memory (0 or not)"};
   const std::uint64_t words[] = {options_.every_steps, std::bit_cast<std::uint64_t>(options_.most_overhead),
                                  options_.policy_store.empty() ? 0U : 1U, options_.staging_bytes == 0 ? 0U : 1U};
@@ -113,37 +113,37 @@ Result<> Store::agree_on_options() {
   return {};
 }
 
-Store::~Store() {
+Run::~Run() {
   if (!saver_) return;
   // Nobody is left to be told but the log: who wants to know closes before.
   if (auto ended = saver_->wait_all(kSaveTimeout); !ended) log(ended.error().message);
 }
 
-Result<> Store::close() {
+Result<> Run::close() {
   exit_report_.reset();
   return saver_->finish(kSaveTimeout);
 }
 
-Deadline Store::deadline() const {
+Deadline Run::deadline() const {
   return Clock::now() + options_.patience;
 }
 
-Clock::time_point Store::now() const {
+Clock::time_point Run::now() const {
   return options_.clock ? options_.clock() : Clock::now();
 }
 
-void Store::log(const std::string& text) const {
+void Run::log(const std::string& text) const {
   if (options_.log) options_.log(text);
 }
 
-void Store::set_model(Model model) {
+void Run::set_model(Model model) {
   model_ = model;
   saver_->set_model(std::move(model));
 }
 
 // --- when --------------------------------------------------------------------------------------------------------
 
-bool Store::wants_stop() const {
+bool Run::wants_stop() const {
   if (signal_ && signal_->requested()) return true;
   if (options_.time_limit.count() <= 0) return false;
   const double before = std::max(kLeastSecondsBeforeLimit, kSavesBeforeLimit * longest_save_.count());
@@ -151,7 +151,7 @@ bool Store::wants_stop() const {
 }
 
 /// What the last save took, as far as it is known by now.
-void Store::note_times() {
+void Run::note_times() {
   if (!latest_save_) return;
   const SaveTimes times = latest_save_->times();
   const std::chrono::duration<double> took(times.plan_s + times.stage_s + times.write_s + times.commit_s);
@@ -161,12 +161,12 @@ void Store::note_times() {
   latest_save_.reset();
 }
 
-double Store::since_opened(Clock::time_point time) const {
+double Run::since_opened(Clock::time_point time) const {
   return std::chrono::duration<double>(time - opened_).count();
 }
 
 /// [interval] of the store, where it is to decide.
-Result<> Store::read_rules() {
+Result<> Run::read_rules() {
   if (options_.policy_store.empty()) return {};
   CKPT_TRY(rules_,
            read_store_interval(*io_, options_.policy_store, run_in_store(options_.policy_store, run_directory_)));
@@ -179,7 +179,7 @@ Result<> Store::read_rules() {
 }
 
 /// What rank 0 decides by: the store's rules, or the options of time and cost.
-catalog::IntervalPolicy Store::interval_policy() const {
+catalog::IntervalPolicy Run::interval_policy() const {
   catalog::IntervalPolicy policy = rules_ ? rules_->policy : catalog::IntervalPolicy{.optimal = options_.optimal};
   policy.on_signal = false;  // that is a vote of its own
   if (rules_) return policy;
@@ -191,7 +191,7 @@ catalog::IntervalPolicy Store::interval_policy() const {
 }
 
 /// By the rules of time and cost; rank 0.
-bool Store::is_due(std::uint64_t step) {
+bool Run::is_due(std::uint64_t step) {
   const catalog::IntervalPolicy policy = interval_policy();
   std::optional<double> time_left_s;
   if (options_.time_limit.count() > 0) time_left_s = options_.time_limit.count() - since_opened(now());
@@ -211,7 +211,7 @@ bool Store::is_due(std::uint64_t step) {
   return answer.save;
 }
 
-Result<bool> Store::should_save(std::uint64_t step) {
+Result<bool> Run::should_save(std::uint64_t step) {
   note_times();
   // Alone the answer comes at once; else one call later, when the next vote must not say it again.
   if (last_asked_) measured_ = with_step(measured_, std::chrono::duration<double>(now() - *last_asked_).count());
@@ -235,41 +235,41 @@ Result<bool> Store::should_save(std::uint64_t step) {
 // --- saving ------------------------------------------------------------------------------------------------------
 
 /// What stands in the run and in the local tier, and what its trash tells. Rank 0.
-Result<RunSeries> Store::known_series() {
+Result<RunSeries> Run::known_series() {
   return series_of(*io_, run_directory_, near_directory());
 }
 
 /// Nothing of what was saved here before comes after what was loaded: the series goes on. Else one begins, which
 /// supersedes what the run had of later steps when it was loaded; where others have saved since, nothing.
-universal::Run Store::series_after_load(const RunSeries& now) const {
+universal::Run Run::series_after_load(const RunSeries& now) const {
   const bool went_back = loaded_generation_ != at_load_.newest_generation();
   const bool others = now.newest_generation() > at_load_.newest_generation() || now.greatest > at_load_.greatest;
   if (!went_back && now.greatest == loaded_series_) return stay_in_series(run_directory_, now);
   const bool supersedes = went_back && !others;
-  universal::Run run = begin_series(run_directory_, now, supersedes ? std::optional(loaded_step_) : std::nullopt);
+  universal::Run series = begin_series(run_directory_, now, supersedes ? std::optional(loaded_step_) : std::nullopt);
   if (supersedes)
-    log(fmt::format("save: series {} begins: checkpoints of this run after step {} are superseded", run.series,
+    log(fmt::format("save: series {} begins: checkpoints of this run after step {} are superseded", series.series,
                     loaded_step_));
   else
     log(fmt::format(
-        "save: series {} begins and supersedes nothing: {}", run.series,
+        "save: series {} begins and supersedes nothing: {}", series.series,
         others ? "another process has saved to the run since step " + std::to_string(loaded_step_) + " was loaded"
                : "step " + std::to_string(loaded_step_) + " belongs to an earlier series"));
-  return run;
+  return series;
 }
 
-/// The series of this store's saves: decided at its first one. Rank 0.
-Result<universal::Run> Store::next_run() {
+/// The series of this run's saves: decided at its first one. Rank 0.
+Result<universal::Run> Run::next_run() {
   CKPT_TRY(const RunSeries now, known_series());
   const bool is_empty = now.standing.empty() && now.greatest == 0;
-  universal::Run run = is_empty             ? stay_in_series(run_directory_, now)
-                       : loaded_id_.empty() ? begin_series(run_directory_, now, std::nullopt)
-                                            : series_after_load(now);
-  run.parent = loaded_id_;
-  return run;
+  universal::Run series = is_empty             ? stay_in_series(run_directory_, now)
+                          : loaded_id_.empty() ? begin_series(run_directory_, now, std::nullopt)
+                                               : series_after_load(now);
+  series.parent = loaded_id_;
+  return series;
 }
 
-Result<> Store::begin(std::uint64_t step, const Result<>& mine) {
+Result<> Run::begin(std::uint64_t step, const Result<>& mine) {
   Meta meta{.framework = options_.framework, .framework_version = options_.framework_version};
   last_save_ = now();
   last_step_ = step;
@@ -279,17 +279,17 @@ Result<> Store::begin(std::uint64_t step, const Result<>& mine) {
   if (comm_->is_root() || !mine) {
     prepare = [&](Saver::Description& description) -> Result<> {
       CKPT_CHECK(mine);
-      if (!run_) {
-        CKPT_TRY(run_, next_run());
+      if (!series_) {
+        CKPT_TRY(series_, next_run());
       }
-      description.run = run_;
+      description.run = series_;
       return {};
     };
   }
   return saver_->begin({.step = step, .meta = std::move(meta)}, prepare);
 }
 
-Result<std::shared_ptr<PendingSave>> Store::commit(std::vector<std::pair<std::string, std::string>> user) {
+Result<std::shared_ptr<PendingSave>> Run::commit(std::vector<std::pair<std::string, std::string>> user) {
   saver_->describe(std::move(user));
   const auto start = Clock::now();
   CKPT_TRY(auto pending, saver_->commit());
@@ -308,7 +308,7 @@ Result<std::shared_ptr<PendingSave>> Store::commit(std::vector<std::pair<std::st
 
 // --- loading -----------------------------------------------------------------------------------------------------
 
-Checkpoint::ReadOptions Store::read_options(bool partial) const {
+Checkpoint::ReadOptions Run::read_options(bool partial) const {
   return {.model = &model_,
           .rank = static_cast<std::uint64_t>(comm_->rank()),
           .whole_leaves = options_.verify_all,
@@ -316,7 +316,7 @@ Checkpoint::ReadOptions Store::read_options(bool partial) const {
           .workers = 1};
 }
 
-void Store::note_loaded(const Checkpoint& checkpoint) {
+void Run::note_loaded(const Checkpoint& checkpoint) {
   loaded_id_ = checkpoint.map().id;
   loaded_step_ = checkpoint.step();
   last_step_ = loaded_step_;
@@ -330,7 +330,7 @@ void Store::note_loaded(const Checkpoint& checkpoint) {
 
 /// Says in the checkpoint that it has been loaded: that it can be is proven. Once, as far as the store can be written;
 /// what stands in the local tier only says nothing. Rank 0.
-void Store::mark_restored(const Checkpoint& checkpoint) {
+void Run::mark_restored(const Checkpoint& checkpoint) {
   const std::string name = base_name(checkpoint.path());
   if (checkpoint.path() != join_path(run_directory_, name)) return;
   const auto now = std::chrono::time_point_cast<catalog::Duration>(std::chrono::system_clock::now());
@@ -341,8 +341,8 @@ void Store::mark_restored(const Checkpoint& checkpoint) {
 
 /// Opens the first candidate that is whole on all ranks; takes it and those before it from the list. Collective; only
 /// rank 0's list counts.
-Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& candidates,
-                                                     std::vector<std::string>& skipped) {
+Result<std::unique_ptr<Checkpoint>> Run::open_next(std::vector<std::string>& candidates,
+                                                   std::vector<std::string>& skipped) {
   for (;;) {
     std::string path;
     if (comm_->is_root() && !candidates.empty()) {
@@ -379,7 +379,7 @@ Result<std::unique_ptr<Checkpoint>> Store::open_next(std::vector<std::string>& c
 }
 
 /// One path may be another directory on another node: then each rank would load another checkpoint. Collective.
-Result<> Store::agree_on_id(const Checkpoint& checkpoint) {
+Result<> Run::agree_on_id(const Checkpoint& checkpoint) {
   const auto words = hash128(checkpoint.map().id).words();
   CKPT_TRY(const std::vector<bool> equal, equal_on_all(*comm_, deadline(), words));
   if (equal[0] && equal[1]) return {};
@@ -390,7 +390,7 @@ Result<> Store::agree_on_id(const Checkpoint& checkpoint) {
                .hint = "check that every rank names and mounts the same directory"});
 }
 
-void Store::tell_skipped(const std::string& path, const Error& why) const {
+void Run::tell_skipped(const std::string& path, const Error& why) const {
   const std::string what = options_.local_directory.empty() ? base_name(path) : path;  // a name may have two places
   log(fmt::format("{}: cannot be used, the {} is tried: {}", what,
                   options_.local_directory.empty() ? "one before" : "next copy, or the one before,", why.message));
@@ -398,7 +398,7 @@ void Store::tell_skipped(const std::string& path, const Error& why) const {
 
 /// Paths of the run's checkpoints that may be resumed from, newest first; of several copies the nearest first. Not
 /// those that a roll-back has left behind, unless they are all there is to go on from. On rank 0; collective.
-Result<std::vector<std::string>> Store::candidates(const Result<>& mine) {
+Result<std::vector<std::string>> Run::candidates(const Result<>& mine) {
   std::vector<std::string> usable;
   const auto look = [&]() -> Result<> {
     CKPT_CHECK(mine);
@@ -424,13 +424,13 @@ Result<std::vector<std::string>> Store::candidates(const Result<>& mine) {
 }
 
 /// The local directory, where it holds whole checkpoints; of several nodes each has a part.
-std::string Store::near_directory() const {
+std::string Run::near_directory() const {
   return saver_->several_nodes() ? std::string() : options_.local_directory;
 }
 
 /// Several nodes: what stands only in parts becomes whole in the run's directory, before an older one is taken for the
 /// newest. Collective.
-Result<> Store::finish_drains(std::vector<std::string>& skipped) {
+Result<> Run::finish_drains(std::vector<std::string>& skipped) {
   if (!saver_->several_nodes()) return {};
   auto drained = saver_->wait_all(kSaveTimeout);  // one that failed is tried again
   if (!drained && comm_->is_lost()) return drained;
@@ -438,7 +438,7 @@ Result<> Store::finish_drains(std::vector<std::string>& skipped) {
   return {};
 }
 
-Result<std::unique_ptr<Checkpoint>> Store::latest_usable(const Result<>& mine) {
+Result<std::unique_ptr<Checkpoint>> Run::latest_usable(const Result<>& mine) {
   CKPT_CHECK(saver_->settle_round());
   std::vector<std::string> skipped;
   CKPT_CHECK(finish_drains(skipped));
@@ -450,7 +450,7 @@ Result<std::unique_ptr<Checkpoint>> Store::latest_usable(const Result<>& mine) {
 
 /// The groups of ranks that hold the same, where all ranks know them alike and none wants to read by itself; else none.
 /// Collective.
-Result<ReplicaGroups> Store::replica_groups() {
+Result<ReplicaGroups> Run::replica_groups() {
   if (comm_->ranks() == 1) return ReplicaGroups();
   const bool reads_itself = options_.replicas == Replicas::read || !comm_->has_messages() ||
                             (options_.replicas == Replicas::automatic && reading_is_faster_);
@@ -463,8 +463,8 @@ Result<ReplicaGroups> Store::replica_groups() {
 
 /// Reads while the other ranks read: however unequal their shares are, who is slow is not taken for lost. Collective;
 /// local failures are this rank's own, those of the talking are peer_failed.
-Result<ReadReport> Store::read_beside(const std::function<Result<ReadReport>(const Checkpoint::ReadOptions&)>& read,
-                                      bool partial) {
+Result<ReadReport> Run::read_beside(const std::function<Result<ReadReport>(const Checkpoint::ReadOptions&)>& read,
+                                    bool partial) {
   Heartbeat heartbeat(*comm_, options_.patience);
   std::atomic<bool> stop{false};
   Result<bool> beat = false;
@@ -486,7 +486,7 @@ Result<ReadReport> Store::read_beside(const std::function<Result<ReadReport>(con
 }
 
 /// Gets what other ranks have read of this rank's parts, and learns whether it was worth it. Collective.
-Result<> Store::exchange_parts(const DividedLoad& load, ReadReport& report, std::chrono::nanoseconds read_time) {
+Result<> Run::exchange_parts(const DividedLoad& load, ReadReport& report, std::chrono::nanoseconds read_time) {
   CKPT_TRY(const std::uint64_t exchange_ns, exchange(*comm_, options_.patience, load));
   report.received_bytes = load.received_bytes();
   report.needed_bytes += report.received_bytes;
@@ -503,7 +503,7 @@ Result<> Store::exchange_parts(const DividedLoad& load, ReadReport& report, std:
   return {};
 }
 
-Result<Store::Loaded> Store::load(std::span<const NamedRead> reads, bool partial, const Result<>& failed) {
+Result<Run::Loaded> Run::load(std::span<const NamedRead> reads, bool partial, const Result<>& failed) {
   CKPT_CHECK(saver_->settle_round());
   Loaded loaded;
   CKPT_CHECK(finish_drains(loaded.skipped));

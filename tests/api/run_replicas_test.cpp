@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "api/run/store.hpp"
+#include "api/run/run.hpp"
 #include "support/file_bytes.hpp"
 #include "support/temp_dir.hpp"
 #include "support/training_job.hpp"
@@ -34,7 +34,7 @@ std::unique_ptr<Io> real_io(std::size_t) {
 
 /// The parts of one rank, and room for them.
 struct Parts {
-  explicit Parts(const Store& store) : model(store.model()), rank(static_cast<std::uint64_t>(store.rank())) {
+  explicit Parts(const ckpt::Run& run) : model(run.model()), rank(static_cast<std::uint64_t>(run.rank())) {
     for (const auto& row : model.rows) {
       memory.emplace_back(part_of(model, row, rank, 0).size(), std::byte{0xEE});
       reads.push_back({.name = row.tensor.name, .out = memory.back().data(), .bytes = memory.back().size()});
@@ -65,42 +65,42 @@ struct Sums {
   std::uint64_t unverified = 0;
 };
 
-class StoreReplicas : public testing::Test {
+class RunReplicas : public testing::Test {
  protected:
-  using Change = std::function<void(Store& store, Parts& parts)>;
+  using Change = std::function<void(ckpt::Run& run, Parts& parts)>;
 
-  void save(const JobLayout& layout, std::uint64_t steps, const std::function<void(Store&)>& prepare = {}) const {
-    with_stores(layout, run_, {}, real_io, [&](std::size_t, auto store) {
-      ASSERT_TRUE(store) << store.error().message;
-      if (prepare) prepare(**store);
+  void save(const JobLayout& layout, std::uint64_t steps, const std::function<void(ckpt::Run&)>& prepare = {}) const {
+    with_runs(layout, run_, {}, real_io, [&](std::size_t, auto run) {
+      ASSERT_TRUE(run) << run.error().message;
+      if (prepare) prepare(**run);
       for (std::uint64_t step = 1; step <= steps; ++step) {
-        const auto saved = save_step(**store, step);
+        const auto saved = save_step(**run, step);
         ASSERT_TRUE(saved) << saved.error().message;
       }
     });
   }
   /// Loads the newest checkpoint, `step`, on every rank, with the reads that `change` leaves; by rank.
-  std::vector<Store::Loaded> load(const JobLayout& layout, std::uint64_t step, StoreOptions options = {},
-                                  const Change& change = {}) const {
-    std::vector<Store::Loaded> loaded(layout.ranks());
-    with_stores(layout, run_, options, real_io, [&](std::size_t rank, auto store) {
-      ASSERT_TRUE(store) << store.error().message;
-      load_on(**store, step, change, loaded[rank]);
+  std::vector<ckpt::Run::Loaded> load(const JobLayout& layout, std::uint64_t step, ckpt::Run::Options options = {},
+                                      const Change& change = {}) const {
+    std::vector<ckpt::Run::Loaded> loaded(layout.ranks());
+    with_runs(layout, run_, options, real_io, [&](std::size_t rank, auto run) {
+      ASSERT_TRUE(run) << run.error().message;
+      load_on(**run, step, change, loaded[rank]);
     });
     return loaded;
   }
-  static void load_on(Store& store, std::uint64_t step, const Change& change, Store::Loaded& loaded) {
-    Parts parts(store);
-    if (change) change(store, parts);
-    auto done = store.load(parts.reads, false);
+  static void load_on(ckpt::Run& run, std::uint64_t step, const Change& change, ckpt::Run::Loaded& loaded) {
+    Parts parts(run);
+    if (change) change(run, parts);
+    auto done = run.load(parts.reads, false);
     ASSERT_TRUE(done) << done.error().message << " " << done.error().tensor;
     EXPECT_EQ(done->step, step);
     parts.expect_values(step);
     loaded = std::move(*done);
   }
-  static Sums sum(const std::vector<Store::Loaded>& loaded) {
+  static Sums sum(const std::vector<ckpt::Run::Loaded>& loaded) {
     Sums sums;
-    for (const Store::Loaded& rank : loaded) {
+    for (const ckpt::Run::Loaded& rank : loaded) {
       sums.needed += rank.report.load.needed_bytes;
       sums.received += rank.report.load.received_bytes;
       sums.read += rank.report.load.read_bytes;
@@ -144,9 +144,9 @@ const std::vector<JobLayout> kLayouts = {
     {.tp = 4},
 };
 
-class StoreReplicasOf : public StoreReplicas, public testing::WithParamInterface<std::size_t> {};
+class RunReplicasOf : public RunReplicas, public testing::WithParamInterface<std::size_t> {};
 
-TEST_P(StoreReplicasOf, EveryByteIsReadByOneOfTheRanksThatHoldIt) {
+TEST_P(RunReplicasOf, EveryByteIsReadByOneOfTheRanksThatHoldIt) {
   const JobLayout& layout = kLayouts[GetParam()];
   const auto [all, distinct] = bytes_of(layout);
   ASSERT_LT(distinct, all);
@@ -165,40 +165,40 @@ TEST_P(StoreReplicasOf, EveryByteIsReadByOneOfTheRanksThatHoldIt) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, StoreReplicasOf, testing::Range(std::size_t{0}, kLayouts.size()));
+INSTANTIATE_TEST_SUITE_P(Layouts, RunReplicasOf, testing::Range(std::size_t{0}, kLayouts.size()));
 
 /// Of `mib` MiB, in two tensors that are divided along tp, and a small one that is not.
-void make_large(Store& store, const JobLayout& layout, std::uint64_t mib) {
+void make_large(ckpt::Run& run, const JobLayout& layout, std::uint64_t mib) {
   const std::vector<universal::Axis> axes{{"pp", 1}, {"dp", layout.dp}, {"tp", layout.tp}};
   Layout whole{.kind = Layout::Kind::mesh, .mesh = {axes}};
   Layout cut = whole;
   cut.cuts = {{.dim = 0, .axes = {2}, .rule = Layout::Cut::Rule::even}};
   const Shape half{mib * 128, 1024};  // 4 KiB a row
-  store.set_model(Model::make({whole, cut}, {{.tensor = {.name = "a", .dtype = Dtype::f32, .shape = half}, .layout = 1},
-                                             {.tensor = {.name = "b", .dtype = Dtype::f32, .shape = half}, .layout = 1},
-                                             {.tensor = {.name = "n", .dtype = Dtype::f32, .shape = {999}}}})
-                      .value());
+  run.set_model(Model::make({whole, cut}, {{.tensor = {.name = "a", .dtype = Dtype::f32, .shape = half}, .layout = 1},
+                                           {.tensor = {.name = "b", .dtype = Dtype::f32, .shape = half}, .layout = 1},
+                                           {.tensor = {.name = "n", .dtype = Dtype::f32, .shape = {999}}}})
+                    .value());
 }
 
-TEST_F(StoreReplicas, MembersReadEvenSharesAndLeavesStayVerified) {
+TEST_F(RunReplicas, MembersReadEvenSharesAndLeavesStayVerified) {
   const JobLayout layout{.dp = 3, .tp = 2};
   constexpr std::uint64_t kMib = 30;
-  save({.dp = 1, .tp = 2}, 1, [](Store& store) { make_large(store, {.dp = 1, .tp = 2}, kMib); });
-  const auto prepare = [&](Store& store, Parts&) { make_large(store, layout, kMib); };
-  const auto change = [&](Store& store, Parts& parts) {
-    prepare(store, parts);
+  save({.dp = 1, .tp = 2}, 1, [](ckpt::Run& run) { make_large(run, {.dp = 1, .tp = 2}, kMib); });
+  const auto prepare = [&](ckpt::Run& run, Parts&) { make_large(run, layout, kMib); };
+  const auto change = [&](ckpt::Run& run, Parts& parts) {
+    prepare(run, parts);
     // The parts of that model.
     parts.memory.clear();
     parts.reads.clear();
-    for (const auto& row : store.model().rows) {
-      parts.memory.emplace_back(part_of(store.model(), row, parts.rank, 0).size());
+    for (const auto& row : run.model().rows) {
+      parts.memory.emplace_back(part_of(run.model(), row, parts.rank, 0).size());
       parts.reads.push_back(
           {.name = row.tensor.name, .out = parts.memory.back().data(), .bytes = parts.memory.back().size()});
     }
   };
   const auto loaded = load(layout, 1, {.replicas = Replicas::exchange}, change);
   // Three ranks share 15 MiB, to a leaf of 4 MiB.
-  for (const Store::Loaded& rank : loaded) {
+  for (const ckpt::Run::Loaded& rank : loaded) {
     EXPECT_GE(rank.report.load.read_bytes, 1u << 20);
     EXPECT_LE(rank.report.load.read_bytes, 9u << 20);
     EXPECT_GT(rank.report.load.verified_leaves, 0u);
@@ -210,32 +210,32 @@ TEST_F(StoreReplicas, MembersReadEvenSharesAndLeavesStayVerified) {
   EXPECT_LE(shared.unverified, own.unverified);
 }
 
-TEST_F(StoreReplicas, ManyLoadsOfOneStoreStayRight) {
+TEST_F(RunReplicas, ManyLoadsOfOneRunStayRight) {
   save({.dp = 2, .tp = 2}, 1);
-  with_stores({.dp = 2, .tp = 2}, run_, {}, real_io, [&](std::size_t, auto store) {
-    ASSERT_TRUE(store) << store.error().message;
-    for (int i = 0; i < 5; ++i) EXPECT_EQ(load_all(**store).value(), 1u);
+  with_runs({.dp = 2, .tp = 2}, run_, {}, real_io, [&](std::size_t, auto run) {
+    ASSERT_TRUE(run) << run.error().message;
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(load_all(**run).value(), 1u);
   });
 }
 
 // --- what ranks ask for --------------------------------------------------------------------------------------------
 
-TEST_F(StoreReplicas, TheOrderOfAListIsTheRanksOwn) {
+TEST_F(RunReplicas, TheOrderOfAListIsTheRanksOwn) {
   const JobLayout layout{.dp = 2, .tp = 2};
   save(layout, 1);
   const auto [all, distinct] = bytes_of(layout);
-  const Sums sums = sum(load(layout, 1, {}, [](Store& store, Parts& parts) {
-    if (store.rank() % 2 == 1) std::reverse(parts.reads.begin(), parts.reads.end());
+  const Sums sums = sum(load(layout, 1, {}, [](ckpt::Run& run, Parts& parts) {
+    if (run.rank() % 2 == 1) std::reverse(parts.reads.begin(), parts.reads.end());
   }));
   EXPECT_EQ(sums.received, all - distinct);
 }
 
-TEST_F(StoreReplicas, WhereOneMemberAsksForLessItsGroupsReadForThemselvesAndOtherGroupsDoNot) {
+TEST_F(RunReplicas, WhereOneMemberAsksForLessItsGroupsReadForThemselvesAndOtherGroupsDoNot) {
   const JobLayout layout{.dp = 2, .tp = 2};
   save(layout, 1);
   // The groups of tp 0 are ranks 0 and 2; those of tp 1 ranks 1 and 3.
-  const auto loaded = load(layout, 1, {}, [](Store& store, Parts& parts) {
-    if (store.rank() == 2) std::erase_if(parts.reads, [](const NamedRead& read) { return read.name == "layers.1.up"; });
+  const auto loaded = load(layout, 1, {}, [](ckpt::Run& run, Parts& parts) {
+    if (run.rank() == 2) std::erase_if(parts.reads, [](const NamedRead& read) { return read.name == "layers.1.up"; });
   });
   // What all four hold alike is still exchanged; it is most of it.
   const auto cut_bytes = [&](std::size_t rank) {
@@ -253,7 +253,7 @@ TEST_F(StoreReplicas, WhereOneMemberAsksForLessItsGroupsReadForThemselvesAndOthe
   EXPECT_EQ(got(0) + got(1) + got(2) + got(3), 3 * common + cut_bytes(1));
 }
 
-TEST_F(StoreReplicas, BoxesRepeatedNamesAndForeignModelsAreReadByWhoAsks) {
+TEST_F(RunReplicas, BoxesRepeatedNamesAndForeignModelsAreReadByWhoAsks) {
   const JobLayout layout{.dp = 3};
   save(layout, 1);
   const Model model = *model_of(layout);
@@ -261,8 +261,8 @@ TEST_F(StoreReplicas, BoxesRepeatedNamesAndForeignModelsAreReadByWhoAsks) {
       std::find_if(model.rows.begin(), model.rows.end(), [](const auto& row) { return row.tensor.name == "scale"; });
   std::vector<std::vector<std::byte>> boxes(3, std::vector<std::byte>(2 * 5000 * 4));
   std::vector<std::vector<std::byte>> twice(3, std::vector<std::byte>(4));
-  const auto more = [&](Store& store, Parts& parts) {
-    const auto rank = static_cast<std::size_t>(store.rank());
+  const auto more = [&](ckpt::Run& run, Parts& parts) {
+    const auto rank = static_cast<std::size_t>(run.rank());
     // Another box on every rank.
     parts.reads.push_back({.name = "table",
                            .box = Box{.offset = {rank, 0}, .size = {2, 5000}},
@@ -283,9 +283,9 @@ TEST_F(StoreReplicas, BoxesRepeatedNamesAndForeignModelsAreReadByWhoAsks) {
 
   // One rank has declared something else: nothing that follows from the model is common knowledge.
   std::vector<std::byte> room(part_of(model, *table, 0, 1).size());
-  const auto strange = load(layout, 1, {}, [&](Store& store, Parts& parts) {
-    if (store.rank() != 1) return;
-    store.set_model({});
+  const auto strange = load(layout, 1, {}, [&](ckpt::Run& run, Parts& parts) {
+    if (run.rank() != 1) return;
+    run.set_model({});
     parts.reads = {{.name = "table", .out = room.data(), .bytes = room.size()}};
     parts.memory.clear();
   });
@@ -293,21 +293,21 @@ TEST_F(StoreReplicas, BoxesRepeatedNamesAndForeignModelsAreReadByWhoAsks) {
   EXPECT_TRUE(room == values);
 }
 
-TEST_F(StoreReplicas, ARankThatAsksForWhatIsNotThereFailsTheLoadOfAll) {
+TEST_F(RunReplicas, ARankThatAsksForWhatIsNotThereFailsTheLoadOfAll) {
   const JobLayout layout{.dp = 3};
   save(layout, 1);
-  with_stores(layout, run_, {}, real_io, [&](std::size_t rank, auto store) {
-    ASSERT_TRUE(store) << store.error().message;
-    Parts parts(**store);
+  with_runs(layout, run_, {}, real_io, [&](std::size_t rank, auto run) {
+    ASSERT_TRUE(run) << run.error().message;
+    Parts parts(**run);
     if (rank == 1) parts.reads.push_back({.name = "nothing"});
-    const auto loaded = (*store)->load(parts.reads, false);
+    const auto loaded = (*run)->load(parts.reads, false);
     ASSERT_FALSE(loaded);
     EXPECT_EQ(exit_code(loaded.error()), 10) << loaded.error().message;
-    EXPECT_EQ(load_all(**store).value(), 1u) << "the ranks are not lost";
+    EXPECT_EQ(load_all(**run).value(), 1u) << "the ranks are not lost";
   });
 }
 
-TEST_F(StoreReplicas, OneRankThatReadsForItselfIsEnoughForAllToDoSo) {
+TEST_F(RunReplicas, OneRankThatReadsForItselfIsEnoughForAllToDoSo) {
   const JobLayout layout{.dp = 3};
   save(layout, 1);
   std::atomic<std::uint64_t> received{0};
@@ -315,18 +315,18 @@ TEST_F(StoreReplicas, OneRankThatReadsForItselfIsEnoughForAllToDoSo) {
   ranks.run_tables([&](const ckpt_comm_table& table) {
     auto comm = std::make_unique<Comm>(table);
     const bool reads = comm->rank() == 2;
-    auto store =
-        Store::open(real_io(0), std::move(comm), run_, {.replicas = reads ? Replicas::read : Replicas::exchange});
-    ASSERT_TRUE(store) << store.error().message;
-    (*store)->set_model(*model_of(layout));
-    Store::Loaded loaded;
-    load_on(**store, 1, {}, loaded);
+    auto run =
+        ckpt::Run::open(real_io(0), std::move(comm), run_, {.replicas = reads ? Replicas::read : Replicas::exchange});
+    ASSERT_TRUE(run) << run.error().message;
+    (*run)->set_model(*model_of(layout));
+    ckpt::Run::Loaded loaded;
+    load_on(**run, 1, {}, loaded);
     received += loaded.report.load.received_bytes;
   });
   EXPECT_EQ(received, 0u);
 }
 
-TEST_F(StoreReplicas, TheTableOfAnOlderTrainerLoadsWithoutMessages) {
+TEST_F(RunReplicas, TheTableOfAnOlderTrainerLoadsWithoutMessages) {
   const JobLayout layout{.dp = 3};
   save(layout, 1);
   std::atomic<std::uint64_t> received{0};
@@ -338,11 +338,11 @@ TEST_F(StoreReplicas, TheTableOfAnOlderTrainerLoadsWithoutMessages) {
       unset(table.start_send);
       unset(table.start_receive);
     }
-    auto store = Store::open(real_io(0), std::make_unique<Comm>(table), run_, {.replicas = Replicas::exchange});
-    ASSERT_TRUE(store) << store.error().message;
-    (*store)->set_model(*model_of(layout));
-    Store::Loaded loaded;
-    load_on(**store, 1, {}, loaded);
+    auto run = ckpt::Run::open(real_io(0), std::make_unique<Comm>(table), run_, {.replicas = Replicas::exchange});
+    ASSERT_TRUE(run) << run.error().message;
+    (*run)->set_model(*model_of(layout));
+    ckpt::Run::Loaded loaded;
+    load_on(**run, 1, {}, loaded);
     received += loaded.report.load.received_bytes;
   });
   EXPECT_EQ(received, 0u);
@@ -350,7 +350,7 @@ TEST_F(StoreReplicas, TheTableOfAnOlderTrainerLoadsWithoutMessages) {
 
 // --- failures ------------------------------------------------------------------------------------------------------
 
-TEST_F(StoreReplicas, DamageThatOnlyOneMemberReadsMakesAllFallBack) {
+TEST_F(RunReplicas, DamageThatOnlyOneMemberReadsMakesAllFallBack) {
   const JobLayout layout{.dp = 3};
   save(layout, 2);
   // Every file in turn, in its last byte, which is of a tensor.
@@ -363,7 +363,7 @@ TEST_F(StoreReplicas, DamageThatOnlyOneMemberReadsMakesAllFallBack) {
     damaged.back() = static_cast<char>(damaged.back() ^ 1);
     write_file(newest + name, damaged);
     const auto loaded = load(layout, 1, {.verify_all = true, .replicas = Replicas::exchange});
-    for (const Store::Loaded& rank : loaded) {
+    for (const ckpt::Run::Loaded& rank : loaded) {
       ASSERT_EQ(rank.skipped.size(), 1u);
       EXPECT_NE(rank.skipped[0].find(name), std::string::npos) << rank.skipped[0];
     }
@@ -381,7 +381,7 @@ void* faulty_send(void* self, const void* data, std::uint64_t bytes, int to) {
   return instead_of_send ? instead_of_send(self, data, bytes, to) : real_send(self, data, bytes, to);
 }
 
-class StoreReplicasLoss : public StoreReplicas {
+class RunReplicasLoss : public RunReplicas {
  protected:
   /// Loads on three ranks, of which rank 1 does that with its messages; all lose each other.
   void lose(const Send& instead) const {
@@ -395,15 +395,15 @@ class StoreReplicasLoss : public StoreReplicas {
         table.start_send = faulty_send;
       }
       const bool is_lost = table.rank(table.self) == 1;
-      auto store = Store::open(real_io(0), std::make_unique<Comm>(table), run_, {.patience = 10s});
-      ASSERT_TRUE(store) << store.error().message;
-      (*store)->set_model(*model_of({.dp = 3}));
+      auto run = ckpt::Run::open(real_io(0), std::make_unique<Comm>(table), run_, {.patience = 10s});
+      ASSERT_TRUE(run) << run.error().message;
+      (*run)->set_model(*model_of({.dp = 3}));
       if (is_lost) instead_of_send = instead;
-      const auto step = load_all(**store);
+      const auto step = load_all(**run);
       ASSERT_FALSE(step);
       EXPECT_EQ(step.error().code, Errc::peer_failed) << step.error().message;
-      EXPECT_TRUE((*store)->ranks_lost());
-      const auto again = load_all(**store);
+      EXPECT_TRUE((*run)->ranks_lost());
+      const auto again = load_all(**run);
       ASSERT_FALSE(again);
       EXPECT_EQ(again.error().code, Errc::peer_failed) << again.error().message;
     });
@@ -412,18 +412,18 @@ class StoreReplicasLoss : public StoreReplicas {
   }
 };
 
-TEST_F(StoreReplicasLoss, ARankWhoseConnectionFailsInTheExchangeIsLostToAll) {
+TEST_F(RunReplicasLoss, ARankWhoseConnectionFailsInTheExchangeIsLostToAll) {
   lose([](auto...) -> void* { return nullptr; });
 }
 
-TEST_F(StoreReplicasLoss, ARankThatHangsInTheExchangeIsGivenUp) {
+TEST_F(RunReplicasLoss, ARankThatHangsInTheExchangeIsGivenUp) {
   lose([](auto...) -> void* {
     std::this_thread::sleep_for(20s);
     return nullptr;
   });
 }
 
-TEST_F(StoreReplicasLoss, AMessageThatNeverArrivesEndsTheLoadThoughAllRanksAnswer) {
+TEST_F(RunReplicasLoss, AMessageThatNeverArrivesEndsTheLoadThoughAllRanksAnswer) {
   lose([](void* self, const void* data, std::uint64_t bytes, int) { return real_send(self, data, bytes, 1); });
 }
 

@@ -26,7 +26,7 @@ struct Case {
   IoKind io = IoKind::threads;
 };
 
-class StoreFault : public testing::TestWithParam<Case> {
+class RunFault : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (!open_io(GetParam().io)) GTEST_SKIP() << "this kernel or container forbids io_uring";
@@ -38,20 +38,20 @@ class StoreFault : public testing::TestWithParam<Case> {
   /// Saves a step on all ranks; `broken`'s operations obey the plan from the save's beginning on.
   std::vector<Result<>> save(std::uint64_t step, const std::shared_ptr<FaultPlan>& plan) const {
     std::vector<Result<>> outcomes(GetParam().layout.ranks());
-    with_stores(
+    with_runs(
         GetParam().layout, run_, {},
         [&](std::size_t rank) { return rank == GetParam().broken ? make_fault_io(io(), plan) : io(); },
-        [&](std::size_t rank, auto store) { outcomes[rank] = store ? save_step(**store, step) : fail(store.error()); });
+        [&](std::size_t rank, auto run) { outcomes[rank] = run ? save_step(**run, step) : fail(run.error()); });
     return outcomes;
   }
   /// The step that all ranks load; 0 where there is none.
   std::uint64_t load() const {
     std::vector<std::uint64_t> steps(GetParam().layout.ranks());
-    with_stores(
+    with_runs(
         GetParam().layout, run_, {}, [](std::size_t) { return io(); },
-        [&](std::size_t rank, auto store) {
-          ASSERT_TRUE(store) << store.error().message;
-          const auto step = load_all(**store);
+        [&](std::size_t rank, auto run) {
+          ASSERT_TRUE(run) << run.error().message;
+          const auto step = load_all(**run);
           if (step) {
             steps[rank] = *step;
           } else {
@@ -72,7 +72,7 @@ class StoreFault : public testing::TestWithParam<Case> {
   const std::string run_ = directory_.path() + "/run";
 };
 
-TEST_P(StoreFault, AFailedOperationFailsTheSaveOnAllRanksAndLosesNothing) {
+TEST_P(RunFault, AFailedOperationFailsTheSaveOnAllRanksAndLosesNothing) {
   const auto none = std::make_shared<FaultPlan>();
   for (const auto& done : save(1, none)) ASSERT_TRUE(done) << done.error().message;
   ASSERT_EQ(load(), 1u);
@@ -110,7 +110,7 @@ TEST_P(StoreFault, AFailedOperationFailsTheSaveOnAllRanksAndLosesNothing) {
   EXPECT_GT(failed, 15U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, StoreFault,
+INSTANTIATE_TEST_SUITE_P(Ranks, RunFault,
                          testing::Values(Case{.io = IoKind::threads}, Case{.io = IoKind::uring},
                                          Case{.layout = {.dp = 3, .zero = 1}, .broken = 0},
                                          Case{.layout = {.dp = 3, .zero = 1}, .broken = 2, .io = IoKind::uring}),
@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, StoreFault,
                                   (each.param.io == IoKind::uring ? "_uring" : "_threads");
                          });
 
-TEST(StorePowerLoss, AtAnyOperationOfASaveTheOldOrTheNewCheckpointIsLoaded) {
+TEST(RunPowerLoss, AtAnyOperationOfASaveTheOldOrTheNewCheckpointIsLoaded) {
   const JobLayout alone;
   const MemoryDisk::PowerLoss losses[] = {{}, {.name_operations = MemoryDisk::kAllNames}, {.block_seed = 1}};
   for (const MemoryDisk::PowerLoss& loss : losses) {
@@ -130,27 +130,27 @@ TEST(StorePowerLoss, AtAnyOperationOfASaveTheOldOrTheNewCheckpointIsLoaded) {
       disk.put("/store/other", "");
       const auto plan = std::make_shared<FaultPlan>();
       bool told = false;
-      with_stores(
+      with_runs(
           alone, "/store/run", {}, [&](std::size_t) { return make_fault_io(disk.io(), plan); },
-          [&](std::size_t, auto store) {
-            ASSERT_TRUE(store) << store.error().message;
-            const auto first = save_step(**store, 1);
+          [&](std::size_t, auto run) {
+            ASSERT_TRUE(run) << run.error().message;
+            const auto first = save_step(**run, 1);
             ASSERT_TRUE(first) << first.error().message;
             plan->clear();
             plan->fail_from(plan->operation_count() + n, Errc::io);
-            told = save_step(**store, 2).has_value();
+            told = save_step(**run, 2).has_value();
           });
       over = plan->first_failed().empty();
       SCOPED_TRACE("operation " + std::to_string(n) + ", " + plan->first_failed());
       disk.power_off(loss);
-      with_stores(
+      with_runs(
           alone, "/store/run", {}, [&](std::size_t) { return disk.io(); },
-          [&](std::size_t, auto store) {
-            ASSERT_TRUE(store) << store.error().message;
-            const auto step = load_all(**store);
+          [&](std::size_t, auto run) {
+            ASSERT_TRUE(run) << run.error().message;
+            const auto step = load_all(**run);
             ASSERT_TRUE(step) << step.error().message << step.error().hint;
             EXPECT_TRUE(*step == 2 || (*step == 1 && !told)) << *step;
-            const auto again = save_step(**store, 3);
+            const auto again = save_step(**run, 3);
             EXPECT_TRUE(again) << again.error().message;
           });
       for (const std::string& path : disk.tree()) EXPECT_EQ(path.find(".partial-"), std::string::npos) << path;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "api/run/store.hpp"
+#include "api/run/run.hpp"
 #include "support/temp_dir.hpp"
 
 namespace ckpt::test {
@@ -41,8 +41,8 @@ std::string name_of(std::uint64_t tensor) {
   return "w" + std::to_string(tensor);
 }
 
-/// A store of one rank whose tensors stand in no memory: they are computed as they are copied out.
-class StoreMemory : public testing::Test {
+/// A run of one rank whose tensors stand in no memory: they are computed as they are copied out.
+class RunMemory : public testing::Test {
  protected:
   void SetUp() override {
     std::vector<universal::TensorRow> rows;
@@ -51,10 +51,10 @@ class StoreMemory : public testing::Test {
     }
     auto model = Model::make({{.kind = universal::Layout::Kind::mesh}}, std::move(rows));
     ASSERT_TRUE(model) << model.error().message;
-    auto store =
-        Store::open(open_io(IoKind::automatic, 8), Comm::solo(), directory_.path() + "/run", {.staging_bytes = kPool});
-    ASSERT_TRUE(store) << store.error().message;
-    store_ = std::move(*store);
+    auto run = ckpt::Run::open(open_io(IoKind::automatic, 8), Comm::solo(), directory_.path() + "/run",
+                               {.staging_bytes = kPool});
+    ASSERT_TRUE(run) << run.error().message;
+    store_ = std::move(*run);
     store_->set_model(std::move(*model));
   }
   void save() {
@@ -77,17 +77,17 @@ class StoreMemory : public testing::Test {
 
   const TempDir directory_{memory_temp_dir()};
   const std::uint64_t before_ = peak_memory();
-  std::unique_ptr<Store> store_;
+  std::unique_ptr<ckpt::Run> store_;
 };
 
-TEST_F(StoreMemory, ASaveTakesItsPoolAndLittleMoreWhateverTheSizeOfTheState) {
+TEST_F(RunMemory, ASaveTakesItsPoolAndLittleMoreWhateverTheSizeOfTheState) {
   if (!kCountsMemory) GTEST_SKIP() << "a sanitizer's own memory is counted, too";
   ASSERT_NO_FATAL_FAILURE(save());
   EXPECT_GE(peak_memory() - before_, kPool);
   EXPECT_LE(peak_memory() - before_, kPool + 64 * kMiB) << "for " << kTensors * kTensorBytes / kMiB << " MiB";
 }
 
-TEST_F(StoreMemory, APartialLoadReadsOnlyWhatItNeeds) {
+TEST_F(RunMemory, APartialLoadReadsOnlyWhatItNeeds) {
   ASSERT_NO_FATAL_FAILURE(save());
   // A twentieth of the rows of every tensor, and a twentieth of the columns of one: each row of it an extent of its
   // own.

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "api/run/store.hpp"
+#include "api/run/run.hpp"
 #include "support/random_mesh.hpp"
 #include "support/temp_dir.hpp"
 #include "support/thread_comm.hpp"
@@ -119,46 +119,46 @@ Model model_of(const std::vector<MeshCase>& cases) {
   return Model::make(std::move(layouts), std::move(rows)).value();
 }
 
-using Body = std::function<void(std::uint64_t rank, Store& store)>;
-void on_ranks(const std::string& run, const std::vector<MeshCase>& cases, const Body& body) {
+using Body = std::function<void(std::uint64_t rank, ckpt::Run& run)>;
+void on_ranks(const std::string& directory, const std::vector<MeshCase>& cases, const Body& body) {
   std::uint64_t ranks = 1;
   for (const universal::Axis& axis : cases[0].layout.mesh.axes) ranks *= axis.size;
   ThreadRanks(static_cast<int>(ranks)).run_tables([&](const ckpt_comm_table& table) {
     auto comm = std::make_unique<Comm>(table);
     const auto rank = static_cast<std::uint64_t>(comm->rank());
-    auto store = Store::open(open_io(IoKind::threads, 8), std::move(comm), run, {.verify_all = true});
-    ASSERT_TRUE(store) << store.error().message;
-    (*store)->set_model(model_of(cases));
-    body(rank, **store);
+    auto run = ckpt::Run::open(open_io(IoKind::threads, 8), std::move(comm), directory, {.verify_all = true});
+    ASSERT_TRUE(run) << run.error().message;
+    (*run)->set_model(model_of(cases));
+    body(rank, **run);
   });
 }
 
-void save(const std::string& run, const std::vector<MeshCase>& cases) {
-  on_ranks(run, cases, [&](std::uint64_t rank, Store& store) {
-    ASSERT_TRUE(store.begin(1));
+void save(const std::string& directory, const std::vector<MeshCase>& cases) {
+  on_ranks(directory, cases, [&](std::uint64_t rank, ckpt::Run& run) {
+    ASSERT_TRUE(run.begin(1));
     std::vector<std::vector<std::byte>> memory;
     for (const MeshCase& one : cases) {
       const auto& part = memory.emplace_back(values_of(one.tensor, local_elements(one, rank)));
       const auto added =
-          store.saver().add({.name = one.tensor.name, .memory = {.data = part.data(), .bytes = part.size()}});
+          run.saver().add({.name = one.tensor.name, .memory = {.data = part.data(), .bytes = part.size()}});
       ASSERT_TRUE(added) << added.error().message;
     }
-    const auto pending = store.commit({});
+    const auto pending = run.commit({});
     ASSERT_TRUE(pending) << pending.error().message;
-    const auto durable = store.saver().wait(*pending, std::chrono::minutes(2));
+    const auto durable = run.saver().wait(*pending, std::chrono::minutes(2));
     ASSERT_TRUE(durable) << durable.error().message;
   });
 }
 
-void expect_loads(const std::string& run, const std::vector<MeshCase>& cases) {
-  on_ranks(run, cases, [&](std::uint64_t rank, Store& store) {
+void expect_loads(const std::string& directory, const std::vector<MeshCase>& cases) {
+  on_ranks(directory, cases, [&](std::uint64_t rank, ckpt::Run& run) {
     std::vector<std::vector<std::byte>> memory;
     std::vector<NamedRead> reads;
     for (const MeshCase& one : cases) {
       memory.emplace_back(local_elements(one, rank).size() * unit_bytes(one.tensor.dtype));
       reads.push_back({.name = one.tensor.name, .out = memory.back().data(), .bytes = memory.back().size()});
     }
-    const auto loaded = store.load(reads, false);
+    const auto loaded = run.load(reads, false);
     ASSERT_TRUE(loaded) << loaded.error().message;
     for (std::size_t i = 0; i < cases.size(); ++i) {
       EXPECT_TRUE(memory[i] == values_of(cases[i].tensor, local_elements(cases[i], rank)))
@@ -171,7 +171,7 @@ Layout::Cut segments(std::uint32_t dim, std::uint32_t axis, std::vector<std::uin
   return {.dim = dim, .axes = {axis}, .rule = Layout::Cut::Rule::even, .segments = std::move(lengths)};
 }
 
-TEST(StorePlacements, SegmentsAlongSeveralDimensionsStandWhereTheyBelong) {
+TEST(RunPlacements, SegmentsAlongSeveralDimensionsStandWhereTheyBelong) {
   const TempDir directory(memory_temp_dir());
   const Mesh mesh{{{"a", 2}, {"b", 2}}};
   const auto fused = [&](std::string name, Shape shape, std::vector<Layout::Cut> cuts) {
@@ -204,7 +204,7 @@ Mesh random_mesh(std::mt19937_64& random) {
   return mesh;
 }
 
-TEST(StorePlacements, WhatAnyMeshSavesAnyOtherLoads) {
+TEST(RunPlacements, WhatAnyMeshSavesAnyOtherLoads) {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
