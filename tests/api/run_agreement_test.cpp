@@ -145,22 +145,22 @@ MemorySource given(std::vector<std::byte>& part, bool by_callback) {
           }};
 }
 
-TEST_F(StoreAgreement, OneBitAnywhereInAReplicaIsFoundWhoeverWritesItAndHoweverItWasAdded) {
+TEST_F(RunAgreement, OneBitAnywhereInAReplicaIsFoundWhoeverWritesItAndHoweverItWasAdded) {
   const JobLayout replicas{.dp = 3};
   constexpr std::size_t kTableBytes = 64 * 5000 * 4;  // divided by rows between the ranks
-  with_stores(replicas, run_, {.log = [](const std::string&) {}}, real_io, [&](std::size_t rank, auto store) {
-    ASSERT_TRUE(store) << store.error().message;
+  with_runs(replicas, run_, {.log = [](const std::string&) {}}, real_io, [&](std::size_t rank, auto run) {
+    ASSERT_TRUE(run) << run.error().message;
     const auto save = [&](std::size_t changed_rank, std::size_t at, bool by_callback,
                           const std::string& left_out = "") -> Result<> {
-      CKPT_CHECK((*store)->begin(1));
+      CKPT_CHECK((*run)->begin(1));
       std::deque<std::vector<std::byte>> memory;
-      for (const auto& row : (*store)->model().rows) {
-        auto& part = memory.emplace_back(part_of((*store)->model(), row, rank, 1));
+      for (const auto& row : (*run)->model().rows) {
+        auto& part = memory.emplace_back(part_of((*run)->model(), row, rank, 1));
         if (row.tensor.name == "table" && rank == changed_rank) part.at(at) ^= std::byte{1};
         if (row.tensor.name == left_out && rank == changed_rank) continue;
-        CKPT_CHECK((*store)->saver().add({.name = row.tensor.name, .memory = given(part, by_callback)}));
+        CKPT_CHECK((*run)->saver().add({.name = row.tensor.name, .memory = given(part, by_callback)}));
       }
-      return (*store)->commit({}).map([](auto&&) {});
+      return (*run)->commit({}).map([](auto&&) {});
     };
     for (const bool by_callback : {false, true}) {
       for (const std::size_t at : {std::size_t{1}, kTableBytes / 3 - 777, kTableBytes / 2 + 12345, kTableBytes - 100}) {
@@ -173,43 +173,43 @@ TEST_F(StoreAgreement, OneBitAnywhereInAReplicaIsFoundWhoeverWritesItAndHoweverI
       }
     }
     // A rank that leaves out a tensor, which others write, is compared in what it adds.
-    for (const auto& row : (*store)->model().rows) {
+    for (const auto& row : (*run)->model().rows) {
       if (row.tensor.name == "table") continue;
       const auto saved = save(2, kTableBytes / 2 + 54321, false, row.tensor.name);
       EXPECT_FALSE(saved) << row.tensor.name;
     }
     const auto saved = save(9, 0, true);
     EXPECT_TRUE(saved) << saved.error().message;
-    EXPECT_TRUE((*store)->close());
+    EXPECT_TRUE((*run)->close());
   });
   EXPECT_EQ(names(run_), Names{"step-000000001.g1"});
 }
 
-TEST_F(StoreAgreement, AReplicaThatCannotBeReadFailsTheSaveOnAllRanks) {
+TEST_F(RunAgreement, AReplicaThatCannotBeReadFailsTheSaveOnAllRanks) {
   const JobLayout replicas{.dp = 3};
-  with_stores(replicas, run_, {.log = [](const std::string&) {}}, real_io, [&](std::size_t rank, auto store) {
-    ASSERT_TRUE(store) << store.error().message;
-    ASSERT_TRUE((*store)->begin(1));
+  with_runs(replicas, run_, {.log = [](const std::string&) {}}, real_io, [&](std::size_t rank, auto run) {
+    ASSERT_TRUE(run) << run.error().message;
+    ASSERT_TRUE((*run)->begin(1));
     std::deque<std::vector<std::byte>> memory;
-    for (const auto& row : (*store)->model().rows) {
-      auto& part = memory.emplace_back(part_of((*store)->model(), row, rank, 1));
+    for (const auto& row : (*run)->model().rows) {
+      auto& part = memory.emplace_back(part_of((*run)->model(), row, rank, 1));
       MemorySource source = given(part, true);
       if (rank == 1) {
         source.fill = [](std::byte*, std::uint64_t, std::uint64_t) -> Result<> {
           return fail(Errc::io, "the device does not answer");
         };
       }
-      ASSERT_TRUE((*store)->saver().add({.name = row.tensor.name, .memory = std::move(source)}));
+      ASSERT_TRUE((*run)->saver().add({.name = row.tensor.name, .memory = std::move(source)}));
     }
-    const auto saved = (*store)->commit({});
+    const auto saved = (*run)->commit({});
     ASSERT_FALSE(saved);
     if (rank == 1) {
       EXPECT_NE(saved.error().message.find("does not answer"), std::string::npos) << saved.error().message;
     } else {
       EXPECT_EQ(saved.error().code, Errc::peer_failed) << saved.error().message;
     }
-    EXPECT_TRUE(save_step(**store, 2));
-    static_cast<void>((*store)->close());  // tells of step 1
+    EXPECT_TRUE(save_step(**run, 2));
+    static_cast<void>((*run)->close());  // tells of step 1
   });
   EXPECT_EQ(names(run_), Names{"step-000000002.g1"});
 }
