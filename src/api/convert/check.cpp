@@ -1,5 +1,7 @@
 #include "api/convert/check.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -31,7 +33,7 @@ Result<std::vector<std::string>> tensors_at(const Map& map, std::uint32_t file, 
 Written as_written(const Plan& plan) {
   Written out;
   for (const TargetFile& target : plan.targets()) {
-    TargetFile file{.path = target.path, .bytes = target.bytes};
+    TargetFile file{.path = target.path, .bytes = target.bytes, .late = target.late};
     if (target.bytes > 0) {
       file.placements.push_back({.bytes = target.bytes,
                                  .from = Placement::From::raw,
@@ -76,6 +78,15 @@ Result<LeafCheck> check_leaves(Session& session, Comm& comm, const Map& map, con
       for (const std::string& name : names) finding.tensor += (finding.tensor.empty() ? "" : ", ") + name;
     }
     check.damage.push_back(std::move(finding));
+  }
+  for (const LateLedger::Wrong& wrong : report.late_wrong) {
+    if (check.damage.size() >= kMostDamage) break;
+    const std::string& path = plan.targets()[wrong.file].path;
+    check.damage.push_back({.severity = Severity::damage,
+                            .text = fmt::format("crc-32 of bytes {}..{}: {:08x} stored, computed {:08x}",
+                                                wrong.covers.begin, wrong.covers.end - 1, wrong.stored, wrong.computed),
+                            .file = path.empty() ? root : join_path(root, path),
+                            .offset = wrong.offset});
   }
   return check;
 }

@@ -383,11 +383,13 @@ Result<> fill_and_publish(Session& session, const ConvertRequest& request, Prepa
   std::string record = publication != nullptr ? publication->record() : std::string();
   CKPT_CHECK(comm.broadcast(record, phase_deadline()));
   CrcLedger crcs;
+  LateLedger late(prepared.plan->targets());
   CKPT_TRY(done.resumed, take_up(session, *prepared.plan,
                                  {.publication = publication,
                                   .target_root = root,
                                   .source_root = prepared.options.source_root,
-                                  .crcs = prepared.options.check_crc ? &crcs : nullptr}));
+                                  .crcs = prepared.options.check_crc ? &crcs : nullptr,
+                                  .late = &late}));
 
   prepared.options.target_root = root;
   prepared.options.record = record;
@@ -404,8 +406,10 @@ Result<> fill_and_publish(Session& session, const ConvertRequest& request, Prepa
     hashes.emplace(session, *prepared.source, prepared.options);
     prepared.options.leaves = &hashes->ledger();
   }
+  prepared.options.late = &late;
   auto ran = run(*prepared.plan, session.io, comm, prepared.options);
   prepared.options.leaves = nullptr;
+  prepared.options.late = nullptr;
   if (!ran) return fail(hashes ? hashes->explained(std::move(ran).error()) : std::move(ran).error());
   done.run = *std::move(ran);
   if (hashes) {

@@ -71,7 +71,7 @@ Result<std::vector<bool>> tell(Comm& comm, const std::vector<bool>& mine, std::u
 
 /// Collective: the hashes of these leaves as they stand on the disk, on rank 0.
 Result<std::vector<Hash128>> hash_leaves(Session& session, const Plan& plan, const std::string& root,
-                                         const std::vector<bool>& leaves) {
+                                         const std::vector<bool>& leaves, LateLedger& late) {
   Written written = as_written(plan);
   CKPT_TRY(Plan check, Plan::make(written.map, std::move(written.files)));
   std::vector<bool> others = leaves;
@@ -79,6 +79,7 @@ Result<std::vector<Hash128>> hash_leaves(Session& session, const Plan& plan, con
   check.leave_out(others);
   CKPT_TRY(RunOptions options, run_options(session, check));
   options.source_root = root;
+  options.late = &late;
   const std::uint64_t before = check.left_out_bytes();
   if (session.progress) {
     options.progress = [&](std::uint64_t done, std::uint64_t total) {
@@ -212,6 +213,10 @@ Hash128 resume_hash(const Plan& plan, bool checks_crc) {
     hasher.update_u64(file.bytes);
     hasher.update_u64(file.placements.size());
     for (const Placement& placement : file.placements) add(hasher, placement);
+    hasher.update_u64(file.late.size());
+    for (const LateField& field : file.late) {
+      for (const std::uint64_t number : {field.offset, field.covers.begin, field.covers.end}) hasher.update_u64(number);
+    }
   }
   return hasher.digest();
 }
@@ -238,7 +243,8 @@ Result<Resumed> take_up(Session& session, Plan& plan, const TakeUp& how) {
     out.leaves.clear();
     return out;
   }
-  CKPT_TRY(const std::vector<Hash128> hashes, hash_leaves(session, plan, how.target_root, finished));
+  LateLedger late(plan.targets());  // also of leaves that turn out not to be what the record says
+  CKPT_TRY(const std::vector<Hash128> hashes, hash_leaves(session, plan, how.target_root, finished, late));
   if (publication != nullptr) {
     for (std::size_t leaf = 0; leaf < out.leaves.size(); ++leaf) {
       finished[leaf] = finished[leaf] && hashes[leaf] == out.leaves[leaf].hash;
@@ -247,6 +253,7 @@ Result<Resumed> take_up(Session& session, Plan& plan, const TakeUp& how) {
   }
   CKPT_TRY(finished, tell(session.comm, finished, leaves));
   if (finished.empty()) return out;
+  how.late->adopt(late, finished);
   if (how.crcs != nullptr) CKPT_CHECK(read_again(session, plan, how, out));
   plan.leave_out(finished);
   out.leaf_count = leaves - plan.positions();

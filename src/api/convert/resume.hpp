@@ -37,6 +37,8 @@ struct TakeUp {
   std::string source_root;
   /// Of this rank's run; null where checksums are not compared.
   CrcLedger* crcs = nullptr;
+  /// Of this rank's run, for the plan's targets: learns what finished leaves hold of the ranges of late fields.
+  LateLedger* late = nullptr;
 };
 
 /// Of an entry with a checksum of which the plan needs a part, so much more is read for its sake: the padding at the

@@ -245,6 +245,28 @@ Result<> check_file(const Map& source, const TargetFile& file) {
   return {};
 }
 
+/// Late fields lie in the file one after another, and in no range; ranges are equal or apart.
+Result<> check_late(const TargetFile& file) {
+  if (file.late.empty()) return {};
+  std::vector<Extent> taken;
+  taken.reserve(2 * file.late.size());
+  for (const LateField& field : file.late) taken.push_back(field.covers);
+  std::ranges::sort(taken, {}, &Extent::begin);
+  taken.erase(std::unique(taken.begin(), taken.end()), taken.end());
+  const auto ranges = static_cast<std::ptrdiff_t>(taken.size());
+  for (const LateField& field : file.late) taken.push_back({field.offset, field.offset + LateField::kBytes});
+  std::inplace_merge(taken.begin(), taken.begin() + ranges, taken.end(),
+                     [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+  std::uint64_t at = 0;
+  for (const Extent& extent : taken) {
+    if (extent.begin < at || extent.end <= extent.begin || extent.end > file.bytes)
+      return fail(Errc::internal, file.path + ": plan: a late field at " + std::to_string(extent.begin) +
+                                      " overlaps or passes the end of the file");
+    at = extent.end;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Plan> Plan::make(const Map& source, std::vector<TargetFile> targets, Options options) {
@@ -254,6 +276,7 @@ Result<Plan> Plan::make(const Map& source, std::vector<TargetFile> targets, Opti
   plan.targets_ = std::move(targets);
   for (const TargetFile& file : plan.targets_) {
     CKPT_CHECK(check_file(source, file));
+    CKPT_CHECK(check_late(file));
     plan.first_leaf_.push_back(plan.totals_.leaves);
     plan.totals_.leaves += file.leaf_count();
     plan.totals_.target_bytes += file.bytes;

@@ -36,13 +36,25 @@ struct Placement {
   std::optional<std::uint32_t> twin{};
 };
 
+/// A field of a target file whose value is known when the data has passed: the CRC-32 of a range of the same file, in 4
+/// bytes, little-endian. No range holds a late field.
+///
+/// Until it is known the field is zero, and so it counts wherever leaves are hashed ("masked"): a leaf's hash does not
+/// depend on it, a leaf that is read again is hashed with zero in its place, and its value is compared by itself.
+struct LateField {
+  static constexpr std::uint64_t kBytes = 4;
+  std::uint64_t offset = 0;  ///< bytes from the start of the target file
+  Extent covers{};           ///< likewise; not empty
+};
+
 /// A file to be made. Placements are sorted by offset, do not overlap, and tensors' offsets are multiples of their
 /// element size; bytes that no placement covers are zero.
 struct TargetFile {
   std::string path;  ///< relative to the target's root; "" = the root is the file
   std::uint64_t bytes = 0;
   std::vector<Placement> placements{};
-  std::uint32_t file_class = 0;  ///< universal: 0 weights, 1 optim, 2 blobs, 3 objects
+  std::vector<LateField> late{};  ///< by offset, without overlaps; placements cover them with zeros, or not at all
+  std::uint32_t file_class = 0;   ///< universal: 0 weights, 1 optim, 2 blobs, 3 objects
   std::uint32_t writer = 0;
   std::uint32_t volume = 0;
   std::uint64_t header_bytes = 0;  ///< of a safetensors file: 8 + header length; else 0
@@ -99,7 +111,7 @@ class Plan {
   struct Options {
     bool check_replicas = false;  ///< where several places hold the same chunk, the others are compared with the first
   };
-  /// internal: placements overlap, are unaligned, or pass the end of their file.
+  /// internal: placements overlap, are unaligned, or pass the end of their file; late fields likewise.
   static Result<Plan> make(const Map& source, std::vector<TargetFile> targets, Options options);
   static Result<Plan> make(const Map& source, std::vector<TargetFile> targets) {
     return make(source, std::move(targets), Options{});

@@ -111,6 +111,25 @@ Result<> join_crcs(Comm& comm, const Plan& plan, const RunOptions& options, CrcL
   return agree(comm, deadline(), std::move(outcome));
 }
 
+/// Collective: rank 0 writes the late fields that no worker could fill in or, where nothing is written, compares them.
+Result<> finish_late(Comm& comm, Io& io, const RunOptions& options, LateLedger& late, RunReport& report) {
+  if (late.empty()) return {};
+  const auto deadline = [] { return std::chrono::steady_clock::now() + kPeerPatience; };
+  if (comm.ranks() > 1) {
+    CKPT_TRY(const std::vector<std::string> all, comm.gather(comm.is_root() ? std::string() : late.told(), deadline()));
+    if (comm.is_root()) {
+      for (const std::string& told : all) late.absorb(told);
+    }
+  }
+  Result<> outcome;
+  if (comm.is_root() && !options.target_root.empty()) {
+    outcome = late.write_rest(io, options.target_root);
+  } else if (comm.is_root()) {
+    report.late_wrong = late.wrong();
+  }
+  return agree(comm, deadline(), std::move(outcome));
+}
+
 }  // namespace
 
 std::uint64_t smallest_pool_bytes(unsigned workers) {
@@ -156,12 +175,15 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   OpenFileBudget open_files(files - std::min(files, workers * kFilesPerWorker));
   CrcLedger own_crcs;
   CrcLedger& crcs = options.crcs != nullptr ? *options.crcs : own_crcs;
+  LateLedger own_late(options.late != nullptr ? std::vector<TargetFile>() : plan.targets());
+  LateLedger& late = options.late != nullptr ? *options.late : own_late;
   RunShared run_shared{
       .plan = plan,
       .pool = pool,
       .source_root = options.source_root,
       .target_root = options.target_root,
       .crcs = options.check_crc ? &crcs : nullptr,
+      .late = late.empty() ? nullptr : &late,
       .leaves = options.leaves,
       .found = options.found,
       .buffers_per_worker = per_worker,
@@ -261,6 +283,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   report.casts = shared.report.casts;
   report.direct = shared.report.direct;
   CKPT_CHECK(join_crcs(comm, plan, options, crcs, report));
+  CKPT_CHECK(finish_late(comm, io, options, late, report));
   CKPT_TRY(const std::vector<Hash128> gathered, gather_leaves(comm, report.leaves));
   if (comm.is_root()) {
     report.leaves.assign(static_cast<std::size_t>(plan.totals().leaves), Hash128{});

@@ -13,6 +13,7 @@
 #include "engine/run/buffer_pool.hpp"
 #include "engine/run/checks.hpp"
 #include "engine/run/crc_ledger.hpp"
+#include "engine/run/late_ledger.hpp"
 #include "engine/run/leaf_ledger.hpp"
 #include "engine/run/plan.hpp"
 #include "engine/run/staging.hpp"
@@ -39,6 +40,9 @@ struct RunOptions {
   bool check_crc = true;  ///< checksums of the source format over ranges that pass through whole
   /// Follows those checksums instead of an own ledger: what several runs read of an entry is joined.
   CrcLedger* crcs = nullptr;
+  /// Follows the plan's late fields instead of an own ledger: it may know parts of ranges from leaves that the plan
+  /// leaves out.
+  LateLedger* late = nullptr;
   /// Compares the leaf hashes of the source with what is read; the first that differs ends the run (`checksum`).
   LeafLedger* leaves = nullptr;
   /// Called by the workers, several at once, with what is wrong: entries whose checksum differs, and checks of the
@@ -60,8 +64,11 @@ struct RunReport {
   std::vector<Hash128> leaves{};
   std::uint64_t read_bytes = 0;  ///< from the source, over-reading included
   std::uint64_t written_bytes = 0;
-  std::uint64_t crc_checked = 0;     ///< checksums of the source format compared
-  std::uint64_t crc_unread = 0;      ///< of those of which this rank read something, how many it did not read whole
+  std::uint64_t crc_checked = 0;  ///< checksums of the source format compared
+  std::uint64_t crc_unread = 0;   ///< of those of which this rank read something, how many it did not read whole
+  /// On rank 0, where nothing is written: late fields that do not hold what they should, of those that were read whole
+  /// and whose ranges were.
+  std::vector<LateLedger::Wrong> late_wrong{};
   std::uint64_t compared_bytes = 0;  ///< of the plan's checks, as they stand in the leaves
   CastCounts casts{};
   std::string io_name{};
@@ -73,8 +80,10 @@ struct RunReport {
 };
 
 /// Carries out the plan: read, gather, cast, hash, write, in target order, within the pool, divided among the ranks
-/// by leaves. The target files must exist and be allocated (publish.hpp); each is synced on the descriptor that
-/// wrote it before this returns. Collective. After a failure nothing that was written can be relied on.
+/// by leaves; late fields are put in as soon as they are known, the rest of them by rank 0 when all leaves are written.
+/// Leaves are hashed with their late fields as zero. The target files must exist and be allocated (publish.hpp); each
+/// is synced on the descriptor that wrote it before this returns. Collective. After a failure nothing that was written
+/// can be relied on.
 Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& options);
 
 /// The smallest pool that can carry out a plan with this many workers, in bytes.

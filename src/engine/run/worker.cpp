@@ -470,11 +470,13 @@ Result<> Worker::found(const Discrepancy& discrepancy) const {
 }
 
 Result<> Worker::complete_leaf(Job& job) {
-  const std::span<const std::byte> bytes(job.data, static_cast<std::size_t>(job.leaf.bytes));
+  const std::span<std::byte> bytes(job.data, static_cast<std::size_t>(job.leaf.bytes));
+  if (shared_.late != nullptr) shared_.late->take(job.leaf.file, job.leaf.leaf, bytes);
   if (!job.hashed) job.done.hash = hash128(bytes);
   CKPT_CHECK(shared_.finished(job.position, job.done.hash, bytes));
-  if (!shared_.target_root.empty()) return queue_write(job);
-  return complete_write(job);
+  if (shared_.target_root.empty()) return complete_write(job);
+  if (shared_.late != nullptr) shared_.late->fill(job.leaf.file, job.leaf.leaf, bytes);
+  return queue_write(job);
 }
 
 Result<> Worker::queue_write(Job& job) {

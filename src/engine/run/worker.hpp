@@ -12,6 +12,7 @@
 #include "engine/run/buffer_pool.hpp"
 #include "engine/run/checks.hpp"
 #include "engine/run/crc_ledger.hpp"
+#include "engine/run/late_ledger.hpp"
 #include "engine/run/leaf_ledger.hpp"
 #include "engine/run/plan.hpp"
 #include "engine/run/staging.hpp"
@@ -28,6 +29,7 @@ struct RunShared {
   std::string source_root;
   std::string target_root;                              ///< "" = hash only
   CrcLedger* crcs = nullptr;                            ///< null: checksums of the source's format are not looked at
+  LateLedger* late = nullptr;                           ///< null: no target file has late fields
   LeafLedger* leaves = nullptr;                         ///< null: stored leaf hashes are not looked at
   std::function<Result<>(const Discrepancy&)> found{};  ///< empty: what is wrong ends the run
   std::size_t buffers_per_worker = 2;

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/run/plan.hpp"
+#include "format/model/box.hpp"
+
+namespace ckpt {
+
+/// A storage of a torch archive: what its bytes are made of.
+struct TorchStorage {
+  std::uint64_t bytes = 0;
+  /// By offset, counted from the storage's begin; they do not overlap, and each ends inside it. A tensor's offset is a
+  /// multiple of its element size. What none covers is zero.
+  std::vector<Placement> placements{};
+};
+
+/// One object as torch.save writes it.
+struct TorchObject {
+  /// The folder of the archive's entries: torch::archive_root of the file's name, or "archive" as torch calls it where
+  /// it writes to a stream.
+  std::string root = "archive";
+  std::string pickle{};  ///< the object; its storages have the keys 0, 1, ... (pickle::Writer, torch::TensorPickler)
+  std::vector<TorchStorage> storages{};  ///< by key
+  std::string id{};                      ///< of the conversion: WriteRequest::id
+};
+
+/// Puts an object's zip archive behind what a file has so far, at the next multiple of 64 bytes: its literal bytes, its
+/// storages' placements, its checksums as late fields. The file grows to the archive's end.
+///
+/// returns  where the archive stands in the file
+Extent append_torch_object(TargetFile& file, TorchObject object);
+
+/// A file that is one object.
+///
+/// path  below the target's root, "" = the root is the file
+TargetFile torch_object_file(std::string path, TorchObject object);
+
+}  // namespace ckpt
