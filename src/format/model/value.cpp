@@ -28,12 +28,12 @@ void append_hex(std::string& out, unsigned char byte) {
   out += kDigits[byte & 15];
 }
 
+}  // namespace
+
 std::string part_text(const PathPart& part) {
   if (const auto* text = std::get_if<std::string>(&part)) return *text;
   return std::to_string(std::get<std::int64_t>(part));
 }
-
-}  // namespace
 
 std::string dotted(const Path& path) {
   std::string out;

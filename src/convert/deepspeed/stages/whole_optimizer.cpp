@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "convert/deepspeed/stages/experts.hpp"
-#include "convert/deepspeed/stages/match_parameters.hpp"
 #include "convert/deepspeed/stages/weights.hpp"
 #include "format/model/cast.hpp"
+#include "format/model/match_parameters.hpp"
 #include "format/torch/torch_object.hpp"
 
 namespace ckpt::deepspeed {

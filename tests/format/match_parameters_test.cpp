@@ -1,4 +1,4 @@
-#include "convert/deepspeed/stages/match_parameters.hpp"
+#include "format/model/match_parameters.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-namespace ckpt::deepspeed {
+namespace ckpt {
 namespace {
 
 UnnamedGroup members(std::vector<std::optional<Shape>> shapes) {
@@ -118,4 +118,4 @@ RC_GTEST_PROP(MatchParametersProperty, AnAnswerWithoutEvidenceIsTheOnlyOneThatFi
 }
 
 }  // namespace
-}  // namespace ckpt::deepspeed
+}  // namespace ckpt

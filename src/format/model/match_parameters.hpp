@@ -9,7 +9,7 @@
 #include "format/model/box.hpp"
 #include "format/result.hpp"
 
-namespace ckpt::deepspeed {
+namespace ckpt {
 
 /// One parameter group of an optimizer that does not store names.
 struct UnnamedGroup {
@@ -33,4 +33,4 @@ using Assignment = std::vector<std::vector<std::size_t>>;
 Result<std::optional<Assignment>> match_parameters(const std::vector<Shape>& candidates,
                                                    const std::vector<UnnamedGroup>& groups, const Agrees& agrees);
 
-}  // namespace ckpt::deepspeed
+}  // namespace ckpt

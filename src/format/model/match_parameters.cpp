@@ -1,9 +1,9 @@
-#include "convert/deepspeed/stages/match_parameters.hpp"
+#include "format/model/match_parameters.hpp"
 
 #include <algorithm>
 #include <limits>
 
-namespace ckpt::deepspeed {
+namespace ckpt {
 namespace {
 
 enum class Direction : std::uint8_t { forward, backward };
@@ -104,4 +104,4 @@ Result<std::optional<Assignment>> match_parameters(const std::vector<Shape>& can
   return first;
 }
 
-}  // namespace ckpt::deepspeed
+}  // namespace ckpt

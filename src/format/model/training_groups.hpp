@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "format/model/object_tree.hpp"
+#include "format/model/training_state.hpp"
+
+/// Parameter groups in the spellings that torch.optim, FSDP and DeepSpeed have for them.
+namespace ckpt {
+
+/// A group as it is written: members by name or by number.
+struct SpelledGroup {
+  std::vector<std::pair<std::string, Value>> options{};
+  std::vector<std::string> names{};      ///< of members, as written; empty where they are numbered
+  std::vector<std::uint64_t> numbers{};  ///< of members; empty where they are named
+};
+
+/// Reads what stands below "param_groups": a list of dicts, as one leaf or as many, or options by parameter name.
+///
+/// keys     parameters as the optimizer's state spells them, in module order: only needed for options by name
+/// returns  nothing where it is none of these
+std::optional<std::vector<SpelledGroup>> read_groups(std::span<const TreeLeaf> leaves,
+                                                     std::span<const std::string> keys);
+
+/// Gives numbered members the names of their parameters: members of each group, as indices of `candidates`; nothing
+/// where more than one answer fits.
+///
+/// candidates  shapes of what may be a member, in module order
+/// shapes      of members, by number, where their state tells it
+std::optional<std::vector<std::vector<std::size_t>>> name_members(
+    const std::vector<Shape>& candidates, std::span<const SpelledGroup> groups,
+    const std::unordered_map<std::uint64_t, Shape>& shapes);
+
+}  // namespace ckpt

@@ -1,0 +1,480 @@
+#include "format/model/training_state.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "format/model/object_tree.hpp"
+#include "format/model/training_groups.hpp"
+#include "format/model/training_progress.hpp"
+
+namespace ckpt {
+namespace {
+
+bool is_real(Dtype dtype) {
+  return dtype == Dtype::f64 || dtype == Dtype::f32 || dtype == Dtype::f16 || dtype == Dtype::bf16;
+}
+
+/// Buffers of torch.nn and transformers that are floating-point and saved.
+bool is_usual_buffer(std::string_view name) {
+  constexpr std::array<std::string_view, 5> kNames{"running_mean", "running_var", "inv_freq", "cos_cached",
+                                                   "sin_cached"};
+  const std::size_t dot = name.rfind('.');
+  return std::ranges::find(kNames, dot == std::string_view::npos ? name : name.substr(dot + 1)) != kNames.end();
+}
+
+/// The place of `word` among the first parts of a path.
+std::optional<std::size_t> find_part(const Path& path, std::string_view word) {
+  for (std::size_t i = 0; i < std::min(path.size(), kMostRootParts + 1); ++i) {
+    const auto* text = std::get_if<std::string>(&path[i]);
+    if (text != nullptr && *text == word) return i;
+  }
+  return std::nullopt;
+}
+
+/// A path as text that names are made of: parts joined by dots, a file's part by its own slash.
+std::string joined(const Path& path) {
+  std::string out;
+  for (const PathPart& part : path) {
+    if (!out.empty() && out.back() != '/') out += '.';
+    out += part_text(part);
+  }
+  return out;
+}
+
+/// Optimizer state of one tensor, as it is keyed.
+struct KeyedSlot {
+  std::uint32_t tensor = 0;
+  Path root{};                            // of the optimizer
+  std::string key{};                      // text between "state" and the slot
+  std::optional<std::uint64_t> number{};  // where the key is one
+};
+
+class Assembly {
+ public:
+  explicit Assembly(const TrainingSource& source)
+      : source_(source), map_(*source.map), paths_(map_), shelf_(source.objects, paths_) {}
+
+  TrainingState run() {
+    sort_items();
+    find_optimizer();
+    find_wrapper();
+    add_model();
+    place_named_slots();
+    read_optimizer_groups();
+    place_numbered();
+    read_steps();
+    settle_kinds();
+    add_one_group();
+    read_progress(shelf_, root_ ? &*root_ : nullptr, map_.meta.step, out_);
+    for (const NamedObject& object : source_.objects) {
+      if (!shelf_.is_taken(object)) (is_random(object) ? out_.rng : out_.rest).push_back(object);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  const Tensor& tensor(std::uint32_t index) const { return map_.tensors[index]; }
+
+  void sort_items() {
+    for (const StateItem& item : source_.items) {
+      const Tensor& found = tensor(item.tensor);
+      const Path path = paths_.of(found.name, found.path);
+      if (item.role == Role::param || item.role == Role::buffer) {
+        weights_.push_back({&item, path});
+      } else if (item.role == Role::slot) {
+        sort_slot(item.tensor, with_own_words(path));
+      } else {
+        out_.loose.push_back(item.tensor);
+      }
+    }
+  }
+
+  void sort_slot(std::uint32_t index, const Path& path) {
+    const Tensor& found = tensor(index);
+    const auto at = find_part(path, kState);
+    const std::string text = at ? joined(tail(path, *at + 1)) : std::string();
+    if (!at || found.slot.empty() || text.size() <= found.slot.size() + 1 || !text.ends_with("." + found.slot)) {
+      if (!found.parameter.empty()) {
+        slots_.push_back({.tensor = index, .key = found.parameter});
+      } else {
+        out_.loose.push_back(index);
+      }
+      return;
+    }
+    KeyedSlot slot{
+        .tensor = index, .root = head(path, *at), .key = text.substr(0, text.size() - found.slot.size() - 1)};
+    if (found.parameter.empty()) slot.number = index_of(PathPart(slot.key));
+    slots_.push_back(std::move(slot));
+  }
+
+  /// The path of the one optimizer: what stands before "state" and "param_groups".
+  void find_optimizer() {
+    std::set<Path> roots;
+    for (const KeyedSlot& slot : slots_) {
+      if (!slot.root.empty() || slot.number) roots.insert(slot.root);
+    }
+    for (const auto& [object, path] : shelf_.objects()) {
+      if (const auto at = find_part(path, kGroups)) roots.insert(head(path, *at));
+    }
+    out_.has_optimizer = !roots.empty() || !slots_.empty();
+    if (roots.size() == 1) root_ = *roots.begin();
+    if (roots.size() < 2) return;
+    std::string names;
+    for (const Path& root : roots) names += (names.empty() ? "" : ", ") + joined(root);
+    out_.unplaced_reason = "there are " + std::to_string(roots.size()) + " optimizers (" + names + ")";
+    for (const KeyedSlot& slot : slots_) out_.unplaced.push_back(slot.tensor);
+    slots_.clear();
+  }
+
+  /// What names of the model begin with because nested state wraps it.
+  void find_wrapper() {
+    if (!map_.nested || weights_.empty()) return;
+    for (const KeyedSlot& slot : slots_) {
+      const std::string& name = tensor(slot.tensor).parameter;
+      if (slot.number || name.size() <= slot.key.size() || !name.ends_with(slot.key)) continue;
+      const char before = name[name.size() - slot.key.size() - 1];
+      if (before != '.' && before != '/') continue;
+      out_.wrapper = name.substr(0, name.size() - slot.key.size());
+      return;
+    }
+    Path wrapper;
+    while (wrapper.size() <= kMostRootParts) {
+      const auto part = wrapper_part(wrapper);
+      if (!part) break;
+      wrapper.push_back(*part);
+    }
+    if (wrapper.empty()) return;
+    out_.wrapper = joined(wrapper);
+    if (out_.wrapper.back() != '/') out_.wrapper += '.';
+  }
+
+  /// The part below `above` that wraps the model: a usual word, or what all weights have and something else has not.
+  std::optional<PathPart> wrapper_part(const Path& above) const {
+    constexpr std::array<std::string_view, 5> kUsual{"state_dict", "model_state_dict", "model_state", "module",
+                                                     "model"};
+    std::unordered_map<std::string, std::size_t> weights;
+    const PathPart* shared = nullptr;
+    bool all_share = true;
+    bool others = false;
+    const auto is_file = [](const PathPart& part) { return part_text(part).ends_with('/'); };
+    for (const auto& [item, path] : weights_) {
+      if (!begins_with(path, above) || path.size() < above.size() + 2) {
+        all_share = all_share && !begins_with(path, above);
+        continue;
+      }
+      const PathPart& part = path[above.size()];
+      ++weights[part_text(part)];
+      if (shared != nullptr && !(*shared == part)) all_share = false;
+      if (shared == nullptr) shared = &part;
+    }
+    if (shared == nullptr) return std::nullopt;
+    const auto look = [&](const Path& path) {
+      if (!begins_with(path, above) || path.size() <= above.size()) return;
+      const PathPart& part = path[above.size()];
+      // What another file holds says nothing of names in this one.
+      others = others || (!(part == *shared) && (is_file(*shared) || !is_file(part)) && part_text(part) != "_metadata");
+    };
+    for (const auto& [object, path] : shelf_.objects()) look(path);
+    for (const KeyedSlot& slot : slots_) look(slot.root.empty() ? Path{std::string(kState)} : slot.root);
+    if (!others) return std::nullopt;
+    if (all_share) return *shared;
+    for (const std::string_view word : kUsual) {
+      if (weights.contains(std::string(word))) return PathPart(std::string(word));
+    }
+    return std::nullopt;
+  }
+
+  std::string without_wrapper(const std::string& name) const {
+    const bool wrapped = !out_.wrapper.empty() && name.size() > out_.wrapper.size() && name.starts_with(out_.wrapper);
+    return wrapped ? name.substr(out_.wrapper.size()) : name;
+  }
+
+  /// The name in the target without the wrapper, also where a prefix was added before it.
+  std::string model_name(const StateItem& item) const {
+    const std::string& source = tensor(item.tensor).name;
+    const std::string bare = without_wrapper(source);
+    if (bare.size() != source.size() && item.name.ends_with(source))
+      return item.name.substr(0, item.name.size() - source.size()) + bare;
+    return item.name;
+  }
+
+  void add_model() {
+    for (const auto& [item, path] : weights_) {
+      const Tensor& found = tensor(item->tensor);
+      if (!out_.wrapper.empty() && without_wrapper(found.name).size() == found.name.size()) {
+        out_.loose.push_back(item->tensor);  // beside the model: a random state, a scaler's counter
+        continue;
+      }
+      by_source_.emplace(found.name, out_.model.size());
+      out_.model.push_back(
+          {.name = model_name(*item),
+           .tensor = item->tensor,
+           .dtype = item->dtype,
+           .shape = found.shape,
+           .kind = item->role == Role::buffer ? ModelTensor::Kind::buffer : ModelTensor::Kind::frozen});
+    }
+    std::unordered_set<std::string_view> names;
+    for (const ModelTensor& entry : out_.model) names.insert(entry.name);
+    for (const Alias& alias : source_.aliases) {
+      std::string target = without_wrapper(alias.target);
+      if (names.contains(target)) out_.ties.push_back({without_wrapper(alias.name), std::move(target)});
+    }
+    for (const Alias& alias : map_.aliases) tied_.insert(alias.name);
+  }
+
+  void place(std::size_t entry, std::uint32_t index) {
+    ModelTensor& to = out_.model[entry];
+    const std::string& slot = tensor(index).slot;
+    to.kind = ModelTensor::Kind::trained;
+    if (slot == kMasterSlotName) {
+      to.master = index;
+    } else if (slot == kStepSlotName) {
+      to.step = index;
+    } else {
+      to.slots.push_back({slot, index});
+    }
+  }
+
+  void place_named_slots() {
+    std::size_t of_ties = 0;
+    for (const KeyedSlot& slot : slots_) {
+      if (slot.number) continue;
+      const Tensor& found = tensor(slot.tensor);
+      auto entry = by_source_.find(found.parameter);
+      if (entry == by_source_.end() && tied_.contains(found.parameter)) {
+        ++of_ties;
+        continue;
+      }
+      if (entry == by_source_.end() && found.slot == kMasterSlotName) {
+        // Only the master is stored, or only optimizer state was asked for.
+        entry = by_source_.emplace(found.parameter, out_.model.size()).first;
+        out_.model.push_back({.name = without_wrapper(found.parameter), .dtype = found.dtype, .shape = found.shape});
+      }
+      if (entry == by_source_.end()) {
+        out_.unplaced.push_back(slot.tensor);
+        out_.unplaced_reason = found.name + " is state of a parameter that is not there";
+        continue;
+      }
+      by_key_.emplace(slot.key, entry->second);
+      place(entry->second, slot.tensor);
+    }
+    if (of_ties != 0)
+      out_.notes.push_back(
+          {.text = "left out: " + std::to_string(of_ties) + " tensors of optimizer state that stand under tied names"});
+  }
+
+  std::optional<std::size_t> entry_of(const std::string& text) const {
+    if (const auto key = by_key_.find(text); key != by_key_.end()) return key->second;
+    if (const auto whole = by_source_.find(text); whole != by_source_.end()) return whole->second;
+    const auto wrapped = by_source_.find(out_.wrapper + text);
+    return wrapped == by_source_.end() ? std::nullopt : std::optional(wrapped->second);
+  }
+
+  /// How the optimizer spells the parameters, in module order.
+  std::vector<std::string> keys() const {
+    std::vector<std::string> out(out_.model.size());
+    for (const auto& [key, entry] : by_key_) out[entry] = key;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (out[i].empty()) out[i] = out_.model[i].name;
+    }
+    return out;
+  }
+
+  void read_optimizer_groups() {
+    if (!root_) return;
+    Path at = *root_;
+    at.emplace_back(std::string(kGroups));
+    std::vector<TreeLeaf> leaves;
+    if (const NamedObject* whole = shelf_.take(at)) {
+      leaves.push_back({{}, std::make_shared<Value>(whole->value)});
+    } else {
+      leaves = shelf_.take_below(at);
+    }
+    const auto names = keys();
+    auto groups = read_groups(leaves, names);
+    if (!groups) return;
+    spelled_ = *std::move(groups);
+    out_.has_group_options = !spelled_.empty();
+    for (std::size_t g = 0; g < spelled_.size(); ++g) {
+      out_.groups.push_back({.options = spelled_[g].options});
+      for (std::size_t m = 0; m < spelled_[g].names.size(); ++m) add_named_member(g, m);
+    }
+  }
+
+  void add_named_member(std::size_t group, std::size_t member) {
+    const auto entry = entry_of(spelled_[group].names[member]);
+    if (!entry) return;
+    if (member < spelled_[group].numbers.size()) by_number_.emplace(spelled_[group].numbers[member], *entry);
+    join(group, *entry);
+  }
+
+  void join(std::size_t group, std::size_t entry) {
+    if (out_.model[entry].group) return;
+    out_.model[entry].group = group;
+    out_.groups[group].members.push_back(entry);
+  }
+
+  /// State that is keyed by numbers, and groups that list numbers.
+  void place_numbered() {
+    std::unordered_map<std::uint64_t, Shape> shapes;
+    bool any = false;
+    for (const KeyedSlot& slot : slots_) {
+      if (!slot.number) continue;
+      any = true;
+      const Tensor& found = tensor(slot.tensor);
+      if (found.slot != kStepSlotName && !found.shape.empty()) shapes.emplace(*slot.number, found.shape);
+    }
+    const bool unnamed =
+        std::ranges::any_of(spelled_, [](const auto& g) { return g.names.empty() && !g.numbers.empty(); });
+    if (unnamed && !name_by_order(shapes)) {
+      out_.unplaced_reason =
+          "the optimizer numbers its parameters, and their shapes and order do not tell which is which";
+    }
+    if (!any) return;
+    for (const KeyedSlot& slot : slots_) {
+      if (!slot.number) continue;
+      const auto entry = by_number_.find(*slot.number);
+      if (entry != by_number_.end()) {
+        place(entry->second, slot.tensor);
+      } else {
+        out_.unplaced.push_back(slot.tensor);
+        if (out_.unplaced_reason.empty()) out_.unplaced_reason = "no parameter group lists the number of its parameter";
+      }
+    }
+  }
+
+  bool name_by_order(const std::unordered_map<std::uint64_t, Shape>& shapes) {
+    for (const bool with_usual_buffers : {false, true}) {
+      std::vector<Shape> candidates;
+      std::vector<std::size_t> entries;
+      for (std::size_t i = 0; i < out_.model.size(); ++i) {
+        const ModelTensor& entry = out_.model[i];
+        if (entry.kind == ModelTensor::Kind::buffer || !is_real(tensor(*entry.tensor).dtype)) continue;
+        if (!with_usual_buffers && is_usual_buffer(entry.name)) continue;
+        candidates.push_back(entry.shape);
+        entries.push_back(i);
+      }
+      const auto found = name_members(candidates, spelled_, shapes);
+      if (!found) continue;
+      for (std::size_t g = 0; g < found->size(); ++g) {
+        for (std::size_t m = 0; m < (*found)[g].size(); ++m) {
+          const std::size_t entry = entries[(*found)[g][m]];
+          by_number_.emplace(spelled_[g].numbers[m], entry);
+          join(g, entry);
+        }
+      }
+      return true;
+    }
+    return false;
+  }
+
+  /// Steps that are numbers: of a group's members at once (DeepSpeed), or one a parameter.
+  void read_steps() {
+    if (!root_) return;
+    Path at = *root_;
+    at.emplace_back("group_state");
+    const NamedObject* whole = shelf_.take(at);
+    if (const auto* list = whole != nullptr ? std::get_if<List>(&whole->value.v) : nullptr) {
+      for (const ValuePtr& group : list->items) {
+        const Value* step = member(group.get(), kStepSlotName);
+        const Value* names = member(group.get(), "params");
+        const auto* members = names != nullptr ? std::get_if<List>(&names->v) : nullptr;
+        if (step == nullptr || members == nullptr) continue;
+        for (const ValuePtr& name : members->items) {
+          const auto* text = text_of(name.get());
+          if (const auto entry = text != nullptr ? entry_of(*text) : std::nullopt) out_.model[*entry].step = *step;
+        }
+      }
+    }
+    at.back() = std::string(kState);
+    for (const auto& [object, path] : shelf_.objects()) {
+      if (!begins_with(path, at) || path.size() < at.size() + 2 || part_text(path.back()) != kStepSlotName) continue;
+      std::string key = joined(tail(path, at.size()));
+      key.resize(key.size() - kStepSlotName.size() - 1);
+      const auto number = index_of(PathPart(key));
+      const auto by_number = number ? by_number_.find(*number) : by_number_.end();
+      const auto entry = by_number != by_number_.end() ? std::optional(by_number->second) : entry_of(key);
+      if (!entry || !real_number(&object->value)) continue;
+      out_.model[*entry].step = object->value;
+      shelf_.mark(object);
+    }
+  }
+
+  /// Which tensors are trained, frozen, or buffers.
+  void settle_kinds() {
+    const bool told = (!map_.nested && out_.has_optimizer) ||
+                      std::ranges::any_of(map_.tensors, [](const Tensor& t) { return t.role == Role::buffer; });
+    for (ModelTensor& entry : out_.model) {
+      if (entry.group || entry.kind == ModelTensor::Kind::trained) {
+        entry.kind = ModelTensor::Kind::trained;
+        continue;
+      }
+      if (entry.kind == ModelTensor::Kind::buffer) continue;
+      const bool may_train = is_real(tensor(*entry.tensor).dtype) && (told || !is_usual_buffer(entry.name));
+      entry.kind_is_known = told;
+      if (!out_.has_optimizer) {
+        entry.kind = may_train ? ModelTensor::Kind::trained : ModelTensor::Kind::buffer;
+      } else if (!told && !may_train) {
+        entry.kind = ModelTensor::Kind::buffer;
+      }
+    }
+  }
+
+  /// Trained parameters of an optimizer whose groups are not stored, or of none, are one group.
+  void add_one_group() {
+    if (!out_.groups.empty() || !out_.unplaced.empty()) return;
+    ParameterGroup all;
+    for (std::size_t i = 0; i < out_.model.size(); ++i) {
+      if (out_.model[i].kind == ModelTensor::Kind::trained) all.members.push_back(i);
+    }
+    if (all.members.empty()) return;
+    for (const std::size_t entry : all.members) out_.model[entry].group = 0;
+    out_.groups.push_back(std::move(all));
+  }
+
+  static bool is_random(const NamedObject& object) { return lower_text(object.name).find("rng") != std::string::npos; }
+
+  struct Weight {
+    const StateItem* item;
+    Path path;
+  };
+
+  const TrainingSource& source_;
+  const Map& map_;
+  const FullPaths paths_;
+  ObjectShelf shelf_;
+  TrainingState out_{};
+  std::vector<Weight> weights_{};
+  std::vector<KeyedSlot> slots_{};
+  std::optional<Path> root_{};  // of the optimizer
+  std::vector<SpelledGroup> spelled_{};
+  std::unordered_map<std::string, std::size_t> by_source_{};  // name in the source -> entry
+  std::unordered_map<std::string, std::size_t> by_key_{};     // as optimizer state spells it -> entry
+  std::unordered_map<std::uint64_t, std::size_t> by_number_{};
+  std::unordered_set<std::string> tied_{};
+};
+
+}  // namespace
+
+const ModelTensor* TrainingState::find(std::string_view name) const {
+  const auto at = std::ranges::find(model, name, &ModelTensor::name);
+  return at == model.end() ? nullptr : &*at;
+}
+
+TrainingState training_state(const TrainingSource& source) {
+  return Assembly(source).run();
+}
+
+std::vector<StateItem> all_items(const Map& map) {
+  std::vector<StateItem> out;
+  for (std::uint32_t i = 0; i < map.tensors.size(); ++i) {
+    const Tensor& tensor = map.tensors[i];
+    out.push_back({i, tensor.name, tensor.dtype, tensor.role});
+  }
+  return out;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,293 @@
+#include "format/model/training_state.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "convert/format.hpp"
+#include "support/golden.hpp"
+
+namespace ckpt {
+namespace {
+
+Map golden_map(const std::string& path, const std::string& from = "") {
+  auto io = open_io(IoKind::threads, 8);
+  EXPECT_TRUE(io.has_value());
+  auto source = open_source(**io, path, from, {});
+  EXPECT_TRUE(source.has_value()) << source.error().message;
+  return source ? std::move(source->map) : Map{};
+}
+
+TrainingState state_of(const Map& map) {
+  const auto items = all_items(map);
+  return training_state({.map = &map, .items = items, .aliases = map.aliases, .objects = map.objects});
+}
+
+std::string names_of(const TrainingState& state, const std::vector<std::size_t>& members) {
+  std::string out;
+  for (const std::size_t member : members) out += (out.empty() ? "" : " ") + state.model[member].name;
+  return out;
+}
+
+const Value* option(const ParameterGroup& group, std::string_view name) {
+  for (const auto& [key, value] : group.options) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+double real(const Value* value) {
+  const auto* number = value != nullptr ? std::get_if<double>(&value->v) : nullptr;
+  return number != nullptr ? *number : -1;
+}
+
+/// What a golden checkpoint's state is, by the script that made it.
+struct Expected {
+  const char* path;
+  const char* wrapper;
+  std::size_t trained;
+  std::size_t frozen;
+  std::size_t buffers;
+  std::size_t ties;
+  std::vector<std::size_t> groups;  ///< members of each
+  std::int64_t steps;               ///< -1: none stored
+  bool masters;
+  std::size_t step_kind;  ///< index of StepPlace: 1 a tensor, 2 a number
+};
+
+void PrintTo(const Expected& expected, std::ostream* out) {
+  *out << expected.path;
+}
+
+class TrainingStateGolden : public testing::TestWithParam<Expected> {};
+
+TEST_P(TrainingStateGolden, EverySpellingOfOptimizerStateIsUnderstood) {
+  const Expected& expected = GetParam();
+  const Map map = golden_map(golden_root("torch/dcp_plain") + "/../../../" + expected.path);
+  const TrainingState state = state_of(map);
+  EXPECT_EQ(state.wrapper, expected.wrapper);
+  EXPECT_TRUE(state.unplaced.empty()) << state.unplaced_reason;
+  EXPECT_TRUE(state.has_group_options);
+  EXPECT_EQ(state.ties.size(), expected.ties);
+  EXPECT_EQ(state.counters.steps.value_or(-1), expected.steps);
+  std::vector<std::size_t> groups;
+  for (const ParameterGroup& group : state.groups) {
+    groups.push_back(group.members.size());
+    EXPECT_GT(real(option(group, "lr")), 0);
+    const Value* betas = option(group, "betas");
+    ASSERT_NE(betas, nullptr);
+    EXPECT_EQ(std::get<List>(betas->v).kind, List::Kind::tuple);
+    EXPECT_EQ(option(group, "params"), nullptr);
+  }
+  EXPECT_EQ(groups, expected.groups);
+  std::size_t trained = 0;
+  std::size_t frozen = 0;
+  std::size_t buffers = 0;
+  for (const ModelTensor& entry : state.model) {
+    SCOPED_TRACE(entry.name);
+    trained += entry.kind == ModelTensor::Kind::trained ? 1 : 0;
+    frozen += entry.kind == ModelTensor::Kind::frozen ? 1 : 0;
+    buffers += entry.kind == ModelTensor::Kind::buffer ? 1 : 0;
+    ASSERT_TRUE(entry.tensor.has_value());
+    EXPECT_EQ(state.wrapper + entry.name, map.tensors[*entry.tensor].name);
+    if (entry.kind != ModelTensor::Kind::trained) {
+      EXPECT_FALSE(entry.group.has_value());
+      continue;
+    }
+    ASSERT_TRUE(entry.group.has_value());
+    EXPECT_EQ(entry.master.has_value(), expected.masters);
+    EXPECT_EQ(entry.step.index(), expected.step_kind);
+    ASSERT_EQ(entry.slots.size(), 2u);
+    EXPECT_EQ(entry.slots[0].name, "exp_avg");
+    EXPECT_EQ(entry.slots[1].name, "exp_avg_sq");
+    for (const StateSlot& slot : entry.slots) {
+      const Tensor& tensor = map.tensors[slot.tensor];
+      EXPECT_EQ(tensor.shape, entry.shape);
+      EXPECT_EQ(tensor.slot, slot.name);
+      if (!tensor.parameter.empty()) EXPECT_EQ(tensor.parameter, map.tensors[*entry.tensor].name);
+    }
+  }
+  EXPECT_EQ(trained, expected.trained);
+  EXPECT_EQ(frozen, expected.frozen);
+  EXPECT_EQ(buffers, expected.buffers);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Golden, TrainingStateGolden,
+    testing::Values(Expected{"deepspeed/bf16opt_dp2/ckpt", "", 10, 0, 0, 0, {4, 6}, 3, true, 2},
+                    Expected{"deepspeed/zero2_bf16_dp4/ckpt", "", 10, 0, 0, 1, {4, 6}, 3, true, 2},
+                    Expected{"deepspeed/zero3_bf16_dp3_frozen/ckpt", "", 9, 3, 0, 0, {4, 5}, 3, true, 2},
+                    Expected{"deepspeed/zero0_bf16_dp1_groups_frozen/ckpt", "", 9, 3, 0, 0, {4, 5}, 3, true, 1},
+                    Expected{"deepspeed/zero0_fp32_dp2/ckpt", "", 10, 0, 0, 0, {10}, 3, true, 1},
+                    Expected{"deepspeed/zero2_fp32_dp3_frozen/ckpt", "", 6, 3, 4, 0, {5, 1}, 3, true, 2},
+                    Expected{"deepspeed/zero1_fp16_dp2/ckpt", "", 10, 0, 0, 0, {10}, 3, true, 2},
+                    Expected{"deepspeed/universal_from_zero2_bf16_dp4/ckpt", "", 10, 0, 0, 1, {4, 6}, 3, true, 2},
+                    Expected{"deepspeed/universal_from_zero3_bf16_dp4/ckpt", "", 10, 0, 0, 0, {4, 6}, 3, true, 2},
+                    Expected{"deepspeed/tp2_dp2_zero1_fp32/ckpt", "", 8, 0, 0, 0, {8}, 2, true, 2},
+                    Expected{"torch/fsdp1_full/ckpt", "model.", 8, 0, 0, 0, {8}, -1, false, 1},
+                    Expected{"torch/fsdp1_sharded/ckpt", "model.", 8, 0, 0, 0, {8}, -1, false, 1},
+                    Expected{"torch/fsdp2_flat_optim/ckpt", "model.", 8, 0, 1, 0, {8}, -1, false, 1},
+                    Expected{"torch/fsdp2_nested_optim/ckpt", "model.", 8, 0, 1, 0, {8}, -1, false, 1},
+                    Expected{"torch/pt_trainer/ckpt/last.ckpt", "state_dict.", 8, 0, 0, 0, {4, 4}, 3, false, 1}));
+
+TEST(TrainingState, MembersAreInTheOptimizersOrder) {
+  const Map map = golden_map(golden_root("deepspeed/zero2_bf16_dp4"));
+  const TrainingState state = state_of(map);
+  ASSERT_EQ(state.groups.size(), 2u);
+  EXPECT_EQ(names_of(state, state.groups[0].members), "wte.weight h.0.fc.weight h.0.proj.weight gate.weight");
+  EXPECT_EQ(real(option(state.groups[0], "weight_decay")), 0.01);
+  EXPECT_EQ(real(option(state.groups[1], "weight_decay")), 0.0);
+  ASSERT_EQ(state.ties.size(), 1u);
+  EXPECT_EQ(state.ties[0].name, "lm_head.weight");
+  EXPECT_EQ(state.ties[0].target, "wte.weight");
+  const auto* step = std::get_if<Value>(&state.model[0].step);
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(std::get<double>(step->v), 3.0);
+}
+
+TEST(TrainingState, NumbersBecomeNamesByOrderAndShape) {
+  const Map map = golden_map(golden_root("torch/pt_trainer") + "/last.ckpt");
+  const TrainingState state = state_of(map);
+  ASSERT_EQ(state.groups.size(), 2u);
+  EXPECT_EQ(names_of(state, state.groups[0].members),
+            "model.emb.weight model.blk.0.up.weight model.blk.0.down.weight model.head.weight");
+  EXPECT_EQ(names_of(state, state.groups[1].members),
+            "model.blk.0.ln.weight model.blk.0.ln.bias model.blk.0.up.bias model.blk.0.down.bias");
+  const ModelTensor* up = state.find("model.blk.0.up.weight");
+  ASSERT_NE(up, nullptr);
+  EXPECT_EQ(map.tensors[up->slots[0].tensor].name, "optimizer_states.0.state.1.exp_avg");
+  EXPECT_TRUE(state.scheduler.has_value());
+}
+
+TEST(TrainingState, TwoOptimizersAreNotGuessedAt) {
+  const Map map = golden_map(golden_root("torch/pt_trainer"));
+  const TrainingState state = state_of(map);
+  EXPECT_EQ(state.unplaced.size(), 48u);
+  EXPECT_EQ(state.unplaced_reason, "there are 2 optimizers (optimizer.pt/, optimizer_states.0)");
+  EXPECT_TRUE(state.groups.empty());
+}
+
+/// The same without last.ckpt: a folder of a trainer, a file for each part.
+TEST(TrainingState, AFolderOfFilesIsOneState) {
+  Map map = golden_map(golden_root("torch/pt_trainer"));
+  std::erase_if(map.objects, [](const NamedObject& object) { return object.name.find('/') == std::string::npos; });
+  std::vector<StateItem> items = all_items(map);
+  std::erase_if(items, [](const StateItem& item) { return item.name.find('/') == std::string::npos; });
+  const TrainingState state = training_state({.map = &map, .items = items, .objects = map.objects});
+  EXPECT_EQ(state.wrapper, "pytorch_model.bin/");
+  EXPECT_TRUE(state.unplaced.empty()) << state.unplaced_reason;
+  ASSERT_EQ(state.groups.size(), 2u);
+  EXPECT_EQ(names_of(state, state.groups[0].members), "emb.weight blk.0.up.weight blk.0.down.weight head.weight");
+  EXPECT_TRUE(state.scheduler.has_value());
+}
+
+TEST(TrainingState, LossScaleIsReadFromEachForm) {
+  const Map dynamic = golden_map(golden_root("deepspeed/zero1_fp16_dp2"));
+  const TrainingState fp16 = state_of(dynamic);
+  ASSERT_TRUE(fp16.loss_scale.has_value());
+  EXPECT_TRUE(fp16.loss_scale->dynamic);
+  EXPECT_EQ(fp16.loss_scale->scale, 256);
+  EXPECT_EQ(fp16.loss_scale->iteration, 3);
+  EXPECT_EQ(fp16.loss_scale->last_overflow, -1);
+  const Map whole = golden_map(golden_root("deepspeed/zero0_bf16_dp2"));
+  const TrainingState zero0 = state_of(whole);
+  ASSERT_TRUE(zero0.loss_scale.has_value());
+  EXPECT_FALSE(zero0.loss_scale->dynamic);
+  EXPECT_EQ(zero0.loss_scale->scale, 1);
+}
+
+/// A map without files, for what no golden checkpoint has.
+struct Made {
+  Map map{};
+
+  void tensor(std::string name, Path path, Shape shape, Role role = Role::param, std::string slot = {},
+              Dtype dtype = Dtype::f32) {
+    map.tensors.push_back({.name = std::move(name),
+                           .path = std::move(path),
+                           .dtype = dtype,
+                           .shape = std::move(shape),
+                           .role = role,
+                           .slot = std::move(slot)});
+  }
+  template <class T>
+  void object(std::string name, Path path, T value) {
+    Value out;
+    out.v = std::move(value);
+    map.objects.push_back({std::move(name), std::move(path), std::move(out)});
+  }
+  void numbered(std::int64_t index, Shape shape) {
+    const std::string number = std::to_string(index);
+    tensor("optimizer.state." + number + ".exp_avg", {"optimizer", "state", index, "exp_avg"}, std::move(shape),
+           Role::slot, "exp_avg");
+    object("optimizer.param_groups.0.params." + number, {"optimizer", "param_groups", std::int64_t{0}, "params", index},
+           index);
+  }
+};
+
+TEST(TrainingState, NumbersThatFitTwoOrdersAreRefusedToBeNamed) {
+  Made made{.map = {.nested = true}};
+  for (const char* name : {"a", "b", "c"}) made.tensor(std::string("model.") + name, {}, {4});
+  made.numbered(0, {4});
+  made.numbered(1, {4});
+  const TrainingState state = state_of(made.map);
+  EXPECT_EQ(state.unplaced.size(), 2u);
+  EXPECT_EQ(state.unplaced_reason,
+            "the optimizer numbers its parameters, and their shapes and order do not tell which is which");
+}
+
+TEST(TrainingState, NamesOfNumberedParametersAreTakenFromTheGroups) {
+  Made made{.map = {.nested = true}};
+  for (const char* name : {"a", "b", "c"}) made.tensor(std::string("model.") + name, {}, {4});
+  made.numbered(0, {4});
+  made.numbered(1, {4});
+  made.object("optimizer.param_groups.0.param_names.0", {}, std::string("c"));
+  made.object("optimizer.param_groups.0.param_names.1", {}, std::string("a"));
+  const TrainingState state = state_of(made.map);
+  EXPECT_TRUE(state.unplaced.empty()) << state.unplaced_reason;
+  ASSERT_EQ(state.groups.size(), 1u);
+  EXPECT_EQ(names_of(state, state.groups[0].members), "c a");
+  EXPECT_EQ(made.map.tensors[state.find("c")->slots.at(0).tensor].name, "optimizer.state.0.exp_avg");
+  EXPECT_EQ(state.find("b")->kind, ModelTensor::Kind::frozen);
+  EXPECT_FALSE(state.find("b")->kind_is_known);
+}
+
+TEST(TrainingState, WeightsAloneAreTrainedAndUsualBuffersAreNot) {
+  Made made;
+  made.tensor("layer.weight", {}, {2, 2});
+  made.tensor("norm.running_mean", {}, {2});
+  made.tensor("norm.num_batches_tracked", {}, {}, Role::param, {}, Dtype::i64);
+  const TrainingState state = state_of(made.map);
+  EXPECT_FALSE(state.has_optimizer);
+  EXPECT_EQ(state.wrapper, "");
+  ASSERT_EQ(state.groups.size(), 1u);
+  EXPECT_EQ(names_of(state, state.groups[0].members), "layer.weight");
+  EXPECT_EQ(state.model[1].kind, ModelTensor::Kind::buffer);
+  EXPECT_EQ(state.model[2].kind, ModelTensor::Kind::buffer);
+}
+
+TEST(TrainingState, WhatStandsBesideTheModelIsNoPartOfIt) {
+  Made made{.map = {.nested = true}};
+  made.tensor("model.a", {}, {4});
+  made.tensor("model.b", {}, {4});
+  made.tensor("rng_state", {}, {16}, Role::param, {}, Dtype::u8);
+  made.object("epoch", {}, std::int64_t{7});
+  made.object("scaler.scale", {}, 1024.0);
+  made.object("scaler.growth_factor", {}, 2.0);
+  made.object("scaler.growth_interval", {}, std::int64_t{500});
+  made.object("scaler._growth_tracker", {}, std::int64_t{3});
+  const TrainingState state = state_of(made.map);
+  EXPECT_EQ(state.wrapper, "model.");
+  EXPECT_EQ(state.model.size(), 2u);
+  ASSERT_EQ(state.loose.size(), 1u);
+  EXPECT_EQ(made.map.tensors[state.loose[0]].name, "rng_state");
+  EXPECT_EQ(state.counters.epoch, 7);
+  ASSERT_TRUE(state.loss_scale.has_value());
+  EXPECT_EQ(state.loss_scale->scale, 1024);
+  EXPECT_EQ(state.loss_scale->window, 500);
+  EXPECT_EQ(state.loss_scale->iteration - state.loss_scale->last_overflow - 1, 3);
+}
+
+}  // namespace
+}  // namespace ckpt
