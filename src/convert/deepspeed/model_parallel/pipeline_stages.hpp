@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "convert/deepspeed/stages/match_parameters.hpp"
 #include "format/model/box.hpp"
+#include "format/model/match_parameters.hpp"
 
 namespace ckpt::deepspeed {
 

@@ -10,7 +10,7 @@
 #include "convert/deepspeed/files/objects.hpp"
 #include "convert/deepspeed/files/state_file.hpp"
 #include "convert/deepspeed/map_builder.hpp"
-#include "convert/deepspeed/stages/match_parameters.hpp"
+#include "format/model/match_parameters.hpp"
 
 namespace ckpt::deepspeed {
 
