@@ -77,7 +77,7 @@ std::string policy_line(const PrunePart& part) {
 }
 
 std::string decision_text(const PrunePart& part, std::size_t index) {
-  return catalog::action_name(part.retention.decisions[index].action);
+  return catalog::action_name(planned_action(part, index));
 }
 
 /// Steps by which a run has several saves: those are told apart by their generation.
@@ -104,7 +104,7 @@ void print_part(Context& context, const PrunePart& part) {
     const catalog::Checkpoint& one = part.checkpoints[i];
     std::string step = fmt::format("{}", one.step);
     if (one.generation != 0 && again.contains({one.run, one.step})) step += fmt::format(" (g{})", one.generation);
-    const Action action = part.retention.decisions[i].action;
+    const Action action = planned_action(part, i);
     if (context.settings.quiet && action != Action::trash && action != Action::demote) continue;
     table.rows.push_back({printable(one.run), std::move(step), format_size(one.bytes, sizes), decision_text(part, i),
                           printable(why_text(part, i))});
@@ -116,7 +116,7 @@ void print_part(Context& context, const PrunePart& part) {
 void print_names(Context& context, const PrunePlan& plan) {
   for (const PrunePart& part : plan.parts) {
     for (const std::uint32_t i : part.retention.order) {
-      if (part.retention.decisions[i].action != Action::trash) continue;
+      if (planned_action(part, i) != Action::trash) continue;
       say(context, printable(part.checkpoints[i].run + "/" + part.entries[i].name) + "\n", true);
     }
   }
@@ -237,9 +237,11 @@ std::string checkpoint_text(const PrunePlan& plan, std::size_t p, std::size_t i)
   out.number("bytes", one.bytes);
   out.text("decision", decision_text(part, i));
   out.boolean("would_be_trash", decision.would_be_trash);
-  out.number("bytes_freed", decision.bytes_freed);
+  const bool stays = planned_action(part, i) == Action::keep;
+  out.number("bytes_freed", stays ? 0 : decision.bytes_freed);
   const catalog::Explanations told = catalog::explain(decision, one, part.checkpoints, part.policy);
-  out.text("why", catalog::why(decision, told));
+  out.text("why",
+           part.held_back.contains(static_cast<std::uint32_t>(i)) ? why_text(part, i) : catalog::why(decision, told));
   put_reasons(out, "reasons", told.reasons);
   put_reasons(out, "blockers", told.blockers);
   put_reasons(out, "near_misses", told.near_misses);

@@ -18,7 +18,7 @@ Answer run_undelete(Context& context) {
 
   Answer out;
   std::vector<Finding> findings;
-  out.data = {{"restored", Json::array()}, {"refused", Json::array()}};
+  out.data = {{"restored", Json::array()}, {"in_place", Json::array()}, {"refused", Json::array()}};
   for (const catalog::TrashEntry& entry : report->restored) {
     Json one;
     put_text(one, "run", entry.run);
@@ -28,6 +28,14 @@ Answer run_undelete(Context& context) {
     out.data["restored"].push_back(std::move(one));
     say(context, fmt::format("restored {}{}/{}\n", entry.record.dropped.empty() ? "" : "the optimizer of ",
                              printable(entry.run), printable(entry.name)));
+  }
+  for (const catalog::TrashEntry& entry : report->in_place) {
+    Json one;
+    put_text(one, "run", entry.run);
+    put_text(one, "name", entry.name);
+    one["step"] = entry.record.step;
+    out.data["in_place"].push_back(std::move(one));
+    say(context, fmt::format("in place {}/{}: not in the trash\n", printable(entry.run), printable(entry.name)));
   }
   if (!report->restored.empty()) say(context, "note    the next prune decides about them again; a pin keeps them\n");
   for (const auto& [name, reason] : report->refused) {

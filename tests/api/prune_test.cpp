@@ -91,6 +91,66 @@ TEST_F(Prune, WhatWasPinnedTaggedReplacedOrReferredToSinceThePlanStays) {
   }
 }
 
+TEST_F(Prune, WhatATrackerOrALinkNamesSinceThePlanStays) {
+  namespace fs = std::filesystem;
+  const std::string run = store_.path() + "/r/";
+  const std::string name = CheckpointName{.step = 1, .generation = 1}.text();
+  struct Case {
+    std::string what;
+    std::function<void()> made;
+    std::function<void()> undone;
+  };
+  const std::vector<Case> cases{
+      {"latest", [&] { test::write_file(run + "latest", name + "\n"); }, [&] { fs::remove(run + "latest"); }},
+      {"by number", [&] { test::write_file(run + "latest_checkpointed_iteration.txt", "1"); },
+       [&] { fs::remove(run + "latest_checkpointed_iteration.txt"); }},
+      {"link", [&] { fs::create_directory_symlink(name, run + "best"); }, [&] { fs::remove(run + "best"); }},
+      {"link into it", [&] { fs::create_symlink(name + "/manifest.json", run + "m"); }, [&] { fs::remove(run + "m"); }},
+      {"link of the store", [&] { fs::create_directory_symlink("r/" + name, store_.path() + "/best"); },
+       [&] { fs::remove(store_.path() + "/best"); }},
+      {"unreadable", [&] { test::write_file(run + "latest", std::string(5000, 'x')); },
+       [&] { fs::remove(run + "latest"); }},
+  };
+  for (const Case& each : cases) {
+    const PrunePlan plan = planned(request());
+    ASSERT_EQ(plan.trash_count, 1U) << each.what;
+    each.made();
+    const PruneReport report = carried_out(plan);
+    EXPECT_FALSE(report.complete) << each.what;
+    ASSERT_EQ(report.steps.size(), 1U) << each.what;
+    EXPECT_NE(report.steps[0].kept_because.find("named since the plan"), std::string::npos)
+        << each.what << ": " << report.steps[0].kept_because;
+    EXPECT_TRUE(is_there(1)) << each.what;
+    each.undone();
+  }
+  EXPECT_TRUE(carried_out(planned(request())).complete);
+}
+
+/// Between two deletions of one plan.
+TEST_F(Prune, WhatIsNamedWhileOthersAreDeletedStays) {
+  PruneRequest approved = request("1");
+  approved.approved = true;
+  const PrunePlan plan = planned(approved);
+  ASSERT_EQ(plan.trash_count, 3U);
+  const auto faults = std::make_shared<FaultPlan>();
+  faults->count_only({"rename"});
+  std::uint64_t named = 0;  // one that is not being deleted yet
+  faults->call_at(0, [&] {
+    const auto name = [](std::uint64_t step) { return CheckpointName{.step = step, .generation = step}.text(); };
+    named = faults->first_failed().find(name(2)) == std::string::npos ? 2 : 1;
+    test::write_file(store_.path() + "/r/latest", name(named));
+  });
+  auto inner = store_.io().fresh();
+  ASSERT_TRUE(inner);
+  const auto io = make_fault_io(*std::move(inner), faults);
+  Session session{.io = *io, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 31};
+  const auto report = carry_out(session, plan, {.now = kNow, .by = "test"});
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_NE(named, 0U) << "nothing was renamed";
+  EXPECT_EQ(report->trashed, 2U);
+  EXPECT_TRUE(is_there(named)) << named;
+}
+
 TEST_F(Prune, WhatADeletionRestsOnIsCheckedAndDoesNotCountWhereItIsDamaged) {
   ASSERT_EQ(planned(request()).trash_count, 1U);
   std::filesystem::remove(path(3) + "/index/manifest.json");

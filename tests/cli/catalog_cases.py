@@ -23,6 +23,16 @@ def checkpoints(sh, *words, **more):
     return sh.document("list", *words, **more)["data"]["checkpoints"]
 
 
+def case_list_says_of_missing_files_what_verify_says(sh):
+    for step in ("1", "2"):
+        sh.run("save", sh.checkpoint("safetensors/single"), "--store", "st", "--run", "r", "--step", step)
+    os.remove(sh.path("st/r/step-000000001.g1/sums.bin"))
+    sh.run("verify", "st/r/step-000000001.g1", code=13)
+    one = [c for c in sh.document("list", "--store", "st")["data"]["checkpoints"] if c["step"] == 1][0]
+    check(one["state"] == "corrupt" and one["reason"].startswith("incomplete: ") and "sums.bin" in one["reason"], str(one))
+    sh.run("verify", "--all", "--store", "st", code=1, out="INCOMPLETE")
+
+
 def case_list_finds_checkpoints_of_every_tool_in_order_of_step(sh):
     store = make_store(sh)
     result = sh.run("list", "--store", store, out=["^RUN\tSTEP\tSTATE\t", "^demo\t10\tdurable\t.*\tckpt\t", "^demo\t9\tdurable\t.*\tdcp\t",

@@ -51,6 +51,19 @@ def case_prune_shows_its_plan_with_why_and_changes_nothing(sh):
     check(steps(run) == [1, 2, 3, 4, 5, 6], str(names(run)))
 
 
+def case_the_plan_says_what_stays_for_what_else_it_holds(sh):
+    run = store(sh) / "llama"
+    (run / "step-000000002.g2" / "notes.txt").write_text("a person's")
+    result = prune(sh, "--keep-last", "3", out=[r"^llama\t2\t.*\tKEEP\tit also holds notes.txt", "^llama\t1\t.*\tTRASH", "^would delete 2 of 6 "])
+    plan = sh.document("prune", "--store", "store", "--keep-last", "3", "--purge-early-below", "0")["data"]
+    held, = [c for c in plan["checkpoints"] if c["step"] == 2]
+    check(held["decision"] == "KEEP" and held["bytes_freed"] == 0 and "notes.txt" in held["why"], str(held))
+    check(plan["delete_count"] == 2 and plan["bytes_freed"] == sum(c["bytes_freed"] for c in plan["checkpoints"]), str(plan))
+    check("step-000000002" not in prune(sh, "--keep-last", "3", "-q").out, "-q names it", result)
+    prune(sh, "--keep-last", "3", "--apply", "-y", code=3, err="it also holds notes.txt")
+    check(steps(run) == [2, 4, 5, 6], str(names(run)))
+
+
 def case_what_is_shown_is_what_is_done(sh):
     run = store(sh) / "llama"
     planned = sh.document("prune", "--store", "store", "--keep-last", "3", "--purge-early-below", "0")["data"]
@@ -196,7 +209,8 @@ def case_undelete_brings_it_back_and_why_knows_all_of_it(sh):
     sh.run("why", "llama@2", "--store", "store", out=["^llama/step-000000002.g2   deleted 20..-", "last rank 5>3", "in the trash until"])
     sh.run("undelete", "llama@2", "--store", "store", out="^restored llama/step-000000002.g2")
     check({p.relative_to(run): p.read_bytes() for p in (run / "step-000000002.g2").rglob("*") if p.is_file()} == whole, "other bytes")
-    sh.run("undelete", "llama@2", "--store", "store", code=10, err=["not in the trash", "llama@1"])
+    sh.run("undelete", "llama@2", "--store", "store", out="^in place llama/step-000000002.g2: not in the trash")
+    sh.run("undelete", "llama@7", "--store", "store", code=10, err=["not in the trash", "llama@1"])
     sh.path("store/ckpt.toml").write_text('keep = [{ id = "recent", last = 3 }]\n')
     sh.run("why", "llama@2", "--store", "store", out=["TRASH", "recent rank 4>3", "restored 20"])
     for name in ("llama@6", "llama@latest", "@latest", "llama@step-000000006.g6"):
@@ -204,8 +218,9 @@ def case_undelete_brings_it_back_and_why_knows_all_of_it(sh):
     sh.run("why", "llama@77", "--store", "store", code=10)
     for name in ("llama@2", "llama@1", "llama@6"):
         sh.document("why", name, "--store", "store")
-    data = sh.document("undelete", "llama@1", "llama@3", "--store", "store")["data"]
-    check([one["step"] for one in data["restored"]] == [1, 3], str(data))
+    # As after a command for all three that was killed when the second was back.
+    data = sh.document("undelete", "llama@1", "llama@2", "llama@3", "--store", "store")["data"]
+    check([one["step"] for one in data["restored"]] == [1, 3] and [one["step"] for one in data["in_place"]] == [2], str(data))
 
 
 def case_the_trash_is_emptied_after_its_grace(sh):

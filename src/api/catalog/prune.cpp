@@ -7,8 +7,10 @@
 #include <set>
 #include <utility>
 
+#include "api/catalog/held_back.hpp"
 #include "api/catalog/look_again.hpp"
 #include "api/catalog/store_catalog.hpp"
+#include "catalog/index/link_watch.hpp"
 #include "catalog/index/links.hpp"
 #include "catalog/index/rows.hpp"
 #include "catalog/index/scan.hpp"
@@ -55,7 +57,8 @@ std::vector<std::uint32_t> choose_recycled(const PrunePart& part) {
   if (part.policy.trash.recycle == 0 || part.retention.aborted) return out;
   for (const std::uint32_t i : part.retention.order) {
     const Action action = part.retention.decisions[i].action;
-    if ((action == Action::trash || action == Action::demote) && !part.entries[i].foreign) out.push_back(i);
+    const bool goes = action == Action::trash || action == Action::demote;
+    if (goes && !part.entries[i].foreign && !part.held_back.contains(i)) out.push_back(i);
   }
   std::ranges::stable_sort(out, std::ranges::greater(), [&](std::uint32_t i) { return part.checkpoints[i].created; });
   if (out.size() > part.policy.trash.recycle) out.resize(static_cast<std::size_t>(part.policy.trash.recycle));
@@ -206,9 +209,9 @@ Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest&
       if (out.runs.empty() || out.runs.back() != entry.checkpoint.run) out.runs.push_back(entry.checkpoint.run);
       return wanted(request.runs, entry.checkpoint.run);
     };
-    CKPT_TRY(const auto known, catalog::select_runs(catalog.database()));
-    for (const catalog::KnownRun& run : known) out.directories.push_back(run.run);
   }
+  CKPT_TRY(const auto known, catalog::select_runs(catalog.database()));
+  for (const catalog::KnownRun& run : known) out.directories.push_back(run.run);
   CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), query));
   catalog::note_links(store, catalog.refreshed().links, out.entries);
   return out;
@@ -267,27 +270,29 @@ const char* claim_text(Claim claim) {
 }
 
 Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& part, std::uint32_t i,
-                              const CarryOut& how) {
+                              const CarryOut& how, catalog::LinkWatch& links) {
   const bool whole = part.retention.decisions[i].action == Action::trash;
   const Entry& entry = part.entries[i];
   const catalog::Checkpoint& one = part.checkpoints[i];
-  return {
-      .run = one.run,
-      .name = entry.name,
-      .record = {.id = one.id,
-                 .step = one.step,
-                 .series = one.series,
-                 .series_from = one.series_from,
-                 .created = one.created,
-                 .committed = one.committed == catalog::Time::min() ? std::nullopt : std::optional(one.committed),
-                 .bytes = whole ? one.bytes : one.optimizer_bytes,
-                 .deleted = how.now,
-                 .by = how.by,
-                 .why = why_text(part, i),
-                 .policy =
-                     part.policy.name.empty() ? plan.policies.source : part.policy.name + " of " + plan.policies.source,
-                 .purge_at = std::ranges::count(part.recycled, i) != 0 ? how.now : how.now + part.policy.trash.ttl},
-      .still = [&io, &plan, &entry, &how](const std::string&) { return is_unchanged(io, plan.store, entry, how.now); }};
+  return {.run = one.run,
+          .name = entry.name,
+          .record = {.id = one.id,
+                     .step = one.step,
+                     .series = one.series,
+                     .series_from = one.series_from,
+                     .created = one.created,
+                     .committed = one.committed == catalog::Time::min() ? std::nullopt : std::optional(one.committed),
+                     .bytes = whole ? one.bytes : one.optimizer_bytes,
+                     .deleted = how.now,
+                     .by = how.by,
+                     .why = why_text(part, i),
+                     .policy = part.policy.name.empty() ? plan.policies.source
+                                                        : part.policy.name + " of " + plan.policies.source,
+                     .purge_at = std::ranges::count(part.recycled, i) != 0 ? how.now : how.now + part.policy.trash.ttl},
+          .still = [&io, &plan, &entry, &how, &links](const std::string&) -> Result<bool> {
+            CKPT_CHECK(links.check_unnamed(entry));
+            return is_unchanged(io, plan.store, entry, how.now);
+          }};
 }
 
 /// What stays after a demotion is all that is left: it is checked before.
@@ -451,7 +456,14 @@ void settle_trash(Io& io, const std::string& store) {
 
 }  // namespace
 
+Action planned_action(const PrunePart& part, std::size_t index) {
+  return part.held_back.contains(static_cast<std::uint32_t>(index)) ? Action::keep
+                                                                    : part.retention.decisions[index].action;
+}
+
 std::string why_text(const PrunePart& part, std::size_t index) {
+  const auto held = part.held_back.find(static_cast<std::uint32_t>(index));
+  if (held != part.held_back.end()) return held->second + ", which ckpt did not put there: move it, and it can go";
   return catalog::why(part.retention.decisions[index], part.checkpoints[index], part.checkpoints, part.policy);
 }
 
@@ -464,6 +476,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   CKPT_CHECK(not_stopped(session, plan.store));
   CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
   CKPT_CHECK(check_runs(request, trash, scanned));
+  plan.directories = std::move(scanned.directories);
   plan.purge_due = purge_due(trash, request.now);
   const KnownPolicies known = read_known_policies(session.io, plan.store);
   plan.known_as = plan.policies.source;
@@ -512,6 +525,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
     plan.demote_count += part.retention.demote_count;
     plan.freed_bytes += part.retention.freed_bytes;
   }
+  if (!request.carries_out) hold_back(session.io, plan);
   plan_recycling(session.io, plan, request.now);
   return plan;
 }
@@ -523,6 +537,7 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
   const bool pressed = is_pressed(io, plan, how.now);  // as planned: without what goes into the trash now
   PruneReport report;
   RoomMaker room(session, plan, how, *trash, report);
+  catalog::LinkWatch links(io, plan.store, plan.directories);
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     const PrunePart& part = plan.parts[p];
     if (part.retention.aborted) continue;
@@ -532,7 +547,7 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       report.stopped = report.stopped || session.is_stopped();
       if (report.stopped) break;
       PruneStep step{.part = p, .index = i};
-      const auto deletion = deletion_of(io, plan, part, i, how);
+      const auto deletion = deletion_of(io, plan, part, i, how, links);
       const auto claim = room.with_room([&] {
         return action == Action::trash ? trash->put(deletion) : demote(session, *trash, deletion, plan.store);
       });

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,9 @@ struct PrunePart {
   std::vector<catalog::Entry> entries{};
   std::vector<catalog::Checkpoint> checkpoints{};  ///< of the entries, in their order
   catalog::Retention retention{};
+  /// By index: what would go, and stays all the same, as --apply removes nothing that ckpt did not put there. Of a plan
+  /// that is not carried out; text says what else it holds.
+  std::map<std::uint32_t, std::string> held_back{};
   std::vector<std::uint32_t> recycled{};  ///< indices of what goes: the youngest, which feed the next save and have no
                                           ///< grace
 };
@@ -52,6 +56,7 @@ struct PrunePlan {
   std::vector<PrunePart> parts{};  ///< in the order of the policies; those without a checkpoint too
   std::vector<std::string> ruleless{};      ///< runs that no policy selects: nothing of theirs is deleted
   std::vector<catalog::Entry> undecided{};  ///< their checkpoints
+  std::vector<std::string> directories{};   ///< of the store: runs, and what holds runs or may
   std::vector<std::string> warnings{};
   std::uint64_t trash_count = 0;
   std::uint64_t demote_count = 0;
@@ -102,6 +107,8 @@ struct PruneReport {
 ///         io before anything was done
 Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how);
 
+/// What carrying out the plan does with one checkpoint of a part, as far as is known before.
+catalog::Action planned_action(const PrunePart& part, std::size_t index);
 /// The WHY of one checkpoint of a part.
 std::string why_text(const PrunePart& part, std::size_t index);
 

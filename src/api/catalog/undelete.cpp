@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
+#include "catalog/index/entry.hpp"
 #include "engine/store/run_directory.hpp"
+#include "engine/store/step_name.hpp"
 
 namespace ckpt {
 namespace {
@@ -48,6 +51,28 @@ Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::strin
                .hint = there.empty() ? "the trash is empty" : "there are " + there});
 }
 
+/// What of such a name stands in its run; an id is not looked for.
+std::optional<TrashEntry> find_in_run(Io& io, const std::string& store, const std::string& name) {
+  const std::size_t at = name.find('@') != std::string::npos ? name.rfind('@') : name.rfind('/');
+  if (at == std::string::npos) return std::nullopt;
+  const std::string run = name.substr(0, at);
+  const std::string which = name.substr(at + 1);
+  if (run.empty() || which.empty() || which.find('/') != std::string::npos || which.starts_with('.'))
+    return std::nullopt;
+  const std::string directory = catalog::run_path(store, run);
+  const auto names = list_checkpoints(io, directory);
+  if (names) {
+    for (const std::string& one : *names) {
+      const std::uint64_t step = CheckpointName::parse(one)->step;
+      if (names_checkpoint(name, run, one, step, ""))
+        return TrashEntry{.run = run, .name = one, .record = {.step = step}};
+    }
+  }
+  const auto there = io.stat(join_path(directory, which));
+  if (!there) return std::nullopt;
+  return TrashEntry{.run = run, .name = which, .record = {.step = step_in_name(which).value_or(0)}};
+}
+
 /// Whether a restoration that an earlier process began was finished when the trash was opened.
 bool is_back(const std::vector<TrashEntry>& entries, const TrashEntry& before) {
   using State = catalog::TrashRecord::State;
@@ -77,13 +102,23 @@ Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
   const std::string store = join_path(request.store, "");
   CKPT_TRY(const auto first, catalog::list_trash(io, store));
   std::vector<TrashEntry> wanted;
-  for (const std::string& name : request.names) {
-    CKPT_TRY(wanted.emplace_back(), find(first, name));
-  }
-  CKPT_TRY(const auto trash, Deleter::open(io, store, std::chrono::steady_clock::now() + request.lock_timeout));
   UndeleteReport out;
+  std::vector<std::string> names;
+  for (const std::string& name : request.names) {
+    auto found = find(first, name);
+    auto in_place = found ? std::nullopt : find_in_run(io, store, name);
+    if (in_place) {
+      out.in_place.push_back(*std::move(in_place));
+      continue;
+    }
+    if (!found) return fail(std::move(found).error());
+    wanted.push_back(*std::move(found));
+    names.push_back(name);
+  }
+  if (wanted.empty()) return out;
+  CKPT_TRY(const auto trash, Deleter::open(io, store, std::chrono::steady_clock::now() + request.lock_timeout));
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const std::string& name = request.names[i];
+    const std::string& name = names[i];
     CKPT_TRY(const auto entries, catalog::list_trash(io, store));
     if (is_back(entries, wanted[i])) {
       out.restored.push_back(wanted[i]);

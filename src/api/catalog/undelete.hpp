@@ -24,10 +24,13 @@ struct UndeleteRequest {
 };
 struct UndeleteReport {
   std::vector<catalog::TrashEntry> restored{};
+  std::vector<catalog::TrashEntry> in_place{};  ///< in their runs already, as after a command that was killed
   std::vector<std::pair<std::string, std::string>> refused{};  ///< name as given, why
 };
-/// Brings checkpoints back from the trash; of several of one step the newest generation. Goes on after a refusal.
-/// errors  not_found: nothing in the trash has such a name; then nothing is brought back. locked, unsupported, io
+/// Brings checkpoints back from the trash; of several of one step the newest generation. Goes on after a refusal. The
+/// same command again does what is left.
+/// errors  not_found: nothing in the trash or in its run has such a name; then nothing is brought back. locked,
+///         unsupported, io
 Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request);
 
 }  // namespace ckpt

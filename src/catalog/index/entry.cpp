@@ -56,7 +56,9 @@ State state_after(const Error& error) {
 
 void set_unreadable(Entry& entry, const Error& error) {
   entry.checkpoint.state = state_after(error);
-  entry.reason = error.message;
+  // The word that verify says of it.
+  const bool lacks_files = error.code == Errc::not_found || error.code == Errc::incomplete;
+  entry.reason = (lacks_files ? "incomplete: " : "") + error.message;
 }
 
 void take_manifest(Entry& entry, const universal::Manifest& manifest) {

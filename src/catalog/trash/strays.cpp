@@ -46,6 +46,14 @@ Result<std::vector<std::string>> find_strays_in_optimizer(Io& io, const std::str
   });
 }
 
+Result<std::vector<std::string>> find_strays_in_the_way(Io& io, const std::string& checkpoint, bool foreign,
+                                                        bool whole) {
+  CKPT_TRY(const FileInfo info, io.stat(checkpoint));
+  if (info.kind != FileInfo::Kind::directory) return std::vector<std::string>();
+  if (foreign) return find_strays_in_foreign(io, checkpoint);
+  return find_strays(io, checkpoint, whole ? std::string_view() : universal::kOptimizerFolder);
+}
+
 Result<> check_no_strays(Result<std::vector<std::string>> found) {
   CKPT_TRY(const std::vector<std::string> strays, std::move(found));
   return strays.empty() ? Result<>() : fail(Errc::not_done, strays_text(strays));

@@ -22,6 +22,11 @@ Result<std::vector<std::string>> find_strays_in_foreign(Io& io, const std::strin
 /// The same of a dropped optimizer in the trash. errors  io
 Result<std::vector<std::string>> find_strays_in_optimizer(Io& io, const std::string& files);
 
+/// What keeps a checkpoint in its run that would go, whole or with its optimizer only. Nothing of a single file. errors
+/// io
+Result<std::vector<std::string>> find_strays_in_the_way(Io& io, const std::string& checkpoint, bool foreign,
+                                                        bool whole);
+
 /// errors  not_done: something else stands there, with strays_text
 Result<> check_no_strays(Result<std::vector<std::string>> found);
 

@@ -1,0 +1,46 @@
+#include "api/catalog/held_back.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "catalog/trash/strays.hpp"
+
+namespace ckpt {
+namespace {
+
+/// A look at a directory takes some 50 us. Of a plan that deletes more, the rest is looked at when it is carried out.
+constexpr std::size_t kMostLookedInto = 4096;
+
+}  // namespace
+
+void hold_back(Io& io, PrunePlan& plan) {
+  std::size_t looked = 0;
+  std::size_t left = 0;
+  for (PrunePart& part : plan.parts) {
+    if (part.retention.aborted) continue;
+    for (const std::uint32_t i : part.retention.order) {
+      const catalog::Decision& decision = part.retention.decisions[i];
+      const bool whole = decision.action == catalog::Action::trash;
+      if (!whole && decision.action != catalog::Action::demote) continue;
+      if (looked == kMostLookedInto) {
+        ++left;
+        continue;
+      }
+      ++looked;
+      const catalog::Entry& entry = part.entries[i];
+      const auto strays = catalog::find_strays_in_the_way(io, entry.path(plan.store), entry.foreign, whole);
+      if (!strays || strays->empty()) continue;  // what cannot be looked at now is told when it is carried out
+      part.held_back[i] = strays_text(*strays);
+      --(whole ? plan.trash_count : plan.demote_count);
+      plan.freed_bytes -= std::min(plan.freed_bytes, decision.bytes_freed);
+    }
+  }
+  if (left != 0)
+    plan.warnings.push_back(
+        fmt::format("{}: prune: whether anything else stands in {} more of what would go is seen by "
+                    "--apply, which then keeps it",
+                    plan.store, left));
+}
+
+}  // namespace ckpt

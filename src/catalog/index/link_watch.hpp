@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "catalog/index/scan.hpp"
+#include "engine/io/io.hpp"
+#include "format/result.hpp"
+
+namespace ckpt::catalog {
+
+/// Sees the links and trackers beside checkpoints that came since a plan was made: they protect what they name,
+/// whenever they come. One thread; `io` outlives it.
+class LinkWatch {
+ public:
+  /// `runs`: all of the store, as paths in it.
+  LinkWatch(Io& io, std::string store, std::vector<std::string> runs);
+
+  /// Lists the runs again before it answers, except where that takes more than a millisecond and was over less long ago
+  /// than it took: deletions never wait longer for it than for themselves.
+  /// errors  not_done: something names the checkpoint, or may, as it cannot be read now
+  Result<> check_unnamed(const Entry& entry);
+
+ private:
+  void look();
+
+  Io& io_;
+  const std::string store_;
+  const std::vector<std::string> runs_;
+  std::vector<EntryPlace> named_{};  // those of ours that a tracker names
+  std::vector<FoundLink> links_{};
+  std::chrono::steady_clock::time_point looked_{};
+  std::chrono::steady_clock::duration took_{};
+};
+
+}  // namespace ckpt::catalog
