@@ -75,10 +75,9 @@ std::vector<Entry> entries_of(Optimizer& optimizer, int zero) {
   std::vector<Entry> entries;
   for (const Optimizer::Kept& kept : optimizer.kept()) {
     const Parameter& parameter = kept.parameter;
-    std::vector<ckpt::Step> held{ckpt::Step::at("pp", {static_cast<std::uint64_t>(parameter.stage)})};
-    if (parameter.cut_dim != Parameter::kWhole) {
-      held.push_back(ckpt::Step::even(static_cast<std::uint32_t>(parameter.cut_dim), "tp"));
-    }
+    std::vector<ckpt::Step> held{ckpt::Model::stage("pp", {static_cast<std::uint64_t>(parameter.stage)})};
+    if (parameter.cut_dim == 0) held.push_back(ckpt::Model::column("tp"));
+    if (parameter.cut_dim == 1) held.push_back(ckpt::Model::row("tp"));
     std::vector<ckpt::Step> divided = held;
     divided.push_back(ckpt::Step::flat("dp", kept.part, kept.begin));
     entries.push_back({.tensor = {.name = parameter.name, .shape = parameter.shape},

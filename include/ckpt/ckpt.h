@@ -153,14 +153,30 @@ enum {
   CKPT_EVEN = 2,   /* parts that differ by at most one: even division; Megatron's column and row cuts */
   CKPT_POINTS = 3, /* part k is [numbers[k], numbers[k + 1]): a padded vocabulary */
   CKPT_SEGMENTS =
-      4,        /* the dimension is numbers[0], numbers[1], ... laid end to end, each divided evenly: fused QKV, GLU */
-  CKPT_AT = 5,  /* only ranks with one of these coordinates hold the tensor: pipeline stages, experts */
-  CKPT_FLAT = 6 /* elements of the rest: numbers = {part, begin}; ZeRO-1, 2 (begin: of the tensor in its group), 3 */
+      4,         /* the dimension is numbers[0], numbers[1], ... laid end to end, each divided evenly: fused QKV, GLU */
+  CKPT_AT = 5,   /* only ranks with one of these coordinates hold the tensor: pipeline stages, experts */
+  CKPT_FLAT = 6, /* elements of the rest: numbers = {part, begin}; ZeRO-1, 2 (begin: of the tensor in its group), 3 */
+
+  /* Placements: the same cuts by the rules of common trainers, over one axis. What the trainer's own rule refuses,
+   * such as heads that do not divide among the ranks, is 2. */
+  CKPT_COLUMN = 7,     /* dimension 0 in equal parts: Megatron's ColumnParallelLinear, [out, in], and its bias */
+  CKPT_ROW = 8,        /* dimension 1 in equal parts: RowParallelLinear (its bias is replicated: no step) */
+  CKPT_VOCABULARY = 9, /* an embedding [vocabulary, hidden] without padding rows. numbers = {divisible_by}, none: 128.
+                        * The vocabulary is padded to a multiple of divisible_by * ranks, then divided equally */
+  CKPT_QKV = 10,       /* fused rows [query heads of a group, key head, value head] a group, as in Megatron: ranks hold
+                        * whole groups. numbers = {heads, groups, rows of a head}; groups = heads without GQA */
+  CKPT_GLU = 11,       /* two equal halves laid end to end in `dim`, [gate; up]: ranks hold an equal part of each */
+  CKPT_EXPERT = 12,    /* one expert's tensor: numbers = {experts, expert}. Experts are dealt in order, equally many to
+                        * each coordinate of the axis */
+  CKPT_LAYER = 13,     /* a layer's tensor, on its pipeline stage: numbers = {layers, layer} or {layers, layer, virtual
+                        * stages}, with which each stage runs several runs of consecutive layers in turn */
+  CKPT_PARTITION = 14  /* ZeRO-3: elements in parts of ceil(n / ranks), of what equal cuts have left; last, like FLAT */
 };
-/* One step of a layout. Steps apply in order: first CKPT_AT, then cuts of dimensions, each applied to what the previous
- * one left, then at most one CKPT_FLAT. Axes that no step names hold replicas, which their ranks write once, together.
- * Replicas must be equal: commit compares a hash of every byte that each rank adds, through ckpt_add_fill too, and
- * fails with 2 and the tensor's name if ranks have drifted apart. */
+/* One step of a layout. Steps apply in order: first those that choose ranks (CKPT_AT, EXPERT, LAYER), then
+ * cuts of dimensions, each applied to what the previous one left, then at most one CKPT_FLAT or PARTITION. Axes that no
+ * step names hold replicas, which their ranks write once, together. Replicas must be equal: commit compares a hash of
+ * every byte that each rank adds, through ckpt_add_fill too, and fails with 2 and the tensor's name if ranks have
+ * drifted apart. */
 typedef struct ckpt_step {
   int32_t kind;
   uint32_t dim;     /* of cuts */
@@ -173,6 +189,11 @@ typedef struct ckpt_step {
 int ckpt_model_tensor(ckpt_model* model, const ckpt_tensor* tensor, const ckpt_step* steps, uint32_t step_count);
 /* Bytes of the part that this rank holds; 0 if it holds none. */
 int ckpt_model_part_bytes(const ckpt_model* model, const char* name, uint64_t rank, uint64_t* bytes);
+/* The parameter group of ZeRO stages 1 and 2 (DeepSpeed): parameters laid end to end, divided equally among `ranks`.
+ * `counts`: elements of each parameter, or of its tensor-parallel part. `align_factor`: 2; 1 in DeepSpeed before
+ * 2021-09. Gives the numbers of each parameter's CKPT_FLAT: *part, and its begin in `begins`, as long as `counts`. */
+int ckpt_flat_group(const uint64_t* counts, uint64_t count, uint64_t ranks, uint64_t align_factor, uint64_t* part,
+                    uint64_t* begins);
 /* For the saves and loads after this; the run keeps a copy. Local: ranks whose models differ learn it in commit. */
 int ckpt_run_set_model(ckpt_run* run, const ckpt_model* model);
 

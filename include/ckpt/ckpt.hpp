@@ -70,6 +70,7 @@ class Step {
   }
 
  private:
+  friend class Model;
   Step(std::int32_t kind, std::uint32_t dim, std::string axes, std::vector<std::uint64_t> numbers)
       : kind_(kind), dim_(dim), axes_(std::move(axes)), numbers_(std::move(numbers)) {}
   std::int32_t kind_;
@@ -128,6 +129,58 @@ class Model {
     return bytes;
   }
   const ckpt_model* c() const { return model_.get(); }
+
+  // Placements: steps by the rules of common trainers; see CKPT_COLUMN and the following in ckpt.h. They combine in the
+  // order ranks, cuts, flat: {Model::stage("pp", {0}), Model::column("tp"), Model::partition("dp")}.
+
+  /// The same on all ranks: no steps.
+  static std::vector<Step> replicated() { return {}; }
+  /// Column-parallel: [out, in] by rows of the tensor; also its bias.
+  static Step column(std::string axis) { return {CKPT_COLUMN, 0, std::move(axis), {}}; }
+  /// Row-parallel: [out, in] by its second dimension; its bias is replicated.
+  static Step row(std::string axis) { return {CKPT_ROW, 0, std::move(axis), {}}; }
+  /// [vocabulary, hidden], held without the rows that pad it to a multiple of divisible_by * ranks.
+  static Step vocabulary(std::string axis, std::uint64_t divisible_by = 128) {
+    return {CKPT_VOCABULARY, 0, std::move(axis), {divisible_by}};
+  }
+  /// Fused QKV by whole groups of query heads with their key and value head.
+  static Step qkv(std::string axis, std::uint64_t heads, std::uint64_t groups, std::uint64_t head_rows) {
+    return {CKPT_QKV, 0, std::move(axis), {heads, groups, head_rows}};
+  }
+  /// [gate; up] stacked along `dim`: an equal part of each half.
+  static Step glu(std::string axis, std::uint32_t dim = 0) { return {CKPT_GLU, dim, std::move(axis), {}}; }
+  /// A tensor of one of `experts` experts.
+  static Step expert(std::string axis, std::uint64_t experts, std::uint64_t expert) {
+    return {CKPT_EXPERT, 0, std::move(axis), {experts, expert}};
+  }
+  /// All experts stacked along dimension 0.
+  static Step stacked_experts(std::string axis) { return {CKPT_COLUMN, 0, std::move(axis), {}}; }
+  /// Only on these pipeline stages; several hold replicas (tied embeddings).
+  static Step stage(std::string axis, std::vector<std::uint64_t> stages) {
+    return Step::at(std::move(axis), std::move(stages));
+  }
+  /// On the pipeline stage of a layer, with `virtual_stages` runs of layers a stage.
+  static Step layer(std::string axis, std::uint64_t layers, std::uint64_t layer, std::uint64_t virtual_stages = 1) {
+    return {CKPT_LAYER, 0, std::move(axis), {layers, layer, virtual_stages}};
+  }
+  /// ZeRO-3: each parameter's elements in equal parts.
+  static Step partition(std::string axes) { return {CKPT_PARTITION, 0, std::move(axes), {}}; }
+  /// A flat range of ZeRO stages 1 and 2: one Step for each parameter of a group. See ckpt_flat_group.
+  ///
+  /// ranks  the product of the axes' sizes
+  static Result<std::vector<Step>> flat_group(const std::string& axes, std::uint64_t ranks,
+                                              std::span<const std::uint64_t> element_counts,
+                                              std::uint64_t align_factor = 2) {
+    std::uint64_t part = 0;
+    std::vector<std::uint64_t> begins(element_counts.size());
+    if (const int code =
+            ckpt_flat_group(element_counts.data(), element_counts.size(), ranks, align_factor, &part, begins.data())) {
+      return detail::failure(code);
+    }
+    std::vector<Step> steps;
+    for (const std::uint64_t begin : begins) steps.push_back(Step::flat(axes, part, begin));
+    return steps;
+  }
 
  private:
   explicit Model(ckpt_model* model) : model_(model) {}

@@ -4,12 +4,16 @@
 #include <string_view>
 
 #include "api/c/c_handles.hpp"
+#include "format/universal/mesh_pieces.hpp"
+#include "format/universal/placements.hpp"
 #include "writers/local_array.hpp"
 
 namespace ckpt::c {
 namespace {
 
 using universal::Layout;
+
+constexpr std::uint64_t kVocabularyMultiple = 128;  // Megatron's --make-vocab-size-divisible-by
 
 Result<std::vector<std::uint32_t>> axes_of(const universal::Mesh& mesh, const char* names) {
   std::vector<std::uint32_t> axes;
@@ -26,11 +30,97 @@ Result<std::vector<std::uint32_t>> axes_of(const universal::Mesh& mesh, const ch
   return axes;
 }
 
-Result<> add_step(Layout& layout, const ckpt_step& step, std::uint64_t& begin) {
+/// The numbers of a placement, which has from `least` to `most` of them.
+Result<> check_count(const std::vector<std::uint64_t>& numbers, std::size_t least, std::size_t most, const char* what) {
+  if (numbers.size() >= least && numbers.size() <= most) return {};
+  return fail(Errc::usage, fmt::format("model: {} takes {} numbers, not {}", what, least, numbers.size()));
+}
+
+Result<std::uint64_t> length_of(const Shape& shape, std::uint32_t dim, const char* what) {
+  if (dim < shape.size()) return shape[dim];
+  return fail(Errc::usage, fmt::format("model: {} divides dimension {}, which the tensor does not have", what, dim));
+}
+
+/// Elements of every rank's part after cuts that leave all ranks the same.
+Result<std::uint64_t> equal_part_elements(const Layout& layout, const Shape& shape) {
+  Shape left = shape;
+  for (const Layout::Cut& cut : layout.cuts) {
+    const std::uint64_t parts = universal::part_count(layout.mesh, cut.axes);
+    const auto divides = [&](std::uint64_t length) { return length % parts == 0; };
+    const bool equal = cut.dim < left.size() && cut.rule != Layout::Cut::Rule::points && divides(left[cut.dim]) &&
+                       std::all_of(cut.segments.begin(), cut.segments.end(), divides);
+    if (!equal) return fail(Errc::usage, "model: CKPT_PARTITION follows cuts into equal parts only");
+    left[cut.dim] /= parts;
+  }
+  std::uint64_t elements = 1;  // fits: the whole tensor's bytes do
+  for (const std::uint64_t length : left) elements *= length;
+  return elements;
+}
+
+/// The steps of trainers' own rules.
+Result<Layout> placed(const Layout& layout, const ckpt_step& step, const Shape& shape,
+                      const std::vector<std::uint32_t>& axes, const std::vector<std::uint64_t>& numbers) {
+  namespace placement = universal::placement;
+  if (axes.size() != 1 && step.kind != CKPT_PARTITION) return fail(Errc::usage, "model: a placement takes one axis");
+  const std::uint32_t axis = axes[0];
+  switch (step.kind) {
+    case CKPT_COLUMN:
+    case CKPT_ROW: {
+      const std::uint32_t dim = step.kind == CKPT_COLUMN ? 0 : 1;
+      CKPT_TRY(const auto length, length_of(shape, dim, step.kind == CKPT_COLUMN ? "CKPT_COLUMN" : "CKPT_ROW"));
+      return placement::tensor_parallel(layout, {.axis = axis, .dim = dim, .length = length});
+    }
+    case CKPT_VOCABULARY: {
+      CKPT_CHECK(check_count(numbers, 0, 1, "CKPT_VOCABULARY"));
+      CKPT_TRY(const auto rows, length_of(shape, 0, "CKPT_VOCABULARY"));
+      return placement::vocabulary(
+          layout, {.axis = axis, .rows = rows, .divisible_by = numbers.empty() ? kVocabularyMultiple : numbers[0]});
+    }
+    case CKPT_QKV: {
+      CKPT_CHECK(check_count(numbers, 3, 3, "CKPT_QKV"));
+      CKPT_TRY(const auto rows, length_of(shape, 0, "CKPT_QKV"));
+      const placement::GroupedQkv qkv{.axis = axis, .heads = numbers[0], .groups = numbers[1], .head_rows = numbers[2]};
+      CKPT_TRY(Layout out, placement::grouped_qkv(layout, qkv));
+      // Checked above: the groups divide the heads, and the product is a size.
+      if (const std::uint64_t wanted = (qkv.heads / qkv.groups + 2) * qkv.groups * qkv.head_rows; wanted != rows)
+        return fail(Errc::usage, fmt::format("model: {} heads in {} groups of {} rows a head are {} rows, not {}",
+                                             qkv.heads, qkv.groups, qkv.head_rows, wanted, rows));
+      return out;
+    }
+    case CKPT_GLU: {
+      CKPT_TRY(const auto length, length_of(shape, step.dim, "CKPT_GLU"));
+      if (length % 2 != 0) return fail(Errc::usage, fmt::format("model: CKPT_GLU: {} rows are no two halves", length));
+      return placement::stacked(layout, {.axis = axis, .dim = step.dim, .lengths = {length / 2, length / 2}});
+    }
+    case CKPT_EXPERT:
+      CKPT_CHECK(check_count(numbers, 2, 2, "CKPT_EXPERT"));
+      return placement::at_expert(layout, {.axis = axis, .count = numbers[0]}, numbers[1]);
+    case CKPT_LAYER: {
+      CKPT_CHECK(check_count(numbers, 2, 3, "CKPT_LAYER"));
+      const placement::Pipeline pipeline{.layers = numbers[0],
+                                         .stages = layout.mesh.axes[axis].size,
+                                         .virtual_stages = numbers.size() == 3 ? numbers[2] : 1};
+      CKPT_TRY(const std::uint64_t stage, placement::stage_of_layer(pipeline, numbers[1]));
+      return placement::at_stages(layout, axis, {stage});
+    }
+    case CKPT_PARTITION: {
+      CKPT_TRY(const std::uint64_t elements, equal_part_elements(layout, shape));
+      return placement::zero3(layout, axes, elements);
+    }
+    default:
+      return fail(Errc::usage, fmt::format("model: no kind of step has the number {}", step.kind));
+  }
+}
+
+Result<> add_step(Layout& layout, const ckpt_step& step, const Shape& shape, std::uint64_t& begin) {
   CKPT_TRY(std::vector<std::uint32_t> axes, axes_of(layout.mesh, step.axes));
   if (step.number_count != 0) CKPT_CHECK(need(step.numbers, "numbers"));
   std::vector<std::uint64_t> numbers(step.numbers, step.numbers + step.number_count);
-  if (layout.flat) return fail(Errc::usage, "model: CKPT_FLAT is the last step");
+  if (layout.flat) return fail(Errc::usage, "model: CKPT_FLAT or CKPT_PARTITION is the last step");
+  if (step.kind >= CKPT_COLUMN && step.kind <= CKPT_PARTITION) {
+    CKPT_TRY(layout, placed(layout, step, shape, axes, numbers));
+    return {};
+  }
   Layout::Cut cut{.dim = step.dim, .axes = std::move(axes)};
   switch (step.kind) {
     case CKPT_AT:
@@ -125,7 +215,7 @@ int ckpt_model_tensor(ckpt_model* model, const ckpt_tensor* tensor, const ckpt_s
     CKPT_TRY(ckpt::Tensor declared, ckpt::c::tensor_of(tensor));
     ckpt::universal::Layout layout{.kind = ckpt::universal::Layout::Kind::mesh, .mesh = model->mesh};
     std::uint64_t begin = 0;
-    for (uint32_t i = 0; i < step_count; ++i) CKPT_CHECK(ckpt::c::add_step(layout, steps[i], begin));
+    for (uint32_t i = 0; i < step_count; ++i) CKPT_CHECK(ckpt::c::add_step(layout, steps[i], declared.shape, begin));
     if (auto fits = ckpt::universal::check_layout(layout); fits) {
       fits = ckpt::universal::check_layout(layout, declared, begin);
       if (!fits) return ckpt::fail(ckpt::Errc::usage, fits.error().message);
@@ -153,6 +243,20 @@ int ckpt_model_part_bytes(const ckpt_model* model, const char* name, uint64_t ra
       return {};
     }
     return ckpt::fail(ckpt::Errc::not_found, fmt::format("{}: it is not in the model", name));
+  });
+}
+
+int ckpt_flat_group(const uint64_t* counts, uint64_t count, uint64_t ranks, uint64_t align_factor, uint64_t* part,
+                    uint64_t* begins) {
+  return guarded([&]() -> Result<> {
+    if (count != 0) CKPT_CHECK(need(counts, "the element counts"));
+    if (count != 0) CKPT_CHECK(need(begins, "the place for the begins"));
+    CKPT_CHECK(need(part, "the place for the part"));
+    CKPT_TRY(const auto places, ckpt::universal::placement::flat_group(
+                                    {.element_counts = {counts, count}, .ranks = ranks, .align_factor = align_factor}));
+    *part = places.part;
+    std::copy(places.begins.begin(), places.begins.end(), begins);
+    return {};
   });
 }
 
