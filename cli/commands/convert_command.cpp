@@ -79,6 +79,9 @@ Result<ConvertRequest> read_request(const Words& words) {
   CKPT_TRY(out.options, read_target_options(words));
   out.strip_prefix = words.text("strip-prefix");
   out.add_prefix = words.text("add-prefix");
+  out.extras = !words.on("no-extras");
+  out.assets = words.text("assets");
+  if (!out.extras && !out.assets.empty()) return fail(Errc::usage, "--assets and --no-extras contradict each other");
   out.dry_run = words.on("dry-run");
   out.overwrite = words.on("overwrite");
   out.restart = words.on("restart");

@@ -48,6 +48,16 @@ std::string alias_text(const InspectReport& report) {
   return out;
 }
 
+std::string extras_text(const InspectReport& report) {
+  constexpr std::size_t shown = 4;
+  if (report.extras.empty()) return {};
+  std::string names;
+  for (std::size_t i = 0; i < std::min(shown, report.extras.size()); ++i)
+    names += (i == 0 ? "" : ", ") + printable(report.extras[i]);
+  if (report.extras.size() > shown) names += fmt::format(" and {} more", report.extras.size() - shown);
+  return fmt::format("  {:<11} {}\n", "with it", names);
+}
+
 std::string state_text(const InspectReport& report, SizeStyle sizes) {
   const auto missing = std::ranges::count_if(report.findings, [](const Finding& finding) {
     return finding.severity == Severity::incomplete || finding.severity == Severity::damage;
@@ -83,6 +93,7 @@ void print_report(Context& context, const InspectReport& report, bool with_files
     out +=
         fmt::format("  {:<11} {} kept beside the tensors\n", "objects", format_counted(report.object_count, "value"));
   out += alias_text(report);
+  out += extras_text(report);
   out += state_text(report, sizes);
   out += fmt::format("  {:<11} {}\n", "checks",
                      report.stores_hashes ? "a hash of every 4 MiB of every file"

@@ -78,9 +78,7 @@ Result<ImportRequest> read_save_request(const Words& words) {
   if (conversion.source.empty()) return fail(Errc::usage, "the source is empty");
   if (out.run.empty()) return fail(Errc::usage, "--run names the run of the store, and is missing");
   while (out.run.ends_with('/')) out.run.pop_back();
-  CKPT_TRY(const auto step, read_step(words, "step"));
-  if (!step) return fail(Errc::usage, "--step says which step of the training this is, and is missing");
-  out.step = *step;
+  CKPT_TRY(out.step, read_step(words, "step"));
   CKPT_TRY(out.back_to, read_step(words, "back-to"));
   CKPT_TRY(out.marks, read_marks(words));
   conversion.from = words.text("from");
@@ -99,7 +97,7 @@ Json report_json(const ImportReport& report, const ImportRequest& request) {
   put_text(checkpoint, "store", request.store);
   checkpoint["new_store"] = report.new_store;
   checkpoint["run"] = request.run;
-  checkpoint["step"] = request.step;
+  checkpoint["step"] = report.step;
   checkpoint["name"] = report.name.empty() ? Json() : Json(report.name);
   put_text(checkpoint, "path", report.conversion.target);
   checkpoint["generation"] = report.generation == 0 ? Json() : Json(report.generation);

@@ -264,6 +264,8 @@ Json to_json(const InspectReport& report, bool with_files) {
   for (const Alias& alias : report.aliases)
     aliases.push_back({{"name", valid_utf8(alias.name)}, {"target", valid_utf8(alias.target)}});
   out["aliases"] = std::move(aliases);
+  out["extras"] = Json::array();
+  for (const std::string& extra : report.extras) out["extras"].push_back(valid_utf8(extra));
   out["file_count"] = report.file_count;
   out["file_bytes"] = report.file_bytes;
   if (with_files) out["files"] = to_json(report.files);

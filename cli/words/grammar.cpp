@@ -99,6 +99,16 @@ Verb convert_verb() {
                .guesses = {"placements", "shard-dim"}},
               {.name = "strip-prefix", .value = "TEXT", .help = "remove this prefix from tensor names that have it"},
               {.name = "add-prefix", .value = "TEXT", .help = "add this prefix to every tensor name"},
+              {.name = "assets",
+               .value = "DIR",
+               .help = "take config.json, tokenizer and other files of the model from DIR where SRC has none, so that "
+                       "transformers loads the output",
+               .guesses = {"config", "tokenizer", "model-dir", "base-model"}},
+              {.name = "no-extras",
+               .help =
+                   "leave out the files that go with the model: config.json, tokenizer, chat template, remote code, "
+                   "licence",
+               .guesses = {"weights-only", "no-config", "no-tokenizer"}},
               {.name = "dry-run",
                .letter = 'n',
                .help = "show the plan, in bytes and memory, and change nothing",

@@ -66,6 +66,9 @@ struct ConvertRequest {
   TargetOptions options{};        ///< those that the target format takes
   std::string strip_prefix{};
   std::string add_prefix{};
+  /// Files that go with the model (config.json, the tokenizer's) go along where the target keeps such.
+  bool extras = true;
+  std::string assets{};  ///< a folder of a model: its files that go along, where the source has none of that name
   bool dry_run = false;
   bool overwrite = false;
   bool restart = false;  ///< what a killed run of this conversion left is removed, not taken up
@@ -214,6 +217,7 @@ struct InspectReport {
   };
   std::vector<Part> parts{};
   std::vector<Alias> aliases{};
+  std::vector<std::string> extras{};  ///< files that go with the model: config.json, the tokenizer's
   std::vector<std::string> can_become{};
   std::uint64_t smallest_memory = 0;  ///< --memory that a conversion needs
   bool stores_hashes = false;         ///< its format keeps a hash of every byte

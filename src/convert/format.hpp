@@ -56,6 +56,11 @@ struct ReadOptions {
   const std::atomic<bool>* stop = nullptr;
   /// Also tells what stands beside the files of the checkpoint and is no part of it, and which files are `settings`.
   bool look_beside = false;
+  bool state_beside = true;  ///< joins what Format::open_beside finds; else it counts as beside the checkpoint
+  /// Also fills Map::extras of a folder, and of the folder that holds it where the path is that; formats that store
+  /// hashes have their own.
+  bool extras = false;
+  std::string assets{};  ///< a folder of a model whose extras are taken where the checkpoint has none of that name
 };
 
 /// A slice of a tensor.
@@ -75,11 +80,19 @@ struct Selected {
   std::optional<TensorPart> part{};  ///< none = the whole tensor; set only for `Format::lay_out_parts`
 };
 
+/// An extra as the target gets it.
+struct WantedExtra {
+  std::string path;                   ///< relative to the target, a name that is_extra_name knows
+  std::uint32_t tensor = 0;           ///< of the source: its bytes
+  std::optional<std::string> text{};  ///< instead of them, where they do not stay as they are
+};
+
 struct WriteRequest {
   const Map* source = nullptr;
-  std::vector<Selected> tensors{};
+  std::vector<Selected> tensors{};          ///< no extras
   std::vector<Alias> aliases{};             ///< whose targets are selected, with target names
   std::vector<NamedObject> objects{};       ///< with target names
+  std::vector<WantedExtra> extras{};        ///< empty unless the format keeps them (Format::extras)
   std::uint64_t shard_bytes = 0;            ///< 0 = the writer's default
   TargetOptions options{};                  ///< only those of Format::target_options
   std::string target;                       ///< final path
@@ -113,6 +126,10 @@ struct StoredHashes {
   std::vector<Finding> findings{};
 };
 
+/// What a target does with extras. `beside`: they become files beside those that the writer lays out, where the target
+/// is a directory; the conversion adds them. `inside`: the writer lays them out.
+enum class KeepsExtras : std::uint8_t { no, beside, inside };
+
 /// One format: a reader, and a writer where we write it. Registered by one line in registry.cpp.
 struct Format {
   std::string_view name;
@@ -144,8 +161,13 @@ struct Format {
   std::span<const std::string_view> own_names{};
   /// The options that this target takes, as flags without dashes ("zero-stage"): see TargetOptions.
   std::span<const std::string_view> target_options{};
-  bool holds_blobs = false;  ///< as a target it takes opaque blobs too
-  bool has_folders = false;  ///< its files may lie in folders below the root
+  KeepsExtras extras = KeepsExtras::no;
+  /// Opens the files of a trainer's state (optimizer, scheduler, random states) that stand in this form in a directory
+  /// beside weights of another one (`has_state_beside`); nothing where there are none. Names begin with the file's.
+  Result<std::optional<Map>> (*open_beside)(Io& io, const std::string& root, const ReadOptions& options) = nullptr;
+  bool has_state_beside = false;  ///< trainers keep weights in this form, and their state beside it in others
+  bool holds_blobs = false;       ///< as a target it takes opaque blobs too
+  bool has_folders = false;       ///< its files may lie in folders below the root
 };
 
 /// All formats, in order of precedence of detection messages.
@@ -161,7 +183,7 @@ struct Source {
   std::shared_ptr<SourceFiles> files{};
   std::unique_ptr<Io> io{};
   Map map{};
-  /// Files beside it that tell of the model, and hold no data of it; only with ReadOptions::look_beside.
+  /// Files beside it that tell of the model, hold no data of it and are no extras; only with ReadOptions::look_beside.
   std::vector<std::string> settings{};
   std::unique_ptr<Lease> lease{};
 

@@ -5,10 +5,16 @@
 #include <utility>
 
 #include "convert/apply_rules.hpp"
+#include "convert/extras.hpp"
 #include "convert/format.hpp"
+#include "convert/join_maps.hpp"
+#include "convert/several_checkpoints.hpp"
 #include "convert/skipped.hpp"
+#include "engine/io/real_path.hpp"
 #include "engine/publish/publish.hpp"
 #include "engine/run/checks.hpp"
+#include "engine/store/step_name.hpp"
+#include "format/files/extra_names.hpp"
 
 namespace ckpt {
 namespace {
@@ -87,21 +93,32 @@ std::string seen_in(const Place& place) {
   return fmt::format("no known format; it begins with {}", bytes);
 }
 
-/// Where nothing matches, one level below may: worth a hint, never a guess.
-std::string hint_below(const Place& place) {
-  std::size_t tried = 0;
+/// Where nothing matches, one level below may. The directories with the greatest steps in their names are looked at.
+std::vector<OneCheckpoint> checkpoints_below(const Place& place) {
+  std::vector<OneCheckpoint> directories;
   for (const DirEntry& entry : place.entries) {
-    if (entry.kind != FileInfo::Kind::directory) continue;
-    if (++tried > kSubdirectoriesTried) break;
-    const std::string below = join_path(place.root, entry.name);
+    if (entry.kind == FileInfo::Kind::directory && !entry.name.starts_with('.'))
+      directories.push_back({.name = entry.name, .step = step_in_name(entry.name)});
+  }
+  std::ranges::stable_sort(directories, [](const OneCheckpoint& a, const OneCheckpoint& b) { return a.step > b.step; });
+  std::vector<OneCheckpoint> out;
+  for (std::size_t i = 0; i < std::min(directories.size(), kSubdirectoriesTried); ++i) {
+    OneCheckpoint& one = directories[i];
+    const std::string below = join_path(place.root, one.name);
     const auto inner = look(place.io, below);
     if (!inner) continue;
     const Detection detection = detect(*inner);
-    if (!detection.found.empty())
-      return fmt::format("{} looks like {} ({}): give that path", below, detection.found.front().format->name,
-                         detection.found.front().match.why);
+    if (detection.found.empty()) continue;
+    one.why = fmt::format("{} ({})", detection.found.front().format->name, detection.found.front().match.why);
+    if (const auto info = place.io.stat(below)) one.mtime_ns = info->mtime_ns;
+    out.push_back(std::move(one));
   }
-  return "formats that can be read: " + readable_formats();
+  return out;
+}
+
+std::string hint_below(const Place& place, const std::vector<OneCheckpoint>& below) {
+  if (below.empty()) return "formats that can be read: " + readable_formats();
+  return fmt::format("{} looks like {}: give that path", join_path(place.root, below.front().name), below.front().why);
 }
 
 /// A file that is nothing by itself may be a part of what its directory holds: an index, a tracker, one rank's data.
@@ -129,8 +146,11 @@ Result<Found> choose(const Place& place) {
   if (detection.found.size() == 1) return std::move(detection.found.front());
   if (detection.found.empty()) {
     if (detection.refusal) return fail(*std::move(detection.refusal));
+    std::vector<OneCheckpoint> below;
+    if (place.directory) below = checkpoints_below(place);
+    if (below.size() > 1) return fail(several_checkpoints(place.root, std::move(below)));
     return fail(about_format(place.root, Errc::unsupported, seen_in(place),
-                             place.directory ? hint_below(place) : hint_above(place)));
+                             place.directory ? hint_below(place, below) : hint_above(place)));
   }
   std::string list;
   std::string flags;
@@ -203,6 +223,49 @@ Result<> identify_files(Source& source) {
     CKPT_CHECK(check_unchanged(path_of(source.map, i, source.root), file, *seen));
   }
   return {};
+}
+
+/// The state of a trainer beside the weights belongs to the checkpoint.
+Result<> join_state(Source& source, const ReadOptions& options) {
+  if (!source.format->has_state_beside) return {};
+  const std::size_t weights = source.map.files.size();
+  for (const Format& format : formats()) {
+    if (format.open_beside == nullptr || &format == source.format) continue;
+    CKPT_TRY(auto state, format.open_beside(*source.io, source.root, options));
+    if (state) CKPT_CHECK(join_maps(source.map, *std::move(state), "", source.root));
+  }
+  const std::size_t joined = source.map.files.size() - weights;
+  if (joined != 0) source.map.variant += fmt::format(" and {} of the trainer", joined);
+  return {};
+}
+
+/// The absolute path of a folder that is not the map's root.
+Result<std::string> absolute_folder(const std::string& folder) {
+  CKPT_TRY(const auto real, find_real_path(folder));
+  if (real) return *real;
+  return fail({.code = Errc::not_found, .message = folder + ": no such folder", .file = folder});
+}
+
+Result<> add_extras(Source& source, const Place& place, const std::string& assets) {
+  Io& io = *source.io;
+  if (place.directory && source.format->hashes == nullptr) {
+    CKPT_CHECK(take_extras(io, source.root, "", source.map));
+    if (source.root != place.root) {
+      CKPT_TRY(const std::string above, absolute_folder(place.root));
+      CKPT_CHECK(take_extras(io, source.root, above, source.map));
+    }
+  }
+  if (assets.empty()) return {};
+  CKPT_TRY(const std::string folder, absolute_folder(assets));
+  const std::size_t before = source.map.extras.size();
+  CKPT_CHECK(take_extras(io, source.root, folder, source.map));
+  if (source.map.extras.size() != before) return {};
+  CKPT_TRY(const auto entries, io.list(folder));
+  if (std::ranges::any_of(entries, [](const DirEntry& entry) { return marks_model_folder(entry.name); })) return {};
+  return fail({.code = Errc::usage,
+               .message = fmt::format("--assets {}: no config.json, tokenizer or adapter of a model there", assets),
+               .file = assets,
+               .hint = "name the folder of the model that was trained, with its config.json"});
 }
 
 }  // namespace
@@ -290,6 +353,9 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
     return fail(std::move(error));
   }
   source.map = *std::move(map);
+  if (place.directory && options.state_beside) {
+    if (auto joined = join_state(source, options); !joined) return fail(source.explained(std::move(joined).error()));
+  }
   CKPT_CHECK(identify_files(source));
   if (place.directory) {
     std::vector<DirEntry> below;
@@ -305,6 +371,10 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
     std::ranges::move(beside.findings, std::back_inserter(source.map.findings));
     source.settings = std::move(beside.settings);
   }
+  if (options.extras) CKPT_CHECK(add_extras(source, place, options.assets));
+  std::erase_if(source.settings, [&](const std::string& name) {
+    return std::ranges::find(source.map.extras, name, &Extra::path) != source.map.extras.end();
+  });
   if (source.map.format.empty()) source.map.format = found.format->name;
   if (options.rules != nullptr) CKPT_CHECK(apply_rules(source.map, *options.rules, source.root));
   if (source.lease && !source.lease->unheard().empty())

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "format/files/extra_names.hpp"
 #include "format/text/glob.hpp"
 
 namespace ckpt {
@@ -28,9 +29,8 @@ constexpr std::array<std::string_view, 4> kStepWords{"checkpoint", "step", "epoc
 // The same, where the checkpoint itself lies in such a folder; elsewhere they are parts of one: the Hugging Face
 // Trainer keeps DeepSpeed's optimizer of a checkpoint in a folder global_step3 inside it.
 constexpr std::array<std::string_view, 2> kTagWords{"", "global_step"};
-constexpr std::array<std::string_view, 11> kSettingsNames{"*.json",    "*.jinja",           "*.model",    "merges.txt",
-                                                          "vocab.txt", "training_args.bin", "*.tiktoken", "*.yaml",
-                                                          "*.yml",     "config.pkl",        "*.py"};
+// Beyond is_extra_name: what tells of weights that are not here.
+constexpr std::array<std::string_view, 2> kSettingsNames{"*.json", "*.py"};
 // Data by their names alone: a pickle has no first bytes of its own, and no format here knows the others.
 constexpr std::array<std::string_view, 14> kDataNames{
     "*.pkl",         "*.pickle", "*.msgpack", "*.onnx",          "*.gguf", "*.npz",   "*.npy",
@@ -148,7 +148,7 @@ class LookBeside {
   }
 
   Result<> look_at(const std::string& path, const DirEntry& entry, bool mapped) {
-    if (matches_any(entry.name, kSettingsNames)) {
+    if (is_extra_name(entry.name) || matches_any(entry.name, kSettingsNames)) {
       if (mapped && parent_of(path).empty()) out_.settings.push_back(path);
       return {};
     }

@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
         Clean{"torch/fsdp2_hsdp_bf16", 57, 0, 0}, Clean{"torch/fsdp2_nested_optim", 105, 0, 0},
         Clean{"torch/hf_consolidated", 0, 0, 0}, Clean{"torch/hf_sharded", 0, 0, 0}, Clean{"torch/pt_align4k", 2, 0, 0},
         Clean{"torch/pt_dtypes", 21, 0, 0}, Clean{"torch/pt_legacy", 0, 0, 0}, Clean{"torch/pt_mixed", 8, 0, 0},
-        Clean{"torch/pt_nocrc", 0, 0, 0}, Clean{"torch/pt_protocols", 4, 0, 0}, Clean{"torch/pt_trainer", 64, 0, 0},
+        Clean{"torch/pt_nocrc", 0, 0, 0}, Clean{"folders/hf_trainer", 64, 0, 0}, Clean{"torch/pt_trainer", 64, 0, 0},
         Clean{"torch/rank_files_dtensor", 25, 0, 1}, Clean{"torch/rank_files_placements", 28, 0, 2},
         Clean{"torch/tp2_fsdp2_strided", 61, 0, 0}, Clean{"safetensors/dtypes", 0, 0, 0},
         Clean{"safetensors/empty_and_scalar", 0, 0, 0}, Clean{"safetensors/gpt2_single_file", 0, 0, 0},

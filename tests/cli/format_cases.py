@@ -51,7 +51,7 @@ def case_the_example_reads_what_convert_writes(sh):
     if not numpy_is_here():
         return
     import truth
-    for name in ("deepspeed/zero2_bf16_dp4", "safetensors/dtypes", "torch/pt_protocols"):
+    for name in ("deepspeed/zero2_bf16_dp4", "safetensors/dtypes", "torch/pt_dtypes"):
         target = sh.path(name.replace("/", "-"))
         sh.run("convert", sh.checkpoint(name), target, "--shard-size", "20KB", "--to", "ckpt")
         lines, compared = truth.differences(sh.golden / name, plain_read(target)[0])

@@ -45,7 +45,7 @@ def case_files_that_are_complete_each_are_not_one_checkpoint(sh):
     sh.path("run").mkdir()
     for step in (1, 2, 3):
         save({"model": {"w": Tensor([step])}, "step": step}, sh.path(f"run/ck_{step}.pt"))
-    refused(sh, "run", "3 independent checkpoint files .ck_1.pt, ck_2.pt")
+    refused(sh, "run", "3 checkpoints, not one: ck_3.pt .step 3., ck_2.pt .step 2., ck_1.pt .step 1.")
     sh.path("parts").mkdir()
     shutil.copy(sh.checkpoint(SINGLE) / "model.safetensors", sh.path("parts/a.safetensors"))
     shutil.copy(sh.checkpoint("safetensors/dtypes") / "dtypes.safetensors", sh.path("parts/b.safetensors"))

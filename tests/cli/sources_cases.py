@@ -78,28 +78,35 @@ def trainers_directory(sh, name="checkpoint-2"):
     save({"args": 1}, sh.path(name) / "training_args.bin")
 
 
-SKIPPED = "skipped 3 files, not part of the safetensors checkpoint: optimizer.pt, rng_state.pth, scheduler.pt"
-
-
-def case_the_optimizer_beside_the_weights_is_named_and_no_success(sh):
+def case_the_optimizer_beside_the_weights_is_one_checkpoint_with_them(sh):
     trainers_directory(sh)
-    sh.run("inspect", "checkpoint-2", out="^safetensors .*step 2", err=f"warning: {SKIPPED}")
-    document = sh.document("convert", "checkpoint-2", "m.safetensors", code=3)
-    check(document["warnings"][0]["text"].startswith(SKIPPED) and document["data"]["partial"], "a script is not told")
-    check(sh.path("m.safetensors").exists(), "what can be done is done")
-    sh.run("convert", "checkpoint-2", "m.safetensors", code=3, out="already done")
-    sh.run("convert", "checkpoint-2", "w.safetensors", "--only", "weights", err=SKIPPED)
-    sh.run("convert", "checkpoint-2", "n.safetensors", "--allow-skipped", err=SKIPPED, out="not copied: .*config.json.*training_args.bin")
-    sh.run("inspect", "checkpoint-2", "--from", "torch", out=["^torch 4 files", "exp_avg f32 +1 tensor"])
+    sh.run("inspect", "checkpoint-2", out=["^safetensors 1 file and 3 of the trainer · step 2", "exp_avg f32 +1 tensor"], not_err="skipped")
+    sh.run("convert", "checkpoint-2", "u", not_err="skipped")
+    check({"optimizer.state.0.exp_avg", "rng_state.cpu", "transformer.wte.weight"} <= names(sh, "u"), str(sorted(names(sh, "u"))))
+    objects = json.loads(sh.path("u/blobs/objects.json").read_text())["objects"]
+    check("scheduler.last_epoch" in [o["name"] for o in objects], str(objects))
+    sh.run("verify", "u", "--against", "checkpoint-2", out=" 0 different, 0 only here, 0 only there")
+    sh.run("convert", "checkpoint-2", "w.safetensors", "--only", "weights", err="skipped 3 files")
+    check(not any(n.startswith("optimizer") for n in names(sh, "w.safetensors")), "weights alone")
+    sh.run("inspect", "checkpoint-2", "--from", "torch", out=["^torch 3 files", "exp_avg f32 +1 tensor"])
 
 
-def case_a_save_without_the_optimizer_is_no_success(sh):
+def case_a_save_keeps_the_optimizer_and_knows_its_step(sh):
     trainers_directory(sh)
-    words = ("save", "checkpoint-2", "--store", "s", "--run", "r", "--step", "2")
-    sh.run(*words, code=3, err=SKIPPED)
-    check(sh.document("list", "--store", "s")["data"]["checkpoints"][0]["step"] == 2, "the weights are saved")
-    sh.run(*words[:-1], "3", "--allow-skipped", err=SKIPPED)
-    sh.run(*words[:-1], "4", "--only", "weights", err=SKIPPED)
+    sh.run("save", "checkpoint-2", "--store", "s", "--run", "r", out="^saved +r@step-000000002.g1")
+    check(sh.document("list", "--store", "s")["data"]["checkpoints"][0]["step"] == 2, "the step of trainer_state.json")
+    check(sh.document("save", "checkpoint-2", "--store", "s", "--run", "r")["data"]["checkpoint"]["step"] == 2, "")
+    sh.run("save", "checkpoint-2", "--store", "s", "--run", "r", "--step", "3", out="^saved +r@step-000000003")
+    sh.run("save", sh.checkpoint(ZERO2), "--store", "s", "--run", "d", out="^saved +d@step-")
+    sh.run("save", sh.checkpoint("safetensors/single"), "--store", "s", "--run", "n", code=2, err=["--step is missing", "--step N"])
+
+
+def case_a_damaged_optimizer_leaves_the_weights(sh):
+    trainers_directory(sh)
+    text = sh.path("checkpoint-2/optimizer.pt").read_bytes()
+    sh.path("checkpoint-2/optimizer.pt").write_bytes(text[: len(text) // 2])
+    sh.run("convert", "checkpoint-2", "u", code=15, err="optimizer.pt")
+    sh.run("convert", "checkpoint-2", "w", "--only", "weights")
 
 
 def case_files_beside_torch_files_are_named_wherever_they_stand(sh):
@@ -267,10 +274,10 @@ def case_a_trainers_directory_of_torch_files_gives_weights_by_their_names(sh):
     for name, value in (("pytorch_model.bin", weights()), ("optimizer.pt", adam()), ("scheduler.pt", {"last_epoch": 2})):
         save(value, sh.path("checkpoint-2") / name)
     save({"cpu": Tensor(b"\1\2\3", bytes_only=True), "python": [3, 1]}, sh.path("checkpoint-2/rng_state.pth"))
-    sh.run("convert", "checkpoint-2", "m.safetensors", "--only", "weights", out="^note .*dropped the name of the file, 'pytorch_model.bin/'$")
+    sh.run("convert", "checkpoint-2", "m.safetensors", "--only", "weights")
     check(names(sh, "m.safetensors") == {"w", "b"}, "not the weights by their names")
     sh.run("convert", "checkpoint-2", "u")
-    check({"pytorch_model.bin/w", "rng_state.pth/cpu"} <= names(sh, "u"), "something is lost")
+    check({"w", "rng_state.cpu", "optimizer.state.0.exp_avg"} <= names(sh, "u"), "something is lost")
 
 
 def case_verify_compares_the_checksum_of_a_keras_archive(sh):

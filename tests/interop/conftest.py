@@ -11,6 +11,7 @@ GOLDEN = ROOT / "tests" / "golden"
 
 # Recognised and refused by name, see tests/golden/README.md.
 NOT_READ = {
+    "torch/pt_protocols",  # four checkpoints in one folder, each read by its own path
     "orbax/direct_standard",
     "megatron/core_torch_dist_w4",
 }

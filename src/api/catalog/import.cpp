@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -60,27 +61,30 @@ Result<> check_run(const std::string& run) {
 
 class Import {
  public:
-  Import(Session& session, const ImportRequest& request)
+  Import(Session& session, const ImportRequest& request, std::uint64_t step)
       : session_(session),
         io_(session.io),
         request_(request),
+        step_(step),
         run_directory_(join_path(request.store, request.run)),
-        target_(join_path(run_directory_, step_text(request.step))) {}
+        target_(join_path(run_directory_, step_text(step))) {
+    out_.step = step;
+  }
 
   Result<ImportReport> run() {
     CKPT_CHECK(check_run(request_.run));
     CKPT_CHECK(check_committed_place(request_.store));
-    if (request_.step > kGreatestStep)
-      return fail(Errc::usage, fmt::format("--step {}: greater than {}", request_.step, kGreatestStep));
-    if (request_.back_to && *request_.back_to >= request_.step)
-      return fail(Errc::usage, fmt::format("--back-to {}: not before step {}", *request_.back_to, request_.step));
+    if (step_ > kGreatestStep)
+      return fail(Errc::usage, fmt::format("--step {}: greater than {}", step_, kGreatestStep));
+    if (request_.back_to && *request_.back_to >= step_)
+      return fail(Errc::usage, fmt::format("--back-to {}: not before step {}", *request_.back_to, step_));
     for (const catalog::Mark& mark : request_.marks) {
       CKPT_TRY(catalog::MarkFile file, catalog::mark_file(mark));
       marks_.push_back({.path = join_path(catalog::kMarksDirectory, file.name), .bytes = std::move(file.text)});
     }
     out_.new_store = !io_.stat(request_.store);
     ConversionHooks hooks;
-    hooks.parameters = {"save", request_.run, std::to_string(request_.step)};
+    hooks.parameters = {"save", request_.run, std::to_string(step_)};
     hooks.in_run = ConversionHooks::InRun{
         .find = [this](const std::string& id) { return find(id); },
         .make_directory = [this] { return make_directories(); },
@@ -104,7 +108,7 @@ class Import {
   Result<std::optional<std::string>> find(const std::string& id) {
     const auto hash = Hash128::from_hex(id);
     if (!hash) return fail(Errc::internal, request_.store + ": save: an id that is none");
-    CKPT_TRY(const auto name, find_committed(io_, run_directory_, request_.step, *hash));
+    CKPT_TRY(const auto name, find_committed(io_, run_directory_, step_, *hash));
     if (!name) {
       if (request_.link) CKPT_CHECK(check_unused(*hash));
       return std::nullopt;
@@ -168,7 +172,7 @@ class Import {
 
   Result<std::string> publish(Publication& publication, std::vector<SmallFile> files) {
     CKPT_CHECK(decide_series());
-    SaveToPublish save{.run_directory = run_directory_, .step = request_.step, .marks = std::move(marks_)};
+    SaveToPublish save{.run_directory = run_directory_, .step = step_, .marks = std::move(marks_)};
     for (const SmallFile& file : files) {
       if (file.path == universal::kManifestPath) {
         CKPT_TRY(save.manifest, universal::parse_manifest(file.bytes));
@@ -181,7 +185,7 @@ class Import {
     files.clear();
     save.manifest.revision = 0;  // of what is linked, too: nothing was done to this one yet
     save.manifest.run = series_;
-    save.manifest.meta.step = request_.step;
+    save.manifest.meta.step = step_;
     CKPT_TRY(const std::string name, publish_save(io_, publication, std::move(save)));
     return join_path(run_directory_, name);
   }
@@ -199,7 +203,7 @@ class Import {
       if (one.run->series == known_.greatest) reached = std::max(reached, one.name.step);
     }
     // Saves of one series rise: one that does not is of a training that went back once more.
-    goes_on = request_.back_to && known_.from == request_.back_to && request_.step > reached;
+    goes_on = request_.back_to && known_.from == request_.back_to && step_ > reached;
     series_ = stay_in_series(run_directory_, known_);
     if (!request_.back_to) return {};
     if (!goes_after) {
@@ -265,12 +269,12 @@ class Import {
     std::vector<Finding>& notes = out_.conversion.notes;
     if (!series_note_.empty()) notes.push_back({.text = series_note_});
     const auto newest = std::ranges::find_if(known_.standing, [](const RunCheckpoint& one) { return !one.id.empty(); });
-    if (begins_ || newest == known_.standing.end() || newest->name.step < request_.step) return {};
-    const bool again = newest->name.step == request_.step;
-    std::string text = again ? fmt::format("step {} was saved before, as {}: the later one stands for the step",
-                                           request_.step, newest->name.text())
+    if (begins_ || newest == known_.standing.end() || newest->name.step < step_) return {};
+    const bool again = newest->name.step == step_;
+    std::string text = again ? fmt::format("step {} was saved before, as {}: the later one stands for the step", step_,
+                                           newest->name.text())
                              : fmt::format("step {} was the newest checkpoint of the run: step {} takes its place",
-                                           newest->name.step, request_.step);
+                                           newest->name.step, step_);
     notes.push_back({.severity = again ? Severity::note : Severity::warning, .text = std::move(text)});
     return {};
   }
@@ -278,6 +282,7 @@ class Import {
   Session& session_;
   Io& io_;
   const ImportRequest& request_;
+  const std::uint64_t step_;
   const std::string run_directory_;
   const std::string target_;
   std::unique_ptr<HeldDirectory> held_{};  // the store, while something is made in it
@@ -290,10 +295,33 @@ class Import {
   ImportReport out_{};
 };
 
+/// Which step the source says that it is of: trainer_state.json, global_steps, a manifest.
+Result<std::uint64_t> step_of_source(Session& session, const ImportRequest& request) {
+  const std::string& path = request.conversion.source;
+  CKPT_TRY(const Source source, open_source(session.io, path, request.conversion.from,
+                                            {.metadata_limit = session.memory_bytes,
+                                             .rules = session.rules,
+                                             .stop = session.stop,
+                                             .state_beside = false}));
+  if (source.map.meta.step) return *source.map.meta.step;
+  return fail({.code = Errc::usage,
+               .message = path + ": save: --step is missing, and the checkpoint does not say its step",
+               .file = path,
+               .hint = "--step N    of the training"});
+}
+
 }  // namespace
 
 Result<ImportReport> import_checkpoint(Session& session, const ImportRequest& request) {
-  return Import(session, request).run();
+  std::uint64_t step = request.step.value_or(0);
+  if (!request.step) {
+    constexpr auto kStepPatience = std::chrono::minutes(10);
+    auto known = step_of_source(session, request);
+    CKPT_CHECK(agree(session.comm, std::chrono::steady_clock::now() + kStepPatience,
+                     known ? Result<>() : Result<>(fail(known.error()))));
+    step = *known;
+  }
+  return Import(session, request, step).run();
 }
 
 }  // namespace ckpt

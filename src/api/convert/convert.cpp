@@ -17,6 +17,7 @@
 #include "api/convert/source_check.hpp"
 #include "api/convert/source_hashes.hpp"
 #include "api/convert/target.hpp"
+#include "api/convert/target_extras.hpp"
 #include "api/verbs.hpp"
 #include "convert/apply_rules.hpp"
 #include "convert/format.hpp"
@@ -58,6 +59,7 @@ std::string conversion_id(const ConvertRequest& request, const Format& target, c
   add(request.strip_prefix);
   add(request.add_prefix);
   if (const std::string options = options_text(request.options); !options.empty()) add(options);
+  if (!request.extras) add("no-extras");
   if (request.hooks != nullptr) {
     for (const std::string& parameter : request.hooks->parameters) add(parameter);
   }
@@ -70,6 +72,7 @@ struct Prepared {
   const Format* target = nullptr;
   std::string id;  // equal on all ranks
   Selection selection;
+  std::vector<WantedExtra> extras{};
   Skeleton skeleton;
   std::unique_ptr<Plan> plan;
   RunOptions options;
@@ -151,6 +154,11 @@ Result<bool> already_there(Session& session, const ConvertRequest& request, Prep
   return fail(std::move(error));
 }
 
+/// Damage in a trainer's state is no reason not to give its weights.
+bool is_weights_alone(const ConvertRequest& request) {
+  return request.only.size() == 1 && request.only.front() == "weights";
+}
+
 /// What is converted, and what it is called.
 Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   const ConversionHooks none;
@@ -160,12 +168,20 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   out.cuts = hooks.cut != nullptr;
   CKPT_TRY(out.target, hooks.choose_target ? hooks.choose_target() : choose_target(request));
   CKPT_CHECK(check_options(request, *out.target));
+  const bool takes_extras = request.extras && !out.cuts && out.target->extras != KeepsExtras::no;
+  if (!takes_extras && !request.assets.empty())
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("--assets: {} has no room for them", out.target->name),
+                 .hint = "--to safetensors with a directory as target, or the universal format"});
   CKPT_TRY(Source source, open_source(session.io, request.source, request.from,
                                       {.metadata_limit = session.memory_bytes,
                                        .rules = session.rules,
                                        .salvage = request.salvage,
                                        .stop = session.stop,
-                                       .look_beside = true}));
+                                       .look_beside = true,
+                                       .state_beside = !is_weights_alone(request),
+                                       .extras = takes_extras,
+                                       .assets = takes_extras ? request.assets : std::string()}));
   out.source = std::make_unique<Source>(std::move(source));
   Map& map = out.source->map;
   for (const Finding& finding : map.findings) {
@@ -189,6 +205,9 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   if (hooks.check) CKPT_CHECK(hooks.check(map));
   CKPT_TRY(out.selection, select(map, request));
   if (hooks.cut) CKPT_CHECK(hooks.cut(map, out.selection));
+  if (takes_extras) {
+    CKPT_TRY(out.extras, choose_extras(*out.source->io, *out.source, request, *out.target));
+  }
   return out;
 }
 
@@ -236,12 +255,14 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
   Map& map = out.source->map;
   std::vector<std::uint32_t> used;
   for (const Selected& selected : out.selection.tensors) used.push_back(selected.tensor);
+  for (const WantedExtra& extra : out.extras) used.push_back(extra.tensor);
   if (auto covered = check_coverage(map, used); !covered)
     return fail(with_file(std::move(covered).error(), out.source->root));
   const WriteRequest write{.source = &map,
                            .tensors = out.selection.tensors,
                            .aliases = out.selection.aliases,
                            .objects = out.selection.objects,
+                           .extras = out.extras,
                            .shard_bytes = request.shard_bytes,
                            .options = request.options,
                            .target = request.target,
@@ -249,6 +270,8 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
                            .source_format = map.format,
                            .stop = session.stop};
   CKPT_TRY(out.skeleton, out.cuts ? out.target->lay_out_parts(write) : out.target->lay_out(write));
+  add_beside(map, *out.target, out.extras, out.skeleton, out.selection.notes);
+  if (!out.skeleton.directory) out.extras.clear();
   if (request.hooks != nullptr && request.hooks->laid_out) request.hooks->laid_out(out.selection, out.skeleton);
   if (!out.skeleton.directory) CKPT_CHECK(check_outside(session.io, request, out.source->root));
   if (!out.skeleton.directory && request.shard_bytes != 0)
@@ -302,16 +325,6 @@ Result<> check_claims(Session& session, const Prepared& prepared) {
   return fail(std::move(error));
 }
 
-/// Files beside the weights that a program may need to load them.
-void tell_settings(const std::vector<std::string>& settings, std::vector<Finding>& notes) {
-  constexpr std::size_t kNamesShown = 12;
-  if (settings.empty()) return;
-  std::string names;
-  for (std::size_t i = 0; i < std::min(settings.size(), kNamesShown); ++i) names += (i == 0 ? "" : ", ") + settings[i];
-  if (settings.size() > kNamesShown) names += fmt::format(" and {} more", settings.size() - kNamesShown);
-  notes.push_back({.text = "not copied: " + names + " (copy them beside the target if a program needs them)"});
-}
-
 ConvertReport describe(const Session& session, const ConvertRequest& request, const Prepared& prepared) {
   ConvertReport report;
   const Map& map = prepared.source->map;
@@ -328,7 +341,7 @@ ConvertReport describe(const Session& session, const ConvertRequest& request, co
   report.verified = request.verify;
   report.notes = map.findings;
   report.notes.insert(report.notes.end(), prepared.selection.notes.begin(), prepared.selection.notes.end());
-  tell_settings(prepared.source->settings, report.notes);
+  tell_extras(*prepared.source, prepared.extras, report.notes);
   report.partial = prepared.selection.partial || skips_requested(map, request, *prepared.target);
   for (const OldFile& file : prepared.replaced) report.replaced.emplace_back(file.path, file.bytes);
   if (prepared.plan == nullptr) return report;
@@ -413,7 +426,10 @@ Result<> fill_and_publish(Session& session, const ConvertRequest& request, Prepa
   if (!ran) return fail(hashes ? hashes->explained(std::move(ran).error()) : std::move(ran).error());
   done.run = *std::move(ran);
   if (hashes) {
-    CKPT_TRY(done.hash_checked, hashes->finish(prepared.selection));
+    Selection with_extras = prepared.selection;
+    for (const WantedExtra& extra : prepared.extras)
+      with_extras.tensors.push_back({.tensor = extra.tensor, .name = extra.path, .dtype = Dtype::u8});
+    CKPT_TRY(done.hash_checked, hashes->finish(with_extras));
   }
   done.run.read_bytes += done.resumed.read_bytes;
   done.run.crc_checked += done.resumed.crc_checked;

@@ -40,7 +40,13 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
   report.chosen = map.chosen;
   report.why = source.why;
   report.meta = map.meta;
-  report.tensor_count = map.tensors.size();
+  report.tensor_count = map.tensors.size() - map.extras.size();
+  report.extras = source.settings;
+  std::vector<bool> is_extra(map.tensors.size(), false);
+  for (const Extra& extra : map.extras) {
+    report.extras.push_back(extra.path);
+    is_extra[extra.tensor] = true;
+  }
   report.object_count = map.objects.size();
   for (const MapFile& file : map.files) {
     if (is_temporary(file)) continue;
@@ -48,7 +54,9 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
     report.file_bytes += file.bytes;
     report.files.emplace_back(file.path, file.bytes);
   }
-  for (const Tensor& tensor : map.tensors) {
+  for (std::size_t i = 0; i < map.tensors.size(); ++i) {
+    const Tensor& tensor = map.tensors[i];
+    if (is_extra[i]) continue;
     CKPT_TRY(const std::uint64_t bytes, tensor_bytes(tensor.dtype, tensor.shape));
     if (tensor.role == Role::param) {
       report.parameter_count += volume(tensor.shape);

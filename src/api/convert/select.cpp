@@ -61,6 +61,7 @@ class Selector {
   Selector(const Map& map, const ConvertRequest& request) : map_(map), request_(request), wanted_(request.only) {}
 
   Result<Selection> run() {
+    for (const Extra& extra : map_.extras) extras_.insert(extra.tensor);
     index_masters();
     for (const Alias& alias : map_.aliases) tied_.emplace(alias.target, alias.name);
     find_wrapper();
@@ -177,7 +178,7 @@ class Selector {
   void pick_tensors() {
     for (std::uint32_t i = 0; i < map_.tensors.size(); ++i) {
       const Tensor& tensor = map_.tensors[i];
-      if (!takes(tensor)) continue;
+      if (extras_.contains(i) || !takes(tensor)) continue;
       std::uint32_t source = i;
       if (tensor.role == Role::param && prefers_master()) {
         const auto master = masters_.find(tensor.name);
@@ -297,6 +298,7 @@ class Selector {
   std::unordered_multimap<std::string, std::string> tied_;  // tensor name -> its other names
   std::unordered_set<std::string> hit_;                     // globs that matched
   std::vector<std::string> alias_names_;                    // in the source, of out_.aliases
+  std::unordered_set<std::uint32_t> extras_;                // tensors that are not selected by name or role
   std::string wrapper_;  // with what parts it from the rest: "model.", "pytorch_model.bin/"
   bool stripped_ = false;
   std::size_t from_master_ = 0;

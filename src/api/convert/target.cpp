@@ -133,11 +133,15 @@ struct OldCheckpoint {
   std::string root{};
   std::vector<MapFile> files{};
   bool collection = false;
+  std::vector<std::pair<std::string, std::uint64_t>> written_beside{};
 };
 
 Result<OldCheckpoint> recognise_target(Session& session, const Format& target, const std::string& path) {
   auto opened = open_source(session.io, path, "", {.metadata_limit = session.memory_bytes});
-  if (opened) return OldCheckpoint{opened->format, opened->root, std::move(opened->map.files), opened->map.collection};
+  if (opened)
+    return OldCheckpoint{opened->format, opened->root, std::move(opened->map.files), opened->map.collection,
+                         std::move(opened->map.written_beside)};
+  if (opened.error().code == Errc::ambiguous) return fail(not_replaced(path, opened.error().message));
   if (opened.error().code == Errc::io || opened.error().code == Errc::locked) return fail(opened.error());
   const bool is_unread_form = target.lay_out_parts != nullptr && target.open == nullptr;
   if (is_unread_form) {
@@ -286,6 +290,11 @@ Result<std::vector<std::string>> own_files(Session& session, const Source& sourc
     }
     CKPT_CHECK(add_own_names(session.io, *found.format, path, "", out));
     if (!below.empty()) CKPT_CHECK(add_own_names(session.io, *found.format, found.root, below, out));
+    // What its conversion put beside them, where nobody has put another in its place since.
+    for (const auto& [name, bytes] : found.written_beside) {
+      const auto now = session.io.stat(join_path(found.root, name));
+      if (now && now->kind == FileInfo::Kind::file && now->bytes == bytes) out.push_back(join_path(below, name));
+    }
   } else {
     CKPT_CHECK(check_whole(session, path, info));
     out.emplace_back();

@@ -90,7 +90,7 @@ class Verifier {
     const Map& map = source.map;
     report_.format = map.format;
     report_.variant = map.variant;
-    report_.tensor_count = map.tensors.size();
+    report_.tensor_count = map.tensors.size() - map.extras.size();
     report_.file_count = static_cast<std::size_t>(std::ranges::count_if(map.files, std::not_fn(is_temporary)));
     for (const Finding& finding : map.findings) {
       if (finding.severity == Severity::incomplete) {

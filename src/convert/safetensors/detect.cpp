@@ -63,6 +63,8 @@ Format safetensors_format() {
           .load_name = "safetensors",
           .lay_out_parts = safetensors::lay_out_file,
           .own_names = safetensors::kOwnNames,
+          .extras = KeepsExtras::beside,
+          .has_state_beside = true,
           .has_folders = true};
 }
 

@@ -81,7 +81,10 @@ class Members final : public json::Handler {
 void take_metadata(const std::vector<Shard>& shards, Map& map) {
   Notes notes(map);
   for (const Shard& shard : shards) {
-    for (const auto& [key, value] : shard.header.metadata) notes.take(shard.file.path, key, value);
+    for (const auto& [key, value] : shard.header.metadata) {
+      notes.take(shard.file.path, key, value);
+      if (key == kBesideKey) map.written_beside = parse_beside(value);
+    }
   }
   const bool one_id =
       std::all_of(shards.begin(), shards.end(), [&](const Shard& shard) { return shard.id == shards.front().id; });

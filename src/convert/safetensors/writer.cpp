@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <unordered_set>
 #include <utility>
 
@@ -18,6 +19,8 @@ namespace ckpt::safetensors {
 namespace {
 
 constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;  // huggingface_hub: MAX_SHARD_SIZE "5GB", decimal
+
+constexpr std::string_view kAdapterStem = "adapter_model";
 
 /// A tensor that goes into a file: index into WriteRequest::tensors.
 using MetaMembers = std::vector<std::uint32_t>;
@@ -40,12 +43,17 @@ class Writer {
       if (role != Role::blob) (role == Role::slot ? slots : weights).push_back(i);
     }
     out_.directory = !one_file_;
+    if (out_.directory) {
+      for (const WantedExtra& extra : request_.extras)
+        beside_.emplace_back(extra.path,
+                             extra.text ? extra.text->size() : request_.source->tensors[extra.tensor].shape.front());
+    }
     if (!out_.directory) {
       weights.insert(weights.end(), slots.begin(), slots.end());
       CKPT_CHECK(add_file({.path = "", .members = std::move(weights)}));
     } else {
       // Nothing at all is a checkpoint of no tensors, which still is a file.
-      if (!weights.empty() || slots.empty()) CKPT_CHECK(add_series("model", weights));
+      if (!weights.empty() || slots.empty()) CKPT_CHECK(add_series(is_adapter() ? kAdapterStem : "model", weights));
       if (!slots.empty()) CKPT_CHECK(add_series("optimizer", slots));
     }
     list_dropped();
@@ -58,6 +66,14 @@ class Writer {
   }
 
  private:
+  /// What peft loads has another name than a model, and is one file. source  peft: SAFETENSORS_WEIGHTS_NAME
+  bool is_adapter() const {
+    const auto has = [&](std::string_view path) {
+      return std::ranges::find(request_.extras, path, &WantedExtra::path) != request_.extras.end();
+    };
+    return has("adapter_config.json") && !has("config.json");
+  }
+
   const Tensor& source(std::uint32_t selected) const {
     return request_.source->tensors[request_.tensors[selected].tensor];
   }
@@ -75,8 +91,9 @@ class Writer {
 
   /// Greedy in the given order, as huggingface_hub's split_state_dict_into_shards_factory: a tensor that does not fit
   /// begins the next file; one above the limit has a file of its own and the current file stays open.
-  Result<> add_series(const std::string& stem, const MetaMembers& members) {
-    const std::uint64_t limit = request_.shard_bytes == 0 ? kDefaultShardBytes : request_.shard_bytes;
+  Result<> add_series(std::string_view stem, const MetaMembers& members) {
+    const std::uint64_t unasked = stem == kAdapterStem ? std::numeric_limits<std::uint64_t>::max() : kDefaultShardBytes;
+    const std::uint64_t limit = request_.shard_bytes == 0 ? unasked : request_.shard_bytes;
     std::vector<MetaMembers> parts;
     MetaMembers current;
     std::uint64_t current_bytes = 0;
@@ -160,6 +177,7 @@ class Writer {
       facts.emplace_back(request_.tensors[member].name, facts_of(member));
     }
     if (std::string text = build_facts(facts); !text.empty()) out.emplace_back(kFactsKey, std::move(text));
+    if (!beside_.empty() && out_.files.empty()) out.emplace_back(kBesideKey, build_beside(beside_));
 
     std::unordered_set<std::string_view> taken;
     for (const auto& [key, value] : meta.user) {
@@ -192,6 +210,7 @@ class Writer {
   const bool one_file_;
   Skeleton out_{};
   std::vector<SmallFile> indexes_{};
+  Beside beside_{};
   std::vector<std::string> unnoted_{};  // tied names that no file's metadata took
 };
 

@@ -9,6 +9,7 @@
 
 #include "convert/metadata_memory.hpp"
 #include "convert/torch_legacy.hpp"
+#include "format/files/extra_names.hpp"
 #include "format/files/hf_index.hpp"
 
 namespace ckpt::torch {
@@ -21,14 +22,22 @@ constexpr std::string_view kIndexSuffix = ".bin.index.json";
 constexpr std::string_view kZipMagic = "PK\3\4";
 
 // What the Hugging Face Trainer and Accelerate write beside the weights: STEM.SUFFIX, or STEM_NUMBER.SUFFIX.
-constexpr std::array<std::string_view, 8> kCompanions{"optimizer", "scheduler",     "sampler",       "scaler",
-                                                      "rng_state", "dl_state_dict", "random_states", "training_args"};
+// source  transformers trainer.py OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME; accelerate utils/constants.py
+constexpr std::array<std::string_view, 8> kCompanions{
+    "optimizer", "scheduler", "sampler", "scaler", "rng_state", "dl_state_dict", "random_states", "custom_checkpoint"};
+constexpr std::string_view kPickleSuffix = ".pkl";  // of some of them, which are torch.save files like the others
 
 bool is_companion(std::string_view name) {
+  if (!has_torch_suffix(name) && !name.ends_with(kPickleSuffix)) return false;
   std::string_view stem = name.substr(0, name.find('.'));
   const std::size_t end = stem.find_last_not_of("0123456789");
   if (end != stem.npos && end + 1 < stem.size() && stem[end] == '_') stem = stem.substr(0, end);
   return std::find(kCompanions.begin(), kCompanions.end(), stem) != kCompanions.end();
+}
+
+// A pickle of settings that goes with the model as it is.
+bool is_state_file(const DirEntry& entry) {
+  return entry.kind == FileInfo::Kind::file && has_torch_suffix(entry.name) && !is_extra_name(entry.name);
 }
 
 // A file of a layout in which torch.save files are parts of something larger.
@@ -44,7 +53,7 @@ bool belongs_elsewhere(const DirEntry& entry) {
 std::vector<std::string> torch_files(const std::vector<DirEntry>& entries) {
   std::vector<std::string> names;
   for (const DirEntry& entry : entries) {
-    if (entry.kind == FileInfo::Kind::file && has_torch_suffix(entry.name)) names.push_back(entry.name);
+    if (is_state_file(entry) && !is_companion(entry.name)) names.push_back(entry.name);
   }
   return names;
 }
@@ -57,9 +66,12 @@ Result<std::optional<Match>> detect_directory(const Place& place) {
   });
   std::size_t count = 0;
   for (const std::string& name : torch_files(place.entries)) {
-    if (has_weights && is_companion(name)) continue;
     CKPT_TRY(const std::string head, place.head(name, kHeadBytes));
     if (begins_torch_file(head, name)) ++count;
+  }
+  if (!has_weights) {
+    CKPT_TRY(const auto companions, trainer_files(place.io, place.root, place.entries));
+    count += companions.size();
   }
   if (count == 0) return std::nullopt;
   return Match{.why = fmt::format("{} torch.save file{}", count, count == 1 ? "" : "s")};
@@ -161,14 +173,33 @@ Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limi
     CKPT_TRY(const bool is_torch, is_torch_file(io, root, name));
     if (is_torch) out.files.push_back({.path = name});
   }
+  assign_prefixes(out.files);
+  CKPT_TRY(const auto companions, trainer_files(io, root, entries));
+  out.files.insert(out.files.end(), companions.begin(), companions.end());
   if (out.files.empty()) {
     return fail({.code = Errc::unsupported, .message = root + ": open: no torch.save file here", .file = root});
   }
-  assign_prefixes(out.files);
   const auto alone =
-      std::ranges::count_if(out.files, [](const StateFile& file) { return !file.listed && !is_companion(file.path); });
+      std::ranges::count_if(out.files, [](const StateFile& file) { return !file.listed && file.key.empty(); });
   const bool has_series = std::ranges::any_of(out.files, &StateFile::listed);
   out.collection = alone + (has_series ? 1 : 0) > 1;
+  return out;
+}
+
+Result<std::vector<StateFile>> trainer_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries) {
+  std::vector<StateFile> out;
+  std::set<std::string> keys;
+  for (const DirEntry& entry : entries) {
+    if (entry.kind != FileInfo::Kind::file || !is_companion(entry.name)) continue;
+    const Place place{.io = io, .root = root, .directory = true};
+    CKPT_TRY(const std::string head, place.head(entry.name, kHeadBytes));
+    // A .pkl that torch.save wrote begins like any other of its files; one of another library's is none.
+    const bool is_pickle = entry.name.ends_with(kPickleSuffix);
+    if (!begins_torch_file(head, is_pickle ? std::string_view("any.pkl") : std::string_view(entry.name))) continue;
+    std::string key = entry.name.substr(0, entry.name.find('.'));
+    if (!keys.insert(key).second) key = entry.name;
+    out.push_back({.path = entry.name, .key = std::move(key)});
+  }
   return out;
 }
 
@@ -176,7 +207,7 @@ std::optional<Finding> missing_weights(const std::string& root, const std::vecto
                                        const FileSet& set) {
   const auto of_optimizer = [](const StateFile& file) { return file.path.starts_with("optimizer."); };
   const bool only_state = std::ranges::any_of(set.files, of_optimizer) &&
-                          std::ranges::all_of(set.files, [](const StateFile& file) { return is_companion(file.path); });
+                          std::ranges::all_of(set.files, [](const StateFile& file) { return !file.key.empty(); });
   const bool has_weights =
       std::ranges::any_of(entries, [](const DirEntry& entry) { return entry.name.ends_with(".safetensors"); });
   if (!only_state || has_weights) return std::nullopt;

@@ -15,7 +15,10 @@ namespace ckpt::torch {
 struct StateFile {
   std::string path{};    ///< relative to the root; "" = the root is the file
   std::string prefix{};  ///< before the names of what it holds: "" or "FILE/"
-  bool listed = false;   ///< of a series: it holds what the index says
+  /// Set: a file of a trainer's state beside the weights, whose names begin with this part: "optimizer" of
+  /// optimizer.pt, "rng_state_0" of rng_state_0.pth.
+  std::string key{};
+  bool listed = false;  ///< of a series: it holds what the index says
 };
 
 /// Which files make up the checkpoint.
@@ -35,12 +38,18 @@ bool begins_torch_file(std::string_view head, std::string_view name);
 
 Result<std::optional<Match>> detect(const Place& place);
 
-/// The torch.save files of a directory. A series with an index is one unit, each other file is one; in path order the
-/// first unit keeps its names, and files of later ones get "FILE/" before theirs.
+/// The torch.save files of a directory. A series with an index is one unit, each other file is one, and the files of a
+/// trainer's state belong to it (StateFile::key); in path order the first unit keeps its names, and files of later ones
+/// get "FILE/" before theirs.
 ///
 /// errors    incomplete: a file that the index lists is not there; unsupported: nothing here; corrupt, refused: as
 /// hf::parse_index metadata  receives the bytes of the index
 Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limit, Hasher& metadata);
+
+/// The files of a trainer's state in a directory, in path order, with their keys: what Hugging Face's Trainer and
+/// Accelerate write beside the weights.
+/// errors  those of Io
+Result<std::vector<StateFile>> trainer_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries);
 
 /// Where all that is left of a Trainer's directory is its optimizer's state: that the weights are missing.
 std::optional<Finding> missing_weights(const std::string& root, const std::vector<DirEntry>& entries,

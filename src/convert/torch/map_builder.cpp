@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
+#include "convert/several_checkpoints.hpp"
 #include "convert/torch/names.hpp"
 
 namespace ckpt::torch {
@@ -71,11 +73,15 @@ Result<> MapBuilder::add(const StateFile& file, MapFile map_file, const std::str
     Path at_path = tree->path(leaf.step);
     const bool is_tensor = leaf.kind == Leaf::Kind::tensor;
     if (dotted(at_path).empty()) at_path = {name_of_nameless(*tree, is_tensor ? "tensor" : "object")};
+    if (!file.key.empty()) at_path.insert(at_path.begin(), file.key);
     if (is_tensor) {
       CKPT_CHECK(add_tensor(part_index, std::move(at_path), leaf.node));
     } else {
       objects_.push_back({.part = part_index, .path = std::move(at_path), .node = leaf.node});
     }
+  }
+  for (OptimizerState& optimizer : tree->optimizers) {
+    if (!file.key.empty()) optimizer.path.insert(optimizer.path.begin(), file.key);
   }
   assign_part_roles(tree->optimizers, first_tensor);
   parts_.back().optimizers = std::move(tree->optimizers);
@@ -84,6 +90,14 @@ Result<> MapBuilder::add(const StateFile& file, MapFile map_file, const std::str
       Tensor& tensor = map_.tensors[i];
       if (tensor.dtype == Dtype::u8 && tensor.shape.size() == 1) tensor.role = Role::blob;
     }
+  }
+  if (!file.key.empty()) {
+    // No weights, whatever they are to the trainer's own objects.
+    for (std::size_t i = first_tensor; i < map_.tensors.size(); ++i) {
+      Tensor& tensor = map_.tensors[i];
+      if (tensor.role == Role::param) tensor.role = Role::slot;
+    }
+    return {};
   }
   find_step(parts_.back());
   return {};
@@ -176,13 +190,14 @@ Result<> MapBuilder::check_listed() {
   return {};
 }
 
-void MapBuilder::find_step(const Part& part) {
+void MapBuilder::find_step(Part& part) {
   const pickle::Graph& graph = part.archive.graph;
   for (const std::string_view key : kStepKeys) {
     const NodeId node = graph.find(graph.root(), key);
-    if (map_.meta.step || graph.kind(node) != pickle::Kind::integer || graph.integer(node) < 0) continue;
-    map_.meta.step = static_cast<std::uint64_t>(graph.integer(node));
+    if (part.step || graph.kind(node) != pickle::Kind::integer || graph.integer(node) < 0) continue;
+    part.step = static_cast<std::uint64_t>(graph.integer(node));
   }
+  if (!map_.meta.step) map_.meta.step = part.step;
   constexpr std::string_view kLightning = "pytorch-lightning_version";
   if (const auto version = as_text(graph, graph.find(graph.root(), kLightning)); version && is_utf8(*version)) {
     map_.meta.user.emplace_back(kLightning, *version);
@@ -246,7 +261,9 @@ void MapBuilder::keep_pickles() {
 
 void MapBuilder::add_blob(std::uint32_t part_index, const std::string& entry, Extent bytes, std::optional<Crc> crc) {
   const auto index = static_cast<std::uint32_t>(tensors_.size());
-  tensors_.push_back({.part = part_index, .path = {entry}, .tensor = index});
+  Path path{entry};
+  if (const std::string& key = parts_[part_index].file.key; !key.empty()) path.insert(path.begin(), key);
+  tensors_.push_back({.part = part_index, .path = std::move(path), .tensor = index});
   map_.tensors.push_back({.name = entry, .dtype = Dtype::u8, .shape = {bytes.size()}, .role = Role::blob});
   where_.push_back({.file = part_index, .offset = bytes.begin, .dtype = Dtype::u8, .crc = crc});
 }
@@ -387,8 +404,28 @@ void MapBuilder::place() {
   map_.index = std::move(table);
 }
 
+// Parts of one checkpoint share no tensor; files of several steps share them all.
+Result<> MapBuilder::check_one_checkpoint() const {
+  std::unordered_map<std::string, std::uint32_t> first;
+  std::set<std::uint32_t> alike;
+  const auto counts = [&](std::uint32_t part) { return !parts_[part].file.listed && parts_[part].file.key.empty(); };
+  for (const auto* items : {&tensors_, &tied_}) {
+    for (const Item& item : *items) {
+      if (parts_.size() < 2 || !counts(item.part) || map_.tensors[item.tensor].role == Role::blob) continue;
+      const auto [at, is_new] = first.emplace(dotted(item.path), item.part);
+      if (!is_new && at->second != item.part) alike.insert({at->second, item.part});
+    }
+  }
+  if (alike.empty()) return {};
+  std::vector<OneCheckpoint> all;
+  for (const std::uint32_t part : alike)
+    all.push_back({.name = parts_[part].file.path, .step = parts_[part].step, .mtime_ns = map_.files[part].mtime_ns});
+  return fail(several_checkpoints(root_, std::move(all)));
+}
+
 Result<Map> MapBuilder::build(Hasher& metadata) {
   CKPT_CHECK(check_listed());
+  CKPT_CHECK(check_one_checkpoint());
   keep_pickles();
   CKPT_CHECK(name_all());
   name_parameters();

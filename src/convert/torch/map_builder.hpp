@@ -30,8 +30,8 @@ class MapBuilder {
   Result<> add(const StateFile& file, MapFile map_file, const std::string& path, TorchArchive archive);
 
   /// The map of all files; the builder is spent then. `metadata` has the bytes of their index.
-  /// errors  incomplete: a listed tensor is not in its file; corrupt: two items of one name; refused: objects that
-  ///         unfold to more than 4 million values
+  /// errors  incomplete: a listed tensor is not in its file; ambiguous: files hold the same tensors, so that each is a
+  ///         checkpoint; corrupt: two items of one name; refused: objects that unfold to more than 4 million values
   Result<Map> build(Hasher& metadata);
 
  private:
@@ -61,6 +61,7 @@ class MapBuilder {
     std::vector<std::string> attributed{};  ///< tensors with Python attributes
     std::vector<std::string> untyped{};     ///< tensors whose bytes torch.load would not swap
     std::vector<OptimizerState> optimizers{};
+    std::optional<std::uint64_t> step{};
   };
 
   Result<> add_tensor(std::uint32_t part_index, Path path, pickle::NodeId node);
@@ -71,7 +72,8 @@ class MapBuilder {
   void add_blob(std::uint32_t part_index, const std::string& entry, Extent bytes, std::optional<Crc> crc);
   bool is_listed(const Part& part, const Path& path);
   Result<> check_listed();
-  void find_step(const Part& part);
+  void find_step(Part& part);
+  Result<> check_one_checkpoint() const;
   Result<> name_all();
   void name_parameters();
   void name_group_members(const Item& item, Value& value) const;

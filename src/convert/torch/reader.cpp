@@ -90,6 +90,24 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   return map;
 }
 
+// Beside weights of another form.
+Result<std::optional<Map>> open_beside(Io& io, const std::string& root, const ReadOptions& options) {
+  CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
+  CKPT_TRY(const std::vector<StateFile> files, trainer_files(io, root, entries));
+  if (files.empty()) return std::nullopt;
+  const pickle::Budget budget = pickle_budget(options.metadata_limit);
+  MapBuilder builder(root, {});
+  for (const StateFile& file : files) {
+    const std::string path = join_path(root, file.path);
+    CKPT_CHECK(with_archive(io, path, budget, [&](FileInfo info, TorchArchive archive) {
+      return builder.add(file, {file.path, info.bytes, info.mtime_ns}, path, std::move(archive));
+    }));
+  }
+  Hasher metadata;
+  CKPT_TRY(Map map, builder.build(metadata));
+  return std::optional(std::move(map));
+}
+
 }  // namespace
 }  // namespace torch
 
@@ -101,7 +119,8 @@ Format torch_format() {
           .lay_out = nullptr,
           .suffix = "",
           .other_suffixes = torch::kFileSuffixes,
-          .own_names = torch::kOwnNames};
+          .own_names = torch::kOwnNames,
+          .open_beside = torch::open_beside};
 }
 
 }  // namespace ckpt

@@ -20,6 +20,7 @@ Format universal_format() {
   format.lay_out = universal::lay_out;
   format.hashes = universal::stored_hashes;
   format.own_names = kUniversalOwnNames;
+  format.extras = KeepsExtras::inside;
   format.holds_blobs = true;
   format.has_folders = true;
   return format;

@@ -115,6 +115,11 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   report_history(manifest, map);
   map.index = index_of(checkpoint);
   map.tensors.reserve(manifest.tensors.size());
+  for (const Manifest::ExtraRow& extra : manifest.extras) {
+    const auto row = std::ranges::lower_bound(
+        manifest.tensors, extra.blob, {}, [](const TensorRow& one) -> const std::string& { return one.tensor.name; });
+    map.extras.push_back({extra.path, static_cast<std::uint32_t>(row - manifest.tensors.begin())});
+  }
   for (TensorRow& row : manifest.tensors) map.tensors.push_back(std::move(row.tensor));
   for (const FileRecord& file : checkpoint.sums.files) {
     map.hashes.files.push_back({file.first_leaf, file.first_leaf + leaf_count(file.bytes)});

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "convert/extras.hpp"
 #include "convert/target_tensors.hpp"
 #include "convert/universal/checkpoint.hpp"
 #include "format/files/safetensors.hpp"
@@ -44,10 +45,21 @@ std::uint64_t header_share(const Tensor& tensor) {
   return quoted.size() + 64 + 21 * (2 + tensor.shape.size());
 }
 
+/// The request with its extras as tensors, after the others.
+WriteRequest with_extras(const WriteRequest& request) {
+  WriteRequest out = request;
+  std::unordered_set<std::string_view> taken;
+  for (const Selected& selected : request.tensors) taken.insert(selected.name);
+  for (const Alias& alias : request.aliases) taken.insert(alias.name);
+  for (const WantedExtra& extra : request.extras)
+    out.tensors.push_back({.tensor = extra.tensor, .name = name_of_extra(extra.path, taken), .dtype = Dtype::u8});
+  return out;
+}
+
 class Writer {
  public:
   explicit Writer(const WriteRequest& request)
-      : request_(request), names_(request), draft_(std::make_shared<Draft>()) {}
+      : request_(with_extras(request)), names_(request_), draft_(std::make_shared<Draft>()) {}
 
   Result<Skeleton> lay_out() {
     const auto id = Hash128::from_hex(request_.id);
@@ -65,6 +77,12 @@ class Writer {
 
  private:
   std::vector<TensorRow>& rows() { return draft_->manifest.tensors; }
+
+  /// Null where the tensor is no extra.
+  const WantedExtra* extra_of(std::uint32_t selected) const {
+    const std::size_t first = request_.tensors.size() - request_.extras.size();
+    return selected < first ? nullptr : &request_.extras[selected - first];
+  }
 
   void describe() {
     const Map& source = *request_.source;
@@ -102,14 +120,21 @@ class Writer {
     rows().reserve(count);
     for (const std::uint32_t selected : selected_) {
       TensorRow row{.tensor = names_.tensor(selected)};
+      const WantedExtra* extra = extra_of(selected);
+      if (extra != nullptr && extra->text) row.tensor.shape = {extra->text->size()};
       const std::string& name = row.tensor.name;
-      renamed = renamed || name != request_.source->tensors[request_.tensors[selected].tensor].name;
+      renamed =
+          renamed || (extra == nullptr && name != request_.source->tensors[request_.tensors[selected].tensor].name);
       if (!rows().empty() && rows().back().tensor.name == name)
         return fail(Errc::usage, fmt::format("{}: lay out: two tensors are named '{}'", request_.target, name));
       CKPT_TRY(const std::uint64_t bytes, tensor_bytes(row.tensor.dtype, row.tensor.shape));
       bytes_.push_back(bytes);
       rows().push_back(std::move(row));
     }
+    for (std::size_t i = 0; i < request_.extras.size(); ++i)
+      draft_->manifest.extras.push_back(
+          {request_.extras[i].path, request_.tensors[count - request_.extras.size() + i].name});
+    std::ranges::sort(draft_->manifest.extras, {}, &Manifest::ExtraRow::path);
     // A new name may have lost the wrapper that `nested` speaks of.
     draft_->manifest.nested = request_.source->nested && !renamed;
     return {};
@@ -190,6 +215,14 @@ class Writer {
                                .literal = std::move(header.bytes)});
     for (std::size_t i = 0; i < entries.size(); ++i) {
       if (entries[i].bytes == 0) continue;
+      const WantedExtra* extra = extra_of(selected_[entries[i].tensor]);
+      if (extra != nullptr && extra->text) {
+        file.placements.push_back({.offset = header.offsets[i],
+                                   .bytes = entries[i].bytes,
+                                   .from = Placement::From::literal,
+                                   .literal = *extra->text});
+        continue;
+      }
       file.placements.push_back({.offset = header.offsets[i],
                                  .bytes = entries[i].bytes,
                                  .from = Placement::From::tensor,
@@ -221,7 +254,7 @@ class Writer {
             .volume = key.volume};
   }
 
-  const WriteRequest& request_;
+  const WriteRequest request_;
   const TargetTensors names_;
   std::shared_ptr<Draft> draft_;
   std::vector<std::uint32_t> selected_{};  // of each row: number in WriteRequest::tensors

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "format/files/extra_names.hpp"
 #include "format/files/safetensors.hpp"
 #include "format/text/json.hpp"
 
@@ -77,6 +78,27 @@ std::string build_facts(const std::vector<std::pair<std::string_view, Facts>>& t
     out += '}';
   }
   if (!out.empty()) out += '}';
+  return out;
+}
+
+std::string build_beside(const Beside& files) {
+  std::string out = "{";
+  for (const auto& [path, bytes] : files) {
+    if (out.size() > 1) out += ',';
+    json::append_quoted(out, path);
+    out += ':' + std::to_string(bytes);
+  }
+  return out + "}";
+}
+
+Beside parse_beside(std::string_view text) {
+  Beside out;
+  const auto document = json::parse(text);
+  if (!document || document->object() == nullptr) return {};
+  for (const auto& [path, bytes] : *document->object()) {
+    if (!is_extra_name(path) || bytes.natural() == nullptr) return {};
+    out.emplace_back(path, *bytes.natural());
+  }
   return out;
 }
 

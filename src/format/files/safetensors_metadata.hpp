@@ -20,6 +20,7 @@ constexpr std::string_view kOwnPrefix = "ckpt.";
 constexpr std::string_view kIdKey = "ckpt.id";      ///< of the conversion that wrote the file
 constexpr std::string_view kStepKey = "ckpt.step";  ///< training step, decimal
 constexpr std::string_view kFactsKey = "ckpt.tensors";
+constexpr std::string_view kBesideKey = "ckpt.beside";  ///< files written beside it: {"config.json":654,...}
 
 /// Where each tensor of a file of slices begins in its whole tensor: {"<name>": {"saved_offsets": [..]}, ...}.
 /// errors  corrupt: not strict JSON, or not of this form
@@ -40,6 +41,12 @@ Facts facts_by_name(std::string_view name);
 
 /// The facts that names do not tell, as text for kFactsKey; empty when there are none. Names are those of the file.
 std::string build_facts(const std::vector<std::pair<std::string_view, Facts>>& tensors);
+
+/// The text for kBesideKey: paths below the folder, and their bytes.
+using Beside = std::vector<std::pair<std::string, std::uint64_t>>;
+std::string build_beside(const Beside& files);
+/// Reads it back; nothing where it is not of that form.
+Beside parse_beside(std::string_view text);
 
 /// Reads them back. errors  corrupt: not strict JSON, or not of the form that build_facts gives
 Result<std::unordered_map<std::string, Facts>> parse_facts(std::string_view text);

@@ -183,6 +183,12 @@ struct LeafHashes {
   }
 };
 
+/// A small file that goes with the weights, so that programs can load them: config.json, the tokenizer's files.
+struct Extra {
+  std::string path;          ///< relative to a checkpoint's folder
+  std::uint32_t tensor = 0;  ///< its bytes: a blob, index into Map::tensors
+};
+
 /// What a checkpoint holds and where: made by a reader, without reading bulk bytes.
 struct Map {
   std::string format{};           ///< the registry's name: "safetensors", "deepspeed", "dcp", "torch", "ckpt"
@@ -194,6 +200,9 @@ struct Map {
   std::vector<Alias> aliases{};
   std::vector<Derived> derived{};  ///< so that a plan which wants both reads once
   std::vector<NamedObject> objects{};
+  std::vector<Extra> extras{};
+  /// Files beside those of `files` that the conversion which wrote them put there, with their sizes then.
+  std::vector<std::pair<std::string, std::uint64_t>> written_beside{};
   Meta meta{};
   std::vector<Finding> findings{};
   bool compressed = false;  ///< some chunks are compressed

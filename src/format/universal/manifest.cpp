@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "format/files/extra_names.hpp"
 #include "format/files/safetensors.hpp"
 #include "format/model/scalar_json.hpp"
 #include "format/text/json.hpp"
@@ -259,6 +260,23 @@ Result<> check_aliases(const Manifest& manifest) {
   return {};
 }
 
+/// Whoever reads tensors needs none of them: a row that is not as FORMAT.md 3.2 says is none.
+std::vector<Manifest::ExtraRow> read_extras(const json::Value& root, const Manifest& manifest) {
+  std::vector<Manifest::ExtraRow> out;
+  const json::Value* rows = root.find("extras");
+  if (rows == nullptr || rows->array() == nullptr) return out;
+  if (std::ranges::find(manifest.optional_features, kExtrasFeature) == manifest.optional_features.end()) return out;
+  for (const json::Value& row : *rows->array()) {
+    const json::Value* path = row.find("path");
+    const json::Value* blob = row.find("blob");
+    if (path == nullptr || path->text() == nullptr || blob == nullptr || blob->text() == nullptr) continue;
+    if (!is_extra_name(*path->text()) || (!out.empty() && out.back().path >= *path->text())) continue;
+    const TensorRow* bytes = find_row(manifest.tensors, *blob->text());
+    if (bytes != nullptr && bytes->tensor.role == Role::blob) out.push_back({*path->text(), *blob->text()});
+  }
+  return out;
+}
+
 Result<Manifest> read_members(const json::Value& root) {
   Manifest manifest;
   CKPT_TRY(manifest.id, hash_of(root, "id"));
@@ -410,6 +428,7 @@ class ManifestReader final : public json::Handler {
     for (const TensorRow& row : rows_) CKPT_CHECK(check_row_layout(row, layouts));
     manifest.tensors = std::move(rows_);
     CKPT_CHECK(check_aliases(manifest));
+    manifest.extras = read_extras(root, manifest);
     return manifest;
   }
 

@@ -30,6 +30,7 @@ constexpr bool go_together(std::string_view a, std::string_view b) {
   return (a == kOldVersion) == (b == kOldVersion);
 }
 constexpr std::string_view kManifestBegin = R"({"format":"ckpt",)";  ///< the first bytes of every manifest
+constexpr std::string_view kExtrasFeature = "extras";                ///< optional: `extras` names files that go along
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{4} << 30;
 
 /// One tensor and where it lies.
@@ -76,7 +77,14 @@ struct Manifest {
   Hash128 sums_hash{};
   std::vector<std::pair<std::string, std::string>> digests{};  ///< algorithm -> hexadecimal text
   std::vector<Finding> findings{};
-  std::vector<Alias> aliases{};      ///< sorted by name
+  std::vector<Alias> aliases{};  ///< sorted by name
+  /// A small file that goes with the weights, and the blob that has its bytes. What is read is sound: FORMAT.md 3.2.
+  struct ExtraRow {
+    std::string path;
+    std::string blob;
+    bool operator==(const ExtraRow&) const = default;
+  };
+  std::vector<ExtraRow> extras{};    ///< sorted by path
   std::vector<TensorRow> tensors{};  ///< sorted by name
 
   bool is_dropped(FileClass file_class) const;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <unordered_set>
 
@@ -111,6 +112,19 @@ Result<> append_aliases(std::string& out, const Manifest& manifest) {
   return {};
 }
 
+/// Written with the feature that announces them, and not where there are none.
+void append_extras(std::string& out, const Manifest& manifest) {
+  if (manifest.extras.empty()) return;
+  begin_member(out, "extras");
+  for (std::size_t i = 0; i < manifest.extras.size(); ++i) {
+    out += i == 0 ? "[\n{\"path\":" : ",\n{\"path\":";
+    append_text(out, manifest.extras[i].path);
+    append_member(out, "blob", manifest.extras[i].blob);
+    out += '}';
+  }
+  out += "\n]";
+}
+
 void append_row(std::string& out, const TensorRow& row) {
   const Tensor& tensor = row.tensor;
   out += R"({"name":)";
@@ -184,6 +198,13 @@ Result<> append_tensors(std::string& out, const Manifest& manifest) {
   return {};
 }
 
+std::vector<std::string> features_of(const Manifest& manifest) {
+  std::vector<std::string> out = manifest.optional_features;
+  const auto known = std::ranges::find(out, kExtrasFeature);
+  if (!manifest.extras.empty() && known == out.end()) out.emplace_back(kExtrasFeature);
+  return out;
+}
+
 }  // namespace
 
 std::string utc_text(std::int64_t ns_since_1970) {
@@ -225,7 +246,7 @@ Result<std::string> build_manifest(const Manifest& manifest) {
   }
   begin_member(out, "features");
   out += R"({"required":[],"optional":)";
-  append_texts(out, manifest.optional_features);
+  append_texts(out, features_of(manifest));
   out += '}';
   CKPT_CHECK(append_layouts(out, manifest.layouts));
   begin_member(out, "sums");
@@ -239,6 +260,7 @@ Result<std::string> build_manifest(const Manifest& manifest) {
   append_pairs(out, manifest.meta.user, append_value);
   append_findings(out, manifest.findings);
   CKPT_CHECK(append_aliases(out, manifest));
+  append_extras(out, manifest);
   CKPT_CHECK(append_tensors(out, manifest));
   begin_member(out, "xxh3");
   out += '"';

@@ -1,0 +1,110 @@
+#include "api/convert/target_extras.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "convert/extras.hpp"
+#include "format/files/config_dtype.hpp"
+#include "format/files/extra_names.hpp"
+#include "format/text/glob.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr std::string_view kConfig = "config.json";
+
+/// File systems that do not tell upper from lower case exist.
+std::string folded(std::string_view name) {
+  std::string out(name);
+  std::ranges::transform(out, out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+std::string some_files(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 12;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) out += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kShown) out += fmt::format(" and {} more", names.size() - kShown);
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<WantedExtra>> choose_extras(Io& io, const Source& source, const ConvertRequest& request,
+                                               const Format& target) {
+  std::vector<WantedExtra> out;
+  if (!request.extras || target.extras == KeepsExtras::no) return out;
+  const auto asks = [&](std::string_view what) { return std::ranges::find(request.only, what) != request.only.end(); };
+  const bool everything = request.only.empty();
+  for (const Extra& extra : source.map.extras) {
+    const bool wanted = everything || (is_training_extra(extra.path) ? asks("optim") : asks("weights"));
+    if (!wanted) continue;
+    WantedExtra& one = out.emplace_back(WantedExtra{.path = extra.path, .tensor = extra.tensor});
+    if (!request.dtype || extra.path != kConfig || source.map.tensors[extra.tensor].shape.front() > kLargestConfig)
+      continue;
+    CKPT_TRY(const std::string text, read_extra(io, source.map, source.root, extra, kLargestConfig));
+    auto edited = with_config_dtype(text, *request.dtype);
+    if (edited && *edited != text) one.text = *std::move(edited);
+  }
+  return out;
+}
+
+void add_beside(const Map& source, const Format& target, std::vector<WantedExtra>& extras, Skeleton& skeleton,
+                std::vector<Finding>& notes) {
+  if (target.extras != KeepsExtras::beside || !skeleton.directory) return;
+  std::set<std::string> taken;
+  for (const TargetFile& file : skeleton.files) taken.insert(folded(file.path));
+  for (const std::string& name : skeleton.small_names) taken.insert(folded(name));
+  std::vector<std::string> clashing;
+  for (const WantedExtra& extra : extras) {
+    const bool is_own =
+        std::ranges::any_of(target.own_names, [&](std::string_view own) { return matches_glob(extra.path, own); });
+    if (is_own || !taken.insert(folded(extra.path)).second) {
+      clashing.push_back(extra.path);
+      continue;
+    }
+    TargetFile file{.path = extra.path};
+    Placement placement{.tensor = extra.tensor, .dtype = Dtype::u8};
+    if (extra.text) {
+      placement.from = Placement::From::literal;
+      placement.literal = *extra.text;
+    }
+    file.bytes = placement.bytes = extra.text ? extra.text->size() : source.tensors[extra.tensor].shape.front();
+    if (file.bytes != 0) file.placements.push_back(std::move(placement));
+    skeleton.files.push_back(std::move(file));
+  }
+  if (clashing.empty()) return;
+  std::erase_if(extras,
+                [&](const WantedExtra& extra) { return std::ranges::find(clashing, extra.path) != clashing.end(); });
+  notes.push_back({.severity = Severity::warning,
+                   .text = fmt::format("not copied: {}: the target has {} of that name", some_files(clashing),
+                                       clashing.size() == 1 ? "a file" : "files")});
+}
+
+void tell_extras(const Source& source, const std::vector<WantedExtra>& taken, std::vector<Finding>& notes) {
+  std::vector<std::string> with;
+  std::vector<std::string> edited;
+  std::set<std::string_view> known;
+  for (const WantedExtra& extra : taken) {
+    known.insert(extra.path);
+    with.push_back(extra.path);
+    if (extra.text) edited.push_back(extra.path);
+  }
+  if (!with.empty()) notes.push_back({.text = "with the model: " + some_files(with)});
+  if (!edited.empty()) notes.push_back({.text = "dtype changed in " + some_files(edited)});
+  std::vector<std::string> without = source.settings;
+  for (const Extra& extra : source.map.extras) {
+    if (!known.contains(extra.path)) without.push_back(extra.path);
+  }
+  std::ranges::sort(without);
+  if (!without.empty())
+    notes.push_back(
+        {.text = "not copied: " + some_files(without) + " (copy them beside the target if a program needs them)"});
+}
+
+}  // namespace ckpt

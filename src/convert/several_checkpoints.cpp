@@ -1,0 +1,57 @@
+#include "convert/several_checkpoints.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <tuple>
+
+#include "engine/io/io.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr std::size_t kCheckpointsShown = 8;
+
+// The last number in a name before its suffix, to tell ck_2.pt from ck_10.pt where no file says its step.
+std::optional<std::uint64_t> number_in_name(std::string_view name) {
+  constexpr std::string_view kDigits = "0123456789";
+  if (const std::size_t dot = name.rfind('.'); dot != name.npos && dot != 0) name = name.substr(0, dot);
+  const std::size_t last = name.find_last_of(kDigits);
+  if (last == name.npos) return std::nullopt;
+  const std::size_t before = name.find_last_not_of(kDigits, last);
+  const std::string_view digits = name.substr(before + 1, last - before);  // npos + 1 is 0
+  std::uint64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
+  return step;
+}
+
+}  // namespace
+
+void sort_newest_first(std::vector<OneCheckpoint>& all) {
+  const bool by_step = std::ranges::all_of(all, [](const OneCheckpoint& one) { return one.step.has_value(); });
+  const auto age = [&](const OneCheckpoint& one) {
+    return std::tuple(by_step ? *one.step : 0, one.mtime_ns, number_in_name(one.name).value_or(0), one.name);
+  };
+  std::ranges::sort(all, [&](const OneCheckpoint& a, const OneCheckpoint& b) { return age(a) > age(b); });
+}
+
+Error several_checkpoints(const std::string& directory, std::vector<OneCheckpoint> all) {
+  sort_newest_first(all);
+  std::string names;
+  for (std::size_t i = 0; i < std::min(all.size(), kCheckpointsShown); ++i) {
+    const std::string step = all[i].step ? fmt::format(" (step {})", *all[i].step) : std::string();
+    names += fmt::format("{}{}{}", i == 0 ? "" : ", ", all[i].name, step);
+  }
+  if (all.size() > kCheckpointsShown) names += fmt::format(" and {} more", all.size() - kCheckpointsShown);
+  const OneCheckpoint& newest = all.front();
+  return {.code = Errc::ambiguous,
+          .message = fmt::format("{}: open: {} checkpoints, not one: {}", directory, all.size(), names),
+          .file = directory,
+          .hint = fmt::format("give the path of one: {} is the newest{}", join_path(directory, newest.name),
+                              newest.why.empty() ? "" : ", " + newest.why)};
+}
+
+}  // namespace ckpt

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "format/result.hpp"
+
+/// A directory that holds several checkpoints is none: which of them is meant is the user's choice.
+namespace ckpt {
+
+struct OneCheckpoint {
+  std::string name;  ///< below the directory
+  std::optional<std::uint64_t> step{};
+  std::int64_t mtime_ns = 0;
+  std::string why{};  ///< what it was recognised by; may be empty
+};
+
+/// Sorts the newest first: by step where all have one, else by the time of their files.
+void sort_newest_first(std::vector<OneCheckpoint>& all);
+
+/// `ambiguous`: names them with their steps, newest first, and offers the newest. `all` has at least two.
+Error several_checkpoints(const std::string& directory, std::vector<OneCheckpoint> all);
+
+}  // namespace ckpt

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string_view>
+
+/// Small files beside the weights that a program needs to load them: config.json, the tokenizer's files, chat
+/// templates, processor configurations, remote code, licence.
+namespace ckpt {
+
+/// Whether a path relative to a checkpoint's folder names such a file. They lie in the folder itself; chat templates
+/// also in `additional_chat_templates`.
+/// source   transformers: save_pretrained of configurations, tokenizers, processors and models; peft: save_pretrained
+bool is_extra_name(std::string_view path);
+
+/// Whether an extra tells of the training and not of the model: trainer_state.json, training_args.bin.
+bool is_training_extra(std::string_view path);
+
+/// Whether a file of this name makes its folder that of a model, so that what else is_extra_name names goes with it.
+bool marks_model_folder(std::string_view name);
+
+/// The folder of chat templates beyond the default one.
+constexpr std::string_view kChatTemplatesFolder = "additional_chat_templates";
+
+}  // namespace ckpt

@@ -1,0 +1,238 @@
+"""Folders as people have them: files that go with a model, and several checkpoints in one folder."""
+import json
+import os
+import shutil
+
+from runner import check, main
+from torch_file import Tensor, save
+
+SINGLE = "safetensors/single"
+ZERO2 = "deepspeed/zero2_bf16_dp4"
+CONFIG = b'{\n  "model_type": "llama",\n  "torch_dtype": "float32"\n}\n'
+EXTRAS = {"config.json": CONFIG, "tokenizer.json": b'{"version":"1.0"}', "merges.txt": b"#version: 0.2\n",
+          "chat_template.jinja": b"{{ messages }}", "modeling_x.py": b"raise SystemExit('never run')\n", "LICENSE": b"MIT\n",
+          "README.md": b"# model\n", "vocab.txt": b"", "additional_chat_templates/tools.jinja": b"{{ tools }}"}
+
+
+def folder(sh, name="hf", extras=EXTRAS):
+    """A folder of a model: weights and what goes with them."""
+    shutil.copytree(sh.checkpoint(SINGLE), sh.path(name))
+    for path, text in extras.items():
+        sh.path(name).joinpath(path).parent.mkdir(exist_ok=True)
+        sh.path(name).joinpath(path).write_bytes(text)
+    return sh.path(name)
+
+
+def extras_of(directory):
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*")
+            if p.is_file() and not p.name.endswith(".safetensors")}
+
+
+def case_a_folder_of_a_model_goes_as_it_is(sh):
+    folder(sh)
+    sh.run("convert", "hf", "hf2", "--to", "safetensors", out="^note +with the model: LICENSE, README.md, .*config.json")
+    check(extras_of(sh.path("hf2")) == EXTRAS, str(sorted(extras_of(sh.path("hf2")))))
+    sh.run("convert", "hf", "hf2", "--to", "safetensors", out="^already done")
+    sh.path("hf/LICENSE").write_bytes(b"GPL\n")
+    sh.run("convert", "hf", "hf2", "--to", "safetensors", code=2, err="not the result of this conversion")
+
+
+def case_the_universal_format_keeps_them(sh):
+    folder(sh)
+    sh.run("convert", "hf", "u")
+    check(not sh.path("u/config.json").exists(), "they stand inside")
+    sh.run("verify", "u", out="^u +ok")
+    sh.run("verify", "u", "--against", "hf", out="4 equal bit for bit, 0 different, 0 only here")
+    document = sh.document("inspect", "u")
+    check(sorted(document["data"]["extras"]) == sorted(EXTRAS), str(document["data"]["extras"]))
+    sh.run("convert", "u", "u2")
+    sh.run("convert", "u2", "hf2", "--to", "safetensors", "--verify", "full")
+    check(extras_of(sh.path("hf2")) == EXTRAS, str(sorted(extras_of(sh.path("hf2")))))
+    sh.run("save", "hf", "--store", "st", "--run", "r", "--step", "5")
+    sh.run("convert", "r@5", "hf3", "--to", "safetensors", "--store", "st")
+    check(extras_of(sh.path("hf3")) == EXTRAS, str(sorted(extras_of(sh.path("hf3")))))
+    manifest = json.loads(sh.path("u/manifest.json").read_text())
+    check(manifest["features"]["optional"] == ["extras"], str(manifest["features"]))
+
+
+def case_a_changed_byte_of_them_is_found(sh):
+    folder(sh)
+    sh.run("convert", "hf", "u")
+    blobs = sh.path("u/blobs/00000-00000.safetensors")
+    damaged = blobs.read_bytes().replace(b"{{ tools }}", b"{{ fools }}")
+    blobs.write_bytes(damaged)
+    sh.run("verify", "u", code=1, out="blobs/00000-00000.safetensors")
+    sh.run("convert", "u", "out", "--to", "safetensors", code=15)
+    check(not sh.path("out").exists(), "it was written")
+
+
+def case_the_dtype_follows_a_cast(sh):
+    folder(sh)
+    wanted = CONFIG.replace(b"float32", b"bfloat16")
+    sh.run("convert", "hf", "half", "--to", "safetensors", "--dtype", "bf16", out="dtype changed in config.json")
+    check(sh.path("half/config.json").read_bytes() == wanted, "config.json")
+    sh.run("convert", "hf", "u", "--dtype", "bf16")
+    sh.run("verify", "u", out="^u +ok")
+    sh.run("convert", "u", "back", "--to", "safetensors")
+    check(sh.path("back/config.json").read_bytes() == wanted, "config.json")
+    sh.run("convert", "u", "full", "--to", "safetensors", "--dtype", "fp32")
+    check(sh.path("full/config.json").read_bytes() == CONFIG, "config.json")
+    sh.path("hf/config.json").write_bytes(b"no JSON")
+    sh.run("convert", "hf", "other", "--to", "safetensors", "--dtype", "bf16")
+    check(sh.path("other/config.json").read_bytes() == b"no JSON", "config.json")
+
+
+def case_they_are_left_out_where_asked(sh):
+    folder(sh)
+    sh.run("convert", "hf", "out", "--to", "safetensors", "--no-extras", out="not copied: .*config.json")
+    check(os.listdir(sh.path("out")) == ["model.safetensors"], str(os.listdir(sh.path("out"))))
+    sh.run("convert", "hf", "u")
+    sh.run("convert", "u", "out2", "--to", "safetensors", "--no-extras", out="not copied: .*config.json")
+    check(os.listdir(sh.path("out2")) == ["model.safetensors"], str(os.listdir(sh.path("out2"))))
+    sh.run("convert", "u", "u2", "--no-extras")
+    sh.run("convert", "u2", "out3", "--to", "safetensors")
+    check(os.listdir(sh.path("out3")) == ["model.safetensors"], str(os.listdir(sh.path("out3"))))
+    sh.run("convert", "hf", "one.safetensors", out="not copied: .*config.json")
+    sh.run("convert", "hf", "optim", "--only", "weights", "--assets", "hf", "--no-extras", code=2, err="contradict")
+
+
+def case_assets_come_from_another_folder(sh):
+    folder(sh)
+    for source in (sh.checkpoint(ZERO2), sh.checkpoint(SINGLE)):
+        name = "of_" + source.parent.name
+        sh.run("convert", source, name, "--to", "safetensors", "--only", "weights", "--assets", "hf")
+        check(extras_of(sh.path(name)) == EXTRAS, str(sorted(extras_of(sh.path(name)))))
+    # What the source has is not replaced.
+    own = folder(sh, "own", {"config.json": b'{"model_type":"gpt2"}'})
+    sh.run("convert", "own", "both", "--to", "safetensors", "--assets", "hf")
+    check(extras_of(sh.path("both")) == {**EXTRAS, "config.json": (own / "config.json").read_bytes()}, "")
+    sh.path("empty").mkdir()
+    sh.run("convert", "own", "x", "--to", "safetensors", "--assets", "empty", code=2, err="no config.json, tokenizer")
+    sh.run("convert", "own", "x", "--to", "safetensors", "--assets", "nowhere", code=10, err="nowhere")
+    sh.run("convert", "own", "x.npy.h5", "--to", "hdf5", "--assets", "hf", code=2, err="no room for them")
+
+
+def case_an_adapter_keeps_its_name(sh):
+    folder(sh, "peft", {"adapter_config.json": b'{"peft_type":"LORA"}', "README.md": b"x"})
+    sh.run("convert", "peft", "out", "--to", "safetensors")
+    check(sorted(os.listdir(sh.path("out"))) == ["README.md", "adapter_config.json", "adapter_model.safetensors"],
+          str(os.listdir(sh.path("out"))))
+    sh.run("convert", "out", "u")
+    sh.run("convert", "u", "back", "--to", "safetensors")
+    check(sh.path("back/adapter_model.safetensors").exists(), str(os.listdir(sh.path("back"))))
+
+
+def case_overwrite_takes_them_into_account(sh):
+    folder(sh)
+    sh.run("convert", "hf", "out", "--to", "safetensors")
+    sh.run("convert", "hf", "out", "--to", "safetensors", "--dtype", "bf16", "--overwrite", out="^replace out, .* in 10 files")
+    sh.run("convert", sh.checkpoint(SINGLE), "out", "--to", "safetensors", "--overwrite")
+    check(os.listdir(sh.path("out")) == ["model.safetensors"], str(os.listdir(sh.path("out"))))
+    # What somebody else put there, or changed there, stays.
+    sh.run("convert", "hf", "two", "--to", "safetensors")
+    sh.path("two/config.json").write_bytes(CONFIG + b"\n")
+    sh.path("two/notes.txt").write_bytes(b"mine")
+    before = extras_of(sh.path("two"))
+    sh.run("convert", sh.checkpoint(SINGLE), "two", "--to", "safetensors", "--overwrite", code=2,
+           err=["config.json", "notes.txt"])
+    check(extras_of(sh.path("two")) == before, "something changed")
+    # Of a folder that no conversion wrote nothing is taken for ours.
+    folder(sh, "theirs")
+    sh.run("convert", sh.checkpoint(SINGLE), "theirs", "--to", "safetensors", "--overwrite", code=2, err="config.json")
+
+
+def refused(sh, name, reason):
+    for words in (["--to", "safetensors"], ["--to", "ckpt"]):
+        sh.run("convert", name, "out", *words, code=15, err=[reason, "--no-extras"])
+    check(not sh.path("out").exists(), "it was written")
+    sh.run("convert", name, "without", "--to", "safetensors", "--no-extras")
+    check(os.listdir(sh.path("without")) == ["model.safetensors"], str(os.listdir(sh.path("without"))))
+    shutil.rmtree(sh.path("without"))
+    sh.run("inspect", name)
+
+
+def case_hostile_extras_are_refused(sh):
+    hf = folder(sh, "links", {"config.json": CONFIG})
+    os.symlink("/etc/passwd", hf / "tokenizer.json")
+    refused(sh, "links", "links/tokenizer.json: open: a link that leads out of its folder")
+    hf = folder(sh, "gone", {"config.json": CONFIG})
+    os.symlink("nowhere", hf / "tokenizer.json")
+    refused(sh, "gone", "a link to a file that is missing")
+    hf = folder(sh, "pipe", {"config.json": CONFIG})
+    os.mkfifo(hf / "generation_config.json")
+    refused(sh, "pipe", "pipe/generation_config.json: open: not a file")
+    hf = folder(sh, "huge", {"tokenizer_config.json": b"{}"})
+    with open(hf / "vocab.json", "wb") as file:
+        file.truncate(10 << 30)
+    refused(sh, "huge", "huge/vocab.json: open: 10737418240 bytes")
+    hf = folder(sh, "out_of", {"config.json": CONFIG})
+    sh.path("elsewhere").mkdir()
+    sh.path("elsewhere/x.jinja").write_bytes(b"secret")
+    os.symlink(sh.path("elsewhere"), hf / "additional_chat_templates")
+    refused(sh, "out_of", "a link that leads out of its folder")
+
+
+def case_links_of_a_hub_cache_are_followed(sh):
+    hf = folder(sh)
+    snapshot = sh.path("hub/models--a--b/snapshots/abc")
+    blobs = sh.path("hub/models--a--b/blobs")
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for number, path in enumerate(sorted(p for p in hf.iterdir() if p.is_file())):
+        shutil.copy(path, blobs / f"{number}")
+        os.symlink(f"../../blobs/{number}", snapshot / path.name)
+    sh.run("convert", "hub/models--a--b/snapshots/abc", "out", "--to", "safetensors")
+    check(sh.path("out/config.json").read_bytes() == CONFIG and not sh.path("out/config.json").is_symlink(), "config.json")
+
+
+def case_a_name_of_our_own_files_is_left_out(sh):
+    folder(sh, "hf", {"config.json": CONFIG, "CONFIG.json": b"{}"})
+    sh.run("convert", "hf", "out", "--to", "safetensors", err="not copied: config.json: the target has a file of that name")
+    check(sorted(os.listdir(sh.path("out"))) == ["CONFIG.json", "model.safetensors"], str(os.listdir(sh.path("out"))))
+
+
+def steps(sh, folder, values):
+    sh.path(folder).mkdir()
+    for name, step in values.items():
+        value = {"model": {"w": Tensor([1, 2])}}
+        save(value if step is None else {**value, "global_step": step}, sh.path(folder) / name)
+
+
+def case_files_of_several_steps_are_several_checkpoints(sh):
+    steps(sh, "run", {"ck_1.pt": 1, "ck_2.pt": 2, "ck_10.pt": 10})
+    for words in (["inspect", "run"], ["convert", "run", "out"], ["convert", "run", "out", "--only", "weights"], ["verify", "run"],
+                  ["save", "run", "--store", "st", "--run", "r"]):
+        sh.run(*words, code=12, err=["3 checkpoints, not one: ck_10.pt .step 10., ck_2.pt .step 2., ck_1.pt .step 1.",
+                                     "run/ck_10.pt is the newest"])
+    check(not sh.path("out").exists(), "they were merged")
+    sh.run("convert", "run/ck_10.pt", "out")
+    steps(sh, "lightning", {"epoch=3-step=120.ckpt": 120, "last.ckpt": 130})
+    sh.run("inspect", "lightning", code=12, err="2 checkpoints, not one: last.ckpt .step 130., epoch=3-step=120.ckpt .step 120.")
+    steps(sh, "unsaid", {"a.pt": None, "b.pt": None})
+    os.utime(sh.path("unsaid/b.pt"), (1, 1))
+    sh.run("inspect", "unsaid", code=12, err="2 checkpoints, not one: a.pt, b.pt")
+
+
+def case_parts_of_one_checkpoint_stay_one(sh):
+    sh.path("run").mkdir()
+    for number in (1, 2):
+        save({f"w{number}": Tensor([number])}, sh.path(f"run/part_{number}.pt"))
+    sh.run("convert", "run", "out.safetensors", err="form no series and are read as one")
+
+
+def case_a_folder_of_checkpoints_names_the_newest(sh):
+    for step in (100, 1000, 900):
+        shutil.copytree(sh.checkpoint(SINGLE), sh.path(f"hf/checkpoint-{step}"))
+    sh.path("hf/logs").mkdir()
+    sh.run("inspect", "hf", code=12,
+           err=["3 checkpoints, not one: checkpoint-1000 .step 1000., checkpoint-900 .step 900., checkpoint-100 .step 100.",
+                "give the path of one: hf/checkpoint-1000 is the newest, safetensors .1 .*safetensors"])
+    for step in range(2000, 2040):
+        sh.path(f"hf/logs-{step}").mkdir()
+    shutil.rmtree(sh.path("hf/checkpoint-100"))
+    shutil.rmtree(sh.path("hf/checkpoint-900"))
+    sh.run("inspect", "hf", code=12, err="hf")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
