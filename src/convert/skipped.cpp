@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, 9> kStateNames{"*optim*",        "schedul
                                                       "scaler*",        "sampler*",        "rng_state*",
                                                       "random_states*", "*dl_state_dict*", "*rng*.pt*"};
 // What precedes the number in the name of a step's folder.
-constexpr std::array<std::string_view, 4> kStepWords{"checkpoint", "step", "epoch", "iter"};
+constexpr std::array<std::string_view, 5> kStepWords{"checkpoint", "ckpt", "step", "epoch", "iter"};
 // The same, where the checkpoint itself lies in such a folder; elsewhere they are parts of one: the Hugging Face
 // Trainer keeps DeepSpeed's optimizer of a checkpoint in a folder global_step3 inside it.
 constexpr std::array<std::string_view, 2> kTagWords{"", "global_step"};

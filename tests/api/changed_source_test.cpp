@@ -177,6 +177,71 @@ TEST_P(ChangedSource, IsOldOrNewOrRefused) {
   EXPECT_GT(refused, 3U);
 }
 
+/// What was read of a source, and is lost before its bytes are: changed, whatever the disk says of it then.
+struct Loss {
+  std::string name;
+  std::function<void(MemoryDisk& disk, const std::string& file)> carry_out;
+};
+void PrintTo(const Loss& each, std::ostream* out) {
+  *out << each.name;
+}
+
+const std::vector<Loss> kLosses{
+    {"removed", [](MemoryDisk& disk, const std::string& file) { ASSERT_TRUE(disk.io()->unlink(file)); }},
+    {"emptied", [](MemoryDisk& disk, const std::string& file) { disk.put(file, ""); }},
+    {"cut", [](MemoryDisk& disk, const std::string& file) { disk.put(file, disk.text(file).substr(0, 200)); }},
+    {"a_directory",
+     [](MemoryDisk& disk, const std::string& file) {
+       ASSERT_TRUE(disk.io()->unlink(file));
+       ASSERT_TRUE(disk.io()->make_dir(file));
+     }},
+};
+
+class LostSource : public testing::TestWithParam<std::tuple<Verb, Loss>> {};
+
+TEST_P(LostSource, IsChangedFromWhenTheTargetIsBegun) {
+  const auto& [verb, loss] = GetParam();
+  const auto source_of = [](MemoryDisk& disk) {
+    disk.put("/d/other", "other");
+    kOld.put(disk, "/source");
+  };
+  const auto plan = std::make_shared<FaultPlan>();
+  plan->keep_operations();
+  {
+    MemoryDisk disk;
+    source_of(disk);
+    ASSERT_TRUE(verb.run(*make_fault_io(disk.io(), plan), disk));
+  }
+  const auto operations = plan->operations();
+  std::uint64_t n = 0;
+  while (n < operations.size() && operations[n].name != "mkdir" && operations[n].name != "allocate" &&
+         !operations[n].object.starts_with("/d/m"))
+    ++n;
+  ASSERT_LT(n, operations.size());
+  std::size_t refused = 0;
+  for (; n < operations.size(); ++n) {
+    MemoryDisk disk;
+    source_of(disk);
+    const auto faults = std::make_shared<FaultPlan>();
+    const auto io = make_fault_io(disk.io(), faults);
+    faults->call_at(n, [&, &how = loss] { how.carry_out(disk, "/source/model-00002-of-00002.safetensors"); });
+    SCOPED_TRACE("operation " + std::to_string(n) + ", " + operations[n].name + " " + operations[n].object);
+    const auto seen = verb.run(*io, disk);
+    if (seen) continue;
+    ++refused;
+    EXPECT_EQ(seen.error().code, Errc::changed) << seen.error().message;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(refused, 3U);
+}
+
+INSTANTIATE_TEST_SUITE_P(WritingVerbs, LostSource,
+                         testing::Combine(testing::ValuesIn(std::vector<Verb>(kVerbs.begin(), kVerbs.begin() + 6)),
+                                          testing::ValuesIn(kLosses)),
+                         [](const auto& each) {
+                           return std::get<0>(each.param).name + "_" + std::get<1>(each.param).name;
+                         });
+
 INSTANTIATE_TEST_SUITE_P(AllVerbs, ChangedSource,
                          testing::Combine(testing::ValuesIn(kVerbs), testing::ValuesIn(kChanges)),
                          [](const auto& each) {

@@ -27,6 +27,14 @@ def names(sh, path):
 # --- wrapped weights ---------------------------------------------------------------------------------------------------
 
 
+def case_other_steps_of_the_run_beside_a_model_are_no_part_of_it(sh):
+    shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("run"))
+    for name in ("checkpoint-500", "ckpt-500", "ckpt_7", "step-9", "iter_3"):
+        shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("run") / name)
+        sh.run("convert", "run", f"{name}.safetensors", err="")
+        shutil.rmtree(sh.path("run") / name)
+
+
 def case_only_weights_drops_a_wrapper_and_says_so(sh):
     for wrapper, optimizer in (("state_dict", "optimizer_states"), ("module", "optimizer"), ("model", "optimizer")):
         save({wrapper: weights(), optimizer: adam(), "step": 3}, sh.path(f"{wrapper}.pt"))

@@ -49,8 +49,9 @@ void work(RunShared& run_shared, Shared& shared, const Io& io) {
   auto outcome = caught([&]() -> Result<WorkerReport> {
     CKPT_TRY(const auto own, io.fresh());
     auto done = work_leaves(run_shared, *own);
-    if (!done && may_be_change(done.error().code))
-      CKPT_CHECK(check_unchanged(*own, run_shared.plan.source(), run_shared.source_root));
+    if (done || !may_be_change(done.error().code)) return done;
+    auto same = check_unchanged(*own, run_shared.plan.source(), run_shared.source_root);
+    if (!same && same.error().code == Errc::changed) return fail(std::move(same).error());
     return done;
   });
   const std::lock_guard lock(shared.mutex);

@@ -104,7 +104,7 @@ Result<> check_unchanged(Io& io, const Map& map, const std::string& root) {
 bool may_be_change(Errc code) {
   const int verdict = exit_code(code);
   return verdict == exit_code(Errc::corrupt) || verdict == exit_code(Errc::unsupported) ||
-         verdict == exit_code(Errc::incomplete);
+         verdict == exit_code(Errc::incomplete) || code == Errc::not_found || code == Errc::io;
 }
 
 Result<> SourceFiles::see(const std::string& path, const FileInfo& info) {

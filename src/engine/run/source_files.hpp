@@ -27,7 +27,7 @@ Result<> check_unchanged(const std::string& path, const MapFile& was, const File
 /// Of all files of a map, by their names.
 Result<> check_unchanged(Io& io, const Map& map, const std::string& root);
 
-/// Whether a failure may come from bytes that changed while they were read.
+/// Whether a failure may come from a source that changed while it was read: other bytes, or none any more.
 bool may_be_change(Errc code);
 
 /// What the files of a source were when they were first looked at, metadata too. Thread-safe.
