@@ -8,19 +8,17 @@
 // in the memory: the one being updated, the next, and the last two on their way to the disk.
 //   for each group:  prefetch the next  ->  get this one  ->  update it  ->  put it (written behind)
 // --check runs the same steps wholly in memory and compares every bit.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
+#include <ckpt/offload.hpp>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "engine/offload/offload_store.hpp"
 
 namespace {
 
@@ -70,12 +68,12 @@ Group initial_group(std::size_t index, std::size_t count) {
 /// Ends the program with the exit code of a failure.
 void must(const ckpt::Result<>& result) {
   if (result) return;
-  fmt::print(stderr, "offload_adam: {}\n", result.error().message);
-  std::exit(ckpt::exit_code(result.error()));
+  std::fprintf(stderr, "offload_adam: %s\n", result.error().json.c_str());
+  std::exit(result.error().code);
 }
 
 std::string name_of(std::size_t group, const char* slot) {
-  return fmt::format("group{}.{}", group, slot);
+  return "group" + std::to_string(group) + "." + slot;
 }
 
 template <class Call>
@@ -85,19 +83,20 @@ void for_each_slot(std::size_t index, Group& group, Call call) {
   call(name_of(index, "exp_avg_sq"), group.exp_avg_sq);
 }
 
-void put(ckpt::OffloadStore& store, std::size_t index, Group& group) {
-  for_each_slot(index, group,
-                [&](const std::string& name, Floats& slot) { must(store.put(name, std::as_bytes(std::span(slot)))); });
-}
-
-void get(ckpt::OffloadStore& store, std::size_t index, Group& group) {
+void put(ckpt::Offload& offload, std::size_t index, Group& group) {
   for_each_slot(index, group, [&](const std::string& name, Floats& slot) {
-    must(store.get(name, std::as_writable_bytes(std::span(slot))));
+    must(offload.put(name, std::as_bytes(std::span(slot))));
   });
 }
 
-void prefetch(ckpt::OffloadStore& store, std::size_t index, Group& group) {
-  for_each_slot(index, group, [&](const std::string& name, Floats&) { must(store.prefetch(name)); });
+void get(ckpt::Offload& offload, std::size_t index, Group& group) {
+  for_each_slot(index, group, [&](const std::string& name, Floats& slot) {
+    must(offload.get(name, std::as_writable_bytes(std::span(slot))));
+  });
+}
+
+void prefetch(ckpt::Offload& offload, std::size_t index, Group& group) {
+  for_each_slot(index, group, [&](const std::string& name, Floats&) { must(offload.prefetch(name)); });
 }
 
 constexpr std::size_t kGroups = 16;
@@ -108,20 +107,20 @@ struct Seconds {
 };
 
 /// All groups once a step; without updates it shows what the transfers alone take.
-Seconds run_steps(ckpt::OffloadStore& store, Group& group, unsigned steps, bool updates) {
+Seconds run_steps(ckpt::Offload& offload, Group& group, unsigned steps, bool updates) {
   Seconds out;
   const Clock::time_point begin = Clock::now();
   for (unsigned step = 1; step <= steps; ++step) {
     for (std::size_t i = 0; i < kGroups; ++i) {
-      prefetch(store, (i + 1) % kGroups, group);
-      get(store, i, group);
+      prefetch(offload, (i + 1) % kGroups, group);
+      get(offload, i, group);
       const Clock::time_point at = Clock::now();
       if (updates) update(group, i * group.master.size(), step);
       out.updates += since(at);
-      put(store, i, group);
+      put(offload, i, group);
     }
   }
-  must(store.flush());
+  must(offload.flush());
   out.total = since(begin);
   return out;
 }
@@ -130,7 +129,7 @@ struct Options {
   std::string directory;
   std::size_t memory_bytes = 256U << 20;
   unsigned steps = 3;
-  ckpt::IoKind io = ckpt::IoKind::automatic;
+  std::string io = "auto";
   bool check = false;
 };
 
@@ -145,7 +144,7 @@ bool read_arguments(int argc, char** argv, Options& out) {
     } else if (word == "--steps" && more) {
       out.steps = static_cast<unsigned>(std::strtoul(argv[++i], nullptr, 10));
     } else if (word == "--io" && more) {
-      out.io = std::string_view(argv[++i]) == "threads" ? ckpt::IoKind::threads : ckpt::IoKind::uring;
+      out.io = argv[++i];
     } else if (out.directory.empty() && !word.starts_with("--")) {
       out.directory = word;
     } else {
@@ -160,7 +159,7 @@ bool read_arguments(int argc, char** argv, Options& out) {
 int main(int argc, char** argv) {
   Options options;
   if (!read_arguments(argc, argv, options)) {
-    fmt::print(stderr, "usage: offload_adam DIRECTORY [--memory MIB] [--steps N] [--io uring|threads] [--check]\n");
+    std::fprintf(stderr, "usage: offload_adam DIRECTORY [--memory MIB] [--steps N] [--io uring|threads] [--check]\n");
     return 2;
   }
   constexpr std::size_t kSlots = 3;
@@ -170,37 +169,39 @@ int main(int argc, char** argv) {
   const std::size_t slot_bytes = (quarter + buffer_bytes - 1) / buffer_bytes * buffer_bytes;
   const std::size_t count = slot_bytes / sizeof(float);
   const std::size_t state_bytes = kGroups * kSlots * slot_bytes;
-  auto opened = ckpt::OffloadStore::open(
-      [&] { return ckpt::open_io(options.io); },
-      {.directory = options.directory, .memory_bytes = options.memory_bytes, .buffer_bytes = buffer_bytes});
+  auto opened = ckpt::Offload::open({.directory = options.directory,
+                                     .memory_bytes = options.memory_bytes,
+                                     .buffer_bytes = buffer_bytes,
+                                     .io = options.io});
   if (!opened) must(tl::unexpected(opened.error()));
-  ckpt::OffloadStore& store = **opened;
+  ckpt::Offload& offload = *opened;
 
   for (std::size_t i = 0; i < kGroups; ++i) {
     Group group = initial_group(i, count);
-    put(store, i, group);
+    put(offload, i, group);
   }
-  must(store.flush());
+  must(offload.flush());
 
   Group group(count);
-  const Seconds transfers = run_steps(store, group, options.steps, false);
-  const auto before = store.statistics();
-  const Seconds both = run_steps(store, group, options.steps, true);
+  const Seconds transfers = run_steps(offload, group, options.steps, false);
+  const auto before = offload.stats();
+  const Seconds both = run_steps(offload, group, options.steps, true);
 
-  const auto after = store.statistics();
+  const auto after = offload.stats();
   const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   const double moved = mib(after.read_bytes - before.read_bytes) + mib(after.written_bytes - before.written_bytes);
-  fmt::print("state {:.0f} MiB in {} groups, memory {:.0f} MiB ({} over {}), {} steps\n", mib(state_bytes), kGroups,
-             mib(after.peak_memory_bytes), after.page_kind, after.io_name, options.steps);
-  fmt::print("moved {:.0f} MiB in {:.3f} s: {:.0f} MiB/s; {} of {} gets found all read ahead\n", moved, both.total,
-             moved / both.total, after.hits - before.hits, after.hits - before.hits + after.misses - before.misses);
+  std::printf("state %.0f MiB in %zu groups, memory %.0f MiB, %u steps\n", mib(state_bytes), kGroups,
+              mib(after.peak_memory_bytes), options.steps);
+  const auto hits = static_cast<unsigned long long>(after.hits - before.hits);
+  std::printf("moved %.0f MiB in %.3f s: %.0f MiB/s; %llu of %llu gets found all read ahead\n", moved, both.total,
+              moved / both.total, hits, hits + static_cast<unsigned long long>(after.misses - before.misses));
   // One after the other they would take the sum.
   const double hidden = transfers.total + both.updates - both.total;
   const double shorter = std::min(transfers.total, both.updates);
-  fmt::print("transfers alone {:.3f} s, updates {:.3f} s, together {:.3f} s: {:.0f} % of the shorter is hidden\n",
-             transfers.total, both.updates, both.total, 100 * std::clamp(hidden / shorter, 0.0, 1.0));
+  std::printf("transfers alone %.3f s, updates %.3f s, together %.3f s: %.0f %% of the shorter is hidden\n",
+              transfers.total, both.updates, both.total, 100 * std::clamp(hidden / shorter, 0.0, 1.0));
   if (after.peak_memory_bytes > options.memory_bytes || state_bytes < 4 * options.memory_bytes) {
-    fmt::print(stderr, "offload_adam: the state is not four times the memory\n");
+    std::fprintf(stderr, "offload_adam: the state is not four times the memory\n");
     return 1;
   }
   if (!options.check) return 0;
@@ -208,16 +209,16 @@ int main(int argc, char** argv) {
   for (std::size_t i = 0; i < kGroups; ++i) {
     Group wanted = initial_group(i, count);
     for (unsigned step = 1; step <= options.steps; ++step) update(wanted, i * count, step);
-    get(store, i, group);
+    get(offload, i, group);
     const auto equal = [&](const Floats& a, const Floats& b) {
       return std::memcmp(a.data(), b.data(), slot_bytes) == 0;
     };
     if (!equal(group.master, wanted.master) || !equal(group.exp_avg, wanted.exp_avg) ||
         !equal(group.exp_avg_sq, wanted.exp_avg_sq)) {
-      fmt::print(stderr, "offload_adam: group {} differs from the same steps in memory\n", i);
+      std::fprintf(stderr, "offload_adam: group %zu differs from the same steps in memory\n", i);
       return 1;
     }
   }
-  fmt::print("equal bit for bit to the same steps in memory\n");
+  std::printf("equal bit for bit to the same steps in memory\n");
   return 0;
 }

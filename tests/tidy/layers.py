@@ -41,7 +41,8 @@ ROOMS = {
         "catalog": {"convert", "run"},
         "run": {"catalog"},
         "doctor": {"catalog"},
-        "c": {"run"},
+        "offload": set(),
+        "c": {"run", "offload"},
     },
 }
 

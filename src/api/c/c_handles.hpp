@@ -11,6 +11,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -92,6 +93,15 @@ Result<> check_sized(const Struct* given, std::size_t first_bytes, const char* w
 inline Result<> need(const void* pointer, const char* what) {
   if (pointer != nullptr) return {};
   return fail(Errc::usage, std::string(what) + " is null");
+}
+
+/// The I/O of a C caller: "auto" (also null), "uring", "threads". errors  usage
+inline Result<IoKind> io_kind(const char* name) {
+  const std::string_view text = name == nullptr ? "auto" : name;
+  if (text == "auto") return IoKind::automatic;
+  if (text == "uring") return IoKind::uring;
+  if (text == "threads") return IoKind::threads;
+  return fail(Errc::usage, "'" + std::string(text) + "' is no I/O engine: auto, uring or threads");
 }
 
 /// The tensor of a C caller. errors  usage

@@ -8,14 +8,6 @@
 namespace ckpt::c {
 namespace {
 
-Result<IoKind> io_kind(const char* name) {
-  const std::string_view text = name == nullptr ? "auto" : name;
-  if (text == "auto") return IoKind::automatic;
-  if (text == "uring") return IoKind::uring;
-  if (text == "threads") return IoKind::threads;
-  return fail(Errc::usage, fmt::format("'{}' is no I/O engine: auto, uring or threads", text));
-}
-
 Result<Replicas> replicas_of(int32_t given) {
   switch (given) {
     case CKPT_REPLICAS_AUTOMATIC:
@@ -126,7 +118,6 @@ using ckpt::c::add_piece;
 using ckpt::c::call_when_known;
 using ckpt::c::check_sized;
 using ckpt::c::guarded;
-using ckpt::c::io_kind;
 using ckpt::c::memory_of;
 using ckpt::c::need;
 using ckpt::c::OpenRun;
@@ -175,7 +166,7 @@ int ckpt_run_open(const char* run_directory, const ckpt_options* options, ckpt_r
       CKPT_CHECK(replicas_of(given.replicas));
       if (!(given.max_overhead >= 0 && given.max_overhead <= 1))
         return ckpt::fail(ckpt::Errc::usage, fmt::format("max_overhead {} is no part of the time", given.max_overhead));
-      CKPT_TRY(const ckpt::IoKind kind, io_kind(given.io));
+      CKPT_TRY(const ckpt::IoKind kind, ckpt::c::io_kind(given.io));
       return ckpt::open_io(kind);
     }();
     auto made = std::make_unique<ckpt_run>();

@@ -1,5 +1,5 @@
 // A store's options from DeepSpeed's words.
-#include "engine/offload/offload_options.hpp"
+#include "api/offload/deepspeed_options.hpp"
 
 #include <gtest/gtest.h>
 

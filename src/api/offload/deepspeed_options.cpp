@@ -1,4 +1,4 @@
-#include "engine/offload/offload_options.hpp"
+#include "api/offload/deepspeed_options.hpp"
 
 #include <algorithm>
 #include <string>
