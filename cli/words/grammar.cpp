@@ -90,11 +90,14 @@ Verb convert_verb() {
               {.name = "fresh-optimizer",
                .help = "for --to deepspeed: start with a new optimizer, where the source holds weights only",
                .guesses = {"new-optimizer", "no-optimizer"}},
-              {.name = "ranks", .value = "N", .help = "for --to dcp: number of ranks to write files for"},
+              {.name = "ranks",
+               .value = "N",
+               .help = "for --to dcp: number of ranks to write files for; by default that of the source"},
               {.name = "placement",
                .value = "NAME=CUTS",
                .help = "for --to dcp: how tensors whose names match are cut over the ranks, such as "
-                       "'layers.*.weight=S0' (S0: along dimension 0, R: replicated)",
+                       "'layers.*.weight=S1' (S1: along dimension 1, R: replicated, R:2,S0:4: on a mesh of 2 x 4); "
+                       "without it S0, as FSDP cuts them",
                .repeatable = true,
                .guesses = {"placements", "shard-dim"}},
               {.name = "strip-prefix", .value = "TEXT", .help = "remove this prefix from tensor names that have it"},

@@ -42,6 +42,12 @@ inline std::string materialize(const Map& map, const std::string& root, std::siz
           return {};
         }
         const Box& box = placed.chunk.box;
+        if (placed.chunk.flat) {
+          EXPECT_EQ(box, Box::whole(tensor.shape));
+          const Extent flat = *placed.chunk.flat;
+          std::memcpy(out.data() + flat.begin * unit, bytes.data(), flat.size() * unit);
+          return {};
+        }
         std::uint64_t from = 0;
         for (Shape at = box.offset; from < placed.chunk.volume(); ++from) {
           std::uint64_t to = 0;

@@ -46,6 +46,17 @@ class Command:
         return run
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: only with CKPT_SLOW=1, as ./check --long sets it")
+
+
+def pytest_collection_modifyitems(config, items):
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow and not os.environ.get("CKPT_SLOW"):
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+
+
 @pytest.fixture
 def ckpt(tmp_path):
     cwd = tmp_path / "cwd"

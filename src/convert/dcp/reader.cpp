@@ -15,6 +15,7 @@
 #include "convert/dcp/names.hpp"
 #include "convert/dcp/objects.hpp"
 #include "convert/dcp/safetensors_blobs.hpp"
+#include "convert/dcp/writer.hpp"
 #include "convert/format.hpp"
 #include "convert/formats.hpp"
 #include "convert/optimizer_roles.hpp"
@@ -150,6 +151,13 @@ std::optional<std::uint64_t> find_step(const std::vector<NamedObject>& objects) 
   return step;
 }
 
+/// The conversion's id where we wrote it, else empty.
+std::string own_id_of(const Metadata& metadata) {
+  if (!metadata.save_id.starts_with(dcp::kSaveIdPrefix)) return {};
+  std::string id = metadata.save_id.substr(dcp::kSaveIdPrefix.size());
+  return Hash128::from_hex(id) ? id : std::string();
+}
+
 Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(const std::vector<DirEntry> listed, io.list(root));
   const Directory seen = dcp::look(listed);
@@ -164,6 +172,7 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
     error.message = root + ": open: " + error.message;
     return fail(with_file(std::move(error), root));
   }
+  const std::string own_id = own_id_of(metadata);
   Map map;
   CKPT_TRY(map.files, stat_files(io, root, metadata));
   CKPT_CHECK(check_files(root, metadata, map.files));
@@ -222,6 +231,7 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
     CKPT_TRY(map.index, dcp::index_safetensors(io, root, metadata, types, map.files, options.metadata_limit, hasher));
   }
   map.metadata_hash = hasher.digest().hex();
+  map.id = own_id;
   if (is_safetensors) return map;
   map.index = std::make_shared<dcp::ItemIndex>(std::move(metadata), std::move(types), std::move(reader), *codec,
                                                std::move(decoded_bytes));
@@ -235,9 +245,11 @@ Format dcp_format() {
           .summary = "torch.distributed.checkpoint: .metadata and .distcp files (FSDP, HSDP, tensor parallel)",
           .detect = dcp::detect,
           .open = open_dcp,
-          .lay_out = nullptr,
+          .lay_out = dcp::lay_out,
           .suffix = "",
-          .own_names = kDcpOwnNames};
+          .own_names = kDcpOwnNames,
+          .target_options = dcp::kTargetOptions,
+          .holds_blobs = true};
 }
 
 }  // namespace ckpt

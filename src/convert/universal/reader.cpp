@@ -97,6 +97,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   map.format = "ckpt";
   map.variant = manifest.version;
   map.nested = manifest.nested;
+  if (manifest.source) map.origin = manifest.source->format;
   map.id = manifest.id.hex();
   map.metadata_hash = hash128(checkpoint.manifest_text).hex();
   map.meta = std::move(manifest.meta);

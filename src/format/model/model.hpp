@@ -194,6 +194,7 @@ struct Map {
   std::string format{};           ///< the registry's name: "safetensors", "deepspeed", "dcp", "torch", "ckpt"
   std::string variant{};          ///< for people: "zero-2", "3 shards with index", ...
   std::string chosen{};           ///< why this sub-checkpoint: "tag global_step3 from 'latest'"; may be empty
+  std::string origin{};           ///< of what was converted to the universal format: the format that it was read as
   bool nested = false;            ///< names are paths from a root object, whose keys may wrap the model
   std::vector<Tensor> tensors{};  ///< in the source's order; blobs too
   std::vector<MapFile> files{};

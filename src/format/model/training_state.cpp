@@ -192,9 +192,15 @@ class Assembly {
     return wrapped ? name.substr(out_.wrapper.size()) : name;
   }
 
+  /// The weight's name in the source, also where its master is taken as the weight.
+  const std::string& weight_name(const StateItem& item) const {
+    const Tensor& found = tensor(item.tensor);
+    return found.role == Role::slot && !found.parameter.empty() ? found.parameter : found.name;
+  }
+
   /// The name in the target without the wrapper, also where a prefix was added before it.
   std::string model_name(const StateItem& item) const {
-    const std::string& source = tensor(item.tensor).name;
+    const std::string& source = weight_name(item);
     const std::string bare = without_wrapper(source);
     if (bare.size() != source.size() && item.name.ends_with(source))
       return item.name.substr(0, item.name.size() - source.size()) + bare;
@@ -204,11 +210,12 @@ class Assembly {
   void add_model() {
     for (const auto& [item, path] : weights_) {
       const Tensor& found = tensor(item->tensor);
-      if (!out_.wrapper.empty() && without_wrapper(found.name).size() == found.name.size()) {
+      const std::string& name = weight_name(*item);
+      if (!out_.wrapper.empty() && without_wrapper(name).size() == name.size()) {
         out_.loose.push_back(item->tensor);  // beside the model: a random state, a scaler's counter
         continue;
       }
-      by_source_.emplace(found.name, out_.model.size());
+      by_source_.emplace(name, out_.model.size());
       out_.model.push_back(
           {.name = model_name(*item),
            .tensor = item->tensor,

@@ -172,6 +172,11 @@ class Parser {
     read_paths(attribute(graph_, root, known_.planner_data));
     const NodeId version = attribute(graph_, root, known_.version);
     if (version != kNone && graph_.kind(version) == Kind::text) out_.version = graph_.text(version);
+    const NodeId storage_meta = attribute(graph_, root, known_.storage_meta);
+    if (storage_meta != kNone && graph_.kind(storage_meta) == Kind::call) {
+      const NodeId save_id = attribute(graph_, storage_meta, known_.save_id);
+      if (save_id != kNone && graph_.kind(save_id) == Kind::text) out_.save_id = graph_.text(save_id);
+    }
     CKPT_CHECK(join());
     return std::move(out_);
   }
@@ -499,8 +504,9 @@ class Parser {
     Known storage_info{"_StorageInfo"}, torch_size{"torch Size"};
     Known chunks{"chunks"}, dtype{"dtype"}, fqn{"fqn"}, layout{"layout"}, length{"length"}, offset{"offset"},
         offsets{"offsets"}, planner_data{"planner_data"}, properties{"properties"}, relative_path{"relative_path"},
-        size{"size"}, sizes{"sizes"}, state_dict_metadata{"state_dict_metadata"}, storage_data{"storage_data"},
-        transform_descriptors{"transform_descriptors"}, version{"version"};
+        save_id{"save_id"}, size{"size"}, sizes{"sizes"}, state_dict_metadata{"state_dict_metadata"},
+        storage_data{"storage_data"}, storage_meta{"storage_meta"}, transform_descriptors{"transform_descriptors"},
+        version{"version"};
   } known_;
   const Graph& graph_;
   std::uint64_t pickle_bytes_;

@@ -42,6 +42,7 @@ struct Metadata {
   std::vector<DataFile> files{};          ///< in the order of first mention
   std::vector<std::string> transforms{};  ///< that every item went through, as listed: "stream.zstd/1"; mostly none
   std::string version{};                  ///< "1.0.0" in new files, else empty
+  std::string save_id{};                  ///< of storage_meta, where it has one
 
   // Columns, one row an item: grouped by entry, and within a tensor in row-major order of the chunk's first element.
   std::vector<std::uint32_t> item_file{};      ///< index into files

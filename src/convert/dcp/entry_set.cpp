@@ -1,0 +1,128 @@
+#include "convert/dcp/entry_set.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <bit>
+#include <utility>
+#include <variant>
+
+#include "format/torch/dcp_item.hpp"
+#include "format/torch/flatten_state.hpp"
+#include "format/torch/tensor_pickle.hpp"
+
+namespace ckpt::dcp {
+namespace {
+
+/// An element type of the model as torch's.
+struct TorchType {
+  std::string dtype;
+  Shape shape;
+  StoredType type;
+};
+
+Result<TorchType> torch_type(const Tensor& tensor) {
+  TorchType out{.dtype = std::string(torch::torch_dtype(tensor.dtype, tensor.true_dtype)),
+                .shape = tensor.shape,
+                .type = {.dtype = tensor.dtype}};
+  if (out.dtype.empty())
+    return fail(
+        Error{.code = Errc::unsupported,
+              .message = fmt::format("{}: torch has no element type for {}", tensor.name, dtype_name(tensor.dtype)),
+              .tensor = tensor.name,
+              .hint = "--only takes other tensors alone"});
+  if (!tensor.true_dtype.empty()) {
+    out.shape.pop_back();
+    out.type.form = StoredType::Form::complex_pair;
+  } else if (tensor.dtype == Dtype::f4) {
+    if (out.shape.empty() || out.shape.back() % 2 != 0)
+      return fail(
+          Error{.code = Errc::unsupported,
+                .message = tensor.name + ": F4 elements are pairs in torch, and the last dimension of this is odd",
+                .tensor = tensor.name});
+    out.shape.back() /= 2;
+    out.type.form = StoredType::Form::packed_pair;
+  }
+  return out;
+}
+
+}  // namespace
+
+Path split_at_dots(std::string_view name) {
+  Path out;
+  for (;;) {
+    const auto dot = name.find('.');
+    out.emplace_back(std::string(name.substr(0, dot)));
+    if (dot == std::string_view::npos) return out;
+    name.remove_prefix(dot + 1);
+  }
+}
+
+Result<> EntrySet::take(StateEntry entry) {
+  if (!keys_.insert(entry.fqn).second)
+    return fail(
+        Error{.code = Errc::usage,
+              .message = fmt::format("{}: lay out: two entries would have the key '{}'", request_.target, entry.fqn),
+              .tensor = entry.fqn});
+  entries_.push_back(std::move(entry));
+  return {};
+}
+
+Result<> EntrySet::add_tensor(std::uint32_t index, const Tensor& tensor, std::string key, Path path) {
+  CKPT_TRY(TorchType type, torch_type(tensor));
+  return take({.fqn = std::move(key),
+               .path = std::move(path),
+               .tensor = index,
+               .dtype = std::move(type.dtype),
+               .shape = std::move(type.shape),
+               .type = type.type});
+}
+
+Result<> EntrySet::add_scalar(std::uint32_t index, const Tensor& tensor, Path path) {
+  CKPT_TRY(TorchType type, torch_type(tensor));
+  return take({.fqn = dotted(path),
+               .path = std::move(path),
+               .from = StateEntry::From::scalar,
+               .tensor = index,
+               .dtype = std::move(type.dtype),
+               .type = type.type});
+}
+
+Result<> EntrySet::add_number(float value, Path path) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  std::string bytes;
+  for (int i = 0; i < 4; ++i) bytes += static_cast<char>(bits >> (8 * i) & 0xff);
+  return take({.fqn = dotted(path),
+               .path = std::move(path),
+               .from = StateEntry::From::literal,
+               .dtype = "float32",
+               .type = {.dtype = Dtype::f32},
+               .bytes = std::move(bytes)});
+}
+
+Result<> EntrySet::add_item(std::uint32_t index, std::uint64_t bytes, std::string key, Path path) {
+  return take({.fqn = std::move(key),
+               .path = std::move(path),
+               .from = StateEntry::From::item,
+               .tensor = index,
+               .shape = {bytes}});
+}
+
+void EntrySet::add_value(const Path& path, const Value& value) {
+  const ValuePtr borrowed(&value, [](const Value*) {});  // outlives the leaves
+  for (torch::FlatValue& leaf : torch::flatten_state(path, borrowed)) {
+    if (std::holds_alternative<TensorRef>(leaf.value->v)) continue;  // an entry of its own, or left out
+    auto bytes = object_pickle(*leaf.value);
+    std::string key = dotted(leaf.path);
+    if (!bytes || !keys_.insert(key).second) {
+      lost_objects_.push_back(dotted_escaped(leaf.path));
+      continue;
+    }
+    entries_.push_back({.fqn = std::move(key),
+                        .path = std::move(leaf.path),
+                        .from = StateEntry::From::object,
+                        .bytes = *std::move(bytes)});
+  }
+}
+
+}  // namespace ckpt::dcp

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include "format/model/value.hpp"
+
+namespace ckpt::torch {
+
+/// A leaf of nested state.
+struct FlatValue {
+  Path path{};
+  ValuePtr value{};
+};
+
+/// The leaves that torch.distributed.checkpoint saves as items of their own: it descends into dicts, and into lists
+/// that hold a tensor or a dict at any depth of lists. Other lists, tuples and everything else are leaves. A dict with
+/// a key that is neither text nor a whole number is a leaf too, as its key has no one spelling. An empty dict has none.
+///
+/// path     of `value` from the root; parts below it are appended
+/// source   torch/distributed/checkpoint/_traverse.py: traverse_state_dict (torch 2.4 and later)
+std::vector<FlatValue> flatten_state(const Path& path, const ValuePtr& value);
+
+}  // namespace ckpt::torch
