@@ -97,8 +97,7 @@ std::vector<Entry> entries_of(Optimizer& optimizer, int zero) {
 }
 
 const ckpt::Tensor kSteps{.name = "optimizer.steps", .dtype = "I64", .shape = {}, .role = "slot", .slot = "step"};
-constexpr const char* kLedger = "data/ledger";
-constexpr const char* kRandom = "rng/augment";
+const ckpt::Stream kAugment{.name = "augment", .algorithm = "splitmix64"};  // the same on all ranks
 
 ckpt::Model declare(const Mesh& mesh, const std::vector<Entry>& entries) {
   const auto size = [](int ranks) { return static_cast<std::uint64_t>(ranks); };
@@ -115,19 +114,15 @@ std::uint64_t resume(ckpt::Run& run, Training& training, std::vector<Entry>& ent
     if (newest.error().code == 10) return 0;  // there is none
     give_up(newest.error(), "latest_usable");
   }
-  std::string ledger = to_text(training.position, kBatchSamples, training.mesh.dp_size);  // of the same lengths
-  std::string random = to_text(training.random);
   std::vector<ckpt::Read> reads;
   for (Entry& entry : entries) {
     if (!entry.part.empty()) reads.push_back({.name = entry.tensor.name, .out = std::as_writable_bytes(entry.part)});
   }
   reads.push_back({.name = kSteps.name, .out = std::as_writable_bytes(std::span(&training.optimizer.steps(), 1))});
-  reads.push_back({.name = kLedger, .out = std::as_writable_bytes(std::span(ledger))});
-  reads.push_back({.name = kRandom, .out = std::as_writable_bytes(std::span(random))});
   const ckpt_load_report report = need(run.load(reads), "load");
-  if (!from_text(ledger, training.position) || !from_text(random, training.random)) {
-    give_up({.code = 15, .json = "the position in the data cannot be read"}, "load");
-  }
+  const auto position = need(run.restore_position(static_cast<std::uint64_t>(training.mesh.dp_size)), "position");
+  training.position = {.epoch = position.state().epoch, .consumed = position.state().consumed};
+  need(run.restore_stream(kAugment, std::as_writable_bytes(std::span(&training.random.state, 1)), kSeed), "stream");
   return report.step;
 }
 
@@ -140,17 +135,21 @@ ckpt::Result<ckpt::Pending> save(ckpt::Run& run, const Flags& flags, Training& t
                                  double loss, const std::vector<Entry>& entries) {
   auto begun = run.begin(step);
   if (!begun) return tl::unexpected(begun.error());
-  // Lives until commit has returned, as all that is added.
-  const std::string ledger = to_text(training.position, kBatchSamples, training.mesh.dp_size);
-  const std::string random = to_text(training.random);
+  auto position = need(ckpt::Position::begin({.epoch = training.position.epoch,
+                                              .seed = kSeed,
+                                              .samples = kSamples,
+                                              .global_batch = kBatchSamples,
+                                              .world = static_cast<std::uint64_t>(training.mesh.dp_size)}),
+                       "position");
+  need(position.advance(training.position.consumed / kBatchSamples), "position");
   const auto add_all = [&]() -> ckpt::Result<> {
     for (const Entry& entry : entries) {
       if (entry.part.empty()) continue;
       if (auto added = begun->add(entry.tensor.name, std::as_bytes(entry.part)); !added) return added;
     }
     auto added = begun->add(kSteps.name, std::as_bytes(std::span(&training.optimizer.steps(), 1)));
-    if (added && training.mesh.rank == 0) added = begun->blob(kLedger, std::as_bytes(std::span(ledger)));
-    if (added && training.mesh.rank == 0) added = begun->blob(kRandom, std::as_bytes(std::span(random)));
+    if (added) added = begun->position(position);
+    if (added) added = begun->stream(kAugment, std::as_bytes(std::span(&training.random.state, 1)));
     if (added) added = begun->metric("loss", loss);
     return added;
   };

@@ -297,6 +297,77 @@ enum { CKPT_STRICT = 0, CKPT_PARTIAL = 1 };
  * name fails with 10. Also 10 if there is no checkpoint, 15 if none of them is usable. Collective. */
 int ckpt_load(ckpt_run* run, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report);
 
+/* --- position in the data, random streams ---------------------------------------------------------------------------
+ * What a job needs beside its tensors to continue on another number of ranks. Kept as blobs that src/format/LEDGER.md
+ * specifies, which also says what stays bit-exact. */
+
+typedef struct ckpt_position ckpt_position; /* which samples of an epoch are consumed, and who reads the rest */
+
+typedef struct ckpt_shard {
+  const char* name;
+  uint64_t samples;
+} ckpt_shard;
+
+typedef struct ckpt_epoch {
+  uint64_t size; /* sizeof(ckpt_epoch) */
+  uint64_t epoch;
+  uint64_t seed;         /* of the loader's permutation */
+  uint64_t samples;      /* of the epoch; not read where there are shards */
+  uint64_t global_batch; /* samples of one step on all ranks, at least `world` */
+  uint64_t world;        /* data-parallel ranks among which a batch is divided */
+  /* NULL: one order of all samples, of which every step takes the next global_batch, divided evenly among the ranks.
+   * Else every rank reads ranges of these shards, one after the other. */
+  const ckpt_shard* shards;
+  uint64_t shard_count;
+} ckpt_epoch;
+/* The start of an epoch. 2 for fewer samples in a batch than ranks, and sizes that overflow. */
+int ckpt_position_begin(const ckpt_epoch* epoch, ckpt_position** position);
+void ckpt_position_free(ckpt_position* position);
+
+typedef struct ckpt_range {
+  uint64_t shard; /* its number; 0 where there are no shards */
+  uint64_t begin, end;
+} ckpt_range;
+/* Samples that data-parallel rank `rank` reads `step` steps from here, in order. `ranges` has room for *count and gets
+ * as many as fit; *count becomes how many there are, 0 past the end of the epoch. */
+int ckpt_position_share(const ckpt_position* position, uint64_t rank, uint64_t step, ckpt_range* ranges,
+                        uint64_t* count);
+/* Moves on by steps of training, on all ranks alike. */
+int ckpt_position_advance(ckpt_position* position, uint64_t steps);
+typedef struct ckpt_position_state {
+  uint64_t size; /* sizeof(ckpt_position_state) */
+  uint64_t epoch, seed, samples;
+  uint64_t consumed; /* of this epoch, by all ranks together */
+  uint64_t global_batch, world;
+  uint64_t steps_left; /* of the epoch; the last may be short */
+} ckpt_position_state;
+int ckpt_position_get(const ckpt_position* position, ckpt_position_state* state);
+
+/* Adds the position to a save, as it is now. Any ranks may add it, alike: at least one does. */
+int ckpt_add_position(ckpt_save* save, const ckpt_position* position);
+/* The position in the checkpoint that the last ckpt_load loaded, divided anew among `world` ranks: each remaining
+ * sample is read exactly once. 10 if it has none, or was deleted since; 2 before any load, or if `world` is above the
+ * batch. Local. */
+int ckpt_restore_position(ckpt_run* run, uint64_t world, ckpt_position** position);
+
+/* A random number generator, known by what it is for and by where on the mesh it differs, not by the rank that had it.
+ */
+typedef struct ckpt_stream {
+  uint64_t size;           /* sizeof(ckpt_stream) */
+  const char* name;        /* "dropout" */
+  const char* coordinates; /* "dp=3,tp=0": axes along which the streams differ; NULL or "": all ranks share it */
+  const char* algorithm;   /* what `state` is a state of: "torch.cuda", "numpy.mt19937", the trainer's own */
+  void* state;
+  uint64_t bytes; /* of the state, at most 1 MiB */
+} ckpt_stream;
+/* Adds a copy of a stream's state to a save. Ranks that share a stream may all add it, with the same state. */
+int ckpt_add_stream(ckpt_save* save, const ckpt_stream* stream);
+/* Fills stream->state from the checkpoint that the last ckpt_load loaded. If it has a stream of this name, coordinates
+ * and algorithm: *restored is 1, *bytes the size of the state. Otherwise (a new rank) *restored is 0 and `state` gets a
+ * seed of 16 bytes from `seed`, the step that was loaded and the stream's identity: the same at every resume from
+ * there, different for every other stream. 2 if stream->bytes are too few. Local. */
+int ckpt_restore_stream(ckpt_run* run, const ckpt_stream* stream, uint64_t seed, uint64_t* bytes, int* restored);
+
 /* The newest checkpoint whose structure is complete; 10 if there is no checkpoint, 15 if none of them is complete.
  * Collective. */
 int ckpt_latest_usable(ckpt_run* run, ckpt_checkpoint** checkpoint);

@@ -236,6 +236,71 @@ class Pending {
   std::unique_ptr<ckpt_pending, detail::Release<ckpt_pending_free>> pending_;
 };
 
+/// Which samples of an epoch are consumed, and who reads the rest: see ckpt_position_begin.
+class Position {
+ public:
+  struct Shard {
+    std::string name;
+    std::uint64_t samples = 0;
+  };
+  struct Epoch {
+    std::uint64_t epoch = 0;
+    std::uint64_t seed = 0;
+    std::uint64_t samples = 0;  ///< not read where there are shards
+    std::uint64_t global_batch = 1;
+    std::uint64_t world = 1;
+    std::vector<Shard> shards{};
+  };
+  static Result<Position> begin(const Epoch& epoch) {
+    std::vector<ckpt_shard> shards;
+    for (const Shard& shard : epoch.shards) shards.push_back({shard.name.c_str(), shard.samples});
+    const ckpt_epoch c{sizeof(ckpt_epoch),
+                       epoch.epoch,
+                       epoch.seed,
+                       epoch.samples,
+                       epoch.global_batch,
+                       epoch.world,
+                       shards.empty() ? nullptr : shards.data(),
+                       shards.size()};
+    ckpt_position* position = nullptr;
+    if (const int code = ckpt_position_begin(&c, &position)) return detail::failure(code);
+    return Position(position);
+  }
+  /// What a data-parallel rank reads `step` steps from here.
+  Result<std::vector<ckpt_range>> share(std::uint64_t rank, std::uint64_t step = 0) const {
+    std::uint64_t count = 0;
+    if (const int code = ckpt_position_share(position_.get(), rank, step, nullptr, &count))
+      return detail::failure(code);
+    std::vector<ckpt_range> ranges(static_cast<std::size_t>(count));
+    return detail::check(ckpt_position_share(position_.get(), rank, step, ranges.data(), &count)).map([&] {
+      return ranges;
+    });
+  }
+  Result<> advance(std::uint64_t steps = 1) { return detail::check(ckpt_position_advance(position_.get(), steps)); }
+  ckpt_position_state state() const {
+    ckpt_position_state state{};
+    state.size = sizeof state;
+    static_cast<void>(ckpt_position_get(position_.get(), &state));
+    return state;
+  }
+  const ckpt_position* c() const { return position_.get(); }
+
+ private:
+  friend class Run;
+  explicit Position(ckpt_position* position) : position_(position) {}
+  std::unique_ptr<ckpt_position, detail::Release<ckpt_position_free>> position_;
+};
+
+/// A random stream's identity: see ckpt_stream.
+struct Stream {
+  std::string name;
+  std::string coordinates{};  ///< "dp=3,tp=0"
+  std::string algorithm;
+  ckpt_stream c(void* state, std::size_t bytes) const {
+    return {sizeof(ckpt_stream), name.c_str(), coordinates.c_str(), algorithm.c_str(), state, bytes};
+  }
+};
+
 /// A save that was begun. Destroying it without commit, on all ranks, drops it.
 class Save {
  public:
@@ -279,6 +344,12 @@ class Save {
   }
   Result<> blob(const std::string& name, std::span<const std::byte> bytes) {
     return detail::check(ckpt_add_blob(save_.get(), name.c_str(), bytes.data(), bytes.size()));
+  }
+  Result<> position(const Position& position) { return detail::check(ckpt_add_position(save_.get(), position.c())); }
+  /// A copy of the stream's state.
+  Result<> stream(const Stream& stream, std::span<const std::byte> state) {
+    const ckpt_stream c = stream.c(const_cast<std::byte*>(state.data()), state.size());
+    return detail::check(ckpt_add_stream(save_.get(), &c));
   }
   /// Collective; ends this object. The caller may change its memory when it returns. Fails if an add failed on any
   /// rank, and without staging memory also if the save failed.
@@ -395,7 +466,7 @@ class Run {
 
   Run(Run&&) = default;
   Run& operator=(Run&& other) noexcept {
-    store_ = std::move(other.store_);  // closes what was here, which may still write to its log
+    run_ = std::move(other.run_);  // closes what was here, which may still write to its log
     log_ = std::move(other.log_);
     return *this;
   }
@@ -433,7 +504,7 @@ class Run {
     }
     ckpt_run* handle = nullptr;
     if (const int code = ckpt_run_open(run_directory.c_str(), &c, &handle)) return detail::failure(code);
-    run.store_.reset(handle);
+    run.run_.reset(handle);
     return run;
   }
 
@@ -441,37 +512,51 @@ class Run {
 
   Result<bool> should_save(std::uint64_t step) {
     int answer = 0;
-    if (const int code = ckpt_should_save(store_.get(), step, &answer)) return detail::failure(code);
+    if (const int code = ckpt_should_save(run_.get(), step, &answer)) return detail::failure(code);
     return answer != 0;
   }
-  bool stop_requested() const { return ckpt_stop_requested(store_.get()) != 0; }
-  bool ranks_lost() const { return ckpt_ranks_lost(store_.get()) != 0; }
-  Result<> set_model(const Model& model) { return detail::check(ckpt_run_set_model(store_.get(), model.c())); }
+  bool stop_requested() const { return ckpt_stop_requested(run_.get()) != 0; }
+  bool ranks_lost() const { return ckpt_ranks_lost(run_.get()) != 0; }
+  Result<> set_model(const Model& model) { return detail::check(ckpt_run_set_model(run_.get(), model.c())); }
   Result<Save> begin(std::uint64_t step) {
     ckpt_save* save = nullptr;
-    if (const int code = ckpt_begin(store_.get(), step, &save)) return detail::failure(code);
+    if (const int code = ckpt_begin(run_.get(), step, &save)) return detail::failure(code);
     return Save(save);
+  }
+  /// The position in the checkpoint that was loaded, divided anew among `world` ranks. Local.
+  Result<Position> restore_position(std::uint64_t world) {
+    ckpt_position* position = nullptr;
+    if (const int code = ckpt_restore_position(run_.get(), world, &position)) return detail::failure(code);
+    return Position(position);
+  }
+  /// Fills `state`. Whether the checkpoint that was loaded has the stream; else `state` begins with a seed of 16 bytes.
+  Result<bool> restore_stream(const Stream& stream, std::span<std::byte> state, std::uint64_t seed) {
+    std::uint64_t bytes = 0;
+    int restored = 0;
+    const ckpt_stream c = stream.c(state.data(), state.size());
+    if (const int code = ckpt_restore_stream(run_.get(), &c, seed, &bytes, &restored)) return detail::failure(code);
+    return restored != 0;
   }
   Result<ckpt_load_report> load(std::span<const Read> reads, bool partial = false) {
     ckpt_load_report report{};
     report.size = sizeof report;
     const std::vector<ckpt_read> c = detail::c_reads(reads);
-    const int code = ckpt_load(store_.get(), c.data(), c.size(), partial ? CKPT_PARTIAL : CKPT_STRICT, &report);
+    const int code = ckpt_load(run_.get(), c.data(), c.size(), partial ? CKPT_PARTIAL : CKPT_STRICT, &report);
     if (code != 0) return detail::failure(code);
     return report;
   }
   Result<Checkpoint> latest_usable() {
     ckpt_checkpoint* checkpoint = nullptr;
-    if (const int code = ckpt_latest_usable(store_.get(), &checkpoint)) return detail::failure(code);
+    if (const int code = ckpt_latest_usable(run_.get(), &checkpoint)) return detail::failure(code);
     return Checkpoint(checkpoint);
   }
   /// Collective. Returns the worst outcome since opening that was not yet reported: see ckpt_run_close.
-  Result<> close() { return detail::check(ckpt_run_close(store_.release())); }
+  Result<> close() { return detail::check(ckpt_run_close(run_.release())); }
 
  private:
   Run() = default;
   std::unique_ptr<std::function<void(std::string_view)>> log_{};
-  std::unique_ptr<ckpt_run, detail::Release<ckpt_run_close>> store_{};
+  std::unique_ptr<ckpt_run, detail::Release<ckpt_run_close>> run_{};
 };
 
 }  // namespace v1

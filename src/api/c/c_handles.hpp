@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -125,6 +126,7 @@ struct ckpt_save {
   std::weak_ptr<ckpt::c::OpenRun> opened{};
   std::uint64_t number = 0;  // OpenRun::begun when this was begun
   std::vector<std::pair<std::string, std::string>> user{};
+  std::deque<std::string> blobs{};  // bytes of its own that were added: they live until commit has copied them
 };
 
 struct ckpt_pending {

@@ -318,6 +318,7 @@ Checkpoint::ReadOptions Run::read_options(bool partial) const {
 
 void Run::note_loaded(const Checkpoint& checkpoint) {
   loaded_id_ = checkpoint.map().id;
+  loaded_path_ = checkpoint.path();
   loaded_step_ = checkpoint.step();
   last_step_ = loaded_step_;
   const auto loaded = std::ranges::find_if(at_load_.standing, [&](const RunCheckpoint& one) {
@@ -326,6 +327,14 @@ void Run::note_loaded(const Checkpoint& checkpoint) {
   if (loaded == at_load_.standing.end()) return;
   loaded_generation_ = loaded->name.generation;
   loaded_series_ = loaded->run ? loaded->run->series : 0;
+}
+
+Result<std::unique_ptr<Checkpoint>> Run::loaded_checkpoint(Io& io) const {
+  if (loaded_path_.empty()) return fail(Errc::usage, run_directory_ + ": no checkpoint was loaded yet");
+  CKPT_TRY(auto checkpoint, Checkpoint::open(io, loaded_path_));
+  if (checkpoint->map().id != loaded_id_)
+    return fail(Errc::not_found, loaded_path_ + ": it is no longer the checkpoint that was loaded");
+  return checkpoint;
 }
 
 /// Says in the checkpoint that it has been loaded: that it can be is proven. Once, as far as the store can be written;

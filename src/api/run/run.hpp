@@ -96,6 +96,10 @@ class Run {
   /// several ranks hold alike, and all of those ask for, is read by one of them; see Replicas.
   Result<Loaded> load(std::span<const NamedRead> reads, bool partial, const Result<>& mine = {});
 
+  /// The checkpoint that the last load took, opened again over `io`. Local.
+  /// errors  usage: nothing was loaded; not_found: it was deleted since, or another has its name; those of opening it
+  Result<std::unique_ptr<Checkpoint>> loaded_checkpoint(Io& io) const;
+
   int rank() const { return comm_->rank(); }
   Checkpoint::ReadOptions read_options(bool partial) const;
   Io& io() { return *io_; }
@@ -160,6 +164,7 @@ class Run {
   std::uint64_t loaded_series_ = 0;
   std::optional<universal::Run> series_{};  // of all saves from the first on
   std::string loaded_id_{};                 // of the checkpoint that was loaded
+  std::string loaded_path_{};
   std::uint64_t loaded_step_ = 0;
   bool reading_is_faster_ = false;  // than exchanging: the same on all ranks
   std::optional<ExitReport> exit_report_{};
