@@ -4,15 +4,16 @@
 #include "cli/commands/commands.hpp"
 #include "cli/process/build_id.hpp"
 #include "cli/words/manual.hpp"
+#include "format/text/json.hpp"
 
 namespace ckpt::cli {
 namespace {
 
-Json exit_code_rows() {
-  Json out = Json::array();
+void put_exit_codes(json::Writer& out) {
+  out.begin_array();
   for (const ExitCode& row : exit_codes())
-    out.push_back({{"code", row.code}, {"meaning", row.meaning}, {"retry", row.retry}});
-  return out;
+    out.begin_object().member("code", row.code).member("meaning", row.meaning).member("retry", row.retry).end_object();
+  out.end_array();
 }
 
 }  // namespace
@@ -34,8 +35,12 @@ Answer run_help(Context& context) {
                    .message = fmt::format("no help on '{}'", topic),
                    .hint = near ? fmt::format("did you mean 'ckpt help {}'?", *near) : "'ckpt help' lists the verbs"});
   }
-  out.data = {{"topic", topic.empty() ? Json(nullptr) : Json(topic)}, {"text", text}};
-  if (topic == "exit-codes") out.data["exit_codes"] = exit_code_rows();
+  json::Writer data = data_writer(out.data);
+  data.begin_object();
+  put_optional(data, "topic", topic);
+  data.member("text", text);
+  if (topic == "exit-codes") put_exit_codes(data.key("exit_codes"));
+  data.end_object();
   say(context, text, true);
   return out;
 }
@@ -54,11 +59,9 @@ Answer run_explain(Context& context) {
   }
   const Explanation text = explain(*code);
   Answer out;
-  out.data = {{"id", error_id(*code)},
-              {"exit_code", exit_code(*code)},
-              {"title", text.title},
-              {"meaning", text.meaning},
-              {"remedy", text.remedy}};
+  json::Writer data = data_writer(out.data);
+  data.begin_object().member("id", error_id(*code)).member("exit_code", exit_code(*code)).member("title", text.title);
+  data.member("meaning", text.meaning).member("remedy", text.remedy).end_object();
   say(context,
       fmt::format("{}: {} (exit code {})\n\n{}\n{}", error_id(*code), text.title, exit_code(*code),
                   wrapped(text.meaning, 0, 96), wrapped(text.remedy, 0, 96)),
@@ -67,22 +70,18 @@ Answer run_explain(Context& context) {
 }
 
 Answer run_version(Context& context) {
-  Json formats = Json::array();
-  for (const FormatInfo& format : known_formats())
-    formats.push_back({{"name", format.name},
-                       {"summary", format.summary},
-                       {"readable", format.readable},
-                       {"writable", format.writable}});
   Answer out;
-  out.data = {{"version", CKPT_VERSION},
-              {"build_id", build_id()},
-              {"compiler", CKPT_COMPILER},
-              {"formats", std::move(formats)},
-              {"features", {{"mpi", CKPT_HAS_MPI != 0}, {"hdf5", CKPT_HAS_HDF5 != 0}}},
-              {"libraries",
-               {{"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
-                {"nlohmann_json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
-                                              NLOHMANN_JSON_VERSION_PATCH)}}}};
+  json::Writer data = data_writer(out.data);
+  data.begin_object().member("version", CKPT_VERSION).member("build_id", build_id()).member("compiler", CKPT_COMPILER);
+  data.key("formats").begin_array();
+  for (const FormatInfo& format : known_formats()) {
+    data.begin_object().member("name", format.name).member("summary", format.summary);
+    data.member("readable", format.readable).member("writable", format.writable).end_object();
+  }
+  data.end_array().key("features").begin_object().member("mpi", CKPT_HAS_MPI != 0).member("hdf5", CKPT_HAS_HDF5 != 0);
+  data.end_object().key("libraries").begin_object();
+  data.member("fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100));
+  data.member("nlohmann_json", json::parser_version()).end_object().end_object();
   say(context, fmt::format("ckpt {}\n", CKPT_VERSION), true);
   if (context.settings.verbose > 0)
     say(context, fmt::format("build {} · {} · MPI {} · HDF5 {}\n", build_id(), CKPT_COMPILER,
@@ -100,7 +99,7 @@ Answer run_completion(Context& context) {
                    .hint = near ? fmt::format("did you mean 'ckpt completion {}'?", *near) : ""});
   }
   Answer out;
-  out.data = {{"shell", shell}, {"script", *script}};
+  data_writer(out.data).begin_object().member("shell", shell).member("script", *script).end_object();
   say(context, *script, true);
   return out;
 }

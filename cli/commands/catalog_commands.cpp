@@ -110,7 +110,10 @@ Answer change_pin(Context& context, bool remove) {
   Answer out;
   warn(context, out, report->warnings);
   if (context.settings.json) {
-    out.data = {{"changed", report->changed}, {"checkpoint", to_json(report->entry, request.store)}};
+    json::Writer data = data_writer(out.data);
+    data.begin_object().member("changed", report->changed);
+    put(data.key("checkpoint"), report->entry, request.store);
+    data.end_object();
     return out;
   }
   const std::string what = remove ? (report->changed ? "unpinned" : "had no such pin:") : "pinned";
@@ -134,12 +137,12 @@ Answer run_list(Context& context) {
     print_entries(context, *listing, query->now);
     return out;
   }
-  put_text(out.data, "store", query->store);
-  out.data["total"] = listing->total;
-  out.data["indexed"] = listing->indexed;
-  out.data["checkpoints"] = Json::array();
-  out.rows = Rows("checkpoints");
-  for (const catalog::Entry& entry : listing->entries) out.rows.add(to_json(entry, query->store));
+  json::Writer data = data_writer(out.data);
+  data.begin_object();
+  put_text(data, "store", query->store);
+  data.member("total", listing->total).member("indexed", listing->indexed).key("checkpoints").begin_array();
+  for (const catalog::Entry& entry : listing->entries) put(data, entry, query->store);
+  data.end_array().end_object();
   return out;
 }
 
@@ -156,7 +159,8 @@ Answer run_status(Context& context) {
   Answer out;
   warn(context, out, status->warnings);
   if (context.settings.json) {
-    out.data = to_json(*status, store);
+    json::Writer data = data_writer(out.data);
+    put(data, *status, store);
     return out;
   }
   say(context, status_text(*status, context.settings.sizes, time));

@@ -185,7 +185,7 @@ Answer run_convert(Context& context) {
   if (!report) return out;
   if (out.exit_code == 0 && report->partial) out.exit_code = exit_code(Errc::not_done);
   take_warnings(out, report->notes);
-  out.data = to_json(*report, *request);
+  out.data = data_of(*report, *request);
   if (out.failures.empty()) {
     show_plan(*report);
     print_findings(context, std::span(report->notes).subspan(std::min(findings_shown, report->notes.size())));

@@ -62,22 +62,22 @@ void print_report(Context& context, const DoctorReport& report, const DoctorRequ
   }
 }
 
-Json report_json(const DoctorReport& report, const DoctorRequest& request) {
-  Json out;
+std::string report_data(const DoctorReport& report, const DoctorRequest& request) {
+  std::string data;
+  json::Writer out = data_writer(data);
+  out.begin_object();
   put_text(out, "path", request.path);
-  out["healthy"] = report.healthy;
-  out["findings"] = Json::array();
+  out.member("healthy", report.healthy).key("findings").begin_array();
   for (const Diagnosis& one : report.findings) {
-    Json finding;
-    finding["health"] = health_name(one.health);
-    finding["about"] = one.about;
-    put_text(finding, "text", one.text);
-    put_text(finding, "try", one.mend);
-    out["findings"].push_back(std::move(finding));
+    out.begin_object().member("health", health_name(one.health)).member("about", one.about);
+    put_text(out, "text", one.text);
+    put_text(out, "try", one.mend);
+    out.end_object();
   }
-  out["need_bytes"] = request.save_bytes ? Json(*request.save_bytes) : Json();
-  out["disk"] = report.speed ? to_json(*report.speed) : Json();
-  return out;
+  out.end_array().member("need_bytes", request.save_bytes);
+  put(out.key("disk"), report.speed);
+  out.end_object();
+  return data;
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ Answer run_doctor(Context& context) {
   Answer out;
   out.exit_code = report->healthy ? 0 : exit_code(Errc::differs);
   if (context.settings.json) {
-    out.data = report_json(*report, *request);
+    out.data = report_data(*report, *request);
   } else {
     print_report(context, *report, *request);
   }

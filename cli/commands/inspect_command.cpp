@@ -134,7 +134,7 @@ Answer run_inspect(Context& context) {
   Answer out;
   if (!report->complete) out = failed(incomplete(*report));
   take_warnings(out, report->findings);
-  out.data = to_json(*report, context.words.on("files"));
+  out.data = data_of(*report, context.words.on("files"));
   print_report(context, *report, context.words.on("files"));
   return out;
 }

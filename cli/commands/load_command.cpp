@@ -97,7 +97,7 @@ Answer run_load(Context& context) {
   Answer out;
   if (report->conversion.partial) out.exit_code = exit_code(Errc::not_done);
   take_warnings(out, report->conversion.notes);
-  out.data = to_json(*report, *request);
+  out.data = data_of(*report, *request);
   print_load_report(context, *report, *request);
   return out;
 }

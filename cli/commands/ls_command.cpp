@@ -157,7 +157,7 @@ Answer run_ls(Context& context) {
   take_warnings(out, report->findings);
   print_findings(context, out.warnings);
   if (context.settings.json)
-    out.data = to_json(*report, path);
+    out.data = data_of(*report, path);
   else if (context.settings.quiet)
     print_names(context, *report);
   else if (tree)

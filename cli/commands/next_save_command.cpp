@@ -64,26 +64,27 @@ std::string next_text(const NextSaveReport& report) {
   return out.empty() ? "nobody knows when" : "next " + out;
 }
 
-Json report_json(const NextSaveRequest& request, const NextSaveReport& report) {
-  const auto number = [](double value) { return value > 0 ? Json(value) : Json(); };
-  Json out;
+std::string report_data(const NextSaveRequest& request, const NextSaveReport& report) {
+  using Number = std::optional<double>;
+  const auto number = [](double value) { return value > 0 ? Number(value) : Number(); };
+  const auto measured = [&](double value) { return report.measured.saves != 0 ? Number(value) : Number(); };
+  const auto time = [](const catalog::Time& value) { return catalog::time_text(value); };
+  std::string data;
+  json::Writer out = data_writer(data);
+  out.begin_object();
   put_text(out, "run", request.run);
-  out["due"] = report.next.answer.save;
-  out["because"] = report.next.answer.text;
-  out["step"] = request.step ? Json(*request.step) : Json();
-  out["next_step"] = report.next.step ? Json(*report.next.step) : Json();
-  out["next_time"] = report.due_at ? Json(catalog::time_text(*report.due_at)) : Json();
-  out["last_step"] = report.last ? Json(report.last->checkpoint.step) : Json();
-  out["last_time"] = report.last ? Json(catalog::time_text(report.last->checkpoint.created)) : Json();
-  out["rolled_back"] = report.rolled_back;
-  out["rules"] = interval_meaning(report.rules);
-  out["rules_from"] = report.source;
-  out["planned_interval_s"] = number(report.next.planned_interval_s);
-  out["stall_s"] = report.measured.saves != 0 ? Json(report.measured.costs.stall_s) : Json();
-  out["durable_s"] = report.measured.saves != 0 ? Json(report.measured.costs.drain_s) : Json();
-  out["step_s"] = number(report.measured.step_s);
-  out["mtbf_s"] = number(report.measured.costs.mtbf_s);
-  return out;
+  out.member("due", report.next.answer.save).member("because", report.next.answer.text);
+  out.member("step", request.step).member("next_step", report.next.step);
+  put_optional(out, "next_time", report.due_at ? time(*report.due_at) : "");
+  out.member("last_step", report.last ? std::optional(report.last->checkpoint.step) : std::nullopt);
+  put_optional(out, "last_time", report.last ? time(report.last->checkpoint.created) : "");
+  out.member("rolled_back", report.rolled_back).member("rules", interval_meaning(report.rules));
+  out.member("rules_from", report.source).member("planned_interval_s", number(report.next.planned_interval_s));
+  out.member("stall_s", measured(report.measured.costs.stall_s));
+  out.member("durable_s", measured(report.measured.costs.drain_s));
+  out.member("step_s", number(report.measured.step_s)).member("mtbf_s", number(report.measured.costs.mtbf_s));
+  out.end_object();
+  return data;
 }
 
 }  // namespace
@@ -100,7 +101,7 @@ Answer run_next_save(Context& context) {
   print_findings(context, out.warnings);
   const bool due = report->next.answer.save;
   out.exit_code = due ? 0 : exit_code(Errc::differs);
-  out.data = report_json(*request, *report);
+  out.data = report_data(*request, *report);
   const std::string& why = report->next.answer.text;
   std::string line = due ? why : next_text(*report);
   if (!due && !why.empty()) line += fmt::format(" ({})", why);

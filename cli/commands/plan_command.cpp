@@ -263,89 +263,77 @@ void print_plan(Context& context, const SavePlan& plan, const SavePlanRequest& r
   for (const std::string& warning : plan.warnings) say(context, fmt::format("note    {}\n", warning));
 }
 
-Json plan_json(const SavePlan& plan, const SavePlanRequest& request, const std::optional<DiskSpeed>& speed) {
-  const auto number = [](double value) { return Json(value); };
-  const auto bytes = [](double value) { return Json(value < 1.8e19 ? static_cast<std::uint64_t>(value) : UINT64_MAX); };
-  Json out;
-  out["parameters"] = bytes(request.parameters);
-  out["total_bytes"] = bytes(plan.disk.total);
-  out["weights_bytes"] = bytes(plan.disk.weights);
-  out["optimizer_bytes"] = bytes(plan.disk.optimizer);
-  out["largest_rank_bytes"] = bytes(plan.disk.largest_rank);
-  out["smallest_rank_bytes"] = bytes(plan.disk.smallest_rank);
-  out["bandwidth"] = number(request.bandwidth);
-  out["bench"] = speed ? to_json(*speed) : Json();
-  out["write_s"] = number(plan.write_s);
-  out["mtbf_s"] = request.mtbf_s > 0 ? number(request.mtbf_s) : Json();
-  out["choices"] = Json::array();
-  for (const SaveChoice& choice : plan.choices) {
-    Json one;
-    one["name"] = choice.name;
-    one["stall_s"] = number(choice.costs.stall_s);
-    one["durable_s"] = number(choice.costs.drain_s);
-    one["best_s"] = number(choice.best_s);
-    one["young_s"] = number(choice.young_s);
-    one["daly_s"] = number(choice.daly_s);
-    one["base_rule_s"] = number(choice.base.interval_s);
-    one["base_rule_limit"] = catalog::limit_name(choice.base.limit);
-    one["chosen_s"] = number(choice.chosen_s);
-    one["chosen_steps"] = choice.steps != 0 ? Json(choice.steps) : Json();
-    one["reason"] = choice.reason;
-    one["overhead"] = number(choice.overhead);
-    one["lost"] = request.mtbf_s > 0 ? number(choice.lost) : Json();
-    one["lost_base_rule"] = request.mtbf_s > 0 ? number(choice.lost_base) : Json();
-    one["lost_low"] = request.mtbf_s > 0 ? number(choice.lost_low) : Json();
-    one["lost_high"] = request.mtbf_s > 0 ? number(choice.lost_high) : Json();
-    one["remote_every"] = choice.remote_every != 0 ? Json(choice.remote_every) : Json();
-    one["host_bytes"] = bytes(choice.host_bytes);
-    one["lost_at_failure_s"] = request.mtbf_s > 0 ? number(choice.loss_at_failure_s) : Json();
-    out["choices"].push_back(std::move(one));
+std::uint64_t whole_bytes(double value) {
+  return value < 1.8e19 ? static_cast<std::uint64_t>(value) : UINT64_MAX;
+}
+
+void put_choice(json::Writer& out, const SaveChoice& choice, bool failures) {
+  const auto number = [](std::uint64_t value) { return value != 0 ? std::optional(value) : std::nullopt; };
+  const auto of_failures = [&](double value) { return failures ? std::optional(value) : std::nullopt; };
+  out.begin_object().member("name", choice.name).member("stall_s", choice.costs.stall_s);
+  out.member("durable_s", choice.costs.drain_s).member("best_s", choice.best_s).member("young_s", choice.young_s);
+  out.member("daly_s", choice.daly_s).member("base_rule_s", choice.base.interval_s);
+  out.member("base_rule_limit", catalog::limit_name(choice.base.limit)).member("chosen_s", choice.chosen_s);
+  out.member("chosen_steps", number(choice.steps)).member("reason", choice.reason);
+  out.member("overhead", choice.overhead).member("lost", of_failures(choice.lost));
+  out.member("lost_base_rule", of_failures(choice.lost_base)).member("lost_low", of_failures(choice.lost_low));
+  out.member("lost_high", of_failures(choice.lost_high)).member("remote_every", number(choice.remote_every));
+  out.member("host_bytes", whole_bytes(choice.host_bytes));
+  out.member("lost_at_failure_s", of_failures(choice.loss_at_failure_s)).end_object();
+}
+
+void put_memory(json::Writer& out, const std::vector<catalog::MemoryBytes>& rows, std::optional<std::size_t> fits) {
+  out.key("memory").begin_array();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    out.begin_object().member("zero_stage", rows[i].zero_stage);
+    out.member("offload", catalog::offload_name(rows[i].offload)).member("gpu_bytes", whole_bytes(rows[i].gpu));
+    out.member("host_bytes", whole_bytes(rows[i].host)).member("nvme_bytes", whole_bytes(rows[i].nvme));
+    out.member("fits", fits == i).end_object();
   }
-  out["chosen"] = plan.choices[plan.chosen].name;
-  out["explanation"] = plan.explanation;
-  out["sensitivity"] = Json::array();
+  out.end_array();
+}
+
+std::string plan_data(const SavePlan& plan, const SavePlanRequest& request, const std::optional<DiskSpeed>& speed) {
+  std::string data;
+  json::Writer out = data_writer(data);
+  out.begin_object().member("parameters", whole_bytes(request.parameters));
+  out.member("total_bytes", whole_bytes(plan.disk.total)).member("weights_bytes", whole_bytes(plan.disk.weights));
+  out.member("optimizer_bytes", whole_bytes(plan.disk.optimizer));
+  out.member("largest_rank_bytes", whole_bytes(plan.disk.largest_rank));
+  out.member("smallest_rank_bytes", whole_bytes(plan.disk.smallest_rank)).member("bandwidth", request.bandwidth);
+  put(out.key("bench"), speed);
+  out.member("write_s", plan.write_s);
+  out.member("mtbf_s", request.mtbf_s > 0 ? std::optional(request.mtbf_s) : std::nullopt);
+  out.key("choices").begin_array();
+  for (const SaveChoice& choice : plan.choices) put_choice(out, choice, request.mtbf_s > 0);
+  out.end_array().member("chosen", plan.choices[plan.chosen].name).member("explanation", plan.explanation);
+  out.key("sensitivity").begin_array();
   for (const Sensitivity& other : plan.sensitivity) {
-    Json one;
-    one["name"] = other.name;
-    one["choices"] = Json::array();
-    for (const SaveChoice& choice : other.choices)
-      one["choices"].push_back({{"name", choice.name}, {"chosen_s", choice.chosen_s}, {"lost", choice.lost}});
-    out["sensitivity"].push_back(std::move(one));
-  }
-  out["bytes_a_day"] = bytes(plan.bytes_a_day);
-  out["trashed"] = plan.trashed;
-  out["peak_bytes"] = plan.kept ? bytes(plan.peak_bytes) : Json();
-  out["bandwidth_wanted"] = plan.bandwidth_wanted > 0 ? bytes(plan.bandwidth_wanted) : Json();
-  out["kept"] = plan.kept ? Json(*plan.kept) : Json();
-  const auto memory_json = [&](const std::vector<catalog::MemoryBytes>& rows, std::optional<std::size_t> fits) {
-    Json list = Json::array();
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      Json one;
-      one["zero_stage"] = rows[i].zero_stage;
-      one["offload"] = catalog::offload_name(rows[i].offload);
-      one["gpu_bytes"] = bytes(rows[i].gpu);
-      one["host_bytes"] = bytes(rows[i].host);
-      one["nvme_bytes"] = bytes(rows[i].nvme);
-      one["fits"] = fits == i;
-      list.push_back(std::move(one));
+    out.begin_object().member("name", other.name).key("choices").begin_array();
+    for (const SaveChoice& choice : other.choices) {
+      out.begin_object().member("name", choice.name).member("chosen_s", choice.chosen_s).member("lost", choice.lost);
+      out.end_object();
     }
-    return list;
-  };
-  out["memory"] = memory_json(plan.memory, plan.fits);
-  out["models"] = Json::array();
-  for (const ModelSize& model : plan.models) {
-    Json one;
-    one["name"] = model.name;
-    one["parameters"] = bytes(model.parameters);
-    one["weights_bytes"] = bytes(model.disk.weights);
-    one["optimizer_bytes"] = bytes(model.disk.optimizer);
-    one["total_bytes"] = bytes(model.disk.total);
-    one["largest_rank_bytes"] = bytes(model.disk.largest_rank);
-    one["memory"] = memory_json(model.memory, model.fits);
-    out["models"].push_back(std::move(one));
+    out.end_array().end_object();
   }
-  out["notes"] = plan.warnings;
-  return out;
+  out.end_array().member("bytes_a_day", whole_bytes(plan.bytes_a_day)).member("trashed", plan.trashed);
+  out.member("peak_bytes", plan.kept ? std::optional(whole_bytes(plan.peak_bytes)) : std::nullopt);
+  out.member("bandwidth_wanted",
+             plan.bandwidth_wanted > 0 ? std::optional(whole_bytes(plan.bandwidth_wanted)) : std::nullopt);
+  out.member("kept", plan.kept);
+  put_memory(out, plan.memory, plan.fits);
+  out.key("models").begin_array();
+  for (const ModelSize& model : plan.models) {
+    out.begin_object().member("name", model.name).member("parameters", whole_bytes(model.parameters));
+    out.member("weights_bytes", whole_bytes(model.disk.weights));
+    out.member("optimizer_bytes", whole_bytes(model.disk.optimizer));
+    out.member("total_bytes", whole_bytes(model.disk.total));
+    out.member("largest_rank_bytes", whole_bytes(model.disk.largest_rank));
+    put_memory(out, model.memory, model.fits);
+    out.end_object();
+  }
+  out.end_array().member("notes", plan.warnings).end_object();
+  return data;
 }
 
 }  // namespace
@@ -367,7 +355,7 @@ Answer run_plan(Context& context) {
   }
   Answer out;
   if (context.settings.json) {
-    out.data = plan_json(*plan, *request, looked->speed);
+    out.data = plan_data(*plan, *request, looked->speed);
     return out;
   }
   // The curve is that of saves to the storage; tiers have two intervals.

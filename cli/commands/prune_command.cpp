@@ -9,7 +9,6 @@
 #include "api/words.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/simulate_command.hpp"
-#include "cli/output/row_text.hpp"
 #include "cli/output/table.hpp"
 #include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
@@ -210,42 +209,38 @@ void print_report(Context& context, const PruneReport& report) {
 
 // --- for scripts ----------------------------------------------------------------------------------------------------
 
-void put_reasons(RowText& out, std::string_view key, const std::vector<catalog::Explanation>& reasons) {
-  out.begin_array(key);
+void put_reasons(json::Writer& out, std::string_view key, const std::vector<catalog::Explanation>& reasons) {
+  out.key(key).begin_array();
   for (const catalog::Explanation& told : reasons) {
-    out.begin_element();
-    out.text("rule", told.rule);
-    if (told.rank) out.number("rank", *told.rank);
-    if (told.limit) out.number("limit", *told.limit);
-    if (!told.bucket.empty()) out.text("bucket", told.bucket);
-    if (!told.value.empty()) out.text("value", told.value);
-    out.text("text", told.text);
-    out.end_element();
+    out.begin_object();
+    put_text(out, "rule", told.rule);
+    if (told.rank) out.member("rank", *told.rank);
+    if (told.limit) out.member("limit", *told.limit);
+    if (!told.bucket.empty()) put_text(out, "bucket", told.bucket);
+    if (!told.value.empty()) put_text(out, "value", told.value);
+    put_text(out, "text", told.text);
+    out.end_object();
   }
   out.end_array();
 }
 
-std::string checkpoint_text(const PrunePlan& plan, std::size_t p, std::size_t i) {
-  const PrunePart& part = plan.parts[p];
+void put_checkpoint(json::Writer& out, const PrunePart& part, std::size_t i) {
   const catalog::Checkpoint& one = part.checkpoints[i];
   const catalog::Decision& decision = part.retention.decisions[i];
-  RowText out;
-  out.text("run", one.run);
-  out.text("name", part.entries[i].name);
-  out.text("id", one.id);
-  out.number("step", one.step);
-  out.number("bytes", one.bytes);
-  out.text("decision", decision_text(part, i));
-  out.boolean("would_be_trash", decision.would_be_trash);
   const bool stays = planned_action(part, i) == Action::keep;
-  out.number("bytes_freed", stays ? 0 : decision.bytes_freed);
   const catalog::Explanations told = catalog::explain(decision, one, part.checkpoints, part.policy);
-  out.text("why",
+  out.begin_object();
+  put_text(out, "run", one.run);
+  put_text(out, "name", part.entries[i].name);
+  out.member("id", one.id).member("step", one.step).member("bytes", one.bytes);
+  out.member("decision", decision_text(part, i)).member("would_be_trash", decision.would_be_trash);
+  out.member("bytes_freed", stays ? 0 : decision.bytes_freed);
+  put_text(out, "why",
            part.held_back.contains(static_cast<std::uint32_t>(i)) ? why_text(part, i) : catalog::why(decision, told));
   put_reasons(out, "reasons", told.reasons);
   put_reasons(out, "blockers", told.blockers);
   put_reasons(out, "near_misses", told.near_misses);
-  return out.take();
+  out.end_object();
 }
 
 /// Stopped between two deletions.
@@ -258,56 +253,59 @@ Failure stopped(const PrunePlan& plan, const PruneReport& report) {
           .effect = fmt::format("{} of {} done, and nothing half", done, format_counted(planned, "deletion"))};
 }
 
-/// `rows` gets its checkpoints.
-Json plan_json(const PrunePlan& plan, Rows& rows) {
-  Json out;
-  put_text(out, "store", plan.store);
-  put_text(out, "policy", plan.policies.source);
-  out["decision"] = plan.aborted ? "aborted" : "planned";
-  out["aborted_because"] = Json::array();
-  out["checkpoints"] = Json::array();
-  rows = Rows("checkpoints");
-  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
-    const catalog::Retention& retention = plan.parts[p].retention;
-    if (retention.aborted) out["aborted_because"].push_back(*retention.aborted);
-    for (const std::uint32_t i : retention.order) rows.add(checkpoint_text(plan, p, i));
-  }
-  out["delete_count"] = plan.trash_count;
-  out["demote_count"] = plan.demote_count;
-  out["bytes_freed"] = plan.freed_bytes;
-  out["bytes_for_next_save"] = plan.recycled_bytes;
-  out["purge_due"] = {{"count", plan.purge_due.count}, {"bytes", plan.purge_due.bytes}};
-  out["differences"] = plan.policies.differences;
-  for (const catalog::RunInterval& one : plan.policies.run_intervals)
-    out["run_intervals"].push_back({{"runs", one.runs}, {"interval", interval_meaning(one.rules)}});
-  if (plan.policies.interval) out["interval"] = interval_meaning(*plan.policies.interval);
-  return out;
-}
-
-void add_report(Json& out, const PrunePlan& plan, const PruneReport& report) {
-  if (!plan.aborted) out["decision"] = report.stopped ? "stopped" : "done";
-  out["trashed"] = report.trashed;
-  out["demoted"] = report.demoted;
-  out["in_trash"] = {{"checkpoints", report.trashed_wait.count},
-                     {"bytes", report.trashed_wait.bytes},
-                     {"optimizers", report.demoted_wait.count},
-                     {"optimizer_bytes", report.demoted_wait.bytes}};
-  out["purged"] = report.purged.gone.size();
-  out["purged_early"] = report.purged_early;
-  out["purged_bytes"] = report.purged.bytes;
-  out["recycled"] = report.purged.recycled_count;
-  out["recycled_bytes"] = report.purged.recycled_bytes;
-  out["emptied_bytes"] = report.purged.emptied_bytes;
-  out["kept"] = Json::array();
+void put_report(json::Writer& out, const PrunePlan& plan, const PruneReport& report) {
+  out.member("trashed", report.trashed).member("demoted", report.demoted).key("in_trash").begin_object();
+  out.member("checkpoints", report.trashed_wait.count).member("bytes", report.trashed_wait.bytes);
+  out.member("optimizers", report.demoted_wait.count).member("optimizer_bytes", report.demoted_wait.bytes);
+  out.end_object().member("purged", report.purged.gone.size()).member("purged_early", report.purged_early);
+  out.member("purged_bytes", report.purged.bytes).member("recycled", report.purged.recycled_count);
+  out.member("recycled_bytes", report.purged.recycled_bytes).member("emptied_bytes", report.purged.emptied_bytes);
+  out.key("kept").begin_array();
   for (const PruneStep& step : report.steps) {
     if (step.done) continue;
     const PrunePart& part = plan.parts[step.part];
-    Json one;
-    put_text(one, "run", part.checkpoints[step.index].run);
-    put_text(one, "name", part.entries[step.index].name);
-    put_text(one, "because", step.kept_because);
-    out["kept"].push_back(std::move(one));
+    out.begin_object();
+    put_text(out, "run", part.checkpoints[step.index].run);
+    put_text(out, "name", part.entries[step.index].name);
+    put_text(out, "because", step.kept_because);
+    out.end_object();
   }
+  out.end_array();
+}
+
+/// `report`: null where nothing was carried out.
+std::string plan_data(const PrunePlan& plan, const PruneReport* report) {
+  std::string data;
+  json::Writer out = data_writer(data);
+  out.begin_object();
+  put_text(out, "store", plan.store);
+  put_text(out, "policy", plan.policies.source);
+  out.member("decision", plan.aborted        ? "aborted"
+                         : report == nullptr ? "planned"
+                         : report->stopped   ? "stopped"
+                                             : "done");
+  out.key("aborted_because").begin_array();
+  for (const PrunePart& part : plan.parts) {
+    if (part.retention.aborted) out.value(*part.retention.aborted);
+  }
+  out.end_array().key("checkpoints").begin_array();
+  for (const PrunePart& part : plan.parts) {
+    for (const std::uint32_t i : part.retention.order) put_checkpoint(out, part, i);
+  }
+  out.end_array().member("delete_count", plan.trash_count).member("demote_count", plan.demote_count);
+  out.member("bytes_freed", plan.freed_bytes).member("bytes_for_next_save", plan.recycled_bytes);
+  out.key("purge_due").begin_object().member("count", plan.purge_due.count).member("bytes", plan.purge_due.bytes);
+  out.end_object().member("differences", plan.policies.differences);
+  if (!plan.policies.run_intervals.empty()) {
+    out.key("run_intervals").begin_array();
+    for (const catalog::RunInterval& one : plan.policies.run_intervals)
+      out.begin_object().member("runs", one.runs).member("interval", interval_meaning(one.rules)).end_object();
+    out.end_array();
+  }
+  if (plan.policies.interval) out.member("interval", interval_meaning(*plan.policies.interval));
+  if (report != nullptr) put_report(out, plan, *report);
+  out.end_object();
+  return data;
 }
 
 std::vector<Finding> findings_of(const PrunePlan& plan, const PruneReport& report) {
@@ -362,10 +360,7 @@ Answer run_prune(Context& context) {
   const std::vector<Finding> findings = findings_of(*plan, report);
   print_findings(context, findings);
   take_warnings(out, findings);
-  if (context.settings.json) {
-    out.data = plan_json(*plan, out.rows);
-    if (apply) add_report(out.data, *plan, report);
-  }
+  if (context.settings.json) out.data = plan_data(*plan, apply ? &report : nullptr);
   if (report.stopped) {
     out.failures.push_back(stopped(*plan, report));
     out.exit_code = exit_code(out.failures.front().error.code);

@@ -57,41 +57,39 @@ void print_summary(Context& context, const RepairReport& report) {
   say(context, line + "\n");
 }
 
-Json item_json(const RepairItem& item) {
-  Json out;
-  out["defect"] = defect_name(item.defect);
+void put_item(json::Writer& out, const RepairItem& item) {
+  out.begin_object().member("defect", defect_name(item.defect));
   put_text(out, "path", item.path);
   put_text(out, "text", item.text);
-  out["bytes"] = item.bytes;
-  out["damage"] = to_json(item.damage);
-  out["planned"] = item.planned;
-  out["done"] = item.done;
+  out.member("bytes", item.bytes);
+  put(out.key("damage"), item.damage);
+  out.member("planned", item.planned).member("done", item.done);
   put_text(out, "kept_because", item.kept_because);
-  return out;
+  out.end_object();
 }
 
-Json report_json(const RepairReport& report) {
-  Json out;
+/// The document of the verb up to the member `salvage`, whose value comes next.
+json::Writer begin_report(std::string& data, const RepairReport& report) {
+  json::Writer out = data_writer(data);
+  out.begin_object();
   put_text(out, "path", report.path);
-  out["applied"] = report.applied;
-  out["checkpoints"] = report.checkpoints;
-  out["bytes"] = report.bytes;
-  out["items"] = Json::array();
-  for (const RepairItem& item : report.items) out["items"].push_back(item_json(item));
-  out["salvage"] = nullptr;
+  out.member("applied", report.applied).member("checkpoints", report.checkpoints).member("bytes", report.bytes);
+  out.key("items").begin_array();
+  for (const RepairItem& item : report.items) put_item(out, item);
+  out.end_array().key("salvage");
   return out;
 }
 
 // --- --out ----------------------------------------------------------------------------------------------------------
 
-Json names_json(const std::vector<std::string>& names) {
-  Json out = Json::array();
+void put_names(json::Writer& out, std::string_view key, const std::vector<std::string>& names) {
+  out.key(key).begin_array();
   for (const std::string& name : names) {
-    Json one;
-    put_text(one, "name", name);
-    out.push_back(std::move(one));
+    out.begin_object();
+    put_text(out, "name", name);
+    out.end_object();
   }
-  return out;
+  out.end_array();
 }
 
 void print_salvage(Context& context, const SalvageReport& report, const SalvageRequest& request) {
@@ -128,17 +126,15 @@ Answer run_salvage(Context& context) {
   }
   print_salvage(context, *report, request);
   if (!context.settings.json) return out;
-  out.data = report_json({.path = request.path, .checkpoints = 1});
-  Json told;
-  put_text(told, "out", request.out);
-  told["dry_run"] = request.dry_run;
-  told["by_copy"] = report->by_copy;
-  told["tensors"] = report->tensor_count;
-  told["bytes"] = report->conversion.target_bytes;
-  told["lost"] = names_json(report->lost);
-  told["missing"] = names_json(report->missing);
-  told["damage"] = to_json(report->damage);
-  out.data["salvage"] = std::move(told);
+  json::Writer data = begin_report(out.data, {.path = request.path, .checkpoints = 1});
+  data.begin_object();
+  put_text(data, "out", request.out);
+  data.member("dry_run", request.dry_run).member("by_copy", report->by_copy).member("tensors", report->tensor_count);
+  data.member("bytes", report->conversion.target_bytes);
+  put_names(data, "lost", report->lost);
+  put_names(data, "missing", report->missing);
+  put(data.key("damage"), report->damage);
+  data.end_object().end_object();
   return out;
 }
 
@@ -175,7 +171,7 @@ Answer run_repair(Context& context) {
   }
   print_summary(context, *report);
   print_findings(context, out.warnings);
-  if (context.settings.json) out.data = report_json(*report);
+  if (context.settings.json) begin_report(out.data, *report).value(nullptr).end_object();
   return out;
 }
 

@@ -78,7 +78,9 @@ Result<ImportRequest> read_save_request(const Words& words) {
   if (conversion.source.empty()) return fail(Errc::usage, "the source is empty");
   if (out.run.empty()) return fail(Errc::usage, "--run names the run of the store, and is missing");
   while (out.run.ends_with('/')) out.run.pop_back();
-  CKPT_TRY(out.step, read_step(words, "step"));
+  CKPT_TRY(const auto step, read_step(words, "step"));
+  if (!step) return fail(Errc::usage, "--step says which step of the training this is, and is missing");
+  out.step = *step;
   CKPT_TRY(out.back_to, read_step(words, "back-to"));
   CKPT_TRY(out.marks, read_marks(words));
   conversion.from = words.text("from");
@@ -92,20 +94,21 @@ Result<ImportRequest> read_save_request(const Words& words) {
   return out;
 }
 
-Json report_json(const ImportReport& report, const ImportRequest& request) {
-  Json checkpoint = Json::object();
-  put_text(checkpoint, "store", request.store);
-  checkpoint["new_store"] = report.new_store;
-  checkpoint["run"] = request.run;
-  checkpoint["step"] = report.step;
-  checkpoint["name"] = report.name.empty() ? Json() : Json(report.name);
-  put_text(checkpoint, "path", report.conversion.target);
-  checkpoint["generation"] = report.generation == 0 ? Json() : Json(report.generation);
-  checkpoint["series"] = report.series;
-  checkpoint["created"] = report.created.empty() ? Json() : Json(report.created);
-  checkpoint["linked"] = report.linked;
-  checkpoint["marked_later"] = report.marked_later;
-  return {{"checkpoint", std::move(checkpoint)}, {"conversion", to_json(report.conversion, request.conversion)}};
+std::string report_data(const ImportReport& report, const ImportRequest& request) {
+  std::string data;
+  json::Writer out = data_writer(data);
+  out.begin_object().key("checkpoint").begin_object();
+  put_text(out, "store", request.store);
+  out.member("new_store", report.new_store).member("run", request.run).member("step", report.step);
+  put_optional(out, "name", report.name);
+  put_text(out, "path", report.conversion.target);
+  out.member("generation", report.generation == 0 ? std::nullopt : std::optional(report.generation));
+  out.member("series", report.series);
+  put_optional(out, "created", report.created);
+  out.member("linked", report.linked).member("marked_later", report.marked_later).end_object();
+  put(out.key("conversion"), report.conversion, request.conversion);
+  out.end_object();
+  return data;
 }
 
 /// Where that may surprise: an hour, a day or a `within` of a policy may have passed for it already.
@@ -189,7 +192,7 @@ Answer run_save(Context& context) {
   const ConvertReport& conversion = report->conversion;
   if (out.exit_code == 0 && conversion.partial) out.exit_code = exit_code(Errc::not_done);
   take_warnings(out, conversion.notes);
-  out.data = report_json(*report, *request);
+  out.data = report_data(*report, *request);
   if (out.failures.empty()) {
     print_findings(context, std::span(conversion.notes).subspan(std::min(findings_shown, conversion.notes.size())));
     print_end(context, *report, *request);

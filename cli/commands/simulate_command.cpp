@@ -54,30 +54,20 @@ void print(Context& context, const SimulatedPolicy& one) {
   line("newest lost", fmt::format("at most {} steps are trained again", outcome.worst_rework));
 }
 
-Json policy_json(const SimulatedPolicy& one) {
+void put_policy(json::Writer& out, const SimulatedPolicy& one) {
   const catalog::Simulation& outcome = one.outcome;
-  Json out;
+  out.begin_object();
   put_text(out, "runs", one.policy.runs);
-  out["interval"] = one.schedule.interval;
-  out["until"] = one.schedule.until;
-  out["step_ms"] = one.schedule.step_time.count();
-  out["bytes"] = one.schedule.bytes;
-  out["optimizer_bytes"] = one.schedule.optimizer_bytes;
+  out.member("interval", one.schedule.interval).member("until", one.schedule.until);
+  out.member("step_ms", one.schedule.step_time.count()).member("bytes", one.schedule.bytes);
+  out.member("optimizer_bytes", one.schedule.optimizer_bytes);
   put_text(out, "like", one.like);
-  out["saves"] = outcome.saves;
-  out["trashed"] = outcome.trashed;
-  out["demoted"] = outcome.demoted;
-  out["kept"] = outcome.kept;
-  out["kept_bytes"] = outcome.kept_bytes;
-  out["peak_bytes"] = outcome.peak_bytes;
-  out["peak_step"] = outcome.peak_step;
-  out["reused_bytes"] = outcome.reused_bytes;
-  out["worst_gap"] = outcome.worst_gap;
-  out["worst_gap_begin"] = outcome.worst_gap_begin;
-  out["worst_loss"] = outcome.worst_loss;
-  out["worst_loss_step"] = outcome.worst_loss_step;
-  out["worst_rework"] = outcome.worst_rework;
-  return out;
+  out.member("saves", outcome.saves).member("trashed", outcome.trashed).member("demoted", outcome.demoted);
+  out.member("kept", outcome.kept).member("kept_bytes", outcome.kept_bytes);
+  out.member("peak_bytes", outcome.peak_bytes).member("peak_step", outcome.peak_step);
+  out.member("reused_bytes", outcome.reused_bytes).member("worst_gap", outcome.worst_gap);
+  out.member("worst_gap_begin", outcome.worst_gap_begin).member("worst_loss", outcome.worst_loss);
+  out.member("worst_loss_step", outcome.worst_loss_step).member("worst_rework", outcome.worst_rework).end_object();
 }
 
 }  // namespace
@@ -96,18 +86,16 @@ Answer run_simulation(Context& context, PolicyWords policy) {
   for (const std::string& difference : report->differences) say(context, fmt::format("note    {}\n", difference));
   print_findings(context, findings);
   take_warnings(out, findings);
-  put_text(out.data, "store", report->store);
-  put_text(out.data, "policy", report->source);
-  out.data["decision"] = "simulated";
-  out.data["aborted_because"] = Json::array();
-  out.data["checkpoints"] = Json::array();
-  out.data["delete_count"] = 0;
-  out.data["demote_count"] = 0;
-  out.data["bytes_freed"] = 0;
-  out.data["bytes_for_next_save"] = 0;
-  out.data["differences"] = report->differences;
-  out.data["simulations"] = Json::array();
-  for (const SimulatedPolicy& one : report->policies) out.data["simulations"].push_back(policy_json(one));
+  json::Writer data = data_writer(out.data);
+  data.begin_object();
+  put_text(data, "store", report->store);
+  put_text(data, "policy", report->source);
+  data.member("decision", "simulated").key("aborted_because").begin_array().end_array();
+  data.key("checkpoints").begin_array().end_array();
+  for (const char* none : {"delete_count", "demote_count", "bytes_freed", "bytes_for_next_save"}) data.member(none, 0);
+  data.member("differences", report->differences).key("simulations").begin_array();
+  for (const SimulatedPolicy& one : report->policies) put_policy(data, one);
+  data.end_array().end_object();
   return out;
 }
 

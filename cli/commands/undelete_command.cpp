@@ -18,33 +18,34 @@ Answer run_undelete(Context& context) {
 
   Answer out;
   std::vector<Finding> findings;
-  out.data = {{"restored", Json::array()}, {"in_place", Json::array()}, {"refused", Json::array()}};
+  json::Writer data = data_writer(out.data);
+  data.begin_object().key("restored").begin_array();
   for (const catalog::TrashEntry& entry : report->restored) {
-    Json one;
-    put_text(one, "run", entry.run);
-    put_text(one, "name", entry.name);
-    one["step"] = entry.record.step;
-    one["dropped"] = entry.record.dropped;
-    out.data["restored"].push_back(std::move(one));
+    data.begin_object();
+    put_text(data, "run", entry.run);
+    put_text(data, "name", entry.name);
+    data.member("step", entry.record.step).member("dropped", entry.record.dropped).end_object();
     say(context, fmt::format("restored {}{}/{}\n", entry.record.dropped.empty() ? "" : "the optimizer of ",
                              printable(entry.run), printable(entry.name)));
   }
+  data.end_array().key("in_place").begin_array();
   for (const catalog::TrashEntry& entry : report->in_place) {
-    Json one;
-    put_text(one, "run", entry.run);
-    put_text(one, "name", entry.name);
-    one["step"] = entry.record.step;
-    out.data["in_place"].push_back(std::move(one));
+    data.begin_object();
+    put_text(data, "run", entry.run);
+    put_text(data, "name", entry.name);
+    data.member("step", entry.record.step).end_object();
     say(context, fmt::format("in place {}/{}: not in the trash\n", printable(entry.run), printable(entry.name)));
   }
   if (!report->restored.empty()) say(context, "note    the next prune decides about them again; a pin keeps them\n");
+  data.end_array().key("refused").begin_array();
   for (const auto& [name, reason] : report->refused) {
-    Json one;
-    put_text(one, "name", name);
-    put_text(one, "because", reason);
-    out.data["refused"].push_back(std::move(one));
+    data.begin_object();
+    put_text(data, "name", name);
+    put_text(data, "because", reason);
+    data.end_object();
     findings.push_back({.severity = Severity::warning, .text = fmt::format("{}: not restored: {}", name, reason)});
   }
+  data.end_array().end_object();
   print_findings(context, findings);
   take_warnings(out, findings);
   if (!findings.empty()) out.exit_code = exit_code(Errc::not_done);

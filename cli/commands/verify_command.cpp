@@ -116,33 +116,37 @@ std::string scrub_summary(const ScrubReport& report, SizeStyle sizes) {
   return out + "\n";
 }
 
-Json scrub_json(const ScrubReport& report, const ScrubRequest& request, const VerifyRequest& each) {
-  Json out;
+std::string scrub_data(const ScrubReport& report, const ScrubRequest& request, const VerifyRequest& each) {
+  std::string data;
+  json::Writer out = data_writer(data);
+  out.begin_object();
   put_text(out, "store", request.store);
-  out["checkpoints_in_question"] = report.total;
-  out["due"] = report.due;
-  out["looked_at"] = report.items.size();
+  out.member("checkpoints_in_question", report.total).member("due", report.due);
+  out.member("looked_at", report.items.size());
   for (const ScrubVerdict verdict : {ScrubVerdict::intact, ScrubVerdict::damaged, ScrubVerdict::incomplete,
                                      ScrubVerdict::unread, ScrubVerdict::busy, ScrubVerdict::vanished})
-    out[verdict_name(verdict)] = report.count(verdict);
-  out["bytes"] = report.bytes;
-  out["elapsed_s"] = report.seconds;
-  out["checkpoints"] = Json::array();
+    out.member(verdict_name(verdict), report.count(verdict));
+  out.member("bytes", report.bytes).member("elapsed_s", report.seconds).key("checkpoints").begin_array();
   for (const ScrubItem& item : report.items) {
-    Json one;
-    put_text(one, "run", item.entry.checkpoint.run);
-    one["step"] = item.entry.checkpoint.step;
-    put_text(one, "name", item.entry.name);
-    one["id"] = item.entry.checkpoint.id;
-    put_text(one, "path", item.path);
-    one["verdict"] = verdict_name(item.verdict);
-    put_text(one, "reason", item.error ? item.error->message : "");
-    one["verified_before"] = item.before ? Json(catalog::time_text(*item.before)) : Json();
-    one["recorded"] = item.recorded;
-    one["report"] = item.report ? to_json(*item.report, each) : Json();
-    out["checkpoints"].push_back(std::move(one));
+    out.begin_object();
+    put_text(out, "run", item.entry.checkpoint.run);
+    out.member("step", item.entry.checkpoint.step);
+    put_text(out, "name", item.entry.name);
+    out.member("id", item.entry.checkpoint.id);
+    put_text(out, "path", item.path);
+    out.member("verdict", verdict_name(item.verdict));
+    put_text(out, "reason", item.error ? item.error->message : "");
+    put_optional(out, "verified_before", item.before ? catalog::time_text(*item.before) : "");
+    out.member("recorded", item.recorded).key("report");
+    if (item.report) {
+      put(out, *item.report, each);
+    } else {
+      out.value(nullptr);
+    }
+    out.end_object();
   }
-  return out;
+  out.end_array().end_object();
+  return data;
 }
 
 Answer run_scrub(Context& context) {
@@ -164,7 +168,7 @@ Answer run_scrub(Context& context) {
   take_warnings(out, findings);
   say(context, scrub_summary(*report, context.settings.sizes));
   print_findings(context, findings);
-  if (context.settings.json) out.data = scrub_json(*report, *request, each);
+  if (context.settings.json) out.data = scrub_data(*report, *request, each);
   return out;
 }
 
@@ -200,7 +204,7 @@ Answer run_verify(Context& context) {
   Answer out;
   out.exit_code = report->ok ? 0 : exit_code(Errc::differs);
   take_warnings(out, report->notes);
-  out.data = to_json(*report, request);
+  out.data = data_of(*report, request);
   print_verify(context, asked.path, *report, asked);
   return out;
 }

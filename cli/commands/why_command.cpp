@@ -44,25 +44,18 @@ void print_deletion(Context& context, const TrashEntry& entry) {
   }
 }
 
-Json deletion_json(const TrashEntry& entry) {
+void put_deletion(json::Writer& out, const TrashEntry& entry) {
   const TrashRecord& record = entry.record;
-  Json out;
+  out.begin_object();
   put_text(out, "run", entry.run);
   put_text(out, "name", entry.name);
-  out["recorded"] = entry.recorded;
-  out["state"] = entry.recorded ? Json(catalog::state_name(record.state)) : Json();
-  out["step"] = record.step;
-  out["bytes"] = record.bytes;
-  out["dropped"] = record.dropped;
-  out["recycled"] = record.recycled;
-  out["deleted"] = catalog::time_text(record.deleted);
-  out["by"] = record.by;
-  out["why"] = record.why;
-  out["policy"] = record.policy;
-  out["purge_at"] = catalog::time_text(record.purge_at);
-  out["changed"] = catalog::time_text(record.changed);
-  out["changed_by"] = record.changed_by;
-  return out;
+  out.member("recorded", entry.recorded);
+  put_optional(out, "state", entry.recorded ? catalog::state_name(record.state) : "");
+  out.member("step", record.step).member("bytes", record.bytes).member("dropped", record.dropped);
+  out.member("recycled", record.recycled).member("deleted", catalog::time_text(record.deleted));
+  out.member("by", record.by).member("why", record.why).member("policy", record.policy);
+  out.member("purge_at", catalog::time_text(record.purge_at)).member("changed", catalog::time_text(record.changed));
+  out.member("changed_by", record.changed_by).end_object();
 }
 
 }  // namespace
@@ -76,36 +69,39 @@ Answer run_why(Context& context) {
   if (!report) return failed(std::move(report).error());
 
   Answer out;
-  out.data = {{"live", Json::array()}, {"undecided", Json::array()}, {"deleted", Json::array()}};
+  json::Writer data = data_writer(out.data);
+  data.begin_object().key("live").begin_array();
   for (const auto& [p, i] : report->live) {
     const PrunePart& part = report->plan->parts[p];
     const catalog::Checkpoint& one = part.checkpoints[i];
     const std::string why = why_text(part, i);
-    Json told;
-    put_text(told, "run", one.run);
-    put_text(told, "name", part.entries[i].name);
-    told["step"] = one.step;
-    told["decision"] = catalog::action_name(part.retention.decisions[i].action);
-    put_text(told, "why", why);
     const auto verified = part.entries[i].last(catalog::Mark::Kind::verified);
-    told["state"] = state_word(one.state);
-    told["verified"] = verified ? Json(catalog::time_text(*verified)) : Json();
-    out.data["live"].push_back(std::move(told));
+    data.begin_object();
+    put_text(data, "run", one.run);
+    put_text(data, "name", part.entries[i].name);
+    data.member("step", one.step).member("decision", catalog::action_name(part.retention.decisions[i].action));
+    put_text(data, "why", why);
+    data.member("state", state_word(one.state));
+    put_optional(data, "verified", verified ? catalog::time_text(*verified) : "");
+    data.end_object();
     say(context,
         fmt::format("{}   {}\n  why       {}\n  state     {}{}\n", printable(one.run + "/" + part.entries[i].name),
                     catalog::action_name(part.retention.decisions[i].action), printable(why), state_word(one.state),
                     verified ? ", looked at " + catalog::time_text(*verified) : ""));
   }
+  data.end_array().key("undecided").begin_array();
   for (const std::string& path : report->ruleless) {
-    Json told;
-    put_text(told, "path", path);
-    out.data["undecided"].push_back(std::move(told));
+    data.begin_object();
+    put_text(data, "path", path);
+    data.end_object();
     say(context, fmt::format("{}   KEEP\n  why       no policy decides about it\n", printable(path)));
   }
+  data.end_array().key("deleted").begin_array();
   for (const TrashEntry& entry : report->history) {
-    out.data["deleted"].push_back(deletion_json(entry));
+    put_deletion(data, entry);
     print_deletion(context, entry);
   }
+  data.end_array().end_object();
   return out;
 }
 

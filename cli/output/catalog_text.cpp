@@ -8,15 +8,20 @@
 namespace ckpt::cli {
 namespace {
 
-Json time_json(const std::optional<catalog::Time>& time) {
-  return time ? Json(catalog::time_text(*time)) : Json();
+/// null where there is no time.
+void put_time(json::Writer& out, std::string_view key, const std::optional<catalog::Time>& time) {
+  put_optional(out, key, time ? catalog::time_text(*time) : "");
 }
 
-/// JSON has no numbers for these.
-Json number_json(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
+/// JSON has no numbers for some of them.
+void put_number(json::Writer& out, double value) {
+  if (std::isnan(value)) {
+    out.value("nan");
+  } else if (std::isinf(value)) {
+    out.value(value > 0 ? "inf" : "-inf");
+  } else {
+    out.value(value);
+  }
 }
 
 std::string joined(const std::vector<std::string>& texts) {
@@ -156,50 +161,45 @@ std::string draw_csv(const Table& table) {
   return out;
 }
 
-Json to_json(const catalog::Entry& entry, const std::string& store) {
+void put(json::Writer& out, const catalog::Entry& entry, const std::string& store) {
   const catalog::Checkpoint& checkpoint = entry.checkpoint;
-  Json out;
+  out.begin_object();
   put_text(out, "run", checkpoint.run);
-  out["step"] = checkpoint.step;
+  out.member("step", checkpoint.step);
   put_text(out, "name", entry.name);
   put_text(out, "path", entry.path(store));
-  out["id"] = checkpoint.id;
-  out["state"] = state_word(checkpoint.state);
+  out.member("id", checkpoint.id).member("state", state_word(checkpoint.state));
   put_text(out, "reason", entry.reason);
-  out["generation"] = checkpoint.generation;
-  out["series"] = checkpoint.series;
-  out["series_from"] = checkpoint.series_from ? Json(*checkpoint.series_from) : Json();
-  out["parent"] = entry.parent;
-  out["created"] = catalog::time_text(checkpoint.created);
-  out["format"] = entry.format;
-  out["layout"] = entry.layout;
+  out.member("generation", checkpoint.generation).member("series", checkpoint.series);
+  out.member("series_from", checkpoint.series_from).member("parent", entry.parent);
+  out.member("created", catalog::time_text(checkpoint.created)).member("format", entry.format);
+  out.member("layout", entry.layout);
   put_text(out, "framework", entry.framework);
-  out["bytes"] = checkpoint.bytes;
-  out["optimizer_bytes"] = checkpoint.optimizer_bytes;
-  out["optimizer_dropped"] = entry.is_demoted();
-  out["files"] = entry.file_count;
-  out["metrics"] = Json::array();
+  out.member("bytes", checkpoint.bytes).member("optimizer_bytes", checkpoint.optimizer_bytes);
+  out.member("optimizer_dropped", entry.is_demoted()).member("files", entry.file_count);
+  out.key("metrics").begin_array();
   for (const auto& [name, value] : checkpoint.metrics) {
-    Json metric;
-    put_text(metric, "name", name);
-    metric["value"] = number_json(value);
-    out["metrics"].push_back(std::move(metric));
+    out.begin_object();
+    put_text(out, "name", name);
+    put_number(out.key("value"), value);
+    out.end_object();
   }
-  out["tags"] = checkpoint.tags;
-  out["pins"] = Json::array();
-  for (const catalog::Pin& pin : checkpoint.pins)
-    out["pins"].push_back(
-        {{"label", pin.name}, {"owner", pin.owner}, {"reason", pin.reason}, {"until", time_json(pin.until)}});
-  out["notes"] = Json::array();
-  for (const catalog::Mark& mark : entry.marks)
-    if (mark.kind == catalog::Mark::Kind::note) out["notes"].push_back(mark.text);
-  out["verified"] = time_json(entry.last(catalog::Mark::Kind::verified));
-  out["restored"] = time_json(entry.last(catalog::Mark::Kind::restored));
-  out["references"] = checkpoint.references;
-  out["trackers"] = checkpoint.trackers;
-  out["marks_unreadable"] = checkpoint.marks_unreadable;
-  out["write_s"] = entry.save ? Json(entry.save->write_s) : Json();
-  return out;
+  out.end_array().member("tags", checkpoint.tags).key("pins").begin_array();
+  for (const catalog::Pin& pin : checkpoint.pins) {
+    out.begin_object().member("label", pin.name).member("owner", pin.owner).member("reason", pin.reason);
+    put_time(out, "until", pin.until);
+    out.end_object();
+  }
+  out.end_array().key("notes").begin_array();
+  for (const catalog::Mark& mark : entry.marks) {
+    if (mark.kind == catalog::Mark::Kind::note) out.value(mark.text);
+  }
+  out.end_array();
+  put_time(out, "verified", entry.last(catalog::Mark::Kind::verified));
+  put_time(out, "restored", entry.last(catalog::Mark::Kind::restored));
+  out.member("references", checkpoint.references).member("trackers", checkpoint.trackers);
+  out.member("marks_unreadable", checkpoint.marks_unreadable);
+  out.member("write_s", entry.save ? std::optional(entry.save->write_s) : std::nullopt).end_object();
 }
 
 }  // namespace ckpt::cli

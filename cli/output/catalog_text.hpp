@@ -21,8 +21,8 @@ Table entry_table(const std::vector<catalog::Entry>& entries, bool for_people, S
 /// spreadsheet would take for a formula (it begins with = + - @ or a tab) gets an apostrophe before it.
 std::string draw_csv(const Table& table);
 
-Json to_json(const catalog::Entry& entry, const std::string& store);
-Json to_json(const StoreStatus& status, const std::string& store);
+void put(json::Writer& out, const catalog::Entry& entry, const std::string& store);
+void put(json::Writer& out, const StoreStatus& status, const std::string& store);
 /// What `ckpt status` shows.
 std::string status_text(const StoreStatus& status, SizeStyle sizes, catalog::Time now);
 

@@ -10,12 +10,13 @@ std::string disk_text(const DiskSpeed& speed, SizeStyle sizes) {
                      format_size(speed.bytes, sizes));
 }
 
-Json to_json(const DiskSpeed& speed) {
-  return {{"bytes", speed.bytes},
-          {"write_s", speed.write_s},
-          {"sync_s", speed.sync_s},
-          {"read_s", speed.read_s},
-          {"direct", speed.direct}};
+void put(json::Writer& out, const std::optional<DiskSpeed>& speed) {
+  if (!speed) {
+    out.value(nullptr);
+    return;
+  }
+  out.begin_object().member("bytes", speed->bytes).member("write_s", speed->write_s).member("sync_s", speed->sync_s);
+  out.member("read_s", speed->read_s).member("direct", speed->direct).end_object();
 }
 
 }  // namespace ckpt::cli

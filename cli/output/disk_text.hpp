@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "api/doctor/disk_speed.hpp"
@@ -11,6 +12,7 @@ namespace ckpt::cli {
 
 /// "write 1.9 GiB/s with its sync, read 2.4 GiB/s   (1.0 GiB, one process)"
 std::string disk_text(const DiskSpeed& speed, SizeStyle sizes);
-Json to_json(const DiskSpeed& speed);
+/// null where nothing was measured.
+void put(json::Writer& out, const std::optional<DiskSpeed>& speed);
 
 }  // namespace ckpt::cli

@@ -16,37 +16,6 @@ bool is_ascii(std::string_view text) {
   return all < 0x80;
 }
 
-Json failure_json(const Failure& failure) {
-  const Error& error = failure.error;
-  Json out = {{"id", error_id(error.code)}, {"exit_code", exit_code(error.code)}};
-  put_text(out, "message", error.message);
-  if (!error.file.empty()) put_text(out, "file", error.file);
-  if (error.offset) out["offset"] = *error.offset;
-  if (!error.tensor.empty()) put_text(out, "tensor", error.tensor);
-  if (!failure.effect.empty()) put_text(out, "effect", failure.effect);
-  const std::string_view hint = error.hint.empty() ? explain(error.code).remedy : std::string_view(error.hint);
-  put_text(out, "hint", hint);
-  if (failure.rank >= 0) out["rank"] = failure.rank;
-  if (!failure.node.empty()) put_text(out, "node", failure.node);
-  return out;
-}
-
-Json texts(const std::vector<std::string>& all) {
-  Json out = Json::array();
-  for (const std::string& text : all) out.push_back(valid_utf8(text));
-  return out;
-}
-
-Json optional_number(const std::optional<std::uint64_t>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
-Json optional_text(const std::string& text) {
-  return text.empty() ? Json(nullptr) : Json(valid_utf8(text));
-}
-
-}  // namespace
-
 std::string valid_utf8(std::string_view text) {
   if (is_ascii(text)) return std::string(text);
   std::string out;
@@ -63,246 +32,11 @@ std::string valid_utf8(std::string_view text) {
   return out;
 }
 
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// JSON text in which characters that terminals hide are escaped. They stand in strings only; those of ASCII but DEL
+/// are escaped already.
+std::string without_hidden(const std::string& quoted) {
   std::string out;
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t group = 0;
-    const std::size_t have = std::min<std::size_t>(3, bytes.size() - i);
-    for (std::size_t k = 0; k < 3; ++k) group = group << 8 | (k < have ? static_cast<unsigned char>(bytes[i + k]) : 0u);
-    for (std::size_t k = 0; k < 4; ++k) out.push_back(k <= have ? letters[group >> (18 - 6 * k) & 63] : '=');
-  }
-  return out;
-}
-
-void put_text(Json& object, const std::string& key, std::string_view text) {
-  std::string valid = valid_utf8(text);
-  const bool changed = valid != text;
-  object[key] = std::move(valid);
-  if (changed) object[key + "_b64"] = base64(text);
-}
-
-std::string_view level_name(VerifyLevel level) {
-  switch (level) {
-    case VerifyLevel::none:
-      return "none";
-    case VerifyLevel::read:
-      return "read";
-    case VerifyLevel::full:
-      return "full";
-  }
-  return "read";
-}
-
-Json to_json(const Finding& finding) {
-  Json out = {{"severity", severity_name(finding.severity)}};
-  put_text(out, "text", finding.text);
-  if (!finding.file.empty()) put_text(out, "file", finding.file);
-  if (finding.offset) out["offset"] = *finding.offset;
-  if (!finding.tensor.empty()) put_text(out, "tensor", finding.tensor);
-  return out;
-}
-
-Json to_json(const std::vector<Finding>& findings) {
-  Json out = Json::array();
-  for (const Finding& finding : findings) out.push_back(to_json(finding));
-  return out;
-}
-
-Json to_json(const std::vector<std::pair<std::string, std::uint64_t>>& files) {
-  Json out = Json::array();
-  for (const auto& [path, bytes] : files) {
-    Json file = Json::object();
-    put_text(file, "path", path);
-    file["bytes"] = bytes;
-    out.push_back(std::move(file));
-  }
-  return out;
-}
-
-Json to_json(const ConvertReport& report, const ConvertRequest& request) {
-  Json source = Json::object();
-  put_text(source, "path", request.source);
-  source["format"] = report.source_format;
-  source["variant"] = optional_text(report.source_variant);
-  source["chosen"] = optional_text(report.source_chosen);
-  source["needed_bytes"] = report.source_bytes;
-  source["read_bytes"] = report.read_bytes;
-  Json target = Json::object();
-  put_text(target, "path", report.target);
-  target["format"] = report.target_format;
-  target["id"] = optional_text(report.id);
-  target["bytes"] = report.target_bytes;
-  target["files"] = to_json(report.files);
-  target["replaced"] = to_json(report.replaced);
-  target["free_bytes_after"] = report.free_bytes_after;
-  return {{"source", std::move(source)},
-          {"target", std::move(target)},
-          {"already_done", report.already_done},
-          {"dry_run", report.dry_run},
-          {"partial", report.partial},
-          {"resumed_bytes", report.resumed_bytes},
-          {"tensors", report.tensor_count},
-          {"verify",
-           {{"level", level_name(report.verified)},
-            {"source_checksums", report.crc_checked},
-            {"source_checksums_unread", report.crc_unread},
-            {"source_hashes", report.hash_checked}}},
-          {"casts", {{"overflowed", report.overflowed}, {"became_nan", report.became_nan}}},
-          {"memory",
-           {{"bound_bytes", report.memory_bound},
-            {"planned_bytes", report.planned_memory},
-            {"peak_bytes", report.peak_bytes},
-            {"pages", optional_text(report.page_kind)}}},
-          {"io", optional_text(report.io_name)},
-          {"direct_io", report.io_name.empty() ? Json() : Json(report.direct)},
-          {"elapsed_s", report.seconds},
-          {"notes", to_json(report.notes)}};
-}
-
-Json to_json(const LoadReport& report, const LoadRequest& request) {
-  const ConvertReport& conversion = report.conversion;
-  Json source = Json::object();
-  put_text(source, "path", request.source);
-  source["format"] = conversion.source_format;
-  source["variant"] = optional_text(conversion.source_variant);
-  source["read_bytes"] = conversion.read_bytes;
-  Json target = Json::object();
-  put_text(target, "path", conversion.target);
-  target["format"] = conversion.target_format;
-  target["bytes"] = conversion.target_bytes;
-  target["files"] = to_json(conversion.files);
-  target["replaced"] = to_json(conversion.replaced);
-  Json tensors = Json::array();
-  for (const LoadedTensor& tensor : report.tensors) {
-    Json one = Json::object();
-    put_text(one, "name", tensor.name);
-    one["slice"] = optional_text(tensor.slice);
-    one["dtype"] = tensor.dtype;
-    one["shape"] = tensor.shape;
-    one["bytes"] = tensor.bytes;
-    one["file"] = optional_text(tensor.file);
-    tensors.push_back(std::move(one));
-  }
-  return {
-      {"source", std::move(source)},     {"target", std::move(target)},       {"already_done", conversion.already_done},
-      {"dry_run", conversion.dry_run},   {"partial", conversion.partial},     {"tensors", std::move(tensors)},
-      {"elapsed_s", conversion.seconds}, {"notes", to_json(conversion.notes)}};
-}
-
-Json to_json(const VerifyReport& report, const VerifyRequest& request) {
-  Json out = Json::object();
-  put_text(out, "path", report.path.empty() ? request.path : report.path);
-  out["format"] = report.format;
-  out["variant"] = optional_text(report.variant);
-  out["intact"] = report.ok;
-  out["quick"] = request.quick;
-  out["tensors"] = report.tensor_count;
-  out["files"] = report.file_count;
-  out["bytes"] = report.bytes;
-  out["checked_by"] = report.checked_by;
-  out["hashes_compared"] = report.leaf_count;
-  out["source_checksums"] = report.crc_checked;
-  out["source_checksums_unread"] = report.crc_unread;
-  out["masters_compared"] = report.masters;
-  out["tensors_with_copies"] = report.replicated;
-  out["sample"] = nullptr;
-  if (request.sample) out["sample"] = {{"share", request.sample->share}, {"seed", request.sample->seed}};
-  out["not_finite"] = nullptr;
-  if (report.finite_checked) {
-    out["not_finite"] = Json::array();
-    for (const NotFiniteTensor& tensor : report.not_finite)
-      out["not_finite"].push_back(
-          {{"name", valid_utf8(tensor.name)}, {"nan", tensor.nan}, {"infinite", tensor.infinite}});
-  }
-  out["elapsed_s"] = report.seconds;
-  out["damage"] = to_json(report.damage);
-  out["notes"] = to_json(report.notes);
-  out["against"] = nullptr;
-  if (!request.against.empty()) {
-    Json against = Json::object();
-    put_text(against, "path", request.against);
-    against["equal"] = report.compared;
-    against["different"] = Json::array();
-    for (const auto& [name, reason] : report.different)
-      against["different"].push_back({{"name", valid_utf8(name)}, {"reason", reason}});
-    against["only_here"] = texts(report.only_here);
-    against["only_there"] = texts(report.only_there);
-    out["against"] = std::move(against);
-  }
-  return out;
-}
-
-Json to_json(const InspectReport& report, bool with_files) {
-  Json out = Json::object();
-  put_text(out, "path", report.path);
-  put_text(out, "root", report.root);
-  out["format"] = report.format;
-  out["variant"] = optional_text(report.variant);
-  out["chosen"] = optional_text(report.chosen);
-  out["detected_from"] = optional_text(report.why);
-  out["complete"] = report.complete;
-  Json mesh = Json::object();
-  for (const auto& [axis, degree] : report.meta.mesh) mesh[valid_utf8(axis)] = degree;
-  Json user = Json::object();
-  for (const auto& [key, value] : report.meta.user) user[valid_utf8(key)] = valid_utf8(value);
-  out["meta"] = {{"step", optional_number(report.meta.step)},
-                 {"world_size", optional_number(report.meta.world_size)},
-                 {"mesh", std::move(mesh)},
-                 {"framework", optional_text(report.meta.framework)},
-                 {"framework_version", optional_text(report.meta.framework_version)},
-                 {"user", std::move(user)}};
-  out["parameters"] = report.parameter_count;
-  out["parameter_tensors"] = report.parameter_tensor_count;
-  out["tensors"] = report.tensor_count;
-  out["objects"] = report.object_count;
-  Json parts = Json::array();
-  for (const InspectReport::Part& part : report.parts)
-    parts.push_back({{"name", part.name}, {"tensors", part.tensors}, {"bytes", part.bytes}});
-  out["parts"] = std::move(parts);
-  Json aliases = Json::array();
-  for (const Alias& alias : report.aliases)
-    aliases.push_back({{"name", valid_utf8(alias.name)}, {"target", valid_utf8(alias.target)}});
-  out["aliases"] = std::move(aliases);
-  out["extras"] = Json::array();
-  for (const std::string& extra : report.extras) out["extras"].push_back(valid_utf8(extra));
-  out["file_count"] = report.file_count;
-  out["file_bytes"] = report.file_bytes;
-  if (with_files) out["files"] = to_json(report.files);
-  out["can_become"] = texts(report.can_become);
-  out["smallest_memory_bytes"] = report.smallest_memory;
-  out["stores_hashes"] = report.stores_hashes;
-  out["findings"] = to_json(report.findings);
-  return out;
-}
-
-Json to_json(const ListReport& report, const std::string& path) {
-  Json out = Json::object();
-  put_text(out, "path", path);
-  out["format"] = report.format;
-  std::uint64_t total = 0;
-  Json tensors = Json::array();
-  for (const ListedTensor& tensor : report.tensors) {
-    total += tensor.alias_of.empty() ? tensor.bytes : 0;
-    tensors.push_back({{"name", valid_utf8(tensor.name)},
-                       {"dtype", tensor.dtype},
-                       {"shape", tensor.shape},
-                       {"bytes", tensor.bytes},
-                       {"role", tensor.role},
-                       {"parameter", optional_text(tensor.parameter)},
-                       {"slot", optional_text(tensor.slot)},
-                       {"alias_of", optional_text(tensor.alias_of)}});
-  }
-  out["total_bytes"] = total;
-  out["tensors"] = std::move(tensors);
-  out["findings"] = to_json(report.findings);
-  return out;
-}
-
-std::string without_hidden(const std::string& dumped) {
-  if (is_ascii(dumped) && dumped.find('\x7f') == std::string::npos) return dumped;
-  std::string out;
-  for (std::string_view rest = dumped; !rest.empty();) {
+  for (std::string_view rest = quoted; !rest.empty();) {
     const CodePoint one = first_code_point(rest);
     const std::string_view bytes = rest.substr(0, std::max<std::size_t>(1, one.bytes));
     rest.remove_prefix(bytes.size());
@@ -317,59 +51,269 @@ std::string without_hidden(const std::string& dumped) {
   return out;
 }
 
-namespace {
-
-std::string shown(const Json& json) {
-  return without_hidden(json.dump(2, ' ', false, Json::error_handler_t::replace));
+void append_shown(std::string& out, std::string_view text) {
+  if (is_ascii(text) && text.find('\x7f') == std::string_view::npos) {
+    json::append_quoted(out, text);
+    return;
+  }
+  std::string quoted;
+  json::append_quoted(quoted, valid_utf8(text));
+  out += without_hidden(quoted);
 }
 
-constexpr std::string_view kRowIndent = "\n      ";  // of the members of an array of data
-constexpr std::string_view kArrayIndent = "\n    ";
+void put_failure(json::Writer& out, const Failure& failure) {
+  const Error& error = failure.error;
+  out.begin_object().member("id", error_id(error.code)).member("exit_code", exit_code(error.code));
+  put_text(out, "message", error.message);
+  if (!error.file.empty()) put_text(out, "file", error.file);
+  if (error.offset) out.member("offset", *error.offset);
+  if (!error.tensor.empty()) put_text(out, "tensor", error.tensor);
+  if (!failure.effect.empty()) put_text(out, "effect", failure.effect);
+  const std::string_view hint = error.hint.empty() ? explain(error.code).remedy : std::string_view(error.hint);
+  put_text(out, "hint", hint);
+  if (failure.rank >= 0) out.member("rank", failure.rank);
+  if (!failure.node.empty()) put_text(out, "node", failure.node);
+  out.end_object();
+}
 
 }  // namespace
 
-void Rows::add(const Json& row) {
-  std::string& out = texts_.emplace_back(kRowIndent);
-  const std::string text = shown(row);
-  // A line break inside text is escaped: each of these is one of the layout.
-  for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
-    end = std::min(text.find('\n', begin), text.size());
-    if (begin != 0) out += kRowIndent;
-    out.append(text, begin, end - begin);
-  }
+json::Writer data_writer(std::string& data) {
+  return json::Writer(data, {.indent = 2, .depth = 1, .quote = append_shown});
 }
 
-std::string Rows::shown_in(Json document) const {
-  if (texts_.empty()) return shown(document);
-  document["data"][member_] = Json::array();
-  const std::string around = shown(document);
-  // The only line break and so many blanks before that name: deeper members stand further in, others further out.
-  const std::string place = fmt::format("{}{}: []", kArrayIndent, Json(member_).dump());
-  const std::size_t end = around.find(place) + place.size() - 1;
-  std::size_t bytes = around.size() + kArrayIndent.size() + 1;  // and the line break of who asked
-  for (const std::string& text : texts_) bytes += text.size() + 1;
+json::Writer line_writer(std::string& line) {
+  return json::Writer(line, {.quote = append_shown});
+}
+
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
-  out.reserve(bytes);
-  out.append(around, 0, end);
-  for (const std::string& text : texts_) {
-    if (&text != &texts_.front()) out += ',';
-    out += text;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    std::uint32_t group = 0;
+    const std::size_t have = std::min<std::size_t>(3, bytes.size() - i);
+    for (std::size_t k = 0; k < 3; ++k) group = group << 8 | (k < have ? static_cast<unsigned char>(bytes[i + k]) : 0u);
+    for (std::size_t k = 0; k < 4; ++k) out.push_back(k <= have ? letters[group >> (18 - 6 * k) & 63] : '=');
   }
-  out += kArrayIndent;
-  out.append(around, end);
   return out;
 }
 
+void put_text(json::Writer& out, std::string_view key, std::string_view text) {
+  out.member(key, text);
+  if (!is_ascii(text) && valid_utf8(text) != text) out.member(fmt::format("{}_b64", key), base64(text));
+}
+
+void put_optional(json::Writer& out, std::string_view key, std::string_view text) {
+  out.member(key, text.empty() ? std::nullopt : std::optional(text));
+}
+
+std::string_view level_name(VerifyLevel level) {
+  switch (level) {
+    case VerifyLevel::none:
+      return "none";
+    case VerifyLevel::read:
+      return "read";
+    case VerifyLevel::full:
+      return "full";
+  }
+  return "read";
+}
+
+void put(json::Writer& out, const Finding& finding) {
+  out.begin_object().member("severity", severity_name(finding.severity));
+  put_text(out, "text", finding.text);
+  if (!finding.file.empty()) put_text(out, "file", finding.file);
+  if (finding.offset) out.member("offset", *finding.offset);
+  if (!finding.tensor.empty()) put_text(out, "tensor", finding.tensor);
+  out.end_object();
+}
+
+void put(json::Writer& out, const std::vector<Finding>& findings) {
+  out.begin_array();
+  for (const Finding& finding : findings) put(out, finding);
+  out.end_array();
+}
+
+void put(json::Writer& out, const std::vector<std::pair<std::string, std::uint64_t>>& files) {
+  out.begin_array();
+  for (const auto& [path, bytes] : files) {
+    out.begin_object();
+    put_text(out, "path", path);
+    out.member("bytes", bytes).end_object();
+  }
+  out.end_array();
+}
+
+void put(json::Writer& out, const ConvertReport& report, const ConvertRequest& request) {
+  out.begin_object().key("source").begin_object();
+  put_text(out, "path", request.source);
+  out.member("format", report.source_format);
+  put_optional(out, "variant", report.source_variant);
+  put_optional(out, "chosen", report.source_chosen);
+  out.member("needed_bytes", report.source_bytes).member("read_bytes", report.read_bytes).end_object();
+  out.key("target").begin_object();
+  put_text(out, "path", report.target);
+  out.member("format", report.target_format);
+  put_optional(out, "id", report.id);
+  out.member("bytes", report.target_bytes);
+  put(out.key("files"), report.files);
+  put(out.key("replaced"), report.replaced);
+  out.member("free_bytes_after", report.free_bytes_after).end_object();
+  out.member("already_done", report.already_done).member("dry_run", report.dry_run).member("partial", report.partial);
+  out.member("resumed_bytes", report.resumed_bytes).member("tensors", report.tensor_count);
+  out.key("verify").begin_object().member("level", level_name(report.verified));
+  out.member("source_checksums", report.crc_checked).member("source_checksums_unread", report.crc_unread);
+  out.member("source_hashes", report.hash_checked).end_object();
+  out.key("casts").begin_object().member("overflowed", report.overflowed).member("became_nan", report.became_nan);
+  out.end_object().key("memory").begin_object().member("bound_bytes", report.memory_bound);
+  out.member("planned_bytes", report.planned_memory).member("peak_bytes", report.peak_bytes);
+  put_optional(out, "pages", report.page_kind);
+  out.end_object();
+  put_optional(out, "io", report.io_name);
+  out.member("direct_io", report.io_name.empty() ? std::nullopt : std::optional(report.direct));
+  out.member("elapsed_s", report.seconds);
+  put(out.key("notes"), report.notes);
+  out.end_object();
+}
+
+void put(json::Writer& out, const LoadReport& report, const LoadRequest& request) {
+  const ConvertReport& conversion = report.conversion;
+  out.begin_object().key("source").begin_object();
+  put_text(out, "path", request.source);
+  out.member("format", conversion.source_format);
+  put_optional(out, "variant", conversion.source_variant);
+  out.member("read_bytes", conversion.read_bytes).end_object();
+  out.key("target").begin_object();
+  put_text(out, "path", conversion.target);
+  out.member("format", conversion.target_format).member("bytes", conversion.target_bytes);
+  put(out.key("files"), conversion.files);
+  put(out.key("replaced"), conversion.replaced);
+  out.end_object().member("already_done", conversion.already_done).member("dry_run", conversion.dry_run);
+  out.member("partial", conversion.partial).key("tensors").begin_array();
+  for (const LoadedTensor& tensor : report.tensors) {
+    out.begin_object();
+    put_text(out, "name", tensor.name);
+    put_optional(out, "slice", tensor.slice);
+    out.member("dtype", tensor.dtype).member("shape", tensor.shape).member("bytes", tensor.bytes);
+    put_optional(out, "file", tensor.file);
+    out.end_object();
+  }
+  out.end_array().member("elapsed_s", conversion.seconds);
+  put(out.key("notes"), conversion.notes);
+  out.end_object();
+}
+
+void put(json::Writer& out, const VerifyReport& report, const VerifyRequest& request) {
+  out.begin_object();
+  put_text(out, "path", report.path.empty() ? request.path : report.path);
+  out.member("format", report.format);
+  put_optional(out, "variant", report.variant);
+  out.member("intact", report.ok).member("quick", request.quick).member("tensors", report.tensor_count);
+  out.member("files", report.file_count).member("bytes", report.bytes).member("checked_by", report.checked_by);
+  out.member("hashes_compared", report.leaf_count).member("source_checksums", report.crc_checked);
+  out.member("source_checksums_unread", report.crc_unread).member("masters_compared", report.masters);
+  out.member("tensors_with_copies", report.replicated).key("sample");
+  if (request.sample) {
+    out.begin_object().member("share", request.sample->share).member("seed", request.sample->seed).end_object();
+  } else {
+    out.value(nullptr);
+  }
+  out.key("not_finite");
+  if (report.finite_checked) {
+    out.begin_array();
+    for (const NotFiniteTensor& tensor : report.not_finite) {
+      out.begin_object().member("name", tensor.name).member("nan", tensor.nan).member("infinite", tensor.infinite);
+      out.end_object();
+    }
+    out.end_array();
+  } else {
+    out.value(nullptr);
+  }
+  out.member("elapsed_s", report.seconds);
+  put(out.key("damage"), report.damage);
+  put(out.key("notes"), report.notes);
+  out.key("against");
+  if (request.against.empty()) {
+    out.value(nullptr).end_object();
+    return;
+  }
+  out.begin_object();
+  put_text(out, "path", request.against);
+  out.member("equal", report.compared).key("different").begin_array();
+  for (const auto& [name, reason] : report.different)
+    out.begin_object().member("name", name).member("reason", reason).end_object();
+  out.end_array().member("only_here", report.only_here).member("only_there", report.only_there).end_object();
+  out.end_object();
+}
+
+void put(json::Writer& out, const InspectReport& report, bool with_files) {
+  out.begin_object();
+  put_text(out, "path", report.path);
+  put_text(out, "root", report.root);
+  out.member("format", report.format);
+  put_optional(out, "variant", report.variant);
+  put_optional(out, "chosen", report.chosen);
+  put_optional(out, "detected_from", report.why);
+  out.member("complete", report.complete);
+  out.key("meta").begin_object().member("step", report.meta.step).member("world_size", report.meta.world_size);
+  out.key("mesh").begin_object();
+  for (const auto& [axis, degree] : report.meta.mesh) out.member(axis, degree);
+  out.end_object();
+  put_optional(out, "framework", report.meta.framework);
+  put_optional(out, "framework_version", report.meta.framework_version);
+  out.key("user").begin_object();
+  for (const auto& [key, value] : report.meta.user) out.member(key, value);
+  out.end_object().end_object();
+  out.member("parameters", report.parameter_count).member("parameter_tensors", report.parameter_tensor_count);
+  out.member("tensors", report.tensor_count).member("objects", report.object_count).key("parts").begin_array();
+  for (const InspectReport::Part& part : report.parts) {
+    out.begin_object().member("name", part.name).member("tensors", part.tensors).member("bytes", part.bytes);
+    out.end_object();
+  }
+  out.end_array().key("aliases").begin_array();
+  for (const Alias& alias : report.aliases)
+    out.begin_object().member("name", alias.name).member("target", alias.target).end_object();
+  out.end_array()
+      .member("extras", report.extras)
+      .member("file_count", report.file_count)
+      .member("file_bytes", report.file_bytes);
+  if (with_files) put(out.key("files"), report.files);
+  out.member("can_become", report.can_become).member("smallest_memory_bytes", report.smallest_memory);
+  out.member("stores_hashes", report.stores_hashes);
+  put(out.key("findings"), report.findings);
+  out.end_object();
+}
+
+void put(json::Writer& out, const ListReport& report, const std::string& path) {
+  std::uint64_t total = 0;
+  for (const ListedTensor& tensor : report.tensors) total += tensor.alias_of.empty() ? tensor.bytes : 0;
+  out.begin_object();
+  put_text(out, "path", path);
+  out.member("format", report.format).member("total_bytes", total).key("tensors").begin_array();
+  for (const ListedTensor& tensor : report.tensors) {
+    out.begin_object().member("name", tensor.name).member("dtype", tensor.dtype).member("shape", tensor.shape);
+    out.member("bytes", tensor.bytes).member("role", tensor.role);
+    put_optional(out, "parameter", tensor.parameter);
+    put_optional(out, "slot", tensor.slot);
+    put_optional(out, "alias_of", tensor.alias_of);
+    out.end_object();
+  }
+  out.end_array();
+  put(out.key("findings"), report.findings);
+  out.end_object();
+}
+
 std::string document(std::string_view verb, const Answer& answer) {
-  Json errors = Json::array();
-  for (const Failure& failure : answer.failures) errors.push_back(failure_json(failure));
-  Json whole = {{"schema", fmt::format("ckpt.{}/1", verb)},
-                {"ok", answer.exit_code == 0},
-                {"exit_code", answer.exit_code},
-                {"data", answer.data},
-                {"warnings", to_json(answer.warnings)},
-                {"errors", std::move(errors)}};
-  return answer.rows.shown_in(std::move(whole)) + "\n";
+  std::string text;
+  text.reserve(answer.data.size() + 4096);
+  json::Writer out(text, {.indent = 2, .quote = append_shown});
+  out.begin_object().member("schema", fmt::format("ckpt.{}/1", verb)).member("ok", answer.exit_code == 0);
+  out.member("exit_code", answer.exit_code).key("data").raw(answer.data.empty() ? "null" : answer.data);
+  put(out.key("warnings"), answer.warnings);
+  out.key("errors").begin_array();
+  for (const Failure& failure : answer.failures) put_failure(out, failure);
+  out.end_array().end_object();
+  return text + '\n';
 }
 
 }  // namespace ckpt::cli

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "cli/output/json.hpp"
@@ -92,11 +91,13 @@ std::string plain_line(const Reading& reading, SizeStyle style) {
 }
 
 std::string json_line(const Reading& reading) {
-  Json out = {{"schema", "ckpt.progress/1"},      {"phase", reading.phase},
-              {"done_bytes", reading.done_bytes}, {"total_bytes", reading.total_bytes},
-              {"elapsed_s", reading.elapsed_s},   {"rate_bytes_per_s", reading.rate},
-              {"mean_bytes_per_s", reading.mean}, {"eta_s", reading.eta_s ? Json(*reading.eta_s) : Json(nullptr)}};
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string line;
+  json::Writer out = line_writer(line);
+  out.begin_object().member("schema", "ckpt.progress/1").member("phase", reading.phase);
+  out.member("done_bytes", reading.done_bytes).member("total_bytes", reading.total_bytes);
+  out.member("elapsed_s", reading.elapsed_s).member("rate_bytes_per_s", reading.rate);
+  out.member("mean_bytes_per_s", reading.mean).member("eta_s", reading.eta_s).end_object();
+  return line;
 }
 
 ProgressDisplay::ProgressDisplay(Console& console, Options options)

@@ -10,47 +10,49 @@ using catalog::RunSummary;
 using catalog::TrashEntry;
 using catalog::TrashRecord;
 
-Json status_time_json(const std::optional<catalog::Time>& time) {
-  return time ? Json(catalog::time_text(*time)) : Json();
-}
-
-Json summary_json(const RunSummary& summary, const TrashEntry* demotion) {
-  Json out;
-  put_text(out, "run", summary.run);
-  out["checkpoints"] = summary.count;
-  out["bytes"] = summary.bytes;
-  out["newest_step"] = summary.newest_step;
-  put_text(out, "newest_name", summary.newest_name);
-  out["newest_created"] = catalog::time_text(summary.newest_created);
-  out["verified"] = summary.verified;
-  out["verified_step"] = summary.verified_step ? Json(*summary.verified_step) : Json();
-  out["restored_step"] = summary.restored_step ? Json(*summary.restored_step) : Json();
-  out["corrupt"] = summary.damaged;
-  out["unreadable"] = summary.unreadable;
-  out["pinned"] = summary.pinned;
-  out["optimizer_dropped"] = summary.demoted;
-  Json& last = out["newest_dropped"];
-  if (!summary.newest_demoted) return out;
-  last["step"] = summary.newest_demoted->step;
-  last["name"] = summary.newest_demoted->name;
+/// What is known of the newest checkpoint without its optimizer, or null.
+void put_demotion(json::Writer& out, const RunSummary& summary, const TrashEntry* demotion) {
+  if (!summary.newest_demoted) {
+    out.value(nullptr);
+    return;
+  }
+  out.begin_object().member("step", summary.newest_demoted->step).member("name", summary.newest_demoted->name);
   const TrashRecord* record = demotion != nullptr ? &demotion->record : nullptr;
-  last["dropped"] = record != nullptr ? Json(catalog::time_text(record->deleted)) : Json();
-  last["by"] = record != nullptr ? Json(record->by) : Json();
-  last["why"] = record != nullptr ? Json(record->why) : Json();
-  last["policy"] = record != nullptr ? Json(record->policy) : Json();
-  last["in_trash_until"] =
-      demotion != nullptr && demotion->present ? Json(catalog::time_text(record->purge_at)) : Json();
-  return out;
+  const auto put = [&](std::string_view key, bool known, const auto& text) {
+    out.member(key, known ? std::optional(text(*record)) : std::nullopt);
+  };
+  const bool known = record != nullptr;
+  put("dropped", known, [](const TrashRecord& one) { return catalog::time_text(one.deleted); });
+  put("by", known, [](const TrashRecord& one) { return one.by; });
+  put("why", known, [](const TrashRecord& one) { return one.why; });
+  put("policy", known, [](const TrashRecord& one) { return one.policy; });
+  put("in_trash_until", known && demotion->present,
+      [](const TrashRecord& one) { return catalog::time_text(one.purge_at); });
+  out.end_object();
 }
 
-Json trash_json(const InTrash& trash) {
-  return {{"checkpoints", trash.checkpoints},
-          {"optimizers", trash.optimizers},
-          {"bytes", trash.bytes},
-          {"over", trash.over},
-          {"first_over", status_time_json(trash.first_over)},
-          {"last_over", status_time_json(trash.last_over)},
-          {"unrecorded", trash.unrecorded}};
+void put_summary(json::Writer& out, const RunSummary& summary, const TrashEntry* demotion) {
+  out.begin_object();
+  put_text(out, "run", summary.run);
+  out.member("checkpoints", summary.count).member("bytes", summary.bytes).member("newest_step", summary.newest_step);
+  put_text(out, "newest_name", summary.newest_name);
+  out.member("newest_created", catalog::time_text(summary.newest_created)).member("verified", summary.verified);
+  out.member("verified_step", summary.verified_step).member("restored_step", summary.restored_step);
+  out.member("corrupt", summary.damaged).member("unreadable", summary.unreadable).member("pinned", summary.pinned);
+  out.member("optimizer_dropped", summary.demoted);
+  put_demotion(out.key("newest_dropped"), summary, demotion);
+  out.end_object();
+}
+
+void put_trash(json::Writer& out, const InTrash& trash) {
+  const auto put_time = [&](std::string_view key, const std::optional<catalog::Time>& time) {
+    put_optional(out, key, time ? catalog::time_text(*time) : "");
+  };
+  out.begin_object().member("checkpoints", trash.checkpoints).member("optimizers", trash.optimizers);
+  out.member("bytes", trash.bytes).member("over", trash.over);
+  put_time("first_over", trash.first_over);
+  put_time("last_over", trash.last_over);
+  out.member("unrecorded", trash.unrecorded).end_object();
 }
 
 std::string summary_text(const RunSummary& run, catalog::Time now, SizeStyle sizes) {
@@ -105,14 +107,11 @@ std::string trash_text(const InTrash& trash, catalog::Time now, SizeStyle sizes)
   return out + "\n";
 }
 
-Json readers_json(const StoreReaders& readers) {
-  Json hosts = Json::array();
-  for (const std::string& host : readers.hosts) hosts.push_back(host);
-  return {{"here", readers.here},
-          {"elsewhere", readers.elsewhere},
-          {"silent", readers.silent},
-          {"hosts", std::move(hosts)},
-          {"deleter", readers.deleter.empty() ? Json() : Json(readers.deleter)}};
+void put_readers(json::Writer& out, const StoreReaders& readers) {
+  out.begin_object().member("here", readers.here).member("elsewhere", readers.elsewhere);
+  out.member("silent", readers.silent).member("hosts", readers.hosts);
+  put_optional(out, "deleter", readers.deleter);
+  out.end_object();
 }
 
 /// By claims; nothing where nobody has one.
@@ -130,18 +129,16 @@ std::string readers_text(const StoreReaders& readers) {
 
 }  // namespace
 
-Json to_json(const StoreStatus& status, const std::string& store) {
-  Json out;
+void put(json::Writer& out, const StoreStatus& status, const std::string& store) {
+  out.begin_object();
   put_text(out, "store", store);
-  out["free_bytes"] = status.free_bytes;
-  out["recycled"] = {
-      {"sets", status.recycled.sets}, {"files", status.recycled.files}, {"bytes", status.recycled.bytes}};
-  out["trash"] = trash_json(status.trash);
-  out["readers"] = readers_json(status.readers);
-  out["indexed"] = status.indexed;
-  out["runs"] = Json::array();
-  for (const RunSummary& run : status.runs) out["runs"].push_back(summary_json(run, status.demotion_of(run.run)));
-  return out;
+  out.member("free_bytes", status.free_bytes).key("recycled").begin_object().member("sets", status.recycled.sets);
+  out.member("files", status.recycled.files).member("bytes", status.recycled.bytes).end_object();
+  put_trash(out.key("trash"), status.trash);
+  put_readers(out.key("readers"), status.readers);
+  out.member("indexed", status.indexed).key("runs").begin_array();
+  for (const RunSummary& run : status.runs) put_summary(out, run, status.demotion_of(run.run));
+  out.end_array().end_object();
 }
 
 std::string status_text(const StoreStatus& status, SizeStyle sizes, catalog::Time now) {

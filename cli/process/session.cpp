@@ -9,6 +9,7 @@
 
 #include "api/run/noted_io.hpp"
 #include "cli/process/signals.hpp"
+#include "format/text/json.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -25,31 +26,35 @@ std::string host_name() {
 
 std::string packed(const Failure& failure) {
   const Error& error = failure.error;
-  Json out = {{"code", static_cast<int>(error.code)},
-              {"rank", failure.rank},
-              {"node", failure.node},
-              {"message", error.message},
-              {"file", error.file},
-              {"tensor", error.tensor},
-              {"hint", error.hint},
-              {"effect", failure.effect}};
-  if (error.offset) out["offset"] = *error.offset;
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string line;
+  json::Writer out = line_writer(line);
+  out.begin_object().member("code", static_cast<int>(error.code)).member("node", failure.node);
+  if (failure.rank >= 0) out.member("rank", failure.rank);
+  if (error.offset) out.member("offset", *error.offset);
+  out.member("message", error.message).member("file", error.file).member("tensor", error.tensor);
+  out.member("hint", error.hint).member("effect", failure.effect).end_object();
+  return line;
 }
 
 std::optional<Failure> unpacked(const std::string& text) {
-  const Json in = Json::parse(text, nullptr, false);
-  if (!in.is_object()) return std::nullopt;
-  Failure out;
-  out.error.code = static_cast<Errc>(in.value("code", static_cast<int>(Errc::internal)));
-  out.error.message = in.value("message", "");
-  out.error.file = in.value("file", "");
-  out.error.tensor = in.value("tensor", "");
-  out.error.hint = in.value("hint", "");
-  if (in.contains("offset")) out.error.offset = in["offset"].get<std::uint64_t>();
-  out.rank = in.value("rank", -1);
-  out.node = in.value("node", "");
-  out.effect = in.value("effect", "");
+  const auto in = json::parse(text);
+  if (!in) return std::nullopt;
+  const auto text_of = [&](std::string_view key) {
+    const json::Value* value = in->find(key);
+    return value != nullptr && value->text() != nullptr ? *value->text() : std::string();
+  };
+  const auto natural_of = [&](std::string_view key) -> std::optional<std::uint64_t> {
+    const json::Value* value = in->find(key);
+    return value != nullptr && value->natural() != nullptr ? std::optional(*value->natural()) : std::nullopt;
+  };
+  Failure out{.effect = text_of("effect"), .node = text_of("node")};
+  out.error = {.code = static_cast<Errc>(natural_of("code").value_or(static_cast<std::uint64_t>(Errc::internal))),
+               .message = text_of("message"),
+               .file = text_of("file"),
+               .offset = natural_of("offset"),
+               .tensor = text_of("tensor"),
+               .hint = text_of("hint")};
+  if (const auto rank = natural_of("rank")) out.rank = static_cast<int>(*rank);
   return out;
 }
 

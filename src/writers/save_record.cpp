@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/comm/comm_text.hpp"
+#include "format/text/json_writer.hpp"
 
 namespace ckpt {
 namespace {
@@ -106,13 +107,23 @@ std::string statistics_text(const std::vector<RankRecord>& ranks) {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].times.write_s > ranks[slowest].times.write_s) slowest = i;
   }
-  std::string text = fmt::format("{{\"schema\":\"ckpt.save-statistics/1\",\"slowest_rank\":{},\"ranks\":[", slowest);
+  std::string text;
+  json::Writer out(text);
+  out.begin_object().member("schema", "ckpt.save-statistics/1").member("slowest_rank", slowest);
+  out.key("ranks").begin_array();
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const SaveTimes& times = ranks[i].times;
-    text += fmt::format("{}\n{{\"rank\":{},\"bytes\":{},\"plan_s\":{:.6f},\"stage_s\":{:.6f},\"write_s\":{:.6f}}}",
-                        i == 0 ? "" : ",", i, times.bytes, times.plan_s, times.stage_s, times.write_s);
+    const auto put_seconds = [&](std::string_view key, double value) {
+      out.key(key).raw(fmt::format("{:.6f}", value));
+    };
+    out.line().begin_object().member("rank", i).member("bytes", times.bytes);
+    put_seconds("plan_s", times.plan_s);
+    put_seconds("stage_s", times.stage_s);
+    put_seconds("write_s", times.write_s);
+    out.end_object();
   }
-  return text + "]}\n";
+  out.end_array().end_object();
+  return text + '\n';
 }
 
 }  // namespace ckpt

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "cli/output/json.hpp"
+#include "format/text/json.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -80,28 +80,54 @@ TEST(Document, HasTheSixMembersOfTheEnvelopeInOrder) {
   answer.warnings.push_back({.severity = Severity::warning, .text = "w"});
   const std::string text = document("convert", answer);
   EXPECT_EQ(text.back(), '\n');
-  const Json json = Json::parse(text, nullptr, false);
+  const auto json = json::parse(text);
+  ASSERT_TRUE(json) << text;
   std::string keys;
-  for (const auto& [key, value] : json.items()) keys += key + " ";
+  for (const auto& [key, value] : *json->object()) keys += key + " ";
   EXPECT_EQ(keys, "schema ok exit_code data warnings errors ");
-  EXPECT_EQ(json["schema"], "ckpt.convert/1");
-  EXPECT_EQ(json["ok"], false);
-  EXPECT_EQ(json["errors"][0]["id"], "CKPT-E1503");
-  EXPECT_EQ(json["errors"][0]["offset"], 7);
+  EXPECT_EQ(*json->find("schema")->text(), "ckpt.convert/1");
+  EXPECT_EQ(*json->find("ok")->boolean(), false);
+  EXPECT_TRUE(std::holds_alternative<std::nullptr_t>(json->find("data")->v));
+  const json::Value& error = json->find("errors")->array()->front();
+  EXPECT_EQ(*error.find("id")->text(), "CKPT-E1503");
+  EXPECT_EQ(*error.find("offset")->natural(), 7u);
+}
+
+TEST(Document, LaysOutDataAsAPartOfIt) {
+  Answer answer;
+  data_writer(answer.data).begin_object().member("rows", std::vector<int>{1}).end_object();
+  EXPECT_EQ(document("x", answer),
+            "{\n  \"schema\": \"ckpt.x/1\",\n  \"ok\": true,\n  \"exit_code\": 0,\n  \"data\": {\n    \"rows\": [\n"
+            "      1\n    ]\n  },\n  \"warnings\": [],\n  \"errors\": []\n}\n");
+}
+
+/// {"x": text}, as put_text writes it.
+json::Value put_and_read(std::string_view text) {
+  std::string line;
+  json::Writer out = line_writer(line);
+  out.begin_object();
+  put_text(out, "x", text);
+  out.end_object();
+  auto read = json::parse(line);
+  EXPECT_TRUE(read) << line;
+  return read ? *std::move(read) : json::Value{};
 }
 
 TEST(Document, BytesThatAreNotUtf8KeepTheirTrueFormBesideTheReadableOne) {
-  Json object = Json::object();
-  put_text(object, "path", "good/ü");
-  EXPECT_FALSE(object.contains("path_b64"));
-  put_text(object, "path", "bad/\xff\xfe");
-  EXPECT_EQ(object["path"], "bad/\xef\xbf\xbd\xef\xbf\xbd");
-  EXPECT_EQ(object["path_b64"], "YmFkL//+");
-  for (const char* bad : {"\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\x80"}) {
-    put_text(object, "x", bad);
-    EXPECT_TRUE(object.contains("x_b64")) << "overlong, surrogate, too large, cut, stray";
-    object.erase("x_b64");
-  }
+  EXPECT_EQ(put_and_read("good/ü").find("x_b64"), nullptr);
+  const json::Value object = put_and_read("bad/\xff\xfe");
+  EXPECT_EQ(*object.find("x")->text(), "bad/\xef\xbf\xbd\xef\xbf\xbd");
+  EXPECT_EQ(*object.find("x_b64")->text(), "YmFkL//+");
+  for (const char* bad : {"\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\x80"})
+    EXPECT_NE(put_and_read(bad).find("x_b64"), nullptr) << "overlong, surrogate, too large, cut, stray";
+}
+
+TEST(Document, WhatTerminalsHideIsEscapedAndReadsBackEqual) {
+  const std::string hidden = "a\x7f\u202e\U000e0041b\"\n";
+  std::string line;
+  line_writer(line).value(hidden);
+  EXPECT_EQ(line, R"("a\u007f\u202e\udb40\udc41b\"\n")");
+  EXPECT_EQ(*json::parse(line)->text(), hidden);
 }
 
 TEST(Base64, MatchesTheVectorsOfRfc4648) {

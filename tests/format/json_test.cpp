@@ -1,4 +1,5 @@
 #include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 
 namespace {
 void require(bool holds) {

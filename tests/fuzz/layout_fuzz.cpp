@@ -46,7 +46,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!layout) return 0;
   require(check_layout(*layout).has_value());
   std::string text;
-  append_layout(text, *layout);
+  ckpt::json::Writer out(text);
+  put_layout(out, *layout);
   const auto again = ckpt::json::parse(text);
   require(again.has_value());
   const auto read = read_layout(*again);

@@ -2,7 +2,7 @@
 
 #include "api/c/c_handles.hpp"
 #include "format/model/scalar_json.hpp"
-#include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 
 namespace ckpt::c {
 namespace {
@@ -14,10 +14,8 @@ struct Kept {
 };
 thread_local Kept kept;
 
-void append(std::string& text, std::string_view key, std::string_view value) {
-  if (value.empty()) return;
-  text += fmt::format(",\"{}\":", key);
-  json::append_quoted(text, universal::shown_text(value));  // names of files may be any bytes
+void put(json::Writer& out, std::string_view key, std::string_view value) {
+  if (!value.empty()) out.member(key, universal::shown_text(value));  // names of files may be any bytes
 }
 
 }  // namespace
@@ -40,13 +38,16 @@ const char* ckpt_last_error_json(void) {
   if (!kept.failed) return "{}";
   const ckpt::Error& error = kept.error;
   try {
-    std::string text = fmt::format("{{\"id\":\"CKPT-E{}\",\"code\":{}", static_cast<int>(error.code), exit_code(error));
-    ckpt::c::append(text, "message", error.message);
-    ckpt::c::append(text, "file", error.file);
-    if (error.offset) text += fmt::format(",\"offset\":{}", *error.offset);
-    ckpt::c::append(text, "tensor", error.tensor);
-    ckpt::c::append(text, "hint", error.hint);
-    kept.json = text + "}";
+    kept.json.clear();
+    ckpt::json::Writer out(kept.json);
+    out.begin_object().member("id", fmt::format("CKPT-E{}", static_cast<int>(error.code)));
+    out.member("code", exit_code(error));
+    ckpt::c::put(out, "message", error.message);
+    ckpt::c::put(out, "file", error.file);
+    if (error.offset) out.member("offset", *error.offset);
+    ckpt::c::put(out, "tensor", error.tensor);
+    ckpt::c::put(out, "hint", error.hint);
+    out.end_object();
     return kept.json.c_str();
   } catch (const std::bad_alloc&) {
     return R"({"id":"CKPT-E1700","code":17,"message":"out of memory"})";

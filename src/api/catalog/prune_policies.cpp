@@ -9,6 +9,7 @@
 #include "engine/io/replace_file.hpp"
 #include "format/model/value.hpp"
 #include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 
 namespace ckpt {
 namespace {
@@ -114,20 +115,14 @@ KnownPolicies read_known_policies(Io& io, const std::string& store) {
 }
 
 Result<> write_known_policies(Io& io, const std::string& store, const KnownPolicies& known) {
-  std::string text = fmt::format("{{\"format\":\"{}\",\"sources\":{{", kFormat);
-  const char* separator = "\n ";
+  std::string text;
+  json::Writer out(text);
+  out.begin_object().member("format", kFormat).key("sources").begin_object();
   for (const auto& [source, fingerprints] : known) {
-    if (!is_utf8(source)) continue;  // then it is new at the next run as well
-    text += separator;
-    json::append_quoted(text, source);
-    text += ":[";
-    for (std::size_t i = 0; i < fingerprints.size(); ++i) {
-      text += fmt::format("{}\"{}\"", i == 0 ? "" : ",", fingerprints[i]);
-    }
-    text += "]";
-    separator = ",\n ";
+    if (is_utf8(source)) out.line("\n ").member(source, fingerprints);  // else it is new at the next run as well
   }
-  return replace_file(io, known_path(store), text + "}}\n");
+  out.end_object().end_object();
+  return replace_file(io, known_path(store), text + '\n');
 }
 
 }  // namespace ckpt

@@ -15,6 +15,7 @@
 #include "format/hash.hpp"
 #include "format/model/value.hpp"
 #include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 #include "format/universal/own_names.hpp"
 
 namespace ckpt::catalog {
@@ -108,23 +109,19 @@ Result<Mark> parse_mark(std::string_view text) {
 }
 
 std::string mark_text(const Mark& mark) {
-  std::string out = fmt::format(R"({{"schema":"{}","kind":"{}","name":)", kSchema, kind_name(mark.kind));
-  json::append_quoted(out, mark.name);
-  const auto text = [&](std::string_view key, std::string_view value) {
-    if (value.empty()) return;
-    out += fmt::format(",\"{}\":", key);
-    json::append_quoted(out, value);
-  };
-  text("text", mark.text);
-  text("owner", mark.owner);
-  if (mark.at) text("at", time_text(*mark.at));
-  if (mark.until) text("until", time_text(*mark.until));
+  std::string text;
+  json::Writer out(text);
+  out.begin_object().member("schema", kSchema).member("kind", kind_name(mark.kind)).member("name", mark.name);
+  if (!mark.text.empty()) out.member("text", mark.text);
+  if (!mark.owner.empty()) out.member("owner", mark.owner);
+  if (mark.at) out.member("at", time_text(*mark.at));
+  if (mark.until) out.member("until", time_text(*mark.until));
   if (mark.kind == Mark::Kind::metric || mark.kind == Mark::Kind::verified)
-    out += ",\"value\":" + number_text(mark.value);
-  out += ",\"xxh3\":\"";
-  out += hash128(out).hex();
-  out += kSealEnd;
-  return out;
+    out.key("value").raw(number_text(mark.value));
+  text += kSealBegin;
+  text += hash128(text).hex();
+  text += kSealEnd;
+  return text;
 }
 
 /// The slowest rank's times. Statistics only inform: what is not understood of them is passed over.

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "format/model/value.hpp"
 #include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 
 namespace ckpt::catalog {
 namespace {
@@ -14,18 +16,16 @@ namespace {
 constexpr std::string_view kFormat = "ckpt.trash/1";
 constexpr std::array<const char*, 5> kStates{"trashed", "purging", "purged", "restored", "restoring"};
 
-void append_text(std::string& out, std::string_view key, std::string text) {
-  if (!is_utf8(text)) {
-    for (char& c : text) c = static_cast<unsigned char>(c) < 0x80 ? c : '?';
-  }
-  out += fmt::format(",\n \"{}\":", key);
-  json::append_quoted(out, text);
+/// The text itself where JSON can hold it.
+std::string ascii_or_utf8(std::string text) {
+  if (is_utf8(text)) return text;
+  for (char& c : text) c = static_cast<unsigned char>(c) < 0x80 ? c : '?';
+  return text;
 }
 
 /// Milliseconds since 1970; whoever sets a clock before that gets 0.
-void append_time(std::string& out, std::string_view key, Time time) {
-  const auto ms = time.time_since_epoch().count();
-  out += fmt::format(",\n \"{}\":{}", key, ms < 0 ? 0 : ms);
+std::int64_t ms_of(Time time) {
+  return std::max<std::int64_t>(0, time.time_since_epoch().count());
 }
 
 Error bad(std::string_view member) {
@@ -57,23 +57,30 @@ const char* state_name(TrashRecord::State state) {
 }
 
 std::string record_text(const TrashRecord& record) {
-  std::string out = fmt::format("{{\"format\":\"{}\"", kFormat);
-  append_text(out, "state", state_name(record.state));
-  append_text(out, "id", record.id);
-  out += fmt::format(",\n \"step\":{},\n \"bytes\":{},\n \"series\":{}", record.step, record.bytes, record.series);
-  if (!record.dropped.empty()) append_text(out, "dropped", record.dropped);
-  if (record.recycled) out += ",\n \"recycled\":true";
-  if (record.series_from) out += fmt::format(",\n \"series_from\":{}", *record.series_from);
-  append_time(out, "created_ms", record.created);
-  if (record.committed) append_time(out, "committed_ms", *record.committed);
-  append_time(out, "deleted_ms", record.deleted);
-  append_text(out, "by", record.by);
-  append_text(out, "why", record.why);
-  append_text(out, "policy", record.policy);
-  append_time(out, "purge_at_ms", record.purge_at);
-  append_time(out, "changed_ms", record.changed);
-  append_text(out, "changed_by", record.changed_by);
-  return out + "}\n";
+  std::string text;
+  json::Writer out(text);
+  out.begin_object().member("format", kFormat);
+  const auto put = [&](std::string_view key, const auto& value) { out.line("\n ").member(key, value); };
+  const auto put_text = [&](std::string_view key, const std::string& value) { put(key, ascii_or_utf8(value)); };
+  put("state", state_name(record.state));
+  put_text("id", record.id);
+  put("step", record.step);
+  put("bytes", record.bytes);
+  put("series", record.series);
+  if (!record.dropped.empty()) put_text("dropped", record.dropped);
+  if (record.recycled) put("recycled", true);
+  if (record.series_from) put("series_from", *record.series_from);
+  put("created_ms", ms_of(record.created));
+  if (record.committed) put("committed_ms", ms_of(*record.committed));
+  put("deleted_ms", ms_of(record.deleted));
+  put_text("by", record.by);
+  put_text("why", record.why);
+  put_text("policy", record.policy);
+  put("purge_at_ms", ms_of(record.purge_at));
+  put("changed_ms", ms_of(record.changed));
+  put_text("changed_by", record.changed_by);
+  out.end_object();
+  return text + '\n';
 }
 
 Result<TrashRecord> parse_record(std::string_view text) {

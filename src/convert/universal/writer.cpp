@@ -13,7 +13,7 @@
 #include "convert/universal/checkpoint.hpp"
 #include "format/files/safetensors.hpp"
 #include "format/files/safetensors_metadata.hpp"
-#include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 #include "format/universal/objects.hpp"
 #include "format/universal/seal.hpp"
 #include "format/universal/whole_layout.hpp"

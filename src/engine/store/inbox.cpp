@@ -7,6 +7,7 @@
 #include "format/hash.hpp"
 #include "format/model/scalar_json.hpp"
 #include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 
 namespace ckpt {
 namespace {
@@ -62,11 +63,14 @@ bool is_below(std::string_view path, bool allow_dot) {
 }
 
 std::string note_text(std::string_view run, std::string_view name) {
-  std::string text = R"({"schema":"ckpt.inbox/1","run":")";
-  universal::append_hex(text, run);
-  text += R"(","name":")";
-  universal::append_hex(text, name);
-  return text + "\"}\n";
+  std::string text;
+  json::Writer(text)
+      .begin_object()
+      .member("schema", "ckpt.inbox/1")
+      .member("run", universal::hex_of(run))
+      .member("name", universal::hex_of(name))
+      .end_object();
+  return text + '\n';
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 #include "format/text/relative_path.hpp"
 
 namespace ckpt::hf {
@@ -35,17 +36,14 @@ Result<Index> parse_index(std::string_view text) {
 std::string build_index(const Index& index) {
   std::vector<std::pair<std::string, std::string>> sorted = index.weight_map;
   std::sort(sorted.begin(), sorted.end());
-  std::string out = "{\n  \"metadata\": {";
-  if (index.total_size) out += "\n    \"total_size\": " + std::to_string(*index.total_size) + "\n  ";
-  out += "},\n  \"weight_map\": {";
-  for (const auto& [name, file] : sorted) {
-    out += out.back() == '{' ? "\n    " : ",\n    ";
-    json::append_quoted(out, name);
-    out += ": ";
-    json::append_quoted(out, file);
-  }
-  out += sorted.empty() ? "}\n}\n" : "\n  }\n}\n";
-  return out;
+  std::string text;
+  json::Writer out(text, {.indent = 2});
+  out.begin_object().key("metadata").begin_object();
+  if (index.total_size) out.member("total_size", *index.total_size);
+  out.end_object().key("weight_map").begin_object();
+  for (const auto& [name, file] : sorted) out.member(name, file);
+  out.end_object().end_object();
+  return text + '\n';
 }
 
 }  // namespace ckpt::hf

@@ -9,6 +9,7 @@
 #include "format/checked.hpp"
 #include "format/model/model.hpp"
 #include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 
 namespace ckpt::safetensors {
 namespace {
@@ -243,19 +244,14 @@ Result<Header> parse_header(std::span<const std::byte> head, std::uint64_t file_
 
 Result<BuiltHeader> build_header(std::span<const NewEntry> entries, const Metadata& metadata, std::uint64_t alignment) {
   BuiltHeader out;
-  std::string& json = out.bytes;
-  json.assign(kLengthBytes, '\0');
-  json += '{';
+  std::string& text = out.bytes;
+  text.assign(kLengthBytes, '\0');
+  json::Writer json(text);
+  json.begin_object();
   if (!metadata.empty()) {
-    json::append_quoted(json, kMetadataKey);
-    json += ":{";
-    for (const auto& [key, value] : metadata) {
-      if (json.back() != '{') json += ',';
-      json::append_quoted(json, key);
-      json += ':';
-      json::append_quoted(json, value);
-    }
-    json += '}';
+    json.key(kMetadataKey).begin_object();
+    for (const auto& [key, value] : metadata) json.member(key, value);
+    json.end_object();
   }
   std::uint64_t end = 0;
   out.offsets.reserve(entries.size());
@@ -265,29 +261,21 @@ Result<BuiltHeader> build_header(std::span<const NewEntry> entries, const Metada
     CKPT_TRY(const std::uint64_t bytes, tensor_bytes(entry.dtype, Shape(entry.shape.begin(), entry.shape.end())));
     const std::uint64_t begin = end;
     CKPT_TRY(end, checked_add(end, bytes));
-    if (json.back() != '{') json += ',';
-    json::append_quoted(json, entry.name);
-    json += ":{\"dtype\":\"";
-    json += dtype_name(entry.dtype);
-    json += "\",\"shape\":[";
-    for (std::size_t i = 0; i < entry.shape.size(); ++i) {
-      if (i > 0) json += ',';
-      json += std::to_string(entry.shape[i]);
-    }
-    json += "],\"data_offsets\":[" + std::to_string(begin) + ',' + std::to_string(end) + "]}";
+    json.key(entry.name).begin_object().member("dtype", dtype_name(entry.dtype)).member("shape", entry.shape);
+    json.member("data_offsets", std::array{begin, end}).end_object();
     out.offsets.push_back(begin);
   }
-  json += '}';
-  json.append(round_up(json.size(), std::max(alignment, kLengthBytes)) - json.size(), ' ');
-  const std::uint64_t length = json.size() - kLengthBytes;
+  json.end_object();
+  text.append(round_up(text.size(), std::max(alignment, kLengthBytes)) - text.size(), ' ');
+  const std::uint64_t length = text.size() - kLengthBytes;
   if (length > kMaxHeaderBytes)
     return fail(Errc::unsupported, "safetensors header: build: " + std::to_string(length) + " bytes for " +
                                        std::to_string(entries.size()) + " tensors, the format allows 100000000");
-  for (std::size_t i = 0; i < kLengthBytes; ++i) json[i] = static_cast<char>(length >> (8 * i) & 0xff);
+  for (std::size_t i = 0; i < kLengthBytes; ++i) text[i] = static_cast<char>(length >> (8 * i) & 0xff);
   for (std::uint64_t& offset : out.offsets) {
-    CKPT_TRY(offset, checked_add(offset, json.size()));
+    CKPT_TRY(offset, checked_add(offset, text.size()));
   }
-  CKPT_TRY(out.file_bytes, checked_add(end, json.size()));
+  CKPT_TRY(out.file_bytes, checked_add(end, text.size()));
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include "format/files/extra_names.hpp"
 #include "format/files/safetensors.hpp"
 #include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 
 namespace ckpt::safetensors {
 namespace {
@@ -57,28 +58,19 @@ Facts facts_by_name(std::string_view name) {
 }
 
 std::string build_facts(const std::vector<std::pair<std::string_view, Facts>>& tensors) {
-  std::string out;
+  std::string text;
+  json::Writer out(text);
   for (const auto& [name, facts] : tensors) {
-    const Facts told = facts_by_name(name);
-    if (facts == told) continue;
-    out += out.empty() ? "{" : ",";
-    json::append_quoted(out, name);
-    out += ":{\"role\":";
-    json::append_quoted(out, role_name(facts.role));
-    const auto member = [&](std::string_view key, const std::string& value) {
-      if (value.empty()) return;
-      out += ',';
-      json::append_quoted(out, key);
-      out += ':';
-      json::append_quoted(out, value);
-    };
-    member("parameter", facts.parameter);
-    member("slot", facts.slot);
-    member("dtype", facts.true_dtype);
-    out += '}';
+    if (facts == facts_by_name(name)) continue;
+    if (text.empty()) out.begin_object();
+    out.key(name).begin_object().member("role", role_name(facts.role));
+    if (!facts.parameter.empty()) out.member("parameter", facts.parameter);
+    if (!facts.slot.empty()) out.member("slot", facts.slot);
+    if (!facts.true_dtype.empty()) out.member("dtype", facts.true_dtype);
+    out.end_object();
   }
-  if (!out.empty()) out += '}';
-  return out;
+  if (!text.empty()) out.end_object();
+  return text;
 }
 
 std::string build_beside(const Beside& files) {

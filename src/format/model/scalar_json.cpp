@@ -42,11 +42,12 @@ Result<PathPart> read_part(const json::Value& value) {
 
 }  // namespace
 
-void append_natural(std::string& out, std::uint64_t value) {
-  const bool exact = value <= kMaxJsonInteger;
-  if (!exact) out += '"';
-  out += std::to_string(value);
-  if (!exact) out += '"';
+void put_natural(json::Writer& out, std::uint64_t value) {
+  if (value <= kMaxJsonInteger) {
+    out.value(value);
+  } else {
+    out.value(std::to_string(value));
+  }
 }
 
 Result<std::uint64_t> read_natural(const json::Value& value) {
@@ -58,11 +59,11 @@ Result<std::uint64_t> read_natural(const json::Value& value) {
   return fail(Errc::corrupt, "not an integer from 0 to 2^64 - 1");
 }
 
-void append_integer(std::string& out, std::int64_t value) {
+void put_integer(json::Writer& out, std::int64_t value) {
   if (is_exact(value)) {
-    out += std::to_string(value);
+    out.value(value);
   } else {
-    out += R"({"int":")" + std::to_string(value) + R"("})";
+    out.begin_object().member("int", std::to_string(value)).end_object();
   }
 }
 
@@ -75,11 +76,14 @@ bool is_large_decimal(std::string_view text) {
   return decimal && (!parse_whole(digits, magnitude) || magnitude > kMaxJsonInteger);
 }
 
-void append_hex(std::string& out, std::string_view bytes) {
+std::string hex_of(std::string_view bytes) {
+  std::string out;
+  out.reserve(2 * bytes.size());
   for (const char c : bytes) {
     out += kHexDigits[static_cast<unsigned char>(c) >> 4];
     out += kHexDigits[static_cast<unsigned char>(c) & 15];
   }
+  return out;
 }
 
 Result<std::string> read_hex(std::string_view digits) {
@@ -96,13 +100,11 @@ Result<std::string> read_hex(std::string_view digits) {
   return bytes;
 }
 
-void append_any_text(std::string& out, std::string_view text) {
+void put_any_text(json::Writer& out, std::string_view text) {
   if (is_utf8(text)) {
-    json::append_quoted(out, text);
+    out.value(text);
   } else {
-    out += R"({"text":")";
-    append_hex(out, text);
-    out += R"("})";
+    out.begin_object().member("text", hex_of(text)).end_object();
   }
 }
 
@@ -113,24 +115,22 @@ std::string shown_text(std::string_view text) {
     if (static_cast<unsigned char>(c) < 0x80) {
       shown += c;
     } else {
-      shown += '%';
-      append_hex(shown, {&c, 1});
+      shown += '%' + hex_of({&c, 1});
     }
   }
   return shown;
 }
 
-void append_path(std::string& out, const Path& path) {
-  out += '[';
-  for (std::size_t i = 0; i < path.size(); ++i) {
-    if (i != 0) out += ',';
-    if (const auto* text = std::get_if<std::string>(&path[i])) {
-      append_any_text(out, *text);
+void put_path(json::Writer& out, const Path& path) {
+  out.begin_array();
+  for (const PathPart& part : path) {
+    if (const auto* text = std::get_if<std::string>(&part)) {
+      put_any_text(out, *text);
     } else {
-      append_integer(out, std::get<std::int64_t>(path[i]));
+      put_integer(out, std::get<std::int64_t>(part));
     }
   }
-  out += ']';
+  out.end_array();
 }
 
 Result<Path> read_path(const json::Value& value) {

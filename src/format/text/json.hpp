@@ -96,8 +96,7 @@ class Builder final : public Handler {
 /// Reads a document that is small enough to hold (about 40 bytes a value and the text).
 Result<Value> parse(std::string_view document, const Limits& limits = {});
 
-/// Appends `text` as a JSON string. Control characters, quotes and backslashes are escaped, all else stands as it is;
-/// `text` must be valid UTF-8.
-void append_quoted(std::string& out, std::string_view text);
+/// Of the library below: "3.11.2".
+std::string parser_version();
 
 }  // namespace ckpt::json

@@ -24,27 +24,23 @@ tl::unexpected<Error> bad_layout(std::string_view member, std::string_view reaso
 }
 
 template <class Number>
-void append_numbers(std::string& out, std::string_view key, const std::vector<Number>& numbers) {
-  json::append_quoted(out, key);
-  out += ":[";
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    if (i != 0) out += ',';
-    append_natural(out, numbers[i]);
-  }
-  out += ']';
+void put_numbers(json::Writer& out, std::string_view key, const std::vector<Number>& numbers) {
+  out.key(key).begin_array();
+  for (const Number number : numbers) put_natural(out, number);
+  out.end_array();
 }
 
-/// ,"key":[ items ] where there are any.
-template <class Item, class Append>
-void append_items(std::string& out, std::string_view key, const std::vector<Item>& items, const Append& append) {
+/// A member that is an array of objects, where there are any.
+template <class Item, class Put>
+void put_items(json::Writer& out, std::string_view key, const std::vector<Item>& items, const Put& put) {
   if (items.empty()) return;
-  out += fmt::format(",\"{}\":[", key);
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    out += i == 0 ? "{" : ",{";
-    append(items[i]);
-    out += '}';
+  out.key(key).begin_array();
+  for (const Item& item : items) {
+    out.begin_object();
+    put(item);
+    out.end_object();
   }
-  out += ']';
+  out.end_array();
 }
 
 Result<std::uint64_t> layout_natural(const json::Value& object, std::string_view key) {
@@ -144,37 +140,36 @@ Result<Layout> read_mesh(const json::Value& value) {
 
 }  // namespace
 
-void append_layout(std::string& out, const Layout& layout) {
+void put_layout(json::Writer& out, const Layout& layout) {
+  out.begin_object();
   for (const auto& [name, kind] : kKinds) {
-    if (kind == layout.kind) out += fmt::format(R"({{"kind":"{}")", name);
+    if (kind == layout.kind) out.member("kind", name);
   }
-  append_items(out, "axes", layout.mesh.axes, [&](const Axis& axis) {
-    out += R"("name":)";
-    json::append_quoted(out, axis.name);
-    out += R"(,"size":)";
-    append_natural(out, axis.size);
+  put_items(out, "axes", layout.mesh.axes, [&](const Axis& axis) {
+    out.member("name", axis.name).key("size");
+    put_natural(out, axis.size);
   });
-  append_items(out, "at", layout.at, [&](const Layout::At& at) {
-    out += fmt::format(R"("axis":{},)", at.axis);
-    append_numbers(out, "indices", at.indices);
+  put_items(out, "at", layout.at, [&](const Layout::At& at) {
+    out.member("axis", at.axis);
+    put_numbers(out, "indices", at.indices);
   });
-  append_items(out, "cuts", layout.cuts, [&](const Layout::Cut& cut) {
-    out += fmt::format(R"("dim":{},)", cut.dim);
-    append_numbers(out, "axes", cut.axes);
+  put_items(out, "cuts", layout.cuts, [&](const Layout::Cut& cut) {
+    out.member("dim", cut.dim);
+    put_numbers(out, "axes", cut.axes);
     for (const auto& [name, rule] : kRules) {
-      if (rule == cut.rule) out += fmt::format(R"(,"rule":"{}")", name);
+      if (rule == cut.rule) out.member("rule", name);
     }
-    if (!cut.points.empty()) append_numbers(out += ',', "points", cut.points);
-    if (!cut.segments.empty()) append_numbers(out += ',', "segments", cut.segments);
+    if (!cut.points.empty()) put_numbers(out, "points", cut.points);
+    if (!cut.segments.empty()) put_numbers(out, "segments", cut.segments);
   });
   if (layout.flat) {
-    out += R"(,"flat":{)";
-    append_numbers(out, "axes", layout.flat->axes);
-    out += R"(,"part":)";
-    append_natural(out, layout.flat->part);
-    out += '}';
+    out.key("flat").begin_object();
+    put_numbers(out, "axes", layout.flat->axes);
+    out.key("part");
+    put_natural(out, layout.flat->part);
+    out.end_object();
   }
-  out += '}';
+  out.end_object();
 }
 
 Result<Layout> read_layout(const json::Value& value) {

@@ -1,21 +1,19 @@
 #pragma once
 
-#include <string>
-
 #include "format/result.hpp"
 #include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 #include "format/universal/mesh_layout.hpp"
 
 /// Layouts as the manifest writes them: FORMAT.md section 6.
 namespace ckpt::universal {
 
-/// Appends a layout that passed check_layout.
-void append_layout(std::string& out, const Layout& layout);
+/// Writes a layout that passed check_layout.
+void put_layout(json::Writer& out, const Layout& layout);
 
 /// Reads one and checks it by itself.
 /// errors   newer: a kind or a rule of cutting that this release does not know; corrupt: anything else. The message is
-/// the
-///          reason alone
+///          the reason alone
 Result<Layout> read_layout(const json::Value& value);
 
 }  // namespace ckpt::universal

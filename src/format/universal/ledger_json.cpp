@@ -5,12 +5,13 @@
 
 #include "format/model/scalar_json.hpp"
 #include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 #include "format/universal/ledger.hpp"
 
 namespace ckpt::ledger {
 namespace {
 
-using universal::append_natural;
+using universal::put_natural;
 using universal::read_natural;
 
 constexpr std::uint64_t kVersion = 1;
@@ -128,47 +129,39 @@ Result<Ledger> parse(std::string_view text) {
 }
 
 std::string build(const Ledger& ledger) {
-  std::string out = "{";
-  const auto member = [&](std::string_view key, std::uint64_t value) {
-    if (out.size() > 1) out += ",\n ";
-    json::append_quoted(out, key);
-    out += ": ";
-    append_natural(out, value);
-  };
-  member(kVersionKey, kVersion);
+  std::string text;
+  json::Writer out(text, {.spaced = true});
+  out.begin_object().member(kVersionKey, kVersion);
+  const auto member = [&](std::string_view key, std::uint64_t value) { put_natural(out.line("\n ").key(key), value); };
   member("epoch", ledger.epoch);
   member("seed", ledger.seed);
   member("samples", ledger.samples);
   member("consumed", ledger.consumed);
   member("global_batch", ledger.global_batch);
   member("world", ledger.world);
-  if (ledger.order == Order::global) return out + ",\n \"order\": \"global\"}\n";
-  out += ",\n \"order\": \"sharded\",\n \"shards\": [";
-  for (const Shard& shard : ledger.shards) {
-    out += out.back() == '[' ? "\n  [" : ",\n  [";
-    json::append_quoted(out, shard.name);
-    out += ", ";
-    append_natural(out, shard.samples);
-    out += ']';
-  }
-  out += "],\n \"ranks\": [";
-  for (const RankShare& share : ledger.ranks) {
-    out += out.back() == '[' ? "\n  {\"consumed\": " : ",\n  {\"consumed\": ";
-    append_natural(out, share.consumed);
-    out += ", \"ranges\": [";
-    for (const Range& range : share.ranges) {
-      out += out.back() == '[' ? "[" : ", [";
-      append_natural(out, range.shard);
-      out += ", ";
-      append_natural(out, range.begin);
-      out += ", ";
-      append_natural(out, range.end);
-      out += ']';
+  out.line("\n ").member("order", ledger.order == Order::global ? "global" : "sharded");
+  if (ledger.order == Order::sharded) {
+    out.line("\n ").key("shards").begin_array();
+    for (const Shard& shard : ledger.shards) {
+      out.line("\n  ").begin_array().value(shard.name);
+      put_natural(out, shard.samples);
+      out.end_array();
     }
-    out += "]}";
+    out.end_array().line("\n ").key("ranks").begin_array();
+    for (const RankShare& share : ledger.ranks) {
+      put_natural(out.line("\n  ").begin_object().key("consumed"), share.consumed);
+      out.key("ranges").begin_array();
+      for (const Range& range : share.ranges) {
+        out.begin_array();
+        for (const std::uint64_t number : {range.shard, range.begin, range.end}) put_natural(out, number);
+        out.end_array();
+      }
+      out.end_array().end_object();
+    }
+    out.end_array();
   }
-  out += "]}\n";
-  return out;
+  out.end_object();
+  return text + '\n';
 }
 
 }  // namespace ckpt::ledger

@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "format/model/scalar_json.hpp"
-#include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 #include "format/universal/layout_json.hpp"
 #include "format/universal/manifest.hpp"
 
@@ -16,79 +16,49 @@ tl::unexpected<Error> broken(std::string_view object, std::string_view reason) {
   return fail(Errc::internal, fmt::format("{}: build manifest: {}", object, reason));
 }
 
-void append_text(std::string& out, std::string_view text) {
-  json::append_quoted(out, shown_text(text));
+/// A member of the outermost object begins on a line of its own.
+json::Writer& top(json::Writer& out, std::string_view key) {
+  return out.line().key(key);
 }
 
-/// ,\n"key": at the beginning of a member of the outermost object.
-void begin_member(std::string& out, std::string_view key) {
-  out += ",\n";
-  json::append_quoted(out, key);
-  out += ':';
+void top_natural(json::Writer& out, std::string_view key, std::uint64_t value) {
+  put_natural(top(out, key), value);
 }
 
-void append_member(std::string& out, std::string_view key, std::string_view text) {
-  out += ',';
-  json::append_quoted(out, key);
-  out += ':';
-  append_text(out, text);
-}
-
-template <class Value, class Append>
-void append_pairs(std::string& out, const std::vector<std::pair<std::string, Value>>& pairs, const Append& append) {
+/// Pairs whose shown keys are equal: the first one counts.
+template <class Value, class Put>
+void put_pairs(json::Writer& out, std::string_view key, const std::vector<std::pair<std::string, Value>>& pairs,
+               const Put& put) {
   std::unordered_set<std::string> keys;
-  out += '{';
-  for (const auto& [key, value] : pairs) {
-    const auto [shown, is_new] = keys.insert(shown_text(key));
-    if (!is_new) continue;
-    if (keys.size() > 1) out += ',';
-    json::append_quoted(out, *shown);
-    out += ':';
-    append(out, value);
+  top(out, key).begin_object();
+  for (const auto& [name, value] : pairs) {
+    const auto [shown, is_new] = keys.insert(shown_text(name));
+    if (is_new) put(out.key(*shown), value);
   }
-  out += '}';
+  out.end_object();
 }
 
-void append_texts(std::string& out, const std::vector<std::string>& texts) {
-  out += '[';
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    if (i != 0) out += ',';
-    append_text(out, texts[i]);
-  }
-  out += ']';
+void put_meta(json::Writer& out, const Meta& meta) {
+  if (meta.step) top_natural(out, "step", *meta.step);
+  if (meta.world_size) top_natural(out, "world_size", *meta.world_size);
+  put_pairs(out, "mesh", meta.mesh, [](json::Writer& to, std::uint64_t degree) { put_natural(to, degree); });
+  if (meta.framework.empty()) return;
+  top(out, "framework").begin_object().member("name", shown_text(meta.framework));
+  if (!meta.framework_version.empty()) out.member("version", shown_text(meta.framework_version));
+  out.end_object();
 }
 
-void append_meta(std::string& out, const Meta& meta) {
-  if (meta.step) {
-    begin_member(out, "step");
-    append_natural(out, *meta.step);
-  }
-  if (meta.world_size) {
-    begin_member(out, "world_size");
-    append_natural(out, *meta.world_size);
-  }
-  begin_member(out, "mesh");
-  append_pairs(out, meta.mesh, append_natural);
-  if (!meta.framework.empty()) {
-    begin_member(out, "framework");
-    out += R"({"name":)";
-    append_text(out, meta.framework);
-    if (!meta.framework_version.empty()) append_member(out, "version", meta.framework_version);
-    out += '}';
-  }
-}
-
-void append_findings(std::string& out, const std::vector<Finding>& findings) {
+void put_findings(json::Writer& out, const std::vector<Finding>& findings) {
   if (findings.empty()) return;
-  begin_member(out, "findings");
-  for (std::size_t i = 0; i < findings.size(); ++i) {
-    out += fmt::format("{}\n{{\"severity\":\"{}\"", i == 0 ? "[" : ",", severity_name(findings[i].severity));
-    append_member(out, "text", findings[i].text);
-    if (!findings[i].file.empty()) append_member(out, "file", findings[i].file);
-    if (!findings[i].tensor.empty()) append_member(out, "tensor", findings[i].tensor);
-    out += '}';
+  top(out, "findings").begin_array();
+  for (const Finding& finding : findings) {
+    out.line().begin_object().member("severity", severity_name(finding.severity));
+    out.member("text", shown_text(finding.text));
+    if (!finding.file.empty()) out.member("file", shown_text(finding.file));
+    if (!finding.tensor.empty()) out.member("tensor", shown_text(finding.tensor));
+    out.end_object();
   }
-  out += "\n]";
+  out.line().end_array();
 }
 
 Result<> check_order(const std::string* before, const std::string& name) {
@@ -97,104 +67,76 @@ Result<> check_order(const std::string* before, const std::string& name) {
   return {};
 }
 
-Result<> append_aliases(std::string& out, const Manifest& manifest) {
-  begin_member(out, "aliases");
-  out += '[';
-  for (std::size_t i = 0; i < manifest.aliases.size(); ++i) {
-    const Alias& alias = manifest.aliases[i];
-    CKPT_CHECK(check_order(i == 0 ? nullptr : &manifest.aliases[i - 1].name, alias.name));
-    out += i == 0 ? "\n{\"name\":" : ",\n{\"name\":";
-    json::append_quoted(out, alias.name);
-    append_member(out, "target", alias.target);
-    out += '}';
+Result<> put_aliases(json::Writer& out, const std::vector<Alias>& aliases) {
+  top(out, "aliases").begin_array();
+  for (std::size_t i = 0; i < aliases.size(); ++i) {
+    CKPT_CHECK(check_order(i == 0 ? nullptr : &aliases[i - 1].name, aliases[i].name));
+    out.line().begin_object().member("name", aliases[i].name);
+    out.member("target", shown_text(aliases[i].target)).end_object();
   }
-  out += ']';
+  out.end_array();
   return {};
 }
 
 /// Written with the feature that announces them, and not where there are none.
-void append_extras(std::string& out, const Manifest& manifest) {
+void put_extras(json::Writer& out, const Manifest& manifest) {
   if (manifest.extras.empty()) return;
-  begin_member(out, "extras");
-  for (std::size_t i = 0; i < manifest.extras.size(); ++i) {
-    out += i == 0 ? "[\n{\"path\":" : ",\n{\"path\":";
-    append_text(out, manifest.extras[i].path);
-    append_member(out, "blob", manifest.extras[i].blob);
-    out += '}';
+  top(out, "extras").begin_array();
+  for (const auto& extra : manifest.extras) {
+    out.line().begin_object().member("path", shown_text(extra.path)).member("blob", shown_text(extra.blob));
+    out.end_object();
   }
-  out += "\n]";
+  out.line().end_array();
 }
 
-void append_row(std::string& out, const TensorRow& row) {
+void put_row(json::Writer& out, const TensorRow& row) {
   const Tensor& tensor = row.tensor;
-  out += R"({"name":)";
-  json::append_quoted(out, tensor.name);
-  append_member(out, "dtype", dtype_name(tensor.dtype));
-  out += R"(,"shape":[)";
-  for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
-    if (d != 0) out += ',';
-    append_natural(out, tensor.shape[d]);
-  }
-  out += ']';
-  append_member(out, "role", role_name(tensor.role));
-  if (!tensor.parameter.empty()) append_member(out, "parameter", tensor.parameter);
-  if (!tensor.slot.empty()) append_member(out, "slot", tensor.slot);
-  if (!tensor.true_dtype.empty()) append_member(out, "true_dtype", tensor.true_dtype);
-  if (!tensor.path.empty()) {
-    out += R"(,"path":)";
-    append_path(out, tensor.path);
-  }
-  if (row.layout != 0) out += fmt::format(R"(,"layout":{})", row.layout);
-  if (row.volume != 0) out += fmt::format(R"(,"volume":{})", row.volume);
-  if (row.begin != 0) {
-    out += R"(,"begin":)";
-    append_natural(out, row.begin);
-  }
-  out += '}';
+  out.begin_object().member("name", tensor.name).member("dtype", dtype_name(tensor.dtype));
+  out.key("shape").begin_array();
+  for (const std::uint64_t size : tensor.shape) put_natural(out, size);
+  out.end_array().member("role", role_name(tensor.role));
+  if (!tensor.parameter.empty()) out.member("parameter", shown_text(tensor.parameter));
+  if (!tensor.slot.empty()) out.member("slot", shown_text(tensor.slot));
+  if (!tensor.true_dtype.empty()) out.member("true_dtype", shown_text(tensor.true_dtype));
+  if (!tensor.path.empty()) put_path(out.key("path"), tensor.path);
+  if (row.layout != 0) out.member("layout", row.layout);
+  if (row.volume != 0) out.member("volume", row.volume);
+  if (row.begin != 0) put_natural(out.key("begin"), row.begin);
+  out.end_object();
 }
 
-Result<> append_layouts(std::string& out, const std::vector<Layout>& layouts) {
-  begin_member(out, "layouts");
-  out += '[';
+Result<> put_layouts(json::Writer& out, const std::vector<Layout>& layouts) {
+  top(out, "layouts").begin_array();
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     if (auto sound = check_layout(layouts[i]); !sound) return broken("layouts", sound.error().message);
     for (const Axis& axis : layouts[i].mesh.axes) {
       if (!is_utf8(axis.name)) return broken("layouts", "an axis whose name is not UTF-8");
     }
-    if (i != 0) out += ",\n";
-    append_layout(out, layouts[i]);
+    if (i != 0) out.line();
+    put_layout(out, layouts[i]);
   }
-  out += ']';
+  out.end_array();
   return {};
 }
 
-void append_run(std::string& out, const Run& run) {
-  const auto number = [&](std::string_view key, std::uint64_t value) {
-    begin_member(out, key);
-    append_natural(out, value);
-  };
-  begin_member(out, "run");
-  append_text(out, run.name);
-  number("series", run.series);
-  if (run.series_from) number("series_from", *run.series_from);
-  number("generation", run.generation);
-  if (run.parent.empty()) return;
-  begin_member(out, "parent");
-  append_text(out, run.parent);
+void put_run(json::Writer& out, const Run& run) {
+  top(out, "run").value(shown_text(run.name));
+  top_natural(out, "series", run.series);
+  if (run.series_from) top_natural(out, "series_from", *run.series_from);
+  top_natural(out, "generation", run.generation);
+  if (!run.parent.empty()) top(out, "parent").value(shown_text(run.parent));
 }
 
-Result<> append_tensors(std::string& out, const Manifest& manifest) {
-  begin_member(out, "tensors");
-  out += '[';
+Result<> put_tensors(json::Writer& out, const Manifest& manifest) {
+  top(out, "tensors").begin_array();
   const std::vector<LayoutFit> layouts = fits_of(manifest.layouts);
   for (std::size_t i = 0; i < manifest.tensors.size(); ++i) {
     const TensorRow& row = manifest.tensors[i];
     CKPT_CHECK(check_order(i == 0 ? nullptr : &manifest.tensors[i - 1].tensor.name, row.tensor.name));
     if (auto fits = check_row_layout(row, layouts); !fits) return broken(row.tensor.name, fits.error().message);
-    out += i == 0 ? "\n" : ",\n";
-    append_row(out, row);
+    put_row(out.line(), row);
   }
-  out += "\n]";
+  out.line().end_array();
   return {};
 }
 
@@ -219,54 +161,42 @@ std::string utc_text(std::int64_t ns_since_1970) {
 }
 
 Result<std::string> build_manifest(const Manifest& manifest) {
-  const auto append_value = [](std::string& to, const std::string& text) { append_text(to, text); };
-  std::string out(kManifestBegin);
-  out += fmt::format("\n\"version\":\"{}\",\n\"id\":\"{}\"", kVersion, manifest.id.hex());
-  begin_member(out, "created");
-  append_text(out, manifest.created);
-  begin_member(out, "generator");
-  append_text(out, manifest.generator);
+  const auto put_text = [](json::Writer& to, const std::string& text) { to.value(shown_text(text)); };
+  std::string text;
+  json::Writer out(text);
+  out.begin_object().member("format", "ckpt");  // kManifestBegin
+  top(out, "version").value(kVersion);
+  top(out, "id").value(manifest.id.hex());
+  top(out, "created").value(shown_text(manifest.created));
+  top(out, "generator").value(shown_text(manifest.generator));
   if (manifest.source) {
-    begin_member(out, "source");
-    out += R"({"format":)";
-    append_text(out, manifest.source->format);
-    append_member(out, "fingerprint", manifest.source->fingerprint.hex());
-    if (!manifest.source->chosen.empty()) append_member(out, "chosen", manifest.source->chosen);
-    out += '}';
+    top(out, "source").begin_object().member("format", shown_text(manifest.source->format));
+    out.member("fingerprint", manifest.source->fingerprint.hex());
+    if (!manifest.source->chosen.empty()) out.member("chosen", shown_text(manifest.source->chosen));
+    out.end_object();
   }
   if (manifest.run) {
     if (!manifest.run->parent.empty() && !Hash128::from_hex(manifest.run->parent))
       return broken("parent", "not 32 lower-case hexadecimal digits");
-    append_run(out, *manifest.run);
+    put_run(out, *manifest.run);
   }
-  append_meta(out, manifest.meta);
-  if (manifest.nested) {
-    begin_member(out, "nested");
-    out += "true";
-  }
-  begin_member(out, "features");
-  out += R"({"required":[],"optional":)";
-  append_texts(out, features_of(manifest));
-  out += '}';
-  CKPT_CHECK(append_layouts(out, manifest.layouts));
-  begin_member(out, "sums");
-  out += R"({"bytes":)";
-  append_natural(out, manifest.sums_bytes);
-  append_member(out, "xxh3", manifest.sums_hash.hex());
-  out += '}';
-  begin_member(out, "digests");
-  append_pairs(out, manifest.digests, append_value);
-  begin_member(out, "user");
-  append_pairs(out, manifest.meta.user, append_value);
-  append_findings(out, manifest.findings);
-  CKPT_CHECK(append_aliases(out, manifest));
-  append_extras(out, manifest);
-  CKPT_CHECK(append_tensors(out, manifest));
-  begin_member(out, "xxh3");
-  out += '"';
-  out += hash128(out).hex();
-  out += "\"}\n";
-  return out;
+  put_meta(out, manifest.meta);
+  if (manifest.nested) top(out, "nested").value(true);
+  top(out, "features").begin_object().key("required").begin_array().end_array().key("optional").begin_array();
+  for (const std::string& feature : features_of(manifest)) out.value(shown_text(feature));
+  out.end_array().end_object();
+  CKPT_CHECK(put_layouts(out, manifest.layouts));
+  put_natural(top(out, "sums").begin_object().key("bytes"), manifest.sums_bytes);
+  out.member("xxh3", manifest.sums_hash.hex()).end_object();
+  put_pairs(out, "digests", manifest.digests, put_text);
+  put_pairs(out, "user", manifest.meta.user, put_text);
+  put_findings(out, manifest.findings);
+  CKPT_CHECK(put_aliases(out, manifest.aliases));
+  put_extras(out, manifest);
+  CKPT_CHECK(put_tensors(out, manifest));
+  top(out, "xxh3");
+  text += '"';
+  return text + hash128(text).hex() + "\"}\n";  // the hash of all before it
 }
 
 }  // namespace ckpt::universal

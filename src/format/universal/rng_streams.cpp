@@ -8,6 +8,7 @@
 #include "format/model/scalar_json.hpp"
 #include "format/model/value.hpp"
 #include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 
 namespace ckpt::rng {
 namespace {
@@ -118,21 +119,14 @@ Result<std::string> build(const Stream& stream) {
   if (stream.state.size() > kMaxStateBytes)
     return unfit(fmt::format("a state of {} bytes; at most {}", stream.state.size(), kMaxStateBytes));
   if (blob_name(stream.identity).size() > kMaxNameBytes) return unfit("stream and coords are too long");
-  std::string out = fmt::format("{{\"{}\": {}, \"stream\": ", kVersionKey, kVersion);
-  json::append_quoted(out, stream.identity.stream);
-  out += ", \"coords\": {";
-  for (const auto& [axis, coordinate] : stream.identity.coords) {
-    if (out.back() != '{') out += ", ";
-    json::append_quoted(out, axis);
-    out += ": ";
-    universal::append_natural(out, coordinate);
-  }
-  out += "}, \"algorithm\": ";
-  json::append_quoted(out, stream.algorithm);
-  out += ", \"state\": \"";
-  universal::append_hex(out, stream.state);
-  out += "\"}\n";
-  return out;
+  std::string text;
+  json::Writer out(text, {.spaced = true});
+  out.begin_object().member(kVersionKey, kVersion).member("stream", stream.identity.stream);
+  out.key("coords").begin_object();
+  for (const auto& [axis, coordinate] : stream.identity.coords) universal::put_natural(out.key(axis), coordinate);
+  out.end_object().member("algorithm", stream.algorithm);
+  out.member("state", universal::hex_of(stream.state)).end_object();
+  return text + '\n';
 }
 
 Result<Stream> parse(std::string_view text) {

@@ -8,7 +8,7 @@
 #include "format/checked.hpp"
 #include "format/files/safetensors.hpp"
 #include "format/files/safetensors_metadata.hpp"
-#include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
 #include "format/universal/whole_layout.hpp"
 
 namespace ckpt::universal {
@@ -109,19 +109,14 @@ Result<> each_file(const std::vector<Piece>& pieces, const Visit& visit) {
 }
 
 /// How PyTorch's HuggingFaceStorageReader finds the place of every entry of a file: it wants all or none of them.
-void append_saved_offsets(std::string& out, std::string_view name, const Chunk& chunk) {
-  out += out.empty() ? '{' : ',';
-  json::append_quoted(out, name);
-  out += R"(:{"saved_offsets":[)";
+void put_saved_offsets(json::Writer& out, std::string_view name, const Chunk& chunk) {
+  out.key(name).begin_object().key("saved_offsets");
   if (chunk.flat) {
-    out += std::to_string(chunk.flat->begin);
+    out.begin_array().value(chunk.flat->begin).end_array();
   } else {
-    for (std::size_t d = 0; d < chunk.box.offset.size(); ++d) {
-      if (d != 0) out += ',';
-      out += std::to_string(chunk.box.offset[d]);
-    }
+    out.value(chunk.box.offset);
   }
-  out += "]}";
+  out.end_object();
 }
 
 Result<WriterFile> build_file(const WriterRequest& request, const FileKey& key, std::span<const Piece> pieces) {
@@ -147,8 +142,10 @@ Result<WriterFile> build_file(const WriterRequest& request, const FileKey& key, 
       {std::string(kSeriesKey), series_text({.key = key, .id = request.id, .dcp_readable = !flat})}};
   if (partial) {
     std::string offsets;
-    for (const Piece& piece : pieces) append_saved_offsets(offsets, request.rows[piece.row].tensor.name, piece.chunk);
-    offsets += '}';
+    json::Writer out(offsets);
+    out.begin_object();
+    for (const Piece& piece : pieces) put_saved_offsets(out, request.rows[piece.row].tensor.name, piece.chunk);
+    out.end_object();
     metadata.emplace_back(safetensors::kSlicesKey, std::move(offsets));
     metadata.emplace_back(safetensors::kSlicesVersionKey, "1.0");
   }
