@@ -130,6 +130,7 @@ Result<> rename_all(Map& map, const MapRules& rules) {
 }  // namespace
 
 Result<> apply_rules(Map& map, const MapRules& rules, const std::string& root) {
+  map.whole = nullptr;  // it has the names of before
   std::vector<Tensor> tensors;
   std::vector<Origin> origins;
   bool any = false;

@@ -89,15 +89,16 @@ struct WantedExtra {
 
 struct WriteRequest {
   const Map* source = nullptr;
-  std::vector<Selected> tensors{};          ///< no extras
-  std::vector<Alias> aliases{};             ///< whose targets are selected, with target names
-  std::vector<NamedObject> objects{};       ///< with target names
-  std::vector<WantedExtra> extras{};        ///< empty unless the format keeps them (Format::extras)
-  std::uint64_t shard_bytes = 0;            ///< 0 = the writer's default
-  TargetOptions options{};                  ///< only those of Format::target_options
-  std::string target;                       ///< final path
-  std::string id;                           ///< 32 hex digits
-  std::string source_format;                ///< for the record
+  std::vector<Selected> tensors{};     ///< no extras
+  std::vector<Alias> aliases{};        ///< whose targets are selected, with target names
+  std::vector<NamedObject> objects{};  ///< with target names
+  std::vector<WantedExtra> extras{};   ///< empty unless the format keeps them (Format::extras)
+  std::uint64_t shard_bytes = 0;       ///< 0 = the writer's default
+  bool only_weights = false;           ///< weights were asked for, and nothing else: a state dict, not nested state
+  TargetOptions options{};             ///< only those of Format::target_options
+  std::string target;                  ///< final path
+  std::string id;                      ///< 32 hex digits
+  std::string source_format;           ///< for the record
   const std::atomic<bool>* stop = nullptr;  ///< once set, laying out ends with `interrupted`; null: never
 };
 
@@ -161,6 +162,8 @@ struct Format {
   std::span<const std::string_view> own_names{};
   /// The options that this target takes, as flags without dashes ("zero-stage"): see TargetOptions.
   std::span<const std::string_view> target_options{};
+  /// Further suffixes that select this writer without --to.
+  std::span<const std::string_view> write_suffixes{};
   KeepsExtras extras = KeepsExtras::no;
   /// Opens the files of a trainer's state (optimizer, scheduler, random states) that stand in this form in a directory
   /// beside weights of another one (`has_state_beside`); nothing where there are none. Names begin with the file's.

@@ -264,6 +264,7 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
                            .objects = out.selection.objects,
                            .extras = out.extras,
                            .shard_bytes = request.shard_bytes,
+                           .only_weights = request.only == std::vector<std::string>{"weights"},
                            .options = request.options,
                            .target = request.target,
                            .id = out.id,
@@ -325,6 +326,12 @@ Result<> check_claims(Session& session, const Prepared& prepared) {
   return fail(std::move(error));
 }
 
+/// Whether the target's form leaves out something that was asked for, beyond what it never holds.
+bool drops_requested(const Skeleton& skeleton) {
+  return std::ranges::any_of(skeleton.dropped,
+                             [](const Finding& finding) { return finding.skipped != Skipped::nothing; });
+}
+
 ConvertReport describe(const Session& session, const ConvertRequest& request, const Prepared& prepared) {
   ConvertReport report;
   const Map& map = prepared.source->map;
@@ -346,6 +353,7 @@ ConvertReport describe(const Session& session, const ConvertRequest& request, co
   for (const OldFile& file : prepared.replaced) report.replaced.emplace_back(file.path, file.bytes);
   if (prepared.plan == nullptr) return report;
   report.notes.insert(report.notes.end(), prepared.skeleton.dropped.begin(), prepared.skeleton.dropped.end());
+  report.partial = report.partial || (!request.allow_skipped && drops_requested(prepared.skeleton));
   report.source_bytes = prepared.plan->totals().source_bytes;
   report.target_bytes = prepared.plan->totals().target_bytes;
   report.planned_memory = resident_bytes() + prepared.options.pool_bytes;

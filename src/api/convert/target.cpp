@@ -37,7 +37,9 @@ Result<const Format*> choose_target(const ConvertRequest& request) {
   }
   const std::string target = join_path(request.target, "");
   for (const Format& format : formats()) {
-    if (format.lay_out != nullptr && !format.suffix.empty() && target.ends_with(format.suffix)) return &format;
+    const auto ends = [&](std::string_view suffix) { return !suffix.empty() && target.ends_with(suffix); };
+    if (format.lay_out != nullptr && (ends(format.suffix) || std::ranges::any_of(format.write_suffixes, ends)))
+      return &format;
   }
   for (const Format& format : formats()) {
     for (const std::string_view suffix : format.other_suffixes) {

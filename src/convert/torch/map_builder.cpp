@@ -149,6 +149,9 @@ Result<> MapBuilder::add_tensor(std::uint32_t part_index, Path path, NodeId node
                           .shape = std::move(type->shape),
                           .true_dtype = std::move(type->true_dtype)});
   where_.push_back(*std::move(where));
+  const auto storage = part.archive.storages.find((**view).storage_key);
+  const StoragePlace place = storage == part.archive.storages.end() ? StoragePlace{} : storage->second;
+  storages_.push_back({place.offset, place.offset + place.bytes});
   tensors_.push_back({.part = part_index, .path = std::move(path), .tensor = index, .node = node});
   return {};
 }
@@ -266,6 +269,7 @@ void MapBuilder::add_blob(std::uint32_t part_index, const std::string& entry, Ex
   tensors_.push_back({.part = part_index, .path = std::move(path), .tensor = index});
   map_.tensors.push_back({.name = entry, .dtype = Dtype::u8, .shape = {bytes.size()}, .role = Role::blob});
   where_.push_back({.file = part_index, .offset = bytes.begin, .dtype = Dtype::u8, .crc = crc});
+  storages_.push_back({});
 }
 
 // Gives every item its name in the map.
@@ -423,6 +427,29 @@ Result<> MapBuilder::check_one_checkpoint() const {
   return fail(several_checkpoints(root_, std::move(all)));
 }
 
+// What a file is rebuilt from. The graph lives on for it.
+void MapBuilder::keep_whole() {
+  if (parts_.size() != 1) return;
+  const StateFile& file = parts_.front().file;
+  if (!file.prefix.empty() || !file.key.empty() || file.listed) return;
+  std::vector<std::string> names;
+  names.reserve(tensors_.size());
+  for (const Item& item : tensors_) names.push_back(item.name);
+  map_.whole = [graph = parts_.front().archive.graph, tensor_of = std::move(parts_.front().tensor_of),
+                names = std::move(names), storages = std::move(storages_)]() -> Result<WholeObject> {
+    WholeObject out;
+    const auto name_of = [&](NodeId node) -> std::optional<std::string> {
+      const auto found = tensor_of.find(node);
+      return found == tensor_of.end() ? std::string() : names[found->second];
+    };
+    CKPT_TRY(out.value, to_value(graph, graph.root(), name_of));
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (storages[i].size() > 0) out.storages.emplace(names[i], storages[i]);
+    }
+    return out;
+  };
+}
+
 Result<Map> MapBuilder::build(Hasher& metadata) {
   CKPT_CHECK(check_listed());
   CKPT_CHECK(check_one_checkpoint());
@@ -432,6 +459,7 @@ Result<Map> MapBuilder::build(Hasher& metadata) {
   CKPT_CHECK(add_objects());
   add_aliases();
   place();
+  keep_whole();
   for (const Part& part : parts_) metadata.update(part.archive.metadata_hash.hex());
   map_.metadata_hash = metadata.digest().hex();
   map_.format = "torch";

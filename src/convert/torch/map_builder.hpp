@@ -79,6 +79,7 @@ class MapBuilder {
   void name_group_members(const Item& item, Value& value) const;
   void add_aliases();
   void place();
+  void keep_whole();
   Path map_path(const Item& item) const;
   Error at(Error error, const Part& part, const Path& path) const;
 
@@ -89,6 +90,7 @@ class MapBuilder {
   std::vector<Part> parts_;
   std::vector<Item> tensors_;  ///< one for one with map_.tensors and where_
   std::vector<Locator> where_;
+  std::vector<Extent> storages_;  ///< one for one with tensors_: what each is a view of
   std::vector<Item> tied_;
   std::vector<Item> objects_;
   Map map_;

@@ -9,6 +9,7 @@
 #include "convert/torch/files.hpp"
 #include "convert/torch/map_builder.hpp"
 #include "convert/torch/rank_files.hpp"
+#include "convert/torch/writer.hpp"
 
 namespace ckpt {
 namespace torch {
@@ -116,10 +117,11 @@ Format torch_format() {
           .summary = "torch.save files (.pt, .pth, .bin, .ckpt), alone or in a directory",
           .detect = torch::detect,
           .open = torch::open,
-          .lay_out = nullptr,
-          .suffix = "",
+          .lay_out = torch::lay_out,
+          .suffix = ".pt",
           .other_suffixes = torch::kFileSuffixes,
           .own_names = torch::kOwnNames,
+          .write_suffixes = torch::kFileSuffixes,
           .open_beside = torch::open_beside};
 }
 

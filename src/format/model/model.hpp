@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -163,6 +164,16 @@ struct Finding {
   Skipped skipped = Skipped::nothing;
 };
 
+/// The one object that a source's file holds: what its tensors and objects were taken from, with all containers in
+/// their order and what they share. Tensors stand in it by their names in the map; one that the map does not have has
+/// the name
+/// "".
+struct WholeObject {
+  ValuePtr value{};
+  /// By a tensor's name: the storage that it is a view of, bytes of file 0.
+  std::unordered_map<std::string, Extent> storages{};
+};
+
 struct Meta {
   std::optional<std::uint64_t> step{};
   std::optional<std::uint64_t> world_size{};
@@ -210,6 +221,9 @@ struct Map {
   bool collection = false;  ///< several files that are read together, though each is complete without the others
   std::shared_ptr<const ChunkIndex> index{};
   LeafHashes hashes{};
+  /// Where the format keeps one object of nested state in one file; else empty. Made when it is asked for.
+  /// errors  refused: more than 4 M values
+  std::function<Result<WholeObject>()> whole{};
   std::string id{};  ///< a universal checkpoint's own id, or ckpt.id of a file we wrote; else empty
   /// A hash over every metadata byte that was parsed, in a fixed order (part of the source's fingerprint).
   std::string metadata_hash{};

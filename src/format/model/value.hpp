@@ -43,19 +43,27 @@ struct Bytes {
 struct List {
   enum class Kind : std::uint8_t { list, tuple, set } kind = Kind::list;
   std::vector<ValuePtr> items;
+  bool is_special = false;  ///< a tuple that is a torch.Size, a set that is frozen
 };
 struct Dict {
   std::vector<std::pair<ValuePtr, ValuePtr>> items;  ///< in order
+  enum class Kind : std::uint8_t { plain, ordered, counter, with_default } kind = Kind::plain;
+  ValuePtr attributes{};  ///< of the object, as `_metadata` of a module's state dict; or null
+  ValuePtr factory{};     ///< of a defaultdict; or null
 };
 /// An object of an unknown class: never built, kept as what its pickle said.
 struct Opaque {
-  std::string global;  ///< "module.name"
-  ValuePtr args;       ///< may be null
-  ValuePtr state;      ///< may be null
+  std::string global;      ///< "module.name"
+  ValuePtr args;           ///< may be null
+  ValuePtr state;          ///< may be null
+  bool is_new = false;     ///< made by the class's __new__, not by a call
+  bool has_items = false;  ///< `state` is {"state": ..., "items": ...}, of a subclass of list or dict
 };
 /// A tensor inside a structure, by the name it has in the map.
 struct TensorRef {
   std::string name;
+  bool is_parameter = false;  ///< torch.nn.Parameter
+  bool requires_grad = false;
   bool operator==(const TensorRef&) const = default;
 };
 

@@ -246,11 +246,16 @@ class Machine {
     CKPT_TRY(const NodeId arguments, pop());
     return call(arguments);
   }
+  Status new_object() {
+    CKPT_CHECK(call_plain());
+    out_.note_new_object(stack_.back());
+    return {};
+  }
   // NEWOBJ_EX: keyword arguments, where there are any, are shown as one more argument.
   Status call_with_keywords() {
     CKPT_TRY(const NodeId keywords, pop());
     if (out_.node(keywords).kind() != Kind::dict) return in_.broken("keyword arguments are not a dict");
-    if (out_.items_of(keywords).empty()) return call_plain();
+    if (out_.items_of(keywords).empty()) return new_object();
     CKPT_TRY(const NodeId arguments, pop());
     const Items plain = out_.items_of(arguments);
     if (plain.size() > kMostKeywordCallArguments) return in_.refuse("keywords beside very many arguments");
@@ -397,7 +402,7 @@ Result<> Machine::step(std::uint8_t opcode) {
       return stack_global();
     case 'R':
     case 0x81:
-      return call_plain();
+      return new_object();
     case 0x92:
       return call_with_keywords();
     case 'b':

@@ -69,6 +69,7 @@ class Graph {
 
   /// The value of a text key in a dict (or a call's dict items); kNone if absent or not a dict.
   NodeId find(NodeId dict, std::string_view key) const;
+  bool is_new_object(NodeId id) const;  ///< a call by NEWOBJ: class.__new__(class, *arguments)
   bool is_global(NodeId id, std::string_view module_and_name) const;
   /// For a call: the callee's "module name", else empty.
   std::string_view callee_name(NodeId id) const;

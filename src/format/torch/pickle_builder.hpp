@@ -29,6 +29,8 @@ class Builder {
   NodeId bytes(std::string_view bytes) { return make_text(Kind::bytes, bytes); }
   NodeId big_integer(std::string_view decimal) { return make_text(Kind::big_integer, decimal); }
   NodeId global(std::string_view module_and_name) { return interned(Kind::global, module_and_name); }
+  /// The call made last is one by NEWOBJ.
+  void note_new_object(NodeId call) { graph_->new_objects.push_back(call); }
   NodeId call(NodeId function, NodeId arguments) {
     const std::array<NodeId, 2> parts{function, arguments};
     return above(make(Kind::call, function, arguments), parts);

@@ -197,6 +197,10 @@ NodeId Graph::find(NodeId dict, std::string_view key) const {
   return kNone;
 }
 
+bool Graph::is_new_object(NodeId id) const {
+  return std::binary_search(impl_->new_objects.begin(), impl_->new_objects.end(), id);
+}
+
 bool Graph::is_global(NodeId id, std::string_view module_and_name) const {
   return kind(id) == Kind::global && text(id) == module_and_name;
 }

@@ -97,7 +97,8 @@ struct Graph::Impl {
   Runs<CallParts, 12> call_parts;
   std::vector<std::vector<NodeId>> long_items;
   std::vector<std::string> long_texts;
-  std::uint64_t long_bytes = 0;  ///< memory of the two vectors above
+  std::uint64_t long_bytes = 0;     ///< memory of the two vectors above
+  std::vector<NodeId> new_objects;  ///< calls by NEWOBJ, ascending
   NodeId root = kNone;
 
   const Node& node(NodeId id) const { return *nodes.at(id); }
@@ -106,7 +107,8 @@ struct Graph::Impl {
   std::span<const NodeId> items_of(const Node& node) const;
   const CallParts* parts_of(const Node& node) const;
   std::uint64_t bytes() const {
-    return nodes.bytes() + items.bytes() + texts.bytes() + call_parts.bytes() + long_bytes;
+    return nodes.bytes() + items.bytes() + texts.bytes() + call_parts.bytes() + long_bytes +
+           new_objects.capacity() * sizeof(NodeId);
   }
 };
 

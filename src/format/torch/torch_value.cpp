@@ -206,7 +206,7 @@ class Converter {
     if (const auto items = as_sequence(graph_, node)) return open(node, ValueForm::sequence, *items);
     const std::string_view name = graph_.callee_name(node);
     if (name == "collections OrderedDict" || name == "collections defaultdict" || name == "collections Counter") {
-      std::vector<NodeId> items;
+      std::vector<NodeId> items{graph_.state(node), name == "collections defaultdict" ? first_argument(node) : kNone};
       for (const auto& [key, value] : as_mapping(graph_, node).value_or(std::vector<std::pair<NodeId, NodeId>>{})) {
         items.push_back(key);
         items.push_back(value);
@@ -219,9 +219,21 @@ class Converter {
     return open(node, ValueForm::opaque, parts);
   }
 
+  NodeId first_argument(NodeId call) const {
+    const std::span<const NodeId> arguments = graph_.items(graph_.arguments(call));
+    return arguments.empty() ? kNone : arguments.front();
+  }
+
   Result<> tensor(NodeId node) {
-    if (auto name = tensor_name_(node)) return leaf(node, TensorRef{std::move(*name)});
-    return leaf(node, None{});
+    auto name = tensor_name_(node);
+    if (!name) return leaf(node, None{});
+    TensorRef tensor{.name = std::move(*name)};
+    const std::string_view callee = graph_.callee_name(node);
+    const std::span<const NodeId> arguments = graph_.items(graph_.arguments(node));
+    tensor.is_parameter = callee.starts_with("torch._utils _rebuild_parameter");
+    const std::size_t at = tensor.is_parameter ? 1 : 4;  // of requires_grad; _rebuild_tensor has none
+    tensor.requires_grad = arguments.size() > at && graph_.boolean(arguments[at]);
+    return leaf(node, std::move(tensor));
   }
 
   template <class T>
@@ -259,6 +271,19 @@ class Converter {
     return dict;
   }
 
+  /// parts: of a call its state and a factory come before the keys and values.
+  Dict mapping(Frame& frame) const {
+    const std::string_view name = graph_.callee_name(frame.node);
+    if (name.empty()) return pairs(frame.values);
+    Dict dict = pairs(std::span(frame.values).subspan(2));
+    dict.kind = name == "collections Counter"       ? Dict::Kind::counter
+                : name == "collections defaultdict" ? Dict::Kind::with_default
+                                                    : Dict::Kind::ordered;
+    dict.attributes = std::move(frame.values[0]);
+    dict.factory = std::move(frame.values[1]);
+    return dict;
+  }
+
   static ValuePtr share(Value value) { return std::make_shared<Value>(std::move(value)); }
 
   void finish(Frame& frame) {
@@ -267,10 +292,13 @@ class Converter {
       case ValueForm::leaf:
         break;
       case ValueForm::sequence:
-        value->v = List{.kind = list_kind(frame.node), .items = std::move(frame.values)};
+        value->v = List{.kind = list_kind(frame.node),
+                        .items = std::move(frame.values),
+                        .is_special = graph_.callee_name(frame.node) == "torch Size" ||
+                                      graph_.callee_name(frame.node).ends_with(" frozenset")};
         break;
       case ValueForm::mapping:
-        value->v = pairs(frame.values);
+        value->v = mapping(frame);
         break;
       case ValueForm::opaque:
         value->v = opaque(frame);
@@ -296,7 +324,8 @@ class Converter {
   Opaque opaque(Frame& frame) const {
     Opaque object{.global = dotted_global(graph_.callee_name(frame.node)),
                   .args = std::move(frame.values[0]),
-                  .state = std::move(frame.values[1])};
+                  .state = std::move(frame.values[1]),
+                  .is_new = graph_.is_new_object(frame.node)};
     if (object.global.empty()) object.global = "(computed)";
     const std::span<ValuePtr> items = std::span(frame.values).subspan(2);
     if (items.empty()) return object;
@@ -310,6 +339,7 @@ class Converter {
     if (object.state != nullptr) both.items.emplace_back(share({std::string("state")}), std::move(object.state));
     both.items.emplace_back(share({std::string("items")}), share(std::move(held)));
     object.state = share({std::move(both)});
+    object.has_items = true;
     return object;
   }
 

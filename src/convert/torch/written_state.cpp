@@ -1,0 +1,325 @@
+#include "convert/torch/written_state.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <variant>
+
+#include "convert/left_out.hpp"
+#include "convert/target_tensors.hpp"
+#include "convert/torch/optimizer_form.hpp"
+#include "format/torch/value_pickle.hpp"
+
+namespace ckpt::torch {
+namespace {
+
+ValuePtr boxed(Value value) {
+  return std::make_shared<const Value>(std::move(value));
+}
+
+ValuePtr key_of(const PathPart& part) {
+  if (const auto* index = std::get_if<std::int64_t>(&part)) return boxed({*index});
+  return boxed({std::get<std::string>(part)});
+}
+
+Path split_name(std::string_view name) {
+  Path out;
+  for (;;) {
+    const std::size_t dot = name.find('.');
+    out.emplace_back(std::string(name.substr(0, dot)));
+    if (dot == std::string_view::npos) return out;
+    name.remove_prefix(dot + 1);
+  }
+}
+
+/// Nested state that is put together from paths.
+class Nest {
+ public:
+  /// False where something stands on the way, or at the end.
+  bool add(const Path& path, ValuePtr value) {
+    Branch* at = &root_;
+    for (const PathPart& part : path) {
+      if (at->leaf != nullptr) return false;
+      const auto [known, is_new] = at->known.emplace(part, at->parts.size());
+      if (is_new) at->parts.emplace_back(part, std::make_unique<Branch>());
+      at = at->parts[known->second].second.get();
+    }
+    if (at->leaf != nullptr || !at->parts.empty()) return false;
+    at->leaf = std::move(value);
+    return true;
+  }
+
+  ValuePtr finish() { return finish(root_, false); }
+
+ private:
+  struct Branch {
+    ValuePtr leaf{};
+    std::vector<std::pair<PathPart, std::unique_ptr<Branch>>> parts{};
+    std::map<PathPart, std::size_t> known{};
+    bool has(std::string_view key) const { return known.contains(PathPart(std::string(key))); }
+  };
+
+  /// A container whose keys are 0, 1, ... is a list, but for the state of an optimizer, which torch keeps by number.
+  static ValuePtr finish(Branch& branch, bool is_optimizer_state) {
+    if (branch.leaf != nullptr) return std::move(branch.leaf);
+    bool is_list = !is_optimizer_state && !branch.parts.empty();
+    for (std::size_t i = 0; i < branch.parts.size() && is_list; ++i)
+      is_list = branch.known.contains(PathPart(static_cast<std::int64_t>(i)));
+    if (is_list) {
+      List list;
+      for (std::size_t i = 0; i < branch.parts.size(); ++i) {
+        const std::size_t at = branch.known.at(PathPart(static_cast<std::int64_t>(i)));
+        list.items.push_back(finish(*branch.parts[at].second, false));
+      }
+      return boxed({std::move(list)});
+    }
+    const bool is_optimizer = branch.has("state") && branch.has("param_groups");
+    Dict dict;
+    for (auto& [part, below] : branch.parts) {
+      ValuePtr value = finish(*below, is_optimizer && part == PathPart("state"));
+      // How a module's state dict says the versions of its layers: an attribute of the dict, no entry.
+      if (part == PathPart("_metadata") && std::holds_alternative<Dict>(value->v)) {
+        Dict attributes;
+        attributes.items.emplace_back(key_of(part), std::move(value));
+        dict.kind = Dict::Kind::ordered;
+        dict.attributes = boxed({std::move(attributes)});
+      } else {
+        dict.items.emplace_back(key_of(part), std::move(value));
+      }
+    }
+    return boxed({std::move(dict)});
+  }
+
+  Branch root_;
+};
+
+/// A value in the words that torch.load(weights_only=True) knows: an object becomes the dict of its attributes.
+class Plain {
+ public:
+  /// Classes whose objects became dicts.
+  std::unordered_set<std::string> unclassed{};
+
+  ValuePtr of(const ValuePtr& value) {
+    if (value == nullptr) return nullptr;
+    if (const auto* list = std::get_if<List>(&value->v)) {
+      List out{.kind = list->kind, .is_special = list->is_special && list->kind == List::Kind::tuple};
+      for (const ValuePtr& item : list->items) out.items.push_back(of(item));
+      return boxed({std::move(out)});
+    }
+    if (const auto* dict = std::get_if<Dict>(&value->v)) {
+      Dict out{.kind = dict->kind == Dict::Kind::with_default ? Dict::Kind::plain : dict->kind};
+      for (const auto& [key, held] : dict->items) out.items.emplace_back(of(key), of(held));
+      if (out.kind == Dict::Kind::ordered) out.attributes = of(dict->attributes);
+      return boxed({std::move(out)});
+    }
+    const auto* object = std::get_if<Opaque>(&value->v);
+    if (object == nullptr || unwritable_classes(value, Loadable::weights_only).empty()) return value;
+    const auto* arguments = object->args == nullptr ? nullptr : std::get_if<List>(&object->args->v);
+    const bool is_all_state = arguments != nullptr && arguments->items.empty() && !object->has_items &&
+                              object->state != nullptr && std::holds_alternative<Dict>(object->state->v);
+    if (!is_all_state) return value;
+    unclassed.insert(object->global);
+    return of(object->state);
+  }
+};
+
+class StateBuilder {
+ public:
+  explicit StateBuilder(const WriteRequest& request)
+      : request_(request), names_(request), map_(*request.source), written_(written_tensors(request)) {}
+
+  Result<WrittenState> build() {
+    if (map_.whole && is_complete() && !request_.only_weights) return whole();
+    if (is_only_weights()) {
+      std::vector<std::uint32_t> all;
+      for (std::uint32_t i = 0; i < request_.tensors.size(); ++i) {
+        if (written_[i]) all.push_back(i);
+      }
+      out_.value = state_dict(request_, all);
+      return std::move(out_);
+    }
+    map_.nested ? add_nested() : add_by_kind();
+    out_.value = nest_.finish();
+    tell();
+    return std::move(out_);
+  }
+
+ private:
+  const Tensor& source(std::size_t selected) const { return map_.tensors[request_.tensors[selected].tensor]; }
+  Role role_of(std::size_t selected) const { return request_.tensors[selected].role.value_or(source(selected).role); }
+
+  /// All of the source, under the names that it has there.
+  bool is_complete() const {
+    if (request_.tensors.size() != map_.tensors.size() || request_.objects.size() != map_.objects.size()) return false;
+    for (std::size_t i = 0; i < request_.tensors.size(); ++i) {
+      if (request_.tensors[i].name != source(i).name || request_.tensors[i].role) return false;
+    }
+    return true;
+  }
+
+  bool is_only_weights() const {
+    if (!request_.objects.empty()) return false;
+    for (std::size_t i = 0; i < request_.tensors.size(); ++i) {
+      const bool is_weight = role_of(i) == Role::param || role_of(i) == Role::buffer;
+      if (!is_weight && written_[i]) return false;
+    }
+    return request_.only_weights || !map_.nested || !is_complete();
+  }
+
+  Result<WrittenState> whole() {
+    CKPT_TRY(WholeObject object, map_.whole());
+    const std::vector<std::string> unwritable = unwritable_classes(object.value, Loadable::anyhow);
+    if (!unwritable.empty()) {
+      add_nested();
+      out_.value = nest_.finish();
+      tell();
+      return std::move(out_);
+    }
+    out_.value = std::move(object.value);
+    out_.storages = std::move(object.storages);
+    return std::move(out_);
+  }
+
+  void add(const Path& path, const std::string& name, ValuePtr value) {
+    if (!nest_.add(path, value)) static_cast<void>(nest_.add({name}, std::move(value)));
+  }
+
+  static ValuePtr tensor_ref(const std::string& name) { return boxed({TensorRef{.name = name}}); }
+
+  Path path_of(std::size_t selected) const {
+    const Tensor& tensor = source(selected);
+    const std::string& name = request_.tensors[selected].name;
+    return name == tensor.name && !tensor.path.empty() ? tensor.path : split_name(name);
+  }
+
+  void add_nested() {
+    for (std::uint32_t i = 0; i < request_.tensors.size(); ++i) {
+      if (written_[i]) add(path_of(i), request_.tensors[i].name, tensor_ref(request_.tensors[i].name));
+    }
+    for (const Alias& alias : request_.aliases) add(split_name(alias.name), alias.name, tensor_ref(alias.target));
+    for (const NamedObject& object : request_.objects) add_object(object);
+  }
+
+  /// Sources whose names are flat: the model, the optimizer, and the rest.
+  void add_by_kind() {
+    std::vector<std::uint32_t> weights;
+    NamedOptimizer optimizer{.renamed = names_.renamed()};
+    std::unordered_map<std::string, std::string> old_names;  // by those in the target
+    for (const auto& [before, after] : names_.renamed()) old_names.emplace(after, before);
+    for (std::uint32_t i = 0; i < request_.tensors.size(); ++i) {
+      const Tensor tensor = names_.tensor(i);
+      const bool is_slot = tensor.role == Role::slot && !tensor.parameter.empty();
+      if (tensor.role == Role::param || tensor.role == Role::buffer) {
+        weights.push_back(i);
+      } else if (is_slot && tensor.slot == "master") {
+        static_cast<void>(nest_.add({"master_weights", tensor.parameter}, tensor_ref(tensor.name)));
+      } else if (is_slot) {
+        const auto old = old_names.find(tensor.parameter);
+        optimizer.slots.push_back(
+            {old == old_names.end() ? tensor.parameter : old->second, tensor.slot, tensor_ref(tensor.name)});
+      } else if (written_[i]) {
+        add(path_of(i), tensor.name, tensor_ref(tensor.name));
+      }
+    }
+    if (!weights.empty()) static_cast<void>(nest_.add({"model"}, state_dict(request_, weights)));
+    for (const NamedObject& object : request_.objects) {
+      if (object.name == "optimizer.param_groups") optimizer.groups = checked(object);
+      if (object.name == "optimizer.group_state") optimizer.group_state = checked(object);
+    }
+    if (!optimizer.slots.empty() || optimizer.groups != nullptr) {
+      std::size_t groupless = 0;
+      for (auto& [key, value] : torch_optimizer(optimizer, groupless).items)
+        static_cast<void>(nest_.add({"optimizer", std::get<std::string>(key->v)}, value));
+      if (groupless > 0)
+        out_.dropped.push_back({.text = fmt::format("optimizer: {} parameters are in no parameter group of the source; "
+                                                    "theirs has no hyperparameters",
+                                                    groupless)});
+    }
+    for (const NamedObject& object : request_.objects) {
+      if (object.name != "optimizer.param_groups") add_object(object);
+    }
+  }
+
+  void add_object(const NamedObject& object) {
+    ValuePtr value = checked(object);
+    if (value != nullptr)
+      add(object.path.empty() ? split_name(object.name) : object.path, object.name, std::move(value));
+  }
+
+  /// Null where it is left out, which is told once.
+  ValuePtr checked(const NamedObject& object) {
+    const bool is_own = map_.format == "torch";
+    ValuePtr value = boxed(object.value);
+    if (!is_own) value = plain_.of(value);
+    if (unwritable_classes(value, is_own ? Loadable::anyhow : Loadable::weights_only).empty()) return value;
+    if (std::ranges::find(unwritten_, object.name) == unwritten_.end()) unwritten_.push_back(object.name);
+    return nullptr;
+  }
+
+  void tell() {
+    if (!plain_.unclassed.empty()) {
+      std::vector<std::string> classes(plain_.unclassed.begin(), plain_.unclassed.end());
+      std::ranges::sort(classes);
+      std::string text = "objects are written as the dicts of their attributes, so that weights_only=True loads them: ";
+      for (std::size_t i = 0; i < classes.size(); ++i) text += (i == 0 ? "" : ", ") + classes[i];
+      out_.dropped.push_back({.text = std::move(text)});
+    }
+    const std::size_t before = out_.dropped.size();
+    add_left_out(out_.dropped, unwritten_, "Python object", "Python objects", "a file for weights_only=True");
+    for (std::size_t i = before; i < out_.dropped.size(); ++i) {
+      out_.dropped[i].severity = Severity::warning;
+      out_.dropped[i].skipped = Skipped::training_state;
+    }
+  }
+
+  const WriteRequest& request_;
+  TargetTensors names_;
+  const Map& map_;
+  const std::vector<bool> written_;  // by WriteRequest::tensors
+  Nest nest_;
+  Plain plain_;
+  std::vector<std::string> unwritten_;
+  WrittenState out_;
+};
+
+}  // namespace
+
+Result<WrittenState> state_of(const WriteRequest& request) {
+  return StateBuilder(request).build();
+}
+
+std::vector<bool> written_tensors(const WriteRequest& request) {
+  std::unordered_set<std::string_view> objects;
+  for (const NamedObject& object : request.objects) objects.insert(object.name);
+  std::vector<bool> out;
+  out.reserve(request.tensors.size());
+  for (const Selected& selected : request.tensors) {
+    const std::string_view name = selected.name;
+    const bool is_pickle = name.ends_with("data.pkl") || name.starts_with("data/") || name.find("/data/") != name.npos;
+    const bool is_blob = request.source->tensors[selected.tensor].role == Role::blob;
+    out.push_back(!is_blob || (!is_pickle && !objects.contains(name)));
+  }
+  return out;
+}
+
+ValuePtr state_dict(const WriteRequest& request, const std::vector<std::uint32_t>& selected) {
+  std::unordered_map<std::string_view, std::vector<std::string_view>> tied;
+  for (const Alias& alias : request.aliases) tied[alias.target].push_back(alias.name);
+  Dict dict{.kind = Dict::Kind::ordered};
+  for (const std::uint32_t i : selected) {
+    const std::string& name = request.tensors[i].name;
+    dict.items.emplace_back(boxed({name}), boxed({TensorRef{.name = name}}));
+    const auto also = tied.find(name);
+    if (also == tied.end()) continue;
+    for (const std::string_view other : also->second)
+      dict.items.emplace_back(boxed({std::string(other)}), boxed({TensorRef{.name = name}}));
+  }
+  return boxed({std::move(dict)});
+}
+
+}  // namespace ckpt::torch

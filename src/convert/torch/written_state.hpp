@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "convert/format.hpp"
+#include "format/model/value.hpp"
+#include "format/result.hpp"
+
+namespace ckpt::torch {
+
+/// The object that a file will hold.
+struct WrittenState {
+  ValuePtr value{};  ///< its tensors by their names in the target; a name that is not in the request is left out
+  /// By a tensor's name: the storage of the source that it is a view of, where the source says so.
+  std::unordered_map<std::string, Extent> storages{};
+  std::vector<Finding> dropped{};
+};
+
+/// What a torch.save file of a request holds:
+///
+/// - the source's own object, where it is one torch file and all of it is asked for;
+/// - weights alone: an OrderedDict by name, as a state dict is;
+/// - of nested state (other torch files, DCP, the universal format made of these) the same nesting, by the paths;
+/// - of any other source {"model": weights, "optimizer": {"state": {i: slots}, "param_groups": [...]}, ...}: the form
+/// of
+///   torch.optim, with `param_names` in each group; fp32 masters, which that form has no place for, by name under
+///   "master_weights"; all other objects under their names.
+///
+/// What torch.load(weights_only=True) cannot make is kept only where the source is a torch file itself; elsewhere an
+/// object becomes the dict of its attributes, or is left out and named.
+/// errors  refused: as WholeObject
+Result<WrittenState> state_of(const WriteRequest& request);
+
+/// The state dict of some of a request's tensors, all of them written, in their order, by their names and those tied to
+/// them.
+ValuePtr state_dict(const WriteRequest& request, const std::vector<std::uint32_t>& selected);
+
+/// Which of a request's tensors a state holds: of blobs those that no object says the same as, and no pickle streams.
+std::vector<bool> written_tensors(const WriteRequest& request);
+
+}  // namespace ckpt::torch
