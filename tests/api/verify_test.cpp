@@ -156,6 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
         Clean{"torch/pt_dtypes", 21, 0, 0}, Clean{"torch/pt_legacy", 0, 0, 0}, Clean{"torch/pt_mixed", 8, 0, 0},
         Clean{"torch/pt_nocrc", 0, 0, 0}, Clean{"folders/hf_trainer", 64, 0, 0}, Clean{"torch/pt_trainer", 64, 0, 0},
         Clean{"torch/rank_files_dtensor", 25, 0, 1}, Clean{"torch/rank_files_placements", 28, 0, 2},
+        Clean{"torch/tc_plain", 9, 0, 0}, Clean{"torch/tc_shard0_w3", 27, 0, 3},
         Clean{"torch/tp2_fsdp2_strided", 61, 0, 0}, Clean{"safetensors/dtypes", 0, 0, 0},
         Clean{"safetensors/empty_and_scalar", 0, 0, 0}, Clean{"safetensors/gpt2_single_file", 0, 0, 0},
         Clean{"safetensors/gpt2_tied", 0, 0, 0}, Clean{"safetensors/llama_sharded", 0, 0, 0},

@@ -67,15 +67,6 @@ TEST(DcpReader, AnyOtherDirectoryIsNotDetected) {
   EXPECT_FALSE(is_detected(files));
 }
 
-TEST(DcpReader, TorchCheckpointingIsRecognisedAndUnsupported) {
-  DcpFiles files;
-  files.write_file("metadata.pkl", "\x80\x04}(\x8c\x17nested_path_to_metadata}u.");
-  EXPECT_TRUE(is_detected(files));
-  const auto map = open_dcp(files);
-  ASSERT_FALSE(map.has_value());
-  EXPECT_EQ(map.error().code, Errc::unsupported);
-}
-
 TEST(DcpReader, EveryMissingFileIsNamed) {
   DcpFiles files;
   files.add(vector4("a", files.append("__0_0.distcp", save_tensor(kVector4, kData))));

@@ -72,7 +72,9 @@ TEST_P(TorchGolden, EveryElementEqualsTheTruth) {
     EXPECT_TRUE(gathered.complete);
     // A replicated tensor stands in every rank's file.
     const bool replicated = truth.shape.empty() || truth.name == "model.hsdp" || truth.name == "model.buffer";
-    EXPECT_TRUE(gathered.once || (replicated && std::string(GetParam()).starts_with("rank_files")));
+    const bool by_rank =
+        std::string(GetParam()).starts_with("rank_files") || std::string(GetParam()).starts_with("tc_");
+    EXPECT_TRUE(gathered.once || (replicated && by_rank));
     EXPECT_TRUE(gathered.replicas_agree);
     EXPECT_TRUE(gathered.crc_agrees);
   }
@@ -97,7 +99,8 @@ TEST_P(TorchGolden, OptimizerStateIsTold) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, TorchGolden,
                          testing::Values("pt_align4k", "pt_dtypes", "pt_legacy", "pt_mixed", "pt_nocrc", "pt_trainer",
-                                         "fsdp1_full", "rank_files_dtensor", "rank_files_placements"),
+                                         "fsdp1_full", "rank_files_dtensor", "rank_files_placements", "tc_plain",
+                                         "tc_shard0_w3"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(TorchGoldenFiles, LaterFilesGetTheirNameInFront) {

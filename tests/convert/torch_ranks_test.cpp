@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -116,6 +117,65 @@ class TorchRanks : public testing::Test {
   }
   TempDir temp_;
 };
+
+/// The genuine files of four ranks under other names, and their truth with `prefix` before its names.
+void expect_placements(const std::string& root, const std::string& stem, const std::string& prefix,
+                       const std::function<Result<Map>()>& open) {
+  const GoldenCase golden = load_golden("torch/rank_files_placements");
+  for (const char* rank : {"0", "1", "2", "3"})
+    std::filesystem::copy_file(golden.root + "/model_world_size_4_rank_" + rank + ".pt",
+                               root + "/" + stem + rank + ".pt");
+  const auto map = open();
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  EXPECT_EQ(map->meta.world_size, 4u);
+  ASSERT_FALSE(golden.truth.empty());
+  for (const GoldenCase::Truth& truth : golden.truth)
+    EXPECT_TRUE(gather(*map, root, find_tensor(*map, prefix + truth.name)).bytes == truth.bytes) << truth.name;
+}
+
+TEST_F(TorchRanks, NumberedFilesAreRanksFilesWhereTheyHoldDTensors) {
+  expect_placements(temp_.path(), "model_", "", [&] { return open(); });
+}
+
+TEST_F(TorchRanks, ANumberedRankThatIsMissingIsNamed) {
+  write(0, text("w") + dtensor(0, 3, 12), kFour, "state-");
+  write(2, text("w") + dtensor(2, 3, 12), kFour, "state-");
+  expect_error(Errc::incomplete, "state-1.pt", "state-1.pt");
+}
+
+TEST_F(TorchRanks, NumberedFilesOfPlainTensorsAreNoRanksFiles) {
+  write(0, text("w") + plain(), kFour, "ck_");
+  write(1, text("w") + plain(), kOther, "ck_");
+  const auto map = open();
+  ASSERT_FALSE(map.has_value());
+  EXPECT_EQ(map.error().code, Errc::ambiguous) << map.error().message;
+}
+
+/// metadata.pkl of torch_checkpointing, with one item that holds tensors.
+std::string item_index(const std::string& item, std::int64_t world, const std::string& layout = "N") {
+  return "\x80\x04}(" + text("metadata") + "}(" + text(item) + "}(" + text("nested_path_to_metadata") + "}" +
+         text("rank_to_layout_info") + "}(" + number(0) + layout + "uuu" + text("world_size") + number(world) + "u.";
+}
+
+TEST_F(TorchRanks, ItemsOfTorchCheckpointingAreReadAtEveryPlacement) {
+  test::write_file(temp_.path() + "/metadata.pkl", item_index("state", 4));
+  expect_placements(temp_.path(), "state_", "state.", [&] { return open(); });
+}
+
+TEST_F(TorchRanks, AMissingItemOrRankOfTorchCheckpointingIsNamed) {
+  test::write_file(temp_.path() + "/metadata.pkl", item_index("model", 2));
+  expect_error(Errc::incomplete, "model_0.pt", "model_0.pt");
+  write(0, text("w") + dtensor(0, 2, 8), kFour, "model_");
+  expect_error(Errc::incomplete, "model_1.pt", "model_1.pt");
+}
+
+TEST_F(TorchRanks, ItemsOfTorchCheckpointingWithPathsOfTheirOwnAreRefused) {
+  test::write_file(temp_.path() + "/metadata.pkl", item_index("model", 1, "}(" + text("file_path") + text("x") + "u"));
+  write(0, text("w") + dtensor(0, 1, 4), kFour, "model_");
+  expect_error(Errc::unsupported, "metadata.pkl", "model");
+  test::write_file(temp_.path() + "/metadata.pkl", std::string("\x80\x04}."));
+  expect_error(Errc::corrupt, "metadata.pkl", "world_size");
+}
 
 TEST_F(TorchRanks, PartsOfEveryReleasesDTensorsAreOneTensor) {
   std::vector<Release> releases(4);

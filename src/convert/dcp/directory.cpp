@@ -42,8 +42,6 @@ Directory look(const std::vector<DirEntry>& entries) {
     const std::string& name = entry.name;
     if (name == kMetadata) {
       out.has_metadata = true;
-    } else if (name == "metadata.pkl") {
-      out.has_metadata_pickle = true;
     } else if (name.ends_with(kData)) {
       out.data.push_back(name);
       if (const auto rank = rank_of(name)) out.world_size = std::max(out.world_size, *rank + 1);
@@ -61,7 +59,7 @@ Directory look(const std::vector<DirEntry>& entries) {
 Result<std::optional<Match>> detect(const Place& place) {
   if (!place.directory) return std::nullopt;
   const Directory seen = look(place.entries);
-  if (!seen.has_metadata && !seen.has_metadata_pickle && seen.data.empty()) return std::nullopt;
+  if (!seen.has_metadata && seen.data.empty()) return std::nullopt;
   if (place.has("metadata.json")) {
     CKPT_TRY(const std::string head, place.head("metadata.json", 4096));
     if (head.find("\"sharded_backend\"") != std::string::npos) return std::nullopt;
@@ -72,11 +70,9 @@ Result<std::optional<Match>> detect(const Place& place) {
     if (seen.metadata_ranks.empty()) return Match{.why = data + " without .metadata"};
     return Match{.why = std::to_string(seen.metadata_ranks.size()) + " __R.metadata and " + data};
   }
-  const std::string_view name = seen.has_metadata ? kMetadata : std::string_view("metadata.pkl");
-  CKPT_TRY(const std::string head, place.head(name, 4096));
-  const std::string_view mark = seen.has_metadata ? "torch.distributed" : "nested_path_to_metadata";
-  if (head.find(mark) == std::string::npos) return std::nullopt;
-  return Match{.why = seen.has_metadata ? ".metadata without data files" : "metadata.pkl of torch_checkpointing"};
+  CKPT_TRY(const std::string head, place.head(kMetadata, 4096));
+  if (head.find("torch.distributed") == std::string::npos) return std::nullopt;
+  return Match{.why = ".metadata without data files"};
 }
 
 }  // namespace ckpt::dcp

@@ -13,8 +13,7 @@ namespace ckpt::dcp {
 
 /// What the names in a directory say of a DCP checkpoint.
 struct Directory {
-  bool has_metadata = false;         ///< `.metadata`, which a save writes last
-  bool has_metadata_pickle = false;  ///< `metadata.pkl` of torch_checkpointing, the successor
+  bool has_metadata = false;  ///< `.metadata`, which a save writes last
   /// Ranks R of `__R.metadata`, ascending: saved with use_collectives=False, each rank for itself.
   std::vector<std::uint64_t> metadata_ranks{};
   std::vector<std::string> data{};  ///< `*.distcp`, sorted

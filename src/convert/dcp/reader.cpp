@@ -32,24 +32,12 @@ using dcp::Entry;
 using dcp::Metadata;
 using dcp::StoredType;
 
-constexpr std::string_view kLaterHint =
-    "load it with torch.distributed.checkpoint.load and save it again with the default options; a later release of "
-    "ckpt will read it as it is";
-
-tl::unexpected<Error> unsupported(const std::string& root, std::string reason) {
-  return fail(Error{.code = Errc::unsupported,
-                    .message = root + ": open: " + std::move(reason) + ", which is recognised but not yet read",
-                    .file = root,
-                    .hint = std::string(kLaterHint)});
-}
-
 /// Why a directory without `.metadata` cannot be opened.
 Error without_metadata(const std::string& root, const Directory& seen) {
-  if (seen.data.empty() && !seen.has_metadata_pickle)
+  if (seen.data.empty())
     return {.code = Errc::unsupported,
             .message = root + ": open: no DCP checkpoint here: neither .metadata nor .distcp files",
             .file = root};
-  if (seen.has_metadata_pickle) return unsupported(root, "torch_checkpointing (metadata.pkl)").value();
   return {.code = Errc::uncommitted,
           .message = root + ": open: .metadata is missing beside " + std::to_string(seen.data.size()) +
                      " .distcp files: the save never finished",

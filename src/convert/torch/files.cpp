@@ -8,6 +8,7 @@
 #include <set>
 
 #include "convert/metadata_memory.hpp"
+#include "convert/torch/item_index.hpp"
 #include "convert/torch_legacy.hpp"
 #include "format/files/extra_names.hpp"
 #include "format/files/hf_index.hpp"
@@ -46,7 +47,7 @@ bool belongs_elsewhere(const DirEntry& entry) {
   if (entry.kind == FileInfo::Kind::directory) {
     return name.starts_with("mp_rank_") || name.starts_with("global_step") || name.starts_with("pytorch_model_fsdp_");
   }
-  return name == ".metadata" || name == "metadata.pkl" || name.ends_with(".distcp") || name.ends_with("_states.pt") ||
+  return name == ".metadata" || name.ends_with(".distcp") || name.ends_with("_states.pt") ||
          name == "zero_to_fp32.py" || name == "latest_universal" || name == "latest_checkpointed_iteration.txt";
 }
 
@@ -60,6 +61,11 @@ std::vector<std::string> torch_files(const std::vector<DirEntry>& entries) {
 
 Result<std::optional<Match>> detect_directory(const Place& place) {
   if (std::any_of(place.entries.begin(), place.entries.end(), belongs_elsewhere)) return std::nullopt;
+  if (place.has(kItemIndexName)) {
+    CKPT_TRY(const std::string index, place.head(kItemIndexName, 4096));
+    if (!begins_item_index(index)) return std::nullopt;
+    return Match{.why = "metadata.pkl of torch_checkpointing"};
+  }
   // Beside safetensors, or DeepSpeed's tags (`latest`), they are no checkpoint of their own.
   const bool has_weights = std::any_of(place.entries.begin(), place.entries.end(), [](const DirEntry& entry) {
     return entry.kind == FileInfo::Kind::file && (entry.name.ends_with(".safetensors") || entry.name == "latest");

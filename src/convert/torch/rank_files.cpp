@@ -73,12 +73,27 @@ std::optional<RankFile> as_rank_file(std::string_view name) {
   return file;
 }
 
-Result<std::vector<RankFile>> select_rank_files(const std::string& root, const std::vector<DirEntry>& entries) {
-  std::vector<RankFile> files;
-  for (const DirEntry& entry : entries) {
-    if (entry.kind != FileInfo::Kind::file) continue;
-    if (auto file = as_rank_file(entry.name)) files.push_back(*std::move(file));
-  }
+std::optional<RankFile> as_numbered_file(std::string_view name) {
+  if (!has_torch_suffix(name)) return std::nullopt;
+  const std::string_view stem = name.substr(0, name.rfind('.'));
+  const std::size_t end = stem.find_last_not_of("0123456789");
+  if (end == std::string_view::npos || end + 1 == stem.size()) return std::nullopt;
+  const auto rank = number(stem.substr(end + 1));
+  if (!rank) return std::nullopt;
+  const std::size_t series_end = stem.find_last_not_of("_-.", end);
+  if (series_end == std::string_view::npos) return std::nullopt;
+  const std::string series(stem.substr(0, series_end + 1));
+  return RankFile{.path = std::string(name), .series = series, .stem = series, .rank = *rank};
+}
+
+bool holds_distributed(const pickle::Graph& graph) {
+  return std::ranges::any_of(unknown_classes(graph), [](const std::string& name) {
+    return name.starts_with("torch.distributed.tensor.") || name.starts_with("torch.distributed._tensor.") ||
+           name.starts_with("torch.distributed._shard.");
+  });
+}
+
+Result<std::vector<RankFile>> order_rank_files(const std::string& root, std::vector<RankFile> files) {
   std::sort(files.begin(), files.end(), [](const RankFile& a, const RankFile& b) {
     return std::tuple(!is_weights(a), a.stem, a.series, a.rank) < std::tuple(!is_weights(b), b.stem, b.series, b.rank);
   });
@@ -133,7 +148,7 @@ Error RankFilesBuilder::at(Error error, const Part& part, const Path& path) cons
 }
 
 std::string RankFilesBuilder::series_prefix(const RankFile& file) const {
-  return file.series == first_series_ ? std::string() : file.series + "/";
+  return file.series == first_series_ || !file.item.empty() ? std::string() : file.series + "/";
 }
 
 Result<> RankFilesBuilder::add(const RankFile& file, MapFile map_file, const std::string& path, TorchArchive archive) {
@@ -152,12 +167,22 @@ Result<> RankFilesBuilder::add(const RankFile& file, MapFile map_file, const std
             .index = static_cast<std::uint32_t>(map_.files.size()),
             .distributed = DistributedReader(archive.graph, file.rank)};
   map_.files.push_back(std::move(map_file));
-  for (const Leaf& leaf : tree->leaves) CKPT_CHECK(add_leaf(part, tree->path(leaf.step), leaf));
+  for (const Leaf& leaf : tree->leaves) {
+    Path leaf_path = tree->path(leaf.step);
+    if (!file.item.empty()) leaf_path.insert(leaf_path.begin(), file.item);
+    CKPT_CHECK(add_leaf(part, std::move(leaf_path), leaf));
+  }
   if (file.rank == 0) {
-    for (OptimizerState& optimizer : tree->optimizers) optimizers_.push_back(std::move(optimizer));
+    for (OptimizerState& optimizer : tree->optimizers) {
+      if (!file.item.empty()) optimizer.path.insert(optimizer.path.begin(), file.item);
+      optimizers_.push_back(std::move(optimizer));
+    }
   }
   for (const std::string_view key : kRankStepKeys) {
-    const NodeId node = archive.graph.find(archive.graph.root(), key);
+    const NodeId node = file.item.empty()  ? archive.graph.find(archive.graph.root(), key)
+                        : file.item == key ? archive.graph.root()
+                                           : pickle::kNone;
+    if (node == pickle::kNone) continue;
     if (map_.meta.step || archive.graph.kind(node) != pickle::Kind::integer || archive.graph.integer(node) < 0)
       continue;
     map_.meta.step = static_cast<std::uint64_t>(archive.graph.integer(node));

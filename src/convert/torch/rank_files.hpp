@@ -27,22 +27,29 @@ struct RankFile {
   std::string series{};  ///< "model_world_size_4", "pytorch_model_fsdp_0"
   std::string stem{};    ///< the series without its world size: "model"
   std::uint64_t rank = 0;
-  std::optional<std::uint64_t> world{};  ///< where the name tells it
+  std::optional<std::uint64_t> world{};  ///< where the name, or what stands beside the files, tells it
+  /// torch_checkpointing: the item that the file is a rank's part of, which is the first part of all paths in it.
+  std::string item{};
 };
-/// What the name says; nothing where it is not one of a series.
+/// What the name says; nothing where it is not one of a series that is known by its names.
 std::optional<RankFile> as_rank_file(std::string_view name);
+/// A file whose name ends in a number, "model_0.pt": one rank's only if what it holds is distributed
+/// (holds_distributed), else it may be that of a step.
+std::optional<RankFile> as_numbered_file(std::string_view name);
+/// Whether a pickle has DTensors or ShardedTensors.
+bool holds_distributed(const pickle::Graph& graph);
 
-/// The rank files of a directory: weights first, then series by name; in a series by rank.
+/// Rank files in order: weights first, then series by name; in a series by rank.
 /// errors  incomplete: a rank's file is missing, naming it; ambiguous: a series of two world sizes
-Result<std::vector<RankFile>> select_rank_files(const std::string& root, const std::vector<DirEntry>& entries);
+Result<std::vector<RankFile>> order_rank_files(const std::string& root, std::vector<RankFile> files);
 
-/// Joins the files of all ranks into one map, a pickle at a time: add each file in the order of select_rank_files, then
+/// Joins the files of all ranks into one map, a pickle at a time: add each file in the order of order_rank_files, then
 /// build; the builder is spent then.
 ///
 /// A DTensor's parts are placed by its mesh and placements, a ShardedTensor's where they say. A plain tensor is a
 /// replica of every rank's, but a random state is each rank's own. The first series keeps its names, later ones get
-/// "SERIES/" before theirs; what belongs to one rank only gets "FILE/": objects that differ from the first rank's,
-/// random states.
+/// "SERIES/" before theirs, and items theirs as the first part of the path; what belongs to one rank only gets "FILE/":
+/// objects that differ from the first rank's, random states.
 class RankFilesBuilder {
  public:
   explicit RankFilesBuilder(std::string root) : root_(std::move(root)) {}

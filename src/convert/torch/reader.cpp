@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <map>
 #include <memory>
+#include <span>
 
 #include "convert/formats.hpp"
 #include "convert/metadata_memory.hpp"
 #include "convert/torch/files.hpp"
+#include "convert/torch/item_index.hpp"
 #include "convert/torch/map_builder.hpp"
 #include "convert/torch/rank_files.hpp"
 #include "convert/torch/writer.hpp"
@@ -17,7 +21,8 @@ namespace {
 
 // Not .ckpt, which is as good a name for a checkpoint of the universal format.
 constexpr std::array<std::string_view, 3> kFileSuffixes{".pt", ".pth", ".bin"};
-constexpr std::array<std::string_view, 1> kOwnNames{"*.bin.index.json"};
+constexpr std::array<std::string_view, 2> kOwnNames{"*.bin.index.json", kItemIndexName};
+constexpr std::size_t kSeriesHeadBytes = 512;
 
 // Opens one file and hands it over.
 template <class Use>
@@ -35,18 +40,57 @@ Result<> with_archive(Io& io, const std::string& path, const pickle::Budget& bud
 }
 
 // One file a rank: the series joined, other torch.save files of the directory left aside.
-Result<Map> open_rank_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
-                            const pickle::Budget& budget) {
-  CKPT_TRY(const std::vector<RankFile> files, select_rank_files(root, entries));
+Result<Map> open_rank_files(Io& io, const std::string& root, const std::vector<RankFile>& files,
+                            const pickle::Budget& budget, Hasher& metadata) {
   RankFilesBuilder builder(root);
   for (const RankFile& file : files) {
     CKPT_CHECK(with_archive(io, join_path(root, file.path), budget, [&](FileInfo info, TorchArchive archive) {
       return builder.add(file, {file.path, info.bytes, info.mtime_ns}, join_path(root, file.path), std::move(archive));
     }));
   }
-  Hasher metadata;
   CKPT_TRY(Map map, builder.build(metadata));
   map.variant = fmt::format("{} files, one a rank", files.size());
+  return map;
+}
+
+// Files whose names end in a number are ranks' where what the first of them holds is distributed.
+Result<std::vector<RankFile>> numbered_rank_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
+                                                  const pickle::Budget& budget) {
+  std::map<std::string, std::vector<RankFile>> series;
+  for (const DirEntry& entry : entries) {
+    if (entry.kind != FileInfo::Kind::file) continue;
+    if (auto file = as_numbered_file(entry.name)) series[file->series].push_back(*std::move(file));
+  }
+  const Place place{.io = io, .root = root, .directory = true};
+  std::vector<RankFile> out;
+  for (auto& [name, files] : series) {
+    const std::string& first = std::ranges::min_element(files, {}, &RankFile::rank)->path;
+    CKPT_TRY(const std::string head, place.head(first, kSeriesHeadBytes));
+    if (!begins_torch_file(head, first)) continue;
+    bool distributed = false;
+    CKPT_CHECK(with_archive(io, join_path(root, first), budget, [&](FileInfo, TorchArchive archive) -> Result<> {
+      distributed = holds_distributed(archive.graph);
+      return {};
+    }));
+    if (distributed) std::ranges::move(files, std::back_inserter(out));
+  }
+  return out;
+}
+
+// torch_checkpointing: items by ranks, beside metadata.pkl.
+Result<Map> open_items(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
+                       const ReadOptions& options) {
+  const std::string path = join_path(root, kItemIndexName);
+  CKPT_TRY(const std::string text, read_metadata_file(io, path, MetadataCost::dcp_metadata, options.metadata_limit));
+  const pickle::Budget budget = pickle_budget(options.metadata_limit);
+  auto index = parse_item_index(std::as_bytes(std::span(text)), budget);
+  if (!index) return fail(with_file(std::move(index).error(), path));
+  CKPT_TRY(const std::vector<RankFile> files, select_item_files(root, entries, *index));
+  Hasher metadata;
+  metadata.update(text);
+  CKPT_TRY(Map map, open_rank_files(io, root, files, budget, metadata));
+  map.variant =
+      fmt::format("torch_checkpointing, {} items of {} ranks", files.size() / index->world_size, index->world_size);
   return map;
 }
 
@@ -54,15 +98,24 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(const FileInfo info, io.stat(root));
   const bool is_directory = info.kind == FileInfo::Kind::directory;
   const pickle::Budget budget = pickle_budget(options.metadata_limit);
+  Hasher metadata;
   if (is_directory) {
     CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
-    if (std::any_of(entries.begin(), entries.end(), [](const DirEntry& entry) {
-          return entry.kind == FileInfo::Kind::file && as_rank_file(entry.name).has_value();
-        })) {
-      return open_rank_files(io, root, entries, budget);
+    if (std::ranges::any_of(entries, [](const DirEntry& entry) { return entry.name == kItemIndexName; }))
+      return open_items(io, root, entries, options);
+    std::vector<RankFile> files;
+    for (const DirEntry& entry : entries) {
+      if (entry.kind != FileInfo::Kind::file) continue;
+      if (auto file = as_rank_file(entry.name)) files.push_back(*std::move(file));
+    }
+    if (files.empty()) {
+      CKPT_TRY(files, numbered_rank_files(io, root, entries, budget));
+    }
+    if (!files.empty()) {
+      CKPT_TRY(files, order_rank_files(root, std::move(files)));
+      return open_rank_files(io, root, files, budget, metadata);
     }
   }
-  Hasher metadata;
   FileSet set{.files = {StateFile{}}};
   std::optional<Finding> incomplete;
   if (is_directory) {
