@@ -30,6 +30,8 @@ def cases(path):
             yield name, 0.0, "skipped", output or (skipped.get("message") if skipped is not None else "") or ""
         else:
             yield name, float(case.get("time") or 0), "passed", ""
+            for part, why in re.findall(r"^skip +(\w+): (.*)$", output, re.MULTILINE):  # cases of one script
+                yield f"{name}: {part}", 0.0, "skipped", f"skipped: {why}"
 
 
 def reason(text):

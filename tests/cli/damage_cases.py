@@ -5,12 +5,12 @@ import json
 import os
 import pathlib
 import pickle
+import resource
 import shutil
 import socket
 import struct
 import subprocess
 import sys
-import time
 import zipfile
 
 from runner import Result, check, main
@@ -37,18 +37,24 @@ def limited(sh):
     return [sys.executable, "-c", code]
 
 
+def processor_seconds():
+    """Of all processes that were waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def refused(sh, source, codes, *flags, verb="convert"):
     """One run of a verb that must end with one of these codes."""
     codes = codes if isinstance(codes, tuple) else (codes,)
     words = [verb, source, *(["out.ckpt"] if verb == "convert" else []), "--memory", str(MEMORY), "--json", *flags]
     before = sorted(p.name for p in sh.directory.iterdir())
-    start = time.monotonic()
+    before_s = processor_seconds()
     run = subprocess.run([*limited(sh), sh.program, *map(os.fspath, words)], cwd=sh.directory, env=sh.environment(),
-                         timeout=120, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    seconds = time.monotonic() - start
+                         timeout=600, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    seconds = processor_seconds() - before_s  # whatever else the machine does
     result = Result([str(w) for w in words], run.returncode, run.stdout.decode(errors="replace"), run.stderr.decode(errors="replace"))
     check(run.returncode in codes and result.out, f"exit {run.returncode}, not one of {codes}", result)
-    check(seconds < SECONDS or is_sanitized(sh.program), f"took {seconds:.1f} s", result)
+    check(seconds < SECONDS or is_sanitized(sh.program), f"took {seconds:.1f} s of a processor", result)
     document = json.loads(result.out or "{}")
     check(not sh.schemas.findings(verb, document), "not of its schema", result)
     check(sorted(p.name for p in sh.directory.iterdir()) == before, "something is left behind", result)
@@ -106,6 +112,7 @@ def case_headers_that_lie_are_corrupt(sh):
 
 
 def case_a_hundred_megabytes_of_json_are_refused_in_bounded_memory(sh):
+    sh.needs_free(400)
     size = 99_000_000
     bombs = {"arrays": b'{"a":' + b"[" * size, "numbers": b'{"a":[' + b"0," * (size // 2) + b"0]}",
              "texts": b'{"__metadata__":{"a":"' + b"x" * size + b'"', "objects": b'{"a":[' + b"{}," * (size // 3) + b"{}]}",
@@ -218,6 +225,8 @@ def torch_zip(sh, data, extra=(), name="x.pt", compression=zipfile.ZIP_STORED):
 
 
 def case_pickles_that_would_fill_memory_are_refused(sh):
+    sh.needs_free(200)
+
     def memo_bomb(depth):
         out = b"\x80\x02]q\x00"
         for i in range(depth):

@@ -19,6 +19,10 @@ import traceback
 from schema import Schemas
 
 
+class Skipped(Exception):
+    """A case that this machine cannot run; the text is the reason."""
+
+
 class Result:
     def __init__(self, words, code, out, err):
         self.words, self.code, self.out, self.err = words, code, out, err
@@ -45,10 +49,16 @@ class Shell:
         kept = {k: v for k, v in os.environ.items() if not re.match(r"CKPT_|OMPI_COMM|PMI|SLURM|NO_COLOR|CLICOLOR|COLUMNS", k)}
         return {**kept, "LC_ALL": "C.UTF-8", "TERM": "xterm", **(extra or {})}
 
+    def needs_free(self, mebibytes):
+        """Skips the case where its files would not fit."""
+        free = shutil.disk_usage(self.directory).free >> 20
+        if free < mebibytes:
+            raise Skipped(f"needs {mebibytes} MiB of free space in {tempfile.gettempdir()}, which has {free}")
+
     def run(self, *words, code=0, out=(), err=(), not_out=(), not_err=(), env=None, launcher=()):
         """Runs `ckpt WORDS`; `out` and `err` are patterns that must be found (one, or several)."""
         words = [os.fspath(w) for w in words]
-        run = subprocess.run([*launcher, self.program, *words], cwd=self.directory, env=self.environment(env), timeout=120,
+        run = subprocess.run([*launcher, self.program, *words], cwd=self.directory, env=self.environment(env), timeout=600,
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         result = Result([w.encode(errors="replace").decode() for w in words], run.returncode,
                         run.stdout.decode(errors="replace"), run.stderr.decode(errors="replace"))
@@ -117,7 +127,7 @@ def main(cases):
     parser.add_argument("--speed-limit-ms", type=float, default=0, help="0: not measured against a limit")
     parser.add_argument("--only", default="", help="run the cases whose names begin with this")
     options = parser.parse_args()
-    failed = ran = 0
+    failed = ran = skipped = 0
     for name, case in cases.items():
         if not name.startswith("case_" + options.only):
             continue
@@ -126,11 +136,14 @@ def main(cases):
         try:
             case(Shell(options, directory))
             print(f"ok      {name}")
+        except Skipped as reason:
+            skipped += 1
+            print(f"skip    {name}: {reason}")
         except Exception as error:
             failed += 1
             where = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
             print(f"FAILED  {name}\n{' '.join(where[1:])}\n{type(error).__name__}: {error}\n")
         finally:
             shutil.rmtree(directory, ignore_errors=True)
-    print(f"{ran} cases, {failed} failed")
+    print(f"{ran} cases, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     sys.exit(1 if failed or not ran else 0)
