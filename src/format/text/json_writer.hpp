@@ -23,6 +23,11 @@ struct Style {
   void (*quote)(std::string& out, std::string_view text) = append_quoted;  ///< writes texts and keys
 };
 
+template <class Value>
+constexpr bool is_optional = false;
+template <class Value>
+constexpr bool is_optional<std::optional<Value>> = true;
+
 /// Appends JSON to a string as the calls come, without building a tree. Commas, colons and brackets are its own;
 /// that keys and values alternate, are unique, and that everything opened is closed is the caller's part.
 ///
@@ -76,11 +81,6 @@ class Writer {
   }
 
  private:
-  template <class Value>
-  static constexpr bool is_optional = false;
-  template <class Value>
-  static constexpr bool is_optional<std::optional<Value>> = true;
-
   Writer& begin(char bracket);
   Writer& end(char bracket);
   Writer& natural(std::uint64_t value);
