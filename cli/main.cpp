@@ -13,18 +13,19 @@ int main(int argc, char** argv) {
   try {
     return ckpt::cli::dispatch({argv + (argc > 0 ? 1 : 0), argv + argc}, ckpt::cli::process_environment());
   } catch (const std::bad_alloc&) {
-    std::fputs("ckpt: error: CKPT-E1700 the system has no memory left\n  exit 17\n", stderr);
+    std::fputs("error: out of memory\nexit 17 - ckpt explain E1700\n", stderr);
     return 17;
   } catch (const std::system_error& error) {
-    // Threads are what the system refuses, at the limit of processes.
+    // The system refuses threads at the limit of processes.
     std::fprintf(stderr,
-                 "ckpt: error: CKPT-E1600 cannot start a thread: %s\n"
-                 "  try      raise the limit of processes and threads (ulimit -u, or that of the container)\n"
-                 "  exit 16\n",
+                 "error: cannot start a thread: %s\n"
+                 "hint: raise the limit of processes and threads (ulimit -u, or the container's)\n"
+                 "exit 16 - ckpt explain E1600\n",
                  error.code().message().c_str());
     return 16;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "ckpt: error: CKPT-E7000 %s\n  exit 70 - please report this\n", error.what());
+    std::fprintf(stderr, "error: %s\nhint: this is a bug in ckpt; please report it\nexit 70 - ckpt explain E7000\n",
+                 error.what());
     return 70;
   }
 }

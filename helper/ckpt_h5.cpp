@@ -208,7 +208,7 @@ int print_id(const Range& range) {
 
 int open_or_stop(const char* path, int flags) {
   const int descriptor = ::open(path, flags | O_CLOEXEC);
-  if (descriptor < 0) stop(std::string(path) + ": open: " + std::strerror(errno), Verdict::io);
+  if (descriptor < 0) stop(std::string(path) + ": " + std::strerror(errno), Verdict::io);
   return descriptor;
 }
 

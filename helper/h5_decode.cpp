@@ -19,8 +19,7 @@ void write_at(int file, const char* bytes, std::uint64_t count, std::uint64_t of
   while (count > 0) {
     const ssize_t written = ::pwrite(file, bytes, count, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0)
-      stop(std::string("temporary file for decoded data: write: ") + std::strerror(errno), verdict_of(errno));
+    if (written <= 0) stop(std::string("temporary file for decoded data: ") + std::strerror(errno), verdict_of(errno));
     bytes += written;
     count -= static_cast<std::uint64_t>(written);
     offset += static_cast<std::uint64_t>(written);
@@ -223,7 +222,7 @@ class Decoder {
   hid_t space_ = -1;
   int rank_ = 0;
   hsize_t sizes_[H5S_MAX_RANK] = {};
-  hsize_t chunk_[H5S_MAX_RANK] = {};  // 1 each where there are none
+  hsize_t chunk_[H5S_MAX_RANK] = {};  // 1 each if there are none
   hsize_t block_[H5S_MAX_RANK] = {};
   std::uint64_t unit_ = 1;
   std::uint64_t chunk_bytes_ = 0;

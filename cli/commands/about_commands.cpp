@@ -20,20 +20,23 @@ void put_exit_codes(json::Writer& out) {
 
 Answer run_help(Context& context) {
   const auto& arguments = context.words.arguments;
+  const bool brief = context.words.brief_help;
+  const std::size_t width = context.console.out_is_terminal() ? context.console.width() : 100;
   const std::string topic = arguments.empty() ? "" : arguments[0];
   Answer out;
   std::string text;
   if (topic.empty()) {
-    text = first_screen();
+    text = brief ? short_help() : long_help(width);
   } else if (const Verb* verb = find_verb(topic)) {
-    text = verb_help(*verb);
+    text = brief ? short_verb_help(*verb, width) : verb_help(*verb, width);
   } else if (const auto page = topic_help(topic)) {
     text = *page;
   } else {
     const auto near = nearest(topic, help_topics());
-    return failed({.code = Errc::usage,
-                   .message = fmt::format("no help on '{}'", topic),
-                   .hint = near ? fmt::format("did you mean 'ckpt help {}'?", *near) : "'ckpt help' lists the verbs"});
+    return failed(
+        {.code = Errc::usage,
+         .message = fmt::format("no help on '{}'", topic),
+         .hint = near ? fmt::format("did you mean 'ckpt help {}'?", *near) : "'ckpt help' lists the commands"});
   }
   json::Writer data = data_writer(out.data);
   data.begin_object();
@@ -53,9 +56,9 @@ Answer run_explain(Context& context) {
     for (const Errc known : all_codes()) ids.push_back(error_id(known).substr(5));
     const auto near = nearest(id, ids);
     return failed({.code = Errc::not_found,
-                   .message = fmt::format("no error has the id '{}'", id),
+                   .message = fmt::format("unknown error id '{}'", id),
                    .hint = near ? fmt::format("did you mean 'ckpt explain {}'?", *near)
-                                : "an id reads E1503; it stands in the first line of the error"});
+                                : "ids look like E1503; -v prints the id of an error"});
   }
   const Explanation text = explain(*code);
   Answer out;
@@ -95,7 +98,7 @@ Answer run_completion(Context& context) {
   if (!script) {
     const auto near = nearest(shell, completion_shells());
     return failed({.code = Errc::usage,
-                   .message = fmt::format("no completion for '{}': there are bash, zsh, fish", shell),
+                   .message = fmt::format("no completion for '{}'; supported: bash, zsh, fish", shell),
                    .hint = near ? fmt::format("did you mean 'ckpt completion {}'?", *near) : ""});
   }
   Answer out;

@@ -67,7 +67,7 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
     }
     say(context, out, true);
     if (left_out > 0)
-      context.console.err(fmt::format("ckpt: {} omitted {} with unprintable characters; --json prints them",
+      context.console.err(fmt::format("{} omitted {} with unprintable characters; --json prints them",
                                       context.console.paint_err(Ink::yellow, "warning:"),
                                       format_counted(left_out, "name")));
     return;
@@ -84,7 +84,7 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
   std::string out = draw_aligned(table, context.console.width()).text;
   out +=
       fmt::format("{}, {}", format_counted(entries.size(), "checkpoint"), format_size(bytes, context.settings.sizes));
-  if (entries.size() != listing.total) out += fmt::format(" · of {} in the store", format_count(listing.total));
+  if (entries.size() != listing.total) out += fmt::format(" of {} in the store", format_count(listing.total));
   say(context, out + "\n");
 }
 
@@ -100,8 +100,8 @@ Answer change_pin(Context& context, bool remove) {
       if (!until) return failed(std::move(until).error());
       if (*until <= request.now)
         return failed({.code = Errc::usage,
-                       .message = fmt::format("--until {}: that has passed", value->text),
-                       .hint = "write how long from now, such as 30d, or a day to come"});
+                       .message = fmt::format("--until {}: is in the past", value->text),
+                       .hint = "give a time from now (30d) or a future day"});
       request.mark.until = *until;
     }
   }
@@ -116,7 +116,7 @@ Answer change_pin(Context& context, bool remove) {
     data.end_object();
     return out;
   }
-  const std::string what = remove ? (report->changed ? "unpinned" : "had no such pin:") : "pinned";
+  const std::string what = remove ? (report->changed ? "unpinned" : "was not pinned:") : "pinned";
   say(context, fmt::format("{} {}\n", what, printable(entry_name(report->entry))));
   return out;
 }
@@ -155,7 +155,7 @@ Answer run_status(Context& context) {
     if (file != nullptr) CKPT_CHECK(write_status(session.io, file->text, out));
     return out;
   });
-  if (!status) return failed(std::move(status).error(), file != nullptr ? "the file is as it was" : "");
+  if (!status) return failed(std::move(status).error(), file != nullptr ? "the file is unchanged" : "");
   Answer out;
   warn(context, out, status->warnings);
   if (context.settings.json) {

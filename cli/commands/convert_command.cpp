@@ -53,15 +53,15 @@ Result<ConvertRequest> read_request(const Words& words) {
   out.source = words.arguments[0];
   out.target = words.arguments[1];
   if (out.source.empty() || out.target.empty())
-    return fail(Errc::usage, fmt::format("the {} is empty", out.source.empty() ? "source" : "target"));
+    return fail(Errc::usage, fmt::format("missing {}", out.source.empty() ? "source" : "target"));
   if (out.target.find("://") != std::string::npos)
     return fail({.code = Errc::unsupported,
-                 .message = out.target + ": convert: URLs are not written",
+                 .message = out.target + ": cannot write to a URL",
                  .hint = "write to a local or mounted path, then copy it"});
   if (out.target == "-")
     return fail({.code = Errc::usage,
-                 .message = "a checkpoint is not written to standard output",
-                 .hint = "name a file or a directory; a file called '-' is './-'"});
+                 .message = "cannot write a checkpoint to standard output",
+                 .hint = "name a file or a directory ('./-' for a file called '-')"});
   out.to = words.text("to");
   out.from = words.text("from");
   out.only = words.all("only");
@@ -113,12 +113,12 @@ void print_end(Context& context, const ConvertReport& report, const ConvertReque
     return;
   }
   if (report.dry_run) {
-    say(context, "nothing was written (--dry-run)\n");
+    say(context, "dry run: nothing was written\n");
     return;
   }
   if (report.resumed_bytes != 0)
-    say(context, fmt::format("resumed {} of {} were there and are right\n", format_size(report.resumed_bytes, sizes),
-                             format_size(report.target_bytes, sizes)));
+    say(context, fmt::format("resumed {} of {} already written and verified\n",
+                             format_size(report.resumed_bytes, sizes), format_size(report.target_bytes, sizes)));
   say(context, done_text(report, request.dtype.has_value(), sizes));
   if (context.settings.verbose > 0)
     say(context,

@@ -29,12 +29,18 @@ Command command_of(std::string_view verb) {
 }
 
 void print_failures(Console& console, const Answer& answer, const Settings& settings) {
-  for (const Failure& failure : answer.failures)
+  for (const Failure& failure : answer.failures) {
     for (const std::string& line : error_lines(failure, settings.sizes, &console)) console.err(line);
+    const Errc code = failure.error.code;
+    if (settings.verbose > 0 || needs_explaining(code))
+      console.err(explain_line(code));
+    else
+      console.log(explain_line(code));
+  }
 }
 
-/// A launch that cannot be joined: rank 0 prints the block; on other nodes one rank says it in one line, because
-/// rank 0 may be well and wait for it.
+/// A launch that cannot be joined: rank 0 prints the error block. On other nodes one rank prints one line, because
+/// rank 0 may be fine and waiting for it.
 void print_stray(const Launch& launch, const Answer& answer) {
   if (launch.rank == 0 || launch.local_rank != 0) return;
   for (const Failure& failure : answer.failures) {
@@ -61,7 +67,7 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
                    .color = words.text("color"),
                    .log_file = words.text("log-file")},
                   environment);
-  // Only conversions are the work of many; everything else is done by rank 0, and the others have nothing to say.
+  // Only conversions are shared between ranks. Everything else runs on rank 0; the others are silent.
   if (launch.active() && launch.rank != 0 && !is_shared && !parsed.error) return 0;
 
   const Machine machine = read_machine();
@@ -79,14 +85,14 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
     for (const std::string& argument : arguments) said += " " + shell_word(argument);
     console.log(said);
     Context context{.words = words, .settings = settings, .launch = launch, .machine = machine, .console = console};
-    if (verb != "doctor") raise_open_files();  // it tells what others start with
+    if (verb != "doctor") raise_open_files();  // doctor reports the limit that other commands start with
     const StopWatch watch(verb, settings);
     answer = command_of(verb)(context);
   }
   if (settings.json)
     console.out(document(verb, answer));
   else if (parsed.no_command)
-    console.err(first_screen());
+    console.err(short_help());
   else
     print_failures(console, answer, settings);
   print_stray(launch, answer);

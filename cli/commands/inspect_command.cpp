@@ -65,16 +65,16 @@ std::string state_text(const InspectReport& report, SizeStyle sizes) {
   const std::string files =
       fmt::format("{}, {}", format_counted(report.file_count, "file"), format_size(report.file_bytes, sizes));
   if (report.complete) return fmt::format("  {:<11} complete: {}\n", "state", files);
-  return fmt::format("  {:<11} INCOMPLETE: {} there, {} below\n", "state", files,
+  return fmt::format("  {:<11} INCOMPLETE: {} present, {} below\n", "state", files,
                      format_counted(static_cast<std::uint64_t>(missing), "finding"));
 }
 
 /// What makes the checkpoint incomplete, as the error that a conversion would meet.
 Error incomplete(const InspectReport& report) {
-  Error out{.code = Errc::incomplete, .message = report.path + ": inspect: files are missing"};
+  Error out{.code = Errc::incomplete, .message = report.path + ": files are missing"};
   const auto first = std::ranges::find(report.findings, Severity::incomplete, &Finding::severity);
   if (first == report.findings.end()) return out;
-  out.message = report.path + ": inspect: " + first->text;
+  out.message = report.path + ": " + first->text;
   out.file = first->file;
   out.tensor = first->tensor;
   return out;
@@ -83,24 +83,23 @@ Error incomplete(const InspectReport& report) {
 void print_report(Context& context, const InspectReport& report, bool with_files) {
   const SizeStyle sizes = context.settings.sizes;
   std::string out = first_line(report);
-  if (!report.why.empty()) out += fmt::format("  {:<11} {}\n", "seen", printable(report.why));
+  if (!report.why.empty()) out += fmt::format("  {:<11} {}\n", "detected", printable(report.why));
   if (!report.root.empty() && report.root != report.path.substr(0, report.path.find_last_not_of('/') + 1))
     out += fmt::format("  {:<11} {}\n", "directory", printable(report.root));
   out += fmt::format("  {:<11} {} in {}\n", "parameters", format_quantity(report.parameter_count),
                      format_counted(report.parameter_tensor_count, "tensor"));
   out += parts_text(report, sizes);
   if (report.object_count != 0)
-    out +=
-        fmt::format("  {:<11} {} kept beside the tensors\n", "objects", format_counted(report.object_count, "value"));
+    out += fmt::format("  {:<11} {} besides the tensors\n", "objects", format_counted(report.object_count, "value"));
   out += alias_text(report);
   out += extras_text(report);
   out += state_text(report, sizes);
   out += fmt::format("  {:<11} {}\n", "checks",
-                     report.stores_hashes ? "a hash of every 4 MiB of every file"
-                                          : "no hash of every byte in this format; 'ckpt verify' compares what it has");
-  if (!report.can_become.empty()) out += fmt::format("  {:<11} {}", "can become", fmt::join(report.can_become, " · "));
+                     report.stores_hashes ? "complete: a hash for every 4 MiB"
+                                          : "partial; 'ckpt verify' compares what the format has");
+  if (!report.can_become.empty()) out += fmt::format("  {:<11} {}", "converts to", fmt::join(report.can_become, " · "));
   if (!report.can_become.empty() && report.smallest_memory != 0)
-    out += fmt::format("          from {} of memory", format_size(report.smallest_memory, sizes));
+    out += fmt::format("   (needs at least {} of memory)", format_size(report.smallest_memory, sizes));
   if (!report.can_become.empty()) out += "\n";
   say(context, out);
   print_findings(context, report.findings);
@@ -125,7 +124,7 @@ void print_report(Context& context, const InspectReport& report, bool with_files
 
 Answer run_inspect(Context& context) {
   const std::string& word = context.words.arguments[0];
-  if (word.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
+  if (word.empty()) return failed({.code = Errc::usage, .message = "missing PATH"});
   auto report = ask_alone(context, [&](Session& session) -> Result<InspectReport> {
     CKPT_TRY(const std::string path, path_of(session, context.words, word));
     return inspect(session, path, context.words.text("from"));

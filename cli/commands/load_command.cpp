@@ -19,11 +19,11 @@ Result<LoadRequest> read_load_request(const Words& words) {
   out.source = words.arguments[0];
   out.target = words.arguments[1];
   if (out.source.empty() || out.target.empty())
-    return fail(Errc::usage, fmt::format("the {} is empty", out.source.empty() ? "source" : "target"));
+    return fail(Errc::usage, fmt::format("missing {}", out.source.empty() ? "source" : "target"));
   if (out.target == "-")
     return fail({.code = Errc::usage,
-                 .message = "tensors are not written to standard output",
-                 .hint = "name a file or a directory; a file called '-' is './-'"});
+                 .message = "cannot write tensors to standard output",
+                 .hint = "name a file or a directory ('./-' for a file called '-')"});
   out.to = words.text("to");
   out.from = words.text("from");
   out.only = words.all("only");
@@ -45,7 +45,7 @@ Error with_nearest_name(Error error, Session& session, const LoadRequest& reques
     if (const auto near = nearest(error.tensor, names))
       return with_hint(std::move(error), fmt::format("did you mean '{}'?", printable(*near)));
   }
-  return with_hint(std::move(error), fmt::format("ckpt ls {}    lists the names", shell_path(request.source)));
+  return with_hint(std::move(error), fmt::format("'ckpt ls {}' lists the names", shell_path(request.source)));
 }
 
 void print_load_report(Context& context, const LoadReport& report, const LoadRequest& request) {
@@ -67,8 +67,7 @@ void print_load_report(Context& context, const LoadReport& report, const LoadReq
   if (shown < count) say(context, fmt::format("tensor  {} more; -v shows all\n", format_count(count - shown)));
   say(context, replaced_text(conversion, conversion.dry_run || context.settings.verbose > 0, sizes));
   if (conversion.dry_run) {
-    say(context,
-        fmt::format("nothing was written (--dry-run): {} would be\n", format_size(conversion.target_bytes, sizes)));
+    say(context, fmt::format("dry run: would write {}\n", format_size(conversion.target_bytes, sizes)));
     return;
   }
   say(context, fmt::format("done    {}, {} in {}: {}\n", format_counted(conversion.files.size(), "file"),

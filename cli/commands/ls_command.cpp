@@ -39,8 +39,8 @@ Result<> keep_dtype(ListReport& report, const std::string& wanted) {
   for (const ListedTensor& tensor : report.tensors) present.insert(dtype_key(tensor.dtype));
   if (!present.contains(dtype_key(wanted)))
     return fail({.code = Errc::not_found,
-                 .message = fmt::format("no tensor has the dtype '{}'", wanted),
-                 .hint = fmt::format("there are {}", fmt::join(present, ", "))});
+                 .message = fmt::format("no tensor has dtype '{}'", wanted),
+                 .hint = fmt::format("the checkpoint has {}", fmt::join(present, ", "))});
   std::erase_if(report.tensors,
                 [&](const ListedTensor& tensor) { return dtype_key(tensor.dtype) != dtype_key(wanted); });
   return {};
@@ -55,10 +55,10 @@ Result<> keep_globs(ListReport& report, const std::vector<std::string>& globs) {
   if (!report.tensors.empty()) return {};
   const auto near = nearest(globs.front(), names);
   return fail({.code = Errc::not_found,
-               .message = fmt::format("no tensor name matches '{}', of {}", fmt::join(globs, "' or '"),
+               .message = fmt::format("no tensor name matches '{}' ({})", fmt::join(globs, "' or '"),
                                       format_counted(names.size(), "name")),
                .hint = near ? fmt::format("did you mean '{}'?", *near)
-                            : "a pattern covers the whole name: write '*.mlp.*', not 'mlp'"});
+                            : "patterns match whole names: use '*.mlp.*', not 'mlp'"});
 }
 
 void sort_tensors(ListReport& report, const std::string& key) {
@@ -122,8 +122,7 @@ void print_table(Context& context, const ListReport& report) {
   for (const ListedTensor& tensor : report.tensors) bytes += tensor.alias_of.empty() ? tensor.bytes : 0;
   std::string out = drawn.text + fmt::format("{}, {}", format_counted(report.tensors.size(), "name"),
                                              format_size(bytes, context.settings.sizes));
-  if (drawn.shortened != 0)
-    out += fmt::format(" · {} shortened to fit; -q shows them whole", format_count(drawn.shortened));
+  if (drawn.shortened != 0) out += fmt::format(" · {} shortened; -q prints full names", format_count(drawn.shortened));
   say(context, out + "\n");
 }
 
@@ -132,7 +131,7 @@ void print_table(Context& context, const ListReport& report) {
 Answer run_ls(Context& context) {
   const Words& words = context.words;
   const std::string& word = words.arguments[0];
-  if (word.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
+  if (word.empty()) return failed({.code = Errc::usage, .message = "missing PATH"});
   std::size_t depth = kDeepestTree;
   if (const Value* value = words.value("depth")) {
     const auto count = parse_count(value->text, 1, kDeepestTree);

@@ -14,7 +14,7 @@ namespace {
 
 Result<double> part_of(std::string_view text) {
   CKPT_TRY(const double percent, catalog::parse_percent(text));
-  if (!(percent > 0)) return fail(Errc::usage, "a part above 0% is expected");
+  if (!(percent > 0)) return fail(Errc::usage, "expected a share above 0%");
   return percent / 100;
 }
 
@@ -42,10 +42,9 @@ Result<NextSaveRequest> read_next_save_request(const Words& words) {
   if (catalog::asks(rules.policy)) {
     out.rules = rules;
   } else if (rules.policy.most_overhead) {
-    return fail(Errc::usage, "--max-overhead: it holds rules back: give one as well, such as --optimal");
+    return fail(Errc::usage, "--max-overhead only limits other rules; add one, e.g. --optimal");
   }
-  if (rules.policy.before_end_s && !out.time_left_s)
-    return fail(Errc::usage, "--before-end: --time-left must say how long the job has left");
+  if (rules.policy.before_end_s && !out.time_left_s) return fail(Errc::usage, "--before-end needs --time-left");
   return out;
 }
 
@@ -61,7 +60,7 @@ std::string next_text(const NextSaveReport& report) {
   if (report.next.step) out = fmt::format("at step {}", *report.next.step);
   if (report.due_at)
     out += fmt::format("{}in {}", out.empty() ? "" : ", or ", format_seconds(report.next.in_s.value_or(0)));
-  return out.empty() ? "nobody knows when" : "next " + out;
+  return out.empty() ? "next: unknown" : "next " + out;
 }
 
 std::string report_data(const NextSaveRequest& request, const NextSaveReport& report) {

@@ -28,7 +28,7 @@ Result<std::uint64_t> ranks_of(std::string_view text) {
 Result<double> rate_of(std::string_view text) {
   if (text.ends_with("/s")) text.remove_suffix(2);
   CKPT_TRY(const std::uint64_t bytes, parse_size(text));
-  if (bytes == 0) return fail(Errc::usage, "nothing is written at 0 bytes a second");
+  if (bytes == 0) return fail(Errc::usage, "the bandwidth must be above 0");
   return static_cast<double>(bytes);
 }
 
@@ -43,7 +43,7 @@ Result<double> mtbf_of(std::string_view text, std::uint64_t nodes) {
   const bool each = text.ends_with("/node");
   if (each) text.remove_suffix(5);
   CKPT_TRY(const double seconds, seconds_of(text));
-  if (!(seconds > 0)) return fail(Errc::usage, "a time above 0 is expected");
+  if (!(seconds > 0)) return fail(Errc::usage, "expected a time above 0");
   return each ? seconds / static_cast<double>(nodes) : seconds;
 }
 
@@ -97,7 +97,7 @@ Result<DiskSpeed> measure(Session& session, const Words& words, SavePlanRequest&
   CKPT_TRY(const DiskSpeed speed, measure_disk(session.io, directory, bytes, session.stop));
   request.bandwidth = speed.write_rate();
   source.notes.push_back(fmt::format(
-      "the bandwidth is what one process measured in {}: from all ranks together a shared storage may take more; then "
+      "the bandwidth was measured by one process in {}; shared storage may be faster with all ranks: if so, "
       "give --bw",
       directory));
   return speed;
@@ -106,8 +106,8 @@ Result<DiskSpeed> measure(Session& session, const Words& words, SavePlanRequest&
 Result<Looked> read_source(Context& context, SavePlanRequest& request) {
   const Words& words = context.words;
   const bool bench = words.value("bench") != nullptr;
-  if (bench && words.value("bw") != nullptr) return fail(Errc::usage, "--bench and --bw: choose one");
-  if (!bench && words.value("size") != nullptr) return fail(Errc::usage, "--size: of the file that --bench writes");
+  if (bench && words.value("bw") != nullptr) return fail(Errc::usage, "--bench and --bw exclude each other");
+  if (!bench && words.value("size") != nullptr) return fail(Errc::usage, "--size needs --bench");
   Looked out;
   if (bench || !words.arguments.empty()) {
     CKPT_TRY(const auto opened, OpenSession::alone(context));
@@ -124,8 +124,8 @@ Result<Looked> read_source(Context& context, SavePlanRequest& request) {
   }
   if (request.parameters == 0 || request.bandwidth == 0) {
     return fail({.code = Errc::usage,
-                 .message = "plan: --params and --bw are needed",
-                 .hint = "for instance: ckpt plan --params 70B --bw 40G, or ckpt plan RUN@latest --bench DIR"});
+                 .message = "--params and --bw are needed",
+                 .hint = "example: ckpt plan --params 70B --bw 40G, or ckpt plan RUN@latest --bench DIR"});
   }
   return out;
 }
@@ -165,7 +165,7 @@ void print_choices(Context& context, const SavePlan& plan) {
     return c.steps != 0 ? fmt::format("{} ({})", format_seconds(c.chosen_s), format_counted(c.steps, "step"))
                         : format_seconds(c.chosen_s);
   });
-  row("because of", [](const SaveChoice& c) { return c.reason; });
+  row("limited by", [](const SaveChoice& c) { return c.reason; });
   row("overhead", [](const SaveChoice& c) { return percent_text(c.overhead); });
   const auto any = [&](auto holds) { return std::any_of(plan.choices.begin(), plan.choices.end(), holds); };
   if (any([](const SaveChoice& c) { return c.remote_every != 0; })) {
@@ -176,7 +176,7 @@ void print_choices(Context& context, const SavePlan& plan) {
   if (any([](const SaveChoice& c) { return c.host_bytes > 0; })) {
     row(
         "host memory", [&](const SaveChoice& c) { return bytes_text(c.host_bytes, context.settings.sizes); },
-        "(of a rank, while a save is in flight)");
+        "(per rank, while a save is in flight)");
   }
   if (!failures) return;
   row(
@@ -184,14 +184,14 @@ void print_choices(Context& context, const SavePlan& plan) {
   row(
       "  10-90 %",
       [](const SaveChoice& c) { return fmt::format("{:.2f}-{:.2f} %", c.lost_low * 100, c.lost_high * 100); },
-      "(over the failure rates that are likely)");
+      "(over likely failure rates)");
   row("  base rule", [](const SaveChoice& c) { return percent_text(c.lost_base); });
   row("at a failure", [](const SaveChoice& c) { return format_seconds(c.loss_at_failure_s); });
 }
 
 void print_sensitivity(Context& context, const SavePlan& plan) {
   if (plan.sensitivity.empty()) return;
-  say(context, "if it were other than believed: save every, lost time\n");
+  say(context, "sensitivity: interval, lost time\n");
   for (const Sensitivity& one : plan.sensitivity) {
     std::string line = fmt::format("{:<18}", one.name);
     for (const SaveChoice& choice : one.choices)
@@ -209,9 +209,9 @@ void print_memory(Context& context, const SavePlan& plan) {
     const catalog::MemoryBytes& row = plan.memory[i];
     say(context, fmt::format("{:<8}{:<34}{:>12}{:>12}{:>12}{}\n", row.zero_stage, catalog::offload_name(row.offload),
                              bytes_text(row.gpu, sizes), bytes_text(row.host, sizes), bytes_text(row.nvme, sizes),
-                             plan.fits == i ? "   < fits, and gives up least" : ""));
+                             plan.fits == i ? "   < fits, with the least offload" : ""));
   }
-  say(context, "a rank, without activations and buffers\n");
+  say(context, "per rank, without activations and buffers\n");
 }
 
 void print_models(Context& context, const SavePlan& plan) {
@@ -244,7 +244,7 @@ void print_plan(Context& context, const SavePlan& plan, const SavePlanRequest& r
                            format_rate(request.bandwidth, sizes)));
   if (request.mtbf_s > 0) say(context, fmt::format("one failure in {}\n", format_seconds(request.mtbf_s)));
   print_choices(context, plan);
-  say(context, fmt::format("choose        {}\n", plan.explanation));
+  say(context, fmt::format("recommended   {}\n", plan.explanation));
   print_sensitivity(context, plan);
   if (plan.bandwidth_wanted > 0) {
     say(context, fmt::format("bandwidth     {} lets blocking saves meet {} of rework within 5 %\n",
@@ -256,7 +256,7 @@ void print_plan(Context& context, const SavePlan& plan, const SavePlanRequest& r
     say(context, fmt::format("  peak        {} with {} in the trash and one being written; {} a day\n",
                              bytes_text(plan.peak_bytes, sizes), plan.trashed, bytes_text(plan.bytes_a_day, sizes)));
   } else if (plan.unbounded) {
-    say(context, "storage       grows without a bound: a rule of --keep has no limit\n");
+    say(context, "storage       unbounded: a rule of --keep has no limit\n");
   }
   if (request.rank_memory || context.words.on("memory-table")) print_memory(context, plan);
   if (context.words.on("models")) print_models(context, plan);
@@ -350,8 +350,8 @@ Answer run_plan(Context& context) {
   const bool picture = context.words.on("curve") || context.words.on("svg");
   if (picture && request->mtbf_s <= 0) {
     return failed({.code = Errc::usage,
-                   .message = "plan: a curve needs a failure rate",
-                   .hint = "add --mtbf, for instance --mtbf 30000h/node --nodes 128"});
+                   .message = "a curve needs a failure rate",
+                   .hint = "add --mtbf, e.g. --mtbf 30000h/node --nodes 128"});
   }
   Answer out;
   if (context.settings.json) {

@@ -42,7 +42,7 @@ Result<PruneRequest> read_prune_request(const Words& words) {
     rest.remove_prefix(std::min(rest.size(), option.size() + 1));
     const std::size_t equals = option.find('=');
     if (equals == std::string_view::npos)
-      return fail(Errc::usage, fmt::format("--import-policy: '{}' is no OPTION=VALUE", option));
+      return fail(Errc::usage, fmt::format("--import-policy: '{}' is not OPTION=VALUE", option));
     out.policy.import_options.emplace_back(option.substr(0, equals), option.substr(equals + 1));
   }
   return out;
@@ -51,7 +51,7 @@ Result<PruneRequest> read_prune_request(const Words& words) {
 Result<> check_words(const Words& words) {
   const auto both = [&](std::string_view a, std::string_view b) -> Result<> {
     if (!words.on(a) || !words.on(b)) return {};
-    return fail(Errc::usage, fmt::format("--{} and --{}: choose one", a, b));
+    return fail(Errc::usage, fmt::format("--{} and --{} exclude each other", a, b));
   };
   CKPT_CHECK(both("apply", "dry-run"));
   CKPT_CHECK(both("apply", "check"));
@@ -59,7 +59,7 @@ Result<> check_words(const Words& words) {
   for (const char* other : {"apply", "check", "check-policy"}) CKPT_CHECK(both("simulate", other));
   for (const char* flag : {"interval", "until", "step-time", "checkpoint-size"}) {
     if (!words.text(flag).empty() && !words.on("simulate"))
-      return fail(Errc::usage, fmt::format("--{}: only with --simulate", flag));
+      return fail(Errc::usage, fmt::format("--{} needs --simulate", flag));
   }
   return both("check", "check-policy");
 }
@@ -109,7 +109,7 @@ void print_part(Context& context, const PrunePart& part) {
                           printable(why_text(part, i))});
   }
   say(context, context.console.out_is_terminal() ? draw_aligned(table, context.console.width()).text : draw_tsv(table));
-  if (part.retention.aborted) say(context, fmt::format("aborted  {}\n", *part.retention.aborted));
+  if (part.retention.aborted) say(context, fmt::format("stopped  {}\n", *part.retention.aborted));
 }
 
 void print_names(Context& context, const PrunePlan& plan) {
@@ -143,7 +143,7 @@ void print_check_policy(Context& context, const PrunePlan& plan) {
     say(context, fmt::format("  would delete   {} of {}\n", part.retention.trash_count, part.entries.size()), true);
   }
   for (const catalog::RunInterval& one : plan.policies.run_intervals) {
-    say(context, fmt::format("interval  when to save, of {}\n", printable(one.runs)), true);
+    say(context, fmt::format("interval  when to save, for {}\n", printable(one.runs)), true);
     for (const std::string& line : interval_meaning(one.rules)) say(context, "  " + line + "\n", true);
   }
   if (!plan.policies.interval) return;
@@ -156,22 +156,22 @@ void print_plan(Context& context, const PrunePlan& plan, bool applied) {
   const SizeStyle sizes = context.settings.sizes;
   for (const PrunePart& part : plan.parts) print_part(context, part);
   for (const std::string& run : plan.ruleless)
-    say(context, fmt::format("note    {}: no policy selects it: nothing of it is deleted\n", printable(run)));
+    say(context, fmt::format("note    {}: no policy matches this run; nothing of it is deleted\n", printable(run)));
   for (const std::string& difference : plan.policies.differences) say(context, fmt::format("note    {}\n", difference));
   std::uint64_t count = 0;
   for (const PrunePart& part : plan.parts) count += part.entries.size();
   if (applied) return;
   if (plan.purge_due.count != 0)
-    say(context, fmt::format("note    the grace period of {} in the trash is over: --apply removes {} for good, {}\n",
-                             plan.purge_due.count, plan.purge_due.count == 1 ? "it" : "them",
-                             format_size(plan.purge_due.bytes, sizes)));
+    say(context,
+        fmt::format("note    {} in the trash expired: --apply deletes {} permanently ({})\n", plan.purge_due.count,
+                    plan.purge_due.count == 1 ? "it" : "them", format_size(plan.purge_due.bytes, sizes)));
   std::string line = fmt::format("would delete {} of {}", plan.trash_count, format_counted(count, "checkpoint"));
   if (plan.demote_count != 0) line += fmt::format(", drop the optimizer of {}", plan.demote_count);
   line += fmt::format(", free {}", format_size(plan.freed_bytes, sizes));
   if (plan.recycled_bytes != 0)
-    line += fmt::format(", keep {} for the next save to overwrite", format_size(plan.recycled_bytes, sizes));
-  line += ".  Nothing deleted.";
-  if (plan.trash_count + plan.demote_count != 0 && !plan.aborted) line += " To do it: add --apply";
+    line += fmt::format(", recycle {} for the next save", format_size(plan.recycled_bytes, sizes));
+  line += ". Nothing was deleted.";
+  if (plan.trash_count + plan.demote_count != 0 && !plan.aborted) line += " Run with --apply to do it.";
   say(context, line + "\n");
 }
 
@@ -183,7 +183,7 @@ void print_report(Context& context, const PruneReport& report) {
   if (report.trashed == 0 && report.demoted == 0) {
     say(context, "0 checkpoints deleted\n");
   } else if (report.trashed != 0) {
-    say(context, fmt::format("{} in the trash, {}\n", line, format_size(waits.bytes, sizes)));
+    say(context, fmt::format("{} moved to the trash, {}\n", line, format_size(waits.bytes, sizes)));
   }
   if (report.demoted != 0) {
     line = format_counted(report.demoted, "checkpoint") + " reduced to weights";
@@ -197,14 +197,14 @@ void print_report(Context& context, const PruneReport& report) {
   line = gone.size() == optimizers ? "" : format_counted(gone.size() - optimizers, "checkpoint");
   if (optimizers != 0) line += (line.empty() ? "" : " and ") + format_counted(optimizers, "optimizer");
   if (!gone.empty())
-    say(context, fmt::format("{} removed for good{}, {} freed\n", line,
-                             report.purged_early ? " without waiting for the grace, as space is short" : "",
+    say(context, fmt::format("{} deleted permanently{}, {} freed\n", line,
+                             report.purged_early ? " before the grace period ended, because space is short" : "",
                              format_size(report.purged.bytes, sizes)));
   if (report.purged.recycled_count != 0)
-    say(context, fmt::format("{} of these to be overwritten by the next save, {} not free\n",
-                             report.purged.recycled_count, format_size(report.purged.recycled_bytes, sizes)));
+    say(context, fmt::format("{} of these recycled for the next save; {} stay in use\n", report.purged.recycled_count,
+                             format_size(report.purged.recycled_bytes, sizes)));
   if (report.purged.emptied_bytes != 0)
-    say(context, fmt::format("{} freed that had waited for a save\n", format_size(report.purged.emptied_bytes, sizes)));
+    say(context, fmt::format("{} of recycled files freed\n", format_size(report.purged.emptied_bytes, sizes)));
 }
 
 // --- for scripts ----------------------------------------------------------------------------------------------------
@@ -248,9 +248,9 @@ Failure stopped(const PrunePlan& plan, const PruneReport& report) {
   const std::uint64_t done = report.trashed + report.demoted;
   const std::uint64_t planned = plan.trash_count + plan.demote_count;
   return {.error = name_signal({.code = Errc::interrupted,
-                                .message = plan.store + ": prune: stopped",
-                                .hint = "the same command again does the rest"}),
-          .effect = fmt::format("{} of {} done, and nothing half", done, format_counted(planned, "deletion"))};
+                                .message = plan.store + ": stopped",
+                                .hint = "run the same command again to continue"}),
+          .effect = fmt::format("{} of {} done, none in part", done, format_counted(planned, "deletion"))};
 }
 
 void put_report(json::Writer& out, const PrunePlan& plan, const PruneReport& report) {

@@ -20,7 +20,7 @@ std::string deed_text(const RepairItem& item, bool applied) {
       return applied ? "removed" : "to be removed";
     case Defect::manifest:
     case Defect::manifest_copy:
-      return fmt::format("every checksum is right; {}restored from {}", applied ? "" : "to be ", item.from);
+      return fmt::format("all checksums OK; {}restored from {}", applied ? "" : "to be ", item.from);
     case Defect::deletion:
       return applied ? "finished" : "to be finished";
     case Defect::damage:
@@ -47,12 +47,12 @@ void print_summary(Context& context, const RepairReport& report) {
     planned += item.planned ? 1 : 0;
     done += item.done ? 1 : 0;
   }
-  std::string line = format_counted(report.checkpoints, "checkpoint") + " looked at";
+  std::string line = format_counted(report.checkpoints, "checkpoint") + " checked";
   if (report.items.empty()) line += ", nothing to repair";
-  if (!report.items.empty() && report.applied) line += fmt::format(", {} of {} mended", done, report.items.size());
+  if (!report.items.empty() && report.applied) line += fmt::format(", {} of {} repaired", done, report.items.size());
   if (!report.items.empty() && !report.applied) {
-    line += fmt::format(", {} can be mended.  Nothing was changed.", planned);
-    if (planned > 0) line += " To do it: add --apply";
+    line += fmt::format(", {} can be repaired. Nothing was changed.", planned);
+    if (planned > 0) line += " Run with --apply to do it.";
   }
   say(context, line + "\n");
 }
@@ -95,7 +95,7 @@ void put_names(json::Writer& out, std::string_view key, const std::vector<std::s
 void print_salvage(Context& context, const SalvageReport& report, const SalvageRequest& request) {
   const std::size_t shown =
       context.settings.verbose > 0 ? report.lost.size() : std::min<std::size_t>(10, report.lost.size());
-  if (report.by_copy) say(context, "note    manifest.json is lost or torn: its copy was read\n");
+  if (report.by_copy) say(context, "note    manifest.json is missing or truncated; ckpt read its copy\n");
   for (const std::string& file : report.missing) say(context, fmt::format("  missing     {}\n", printable(file)));
   for (const Finding& finding : report.damage) say(context, fmt::format("  damage      {}\n", finding_text(finding)));
   for (std::size_t i = 0; i < shown; ++i) say(context, fmt::format("  lost        {}\n", printable(report.lost[i])));
@@ -111,12 +111,12 @@ Answer run_salvage(Context& context) {
   const Words& words = context.words;
   SalvageRequest request{
       .path = words.arguments[0], .out = words.text("out"), .dry_run = words.on("dry-run"), .by = who(), .now = now()};
-  if (request.out.empty()) return failed({.code = Errc::usage, .message = "--out: the path is empty"});
+  if (request.out.empty()) return failed({.code = Errc::usage, .message = "--out: missing PATH"});
   auto report = ask_alone(context, [&](Session& session) -> Result<SalvageReport> {
     CKPT_TRY(request.path, path_of(session, words, request.path));
     return salvage(session, request);
   });
-  if (!report) return failed(std::move(report).error(), "the damaged checkpoint is as it was");
+  if (!report) return failed(std::move(report).error(), "the damaged checkpoint is unchanged");
   Answer out;
   if (!report->lost.empty()) {
     out.exit_code = exit_code(Errc::not_done);
@@ -144,12 +144,12 @@ Answer run_repair(Context& context) {
   const Words& words = context.words;
   if (words.value("out") != nullptr) {
     if (!words.on("apply")) return run_salvage(context);
-    return failed({.code = Errc::usage, .message = "--out and --apply: choose one"});
+    return failed({.code = Errc::usage, .message = "--out and --apply exclude each other"});
   }
   RepairRequest request{.path = words.arguments[0], .apply = words.on("apply"), .by = who(), .clock = now};
   if (request.apply && words.on("dry-run"))
-    return failed({.code = Errc::usage, .message = "--apply and --dry-run: choose one"});
-  if (request.path.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
+    return failed({.code = Errc::usage, .message = "--apply and --dry-run exclude each other"});
+  if (request.path.empty()) return failed({.code = Errc::usage, .message = "missing PATH"});
   auto timeout = lock_timeout_of(words);
   if (!timeout) return failed(std::move(timeout).error());
   request.lock_timeout = *timeout;

@@ -26,7 +26,7 @@ Result<std::optional<std::uint64_t>> read_step(const Words& words, const std::st
   std::uint64_t step = 0;
   const auto [end, error] = std::from_chars(value->text.data(), value->text.data() + value->text.size(), step);
   if (error != std::errc() || end != value->text.data() + value->text.size())
-    return fail(about(*value, fmt::format("'{}' is no number", value->text)));
+    return fail(about(*value, fmt::format("'{}' is not a number", value->text)));
   return std::optional(step);
 }
 
@@ -38,8 +38,8 @@ Result<catalog::Mark> read_metric(const std::string& text) {
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), mark.value);
   if (mark.name.empty() || error != std::errc() || end != number.data() + number.size())
     return fail({.code = Errc::usage,
-                 .message = fmt::format("--metric '{}' is no NAME=NUMBER", text),
-                 .hint = "--metric loss=1.7; nan and inf are numbers here"});
+                 .message = fmt::format("--metric '{}' is not NAME=NUMBER", text),
+                 .hint = "example: --metric loss=1.7 (nan and inf are allowed)"});
   return mark;
 }
 
@@ -75,11 +75,11 @@ Result<ImportRequest> read_save_request(const Words& words) {
   ImportRequest out{.store = store_of(words), .run = words.text("run")};
   ConvertRequest& conversion = out.conversion;
   conversion.source = words.arguments[0];
-  if (conversion.source.empty()) return fail(Errc::usage, "the source is empty");
-  if (out.run.empty()) return fail(Errc::usage, "--run names the run of the store, and is missing");
+  if (conversion.source.empty()) return fail(Errc::usage, "missing SRC");
+  if (out.run.empty()) return fail(Errc::usage, "--run NAME is required");
   while (out.run.ends_with('/')) out.run.pop_back();
   CKPT_TRY(const auto step, read_step(words, "step"));
-  if (!step) return fail(Errc::usage, "--step says which step of the training this is, and is missing");
+  if (!step) return fail(Errc::usage, "--step N is required");
   out.step = *step;
   CKPT_TRY(out.back_to, read_step(words, "back-to"));
   CKPT_TRY(out.marks, read_marks(words));
@@ -116,7 +116,7 @@ void print_age(Context& context, const ImportReport& report) {
   const auto created = catalog::parse_time(report.created);
   if (!created || catalog::elapsed(*created, now()) < std::chrono::hours(1)) return;
   say(context,
-      fmt::format("age     {}: rules of time count from {}, when {}\n", age_text(*created, now()),
+      fmt::format("dated   {} ago: time rules count from {}, when {}\n", age_text(*created, now()),
                   catalog::time_text(*created), report.linked ? "it was saved" : "the newest file of SRC was written"));
 }
 
@@ -127,20 +127,20 @@ void print_end(Context& context, const ImportReport& report, const ImportRequest
   const std::string files = fmt::format("{}, {}", format_counted(conversion.files.size(), "file"),
                                         format_size(conversion.target_bytes, sizes));
   if (conversion.dry_run && !conversion.already_done) {
-    if (report.linked) say(context, fmt::format("plan    link {} of the source: no byte of them is copied\n", files));
-    say(context, "nothing was written (--dry-run)\n");
+    if (report.linked) say(context, fmt::format("plan    link {} of the source, no copy\n", files));
+    say(context, "dry run: nothing was written\n");
     return;
   }
   if (conversion.already_done) {
     say(context, already_done_text(conversion.target, conversion.id));
-    if (report.marked_later) say(context, "its metrics, tags, note and pin were written now\n");
+    if (report.marked_later) say(context, "metrics, tags, note and pin were added\n");
   } else {
     if (report.new_store) say(context, fmt::format("store   {} was created\n", printable(request.store)));
     if (conversion.resumed_bytes != 0)
       say(context,
-          fmt::format("resumed {} of {} were there and are right\n", format_size(conversion.resumed_bytes, sizes),
+          fmt::format("resumed {} of {} already written and verified\n", format_size(conversion.resumed_bytes, sizes),
                       format_size(conversion.target_bytes, sizes)));
-    say(context, report.linked ? fmt::format("linked  {} of the source in {}: no byte of them was copied\n", files,
+    say(context, report.linked ? fmt::format("linked  {} of the source in {}, no copy\n", files,
                                              format_seconds(conversion.seconds))
                                : done_text(conversion, false, sizes));
   }

@@ -13,7 +13,7 @@ namespace {
 Result<SimulateRequest> read_simulate_request(const Words& words, PolicyWords policy) {
   SimulateRequest out{.store = store_of(words), .policy = std::move(policy), .now = now()};
   if (words.text("interval").empty() || words.text("until").empty())
-    return fail(Errc::usage, "--simulate: give --interval STEPS and --until STEPS");
+    return fail(Errc::usage, "--simulate needs --interval STEPS and --until STEPS");
   CKPT_TRY(out.interval, parse_count(words.text("interval"), 1, INT64_MAX));
   CKPT_TRY(out.until, parse_count(words.text("until"), 1, INT64_MAX));
   if (const std::string time = words.text("step-time"); !time.empty()) {

@@ -44,16 +44,17 @@ Result<> check_flags(const Words& words) {
   const bool all = words.on("all");
   for (const std::string_view flag : {"since", "max-age"}) {
     if (all || words.value(flag) == nullptr) continue;
-    return fail(Errc::usage, fmt::format("--{}: chooses checkpoints of a store; give --all too", flag));
+    return fail(Errc::usage, fmt::format("--{}: needs --all", flag));
   }
   for (const std::string_view flag : {"seed", "against", "from", "map"}) {
-    if (all && words.value(flag) != nullptr) return fail(Errc::usage, fmt::format("--all and --{}: choose one", flag));
+    if (all && words.value(flag) != nullptr)
+      return fail(Errc::usage, fmt::format("--all and --{} exclude each other", flag));
   }
   if (words.on("quick") && words.on("finite"))
-    return fail(Errc::usage, "--quick reads no values: --finite has nothing to look at");
+    return fail(Errc::usage, "--finite does not work with --quick, which reads no values");
   if (!all && words.arguments.size() != 1)
-    return fail(Errc::usage, words.arguments.empty() ? "verify takes PATH, or --all for the checkpoints of a store"
-                                                     : "verify takes one PATH; runs of a store come with --all");
+    return fail(Errc::usage, words.arguments.empty() ? "missing PATH; for a store, use --all"
+                                                     : "only one PATH is allowed; for runs of a store, use --all");
   return {};
 }
 
@@ -90,7 +91,7 @@ std::vector<Finding> scrub_findings(const ScrubReport& report) {
     if (item.error && item.verdict != ScrubVerdict::vanished)
       out.push_back(scrub_finding(item, fmt::format("{}: {}", verdict_name(item.verdict), item.error->message)));
     if (!item.unrecorded_because.empty())
-      out.push_back(scrub_finding(item, "verified, but that cannot be recorded: " + item.unrecorded_because));
+      out.push_back(scrub_finding(item, "verified, but the result could not be recorded: " + item.unrecorded_because));
   }
   return out;
 }
@@ -104,7 +105,7 @@ void print_item(Context& context, const ScrubItem& item, const VerifyRequest& re
 }
 
 std::string scrub_summary(const ScrubReport& report, SizeStyle sizes) {
-  std::string out = fmt::format("{} of {} looked at", report.items.size(), format_counted(report.total, "checkpoint"));
+  std::string out = fmt::format("{} of {} checked", report.items.size(), format_counted(report.total, "checkpoint"));
   for (const ScrubVerdict verdict : {ScrubVerdict::intact, ScrubVerdict::damaged, ScrubVerdict::incomplete,
                                      ScrubVerdict::unread, ScrubVerdict::busy, ScrubVerdict::vanished}) {
     const std::uint64_t count = report.count(verdict);
@@ -112,7 +113,7 @@ std::string scrub_summary(const ScrubReport& report, SizeStyle sizes) {
       out += fmt::format(" · {} {}", count, verdict_name(verdict));
   }
   out += fmt::format(" · {}   {}", format_size(report.bytes, sizes), format_seconds(report.seconds));
-  if (report.due > report.items.size()) out += fmt::format(" · {} more are due", report.due - report.items.size());
+  if (report.due > report.items.size()) out += fmt::format(" · {} more due", report.due - report.items.size());
   return out + "\n";
 }
 
@@ -156,7 +157,7 @@ Answer run_scrub(Context& context) {
   auto report = ask_alone(context, [&](Session& session) {
     return scrub(session, *request, [&](const ScrubItem& item) { print_item(context, item, each); });
   });
-  if (!report) return failed(std::move(report).error(), "what was verified until then is recorded");
+  if (!report) return failed(std::move(report).error(), "results so far are recorded");
   Answer out;
   bool sound = report->count(ScrubVerdict::damaged) + report->count(ScrubVerdict::incomplete) == 0;
   for (const ScrubItem& item : report->items) sound = sound && (!item.report || item.report->ok);
@@ -196,8 +197,8 @@ Answer run_verify(Context& context) {
   request.sample = *sample;
   if (request.quick && (request.finite || request.sample))
     return failed(
-        {.code = Errc::usage, .message = "--quick reads no values: --finite and --sample have nothing to look at"});
-  if (request.path.empty()) return failed({.code = Errc::usage, .message = "the path is empty"});
+        {.code = Errc::usage, .message = "--finite and --sample do not work with --quick, which reads no values"});
+  if (request.path.empty()) return failed({.code = Errc::usage, .message = "missing PATH"});
   const VerifyRequest asked = request;
   auto report = ask_alone(context, [&](Session& session) { return verify_named(session, context.words, request); });
   if (!report) return failed(std::move(report).error());

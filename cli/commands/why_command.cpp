@@ -16,7 +16,7 @@ using catalog::TrashRecord;
 void print_deletion(Context& context, const TrashEntry& entry) {
   const std::string where = printable(entry.run + "/" + entry.name);
   if (!entry.recorded) {
-    say(context, fmt::format("{}   in the trash; the record of its deletion cannot be read\n", where));
+    say(context, fmt::format("{}   in the trash; its deletion record is unreadable\n", where));
     return;
   }
   const TrashRecord& record = entry.record;
@@ -25,17 +25,16 @@ void print_deletion(Context& context, const TrashEntry& entry) {
                            printable(record.by), policy_text(record.policy), printable(record.why)));
   switch (record.state) {
     case TrashRecord::State::trashed:
-      say(context, fmt::format("  now       in the trash until {}; ckpt undelete brings it back\n",
+      say(context, fmt::format("  now       in the trash until {}; 'ckpt undelete' restores it\n",
                                catalog::time_text(record.purge_at)));
       break;
     case TrashRecord::State::restoring:
-      say(context, "  now       being restored; ckpt undelete goes on\n");
+      say(context, "  now       being restored; 'ckpt undelete' continues\n");
       break;
     case TrashRecord::State::purging:
     case TrashRecord::State::purged:
-      say(context,
-          fmt::format("  now       removed for good {} by {}{}\n", catalog::time_text(record.changed),
-                      printable(record.changed_by), record.recycled ? "; its files were given to the next save" : ""));
+      say(context, fmt::format("  now       deleted permanently {} by {}{}\n", catalog::time_text(record.changed),
+                               printable(record.changed_by), record.recycled ? "; its files were recycled" : ""));
       break;
     case TrashRecord::State::restored:
       say(context, fmt::format("  now       restored {} by {}\n", catalog::time_text(record.changed),
@@ -87,14 +86,14 @@ Answer run_why(Context& context) {
     say(context,
         fmt::format("{}   {}\n  why       {}\n  state     {}{}\n", printable(one.run + "/" + part.entries[i].name),
                     catalog::action_name(part.retention.decisions[i].action), printable(why), state_word(one.state),
-                    verified ? ", looked at " + catalog::time_text(*verified) : ""));
+                    verified ? ", checked " + catalog::time_text(*verified) : ""));
   }
   data.end_array().key("undecided").begin_array();
   for (const std::string& path : report->ruleless) {
     data.begin_object();
     put_text(data, "path", path);
     data.end_object();
-    say(context, fmt::format("{}   KEEP\n  why       no policy decides about it\n", printable(path)));
+    say(context, fmt::format("{}   KEEP\n  why       no policy matches it\n", printable(path)));
   }
   data.end_array().key("deleted").begin_array();
   for (const TrashEntry& entry : report->history) {

@@ -158,8 +158,8 @@ Result<> Console::finish() {
   if (out_errno_ == 0 || out_errno_ == EPIPE || (out_errno_ == EBADF && !options_.answers)) return {};
   const bool full = out_errno_ == ENOSPC || out_errno_ == EDQUOT;
   return fail({.code = full ? Errc::no_space : Errc::io,
-               .message = fmt::format("standard output: write: {}", std::strerror(out_errno_)),
-               .hint = "what the command was to do is done; only its output is lost"});
+               .message = fmt::format("standard output: {}", std::strerror(out_errno_)),
+               .hint = "the command finished; only its output is lost"});
 }
 
 void Console::wipe() {

@@ -8,16 +8,14 @@ namespace ckpt::cli {
 namespace {
 
 std::string checked_text(const ConvertReport& report) {
-  if (report.verified == VerifyLevel::full) return "output read again and equal";
+  if (report.verified == VerifyLevel::full) return "output read back, identical";
   if (report.verified == VerifyLevel::none) return "structure checked";
   if (report.hash_checked != 0)
-    return fmt::format("{} source {} right", format_count(report.hash_checked),
+    return fmt::format("{} source {} OK", format_count(report.hash_checked),
                        report.hash_checked == 1 ? "hash" : "hashes");
   const std::string unread =
-      report.crc_unread == 0
-          ? ""
-          : fmt::format(" ({} of entries that were read in part: not compared)", format_count(report.crc_unread));
-  if (report.crc_checked != 0) return format_counted(report.crc_checked, "source checksum") + " right" + unread;
+      report.crc_unread == 0 ? "" : fmt::format(" ({} partly read, not compared)", format_count(report.crc_unread));
+  if (report.crc_checked != 0) return format_counted(report.crc_checked, "source checksum") + " OK" + unread;
   if (report.crc_unread != 0) return "structure checked" + unread;
   return "structure checked (the source has no checksums)";
 }
@@ -46,10 +44,10 @@ std::string done_text(const ConvertReport& report, bool cast, SizeStyle sizes) {
   if (report.peak_bytes != 0) out += fmt::format(" · peak memory {}", format_size(report.peak_bytes, sizes));
   out += " · " + checked_text(report) + "\n";
   if (report.overflowed != 0 || report.became_nan != 0)
-    out += fmt::format("casts   {} became infinite, {} became NaN\n", format_counted(report.overflowed, "value"),
+    out += fmt::format("cast    {} overflowed to Inf, {} became NaN\n", format_counted(report.overflowed, "value"),
                        format_count(report.became_nan));
   else if (cast)
-    out += "casts   no value became infinite or NaN\n";
+    out += "cast    no overflow, no new NaN\n";
   return out;
 }
 

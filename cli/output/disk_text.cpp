@@ -5,8 +5,8 @@
 namespace ckpt::cli {
 
 std::string disk_text(const DiskSpeed& speed, SizeStyle sizes) {
-  return fmt::format("write {} with its sync, read {}{}   ({}, one process)", format_rate(speed.write_rate(), sizes),
-                     format_rate(speed.read_rate(), sizes), speed.direct ? "" : " (from memory, perhaps)",
+  return fmt::format("write {} (synced), read {}{}   ({}, one process)", format_rate(speed.write_rate(), sizes),
+                     format_rate(speed.read_rate(), sizes), speed.direct ? "" : " (perhaps cached)",
                      format_size(speed.bytes, sizes));
 }
 

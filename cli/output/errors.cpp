@@ -3,11 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 #include "cli/words/manual.hpp"
 
 namespace ckpt::cli {
+namespace {
+
+/// "7 B", or "1288490188 (1.20 GiB)".
+std::string offset_text(std::uint64_t offset, SizeStyle sizes) {
+  return offset < 1024 ? fmt::format("{} B", offset) : fmt::format("{} ({})", offset, format_size(offset, sizes));
+}
+
+/// Whether the remedy of `explain` is worth a line when an error has no hint of its own: "no such file" needs none.
+bool has_general_hint(Errc code) {
+  return code != Errc::usage && code != Errc::not_found;
+}
+
+}  // namespace
 
 Explanation explain(Errc code) {
   switch (code) {
@@ -18,8 +32,8 @@ Explanation explain(Errc code) {
               "The report names each file and tensor. Convert again from the source, or go back to an older "
               "checkpoint that verifies."};
     case Errc::usage:
-      return {"wrong command line", "A verb, a flag or a value is unknown, missing or contradictory.",
-              "'ckpt help VERB' lists what a verb takes."};
+      return {"wrong command line", "A command, an option or a value is unknown, missing or contradictory.",
+              "'ckpt help COMMAND' lists the options of a command."};
     case Errc::target_exists:
       return {"the target exists",
               "ckpt does not replace existing files without --overwrite. A target made by the same conversion would "
@@ -39,11 +53,11 @@ Explanation explain(Errc code) {
               "The warnings name the item and the reason."};
     case Errc::not_found:
       return {"not found", "There is no such checkpoint, file or tensor.",
-              "Check the path; 'ckpt inspect' of the directory above shows what is there, 'ckpt ls' the tensors."};
+              "Check the path. 'ckpt list' shows the checkpoints of a store, 'ckpt ls' the tensors of a checkpoint."};
     case Errc::locked:
-      return {"another process holds it",
+      return {"in use by another process",
               "A checkpoint being written is locked by its writer, one being read by its readers.",
-              "Wait for the other process to finish, then retry."};
+              "Retry when the other process has finished."};
     case Errc::changed:
       return {"the source changed while it was read",
               "A source file was replaced, removed or modified while the command was reading it, so its data no "
@@ -52,14 +66,14 @@ Explanation explain(Errc code) {
               "that the trainer keeps replacing."};
     case Errc::unsupported:
       return {"not recognised, or not supported",
-              "File names and first bytes match no format that this build can read, or one that it only recognises.",
+              "File names and first bytes match no format that this build can read.",
               "'ckpt help formats' lists the formats that can be read and written. If you know the format, add --from "
               "FORMAT."};
     case Errc::newer:
       return {"written by a newer release", "The checkpoint needs a feature that this build does not have.",
               "Use the release that the message names, or a later one."};
     case Errc::ambiguous:
-      return {"more than one format matches", "The directory holds the marks of several formats.",
+      return {"more than one format matches", "The directory contains files of several formats.",
               "Choose with --from FORMAT, or name the sub-directory."};
     case Errc::incomplete:
       return {"files are missing",
@@ -74,18 +88,18 @@ Explanation explain(Errc code) {
               "finds out before it writes anything.",
               "Free the amount that the message names, or choose another target. --only weights needs less."};
     case Errc::corrupt:
-      return {"bytes contradict the format",
+      return {"invalid data",
               "A header, an index or a length is invalid: the file was truncated, overwritten or damaged.",
               "Copy the file again from its source, or use an older checkpoint."};
     case Errc::uncovered:
-      return {"part of a tensor is in no file", "The pieces of the tensor in the files do not add up to its shape.",
+      return {"part of a tensor is missing", "The pieces of the tensor in the files do not add up to its shape.",
               "A rank's file is missing or belongs to another save. Nothing can replace the missing values."};
     case Errc::overlap:
-      return {"part of a tensor is in two places that disagree",
+      return {"two files hold conflicting parts of a tensor",
               "Two files claim overlapping, different regions of one tensor, so neither can be trusted.",
               "Files of two saves are mixed in one directory; separate them."};
     case Errc::checksum:
-      return {"checksum mismatch", "The bytes differ from those that were written.",
+      return {"checksum mismatch", "The bytes differ from the bytes that were written.",
               "Copy the file again from its source, or use an older checkpoint that verifies. If fresh copies fail "
               "too, test the machine's disk and memory."};
     case Errc::refused:
@@ -99,8 +113,7 @@ Explanation explain(Errc code) {
               "target may belong to someone else. Nothing behind the link was changed.",
               "Replace the link with its target, or remove the link."};
     case Errc::io:
-      return {"the system failed to read or write",
-              "The kernel reported an error: a disk, a network mount, permissions.",
+      return {"read or write error", "The kernel reported an error: a disk, a network mount, permissions.",
               "The message quotes the system error. For 'Permission denied', run as a user who can read the source and "
               "write beside the target. Retry after a mount was temporarily lost."};
     case Errc::peer_failed:
@@ -112,7 +125,7 @@ Explanation explain(Errc code) {
               "The result has its final name, but the last sync failed; a power loss could still undo it.",
               "Check the disk, then 'ckpt verify' the result; convert again if in doubt."};
     case Errc::memory:
-      return {"does not fit in the memory bound",
+      return {"does not fit in the memory limit",
               "The checkpoint's metadata and the smallest set of buffers need more than --memory allows.",
               "Raise --memory to the size in the message."};
     case Errc::internal:
@@ -120,10 +133,10 @@ Explanation explain(Errc code) {
               "Please report the message, the command line and 'ckpt version --json'."};
     case Errc::interrupted:
       return {"interrupted", "SIGINT (Ctrl-C) was received, or the caller requested a stop.",
-              "Nothing was published. Run the command again: a conversion continues from what it had finished."};
+              "Run the same command again. A conversion or save resumes where it stopped; nothing was published."};
     case Errc::terminated:
       return {"terminated", "SIGTERM was received, from a scheduler's time limit or a shutdown.",
-              "Nothing was published. Run the command again: a conversion continues from what it had finished."};
+              "Run the same command again. A conversion or save resumes where it stopped; nothing was published."};
   }
   return {"unknown", "", ""};
 }
@@ -160,53 +173,51 @@ std::vector<std::string> error_lines(const Failure& failure, SizeStyle sizes, co
     return console != nullptr ? console->paint_err(ink, text) : std::string(text);
   };
   const Error& error = failure.error;
-  const int code = exit_code(error.code);
-  const std::string id = error_id(error.code);
   std::vector<std::string> out;
-  out.push_back(fmt::format("ckpt: {} {} {}", paint(Ink::red, "error:"), id, printable(error.message)));
-  if (error.code == Errc::usage) {
-    if (!error.hint.empty()) out.push_back("  hint: " + printable(error.hint));
-    out.push_back(fmt::format("  exit {}", code));
-    return out;
-  }
-  constexpr std::size_t kFieldColumn = 11;
-  constexpr std::size_t kFieldWidth = 100;
+  out.push_back(fmt::format("{} {}", paint(Ink::red, "error:"), printable(error.message)));
   const auto field = [&](std::string_view name, const std::string& text) {
     out.push_back(fmt::format("  {:<8} {}", name, text));
   };
-  if (!error.tensor.empty()) field("tensor", printable(error.tensor));
-  if (!error.file.empty() && (error.offset || !error.message.starts_with(error.file)))
-    field("file",
-          printable(error.file) +
-              (error.offset ? fmt::format("   offset {} ({})", *error.offset, format_size(*error.offset, sizes)) : ""));
-  if (failure.rank >= 0)
-    field("rank", fmt::format("{}{}", failure.rank, failure.node.empty() ? "" : " on " + failure.node));
-  if (!failure.effect.empty()) field("effect", printable(failure.effect));
-  if (error.hint.empty()) {
-    const std::string text = wrapped(explain(error.code).remedy, kFieldColumn, kFieldWidth);
-    for (std::size_t at = 0, end = 0; at < text.size(); at = end + 1) {
-      end = text.find('\n', at);
-      if (at == 0)
-        field("try", text.substr(kFieldColumn, end - kFieldColumn));
-      else
-        out.push_back(text.substr(at, end - at));
-    }
-  } else {
-    std::string_view rest = error.hint;
-    for (bool first = true; !rest.empty(); first = false) {
+  if (error.code != Errc::usage) {
+    if (!error.tensor.empty()) field("tensor", printable(error.tensor));
+    if (!error.file.empty() && (error.offset || !error.message.starts_with(error.file)))
+      field("file", printable(error.file) + (error.offset ? "   offset " + offset_text(*error.offset, sizes) : ""));
+    if (failure.rank >= 0)
+      field("rank", fmt::format("{}{}", failure.rank, failure.node.empty() ? "" : " on " + failure.node));
+    if (!failure.effect.empty()) field("effect", printable(failure.effect));
+  }
+  const std::string hint = paint(Ink::bold, "hint:");
+  if (!error.hint.empty()) {
+    for (std::string_view rest = error.hint; !rest.empty();) {
       const std::size_t end = std::min(rest.find('\n'), rest.size());
-      field(first ? "try" : "or", printable(rest.substr(0, end)));
+      out.push_back(fmt::format("{} {}", hint, printable(rest.substr(0, end))));
       rest.remove_prefix(std::min(end + 1, rest.size()));
     }
+  } else if (const std::string_view remedy = explain(error.code).remedy; has_general_hint(error.code)) {
+    constexpr std::size_t kColumn = 6;  // after "hint: "
+    constexpr std::size_t kWidth = 100;
+    const std::string text = wrapped(remedy, kColumn, kWidth);
+    for (std::size_t at = 0, end = 0; at < text.size(); at = end + 1) {
+      end = text.find('\n', at);
+      const std::string line = text.substr(at, end - at);
+      out.push_back(at == 0 ? hint + line.substr(kColumn - 1) : line);
+    }
   }
-  out.push_back(fmt::format("  exit {} · ckpt explain {}", code, id.substr(5)));
   return out;
+}
+
+std::string explain_line(Errc code) {
+  return fmt::format("exit {} · ckpt explain {}", exit_code(code), error_id(code).substr(5));
+}
+
+bool needs_explaining(Errc code) {
+  constexpr std::array<int, 3> codes{15, 16, 70};
+  return std::ranges::find(codes, exit_code(code)) != codes.end() || code == Errc::mpi_launch || code == Errc::changed;
 }
 
 std::string stray_line(const Error& error, int rank, std::string_view node) {
   constexpr std::size_t most_bytes = 500;
-  std::string line =
-      fmt::format("[rank {} node {}] ckpt: error: {} {}", rank, node, error_id(error.code), printable(error.message));
+  std::string line = fmt::format("[rank {} on {}] error: {}", rank, node, printable(error.message));
   if (line.size() > most_bytes) line.resize(most_bytes);
   return line;
 }

@@ -33,14 +33,18 @@ std::string error_id(Errc code);
 /// Reads "E1503", "CKPT-E1503", "1503" in any case; nothing for an unknown id.
 std::optional<Errc> code_of(std::string_view id);
 
-/// The error block, one string a line, without a line break:
-///   ckpt: error: CKPT-E1503 MESSAGE
-///     tensor   ...            file     ... offset ...      rank, effect, try: each where known
-///     exit 15 · ckpt explain E1503
-/// A usage error is shorter: the message, its hint, the exit code.
+/// The error block, one string per line, without line breaks:
+///   error: MESSAGE
+///     tensor   ...            (tensor, file with offset, rank, effect: each if known)
+///   hint: NEXT STEP           (one line per hint)
 std::vector<std::string> error_lines(const Failure& failure, SizeStyle sizes, const Console* paint);
 
-/// One line below 512 bytes for a rank that cannot reach rank 0: "[rank 17 node gpu-0231] ckpt: error: ...".
+/// The line after the block: "exit 15 · ckpt explain E1503".
+std::string explain_line(Errc code);
+/// Whether that line is shown without -v: the message alone does not say what the error means for the data.
+bool needs_explaining(Errc code);
+
+/// One line below 512 bytes for a rank that cannot reach rank 0: "[rank 17 on gpu-0231] error: ...".
 std::string stray_line(const Error& error, int rank, std::string_view node);
 
 }  // namespace ckpt::cli

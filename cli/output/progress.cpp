@@ -154,7 +154,7 @@ void ProgressDisplay::show_signals(const std::optional<Reading>& reading, double
                          : fmt::format("ckpt: preparing for {}", format_seconds(now)));
   if (stop_flag().load(std::memory_order_relaxed) && !stop_said_) {
     stop_said_ = true;
-    console_.err("ckpt: stopping and cleaning up; the same signal again ends at once");
+    console_.err("ckpt: stopping; press Ctrl-C again to quit immediately");
   }
 }
 

@@ -49,7 +49,7 @@ void print_findings(Context& context, std::span<const Finding> findings) {
       if (++notes <= most) say(context, fmt::format("note    {}\n", text));
       continue;
     }
-    const std::string line = fmt::format("ckpt: {} {}", console.paint_err(Ink::yellow, "warning:"), text);
+    const std::string line = fmt::format("{} {}", console.paint_err(Ink::yellow, "warning:"), text);
     if (++warnings <= most && !context.settings.quiet)
       console.err(line);
     else
@@ -57,7 +57,7 @@ void print_findings(Context& context, std::span<const Finding> findings) {
   }
   if (notes > most) say(context, fmt::format("note    {} more; -v shows all\n", format_count(notes - most)));
   if (warnings > most && !context.settings.quiet)
-    console.err(fmt::format("ckpt: warning: {} more; -v shows all", format_count(warnings - most)));
+    console.err(fmt::format("warning: {} more; -v shows all", format_count(warnings - most)));
 }
 
 std::string shell_path(std::string_view path) {
@@ -68,7 +68,7 @@ std::string shell_word(std::string_view word) {
   constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=+,:@%";
   if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return std::string(word);
   if (printable(word) != word) {
-    std::string escaped = "$'";  // bash, zsh and ksh read this; as it stands a terminal would act on it
+    std::string escaped = "$'";  // bash, zsh and ksh read this; printed raw, a terminal would act on it
     while (!word.empty()) {
       const CodePoint one = first_code_point(word);
       const std::string_view bytes = word.substr(0, std::max<std::size_t>(1, one.bytes));

@@ -67,11 +67,10 @@ std::string summary_text(const RunSummary& run, catalog::Time now, SizeStyle siz
   return out + "\n";
 }
 
-/// Of the checkpoints that are weights only by a rule; nothing where there are none.
+/// Of the checkpoints that are weights only by a rule; nothing if there are none.
 std::string demotion_text(const RunSummary& run, const TrashEntry* demotion, catalog::Time now) {
   if (!run.newest_demoted) return {};
-  std::string out =
-      fmt::format("  optimizer dropped from {}, the newest step {}", run.demoted, run.newest_demoted->step);
+  std::string out = fmt::format("  optimizer dropped from {}, last at step {}", run.demoted, run.newest_demoted->step);
   if (demotion != nullptr)
     out += fmt::format(": {} ago, {}: {}", age_text(demotion->record.deleted, now),
                        policy_text(demotion->record.policy), printable(demotion->record.why));
@@ -82,13 +81,13 @@ std::string grace_text(const InTrash& trash, catalog::Time now) {
   if (!trash.first_over) return {};
   std::string out;
   if (trash.over != 0)
-    out += fmt::format(" · grace over of {}: the next ckpt prune --apply removes {}", trash.over,
+    out += fmt::format(" · {} expired: the next ckpt prune --apply removes {}", trash.over,
                        trash.over == 1 ? "it" : "them");
   if (*trash.last_over <= now) return out;
   const std::string first = age_text(now, *trash.first_over);
   const std::string last = age_text(now, *trash.last_over);
-  if (trash.over != 0) return out + fmt::format(", of the last in {}", last);
-  return fmt::format(" · grace ends in {}", first == last ? first : first + " to " + last);
+  if (trash.over != 0) return out + fmt::format(", the last expires in {}", last);
+  return fmt::format(" · expires in {}", first == last ? first : first + " to " + last);
 }
 
 std::string trash_text(const InTrash& trash, catalog::Time now, SizeStyle sizes) {
@@ -102,8 +101,8 @@ std::string trash_text(const InTrash& trash, catalog::Time now, SizeStyle sizes)
   std::string out = "trash";
   if (!what.empty()) out += fmt::format(" {}, {}{}", what, format_size(trash.bytes, sizes), grace_text(trash, now));
   if (trash.unrecorded != 0)
-    out += fmt::format("{} {} without a record: nothing removes {}", what.empty() ? "" : " ·", trash.unrecorded,
-                       trash.unrecorded == 1 ? "it" : "them");
+    out += fmt::format("{} {} without a record: never removed automatically", what.empty() ? "" : " ·",
+                       trash.unrecorded, trash.unrecorded == 1 ? "it" : "them");
   return out + "\n";
 }
 
@@ -121,7 +120,7 @@ std::string readers_text(const StoreReaders& readers) {
   if (readers.elsewhere != 0)
     out += fmt::format("{} {} on {} ({})", out.empty() ? "" : " ·", readers.elsewhere,
                        readers.hosts.size() == 1 ? "another host" : "other hosts", fmt::join(readers.hosts, ", "));
-  if (readers.silent != 0) out += fmt::format(" · {} not heard of lately", readers.silent);
+  if (readers.silent != 0) out += fmt::format(" · {} silent", readers.silent);
   if (!out.empty()) out = "readers" + out + "\n";
   if (!readers.deleter.empty()) out += fmt::format("deleting now: {}\n", readers.deleter);
   return out;
@@ -145,12 +144,12 @@ std::string status_text(const StoreStatus& status, SizeStyle sizes, catalog::Tim
   std::string out;
   for (const RunSummary& run : status.runs)
     out += summary_text(run, now, sizes) + demotion_text(run, status.demotion_of(run.run), now);
-  if (status.runs.empty()) out = "no checkpoint here\n";
+  if (status.runs.empty()) out = "no checkpoints\n";
   out += trash_text(status.trash, now, sizes);
   out += readers_text(status.readers);
   out += fmt::format("free {}", format_size(status.free_bytes, sizes));
   if (status.recycled.files != 0)
-    out += fmt::format(", and {} of retired files for the next save", format_size(status.recycled.bytes, sizes));
+    out += fmt::format(", and {} of recycled files for the next save", format_size(status.recycled.bytes, sizes));
   return out + "\n";
 }
 

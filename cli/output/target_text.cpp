@@ -7,14 +7,13 @@
 namespace ckpt::cli {
 
 std::string already_done_text(const std::string& target, const std::string& id) {
-  return fmt::format("already done: {} was made from this source with these parameters (id {})\n", printable(target),
-                     id);
+  return fmt::format("already done: {} is the result of this conversion (id {})\n", printable(target), id);
 }
 
 std::string effect_on(const std::string& target, const Error& error, bool dry_run, bool overwrite) {
   if (dry_run || error.code == Errc::usage || error.code == Errc::target_exists) return {};
   if (error.code == Errc::not_durable || error.code == Errc::not_done) return fmt::format("{} is in place", target);
-  return overwrite ? fmt::format("{} is as it was", target) : fmt::format("nothing was written to {}", target);
+  return overwrite ? fmt::format("{} is unchanged", target) : fmt::format("nothing was written to {}", target);
 }
 
 std::string replaced_text(const ConvertReport& report, bool listed, SizeStyle sizes) {

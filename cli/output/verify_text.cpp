@@ -17,11 +17,11 @@ void print_names(Context& context, std::string_view label, const std::vector<std
 }
 
 void print_finite(Context& context, const VerifyReport& report) {
-  if (report.not_finite.empty()) say(context, "  finite      no NaN, nothing infinite\n");
+  if (report.not_finite.empty()) say(context, "  finite      no NaN, no Inf\n");
   std::vector<std::string> lines;
   for (const NotFiniteTensor& tensor : report.not_finite)
     lines.push_back(
-        fmt::format("{}   {} NaN, {} infinite", tensor.name, format_count(tensor.nan), format_count(tensor.infinite)));
+        fmt::format("{}   {} NaN, {} Inf", tensor.name, format_count(tensor.nan), format_count(tensor.infinite)));
   print_names(context, "not finite", lines);
 }
 
@@ -41,8 +41,7 @@ void print_verify(Context& context, std::string_view label, const VerifyReport& 
                         report.bytes != 0 ? format_size(report.bytes, sizes) + " in " : "",
                         format_counted(report.file_count, "file"));
     const std::uint64_t checks = report.leaf_count + report.crc_checked;
-    if (checks != 0)
-      line += fmt::format(" · {} {}", format_counted(checks, "checksum"), report.ok ? "right" : "compared");
+    if (checks != 0) line += fmt::format(" · {} {}", format_counted(checks, "checksum"), report.ok ? "OK" : "compared");
     if (!report.checked_by.empty()) line += fmt::format(" ({})", report.checked_by);
     line += "   " + format_seconds(report.seconds);
     if (report.seconds > 0.05 && !request.quick)
@@ -52,10 +51,9 @@ void print_verify(Context& context, std::string_view label, const VerifyReport& 
   for (const Finding& finding : report.damage) say(context, fmt::format("  damage      {}\n", finding_text(finding)));
   if (report.finite_checked) print_finite(context, report);
   if (!request.against.empty()) {
-    say(context, fmt::format("against {}: {} bit for bit, {} different, {} only here, {} only there\n",
-                             printable(request.against), format_count(report.compared) + " equal",
-                             format_count(report.different.size()), format_count(report.only_here.size()),
-                             format_count(report.only_there.size())));
+    say(context, fmt::format("against {}: {}, {} different, {} only here, {} only there\n", printable(request.against),
+                             format_count(report.compared) + " identical", format_count(report.different.size()),
+                             format_count(report.only_here.size()), format_count(report.only_there.size())));
     std::vector<std::string> different;
     for (const auto& [name, reason] : report.different) different.push_back(fmt::format("{}   {}", name, reason));
     print_names(context, "different", different);

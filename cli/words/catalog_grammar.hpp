@@ -7,17 +7,19 @@
 
 namespace ckpt::cli {
 
-/// The verbs that work on a store, in the order in which they are shown; for `verbs()`.
+/// The commands that work on a store, in the order of the help; for `verbs()`.
 std::vector<Verb> catalog_verbs();
+/// Listed under planning.
+Verb next_save_verb();
 
 /// --store.
 Flag store_flag();
-/// The same, of verbs that take paths too.
+/// --store of commands that also take paths.
 Flag named_in_flag();
 
-/// How they name a checkpoint of it.
+/// How these commands name a checkpoint.
 constexpr std::string_view kPathOrName =
-    "In place of a path, use RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@TAG, or the first 6 or more digits of "
-    "an id, for a checkpoint in a store. An existing path takes precedence.";
+    "A checkpoint of a store may be named instead of a path: RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@TAG, or "
+    "an id prefix of 6 or more digits. Existing paths take precedence.";
 
 }  // namespace ckpt::cli

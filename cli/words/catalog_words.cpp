@@ -35,9 +35,9 @@ Result<catalog::Time> time_of(const Value& value, catalog::Time now, bool forwar
   if (const auto time = catalog::parse_time(value.text)) return *time;
   const auto span = parse_duration(value.text);
   if (!span)
-    return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: '{}' is neither a time such as 30d nor a day such as 2026-12-31",
-                                        value.origin, value.text)});
+    return fail(
+        {.code = Errc::usage,
+         .message = fmt::format("{}: '{}' is neither a time (30d) nor a day (2026-12-31)", value.origin, value.text)});
   return forward ? now + *span : now - *span;
 }
 

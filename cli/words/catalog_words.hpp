@@ -17,13 +17,16 @@ std::string store_of(const Words& words);
 NamedCheckpoint named(const Words& words, const std::string& word);
 
 /// The path of a checkpoint that a verb reads: `word` where that exists, else what is called so in the store.
-/// Collective. errors  as find_path
+/// Collective.
+/// errors  as find_path
 Result<std::string> path_of(Session& session, const Words& words, const std::string& word);
 
-/// --lock-timeout; no wait where it is not given. errors  usage
+/// --lock-timeout; no wait if not given.
+/// errors  usage
 Result<std::chrono::milliseconds> lock_timeout_of(const Words& words);
 
-/// A span from now ("30d"), back or `forward`, or a time ("2026-12-31"). errors  usage
+/// A span from now ("30d"), back or `forward`, or a time ("2026-12-31").
+/// errors  usage
 Result<catalog::Time> time_of(const Value& value, catalog::Time now, bool forward);
 
 catalog::Time now();

@@ -8,7 +8,7 @@
 /// Flags whose values are numbers with units.
 namespace ckpt::cli {
 
-/// Reads a flag's value with one of the readers of units; where it is not given `out` stays.
+/// Reads a flag's value with one of the readers of units; if not given `out` stays.
 /// errors  of `read`, with the flag's name (or its variable's) before them
 template <class T, class Read>
 Result<> read_flag(const Words& words, std::string_view flag, T& out, Read read) {
@@ -31,7 +31,7 @@ inline Result<double> seconds_of(std::string_view text) {
 
 inline Result<double> positive_seconds_of(std::string_view text) {
   CKPT_TRY(const double seconds, seconds_of(text));
-  if (!(seconds > 0)) return fail(Errc::usage, "a time above 0 is expected");
+  if (!(seconds > 0)) return fail(Errc::usage, "expected a time above 0");
   return seconds;
 }
 

@@ -14,14 +14,14 @@ namespace {
 Flag from_flag() {
   return {.name = "from",
           .value = "FORMAT",
-          .help = "format of PATH, to override detection or to settle an ambiguous one",
+          .help = "source format (default: detect)",
           .guesses = {"input-format", "source-format"}};
 }
 
 Flag map_flag() {
   return {.name = "map",
           .value = "FILE",
-          .help = "JSON rules for what the files do not record: shapes in flat tensors, new names",
+          .help = "JSON rules for facts that the files lack: shapes in flat tensors, new names",
           .guesses = {"rules", "name-map", "mapping", "shapes"}};
 }
 
@@ -31,18 +31,17 @@ Verb convert_verb() {
       .arguments = "SRC DST",
       .least_arguments = 2,
       .most_arguments = 2,
-      .summary = "Turn any known checkpoint into safetensors, HDF5 or the ckpt format",
-      .about = {"SRC is a file or directory in any known format, recognised by file names and first bytes. DST appears "
-                "complete or not at all: it is written under a temporary name beside DST, checked, synced and renamed "
-                "last. Existing files are not replaced without --overwrite. If SRC changes while it is read, convert "
-                "exits with 11 and creates nothing. After a kill, run the same command again: it checks what was "
-                "finished, keeps what is right and continues from there.",
-                "Without --to the name of DST decides: X.safetensors is one safetensors file, X.h5 one HDF5 file, "
-                "anything else a directory in the universal format, ckpt; a suffix of a format that ckpt cannot write, "
-                "such as X.pt, is an error. Memory stays below --memory for a checkpoint of any size. Under mpirun the "
-                "ranks share the work; the result is the same, bit for bit.",
+      .summary = "Convert a checkpoint to safetensors, HDF5 or the ckpt format",
+      .about = {"SRC is a file or directory in any known format; ckpt detects it from file names and first bytes. DST "
+                "appears complete or not at all: ckpt writes a temporary directory next to it, checks and syncs it, "
+                "and renames it last. Existing files are kept unless --overwrite is given. If SRC changes during the "
+                "conversion, ckpt exits with 11 and creates nothing. If the conversion is killed, run the same command "
+                "again: it verifies the finished parts and continues.",
+                "Without --to, the name of DST selects the format: X.safetensors is one safetensors file, X.h5 one "
+                "HDF5 file, anything else a directory in the ckpt format. Memory stays below --memory for checkpoints "
+                "of any size. Under mpirun the ranks share the work; the result is identical.",
                 kPathOrName},
-      .aliases = {"export", "consolidate", "merge", "reshard"},
+      .aliases = {"consolidate", "reshard"},
       .flags =
           {
               {.name = "to",
@@ -51,28 +50,27 @@ Verb convert_verb() {
                .guesses = {"format", "output-format", "target-format", "t", "f"}},
               {.name = "from",
                .value = "FORMAT",
-               .help = "format of SRC, to override detection or to settle an ambiguous one",
+               .help = "source format (default: detect)",
                .guesses = {"input-format", "source-format"}},
               map_flag(),
               named_in_flag(),
               {.name = "only",
                .value = "WHAT",
-               .help = "select weights, optim, or tensors whose names match a pattern such as 'model.layers.*'",
+               .help = "convert only weights, optim, or tensors whose names match a pattern, e.g. 'model.layers.*'",
                .repeatable = true,
                .guesses = {"include", "filter", "select"}},
               {.name = "weights",
                .value = "WHICH",
-               .help = "where both exist: fp32 master weights or the parameters as trained; auto selects master with "
+               .help = "if both exist: the fp32 master weights or the stored parameters; auto takes the masters with "
                        "--only weights",
                .choices = {"auto", "master", "param"}},
               {.name = "dtype",
                .value = "DTYPE",
-               .help = "cast floating-point weights and buffers, never optimizer state; default keep",
+               .help = "cast floating-point weights and buffers, never optimizer state (default: keep)",
                .choices = {"bf16", "fp16", "fp32", "keep"}},
               {.name = "shard-size",
                .value = "SIZE",
-               .help = "start a new file before this size is exceeded, for targets of several files; default 5GB for "
-                       "Hugging Face",
+               .help = "maximum size of one output file (default for safetensors directories: 5GB)",
                .guesses = {"max-shard-size", "shard", "split"}},
               {.name = "zero-stage",
                .value = "N",
@@ -114,31 +112,32 @@ Verb convert_verb() {
                .guesses = {"weights-only", "no-config", "no-tokenizer"}},
               {.name = "dry-run",
                .letter = 'n',
-               .help = "show the plan, in bytes and memory, and change nothing",
+               .help = "show the plan with bytes and memory; write nothing",
                .guesses = {"plan", "preview"}},
               {.name = "overwrite",
-               .help = "replace DST if it is a file, or a directory that holds a checkpoint and nothing else; with -n "
-                       "list the files that would be deleted",
+               .help = "replace DST if it is a file or a directory with nothing but a checkpoint; with -n, list the "
+                       "files that would be deleted",
                .guesses = {"force", "f", "y", "yes"}},
               {.name = "allow-skipped",
-               .help = "exit with 0, not 3, when data files beside the checkpoint (weights in another format, an "
-                       "optimizer, random states) are skipped",
+               .help = "exit with 0 instead of 3 if data files next to the checkpoint (weights in another format, an "
+                       "optimizer, RNG states) are skipped",
                .guesses = {"allow-partial", "ignore-skipped", "partial"}},
               {.name = "restart",
-               .help = "start over after a kill instead of continuing from what was finished",
+               .help = "start over instead of resuming",
                .guesses = {"no-resume", "fresh", "from-scratch"}},
               {.name = "verify",
                .value = "LEVEL",
-               .help = "none: structure only; read (default): also the checksums of all data that is read whole; full: "
-                       "also read the output back and compare replicas and master weights",
+               .help =
+                   "none: check the structure; read (default): also the checksums of all data read whole; full: also "
+                   "read the output back and compare replicas and master weights",
                .choices = {"none", "read", "full"},
                .guesses = {"check"}},
           },
       .examples = {{"ckpt convert runs/exp7 model.safetensors --only weights", "weights of a training run in one file"},
-                   {"ckpt convert runs/exp7 hf --to safetensors --shard-size 5GB", "a directory in shards"},
-                   {"ckpt convert runs/exp7 out -n", "what would happen"},
-                   {"ckpt convert llama8b@best hf --to safetensors --store runs", "the best of a run in a store"},
-                   {"mpirun -n 8 ckpt convert runs/exp7 out --memory 2G", "on eight processes of 2 GiB"}},
+                   {"ckpt convert runs/exp7 hf --to safetensors --shard-size 5GB", "a directory of shards"},
+                   {"ckpt convert runs/exp7 out -n", "dry run"},
+                   {"ckpt convert llama8b@best hf --to safetensors --store runs", "the best checkpoint of a run"},
+                   {"mpirun -n 8 ckpt convert runs/exp7 out --memory 2G", "8 processes, 2 GiB each"}},
       .exit_codes = {3, 10, 11, 12, 13, 14, 15, 16, 17},
       .main_verb = true,
   };
@@ -150,50 +149,52 @@ Verb load_verb() {
       .arguments = "CKPT OUT",
       .least_arguments = 2,
       .most_arguments = 2,
-      .summary = "Take tensors, or slices of them, out into NumPy or safetensors files",
+      .summary = "Export tensors or slices to NumPy or safetensors files",
       .about =
-          {"CKPT is a checkpoint in any format that ckpt reads. Only the requested bytes are read, in any layout, and "
-           "OUT appears complete or not at all.",
-           "OUT.npy is a NumPy file with one tensor. With --to npy any other name is a directory with one file per "
-           "tensor; characters other than letters, digits, '.', '_' and '-' in tensor names are written as %XX. NumPy "
-           "has no BF16, F8, F6 or F4: BF16 is stored as uint16 and the others as uint8, with a note. With --to "
-           "safetensors OUT is one file.",
-           "Slices use NumPy syntax: ranges, negative numbers from the end, '...', and single numbers, which drop "
-           "their dimension; no steps. Without --only, load takes the sliced tensors, or all if there is no --slice.",
+          {"CKPT is a checkpoint in any format that ckpt reads. Only the requested bytes are read. OUT appears complete "
+           "or not at all.",
+           "OUT.npy is a NumPy file with one tensor. With --to npy, any other name is a directory with one file per "
+           "tensor; characters other than letters, digits, '.', '_' and '-' in tensor names become %XX. NumPy has no "
+           "BF16, F8, F6 or F4: ckpt stores BF16 as uint16 and the others as uint8, and prints a note. With --to "
+           "safetensors, OUT is one file.",
+           "Slices use NumPy syntax without steps: ranges, negative indices, '...', and single indices, which drop their "
+           "dimension. Without --only, load exports the sliced tensors, or all tensors if there is no --slice.",
            kPathOrName},
+      .aliases = {"export", "extract"},
       .flags =
           {
               {.name = "only",
                .value = "WHAT",
-               .help = "select weights, optim, or tensors whose names match a pattern such as 'model.layers.*'",
+               .help = "export only weights, optim, or tensors whose names match a pattern, e.g. 'model.layers.*'",
                .repeatable = true,
                .guesses = {"include", "filter", "select", "glob", "name"}},
               {.name = "slice",
                .value = "SLICE",
-               .help = "part of a tensor to take, such as 'emb.weight[0:128, :]'",
+               .help = "part of a tensor, e.g. 'emb.weight[0:128, :]'",
                .repeatable = true,
                .guesses = {"range", "index", "part"}},
               {.name = "to",
                .value = "FORM",
-               .help = "output format; by default from the suffix of OUT",
+               .help = "output format (default: from the suffix of OUT)",
                .guesses = {"format", "output-format", "t", "f"}},
               {.name = "from",
                .value = "FORMAT",
-               .help = "format of CKPT, to override detection or to settle an ambiguous one",
+               .help = "source format (default: detect)",
                .guesses = {"input-format", "source-format"}},
               map_flag(),
               named_in_flag(),
               {.name = "dry-run",
                .letter = 'n',
-               .help = "show what would be written, and write nothing",
+               .help = "show what would be written; write nothing",
                .guesses = {"plan", "preview"}},
               {.name = "overwrite",
-               .help = "replace OUT if it is a file, or a directory that holds only such output",
+               .help = "replace OUT if it is a file or a directory with nothing but earlier output",
                .guesses = {"force", "f", "y", "yes"}},
               {.name = "verify",
                .value = "LEVEL",
-               .help = "none: structure only; read (default): also the stored hashes of the files that are read, and "
-                       "the checksums of all data that is read whole; full: also read the output back",
+               .help =
+                   "none: check the structure; read (default): also the stored hashes of the files that are read, and the "
+                   "checksums of all data read whole; full: also read the output back",
                .choices = {"none", "read", "full"},
                .guesses = {"check"}},
           },
@@ -211,54 +212,53 @@ Verb verify_verb() {
       .name = "verify",
       .arguments = "PATH | --all [RUN]...",
       .most_arguments = 1000,
-      .summary = "Prove that a checkpoint is complete and intact",
-      .about = {"Verify reads every byte once and compares it with the stored hashes, and compares replicated tensors "
-                "with each other. For other tools' checkpoints it checks every checksum that their format has, the "
-                "replicas, and the fp32 master weights against the weights rounded from them, which finds a rank's "
-                "file under another rank's name. In the ckpt format a data file too many in its folders is "
-                "damage too. --quick checks names, sizes and structure only, in milliseconds. --against compares the "
-                "tensors of two checkpoints, in any formats, bit for bit. Exit code 1 means damage or a difference, or "
-                "with --finite a NaN or infinite value.",
-                "--all verifies the checkpoints of a store one after another, of all runs or of those that match a "
-                "pattern RUN: never verified first, then least recently verified. The result is recorded in each "
-                "checkpoint: ckpt list shows it as verified or corrupt, and retention keeps the newest verified one. "
-                "With --all, --sample is a share of the checkpoints: a nightly job with 5% reaches every checkpoint in "
-                "20 nights. Exit code 3 means that some could not be checked, or the result not recorded.",
+      .summary = "Check completeness and checksums",
+      .about = {"Reads every byte once, compares it with the stored hashes, and compares replicated tensors with each "
+                "other. For other tools' checkpoints it checks every checksum that the format has, the replicas, and "
+                "the 16-bit weights against the fp32 masters, which finds a rank's file under another rank's name. In "
+                "the ckpt format an unlisted data file counts as damage. --quick checks names, sizes and structure "
+                "only, in milliseconds. --against compares the tensors of two checkpoints of any formats bit for bit. "
+                "Exit code 1 means damage, a difference or, with --finite, NaN or Inf.",
+                "--all verifies the checkpoints of a store, of all runs or of runs that match a pattern RUN: never "
+                "verified first, then least recently verified. The result is recorded in each checkpoint: ckpt list "
+                "shows it as verified or corrupt, and retention keeps the newest verified one. With --all, --sample is "
+                "a share of the checkpoints: checking 5% every night covers all of them in 20 nights. Exit code 3 "
+                "means that a checkpoint could not be checked or its result could not be recorded.",
                 kPathOrName},
       .aliases = {"check", "fsck"},
       .flags =
-          {{.name = "all", .help = "verify the checkpoints of a store, least recently verified first"},
+          {{.name = "all", .help = "verify every checkpoint of the store, least recently verified first"},
            named_in_flag(),
            {.name = "since",
             .value = "TIME",
-            .help =
-                "with --all: only checkpoints saved within this time, such as 7d, or since a day, such as 2026-12-31",
+            .help = "with --all: only checkpoints saved within this time (7d) or since this day (2026-12-31)",
             .guesses = {"newer-than"}},
            {.name = "max-age",
             .value = "TIME",
-            .help = "with --all: only checkpoints not verified within this time, such as 30d",
+            .help = "with --all: only checkpoints not verified within this time (30d)",
             .guesses = {"older-than", "stale"}},
            {.name = "quick", .help = "check structure and sizes only", .guesses = {"fast"}},
            {.name = "finite",
-            .help = "also count NaNs and infinite values of each tensor",
+            .help = "also count NaN and Inf values of each tensor",
             .guesses = {"nan", "nans", "inf", "isfinite"}},
            {.name = "sample",
             .value = "SHARE",
-            .help = "read only a share of the bytes, such as 5%, in pieces of 4 MiB that --seed selects; with --all, "
-                    "every byte of a share of the checkpoints",
+            .help =
+                "read only a share of the bytes, e.g. 5%, in pieces of 4 MiB chosen by --seed; with --all, every byte of "
+                "a share of the checkpoints",
             .guesses = {"fraction", "partial"}},
-           {.name = "seed", .value = "N", .help = "selects the pieces that --sample reads; default 0"},
+           {.name = "seed", .value = "N", .help = "seed for --sample (default: 0)"},
            {.name = "against",
             .value = "OTHER",
-            .help = "compare with another checkpoint, tensor by tensor, bit for bit",
+            .help = "compare with another checkpoint, bit for bit",
             .guesses = {"compare", "other", "diff"}},
            from_flag(),
            map_flag()},
       .examples = {{"ckpt verify out", "every checksum"},
-                   {"ckpt verify out --quick", "complete? in milliseconds"},
-                   {"ckpt verify llama8b@latest --store runs", "the newest of a run"},
+                   {"ckpt verify out --quick", "complete? takes milliseconds"},
+                   {"ckpt verify llama8b@latest --store runs", "the newest checkpoint of a run"},
                    {"ckpt verify runs/exp7 --finite", "also: did training diverge?"},
-                   {"ckpt verify out --sample 5% --seed 7", "a look at one byte in twenty"},
+                   {"ckpt verify out --sample 5% --seed 7", "one byte in twenty"},
                    {"ckpt verify --all --store /lustre/runs --sample 5% --max-age 30d", "from cron, every night"},
                    {"ckpt verify out --against runs/exp7", "the same tensors, bit for bit?"}},
       .exit_codes = {1, 3, 10, 11, 12, 13, 15, 16, 17},
@@ -272,17 +272,17 @@ Verb inspect_verb() {
       .arguments = "PATH",
       .least_arguments = 1,
       .most_arguments = 1,
-      .summary = "Show what a file or directory is, on one screen",
+      .summary = "Show what a file or directory contains",
       .about = {"Reads headers and indexes only, never tensors, and changes nothing. Needs no GPU, no Python and no "
-                "trainer code.",
+                "training code.",
                 kPathOrName},
       .aliases = {"show", "info"},
       .flags = {from_flag(),
                 map_flag(),
                 named_in_flag(),
-                {.name = "files", .help = "also list the files with their sizes"}},
+                {.name = "files", .help = "also list the files and their sizes"}},
       .examples = {{"ckpt inspect runs/exp7", "what is this, and is it complete?"},
-                   {"ckpt inspect runs/exp7 --json", "the same for a program"}},
+                   {"ckpt inspect runs/exp7 --json", "the same as JSON"}},
       .exit_codes = {10, 11, 12, 13, 15, 16, 17},
       .main_verb = true,
   };
@@ -294,24 +294,25 @@ Verb ls_verb() {
       .arguments = "PATH",
       .least_arguments = 1,
       .most_arguments = 1,
-      .summary = "List the tensors: name, dtype, shape, size",
-      .about = {"On a terminal the columns fit its width. In a pipe the same columns are separated by tabs, sizes are "
-                "in bytes, and nothing is shortened. -q prints names only.",
-                kPathOrName},
+      .summary = "List tensors: name, dtype, shape, size",
+      .about =
+          {"On a terminal, columns fit its width. In a pipe, columns are separated by tabs, sizes are in bytes, and "
+           "nothing is shortened. -q prints names only.",
+           kPathOrName},
       .aliases = {"tree"},
-      .flags = {{.name = "long", .letter = 'l', .help = "also show the role, parameter and slot of each tensor"},
-                {.name = "tree", .help = "show names as a tree, with the size below each branch"},
+      .flags = {{.name = "long", .letter = 'l', .help = "also show role, parameter and slot"},
+                {.name = "tree", .help = "show a tree with the size of each branch"},
                 {.name = "sort",
                  .value = "KEY",
-                 .help = "name (numbers by value, the default), size (largest first), or file (as stored)",
+                 .help = "name (default; numbers by value), size (largest first), or file (order in the files)",
                  .choices = {"name", "size", "file"}},
                 {.name = "glob",
                  .value = "PATTERN",
-                 .help = "only names that match, such as 'model.layers.*.mlp.*'",
+                 .help = "only names that match, e.g. 'model.layers.*.mlp.*'",
                  .repeatable = true,
                  .guesses = {"filter", "only", "name", "include"}},
                 {.name = "dtype", .value = "DTYPE", .help = "only tensors of this dtype: bf16, fp32, i64, ..."},
-                {.name = "depth", .value = "N", .help = "with --tree: no deeper than N levels"},
+                {.name = "depth", .value = "N", .help = "with --tree: at most N levels"},
                 from_flag(),
                 map_flag(),
                 named_in_flag()},
@@ -329,16 +330,16 @@ Verb plan_verb() {
       .name = "plan",
       .arguments = "[CKPT]",
       .most_arguments = 1,
-      .summary = "Compute how often to save, and what that costs, from sizes, bandwidth and failures",
-      .about = {"Plan computes the cost of a save from the number of parameters and the bandwidth, and the interval "
-                "between saves from that cost and the time between failures. CKPT, a checkpoint in any format, "
-                "replaces --params; as RUN@STEP in a store it also replaces --bw, --stall, --step-time and --mtbf, "
-                "from what the run's saves cost and how often it was resumed. The output compares the exact optimum, "
-                "Young's and Daly's formulas, and the base rule: the largest of the work that may be lost, 20 times "
-                "the stall, and 1.1 times the time until a save is durable.",
-                "Intervals are working time between two saves. --stall adds asynchronous saves, which stall training "
-                "only that long, to the comparison with blocking ones; --local-bw adds saves to the nodes' local "
-                "disks, of which every Nth is drained to the storage. Plan picks the option that loses least time."},
+      .summary = "Plan the checkpoint interval and its cost",
+      .about = {"Computes the cost of a save from the number of parameters and the bandwidth, and the interval between "
+                "saves from that cost and the time between failures. CKPT, a checkpoint in any format, replaces "
+                "--params. A checkpoint of a store (RUN@STEP) also replaces --bw, --stall, --step-time and --mtbf: "
+                "ckpt takes them from the run's past saves and restarts. The output compares the exact optimum, "
+                "Young's and Daly's formulas, and a rule of thumb: the maximum of --rework, 20 stalls, and 1.1 times "
+                "the time until a save is durable.",
+                "Intervals are training time between two saves. --stall adds asynchronous saves to the comparison; "
+                "--local-bw adds saves to local disks, of which every Nth is copied to the shared storage. Plan "
+                "recommends the option that loses the least time."},
       .aliases = {"advise"},
       .flags =
           {
@@ -354,24 +355,23 @@ Verb plan_verb() {
               {.name = "state-bytes", .value = "N", .help = "bytes saved per parameter, instead of --precision"},
               {.name = "bw",
                .value = "RATE",
-               .help = "storage write bandwidth of all ranks together in bytes per second, such as 40G",
+               .help = "write bandwidth of the storage, all ranks together, in bytes per second (40G)",
                .guesses = {"bandwidth"}},
               {.name = "bench",
                .value = "DIR",
-               .help = "instead of --bw, write and read a 1 GiB file in DIR with direct I/O, and plan with the "
-                       "measured write bandwidth"},
+               .help = "measure the bandwidth instead of --bw: write and read a 1 GiB file in DIR with direct I/O"},
               {.name = "size", .value = "SIZE", .help = "file size for --bench"},
-              {.name = "stall", .value = "TIME", .help = "time that an asynchronous save stalls training"},
+              {.name = "stall", .value = "TIME", .help = "time that an asynchronous save blocks training"},
               {.name = "local-bw",
                .value = "RATE",
-               .help = "write bandwidth of all local disks together in bytes per second: also plan two tiers"},
+               .help = "write bandwidth of all local disks together, in bytes per second; plans two tiers"},
               {.name = "node-loss",
                .value = "PERCENT",
-               .help = "share of failures that also lose a node's disk, for two tiers; default 50%"},
+               .help = "share of failures that also lose a node's disk, for two tiers (default: 50%)"},
               named_in_flag(),
               {.name = "trash",
                .value = "TIME",
-               .help = "time that deleted checkpoints stay in the trash, for peak storage; default 24h"},
+               .help = "time that deleted checkpoints stay in the trash, for peak storage (default: 24h)"},
               {.name = "mtbf",
                .value = "TIME",
                .help = "mean time between failures of the job (234h) or of a node (30000h/node)"},
@@ -380,35 +380,36 @@ Verb plan_verb() {
                .value = "TIME",
                .help = "time lost at a failure before training continues",
                .guesses = {"recovery"}},
-              {.name = "rework", .value = "TIME", .help = "work that may be lost at a failure", .guesses = {"rpo"}},
+              {.name = "rework",
+               .value = "TIME",
+               .help = "acceptable loss of training time per failure",
+               .guesses = {"rpo"}},
               {.name = "step-time",
                .value = "TIME",
-               .help = "duration of a training step; rounds intervals to whole steps"},
+               .help = "duration of a training step; intervals are rounded to whole steps"},
               {.name = "keep",
                .value = "RULES",
-               .help = "retention rules, such as last=3,6h*8,1d*14: also show the storage they need",
+               .help = "retention rules, e.g. last=3,6h*8,1d*14; shows the storage they need",
                .repeatable = true},
               {.name = "tp", .value = "N", .help = "tensor-parallel ranks"},
               {.name = "pp", .value = "N", .help = "pipeline stages"},
               {.name = "dp", .value = "N", .help = "data-parallel ranks"},
               {.name = "zero-stage", .value = "N", .help = "0 to 3", .choices = {"0", "1", "2", "3"}},
-              {.name = "replica-parallel", .help = "ranks with the same data share the writing"},
+              {.name = "replica-parallel", .help = "data-parallel replicas share the writing"},
               {.name = "gpu-memory",
                .value = "SIZE",
-               .help =
-                   "GPU memory per rank: also show what training needs, and the first ZeRO stage and offload that fit"},
-              {.name = "host-memory", .value = "SIZE", .help = "capacity per rank, for offload"},
-              {.name = "nvme", .value = "SIZE", .help = "capacity per rank, for offload"},
-              {.name = "memory-table", .help = "show what training needs in each ZeRO stage, whether it fits or not"},
-              {.name = "models",
-               .help = "also show the sizes for models of 7B, 13B, 70B and 175B, with the same flags"},
-              {.name = "curve", .help = "also plot lost time over the interval"},
-              {.name = "svg", .help = "print only that plot, as SVG"},
+               .help = "GPU memory per rank; shows what training needs and the first ZeRO stage and offload that fit"},
+              {.name = "host-memory", .value = "SIZE", .help = "capacity per rank for offload"},
+              {.name = "nvme", .value = "SIZE", .help = "capacity per rank for offload"},
+              {.name = "memory-table", .help = "show the memory that training needs in every ZeRO stage"},
+              {.name = "models", .help = "also show models of 7B, 13B, 70B and 175B with the same options"},
+              {.name = "curve", .help = "also plot lost time against the interval"},
+              {.name = "svg", .help = "print only the plot, as SVG"},
           },
       .examples =
           {{"ckpt plan --params 70B --bw 40G --stall 1.9s --nodes 128 --mtbf 30000h/node --keep last=3,6h*8,1d*14",
             "blocking and asynchronous saves, and what retention keeps"},
-           {"ckpt plan --params 13B --bw 5G --dp 8 --gpu-memory 80GB --host-memory 200GB", "does it fit, and how?"},
+           {"ckpt plan --params 13B --bw 5G --dp 8 --gpu-memory 80GB --host-memory 200GB", "does it fit?"},
            {"ckpt plan llama8b@latest --store runs --keep last=3", "for an existing run"},
            {"ckpt plan --params 13B --bench /scratch/ckpts --mtbf 200h", "with the measured disk bandwidth"},
            {"ckpt plan --params 7B --bw 2G --mtbf 50h --svg > curve.svg", "the curve as SVG"}},
@@ -422,22 +423,23 @@ Verb doctor_verb() {
       .name = "doctor",
       .arguments = "[DIR]",
       .most_arguments = 1,
-      .summary = "Check whether a directory can hold checkpoints safely and fast",
-      .about = {"Checks the kernel, its limits and the clock, and the file system of DIR (default: the current "
-                "directory): its type, mount options, disk and space. Tests what saves rely on (direct I/O, locks, "
-                "renames) with small files that it removes. In a store (a directory with .ckpt) it also checks for "
-                "leftovers of killed saves, the catalog, the trash, and checkpoints that are damaged or have "
-                "unreadable marks. Each finding names the command that fixes it.",
-                "Exit code 1 means a problem that makes saves fail or can lose them; warnings alone exit with 0."},
+      .summary = "Check a directory's file system, limits and store for problems",
+      .about =
+          {"Checks the kernel, limits and clock, and the file system of DIR (default: the current directory): type, "
+           "mount options, disk and space. Tests direct I/O, locks and renames with small files, which it "
+           "removes. In a store (a directory with .ckpt) it also checks the catalog and the trash, and looks for "
+           "leftovers of killed saves, damaged checkpoints and unreadable marks. Each finding names the command "
+           "that fixes it.",
+           "Exit code 1 means a problem that makes saves fail or can lose them; warnings alone exit with 0."},
       .aliases = {"check-host"},
       .flags = {{.name = "need",
                  .value = "SIZE",
-                 .help = "size of the next save: check that it fits, and show its shortest possible duration"},
+                 .help = "size of the next save: check that it fits, and estimate its duration"},
                 {.name = "bench",
-                 .help = "also write and read a 1 GiB file in DIR with direct I/O, and show the speed"},
+                 .help = "also measure disk speed: write and read a 1 GiB file in DIR with direct I/O"},
                 {.name = "size", .value = "SIZE", .help = "file size for --bench"}},
       .examples = {{"ckpt doctor /lustre/ckpts --need 980GB", "before a long run"},
-                   {"ckpt doctor /scratch --bench", "how fast is this disk, honestly?"},
+                   {"ckpt doctor /scratch --bench", "how fast is this disk?"},
                    {"ckpt doctor --json | jq '.data.findings[] | select(.health != \"ok\")'", "for scripts"}},
       .exit_codes = {1, 10, 14, 16},
       .main_verb = true,
@@ -445,83 +447,89 @@ Verb doctor_verb() {
 }
 
 std::vector<Verb> make_verbs() {
-  std::vector<Verb> out{convert_verb(), load_verb(), verify_verb(), inspect_verb(),
-                        ls_verb(),      plan_verb(), doctor_verb()};
-  for (Verb& verb : catalog_verbs()) out.push_back(std::move(verb));
-  for (Verb& verb : retention_verbs()) out.push_back(std::move(verb));
-  out.push_back({.name = "help",
-                 .arguments = "[VERB or TOPIC]",
-                 .most_arguments = 1,
-                 .summary = "Explain a verb, or one of the topics exit-codes, formats, units, environment",
-                 .examples = {{"ckpt help convert", "flags and examples"}, {"ckpt help exit-codes", "the table"}}});
+  std::vector<Verb> out;
+  const auto add = [&](Group group, std::vector<Verb> verbs) {
+    for (Verb& verb : verbs) {
+      verb.group = group;
+      out.push_back(std::move(verb));
+    }
+  };
+  add(Group::files, {inspect_verb(), ls_verb(), convert_verb(), load_verb(), verify_verb()});
+  add(Group::store, catalog_verbs());
+  add(Group::store, retention_verbs());
+  add(Group::planning, {plan_verb(), next_save_verb(), doctor_verb()});
+  const std::size_t first_of_help = out.size();
+  out.push_back(
+      {.name = "help",
+       .arguments = "[COMMAND or TOPIC]",
+       .most_arguments = 1,
+       .summary = "Show help on a command or a topic: exit-codes, formats, units, environment",
+       .examples = {{"ckpt help convert", "options and examples"}, {"ckpt help exit-codes", "all exit codes"}}});
   out.push_back({.name = "explain",
                  .arguments = "ID",
                  .least_arguments = 1,
                  .most_arguments = 1,
-                 .summary = "Explain an error by its id, offline",
-                 .examples = {{"ckpt explain E1503", "what a checksum mismatch means and what to do"}},
+                 .summary = "Explain an error id",
+                 .examples = {{"ckpt explain E1503", "what a checksum mismatch means"}},
                  .exit_codes = {10}});
-  out.push_back(
-      {.name = "version", .summary = "Print the version; with --json also formats, features and the build id"});
+  out.push_back({.name = "version", .summary = "Print the version; with --json also formats and features"});
   out.push_back(
       {.name = "completion",
        .arguments = "SHELL",
        .least_arguments = 1,
        .most_arguments = 1,
-       .summary = "Print the completion script for bash, zsh or fish",
+       .summary = "Print a completion script for bash, zsh or fish",
        .examples = {{"ckpt completion bash > ~/.local/share/bash-completion/completions/ckpt", "install it"}}});
+  for (std::size_t i = first_of_help; i < out.size(); ++i) out[i].group = Group::help;
   return out;
 }
 
 std::vector<Flag> make_global_flags() {
   return {
-      {.name = "quiet", .letter = 'q', .help = "print errors only; verbs that list print names only"},
-      {.name = "verbose", .letter = 'v', .help = "report decisions; -vv reports more", .repeatable = true},
-      {.name = "json", .help = "print one JSON document on standard output, also on failure"},
+      {.name = "quiet", .letter = 'q', .help = "print warnings and errors only; listings print names only"},
+      {.name = "verbose", .letter = 'v', .help = "print more; -vv for details", .repeatable = true},
+      {.name = "json", .help = "print one JSON document to stdout, also on failure"},
       {.name = "progress",
        .value = "MODE",
-       .help = "auto: a live line on a terminal, plain lines elsewhere; json: one object per line on standard error",
+       .help = "auto: progress bar on a terminal, plain lines otherwise; json: JSON lines on stderr",
        .choices = {"auto", "bar", "plain", "json", "none"}},
       {.name = "color",
        .value = "WHEN",
-       .help = "when to use colour; auto follows NO_COLOR, CLICOLOR_FORCE and TERM",
+       .help = "colours; auto follows NO_COLOR, CLICOLOR_FORCE and TERM",
        .choices = {"auto", "never", "always"},
        .guesses = {"colour"}},
-      {.name = "log-file",
-       .value = "FILE",
-       .help = "append all output with timestamps, regardless of -q and -v; must be a regular file, not a link"},
+      {.name = "log-file", .value = "FILE", .help = "append all messages with timestamps, regardless of -q and -v"},
       {.name = "memory",
        .value = "SIZE",
-       .help = "limit of resident memory per process, such as 4G or 50%; by default a quarter of the machine's or "
-               "container's limit, at most 8 GiB",
+       .help = "memory limit per process, e.g. 4G or 50% (default: 25% of the machine or container, at most 8 GiB)",
        .guesses = {"mem", "max-memory"}},
       {.name = "threads",
        .value = "N",
-       .help = "worker threads; by default the CPUs this process may use",
+       .help = "worker threads (default: the CPUs this process may use)",
        .guesses = {"jobs", "j", "workers", "num-workers"}},
       {.name = "io", .value = "ENGINE", .help = "I/O engine", .choices = {"auto", "uring", "threads"}},
       {.name = "no-mpi", .help = "run without MPI, even under mpirun or srun"},
-      {.name = "si", .help = "print sizes in powers of ten (GB)"},
+      {.name = "si", .help = "print sizes in decimal units (GB)"},
       {.name = "bytes", .help = "print sizes in bytes"},
-      {.name = "help", .letter = 'h', .help = "explain the verb"},
+      {.name = "help", .letter = 'h', .help = "show help: -h short, --help long"},
       {.name = "version", .help = "print the version"},
   };
 }
 
 constexpr std::array<ExitCode, 15> kExitCodes{{
-    {0, "done, nothing to report", ""},
-    {1, "finished, the answer is no: verify found damage or a difference, or a guard stopped prune", ""},
-    {2, "usage: an unknown flag or name, a wrong MPI launch, or the target exists", ""},
-    {3, "finished, but not everything requested was done; the warnings list it", ""},
+    {0, "success", ""},
+    {1, "the answer is no: verify found damage or a difference, next-save says not yet, a guard stopped prune", ""},
+    {2, "usage error, wrong MPI launch, or the target exists", ""},
+    {3, "finished, but not everything requested was done; see the warnings", ""},
     {10, "checkpoint, file or tensor not found", ""},
-    {11, "another process holds it", "yes"},
-    {12, "format not recognised, not supported, newer than this build, or ambiguous", ""},
-    {13, "checkpoint incomplete: files are missing, or the save never finished", ""},
-    {14, "no space, inodes or quota left", "worth a retry after freeing some"},
+    {11, "in use by another process, or changed while it was read", "yes"},
+    {12, "format not recognised, not supported, too new, or ambiguous", ""},
+    {13, "incomplete: files are missing, or the save never finished", ""},
+    {14, "no space, inodes or quota left", "retry after freeing space"},
     {15, "corrupt data, malicious content, or an unexpected symbolic link", ""},
-    {16, "read or write error from the system, or another rank was lost", "yes"},
-    {17, "does not fit in --memory; the message gives the smallest size that fits", ""},
-    {70, "internal error in ckpt; please report it", ""},
+    {16, "read or write error, or another rank was lost", "yes"},
+    {17, "does not fit in --memory; the message names the minimum", ""},
+    {70, "internal error; please report it", ""},
     {130, "stopped by SIGINT (Ctrl-C)", "yes"},
     {143, "stopped by SIGTERM", "yes"},
 }};

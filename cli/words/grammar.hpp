@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,15 +9,15 @@
 
 namespace ckpt::cli {
 
-/// One flag. Every flag `--some-name` also has the environment variable CKPT_SOME_NAME as its default.
+/// One option. The environment variable CKPT_SOME_NAME is the default of `--some-name`.
 struct Flag {
   std::string_view name;     ///< "shard-size", without dashes
   char letter = 0;           ///< 'n' for -n, 0 = none
   std::string_view value{};  ///< "SIZE"; empty = a switch. "FORMAT" = a name of known_formats(), "FORM" = a load_name
   std::string_view help{};   ///< one sentence without a full stop
-  std::vector<std::string_view> choices{};  ///< the values allowed, where there is a list
+  std::vector<std::string_view> choices{};  ///< the allowed values; empty = any
   bool repeatable = false;
-  std::vector<std::string_view> guesses{};  ///< what people type instead; never accepted, answered with a hint
+  std::vector<std::string_view> guesses{};  ///< other tools' names for it; not accepted, answered with a hint
 };
 
 struct Example {
@@ -24,7 +25,10 @@ struct Example {
   std::string_view meaning;
 };
 
-/// One verb: the only description of it. The parser, the help, the man page and the completions are made from it.
+/// The heading that a command stands under in `ckpt --help`.
+enum class Group : std::uint8_t { files, store, planning, help };
+
+/// One command: the single description that the parser, the help, the man page and the completions are made from.
 struct Verb {
   std::string_view name;
   std::string_view arguments{};  ///< "SRC DST", as shown
@@ -36,21 +40,22 @@ struct Verb {
   std::vector<Flag> flags{};
   std::vector<Example> examples{};
   std::vector<int> exit_codes{};  ///< besides 0, 2, 70, 130 and 143
-  bool main_verb = false;         ///< on the first screen
+  bool main_verb = false;         ///< has a man page even without options of its own
+  Group group = Group::files;
 
   bool has_page() const { return main_verb || !flags.empty(); }  ///< a man page of its own
 };
 
-/// All verbs, in the order in which they are shown.
+/// All commands, in the order of the help.
 std::span<const Verb> verbs();
 std::span<const Flag> global_flags();
 
-/// By name or alias; null where there is none.
+/// By name or alias; null if there is none.
 const Verb* find_verb(std::string_view name);
-/// A flag of the verb (may be null) or a global one; null where there is none.
+/// An option of the command (may be null) or a global one; null if there is none.
 const Flag* find_flag(const Verb* verb, std::string_view name);
 
-/// The values that a flag takes: its choices, or the names of the formats; empty = anything.
+/// The values that an option accepts: its choices, or the names of the formats; empty = any.
 std::vector<std::string> allowed_values(const Flag& flag);
 /// "CKPT_SHARD_SIZE".
 std::string environment_name(std::string_view flag);
@@ -59,7 +64,7 @@ std::string environment_name(std::string_view flag);
 struct ExitCode {
   int code;
   std::string_view meaning;
-  std::string_view retry;  ///< "yes", a condition, or "" where it is no use
+  std::string_view retry;  ///< "yes", a condition, or "" if a retry is no use
 };
 std::span<const ExitCode> exit_codes();
 

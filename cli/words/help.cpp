@@ -11,9 +11,24 @@
 namespace ckpt::cli {
 namespace {
 
-constexpr std::size_t kWidth = 96;
+constexpr std::size_t kWidest = 100;
 
 constexpr std::array<std::string_view, 4> kTopics{"exit-codes", "formats", "units", "environment"};
+
+constexpr std::array<std::pair<Group, std::string_view>, 4> kGroups{
+    {{Group::files, "Files"}, {Group::store, "Store"}, {Group::planning, "Planning"}, {Group::help, "Help"}}};
+
+constexpr std::string_view kPurpose = "Convert, verify, inspect and manage training checkpoints.\n";
+
+constexpr std::string_view kUsage = "Usage: ckpt COMMAND [OPTIONS]\n";
+
+constexpr std::string_view kFirstExamples =
+    "Examples:\n"
+    "  ckpt inspect runs/exp7                                what is this?\n"
+    "  ckpt convert runs/exp7 w.safetensors --only weights   the weights, in one file\n"
+    "  ckpt convert runs/exp7 exp7                           everything\n"
+    "  ckpt verify exp7 --against runs/exp7                  bitwise equal?\n"
+    "  mpirun -n 8 ckpt convert runs/exp7 out --memory 2G    8 processes, 2 GiB each\n";
 
 std::string usage_of(const Verb& verb) {
   return verb.arguments.empty() ? std::string(verb.name) : fmt::format("{} {}", verb.name, verb.arguments);
@@ -25,19 +40,45 @@ std::string flag_form(const Flag& flag) {
   return fmt::format("{}--{}{}{}", letter, flag.name, flag.value.empty() ? "" : " ", flag.value);
 }
 
-std::string flag_list(std::span<const Flag> flags) {
+std::string flag_list(std::span<const Flag> flags, std::size_t width) {
   std::size_t widest = 0;
   for (const Flag& flag : flags) widest = std::max(widest, flag_form(flag).size());
   std::string out;
   for (const Flag& flag : flags) {
     std::string text(flag.help);
     const std::vector<std::string> allowed = allowed_values(flag);
-    if (!allowed.empty()) text += fmt::format(" ({})", fmt::join(allowed, ", "));
-    if (flag.repeatable && !flag.value.empty()) text += "; may be given several times";
-    const std::string body = wrapped(text, widest + 4, kWidth);
+    if (!allowed.empty()) text += fmt::format(" [{}]", fmt::join(allowed, ", "));
+    if (flag.repeatable && !flag.value.empty()) text += " (repeatable)";
+    const std::string body = wrapped(text, widest + 4, width);
     out += fmt::format("  {:<{}}  {}", flag_form(flag), widest, body.substr(widest + 4));
   }
   return out;
+}
+
+std::string example_list(std::span<const Example> examples, std::size_t width) {
+  std::size_t widest = 0;
+  std::size_t longest = 0;
+  for (const Example& example : examples) widest = std::max(widest, example.command.size());
+  for (const Example& example : examples) longest = std::max(longest, widest + example.meaning.size() + 5);
+  std::string out = "Examples:\n";
+  for (const Example& example : examples) {
+    if (longest <= width)
+      out += fmt::format("  {:<{}}   {}\n", example.command, widest, example.meaning);
+    else
+      out += fmt::format("  # {}\n  {}\n", example.meaning, example.command);
+  }
+  return out;
+}
+
+/// The global options by name; `ckpt --help` explains them.
+std::string global_names(std::size_t width) {
+  std::string names;
+  for (const Flag& flag : global_flags()) {
+    if (!names.empty()) names += ' ';
+    if (flag.letter != 0) names += fmt::format("-{}, ", flag.letter);
+    names += fmt::format("--{}", flag.name);
+  }
+  return "Global options ('ckpt --help' explains them):\n" + wrapped(names, 2, width);
 }
 
 std::string exit_code_table() {
@@ -48,36 +89,34 @@ std::string exit_code_table() {
                        : row.retry.empty() ? ""
                                            : fmt::format("; {}", row.retry));
   return out +
-         "\nAn unknown code means failure. Under mpirun all ranks end with one code; mpirun itself turns Ctrl-C into "
-         "1.\n";
+         "\nTreat an unknown code as failure. Under mpirun all ranks exit with the same code; mpirun turns Ctrl-C into 1.\n";
 }
 
 std::string format_table() {
-  std::string out = "name                 read  write  what it is\n";
+  std::string out = "name                 read  write  description\n";
   for (const FormatInfo& format : known_formats())
     out += fmt::format("{:<20} {:<5} {:<6} {}\n", format.name, format.readable ? "yes" : "no",
                        format.writable ? "yes" : "no", format.summary);
-  return out + "\nA format that can neither be read nor written is recognised, so that the message can say so.\n";
+  return out + "\nFormats with no read and no write are only recognised.\n";
 }
 
 std::string units_text() {
-  return "Sizes you write:  4G and 4GiB are 2^32 bytes, 4GB is 4 000 000 000 bytes; 1.5TiB, 512M, 4_000_000;\n"
-         "                  --memory also takes a share of the machine's or the container's limit: 50%.\n"
-         "Sizes you read:   KiB, MiB, GiB (powers of 1024); --si writes GB (powers of 1000), --bytes writes bytes.\n"
-         "                  In --json and in tables into a pipe sizes are always bytes, times are seconds.\n"
-         "Times you write:  90s, 15m, 2h, 7d, 4w.\n";
+  return "Input sizes:   4G and 4GiB are 2^32 bytes, 4GB is 4 000 000 000 bytes; also 1.5TiB, 512M, 4_000_000.\n"
+         "               --memory also accepts a share of the machine or container: 50%.\n"
+         "Output sizes:  KiB, MiB, GiB (powers of 1024); GB with --si (powers of 1000); bytes with --bytes.\n"
+         "               In --json and in tables in a pipe, sizes are bytes and times are seconds.\n"
+         "Input times:   90s, 15m, 2h, 7d, 4w.\n";
 }
 
 std::string environment_text() {
   std::string out =
-      "Every flag has a variable that gives its default: CKPT_ and the name of the flag in capitals, with _ for -.\n"
-      "A flag on the command line wins over the variable. Switches take 1 or 0.\n\n"
+      "A variable sets the default of every option: CKPT_ and the option's name in capitals, with _ for -.\n"
+      "The command line takes precedence. Switches are 1 or 0.\n\n"
       "  CKPT_MEMORY=4G  CKPT_THREADS=8  CKPT_IO=threads  CKPT_PROGRESS=plain  CKPT_SHARD_SIZE=5GB\n\n";
   out +=
-      wrapped("CKPT_PROGRESS_EVERY is the time between progress lines (30s); the first comes after 5 s at the latest.",
-              0, kWidth);
-  out += wrapped("NO_COLOR, CLICOLOR_FORCE, TERM and COLUMNS are heeded.", 0, kWidth);
-  out += wrapped("OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_STEP_NUM_TASKS or PMIX_RANK tell of an MPI launch.", 0, kWidth);
+      "CKPT_PROGRESS_EVERY is the time between progress lines (30s); the first comes after at most 5 s.\n"
+      "ckpt follows NO_COLOR, CLICOLOR_FORCE, TERM and COLUMNS.\n"
+      "It detects an MPI launch by OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_STEP_NUM_TASKS or PMIX_RANK.\n";
   return out;
 }
 
@@ -106,47 +145,58 @@ std::string wrapped(std::string_view text, std::size_t indent, std::size_t width
   return out + line + "\n";
 }
 
-std::string first_screen() {
-  std::string out =
-      "ckpt turns the checkpoint of any training framework into another form, proves it, and shows what is inside.\n\n"
-      "usage: ckpt VERB [flags]\n\n";
-  for (const Verb& verb : verbs()) {
-    if (!verb.main_verb) continue;
-    const std::string usage = usage_of(verb);  // of several ways to call it the first is shown
-    out += fmt::format("  {:<16} {}\n", usage.substr(0, usage.find(" | ")), verb.summary);
+std::string short_help() {
+  std::string out = fmt::format("{}\n{}\n{}\n", kPurpose, kUsage, kFirstExamples);
+  for (const auto& [group, title] : kGroups) {
+    std::string names;
+    for (const Verb& verb : verbs())
+      if (verb.group == group) names += fmt::format("  {}", verb.name);
+    out += fmt::format("{:<10}{}\n", fmt::format("{}:", title), names);
   }
-  out += "\nmore:";
-  for (const Verb& verb : verbs())
-    if (!verb.main_verb) out += fmt::format(" {}", verb.name);
-  out +=
-      "\n\nexamples:\n"
-      "  ckpt inspect runs/exp7                                        what is this?\n"
-      "  ckpt convert runs/exp7 model.safetensors --only weights       the weights in one file\n"
-      "  ckpt convert runs/exp7 exp7                                   everything, with checksums\n"
-      "  ckpt verify exp7 --against runs/exp7                          the same tensors, bit for bit?\n"
-      "  mpirun -n 8 ckpt convert runs/exp7 out --memory 2G            on eight processes of 2 GiB\n\n"
-      "'ckpt help VERB' lists its flags; 'ckpt help exit-codes', 'formats', 'units' and 'environment' explain those.\n";
-  return out;
+  return out + "\n'ckpt --help' describes the commands, 'ckpt COMMAND --help' one of them.\n";
 }
 
-std::string verb_help(const Verb& verb) {
-  std::string out = fmt::format("usage: ckpt {}{}\n\n", usage_of(verb), verb.flags.empty() ? "" : " [flags]");
-  out += wrapped(fmt::format("{}.", verb.summary), 0, kWidth);
-  for (const std::string_view paragraph : verb.about) out += "\n" + wrapped(paragraph, 0, kWidth);
-  if (!verb.flags.empty()) out += "\nflags:\n" + flag_list(verb.flags);
-  out += "\nflags of every verb:\n" + flag_list(global_flags());
-  if (!verb.examples.empty()) {
-    out += "\nexamples:\n";
-    std::size_t widest = 0;
-    for (const Example& example : verb.examples) widest = std::max(widest, example.command.size());
-    for (const Example& example : verb.examples)
-      out += fmt::format("  {:<{}}   {}\n", example.command, widest, example.meaning);
+std::string long_help(std::size_t width) {
+  width = std::min(width, kWidest);
+  std::size_t widest = 0;
+  const auto form = [](const Verb& verb) {  // the first of several forms
+    const std::string usage = usage_of(verb);
+    return usage.substr(0, usage.find(" | "));
+  };
+  for (const Verb& verb : verbs()) widest = std::max(widest, form(verb).size());
+  std::string out = fmt::format("{}\n{}\n{}", kPurpose, kUsage, kFirstExamples);
+  for (const auto& [group, title] : kGroups) {
+    out += fmt::format("\n{}:\n", title);
+    for (const Verb& verb : verbs())
+      if (verb.group == group)
+        out += fmt::format("  {:<{}}  {}", form(verb), widest,
+                           wrapped(verb.summary, widest + 4, width).substr(widest + 4));
   }
+  out += "\nGlobal options:\n" + flag_list(global_flags(), width);
+  return out + "\nSee also: ckpt help exit-codes | formats | units | environment\n";
+}
+
+std::string short_verb_help(const Verb& verb, std::size_t width) {
+  width = std::min(width, kWidest);
+  std::string out =
+      fmt::format("{}.\n\nUsage: ckpt {}{}\n", verb.summary, usage_of(verb), verb.flags.empty() ? "" : " [OPTIONS]");
+  if (!verb.examples.empty()) out += "\n" + example_list(verb.examples, width);
+  if (!verb.flags.empty()) out += "\nOptions:\n" + flag_list(verb.flags, width);
+  return out + fmt::format("\n'ckpt {} --help' explains more.\n", verb.name);
+}
+
+std::string verb_help(const Verb& verb, std::size_t width) {
+  width = std::min(width, kWidest);
+  std::string out = wrapped(fmt::format("{}.", verb.summary), 0, width);
+  out += fmt::format("\nUsage: ckpt {}{}\n", usage_of(verb), verb.flags.empty() ? "" : " [OPTIONS]");
+  if (!verb.examples.empty()) out += "\n" + example_list(verb.examples, width);
+  for (const std::string_view paragraph : verb.about) out += "\n" + wrapped(paragraph, 0, width);
+  if (!verb.flags.empty()) out += "\nOptions:\n" + flag_list(verb.flags, width);
+  out += "\n" + global_names(width);
   std::vector<int> codes{0, 2};
   codes.insert(codes.end(), verb.exit_codes.begin(), verb.exit_codes.end());
   std::ranges::sort(codes);
-  out += fmt::format("\nexit codes: {} (ckpt help exit-codes)\n", fmt::join(codes, ", "));
-  return out;
+  return out + fmt::format("\nExit codes: {} ('ckpt help exit-codes')\n", fmt::join(codes, ", "));
 }
 
 std::optional<std::string> topic_help(std::string_view topic) {

@@ -12,7 +12,7 @@
 namespace ckpt::cli {
 namespace {
 
-/// scdoc gives a meaning to * _ \ # and to marks at the start of a line, where a dash begins a list.
+/// Escapes the markup of scdoc: * _ \ # and characters at the start of a line, where a dash begins a list.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -39,7 +39,7 @@ std::string flag_entries(std::span<const Flag> flags) {
     std::string text(flag.help);
     const std::vector<std::string> allowed = allowed_values(flag);
     if (!allowed.empty()) text += fmt::format(" ({})", fmt::join(allowed, ", "));
-    if (flag.repeatable && !flag.value.empty()) text += "; may be given several times";
+    if (flag.repeatable && !flag.value.empty()) text += " (repeatable)";
     out += fmt::format("\n\t{}.\n\n", escaped(capitalised(text)));
   }
   return out;
@@ -67,25 +67,27 @@ std::string see_also(const Verb* verb) {
 
 std::string program_page() {
   std::string out =
-      "ckpt(1)\n\n# NAME\n\nckpt - convert, verify and show training checkpoints\n\n# SYNOPSIS\n\n"
-      "*ckpt* _VERB_ \\[flags\\]\n\n# DESCRIPTION\n\n"
-      "ckpt turns the checkpoint of any training framework into another form, proves it, and shows what is inside. It "
-      "needs no GPU, no Python and no code of the trainer, and it never runs the pickles inside a file.\n\n# VERBS\n\n";
+      "ckpt(1)\n\n# NAME\n\nckpt - convert, verify, inspect and manage training checkpoints\n\n# SYNOPSIS\n\n"
+      "*ckpt* _COMMAND_ \\[OPTIONS\\]\n\n# DESCRIPTION\n\n"
+      "ckpt converts checkpoints between training frameworks, verifies them, shows their contents, and manages stores "
+      "of checkpoints. It needs no GPU, no Python and no training code, and it never executes the pickles in a "
+      "file.\n\n# COMMANDS\n\n";
   for (const Verb& verb : verbs())
     out += fmt::format("*{}* {}\n\t{}.{}\n\n", verb.name, verb.arguments.empty() ? "" : escaped(verb.arguments),
                        escaped(verb.summary), verb.has_page() ? fmt::format(" See *ckpt-{}*(1).", verb.name) : "");
-  out += "# FLAGS OF EVERY VERB\n\nThey may stand anywhere.\n\n" + flag_entries(global_flags());
+  out +=
+      "# GLOBAL OPTIONS\n\nGlobal options may appear anywhere on the command line.\n\n" + flag_entries(global_flags());
   return out;
 }
 
 std::string verb_page(const Verb& verb) {
   std::string out = fmt::format(
-      "ckpt-{0}(1)\n\n# NAME\n\nckpt-{0} - {1}\n\n# SYNOPSIS\n\n*ckpt {0}* _{2}_ \\[flags\\]\n\n"
+      "ckpt-{0}(1)\n\n# NAME\n\nckpt-{0} - {1}\n\n# SYNOPSIS\n\n*ckpt {0}* _{2}_ \\[OPTIONS\\]\n\n"
       "# DESCRIPTION\n\n",
       verb.name, escaped(verb.summary), verb.arguments);
   for (const std::string_view paragraph : verb.about) out += escaped(paragraph) + "\n\n";
-  out += "# FLAGS\n\n" + flag_entries(verb.flags);
-  out += "The flags of every verb (*-q*, *-v*, *--json*, *--memory*, ...) are described in *ckpt*(1).\n\n";
+  out += "# OPTIONS\n\n" + flag_entries(verb.flags);
+  out += "*ckpt*(1) describes the global options (*-q*, *-v*, *--json*, *--memory*, ...).\n\n";
   out += "# EXAMPLES\n\n";
   for (const Example& example : verb.examples)
     out += fmt::format("*{}*\n\t{}{}\n\n", escaped(example.command), escaped(capitalised(example.meaning)),
@@ -97,12 +99,12 @@ std::string verb_page(const Verb& verb) {
 
 std::string manual_page(const Verb* verb) {
   std::string out = verb == nullptr ? program_page() : verb_page(*verb);
-  out += "# EXIT STATUS\n\n" + exit_entries(verb) + "An unknown code means failure.\n\n";
+  out += "# EXIT STATUS\n\n" + exit_entries(verb) + "Treat an unknown code as failure.\n\n";
   out +=
-      "# ENVIRONMENT\n\nEvery flag has a variable that gives its default: CKPT\\_ and its name in capitals, with "
-      "\\_ for -, such as *CKPT_MEMORY*. A flag on the command line wins.\n\n"
-      "*CKPT_PROGRESS_EVERY*\n\tTime between progress lines, 30s by default.\n\n"
-      "*NO_COLOR*, *CLICOLOR_FORCE*, *TERM*, *COLUMNS*\n\tAre heeded.\n\n";
+      "# ENVIRONMENT\n\nA variable sets the default of every option: CKPT\\_ and the option's name in capitals, with "
+      "\\_ for -, such as *CKPT_MEMORY*. The command line takes precedence.\n\n"
+      "*CKPT_PROGRESS_EVERY*\n\tTime between progress lines (default: 30s).\n\n"
+      "*NO_COLOR*, *CLICOLOR_FORCE*, *TERM*, *COLUMNS*\n\tColours and width of the output.\n\n";
   return out + "# SEE ALSO\n\n" + see_also(verb);
 }
 

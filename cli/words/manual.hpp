@@ -8,23 +8,27 @@
 
 namespace ckpt::cli {
 
-/// The first screen: what the program is for, the main verbs, examples.
-std::string first_screen();
-/// One verb: what it does, its flags, examples, exit codes.
-std::string verb_help(const Verb& verb);
-/// A topic of `ckpt help`: "exit-codes", "formats", "units", "environment"; nothing for another word.
+/// `ckpt -h`, on one screen: examples and the names of the commands.
+std::string short_help();
+/// `ckpt --help`: examples, the commands in groups, the global options. `width`: columns of the terminal.
+std::string long_help(std::size_t width);
+/// `ckpt COMMAND -h`: usage, examples, options.
+std::string short_verb_help(const Verb& verb, std::size_t width);
+/// `ckpt COMMAND --help`: also the full description and the exit codes.
+std::string verb_help(const Verb& verb, std::size_t width);
+/// A topic of `ckpt help`: "exit-codes", "formats", "units", "environment"; nullopt for any other word.
 std::optional<std::string> topic_help(std::string_view topic);
-/// Verbs and topics, for "did you mean".
+/// Commands and topics, for "did you mean".
 std::vector<std::string> help_topics();
 
-/// The manual page in scdoc's language: of the program (null) or of a verb.
+/// The man page in scdoc format: of the program (null) or of a command.
 std::string manual_page(const Verb* verb);
 
-/// The completion script for "bash", "zsh" or "fish"; nothing for another shell.
+/// The completion script for "bash", "zsh" or "fish"; nullopt for any other shell.
 std::optional<std::string> completion_script(std::string_view shell);
 std::vector<std::string> completion_shells();
 
-/// Text broken at blanks so that no line is longer than `width`, every line after `indent` blanks.
+/// Wraps text at blanks to lines of at most `width` columns, each indented by `indent`.
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width);
 
 }  // namespace ckpt::cli

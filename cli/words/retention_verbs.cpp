@@ -8,7 +8,7 @@ namespace {
 Flag lock_timeout_flag() {
   return {.name = "lock-timeout",
           .value = "TIME",
-          .help = "time to wait for another process that is deleting in this store; by default do not wait",
+          .help = "time to wait for another process that deletes in this store (default: do not wait)",
           .guesses = {"wait", "retry-lock", "lock-wait"}};
 }
 
@@ -20,20 +20,19 @@ Verb prune_verb() {
       .name = "prune",
       .arguments = "[RUN]...",
       .most_arguments = 1000,
-      .summary = "Show what the retention policy would delete and why, and with --apply delete it",
+      .summary = "Delete checkpoints by policy; dry run without --apply",
       .about =
-          {"Without --apply nothing is changed. The policy comes from STORE/ckpt.toml, from --policy or from flags. "
-           "RUN is a pattern of run names; the default is all runs. Checkpoints that no rule keeps are moved to the "
-           "trash. ckpt undelete restores them during the grace period; the next prune after it deletes them "
+          {"Without --apply, prune shows the plan and changes nothing. The policy comes from STORE/ckpt.toml, --policy or "
+           "options. RUN is a pattern of run names (default: all runs). Checkpoints that no rule keeps move to the "
+           "trash, where ckpt undelete can restore them during the grace period. After it, the next prune deletes them "
            "permanently.",
-           "Prune never deletes the newest verified checkpoint of a run (or the newest, if none is verified), pinned "
-           "checkpoints, checkpoints in use, checkpoints that others depend on, targets of 'latest' and other "
-           "links, symbolic links, unfinished saves, or checkpoints that cannot be read or that ckpt repair can fix. "
-           "It also keeps other tools' checkpoints that have no step in their name or a file modified in the last 10 "
-           "minutes. Before deleting anything it checks the checkpoints it keeps. The first run of a new or changed "
-           "policy deletes at most half of the checkpoints unless -y is given. On network file systems, readers on "
-           "other hosts register in .ckpt/claims; for 10 minutes after its first prune, nothing in such a store is "
-           "deleted."},
+           "Prune never deletes the newest verified checkpoint of a run (the newest, if none is verified); checkpoints "
+           "that are pinned, in use, needed by others or named by 'latest' and other links; symbolic links; unfinished "
+           "saves; or checkpoints that are unreadable or that ckpt repair can fix. It also keeps other tools' "
+           "checkpoints without a step in their name or with a file modified in the last 10 minutes. Before deleting "
+           "anything it checks the checkpoints that it keeps. The first run of a new or changed policy deletes at most "
+           "half of the checkpoints unless -y is given. On network file systems, readers register in .ckpt/claims; "
+           "prune deletes nothing there for 10 minutes after its first run."},
       .aliases = {"forget", "gc"},
       .flags =
           {
@@ -41,24 +40,24 @@ Verb prune_verb() {
               {.name = "apply", .help = "carry out the plan", .guesses = {"do", "force", "f"}},
               {.name = "yes",
                .letter = 'y',
-               .help = "approve the first run of a new or changed policy, no matter how much it deletes"},
-              {.name = "dry-run", .letter = 'n', .help = "show the plan only (default)", .guesses = {"preview"}},
-              {.name = "check", .help = "show the plan only; exit with 1 if something would be deleted"},
-              {.name = "check-policy", .help = "show what each rule means for the current checkpoints"},
+               .help = "approve the first run of a new or changed policy, however much it deletes"},
+              {.name = "dry-run", .letter = 'n', .help = "show the plan (default)", .guesses = {"preview"}},
+              {.name = "check", .help = "show the plan; exit with 1 if something would be deleted"},
+              {.name = "check-policy", .help = "show what each rule keeps today"},
               {.name = "simulate",
-               .help = "try the policy on a simulated run that saves every --interval steps until --until, and show "
-                       "the space it takes"},
+               .help =
+                   "simulate the policy on a run that saves every --interval steps until --until, and show its space"},
               {.name = "interval", .value = "STEPS", .help = "with --simulate: steps between saves"},
               {.name = "until", .value = "STEPS", .help = "with --simulate: last step"},
-              {.name = "step-time", .value = "TIME", .help = "with --simulate: duration of a step; default 1s"},
+              {.name = "step-time", .value = "TIME", .help = "with --simulate: duration of a step (default: 1s)"},
               {.name = "checkpoint-size",
                .value = "SIZE",
-               .help = "with --simulate: size of one checkpoint; by default that of the last one saved"},
-              {.name = "policy", .value = "FILE", .help = "policy file to use instead of STORE/ckpt.toml"},
+               .help = "with --simulate: size of one checkpoint (default: the last one saved)"},
+              {.name = "policy", .value = "FILE", .help = "policy file (default: STORE/ckpt.toml)"},
               {.name = "import-policy",
                .value = "SYSTEM:OPTION=VALUE,...",
-               .help = "use another system's policy, given by its own options, such as hf:save_total_limit=3"},
-              keep("keep", "RULES", "keep by several rules, such as last=3,6h*8,1d*14"),
+               .help = "policy of another system by its own options, e.g. hf:save_total_limit=3"},
+              keep("keep", "RULES", "keep by several rules, e.g. last=3,6h*8,1d*14"),
               keep("keep-last", "N", "keep the newest N"),
               keep("keep-first", "N", "keep the oldest N"),
               keep("keep-every", "STEPS", "keep steps that are multiples of STEPS"),
@@ -70,24 +69,22 @@ Verb prune_verb() {
               keep("keep-yearly", "N", "keep the newest of each of N years"),
               keep("keep-best", "METRIC:N", "keep the N with the lowest METRIC; METRIC:N:max for the highest"),
               keep("keep-tag", "TAG", "keep checkpoints with this tag"),
-              {.name = "max-size",
-               .value = "SIZE",
-               .help = "relax rules until the kept checkpoints take less than this"},
+              {.name = "max-size", .value = "SIZE", .help = "delete beyond the rules until the kept checkpoints fit"},
               {.name = "min-free",
                .value = "SHARE",
-               .help = "relax rules until this share of the volume is free, such as 10%"},
+               .help = "delete beyond the rules until this share of the volume is free, e.g. 10%"},
               {.name = "max-delete",
                .value = "SHARE",
-               .help = "largest share that the first run of a new or changed policy may delete; default 50%"},
+               .help = "limit for the first run of a new or changed policy (default: 50%)"},
               {.name = "grace",
                .value = "TIME",
-               .help = "time that deleted checkpoints stay in the trash; default 24h, 0 removes at once"},
+               .help = "time that deleted checkpoints stay in the trash (default: 24h; 0: delete at once)"},
               {.name = "purge-early-below",
                .value = "SHARE",
-               .help = "empty the trash early when less space than this is free; default 5%, 0 never does"},
+               .help = "purge the trash early if free space drops below this (default: 5%; 0: never)"},
               {.name = "foreign-min-age",
                .value = "TIME",
-               .help = "treat another tool's checkpoint that was written within this time as unfinished; default 10m"},
+               .help = "treat other tools' checkpoints modified within this time as unfinished (default: 10m)"},
               {.name = "include-corrupt", .help = "allow deleting corrupt checkpoints, except the last one of a run"},
               {.name = "drop-series",
                .value = "N",
@@ -95,10 +92,10 @@ Verb prune_verb() {
                .repeatable = true},
               lock_timeout_flag(),
           },
-      .examples = {{"ckpt prune --keep-last 2 --keep-every 5000", "what these rules would delete, and why"},
-                   {"ckpt prune --store /lustre/runs --apply", "carry out the policy of /lustre/runs/ckpt.toml"},
-                   {"ckpt prune --check-policy", "what each rule means today"},
-                   {"ckpt prune --simulate --interval 500 --until 100000", "what the policy will take, and risk"},
+      .examples = {{"ckpt prune --keep-last 2 --keep-every 5000", "dry run of these rules"},
+                   {"ckpt prune --store /lustre/runs --apply", "apply the policy of /lustre/runs/ckpt.toml"},
+                   {"ckpt prune --check-policy", "what each rule keeps today"},
+                   {"ckpt prune --simulate --interval 500 --until 100000", "space and risk of the policy"},
                    {"ckpt prune 'exp*' --keep-best loss:3 --grace 7d --apply",
                     "matching runs, with a week to undelete"}},
       .exit_codes = {1, 3, 10, 11, 12, 14, 16},
@@ -111,13 +108,14 @@ Verb undelete_verb() {
       .arguments = "NAME...",
       .least_arguments = 1,
       .most_arguments = 1000,
-      .summary = "Bring back what prune deleted, within its grace time",
-      .about = {"NAME is RUN@STEP, RUN/DIRECTORY or six or more digits of an id; of several saves of one step the "
-                "newest is restored. An existing checkpoint of the same name is never replaced. The next prune may "
-                "delete it again unless it is pinned."},
+      .summary = "Restore deleted checkpoints from the trash",
+      .about =
+          {"NAME is RUN@STEP, RUN/DIRECTORY or an id prefix of 6 or more digits; if a step was saved several times, "
+           "the newest save is restored. Existing checkpoints are never replaced. The next prune may delete a "
+           "restored checkpoint again unless it is pinned."},
       .aliases = {"restore-deleted", "untrash"},
       .flags = {store_flag(), lock_timeout_flag()},
-      .examples = {{"ckpt undelete llama8b@11000 --store /lustre/runs", "back in its run"}},
+      .examples = {{"ckpt undelete llama8b@11000 --store /lustre/runs", "restore one checkpoint"}},
       .exit_codes = {3, 10, 11, 12, 14, 16},
   };
 }
@@ -128,11 +126,12 @@ Verb why_verb() {
       .arguments = "NAME",
       .least_arguments = 1,
       .most_arguments = 1,
-      .summary = "Show why a checkpoint is kept or was deleted: by which rule, when and by whom",
-      .about = {"NAME is RUN@STEP, RUN/DIRECTORY or six or more digits of an id; for an existing checkpoint also "
-                "RUN@latest, RUN@best or RUN@TAG. Records of deletions are kept for a year."},
-      .flags = {store_flag(),
-                {.name = "policy", .value = "FILE", .help = "policy file to use instead of STORE/ckpt.toml"}},
+      .summary = "Show why a checkpoint is kept or was deleted",
+      .about =
+          {"Names the rule, and for a deleted checkpoint also the time and the user. NAME is RUN@STEP, RUN/DIRECTORY "
+           "or an id prefix of 6 or more digits; for an existing checkpoint also RUN@latest, RUN@best or RUN@TAG. "
+           "Records of deletions are kept for a year."},
+      .flags = {store_flag(), {.name = "policy", .value = "FILE", .help = "policy file (default: STORE/ckpt.toml)"}},
       .examples = {{"ckpt why llama8b@11000", "the rules that keep it, or who deleted it"}},
       .exit_codes = {10, 16},
   };
@@ -144,20 +143,20 @@ Verb repair_verb() {
       .arguments = "PATH",
       .least_arguments = 1,
       .most_arguments = 1,
-      .summary =
-          "Show what crashed saves left and what is broken; repair it with --apply, or salvage intact data with --out",
-      .about = {"PATH is a store, a run, a checkpoint in the ckpt format, or the remains of a killed save. Without "
-                "--apply nothing is changed. With --apply, repair removes killed saves and conversions that no process "
-                "holds; restores a lost or torn manifest.json from its copy, or the copy from it, after checking every "
-                "checksum of the checkpoint; and finishes deletions that a crash interrupted. A conversion that can be "
-                "resumed is removed only if PATH names it.",
-                "Damaged data cannot be restored. --out writes the tensors whose checksums are all correct to NEW, a "
-                "separate checkpoint that lists the lost tensors; the damaged one is not changed. Exit code 1: a "
-                "checkpoint is still broken; 3: something could not be checked or done, or tensors were lost.",
-                kPathOrName},
+      .summary = "Find damage and leftovers of crashed saves; repair them with --apply",
+      .about =
+          {"PATH is a store, a run, a checkpoint in the ckpt format, or the leftover of a killed save. Without "
+           "--apply, repair changes nothing. With --apply, it removes killed saves and conversions that no "
+           "process holds; restores a lost or truncated manifest.json from its copy, or the copy from it, after "
+           "checking every checksum of the checkpoint; and finishes interrupted deletions. A conversion that can "
+           "be resumed is removed only if PATH names it.",
+           "Damaged data cannot be restored. --out writes the intact tensors to NEW, a separate checkpoint that lists "
+           "the lost tensors; the damaged one is not changed. Exit code 1: a checkpoint is still damaged; 3: "
+           "something could not be checked or repaired, or tensors were lost.",
+           kPathOrName},
       .aliases = {"recover", "salvage"},
       .flags = {{.name = "apply", .help = "carry out the plan", .guesses = {"do", "force", "f", "y", "yes"}},
-                {.name = "dry-run", .letter = 'n', .help = "show the plan only (default)", .guesses = {"preview"}},
+                {.name = "dry-run", .letter = 'n', .help = "show the plan (default)", .guesses = {"preview"}},
                 {.name = "out",
                  .value = "NEW",
                  .help = "write the intact tensors of a damaged checkpoint to a new checkpoint",

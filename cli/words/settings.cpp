@@ -30,7 +30,7 @@ Result<Settings> read_settings(const Words& words, const Environment& environmen
     const auto bytes = parse_share(value->text, machine.memory_bytes);
     if (!bytes) return fail(at(*value, bytes.error()));
     if (*bytes < kLeastMemory)
-      return fail(Errc::usage, fmt::format("{}: '{}' is {}; the least is {}", value->origin, value->text,
+      return fail(Errc::usage, fmt::format("{}: '{}' is {}; the minimum is {}", value->origin, value->text,
                                            format_size(*bytes, out.sizes), format_size(kLeastMemory, out.sizes)));
     out.memory_bytes = *bytes;
   }

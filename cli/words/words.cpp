@@ -32,8 +32,8 @@ std::string did_you_mean(const std::string& what) {
   return fmt::format("did you mean '{}'?", what);
 }
 
-/// CLI11 2.1.2 takes the next word for the value of "--flag=", forgets "--" inside a verb, and would take a bare
-/// "++" for the end of the verb; so "--flag=" is split in two here, and what follows "--" never reaches it.
+/// CLI11 2.1.2 takes the next word as the value of "--flag=", drops "--" after a subcommand, and treats a bare "++" as
+/// the end of the subcommand. So "--flag=" is split in two here, and words after "--" never reach CLI11.
 struct Tidied {
   std::vector<std::string> words;
   std::vector<std::string> after;
@@ -100,7 +100,7 @@ Error unknown_flag(const Verb* verb, const std::string& word) {
   const std::string name = word.substr(0, word.find('='));
   const std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
   const std::string where = verb != nullptr ? fmt::format(" of 'ckpt {}'", verb->name) : "";
-  Error error = usage(fmt::format("unknown flag '{}'{}", name, where));
+  Error error = usage(fmt::format("unknown option '{}'{}", name, where));
   if (verb != nullptr)
     for (const Flag& flag : verb->flags)
       if (std::ranges::find(flag.guesses, bare) != flag.guesses.end())
@@ -110,17 +110,20 @@ Error unknown_flag(const Verb* verb, const std::string& word) {
       return with_hint(error, did_you_mean("--" + std::string(flag.name)));
   for (const Verb& other : verbs())
     if (&other != verb && find_flag(&other, bare) != nullptr && bare.size() > 1)
-      return with_hint(error, fmt::format("'--{}' is a flag of 'ckpt {}'", bare, other.name));
+      return with_hint(error, fmt::format("'--{}' is an option of 'ckpt {}'", bare, other.name));
   if (verb != nullptr && (bare == "o" || bare == "output" || bare == "out") && verb->most_arguments == 2)
-    return with_hint(error, fmt::format("the target is the second word: ckpt {} SRC DST", verb->name));
+    return with_hint(error, fmt::format("the target is the second argument: ckpt {} SRC DST", verb->name));
   if (const auto near = nearest(name.starts_with("--") ? name : "--" + bare, long_flags(verb)); near && bare.size() > 1)
     return with_hint(error, did_you_mean(*near));
-  return with_hint(error, verb != nullptr ? fmt::format("'ckpt help {}' lists its flags", verb->name)
-                                          : "'ckpt help' lists the verbs");
+  return with_hint(error, verb != nullptr ? fmt::format("'ckpt help {}' lists the options", verb->name)
+                                          : "'ckpt help' lists the commands");
 }
 
 Error unknown_verb(const std::string& word, const std::vector<std::string>& arguments) {
   Error error = usage(fmt::format("unknown command '{}'", word));
+  if (word == "delete" || word == "rm" || word == "remove")
+    return with_hint(error, "'ckpt prune' deletes checkpoints by policy");
+  if (word == "stats") return with_hint(error, "'ckpt verify --finite' counts NaN and Inf values");
   if ((word == "diff" || word == "compare") && arguments.size() >= 2)
     return with_hint(error, did_you_mean(fmt::format("ckpt verify {} --against {}", arguments[0], arguments[1])));
   std::vector<std::string> names;
@@ -134,13 +137,13 @@ Error unknown_verb(const std::string& word, const std::vector<std::string>& argu
     const std::string meant = arguments.empty() ? "ckpt inspect " + word : "ckpt convert " + word + " " + arguments[0];
     return with_hint(error, did_you_mean(meant));
   }
-  return with_hint(error, "'ckpt help' lists the verbs");
+  return with_hint(error, "'ckpt help' lists the commands");
 }
 
 std::optional<Error> check_value(const Flag& flag, const Value& value) {
   if (flag.value.empty()) {
     if (is_true(value.text) || is_false(value.text) || flag.name == "verbose") return std::nullopt;
-    return usage(fmt::format("{}: '{}' is neither true nor false", value.origin, value.text));
+    return usage(fmt::format("{}: '{}' is not a boolean (1 or 0)", value.origin, value.text));
   }
   if (flag.value == "FORMAT") {
     for (const FormatInfo& format : known_formats())
@@ -158,17 +161,17 @@ std::optional<Error> check_argument_count(const Words& words) {
   const Verb& verb = *words.verb;
   const std::string form = fmt::format("ckpt {} {}", verb.name, verb.arguments);
   const auto needed = [&]() -> std::string_view {
-    if (verb.arguments == "PATH") return "a path";
-    if (verb.arguments == "ID") return "the id of an error, such as E1503";
-    if (verb.arguments == "SHELL") return "a shell: bash, zsh or fish";
-    return "a source and a target";
+    const std::string_view all = verb.arguments;
+    const std::size_t first_end = std::min(all.find_first_of(" ."), all.size());
+    if (words.arguments.empty() || first_end == all.size()) return all.substr(0, first_end);
+    return all.substr(first_end + 1);
   };
   if (words.arguments.size() < verb.least_arguments)
-    return usage(fmt::format("ckpt {} needs {}", verb.name, needed()), fmt::format("write: {}", form));
+    return usage(fmt::format("ckpt {}: missing argument {}", verb.name, needed()), fmt::format("usage: {}", form));
   if (words.arguments.size() > verb.most_arguments)
-    return usage(fmt::format("ckpt {}: one word too many: '{}'", verb.name, words.arguments[verb.most_arguments]),
-                 verb.most_arguments == 0 ? fmt::format("write: ckpt {}", verb.name)
-                                          : fmt::format("write: {} (quote names that hold blanks or *)", form));
+    return usage(fmt::format("ckpt {}: unexpected argument '{}'", verb.name, words.arguments[verb.most_arguments]),
+                 verb.most_arguments == 0 ? fmt::format("usage: ckpt {}", verb.name)
+                                          : fmt::format("usage: {} (quote names that contain blanks or *)", form));
   return std::nullopt;
 }
 
@@ -182,7 +185,7 @@ void take_environment(const Verb* verb, const Environment& environment, Words& w
   std::ranges::for_each(global_flags(), take);
 }
 
-/// Turns the three ways of asking for help or the version into their verbs.
+/// Turns -h, --help and --version into the commands help and version.
 void redirect(Words& words) {
   if (words.on("help")) {
     const std::string topic = words.verb != nullptr ? std::string(words.verb->name) : "";
@@ -197,7 +200,7 @@ void redirect(Words& words) {
 
 std::optional<Error> check(const Words& words) {
   if (words.verb == nullptr) {
-    if (words.arguments.empty()) return usage("no command given", "try 'ckpt inspect PATH', or 'ckpt help'");
+    if (words.arguments.empty()) return usage("no command given", "'ckpt help' lists the commands");
     return unknown_verb(words.arguments.front(), {words.arguments.begin() + 1, words.arguments.end()});
   }
   const auto check_flag = [&](const Flag& flag) -> std::optional<Error> {
@@ -217,7 +220,7 @@ Error from_cli11(const CLI::ParseError& error, const Tidied& tidied, const Verb*
   if (flag == nullptr || flag->value.empty()) return usage(error.what());
   const std::vector<std::string> allowed = allowed_values(*flag);
   return usage(fmt::format("{} needs a value", last), allowed.empty()
-                                                          ? fmt::format("write: {} {}", last, flag->value)
+                                                          ? fmt::format("usage: {} {}", last, flag->value)
                                                           : fmt::format("one of {}", fmt::join(allowed, ", ")));
 }
 
@@ -268,6 +271,7 @@ Parsed parse_words(const std::vector<std::string>& arguments, const Environment&
   Application application;
   Parsed out;
   Words& words = out.words;
+  words.brief_help = std::ranges::find(tidied.words, "-h") != tidied.words.end();
   try {
     std::vector<std::string> reversed(tidied.words.rbegin(), tidied.words.rend());  // as CLI11 wants them
     application.app.parse(std::move(reversed));

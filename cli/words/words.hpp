@@ -12,19 +12,20 @@
 
 namespace ckpt::cli {
 
-/// A flag's value and where it was given: "--memory" or "CKPT_MEMORY".
+/// An option's value and its origin: "--memory" or "CKPT_MEMORY".
 struct Value {
   std::string text;
   std::string origin;
 };
 
-/// The words of one command line, sorted out. Values are checked against the flag's choices, nothing else.
+/// One parsed command line. Values are checked against the option's choices only.
 class Words {
  public:
   const Verb* verb = nullptr;  ///< null only after a failure
   std::vector<std::string> arguments{};
+  bool brief_help = false;  ///< help was requested by -h
 
-  bool on(std::string_view flag) const;  ///< a switch that is given
+  bool on(std::string_view flag) const;  ///< a switch that is set
   unsigned count(std::string_view flag) const;
   /// The last value given, or null.
   const Value* value(std::string_view flag) const;
@@ -38,14 +39,14 @@ class Words {
 };
 
 struct Parsed {
-  Words words;                   ///< after a failure: what was understood (the verb, --json, -q)
+  Words words;                   ///< after a failure: the command, --json and -q if they were parsed
   std::optional<Error> error{};  ///< always Errc::usage
-  bool no_command = false;       ///< the error is only that no verb was given
+  bool no_command = false;       ///< the error is a missing command
 };
 
-/// Reads the arguments (without the program's name), then the environment for flags that were not given.
-/// `--help`, `-h` and `--version` become the verbs help and version. A path that exists
-/// in the place of a verb is answered with the command that was probably meant.
+/// Parses the arguments (without the program's name), then the environment for options that were not given.
+/// `--help`, `-h` and `--version` become the commands help and version. An existing path in the place of a command
+/// fails with a hint that names the probable command.
 Parsed parse_words(const std::vector<std::string>& arguments, const Environment& environment);
 
 }  // namespace ckpt::cli

@@ -51,7 +51,8 @@ struct Session {
 enum class WeightsFrom : std::uint8_t { automatic, master, param };
 enum class VerifyLevel : std::uint8_t { none, read, full };
 
-/// Reads the file of `--map`. errors  usage: it is not one; not_found, io
+/// Reads the file of `--map`.
+/// errors  usage: it is not one; not_found, io
 Result<MapRules> read_map_rules(Io& io, const std::string& path);
 
 struct ConvertRequest {
@@ -143,7 +144,7 @@ Result<LoadReport> load(Session& session, const LoadRequest& request);
 
 /// A share of what there is to look at, the same for the same seed.
 struct Sample {
-  double share = 1;  ///< 0 < share <= 1; never nothing is looked at
+  double share = 1;  ///< 0 < share <= 1; never nothing is checked
   std::uint64_t seed = 0;
 };
 

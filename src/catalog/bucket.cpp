@@ -71,7 +71,7 @@ Result<TimeZone> parse_time_zone(std::string_view text) {
   if (!offset)
     return fail({.code = Errc::usage,
                  .message = fmt::format("'{}' is not a time zone", text),
-                 .hint = "write UTC, or a distance from it such as +02:00; the names of zones are not read"});
+                 .hint = "use UTC or an offset such as +02:00 (zone names are not supported)"});
   const std::chrono::minutes distance(hours * 60 + minutes);
   return TimeZone{text[0] == '-' ? -distance : distance};
 }

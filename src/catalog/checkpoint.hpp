@@ -14,18 +14,18 @@ namespace ckpt::catalog {
 enum class State : std::uint8_t {
   uncommitted,  ///< a save is at work, or died: not a checkpoint
   unreadable,   ///< could not be read just now; that says nothing about tomorrow
-  repairable,   ///< one of its manifest's two copies is lost or torn, the other is right: `ckpt repair` mends it
+  repairable,   ///< one of its manifest's two copies is lost or torn, the other is right: `ckpt repair` repairs it
   corrupt,      ///< its bytes contradict its sums
   committed,    ///< every byte durable, as its save said
   verified,     ///< and every digest was read again since
 };
 
-/// "never delete this", until a date or for good: a pin or a hold.
+/// "never delete this", until a date or permanently: a pin or a hold.
 struct Pin {
   std::string name{};
   std::string owner{};
   std::string reason{};
-  std::optional<Time> until{};  ///< nothing = for good
+  std::optional<Time> until{};  ///< nothing = permanently
 };
 
 /// One checkpoint, as retention sees it: what its manifest and marks say and who uses it now.

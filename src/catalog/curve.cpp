@@ -129,8 +129,8 @@ std::string curve_svg(const std::vector<CurvePoint>& points, const std::vector<C
     label += 15;
   }
   return out +
-         "<text x=\"385\" y=\"402\" text-anchor=\"middle\">useful work between two saves</text>\n"
-         "<text x=\"70\" y=\"20\">lost time (line), of it stalls of saves (dashes)</text>\n</svg>\n";
+         "<text x=\"385\" y=\"402\" text-anchor=\"middle\">training time between two saves</text>\n"
+         "<text x=\"70\" y=\"20\">lost time (line), stalls by saves (dashes)</text>\n</svg>\n";
 }
 
 }  // namespace ckpt::catalog

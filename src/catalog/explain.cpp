@@ -205,7 +205,7 @@ Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::spa
     case Cause::no_verified_successor:
       return named("guard.require_verified_successor", "guard:no newer one is verified");
     case Cause::floor_newest:
-      return named("floor.newest", "the newest that is left");
+      return named("floor.newest", "the newest remaining");
     case Cause::being_read:
       return named("floor.being_read", fmt::format("being read: {}", fmt::join(checkpoint.readers, ", ")));
     case Cause::pinned:
@@ -215,31 +215,31 @@ Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::spa
     case Cause::tracked:
       return named("floor.tracked", fmt::format("named by {}", fmt::join(checkpoint.trackers, ", ")));
     case Cause::unreadable:
-      return named("floor.unreadable", "currently unreadable, so not deleted");
+      return named("floor.unreadable", "unreadable at present");
     case Cause::unfinished:
       return named("floor.unfinished",
-                   fmt::format("another tool wrote to it {} ago: treated as unfinished for {} (foreign_min_age)",
+                   fmt::format("modified by another tool {} ago: treated as unfinished for {} (foreign_min_age)",
                                duration_text(std::max(Duration(reason.value), Duration{})),
                                duration_text(policy.guard.foreign_min_age)),
                    duration_text(Duration(reason.value)));
     case Cause::repairable:
-      return named("floor.repairable", "repairable: ckpt repair restores its manifest");
+      return named("floor.repairable", "repairable with 'ckpt repair'");
     case Cause::marks_unreadable:
       return named("floor.marks_unreadable", "its marks are currently unreadable");
     case Cause::uncommitted:
-      return named("floor.uncommitted", "incomplete: a save is running or died; ckpt repair removes it");
+      return named("floor.uncommitted", "unfinished save, running or killed");
     case Cause::link:
       return named("floor.link", "a symbolic link");
     case Cause::corrupt:
-      return named("floor.corrupt", "corrupt; --include-corrupt removes it");
+      return named("floor.corrupt", "damaged (--include-corrupt deletes it)");
     case Cause::corrupt_goes:
-      return named("corrupt", "corrupt, and --include-corrupt was given");
+      return named("corrupt", "damaged, and --include-corrupt was given");
     case Cause::superseded_grace:
       return named("floor.superseded", fmt::format("superseded by a later series; {} of grace left",
                                                    duration_text(Duration(reason.value))));
     case Cause::last_of_series:
       return named("floor.last_of_series",
-                   fmt::format("the last verified one of superseded series {}; --drop-series {} removes it",
+                   fmt::format("the last verified checkpoint of superseded series {} (--drop-series {} deletes it)",
                                checkpoint.series, checkpoint.series));
     case Cause::superseded:
       return named("superseded", fmt::format("superseded: a later series began before step {}", checkpoint.step));
@@ -306,7 +306,7 @@ std::string rule_meaning(const Rule& rule) {
     case Rule::Kind::best:
       out = fmt::format("the {} with the {} {}", count_text(rule.count),
                         rule.better == Rule::Better::lower ? "lowest" : "highest", rule.metric);
-      if (rule.missing == Rule::Missing::keep) out += ", and those without it";
+      if (rule.missing == Rule::Missing::keep) out += ", and all without it";
       break;
     case Rule::Kind::steps:
       out = fmt::format("steps {}", fmt::join(rule.steps, ", "));
@@ -317,11 +317,11 @@ std::string rule_meaning(const Rule& rule) {
     default: {
       static constexpr std::array<const char*, 5> units{"hours", "days", "weeks", "months", "years"};
       const auto unit = units[static_cast<std::size_t>(period_of(rule.kind))];
-      out = rule.count ? fmt::format("the newest of each of the last {} {} that hold any", *rule.count, unit)
-                       : fmt::format("the newest of each of the {} that hold any", unit);
+      out = rule.count ? fmt::format("the newest of each of the last {} {} with checkpoints", *rule.count, unit)
+                       : fmt::format("the newest of each of the {} with checkpoints", unit);
     }
   }
-  if (rule.where) out += fmt::format(", of those where {}", rule.where->text());
+  if (rule.where) out += fmt::format(", where {}", rule.where->text());
   if (rule.max) out += fmt::format(", at most {}", *rule.max);
   return out;
 }

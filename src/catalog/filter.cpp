@@ -88,17 +88,17 @@ class Filter::Compiler {
           CKPT_CHECK(comparison(token));
           operand = false;
         } else {
-          return wrong(token, "a comparison is expected, such as kind == 'weights'");
+          return wrong(token, "expected a comparison, e.g. kind == 'weights'");
         }
       } else if (token.kind == Token::Kind::end) {
         while (!waiting_.empty()) {
-          if (waiting_.back() == Op::open) return wrong(token, "a ) is missing");
+          if (waiting_.back() == Op::open) return wrong(token, "missing )");
           emit();
         }
         return std::move(program_);
       } else if (token.value == ")" && token.kind == Token::Kind::symbol) {
         while (!waiting_.empty() && waiting_.back() != Op::open) emit();
-        if (waiting_.empty()) return wrong(token, "this ) closes nothing");
+        if (waiting_.empty()) return wrong(token, "unmatched )");
         waiting_.pop_back();
       } else if (word && (token.value == "and" || token.value == "or")) {
         const Op op = token.value == "and" ? Op::both : Op::either;
@@ -107,7 +107,7 @@ class Filter::Compiler {
         CKPT_CHECK(wait(op, token));
         operand = true;
       } else {
-        return wrong(token, "'and' or 'or' is expected");
+        return wrong(token, "expected 'and' or 'or'");
       }
     }
   }
@@ -133,24 +133,24 @@ class Filter::Compiler {
       std::vector<std::string> known{"run", "id", "state", "tag", "step", "series", "generation", "bytes", "age"};
       known.insert(known.end(), kAttributes.begin(), kAttributes.end());
       const auto near = nearest(name.value, known);
-      return fail({.code = Errc::usage,
-                   .message = fmt::format("where: column {}: unknown name '{}'", name.column, name.value),
-                   .hint = near ? fmt::format("did you mean '{}'?", *near)
-                                : fmt::format("known are {}; a metric is written metric.NAME",
-                                              fmt::join(known.begin(), known.end(), ", "))});
+      return fail(
+          {.code = Errc::usage,
+           .message = fmt::format("where: column {}: unknown name '{}'", name.column, name.value),
+           .hint = near ? fmt::format("did you mean '{}'?", *near)
+                        : fmt::format("known names: {}, metric.NAME", fmt::join(known.begin(), known.end(), ", "))});
     }
     CKPT_TRY(const Token sign, next());
     static constexpr std::array<std::string_view, 6> signs{"==", "!=", "<", "<=", ">", ">="};
     const auto* at = std::find(signs.begin(), signs.end(), sign.value);
-    if (sign.kind != Token::Kind::symbol || at == signs.end()) return wrong(sign, "== != < <= > or >= is expected");
+    if (sign.kind != Token::Kind::symbol || at == signs.end()) return wrong(sign, "expected == != < <= > or >=");
     CKPT_TRY(const Token literal, next());
     Instruction out{.op = static_cast<Op>(at - signs.begin()), .name = std::string(name.value)};
     out.literal = std::string(literal.value);
     if (text) {
-      if (literal.kind != Token::Kind::text) return wrong(literal, "a text in quotes is expected");
-      if (out.op != Op::equal && out.op != Op::unequal) return wrong(sign, "texts have no order: use == or !=");
+      if (literal.kind != Token::Kind::text) return wrong(literal, "expected a quoted string");
+      if (out.op != Op::equal && out.op != Op::unequal) return wrong(sign, "strings can only be compared by == and !=");
     } else if (literal.kind != Token::Kind::word || !read_number(name.value, literal.value, out.number)) {
-      return wrong(literal, fmt::format("'{}' is no value of {}", literal.value, name.value));
+      return wrong(literal, fmt::format("'{}' is not a value of {}", literal.value, name.value));
     }
     program_.push_back(std::move(out));
     return {};
@@ -179,7 +179,7 @@ class Filter::Compiler {
     const char c = text_[at_];
     if (c == '\'' || c == '"') {
       const std::size_t end = text_.find(c, at_ + 1);
-      if (end == std::string_view::npos) return wrong(token, "the closing quote is missing");
+      if (end == std::string_view::npos) return wrong(token, "missing closing quote");
       token.kind = Token::Kind::text;
       token.value = text_.substr(at_ + 1, end - at_ - 1);
       at_ = end + 1;

@@ -5,7 +5,7 @@
 
 /// How often to save: the formulas. Times in seconds, as doubles; what is not positive where it must be gives 0.
 ///
-/// T is the useful work between two saves, from the end of one to the start of the next; a save stalls training for C
+/// T is the training time between two saves, from the end of one to the start of the next; a save stalls training for C
 /// and is durable after D; M is the mean time between failures of the whole job; R is what a failure costs before
 /// training goes on: detect, restart, restore. Failures are exponential.
 namespace ckpt::catalog {

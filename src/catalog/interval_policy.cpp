@@ -50,7 +50,7 @@ SaveAnswer asked(const IntervalPolicy& policy, const IntervalInputs& in, double 
     out.text = fmt::format("{:.0f} s since the last save began", in.now_s - in.last_begin_s);
   } else if (policy.optimal && in.measured.saves == 0) {
     out.why = Why::first_measure;
-    out.text = "a first save, to measure what one costs";
+    out.text = "first save, to measure its cost";
   } else if (policy.optimal) {
     const double since = in.now_s - in.last_end_s;
     // The end of this step or of the next, whichever lies nearer to the plan: no drift, and no half step too late.
@@ -97,13 +97,13 @@ SaveAnswer should_save(const IntervalPolicy& policy, const IntervalInputs& in) {
   out.planned_interval_s = planned;
   if (in.last_step && *in.last_step == in.step) {
     out.why = Why::done;
-    out.text = "this step is saved";
+    out.text = "this step is already saved";
     return out;
   }
   if (policy.on_signal && in.stop_requested) {
     out.save = true;
     out.why = Why::signal;
-    out.text = "a stop was asked for";
+    out.text = "stop requested";
     return out;
   }
   if (policy.before_end_s && in.time_left_s && !in.saved_for_end) {
@@ -111,7 +111,7 @@ SaveAnswer should_save(const IntervalPolicy& policy, const IntervalInputs& in) {
     if (*in.time_left_s - in.measured.step_s < needed_before_end(policy, in)) {
       out.save = true;
       out.why = Why::end;
-      out.text = fmt::format("{:.0f} s are left of the job's time", *in.time_left_s);
+      out.text = fmt::format("{:.0f} s left until the job's time limit", *in.time_left_s);
       return out;
     }
   }
@@ -134,7 +134,7 @@ SaveAnswer should_save(const IntervalPolicy& policy, const IntervalInputs& in) {
   if (policy.most_overhead && measured &&
       in.now_s - in.last_end_s < interval_of_cap(*policy.most_overhead, in.measured.costs.stall_s)) {
     wish.text =
-        fmt::format("{}, but that would cost more than {:.3g} % of the time", wish.text, *policy.most_overhead * 100);
+        fmt::format("{}, but saves would cost more than {:.3g} % of the time", wish.text, *policy.most_overhead * 100);
     wish.why = Why::held_overhead;
     return wish;
   }
@@ -172,17 +172,16 @@ std::vector<std::string> interval_meaning(const IntervalRules& rules) {
   if (policy.every_steps) out.push_back(fmt::format("every {} steps", *policy.every_steps));
   if (policy.every_s) out.push_back(fmt::format("every {}", span_text(*policy.every_s)));
   if (policy.optimal) {
-    out.push_back(fmt::format("as often as loses least time, by what saves cost; between {} and {}",
+    out.push_back(fmt::format("at the interval that minimises lost time; between {} and {}",
                               span_text(policy.least_interval_s), span_text(policy.most_interval_s)));
     out.push_back(rules.mtbf_s > 0 ? fmt::format("one failure in {}", span_text(rules.mtbf_s))
-                                   : "failures as often as the run's own history tells");
+                                   : "failure rate from the run's history");
   }
   if (policy.before_end_s)
-    out.push_back(fmt::format("so that it is durable {} before the job's time limit", span_text(*policy.before_end_s)));
-  if (policy.on_signal) out.emplace_back("when a stop is asked for");
+    out.push_back(fmt::format("durable {} before the job's time limit", span_text(*policy.before_end_s)));
+  if (policy.on_signal) out.emplace_back("on a stop request");
   if (policy.at_start) out.emplace_back("before the first step");
-  if (policy.most_overhead)
-    out.push_back(fmt::format("never more than {:.3g} % of the time", *policy.most_overhead * 100));
+  if (policy.most_overhead) out.push_back(fmt::format("at most {:.3g} % of the time", *policy.most_overhead * 100));
   return out;
 }
 

@@ -17,13 +17,13 @@ struct IntervalPolicy {
       every_steps{};                      ///< when a multiple is reached, or was passed since the last save; at least 1
   std::optional<double> every_s{};        ///< since the last save began
   bool optimal = false;                   ///< the best interval for the measured costs, in whole steps
-  bool on_signal = true;                  ///< a stop was asked for
+  bool on_signal = true;                  ///< stop requested
   std::optional<double> before_end_s{};   ///< so long before the job's time limit a save is durable
   std::optional<double> most_overhead{};  ///< a cap: of wall time, 0 to 1
   double least_interval_s = 0;            ///< clamps of `optimal`
   double most_interval_s = 86'400;
   double hysteresis = 0.2;  ///< `optimal` changes its mind only beyond this part
-  bool at_start = false;    ///< step 0 too, before anything is trained, where nothing is saved yet
+  bool at_start = false;    ///< step 0 too, before anything is trained, where no save yet
 
   bool operator==(const IntervalPolicy&) const = default;
 };

@@ -14,7 +14,7 @@ Result<double> parse_seconds(std::string_view text) {
 /// A time in quotes; `positive`: above 0.
 Result<std::optional<double>> read_time(TomlTable& table, std::string_view key, bool positive) {
   CKPT_TRY(const auto seconds, table.parsed(key, parse_seconds));
-  if (seconds && positive && !(*seconds > 0)) return table.wrong(key, "a time above 0 is expected");
+  if (seconds && positive && !(*seconds > 0)) return table.wrong(key, "expected a time above 0");
   return seconds;
 }
 
@@ -29,7 +29,7 @@ Result<std::optional<double>> read_part(TomlTable& table, std::string_view key) 
     CKPT_TRY(const auto part, table.real(key));
     if (*part > 0 && *part <= 1) return part;
   }
-  return table.wrong(key, "a part above 0 is expected, such as \"3%\" or 0.03");
+  return table.wrong(key, "expected a share above 0, e.g. \"3%\" or 0.03");
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ Result<IntervalRules> read_interval(const toml::table& source, const std::string
   IntervalRules out;
   IntervalPolicy& policy = out.policy;
   CKPT_TRY(const auto steps, table.integer("every_steps"));
-  if (steps && *steps < 1) return table.wrong("every_steps", "a whole number of at least 1 is expected");
+  if (steps && *steps < 1) return table.wrong("every_steps", "expected a whole number of at least 1");
   if (steps) policy.every_steps = static_cast<std::uint64_t>(*steps);
   CKPT_TRY(policy.every_s, read_time(table, "every", true));
   CKPT_TRY(const auto optimal, table.boolean("optimal"));
@@ -58,16 +58,15 @@ Result<IntervalRules> read_interval(const toml::table& source, const std::string
   policy.least_interval_s = least.value_or(policy.least_interval_s);
   policy.most_interval_s = most.value_or(policy.most_interval_s);
   if (hysteresis && !(*hysteresis >= 0 && *hysteresis <= 1))
-    return table.wrong("hysteresis", "a number from 0 to 1 is expected");
+    return table.wrong("hysteresis", "expected a number from 0 to 1");
   policy.hysteresis = hysteresis.value_or(policy.hysteresis);
   out.mtbf_s = mtbf.value_or(0);
   out.restart_s = restart.value_or(0);
   CKPT_CHECK(table.finish());
-  if (policy.least_interval_s > policy.most_interval_s)
-    return table.wrong("min_interval", "is longer than max_interval");
+  if (policy.least_interval_s > policy.most_interval_s) return table.wrong("min_interval", "longer than max_interval");
   if (!asks(policy) && !on_signal.value_or(false))
-    return fail_at(file, table.where(), name + ": nothing in it asks for a save",
-                   "give one: every_steps, every, optimal, before_end");
+    return fail_at(file, table.where(), name + ": no rule asks for a save",
+                   "add every_steps, every, optimal or before_end");
   return out;
 }
 

@@ -73,7 +73,7 @@ Result<StateBytes> state_preset(std::string_view name) {
   }
   const auto near = nearest(name, names);
   return fail({.code = Errc::usage,
-               .message = fmt::format("'{}': no such precision preset", name),
+               .message = fmt::format("unknown precision '{}'", name),
                .hint = near ? fmt::format("did you mean '{}'?", *near)
                             : "known: mixed, weights, fp32, mixed-8bit, mixed-bf16-moments"});
 }
@@ -170,7 +170,7 @@ Result<double> parse_parameters(std::string_view text) {
   value = std::round(value * scale);
   if (read.ec != std::errc() || read.ptr != end || !(value >= 1 && value <= 1e18)) {
     return fail({.code = Errc::usage,
-                 .message = fmt::format("'{}' is no number of parameters", text),
+                 .message = fmt::format("'{}' is not a number of parameters", text),
                  .hint = "write 7B, 1.3B, 350M"});
   }
   return value;

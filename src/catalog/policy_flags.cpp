@@ -29,7 +29,7 @@ std::optional<Rule::Kind> kind_of(std::string_view name) {
 
 Result<std::chrono::milliseconds> positive_duration(std::string_view text) {
   CKPT_TRY(const Duration duration, parse_duration(text));
-  if (duration <= Duration{}) return fail(Errc::usage, fmt::format("'{}' is no time that passes", text));
+  if (duration <= Duration{}) return fail(Errc::usage, fmt::format("'{}' is not a time above 0", text));
   return duration;
 }
 
@@ -47,7 +47,7 @@ Result<> read_best(Rule& rule, std::string_view text) {
     CKPT_TRY(rule.count, parse_keep_count(name.substr(colon + 1)));
     name = name.substr(0, colon);
   }
-  if (name.empty()) return fail(Errc::usage, fmt::format("'{}' names no metric: write loss:3", text));
+  if (name.empty()) return fail(Errc::usage, fmt::format("'{}' lacks a metric, e.g. loss:3", text));
   rule.metric = name;
   return {};
 }
@@ -73,7 +73,7 @@ Result<Rule> read_rule(Rule::Kind kind, std::string_view value) {
       break;
     }
     case Rule::Kind::tags_any:
-      if (value.empty()) return fail(Errc::usage, "a tag is expected");
+      if (value.empty()) return fail(Errc::usage, "expected a tag");
       rule.tags.emplace_back(value);
       break;
     default: {
@@ -110,7 +110,7 @@ Result<> add_word(Policy& policy, std::string_view word) {
   }
   CKPT_TRY(Rule rule, read_rule(*kind, time ? body : body.substr(sign + 1)));
   if (max && rule.count)
-    return fail(Errc::usage, fmt::format("'{}': the count is the limit; leave out *{}", word, *max));
+    return fail(Errc::usage, fmt::format("'{}': the count is already the limit; omit *{}", word, *max));
   rule.max = max;
   add_rule(policy, std::move(rule));
   return {};
@@ -157,7 +157,7 @@ Result<> add_flag(Policy& policy, std::string_view flag, std::string_view value)
   if (std::find(kFlags.begin(), kFlags.end(), flag) == kFlags.end()) {
     const auto near = nearest(flag, kFlags);
     return fail({.code = Errc::usage,
-                 .message = fmt::format("--{}: no such flag of a policy", flag),
+                 .message = fmt::format("--{}: unknown policy option", flag),
                  .hint = near ? fmt::format("did you mean --{}?", *near) : std::string()});
   }
   auto added = add_known_flag(policy, flag, value);

@@ -36,9 +36,9 @@ class Import {
     if (value == nullptr) return fallback;
     if (*value == "true" || *value == "True" || *value == "1") return true;
     if (*value == "false" || *value == "False" || *value == "0") return false;
-    return fail(Errc::usage, fmt::format("{}: '{}' is neither true nor false", name, *value));
+    return fail(Errc::usage, fmt::format("{}: '{}' is not a boolean", name, *value));
   }
-  /// Nothing where it is not given, or None.
+  /// Nothing if not given, or None.
   Result<std::optional<std::uint64_t>> number(std::string_view name) const {
     const std::string* value = find(name);
     if (value == nullptr || *value == "None" || *value == "null") return std::optional<std::uint64_t>{};
@@ -192,7 +192,7 @@ Result<> scr(Import& in) {
   in.count(Kind::last, most == 0u ? std::nullopt : most);
   Rule& output = in.add({.kind = Kind::tags_any});
   output.tags = {"output"};
-  in.tell("SCR never counts datasets flagged OUTPUT; here those that are tagged \"output\" are kept.");
+  in.tell("SCR never counts datasets flagged OUTPUT; here checkpoints tagged \"output\" are kept.");
   return {};
 }
 
@@ -232,7 +232,7 @@ Result<Duration> restic_duration(std::string_view text) {
     hours += static_cast<std::int64_t>(*number) * known->second;
     at = unit + 1;
   }
-  if (hours == 0) return fail(Errc::usage, fmt::format("'{}' is no time that passes", text));
+  if (hours == 0) return fail(Errc::usage, fmt::format("'{}' is not a time above 0", text));
   return Duration(std::chrono::hours(hours));
 }
 

@@ -34,14 +34,14 @@ Result<> read_choice(TomlTable& table, std::string_view key,
     }
     list += (list.empty() ? "" : ", ") + std::string(name);
   }
-  return table.wrong(key, fmt::format("'{}' is none of {}", *word, list));
+  return table.wrong(key, fmt::format("'{}' is not one of {}", *word, list));
 }
 
 Result<std::optional<std::uint64_t>> read_natural(TomlTable& table, std::string_view key, std::uint64_t least) {
   CKPT_TRY(const auto value, table.integer(key));
   if (!value) return std::optional<std::uint64_t>{};
   if (*value < 0 || static_cast<std::uint64_t>(*value) < least)
-    return table.wrong(key, fmt::format("a whole number of at least {} is expected", least));
+    return table.wrong(key, fmt::format("expected a whole number of at least {}", least));
   return std::optional(static_cast<std::uint64_t>(*value));
 }
 
@@ -57,7 +57,7 @@ Result<> read_count(TomlTable& table, std::string_view key, std::optional<std::u
     return {};
   }
   CKPT_TRY(const auto value, table.integer(key));
-  if (*value < -1) return table.wrong(key, "a count, or -1 for all, is expected");
+  if (*value < -1) return table.wrong(key, "expected a count, or -1 for all");
   out.reset();
   if (*value >= 0) out = static_cast<std::uint64_t>(*value);
   return {};
@@ -92,7 +92,7 @@ Result<> read_step_rule(TomlTable& table, Rule& rule) {
 
 Result<> read_time_rule(TomlTable& table, Rule& rule) {
   CKPT_CHECK(read_duration(table, kind_name(rule.kind), rule.duration));
-  if (rule.duration <= Duration{}) return table.wrong(kind_name(rule.kind), "a time above 0 is expected");
+  if (rule.duration <= Duration{}) return table.wrong(kind_name(rule.kind), "expected a time above 0");
   if (rule.kind == Kind::within) {
     static constexpr std::array<std::pair<std::string_view, Rule::From>, 2> from{
         {{"newest", Rule::From::newest}, {"now", Rule::From::now}}};
@@ -106,7 +106,7 @@ Result<> read_time_rule(TomlTable& table, Rule& rule) {
 Result<> read_best_rule(TomlTable& table, Rule& rule) {
   CKPT_CHECK(read_count(table, "best", rule.count));
   CKPT_TRY(const auto metric, table.text("metric"));
-  if (!metric || metric->empty()) return table.wrong("best", "metric = \"NAME\" is missing beside it");
+  if (!metric || metric->empty()) return table.wrong("best", "metric = \"NAME\" is missing");
   rule.metric = *metric;
   static constexpr std::array<std::pair<std::string_view, Rule::Better>, 2> modes{
       {{"min", Rule::Better::lower}, {"max", Rule::Better::higher}}};
@@ -122,10 +122,10 @@ Result<> read_best_rule(TomlTable& table, Rule& rule) {
 Result<> read_steps(TomlTable& table, Rule& rule) {
   const toml::node* node = table.take("steps");
   const toml::array* array = node == nullptr ? nullptr : node->as_array();
-  if (array == nullptr) return table.wrong("steps", "a list of steps is expected, such as [0, 1000]");
+  if (array == nullptr) return table.wrong("steps", "expected a list of steps, e.g. [0, 1000]");
   for (const toml::node& member : *array) {
     const auto step = member.value_exact<std::int64_t>();
-    if (!step || *step < 0) return fail_at(table.file(), member.source(), "steps: a step is expected");
+    if (!step || *step < 0) return fail_at(table.file(), member.source(), "steps: expected a step");
     rule.steps.push_back(static_cast<std::uint64_t>(*step));
   }
   return {};
@@ -186,13 +186,12 @@ Result<> read_keep(const toml::table& source, const std::string& file, Policy& p
   }
   CKPT_CHECK(table.finish());
   if (kinds.empty())
-    return fail_at(file, table.where(), "[[keep]]: no selector",
-                   "give one: last, every_steps, every, daily, best, ...");
+    return fail_at(file, table.where(), "[[keep]]: no selector", "add last, every_steps, every, daily, best, ...");
   const bool calendar = std::all_of(kinds.begin(), kinds.end(), is_calendar);
   if (kinds.size() > 1 && !calendar) {
     return fail_at(file, table.where(),
                    fmt::format("[[keep]]: {} and {} are two rules", kind_name(kinds[0]), kind_name(kinds[1])),
-                   "give each a table of its own");
+                   "give each its own table");
   }
   if (policy.keep.size() + rules.size() > kMostRules)
     return fail_at(file, table.where(), fmt::format("keep: more than {} rules", kMostRules), "merge similar rules");
@@ -212,9 +211,9 @@ Result<> read_keep_list(TomlTable& top, const std::string& file, Policy& policy)
   const toml::node* node = top.take("keep");
   if (node == nullptr) return {};
   const toml::array* list = node->as_array();
-  if (list == nullptr) return top.wrong("keep", "a list of rules is expected: keep = [ { last = 3 } ]");
+  if (list == nullptr) return top.wrong("keep", "expected a list of rules: keep = [ { last = 3 } ]");
   for (const toml::node& member : *list) {
-    if (member.as_table() == nullptr) return fail_at(file, member.source(), "keep: a table is expected: { last = 3 }");
+    if (member.as_table() == nullptr) return fail_at(file, member.source(), "keep: expected a table: { last = 3 }");
     CKPT_CHECK(read_keep(*member.as_table(), file, policy));
   }
   return {};
@@ -269,7 +268,7 @@ Result<> read_guard(const toml::table& source, const std::string& file, Guard& g
     guard.max_delete_fraction = *percent / 100;
   } else if (fraction != nullptr) {
     CKPT_TRY(const auto value, table.real("max_delete_fraction"));
-    if (!(*value >= 0 && *value <= 1)) return table.wrong("max_delete_fraction", "a number from 0 to 1 is expected");
+    if (!(*value >= 0 && *value <= 1)) return table.wrong("max_delete_fraction", "expected a number from 0 to 1");
     guard.max_delete_fraction = *value;
   }
   return table.finish();
@@ -282,8 +281,9 @@ Result<double> parse_headroom(std::string_view text) {
     CKPT_TRY(const double percent, parse_percent(std::string(text.substr(0, text.size() - tail.size())) + "%"));
     return percent;
   }
-  return fail(
-      {.code = Errc::usage, .message = fmt::format("'{}' is no headroom", text), .hint = "write \"2.0 x last_size\""});
+  return fail({.code = Errc::usage,
+               .message = fmt::format("'{}' is not a headroom", text),
+               .hint = "write \"2.0 x last_size\""});
 }
 
 Result<> read_rule_ids(TomlTable& table, std::string_view key, const Policy& policy, std::vector<std::string>& out) {
@@ -407,10 +407,9 @@ Result<PolicyFile> parse_policy_file(std::string_view text, const std::string& f
                                      const std::vector<std::string>& other_keys) {
   if (const auto stray = stray_character(text)) {
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*stray), '\n');
-    return fail(
-        {.code = Errc::usage,
-         .message = fmt::format("{}: line {}: a character outside of ASCII: write \\uXXXX in strings", file, line),
-         .file = file});
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: line {}: non-ASCII character; write \\uXXXX in strings", file, line),
+                 .file = file});
   }
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed) return fail_at(file, parsed.error().source(), std::string(parsed.error().description()));
@@ -439,11 +438,11 @@ Result<PolicyFile> parse_policy_file(std::string_view text, const std::string& f
   if (rules != nullptr && list == nullptr) return top.wrong("rule", "write [[rule]]");
   for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
     const toml::node& member = (*list)[i];
-    if (member.as_table() == nullptr) return fail_at(file, member.source(), "rule: a table is expected");
+    if (member.as_table() == nullptr) return fail_at(file, member.source(), "rule: expected a table");
     CKPT_CHECK(read_short_rule(*member.as_table(), file, full_form ? Policy() : base, whole));
   }
   if (full_form && !whole.policies.empty())
-    return top.wrong("rule", "the short form, [[rule]], does not go together with keep, [policy] or [pressure]");
+    return top.wrong("rule", "[[rule]] cannot be combined with keep, [policy] or [pressure]");
   if (full_form) whole.policies.push_back(std::move(base));
   return whole;
 }

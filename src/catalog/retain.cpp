@@ -8,6 +8,7 @@
 
 #include "catalog/select.hpp"
 #include "catalog/superseded.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::catalog {
 namespace {
@@ -68,8 +69,8 @@ class Retainer {
       return fail(Errc::usage, fmt::format("policy: {} rules, more than {}", policy_.keep.size(), kMostRules));
     if (is_empty(policy_)) {
       return fail({.code = Errc::usage,
-                   .message = "policy: no rule keeps anything: refused, as it would delete everything",
-                   .hint = "keep at least something, for instance last = 3"});
+                   .message = "policy: no rule keeps anything; this would delete everything",
+                   .hint = "keep at least one, e.g. last = 3"});
     }
     for (const Rule& rule : policy_.keep) {
       if (rule.kind == Rule::Kind::every_steps && rule.step_interval == 0)
@@ -238,7 +239,7 @@ class Retainer {
   }
 
   /// Nothing that counts is left (what came after is corrupt, or gone). The newest of the superseded ones is all there
-  /// is to go on from; where there is none either, the newest of the corrupt ones, of which parts may be whole.
+  /// is to go on from; if there is none either, the newest of the corrupt ones, of which parts may be whole.
   void keep_left_behind(const Group& group) {
     std::uint32_t newest = kNobody;
     const auto rank = [&](std::uint32_t i) {
@@ -352,7 +353,7 @@ class Retainer {
     }
     const bool wants_free = pressure.min_free || pressure.headroom;
     if (!situation_.space && (wants_free || (pressure.max_size && pressure.max_size->percent)))
-      out_.warnings.push_back("pressure: the space of the volume is not known: its limits are not applied");
+      out_.warnings.push_back("pressure: the space of the volume is unknown; its limits are not applied");
     if (!situation_.space || !wants_free) return missing;
     std::uint64_t wanted = pressure.min_free ? bytes_of(*pressure.min_free, situation_) : 0;
     if (pressure.headroom) {
@@ -383,7 +384,7 @@ class Retainer {
     }
     if (missing != 0) {
       out_.warnings.push_back(
-          fmt::format("pressure: {} bytes too many are left: what else there is no rule may be broken for", missing));
+          fmt::format("pressure: still {} over the limit; everything left is protected", size_text(missing)));
     }
   }
 

@@ -19,7 +19,7 @@
 ///  3 what is pinned, until the pin's date
 ///  4 what other checkpoints refer to
 ///  5 what a foreign tracker file names
-///  6 what could not be read just now, or whose marks could not; what `ckpt repair` mends
+///  6 what could not be read just now, or whose marks could not; what `ckpt repair` repairs
 ///  7 what was never committed (repair sweeps those; of another tool's what was written a short time ago), and symbolic
 ///    links
 ///  8 corrupt ones, unless asked for by name (include_corrupt)

@@ -43,14 +43,13 @@ class Simulator {
 
   Result<> check() const {
     if (schedule_.interval == 0 || schedule_.until < schedule_.interval)
-      return fail(Errc::usage, "simulate: an interval of at least 1 step, and at least one save until the end");
+      return fail(Errc::usage, "an interval of at least 1 step, and at least one save until the end");
     if (schedule_.until / schedule_.interval > kMostSimulatedSaves)
-      return fail(Errc::usage, fmt::format("simulate: {} saves, more than {}", schedule_.until / schedule_.interval,
-                                           kMostSimulatedSaves));
+      return fail(Errc::usage,
+                  fmt::format("{} saves, more than {}", schedule_.until / schedule_.interval, kMostSimulatedSaves));
     const std::int64_t step_ms = std::max<std::int64_t>(schedule_.step_time.count(), 1);
     const std::int64_t most = std::numeric_limits<std::int64_t>::max() / 4 / step_ms;
-    if (schedule_.until > static_cast<std::uint64_t>(most))
-      return fail(Errc::usage, "simulate: more time than can be counted");
+    if (schedule_.until > static_cast<std::uint64_t>(most)) return fail(Errc::usage, "more time than can be counted");
     return {};
   }
 

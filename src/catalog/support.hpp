@@ -7,7 +7,7 @@
 #include "catalog/retain.hpp"
 
 /// What a deletion rests on. A checkpoint goes because others stay; where one of those cannot be loaded after all, it
-/// may have to stay instead. So those others are looked at before anything goes, and only those: of a hundred thousand
+/// may have to stay instead. So those others are checked before anything goes, and only those: of a hundred thousand
 /// that stay for their own sake nothing else depends.
 namespace ckpt::catalog {
 
@@ -18,9 +18,9 @@ std::vector<std::uint32_t> likely_support(std::span<const Checkpoint> checkpoint
 
 /// Indices of decisions to trash or demote that would not have been made if, of what stays whole, only the `sure` ones
 /// counted: as many as there are, found by deciding again. Empty: every decision rests on sure ones alone. Of demotions
-/// the others that are demoted count as well: each of them is looked at before it is carried out.
+/// the others that are demoted count as well: each of them is checked before it is carried out.
 ///
-/// checkpoints  changed meanwhile, and on return as they were
+/// checkpoints  changed in the meantime, and on return as they were
 /// sure         of each checkpoint
 /// errors       as retain
 Result<std::vector<std::uint32_t>> unsupported(std::span<Checkpoint> checkpoints, const Policy& policy,

@@ -32,7 +32,7 @@ Result<std::optional<std::string>> TomlTable::text(std::string_view key) {
   const toml::node* node = take(key);
   if (node == nullptr) return std::optional<std::string>{};
   const auto value = node->value_exact<std::string>();
-  if (!value) return wrong(key, "a text in quotes is expected");
+  if (!value) return wrong(key, "expected a quoted string");
   return value;
 }
 
@@ -40,7 +40,7 @@ Result<std::optional<bool>> TomlTable::boolean(std::string_view key) {
   const toml::node* node = take(key);
   if (node == nullptr) return std::optional<bool>{};
   const auto value = node->value_exact<bool>();
-  if (!value) return wrong(key, "true or false is expected");
+  if (!value) return wrong(key, "expected true or false");
   return value;
 }
 
@@ -48,14 +48,14 @@ Result<std::optional<std::int64_t>> TomlTable::integer(std::string_view key) {
   const toml::node* node = take(key);
   if (node == nullptr) return std::optional<std::int64_t>{};
   const auto value = node->value_exact<std::int64_t>();
-  if (!value) return wrong(key, "a whole number is expected");
+  if (!value) return wrong(key, "expected a whole number");
   return value;
 }
 
 Result<std::optional<double>> TomlTable::real(std::string_view key) {
   const toml::node* node = take(key);
   if (node == nullptr) return std::optional<double>{};
-  if (!node->is_number()) return wrong(key, "a number is expected");
+  if (!node->is_number()) return wrong(key, "expected a number");
   return node->value<double>();
 }
 
@@ -63,11 +63,11 @@ Result<std::optional<std::vector<std::string>>> TomlTable::texts(std::string_vie
   const toml::node* node = take(key);
   if (node == nullptr) return std::optional<std::vector<std::string>>{};
   const toml::array* array = node->as_array();
-  if (array == nullptr) return wrong(key, "a list of texts is expected, such as [\"a\", \"b\"]");
+  if (array == nullptr) return wrong(key, "expected a list of strings, e.g. [\"a\", \"b\"]");
   std::vector<std::string> out;
   for (const toml::node& member : *array) {
     const auto value = member.value_exact<std::string>();
-    if (!value) return fail_at(file_, member.source(), fmt::format("{}: a text in quotes is expected", key));
+    if (!value) return fail_at(file_, member.source(), fmt::format("{}: expected a quoted string", key));
     out.push_back(*value);
   }
   return std::optional(std::move(out));
@@ -76,7 +76,7 @@ Result<std::optional<std::vector<std::string>>> TomlTable::texts(std::string_vie
 Result<const toml::table*> TomlTable::table(std::string_view key) {
   const toml::node* node = take(key);
   if (node == nullptr) return nullptr;
-  if (node->as_table() == nullptr) return wrong(key, "a table is expected");
+  if (node->as_table() == nullptr) return wrong(key, "expected a table");
   return node->as_table();
 }
 

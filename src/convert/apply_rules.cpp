@@ -170,10 +170,9 @@ Result<> refuse_flat_parameters(const Map& map, const std::string& root) {
     if ((last != "_flat_param" && last != "flat_param") || tensor.shape.size() != 1) continue;
     return fail(Error{
         .code = Errc::unsupported,
-        .message =
-            fmt::format("{}: open: {} holds the parameters of an FSDP unit one after another, {} elements; their "
-                        "names and shapes are in the model and in no file",
-                        root, tensor.name, tensor.shape[0]),
+        .message = fmt::format("{}: {} holds the parameters of an FSDP unit one after another, {} elements; their "
+                               "names and shapes are in the model and in no file",
+                               root, tensor.name, tensor.shape[0]),
         .file = root,
         .tensor = tensor.name,
         .hint = "--map FILE    says them, in the order of the module: {\"ckpt-map\": 1, \"rules\": [{\"tensor\": \"" +

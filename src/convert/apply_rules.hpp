@@ -16,7 +16,8 @@ namespace ckpt {
 Result<> apply_rules(Map& map, const MapRules& rules, const std::string& root);
 
 /// FSDP1's flat parameters, whose shapes are in the model and in no file: `_flat_param`, `flat_param`, at the end of a
-/// name. errors  unsupported, naming the first and what to say of it
+/// name.
+/// errors  unsupported, naming the first and what to say of it
 Result<> refuse_flat_parameters(const Map& map, const std::string& root);
 
 }  // namespace ckpt

@@ -21,7 +21,7 @@ namespace {
 
 tl::unexpected<Error> no_extra(const std::string& path, std::string reason) {
   return fail({.code = Errc::refused,
-               .message = fmt::format("{}: open: {}", path, reason),
+               .message = fmt::format("{}: {}", path, reason),
                .file = path,
                .hint = "--no-extras leaves out the files that go with the model (config.json, the tokenizer's, ...)"});
 }
@@ -32,7 +32,8 @@ bool is_below(const std::string& path, const std::string& folder) {
 }
 
 /// A link may lead to another file of the folder; in a Hugging Face cache snapshots/REVISION/config.json leads to
-/// blobs/HASH. source  huggingface_hub: file_download.py _create_symlink
+/// blobs/HASH.
+/// source  huggingface_hub: file_download.py _create_symlink
 Result<> check_link(const std::string& folder, const std::string& path) {
   const auto real = real_path(path);
   const auto home = real_path(folder);
@@ -164,7 +165,7 @@ Result<std::string> read_extra(Io& io, const Map& map, const std::string& root, 
   }));
   if (bytes == 0) return std::string();
   if (!where || where->compressed || !where->strides.empty())
-    return fail(Errc::unsupported, extra.path + ": open: not stored as one run of bytes");
+    return fail(Errc::unsupported, extra.path + ": not stored as one run of bytes");
   const std::string path = path_of(map, where->file, root);
   if (bytes > limit)
     return fail({.code = Errc::corrupt, .message = fmt::format("{}: {} is over {} bytes", path, extra.path, limit)});

@@ -30,7 +30,8 @@ Result<> take_extras(Io& io, const std::string& root, const std::string& folder,
 /// "extras/extras/config.json".
 std::string name_of_extra(const std::string& path, const std::unordered_set<std::string_view>& taken);
 
-/// The bytes of an extra. errors  corrupt: over `limit` bytes; those of Io
+/// The bytes of an extra.
+/// errors  corrupt: over `limit` bytes; those of Io
 Result<std::string> read_extra(Io& io, const Map& map, const std::string& root, const Extra& extra,
                                std::uint64_t limit);
 

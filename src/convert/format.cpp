@@ -21,7 +21,7 @@ Result<std::string> Place::head(std::string_view relative, std::size_t bytes) co
   // Asked before opening: opening a FIFO would wait for its writer.
   CKPT_TRY(const FileInfo info, io.stat(path));
   if (info.kind != FileInfo::Kind::file)
-    return fail({.code = Errc::unsupported, .message = path + ": open: not a file", .file = path});
+    return fail({.code = Errc::unsupported, .message = path + ": not a file", .file = path});
   CKPT_TRY(const FileHandle file, io.open(path, {}));
   std::string out(static_cast<std::size_t>(std::min<std::uint64_t>(bytes, info.bytes)), '\0');
   auto read = io.read_at(file, 0, std::as_writable_bytes(std::span(out)));

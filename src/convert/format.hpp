@@ -155,7 +155,8 @@ struct Format {
   std::string_view load_name{};
   Result<Skeleton> (*lay_out_parts)(const WriteRequest&) = nullptr;
   /// For formats without `open`, or null: counts the files that make such a checkpoint, by names and sizes, all that
-  /// can be told of it. errors  incomplete: one is missing, or empty
+  /// can be told of it.
+  /// errors  incomplete: one is missing, or empty
   Result<std::uint64_t> (*count_files)(Io& io, const std::string& root) = nullptr;
   /// Paths below the root of what belongs to such a checkpoint beside its map's files: an index, a tracker. In the last
   /// part * and ? stand for anything. What else a directory holds is not the checkpoint's, and --overwrite spares it.
@@ -166,7 +167,7 @@ struct Format {
   std::span<const std::string_view> write_suffixes{};
   KeepsExtras extras = KeepsExtras::no;
   /// Opens the files of a trainer's state (optimizer, scheduler, random states) that stand in this form in a directory
-  /// beside weights of another one (`has_state_beside`); nothing where there are none. Names begin with the file's.
+  /// beside weights of another one (`has_state_beside`); nothing if there are none. Names begin with the file's.
   Result<std::optional<Map>> (*open_beside)(Io& io, const std::string& root, const ReadOptions& options) = nullptr;
   bool has_state_beside = false;  ///< trainers keep weights in this form, and their state beside it in others
   bool holds_blobs = false;       ///< as a target it takes opaque blobs too
@@ -192,7 +193,7 @@ struct Source {
 
   /// errors  changed: a file is no longer what it was when it was opened
   Result<> check_unchanged() const { return files->look_again(*io); }
-  /// A failure to read it; where its files changed meanwhile, that.
+  /// A failure to read it; where its files changed in the meantime, that.
   Error explained(Error error) const;
 };
 
@@ -205,7 +206,8 @@ struct Candidate {
   const Format* format = nullptr;
   bool has_folders = false;  ///< files of the checkpoint may lie in folders below the place
 };
-/// All that know it; open_source takes one of them where there are several. errors  as Io::stat and Io::list; where
+/// All that know it; open_source takes one of them where there are several.
+/// errors  as Io::stat and Io::list; where
 /// none knows it, that of the first that failed to look
 Result<std::vector<Candidate>> candidates(Io& io, const std::string& path);
 
@@ -221,7 +223,7 @@ Result<std::optional<Glance>> glance(Io& io, const std::string& path, std::strin
 /// What detection says of a path, without opening it.
 struct Recognition {
   const Format* format = nullptr;  ///< the first that knows it; null where none does
-  bool unfinished = false;         ///< it is known as the beginning of a save that never ended
+  bool unfinished = false;         ///< it is known as the beginning of an unfinished save
 };
 /// Looks at names and first bytes only. What cannot be looked at is not known.
 Recognition recognise(Io& io, const std::string& path);

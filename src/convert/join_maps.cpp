@@ -20,7 +20,7 @@ Result<> check_names_apart(const Map& map, const Map& more, const std::string& r
   for (const Alias& alias : map.aliases) names.insert(alias.name);
   const auto clash = [&](const std::string& name) {
     return fail({.code = Errc::ambiguous,
-                 .message = fmt::format("{}: open: two files hold '{}'", root, name),
+                 .message = fmt::format("{}: two files hold '{}'", root, name),
                  .file = root,
                  .tensor = name,
                  .hint = "convert the files by their own paths, or move the one that is not meant"});

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "format/checked.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt {
 
@@ -16,10 +17,10 @@ Error over_metadata_limit(const std::string& path, std::uint64_t file_bytes, std
                           std::uint64_t limit) {
   constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
   return {.code = Errc::memory,
-          .message = fmt::format("{}: read: metadata of {} bytes may take {} MiB of memory, {} MiB are allowed", path,
-                                 file_bytes, needed / kMiB, limit / kMiB),
+          .message = fmt::format("{}: {} of metadata may take {} MiB of memory; the limit is {} MiB", path,
+                                 size_text(file_bytes), needed / kMiB, limit / kMiB),
           .file = path,
-          .hint = fmt::format("--memory {}M, if the file is what it should be: no framework writes such a one",
+          .hint = fmt::format("--memory {}M reads it, if you trust the file: no framework writes such metadata",
                               needed / kMiB + 1)};
 }
 

@@ -34,7 +34,7 @@ struct Detection {
 };
 
 Error about_format(const std::string& path, Errc code, std::string reason, std::string hint = {}) {
-  return {.code = code, .message = fmt::format("{}: open: {}", path, reason), .file = path, .hint = std::move(hint)};
+  return {.code = code, .message = fmt::format("{}: {}", path, reason), .file = path, .hint = std::move(hint)};
 }
 
 std::string readable_formats() {
@@ -93,7 +93,7 @@ std::string seen_in(const Place& place) {
   return fmt::format("no known format; it begins with {}", bytes);
 }
 
-/// Where nothing matches, one level below may. The directories with the greatest steps in their names are looked at.
+/// Where nothing matches, one level below may. The directories with the greatest steps in their names are checked.
 std::vector<OneCheckpoint> checkpoints_below(const Place& place) {
   std::vector<OneCheckpoint> directories;
   for (const DirEntry& entry : place.entries) {
@@ -312,7 +312,7 @@ Result<std::optional<Glance>> glance(Io& io, const std::string& path, std::strin
 }
 
 Result<Source> open_source(Io& io, const std::string& path, std::string_view from, const ReadOptions& options) {
-  if (path.empty()) return fail(Errc::not_found, "open: an empty path");
+  if (path.empty()) return fail(Errc::not_found, "an empty path");
   if (path.find("://") != std::string::npos)
     return fail(
         about_format(path, Errc::unsupported, "URLs cannot be read", "copy the checkpoint to a file system first"));
@@ -365,7 +365,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
     CKPT_CHECK(find_broken_links(io, source, source.root == given ? place.entries : below));
   }
   if (place.directory && options.look_beside) {
-    // What is looked at there is no file of the source.
+    // What is checked there is no file of the source.
     const auto stopping = make_source_io(io, std::make_shared<SourceFiles>(), options.stop);
     CKPT_TRY(Beside beside, look_beside(*stopping, source.root, *source.format, source.map));
     std::ranges::move(beside.findings, std::back_inserter(source.map.findings));

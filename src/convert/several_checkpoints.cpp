@@ -48,7 +48,7 @@ Error several_checkpoints(const std::string& directory, std::vector<OneCheckpoin
   if (all.size() > kCheckpointsShown) names += fmt::format(" and {} more", all.size() - kCheckpointsShown);
   const OneCheckpoint& newest = all.front();
   return {.code = Errc::ambiguous,
-          .message = fmt::format("{}: open: {} checkpoints, not one: {}", directory, all.size(), names),
+          .message = fmt::format("{}: {} checkpoints, not one: {}", directory, all.size(), names),
           .file = directory,
           .hint = fmt::format("give the path of one: {} is the newest{}", join_path(directory, newest.name),
                               newest.why.empty() ? "" : ", " + newest.why)};

@@ -16,7 +16,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::size_t kMostFoldersBeside = 256;
-constexpr std::size_t kMostFilesBeside = 1024;  // of which the first bytes are looked at
+constexpr std::size_t kMostFilesBeside = 1024;  // of which the first bytes are checked
 constexpr std::size_t kDeepestFolder = 4;       // folders inside folders
 constexpr std::size_t kBesideShown = 6;
 

@@ -24,10 +24,10 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 Error not_a_zip(const StreamReader& stream, std::string_view head) {
   Error error{.code = Errc::unsupported};
   if (head.size() >= 262 && head.substr(257, 5) == "ustar") {
-    error.message = "open: a torch file of version 0.1 (tar), which cannot be read";
+    error.message = "a torch file of version 0.1 (tar), which cannot be read";
   } else {
     error.code = Errc::corrupt;
-    error.message = "open: not a zip file, which torch files are";
+    error.message = "not a zip file, which torch files are";
   }
   return stream.at(std::move(error), 0);
 }
@@ -68,7 +68,7 @@ class Opener {
   Result<> check_size(std::string_view what, std::uint64_t bytes, std::uint64_t offset) const {
     if (bytes <= budget_.max_bytes) return {};
     return failed(budget_.over_bytes,
-                  "open: " + std::string(what) + " has " + std::to_string(bytes) + " bytes, over the budget of " +
+                  "" + std::string(what) + " has " + std::to_string(bytes) + " bytes, over the budget of " +
                       std::to_string(budget_.max_bytes),
                   offset);
   }
@@ -96,12 +96,12 @@ class Opener {
   }
 
   Result<> name_root() {
-    if (entries_.empty()) return failed(Errc::corrupt, "open: an empty zip file", 0);
+    if (entries_.empty()) return failed(Errc::corrupt, "an empty zip file", 0);
     const std::string& first = entries_.front().name;
     root_ = first.substr(0, first.find('/') + 1);
     for (const zip::Entry& entry : entries_) {
       if (entry.name == root_ + "constants.pkl" || entry.name.starts_with(root_ + "code/")) {
-        return failed(Errc::unsupported, "open: a TorchScript program, not a checkpoint", entry.header_offset);
+        return failed(Errc::unsupported, "a TorchScript program, not a checkpoint", entry.header_offset);
       }
     }
     for (const zip::Entry& entry : entries_) {
@@ -160,7 +160,7 @@ class Opener {
   Result<pickle::Graph> read_pickle() {
     const Record* record = find("data.pkl");
     if (record == nullptr) {
-      return failed(Errc::unsupported, "open: a zip file without " + root_ + "data.pkl: not written by torch.save", 0);
+      return failed(Errc::unsupported, "a zip file without " + root_ + "data.pkl: not written by torch.save", 0);
     }
     CKPT_CHECK(check_size("data.pkl", record->entry->bytes, record->begin));
     CKPT_TRY(const auto bytes, stream_.read(record->begin, record->entry->bytes));
@@ -199,8 +199,8 @@ class Opener {
       const auto found = archive.storages.find(storage->key);
       if (found != archive.storages.end() && found->second.bytes == storage->bytes) continue;
       return failed(Errc::corrupt,
-                    "open: data.pkl speaks of a storage data/" + storage->key + " of " +
-                        std::to_string(storage->bytes) + " bytes, which is not there",
+                    "data.pkl speaks of a storage data/" + storage->key + " of " + std::to_string(storage->bytes) +
+                        " bytes, which is not there",
                     found == archive.storages.end() ? 0 : found->second.offset);
     }
     return {};
@@ -251,7 +251,7 @@ Result<TorchArchive> open_torch_archive(Io& io, FileHandle file, const std::stri
   const std::string_view head = as_text(bytes);
   if (head.starts_with("PK\3\4")) return Opener(reader, budget).open();
   if (is_legacy_torch(head)) return open_legacy_torch(reader, budget);
-  if (head.empty()) return fail(reader.at({.code = Errc::corrupt, .message = "open: the file is empty"}, 0));
+  if (head.empty()) return fail(reader.at({.code = Errc::corrupt, .message = "the file is empty"}, 0));
   return fail(not_a_zip(reader, head));
 }
 

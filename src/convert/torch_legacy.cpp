@@ -30,7 +30,7 @@ class LegacyOpener {
     CKPT_CHECK(pickle("magic number"));
     CKPT_TRY(const pickle::Graph protocol, pickle("protocol version"));
     if (protocol.kind(protocol.root()) != pickle::Kind::integer || protocol.integer(protocol.root()) != kProtocol) {
-      return failed(Errc::unsupported, "open: a legacy torch file of another protocol than 1001", 0);
+      return failed(Errc::unsupported, "a legacy torch file of another protocol than 1001", 0);
     }
     CKPT_CHECK(pickle("system information"));
     const std::uint64_t begin = at_;

@@ -40,7 +40,7 @@ std::span<const std::byte> StreamReader::cached(std::uint64_t begin, std::uint64
 Result<> StreamReader::check_inside(std::uint64_t begin, std::uint64_t bytes) const {
   if (begin <= size() && bytes <= size() - begin) return {};
   return fail(at({.code = Errc::corrupt,
-                  .message = "read: " + std::to_string(bytes) + " bytes at " + std::to_string(begin) +
+                  .message = "" + std::to_string(bytes) + " bytes at " + std::to_string(begin) +
                              " run past the end of the stream"},
                  begin));
 }
@@ -122,7 +122,7 @@ Result<> StreamReader::read_groups(std::span<const Group> groups, std::span<cons
       if (!done[i].bytes) {
         outcome = tl::unexpected<Error>(std::move(done[i].bytes).error());
       } else if (*done[i].bytes != buffers[slot].size()) {
-        outcome = fail(at({.code = Errc::corrupt, .message = "read: the file became shorter"}, group.begin));
+        outcome = fail(at({.code = Errc::corrupt, .message = "the file became shorter"}, group.begin));
       }
       for (std::size_t k = group.first; outcome && k < group.last; ++k) {
         outcome = visit(k, std::span<const std::byte>(buffers[slot]).subspan(begins[k] - group.begin, bytes));

@@ -19,7 +19,7 @@ namespace ckpt {
 namespace {
 
 Error usage(const std::string& tensor, std::string reason) {
-  return {.code = Errc::usage, .message = fmt::format("save: {}: {}", tensor, reason), .tensor = tensor};
+  return {.code = Errc::usage, .message = fmt::format("{}: {}", tensor, reason), .tensor = tensor};
 }
 
 bool same(const Tensor& a, const Tensor& b) {
@@ -109,7 +109,7 @@ Result<MergedDescriptions> merge_descriptions(const Model& model, std::span<cons
   std::iota(all.begin(), all.end(), 0U);
   if (auto covered = check_coverage(map, all); !covered) {
     return fail({.code = Errc::usage,
-                 .message = "save: " + covered.error().message + ", by what the ranks describe",
+                 .message = "" + covered.error().message + ", by what the ranks describe",
                  .tensor = covered.error().tensor});
   }
   return MergedDescriptions{.tensors = std::move(map.tensors), .shared = {shared.begin(), shared.end()}};

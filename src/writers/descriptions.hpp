@@ -11,10 +11,12 @@
 
 namespace ckpt {
 
-/// What no reader of a checkpoint would take. errors  usage, with the tensor
+/// What no reader of a checkpoint would take.
+/// errors  usage, with the tensor
 Result<> check_tensor(const Tensor& tensor);
 
-/// A part that a rank describes, by itself. errors  usage: the tensor is in the model, or the part is none of it
+/// A part that a rank describes, by itself.
+/// errors  usage: the tensor is in the model, or the part is none of it
 Result<> check_description(const Model& model, const Tensor& tensor, const Chunk& chunk);
 
 /// The parts that this rank describes, as text for merge_descriptions.
@@ -28,7 +30,7 @@ struct MergedDescriptions {
   std::vector<std::uint64_t> shared{};  ///< the keys of the parts that more than one rank describes, ascending
 };
 /// Together the ranks' parts must cover each: a checkpoint
-/// with a hole would be seen by its reader alone, too late. Rank 0's; costs memory by the part, and is made anew only
+/// with a hole would be seen by its reader alone, too late. Rank 0's; costs memory by the part, and is rebuilt only
 /// where a description has changed.
 ///
 /// errors  usage: ranks describe a tensor differently, one that is in the model, or not all of it, or parts of it

@@ -33,7 +33,7 @@ Result<Sealed> read_sealed(Io& io, const std::string& checkpoint) {
   const std::string path = join_path(checkpoint, universal::kSumsPath);
   CKPT_TRY(const std::string text, read_small_file(io, path, kMostSumsBytes));
   if (text.size() != sealed.manifest.sums_bytes || hash128(text) != sealed.manifest.sums_hash) {
-    return fail({.code = Errc::checksum, .message = path + ": drain: it is not that of the manifest", .file = path});
+    return fail({.code = Errc::checksum, .message = path + ": it is not that of the manifest", .file = path});
   }
   CKPT_TRY(sealed.sums, universal::parse_sums(std::as_bytes(std::span(text))));
   return sealed;
@@ -59,9 +59,9 @@ std::vector<MapFile> files_of(const universal::Sums& sums) {
 Result<Begun> open_local(Io& io, const std::string& name, const DrainOptions& options) {
   Begun begun{.from = join_path(options.local_directory, name)};
   const auto named = CheckpointName::parse(name);
-  if (!named) return fail(Errc::internal, begun.from + ": drain: not the name of a checkpoint");
+  if (!named) return fail(Errc::internal, begun.from + ": not a checkpoint name");
   begun.named = *named;
-  CKPT_TRY(begun.read_lease, Lease::take(io, begun.from));  // nobody removes it meanwhile
+  CKPT_TRY(begun.read_lease, Lease::take(io, begun.from));  // nobody removes it in the meantime
   CKPT_TRY(begun.sealed, read_sealed(io, begun.from));
   return begun;
 }
@@ -97,7 +97,7 @@ Result<std::string> find_local(Io& io, std::uint64_t step, const Hash128& id, co
   CKPT_TRY(auto name, find_committed(io, options.local_directory, step, id));
   if (name) return *std::move(name);
   return fail({.code = Errc::not_found,
-               .message = fmt::format("{}: drain: step {} is not there", options.local_directory, step),
+               .message = fmt::format("{}: step {} is not there", options.local_directory, step),
                .file = options.local_directory});
 }
 
@@ -137,7 +137,7 @@ Result<std::unique_ptr<DrainInSteps>> DrainInSteps::begin(Io& io, std::uint64_t 
   CKPT_TRY(Begun begun, open_local(io, name, options));
   CKPT_TRY(const auto there, find_committed(io, options.run_directory, step, id));
   if (there) {
-    return fail(Errc::target_exists, join_path(options.run_directory, *there) + ": drain: it is there already");
+    return fail(Errc::target_exists, join_path(options.run_directory, *there) + ": it is there already");
   }
   CKPT_CHECK(make_partial(io, begun, options));
   return std::unique_ptr<DrainInSteps>(
@@ -191,11 +191,10 @@ Result<std::vector<Undrained>> find_undrained(Io& io, const DrainOptions& option
     if (!manifest) continue;
     const std::string run = base_name(options.run_directory);
     if (manifest->run && manifest->run->name != run) {
-      return fail(
-          {.code = Errc::usage,
-           .message = fmt::format("{}: open: a checkpoint of run '{}', not of '{}'", path, manifest->run->name, run),
-           .file = path,
-           .hint = "give each run a local directory of its own"});
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: a checkpoint of run '{}', not of '{}'", path, manifest->run->name, run),
+                   .file = path,
+                   .hint = "give each run a local directory of its own"});
     }
     const CheckpointName named = *CheckpointName::parse(name);
     if (!newest) {

@@ -49,7 +49,8 @@ class DrainInSteps {
   std::unique_ptr<Impl> impl_;
 };
 /// On every node: copies the files that are here to the partial. One character a file of the checkpoint: '1' where it
-/// was copied, else '0'; none at all where this node has no such checkpoint. errors  as drain
+/// was copied, else '0'; none at all where this node has no such checkpoint.
+/// errors  as drain
 Result<std::string> drain_part(Io& io, BufferPool& pool, std::uint64_t step, const Hash128& id,
                                const DrainOptions& options, const std::atomic<bool>& stop);
 
@@ -66,7 +67,7 @@ struct Undrained {
 Result<std::vector<Undrained>> find_undrained(Io& io, const DrainOptions& options);
 
 /// Removes copies from the local tier that nobody reads: all but the newest `keep`, only those that the run's directory
-/// holds, and older ones than such a one, whose drains had failed: they are superseded, and nobody else would ever
+/// holds, and older ones than such a one, whose drains had failed: they are superseded, and no other process would ever
 /// remove them. Returns the names of those that were never drained.
 Result<std::vector<std::string>> retire_drained(Io& io, const DrainOptions& options);
 

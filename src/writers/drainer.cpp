@@ -55,7 +55,7 @@ void Drainer::add_retire() {
 }
 
 Result<std::string> Drainer::drain_one(Io& io, const std::string& name) {
-  if (stop_.load()) return fail(Errc::interrupted, name + ": drain: the run was closed");
+  if (stop_.load()) return fail(Errc::interrupted, name + ": the run was closed");
   CKPT_TRY(std::string drained, drain(io, *pool_, name, options_, stop_));
   if (const auto named = CheckpointName::parse(drained)) {
     least_generation_ = std::max(least_generation_.load(), named->generation + 1);

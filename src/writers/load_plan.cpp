@@ -103,7 +103,7 @@ Result<> add_leaf_copies(const Copy& copy, std::uint32_t request, std::vector<Lo
     const std::uint64_t leaf = top.source_offset / kLeafBytes;
     std::vector<Copy> before;
     if (!cut_at(top, (leaf + 1) * kLeafBytes, before, rest)) {
-      return fail(Errc::unsupported, "load: an element of the file crosses a boundary of 4 MiB");
+      return fail(Errc::unsupported, "an element of the file crosses a boundary of 4 MiB");
     }
     std::vector<Copy> parts;
     for (const Copy& part : before) cut_gaps(part, parts);

@@ -24,7 +24,7 @@ struct PartRead {
   std::uint32_t row = kNoRow;
 };
 
-/// The stored hashes of a source file's leaves; empty where there are none.
+/// The stored hashes of a source file's leaves; empty if there are none.
 using LeavesOf = std::function<std::span<const Hash128>(std::uint32_t file)>;
 
 /// What a load reads, in the order of the source: leaves that are needed whole (or nearly) are read whole, so that

@@ -56,7 +56,7 @@ class PendingSave {
   void finish_publishing(Result<std::string> name, double seconds);
   /// Rank 0, on the drainer's thread. The first call counts.
   void finish_draining(Result<std::string> name, double seconds);
-  /// Nobody else must agree on the drain, now or any more: `drained` is known as soon as it has ended.
+  /// No other process must agree on the drain, now or any more: `drained` is known as soon as it has ended.
   void own_drain();
   void settle_drain(Result<std::string> name);
   bool written() const;    ///< this rank's part, well or not

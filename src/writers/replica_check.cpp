@@ -27,7 +27,7 @@ bool differs(std::span<const std::uint64_t> told, std::size_t pair) {
 
 Error unlike(const std::string& name, const char* what) {
   return {.code = Errc::usage,
-          .message = fmt::format("save: {}: {}", name, what),
+          .message = fmt::format("{}: {}", name, what),
           .tensor = name,
           .hint = "replicated tensors must be equal on every rank; give per-rank data the name NAME@RANK"};
 }
@@ -82,7 +82,7 @@ Result<> ReplicaCheck::hash_some(BufferPool& pool, std::span<Block> blocks, std:
     if (memory.data == nullptr && block.bytes != 0) {
       if (!buffer) buffer = pool.acquire(stop);
       if (!buffer && stop.load()) return {};
-      if (!buffer) return fail(Errc::memory, "save: no buffer is left, I/O has failed for good");
+      if (!buffer) return fail(Errc::memory, "no buffer is left because I/O failed");
       CKPT_CHECK(memory.fill(buffer->data(), block.offset, block.bytes));
       data = buffer->data();
     }

@@ -24,7 +24,7 @@ bool SaveEvent::known() const {
 
 Result<SaveOutcome> SaveEvent::outcome() const {
   const std::lock_guard held(mutex_);
-  if (!outcome_) return fail(Errc::locked, "save: not yet known");
+  if (!outcome_) return fail(Errc::locked, "not yet known");
   return *outcome_;
 }
 

@@ -18,7 +18,7 @@ namespace {
 using universal::Layout;
 
 Error files_usage(const std::string& tensor, std::string reason) {
-  return {.code = Errc::usage, .message = fmt::format("save: {}: {}", tensor, reason), .tensor = tensor};
+  return {.code = Errc::usage, .message = fmt::format("{}: {}", tensor, reason), .tensor = tensor};
 }
 
 /// What is held of a tensor, and given.

@@ -22,7 +22,7 @@ using universal::Layout;
 using universal::TensorRow;
 
 Error table_usage(const std::string& tensor, std::string reason) {
-  return {.code = Errc::usage, .message = fmt::format("save: {}: {}", tensor, reason), .tensor = tensor};
+  return {.code = Errc::usage, .message = fmt::format("{}: {}", tensor, reason), .tensor = tensor};
 }
 
 void hash_numbers(Hasher& hasher, const std::vector<std::uint64_t>& numbers) {
@@ -79,7 +79,7 @@ Result<Model> Model::make(std::vector<Layout> layouts, std::vector<TensorRow> ro
             [](const TensorRow& a, const TensorRow& b) { return a.tensor.name < b.tensor.name; });
   Hasher hasher;
   for (const Layout& layout : model.layouts) {
-    if (auto fits = check_layout(layout); !fits) return fail(Errc::usage, "save: layout: " + fits.error().message);
+    if (auto fits = check_layout(layout); !fits) return fail(Errc::usage, "layout: " + fits.error().message);
     hash_layout(hasher, layout);
   }
   for (std::size_t i = 0; i < model.rows.size(); ++i) {
@@ -131,7 +131,7 @@ Result<std::shared_ptr<const SaveTable>> agree_on_table(Comm& comm, Deadline dea
   CKPT_CHECK(comm.max(words, deadline));
   if (words[1] != 0) CKPT_CHECK(agree(comm, deadline, std::move(mine)));
   if (words[2] != ~words[3] || words[4] != ~words[5]) {
-    return fail(Errc::usage, "save: the ranks have declared different models");
+    return fail(Errc::usage, "the ranks have declared different models");
   }
   if (words[0] == 0) return last;
 
@@ -157,7 +157,7 @@ Result<std::shared_ptr<const SaveTable>> agree_on_table(Comm& comm, Deadline dea
   table->shared.resize(shared.size() / sizeof(std::uint64_t));
   if (!shared.empty()) std::memcpy(table->shared.data(), shared.data(), table->shared.size() * sizeof(std::uint64_t));
   table->groups = std::make_shared<ReplicaGroups>(model, comm.rank(), comm.ranks());
-  last_hash = now;  // only now: what was refused must be looked at again
+  last_hash = now;  // only now: what was refused must be checked again
   return table;
 }
 

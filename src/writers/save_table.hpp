@@ -22,9 +22,10 @@ struct Model {
   std::vector<universal::TensorRow> rows{};  ///< sorted by name; `layout` is an index into `layouts`
   Hash128 hash{};                            ///< over all of it: ranks compare this
 
-  /// Sorts, checks every row against its layout, hashes. errors  usage, with the tensor
+  /// Sorts, checks every row against its layout, hashes.
+  /// errors  usage, with the tensor
   static Result<Model> make(std::vector<universal::Layout> layouts, std::vector<universal::TensorRow> rows);
-  /// Nothing where no tensor has this name.
+  /// Nothing where no such tensor.
   const universal::TensorRow* find(std::string_view name) const;
 };
 

@@ -66,7 +66,7 @@ Saver::~Saver() {
   if (!alone()) {
     while (!in_flight_.empty()) {
       const std::shared_ptr<PendingSave> save = in_flight_.front();
-      settle(save, fail(Errc::interrupted, "save: the run was closed before all ranks had agreed"));
+      settle(save, fail(Errc::interrupted, "the run was closed before all ranks had agreed"));
     }
   }
   committer_.reset();
@@ -154,7 +154,7 @@ Result<> Saver::begin(Description description, const std::function<Result<>(Desc
   if (auto told = comm_.max(words, deadline()); !told) return give_up(std::move(told).error());
   if (words[0] != ~words[1]) {
     return give_up({.code = Errc::usage,
-                    .message = fmt::format("save: the ranks disagree on the step: {} here, {} elsewhere", step,
+                    .message = fmt::format("the ranks disagree on the step: {} here, {} elsewhere", step,
                                            words[0] == step ? ~words[1] : words[0])});
   }
   // The committer may still be at work on the save before, and the disk may stall.
@@ -171,7 +171,7 @@ Result<> Saver::begin(Description description, const std::function<Result<>(Desc
   if (auto told = comm_.broadcast(text, deadline()); !told) return give_up(std::move(told).error());
   constexpr std::size_t kIdDigits = 32;
   const auto told_id = Hash128::from_hex(std::string_view(text).substr(0, kIdDigits));
-  if (!told_id) return give_up({.code = Errc::internal, .message = "save: rank 0 told no id"});
+  if (!told_id) return give_up({.code = Errc::internal, .message = "rank 0 told no id"});
 
   begun_ = std::make_unique<Begun>();
   begun_->description = std::move(description);
@@ -200,11 +200,10 @@ Result<> Saver::make_partial(PendingSave& save, std::uint64_t step) {
 }
 
 Result<> Saver::add(Piece piece) {
-  if (!begun_) return fail(Errc::usage, "save: add: no save was begun");
+  if (!begun_) return fail(Errc::usage, "add: no save was begun");
   auto fits = caught([&] { return check_piece(piece, model_, static_cast<std::uint64_t>(comm_.rank())); });
   if (fits && !piece.described && !begun_->given.insert(piece.name).second) {
-    fits =
-        fail({.code = Errc::usage, .message = fmt::format("save: {}: added twice", piece.name), .tensor = piece.name});
+    fits = fail({.code = Errc::usage, .message = fmt::format("{}: added twice", piece.name), .tensor = piece.name});
   }
   if (!fits) {
     refuse(fits.error());
@@ -242,7 +241,7 @@ void Saver::drop_when_flushed(const std::shared_ptr<PendingSave>& save) {
 }
 
 Result<std::shared_ptr<PendingSave>> Saver::commit() {
-  if (!begun_) return fail(Errc::usage, "save: commit: no save was begun");
+  if (!begun_) return fail(Errc::usage, "no save was begun");
   const auto start = Clock::now();
   if (auto settled = settle_round(); !settled) {
     drop_begun();
@@ -331,7 +330,8 @@ void Saver::stage(const std::shared_ptr<PendingSave>& save, bool flush_beside) {
 }
 
 /// A rank that waits for its disk, for as long as it takes, is not taken for lost by those that have less to save.
-/// Collective. errors  peer_failed
+/// Collective.
+/// errors  peer_failed
 Result<> Saver::stage_beside_others(const std::function<void()>& stage, Staging& staging) {
   std::atomic<bool> staged{false};
   const auto all = [&] {
@@ -386,7 +386,7 @@ void Saver::flush(const std::shared_ptr<PendingSave>& save, Io& io) {
   finish_flush(save, std::move(leaves), seconds_since(start));
 }
 
-/// Alone, nobody else must agree: the commit follows at once.
+/// Alone, no other process must agree: the commit follows at once.
 void Saver::finish_flush(const std::shared_ptr<PendingSave>& save, Result<std::vector<Hash128>> leaves,
                          double seconds) {
   const bool written = leaves.has_value();

@@ -114,7 +114,8 @@ class Saver {
   Result<> finish(std::chrono::milliseconds timeout);
   /// Of several nodes: what their local directories hold and the run's does not, and is newer than all there, is
   /// drained, the newest that can be. Returns what could not because its bytes are gone, and why. No save is in flight.
-  /// Collective. errors  those of a drain that may still succeed: the checkpoint is there, and is not to be passed over
+  /// Collective.
+  /// errors  those of a drain that may still succeed: the checkpoint is there, and is not to be passed over
   Result<std::vector<std::string>> drain_left(std::chrono::milliseconds timeout);
   bool in_flight() const;
   /// Every node has a local directory of its own, with the files of its ranks only.
@@ -155,7 +156,7 @@ class Saver {
   void settle(const std::shared_ptr<PendingSave>& save, const Result<SaveOutcome>& outcome);
   Error lose_peers(Error error);
   void forget_resolved();
-  /// `tells`: the caller reports the outcome, so that nobody else need.
+  /// `tells`: the caller reports the outcome, so that no other process need.
   Result<> wait_event(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late, bool tells = false);
   // Of several nodes: saver_nodes.cpp.
   Result<> find_nodes(Io& io);

@@ -18,7 +18,7 @@ Result<> Saver::agree_on_tiers(Io& io) {
   std::uint64_t words[2] = {mine, 1 - mine};
   CKPT_CHECK(comm_.max(words, deadline()));
   if (words[0] == 1 && words[1] == 1) {
-    return fail(Errc::usage, "open: some ranks give a local directory, others do not");
+    return fail(Errc::usage, "some ranks give a local directory, others do not");
   }
   return tiered() && !alone() ? find_nodes(io) : Result<>();
 }
@@ -37,7 +37,7 @@ Result<> Saver::open_tiers(Io& io) {
   CKPT_CHECK(make_directory(io, options_.run_directory));  // rank 0 may not have got there
   CKPT_TRY(const FileInfo shared, io.stat(options_.run_directory));
   if (local.device == shared.device && local.inode == shared.inode) {
-    return fail(Errc::usage, options_.local_directory + ": open: the local directory is that of the run");
+    return fail(Errc::usage, options_.local_directory + ": the local directory is that of the run");
   }
   CKPT_TRY(undrained_, find_undrained(io, drain_options()));
   CKPT_TRY(drainer_, Drainer::open(io, drain_options()));
@@ -58,7 +58,7 @@ Result<std::vector<Saver::Left>> Saver::left_on_all(const std::vector<Undrained>
   for (int leader = 0; lines >> hex >> leader >> name;) {
     const auto id = Hash128::from_hex(hex);
     const auto named = CheckpointName::parse(name);
-    if (!id || !named) return fail(Errc::internal, "save: rank 0 named no checkpoint to drain");
+    if (!id || !named) return fail(Errc::internal, "rank 0 named no checkpoint to drain");
     const bool known =
         std::any_of(left.begin(), left.end(), [&](const Left& other) { return other.undrained.id == *id; });
     if (!known) left.push_back({.undrained = {.name = name, .step = named->step, .id = *id}, .leader = leader});
@@ -113,7 +113,7 @@ Result<std::vector<std::string>> Saver::drain_left(std::chrono::milliseconds tim
     why.hint =
         "restore access to the run directory and restart; to resume from an older checkpoint instead, delete this one "
         "from the local directory of every node";
-    // "There is none" would make a trainer begin anew.
+    // "There is none" would make a trainer starts over.
     if (exit == exit_code(Errc::not_found)) why.code = Errc::io, why.verdict.reset();
     return fail(std::move(why));
   }
@@ -218,7 +218,7 @@ void Saver::close_drains() {
   }
   drainer_.reset();
   for (const auto& save : draining_) {
-    save->settle_drain(fail(Errc::interrupted, "save: the run was closed before all ranks knew of its drain"));
+    save->settle_drain(fail(Errc::interrupted, "the run was closed before all ranks knew of its drain"));
   }
   forget_drained();
 }

@@ -40,7 +40,7 @@ Result<std::vector<std::string>> unpacked(std::string_view text) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
     const auto digits = static_cast<std::size_t>(end - text.data());
     if (error != std::errc() || digits == text.size() || bytes > text.size() - digits - 1) {
-      return fail(Errc::internal, "save: rank 0 told of the checkpoint in an unknown way");
+      return fail(Errc::internal, "rank 0 told of the checkpoint in an unknown way");
     }
     out.emplace_back(text.substr(digits + 1, bytes));
     text.remove_prefix(digits + 1 + bytes);
@@ -56,7 +56,7 @@ Result<> none_lacking(const std::vector<std::string>& copied) {
   for (std::size_t i = 0; i < files; ++i) {
     const bool found = std::any_of(copied.begin(), copied.end(),
                                    [&](const std::string& part) { return i < part.size() && part[i] == '1'; });
-    if (!found) return fail(Errc::incomplete, fmt::format("save: drain: no node has file {} of {}", i, files));
+    if (!found) return fail(Errc::incomplete, fmt::format("no node has file {} of {}", i, files));
   }
   return {};
 }
@@ -82,8 +82,7 @@ Result<> Saver::find_nodes(Io& io) {
   std::string text = packed(leaders);
   CKPT_CHECK(comm_.broadcast(text, deadline()));
   CKPT_TRY(leaders, unpacked(text));
-  if (leaders.size() != static_cast<std::size_t>(comm_.ranks()))
-    return fail(Errc::internal, "open: not all ranks' nodes");
+  if (leaders.size() != static_cast<std::size_t>(comm_.ranks())) return fail(Errc::internal, "not all ranks' nodes");
   several_nodes_ = std::any_of(leaders.begin(), leaders.end(), [](const std::string& leader) { return leader != "0"; });
   const std::string& own = leaders[static_cast<std::size_t>(comm_.rank())];
   std::from_chars(own.data(), own.data() + own.size(), leader_);
@@ -119,7 +118,7 @@ Result<> Saver::spread(const std::shared_ptr<PendingSave>& save, const std::vect
   }
   CKPT_CHECK(comm_.broadcast(save->sealed, deadline()));
   if (save->sealed.empty()) {
-    settle(save, fail(Errc::internal, "save: rank 0 could not seal it"));
+    settle(save, fail(Errc::internal, "rank 0 could not seal it"));
   } else if (leads()) {
     publish_later(save, {});
   } else {
@@ -131,7 +130,7 @@ Result<> Saver::spread(const std::shared_ptr<PendingSave>& save, const std::vect
 /// On a leader's committer.
 Result<std::string> Saver::publish_sealed(Io& io, PendingSave& save) {
   CKPT_TRY(std::vector<std::string> texts, unpacked(save.sealed));
-  if (texts.size() != 3) return fail(Errc::internal, "save: rank 0 told of the checkpoint in an unknown way");
+  if (texts.size() != 3) return fail(Errc::internal, "rank 0 told of the checkpoint in an unknown way");
   CKPT_TRY(universal::Manifest manifest, universal::parse_manifest(texts[0]));
   CKPT_TRY(universal::Sums sums, universal::parse_sums(std::as_bytes(std::span(texts[1]))));
   save.sealed.clear();

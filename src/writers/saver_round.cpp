@@ -51,13 +51,13 @@ Result<Saver::Vote> Saver::finish_round(bool& timed_out) {
     if (done) break;
     if (RoundClock::now() >= until) {
       pending_ = {};
-      return fail(Errc::peer_failed, "save: not all ranks answered before the deadline");
+      return fail(Errc::peer_failed, "not all ranks answered before the deadline");
     }
     if (tests > 1000) std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   pending_ = {};
   if (words_[Word::resolved] != ~words_[Word::not_resolved]) {
-    return fail(Errc::internal, "save: the ranks call save functions in different orders");
+    return fail(Errc::internal, "the ranks call save functions in different orders");
   }
   timed_out = words_[Word::timed_out] != 0;
   const Vote told{.stop = words_[Word::stop] != 0, .due = words_[Word::due] != 0};

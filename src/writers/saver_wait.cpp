@@ -13,11 +13,11 @@ constexpr auto kWaitNap = std::chrono::milliseconds(1);  // between rounds that 
 }  // namespace
 
 Result<> Saver::wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
-  return wait_event(save->durable(), timeout, "save: wait: not durable within the timeout", true);
+  return wait_event(save->durable(), timeout, "wait: not durable within the timeout", true);
 }
 
 Result<> Saver::wait_drained(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
-  return wait_event(save->drained(), timeout, "save: wait: not in the run directory within the timeout", true);
+  return wait_event(save->drained(), timeout, "wait: not in the run directory within the timeout", true);
 }
 
 Result<> Saver::wait_event(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late, bool tells) {
@@ -59,7 +59,7 @@ Result<> Saver::wait_all(std::chrono::milliseconds timeout) {
   const auto await = [&](const SaveEvent& event) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
     auto ended =
-        wait_event(event, std::max(left, std::chrono::milliseconds(0)), "save: wait: not finished within the timeout");
+        wait_event(event, std::max(left, std::chrono::milliseconds(0)), "wait: not finished within the timeout");
     if (!ended && worst) worst = std::move(ended);
   };
   const auto saves = in_flight_;

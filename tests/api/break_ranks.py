@@ -121,7 +121,7 @@ def case_no_space_on_one_rank(job, options):
             if first[0] == f"step {step}: saved":
                 break
             # After the rename only the directory's own sync is left to fail.
-            told = first[rank].startswith(f"step {step}: 14 ") or "visible, perhaps not durable" in first[rank]
+            told = first[rank].startswith(f"step {step}: 14 ") or "visible, but possibly not durable" in first[rank]
             check(told, f"operation {number}", run)
             for other in set(range(RANKS)) - {rank}:
                 check(f"rank {rank}" in first[other] and "injected failure" in first[other], "rank and cause", run)

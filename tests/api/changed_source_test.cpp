@@ -267,10 +267,10 @@ TEST(SourceFiles, WhatWasSeenHasToStay) {
   const auto replaced = (*again)->open("/d/f", {});
   ASSERT_FALSE(replaced);
   EXPECT_EQ(replaced.error().code, Errc::changed);
-  EXPECT_EQ(replaced.error().message, "/d/f: read: the file was replaced while it was being read");
+  EXPECT_EQ(replaced.error().message, "/d/f: the file was replaced while it was being read");
   EXPECT_EQ(files->look_again(*plain).error().code, Errc::changed);
   ASSERT_TRUE(plain->unlink("/d/f"));
-  EXPECT_EQ(files->look_again(*plain).error().message, "/d/f: read: the file was removed while it was being read");
+  EXPECT_EQ(files->look_again(*plain).error().message, "/d/f: the file was removed while it was being read");
 }
 
 /// On a real file system, which counts links and has a time of change of the inode.

@@ -32,7 +32,7 @@ TEST(ExitReportText, NamesFailuresNobodyAskedAboutAndSavesInFlight) {
   failed->durable().settle(fail(Errc::no_space, "no space left"));
   EXPECT_EQ(
       report.text(),
-      "runs/r: the program ended without closing the run; step 30: not saved: no space left; step 40: still being "
+      "runs/r: the program exited without closing the run; step 30: not saved: no space left; step 40: still being "
       "saved, may be lost");
   running->durable().settle(SaveOutcome{.name = "step-000000040.g2", .id = "b"});
   static_cast<void>(failed->durable().tell());
@@ -53,7 +53,7 @@ TEST(ExitReportDeathTest, IsPrintedAtExit) {
         std::exit(0);
       },
       testing::ExitedWithCode(0),
-      "^ckpt: runs/r: the program ended without closing the run; step 10: still being saved");
+      "^ckpt: runs/r: the program exited without closing the run; step 10: still being saved");
 }
 
 TEST(ExitReportDeathTest, AClosedRunIsNotReported) {

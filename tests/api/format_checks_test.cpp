@@ -288,8 +288,7 @@ std::vector<Violation> of_verifying() {
       {Check::second_manifest, [](const Tree& t) { t.remove("index/manifest.json"); }},
       {Check::second_manifest, [](const Tree& t) { t.flip("index/manifest.json", 100); }},
       {Check::leaves, [](const Tree& t) { t.flip(kShard, t.bytes(kShard).size() - 1); }, "xxh3 of bytes"},
-      {Check::copies, [](const Tree& t) { t.file(kOther, data_begin(t, kOther), "X"); },
-       "this copy differs from that of"},
+      {Check::copies, [](const Tree& t) { t.file(kOther, data_begin(t, kOther), "X"); }, "this copy differs from"},
       {Check::strays, [](const Tree& t) { t.raw("shards/weights/00099-00000.safetensors", "X"); }},
       {Check::strays, [](const Tree& t) { t.raw("index/00042.bin", "X"); }},
   };

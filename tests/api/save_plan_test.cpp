@@ -60,7 +60,7 @@ TEST(SavePlan, TheBandHoldsTheChoiceAndTheSensitivityIsAPlanOfItsOwn) {
 TEST(SavePlan, TheChosenWayLosesLeastAndSaysWhatDecides) {
   SavePlan plan = *plan_saves(request_70b());
   EXPECT_EQ(plan.choices[plan.chosen].name, "async");
-  EXPECT_NE(plan.explanation.find("async saves lose least time, 0.2"), std::string::npos) << plan.explanation;
+  EXPECT_NE(plan.explanation.find("async saves, 0.2"), std::string::npos) << plan.explanation;
   SavePlanRequest request = request_70b();
   request.stall_s.reset();
   plan = *plan_saves(request);

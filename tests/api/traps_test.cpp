@@ -40,33 +40,32 @@ TEST(Traps, WholeTrainingStateHasNone) {
 
 TEST(Traps, WeightsAloneAreToldByTheirPrecision) {
   EXPECT_EQ(texts({param("a", Dtype::bf16), param("b", Dtype::f16)}),
-            Texts{"weights alone, all in 16 bits: no fp32 masters, no optimizer state"});
+            Texts{"16-bit weights only (no fp32 masters, no optimizer state)"});
   EXPECT_EQ(texts({param("a", Dtype::bf16), param("b", Dtype::f32)}),
-            Texts{"weights alone, some in 16 bits: no fp32 masters, no optimizer state"});
-  EXPECT_EQ(texts({param("a", Dtype::f32)}), Texts{"weights alone: no optimizer state"});
+            Texts{"weights only, some in 16 bits (no fp32 masters, no optimizer state)"});
+  EXPECT_EQ(texts({param("a", Dtype::f32)}), Texts{"weights only (no optimizer state)"});
   EXPECT_EQ(texts({param("a", Dtype::i64)}), Texts{}) << "integers are no weights";
 }
 
 TEST(Traps, FrozenParametersAreNamedAndTiedOnesAreNotTakenForThem) {
   EXPECT_EQ(texts({param("a", Dtype::f32), param("b", Dtype::f32), slot("a", "exp_avg")}),
-            Texts{"1 of 2 parameters have no optimizer state, as frozen ones have none: b"});
+            Texts{"1 of 2 parameters have no optimizer state (frozen?): b"});
   EXPECT_EQ(texts({param("wte", Dtype::f32), slot("head", "exp_avg")}, {{"head", "wte"}}), Texts{});
   EXPECT_EQ(texts({param("a", Dtype::f32), param("b", Dtype::f32), param("c", Dtype::f32), param("d", Dtype::f32),
                    param("e", Dtype::f32), slot("e", "exp_avg")}),
-            Texts{"4 of 5 parameters have no optimizer state, as frozen ones have none: a, b, c and 1 more"});
+            Texts{"4 of 5 parameters have no optimizer state (frozen?): a, b, c and 1 more"});
 }
 
 TEST(Traps, AnOptimizerOnRoundedWeightsAndMastersWithoutMomentsAreNamed) {
-  EXPECT_EQ(
-      texts({param("a", Dtype::bf16), slot("a", "exp_avg"), slot("a", "step")}),
-      Texts{"1 of 1 parameters are in 16 bits and have no fp32 master: the optimizer steps on rounded weights: a"});
+  EXPECT_EQ(texts({param("a", Dtype::bf16), slot("a", "exp_avg"), slot("a", "step")}),
+            Texts{"1 of 1 parameters are 16-bit without an fp32 master: training updates rounded weights: a"});
   EXPECT_EQ(texts({param("a", Dtype::bf16), slot("a", "master"), slot("a", "step")}),
-            Texts{"1 of 1 parameters have a master and no moments: resumed training starts them at zero: a"});
+            Texts{"1 of 1 parameters have a master but no moments: training resumes with zero moments: a"});
 }
 
 TEST(Traps, StateThatMatchesNoParameterIsSaidSoOnce) {
   EXPECT_EQ(texts({param("a", Dtype::f32), param("b", Dtype::f32), slot("x", "exp_avg"), slot("", "step")}),
-            Texts{"the optimizer state belongs to no parameter by name: it is kept, and not matched"});
+            Texts{"optimizer state is indexed by number, not by parameter name; it is kept under those numbers"});
 }
 
 }  // namespace

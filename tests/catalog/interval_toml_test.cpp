@@ -63,15 +63,14 @@ TEST(IntervalToml, ARuleOfARunStandsInPlaceOfTheTable) {
 TEST(IntervalToml, WhatIsWrongIsToldWithItsLine) {
   for (const auto& [text, error] : {
            std::pair{"[interval]\nevery_step = 5\n", "line 2 column 1: unknown key 'every_step' in [interval]"},
-           {"[interval]\nevery_steps = 0\n", "line 2 column 15: every_steps: a whole number of at least 1"},
+           {"[interval]\nevery_steps = 0\n", "line 2 column 15: every_steps: expected a whole number of at least 1"},
            {"[interval]\nevery = \"0s\"\n", "line 2 column 9: every: a time above 0"},
            {"[interval]\nevery = \"soon\"\n", "every: 'soon'"},
            {"[interval]\nevery = \"1h\"\nmax_overhead = 3\n", "line 3 column 16: max_overhead: a part above 0"},
            {"[interval]\nevery = \"1h\"\nmax_overhead = \"0%\"\n", "max_overhead: a part above 0"},
            {"[interval]\noptimal = true\nhysteresis = 2\n", "hysteresis: a number from 0 to 1"},
-           {"[interval]\noptimal = true\nmin_interval = \"2h\"\nmax_interval = \"1h\"\n",
-            "is longer than max_interval"},
-           {"[interval]\nmax_overhead = \"3%\"\n", "[interval]: nothing in it asks for a save"},
+           {"[interval]\noptimal = true\nmin_interval = \"2h\"\nmax_interval = \"1h\"\n", "longer than max_interval"},
+           {"[interval]\nmax_overhead = \"3%\"\n", "[interval]: no rule asks for a save"},
            {"interval = 5\n", "interval"},
            {"[[rule]]\nruns = \"a\"\ninterval = { every_step = 5 }\n",
             "unknown key 'every_step' in interval of [[rule]]"},

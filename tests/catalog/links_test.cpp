@@ -27,7 +27,7 @@ class RefusingIo final : public ForwardingIo {
   RefusingIo(Io& inner, std::string directory) : ForwardingIo(inner), directory_(std::move(directory)) {}
   Result<std::unique_ptr<Io>> fresh() const override { return inner().fresh(); }
   Result<std::vector<DirEntry>> list(const std::string& path) override {
-    if (path == directory_) return fail(Errc::io, path + ": list: Permission denied");
+    if (path == directory_) return fail(Errc::io, path + ": Permission denied");
     return ForwardingIo::list(path);
   }
 

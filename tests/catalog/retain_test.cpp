@@ -89,8 +89,8 @@ TEST(Retain, TheFloorOutlastsEveryRule) {
   EXPECT_EQ(why_of(plan, all, policy, 0), "pinned by ana \"camera ready\"   [would be TRASH]");
   EXPECT_EQ(why_of(plan, all, policy, 1), "being read: host n17 pid 4211 (convert)   [would be TRASH]");
   EXPECT_EQ(why_of(plan, all, policy, 3), "named by latest   [would be TRASH]");
-  EXPECT_EQ(why_of(plan, all, policy, 4), "currently unreadable, so not deleted");
-  EXPECT_EQ(why_of(plan, all, policy, 8), "corrupt; --include-corrupt removes it");
+  EXPECT_EQ(why_of(plan, all, policy, 4), "unreadable at present");
+  EXPECT_EQ(why_of(plan, all, policy, 8), "damaged (--include-corrupt deletes it)");
   EXPECT_EQ(why_of(plan, all, policy, 9), "no rule: last rank 2>1");
   EXPECT_EQ(why_of(plan, all, policy, 10), "last#1(last=1)  guard:newest#1");
 }
@@ -110,8 +110,8 @@ TEST(Retain, ARunOfWhichAllIsCorruptKeepsItsNewest) {
   const Policy policy = last(3);
   const Retention plan = decided(all, policy, {.now = kLater, .include_corrupt = true});
   EXPECT_EQ(trashed(plan, all), (Steps{1, 2, 3}));
-  EXPECT_EQ(why_of(plan, all, policy, 3), "the newest that is left   [would be TRASH]");
-  EXPECT_EQ(why_of(plan, all, policy, 0), "corrupt, and --include-corrupt was given");
+  EXPECT_EQ(why_of(plan, all, policy, 3), "the newest remaining   [would be TRASH]");
+  EXPECT_EQ(why_of(plan, all, policy, 0), "damaged, and --include-corrupt was given");
   all[0].state = State::committed;  // something good is left: the floor is that one
   EXPECT_EQ(trashed(decided(all, policy, {.now = kLater, .include_corrupt = true}), all), (Steps{2, 3, 4}));
 }
@@ -123,7 +123,7 @@ TEST(Retain, WhatRepairMendsIsNotCorrupt) {
   const Retention plan = decided(all, policy, {.now = kLater, .include_corrupt = true});
   EXPECT_EQ(trashed(plan, all), (Steps{1})) << "it counts for no rule";
   EXPECT_EQ(plan.decisions[2].action, Action::keep);
-  EXPECT_EQ(why_of(plan, all, policy, 2), "repairable: ckpt repair restores its manifest");
+  EXPECT_EQ(why_of(plan, all, policy, 2), "repairable with 'ckpt repair'");
 }
 
 TEST(Retain, AnotherToolsCheckpointIsUnfinishedWhileItsFilesAreYoung) {
@@ -137,7 +137,7 @@ TEST(Retain, AnotherToolsCheckpointIsUnfinishedWhileItsFilesAreYoung) {
   Policy policy = last(2);
   EXPECT_EQ(trashed(decided(all, policy, {.now = now}), all), (Steps{1000}));
   EXPECT_EQ(why_of(decided(all, policy, {.now = now}), all, policy, 0),
-            "another tool wrote to it 9 min ago: treated as unfinished for 10 min (foreign_min_age)");
+            "modified by another tool 9 min ago: treated as unfinished for 10 min (foreign_min_age)");
   EXPECT_EQ(trashed(decided(all, policy, {.now = now + kMinute}), all), (Steps{500, 1000}));
   // A half of the newest takes no place of what is whole.
   all[3].created = now;

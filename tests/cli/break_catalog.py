@@ -82,7 +82,7 @@ def check_safe(job, where, *runs):
 def check_list(job, where, run, *runs):
     """What was listed is true; what could not be read at that moment is said to be unreadable, or a warning names its run."""
     rows, expected = job.rows(run), job.expected()
-    unread = any(": list: " in warning["text"] for warning in json.loads(run.stdout)["warnings"])
+    unread = any(": cannot list: " in warning["text"] for warning in json.loads(run.stdout)["warnings"])
     check(rows is not None and (rows.keys() == expected.keys() or (unread and rows.keys() < expected.keys())), f"{where}: another list",
           run, *runs)
     for name, row in rows.items():

@@ -29,7 +29,7 @@ class Job(breaking.Job):
         self.reset(None)
 
     def convert(self, *flags, before=()):
-        return self.run("convert", self.source, self.target, *flags, before=before)
+        return self.run("convert", "-v", self.source, self.target, *flags, before=before)
 
     def reset(self, old):
         shutil.rmtree(self.out, ignore_errors=True)
@@ -61,7 +61,7 @@ def break_at(job, call, how, when, old):
     partial = [name for name in job.beside() if ".partial-" in name or name.endswith(".lock")]
     check(len(partial) == len(job.beside()), f"{where}: {job.beside()} stays", run)
     if not killed:
-        told = re.findall(r"CKPT-E\d+", run.stderr)
+        told = re.findall(r"ckpt explain (E\d+)", run.stderr)
         if run.returncode in (0, 3):
             check(tree == new, f"{where}: success without the new target", run)
         else:

@@ -75,7 +75,7 @@ def case_a_catalog_that_cannot_be_used_costs_a_warning_only(sh):
     before = checkpoints(sh, "--store", store)
     file = store / ".ckpt/catalog.sqlite"
     file.write_bytes(b"x" * 8192)
-    sh.run("list", "--store", store, err="put aside", out="^demo\t10\t")
+    sh.run("list", "--store", store, err="moved aside", out="^demo\t10\t")
     with sqlite3.connect(file) as database:
         database.execute("PRAGMA user_version=999")
     document = sh.document("list", "--store", store)
@@ -97,7 +97,7 @@ def case_pins_stand_in_the_checkpoint_and_are_listed(sh):
     check({pin["owner"] for pin in pins} >= {"ana"} and len(pins) == 2, str(pins))
     data = sh.document("unpin", "demo@latest", "--store", moved)["data"]
     check(data["changed"] and [pin["label"] for pin in data["checkpoint"]["pins"]] == ["v1"], str(data))
-    sh.run("unpin", "demo@latest", "--store", moved, out="had no such pin")
+    sh.run("unpin", "demo@latest", "--store", moved, out="was not pinned")
     sh.run("pin", "demo@step_9", "--store", moved, "--reason", "another tool's")
     check([c["step"] for c in checkpoints(sh, "--store", moved) if c["pins"]] == [10, 9], "not pinned")
 
@@ -159,7 +159,7 @@ def case_metrics_replace_nothing_but_metrics(sh):
     before = manifest.read_bytes()
     for path, why in ((sh.path("link"), "is a symbolic link"), (sh.path("pipe"), "is not a regular file"), (sh.directory, "is not a regular file"),
                       (sh.path("notes.txt"), "holds something other"), (manifest, "holds something other"), (store / "ckpt.toml", "holds something other")):
-        sh.run("status", "--store", store, "--prom", path, code=2, err=f"CKPT-E200 {path}: status: {why}")
+        sh.run("status", "--store", store, "--prom", path, code=2, id="E200", err=f"{path}: {why}")
     check(sh.path("link").is_symlink() and sh.path("pipe").is_fifo() and manifest.read_bytes() == before, "replaced")
     check(sh.path("notes.txt").read_text() == "mine" and "keep" in (store / "ckpt.toml").read_text(), "replaced")
 

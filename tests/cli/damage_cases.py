@@ -275,7 +275,7 @@ def case_a_link_to_data_that_is_gone_is_a_file_that_is_missing(sh):
     shutil.copytree(sh.checkpoint("torch/pt_trainer"), run)
     os.symlink("../checkpoint-1/model.safetensors", run / "model.safetensors")
     for verb in (["verify"], ["verify", "--quick"]):
-        sh.run(*verb, "run/checkpoint-3", code=13, err=["CKPT-E1300", "model.safetensors is a link to a file that is missing"])
+        sh.run(*verb, "run/checkpoint-3", code=13, id="E1300", err=["model.safetensors is a link to a file that is missing"])
     sh.run("convert", "run/checkpoint-3", "out", code=13, err="model.safetensors is a link")
     os.symlink("nowhere", run / "latest_log")  # nobody's data
     (run / "model.safetensors").unlink()
@@ -289,7 +289,7 @@ def case_a_checkpoint_of_which_the_optimizer_is_left_is_not_whole(sh):
     check(weights and (run / "optimizer.pt").exists(), str(list(run.iterdir())))
     for path in weights:
         path.unlink()
-    sh.run("verify", "checkpoint-3", code=13, err=["CKPT-E1300", "no weights"])
+    sh.run("verify", "checkpoint-3", code=13, id="E1300", err=["no weights"])
     sh.run("inspect", "checkpoint-3", code=13, err="no weights")
     sh.run("convert", "checkpoint-3/optimizer.pt", "optimizer", out="^done ")
 

@@ -83,8 +83,8 @@ def case_why_tells_when_and_by_whom_the_optimizer_was_dropped(sh):
 def case_status_tells_what_was_dropped_and_what_waits_in_the_trash(sh):
     run = demoted(sh)
     sh.run("list", "--store", "store", out="\toptimizer dropped\t")
-    sh.run("status", "--store", "store", out=[r"^  optimizer dropped from 2, the newest step 2: \d+ s ago, policy '\*' of ckpt.toml: last#2\(last=3\)  weights only: ",
-                                              r"^trash 2 optimizers, .* · grace ends in 2[34] h$"])
+    sh.run("status", "--store", "store", out=[r"^  optimizer dropped from 2, last at step 2: \d+ s ago, policy '\*' of ckpt.toml: last#2\(last=3\)  weights only: ",
+                                              r"^trash 2 optimizers, .* · expires in 2[34] h$"])
     data = sh.document("status", "--store", "store")["data"]
     one, trash = data["runs"][0], data["trash"]
     last = one["newest_dropped"]
@@ -110,7 +110,7 @@ def case_status_tells_of_a_demotion_that_no_record_tells_of(sh):
     shutil.rmtree(sh.path("store/.ckpt/trash"))
     one = sh.document("status", "--store", "store")["data"]["runs"][0]
     check(one["optimizer_dropped"] == 2 and one["newest_dropped"]["dropped"] is None, str(one))
-    sh.run("status", "--store", "store", out="^  optimizer dropped from 2, the newest step 2$", not_out="^trash")
+    sh.run("status", "--store", "store", out="^  optimizer dropped from 2, last at step 2$", not_out="^trash")
 
 
 def case_the_trash_of_one_run_and_what_prometheus_is_told(sh):
@@ -120,7 +120,7 @@ def case_the_trash_of_one_run_and_what_prometheus_is_told(sh):
     sh.run("prune", "other", "--store", "store", "--keep-last", "1", "--grace", "1s", "--purge-early-below", "0", "--apply", "-y")
     shutil.copytree(run / "step-000000003.g3", run.parent / ".ckpt/trash/other/step-000000009.g9")
     time.sleep(1.1)
-    sh.run("status", "--store", "store", out=r"^trash 1 checkpoint and 2 optimizers, .* · grace over of 1: the next ckpt prune --apply removes it, of the last in 2[34] h · 1 without a record: nothing removes it$")
+    sh.run("status", "--store", "store", out=r"^trash 1 checkpoint and 2 optimizers, .* · 1 expired: the next ckpt prune --apply removes it, the last expires in 2[34] h · 1 without a record: never removed automatically$")
     for name, told in (("llama", (0, 2, 0, 0)), ("other", (1, 0, 1, 1))):
         trash = sh.document("status", "--store", "store", "--run", name)["data"]["trash"]
         check((trash["checkpoints"], trash["optimizers"], trash["over"], trash["unrecorded"]) == told, f"{name}: {trash}")
@@ -160,7 +160,7 @@ def case_a_policy_is_tried_on_a_run_that_is_not_trained_yet(sh):
     check(one["peak_bytes"] == 4 * 14 * 2**30 and one["worst_gap"] == 99000, str(one))
     sh.run(*words, "--keep-last", "3", "--keep-every", "10000", "--checkpoint-size", "14G",
            out=["^  saves        200, every 500 steps to 100000, of 14 GiB$", "^  worst gap    10000 steps, from 0 to 10000$", "trained again$"])
-    sh.run("prune", "--store", "store", "--interval", "500", "--keep-last", "3", code=2, err="only with --simulate")
+    sh.run("prune", "--store", "store", "--interval", "500", "--keep-last", "3", code=2, err="needs --simulate")
     sh.run(*words, "--keep-last", "3", "--apply", code=2, err="choose one")
 
 

@@ -32,7 +32,7 @@ def case_next_save_answers_with_its_exit_code_and_one_line(sh):
     check(len(result.out.splitlines()) == 1, "one line is promised", result)
     sh.run(*at, "500", out=rf"^due      every 500 steps · last step {last}, ")
     sh.run(*at, "777", out="^due ")  # 500 was passed without a save
-    sh.run(*at, str(last), code=1, out="this step is saved")
+    sh.run(*at, str(last), code=1, out="this step is already saved")
     check(sh.run(*at, "500", "-q").out == "", "-q speaks")
     sh.run("next-save", RUN, "--store", store, code=1, out="^not yet  next at step 500")  # nobody says how far the job is
     data = sh.document(*at, "777")["data"]
@@ -48,10 +48,10 @@ def case_next_save_by_time_by_cost_and_by_the_end_of_the_job(sh):
     sh.run(*at, "--every", "10000d", code=1, out=r"^not yet  next in \d+ ")
     data = sh.document(*at, "--every", "10000d", "--before-end", "5m", "--time-left", "10m", code=1)["data"]
     check(data["next_time"] is not None and data["next_step"] is None, str(data))
-    sh.run(*at, "--every", "10000d", "--before-end", "5m", "--time-left", "4m", out="240 s are left of the job's time")
+    sh.run(*at, "--every", "10000d", "--before-end", "5m", "--time-left", "4m", out="240 s left until the job's time limit")
     sh.run(*at, "--optimal", "--mtbf", "50h", out="^due ")
     document = sh.document("next-save", "new", "--store", store, "--every", "10000d")
-    check(document["data"]["because"] == "nothing is saved yet" and document["warnings"], str(document))
+    check(document["data"]["because"] == "no save yet" and document["warnings"], str(document))
 
 
 def case_next_save_takes_the_measures_of_the_runs_own_saves(sh):
@@ -71,8 +71,8 @@ def case_next_save_takes_the_measures_of_the_runs_own_saves(sh):
 def case_next_save_says_what_is_missing_or_wrong(sh):
     store = make_store(sh)
     at = ("next-save", RUN, "--store", store)
-    sh.run(*at, code=2, err=["nothing says when to save", r"\[interval\]"])
-    for words, error in ((["--every", "soon"], "--every: 'soon'"), (["--every", "0s"], "--every: a time above 0"),
+    sh.run(*at, code=2, err=["no rule says when to save", r"\[interval\]"])
+    for words, error in ((["--every", "soon"], "--every: 'soon'"), (["--every", "0s"], "--every: expected a time above 0"),
                          (["--max-overhead", "3%"], "--max-overhead: it holds rules back"), (["--before-end", "5m"], "--time-left"),
                          (["--every-steps", "0"], "--every-steps"), (["--step", "-1", "--every", "1h"], "--step")):
         sh.run(*at, *words, code=2, err=error)
@@ -87,16 +87,16 @@ def case_a_run_has_rules_of_its_own(sh):
     store = make_store(sh, rules + '[[rule]]\nruns = "*"\nkeep = { last = 1 }\n', step=10)
     sh.run("next-save", RUN, "--store", store, "--step", "11", code=1, out="next at step 200 ")
     sh.run("next-save", "other", "--store", store, "--step", "11", code=1, out="next at step 500 ")
-    shown = sh.run("prune", "--store", store, "--check-policy", out=["^interval  when to save, of ll", "every 200 steps", "^interval  when to save$"])
+    shown = sh.run("prune", "--store", store, "--check-policy", out=["^interval  when to save, for ll", "every 200 steps", "^interval  when to save$"])
     check(shown.out.count("policy  ") == 1, "a policy that keeps nothing", shown)
     plan = sh.document("prune", "--store", store)["data"]
     check(plan["run_intervals"][0]["runs"] == "ll*" and plan["interval"][0] == "every 500 steps", str(plan))
-    sh.run("plan", f"{RUN}@latest", "--store", store, "--bw", "1G", out=["^one failure in 40", "it saves by the store's ckpt.toml: every 200 steps"])
+    sh.run("plan", f"{RUN}@latest", "--store", store, "--bw", "1G", out=["^one failure in 40", "the store's ckpt.toml: every 200 steps"])
 
 
 def case_check_policy_shows_when_to_save(sh):
     store = make_store(sh, "[[rule]]\nruns = '*'\nkeep = { last = 1 }\n[interval]\nevery = '30m'\nmax_overhead = '3%'\n")
-    sh.run("prune", "--store", store, "--check-policy", out=["^interval  when to save$", "^  every 30 min$", "^  never more than 3 % of the time$"])
+    sh.run("prune", "--store", store, "--check-policy", out=["^interval  when to save$", "^  every 30 min$", "^  at most 3 % of the time$"])
     check("every 30 min" in sh.document("prune", "--store", store, "--check-policy")["data"]["interval"], "not in the document")
 
 

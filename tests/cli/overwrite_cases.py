@@ -27,7 +27,7 @@ def refused(sh, target, *names, source=None, verb="convert", to="safetensors"):
     before = tree(sh.path(target).parent)
     source = source or sh.checkpoint(SINGLE)
     for flags in (["-n"], []):
-        sh.run(verb, source, target, "--to", to, "--overwrite", *flags, code=2, err=["CKPT-E200", *names])
+        sh.run(verb, source, target, "--to", to, "--overwrite", *flags, code=2, id="E200", err=[*names])
     check(tree(sh.path(target).parent) == before, "something changed")
     check([n for n in os.listdir(sh.directory) if ".partial-" in n] == [], "a partial stays")
 

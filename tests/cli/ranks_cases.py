@@ -43,7 +43,7 @@ def case_a_name_of_the_store_is_looked_up_once_for_all_ranks(sh):
     sh.run("convert", "r@latest", "out", "--store", "runs", out="^done ", launcher=launched(sh, 3), env=sh.mpi_environment)
     result = sh.run("convert", "r@8", "other", "--store", "runs", code=10, launcher=launched(sh, 3), env=sh.mpi_environment,
                     err="run 'r' has no step 8")
-    check(len(re.findall("^ckpt: error:", result.err, re.M)) == 1, "not one message", result)
+    check(len(re.findall("^error:", result.err, re.M)) == 1, "not one message", result)
 
 
 def case_json_under_mpirun_is_one_document(sh):
@@ -94,12 +94,12 @@ def case_the_peak_is_that_of_the_largest_rank(sh):
 def case_a_failure_is_told_once_with_one_exit_code(sh):
     broken = sh.checkpoint("broken/zero2_missing_rank")
     result = sh.run("convert", broken, "o", code=13, launcher=launched(sh, 3), env=sh.mpi_environment, err="^  rank     ")
-    check(len(re.findall("^ckpt: error:", result.err, re.M)) == 1, "not one message", result)
+    check(len(re.findall("^error:", result.err, re.M)) == 1, "not one message", result)
     check(os.listdir(sh.directory) == [], "left-overs")
     broken = sh.checkpoint("broken/zip_flipped_tensor_byte")
     result = sh.run("convert", broken, "o.safetensors", code=15, launcher=launched(sh, 3), env=sh.mpi_environment,
-                    err=["CKPT-E1503", "^  tensor   emb.weight", r"^  rank     \d on "])
-    check(len(re.findall("^ckpt: error:", result.err, re.M)) == 1, "not one message", result)
+                    id="E1503", err=["^  tensor   emb.weight", r"^  rank     \d on "])
+    check(len(re.findall("^error:", result.err, re.M)) == 1, "not one message", result)
     check(os.listdir(sh.directory) == [], "left-overs")
 
 
@@ -166,7 +166,7 @@ def case_sigterm_to_mpirun_leaves_a_whole_target_or_none_and_one_message_at_most
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=120)
     check(process.returncode != 0, "success after SIGTERM")
-    check(err.count(b"ckpt: error:") <= 1, err.decode())
+    check(err.count(b"error:") <= 1, err.decode())
     if sh.path("o").exists():
         sh.run("verify", "o", "--against", "big.safetensors")
 
@@ -182,12 +182,12 @@ def case_reading_verbs_are_done_by_rank_0_alone(sh):
 
 def case_mistakes_are_told_once(sh):
     result = sh.run("convrt", code=2, launcher=launched(sh, 3), env=sh.mpi_environment, err="did you mean")
-    check(len(re.findall("^ckpt: error:", result.err, re.M)) == 1, "not one message", result)
+    check(len(re.findall("^error:", result.err, re.M)) == 1, "not one message", result)
 
 
 def case_a_promised_world_that_cannot_be_joined_is_2(sh):
     """The environment of a launcher, without the launcher: the ranks would all believe that they are alone."""
-    result = sh.run("convert", sh.checkpoint(ZERO2), "o", code=2, err=["CKPT-E202", "PMI_SIZE=2", "--no-mpi"],
+    result = sh.run("convert", sh.checkpoint(ZERO2), "o", code=2, id="E202", err=["PMI_SIZE=2", "--no-mpi"],
                     env={"PMI_SIZE": "2", "PMI_RANK": "0", **sh.mpi_environment})
     check(os.listdir(sh.directory) == [], "something was written", result)
     sh.run("convert", sh.checkpoint(ZERO2), "o", "--no-mpi", env={"PMI_SIZE": "2", "PMI_RANK": "0"}, out="^done ")

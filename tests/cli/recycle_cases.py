@@ -44,14 +44,14 @@ def case_the_next_save_is_written_into_what_was_retired(sh):
     old = shards(run / "step-000000001.g1")
     plan = sh.document("prune", "--store", "store", "-y")["data"]
     check(plan["bytes_for_next_save"] > 0 and plan["bytes_freed"] == 0 and plan["delete_count"] == 1, str(plan))
-    sh.run("prune", "--store", "store", "-y", out="free 0 B, keep .* for the next save to overwrite")
+    sh.run("prune", "--store", "store", "-y", out="free 0 B, recycle .* for the next save")
     done = sh.document("prune", "--store", "store", "--apply", "-y")["data"]
     check(done["recycled"] == 1 and done["recycled_bytes"] > 0 and done["purged"] == 1, str(done))
     check(done["trashed"] == 1 and set(done["in_trash"].values()) == {0}, str(done))
     check(set(recycled(sh).values()) == set(old.values()), f"{recycled(sh)}, not {old}")
     status = sh.document("status", "--store", "store")["data"]["recycled"]
     check(status == {"sets": 1, "files": len(old), "bytes": done["recycled_bytes"]}, str(status))
-    sh.run("status", "--store", "store", out="^free .*, and .* of retired files for the next save$")
+    sh.run("status", "--store", "store", out="^free .*, and .* of recycled files for the next save$")
     save(sh, 4)
     new = run / "step-000000004.g4"
     check(shards(new) == old, f"{shards(new)}, not {old}")
@@ -65,9 +65,9 @@ def case_what_was_recycled_cannot_be_brought_back_and_that_is_told(sh):
     if not suited(sh.directory):
         return
     store(sh)
-    prune(sh, out="^1 of these to be overwritten by the next save, .* not free$")
-    sh.run("undelete", "llama@1", "--store", "store", code=10, err=["its files were given to the next save", "recycle = 0"])
-    sh.run("why", "llama@1", "--store", "store", out="its files were given to the next save")
+    prune(sh, out="^1 of these recycled for the next save; .* stay in use$")
+    sh.run("undelete", "llama@1", "--store", "store", code=10, err=["its files were recycled", "recycle = 0"])
+    sh.run("why", "llama@1", "--store", "store", out="its files were recycled")
     check(sh.document("why", "llama@1", "--store", "store")["data"], "nothing is known of it")
     sh.run("list", "--store", "store", not_out="^llama\t1\t")
     check(sh.document("repair", "store")["data"]["items"] == [], "a retired file is no damage")
@@ -78,7 +78,7 @@ def case_no_more_sets_wait_than_the_policy_says(sh):
         return
     run = store(sh, steps=(1, 2, 3, 4, 5))
     third = shards(run / "step-000000003.g3")
-    prune(sh, out=["^3 checkpoints deleted, 2 of them in the trash", "^1 checkpoint removed for good"])
+    prune(sh, out=["^3 checkpoints deleted, 2 of them moved to the trash", "^1 checkpoint deleted permanently"])
     check(set(recycled(sh).values()) == set(third.values()), "not the youngest")
     trash = sh.path("store/.ckpt/trash/llama")
     check(sorted(p.name for p in trash.iterdir() if p.is_dir()) == ["step-000000001.g1", "step-000000002.g2"], "the others have no grace")
@@ -86,7 +86,7 @@ def case_no_more_sets_wait_than_the_policy_says(sh):
     prune(sh)  # the 2 again, which was retired later than the 3: its turn
     check(not set(recycled(sh).values()) & set(third.values()) and len(recycled(sh)) == len(third), str(recycled(sh)))
     sh.path("store/ckpt.toml").write_text(POLICY.format(0, "0%"))
-    prune(sh, out="freed that had waited for a save$")
+    prune(sh, out="of recycled files freed$")
     check(recycled(sh) == {}, "recycle = 0 keeps nothing")
 
 
@@ -144,10 +144,10 @@ def case_optimizers_that_were_dropped_are_recycled_too(sh):
     sh.path("store/ckpt.toml").write_text(POLICY.format(1, "0%").replace("last = 2 }", "last = 2 }\ndrop_optimizer_after = \"1s\""))
     run = sh.path("store/llama")
     old = {n: i for n, i in shards(run / "step-000000001.g1").items() if n.startswith("shards/optim")}
-    prune(sh, out=["^1 checkpoint reduced to weights$", "^1 optimizer removed for good, .* freed$", "^1 of these to be overwritten"])
+    prune(sh, out=["^1 checkpoint reduced to weights$", "^1 optimizer deleted permanently, .* freed$", "^1 of these recycled"])
     check(set(recycled(sh).values()) == set(old.values()), f"{recycled(sh)}, not {old}")
     sh.run("verify", run / "step-000000001.g1", out="weights only")
-    sh.run("undelete", "llama@1", "--store", "store", code=10, err="its files were given to the next save")
+    sh.run("undelete", "llama@1", "--store", "store", code=10, err="its files were recycled")
     save(sh, 3, "deepspeed/zero2_bf16_dp4")
     check(set(old.values()) <= set(shards(run / "step-000000003.g3").values()), "not taken")
     sh.run("verify", run / "step-000000003.g3", out="   ok   ")
@@ -177,7 +177,7 @@ def case_doctor_tells_what_waits(sh):
     prune(sh)
     sh.path("store/.ckpt/recycle/mine").write_text("not ours")
     found = [d for d in sh.document("doctor", "store")["data"]["findings"] if d["about"] == "recycle"]
-    check(len(found) == 2 and "1 retired" in json.dumps(found), str(found))
+    check(len(found) == 2 and "1 recycled" in json.dumps(found), str(found))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def left_over(sh, name="step-000000009.partial-" + ID):
 def case_a_whole_store_needs_no_repair(sh):
     store(sh)
     before = tree(sh.path("store"))
-    sh.run("repair", "store", out="^3 checkpoints looked at, nothing to repair")
+    sh.run("repair", "store", out="^3 checkpoints checked, nothing to repair")
     sh.run("repair", "store", "--apply", out="nothing to repair")
     data = repair(sh, place(sh, 1))
     check(data["checkpoints"] == 1 and data["bytes"] > 0 and not data["items"], str(data))
@@ -38,7 +38,7 @@ def case_a_whole_store_needs_no_repair(sh):
 def case_what_killed_saves_left_is_shown_and_swept_with_apply(sh):
     store(sh)
     partial = left_over(sh)
-    sh.run("repair", "store", out=["^left-over +store/llama/step-000000009.partial-.*1000 B", "to be removed", "add --apply"])
+    sh.run("repair", "store", out=["^left-over +store/llama/step-000000009.partial-.*1000 B", "to be removed", "Run with --apply"])
     check(partial.exists(), "removed without --apply")
     held = os.open(partial, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -84,7 +84,7 @@ def case_a_conversion_that_would_go_on_is_left_to_it_unless_named(sh):
     record = partial.with_name(partial.name + ".leaves")
     record.write_bytes(b"")
     item, = repair(sh, "store", "--apply")["items"]
-    check(not item["done"] and "goes on" in item["kept_because"] and partial.exists(), str(item))
+    check(not item["done"] and "would resume from it" in item["kept_because"] and partial.exists(), str(item))
     repair(sh, partial, "--apply")
     check(not partial.exists() and not record.exists(), "named, and not removed")
     record.write_bytes(b"")
@@ -160,7 +160,7 @@ def case_what_is_being_read_is_not_replaced(sh):
     held = os.open(place(sh, 2), os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_SH)
     item, = repair(sh, "store", "--apply", code=1)["items"]
-    check("being read" in item["kept_because"] and not (place(sh, 2) / "index/manifest.json").exists(), str(item))
+    check("in use" in item["kept_because"] and not (place(sh, 2) / "index/manifest.json").exists(), str(item))
     os.close(held)
 
 
@@ -271,7 +271,7 @@ def case_a_salvage_of_nothing_is_refused(sh):
     for file in bad.rglob("*.safetensors"):
         file.unlink()
     sh.run("repair", bad, "--out", "out", code=15, err="no tensor is intact")
-    sh.run("repair", sh.checkpoint("torch/dcp_plain"), "--out", "out", code=12, err="no hash of every byte")
+    sh.run("repair", sh.checkpoint("torch/dcp_plain"), "--out", "out", code=12, err="stores no hash for every byte")
     sh.run("repair", bad, "--out", "out", "--apply", code=2, err="choose one")
     check(not sh.path("out").exists(), "something was made")
 
@@ -281,7 +281,7 @@ def case_what_cannot_be_repaired_is_refused(sh):
     sh.run("repair", "nowhere", code=10, err="nowhere")
     sh.run("repair", sh.path("one/manifest.json"), code=2, err="not a directory")
     sh.run("repair", "store", "--apply", "-n", code=2, err="choose one")
-    sh.run("repair", sh.checkpoint("torch/dcp_plain"), code=12, err="nothing to be mended from")
+    sh.run("repair", sh.checkpoint("torch/dcp_plain"), code=12, err="no redundancy to repair from")
 
 
 if __name__ == "__main__":

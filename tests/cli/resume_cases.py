@@ -50,7 +50,7 @@ def expect_goes_on(sh, *words, target):
     data = sh.document("convert", "big.safetensors", target, *words)["data"]
     check(LEAF <= data["resumed_bytes"] <= finished * LEAF, f"{data['resumed_bytes']} of {finished} leaves")
     check(left_overs(sh, target) == ([], []), str(os.listdir(sh.directory)))
-    if target.endswith(".h5"):  # the converter's own second run must be equal, whatever the library writes
+    if target.endswith(".h5"):  # the converter's own second run must be identical, whatever the library writes
         name = "again.h5"
     else:
         name = "again.safetensors"
@@ -79,14 +79,14 @@ def case_killed_it_goes_on_in_hdf5(sh):
 def case_stopped_it_says_what_it_leaves_and_goes_on(sh):
     result = killed_midway(sh, target="o.safetensors", which=signal.SIGTERM)
     check(result.code == 143 and "nothing was written to o.safetensors" in result.err, "no message", result)
-    check("goes on from" in result.err and "--restart" in result.err, "no word of what it leaves", result)
+    check("to continue from" in result.err and "--restart" in result.err, "no word of what it leaves", result)
     expect_goes_on(sh, target="o.safetensors")
 
 
 def case_the_summary_says_what_was_there(sh):
     killed_midway(sh, target="o.safetensors")
-    sh.run("convert", "big.safetensors", "o.safetensors", "-n", out="^note +.*was left by this conversion: the next run goes on from it")
-    sh.run("convert", "big.safetensors", "o.safetensors", out=["^resumed .*iB of .*iB were there and are right$", "^done "])
+    sh.run("convert", "big.safetensors", "o.safetensors", "-n", out="^note +.*was left by this conversion; the next run continues from it")
+    sh.run("convert", "big.safetensors", "o.safetensors", out=["^resumed .*iB of .*iB already written and verified$", "^done "])
 
 
 def case_restart_begins_anew(sh):

@@ -55,8 +55,12 @@ class Shell:
         if free < mebibytes:
             raise Skipped(f"needs {mebibytes} MiB of free space in {tempfile.gettempdir()}, which has {free}")
 
-    def run(self, *words, code=0, out=(), err=(), not_out=(), not_err=(), env=None, launcher=()):
-        """Runs `ckpt WORDS`; `out` and `err` are patterns that must be found (one, or several)."""
+    def run(self, *words, code=0, out=(), err=(), not_out=(), not_err=(), env=None, launcher=(), id=None):
+        """Runs `ckpt WORDS`; `out` and `err` are patterns that must be found (one, or several). With `id` ("E1503") it runs
+        with -v, and this must be the error's id."""
+        if id:
+            env = {"CKPT_VERBOSE": "1", **(env or {})}
+            err = [rf"^exit {code} · ckpt explain {id}$", "^error: ", *([err] if isinstance(err, str) else err)]
         words = [os.fspath(w) for w in words]
         run = subprocess.run([*launcher, self.program, *words], cwd=self.directory, env=self.environment(env), timeout=600,
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -48,7 +48,7 @@ def case_a_scrub_verifies_every_checkpoint_and_records_it(sh):
     store(sh)
     check(set(states(sh).values()) == {"durable"}, "verified before")
     result = sh.run("verify", "--all", "--store", "store",
-                    out=[r"^llama@step-000000003\.g3   ok   ckpt 1\.0 · .*checksum", r"^3 of 3 checkpoints looked at · 3 intact · 0 damaged · "])
+                    out=[r"^llama@step-000000003\.g3   ok   ckpt 1\.0 · .*checksum", r"^3 of 3 checkpoints checked · 3 intact · 0 damaged · "])
     check(result.out.index("@step-000000003") < result.out.index("@step-000000001"), "the newest first", result)
     check(states(sh) == {("llama", n): "verified" for n in (1, 2, 3)}, str(states(sh)))
     mark, = (place(sh, 2) / "marks").glob("verified-*.json")
@@ -138,7 +138,7 @@ def case_a_store_that_cannot_be_written_is_not_all_done(sh):
     store(sh, (("llama", (1,)),))
     (place(sh, 1) / "marks").write_text("no directory")  # also stops root
     document = scrub(sh, code=3)
-    check(any("cannot be recorded" in warning["text"] for warning in document["warnings"]), str(document["warnings"]))
+    check(any("could not be recorded" in warning["text"] for warning in document["warnings"]), str(document["warnings"]))
     check(not document["data"]["checkpoints"][0]["recorded"], str(document))
 
 
@@ -149,7 +149,7 @@ def case_prune_keeps_the_newest_that_a_scrub_verified(sh):
     scrub(sh, code=1)
     sh.run("prune", "--store", "store", "--keep-last", "1", out=["\t2\t.*KEEP\t.*guard:newest_verified"])
     sh.path("store/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 1 }\n')
-    sh.run("why", "llama@2", "--store", "store", out=["newest_verified", r"^  state     verified, looked at 20\d\d-"])
+    sh.run("why", "llama@2", "--store", "store", out=["newest_verified", r"^  state     verified, checked 20\d\d-"])
 
 
 def case_words_that_do_not_go_together_are_refused(sh):

@@ -25,7 +25,7 @@ def lines(result):
 def case_inspect_says_what_it_is_whether_it_is_complete_and_what_comes_next(sh):
     sh.run("inspect", sh.checkpoint(ZERO2),
            out=[r"^deepspeed zero-2 .* step 3 .* world 4 .*deepspeed \d", r"^  parameters +[\d ]+ in \d+ tensors",
-                r"^  holds +param bf16", "^ +exp_avg_sq f32", r"^  state +complete: \d+ files", r"^  can become +.*safetensors",
+                r"^  holds +param bf16", "^ +exp_avg_sq f32", r"^  state +complete: \d+ files", r"^  converts to +.*safetensors",
                 "^next: ckpt convert "])
 
 
@@ -44,7 +44,7 @@ def case_inspect_files_into_a_pipe_is_a_table_of_bytes(sh):
 
 
 def case_inspect_of_a_checkpoint_with_a_missing_rank_is_13_and_names_the_file(sh):
-    sh.run("inspect", broken(sh, "zero2_missing_rank"), code=13, err=["CKPT-E1300", "bf16_zero_pp_rank_2_mp_rank_00"], not_out="next:")
+    sh.run("inspect", broken(sh, "zero2_missing_rank"), code=13, id="E1300", err=["bf16_zero_pp_rank_2_mp_rank_00"], not_out="next:")
     document = sh.document("inspect", broken(sh, "zero2_missing_rank"), code=13)
     check(document["errors"][0]["file"].endswith("bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt"), str(document))
 
@@ -82,7 +82,7 @@ def case_ls_filters_and_sorts(sh):
 
 def case_ls_that_finds_nothing_says_what_there_is(sh):
     sh.run("ls", sh.checkpoint(TIED), "--glob", "wte", code=10, err=["no tensor name matches 'wte'", r"'\*.mlp.\*', not 'mlp'"])
-    sh.run("ls", sh.checkpoint(TIED), "--dtype", "bf16", code=10, err="there are f32")
+    sh.run("ls", sh.checkpoint(TIED), "--dtype", "bf16", code=10, err="the checkpoint has f32")
 
 
 def case_ls_tree_sums_the_branches(sh):
@@ -105,7 +105,7 @@ def case_convert_says_source_plan_done_and_next(sh):
     result = sh.run("convert", sh.checkpoint(ZERO2), "m.safetensors", "--only", "weights",
                     out=["^source  deepspeed zero-2, .*latest.* target  safetensors, 1 file: m.safetensors$",
                          r"^plan    read .* KiB → write .* KiB · 10 tensors · memory ≤ .*B · free after: ",
-                         "^note    weights: .*master", r"^done    1 file, .* in .*peak memory .*iB · \d+ source checksums right$",
+                         "^note    weights taken from the fp32 masters", r"^done    1 file, .* in .*peak memory .*iB · \d+ source checksums OK$",
                          "^next: ckpt inspect m.safetensors$"])
     check(result.err == "", "standard error is for warnings, errors and progress", result)
     check(sorted(os.listdir(sh.directory)) == ["m.safetensors"], "left-overs")
@@ -125,7 +125,7 @@ def case_verify_full_reads_what_is_already_done(sh):
         data = bytearray(file.read_bytes())
         data[-1] ^= 1
         file.write_bytes(data)
-        sh.run(*words, code=15, err=["this was made before, and is damaged now", "--overwrite"])
+        sh.run(*words, code=15, err=["already converted, but damaged since", "--overwrite"])
         sh.run(*words, "--overwrite", out="^done ")
         sh.run(*words, out="^already done: ")
 
@@ -140,14 +140,14 @@ def case_convert_twice_is_already_done(sh):
 def case_convert_never_replaces_unasked(sh):
     sh.run("convert", sh.checkpoint(ZERO2), "m.safetensors")
     before = sh.path("m.safetensors").read_bytes()
-    sh.run("convert", sh.checkpoint(TIED), "m.safetensors", code=2, err=["CKPT-E201", "--overwrite"])
+    sh.run("convert", sh.checkpoint(TIED), "m.safetensors", code=2, id="E201", err=["--overwrite"])
     check(sh.path("m.safetensors").read_bytes() == before, "replaced")
     sh.run("convert", sh.checkpoint(TIED), "m.safetensors", "--overwrite", out="^done ")
     check(sh.path("m.safetensors").read_bytes() != before, "not replaced")
 
 
 def case_convert_dry_run_writes_nothing_and_says_what_would_be(sh):
-    sh.run("convert", sh.checkpoint(ZERO2), "out", "-n", out=["^plan ", "nothing was written"], not_out="^done")
+    sh.run("convert", sh.checkpoint(ZERO2), "out", "-n", out=["^plan ", "dry run: "], not_out="^done")
     document = sh.document("convert", sh.checkpoint(ZERO2), "out", "-n")
     check(document["data"]["dry_run"] and document["data"]["target"]["bytes"] > 0, "no plan")
     check(os.listdir(sh.directory) == [], "something was written")
@@ -183,7 +183,7 @@ def case_convert_of_paths_that_are_not_utf8_keeps_their_bytes(sh):
 
 def case_verify_of_a_universal_checkpoint_finds_one_flipped_bit(sh):
     sh.run("convert", sh.checkpoint(ZERO2), "out")
-    sh.run("verify", "out", out=r"^out   ok   ckpt .* \d+ checksums? right .*XXH3")
+    sh.run("verify", "out", out=r"^out   ok   ckpt .* \d+ checksums? OK .*XXH3")
     sh.run("verify", "out", "--quick", out="^out   ok ")
     shard = next(sh.path("out").glob("shards/weights/*.safetensors"))
     shard.chmod(0o644)
@@ -196,13 +196,13 @@ def case_verify_of_a_universal_checkpoint_finds_one_flipped_bit(sh):
     sh.run("verify", "out", code=1, out=["^out   DAMAGED ", r"^  damage +.*shards/weights/\S+\.safetensors"])
     document = sh.document("verify", "out", code=1)
     check(not document["data"]["intact"] and document["data"]["damage"][0]["file"], str(document["data"]))
-    sh.run("convert", "out", "m.safetensors", code=15, err=["CKPT-E1503", "nothing was written to m.safetensors"])
+    sh.run("convert", "out", "m.safetensors", code=15, id="E1503", err=["nothing was written to m.safetensors"])
     check(not sh.path("m.safetensors").exists(), "a target of damaged bytes")
 
 
 def case_verify_against_compares_across_formats(sh):
     sh.run("convert", sh.checkpoint(TIED), "m.safetensors")
-    sh.run("verify", "m.safetensors", "--against", sh.checkpoint(TIED), out=r"28 equal bit for bit, 0 different, 0 only here")
+    sh.run("verify", "m.safetensors", "--against", sh.checkpoint(TIED), out=r"28 identical, 0 different, 0 only here")
     sh.run("convert", sh.checkpoint(TIED), "half.safetensors", "--dtype", "fp16")
     document = sh.document("verify", "half.safetensors", "--against", sh.checkpoint(TIED), code=1)
     check(len(document["data"]["against"]["different"]) == 28, str(document["data"]["against"]))
@@ -217,7 +217,7 @@ def case_verify_of_a_foreign_format_says_what_was_checked(sh):
 
 
 def case_verify_names_the_rank_whose_file_is_not_its_own(sh):
-    sh.run("convert", sh.checkpoint(ZERO2), "whole", "--verify", "full", out="output read again and equal")
+    sh.run("convert", sh.checkpoint(ZERO2), "whole", "--verify", "full", out="output read back, identical")
     document = sh.document("verify", sh.checkpoint(ZERO2))["data"]
     check((document["masters_compared"], document["source_checksums_unread"]) == (10, 0), str(document))
     sh.run("verify", broken(sh, "zero2_rank_copied"), code=1, out=["DAMAGED", "^  damage .*rank_1_mp_rank_00_optim_states.pt"])
@@ -226,10 +226,10 @@ def case_verify_names_the_rank_whose_file_is_not_its_own(sh):
 def case_verify_finite_and_sample_say_what_they_saw(sh):
     save({"good": Tensor([1, 2]), "bad": Tensor([float("nan"), float("inf"), 0, float("-inf")])}, sh.path("m.pt"))
     sh.run("verify", "m.pt", out="^m.pt   ok ")
-    sh.run("verify", "m.pt", "--finite", code=1, out=["^m.pt   NOT FINITE ", "^  not finite  bad   1 NaN, 2 infinite$"])
+    sh.run("verify", "m.pt", "--finite", code=1, out=["^m.pt   NOT FINITE ", "^  not finite  bad   1 NaN, 2 Inf$"])
     data = sh.document("verify", "m.pt", "--finite", code=1)["data"]
     check(data["not_finite"] == [{"name": "bad", "nan": 1, "infinite": 2}], str(data))
-    sh.run("verify", sh.checkpoint(ZERO2), "--finite", out=["^  finite +no NaN, nothing infinite$"])
+    sh.run("verify", sh.checkpoint(ZERO2), "--finite", out=["^  finite +no NaN, no Inf$"])
     sh.run("verify", sh.checkpoint(ZERO2), "--sample", "50%", "--seed", "3", out=r"\d+ of \d+ leaves of 4 MiB, seed 3")
     check(sh.document("verify", sh.checkpoint(ZERO2), "--sample", "5%")["data"]["sample"] == {"share": 0.05, "seed": 0}, "sample")
     for words in (["--sample", "5"], ["--sample", "0%"], ["--seed", "1"], ["--quick", "--finite"], ["--quick", "--sample", "5%"]):
@@ -237,9 +237,9 @@ def case_verify_finite_and_sample_say_what_they_saw(sh):
 
 
 def case_inspect_names_what_is_unexpected_and_the_next_commands(sh):
-    sh.run("inspect", sh.checkpoint("deepspeed/zero2_fp32_dp3_frozen"), out=["^note    3 of 9 parameters have no optimizer state, as frozen ones have none: ", "^  checks +no hash of every byte in this format; .ckpt verify. ", "^next: ckpt convert "])
-    sh.run("inspect", sh.checkpoint("torch/fsdp2_hsdp_bf16"), out="have no fp32 master: the optimizer steps on rounded weights")
-    sh.run("inspect", sh.checkpoint("safetensors/llama_sharded"), out="^note    weights alone, all in 16 bits: no fp32 masters, no optimizer state$")
+    sh.run("inspect", sh.checkpoint("deepspeed/zero2_fp32_dp3_frozen"), out=["^note    3 of 9 parameters have no optimizer state [(]frozen[?][)]: ", "^  checks +partial; .ckpt verify. ", "^next: ckpt convert "])
+    sh.run("inspect", sh.checkpoint("torch/fsdp2_hsdp_bf16"), out="are 16-bit without an fp32 master: training updates rounded weights")
+    sh.run("inspect", sh.checkpoint("safetensors/llama_sharded"), out="^note    16-bit weights only [(]no fp32 masters, no optimizer state[)]$")
     sh.run("inspect", sh.checkpoint("deepspeed/zero2_fp32_dp3_round_robin"), out="^note    round_robin_gradients: ")
 
 
@@ -249,22 +249,23 @@ def case_inspect_names_what_is_unexpected_and_the_next_commands(sh):
 def case_a_missing_path_is_10_for_every_verb(sh):
     for words in (["inspect"], ["ls"], ["verify"], ["convert"]):
         words += ["nowhere"] + (["out"] if words == ["convert"] else [])
-        result = sh.run(*words, code=10, err=["^ckpt: error: CKPT-E1000 nowhere: ", "^  exit 10 · ckpt explain E1000$"])
+        result = sh.run(*words, code=10, err="^error: nowhere: ", not_err="explain")
+        sh.run(*words, "-v", code=10, err=["^error: nowhere: ", "^exit 10 · ckpt explain E1000$"])
         check(result.out == "", "an error belongs on standard error", result)
         sh.document(*words, code=10)
 
 
 def case_a_text_file_is_12_and_its_message_says_what_can_be_read(sh):
     for verb in ("inspect", "ls", "verify"):
-        sh.run(verb, broken(sh, "text_file"), code=12, err=["CKPT-E1200", "safetensors"])
+        sh.run(verb, broken(sh, "text_file"), code=12, id="E1200", err=["safetensors"])
         sh.document(verb, broken(sh, "text_file"), code=12)
     sh.run("convert", broken(sh, "text_file"), "out", code=12, err="effect +nothing was written to out")
 
 
 def case_targets_that_are_no_paths_are_refused_before_anything_is_read(sh):
-    sh.run("convert", sh.checkpoint(TIED), "s3://bucket/run", code=12, err="URLs are not written")
+    sh.run("convert", sh.checkpoint(TIED), "s3://bucket/run", code=12, err="cannot write to a URL")
     sh.run("convert", sh.checkpoint(TIED), "-", code=2, err="standard output")
-    sh.run("convert", sh.checkpoint(TIED), "no/such/out", code=10, err="try +mkdir -p no/such$")
+    sh.run("convert", sh.checkpoint(TIED), "no/such/out", code=10, err="^hint: mkdir -p no/such$")
     check(os.listdir(sh.directory) == [], "left-overs")
 
 
@@ -275,7 +276,7 @@ def case_a_format_known_by_name_only_is_12_and_named(sh):
 
 def case_a_missing_rank_is_13_and_hostile_content_15(sh):
     sh.run("convert", broken(sh, "zero2_missing_rank"), "out", code=13, err="zero_pp_rank")
-    sh.run("convert", broken(sh, "pickle_os_system"), "out", code=15, err=["CKPT-E1510", r"os\b"])
+    sh.run("convert", broken(sh, "pickle_os_system"), "out", code=15, id="E1510", err=[r"os\b"])
     check(os.listdir(sh.directory) == [], "left-overs")
 
 
@@ -288,7 +289,7 @@ def case_the_log_file_has_times_and_everything(sh):
     sh.run("-q", "inspect", "nowhere", "--log-file", "log", code=10)
     sh.run("convert", sh.checkpoint(TIED), "o.safetensors", "--log-file", "log")
     log = sh.path("log").read_text()
-    check(re.search(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ckpt: error: CKPT-E1000", log, re.M), log)
+    check(re.search(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ error: nowhere", log, re.M), log)
     check(log.count(" exit ") >= 2 and "ckpt -q inspect nowhere" in log and "plan " in log, log)
     sh.run("ls", "x", "--log-file", "no/such/dir/log", code=16, err="cannot write the log")
 

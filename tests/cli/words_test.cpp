@@ -30,9 +30,8 @@ TEST(Words, FlagsOfTheProgramStandAnywhere) {
 
 TEST(Words, AliasesMeanTheirVerbs) {
   const std::map<std::string, std::string> aliases{
-      {"export", "convert"},  {"consolidate", "convert"}, {"merge", "convert"},
-      {"reshard", "convert"}, {"check", "verify"},        {"fsck", "verify"},
-      {"show", "inspect"},    {"info", "inspect"},        {"tree", "ls"}};
+      {"export", "load"}, {"consolidate", "convert"}, {"extract", "load"}, {"reshard", "convert"}, {"check", "verify"},
+      {"fsck", "verify"}, {"show", "inspect"},        {"info", "inspect"}, {"tree", "ls"}};
   for (const auto& [alias, verb] : aliases) {
     const Parsed parsed = parse({alias, "a", "b"});
     ASSERT_NE(parsed.words.verb, nullptr) << alias;
@@ -89,10 +88,10 @@ TEST(Words, MistakesAreAnsweredWithWhatWasMeant) {
       {{"convert", "a", "b", "--max-shard-size", "5GB"}, "did you mean '--shard-size'?"},
       {{"convert", "a", "b", "-f"}, "did you mean '--to'?"},
       {{"convert", "a", "b", "--verify", "ful"}, "did you mean '--verify full'?"},
-      {{"verify", "a", "--overwrite"}, "'--overwrite' is a flag of 'ckpt convert'"},
+      {{"verify", "a", "--overwrite"}, "'--overwrite' is an option of 'ckpt convert'"},
       {{"ls", "a", "--sort", "sizes"}, "did you mean '--sort size'?"},
       {{"inspect", "a", "--colour", "never"}, "did you mean '--color'?"},
-      {{"convert", "a"}, "write: ckpt convert SRC DST"},
+      {{"convert", "a"}, "usage: ckpt convert SRC DST"},
       {{"diff", "a", "b"}, "did you mean 'ckpt verify a --against b'?"},
   };
   for (const Mistake& mistake : mistakes) {

@@ -16,7 +16,7 @@ TEST_P(IoContract, OpenTellsMissingExistingAndForeignKindsApart) {
   EXPECT_EQ(text("file"), "x");
   const auto missing = io_->open(at("none"), {.mode = Mode::read});
   EXPECT_EQ(missing.error().file, at("none"));
-  EXPECT_EQ(missing.error().message, at("none") + ": open: No such file or directory");
+  EXPECT_EQ(missing.error().message, at("none") + ": No such file or directory");
 }
 
 TEST_P(IoContract, OpeningAnExistingFileForWritingKeepsItsBytes) {

@@ -59,7 +59,7 @@ def test_broken_is_refused_and_leaves_nothing(broken, target, ckpt, out):
     run = ckpt("convert", broken, out / target, *(["--verify", "full"] if name in ONLY_FULL else []), expect=None)
     wanted = 12 if name in NOT_READ else CODES[about["expected"]["error"]]
     assert run.returncode == wanted, run.stderr
-    assert len(re.findall(r"^ckpt: error: CKPT-E\d+", run.stderr, re.M)) == 1, run.stderr
+    assert len(re.findall(r"^error: ", run.stderr, re.M)) == 1, run.stderr
     if wanted != 12:
         assert re.search(what_to_name(name, about, broken), run.stderr), run.stderr
     assert not re.search("^done", run.stdout, re.M)
@@ -88,7 +88,7 @@ def test_verify_never_calls_broken_files_sound(broken, ckpt):
 @pytest.mark.parametrize("name", golden_cases(read=False))
 def test_formats_that_are_not_read_are_refused_by_name(name, ckpt, out):
     run = ckpt("convert", GOLDEN / name / "ckpt", out / "universal", expect=12)
-    assert len(re.findall(r"^ckpt: error: CKPT-E12\d\d", run.stderr, re.M)) == 1
+    assert len(re.findall(r"^error: ", run.stderr, re.M)) == 1
     words = {"deepspeed": "deepspeed", "torch": "torch|dcp", "orbax": "orbax", "megatron": "megatron"}
     assert re.search(words[name.split("/")[0]], run.stderr, re.I), run.stderr
     assert tree(out) == []

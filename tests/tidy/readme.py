@@ -14,7 +14,9 @@ def help_text(ckpt, verb=None):
 def shown_commands(text):
     """Lines of fenced blocks that begin with a program of ours, comments and prompts removed."""
     for block in re.findall(r"```(?:sh|bash|text)?\n(.*?)```", text, re.S):
-        for line in block.replace("\\\n", " ").splitlines():
+        lines = block.replace("\\\n", " ").splitlines()
+        prompted = [line for line in lines if line.startswith("$ ")]  # the other lines are output
+        for line in prompted or lines:
             line = re.sub(r"\s#.*", "", line.strip()).removeprefix("$ ")
             if line:
                 yield line

@@ -50,27 +50,27 @@ TEST(Descriptions, PartsOfAnyKindThatCoverATensorMakeOneOfIt) {
 
 TEST(Descriptions, AHoleAndAnOverlapAreRefusedWithTheTensor) {
   EXPECT_EQ(refused({told(rows(0, 2)), told(rows(3, 1))}),
-            "save: w: 6 of 24 elements are in no file, by what the ranks describe");
+            "w: 6 of 24 elements are in no file, by what the ranks describe");
   EXPECT_EQ(refused({told(flat(0, 7)), told(flat(8, 24))}),
-            "save: w: elements 7..7 are in no file, by what the ranks describe");
+            "w: elements 7..7 are in no file, by what the ranks describe");
   EXPECT_EQ(refused({told(rows(0, 3)), told(rows(2, 2))}),
-            "save: w: the box at [2, 0] of size [1, 6] is in two files, by what the ranks describe");
+            "w: the box at [2, 0] of size [1, 6] is in two files, by what the ranks describe");
 }
 
 TEST(Descriptions, WhatDoesNotFitTheTensorIsRefused) {
-  EXPECT_EQ(refused({told(rows(3, 2))}), "save: w: a part lies outside of the tensor");
-  EXPECT_EQ(refused({told(rows(~0ULL, 2))}), "save: w: a part lies outside of the tensor");
-  EXPECT_EQ(refused({told({.box = {.offset = {0}, .size = {4}}})}), "save: w: a part lies outside of the tensor");
-  EXPECT_EQ(refused({told(flat(0, 25))}), "save: w: a flat range passes the end of its box");
-  EXPECT_EQ(refused({told(flat(9, 8))}), "save: w: a flat range passes the end of its box");
+  EXPECT_EQ(refused({told(rows(3, 2))}), "w: a part lies outside of the tensor");
+  EXPECT_EQ(refused({told(rows(~0ULL, 2))}), "w: a part lies outside of the tensor");
+  EXPECT_EQ(refused({told({.box = {.offset = {0}, .size = {4}}})}), "w: a part lies outside of the tensor");
+  EXPECT_EQ(refused({told(flat(0, 25))}), "w: a flat range passes the end of its box");
+  EXPECT_EQ(refused({told(flat(9, 8))}), "w: a flat range passes the end of its box");
   const Tensor huge{.name = "w", .dtype = Dtype::f32, .shape = {1ULL << 40, 1ULL << 40}};
-  EXPECT_EQ(refused({told({.box = Box::whole(huge.shape)}, huge)}), "save: w: more bytes than can be counted");
+  EXPECT_EQ(refused({told({.box = Box::whole(huge.shape)}, huge)}), "w: more bytes than can be counted");
 }
 
 TEST(Descriptions, APartThatSharesAByteWithAnotherIsRefused) {
   const Tensor odd{.name = "w", .dtype = Dtype::f4, .shape = {4, 3}};
   const auto part = [&](Shape offset, Shape size) { return told({.box = {std::move(offset), std::move(size)}}, odd); };
-  const std::string reason = "save: w: elements that share a byte would go to two places";
+  const std::string reason = "w: elements that share a byte would go to two places";
   EXPECT_EQ(refused({part({0, 0}, {1, 3}), part({1, 0}, {3, 3})}), reason);
   EXPECT_EQ(refused({part({0, 0}, {4, 2}), part({0, 2}, {4, 1})}), reason) << "whole bytes in sum, but not row by row";
   EXPECT_EQ(refused({told({.box = Box::whole(odd.shape), .flat = Extent{0, 5}}, odd),
@@ -82,10 +82,10 @@ TEST(Descriptions, APartThatSharesAByteWithAnotherIsRefused) {
 TEST(Descriptions, ATensorThatTwoRanksDescribeDifferentlyOrThatTheModelHasIsRefused) {
   Tensor other = kTensor;
   other.dtype = Dtype::bf16;
-  EXPECT_EQ(refused({told(rows(0, 2)), told(rows(2, 2), other)}), "save: w: ranks describe it differently");
+  EXPECT_EQ(refused({told(rows(0, 2)), told(rows(2, 2), other)}), "w: ranks describe it differently");
   const auto model = Model::make({{.kind = universal::Layout::Kind::mesh}}, {{.tensor = kTensor}});
   ASSERT_TRUE(model) << model.error().message;
-  EXPECT_EQ(refused({told(rows(0, 4))}, *model), "save: w: already in the model; add it without a description");
+  EXPECT_EQ(refused({told(rows(0, 4))}, *model), "w: already in the model; add it without a description");
 }
 
 TEST(Descriptions, ATextThatIsCutShortIsRefused) {

@@ -83,7 +83,8 @@ Result<Struct> read_sized(const Struct* given, std::size_t first_bytes, const ch
   return out;
 }
 
-/// Checks a struct that a call fills in, where the caller wants one. errors  usage: the size was not set
+/// Checks a struct that a call fills in, where the caller wants one.
+/// errors  usage: the size was not set
 template <class Struct>
 Result<> check_sized(const Struct* given, std::size_t first_bytes, const char* what) {
   if (given == nullptr || (given->size >= first_bytes && given->size <= kMostStructBytes)) return {};
@@ -96,7 +97,8 @@ inline Result<> need(const void* pointer, const char* what) {
   return fail(Errc::usage, std::string(what) + " is null");
 }
 
-/// The I/O of a C caller: "auto" (also null), "uring", "threads". errors  usage
+/// The I/O of a C caller: "auto" (also null), "uring", "threads".
+/// errors  usage
 inline Result<IoKind> io_kind(const char* name) {
   const std::string_view text = name == nullptr ? "auto" : name;
   if (text == "auto") return IoKind::automatic;
@@ -105,7 +107,8 @@ inline Result<IoKind> io_kind(const char* name) {
   return fail(Errc::usage, "'" + std::string(text) + "' is no I/O engine: auto, uring or threads");
 }
 
-/// The tensor of a C caller. errors  usage
+/// The tensor of a C caller.
+/// errors  usage
 Result<Tensor> tensor_of(const ckpt_tensor* tensor);
 
 }  // namespace ckpt::c

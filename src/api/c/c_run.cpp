@@ -151,7 +151,7 @@ int ckpt_run_open(const char* run_directory, const ckpt_options* options, ckpt_r
     }
     if (given.comm != nullptr && given.comm->size < offsetof(ckpt_comm_table, close) + sizeof(void*)) {
       return ckpt::fail(ckpt::Errc::mpi_launch,
-                        "the table of the ranks is empty: MPI has refused, or nobody filled it");
+                        "the table of the communicator is empty: MPI refused, or it was never filled");
     }
     auto comm = ckpt::Comm::solo();
     if (given.comm != nullptr) {
@@ -262,7 +262,7 @@ int ckpt_add_fill(ckpt_save* save, const char* name, uint64_t bytes, ckpt_fill f
                        const int code = fill(user, out, offset, size);
                        if (code == 0) return {};
                        return ckpt::fail({.code = ckpt::Errc::io,
-                                          .message = fmt::format("save: {}: its fill callback returned {}", what, code),
+                                          .message = fmt::format("{}: its fill callback returned {}", what, code),
                                           .tensor = what});
                      }}};
     });

@@ -9,7 +9,7 @@
 namespace ckpt {
 namespace {
 
-/// A look at a directory takes some 50 us. Of a plan that deletes more, the rest is looked at when it is carried out.
+/// A look at a directory takes some 50 us. Of a plan that deletes more, the rest is checked when it is carried out.
 constexpr std::size_t kMostLookedInto = 4096;
 
 }  // namespace
@@ -38,7 +38,7 @@ void hold_back(Io& io, PrunePlan& plan) {
   }
   if (left != 0)
     plan.warnings.push_back(
-        fmt::format("{}: prune: whether anything else stands in {} more of what would go is seen by "
+        fmt::format("{}: whether anything else stands in {} more of what would go is seen by "
                     "--apply, which then keeps it",
                     plan.store, left));
 }

@@ -97,7 +97,7 @@ class Import {
     conversion.hooks = &hooks;
     auto converted =
         request_.link ? link_checkpoint(session_, conversion, *hooks.in_run) : convert(session_, conversion);
-    if (!converted) return fail(said_by("save", std::move(converted).error()));
+    if (!converted) return fail(std::move(converted).error());
     out_.conversion = *std::move(converted);
     out_.linked = request_.link && !out_.conversion.already_done;
     if (session_.comm.is_root()) CKPT_CHECK(describe());
@@ -107,7 +107,7 @@ class Import {
  private:
   Result<std::optional<std::string>> find(const std::string& id) {
     const auto hash = Hash128::from_hex(id);
-    if (!hash) return fail(Errc::internal, request_.store + ": save: an id that is none");
+    if (!hash) return fail(Errc::internal, request_.store + ": an id that is none");
     CKPT_TRY(const auto name, find_committed(io_, run_directory_, step_, *hash));
     if (!name) {
       if (request_.link) CKPT_CHECK(check_unused(*hash));
@@ -122,9 +122,9 @@ class Import {
   Result<> check_unused(const Hash128& id) {
     const auto refuse = [&](const std::string& where) {
       return fail({.code = Errc::usage,
-                   .message = fmt::format("{}: save: --link keeps the id {}, which the run has {}", run_directory_,
-                                          id.hex(), where),
-                   .hint = "leave out --link: it is converted then, and gets an id of its own"});
+                   .message = fmt::format("{}: --link would keep the id {}, which the run already has {}",
+                                          run_directory_, id.hex(), where),
+                   .hint = "omit --link: the copy gets its own id"});
     };
     CKPT_TRY(const auto names, list_checkpoints(io_, run_directory_));
     for (const std::string& name : names) {
@@ -153,8 +153,8 @@ class Import {
       if (code != Errc::corrupt && code != Errc::checksum && code != Errc::incomplete) return fail(opened.error());
       reason = opened.error().message;
     }
-    Error error{.code = Errc::corrupt, .file = path, .hint = "ckpt repair " + path + "    says what can be mended"};
-    error.message = fmt::format("{}: save: this was saved before, and is damaged now: {}", path, reason);
+    Error error{.code = Errc::corrupt, .file = path, .hint = "'ckpt repair " + path + "' shows what can be repaired"};
+    error.message = fmt::format("{}: already saved, but damaged since: {}", path, reason);
     return fail(std::move(error));
   }
 
@@ -258,7 +258,7 @@ class Import {
       if (!io_.stat(path)) continue;
       const auto swept = sweep_left_over(io_, path, universal::is_own_name);
       if (swept)
-        notes.push_back({.text = fmt::format("{} was removed: a save that was killed had left it", name)});
+        notes.push_back({.text = fmt::format("removed {}, left by a killed save", name)});
       else if (swept.error().code != Errc::locked)
         notes.push_back({.severity = Severity::warning, .text = swept.error().message});
     }
@@ -271,10 +271,10 @@ class Import {
     const auto newest = std::ranges::find_if(known_.standing, [](const RunCheckpoint& one) { return !one.id.empty(); });
     if (begins_ || newest == known_.standing.end() || newest->name.step < step_) return {};
     const bool again = newest->name.step == step_;
-    std::string text = again ? fmt::format("step {} was saved before, as {}: the later one stands for the step", step_,
-                                           newest->name.text())
-                             : fmt::format("step {} was the newest checkpoint of the run: step {} takes its place",
-                                           newest->name.step, step_);
+    std::string text =
+        again ? fmt::format("step {} was already saved as {}; this save replaces it for retention", step_,
+                            newest->name.text())
+              : fmt::format("step {} was the newest checkpoint of the run; step {} is now", newest->name.step, step_);
     notes.push_back({.severity = again ? Severity::note : Severity::warning, .text = std::move(text)});
     return {};
   }
@@ -305,7 +305,7 @@ Result<std::uint64_t> step_of_source(Session& session, const ImportRequest& requ
                                              .state_beside = false}));
   if (source.map.meta.step) return *source.map.meta.step;
   return fail({.code = Errc::usage,
-               .message = path + ": save: --step is missing, and the checkpoint does not say its step",
+               .message = path + ": --step is missing, and the checkpoint does not say its step",
                .file = path,
                .hint = "--step N    of the training"});
 }

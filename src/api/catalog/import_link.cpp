@@ -25,12 +25,12 @@ namespace ckpt {
 namespace {
 
 constexpr std::string_view kUniversal = "ckpt";
-constexpr std::string_view kLeaveOut = "leave out --link: it is converted then";
+constexpr std::string_view kLeaveOut = "omit --link to convert instead";
 constexpr auto kHashesPatience = std::chrono::minutes(10);  // of the other ranks, while rank 0 reads every hash
 
 tl::unexpected<Error> not_linked(const std::string& source, const std::string& reason) {
   return fail({.code = Errc::usage,
-               .message = fmt::format("{}: save: --link takes a checkpoint of the ckpt format, whole and on the file "
+               .message = fmt::format("{}: --link needs a complete checkpoint in the ckpt format on the file "
                                       "system of the store: {}",
                                       source, reason),
                .file = source,
@@ -39,7 +39,7 @@ tl::unexpected<Error> not_linked(const std::string& source, const std::string& r
 
 Result<> check_words(const Session& session, const ConvertRequest& request) {
   const auto together = [](const char* flag) {
-    return fail(Errc::usage, fmt::format("--link and {}: choose one: what is linked stays as it is", flag));
+    return fail(Errc::usage, fmt::format("--link and {} exclude each other", flag));
   };
   if (!request.only.empty()) return together("--only");
   if (session.rules != nullptr) return together("--map");
@@ -67,7 +67,7 @@ class Linking {
   }
 
  private:
-  /// With the lease of a reader: nobody deletes or replaces it meanwhile.
+  /// With the lease of a reader: nobody deletes or replaces it in the meantime.
   Result<> open() {
     auto opened = open_source(io_, request_.source, request_.from,
                               {.metadata_limit = session_.memory_bytes, .stop = session_.stop, .look_beside = true});
@@ -83,7 +83,7 @@ class Linking {
     const auto missing = std::ranges::find(findings, Severity::incomplete, &Finding::severity);
     if (missing != findings.end())
       return fail({.code = Errc::incomplete,
-                   .message = fmt::format("{}: save: {}", source_->root, missing->text),
+                   .message = fmt::format("{}: {}", source_->root, missing->text),
                    .file = missing->file});
     CKPT_TRY(manifest_text_, read(universal::kManifestPath));
     CKPT_TRY(sums_bytes_, read(universal::kSumsPath));
@@ -97,7 +97,7 @@ class Linking {
     if (manifest.version != universal::kVersion)
       return not_linked(request_.source,
                         fmt::format("this is of version {}, and {} is written", manifest.version, universal::kVersion));
-    if (!manifest.dropped.empty()) return not_linked(request_.source, "of this the optimizer was dropped");
+    if (!manifest.dropped.empty()) return not_linked(request_.source, "its optimizer was dropped");
     return {};
   }
 
@@ -136,9 +136,9 @@ class Linking {
     if (seen.damage.empty()) return {};
     const Finding& first = seen.damage.front();
     return fail({.code = Errc::corrupt,
-                 .message = fmt::format("{}: save: {}", first.file.empty() ? source_->root : first.file, first.text),
+                 .message = fmt::format("{}: {}", first.file.empty() ? source_->root : first.file, first.text),
                  .file = first.file,
-                 .hint = "ckpt verify " + source_->root + "    lists every damaged place"});
+                 .hint = "'ckpt verify " + source_->root + "' lists all damage"});
   }
 
   Result<> publish() {
@@ -153,7 +153,7 @@ class Linking {
                                  .readers = source_->files->readers(source_->map, source_->root)},
                                 {}));
     for (const auto& [path, bytes] : report_.files) {
-      if (session_.is_stopped()) return fail(Errc::interrupted, "save: stopped");
+      if (session_.is_stopped()) return fail(Errc::interrupted, "stopped");
       CKPT_CHECK(link(path, bytes, publication->root()));
     }
     std::vector<SmallFile> small{{.path = std::string(universal::kSumsPath), .bytes = sums_bytes_},
@@ -174,7 +174,7 @@ class Linking {
       CKPT_TRY(const FileInfo info, io_.info(file));
       CKPT_CHECK(source_->files->see(join_path(source_->root, path), info));
       if (info.bytes != bytes)
-        return fail(Errc::corrupt, fmt::format("{}: save: {} bytes, {} by sums.bin", to, info.bytes, bytes));
+        return fail(Errc::corrupt, fmt::format("{}: {} bytes, {} by sums.bin", to, info.bytes, bytes));
       return io_.sync(file);
     };
     auto settled = settle();

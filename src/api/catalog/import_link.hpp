@@ -7,7 +7,7 @@
 namespace ckpt {
 
 /// In place of the conversion of an import: a checkpoint of the universal form gets a second name, file by file. It
-/// keeps its id, which stands in each of its files, and so its hashes; manifest and sums.bin are written anew.
+/// keeps its id, which stands in each of its files, and so its hashes; manifest and sums.bin are rewritten.
 /// `verify`: of the source, none: structure and sizes, as read; full: every hash. Of the request's parameters none that
 /// changes bytes. Collective; rank 0 does it, and its report alone is filled in.
 ///

@@ -33,18 +33,18 @@ LookedAgain look_at(Session& session, const std::string& store, const Entry& kno
   auto seen = place && *place ? catalog::read_entry(session.io, store, **place) : std::nullopt;
   out.is_same = seen && is_same_entry(*seen, known);
   if (!out.is_same) {
-    out.reason = "it changed since it was listed";
+    out.reason = "changed since it was listed";
     out.now = std::move(seen);
     return out;
   }
   const std::string path = known.path(store);
-  // What it is was told by its name: nobody else's format is asked.
+  // What it is was told by its name: no other format is asked.
   const auto report = verify(session, {.path = path, .from = known.foreign ? "" : "ckpt", .quick = true});
   out.state = known.checkpoint.state;
   if (report && report->ok) return out;
   const bool mendable = report && !known.foreign && catalog::is_repairable(session.io, path);
   out.state = !report ? State::unreadable : mendable ? State::repairable : State::corrupt;
-  out.reason = "it is damaged";
+  out.reason = "damaged";
   if (!report) out.reason = report.error().message;
   if (report && !report->damage.empty()) out.reason = report->damage.front().text;
   return out;
@@ -78,7 +78,7 @@ Result<std::vector<LookedAgain>> look_again(Session& session, const std::string&
   std::atomic<std::size_t> next{0};
   const auto look = [&](Session& own) -> Result<> {
     for (std::size_t i = next++; i < known.size() && !own.is_stopped(); i = next++) {
-      out[i].reason = "it could not be checked";  // unless this ends
+      out[i].reason = "could not be checked";  // unless this ends
       out[i] = look_at(own, store, *known[i]);
     }
     return {};
@@ -104,7 +104,7 @@ Result<std::vector<LookedAgain>> look_again(Session& session, const std::string&
   static_cast<void>(look(share));
   helpers.clear();
   // What was being looked at when it stopped says nothing.
-  if (session.is_stopped()) return fail(Errc::interrupted, store + ": prune: stopped");
+  if (session.is_stopped()) return fail(Errc::interrupted, store + ": stopped");
   return out;
 }
 

@@ -13,7 +13,7 @@
 /// Checks kept checkpoints on disk before anything is deleted: the catalog only has their last known state.
 namespace ckpt {
 
-/// The current place of a checkpoint. Nothing if it is gone or has been replaced.
+/// The current place of a checkpoint. Nothing if no longer exists or has been replaced.
 Result<std::optional<catalog::EntryPlace>> place_of(Io& io, const std::string& store, const catalog::Entry& entry);
 
 /// Whether both have the same metrics; NaN equals NaN.

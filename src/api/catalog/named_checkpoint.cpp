@@ -49,9 +49,9 @@ Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& n
   // Whoever only asks what something is gets no index in a directory that was never a store.
   if (!named.store_given && !io.stat(join_path(named.store, kStoreDirectory)))
     return fail({.code = Errc::not_found,
-                 .message = named.word + ": name: no such file or directory, and no store here that could know it",
+                 .message = named.word + ": no such file or directory",
                  .file = named.word,
-                 .hint = "name the directory of runs with --store, or give a path"});
+                 .hint = "for a checkpoint of a store, add --store DIR"});
   CKPT_TRY(catalog::Catalog catalog, open_catalog(io, named.store, catalog::Trust::notes, named.now));
   auto entry = find_in_catalog(io, catalog, named.word);
   if (entry) return FoundByName{.catalog = std::move(catalog), .entry = *std::move(entry)};

@@ -26,13 +26,15 @@ struct FoundByName {
 Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& named);
 
 /// The path of the checkpoint: the word itself where there is such a file or directory, and where it cannot be a name,
-/// for the verb to say what is wrong with it; else that of the checkpoint of this name. errors  as find_by_name
+/// for the verb to say what is wrong with it; else that of the checkpoint of this name.
+/// errors  as find_by_name
 Result<std::string> find_path(Io& io, const NamedCheckpoint& named);
 
 /// Collective: rank 0 looks, and all ranks get its answer.
 Result<std::string> find_path(Session& session, const NamedCheckpoint& named);
 
-/// The checkpoint of a name, where `@best` means what the store's policy calls so. errors  as catalog::find_checkpoint
+/// The checkpoint of a name, where `@best` means what the store's policy calls so.
+/// errors  as catalog::find_checkpoint
 Result<catalog::Entry> find_in_catalog(Io& io, catalog::Catalog& catalog, const std::string& name);
 
 }  // namespace ckpt

@@ -35,11 +35,9 @@ Result<> find_rules(Io& io, const NextSaveRequest& request, NextSaveReport& out)
   } else {
     CKPT_TRY(auto rules, read_store_interval(io, request.store, request.run));
     if (!rules) {
-      return fail(
-          {.code = Errc::usage,
-           .message = fmt::format("{}: next-save: nothing says when to save", request.store),
-           .hint =
-               "write [interval] into STORE/ckpt.toml, or interval into a [[rule]], or add for instance --every 30m"});
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: no rule says when to save", request.store),
+                   .hint = "add [interval] to STORE/ckpt.toml, or an option such as --every 30m"});
     }
     out.rules = *rules;
     out.source = "ckpt.toml";
@@ -60,7 +58,8 @@ catalog::IntervalInputs inputs_of(const NextSaveRequest& request, NextSaveReport
   in.last_step = last.step;
   in.now_s = std::chrono::duration<double>(request.now - last.created).count();
   if (in.now_s < 0) {
-    report.warnings.push_back(fmt::format("the newest checkpoint is from {:.0f} s ahead: a clock is wrong", -in.now_s));
+    report.warnings.push_back(
+        fmt::format("the newest checkpoint is {:.0f} s in the future: a clock is wrong", -in.now_s));
     in.now_s = 0;
   }
   in.last_end_s = std::min(in.now_s, in.measured.costs.stall_s);
@@ -95,7 +94,7 @@ Result<NextSaveReport> next_save(Io& io, const NextSaveRequest& request) {
     policy.every_steps = out.rules.policy.every_steps;
     out.next.step = catalog::next_save(policy, in).step;
   }
-  if (!out.last && out.next.answer.save) out.next.answer.text = "nothing is saved yet";
+  if (!out.last && out.next.answer.save) out.next.answer.text = "no save yet";
   if (out.next.in_s && *out.next.in_s <= kLongestS)
     out.due_at = request.now + std::chrono::ceil<catalog::Duration>(std::chrono::duration<double>(*out.next.in_s));
   return out;

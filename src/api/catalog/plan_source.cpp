@@ -13,7 +13,7 @@ namespace {
 void take_failures(const catalog::RunHistory& history, SavePlanRequest& request, PlanSource& out) {
   const double hours = history.uptime_s / 3600;
   if (history.restarts == 0 || !(history.uptime_s > 0)) {
-    out.notes.push_back(fmt::format("no restart in {:.3g} h between its saves: nothing is known of failures", hours));
+    out.notes.push_back(fmt::format("no restart in {:.3g} h of saves: the failure rate is unknown", hours));
     return;
   }
   const catalog::FailureHistory seen{.uptime_s = history.uptime_s, .failures = history.restarts};
@@ -32,8 +32,7 @@ Result<> take_rules(Io& io, const std::string& store, const std::string& run, Sa
                     PlanSource& out) {
   CKPT_TRY(const auto rules, read_store_interval(io, store, run));
   if (!rules) return {};
-  out.notes.push_back(
-      fmt::format("it saves by the store's ckpt.toml: {}", fmt::join(catalog::interval_meaning(*rules), ", ")));
+  out.notes.push_back(fmt::format("the store's ckpt.toml: {}", fmt::join(catalog::interval_meaning(*rules), ", ")));
   if (request.mtbf_s == 0) request.mtbf_s = rules->mtbf_s;
   if (request.restart_s == 0) request.restart_s = rules->restart_s;
   return {};
@@ -47,7 +46,7 @@ void take_costs(const catalog::RunHistory& history, const catalog::Entry& entry,
     const double write_s = entry.save ? entry.save->write_s : costs.drain_s - costs.stall_s;
     if (!(request.bandwidth > 0) && write_s > 0) {
       request.bandwidth = static_cast<double>(entry.checkpoint.bytes) / write_s;
-      out.notes.push_back(fmt::format("its save wrote {:.3g} GB/s", request.bandwidth / 1e9));
+      out.notes.push_back(fmt::format("its last save wrote {:.3g} GB/s", request.bandwidth / 1e9));
     }
     if (!request.stall_s && costs.stall_s > 0) {
       request.stall_s = costs.stall_s;
@@ -76,7 +75,7 @@ Result<PlanSource> take_from(Session& session, const NamedCheckpoint& checkpoint
   }
   CKPT_TRY(const InspectReport seen, inspect(session, out.path, ""));
   if (request.parameters == 0) {
-    if (seen.parameter_count == 0) return fail(Errc::usage, out.path + ": plan: no parameters in it");
+    if (seen.parameter_count == 0) return fail(Errc::usage, out.path + ": no parameters found");
     request.parameters = static_cast<double>(seen.parameter_count);
     if (!request.state_bytes) request.state_bytes = static_cast<double>(seen.file_bytes) / request.parameters;
   }

@@ -20,7 +20,7 @@ struct PlanSource {
 /// failure rate by what the store's rules of its interval say, else by the restarts that its checkpoints tell of: the
 /// 10 % quantile is planned with (run_history.hpp).
 ///
-/// errors  of inspect and find_by_name; usage: no parameters in it
+/// errors  of inspect and find_by_name; usage: no parameters found
 Result<PlanSource> take_from(Session& session, const NamedCheckpoint& checkpoint, SavePlanRequest& request);
 
 }  // namespace ckpt

@@ -31,7 +31,7 @@ using catalog::TrashEntry;
 /// Looked at between the steps.
 Result<> not_stopped(const Session& session, const std::string& store) {
   if (!session.is_stopped()) return {};
-  return fail(Errc::interrupted, store + ": prune: stopped");
+  return fail(Errc::interrupted, store + ": stopped");
 }
 
 bool wanted(const std::vector<std::string>& globs, const std::string& run) {
@@ -168,7 +168,7 @@ class Decider {
   std::set<std::string> checked_;
 };
 
-/// What carrying out the plan removes from the trash for good, as far as time alone tells.
+/// What carrying out the plan removes from the trash permanently, as far as time alone tells.
 TrashSum purge_due(const std::vector<TrashEntry>& trash, catalog::Time now) {
   TrashSum out;
   for (const TrashEntry& entry : trash) {
@@ -197,7 +197,7 @@ struct Scanned {
   std::vector<std::string> warnings{};
 };
 
-/// The checkpoints of the runs asked for, by the catalog. Where the plan is to be carried out each is looked at: what
+/// The checkpoints of the runs asked for, by the catalog. Where the plan is to be carried out each is checked: what
 /// is said of it may have changed without anybody's telling. Otherwise only those are that the plan rests on.
 Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest& request) {
   const catalog::Trust trust = request.carries_out ? catalog::Trust::nothing_unseen : catalog::Trust::notes;
@@ -223,9 +223,9 @@ Result<> check_runs(const PruneRequest& request, const std::vector<TrashEntry>& 
     const auto matches = [&](const std::string& run) { return matches_glob(run, glob); };
     if (std::ranges::any_of(scanned.runs, matches)) continue;
     if (std::ranges::any_of(trash, matches, &TrashEntry::run)) continue;
-    std::string text = fmt::format("{}: prune: no run matches '{}'", request.store, glob);
+    std::string text = fmt::format("{}: no run matches '{}'", request.store, glob);
     const bool is_empty = std::ranges::count(scanned.directories, glob) != 0;
-    if (is_empty) text = fmt::format("{}: prune: '{}' holds no checkpoint", request.store, glob);
+    if (is_empty) text = fmt::format("{}: '{}' holds no checkpoint", request.store, glob);
     if (is_empty || glob.find_first_of("*?[") != std::string::npos) {
       scanned.warnings.push_back(std::move(text));
       continue;
@@ -234,7 +234,7 @@ Result<> check_runs(const PruneRequest& request, const std::vector<TrashEntry>& 
     return fail({.code = Errc::not_found,
                  .message = std::move(text),
                  .file = request.store,
-                 .hint = near ? fmt::format("did you mean '{}'?", *near) : "ckpt list shows all runs"});
+                 .hint = near ? fmt::format("did you mean '{}'?", *near) : "'ckpt list' shows the runs"});
   }
   return {};
 }
@@ -260,7 +260,7 @@ const char* claim_text(Claim claim) {
     case Claim::read:
       return "being read";
     case Claim::unknown:
-      return "nobody can tell whether it is being read";
+      return "cannot tell whether it is in use";
     case Claim::vanished:
       return "changed since the plan was made";
     case Claim::free:
@@ -301,7 +301,7 @@ Result<Claim> demote(Session& session, Deleter& trash, const Deleter::Deletion& 
   CKPT_TRY(const VerifyReport checked, verify(session, {.path = join_path(run, deletion.name), .quick = true}));
   if (!checked.ok) {
     const std::string damage = checked.damage.empty() ? "damage was found" : checked.damage.front().text;
-    return fail(Errc::corrupt, "its weights are not whole: " + damage);
+    return fail(Errc::corrupt, "its weights are incomplete: " + damage);
   }
   return trash.demote(deletion);
 }
@@ -384,7 +384,7 @@ Result<> purge_trash(Session& session, const PrunePlan& plan, const CarryOut& ho
 }
 
 /// A deletion begins with a record of it, which needs a block or two. Where the disk has none the index is given up for
-/// that: it can be made again, and nothing could be deleted where it is needed most. False where there is none.
+/// that: it can be made again, and nothing could be deleted where it is needed most. False if there is none.
 bool give_up_index(Io& io, const std::string& store) {
   bool given_up = false;
   for (const char* suffix : {"", "-wal", "-shm", "-journal", ".damaged"})
@@ -432,7 +432,7 @@ class RoomMaker {
 /// What a full disk means for whoever wants to free some.
 Error without_room(Error error) {
   if (error.code != Errc::no_space) return error;
-  error.hint = "nothing in this store can be given up for this small file: free a few KiB on its disk, then try again";
+  error.hint = "free a few KiB on the disk, then retry";
   return error;
 }
 

@@ -23,7 +23,7 @@ struct PruneRequest {
   PolicyWords policy{};
   bool approved = false;         ///< -y: also the first run of a policy that deletes much
   bool include_corrupt = false;  ///< corrupt ones may go
-  bool carries_out = false;      ///< every checkpoint is looked at, after stopped deletions were finished
+  bool carries_out = false;      ///< every checkpoint is checked, after stopped deletions were finished
   std::vector<std::uint64_t> drop_series{};
   catalog::Time now{};
 };
@@ -62,7 +62,7 @@ struct PrunePlan {
   std::uint64_t demote_count = 0;
   std::uint64_t freed_bytes = 0;     ///< without those that feed the next save
   std::uint64_t recycled_bytes = 0;  ///< of those
-  TrashSum purge_due{};              ///< what is in the trash and past its grace: to be removed for good
+  TrashSum purge_due{};              ///< what is in the trash and past its grace: to be removed permanently
   bool aborted = false;              ///< a guard stopped a part: of that part nothing is carried out
 };
 
@@ -102,7 +102,8 @@ struct PruneReport {
 /// any more what was decided about, stays and is told; what another process deleted meanwhile is passed over. Of what
 /// is removed the data files of the youngest sets feed the next save, as many sets as the greatest `recycle` of the
 /// policies says; with less free space than the policies want none do, and those that wait for a save are removed
-/// before the trash is touched early. errors  locked: another process deletes in this store; unsupported: no locks on a
+/// before the trash is touched early.
+/// errors  locked: another process deletes in this store; unsupported: no locks on a
 /// file system of this machine; interrupted,
 ///         io before anything was done
 Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how);

@@ -30,7 +30,7 @@ Result<Policies> from_file(Io& io, const std::string& store, const PolicyWords& 
   if (!text) {
     Error error = std::move(text).error();
     if (error.code == Errc::not_found) {
-      error.hint = "write a policy there, or say what to keep, for instance --keep-last 3";
+      error.hint = "create it, or give rules, e.g. --keep-last 3";
     }
     return fail(std::move(error));
   }
@@ -39,7 +39,7 @@ Result<Policies> from_file(Io& io, const std::string& store, const PolicyWords& 
   out.policies = std::move(read.policies);
   out.run_intervals = std::move(read.run_intervals);
   out.interval = std::move(read.interval);
-  if (out.policies.empty()) return fail(Errc::usage, path + ": no policy in it: nothing would be decided");
+  if (out.policies.empty()) return fail(Errc::usage, path + ": contains no policy");
   return out;
 }
 
@@ -49,9 +49,9 @@ Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWor
   const bool rules =
       std::any_of(words.flags.begin(), words.flags.end(), [](const auto& f) { return is_rule(f.first); });
   const bool imports = !words.import_system.empty();
-  if (rules && imports) return fail(Errc::usage, "--import-policy and rules such as --keep-last: choose one");
+  if (rules && imports) return fail(Errc::usage, "--import-policy and rules such as --keep-last exclude each other");
   if ((rules || imports) && !words.file.empty()) {
-    return fail(Errc::usage, "--policy and rules on the command line: choose one");
+    return fail(Errc::usage, "--policy and rules on the command line exclude each other");
   }
   Policies out;
   if (imports) {
@@ -68,10 +68,9 @@ Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWor
   for (catalog::Policy& policy : out.policies) {
     for (const auto& [flag, value] : words.flags) CKPT_CHECK(catalog::add_flag(policy, flag, value));
     if (!catalog::is_empty(policy)) continue;
-    return fail(
-        {.code = Errc::usage,
-         .message = fmt::format("{}: a policy that keeps nothing: refused, as it would delete everything", out.source),
-         .hint = "keep at least something, for instance --keep-last 3"});
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: the policy keeps nothing and would delete everything", out.source),
+                 .hint = "keep at least one, e.g. --keep-last 3"});
   }
   return out;
 }

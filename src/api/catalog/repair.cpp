@@ -63,12 +63,12 @@ std::uint64_t bytes_below(Io& io, const std::string& path) {
 std::string not_watched(Io& io, const std::string& path) {
   const std::string whole = io.lock_scope(path).path;
   const auto stores = stores_above(io, whole);
-  if (stores.empty()) return "locks here do not reach other hosts: remove it by hand if no process writes it";
+  if (stores.empty()) return "locks do not reach other hosts here; remove it by hand if no process writes it";
   const auto watched = watch_partial(io, stores.front(), whole);
   if (watched && *watched >= kClaimSilence) return {};
   return fmt::format(
-      "a process of another host may be writing it, as locks here do not reach those: look again in {}"
-      " minutes; it goes if nothing has changed in it by then",
+      "a process on another host may be writing it; retry in {}"
+      " minutes: it is removed if nothing changed by then",
       kClaimSilence.count());
 }
 
@@ -119,7 +119,7 @@ class Looker {
     CKPT_TRY(const FileInfo info, io_.stat(path));
     if (parse_partial_name(name)) return left_over(path, true);
     if (info.kind != FileInfo::Kind::directory)
-      return fail({.code = Errc::usage, .message = path + ": repair: not a directory", .file = path});
+      return fail({.code = Errc::usage, .message = path + ": not a directory", .file = path});
     const Recognition known = recognise(io_, path);
     if (CheckpointName::parse(name) || is_ours(known)) return checkpoint(path, true);
     CKPT_CHECK(deletions(path));
@@ -128,8 +128,8 @@ class Looker {
     CKPT_CHECK(walk(path));
     if (known.format == nullptr || report_.checkpoints > 0 || report_.items.size() > before) return {};
     return fail({.code = Errc::unsupported,
-                 .message = fmt::format("{}: repair: this is a checkpoint of {}, which has nothing to be mended from",
-                                        path, known.format->name),
+                 .message = fmt::format("{}: a {} checkpoint, which has no redundancy to repair from", path,
+                                        known.format->name),
                  .file = path});
   }
 
@@ -188,31 +188,32 @@ class Looker {
     std::string partial;
     if (!is_record(path, partial) || !parse_partial_name(base_name(partial))) return {};
     CKPT_TRY(const auto there, look(io_, partial));
-    if (!there) add({.defect = Defect::left_over, .path = path, .text = "the record of a conversion that is gone"});
+    if (!there)
+      add({.defect = Defect::left_over, .path = path, .text = "the record of a conversion that no longer exists"});
     return {};
   }
 
   Result<> left_over(const std::string& path, bool named) {
     RepairItem item{.defect = Defect::left_over, .path = path, .bytes = bytes_below(io_, path)};
     CKPT_TRY(const auto record, look(io_, record_path(path)));
-    item.text = record ? "a conversion that was stopped" : "a save that never ended";
+    item.text = record ? "a stopped conversion" : "an unfinished save";
     // Its maker locks it just after making it: one that is empty yet may be about to be.
     if (item.bytes > 0) {
       const auto held = io_.lock(path, LockMode::exclusive);
       const Errc code = held ? Errc::internal : held.error().code;
       if (code == Errc::not_found) return {};
-      if (code == Errc::locked) item.kept_because = "another process is writing it";
+      if (code == Errc::locked) item.kept_because = "being written by another process";
       const bool reaches = io_.lock_scope(path).reach == LockReach::everyone;
       if (!reaches && (held || code == Errc::unsupported)) item.kept_because = not_watched(io_, path);
       if (reaches && code == Errc::unsupported)
-        item.kept_because = "this file system has no locks: remove it by hand if no process writes it";
+        item.kept_because = "this file system has no locks; remove it by hand if no process writes it";
       if (!held && item.kept_because.empty() && code != Errc::unsupported) {
         item.defect = Defect::unread;
         item.kept_because = held.error().message;
       }
     }
     if (item.kept_because.empty() && record && !named)
-      item.kept_because = "the same conversion goes on from it; ckpt repair " + path + " --apply removes it";
+      item.kept_because = "the same conversion would resume from it; 'ckpt repair " + path + " --apply' removes it";
     // With a record a conversion made it, of any format; else only a save can have, or a name that looks like one.
     if (item.kept_because.empty() && !record) {
       auto besides = holds_besides(path);
@@ -228,7 +229,7 @@ class Looker {
     CKPT_TRY(const auto info, look(io_, path));
     if (!info || info->kind != FileInfo::Kind::directory) return std::string();
     CKPT_TRY(const std::vector<std::string> strays, catalog::find_strays(io_, path));
-    return strays.empty() ? std::string() : strays_text(strays) + ", which no save makes: remove it by hand";
+    return strays.empty() ? std::string() : strays_text(strays) + ", not written by a save; remove it by hand";
   }
 
   Result<> deletions(const std::string& store) {
@@ -244,7 +245,7 @@ class Looker {
       return {};
     }
     if (const auto begun = std::ranges::count_if(*entries, was_stopped); begun > 0)
-      add({.defect = Defect::deletion, .path = trash, .text = fmt::format("{} that a crash stopped", begun)});
+      add({.defect = Defect::deletion, .path = trash, .text = fmt::format("{} interrupted by a crash", begun)});
     return {};
   }
 
@@ -255,7 +256,7 @@ class Looker {
     if (!seen) {
       add({.defect = Defect::unread,
            .path = claims_path(store),
-           .text = "claims of readers cannot be looked at",
+           .text = "claims of readers cannot be read",
            .kept_because = seen.error().message});
       return {};
     }
@@ -263,12 +264,12 @@ class Looker {
       if (claim.state == FoundClaim::State::lives) continue;
       RepairItem item{.defect = Defect::claim,
                       .path = claim.path,
-                      .text = fmt::format("{} has ended without taking it back", claim.name.who())};
+                      .text = fmt::format("{} ended without removing it", claim.name.who())};
       if (claim.state == FoundClaim::State::silent) {
-        item.text = fmt::format("{} has not been heard of for {} seconds", claim.name.who(),
+        item.text = fmt::format("{} silent for {} seconds", claim.name.who(),
                                 std::chrono::duration_cast<std::chrono::seconds>(claim.watched).count());
         item.kept_because =
-            fmt::format("it counts as ended after {} minutes of silence: look again then", kClaimSilence.count());
+            fmt::format("retry later: a reader counts as ended after {} minutes of silence", kClaimSilence.count());
       }
       add(std::move(item));
     }
@@ -282,11 +283,11 @@ class Looker {
     const ManifestText copy = read_text(io_, join_path(path, universal::kManifestCopyPath), session_.memory_bytes);
     for (const ManifestText* text : {&manifest, &copy}) {
       if (!text->is_unknown()) continue;
-      add({.defect = Defect::unread, .path = path, .text = "it cannot be judged now", .kept_because = text->why()});
+      add({.defect = Defect::unread, .path = path, .text = "cannot be checked now", .kept_because = text->why()});
       return {};
     }
     if (!manifest.is_right() && !copy.is_right()) {
-      if (!named && !io_.stat(path)) return {};  // deleted meanwhile
+      if (!named && !io_.stat(path)) return {};  // deleted in the meantime
       add({.path = path,
            .text = fmt::format("{}; and {}", manifest.why(), copy.why()),
            .kept_because = "the list of tensors is lost; each file in shards/ is a separate safetensors file"});
@@ -329,14 +330,15 @@ class Looker {
     return {};
   }
 
-  /// Compares every checksum; false: `item` tells what is wrong. errors  interrupted
+  /// Compares every checksum; false: `item` tells what is wrong.
+  /// errors  interrupted
   Result<bool> check(Io& io, const std::string& path, RepairItem& item) {
     Session session = session_with(io);
     auto report = verify(session, {.path = path, .from = "ckpt"});
     if (!report) {
       if (is_interrupted(report.error())) return fail(std::move(report).error());
       item.text += (item.text.empty() ? "" : "; and ") + report.error().message;
-      item.kept_because = report.error().code == Errc::incomplete ? no_remedy(path) : "it cannot be read whole";
+      item.kept_because = report.error().code == Errc::incomplete ? no_remedy(path) : "cannot be read completely";
       return false;
     }
     report_.bytes += report->bytes;
@@ -348,7 +350,7 @@ class Looker {
   }
 
   static std::string no_remedy(const std::string& path) {
-    return fmt::format("ckpt repair {} --out NEW saves the tensors that are intact", path);
+    return fmt::format("'ckpt repair {} --out NEW' salvages the intact tensors", path);
   }
 
   Session session_with(Io& io) const {
@@ -394,7 +396,7 @@ class Mender {
       case Defect::unread:
         break;
     }
-    return fail(Errc::internal, item.path + ": repair: nothing mends it");
+    return fail(Errc::internal, item.path + ": no repair for this defect");
   }
 
   Result<> sweep(const RepairItem& item) {
@@ -416,7 +418,7 @@ class Mender {
   Result<> forget(const RepairItem& item) {
     CKPT_CHECK(watch_claims(io_, parent_path(parent_path(parent_path(item.path)))));
     CKPT_TRY(const auto left, look(io_, item.path));
-    return left ? fail(Errc::locked, item.path + ": repair: it came to life") : Result<>();
+    return left ? fail(Errc::locked, item.path + ": its process is alive again") : Result<>();
   }
 
   Result<> restore(const RepairItem& item) {
@@ -425,11 +427,11 @@ class Mender {
       case Claim::free:
         break;
       case Claim::read:
-        return fail(Errc::locked, item.path + ": repair: it is being read");
+        return fail(Errc::locked, item.path + ": in use");
       case Claim::unknown:
-        return fail(Errc::locked, item.path + ": repair: nobody can tell whether it is being read");
+        return fail(Errc::locked, item.path + ": cannot tell whether it is in use");
       case Claim::vanished:
-        return fail(Errc::not_found, item.path + ": repair: it is gone");
+        return fail(Errc::not_found, item.path + ": no longer exists");
     }
     CKPT_TRY(const HeldRun run, hold_run(io_, parent_path(item.path)));
     CKPT_TRY(const auto whole, hold_directory(io_, item.path, {.reads = true}));
@@ -439,7 +441,7 @@ class Mender {
     const bool mended = wrong.is_right() && wrong.text == right.text;
     const bool same = right.is_right() && hash128(right.text) == item.text_hash &&
                       (item.defect == Defect::manifest_copy || !wrong.is_right() || mended);
-    if (!same) return fail(Errc::locked, item.path + ": repair: it was changed meanwhile; look again");
+    if (!same) return fail(Errc::locked, item.path + ": changed in the meantime; run repair again");
     const catalog::Time now = request_.clock();
     const std::string marks = catalog::marks_path(item.path, false);
     const std::string said = fmt::format("{} was restored from {}", relative(item, item.to), relative(item, item.from));
@@ -461,7 +463,7 @@ class Mender {
     return path.substr(std::min(path.size(), item.path.size() + 1));
   }
 
-  /// Opening the trash settles what was begun; then what was being removed for good is.
+  /// Opening the trash settles what was begun; then what was being removed permanently is.
   Result<> finish(const RepairItem& item) {
     const std::string store = parent_path(parent_path(item.path));
     CKPT_TRY(const auto trash,
@@ -470,7 +472,7 @@ class Mender {
              trash->purge(request_.clock(), request_.by, [](const catalog::TrashEntry&) { return false; }));
     CKPT_TRY(const auto entries, catalog::list_trash(io_, store));
     if (std::ranges::none_of(entries, was_stopped)) return {};
-    return fail(Errc::not_done, purged.kept.empty() ? item.path + ": repair: not finished" : purged.kept.front());
+    return fail(Errc::not_done, purged.kept.empty() ? item.path + ": not finished" : purged.kept.front());
   }
 
   Io& io_;
@@ -522,7 +524,7 @@ Result<RepairReport> repair(Session& session, const RepairRequest& request) {
   if (!request.apply) return report;
   Mender mender(session, request);
   for (RepairItem& item : report.items) {
-    if (session.is_stopped()) return fail(Errc::interrupted, "repair: stopped");
+    if (session.is_stopped()) return fail(Errc::interrupted, "stopped");
     mender.mend(item);
   }
   return report;

@@ -11,7 +11,7 @@
 #include "format/hash.hpp"
 
 /// `ckpt repair`: what crashed saves and deletions left, and manifests that were lost or torn. Looked for first,
-/// carried out second, from the same list. Data that is damaged cannot be mended.
+/// carried out second, from the same list. Data that is damaged cannot be repaired.
 namespace ckpt {
 
 enum class Defect : std::uint8_t {
@@ -20,7 +20,7 @@ enum class Defect : std::uint8_t {
   manifest,       ///< manifest.json is lost or torn, its copy is right: restored from that
   manifest_copy,  ///< the copy is lost, torn or old: restored from manifest.json
   deletion,       ///< deletions or their records that a crash stopped: finished
-  damage,         ///< bytes are wrong or missing: nothing here mends that
+  damage,         ///< bytes are wrong or missing: nothing here repairs that
   unread,         ///< the system, or a later release's format, stood in the way: nothing is known
 };
 const char* defect_name(Defect defect);  ///< "left-over"
@@ -31,9 +31,9 @@ struct RepairItem {
   std::string text{};       ///< what is wrong
   std::uint64_t bytes = 0;  ///< that removing it frees
   std::vector<Finding> damage{};
-  bool planned = false;  ///< it is to be mended
+  bool planned = false;  ///< it is to be repaired
   bool done = false;
-  std::string kept_because{};  ///< why it is not to be mended, or could not be
+  std::string kept_because{};  ///< why it is not to be repaired, or could not be
 
   /// Of a manifest: the file that is right, the one that is to be replaced, and the text of the first when every record
   /// of sums.bin was found right with it.
@@ -45,7 +45,7 @@ struct RepairItem {
 struct RepairRequest {
   std::string path;  ///< of a store, a run, a checkpoint, or what a killed save left
   bool apply = false;
-  bool names_only = false;  ///< only for what names tell: left-overs and stopped deletions
+  bool names_only = false;  ///< only for what names tell: leftovers and stopped deletions
   std::string by{};
   std::function<catalog::Time()> clock{};
   std::chrono::milliseconds lock_timeout{0};  ///< for others that delete in the store
@@ -63,7 +63,7 @@ struct RepairReport {
   bool is_complete() const;
 };
 
-/// Looks, and with `apply` mends. Of a store or a run manifests are read and marks heard; where a manifest must be
+/// Looks, and with `apply` repairs. Of a store or a run manifests are read and marks heard; where a manifest must be
 /// replaced, and where `path` is a checkpoint, every checksum is compared. Only a partial whose lock can be taken is
 /// left over; one that a conversion would go on from is left to it unless `path` names it. A manifest is replaced only
 /// under the checkpoint's exclusive lock and only where it is still what was looked at; the checkpoint is marked (a

@@ -26,7 +26,7 @@ constexpr std::string_view kNote = "verify --all";
 constexpr std::size_t kMostText = 1000;
 
 bool is_wanted(const ScrubRequest& request, const Entry& entry) {
-  if (entry.checkpoint.link) return false;  // what it leads to is looked at where it lies
+  if (entry.checkpoint.link) return false;  // what it leads to is checked where it lies
   if (request.since && entry.checkpoint.created < *request.since) return false;
   return request.runs.empty() || std::ranges::any_of(request.runs, [&](const std::string& glob) {
            return matches_glob(entry.checkpoint.run, glob);
@@ -42,9 +42,9 @@ Result<> check_runs(const ScrubRequest& request, const std::vector<Entry>& entri
     if (std::ranges::any_of(known, [&](const std::string& run) { return matches_glob(run, glob); })) continue;
     const auto near = nearest(glob, known);
     return fail({.code = Errc::not_found,
-                 .message = fmt::format("{}: verify: no checkpoint of a run '{}'", request.store, glob),
+                 .message = fmt::format("{}: no checkpoint of a run '{}'", request.store, glob),
                  .file = request.store,
-                 .hint = near ? fmt::format("did you mean '{}'?", *near) : "ckpt list shows what there is"});
+                 .hint = near ? fmt::format("did you mean '{}'?", *near) : "'ckpt list' shows the checkpoints"});
   }
   return {};
 }
@@ -119,7 +119,7 @@ class Scrubber {
   Result<ScrubItem> look(Turn turn) {
     ScrubItem out{.entry = std::move(turn.entry), .before = turn.last};
     out.path = out.entry.path(request_.store);
-    // Held until the mark is durable: what is being deleted gets none, and what has one is not deleted meanwhile.
+    // Held until the mark is durable: what is being deleted gets none, and what has one is not deleted in the meantime.
     const auto lease = Lease::take(session_.io, out.path);
     if (!lease) {
       explain(out, lease.error());
@@ -159,7 +159,7 @@ class Scrubber {
     } else if (!all_compared) {
       mark.kind = Mark::Kind::note;
       mark.name = kNote;
-      mark.text = mark_text("not every byte has a checksum; looked at: " + report.checked_by);
+      mark.text = mark_text("not every byte has a checksum; checked: " + report.checked_by);
     } else {
       mark.text = mark_text(report.checked_by);
     }

@@ -32,7 +32,7 @@ enum class ScrubVerdict : std::uint8_t {
   incomplete,  ///< files are missing
   unread,      ///< the system, or a bound, stood in the way: that says nothing about the checkpoint
   busy,        ///< another process deletes or replaces it
-  vanished,    ///< it was deleted meanwhile
+  vanished,    ///< it was deleted in the meantime
 };
 const char* verdict_name(ScrubVerdict verdict);  ///< "intact"
 

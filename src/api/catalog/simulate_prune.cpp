@@ -53,8 +53,7 @@ Result<SimulateReport> simulate_prune(Io& io, const SimulateRequest& request) {
       const Entry* like = last_saved(entries, read.policies, policy);
       if (like == nullptr)
         return fail({.code = Errc::usage,
-                     .message = fmt::format("{}: simulate: no checkpoint of '{}' says how large one is", out.store,
-                                            policy.runs),
+                     .message = fmt::format("{}: no checkpoint of '{}' to take the size from", out.store, policy.runs),
                      .hint = "give --checkpoint-size"});
       one.schedule.bytes = like->checkpoint.bytes;
       one.schedule.optimizer_bytes = like->checkpoint.optimizer_bytes;

@@ -108,9 +108,9 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
   if (!out.runs.empty()) return out;
   const auto near = nearest(run, names);
   return fail({.code = Errc::not_found,
-               .message = fmt::format("{}: status: no checkpoint of a run '{}'", store, run),
+               .message = fmt::format("{}: no checkpoint of a run '{}'", store, run),
                .file = store,
-               .hint = near ? fmt::format("did you mean '{}'?", *near) : "ckpt list shows what there is"});
+               .hint = near ? fmt::format("did you mean '{}'?", *near) : "'ckpt list' shows the checkpoints"});
 }
 
 const catalog::TrashEntry* StoreStatus::demotion_of(const std::string& run) const {
@@ -176,9 +176,9 @@ namespace {
 Result<> check_metrics_file(Io& io, const std::string& file) {
   const auto refused = [&](const char* why) {
     return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: status: {}", file, why),
+                 .message = fmt::format("{}: {}", file, why),
                  .file = file,
-                 .hint = "name a new file, or one that an earlier --prom wrote"});
+                 .hint = "name a new file, or one written by --prom"});
   };
   CKPT_TRY(const auto entries, io.list(parent_path(file)));
   const auto there = std::ranges::find(entries, base_name(file), &DirEntry::name);

@@ -17,7 +17,8 @@
 namespace ckpt {
 
 /// The catalog of a store, where other tools' checkpoints are found by detection. A checkpoint whose manifest may take
-/// more than `memory_bytes` to parse is listed as unreadable. errors  as Catalog::open
+/// more than `memory_bytes` to parse is listed as unreadable.
+/// errors  as Catalog::open
 Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog::Trust trust, catalog::Time now,
                                       std::uint64_t memory_bytes = UINT64_MAX);
 

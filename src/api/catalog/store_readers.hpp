@@ -18,7 +18,8 @@ struct StoreReaders {
   std::string deleter{};             ///< whose turn it is to delete: "host n17 pid 4211"; "" = nobody's
 };
 
-/// Looks and changes nothing. errors  io: the claims cannot be listed
+/// Looks and changes nothing.
+/// errors  io: the claims cannot be listed
 Result<StoreReaders> store_readers(Io& io, const std::string& store);
 
 }  // namespace ckpt

@@ -38,8 +38,8 @@ Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::strin
     if (!names_checkpoint(name, entry.run, entry.name, entry.record.step, entry.record.id)) continue;
     if (entry.recorded && entry.record.recycled && entry.record.state == catalog::TrashRecord::State::purged)
       return fail({.code = Errc::not_found,
-                   .message = fmt::format("{}: undelete: its files were given to the next save", name),
-                   .hint = "a policy with recycle = 0 keeps what it deletes for its grace"});
+                   .message = fmt::format("{}: its files were recycled", name),
+                   .hint = "with recycle = 0 deleted checkpoints stay in the trash"});
   }
   std::string there;
   for (const TrashEntry& entry : entries) {
@@ -48,7 +48,7 @@ Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::strin
   }
   return fail({.code = Errc::not_found,
                .message = fmt::format("{}: not in the trash", name),
-               .hint = there.empty() ? "the trash is empty" : "there are " + there});
+               .hint = there.empty() ? "the trash is empty" : "in the trash: " + there});
 }
 
 /// What of such a name stands in its run; an id is not looked for.
@@ -129,7 +129,7 @@ Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
     if (claim && *claim == Claim::free) {
       out.restored.push_back(*std::move(entry));
     } else {
-      out.refused.emplace_back(name, claim ? "somebody reads it, or nobody can tell" : claim.error().message);
+      out.refused.emplace_back(name, claim ? "in use, or this cannot be determined" : claim.error().message);
     }
   }
   return out;

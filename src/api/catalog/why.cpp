@@ -63,7 +63,7 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
   if (out.live.empty() && out.ruleless.empty() && out.history.empty()) {
     return fail({.code = Errc::not_found,
                  .message = fmt::format("{}: no such checkpoint in {}, nor in its trash", name, plan.store),
-                 .hint = "names are RUN@STEP, RUN@latest, RUN@best, RUN@TAG, RUN/DIRECTORY or six digits of an id"});
+                 .hint = "use RUN@STEP, RUN@latest, RUN@best, RUN@TAG, RUN/DIRECTORY or an id prefix"});
   }
   if (decided) out.plan = std::move(plan);
   return out;

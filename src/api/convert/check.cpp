@@ -59,7 +59,7 @@ Result<LeafCheck> check_leaves(Session& session, Comm& comm, const Map& map, con
   check.bytes = plan.totals().target_bytes;
   check.leaves = plan.totals().leaves;
   if (!comm.is_root()) return check;
-  if (report.leaves.size() != expected.size()) return fail(Errc::internal, root + ": verify: leaf counts differ");
+  if (report.leaves.size() != expected.size()) return fail(Errc::internal, root + ": leaf counts differ");
   for (std::uint64_t leaf = 0; leaf < expected.size(); ++leaf) {
     if (report.leaves[leaf] == expected[leaf]) continue;
     check.bad.push_back(leaf);

@@ -24,7 +24,7 @@ struct ConversionHooks {
   /// A checkpoint of a run, whose number is known only when it is published. The request's target is then what its
   /// partial begins with, in the directory that it will be in. All three are rank 0's.
   struct InRun {
-    /// The path of what this conversion has published before; nothing where there is none.
+    /// The path of what this conversion has published before; nothing if there is none.
     std::function<Result<std::optional<std::string>>(const std::string& id)> find{};
     std::function<Result<>()> make_directory{};
     /// Commits; `files` are those of Skeleton::finish. The path.

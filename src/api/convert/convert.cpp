@@ -119,9 +119,9 @@ Result<bool> is_done(Session& session, const ConvertRequest& request, const Prep
   if (request.overwrite && !in_run) return false;
   return fail(
       {.code = Errc::checksum,
-       .message = fmt::format("{}: convert: this was made before, and is damaged now: {}", target, damage),
+       .message = fmt::format("{}: already converted, but damaged since: {}", target, damage),
        .file = target,
-       .hint = in_run ? "ckpt repair " + target + "    says what can be mended" : "--overwrite    makes it anew"});
+       .hint = in_run ? "'ckpt repair " + target + "' shows what can be repaired" : "--overwrite converts it again"});
 }
 
 Result<bool> already_there(Session& session, const ConvertRequest& request, Prepared& prepared) {
@@ -147,10 +147,9 @@ Result<bool> already_there(Session& session, const ConvertRequest& request, Prep
   }
   if (id == prepared.id) return is_done(session, request, prepared);
   if (request.overwrite) return false;
-  Error error{.code = Errc::target_exists,
-              .message = request.target + ": convert: exists, and is not the result of this conversion"};
+  Error error{.code = Errc::target_exists, .message = request.target + ": already exists"};
   error.file = request.target;
-  error.hint = "--overwrite    replaces it, if it is a checkpoint that nobody reads";
+  error.hint = "use --overwrite to replace it, unless it is in use";
   return fail(std::move(error));
 }
 
@@ -186,7 +185,7 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   Map& map = out.source->map;
   for (const Finding& finding : map.findings) {
     if (finding.severity != Severity::incomplete || request.salvage) continue;
-    Error error{.code = Errc::incomplete, .message = request.source + ": convert: " + finding.text};
+    Error error{.code = Errc::incomplete, .message = request.source + ": " + finding.text};
     error.file = finding.file;
     error.tensor = finding.tensor;
     return fail(std::move(error));
@@ -198,9 +197,9 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   }
   if (map.tensors.empty())
     return fail({.code = Errc::unsupported,
-                 .message = fmt::format("{}: convert: no tensors found (read as {})", request.source, map.format),
+                 .message = fmt::format("{}: no tensors found (read as {})", request.source, map.format),
                  .file = request.source,
-                 .hint = "ckpt inspect " + request.source + "    shows the format; a wrong --from finds no tensors"});
+                 .hint = "'ckpt inspect " + request.source + "' shows the format; a wrong --from finds no tensors"});
   out.id = conversion_id(request, *out.target, identity(map));
   if (hooks.check) CKPT_CHECK(hooks.check(map));
   CKPT_TRY(out.selection, select(map, request));
@@ -220,7 +219,7 @@ Result<bool> look_at_target(Session& session, const ConvertRequest& request, Pre
                return own_files(session, *prepared.source, *prepared.target, path);
              }));
   }
-  // In a run left-overs are swept, and one that is new has no directory yet.
+  // In a run leftovers are swept, and one that is new has no directory yet.
   if (prepared.in_run != nullptr && (!request.dry_run || !session.io.stat(parent_path(request.target)))) return there;
   CKPT_TRY(const auto found, find_left_overs(session.io, request.target, prepared.id, request.dry_run));
   prepared.selection.notes.insert(prepared.selection.notes.end(), found.begin(), found.end());
@@ -239,12 +238,10 @@ Result<> settle_view(Session& session, const ConvertRequest& request, Prepared& 
   prepared.already_done = of_root.ends_with('+');
   Result<> same;
   if (!of_root.starts_with(prepared.id)) {
-    Error error{
-        .code = Errc::changed,
-        .message = request.source + ": open: this rank sees other files than rank 0, or another size or time of one",
-        .file = request.source};
-    error.hint =
-        "all ranks must read the same files; if the source is still being written, try again when it is complete";
+    Error error{.code = Errc::changed,
+                .message = request.source + ": this rank sees different files than rank 0, or a different size or time",
+                .file = request.source};
+    error.hint = "all ranks must read the same files; if the source is still being written, retry when it is complete";
     same = fail(std::move(error));
   }
   return agree(comm, phase_deadline(), std::move(same));
@@ -276,7 +273,7 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
   if (request.hooks != nullptr && request.hooks->laid_out) request.hooks->laid_out(out.selection, out.skeleton);
   if (!out.skeleton.directory) CKPT_CHECK(check_outside(session.io, request, out.source->root));
   if (!out.skeleton.directory && request.shard_bytes != 0)
-    out.selection.notes.push_back({.text = "--shard-size: a target of one file is not divided"});
+    out.selection.notes.push_back({.text = "--shard-size has no effect on a single file"});
   map.files.insert(map.files.end(), out.skeleton.extra_files.begin(), out.skeleton.extra_files.end());
   CKPT_TRY(Plan plan, Plan::make(map, std::move(out.skeleton.files)));
   out.plan = std::make_unique<Plan>(std::move(plan));
@@ -305,7 +302,8 @@ Result<> check_target(Session& session, const Plan& plan, const std::string& roo
   CKPT_TRY(const LeafCheck check,
            check_leaves(session, session.comm, written.map, root, std::move(written.files), leaves, "verify target"));
   if (check.damage.empty()) return {};
-  Error error{.code = Errc::checksum, .message = check.damage.front().file + ": re-read: " + check.damage.front().text};
+  Error error{.code = Errc::checksum,
+              .message = check.damage.front().file + ": reading it back: " + check.damage.front().text};
   error.file = check.damage.front().file;
   return fail(std::move(error));
 }
@@ -318,11 +316,11 @@ Result<> check_claims(Session& session, const Prepared& prepared) {
            check_source(session, source.map, source.root, {.everything = false}, "verify masters and replicas"));
   if (check.damage.empty()) return {};
   const Finding& first = check.damage.front();
-  Error error{.code = Errc::corrupt, .message = first.file + ": verify: " + first.text};
+  Error error{.code = Errc::corrupt, .message = first.file + ": " + first.text};
   error.file = first.file;
   error.offset = first.offset;
   error.tensor = first.tensor;
-  error.hint = "ckpt verify " + source.root + "    lists every damaged place";
+  error.hint = "'ckpt verify " + source.root + "' lists all damage";
   return fail(std::move(error));
 }
 
@@ -392,7 +390,7 @@ struct Done {
 /// Looked at between the phases; while bytes move the run does.
 Result<> not_stopped(const Session& session) {
   if (!session.is_stopped()) return {};
-  return fail(Errc::interrupted, "convert: stopped");
+  return fail(Errc::interrupted, "stopped");
 }
 
 /// Between step 1 and the end of the commit; the publication is rank 0's, null elsewhere.

@@ -30,12 +30,12 @@ Result<const Format*> choose_form(const LoadRequest& request) {
   }
   if (!request.to.empty()) {
     return fail({.code = Errc::usage,
-                 .message = request.target + ": load: --to '" + request.to + "' cannot be written",
-                 .hint = "--to is one of " + load_names()});
+                 .message = request.target + ": --to '" + request.to + "' cannot be written",
+                 .hint = "supported formats: " + load_names()});
   }
   return fail({.code = Errc::usage,
-               .message = request.target + ": load: its name does not say what to write",
-               .hint = "--to FORM    is one of " + load_names()});
+               .message = request.target + ": cannot tell the output format from this name",
+               .hint = "use X.npy, X.safetensors or --to FORM: " + load_names()});
 }
 
 /// A word of --only that takes the tensor of this name and no other.
@@ -66,12 +66,13 @@ Result<> cut_tensors(const Map& map, const std::vector<Slice>& slices, Selection
     });
     if (selected == selection.tensors.end()) {
       return fail({.code = Errc::usage,
-                   .message = slice.name + ": load: --slice cuts it, but --only does not take it",
+                   .message = slice.name + ": --slice names it, but --only excludes it",
                    .tensor = slice.name});
     }
     if (selected->part) {
-      return fail(
-          {.code = Errc::usage, .message = slice.name + ": load: two slices of one tensor", .tensor = slice.name});
+      return fail({.code = Errc::usage,
+                   .message = slice.name + ": more than one --slice for this tensor",
+                   .tensor = slice.name});
     }
     CKPT_TRY(selected->part, apply_slice(slice, map.tensors[selected->tensor]));
   }
@@ -84,8 +85,7 @@ Result<> check_names(const Map& map, const std::vector<Slice>& slices) {
     const auto is_name = [&](const auto& each) { return each.name == slice.name; };
     if (std::any_of(map.tensors.begin(), map.tensors.end(), is_name)) continue;
     if (std::any_of(map.aliases.begin(), map.aliases.end(), is_name)) continue;
-    return fail(
-        {.code = Errc::not_found, .message = slice.name + ": load: no tensor has this name", .tensor = slice.name});
+    return fail({.code = Errc::not_found, .message = slice.name + ": no such tensor", .tensor = slice.name});
   }
   return {};
 }
@@ -138,7 +138,7 @@ Result<LoadReport> load(Session& session, const LoadRequest& request) {
     for (const Slice& slice : slices) conversion.only.push_back(as_glob(slice.name));
   }
   auto converted = convert(session, conversion);
-  if (!converted) return fail(said_by("load", std::move(converted).error()));
+  if (!converted) return fail(std::move(converted).error());
   out.conversion = std::move(*converted);
   return out;
 }

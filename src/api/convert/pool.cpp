@@ -34,8 +34,8 @@ Result<RunOptions> run_options(const Session& session, const Plan& plan) {
     const std::uint64_t least = std::max(used + smallest, 2 * smallest);
     const std::uint64_t mebibytes = (least + (1u << 20) - 1) >> 20;
     Error error{.code = Errc::memory,
-                .message = "plan: does not fit in --memory " + std::to_string(bound >> 20) +
-                           "M; the smallest that fits is " + std::to_string(mebibytes) + "M"};
+                .message = "does not fit in --memory " + std::to_string(bound >> 20) + "M; the minimum is " +
+                           std::to_string(mebibytes) + "M"};
     error.hint = "--memory " + std::to_string(mebibytes) + "M";
     return fail(std::move(error));
   }

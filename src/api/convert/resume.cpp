@@ -194,9 +194,9 @@ Result<> read_again(Session& session, const Plan& plan, const TakeUp& how, Resum
   for (std::size_t leaf = 0; same && leaf < resumed.leaves.size(); ++leaf) {
     if (!chosen[leaf] || report.leaves[leaf] == resumed.leaves[leaf].hash) continue;
     Error error{.code = Errc::checksum,
-                .message = how.source_root + ": convert: gives other bytes than those that a killed run had copied",
+                .message = how.source_root + ": returned different bytes than during the killed run",
                 .file = how.source_root};
-    error.hint = "one of the two reads was wrong; run again: it begins anew";
+    error.hint = "one of the two reads was wrong; rerun to start over";
     same = fail(std::move(error));
   }
   return agree(session.comm, deadline(), std::move(same));
@@ -283,8 +283,7 @@ Error leave_for_next(Publication* publication, Error error) {
   if (publication == nullptr || (code != Errc::interrupted && code != Errc::peer_failed)) return error;
   const auto left = publication->leave();
   if (left && *left)
-    error.hint = "run the same command again: it goes on from " + publication->root() +
-                 ", which keeps what is finished (--restart begins anew)";
+    error.hint = "run the same command again to continue from " + publication->root() + " (--restart starts over)";
   return error;
 }
 
@@ -297,11 +296,11 @@ Result<std::vector<Finding>> find_left_overs(Io& io, const std::string& target, 
     if (!partial || partial->target != base_name(path)) continue;
     const std::string where = partial_path(path, partial->id);
     if (partial->id != id)
-      out.push_back({.text = where + " was left by another conversion to this target, of other parameters or another "
-                                     "source; remove it if that conversion no longer runs",
+      out.push_back({.text = where + " was left by a conversion to this target with other options or another "
+                                     "source; remove it if that conversion is no longer running",
                      .file = where});
     else if (dry_run)
-      out.push_back({.text = where + " was left by this conversion: the next run goes on from it", .file = where});
+      out.push_back({.text = where + " was left by this conversion; the next run continues from it", .file = where});
   }
   return out;
 }

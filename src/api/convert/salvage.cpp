@@ -117,8 +117,8 @@ bool needs_copy(Io& io, const std::string& path) {
 Error without_manifest(Io& io, const std::string& path, Error error) {
   const std::string shards = join_path(path, "shards/weights");
   if (error.code != Errc::uncommitted || !io.stat(shards)) return error;
-  error.message = path + ": repair: manifest.json and its copy are both lost: nothing tells which tensors are whole";
-  error.hint = fmt::format("ckpt convert {} OUT reads the weights that stand in one piece, without a check", shards);
+  error.message = path + ": manifest.json and its copy are both lost, so intact tensors cannot be identified";
+  error.hint = fmt::format("'ckpt convert {} OUT' reads the weights stored in one piece, unchecked", shards);
   return error;
 }
 
@@ -145,7 +145,7 @@ Result<SalvageReport> salvage(Session& session, const SalvageRequest& request) {
   const Map& map = source.map;
   if (source.format->hashes == nullptr)
     return fail({.code = Errc::unsupported,
-                 .message = fmt::format("{}: repair: {} has no hash of every byte, so nothing tells what is intact",
+                 .message = fmt::format("{}: {} stores no hash for every byte, so intact tensors cannot be identified",
                                         path, source.format->name),
                  .file = path});
   CKPT_TRY(BadBytes bad, find_bad_bytes(reading, source));
@@ -167,7 +167,7 @@ Result<SalvageReport> salvage(Session& session, const SalvageRequest& request) {
       out.lost.push_back(map.tensors[i].name);
   }
   if (conversion.only.empty())
-    return fail({.code = Errc::corrupt, .message = path + ": repair: no tensor is intact", .file = path});
+    return fail({.code = Errc::corrupt, .message = path + ": no tensor is intact", .file = path});
   for (const NamedObject& object : map.objects) conversion.only.push_back(glob_of(object.name));
   if (out.lost.empty()) conversion.only.clear();  // everything
   out.damage = bad.damage;
@@ -176,10 +176,9 @@ Result<SalvageReport> salvage(Session& session, const SalvageRequest& request) {
   // A disk that gives other bytes at another time has given the conversion who knows what.
   CKPT_TRY(const BadBytes again, find_bad_bytes(reading, source));
   if (!(again == bad))
-    return fail(
-        {.code = Errc::io,
-         .message = fmt::format("{}: repair: reading it again found other damage: do not trust {}", path, request.out),
-         .file = path});
+    return fail({.code = Errc::io,
+                 .message = fmt::format("{}: a second read found different damage: do not trust {}", path, request.out),
+                 .file = path});
   CKPT_CHECK(catalog::write_mark(session.io, catalog::marks_path(request.out, false),
                                  {.kind = catalog::Mark::Kind::note,
                                   .name = "salvaged",

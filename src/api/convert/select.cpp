@@ -105,7 +105,7 @@ class Selector {
     for (const std::string_view wrapper : kWrappers) {
       if (!roots.contains(std::string(wrapper)) || (wrapper == "model" && !optimizer)) continue;
       wrapper_ = std::string(wrapper) + ".";
-      note(Severity::note, "names: dropped the wrapper '" + wrapper_ + "'");
+      note(Severity::note, "removed prefix '" + wrapper_ + "'");
       return;
     }
     // One of several files holds all weights: its name stands before theirs for the other files' sake only.
@@ -115,7 +115,7 @@ class Selector {
                                       [&](const Tensor& tensor) { return tensor.name.starts_with(file); });
     if (!prefixed) return;
     wrapper_ = file;
-    note(Severity::note, "names: dropped the name of the file, '" + wrapper_ + "'");
+    note(Severity::note, "removed the file name '" + wrapper_ + "'");
   }
 
   /// The name in the target of a weight; slots carry their parameter's name inside their own.
@@ -194,22 +194,22 @@ class Selector {
       names_.emplace(tensor.name, out_.tensors.back().name);
     }
     if (!request_.strip_prefix.empty() && !stripped_) {
-      note(Severity::warning, "--strip-prefix: no name begins with '" + request_.strip_prefix + "'");
+      note(Severity::warning, "--strip-prefix: no tensor name begins with '" + request_.strip_prefix + "'");
       out_.partial = true;
     }
   }
 
   void tell_weights() {
     if (prefers_master() && from_master_ > 0) {
-      std::string text = "weights: the fp32 master of " + std::to_string(from_master_) + " parameters";
-      if (from_param_ > 0) text += ", the stored parameter of " + std::to_string(from_param_) + " without a master";
+      std::string text = "weights taken from the fp32 masters (" + std::to_string(from_master_) + " parameters)";
+      if (from_param_ > 0) text += "; " + std::to_string(from_param_) + " without a master taken as stored";
       note(Severity::note, std::move(text));
     } else if (wanted_.weights) {
-      note(Severity::note, "weights: the stored parameters");
+      note(Severity::note, "weights taken as stored");
     }
     if (request_.weights == WeightsFrom::master && from_param_ > 0) {
       note(Severity::warning,
-           "--weights master: " + std::to_string(from_param_) + " parameters have no master; stored ones were taken");
+           "--weights master: " + std::to_string(from_param_) + " parameters have no master and were taken as stored");
       out_.partial = true;
     }
     if (kept_dtype_ > 0) {
@@ -221,12 +221,12 @@ class Selector {
   void tell_globs() {
     for (const std::string& glob : wanted_.globs) {
       if (hit_.contains(glob)) continue;
-      note(Severity::warning, "--only '" + glob + "': no tensor has such a name");
+      note(Severity::warning, "--only '" + glob + "': no tensor matches");
       out_.partial = true;
     }
     if (wanted_.optim &&
         std::none_of(map_.tensors.begin(), map_.tensors.end(), [](const Tensor& t) { return t.role == Role::slot; })) {
-      note(Severity::warning, "--only optim: this checkpoint holds no optimizer state");
+      note(Severity::warning, "--only optim: the checkpoint has no optimizer state");
       out_.partial = true;
     }
   }
@@ -234,8 +234,8 @@ class Selector {
   Error nothing() const {
     std::string asked;
     for (const std::string& word : request_.only) asked += (asked.empty() ? "" : ", ") + word;
-    Error error{.code = Errc::not_found, .message = request_.source + ": select: no tensor matches --only " + asked};
-    error.hint = "ckpt ls " + request_.source + "    lists the names";
+    Error error{.code = Errc::not_found, .message = request_.source + ": no tensor matches --only " + asked};
+    error.hint = "'ckpt ls " + request_.source + "' lists the names";
     return error;
   }
 
@@ -259,14 +259,14 @@ class Selector {
     };
     std::unordered_map<std::string_view, Named> seen;
     const auto clash = [&](const Named& first, std::string_view second, std::string_view name) {
-      return fail(Errc::usage, request_.source + ": select: '" + std::string(first.before) + "' and '" +
-                                   std::string(second) + "' would both be named '" + std::string(name) + "'");
+      return fail(Errc::usage, request_.source + ": '" + std::string(first.before) + "' and '" + std::string(second) +
+                                   "' would both be named '" + std::string(name) + "'");
     };
     for (const Selected& selected : out_.tensors) {
       const std::string_view before = map_.tensors[selected.tensor].name;
       if (selected.name.empty() && !before.empty())
-        return fail(Errc::usage, request_.source + ": select: --strip-prefix leaves nothing of the name '" +
-                                     std::string(before) + "'");
+        return fail(Errc::usage,
+                    request_.source + ": --strip-prefix would leave an empty name for '" + std::string(before) + "'");
       const auto [at, fresh] = seen.emplace(selected.name, Named{before, selected.name});
       if (!fresh) return clash(at->second, before, selected.name);
     }

@@ -9,7 +9,7 @@ namespace {
 Error wrong(std::string_view text, std::string_view reason) {
   return {.code = Errc::usage,
           .message = "--slice '" + std::string(text) + "': " + std::string(reason),
-          .hint = "write it as NumPy does: 'layer.weight[0:128, :]', 'layer.bias[-1]'"};
+          .hint = "use NumPy syntax: 'layer.weight[0:128, :]', 'layer.bias[-1]'"};
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -26,7 +26,7 @@ Result<std::optional<std::int64_t>> number(std::string_view whole, std::string_v
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error == std::errc::result_out_of_range) return fail(wrong(whole, "a number is too large"));
   if (error != std::errc() || end != digits.data() + digits.size()) {
-    return fail(wrong(whole, "'" + std::string(digits) + "' is no number"));
+    return fail(wrong(whole, "'" + std::string(digits) + "' is not a number"));
   }
   return value;
 }
@@ -34,7 +34,7 @@ Result<std::optional<std::int64_t>> number(std::string_view whole, std::string_v
 Result<Slice::Entry> parse_entry(std::string_view whole, std::string_view text) {
   using Kind = Slice::Entry::Kind;
   text = trimmed(text);
-  if (text.empty()) return fail(wrong(whole, "an entry is empty"));
+  if (text.empty()) return fail(wrong(whole, "empty entry"));
   if (text == "...") return Slice::Entry{.kind = Kind::rest};
   Slice::Entry out;
   const std::size_t colon = text.find(':');
@@ -43,7 +43,7 @@ Result<Slice::Entry> parse_entry(std::string_view whole, std::string_view text) 
     CKPT_TRY(out.begin, number(whole, text));
     return out;
   }
-  if (text.find(':', colon + 1) != std::string_view::npos) return fail(wrong(whole, "steps are not taken"));
+  if (text.find(':', colon + 1) != std::string_view::npos) return fail(wrong(whole, "slice steps are not supported"));
   CKPT_TRY(out.begin, number(whole, text.substr(0, colon)));
   CKPT_TRY(out.end, number(whole, text.substr(colon + 1)));
   return out;
@@ -74,7 +74,7 @@ Result<Slice> parse_slice(std::string_view text) {
     more = comma != std::string_view::npos;
     if (more) inside.remove_prefix(comma + 1);
   }
-  if (rests > 1) return fail(wrong(text, "'...' stands twice"));
+  if (rests > 1) return fail(wrong(text, "'...' appears twice"));
   return out;
 }
 
@@ -108,7 +108,7 @@ Result<TensorPart> apply_slice(const Slice& slice, const Tensor& tensor) {
       const std::uint64_t at = position(index, size);
       const bool inside = index >= 0 ? at < size : std::uint64_t{0} - static_cast<std::uint64_t>(index) <= size;
       if (!inside) {
-        return wrong_here("index " + std::to_string(index) + " is outside of dimension " + std::to_string(dim) +
+        return wrong_here("index " + std::to_string(index) + " is outside dimension " + std::to_string(dim) +
                           ", which has " + std::to_string(size));
       }
       out.box.offset[dim] = at;
@@ -126,7 +126,7 @@ Result<TensorPart> apply_slice(const Slice& slice, const Tensor& tensor) {
     if (kept[i]) out.shape.push_back(out.box.size[i]);
   }
   if (is_packed(tensor.dtype) && out.box != Box::whole(tensor.shape)) {
-    return wrong_here("the elements of " + std::string(dtype_name(tensor.dtype)) + " share bytes and are not cut");
+    return wrong_here("the elements of " + std::string(dtype_name(tensor.dtype)) + " share bytes and cannot be sliced");
   }
   return out;
 }

@@ -33,7 +33,7 @@ Result<bool> has_replicas(const Map& map, std::uint32_t tensor) {
 }
 
 /// Of a tensor whose dimensions of stride 0 show the same elements again and again (torch's expand), one turn of each;
-/// nothing where there are none. A few bytes may stand for any number of elements: those are looked at once.
+/// nothing if there are none. A few bytes may stand for any number of elements: those are checked once.
 Result<std::optional<Chunk>> without_repeats(const Map& map, std::uint32_t tensor) {
   const Shape& shape = map.tensors[tensor].shape;
   if (is_packed(map.tensors[tensor].dtype) || shape.empty()) return std::nullopt;
@@ -309,7 +309,7 @@ class SourceChecker {
     const std::uint64_t at = job.leaf * kLeafBytes + one.leaf_offset;
     const auto after = std::partition_point(target.placements.begin(), target.placements.end(),
                                             [&](const Placement& p) { return p.offset <= at; });
-    if (after == target.placements.begin()) return fail(Errc::internal, root_ + ": verify: a difference in no tensor");
+    if (after == target.placements.begin()) return fail(Errc::internal, root_ + ": a difference in no tensor");
     const Placement& placement = *(after - 1);
     const Tensor& held = map_.tensors[placement.tensor];
     const std::uint64_t element = (placement.chunk && placement.chunk->flat ? placement.chunk->flat->begin : 0) +
@@ -320,11 +320,11 @@ class SourceChecker {
     const std::string where = std::to_string(one.elements) + " of " + std::to_string(volume(held.shape)) +
                               " elements, the first at " + index_text(held.shape, element);
     if (one.tensor == placement.tensor) {
-      out.text = "this copy differs from that of " + other + ": " + where;
+      out.text = "this copy differs from " + other + ": " + where;
       return out;
     }
     out.text = "its fp32 master (" + other + ") does not round to the stored weight: " + where +
-               "; a rank's file is not its own, or one of the two was changed";
+               "; the file belongs to another rank, or one of the two was changed";
     return out;
   }
 

@@ -84,7 +84,7 @@ Error SourceHashes::explained(Error error) const {
 }
 
 Error SourceHashes::damaged(const Finding& first) const {
-  Error error{.code = Errc::checksum, .message = first.file + ": verify: " + first.text};
+  Error error{.code = Errc::checksum, .message = first.file + ": " + first.text};
   error.file = first.file;
   error.offset = first.offset;
   error.tensor = first.tensor;

@@ -13,6 +13,7 @@
 #include "engine/publish/publish.hpp"
 #include "engine/run/checks.hpp"
 #include "format/text/glob.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt {
 namespace {
@@ -32,8 +33,8 @@ Result<const Format*> choose_target(const ConvertRequest& request) {
     const Format* format = find_format(request.to);
     if (format != nullptr && format->lay_out != nullptr) return format;
     return fail({.code = Errc::usage,
-                 .message = request.target + ": convert: --to '" + request.to + "' cannot be written",
-                 .hint = "--to is one of " + writable_formats()});
+                 .message = request.target + ": --to '" + request.to + "' cannot be written",
+                 .hint = "supported formats: " + writable_formats()});
   }
   const std::string target = join_path(request.target, "");
   for (const Format& format : formats()) {
@@ -46,9 +47,9 @@ Result<const Format*> choose_target(const ConvertRequest& request) {
       if (!target.ends_with(suffix)) continue;
       return fail(
           {.code = Errc::unsupported,
-           .message = request.target + ": convert: the suffix " + std::string(suffix) + " means " +
-                      std::string(format.summary) + ", and nothing else is written under it unasked",
-           .hint = "--to FORMAT    writes under this name all the same; FORMAT is one of " + writable_formats()});
+           .message = request.target + ": the suffix " + std::string(suffix) + " means " + std::string(format.summary) +
+                      ", which ckpt cannot write",
+           .hint = "use X.safetensors, X.h5 or a directory; --to FORMAT keeps the name: " + writable_formats()});
     }
   }
   return find_format("ckpt");
@@ -64,21 +65,20 @@ Result<> check_options(const ConvertRequest& request, const Format& target) {
     for (const Format& format : formats()) {
       if (takes(format, flag)) others += (others.empty() ? "--to " : ", --to ") + std::string(format.name);
     }
-    return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: convert: --{} is not an option of the {} format", request.target, flag,
-                                        target.name),
-                 .hint = others.empty() ? "" : fmt::format("--{} goes with {}", flag, others)});
+    return fail(
+        {.code = Errc::usage,
+         .message = fmt::format("{}: --{} is not an option of the {} format", request.target, flag, target.name),
+         .hint = others.empty() ? "" : fmt::format("--{} goes with {}", flag, others)});
   }
   return {};
 }
 
 Result<> check_committed_place(const std::string& path) {
   if (!is_in_partial(join_path(path, ""))) return {};
-  return fail(
-      {.code = Errc::usage,
-       .message = path + ": NAME.partial-ID is what unfinished work is called, which is never read and is deleted",
-       .file = path,
-       .hint = "choose another name or directory"});
+  return fail({.code = Errc::usage,
+               .message = path + ": names like NAME.partial-ID are reserved for unfinished conversions",
+               .file = path,
+               .hint = "choose another name or directory"});
 }
 
 Result<> check_parent(Io& io, const std::string& target) {
@@ -86,15 +86,14 @@ Result<> check_parent(Io& io, const std::string& target) {
   CKPT_CHECK(check_committed_place(target));
   const auto info = io.stat(parent);
   if (!info && info.error().code == Errc::not_found)
-    return fail({.code = Errc::not_found,
-                 .message = target + ": convert: there is no directory " + parent + " to write it in",
-                 .file = parent});
+    return fail(
+        {.code = Errc::not_found, .message = target + ": directory " + parent + " does not exist", .file = parent});
   if (!info) return fail(info.error());
   if (info->kind != FileInfo::Kind::directory)
     return fail({.code = Errc::usage,
-                 .message = target + ": convert: " + parent + " is not a directory",
+                 .message = target + ": " + parent + " is not a directory",
                  .file = parent,
-                 .hint = "name a target in a directory that is there"});
+                 .hint = "choose a target in an existing directory"});
   return {};
 }
 
@@ -103,11 +102,10 @@ Result<> check_outside(Io& io, const ConvertRequest& request, const std::string&
   CKPT_TRY(const FileInfo parent, io.stat(parent_path(join_path(request.target, ""))));
   if (source.kind != FileInfo::Kind::directory || source.device != parent.device || source.inode != parent.inode)
     return {};
-  return fail(
-      {.code = Errc::usage,
-       .message = request.target + ": convert: a file among those of the source would change what the source is",
-       .file = request.target,
-       .hint = "name a target in another directory"});
+  return fail({.code = Errc::usage,
+               .message = request.target + ": the target is inside the source and would become part of it",
+               .file = request.target,
+               .hint = "choose a target in another directory"});
 }
 
 Result<> check_apart(Io& io, const ConvertRequest& request, const std::string& source_root) {
@@ -115,18 +113,18 @@ Result<> check_apart(Io& io, const ConvertRequest& request, const std::string& s
   const auto target = io.stat(request.target);
   if (!target || source.device != target->device || source.inode != target->inode) return {};
   return fail({.code = Errc::usage,
-               .message = request.target + ": convert: the target is the source itself",
+               .message = request.target + ": the target is the source",
                .file = request.target,
-               .hint = "name another target; the source can be removed when that is verified"});
+               .hint = "choose another target; remove the source once that is verified"});
 }
 
 namespace {
 
 Error not_replaced(const std::string& path, std::string_view reason) {
   return {.code = Errc::usage,
-          .message = path + ": overwrite: " + std::string(reason),
+          .message = path + ": cannot overwrite: " + std::string(reason),
           .file = path,
-          .hint = "choose another target, or remove it by hand"};
+          .hint = "choose another target, or remove this one by hand"};
 }
 
 /// A checkpoint's root below a path, and its form; its map where the form is read.
@@ -239,7 +237,7 @@ Result<> check_apart_from(Session& session, const std::string& path, const FileI
   if (error.code == Errc::incomplete)
     return fail(not_replaced(path, fmt::format("it may be part of the incomplete checkpoint in {}", above.path)));
   if (exit_code(error.code) != exit_code(Errc::corrupt)) return fail(error);
-  // It may be that which is damaged, and mended so.
+  // It may be that which is damaged, and repaired so.
   const auto damaged = session.io.stat(error.file);
   if (above.holds_it && damaged && damaged->is_same_file(file)) {
     CKPT_TRY(const bool alone, stands_alone(session.io, format, above.path, base_name(path)));
@@ -310,19 +308,11 @@ Result<std::vector<std::string>> own_files(Session& session, const Source& sourc
   return out;
 }
 
-Error said_by(std::string_view verb, Error error) {
-  constexpr std::string_view kConvert = ": convert: ";
-  if (const auto at = error.message.find(kConvert); at != std::string::npos)
-    error.message.replace(at, kConvert.size(), ": " + std::string(verb) + ": ");
-  return error;
-}
-
 Error too_little_space(const std::string& target, std::uint64_t needed, std::uint64_t free) {
-  return {
-      .code = Errc::no_space,
-      .message = target + ": convert: " + std::to_string(needed) + " bytes needed, " + std::to_string(free) + " free",
-      .file = target,
-      .hint = "free some space, or choose a target on another file system"};
+  return {.code = Errc::no_space,
+          .message = target + ": not enough space: " + size_text(needed) + " needed, " + size_text(free) + " free",
+          .file = target,
+          .hint = "free some space, or choose a target on another file system"};
 }
 
 }  // namespace ckpt

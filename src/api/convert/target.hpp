@@ -37,12 +37,9 @@ Result<> check_apart(Io& io, const ConvertRequest& request, const std::string& s
 /// What belongs to the checkpoint at `path`, which --overwrite is to replace: its map's files and Format::own_names.
 /// `target` is the form that is written: one that is not read is known by its names.
 /// errors  usage: it is no checkpoint, several, or a part of a larger one, or the source was read from it; locked, io:
-///         nobody can tell
+///         this cannot be determined
 Result<std::vector<std::string>> own_files(Session& session, const Source& source, const Format& target,
                                            const std::string& path);
-
-/// What a conversion says of itself (": convert: "), said by the verb that it is a part of.
-Error said_by(std::string_view verb, Error error);
 
 /// no_space, for a plan that is not carried out; both in bytes.
 Error too_little_space(const std::string& target, std::uint64_t needed, std::uint64_t free);

@@ -104,7 +104,7 @@ void tell_extras(const Source& source, const std::vector<WantedExtra>& taken, st
   std::ranges::sort(without);
   if (!without.empty())
     notes.push_back(
-        {.text = "not copied: " + some_files(without) + " (copy them beside the target if a program needs them)"});
+        {.text = "not copied: " + some_files(without) + " (copy them next to the target if a program needs them)"});
 }
 
 }  // namespace ckpt

@@ -74,21 +74,20 @@ std::vector<Finding> traps(const Map& map) {
   std::vector<Finding> out;
   if (floats == 0) return out;
   if (!any_slot) {
-    const std::string_view kind = halves == floats
-                                      ? "weights alone, all in 16 bits: no fp32 masters, no optimizer state"
-                                  : halves != 0 ? "weights alone, some in 16 bits: no fp32 masters, no optimizer state"
-                                                : "weights alone: no optimizer state";
+    const std::string_view kind = halves == floats ? "16-bit weights only (no fp32 masters, no optimizer state)"
+                                  : halves != 0 ? "weights only, some in 16 bits (no fp32 masters, no optimizer state)"
+                                                : "weights only (no optimizer state)";
     out.push_back({.text = std::string(kind)});
     return out;
   }
   if (without_state.size() == floats) {
-    out.push_back({.text = "the optimizer state belongs to no parameter by name: it is kept, and not matched"});
+    out.push_back(
+        {.text = "optimizer state is indexed by number, not by parameter name; it is kept under those numbers"});
   } else {
-    add(out, without_state, floats, "have no optimizer state, as frozen ones have none");
+    add(out, without_state, floats, "have no optimizer state (frozen?)");
   }
-  add(out, rounded, floats, "are in 16 bits and have no fp32 master: the optimizer steps on rounded weights");
-  if (any_master)
-    add(out, without_moments, floats, "have a master and no moments: resumed training starts them at zero");
+  add(out, rounded, floats, "are 16-bit without an fp32 master: training updates rounded weights");
+  if (any_master) add(out, without_moments, floats, "have a master but no moments: training resumes with zero moments");
   return out;
 }
 

@@ -94,7 +94,7 @@ class Verifier {
     report_.file_count = static_cast<std::size_t>(std::ranges::count_if(map.files, std::not_fn(is_temporary)));
     for (const Finding& finding : map.findings) {
       if (finding.severity == Severity::incomplete) {
-        Error error{.code = Errc::incomplete, .message = request_.path + ": verify: " + finding.text};
+        Error error{.code = Errc::incomplete, .message = request_.path + ": " + finding.text};
         error.file = finding.file;
         return fail(std::move(error));
       }
@@ -119,7 +119,7 @@ class Verifier {
     std::string unreadable = catalog::read_marks(session_.io, marks).unreadable;
     if (unreadable.empty()) return;
     report_.notes.push_back({.severity = Severity::warning,
-                             .text = "unreadable mark, which blocks deletion of the checkpoint: " + unreadable,
+                             .text = "unreadable mark (the checkpoint cannot be deleted): " + unreadable,
                              .file = marks});
   }
 
@@ -133,8 +133,7 @@ class Verifier {
     report_.file_count = seen->file_count;
     report_.checked_by = "names and sizes";
     report_.notes.push_back(
-        {.text = fmt::format("{} is recognised but not read by this version: that its files are there is all that "
-                             "can be told",
+        {.text = fmt::format("{}: reading is not supported; only the presence of its files was checked",
                              seen->format->name)});
     return {};
   }
@@ -216,7 +215,7 @@ class Verifier {
     std::string out = "structure";
     if (request_.sample) out += ", " + looked_at(check.leaves_checked, check.leaves);
     if (check.crc_checked + check.crc_unread > 0) out += ", CRC-32";
-    if (check.crc_unread > 0) out += " (" + std::to_string(check.crc_unread) + " read in part, not compared)";
+    if (check.crc_unread > 0) out += " (" + std::to_string(check.crc_unread) + " partly read, not compared)";
     if (check.masters > 0) out += ", " + std::to_string(check.masters) + " masters against their weights";
     if (check.replicated > 0) out += copies_text(check);
     if (check.crc_checked + check.crc_unread == 0) out += "; this checkpoint has no checksums";

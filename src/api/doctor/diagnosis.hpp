@@ -13,7 +13,7 @@ struct Diagnosis {
   Health health = Health::ok;
   std::string about;   ///< "io_uring", "file system", ...: the same word for the same check
   std::string text;    ///< what was found, and what follows from it
-  std::string mend{};  ///< a command, or a sentence, that mends it; empty where nothing needs to be
+  std::string mend{};  ///< a command, or a sentence, that repairs it; empty where nothing needs to be
 };
 
 }  // namespace ckpt

@@ -15,10 +15,10 @@ Diagnosis diagnose_uring(const MachineFacts& facts) {
   if (!facts.uring_refused) {
     return {.about = "io_uring", .text = fmt::format("io_uring works, kernel {}", facts.kernel)};
   }
-  Diagnosis out{.health = Health::warn,
-                .about = "io_uring",
-                .text = fmt::format("no io_uring ({}): threads are used instead, with more processor time",
-                                    *facts.uring_refused)};
+  Diagnosis out{
+      .health = Health::warn,
+      .about = "io_uring",
+      .text = fmt::format("no io_uring ({}): ckpt uses threads, which cost more CPU time", *facts.uring_refused)};
   if (facts.uring_disabled.value_or(0) != 0) {
     out.mend = "sysctl -w kernel.io_uring_disabled=0";
   } else {
@@ -34,12 +34,11 @@ Diagnosis diagnose_pages(const MachineFacts& facts) {
   if (facts.transparent_pages == "never") {
     return {.health = Health::warn,
             .about = "huge pages",
-            .text = "no huge pages: buffers of 4 KiB pages cost saves and loads speed",
+            .text = "no huge pages: buffers in 4 KiB pages slow down saves and loads",
             .mend = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"};
   }
   if (facts.transparent_pages.empty()) {
-    return {
-        .health = Health::note, .about = "huge pages", .text = "this kernel does not tell whether it has huge pages"};
+    return {.health = Health::note, .about = "huge pages", .text = "unknown: the kernel does not report huge pages"};
   }
   return {.about = "huge pages", .text = fmt::format("transparent huge pages: {}", facts.transparent_pages)};
 }
@@ -47,13 +46,12 @@ Diagnosis diagnose_pages(const MachineFacts& facts) {
 Diagnosis diagnose_files(const MachineFacts& facts) {
   if (facts.open_files >= kFewFiles) {
     return {.about = "open files",
-            .text = facts.open_files == kUnlimited
-                        ? std::string("open files: no limit")
-                        : fmt::format("open files: {} may be open at once", facts.open_files)};
+            .text = facts.open_files == kUnlimited ? std::string("open files: no limit")
+                                                   : fmt::format("open file limit: {}", facts.open_files)};
   }
   return {.health = Health::warn,
           .about = "open files",
-          .text = fmt::format("only {} files may be open at once", facts.open_files),
+          .text = fmt::format("open file limit: {}", facts.open_files),
           .mend = facts.most_open_files > facts.open_files
                       ? fmt::format("ulimit -n {}", std::min<std::uint64_t>(facts.most_open_files, 65536))
                       : std::string("raise nofile in /etc/security/limits.conf, or LimitNOFILE= of the service")};

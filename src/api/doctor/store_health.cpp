@@ -15,6 +15,7 @@
 #include "engine/store/held_store.hpp"
 #include "engine/store/inbox.hpp"
 #include "engine/store/recycle.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt {
 namespace {
@@ -54,7 +55,7 @@ void look_at_left_overs(const RepairReport& report, StoreFacts& out) {
 
 void look_at_trash(Io& io, catalog::Time now, StoreFacts& out) {
   const auto entries = catalog::list_trash(io, out.path);
-  if (!entries) return;  // told with the left-overs
+  if (!entries) return;  // told with the leftovers
   for (const catalog::TrashEntry& entry : *entries) {
     const std::string path = join_path(join_path(catalog::trash_path(out.path), entry.run), entry.kept_as);
     if (entry.present && !entry.recorded) add(out.unrecorded, 0, path);
@@ -93,7 +94,7 @@ std::uint64_t differences(const std::vector<catalog::Entry>& before, const std::
   return out + known.size();
 }
 
-/// All checkpoints: by the catalog, brought up to date; by the disk alone where it is damaged, as a listing would put
+/// All checkpoints: by the catalog, brought up to date; by the disk alone where damaged, as a listing would put
 /// it aside.
 Result<std::vector<catalog::Entry>> listed(Io& io, catalog::Time now, const std::vector<catalog::Entry>& before,
                                            StoreFacts& out) {
@@ -146,24 +147,24 @@ void diagnose_catalog(const StoreFacts& facts, std::vector<Diagnosis>& out) {
     out.push_back({health, "catalog", std::move(text), std::move(mend)});
   };
   if (!facts.catalog) {
-    if (!facts.has_catalog) return say(Health::note, "no catalog yet: it was made, or the next listing makes it");
-    if (facts.catalog_late == 0) return say(Health::ok, "the catalog is sound, and knows what is on the disk");
+    if (!facts.has_catalog) return say(Health::note, "no catalog yet; the next 'ckpt list' creates it");
+    if (facts.catalog_late == 0) return say(Health::ok, "the catalog is valid and up to date");
     return say(Health::ok,
-               fmt::format("the catalog is sound; it was {} checkpoints behind the disk and is now up to date",
-                           facts.catalog_late));
+               fmt::format("the catalog was {} checkpoints behind and has been refreshed", facts.catalog_late));
   }
   const Error& error = *facts.catalog;
   const std::string rebuild = "ckpt list --rebuild --store " + facts.path;
   switch (error.code) {
     case Errc::newer:
-      return say(Health::warn, error.message + ": every listing scans the disk", "use that release, or " + rebuild);
+      return say(Health::warn, error.message + ": every listing scans the directories",
+                 "use that release, or " + rebuild);
     case Errc::locked:
-      return say(Health::warn, "another process holds the catalog: " + error.message, "wait for it to end");
+      return say(Health::warn, "the catalog is in use by another process: " + error.message, "wait for it to end");
     case Errc::corrupt:
-      return say(Health::warn, "the catalog is damaged, nothing is lost: " + error.message, rebuild);
+      return say(Health::warn, "the catalog is damaged (no data is lost): " + error.message, rebuild);
     default:
-      return say(Health::warn, "the catalog cannot be used, every listing scans the disk: " + error.message,
-                 "give this user the right to write " + join_path(facts.path, kStoreDirectory));
+      return say(Health::warn, "the catalog is unusable, so every listing scans the directories: " + error.message,
+                 "make it writable for this user: " + join_path(facts.path, kStoreDirectory));
   }
 }
 
@@ -199,51 +200,50 @@ std::vector<Diagnosis> diagnose(const StoreFacts& facts) {
   const std::string repair = "ckpt repair " + facts.path;
   if (facts.unwritable) {
     out.push_back({Health::warn, "store",
-                   fmt::format("{} cannot be written: nothing can be deleted here, and no catalog kept: {}",
+                   fmt::format("{} is not writable, so there is no catalog and nothing can be deleted: {}",
                                join_path(facts.path, kStoreDirectory), facts.unwritable->message),
-                   "give this user the right to write it"});
+                   "make it writable for this user: it"});
   }
   diagnose_catalog(facts, out);
   group(facts.left_over, Health::warn, "left over",
-        fmt::format("{} of killed saves or conversions, {} bytes",
-                    count_text(facts.left_over, "left-over", "left-overs"), facts.left_over.bytes),
+        fmt::format("{} of killed saves or conversions, {}", count_text(facts.left_over, "leftover", "leftovers"),
+                    size_text(facts.left_over.bytes)),
         repair + " --apply");
   group(facts.claims, Health::warn, "claims",
-        fmt::format("{} that may have no live reader; the checkpoint that {} names is not deleted",
+        fmt::format("{} without a known live reader; the checkpoint that {} names cannot be deleted",
                     count_text(facts.claims, "reader's claim", "readers' claims"),
                     facts.claims.count == 1 ? "it" : "each"),
-        repair + " --apply; where it is of another host, again after 10 minutes");
-  group(facts.stopped, Health::warn, "trash", "deletions that a crash stopped", repair + " --apply");
+        repair + " --apply; for other hosts, again after 10 minutes");
+  group(facts.stopped, Health::warn, "trash", "interrupted deletions", repair + " --apply");
   group(facts.past_grace, Health::note, "trash",
-        fmt::format("{} past its grace, {} bytes",
+        fmt::format("{} past the grace period, {}",
                     count_text(facts.past_grace, "deleted checkpoint is", "deleted checkpoints are"),
-                    facts.past_grace.bytes),
+                    size_text(facts.past_grace.bytes)),
         "ckpt prune --apply --store " + facts.path);
   group(facts.unrecorded, Health::warn, "trash",
-        fmt::format("{} in the trash without a record: nothing ever removes it",
+        fmt::format("{} in the trash without a record: never removed automatically",
                     count_text(facts.unrecorded, "thing", "things")),
-        "look at it, and move it back or remove it");
+        "move it back or remove it by hand");
   if (facts.recycled.files != 0) {
-    out.push_back(
-        {Health::note, "recycle",
-         fmt::format("{} retired {} of {} bytes for the next save to overwrite: they are not free",
-                     facts.recycled.files, facts.recycled.files == 1 ? "file" : "files", facts.recycled.bytes),
-         "with recycle = 0 in ckpt.toml the next ckpt prune --apply removes them"});
+    out.push_back({Health::note, "recycle",
+                   fmt::format("{} recycled {} for the next save, {} (not free)", facts.recycled.files,
+                               facts.recycled.files == 1 ? "file" : "files", size_text(facts.recycled.bytes)),
+                   "recycle = 0 in ckpt.toml makes the next 'ckpt prune --apply' remove them"});
   }
   group(facts.unknown_recycled, Health::warn, "recycle",
-        fmt::format("{} among the retired files that no deletion put there: nothing takes or removes it",
+        fmt::format("{} in recycle/ of unknown origin: never used or removed",
                     count_text(facts.unknown_recycled, "thing", "things")),
-        "look at it, and remove it");
+        "remove it by hand");
   group(facts.marks_unreadable, Health::warn, "marks",
-        fmt::format("the marks of {} cannot be read: it is never deleted, whatever the policy",
+        fmt::format("the marks of {} are unreadable: it cannot be deleted",
                     count_text(facts.marks_unreadable, "checkpoint", "checkpoints")),
-        "mend or remove the file that is named");
+        "repair or remove the named file");
   group(facts.corrupt, Health::fail, "checkpoints",
         count_text(facts.corrupt, "checkpoint is damaged", "checkpoints are damaged"), repair);
   group(facts.unreadable, Health::warn, "checkpoints",
-        count_text(facts.unreadable, "checkpoint cannot be read now", "checkpoints cannot be read now"), repair);
+        count_text(facts.unreadable, "checkpoint is unreadable", "checkpoints are unreadable"), repair);
   for (const std::string& text : facts.unlistable)
-    out.push_back({Health::warn, "store", "could not be looked at: " + text, ""});
+    out.push_back({Health::warn, "store", "could not be checked: " + text, ""});
   return out;
 }
 

@@ -26,7 +26,7 @@ struct StoreFacts {
   };
   Group left_over{};             ///< what killed saves left; no process holds it
   Group claims{};                ///< of readers on other hosts that ended, or were not heard of since somebody looked
-  Group stopped{};               ///< deletions that a crash stopped
+  Group stopped{};               ///< interrupted deletions
   Group past_grace{};            ///< in the trash, longer than they had to be
   Group unrecorded{};            ///< in the trash, without a record: nothing ever removes them
   catalog::Recycled recycled{};  ///< wait for the next save

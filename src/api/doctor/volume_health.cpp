@@ -1,5 +1,7 @@
 #include "api/doctor/volume_health.hpp"
 
+#include "format/text/quantity.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,14 +14,6 @@ constexpr std::array<std::string_view, 12> kShared{"nfs",  "nfs4", "lustre", "ce
                                                    "cifs", "smb3", "afs",    "9p",   "glusterfs", "virtiofs"};
 constexpr std::uint64_t kFewInodes = 10000;
 
-std::string size_text(std::uint64_t bytes) {
-  constexpr std::array<const char*, 7> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < units.size(); ++unit) value /= 1024;
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.3g} {}", value, units[unit]);
-}
-
 bool is_shared(const std::string& type) {
   return std::ranges::find(kShared, type) != kShared.end() || type.starts_with("fuse.");
 }
@@ -27,16 +21,16 @@ bool is_shared(const std::string& type) {
 void diagnose_type(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
   constexpr std::string_view about = "file system";
   if (!facts.mount) {
-    out.push_back({Health::note, std::string(about), "the system does not tell which file system this is"});
+    out.push_back({Health::note, std::string(about), "unknown file system"});
     return;
   }
   const Mount& mount = *facts.mount;
   const std::string what = fmt::format("{} at {}, from {}", mount.type, mount.point, mount.source);
   if (mount.type == "tmpfs" || mount.type == "ramfs") {
-    out.push_back({Health::warn, std::string(about), what + ": in memory, gone with the next start of the machine",
-                   "keep checkpoints on a disk"});
+    out.push_back(
+        {Health::warn, std::string(about), what + ": in memory, lost at reboot", "keep checkpoints on a disk"});
   } else if (mount.type == "overlay") {
-    out.push_back({Health::warn, std::string(about), what + ": the layer of a container, gone with it, and slow",
+    out.push_back({Health::warn, std::string(about), what + ": a container layer, slow and lost with the container",
                    "mount a volume into the container"});
   } else if (is_shared(mount.type)) {
     out.push_back({Health::note, std::string(about), what + ": shared with other hosts"});
@@ -55,30 +49,31 @@ void diagnose_options(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
   const auto remount = [&](std::string_view options) { return fmt::format(fmt::runtime(again), options); };
   if (mount.has("ro")) add(Health::fail, "mounted read-only", remount("rw"));
   if (mount.has("nobarrier") || mount.value_of("barrier") == "0") {
-    add(Health::fail, "mounted without barriers: what was synced can be lost with the power", remount("barrier=1"));
+    add(Health::fail, "mounted without barriers: synced data can be lost at a power failure", remount("barrier=1"));
   }
   if (mount.has("discard")) {
-    add(Health::note, "mounted with discard: deleting large files takes long, as each is discarded at once",
+    add(Health::note, "mounted with discard: deleting large files is slow",
         remount("nodiscard") + " && systemctl enable --now fstrim.timer");
   }
   if (mount.value_of("data") == "journal") {
     add(Health::warn, "data=journal: every byte is written twice", "remount with data=ordered");
   }
   if (mount.has("sync")) add(Health::warn, "mounted with sync: every write waits for the disk", remount("async"));
-  if (mount.has("strictatime")) add(Health::note, "strictatime: every read writes a time", remount("relatime"));
+  if (mount.has("strictatime"))
+    add(Health::note, "strictatime: every read updates the access time", remount("relatime"));
   const bool is_nfs = mount.type == "nfs" || mount.type == "nfs4";
   const std::string local_lock = mount.value_of("local_lock");
   if (is_nfs && (mount.has("nolock") || local_lock == "all" || local_lock == "flock")) {
     add(Health::fail,
-        "locks stay on this host: two hosts could save into one run at once; who reads is known by claims alone",
+        "locks do not reach other hosts: two hosts could save into one run; readers are known by claims only",
         "mount without nolock and with local_lock=none");
   }
   if (is_nfs && mount.has("soft")) {
-    add(Health::warn, "a soft mount gives up on a slow server in the midst of a save", "mount with hard");
+    add(Health::warn, "soft mount: a slow server can fail a save", "mount with hard");
   }
   if (mount.type == "lustre" && !mount.has("flock")) {
     add(Health::fail,
-        mount.has("localflock") ? "localflock: locks stay on this host: who reads is known by claims alone"
+        mount.has("localflock") ? "localflock: locks do not reach other hosts; readers are known by claims only"
                                 : "mounted without flock: locks are refused",
         "mount with -o flock");
   }
@@ -98,10 +93,8 @@ void diagnose_try(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
   if (tried.locks) {
     out.push_back({Health::ok, "locks", "locks hold between processes of this host"});
   } else {
-    out.push_back(
-        {Health::fail, "locks",
-         "no locks: nobody can tell whether a checkpoint is being written, and who reads is known by claims alone",
-         "use a file system with flock"});
+    out.push_back({Health::fail, "locks", "no locks: writers cannot be detected, and readers are known by claims only",
+                   "use a file system with flock"});
   }
   if (!tried.renames) {
     out.push_back({Health::note, "renames", "a rename that never replaces is refused: links are used in its place"});

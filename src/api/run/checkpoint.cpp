@@ -12,7 +12,7 @@ namespace ckpt {
 namespace {
 
 Error refuse(Errc code, const std::string& name, std::string reason) {
-  return {.code = code, .message = fmt::format("load: {}: {}", name, reason), .tensor = name};
+  return {.code = code, .message = fmt::format("{}: {}", name, reason), .tensor = name};
 }
 
 }  // namespace
@@ -68,14 +68,15 @@ Result<Checkpoint::Requests> Checkpoint::requests(std::span<const NamedRead> rea
     } else {
       const Box box = read.box ? *read.box : Box::whole(tensor.shape);
       if (!fits(box, tensor.shape)) {
-        return fail(refuse(Errc::usage, read.name,
-                           fmt::format("the part lies outside of [{}]", fmt::join(tensor.shape, ", "))));
+        return fail(
+            refuse(Errc::usage, read.name, fmt::format("the part lies outside [{}]", fmt::join(tensor.shape, ", "))));
       }
       CKPT_TRY(bytes, tensor_bytes(tensor.dtype, box.size));
       out.parts.push_back({.tensor = found->second, .chunk = {.box = box}, .out = read.out});
     }
     if (bytes != read.bytes) {
-      return fail(refuse(Errc::usage, read.name, fmt::format("room for {} bytes, the part has {}", read.bytes, bytes)));
+      return fail(
+          refuse(Errc::usage, read.name, fmt::format("buffer of {} bytes, but the part has {}", read.bytes, bytes)));
     }
   }
   return out;

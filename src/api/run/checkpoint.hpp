@@ -57,14 +57,17 @@ class Checkpoint {
     std::vector<PartRead> parts{};
     std::vector<std::string> missing{};
   };
-  /// Local. errors  not_found: a name; usage: a part of the wrong size, shape or dtype
+  /// Local.
+  /// errors  not_found: a name; usage: a part of the wrong size, shape or dtype
   Result<Requests> requests(std::span<const NamedRead> reads, const ReadOptions& options) const;
-  /// Carries out what was planned of `parts`. Local. errors  as load_into; incomplete: a file is gone meanwhile
+  /// Carries out what was planned of `parts`. Local.
+  /// errors  as load_into; incomplete: a file is gone in the meantime
   Result<ReadReport> read(std::span<const PartRead> parts, LoadPlan plan, Io& io, BufferPool& pool,
                           const ReadOptions& options) const;
   LeavesOf leaves() const;
 
-  /// Both, of everything. Local. errors  as those two
+  /// Both, of everything. Local.
+  /// errors  as those two
   Result<Report> read(std::span<const NamedRead> reads, Io& io, BufferPool& pool, const ReadOptions& options) const;
 
  private:

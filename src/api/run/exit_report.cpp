@@ -83,7 +83,7 @@ std::string ExitReport::text() const {
     out += fmt::format("; step {}: {}", each.step,
                        each.save ? "still being saved, may be lost" : "not saved: " + each.failure);
   }
-  return out.empty() ? "" : run_directory_ + ": the program ended without closing the run" + out;
+  return out.empty() ? "" : run_directory_ + ": the program exited without closing the run" + out;
 }
 
 }  // namespace ckpt

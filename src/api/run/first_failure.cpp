@@ -9,7 +9,7 @@ std::function<void(const std::string& text)> first_failure_on_stderr(std::functi
   return [is_told_here = std::move(is_told_here), told = false](const std::string& text) mutable {
     if (told || !is_told_here()) return;
     told = true;
-    std::fprintf(stderr, "ckpt: %s (set a log in the options to see every failure)\n", text.c_str());
+    std::fprintf(stderr, "ckpt: %s (set a log callback in the options to see all failures)\n", text.c_str());
   };
 }
 

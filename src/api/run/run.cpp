@@ -38,7 +38,7 @@ std::optional<Error> unusable(const Map& map, const std::string& path) {
   for (const Finding& finding : map.findings) {
     if (finding.severity < Severity::incomplete) continue;
     return Error{.code = finding.severity == Severity::incomplete ? Errc::incomplete : Errc::corrupt,
-                 .message = fmt::format("{}: load: {}", path, finding.text),
+                 .message = fmt::format("{}: {}", path, finding.text),
                  .file = finding.file};
   }
   return std::nullopt;
@@ -71,8 +71,7 @@ Result<std::unique_ptr<Run>> Run::open(Result<std::unique_ptr<Io>> io, std::uniq
   CKPT_CHECK(run->agree_on_options());
   CKPT_CHECK(agree_after(*run->comm_, run->options_.patience, [&]() -> Result<> {
     if (base_name(run->run_directory_) == kPolicyFile || base_name(run->run_directory_) == kStoreDirectory)
-      return fail(Errc::usage,
-                  run->run_directory_ + ": open: this name is reserved for the store; choose another run name");
+      return fail(Errc::usage, run->run_directory_ + ": this name is reserved for the store; choose another run name");
     CKPT_TRY(run->io_, std::move(io));
     CKPT_TRY(run->read_pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kReadBuffers}));
     return run->comm_->is_root() ? run->read_rules() : Result<>();
@@ -107,7 +106,7 @@ Result<> Run::agree_on_options() {
   for (std::size_t i = 0; i < equal.size(); ++i) {
     if (equal[i]) continue;
     return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: open: ranks passed different values for {}", run_directory_, kNames[i]),
+                 .message = fmt::format("{}: ranks passed different values for {}", run_directory_, kNames[i]),
                  .hint = "pass the same options on every rank"});
   }
   return {};
@@ -171,7 +170,7 @@ Result<> Run::read_rules() {
   CKPT_TRY(rules_,
            read_store_interval(*io_, options_.policy_store, run_in_store(options_.policy_store, run_directory_)));
   if (!rules_) {
-    return fail(Errc::usage, fmt::format("{}: its ckpt.toml has no [interval] for this run, nothing says when to save",
+    return fail(Errc::usage, fmt::format("{}: its ckpt.toml has no [interval] for this run, no rule says when to save",
                                          options_.policy_store));
   }
   measured_.costs = {.restart_s = rules_->restart_s, .mtbf_s = rules_->mtbf_s};
@@ -248,11 +247,11 @@ universal::Run Run::series_after_load(const RunSeries& now) const {
   const bool supersedes = went_back && !others;
   universal::Run series = begin_series(run_directory_, now, supersedes ? std::optional(loaded_step_) : std::nullopt);
   if (supersedes)
-    log(fmt::format("save: series {} begins: checkpoints of this run after step {} are superseded", series.series,
+    log(fmt::format("series {} begins: checkpoints of this run after step {} are superseded", series.series,
                     loaded_step_));
   else
     log(fmt::format(
-        "save: series {} begins and supersedes nothing: {}", series.series,
+        "series {} begins and supersedes nothing: {}", series.series,
         others ? "another process has saved to the run since step " + std::to_string(loaded_step_) + " was loaded"
                : "step " + std::to_string(loaded_step_) + " belongs to an earlier series"));
   return series;
@@ -360,14 +359,14 @@ Result<std::unique_ptr<Checkpoint>> Run::open_next(std::vector<std::string>& can
     }
     CKPT_CHECK(comm_->broadcast(path, deadline()));
     if (path.empty()) {
-      // Who finds none begins anew; who has lost them all must not.
+      // Who finds none starts over; who has lost them all must not.
       if (skipped.empty()) {
         return fail({.code = Errc::not_found,
-                     .message = fmt::format("{}: load: there is no checkpoint", run_directory_),
+                     .message = fmt::format("{}: there is no checkpoint", run_directory_),
                      .file = run_directory_});
       }
       return fail({.code = Errc::corrupt,
-                   .message = fmt::format("{}: load: no checkpoint can be used, of {}", run_directory_, skipped.size()),
+                   .message = fmt::format("{}: no checkpoint can be used, of {}", run_directory_, skipped.size()),
                    .file = run_directory_,
                    .hint = "the newest one: " + skipped.front()});
     }
@@ -393,7 +392,7 @@ Result<> Run::agree_on_id(const Checkpoint& checkpoint) {
   CKPT_TRY(const std::vector<bool> equal, equal_on_all(*comm_, deadline(), words));
   if (equal[0] && equal[1]) return {};
   return fail({.code = Errc::io,
-               .message = fmt::format("{}: load: ranks see different checkpoints under this name; id {} on rank {}",
+               .message = fmt::format("{}: ranks see different checkpoints under this name; id {} on rank {}",
                                       checkpoint.path(), checkpoint.map().id, rank()),
                .file = checkpoint.path(),
                .hint = "check that every rank names and mounts the same directory"});
@@ -413,9 +412,9 @@ Result<std::vector<std::string>> Run::candidates(const Result<>& mine) {
     CKPT_CHECK(mine);
     CKPT_TRY(at_load_, known_series());
     if (!at_load_.standing.empty() || io_->stat(run_directory_)) return {};
-    // It was there on opening. That there is no checkpoint would make a trainer begin anew.
+    // It was there on opening. That there is no checkpoint would make a trainer starts over.
     return fail({.code = Errc::io,
-                 .message = fmt::format("{}: load: the run directory no longer exists", run_directory_),
+                 .message = fmt::format("{}: the run directory no longer exists", run_directory_),
                  .file = run_directory_});
   };
   std::function<Result<>()> work;
@@ -506,7 +505,7 @@ Result<> Run::exchange_parts(const DividedLoad& load, ReadReport& report, std::c
   const ExchangeCost cost{.read_ns_a_mib = most[0], .received_bytes = most[1], .exchange_ns = most[2]};
   reading_is_faster_ = ckpt::reading_is_faster(cost);
   if (comm_->is_root() && reading_is_faster_ && options_.replicas == Replicas::automatic) {
-    log(fmt::format("load: replicas are read by each rank from now on: {} MiB took {} ms to exchange",
+    log(fmt::format("replicas are read by each rank from now on: {} MiB took {} ms to exchange",
                     cost.received_bytes >> 20, cost.exchange_ns / 1'000'000));
   }
   return {};

@@ -138,20 +138,20 @@ void explain(SavePlan& plan, const SavePlanRequest& request) {
   }
   const SaveChoice& chosen = plan.choices[plan.chosen];
   std::string& text = plan.explanation;
-  text = failures ? fmt::format("{} saves lose least time, {:.2f} %", chosen.name, chosen.lost * 100)
-                  : fmt::format("{} saves stall training least", chosen.name);
+  text = failures ? fmt::format("{} saves, {:.2f} % lost time", chosen.name, chosen.lost * 100)
+                  : fmt::format("{} saves, least stall", chosen.name);
   if (plan.choices.size() == 1) text = fmt::format("{} saves", chosen.name);
   if (chosen.reason == "failure rate") {
-    text += "; saving more often would cost more than failures do, more rarely would lose more at a failure";
+    text += "; balances the cost of saves against failures";
   } else if (chosen.reason == "drain") {
-    text += "; sooner, the save before would not be durable yet";
+    text += "; limited by the time until a save is durable";
   } else if (chosen.reason == "rework") {
-    text += "; that much work may be lost, and saves cost less than 5 % then";
+    text += "; limited by --rework";
   } else {
-    text += "; sooner, saves would cost more than 5 %";
+    text += "; saves at most 5 % of the time";
   }
   if (chosen.remote_every > 1)
-    text += fmt::format("; every {} saves one goes on to the storage, which takes no more", chosen.remote_every);
+    text += fmt::format("; 1 of {} saves goes to the storage, the most it can take", chosen.remote_every);
 }
 
 ModelSize size_of(std::string name, double parameters, const catalog::StateBytes& state,
@@ -191,15 +191,15 @@ void add_volume(SavePlan& plan, const SavePlanRequest& request) {
 }
 
 void warn(SavePlan& plan, const SavePlanRequest& request) {
-  if (request.mtbf_s <= 0) plan.warnings.push_back("no failure rate is given: the base rule decides alone");
+  if (request.mtbf_s <= 0) plan.warnings.push_back("no failure rate given: only the base rule applies");
   for (const SaveChoice& choice : plan.choices) {
     if (choice.base.rework_missed)
       plan.warnings.push_back(
-          fmt::format("{}: the {} lets the base rule save less often than the rework limit asks for", choice.name,
+          fmt::format("{}: because of the {}, the base rule saves less often than --rework requires", choice.name,
                       catalog::limit_name(choice.base.limit)));
     if (choice.base.saves_too_rarely)
       plan.warnings.push_back(
-          fmt::format("{}: failures come less than 200 saves apart: the base rule saves too rarely", choice.name));
+          fmt::format("{}: fewer than 200 saves per failure: the base rule saves too rarely", choice.name));
   }
 }
 
@@ -227,9 +227,9 @@ Result<> count_kept(SavePlan& plan, const SavePlanRequest& request) {
 }  // namespace
 
 Result<SavePlan> plan_saves(const SavePlanRequest& request) {
-  if (!(request.parameters >= 1)) return fail(Errc::usage, "plan: the number of parameters is not given");
-  if (!(request.node_loss >= 0 && request.node_loss <= 1)) return fail(Errc::usage, "plan: a part from 0 to 1 is lost");
-  if (!(request.bandwidth > 0)) return fail(Errc::usage, "plan: the bandwidth of the storage is not given");
+  if (!(request.parameters >= 1)) return fail(Errc::usage, "the number of parameters is not given");
+  if (!(request.node_loss >= 0 && request.node_loss <= 1)) return fail(Errc::usage, "a part from 0 to 1 is lost");
+  if (!(request.bandwidth > 0)) return fail(Errc::usage, "the bandwidth of the storage is not given");
   CKPT_TRY(catalog::StateBytes state, catalog::state_preset(request.precision));
   if (request.state_bytes) {
     // The parts are as in the preset; what is more or less is the optimizer's.

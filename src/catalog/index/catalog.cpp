@@ -37,8 +37,7 @@ Result<> make_catalog_file(Io& io, const std::string& file) {
   }
   CKPT_CHECK(there);
   if (there->kind == FileInfo::Kind::file) return {};
-  return fail(
-      {.code = Errc::linked, .message = file + ": catalog: a symbolic link or not a regular file", .file = file});
+  return fail({.code = Errc::linked, .message = file + ": a symbolic link or not a regular file", .file = file});
 }
 
 }  // namespace
@@ -69,7 +68,7 @@ Result<Catalog> Catalog::open(Io& io, const std::string& store, const Options& o
   auto indexed = open_indexed(io, store, options);
   std::vector<std::string> warnings;
   if (!indexed && indexed.error().code == Errc::corrupt) {
-    warnings.push_back(fmt::format("{}; it was put aside and made anew from the disk", indexed.error().message));
+    warnings.push_back(fmt::format("{}; it was moved aside and rebuilt", indexed.error().message));
     put_aside(io, store);
     indexed = open_indexed(io, store, options);
   }
@@ -79,7 +78,7 @@ Result<Catalog> Catalog::open(Io& io, const std::string& store, const Options& o
                               indexed->refreshed_.warnings.end());
     return indexed;
   }
-  warnings.push_back(indexed.error().message + "; the disk was scanned instead");
+  warnings.push_back(indexed.error().message + "; the directories were scanned instead");
   CKPT_TRY(Database memory, Database::in_memory());
   Catalog out(store, std::move(memory));
   out.indexed_ = false;

@@ -46,7 +46,7 @@ Result<> check_ours(SQLite::Database& database, const std::string& file) {
   const bool is_older = version_of(database) > 0 && tables_like(" AND name IN ('runs', 'checkpoints', 'marks')") == 3;
   if (application == 0 && (is_empty || is_older)) return {};
   return fail({.code = Errc::unsupported,
-               .message = file + ": catalog: this database belongs to another program and was not changed",
+               .message = file + ": this database belongs to another program and was not changed",
                .file = file,
                .hint = "move it out of .ckpt"});
 }
@@ -62,8 +62,7 @@ Result<> migrate(SQLite::Database& database, const std::string& file) {
   const int version = version_of(database);
   if (version > newest || version < 0)
     return fail({.code = Errc::newer,
-                 .message = fmt::format("{}: catalog: its tables are of version {}, this release knows {}", file,
-                                        version, newest),
+                 .message = fmt::format("{}: schema version {}; this release supports {}", file, version, newest),
                  .file = file});
   for (int next = version; next < newest; ++next)
     database.exec(std::string(migrations()[static_cast<std::size_t>(next)]));
@@ -159,7 +158,7 @@ Result<> Database::check() {
     if (!statement.executeStep()) return {};
     const std::string said = statement.getColumn(0).getString();
     if (said == "ok") return {};
-    return fail({.code = Errc::corrupt, .message = file_ + ": catalog: " + said, .file = file_});
+    return fail({.code = Errc::corrupt, .message = file_ + ": " + said, .file = file_});
   });
 }
 

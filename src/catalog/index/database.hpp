@@ -40,7 +40,8 @@ class Database {
   /// A statement without a result, compiled once, without values yet. For use inside `asked`.
   SQLite::Statement& prepared(const std::string& words);
 
-  /// SQLite's own check of the whole file. errors  corrupt: what it found; locked, io
+  /// SQLite's own check of the whole file.
+  /// errors  corrupt: what it found; locked, io
   Result<> check();
 
  private:

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kMostSumsBytes = std::uint64_t{1} << 30;  // 256 TB in leaves of 4 MiB
 constexpr std::string_view kMetricKey = "metric.";  // of the user's words in a manifest: a metric of that name
-constexpr std::size_t kMostFiles = 1 << 20;         // of a foreign checkpoint, that are looked at
+constexpr std::size_t kMostFiles = 1 << 20;         // of a foreign checkpoint, that are checked
 
 void add_attribute(Checkpoint& checkpoint, std::string_view key, std::string value) {
   checkpoint.attributes.emplace_back(key, std::move(value));
@@ -87,7 +87,7 @@ Result<> take_sums(Io& io, Entry& entry, const std::string& path, const universa
   CKPT_TRY(const std::string bytes, read_small_file(io, sums_path, kMostSumsBytes));
   CKPT_TRY(const universal::Sums sums, universal::parse_sums(std::as_bytes(std::span(bytes))));
   if (bytes.size() != manifest.sums_bytes || sums.id != manifest.id)
-    return fail({.code = Errc::corrupt, .message = sums_path + ": list: not the one of this manifest"});
+    return fail({.code = Errc::corrupt, .message = sums_path + ": not the one of this manifest"});
   std::uint64_t total = bytes.size();
   for (const universal::FileRecord& file : sums.files) {
     if (manifest.is_dropped(file.key.file_class)) continue;
@@ -107,12 +107,13 @@ bool is_gone(Io& io, const std::string& path) {
   return !names && names.error().code == Errc::not_found;
 }
 
-/// One of the manifest's two copies, as text. errors  memory: over `most` bytes; those of read_small_file
+/// One of the manifest's two copies, as text.
+/// errors  memory: over `most` bytes; those of read_small_file
 Result<std::string> read_manifest_text(Io& io, const std::string& path, std::uint64_t most) {
   const auto info = io.stat(path);
   if (info && info->bytes > most && info->bytes <= kMostManifestBytes)
     return fail({.code = Errc::memory,
-                 .message = fmt::format("{}: list: {} bytes, and --memory allows {}", path, info->bytes, most),
+                 .message = fmt::format("{}: {} bytes, and --memory allows {}", path, info->bytes, most),
                  .file = path});
   return read_small_file(io, path, most);
 }
@@ -180,7 +181,7 @@ bool read_own(Io& io, Entry& entry, const std::string& path, std::uint64_t most)
 }
 
 /// Of another tool's: the bytes of its files, its links, and when the newest file was written. The directory's own time
-/// says so only where there is none: a mark changes it.
+/// says so only if there is none: a mark changes it.
 void read_foreign(Io& io, Entry& entry, const std::string& path) {
   std::vector<std::string> folders{path};
   std::optional<std::int64_t> newest_ns;

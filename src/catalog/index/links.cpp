@@ -16,7 +16,8 @@ class Targets {
     for (Entry& entry : entries) by_place_.emplace(run_below(entry.checkpoint.run, entry.name), &entry);
   }
 
-  /// The checkpoint that a path leads to, or into; null where it is none of them. errors  io: nobody can tell
+  /// The checkpoint that a path leads to, or into; null where it is none of them.
+  /// errors  io: this cannot be determined
   Result<Entry*> led_to(const std::string& path) const {
     if (!root_) return fail(root_.error());
     CKPT_TRY(const auto real, find_real_path(path));

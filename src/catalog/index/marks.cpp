@@ -65,7 +65,8 @@ bool read_time(const json::Value& object, std::string_view key, std::optional<Ti
   return out.has_value();
 }
 
-/// Whether the last member is the hash of all before it. errors  checksum: it is another
+/// Whether the last member is the hash of all before it.
+/// errors  checksum: it is another
 Result<bool> check_seal(std::string_view text) {
   if (text.size() < kSealBegin.size() + kSealBytes || !text.ends_with(kSealEnd)) return false;
   const std::size_t digits = text.size() - kSealBytes;
@@ -91,18 +92,18 @@ Result<Mark> parse_mark(std::string_view text) {
   CKPT_TRY(const bool sealed, check_seal(text));
   CKPT_TRY(const json::Value root, json::parse(text));
   if (!sealed) CKPT_CHECK(check_unsealed(root));
-  if (text_of(root, "schema") != kSchema) return fail(Errc::newer, "not a mark of this release");
+  if (text_of(root, "schema") != kSchema) return fail(Errc::newer, "mark of a newer release");
   const auto kind = std::find(universal::kMarkKinds.begin(), universal::kMarkKinds.end(), text_of(root, "kind"));
-  if (kind == universal::kMarkKinds.end()) return fail(Errc::newer, "a kind of mark that this release does not know");
+  if (kind == universal::kMarkKinds.end()) return fail(Errc::newer, "unknown kind of mark");
   Mark mark{.kind = static_cast<Mark::Kind>(kind - universal::kMarkKinds.begin()),
             .name = text_of(root, "name"),
             .text = text_of(root, "text"),
             .owner = text_of(root, "owner")};
   if (!read_time(root, "at", mark.at) || !read_time(root, "until", mark.until))
-    return fail(Errc::corrupt, "a time that is none");
+    return fail(Errc::corrupt, "invalid time");
   if (const json::Value* value = root.find("value")) {
     const auto number = number_of(*value);
-    if (!number) return fail(Errc::corrupt, "a value that is no number");
+    if (!number) return fail(Errc::corrupt, "value is not a number");
     mark.value = *number;
   }
   return mark;

@@ -22,7 +22,7 @@ namespace ckpt::catalog {
 
 struct Mark {
   enum class Kind : std::uint8_t {
-    pin,        ///< never delete this; until a date, or for good. `name`: which pin, `text`: why
+    pin,        ///< never delete this; until a date, or permanently. `name`: which pin, `text`: why
     tag,        ///< `name`
     note,       ///< `text`; `name` tells several apart
     metric,     ///< `name`, `value`
@@ -61,7 +61,7 @@ struct Marks {
 /// in it is an error: what cannot be read is told in `unreadable`.
 Marks read_marks(Io& io, const std::string& directory);
 
-/// A mark as it stands in a directory of marks: for one that is written with the checkpoint itself.
+/// A mark as in a directory of marks: for one that is written with the checkpoint itself.
 struct MarkFile {
   std::string name{};  ///< "pin-0123456789abcdef.json"
   std::string text{};
@@ -81,11 +81,13 @@ enum class Holding : std::uint8_t {
 /// errors   as mark_file; locked: the checkpoint is being deleted or replaced; io, no_space, not_found
 Result<> write_mark(Io& io, const std::string& directory, const Mark& mark, Holding holding = Holding::lease);
 
-/// Writes a mark where there is none of its kind and name. False where there is one, or another process writes one at
-/// this moment: several jobs may say the same of one checkpoint. errors   as write_mark; unsupported: no locks here
+/// Writes a mark if there is none of its kind and name. False where there is one, or another process writes one at
+/// this moment: several jobs may say the same of one checkpoint.
+/// errors  as write_mark; unsupported: no locks here
 Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& mark);
 
-/// Removes a mark; false where there is none. Durable on return. errors  locked, as write_mark; io
+/// Removes a mark; false if there is none. Durable on return.
+/// errors  locked, as write_mark; io
 Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name);
 
 }  // namespace ckpt::catalog

@@ -36,8 +36,8 @@ std::string full_name(const Entry& entry) {
 
 tl::unexpected<Error> unknown(const std::string& name, const std::string& reason, std::string hint = {}) {
   return fail({.code = Errc::not_found,
-               .message = fmt::format("{}: name: {}", name, reason),
-               .hint = hint.empty() ? "ckpt list shows what there is" : std::move(hint)});
+               .message = fmt::format("{}: {}", name, reason),
+               .hint = hint.empty() ? "'ckpt list' shows the checkpoints" : std::move(hint)});
 }
 
 tl::unexpected<Error> several(const std::string& name, const std::vector<Entry>& entries) {
@@ -46,8 +46,8 @@ tl::unexpected<Error> several(const std::string& name, const std::vector<Entry>&
     list += (i == 0 ? "" : ", ") + full_name(entries[i]);
   if (entries.size() > kCandidatesShown) list += fmt::format(" and {} more", entries.size() - kCandidatesShown);
   return fail({.code = Errc::usage,
-               .message = fmt::format("{}: name: {} checkpoints are meant: {}", name, entries.size(), list),
-               .hint = "name one of them whole"});
+               .message = fmt::format("{}: ambiguous, {} checkpoints match: {}", name, entries.size(), list),
+               .hint = "give the full name of one"});
 }
 
 Result<std::vector<std::string>> run_names(Database& database) {
@@ -72,8 +72,8 @@ Result<std::string> run_of(Database& database, const std::string& name, const st
   if (run.empty()) {
     if (runs.size() == 1) return runs.front();
     return fail({.code = runs.empty() ? Errc::not_found : Errc::usage,
-                 .message = fmt::format("{}: name: the store has {} runs with checkpoints", name, runs.size()),
-                 .hint = runs.empty() ? "name the directory of runs with --store" : "write " + runs.front() + name});
+                 .message = fmt::format("{}: the store has {} runs with checkpoints", name, runs.size()),
+                 .hint = runs.empty() ? "give the store with --store DIR" : "write " + runs.front() + name});
   }
   if (std::binary_search(runs.begin(), runs.end(), run)) return run;
   const auto near = nearest(run, runs);
@@ -109,8 +109,8 @@ Result<std::string> newest_name(Database& database, const std::string& name, con
       if (superseded || state < static_cast<std::uint64_t>(State::committed)) continue;
       if (left-- == 0) return found;
     }
-    return unknown(name, before == 0 ? fmt::format("no checkpoint of run '{}' can be used", run)
-                                     : fmt::format("run '{}' has {} that can be used", run, before - left));
+    return unknown(name, before == 0 ? fmt::format("run '{}' has no usable checkpoint", run)
+                                     : fmt::format("run '{}' has only {} usable", run, before - left));
   });
 }
 
@@ -137,7 +137,7 @@ Result<Entry> by_step(Database& database, const std::string& name, const std::st
       if (!select.executeStep() || select.getColumn(0).isNull()) continue;
       near += fmt::format("{}{}", near.empty() ? "" : " and ", select.getColumn(0).getInt64());
     }
-    return unknown(name, fmt::format("run '{}' has no step {}", run, step), "the nearest: " + near);
+    return unknown(name, fmt::format("run '{}' has no step {}", run, step), "nearest: " + near);
   });
 }
 
@@ -156,7 +156,7 @@ Result<Entry> by_metric(Database& database, const std::string& name, const std::
       std::string list;
       for (const std::string& one : metrics) list += (list.empty() ? "" : ", ") + one;
       return fail({.code = Errc::usage,
-                   .message = fmt::format("{}: name: run '{}' has several metrics: {}", name, run, list),
+                   .message = fmt::format("{}: run '{}' has several metrics: {}", name, run, list),
                    .hint = fmt::format("write {}@best:{}", run, *metrics.begin())});
     }
     metric = *metrics.begin();
@@ -200,7 +200,7 @@ Result<Entry> by_id(Database& database, const std::string& name) {
   CKPT_TRY(auto entries, select_entries(database, {.id_prefix = name}));
   if (entries.size() == 1) return std::move(entries.front());
   if (entries.size() > 1) return several(name, entries);
-  return unknown(name, "no id begins so");
+  return unknown(name, "no id has this prefix");
 }
 
 }  // namespace
@@ -223,18 +223,18 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name, const
       CKPT_TRY(const auto found,
                select_entries(database, {.run = name.substr(0, slash), .name = name.substr(slash + 1)}));
       if (!found.empty()) return found.front();
-      return unknown(name, "the run has no such directory");
+      return unknown(name, "no such directory in the run");
     }
     return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: name: not the name of a checkpoint", name),
-                 .hint = "RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@TAG, RUN/DIRECTORY, or 6 digits of an id"});
+                 .message = fmt::format("{}: not a checkpoint name", name),
+                 .hint = "use RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@TAG, RUN/DIRECTORY or an id prefix"});
   }
   CKPT_TRY(const std::string run, run_of(database, name, name.substr(0, at)));
   const std::string word = name.substr(at + 1);
   if (const auto step = number(word)) return by_step(database, name, run, *step);
   if (word == kLatest || word.starts_with(std::string(kLatest) + "~")) {
     const auto before = word == kLatest ? 0 : number(std::string_view(word).substr(kLatest.size() + 1));
-    if (!before) return fail(Errc::usage, fmt::format("{}: name: a number belongs after '~'", name));
+    if (!before) return fail(Errc::usage, fmt::format("{}: expected a number after '~'", name));
     CKPT_TRY(const std::string directory, newest_name(database, name, run, *before));
     return by_directory(database, name, run, directory);
   }

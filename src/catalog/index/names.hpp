@@ -22,7 +22,8 @@ namespace ckpt::catalog {
 /// RUN may be left out where the store has one run.
 bool looks_like_name(std::string_view text);
 
-/// Finds it. errors  not_found: with the nearest known one; usage: several, all named (ten of them), or not such a name
+/// Finds it.
+/// errors  not_found: with the nearest known one; usage: several, all named (ten of them), or not such a name
 Result<Entry> find_checkpoint(Database& database, const std::string& name);
 
 /// Orders the metric of `@best` where the name does not: what the store's policy says of a run.

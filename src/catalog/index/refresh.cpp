@@ -151,8 +151,8 @@ class Refresh {
     if (!folder->has_value()) {
       if (run == ".")
         return fail({.code = Errc::not_found,
-                     .message = run_path(store_, run) + ": list: no such directory",
-                     .hint = "name the directory of runs with --store"});
+                     .message = run_path(store_, run) + ": no such directory",
+                     .hint = "give the store with --store DIR"});
       return remove_run(database_, run);
     }
     links_[run] = (*folder)->links;

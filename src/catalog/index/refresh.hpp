@@ -17,7 +17,7 @@ enum class Trust : std::uint8_t {
   /// A directory of a run that is what it was holds the checkpoints that it held; what is said of them later is told by
   /// the notes in inboxes. One look at each run, whatever it holds, and at directory and manifest of its newest.
   notes,
-  /// Each checkpoint's directory, manifest and marks are looked at too.
+  /// Each checkpoint's directory, manifest and marks are checked too.
   nothing_unseen,
   /// Nothing: everything is read again.
   nothing,

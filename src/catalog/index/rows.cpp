@@ -271,8 +271,7 @@ Result<std::vector<std::string>> runs_with_entries(Database& database) {
       Binder(next).add(last);
       if (!next.executeStep()) return out;
       std::string run = Columns(next).text();
-      if (run <= last)
-        return fail({.code = Errc::corrupt, .message = database.file() + ": catalog: its index is out of order"});
+      if (run <= last) return fail({.code = Errc::corrupt, .message = database.file() + ": its index is out of order"});
       out.push_back(std::move(run));
     }
   });

@@ -26,7 +26,8 @@ struct Query {
   std::function<bool(const Entry&)> passes{};
 };
 
-/// By run, each newest first (series, step, generation). errors  as sqlite_code
+/// By run, each newest first (series, step, generation).
+/// errors  as sqlite_code
 Result<std::vector<Entry>> select_entries(Database& database, const Query& query);
 Result<std::uint64_t> count_entries(Database& database);
 

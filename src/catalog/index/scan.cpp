@@ -149,8 +149,8 @@ Result<Scan> scan(Io& io, const std::string& store, const Recognise& recognise, 
     if (!folder->has_value()) {
       if (first)
         return fail({.code = Errc::not_found,
-                     .message = run_path(store, at) + ": list: no such directory",
-                     .hint = "name the directory of runs with --store"});
+                     .message = run_path(store, at) + ": no such directory",
+                     .hint = "give the store with --store DIR"});
       continue;
     }
     for (const EntryPlace& place : (*folder)->places) {

@@ -36,7 +36,7 @@ struct Folder {
   bool is_restless = false;
 };
 
-/// Lists one. `run`: its path in the store, "." for the store. Nothing where it is gone.
+/// Lists one. `run`: its path in the store, "." for the store. Nothing where no longer exists.
 /// errors  io and others: it cannot be listed
 Result<std::optional<Folder>> list_folder(Io& io, std::string_view store, const std::string& run,
                                           const Recognise& recognise);

@@ -29,8 +29,7 @@ auto asked(const std::string& file, Body&& body) -> decltype(body()) {
     try {
       return body();
     } catch (const SQLite::Exception& error) {
-      return fail(
-          {.code = sqlite_code(error.getErrorCode()), .message = file + ": catalog: " + error.what(), .file = file});
+      return fail({.code = sqlite_code(error.getErrorCode()), .message = file + ": " + error.what(), .file = file});
     }
   });
 }

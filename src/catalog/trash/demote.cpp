@@ -112,13 +112,13 @@ Result<Claim> Deleter::restore_optimizer(const TrashEntry& entry, Time now, cons
     return fail(Errc::not_found, fmt::format("{}/{}: undelete its optimizer: {}", entry.run, entry.name, why));
   };
   CKPT_TRY(const Held held, hold_here(path));
-  if (held.claim == Claim::vanished) return refused("the checkpoint itself is gone");
+  if (held.claim == Claim::vanished) return refused("the checkpoint no longer exists");
   if (held.claim != Claim::free) return held.claim;
   CKPT_TRY(const auto whole, hold_whole(io_, path));
   CKPT_TRY(const ManifestFile demoted, open_manifest(io_, path));
   const bool its = demoted.manifest.id.hex() == entry.record.id &&
                    (demoted.manifest.is_dropped(FileClass::optim) || entry.record.state == RecordState::restoring);
-  if (!its) return refused("another checkpoint has its name");
+  if (!its) return refused("another checkpoint has this name");
   TrashEntry now_restoring = entry;
   now_restoring.record.state = RecordState::restoring;
   now_restoring.record.changed = now;

@@ -12,14 +12,17 @@
 /// unasked, and neither is the checkpoint then.
 namespace ckpt::catalog {
 
-/// The files of a checkpoint of ours that no save, conversion or mark makes (engine/publish/strays.hpp). errors  io
+/// The files of a checkpoint of ours that no save, conversion or mark makes (engine/publish/strays.hpp).
+/// errors  io
 Result<std::vector<std::string>> find_strays(Io& io, const std::string& checkpoint, std::string_view below = {});
 
 /// What in a checkpoint of another tool, which may hold any file, is none of its own for certain: a repository of git,
-/// a store of ours, checkpoints of ours. Only its own directory is looked at. errors  io
+/// a store of ours, checkpoints of ours. Only its own directory is checked.
+/// errors  io
 Result<std::vector<std::string>> find_strays_in_foreign(Io& io, const std::string& checkpoint);
 
-/// The same of a dropped optimizer in the trash. errors  io
+/// The same of a dropped optimizer in the trash.
+/// errors  io
 Result<std::vector<std::string>> find_strays_in_optimizer(Io& io, const std::string& files);
 
 /// What keeps a checkpoint in its run that would go, whole or with its optimizer only. Nothing of a single file. errors

@@ -73,7 +73,7 @@ Result<Turn> take_turn(Io& io, const std::string& store, Deadline deadline) {
 /// A pin that came after the decision: what is pinned, or may be, stays in the trash.
 Result<> check_unpinned(Io& io, const std::string& path, const std::string& name, Time now) {
   const Marks said = read_marks(io, marks_path(path, !CheckpointName::parse(name)));
-  if (!said.unreadable.empty()) return fail(Errc::io, "its marks are unreadable now: " + said.unreadable);
+  if (!said.unreadable.empty()) return fail(Errc::io, "its marks are unreadable: " + said.unreadable);
   for (const Mark& mark : said.marks) {
     const bool holds = mark.kind == Mark::Kind::pin && (!mark.until || now < *mark.until);
     if (holds) return fail(Errc::not_done, "pinned");
@@ -96,7 +96,7 @@ Result<std::unique_ptr<Deleter>> Deleter::open(Io& io, const std::string& store,
     return fail({.code = Errc::locked,
                  .message = fmt::format("{}: another process deletes in this store{}", path, by),
                  .file = path,
-                 .hint = "wait for it, or give --lock-timeout"});
+                 .hint = "wait for it to finish, or use --lock-timeout"});
   };
   auto lock = lock_run(io, path, deadline);
   if (!lock) return lock.error().code == Errc::locked ? busy("") : fail(std::move(lock).error());
@@ -107,9 +107,9 @@ Result<std::unique_ptr<Deleter>> Deleter::open(Io& io, const std::string& store,
     turn = std::move(taken.claim);
   } else if (!*lock) {
     return fail({.code = Errc::unsupported,
-                 .message = path + ": prune: this file system has no locks, so nobody can tell what is being read",
+                 .message = path + ": this file system has no locks, so readers cannot be detected",
                  .file = path,
-                 .hint = "nothing is deleted here; mount it with locks that reach all hosts"});
+                 .hint = "nothing is deleted; mount it with cluster-wide locks"});
   }
   std::unique_ptr<Deleter> trash(new Deleter(io, store, *std::move(lock), std::move(turn)));
   trash->held_ = std::move(held);
@@ -146,8 +146,8 @@ Result<> Deleter::give_back(const TrashEntry& entry, Held& held) {
   auto back =
       move_checkpoint(io_, join_path(place(entry.run), entry.kept_as), join_path(run_path(entry.run), entry.name));
   if (!back) {
-    return fail(Errc::not_done, fmt::format("{}/{}: it is being read, and stays in the trash: {}", entry.run,
-                                            entry.name, back.error().message));
+    return fail(Errc::not_done,
+                fmt::format("{}/{}: in use; stays in the trash: {}", entry.run, entry.name, back.error().message));
   }
   CKPT_CHECK(std::move(looked));
   static_cast<void>(io_.unlink(record));  // without its checkpoint it says nothing; the next one removes it
@@ -253,12 +253,11 @@ Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::str
   if (!entry.present && entry.record.state != RecordState::restoring)
     return fail(Errc::not_found, fmt::format("{}/{}: not in the trash", entry.run, entry.name));
   if (is_half_purged(entry)) {
-    return fail(Errc::incomplete, fmt::format("{}/{}: undelete: it is being removed for good", entry.run, entry.name));
+    return fail(Errc::incomplete, fmt::format("{}/{}: being deleted permanently", entry.run, entry.name));
   }
   if (!entry.record.dropped.empty()) return restore_optimizer(entry, now, by);
   if (!entry.recorded && entry.name.ends_with(kOptimizerSuffix))
-    return fail(Errc::io,
-                fmt::format("{}/{}: undelete: the record of its deletion cannot be read", entry.run, entry.name));
+    return fail(Errc::io, fmt::format("{}/{}: its deletion record is unreadable", entry.run, entry.name));
   CKPT_TRY(const Held held, hold_here(from, {.id = entry.record.id}));
   if (held.claim != Claim::free) return held.claim;
   CKPT_CHECK(make_directory(io_, run));
@@ -281,7 +280,7 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
   CKPT_TRY(const Held held,
            hold_here(path, {.id = entry.record.id, .path = join_path(run_path(entry.run), entry.name)}));
   if (held.claim != Claim::free) return held.claim;
-  // All of it is found below this one directory, whatever its owner does meanwhile.
+  // All of it is found below this one directory, whatever its owner does in the meantime.
   const bool ours = CheckpointName::parse(entry.name).has_value() && entry.record.dropped.empty();
   TrashRecord record = entry.record;
   std::unique_ptr<HeldDirectory> whole;
@@ -343,7 +342,7 @@ Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
   for (const TrashEntry& entry : entries) {
     if (!entry.present) continue;
     if (!entry.recorded) {
-      out.kept.push_back(fmt::format("{}/{}: the record of its deletion cannot be read", entry.run, entry.name));
+      out.kept.push_back(fmt::format("{}/{}: its deletion record is unreadable", entry.run, entry.name));
       continue;
     }
     if (entry.record.state == RecordState::restoring) {
@@ -355,7 +354,7 @@ Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
     CKPT_TRY(const auto live, look(io_, join_path(run_path(entry.run), entry.name)));
     CKPT_TRY(const auto there, look(io_, join_path(place(entry.run), entry.kept_as)));
     if (live && there && live->device == there->device && live->inode == there->inode) {
-      out.kept.push_back(fmt::format("{}/{}: it stands in its run too", entry.run, entry.name));
+      out.kept.push_back(fmt::format("{}/{}: it exists in its run too", entry.run, entry.name));
       continue;
     }
     going.push_back(entry);

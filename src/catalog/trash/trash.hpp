@@ -56,7 +56,8 @@ enum class TrashScope : std::uint8_t {
   present,  ///< what has files there: records of all else are not read
 };
 /// What stands in the trash of a store, by run and name. Needs no lock: what another process changes meanwhile is seen
-/// before or after. `unfinished` gets the paths of records that were never finished. errors  io
+/// before or after. `unfinished` gets the paths of records that were never finished.
+/// errors  io
 Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store, TrashScope scope = TrashScope::all,
                                            std::vector<std::string>* unfinished = nullptr);
 
@@ -75,7 +76,8 @@ struct TrashFolder {
   std::vector<std::string> below{};       ///< runs whose directories lie in this one
   std::vector<std::string> unfinished{};  ///< paths of records that were never finished
 };
-/// An empty one where there is none. errors  io
+/// An empty one if there is none.
+/// errors  io
 Result<TrashFolder> list_trash_folder(Io& io, const std::string& store, const std::string& run);
 /// With its record, where it can be read. Nothing of a record that is gone.
 std::optional<TrashEntry> read_trash_entry(Io& io, const std::string& store, const std::string& run,
@@ -102,10 +104,11 @@ struct InTrash {
 
   void add(const Waiting& one, Time now);
 };
-/// From the records; `catalog/index/trash_index.hpp` knows it without reading them. errors  io
+/// From the records; `catalog/index/trash_index.hpp` knows it without reading them.
+/// errors  io
 Result<InTrash> measure_trash(Io& io, const std::string& store, const std::string& run, Time now);
 
-/// The record of when a checkpoint's optimizer was dropped last, and by whom. Nothing where there is none, as after a
+/// The record of when a checkpoint's optimizer was dropped last, and by whom. Nothing if there is none, as after a
 /// year, or where it cannot be read.
 std::optional<TrashEntry> find_demotion(Io& io, const std::string& store, const std::string& run,
                                         const std::string& name);
@@ -124,12 +127,13 @@ class Deleter {
     /// Asked when nobody can begin to read it any more: whether it still is what was decided about.
     std::function<Result<bool>(const std::string& path)> still{};
   };
-  /// `vanished` also where it is not any more what was decided about. errors  io, not_durable, no_space; not_done: it
+  /// `vanished` also where it is no longer what was decided about.
+  /// errors  io, not_durable, no_space; not_done: it
   /// stays, as it holds what is not its own (strays.hpp), or is in the trash, though somebody began to read it
   Result<Claim> put(const Deletion& deletion);
 
   /// Drops the optimizer's state of one of ours: weights, and all else, stay as they are. Of the record all but
-  /// `dropped`. `vanished` also where it is not any more what was decided about, or was demoted already.
+  /// `dropped`. `vanished` also where it is no longer what was decided about, or was demoted already.
   /// errors  as put; unsupported: its weights need that state; corrupt, checksum: its manifest. After one of the last
   ///         steps it is demoted, and the next process that opens the trash finishes
   Result<Claim> demote(const Deletion& deletion);
@@ -150,7 +154,7 @@ class Deleter {
     std::vector<std::string> kept{};  ///< "RUN/NAME: being read": the next purge tries again
     bool stopped = false;             ///< before all were gone
   };
-  /// Removes for good what `chosen` says of those that are recorded. Goes on after one that cannot be removed.
+  /// Removes permanently what `chosen` says of those that are recorded. Goes on after one that cannot be removed.
   /// `recycled_sets`: how many sets' data files recycle/ holds afterwards, at most: the youngest (by the time of their
   /// deletion) of those that are removed now and those that stand there. Ours only, checkpoints or optimizers; where
   /// the file system gains nothing by it none. What stands there above that is unlinked first. Not given: what is
@@ -199,7 +203,8 @@ class Deleter {
   std::set<std::string> settled_{};  // runs whose place in the trash is durable
 };
 
-/// What stands in a store's recycle/. errors  io
+/// What stands in a store's recycle/.
+/// errors  io
 struct Recycled {
   std::uint64_t sets = 0;
   std::uint64_t files = 0;

@@ -11,7 +11,7 @@
 
 namespace ckpt::dcp {
 
-/// What the transforms of a save mean to us: nothing where there is none.
+/// What the transforms of a save mean to us: nothing if there is none.
 /// errors  unsupported: any but one "stream.zstd/1"
 /// source  torch/distributed/checkpoint/_extension.py (ZStandard)
 Result<std::optional<Codec>> codec_of(const std::vector<std::string>& transforms);

@@ -60,10 +60,9 @@ Path split_at_dots(std::string_view name) {
 
 Result<> EntrySet::take(StateEntry entry) {
   if (!keys_.insert(entry.fqn).second)
-    return fail(
-        Error{.code = Errc::usage,
-              .message = fmt::format("{}: lay out: two entries would have the key '{}'", request_.target, entry.fqn),
-              .tensor = entry.fqn});
+    return fail(Error{.code = Errc::usage,
+                      .message = fmt::format("{}: two entries would have the key '{}'", request_.target, entry.fqn),
+                      .tensor = entry.fqn});
   entries_.push_back(std::move(entry));
   return {};
 }

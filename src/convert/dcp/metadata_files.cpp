@@ -54,7 +54,7 @@ Result<> check_ranks(const std::string& root, const Directory& seen) {
   for (const std::string& name : names) listed += (listed.empty() ? "" : ", ") + name;
   if (missing > names.size()) listed += " and " + std::to_string(missing - names.size()) + " more";
   return fail(Error{.code = Errc::incomplete,
-                    .message = root + ": open: the metadata of " + std::to_string(missing) + " of " +
+                    .message = root + ": the metadata of " + std::to_string(missing) + " of " +
                                std::to_string(seen.world_size) + " ranks is missing: " + listed,
                     .file = join_path(root, names.front()),
                     .hint = "each rank wrote its own (use_collectives=False): copy them from the nodes that did"});
@@ -66,7 +66,7 @@ Result<> check_own(const Metadata& part, std::uint64_t rank, const std::string& 
     const auto of = rank_of(file.path);
     if (!of || *of == rank) continue;
     return fail(Error{.code = Errc::corrupt,
-                      .message = path + ": open: it speaks of " + file.path + ", a file of rank " + std::to_string(*of),
+                      .message = path + ": it speaks of " + file.path + ", a file of rank " + std::to_string(*of),
                       .file = path,
                       .hint = "it was copied over another rank's: copy it again from the node that wrote it"});
   }

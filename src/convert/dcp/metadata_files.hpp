@@ -24,7 +24,8 @@ Result<Metadata> read_metadata(Io& io, const std::string& root, const Directory&
 
 /// Of bytes that several ranks saved under one key, drops the copies that equal the first rank's: only what differs
 /// (random states, positions in the data) keeps an entry of its own, and what has more than 4 MiB. 64 MiB are compared
-/// in sum; copies beyond that are dropped where they are as long as the first, with a warning. errors  of the reads
+/// in sum; copies beyond that are dropped where they are as long as the first, with a warning.
+/// errors  of the reads
 Result<> drop_equal_copies(Metadata& metadata, RangeReader& reader, std::vector<Finding>& findings);
 
 }  // namespace ckpt::dcp

@@ -98,7 +98,7 @@ Result<> RangeReader::check(const Completion& done, const Held& piece) const {
   if (*done.bytes == piece.data.size()) return {};
   const std::uint64_t end = piece.begin + *done.bytes;
   return fail(Error{.code = Errc::corrupt,
-                    .message = paths_[piece.file] + ": read: the file ends at " + std::to_string(end),
+                    .message = paths_[piece.file] + ": the file ends at " + std::to_string(end),
                     .file = paths_[piece.file],
                     .offset = end});
 }

@@ -36,10 +36,10 @@ using dcp::StoredType;
 Error without_metadata(const std::string& root, const Directory& seen) {
   if (seen.data.empty())
     return {.code = Errc::unsupported,
-            .message = root + ": open: no DCP checkpoint here: neither .metadata nor .distcp files",
+            .message = root + ": no DCP checkpoint here: neither .metadata nor .distcp files",
             .file = root};
   return {.code = Errc::uncommitted,
-          .message = root + ": open: .metadata is missing beside " + std::to_string(seen.data.size()) +
+          .message = root + ": .metadata is missing beside " + std::to_string(seen.data.size()) +
                      " .distcp files: the save never finished",
           .file = join_path(root, ".metadata"),
           .hint = "use an earlier checkpoint; .metadata is written last, by rank 0, and perhaps lies on another node"};
@@ -65,7 +65,7 @@ Result<std::vector<MapFile>> stat_files(Io& io, const std::string& root, const M
   for (std::size_t i = 0; i < std::min(missing.size(), kNamed); ++i) names += (i == 0 ? "" : ", ") + missing[i];
   if (missing.size() > kNamed) names += " and " + std::to_string(missing.size() - kNamed) + " more";
   return fail(Error{.code = Errc::incomplete,
-                    .message = root + ": open: " + std::to_string(missing.size()) + " of " +
+                    .message = root + ": " + std::to_string(missing.size()) + " of " +
                                std::to_string(metadata.files.size()) + " data files are missing: " + names,
                     .file = join_path(root, missing.front()),
                     .hint = "copy them from the nodes that wrote them into this directory"});
@@ -76,7 +76,7 @@ Result<> check_files(const std::string& root, const Metadata& metadata, const st
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (files[i].bytes >= metadata.files[i].end) continue;
     return fail(Error{.code = Errc::corrupt,
-                      .message = join_path(root, files[i].path) + ": open: the file is cut short: it has " +
+                      .message = join_path(root, files[i].path) + ": the file is cut short: it has " +
                                  std::to_string(files[i].bytes) + " bytes, its items need " +
                                  std::to_string(metadata.files[i].end),
                       .file = join_path(root, files[i].path),
@@ -157,7 +157,7 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
   auto codec = dcp::codec_of(metadata.transforms);
   if (!codec) {
     Error error = std::move(codec).error();
-    error.message = root + ": open: " + error.message;
+    error.message = root + ": " + error.message;
     return fail(with_file(std::move(error), root));
   }
   const std::string own_id = own_id_of(metadata);

@@ -13,7 +13,8 @@
 namespace ckpt::dcp {
 
 /// True where the tensors of a file were saved as one safetensors blob (SerializationFormat.SAFETENSORS): looks at the
-/// first tensor's file. errors  of Io
+/// first tensor's file.
+/// errors  of Io
 Result<bool> holds_safetensors(Io& io, const std::string& root, const Metadata& metadata,
                                std::span<const MapFile> files);
 

@@ -78,7 +78,7 @@ class TrainingEntries {
  private:
   Error unplaced() const {
     return {.code = Errc::unsupported,
-            .message = fmt::format("{}: lay out: {} tensors of optimizer state have no parameter that is known: {}",
+            .message = fmt::format("{}: {} tensors of optimizer state have no parameter that is known: {}",
                                    request_.target, state_.unplaced.size(), state_.unplaced_reason),
             .tensor = map_.tensors[state_.unplaced.front()].name,
             .hint = "--only weights    takes the model alone"};

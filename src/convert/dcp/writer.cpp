@@ -40,11 +40,11 @@ class DcpWriter {
     }
     for (const std::string& pattern : placements.unused())
       out_.dropped.push_back(
-          {.severity = Severity::warning, .text = "--placement '" + pattern + "': no tensor has such a name"});
+          {.severity = Severity::warning, .text = "--placement '" + pattern + "': no tensor matches"});
 
     for (std::uint64_t rank = 0; rank < ranks_; ++rank) {
       if (request_.stop != nullptr && request_.stop->load())
-        return fail(Errc::interrupted, request_.target + ": lay out: interrupted");
+        return fail(Errc::interrupted, request_.target + ": interrupted");
       CKPT_CHECK(add_rank(rank, state.entries, layouts));
     }
     out_.small_names = {".metadata"};
@@ -130,8 +130,8 @@ Result<Skeleton> lay_out(const WriteRequest& request) {
   const std::uint64_t ranks = request.options.ranks != 0 ? request.options.ranks : std::max<std::uint64_t>(known, 1);
   if (ranks > kMostRanks)
     return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: convert: a DCP checkpoint of {} ranks: at most {} are written",
-                                        request.target, ranks, kMostRanks),
+                 .message = fmt::format("{}: a DCP checkpoint of {} ranks: at most {} are written", request.target,
+                                        ranks, kMostRanks),
                  .hint = "--ranks N    chooses a number; it is loaded at any world size"});
   return DcpWriter(request, ranks).lay_out();
 }

@@ -11,7 +11,8 @@ namespace ckpt::hdf5 {
 /// What `ckpt-h5` may take of memory where no more is asked for.
 constexpr std::uint64_t kHelperMemory = std::uint64_t{1} << 30;
 
-/// Runs `ckpt-h5 MEMORY WORDS` (helper/ckpt_h5.cpp). errors  as run_helper
+/// Runs `ckpt-h5 MEMORY WORDS` (helper/ckpt_h5.cpp).
+/// errors  as run_helper
 inline Result<std::string> run_h5(std::uint64_t memory_bytes, std::vector<std::string> words, std::string_view input,
                                   const HelperLimits& limits) {
   words.insert(words.begin(), std::to_string(memory_bytes));

@@ -43,9 +43,9 @@ Result<std::string> choose_file(Io& io, const std::string& root) {
     if (wanted && entry.kind == FileInfo::Kind::file) found.push_back(entry.name);
   }
   if (found.size() == 1) return found.front();
-  if (found.empty()) return fail(Errc::not_found, root + ": open: no HDF5 file");
+  if (found.empty()) return fail(Errc::not_found, root + ": no HDF5 file");
   return fail({.code = Errc::ambiguous,
-               .message = root + ": open: several HDF5 files: " + found[0] + ", " + found[1],
+               .message = root + ": several HDF5 files: " + found[0] + ", " + found[1],
                .file = root,
                .hint = "name one of them"});
 }
@@ -96,7 +96,7 @@ Result<Archive> find_range(Io& io, const std::string& path, const FileInfo& info
   auto closed = io.close(file);
   if (!archive) {
     Error error = std::move(archive).error();
-    error.message = path + ": open: " + error.message;
+    error.message = path + ": " + error.message;
     return fail(with_file(std::move(error), path));
   }
   CKPT_CHECK(std::move(closed));
@@ -223,7 +223,7 @@ class Reader {
 
   Result<> locate(const FoundDataset& found, Place& place) const {
     const auto refuse = [&](Errc code, std::string_view reason) {
-      Error error{.code = code, .message = range_.path + ": open: " + found.path + ": " + std::string(reason)};
+      Error error{.code = code, .message = range_.path + ": " + found.path + ": " + std::string(reason)};
       error.file = range_.path;
       error.tensor = found.path;
       return fail(std::move(error));
@@ -251,11 +251,10 @@ class Reader {
     if (!dtype || !shape) return {};
     const auto bytes = tensor_bytes(*dtype, *shape);
     if (!bytes || *bytes != place.bytes) {
-      return fail(
-          {.code = Errc::corrupt,
-           .message = range_.path + ": open: " + found.path + ": its ckpt_dtype or ckpt_shape does not fit its size",
-           .file = range_.path,
-           .tensor = found.path});
+      return fail({.code = Errc::corrupt,
+                   .message = range_.path + ": " + found.path + ": its ckpt_dtype or ckpt_shape does not fit its size",
+                   .file = range_.path,
+                   .tensor = found.path});
     }
     tensor.dtype = place.dtype = *dtype;
     tensor.shape = place.shape = *shape;
@@ -333,7 +332,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
       run_h5(memory, {"map", range.path, std::to_string(range.offset), std::to_string(range.bytes)}, "", limits);
   if (!answered) {
     Error error = std::move(answered).error();
-    error.message = path + ": open: " + error.message;
+    error.message = path + ": " + error.message;
     return fail(with_file(std::move(error), path));
   }
   CKPT_TRY(const FileInfo mapped, io.stat(path));  // the helper opened it by its name

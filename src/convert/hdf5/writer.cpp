@@ -167,11 +167,11 @@ class Layout {
 
   /// HDF5 ends a text at its trailing NULs, so such a name would come back as another one.
   tl::unexpected<Error> refuse_name(const std::string& name) const {
-    return fail({.code = Errc::unsupported,
-                 .message = fmt::format("{}: lay out: a tensor name ends in a NUL character, which HDF5 cannot store",
-                                        request_.target),
-                 .tensor = name,
-                 .hint = "convert to another format, or exclude the tensor with --only"});
+    return fail(
+        {.code = Errc::unsupported,
+         .message = fmt::format("{}: a tensor name ends in a NUL character, which HDF5 cannot store", request_.target),
+         .tensor = name,
+         .hint = "convert to another format, or exclude the tensor with --only"});
   }
 
   static void add_groups(std::string_view path, std::unordered_set<std::string>& groups) {
@@ -218,11 +218,11 @@ class Layout {
     if (!answer) {
       Error error = std::move(answer).error();
       if (error.code == Errc::corrupt) error.code = Errc::unsupported;  // our own request: HDF5 cannot hold it
-      error.message = request_.target + ": lay out: " + error.message;
+      error.message = request_.target + ": " + error.message;
       return fail(std::move(error));
     }
     if (answer->size() != answer_bytes) {
-      return fail(Errc::internal, request_.target + ": lay out: ckpt-h5 answered with another number of datasets");
+      return fail(Errc::internal, request_.target + ": ckpt-h5 answered with another number of datasets");
     }
     file_bytes_ = read_u64(*answer, 0);
     for (std::size_t i = 0; i < datasets_.size(); ++i) datasets_[i].offset = read_u64(*answer, 8 * (i + 1));

@@ -34,7 +34,7 @@ Result<std::optional<Match>> detect_megatron(const Place& place) {
 }
 
 tl::unexpected<Error> incomplete_megatron(const std::string& path, const std::string& reason) {
-  return fail({.code = Errc::incomplete, .message = fmt::format("{}: open: {}", path, reason), .file = path});
+  return fail({.code = Errc::incomplete, .message = fmt::format("{}: {}", path, reason), .file = path});
 }
 
 /// 1, 3 of `mp_rank_01_003`; nothing where a part is no number.

@@ -14,7 +14,7 @@ constexpr std::size_t kMaxSteps = 256;  // sub-directories that are looked into
 
 tl::unexpected<Error> uncommitted(const std::string& path) {
   return fail({.code = Errc::uncommitted,
-               .message = path + ": open: an Orbax save that never finished",
+               .message = path + ": an Orbax save that never finished",
                .file = path,
                .hint = "its name is Orbax's for unfinished work; use an earlier step"});
 }
@@ -47,7 +47,7 @@ Result<std::optional<Match>> detect_orbax(const Place& place) {
 }
 
 tl::unexpected<Error> incomplete_orbax(const std::string& path, const std::string& reason) {
-  return fail({.code = Errc::incomplete, .message = fmt::format("{}: open: {}", path, reason), .file = path});
+  return fail({.code = Errc::incomplete, .message = fmt::format("{}: {}", path, reason), .file = path});
 }
 
 /// Values that are stored as arrays, by `_METADATA` of an item; old releases wrote none. Strings lie in

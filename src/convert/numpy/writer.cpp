@@ -25,7 +25,7 @@ Result<TargetFile> file_of(const Selected& selected, const Tensor& source, std::
   auto header = npy::build_header(selected.dtype, shape, bytes < kLargeBytes ? kSmallAlignment : kAlignment);
   if (!header) {
     Error error = std::move(header).error();
-    error.message = selected.name + ": lay out: " + error.message;
+    error.message = selected.name + ": " + error.message;
     return fail(with_tensor(std::move(error), selected.name));
   }
   TargetFile file{.path = std::move(path), .bytes = header->size() + bytes};
@@ -70,10 +70,9 @@ Result<Skeleton> lay_out(const WriteRequest& request) {
     out.files.push_back(std::move(file));
   }
   if (!out.directory && out.files.size() != 1) {
-    return fail(
-        {.code = Errc::usage,
-         .message = fmt::format("{}: lay out: a .npy file holds one tensor, not {}", request.target, out.files.size()),
-         .hint = "take one with --slice or --only, or name a directory: OUT --to npy"});
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: a .npy file holds one tensor, not {}", request.target, out.files.size()),
+                 .hint = "take one with --slice or --only, or name a directory: OUT --to npy"});
   }
   out.dropped = bits_notes(request);
   for (Finding& finding : left_out(request, "NumPy files")) out.dropped.push_back(std::move(finding));

@@ -84,7 +84,7 @@ class MapBuilder {
                                  std::string hint = {}) const {
     const std::string path = file.empty() ? root_ : join_path(root_, file);
     return fail({.code = code,
-                 .message = fmt::format("{}: open: {}{}{}", path, tensor, tensor.empty() ? "" : ": ", reason),
+                 .message = fmt::format("{}: {}{}{}", path, tensor, tensor.empty() ? "" : ": ", reason),
                  .file = path,
                  .tensor = tensor,
                  .hint = std::move(hint)});

@@ -61,8 +61,8 @@ std::string some_names(const std::vector<std::string>& names, std::uint64_t coun
 tl::unexpected<Error> missing_files(const std::string& root, const std::vector<std::string>& names, std::uint64_t count,
                                     std::string_view why) {
   return fail({.code = Errc::incomplete,
-               .message = fmt::format("{}: open: {} of its files {} missing: {} ({})", root, count,
-                                      count == 1 ? "is" : "are", some_names(names, count), why),
+               .message = fmt::format("{}: {} of its files {} missing: {} ({})", root, count, count == 1 ? "is" : "are",
+                                      some_names(names, count), why),
                .file = names.empty() ? root : join_path(root, names.front()),
                .hint = "copy or download the checkpoint again; a part of it cannot be converted as the whole"});
 }
@@ -87,12 +87,11 @@ Result<> read_indexes(Io& io, const std::string& root, const std::vector<std::st
       files.insert(file);
       const auto [at, fresh] = out.listed.emplace(std::move(tensor), file);
       if (!fresh && at->second != file)
-        return fail(
-            {.code = Errc::ambiguous,
-             .message = fmt::format("{}: open: two indexes list {}, in {} and {}", root, at->first, at->second, file),
-             .file = path,
-             .tensor = at->first,
-             .hint = "move the index that is not meant, and its files, to a directory of their own"});
+        return fail({.code = Errc::ambiguous,
+                     .message = fmt::format("{}: two indexes list {}, in {} and {}", root, at->first, at->second, file),
+                     .file = path,
+                     .tensor = at->first,
+                     .hint = "move the index that is not meant, and its files, to a directory of their own"});
     }
   }
   std::vector<std::string> missing;

@@ -26,7 +26,7 @@ Result<Shard> ShardReader::read(const std::string& relative, Hasher& metadata) {
   // Asked before opening: opening a FIFO would wait for its writer.
   CKPT_TRY(const FileInfo info, io_.stat(path));
   if (info.kind != FileInfo::Kind::file)
-    return fail({.code = Errc::corrupt, .message = path + ": open: not a file", .file = path});
+    return fail({.code = Errc::corrupt, .message = path + ": not a file", .file = path});
   CKPT_TRY(const FileHandle handle, io_.open(path, {}));
   auto shard = read_open(handle, relative, metadata);
   const auto closed = io_.close(handle);

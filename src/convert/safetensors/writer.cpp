@@ -66,7 +66,8 @@ class Writer {
   }
 
  private:
-  /// What peft loads has another name than a model, and is one file. source  peft: SAFETENSORS_WEIGHTS_NAME
+  /// What peft loads has another name than a model, and is one file.
+  /// source  peft: SAFETENSORS_WEIGHTS_NAME
   bool is_adapter() const {
     const auto has = [&](std::string_view path) {
       return std::ranges::find(request_.extras, path, &WantedExtra::path) != request_.extras.end();

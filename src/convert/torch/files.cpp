@@ -113,11 +113,10 @@ Result<> read_index(Io& io, const std::string& root, const std::vector<DirEntry>
   std::string names;
   for (std::size_t i = 0; i < std::min(missing.size(), kNamesShown); ++i) names += (i == 0 ? "" : ", ") + missing[i];
   if (missing.size() > kNamesShown) names += fmt::format(" and {} more", missing.size() - kNamesShown);
-  return fail(
-      {.code = Errc::incomplete,
-       .message = fmt::format("{}: open: {} of {} files are missing: {}", root, missing.size(), files.size(), names),
-       .file = join_path(root, missing.front()),
-       .hint = "copy or download the checkpoint again; a part of it cannot be converted as the whole"});
+  return fail({.code = Errc::incomplete,
+               .message = fmt::format("{}: {} of {} files are missing: {}", root, missing.size(), files.size(), names),
+               .file = join_path(root, missing.front()),
+               .hint = "copy or download the checkpoint again; a part of it cannot be converted as the whole"});
 }
 
 // Units in path order; the first keeps its names.
@@ -165,7 +164,7 @@ Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limi
     if (entry.kind != FileInfo::Kind::file || !entry.name.ends_with(kIndexSuffix)) continue;
     if (!out.index.empty()) {
       return fail({.code = Errc::ambiguous,
-                   .message = fmt::format("{}: open: two indexes, {} and {}", root, out.index, entry.name),
+                   .message = fmt::format("{}: two indexes, {} and {}", root, out.index, entry.name),
                    .file = join_path(root, entry.name),
                    .hint = "move the one that is not meant, and its files, to a directory of their own"});
     }
@@ -183,7 +182,7 @@ Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limi
   CKPT_TRY(const auto companions, trainer_files(io, root, entries));
   out.files.insert(out.files.end(), companions.begin(), companions.end());
   if (out.files.empty()) {
-    return fail({.code = Errc::unsupported, .message = root + ": open: no torch.save file here", .file = root});
+    return fail({.code = Errc::unsupported, .message = root + ": no torch.save file here", .file = root});
   }
   const auto alone =
       std::ranges::count_if(out.files, [](const StateFile& file) { return !file.listed && file.key.empty(); });

@@ -35,7 +35,7 @@ Result<ItemIndex> parse_item_index(std::span<const std::byte> data, const pickle
   ItemIndex out;
   const auto world = as_integer(graph, graph.find(graph.root(), "world_size"));
   if (!world || *world < 1 || static_cast<std::uint64_t>(*world) > kMostItemRanks)
-    return bad_index("its world_size is no number of ranks");
+    return bad_index("its world_size is not a number of ranks");
   out.world_size = static_cast<std::uint64_t>(*world);
   const auto items = as_mapping(graph, graph.find(graph.root(), "metadata"));
   if (!items) return bad_index("it has no items");
@@ -74,8 +74,8 @@ Result<std::vector<RankFile>> select_item_files(const std::string& root, const s
     if (there.contains(item)) continue;
     const std::string name = item + "_0" + std::string(kItemSuffix);
     return fail({.code = Errc::incomplete,
-                 .message = fmt::format("{}: open: all {} files of the item {} are missing, first {}", root,
-                                        index.world_size, item, name),
+                 .message = fmt::format("{}: all {} files of the item {} are missing, first {}", root, index.world_size,
+                                        item, name),
                  .file = join_path(root, name),
                  .hint = "copy them from the nodes that wrote them into this directory"});
   }

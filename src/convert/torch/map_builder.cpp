@@ -183,7 +183,7 @@ Result<> MapBuilder::check_listed() {
     std::sort(absent.begin(), absent.end());
     const std::string path = join_path(root_, listed_.at(absent.front()));
     return fail({.code = Errc::incomplete,
-                 .message = fmt::format("{}: open: the index lists {}, which {} not in the file", path, some_of(absent),
+                 .message = fmt::format("{}: the index lists {}, which {} not in the file", path, some_of(absent),
                                         absent.size() == 1 ? "is" : "are"),
                  .file = path,
                  .tensor = absent.front(),

@@ -64,11 +64,11 @@ class ObjectFile {
   Result<> check_types() const {
     for (std::uint32_t i = 0; i < request_.tensors.size(); ++i) {
       if (!torch_dtype(selected(i).dtype).empty()) continue;
-      return fail({.code = Errc::unsupported,
-                   .message = fmt::format("{}: lay out: torch has no element type {}", selected(i).name,
-                                          dtype_name(selected(i).dtype)),
-                   .tensor = selected(i).name,
-                   .hint = "leave it out with --only, or choose another form"});
+      return fail(
+          {.code = Errc::unsupported,
+           .message = fmt::format("{}: torch has no element type {}", selected(i).name, dtype_name(selected(i).dtype)),
+           .tensor = selected(i).name,
+           .hint = "leave it out with --only, or choose another form"});
     }
     return {};
   }

@@ -104,7 +104,7 @@ Result<std::vector<RankFile>> order_rank_files(const std::string& root, std::vec
     if (end < files.size() && files[end].stem == first.stem) {
       return fail(
           {.code = Errc::ambiguous,
-           .message = fmt::format("{}: open: two series of one kind, {} and {}", root, first.series, files[end].series),
+           .message = fmt::format("{}: two series of one kind, {} and {}", root, first.series, files[end].series),
            .file = join_path(root, files[end].path),
            .hint = "move the one that is not meant to a directory of its own"});
     }
@@ -128,11 +128,10 @@ Result<std::vector<RankFile>> order_rank_files(const std::string& root, std::vec
     if (shown > 0) {
       const std::uint64_t count = world - std::min<std::uint64_t>(world, end - begin);
       if (count > shown) names += fmt::format(" and {} more", count - shown);
-      return fail(
-          {.code = Errc::incomplete,
-           .message = fmt::format("{}: open: files of {} of {} ranks are missing: {}", root, count, world, names),
-           .file = join_path(root, missing),
-           .hint = "each rank wrote its own slices: copy them from the nodes that did"});
+      return fail({.code = Errc::incomplete,
+                   .message = fmt::format("{}: files of {} of {} ranks are missing: {}", root, count, world, names),
+                   .file = join_path(root, missing),
+                   .hint = "each rank wrote its own slices: copy them from the nodes that did"});
     }
     begin = end;
   }

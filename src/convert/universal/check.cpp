@@ -281,7 +281,7 @@ Result<StoredHashes> stored_hashes(Io& io, const std::string& root) {
   CKPT_TRY(Checkpoint checkpoint, open_checkpoint(io, root, ReadOptions{}.metadata_limit));
   if (!checkpoint.missing.empty()) {
     const std::string first = join_path(root, checkpoint.missing.front());
-    return fail({.code = Errc::incomplete, .message = first + ": verify: the file is missing", .file = first});
+    return fail({.code = Errc::incomplete, .message = first + ": the file is missing", .file = first});
   }
   StoredHashes out;
   CKPT_TRY(out.findings, Checker(io, root, checkpoint).run());

@@ -15,7 +15,7 @@ namespace ckpt::universal {
 namespace {
 
 tl::unexpected<Error> bad_file(Check check, const std::string& path, std::string_view reason) {
-  return violates(check, Error{.message = fmt::format("{}: open: {}", path, reason), .file = path});
+  return violates(check, Error{.message = fmt::format("{}: {}", path, reason), .file = path});
 }
 
 Result<std::string> read_manifest(Io& io, const std::string& root, std::uint64_t limit) {
@@ -23,7 +23,7 @@ Result<std::string> read_manifest(Io& io, const std::string& root, std::uint64_t
   auto text = read_metadata_file(io, path, MetadataCost::json, limit, kMaxManifestBytes);
   if (text || text.error().code != Errc::not_found) return text;
   return violates(Check::committed,
-                  Error{.message = root + ": open: manifest.json is missing: the save or conversion never finished",
+                  Error{.message = root + ": manifest.json is missing: the save or conversion never finished",
                         .file = root,
                         .hint = "this is not a checkpoint; run the command that was writing it again"});
 }
@@ -182,7 +182,7 @@ Result<std::string> read_hashed_file(Io& io, const std::string& root, const Sums
   for (; same && i < leaves.size(); ++i) same = hash128(std::string_view(bytes).substr(i * kLeaf, kLeaf)) == leaves[i];
   if (same) return bytes;
   const Check check = file.key.file_class == FileClass::index ? Check::index_hash : Check::objects_hash;
-  return violates(check, Error{.message = path + ": open: the content does not match the hashes in sums.bin",
+  return violates(check, Error{.message = path + ": the content does not match the hashes in sums.bin",
                                .file = path,
                                .offset = i == 0 ? 0 : (i - 1) * kLeaf});
 }

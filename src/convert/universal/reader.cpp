@@ -24,8 +24,7 @@ Result<std::vector<NamedObject>> read_objects(Io& io, const std::string& root, c
   auto objects = parse_objects(text);
   if (!objects) return fail(with_file(std::move(objects).error(), path));
   if (objects->id != checkpoint.manifest.id || !go_together(objects->version, checkpoint.manifest.version))
-    return violates(Check::objects_id,
-                    Error{.message = path + ": open: it belongs to another checkpoint", .file = path});
+    return violates(Check::objects_id, Error{.message = path + ": it belongs to another checkpoint", .file = path});
   return std::move(objects->objects);
 }
 

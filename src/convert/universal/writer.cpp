@@ -63,7 +63,7 @@ class Writer {
 
   Result<Skeleton> lay_out() {
     const auto id = Hash128::from_hex(request_.id);
-    if (!id) return fail(Errc::internal, request_.target + ": lay out: an id that is not 32 hexadecimal digits");
+    if (!id) return fail(Errc::internal, request_.target + ": an id that is not 32 hexadecimal digits");
     draft_->manifest.id = *id;
     describe();
     CKPT_CHECK(take_tensors());
@@ -126,7 +126,7 @@ class Writer {
       renamed =
           renamed || (extra == nullptr && name != request_.source->tensors[request_.tensors[selected].tensor].name);
       if (!rows().empty() && rows().back().tensor.name == name)
-        return fail(Errc::usage, fmt::format("{}: lay out: two tensors are named '{}'", request_.target, name));
+        return fail(Errc::usage, fmt::format("{}: two tensors are named '{}'", request_.target, name));
       CKPT_TRY(const std::uint64_t bytes, tensor_bytes(row.tensor.dtype, row.tensor.shape));
       bytes_.push_back(bytes);
       rows().push_back(std::move(row));

@@ -31,7 +31,8 @@ class WriterFiles {
   static constexpr std::uint64_t kKeptBytes = std::uint64_t{64} << 20;
 
   /// Checks in O(rows + files + indexed chunks) that the files have room for exactly the tensors, and that indexed
-  /// chunks lie in their files. errors   corrupt, with file or tensor
+  /// chunks lie in their files.
+  /// errors  corrupt, with file or tensor
   static Result<WriterFiles> make(Parts parts, std::uint64_t kept_bytes = kKeptBytes);
 
   const std::vector<TensorRow>& rows() const { return parts_.rows; }

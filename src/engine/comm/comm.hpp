@@ -43,7 +43,7 @@ class Comm {
   /// Whether ranks can send each other messages (message.hpp): tables of older trainers cannot.
   bool has_messages() const;
 
-  /// A collective in flight. Works on bytes of its own, which outlive it where it is given up; the caller's are
+  /// A collective in flight. Works on bytes of its own, which outlive it if given up; the caller's are
   /// written only by the `test` that returns true, and must live until then.
   class Pending {
    public:

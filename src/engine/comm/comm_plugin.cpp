@@ -20,12 +20,12 @@ Result<void*> load_plugin() {
   const auto path = find_installed(kPluginName, {"", "../lib", "../lib/x86_64-linux-gnu"});
   if (!path) {
     return fail({.code = Errc::mpi_launch,
-                 .message = fmt::format("{}: load: it is not installed beside ckpt", kPluginName),
+                 .message = fmt::format("{}: it is not installed beside ckpt", kPluginName),
                  .file = kPluginName,
                  .hint = "install the MPI plug-in, or run without mpirun"});
   }
   if (void* loaded = ::dlopen(path->c_str(), kFlags)) return loaded;
-  return fail({.code = Errc::mpi_launch, .message = fmt::format("{}: load: {}", *path, ::dlerror()), .file = *path});
+  return fail({.code = Errc::mpi_launch, .message = fmt::format("{}: {}", *path, ::dlerror()), .file = *path});
 }
 
 }  // namespace
@@ -34,13 +34,13 @@ Result<ckpt_comm_table> load_mpi_table() {
   CKPT_TRY(void* plugin, load_plugin());
   const auto open = reinterpret_cast<OpenFunction>(::dlsym(plugin, "ckpt_mpi_open"));
   if (open == nullptr) {
-    return fail(Errc::mpi_launch, fmt::format("{}: load: it has no ckpt_mpi_open", kPluginName));
+    return fail(Errc::mpi_launch, fmt::format("{}: it has no ckpt_mpi_open", kPluginName));
   }
   ckpt_comm_table table{};
   if (open(&table) != 0) return fail(Errc::mpi_launch, fmt::format("{}: MPI cannot be initialised", kPluginName));
   if (table.size < sizeof(ckpt_comm_table)) {
     if (table.close != nullptr) table.close(table.self);
-    return fail(Errc::mpi_launch, fmt::format("{}: load: it belongs to another release", kPluginName));
+    return fail(Errc::mpi_launch, fmt::format("{}: it belongs to another release", kPluginName));
   }
   return table;
 }

@@ -22,7 +22,7 @@ Result<bool> Heartbeat::beat(int code, bool done, std::chrono::milliseconds idle
   if (!arrived) {
     if (std::chrono::steady_clock::now() - started_ <= patience_) return false;
     pending_ = {};  // given up: no collective is started any more
-    return fail(Errc::peer_failed, fmt::format("run: a rank has not answered for {} ms", patience_.count()));
+    return fail(Errc::peer_failed, fmt::format("a rank has not answered for {} ms", patience_.count()));
   }
   pending_ = {};
   worst_ = std::max(worst_, words_[0]);

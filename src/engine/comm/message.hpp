@@ -27,7 +27,8 @@ class Message {
   /// Starts with the first `bytes` of the room, at most its size; both ranks name the same number. Not while active.
   Result<> send(std::size_t bytes, int to);
   Result<> receive(std::size_t bytes, int from);
-  /// True once done, and where nothing was started. errors  peer_failed
+  /// True once done, and where nothing was started.
+  /// errors  peer_failed
   Result<bool> test();
 
  private:

@@ -50,7 +50,8 @@ class HeldDirectories {
   /// As hold_directory.
   Result<std::unique_ptr<HeldDirectory>> hold(const std::string& path, const HoldOptions& options);
 
-  /// Target for a name to be created, removed or replaced. errors  linked: a link on the path; changed: the held
+  /// Target for a name to be created, removed or replaced.
+  /// errors  linked: a link on the path; changed: the held
   /// directory was moved or replaced; system errors
   Result<ChangePlace> place(const std::string& path, const char* operation) const;
 
@@ -59,9 +60,11 @@ class HeldDirectories {
     int reason = 0;  ///< errno if there is no descriptor
     NewRights rights{};
   };
-  /// Like openat(2), for files to be changed. errors  linked, changed
+  /// Like openat(2), for files to be changed.
+  /// errors  linked, changed
   Result<Opened> open(const std::string& path, int flags, const char* operation) const;
-  /// For files that are only read: by plain path, unless a held directory above it requires more. errors  as open
+  /// For files that are only read: by plain path, unless a held directory above it requires more.
+  /// errors  as open
   Result<Opened> open_to_read(const std::string& path, int flags, const char* operation) const;
   /// Whether reads of a path must not follow links.
   bool holds_reads(const std::string& path) const;

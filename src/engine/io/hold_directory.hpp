@@ -41,7 +41,8 @@ class HoldsDirectories {
 /// Holds a directory. From now on this Io, and all Ios made by `fresh` from it or from the same one, create, remove,
 /// rename and write paths below the directory relative to its open descriptor, and never through a symbolic link. If
 /// the directory is moved or replaced meanwhile, such a change fails with `changed`; a link on the path fails with
-/// `linked`. An Io without this support holds nothing. errors  linked, changed: as for such a change; not_found; io
+/// `linked`. An Io without this support holds nothing.
+/// errors  linked, changed: as for such a change; not_found; io
 Result<std::unique_ptr<HeldDirectory>> hold_directory(Io& io, const std::string& path, const HoldOptions& options = {});
 
 }  // namespace ckpt

@@ -32,7 +32,7 @@ class Host {
   virtual std::optional<bool> is_running(const ProcessId& process) const = 0;
   /// Of this boot, stops while the machine sleeps; never set by anybody.
   virtual std::chrono::nanoseconds monotonic() const = 0;
-  /// Processes with the same one have the same `monotonic`; empty: nobody else has.
+  /// Processes with the same one have the same `monotonic`; empty: no other process has.
   virtual std::string clock_id() const = 0;
 };
 

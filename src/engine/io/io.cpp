@@ -10,7 +10,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::size_t kMaxQueueDepth = 4096;
-constexpr unsigned kTries = 4;  // to read a small file that other hosts replace meanwhile
+constexpr unsigned kTries = 4;  // to read a small file that other hosts replace in the meantime
 
 std::string_view without_trailing_slashes(std::string_view path) {
   while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
@@ -50,7 +50,7 @@ Result<std::string> read_once(Io& io, const std::string& path, std::uint64_t lim
     CKPT_TRY(const FileInfo info, io.info(file));
     if (info.bytes > limit) {
       return fail({.code = Errc::corrupt,
-                   .message = fmt::format("{}: read: {} bytes, over the limit of {}", path, info.bytes, limit),
+                   .message = fmt::format("{}: {} bytes, over the limit of {}", path, info.bytes, limit),
                    .file = path});
     }
     std::string text(static_cast<std::size_t>(info.bytes), '\0');

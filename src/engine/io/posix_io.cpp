@@ -243,7 +243,7 @@ Result<std::unique_ptr<HeldLock>> PosixIo::lock(const std::string& path, LockMod
     Error error = system_error(reason, path, "lock");
     if (reason == EWOULDBLOCK) {
       error.code = Errc::locked;
-      error.message = path + ": lock: held by another process";
+      error.message = path + ": held by another process";
     } else {
       error.code = Errc::unsupported;  // EBADF, ENOLCK, EINVAL, ENOSYS: no such locks on this file system
     }
@@ -255,7 +255,7 @@ Result<std::unique_ptr<HeldLock>> PosixIo::lock(const std::string& path, LockMod
   if (::fstat(fd.get(), &locked) != 0) return fail(system_error(errno, path, "lock"));
   if (::stat(path.c_str(), &named) != 0) return fail(system_error(errno, path, "lock"));
   if (!same_file(locked, named)) {
-    return fail({.code = Errc::locked, .message = path + ": lock: replaced by another process", .file = path});
+    return fail({.code = Errc::locked, .message = path + ": replaced by another process", .file = path});
   }
   return std::unique_ptr<HeldLock>(std::make_unique<Flock>(std::move(fd)));
 }
@@ -326,7 +326,7 @@ Result<FileHandle> PosixIo::open(const std::string& path, OpenOptions options) {
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return fail(system_error(errno, path, "open"));
   if (!S_ISREG(status.st_mode)) {
-    return fail({.code = Errc::io, .message = path + ": open: not a regular file", .file = path});
+    return fail({.code = Errc::io, .message = path + ": not a regular file", .file = path});
   }
   if (options.mode == OpenOptions::Mode::write_recycled) CKPT_CHECK(check_recyclable(fd.get(), path, opened.rights));
   // O_DIRECT is set afterwards because an open that refuses it may already have created the file.
@@ -399,7 +399,7 @@ Result<> PosixIo::close(FileHandle file) {
 Result<> PosixIo::read_at(FileHandle file, std::uint64_t offset, std::span<std::byte> data) {
   const OpenFile* found = find(file);
   if (found == nullptr || found->direct) {
-    return fail(Errc::internal, fmt::format("read: no open buffered file {}", file.value));
+    return fail(Errc::internal, fmt::format("no open buffered file {}", file.value));
   }
   if (data.empty()) return {};
   Transfer transfer({.op = Request::Op::read, .offset = offset, .data = data.data(), .bytes = data.size()},
@@ -422,7 +422,7 @@ Result<> PosixIo::read_at(FileHandle file, std::uint64_t offset, std::span<std::
 Result<> PosixIo::write_at(FileHandle file, std::uint64_t offset, std::span<const std::byte> data) {
   const OpenFile* found = find(file);
   if (found == nullptr || found->direct) {
-    return fail(Errc::internal, fmt::format("write: no open buffered file {}", file.value));
+    return fail(Errc::internal, fmt::format("no open buffered file {}", file.value));
   }
   if (data.empty()) return {};
   // A request's buffer is not const because reads share the type; pwrite only reads it.

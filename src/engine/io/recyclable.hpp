@@ -9,7 +9,7 @@
 namespace ckpt {
 
 /// Whether overwriting gains on the file system of a directory, and all conditions below can be asked there: ext4 and
-/// XFS, whose written extents need no conversion under the journal. Files of others are made anew.
+/// XFS, whose written extents need no conversion under the journal. Files of others are rebuilt.
 bool recycles_files(const std::string& directory);
 
 /// Nothing is written to the file before this returns. Its conditions:

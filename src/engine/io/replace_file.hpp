@@ -10,7 +10,8 @@ namespace ckpt {
 
 /// Writes a small file whole, in the place of one that may be there: a temporary name beside it, synced, renamed over
 /// it, the directory synced. After a crash there is the old one or the new one; a temporary one that a crash left is
-/// taken over by the next call. The caller sees to it that nobody else writes the same file meanwhile. errors  those of
+/// taken over by the next call. The caller sees to it that nobody else writes the same file meanwhile.
+/// errors  those of
 /// the system; the file is then the old one, or perhaps the new one
 Result<> replace_file(Io& io, const std::string& path, std::string_view bytes);
 

@@ -93,7 +93,7 @@ Tried try_directory(Io& io, const std::string& path) {
 Result<VolumeFacts> look_at_volume(Io& io, const std::string& path, const std::string& root) {
   CKPT_TRY(const FileInfo info, io.stat(path));
   if (info.kind != FileInfo::Kind::directory) {
-    return fail({.code = Errc::usage, .message = path + ": doctor: not a directory", .file = path});
+    return fail({.code = Errc::usage, .message = path + ": not a directory", .file = path});
   }
   std::error_code none;
   const std::filesystem::path whole = std::filesystem::canonical(path, none);

@@ -49,7 +49,8 @@ struct VolumeFacts {
   Tried tried{};
 };
 
-/// `path` is a directory. `root` stands before /proc and /sys, for tests. errors  not_found
+/// `path` is a directory. `root` stands before /proc and /sys, for tests.
+/// errors  not_found
 Result<VolumeFacts> look_at_volume(Io& io, const std::string& path, const std::string& root = "");
 
 /// The extended attribute lustre.lov of a directory (lustre_user.h, struct lov_user_md_v1 and _v3, little-endian).

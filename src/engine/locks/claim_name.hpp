@@ -23,7 +23,7 @@ struct ClaimName {
   bool operator==(const ClaimName&) const = default;
 };
 
-/// A host's name as it stands in claims.
+/// A host's name as in claims.
 std::string claim_host(std::string_view host);
 
 }  // namespace ckpt

@@ -100,7 +100,7 @@ Result<> touch_directory(Io& io, const std::string& directory) {
   return {};
 }
 
-/// What a claim says, to be compared only; nothing: it is gone. `readable`: false where nobody knows what it says.
+/// What a claim says, to be compared only; nothing: no longer exists. `readable`: false where nobody knows what it says.
 std::optional<std::uint64_t> said_by(Io& io, const std::string& path, bool& readable) {
   const auto text = read_small_file(io, path, kMostCounterBytes);
   readable = true;
@@ -241,7 +241,7 @@ Result<std::unique_ptr<ClaimFile>> ClaimFile::write(Io& io, const std::string& s
     io.attend(*out);
     return out;
   }
-  return fail(Errc::locked, directory + ": claim: one process has too many");
+  return fail(Errc::locked, directory + ": one process has too many");
 }
 
 ClaimFile::~ClaimFile() {

@@ -20,7 +20,7 @@
 /// A claim that stood before the deleter's third step is seen there. One that came after belongs to a reader whose
 /// third step finds the name gone; where his system remembers the name for longer than it is, he reads in the trash
 /// what the fourth step still protects. Nobody waits for anybody, and only a reader that began while the files were
-/// being removed for good finds them gone, which is an error and not other bytes.
+/// being removed permanently finds them gone, which is an error and not other bytes.
 ///   look     1 a file made and removed there: the answer to one's own change ends what one's system remembers of the
 ///            directory   2 the listing   3 each claim's counter
 /// A claim is dead when its process is known to be (same boot and PID namespace), or when its counter was seen
@@ -49,12 +49,13 @@ std::string turn_key(std::string_view store);
 /// One's own claim; removed by the destructor. One thread, that of `io`, which outlives it.
 class ClaimFile final : public Attended {
  public:
-  /// Durable when this returns. errors  as of files: the store cannot be written
+  /// Durable when this returns.
+  /// errors  as of files: the store cannot be written
   static Result<std::unique_ptr<ClaimFile>> write(Io& io, const std::string& store, const std::string& key);
   ~ClaimFile() override;
   ClaimFile(const ClaimFile&) = delete;
   ClaimFile& operator=(const ClaimFile&) = delete;
-  /// Raises the counter, at most once a kClaimBeat; one that was removed meanwhile is made again.
+  /// Raises the counter, at most once a kClaimBeat; one that was removed in the meantime is made again.
   void beat() override;
   const std::string& path() const { return path_; }
 
@@ -88,14 +89,16 @@ struct Claims {
 };
 
 enum class Dead : std::uint8_t { removed, left };
-/// Looks, remembers what was seen, and removes the dead. errors  as of files: nothing is known
+/// Looks, remembers what was seen, and removes the dead.
+/// errors  as of files: nothing is known
 Result<Claims> watch_claims(Io& io, const std::string& store, Dead dead = Dead::removed);
 
 /// Looks and changes nothing. No directory: no claims.
 Result<Claims> list_claims(Io& io, const std::string& store);
 
 /// For how long a partial (publish.hpp) in this store has been seen as it is, names, sizes and times of all that is in
-/// it: no process writes one that long without a change. Remembered as above; 0 at the first look. errors  as of files
+/// it: no process writes one that long without a change. Remembered as above; 0 at the first look.
+/// errors  as of files
 Result<std::chrono::nanoseconds> watch_partial(Io& io, const std::string& store, const std::string& path);
 
 }  // namespace ckpt

@@ -119,7 +119,7 @@ Result<> Lease::look_again(const FileInfo& before) {
     if (now && now->is_same_file(before)) return {};
     if (std::chrono::steady_clock::now() >= patience) {
       return fail({.code = now ? Errc::locked : Errc::not_found,
-                   .message = path_ + (now ? ": open: it was replaced just now" : ": open: it was deleted just now"),
+                   .message = path_ + (now ? ": it was replaced just now" : ": it was deleted just now"),
                    .file = path_});
     }
     std::this_thread::sleep_for(kReturnPoll);

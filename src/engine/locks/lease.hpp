@@ -10,14 +10,14 @@
 
 namespace ckpt {
 
-/// A reader's hold on a checkpoint (directory or file): nobody deletes, demotes or replaces it meanwhile, nor the
+/// A reader's hold on a checkpoint (directory or file): nobody deletes, demotes or replaces it in the meantime, nor the
 /// checkpoint that it is a part of. A shared
 /// lock, and where locks do not reach every host a claim in each store that it lies in (claims.hpp), which long work
 /// keeps alive by Io::beat. A claim of work that rests for longer than kClaimSilence protects from other hosts no more.
 /// One thread, that of `io`, which outlives it.
 class Lease final : public Attended {
  public:
-  /// errors   locked: it is being replaced or deleted; not_found: it is gone; io
+  /// errors   locked: it is being replaced or deleted; not_found: no longer exists; io
   static Result<std::unique_ptr<Lease>> take(Io& io, const std::string& checkpoint);
   ~Lease() override;
   Lease(const Lease&) = delete;
@@ -46,7 +46,8 @@ class Lease final : public Attended {
   std::chrono::nanoseconds last_{};
 };
 
-/// The keys that readers of a checkpoint have claimed it by, as it stands at `path`. errors  io: nobody knows
+/// The keys that readers of a checkpoint have claimed it by, as it stands at `path`.
+/// errors  io: nobody knows
 Result<std::vector<std::string>> claim_keys(Io& io, const std::string& store, const std::string& path);
 
 }  // namespace ckpt

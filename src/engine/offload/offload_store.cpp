@@ -20,7 +20,7 @@ using State = Part::State;
 namespace {
 
 Result<> check_options(const OffloadStore::Options& options) {
-  const auto wrong = [](const std::string& reason) { return fail(Errc::usage, "offload store: open: " + reason); };
+  const auto wrong = [](const std::string& reason) { return fail(Errc::usage, "offload store: " + reason); };
   if (options.buffer_bytes == 0 || options.buffer_bytes % kAlignment != 0 || options.block_bytes == 0 ||
       options.block_bytes % kAlignment != 0) {
     return wrong(fmt::format("buffers of {} and blocks of {} bytes: must be multiples of {}", options.buffer_bytes,

@@ -238,7 +238,7 @@ Result<> Worker::reap() {
     if (!done[i].bytes) {
       if (!active.error) active.error = std::move(done[i].bytes).error();
     } else if (*done[i].bytes != block.bytes && !active.error) {
-      Error error{.code = Errc::corrupt, .message = file.path + ": read: the file is shorter than what was written"};
+      Error error{.code = Errc::corrupt, .message = file.path + ": the file is shorter than what was written"};
       active.error = with_file(std::move(error), file.path, active.offset);
     }
     if (active.in_flight == 0 && current_ != &active) finish(active);
@@ -282,7 +282,7 @@ void Worker::abandon(const Error& error) {
   const std::lock_guard held(shared_.mutex);
   shared_.broken = error;
   for (const Active& active : active_) {
-    // The queue has failed for good: what it held may go on whenever.
+    // The queue has failed permanently: what it held may go on whenever.
     if (active.in_flight != 0) active.task.tensor->parts[active.task.part].buffer.leave_to_kernel();
     end_task(active.task, error);
   }

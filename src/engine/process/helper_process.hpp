@@ -40,7 +40,8 @@ struct HelperLimits {
 
 /// Runs a helper program of ours to its end, with `input` on its standard input, and returns its standard output.
 /// The program is looked for where ckpt was installed (engine/process/installed.hpp). What it says is hostile input:
-/// bytes are counted as they arrive, and a helper that oversteps a limit is killed. errors  by how it ended
+/// bytes are counted as they arrive, and a helper that oversteps a limit is killed.
+/// errors  by how it ended
 /// (helper/h5_file.hpp, Verdict), its last line being the message: refused 3, unsupported 4,
 ///         no_space 5, memory 6, io 7, corrupt any other, or a crash; unsupported: it is not installed; memory: its
 ///         answer is over the limit; io: it took too long, or how it ended cannot be seen; interrupted: `stop`

@@ -19,22 +19,22 @@ namespace {
 
 Error other_host(const std::string& partial) {
   return {.code = Errc::locked,
-          .message = partial + ": publish: left over, or a process of another host is writing it",
+          .message = partial + ": left over, or being written by another host",
           .file = partial,
           .hint = fmt::format("locks here do not reach every host: ckpt repair {} --apply removes it, once nothing has "
                               "changed in it for 10 minutes",
                               partial)};
 }
 
-/// The lock of a left-over. Null: its owner removed it just now.
+/// The lock of a leftover. Null: its owner removed it just now.
 Result<std::unique_ptr<HeldLock>> lock_left_over(Io& io, const std::string& partial) {
   auto held = io.lock(partial, LockMode::exclusive);
   if (held) return held;
   Error error = std::move(held).error();
   if (error.code == Errc::not_found) return std::unique_ptr<HeldLock>();
   if (error.code == Errc::locked || error.code == Errc::unsupported) {
-    error.message = partial + (error.code == Errc::locked ? ": publish: another process is writing it"
-                                                          : ": publish: left over, or another process is writing it");
+    error.message = partial + (error.code == Errc::locked ? ": being written by another process"
+                                                          : ": left over, or being written by another process");
     error.hint = error.code == Errc::locked ? "wait for it to end" : "remove it by hand if no process writes it";
     error.code = Errc::locked;
   }
@@ -48,7 +48,7 @@ Result<bool> is_link(Io& io, const std::string& path) {
   return std::any_of(entries.begin(), entries.end(), [&](const DirEntry& e) { return e.is_link && e.name == name; });
 }
 
-/// Nothing stands in a left-over that ckpt did not put there.
+/// Nothing stands in a leftover that ckpt did not put there.
 Result<> check_own(Io& io, const std::string& partial, const OwnName& own) {
   CKPT_TRY(const FileInfo info, io.stat(partial));
   CKPT_TRY(const bool elsewhere, is_link(io, partial));

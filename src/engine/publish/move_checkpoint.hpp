@@ -38,11 +38,13 @@ struct Formerly {
   std::string path{};
 };
 
-/// Takes it, without waiting. errors  io
+/// Takes it, without waiting.
+/// errors  io
 Result<Held> hold(Io& io, const std::string& checkpoint, const Formerly& formerly = {});
 
 /// Whether somebody began to read since: asked when it cannot be found any more under the name that readers know.
-/// `held` becomes `read` or `unknown` then. errors  io
+/// `held` becomes `read` or `unknown` then.
+/// errors  io
 Result<> look_for_readers(Io& io, Held& held);
 
 /// Gives a checkpoint that is held another place on the same file system, where nothing may be, and makes that durable.

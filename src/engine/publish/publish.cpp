@@ -14,6 +14,7 @@
 #include "engine/store/held_store.hpp"
 #include "engine/store/recycle.hpp"
 #include "format/checked.hpp"
+#include "format/text/quantity.hpp"
 #include "format/universal/own_names.hpp"
 
 namespace ckpt {
@@ -21,7 +22,7 @@ namespace {
 
 Error exists_error(const std::string& target) {
   return {.code = Errc::target_exists,
-          .message = target + ": publish: already exists",
+          .message = target + ": already exists",
           .file = target,
           .hint = "choose another target, or pass --overwrite"};
 }
@@ -32,19 +33,19 @@ Result<> check_unread(const Held& held, const std::string& target) {
     case Claim::free:
       return {};
     case Claim::read:
-      return fail({.code = Errc::locked,
-                   .message = target + ": overwrite: it is being read" +
-                              (held.reader.empty() ? std::string() : " by " + held.reader),
-                   .file = target,
-                   .hint = "try again when its readers are done"});
+      return fail(
+          {.code = Errc::locked,
+           .message = target + ": overwrite: in use" + (held.reader.empty() ? std::string() : " by " + held.reader),
+           .file = target,
+           .hint = "try again when its readers are done"});
     case Claim::unknown:
       return fail({.code = Errc::usage,
-                   .message = fmt::format("{}: overwrite: this file system cannot tell whether it is being read{}{}",
-                                          target, held.reader.empty() ? "" : ": ", held.reader),
+                   .message = fmt::format("{}: overwrite: this file system cannot tell whether in use{}{}", target,
+                                          held.reader.empty() ? "" : ": ", held.reader),
                    .file = target,
-                   .hint = "choose another target, or remove it by hand"});
+                   .hint = "choose another target, or remove this one by hand"});
     case Claim::vanished:
-      return fail({.code = Errc::not_found, .message = target + ": overwrite: it is gone", .file = target});
+      return fail({.code = Errc::not_found, .message = target + ": overwrite: no longer exists", .file = target});
   }
   return {};
 }
@@ -70,7 +71,7 @@ Result<> sync_name(Io& io, const std::string& target, const std::string& kept) {
   if (synced) return {};
   Error error = std::move(synced).error();
   error.code = Errc::not_durable;
-  error.message = fmt::format("{}: publish: visible, perhaps not durable: {}", target, error.message);
+  error.message = fmt::format("{}: visible, but possibly not durable: {}", target, error.message);
   error.hint = "verify it, and look at the disk";
   if (!kept.empty()) error.hint += "; the old one is " + kept;
   return fail(std::move(error));
@@ -78,7 +79,7 @@ Result<> sync_name(Io& io, const std::string& target, const std::string& kept) {
 
 Error left_over_stays(Error error, const std::string& target, const std::string& partial) {
   error.code = Errc::not_done;
-  error.message = fmt::format("{}: publish: done, but {} stays: {}", target, partial, error.message);
+  error.message = fmt::format("{}: done, but could not remove {}: {}", target, partial, error.message);
   error.hint = fmt::format("remove {} by hand", partial);
   return error;
 }
@@ -186,15 +187,15 @@ class RealPublication final : public Publication {
 };
 
 Result<> RealPublication::check_paths(const std::vector<TargetFile>& files) const {
-  if (options_.target.empty()) return fail(Errc::usage, "publish: no target");
+  if (options_.target.empty()) return fail(Errc::usage, "no target");
   const bool id_ok = !options_.id.empty() && options_.id.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!id_ok) return fail(Errc::internal, fmt::format("{}: publish: '{}' is no id", options_.target, options_.id));
+  if (!id_ok) return fail(Errc::internal, fmt::format("{}: '{}' is not an id", options_.target, options_.id));
   if (!options_.directory && (files.size() != 1 || !files.front().path.empty())) {
-    return fail(Errc::internal, options_.target + ": publish: a single file with several parts");
+    return fail(Errc::internal, options_.target + ": a single file with several parts");
   }
   for (const TargetFile& file : files) {
     if (options_.directory && !stays_inside(file.path)) {
-      return fail(Errc::internal, fmt::format("{}: publish: path '{}' leaves the target", options_.target, file.path));
+      return fail(Errc::internal, fmt::format("{}: path '{}' leaves the target", options_.target, file.path));
     }
   }
   return {};
@@ -226,7 +227,8 @@ Result<> RealPublication::check_space(const std::vector<TargetFile>& files) {
   CKPT_TRY(const std::uint64_t free, io_.free_bytes(parent_path(options_.target)));
   if (needed <= free || needed - free <= recycled_.bytes()) return {};
   return fail({.code = Errc::no_space,
-               .message = fmt::format("{}: publish: {} bytes needed, {} free", options_.target, needed, free),
+               .message = fmt::format("{}: not enough space: {} needed, {} free", options_.target, size_text(needed),
+                                      size_text(free)),
                .file = options_.target,
                .hint = "free some space, or choose a target on another file system"});
 }
@@ -250,7 +252,7 @@ OwnName RealPublication::own_names(const std::vector<TargetFile>& files) const {
   };
 }
 
-/// A left-over in place of a new partial: only what it lacks is made.
+/// A leftover in place of a new partial: only what it lacks is made.
 Result<bool> RealPublication::take_over_partial(const std::vector<TargetFile>& files) {
   CKPT_TRY(auto left_over,
            take_over(io_, partial_, options_.directory, files, record_key(files), own_names(files), options_.readers));
@@ -286,12 +288,12 @@ Result<> RealPublication::make_partial() {
   }
   const auto taken = [this](Error error) {
     error.code = Errc::locked;
-    error.message = partial_ + ": publish: another process is writing it";
+    error.message = partial_ + ": being written by another process";
     return fail(std::move(error));
   };
   if (!made) return made.error().code == Errc::target_exists ? taken(std::move(made).error()) : std::move(made);
 
-  // Until it is locked another process may take it for a left-over. Then it is theirs to remove.
+  // Until it is locked another process may take it for a leftover. Then it is theirs to remove.
   if (auto held = io_.lock(partial_, LockMode::exclusive); held) {
     lock_ = std::move(*held);
   } else if (held.error().code == Errc::locked || held.error().code == Errc::not_found) {
@@ -365,7 +367,7 @@ Result<> RealPublication::check_sizes() {
     CKPT_TRY(const FileInfo info, io_.stat(name));
     if (info.bytes != bytes) {
       return fail({.code = Errc::internal,
-                   .message = fmt::format("{}: publish: {} bytes, planned {}", name, info.bytes, bytes),
+                   .message = fmt::format("{}: {} bytes, planned {}", name, info.bytes, bytes),
                    .file = name});
     }
   }
@@ -374,7 +376,7 @@ Result<> RealPublication::check_sizes() {
 
 Result<> RealPublication::write_small(const SmallFile& file) {
   if (!options_.directory || !stays_inside(file.path)) {
-    return fail(Errc::internal, fmt::format("{}: publish: no place for '{}'", options_.target, file.path));
+    return fail(Errc::internal, fmt::format("{}: no place for '{}'", options_.target, file.path));
   }
   CKPT_CHECK(make_folders(file.path));
   const std::string path = join_path(partial_, file.path);
@@ -461,8 +463,8 @@ Result<> RealPublication::nothing_came() {
 }
 
 Result<> RealPublication::commit(const std::vector<SmallFile>& files, const std::string& target) {
-  if (committed_) return fail(Errc::internal, options_.target + ": publish: committed twice");
-  if (options_.named_later != !target.empty()) return fail(Errc::internal, options_.target + ": publish: which name?");
+  if (committed_) return fail(Errc::internal, options_.target + ": committed twice");
+  if (options_.named_later != !target.empty()) return fail(Errc::internal, options_.target + ": which name?");
   if (options_.named_later) options_.target = target;
   CKPT_CHECK(settle_taken_over());
   CKPT_CHECK(check_sizes());

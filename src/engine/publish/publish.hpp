@@ -34,7 +34,7 @@ struct SmallFile {
 ///   6 rename to the final name without replacing, parent synced
 /// A Publication that is destroyed uncommitted removes its partial, unless it was left. Used by rank 0 only; `io`
 /// outlives it.
-/// Where the file system has no locks partials are made unlocked, left-over ones are never swept, and nothing is
+/// Where the file system has no locks partials are made unlocked, leftover ones are never swept, and nothing is
 /// replaced.
 class Publication {
  public:
@@ -48,16 +48,16 @@ class Publication {
     OwnFiles own_files{};
     std::vector<std::string> folders{};  ///< relative, made at once: other ranks make their files there
     /// Names of small files given to commit that is_own_name (format/universal/own_names.hpp) does not know. A
-    /// left-over that holds anything but these and the planned files is not touched, and is an error: `usage`.
+    /// leftover that holds anything but these and the planned files is not touched, and is an error: `usage`.
     std::vector<std::string> small_names{};
     bool named_later = false;  ///< `target` may exist: commit is given the final path
-    /// Set: a record of finished leaves stands beside the partial, and a left-over of this id whose record has this
+    /// Set: a record of finished leaves stands beside the partial, and a leftover of this id whose record has this
     /// hash (of everything else that the leaves' bytes depend on) is taken over rather than swept.
     std::optional<Hash128> resumable{};
     std::uint32_t readers = 0777;  ///< what is made gets no permission beyond these (readers_of)
-    bool restart = false;          ///< a left-over is swept all the same
+    bool restart = false;          ///< a leftover is swept all the same
   };
-  /// Takes over or sweeps a left-over partial of this id; `locked` when a live process holds it, or reads what is to be
+  /// Takes over or sweeps a leftover partial of this id; `locked` when a live process holds it, or reads what is to be
   /// replaced; target_exists; `usage` for what may not be replaced; no_space when the files do not fit, before anything
   /// is created. The files are made with their folders and reserved up to a multiple of kAlignment; whoever writes one
   /// cuts it to its exact size. In a store retired files may be taken instead (recycle.hpp), with the bytes of before.
@@ -102,7 +102,7 @@ Result<SweptPartials> sweep_partials(Io& io, const std::string& directory);
 
 /// For a target that a publication of this id has made already: makes its name durable, which that run may not have
 /// reached, then removes what it left beside it (a partial, or the old one that it replaced). What another process
-/// holds stays. not_durable; not_done where the left-over cannot be removed.
+/// holds stays. not_durable; not_done where the leftover cannot be removed.
 Result<> settle_published(Io& io, const std::string& target, const std::string& id);
 
 /// Takes a published checkpoint away: its name first, so that no half of it is ever found, then what it held; a crash

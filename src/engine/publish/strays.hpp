@@ -16,7 +16,8 @@ using OwnName = std::function<bool(std::string_view path)>;
 
 /// The files in `directory` that are not its own, by name; relative to it, a folder with a slash at its end. Temporary
 /// files of a process that died are ours; empty folders count as nothing. `below`: only what lies in this folder
-/// ("shards/optim"). errors  io
+/// ("shards/optim").
+/// errors  io
 Result<std::vector<std::string>> find_strays(Io& io, const std::string& directory, const OwnName& own,
                                              std::string_view below = {});
 

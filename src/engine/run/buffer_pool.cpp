@@ -109,11 +109,11 @@ struct BufferPool::Impl {
 Result<std::unique_ptr<BufferPool>> BufferPool::open(Options options) {
   if (options.buffer_bytes == 0 || options.buffer_bytes % kAlignment != 0 || options.buffer_count == 0) {
     return fail(Errc::internal,
-                fmt::format("buffer pool: open: {} buffers of {} bytes", options.buffer_count, options.buffer_bytes));
+                fmt::format("buffer pool: {} buffers of {} bytes", options.buffer_count, options.buffer_bytes));
   }
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(options.buffer_bytes, options.buffer_count, &bytes) || bytes > SIZE_MAX / 2) {
-    return fail(Errc::memory, fmt::format("buffer pool: open: {} buffers of {} bytes do not fit in memory",
+    return fail(Errc::memory, fmt::format("buffer pool: {} buffers of {} bytes do not fit in memory",
                                           options.buffer_count, options.buffer_bytes));
   }
   auto impl = std::make_unique<Impl>();

@@ -24,7 +24,7 @@ class Limit {
     passed_ += bytes;
     const std::chrono::duration<double> due(static_cast<double>(passed_) / static_cast<double>(rate_));
     for (;;) {
-      if (stop_ != nullptr && stop_->load()) return fail(Errc::interrupted, "copy: stopped");
+      if (stop_ != nullptr && stop_->load()) return fail(Errc::interrupted, "stopped");
       const auto left = due - (Clock::now() - start_);
       if (left.count() <= 0) return {};
       std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(left, kCopyStopPoll));
@@ -55,7 +55,7 @@ Result<> copy_checked(Io& io, const CheckedCopy& copy) {
   source.files = copy.files;
   CKPT_TRY(const Plan plan, Plan::make(source, targets_of(copy.files)));
   if (plan.totals().leaves != copy.leaves.size()) {
-    return fail(Errc::internal, copy.source_root + ": copy: the number of hashes is not that of the leaves");
+    return fail(Errc::internal, copy.source_root + ": the number of hashes is not that of the leaves");
   }
   Limit limit(copy.bytes_per_second, copy.stop);
   const auto comm = Comm::solo();
@@ -70,7 +70,7 @@ Result<> copy_checked(Io& io, const CheckedCopy& copy) {
                     CKPT_TRY(const LeafJob job, plan.leaf(leaf));
                     const std::string path = join_path(copy.source_root, copy.files[job.file].path);
                     return fail({.code = Errc::checksum,
-                                 .message = path + ": copy: the bytes are not those that were saved",
+                                 .message = path + ": the bytes differ from the saved ones",
                                  .file = path,
                                  .offset = job.leaf * kLeafBytes});
                   }

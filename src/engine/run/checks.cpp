@@ -23,7 +23,7 @@ struct Touched {
 };
 
 /// What a fetch needs of each entry. Bytes beside it that were read all the same are taken where they end the entry:
-/// nobody else may need the padding there.
+/// no other process may need the padding there.
 std::vector<Touched> touched_entries(const Fetch& fetch, std::span<const Segment> segments) {
   std::vector<Touched> out;
   for (const Fetch::Use& use : fetch.uses) {

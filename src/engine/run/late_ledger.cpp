@@ -229,7 +229,7 @@ Result<> LateLedger::write_file(Io& io, FileHandle handle, const File& file) con
       const Field& field = fields_[static_cast<std::size_t>(index)];
       const Sum& sum = sums_[field.sum];
       if (sum.missing > 0)
-        return fail(Errc::internal, "run: the checksum of bytes " + std::to_string(sum.covers.begin) + ".." +
+        return fail(Errc::internal, "the checksum of bytes " + std::to_string(sum.covers.begin) + ".." +
                                         std::to_string(sum.covers.end - 1) + " of " + file.path + " is not complete");
       const auto value = little_endian(sum.value);
       std::memcpy(room.data() + (field.offset - begin), value.data(), value.size());

@@ -47,7 +47,7 @@ struct RecordKey {
 std::uint64_t record_bytes(std::uint64_t leaves);
 /// Makes a record in which no leaf is finished, with its space. One that is there is replaced.
 Result<> make_record(Io& io, const std::string& path, const RecordKey& key);
-/// What it says, by leaf; empty where there is none of this key.
+/// What it says, by leaf; empty if there is none of this key.
 Result<std::vector<RecordedLeaf>> read_record(Io& io, const std::string& path, const RecordKey& key);
 /// A record that is not there is removed, too.
 Result<> remove_record(Io& io, const std::string& path);

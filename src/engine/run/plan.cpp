@@ -235,9 +235,9 @@ Result<> check_file(const Map& source, const TargetFile& file) {
         !placement.twin || (known && *placement.twin < source.tensors.size() && *placement.twin != placement.tensor &&
                             source.tensors[*placement.twin].shape == source.tensors[placement.tensor].shape &&
                             !is_packed(placement.dtype) && !is_packed(source.tensors[*placement.twin].dtype));
-    if (!paired) return fail(Errc::internal, file.path + ": plan: a twin is of another shape, or packed");
+    if (!paired) return fail(Errc::internal, file.path + ": a twin is of another shape, or packed");
     if (!inside || !aligned || !known) {
-      return fail(Errc::internal, file.path + ": plan: a placement at " + std::to_string(placement.offset) +
+      return fail(Errc::internal, file.path + ": a placement at " + std::to_string(placement.offset) +
                                       " overlaps, is unaligned or passes the end of the file");
     }
     at = placement.offset + placement.bytes;
@@ -260,7 +260,7 @@ Result<> check_late(const TargetFile& file) {
   std::uint64_t at = 0;
   for (const Extent& extent : taken) {
     if (extent.begin < at || extent.end <= extent.begin || extent.end > file.bytes)
-      return fail(Errc::internal, file.path + ": plan: a late field at " + std::to_string(extent.begin) +
+      return fail(Errc::internal, file.path + ": a late field at " + std::to_string(extent.begin) +
                                       " overlaps or passes the end of the file");
     at = extent.end;
   }

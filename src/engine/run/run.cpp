@@ -156,7 +156,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
       {static_cast<std::size_t>(buffers / workers), most, static_cast<std::size_t>(2 * (end - first + 1))});
   if (per_worker < 2) {
     return fail(Errc::memory,
-                "run: the buffer pool needs at least " + std::to_string(smallest_pool_bytes(workers)) + " bytes");
+                "the buffer pool needs at least " + std::to_string(smallest_pool_bytes(workers)) + " bytes");
   }
   std::unique_ptr<BufferPool> own_pool;
   if (options.pool == nullptr) {
@@ -263,7 +263,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
       }
     }
     if (peers && heartbeat.peer_failed()) {
-      peers = fail({.code = Errc::peer_failed, .message = "run: another rank failed", .verdict = heartbeat.verdict()});
+      peers = fail({.code = Errc::peer_failed, .message = "another rank failed", .verdict = heartbeat.verdict()});
     }
   }
   if (options.staging != nullptr) options.staging->close();

@@ -11,7 +11,7 @@ namespace {
 
 tl::unexpected<Error> changed(const std::string& path, std::string_view how) {
   return fail({.code = Errc::changed,
-               .message = path + ": read: the file was " + std::string(how) + " while it was being read",
+               .message = path + ": the file was " + std::string(how) + " while it was being read",
                .file = path,
                .hint = "try again when nothing writes to it"});
 }
@@ -75,7 +75,7 @@ class SourceIo final : public ForwardingIo {
  private:
   Result<> go_on(const std::string& path) const {
     if (stop_ == nullptr || !stop_->load(std::memory_order_relaxed)) return {};
-    return fail(Errc::interrupted, path + ": read: stopped");
+    return fail(Errc::interrupted, path + ": stopped");
   }
 
   std::shared_ptr<SourceFiles> files_;

@@ -39,7 +39,8 @@ class SourceFiles {
   /// Who may read all of them, and all files of their map (readers_of): a result is no more readable than that. Nobody
   /// but the owner, where a file of the map was never seen.
   std::uint32_t readers(const Map& map, const std::string& root) const;
-  /// Looks at all of them again, by their names. errors  changed: one is another, or gone
+  /// Looks at all of them again, by their names.
+  /// errors  changed: one is another, or gone
   Result<> look_again(Io& io) const;
 
  private:
@@ -47,7 +48,7 @@ class SourceFiles {
   std::map<std::string, FileInfo> seen_;  // guarded by mutex_
 };
 
-/// An Io through which a source is read: `files` learns of every file that is looked at or opened, and whatever does
+/// An Io through which a source is read: `files` learns of every file that is checked or opened, and whatever does
 /// the same to one that changed since then fails. Once `stop` is set (null: never) metadata is no longer read: every
 /// look, listing, open and read_at is `interrupted`. `inner` and `stop` outlive it.
 std::unique_ptr<Io> make_source_io(Io& inner, std::shared_ptr<SourceFiles> files,

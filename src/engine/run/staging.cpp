@@ -77,7 +77,7 @@ Result<> Staging::fill_some(bool hash) {
     const std::uint64_t position = next_.fetch_add(1);
     if (position >= plan_.totals().leaves) return {};
     auto buffer = pool_.acquire(closed_);
-    if (!buffer && !closed_.load()) return fail(Errc::memory, "stage: no buffer is left, I/O has failed for good");
+    if (!buffer && !closed_.load()) return fail(Errc::memory, "no buffer is left because I/O failed");
     if (!buffer) return {};
     LeafJob job;
     {
@@ -144,7 +144,7 @@ bool Staging::ended() const {
 }
 
 void Staging::close() {
-  if (!ended()) stop_with({.code = Errc::interrupted, .message = "stage: the save has ended before"});
+  if (!ended()) stop_with({.code = Errc::interrupted, .message = "the save has ended before"});
   const std::lock_guard held(mutex_);
   filled_.clear();  // gives their buffers back
 }

@@ -40,7 +40,8 @@ class Staging {
 
   /// Fills every leaf, with `threads` threads of which the caller is one, and waits while the pool is empty. With
   /// `hash` the leaves are hashed here, each piece while the processor's cache still has it: for who waits for the disk
-  /// anyway. When this returns the sources may change. After a failure the run fails with the same error. errors  what
+  /// anyway. When this returns the sources may change. After a failure the run fails with the same error.
+  /// errors  what
   /// `fill` callbacks return or throw; memory; interrupted: the run has failed, or was stopped
   Result<> fill(unsigned threads, bool hash = false);
 

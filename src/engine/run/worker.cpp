@@ -100,7 +100,7 @@ Result<WorkerReport> Worker::run() {
 
 Result<> Worker::loop() {
   for (;;) {
-    if (shared_.stop.load(std::memory_order_relaxed)) return fail(Errc::interrupted, "run: stopped");
+    if (shared_.stop.load(std::memory_order_relaxed)) return fail(Errc::interrupted, "stopped");
     CKPT_TRY(const bool began, shared_.staging != nullptr ? begin_staged() : begin_jobs());
     CKPT_TRY(const bool read, begin_reads());
     CKPT_TRY(const bool submitted, submit_some());
@@ -109,7 +109,7 @@ Result<> Worker::loop() {
     } else if (jobs_.empty() && exhausted_) {
       return {};
     } else if (!began && !read && !submitted && shared_.staging == nullptr) {
-      return fail(Errc::internal, "run: a worker has work but no buffer for it");
+      return fail(Errc::internal, "a worker has work but no buffer for it");
     }
   }
 }
@@ -267,13 +267,13 @@ Result<> Worker::begin_reading(Job& job, BufferPool::Lease buffer) {
 Result<> Worker::decompress(Reading& reading) {
   const Segment& segment = reading.segments.front();
   CKPT_TRY(const std::optional<FileHandle> handle, files_.open({WorkerFiles::Kind::sparse, segment.file}));
-  if (!handle) return fail(Errc::internal, "run: a compressed file that was open is not");
+  if (!handle) return fail(Errc::internal, "a compressed file that was open is not");
   CKPT_TRY(Decompressor * decompressor, decompressor_at(segment));
   const std::uint64_t read_before = decompressor->read_bytes();
   const std::span<std::byte> room(reading.buffer.data(), static_cast<std::size_t>(segment.end - segment.begin));
   std::size_t got = 0;
   while (got < room.size()) {
-    if (shared_.stop.load(std::memory_order_relaxed)) return fail(Errc::interrupted, "run: stopped");
+    if (shared_.stop.load(std::memory_order_relaxed)) return fail(Errc::interrupted, "stopped");
     const bool before =
         decompressor->position() < segment.begin;  // what is passed over goes where the segment will stand
     const std::uint64_t gap = before ? segment.begin - decompressor->position() : room.size();
@@ -281,8 +281,8 @@ Result<> Worker::decompress(Reading& reading) {
     CKPT_TRY(const std::size_t bytes, decompressor->read(io_, *handle, out));
     if (bytes < out.size()) {
       const std::string path = files_.source_path(segment.file);
-      return fail(with_file({.code = Errc::corrupt, .message = path + ": read: compressed data ends inside a tensor"},
-                            path, segment.compressed->stored.begin));
+      return fail(with_file({.code = Errc::corrupt, .message = path + ": compressed data ends inside a tensor"}, path,
+                            segment.compressed->stored.begin));
     }
     if (!before) got += bytes;
   }
@@ -366,7 +366,7 @@ Result<> Worker::reap(bool wait) {
 Result<> Worker::check_length(const Segment& segment, std::size_t bytes) const {
   if (segment.begin + bytes >= segment.needed_end) return {};
   const std::string path = files_.source_path(segment.file);
-  return fail(with_file({.code = Errc::corrupt, .message = path + ": read: the file ends inside a tensor"}, path,
+  return fail(with_file({.code = Errc::corrupt, .message = path + ": the file ends inside a tensor"}, path,
                         segment.begin + bytes));
 }
 

@@ -16,7 +16,8 @@ namespace ckpt {
 /// errors  linked: its .ckpt is a link; not_found; io
 Result<std::unique_ptr<HeldDirectory>> hold_store(Io& io, const std::string& store);
 
-/// The nearest directory at or above a run's that has a .ckpt; "" if there is none nearby. errors  io
+/// The nearest directory at or above a run's that has a .ckpt; "" if there is none nearby.
+/// errors  io
 Result<std::string> store_above(Io& io, const std::string& run_directory);
 
 struct HeldRun {

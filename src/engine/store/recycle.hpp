@@ -25,14 +25,15 @@
 /// durable that recycle/ has it no more, before the commit.
 namespace ckpt {
 
-/// Ends the name of a file that was not looked at yet. What finds one in a left-over partial removes it: no plan holds
+/// Ends the name of a file that was not looked at yet. What finds one in a leftover partial removes it: no plan holds
 /// such a name.
 constexpr std::string_view kUncheckedSuffix = ".unchecked";
 
 /// STORE/.ckpt/recycle
 std::string recycle_path(std::string_view store);
 /// That of the store that a run's directory lies in: the nearest above, or it itself, that keeps things for itself.
-/// Nothing where there is no store. errors  io
+/// Nothing where there is no store.
+/// errors  io
 Result<std::optional<std::string>> recycle_above(Io& io, const std::string& run_directory);
 
 /// Which retired set (checkpoint, or optimizer of one) a file comes from. Younger is greater; clocks decide nothing but
@@ -54,7 +55,7 @@ struct RecycledFile {
   static std::optional<RecycledFile> parse(std::string_view name);
 };
 
-/// What stands in a recycle/ directory; what was not put there by retire_files is left out. Empty where there is none.
+/// What stands in a recycle/ directory; what was not put there by retire_files is left out. Empty if there is none.
 Result<std::vector<RecycledFile>> list_recycled(Io& io, const std::string& directory);
 
 /// Moves the safetensors files of `folders` (those that are there) into a store's recycle/, durably; their bytes.

@@ -150,7 +150,7 @@ Result<std::uint64_t> next_generation(Io& io, const std::string& run_directory) 
     below = join_path(base_name(store), below);
     store = parent_path(store);
   }
-  if (greatest == UINT64_MAX) return fail(Errc::corrupt, run_directory + ": save: no generation is left");
+  if (greatest == UINT64_MAX) return fail(Errc::corrupt, run_directory + ": no generation is left");
   return greatest + 1;
 }
 

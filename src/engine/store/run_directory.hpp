@@ -44,10 +44,11 @@ Result<std::vector<std::string>> list_checkpoints(Io& io, const std::string& run
 
 /// The largest manifest that is read of a run's checkpoints, of which one command may read all: 16,384 ranks take 2 MB.
 constexpr std::uint64_t kMostManifestBytes = std::uint64_t{256} << 20;
-/// The manifest of a checkpoint in its directory. errors  as read_small_file and parse_manifest
+/// The manifest of a checkpoint in its directory.
+/// errors  as read_small_file and parse_manifest
 Result<universal::Manifest> read_manifest(Io& io, const std::string& checkpoint);
 
-/// The committed checkpoint of this step and id; nothing where there is none, or it is damaged.
+/// The committed checkpoint of this step and id; nothing if there is none, or damaged.
 /// errors  io, memory: the directory, or a manifest that may be the one, cannot be looked at
 Result<std::optional<std::string>> find_committed(Io& io, const std::string& run_directory, std::uint64_t step,
                                                   const Hash128& id);

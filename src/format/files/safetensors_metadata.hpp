@@ -48,7 +48,8 @@ std::string build_beside(const Beside& files);
 /// Reads it back; nothing where it is not of that form.
 Beside parse_beside(std::string_view text);
 
-/// Reads them back. errors  corrupt: not strict JSON, or not of the form that build_facts gives
+/// Reads them back.
+/// errors  corrupt: not strict JSON, or not of the form that build_facts gives
 Result<std::unordered_map<std::string, Facts>> parse_facts(std::string_view text);
 
 }  // namespace ckpt::safetensors

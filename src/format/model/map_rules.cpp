@@ -26,7 +26,7 @@ Result<> check_members(const json::Object& object, std::initializer_list<std::st
 
 Result<MapRules::Held> parse_held(const json::Value& value) {
   const json::Object* object = value.object();
-  if (object == nullptr) return fail(Errc::usage, "what a tensor holds is not an object");
+  if (object == nullptr) return fail(Errc::usage, "an entry of holds is not an object");
   CKPT_CHECK(check_members(*object, {"name", "shape", "padding"}));
   if (const json::Value* padding = value.find("padding")) {
     if (padding->natural() == nullptr || object->size() != 1) return fail(Errc::usage, "padding is a number by itself");
@@ -36,7 +36,7 @@ Result<MapRules::Held> parse_held(const json::Value& value) {
   const json::Value* shape = value.find("shape");
   if (name == nullptr || name->text() == nullptr || name->text()->empty() || shape == nullptr ||
       shape->array() == nullptr) {
-    return fail(Errc::usage, "what a tensor holds has a name and a shape, or is padding");
+    return fail(Errc::usage, "an entry of holds needs name and shape, or padding");
   }
   MapRules::Held held{.name = *name->text()};
   if (shape->array()->size() > kMostDims) return fail(Errc::usage, held.name + ": a shape of over 64 dimensions");

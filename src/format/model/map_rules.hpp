@@ -35,7 +35,7 @@ class MapRules {
   ///         do not overflow.
   static Result<MapRules> parse(std::string_view text, const std::string& path);
 
-  /// What the first rule of the kind whose pattern matches says; null or nothing where there is none. A rule that was
+  /// What the first rule of the kind whose pattern matches says; null or nothing if there is none. A rule that was
   /// asked for and matched counts as used.
   const std::vector<Held>* holds(std::string_view tensor) const;
   std::optional<Join> join(std::string_view tensor) const;

@@ -186,7 +186,7 @@ struct Meta {
 /// Hashes that a format stores of its files' leaves: leaf k of a file is its bytes [k * 4 MiB, (k + 1) * 4 MiB).
 struct LeafHashes {
   std::vector<Hash128> leaves{};
-  std::vector<Extent> files{};  ///< by index into Map::files: a range of `leaves`, empty where there are none
+  std::vector<Extent> files{};  ///< by index into Map::files: a range of `leaves`, empty if there are none
 
   std::span<const Hash128> of(std::uint32_t file) const {
     if (file >= files.size()) return {};

@@ -128,6 +128,15 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(*value));
 }
 
+std::string size_text(std::uint64_t bytes) {
+  static constexpr std::array<std::string_view, 7> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1023.5 && unit + 1 < units.size(); ++unit) value /= 1024;
+  return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, units[unit]);
+}
+
 Result<std::uint64_t> parse_count(std::string_view text, std::uint64_t least, std::uint64_t most) {
   const auto number = read_decimal(trimmed(text));
   if (!number || !number->rest.empty() || number->fraction_digits != 0 || number->digits < least ||

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "format/result.hpp"
@@ -24,5 +25,8 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 
 /// Reads a whole number from `least` to `most`; usage otherwise.
 Result<std::uint64_t> parse_count(std::string_view text, std::uint64_t least, std::uint64_t most);
+
+/// "62.9 MiB": three significant digits, powers of 1024. For messages; numbers for programs stay in bytes.
+std::string size_text(std::uint64_t bytes);
 
 }  // namespace ckpt

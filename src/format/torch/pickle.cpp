@@ -239,7 +239,7 @@ class Machine {
     CKPT_TRY(const NodeId function, pop());
     if (out_.node(arguments).kind() != Kind::tuple) return in_.broken("arguments are not a tuple");
     const Kind kind = out_.node(function).kind();
-    if (kind != Kind::global && kind != Kind::call) return in_.broken("what is called is no function and no class");
+    if (kind != Kind::global && kind != Kind::call) return in_.broken("the callee is neither a function nor a class");
     return push(out_.call(function, arguments));
   }
   Status call_plain() {

@@ -254,7 +254,7 @@ std::vector<std::string> what_holds(const Ledger& ledger, std::uint64_t world) {
   }
   return {"bit-exact: every remaining sample of the epoch is read exactly once",
           fmt::format("not bit-exact: the order of samples and what is together in a batch, over {}; "
-                      "it is the same each time it goes on from here with as many",
+                      "it is the same each time to continue from here with as many",
                       change),
           sums};
 }

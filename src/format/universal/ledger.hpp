@@ -72,7 +72,8 @@ Result<Ledger> parse(std::string_view text);
 std::string build(const Ledger& ledger);
 
 /// A ledger at the start of an epoch. Sharded: the shards in their order are cut into one run a rank, which differ by
-/// at most one sample. errors   usage: no rank, a batch below the number of ranks, samples that overflow, a
+/// at most one sample.
+/// errors  usage: no rank, a batch below the number of ranks, samples that overflow, a
 /// shard's name that is not UTF-8
 Result<Ledger> begin_global(std::uint64_t epoch, std::uint64_t seed, std::uint64_t samples, std::uint64_t global_batch,
                             std::uint64_t world);
@@ -87,7 +88,8 @@ std::vector<Range> share_of(const Ledger& ledger, std::uint64_t rank, std::uint6
 Ledger advance(Ledger ledger, std::uint64_t steps);
 
 /// The same position for another number of ranks: every remaining sample is in exactly one share, and equal ledgers
-/// give equal results. `global_batch` stays. errors   usage: no rank, or more ranks than `global_batch`
+/// give equal results. `global_batch` stays.
+/// errors  usage: no rank, or more ranks than `global_batch`
 Result<Ledger> remap(const Ledger& ledger, std::uint64_t world);
 
 /// What holds for training that goes on with `world` ranks, in sentences for people: first what is bit-exact, then what

@@ -90,7 +90,8 @@ struct Manifest {
   bool is_dropped(FileClass file_class) const;
 };
 
-/// Checks that a row's layout is there and fits its tensor. errors   corrupt, with the tensor
+/// Checks that a row's layout is there and fits its tensor.
+/// errors  corrupt, with the tensor
 Result<> check_row_layout(const TensorRow& row, std::span<const LayoutFit> layouts);
 /// What that needs of Manifest::layouts, which must outlive it.
 std::vector<LayoutFit> fits_of(const std::vector<Layout>& layouts);
@@ -99,7 +100,8 @@ std::vector<LayoutFit> fits_of(const std::vector<Layout>& layouts);
 std::string utc_text(std::int64_t ns_since_1970);
 
 /// The bytes of manifest.json, sealed with its hash. The same value gives the same bytes. Of several entries of mesh,
-/// user or digests with one key the first is kept. errors   internal: a rule of FORMAT.md section 3 broken by the
+/// user or digests with one key the first is kept.
+/// errors  internal: a rule of FORMAT.md section 3 broken by the
 /// caller (order, names, layouts that do not fit their rows)
 Result<std::string> build_manifest(const Manifest& manifest);
 
@@ -107,7 +109,8 @@ Result<std::string> build_manifest(const Manifest& manifest);
 /// errors   those of checks 2 to 24 of FORMAT.md section 10, with offset or tensor where known
 Result<Manifest> parse_manifest(std::string_view text);
 
-/// Whether the weights stand without the optimizer's state. errors   unsupported, with the tensor: a value of a
+/// Whether the weights stand without the optimizer's state.
+/// errors  unsupported, with the tensor: a value of a
 /// parameter stands only there, or nothing else is left
 Result<> check_weights_alone(const Manifest& manifest);
 

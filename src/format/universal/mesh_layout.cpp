@@ -89,7 +89,7 @@ std::uint64_t segments_length(const Layout::Cut& cut) {
 }
 
 Error about(const Tensor& tensor, Error error) {
-  error.message = fmt::format("{}: lay out: {}", tensor.name, error.message);
+  error.message = fmt::format("{}: {}", tensor.name, error.message);
   return with_tensor(std::move(error), tensor.name);
 }
 

@@ -105,7 +105,7 @@ Result<> check_layout(const Layout& layout);
 /// errors   corrupt, with the tensor
 Result<> check_layout(const Layout& layout, const Tensor& tensor, std::uint64_t begin);
 
-/// The same check for many tensors of one layout: what it says by itself is looked at once, however many points it has.
+/// The same check for many tensors of one layout: what it says by itself is checked once, however many points it has.
 class LayoutFit {
  public:
   explicit LayoutFit(const Layout& layout);  ///< passed check_layout; must outlive this
@@ -134,7 +134,8 @@ Result<std::vector<Chunk>> held_chunks(const Layout& layout, const Tensor& tenso
 /// that R replicas hold, where it has kSharedChunkBytes or more, replica r writes the r-th part by cut::even of its
 /// rows (the first dimension of the box longer than 1; of a flat range: its elements; in units of whole bytes); else
 /// replica XXH64(name) mod R writes it all. Replica numbers are row-major over the axes that count replicas, in mesh
-/// order. A chunk's number here is the volume of the file that it lies in. errors   as held_chunks
+/// order. A chunk's number here is the volume of the file that it lies in.
+/// errors  as held_chunks
 Result<std::vector<Chunk>> written_chunks(const Layout& layout, const Tensor& tensor, std::uint64_t begin,
                                           std::uint64_t writer);
 

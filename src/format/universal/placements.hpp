@@ -16,7 +16,8 @@
 /// refuse.
 namespace ckpt::universal::placement {
 
-/// The axis of this name. errors  usage: there is none
+/// The axis of this name.
+/// errors  usage: there is none
 Result<std::uint32_t> axis(const Mesh& mesh, std::string_view name);
 
 /// The same on every rank of the mesh.
@@ -27,7 +28,8 @@ Layout replicated(Mesh mesh);
 
 /// Parts of ceil(n / ranks) rows of what the steps before left; trailing ranks may hold nothing. Over one axis of a
 /// mesh of (replicate, shard) this is HSDP; after a step of tensor parallelism along the same dimension it is what
-/// DTensor calls a strided shard. source   PyTorch FSDP2: torch/distributed/fsdp/_fully_shard/_fsdp_param.py
+/// DTensor calls a strided shard.
+/// source  PyTorch FSDP2: torch/distributed/fsdp/_fully_shard/_fsdp_param.py
 /// FSDPParam._init_sharded_param, by
 ///          _fsdp_common.py _chunk_with_empty (torch.chunk); DTensor: placement_types.py Shard, _StridedShard
 Result<Layout> fsdp_shard(Layout layout, std::uint32_t dim, std::vector<std::uint32_t> axes);
@@ -39,7 +41,8 @@ Result<Layout> even_shard(Layout layout, std::uint32_t dim, std::vector<std::uin
 // --- tensor parallelism ----------------------------------------------------------------------------------------------
 
 /// A dimension in equal parts: `length` must divide. Column parallel weights are [out, in] and their biases [out]: dim
-/// 0; row parallel weights: dim 1, their biases replicate. source   Megatron-LM megatron/core/tensor_parallel/layers.py
+/// 0; row parallel weights: dim 1, their biases replicate.
+/// source  Megatron-LM megatron/core/tensor_parallel/layers.py
 /// ColumnParallelLinear, RowParallelLinear (utils.py divide)
 struct Divided {
   std::uint32_t axis = 0;
@@ -50,7 +53,8 @@ Result<Layout> tensor_parallel(Layout layout, const Divided& divided);
 
 /// An embedding [vocabulary, h] without the rows that pad it: ranks hold equal ranges of the padded vocabulary,
 /// clipped. The padded size is the next multiple of divisible_by * ranks. A tensor that keeps its padding is
-/// `tensor_parallel`. source   Megatron-LM megatron/training/tokenizer: _vocab_size_with_padding
+/// `tensor_parallel`.
+/// source  Megatron-LM megatron/training/tokenizer: _vocab_size_with_padding
 /// (--make-vocab-size-divisible-by, 128);
 ///          megatron/core/tensor_parallel/utils.py VocabUtility.vocab_range_from_global_vocab_size
 struct Vocabulary {
@@ -61,7 +65,8 @@ struct Vocabulary {
 Result<Layout> vocabulary(Layout layout, const Vocabulary& vocabulary);
 
 /// Fused QKV whose rows are groups of (heads / groups) query heads, one key head, one value head: ranks hold whole
-/// groups. source   Megatron-LM megatron/core/transformer/attention.py SelfAttention (linear_qkv, num_query_groups).
+/// groups.
+/// source  Megatron-LM megatron/core/transformer/attention.py SelfAttention (linear_qkv, num_query_groups).
 /// More ranks
 ///          than groups share groups there, which is no division of rows: refused
 struct GroupedQkv {
@@ -73,7 +78,8 @@ struct GroupedQkv {
 Result<Layout> grouped_qkv(Layout layout, const GroupedQkv& qkv);
 
 /// Several projections stacked along a dimension, of which every rank holds an equal part each: [Q; K; V], [gate; up].
-/// The whole tensor keeps them stacked; a rank's local array is its parts stacked. source   [Q; K; V]:
+/// The whole tensor keeps them stacked; a rank's local array is its parts stacked.
+/// source  [Q; K; V]:
 /// deepspeed/module_inject/fusedqkv_utils.py; [gate; up]: Megatron-LM
 ///          megatron/core/transformer/mlp.py apply_swiglu_sharded_factory
 struct Stacked {
@@ -99,7 +105,8 @@ struct Pipeline {
 Result<std::uint64_t> stage_of_layer(const Pipeline& pipeline, std::uint64_t layer);
 
 /// The same where stages differ by at most one layer, the longer ones first. `layer` counts all layers of the
-/// PipelineModule. source   deepspeed/runtime/utils.py partition_uniform (PipelineModule partition_method='uniform')
+/// PipelineModule.
+/// source  deepspeed/runtime/utils.py partition_uniform (PipelineModule partition_method='uniform')
 Result<std::uint64_t> uniform_stage_of_layer(const Pipeline& pipeline, std::uint64_t layer);
 
 /// A tensor of one expert: only ranks whose group has it hold it. Experts are dealt in order, equally many a group.

@@ -15,7 +15,7 @@ namespace ckpt::universal {
 /// Data begins at a multiple of this many bytes in every shard, and large entries with it.
 constexpr std::uint64_t kDataAlignment = 4096;
 
-/// One tensor as it stands in a shard.
+/// One tensor as in a shard.
 struct Entry {
   std::string_view name;
   std::uint64_t bytes = 0;

@@ -23,9 +23,8 @@ struct Piece {
 };
 
 tl::unexpected<Error> broken_layout(const TensorRow& row, std::string_view reason) {
-  return fail({.code = Errc::internal,
-               .message = fmt::format("{}: lay out: {}", row.tensor.name, reason),
-               .tensor = row.tensor.name});
+  return fail(
+      {.code = Errc::internal, .message = fmt::format("{}: {}", row.tensor.name, reason), .tensor = row.tensor.name});
 }
 
 bool is_inside(const Chunk& chunk, const Shape& shape) {
@@ -66,7 +65,7 @@ class Collector {
       }
     }
     if (given != request_.irregular.end())
-      return fail(Errc::internal, "lay out: chunks of irregular layouts out of order, or of rows that are not there");
+      return fail(Errc::internal, "chunks of irregular layouts out of order, or of rows that are not there");
     return {};
   }
 

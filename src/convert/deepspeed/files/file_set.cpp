@@ -31,7 +31,7 @@ Result<std::uint32_t> FileSet::add_raw(const std::string& path) {
                  .hint = "each rank writes its own files: copy the missing ones from the nodes that wrote them"});
   }
   if (info->kind != FileInfo::Kind::file) {
-    return fail({.code = Errc::refused, .message = path + ": open: not a plain file", .file = path});
+    return fail({.code = Errc::refused, .message = path + ": not a plain file", .file = path});
   }
   std::vector<MapFile>& files = builder_.map().files;
   files.push_back({path, info->bytes, info->mtime_ns});
@@ -49,7 +49,7 @@ Result<> FileSet::check_names() const {
     if (std::string_view(name).substr(0, end) == folder) continue;
     const std::string full = join_path(root_, path);
     return fail({.code = Errc::corrupt,
-                 .message = full + ": open: this file was saved as " + folder + ".pt",
+                 .message = full + ": this file was saved as " + folder + ".pt",
                  .file = full,
                  .hint = "files were renamed, or one was copied over another: copy it again from where it came"});
   }

@@ -53,7 +53,7 @@ std::string expert_optim_name(std::uint64_t expert_rank);
 struct WriterNames {
   std::vector<DirEntry> entries{};  ///< without the suffix
   std::string suffix{};             ///< "-0.1", or empty where the names have none
-  std::string shared{};             ///< the first file that several writers shared; empty where there is none
+  std::string shared{};             ///< the first file that several writers shared; empty if there is none
 };
 /// Where any of DeepSpeed's files stands under its plain name, the listing is left as it is.
 /// source   deepspeed/runtime/checkpoint_engine/utils.py and fast_checkpoint_engine.py

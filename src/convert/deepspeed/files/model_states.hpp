@@ -56,7 +56,7 @@ struct ModelStates {
   std::optional<std::vector<GroupShapes>> param_shapes{};  ///< absent in stage 0
   std::vector<NamedShape> frozen{};
   std::vector<NamedTensor> frozen_fragments{};  ///< stages <= 2: whole tensors; stage 3: this rank's padded part
-  std::vector<std::uint64_t> num_experts{};     ///< of each mixture-of-experts layer; empty where there is none
+  std::vector<std::uint64_t> num_experts{};     ///< of each mixture-of-experts layer; empty if there is none
   /// By number of the group; filled by add_experts(), after which param_shapes names the experts of all expert-parallel
   /// ranks, one rank after another.
   std::map<std::size_t, ExpertGroup> expert_groups{};
@@ -69,7 +69,8 @@ struct ModelStates {
 enum class ModelRanks : std::uint8_t { one, several };  ///< several: a slice, or a stage, whose `module` may be absent
 Result<ModelStates> read_model_states(const StateFile& file, ModelRanks ranks = ModelRanks::one);
 
-/// For readers of layouts in which DeepSpeed writes no mixture of experts. errors   unsupported: it is one
+/// For readers of layouts in which DeepSpeed writes no mixture of experts.
+/// errors  unsupported: it is one
 Result<> refuse_experts(const StateFile& file, const ModelStates& model);
 
 /// Frozen fragments alone: what the model files of further stage-3 ranks add.

@@ -33,7 +33,8 @@ struct Assembled {
 
 /// How the slices of tensor-parallel ranks make up the full parameters, by the checkpoint's own
 /// universal_checkpoint_info, or as the user says: replicated, rows (dimension 1), columns (dimension 0), parts that
-/// are cut each by itself (fused query, key and value). source   deepspeed/checkpoint/ds_to_universal.py:
+/// are cut each by itself (fused query, key and value).
+/// source  deepspeed/checkpoint/ds_to_universal.py:
 /// merge_tp_slices
 class SliceRules {
  public:

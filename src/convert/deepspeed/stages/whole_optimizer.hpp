@@ -39,8 +39,9 @@ enum class Unnamed : std::uint8_t {
   refuse,      ///< unsupported: of several ranks' indices nothing tells which are the same
 };
 
-/// The parameter groups of the optimizer under the key `optimizer` of a file; empty where there is none, or one of a
-/// form that is not known. errors  corrupt
+/// The parameter groups of the optimizer under the key `optimizer` of a file; empty if there is none, or one of a
+/// form that is not known.
+/// errors  corrupt
 Result<std::vector<UnnamedGroup>> read_unnamed_groups(const StateFile& file);
 
 /// Stage 0: the optimizer under the key `optimizer` of a file, of the weights that `model` has. It stores no names:

@@ -310,7 +310,7 @@ class UniversalReader {
           builder_.find(Severity::note,
                         parameter.name +
                             ": its optimizer state has the rows of the vocabulary only, the weight also "
-                            "those that pad it",
+                            "the padding",
                         {}, parameter.name);
         }
       }
