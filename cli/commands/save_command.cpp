@@ -78,9 +78,7 @@ Result<ImportRequest> read_save_request(const Words& words) {
   if (conversion.source.empty()) return fail(Errc::usage, "missing SRC");
   if (out.run.empty()) return fail(Errc::usage, "--run NAME is required");
   while (out.run.ends_with('/')) out.run.pop_back();
-  CKPT_TRY(const auto step, read_step(words, "step"));
-  if (!step) return fail(Errc::usage, "--step N is required");
-  out.step = *step;
+  CKPT_TRY(out.step, read_step(words, "step"));
   CKPT_TRY(out.back_to, read_step(words, "back-to"));
   CKPT_TRY(out.marks, read_marks(words));
   conversion.from = words.text("from");
