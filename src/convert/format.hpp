@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "convert/target_options.hpp"
@@ -99,6 +100,8 @@ struct WriteRequest {
   std::string target;                  ///< final path
   std::string id;                      ///< 32 hex digits
   std::string source_format;           ///< for the record
+  /// Of a format with `reads_steps`: values of optimizer state of one element ("step"), by index into Map::tensors.
+  std::unordered_map<std::uint32_t, double> scalars{};
   const std::atomic<bool>* stop = nullptr;  ///< once set, laying out ends with `interrupted`; null: never
 };
 
@@ -170,6 +173,7 @@ struct Format {
   /// beside weights of another one (`has_state_beside`); nothing if there are none. Names begin with the file's.
   Result<std::optional<Map>> (*open_beside)(Io& io, const std::string& root, const ReadOptions& options) = nullptr;
   bool has_state_beside = false;  ///< trainers keep weights in this form, and their state beside it in others
+  bool reads_steps = false;       ///< its layout depends on step counters: WriteRequest::scalars
   bool holds_blobs = false;       ///< as a target it takes opaque blobs too
   bool has_folders = false;       ///< its files may lie in folders below the root
 };

@@ -14,16 +14,16 @@ SCRIPT = pathlib.Path(__file__).with_name("deepspeed_save.py")
 ENVIRONMENT = {"DS_ACCELERATOR": "cpu", "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
-def save(out, world, **case):
-    """Runs `world` ranks; returns the case's directory, as a golden one."""
-    pytest.importorskip("deepspeed")
+def launch(world, script, out, case):
+    """Runs a script as `world` ranks of a job."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     environment = {**os.environ, **ENVIRONMENT, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(world),
                    "LOCAL_SIZE": str(world), "CROSS_RANK": "0", "CROSS_SIZE": "1"}
-    ranks = [subprocess.Popen([sys.executable, SCRIPT, out, json.dumps(case)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, env={**environment, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(world)]
+    ranks = [subprocess.Popen([sys.executable, SCRIPT.with_name(script), out, json.dumps(case)], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, env={**environment, "RANK": str(r), "LOCAL_RANK": str(r)})
+             for r in range(world)]
     try:
         told = [rank.communicate(timeout=300)[0] for rank in ranks]
     finally:
@@ -31,6 +31,12 @@ def save(out, world, **case):
             rank.kill()
     for rank, text in zip(ranks, told):
         assert rank.returncode == 0, text[-3000:]
+
+
+def save(out, world, **case):
+    """Runs `world` ranks; returns the case's directory, as a golden one."""
+    pytest.importorskip("deepspeed")
+    launch(world, SCRIPT.name, out, case)
     (out / "about.json").write_text(json.dumps({"framework": "deepspeed"}))
     return out
 

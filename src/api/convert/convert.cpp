@@ -16,6 +16,7 @@
 #include "api/convert/select.hpp"
 #include "api/convert/source_check.hpp"
 #include "api/convert/source_hashes.hpp"
+#include "api/convert/step_counters.hpp"
 #include "api/convert/target.hpp"
 #include "api/convert/target_extras.hpp"
 #include "api/verbs.hpp"
@@ -255,6 +256,10 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
   for (const WantedExtra& extra : out.extras) used.push_back(extra.tensor);
   if (auto covered = check_coverage(map, used); !covered)
     return fail(with_file(std::move(covered).error(), out.source->root));
+  std::unordered_map<std::uint32_t, double> steps;
+  if (out.target->reads_steps) {
+    CKPT_TRY(steps, read_step_counters(*out.source, out.selection.tensors));
+  }
   const WriteRequest write{.source = &map,
                            .tensors = out.selection.tensors,
                            .aliases = out.selection.aliases,
@@ -266,6 +271,7 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
                            .target = request.target,
                            .id = out.id,
                            .source_format = map.format,
+                           .scalars = std::move(steps),
                            .stop = session.stop};
   CKPT_TRY(out.skeleton, out.cuts ? out.target->lay_out_parts(write) : out.target->lay_out(write));
   add_beside(map, *out.target, out.extras, out.skeleton, out.selection.notes);

@@ -23,13 +23,14 @@
 #include "convert/deepspeed/stages/swapped_state.hpp"
 #include "convert/deepspeed/stages/weights.hpp"
 #include "convert/deepspeed/stages/whole_optimizer.hpp"
+#include "convert/deepspeed/writer/writer.hpp"
 #include "convert/formats.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
 
-constexpr std::array<std::string_view, 2> kOwnNames{"latest", "*_states.pt"};
+constexpr std::array<std::string_view, 3> kOwnNames{"latest", "*_states.pt", kIdFile};
 
 /// Opens one checkpoint. Files are opened one after another and dropped when their facts are taken.
 class Reader {
@@ -366,9 +367,12 @@ Format deepspeed_format() {
           .summary = "DeepSpeed ZeRO stages 0 to 3",
           .detect = deepspeed::detect,
           .open = deepspeed::open,
-          .lay_out = nullptr,
+          .lay_out = deepspeed::lay_out,
           .suffix = "",
+          .stored_id = deepspeed::stored_id,
           .own_names = deepspeed::kOwnNames,
+          .target_options = deepspeed::kNativeOptions,
+          .reads_steps = true,
           .has_folders = true};
 }
 

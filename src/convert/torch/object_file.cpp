@@ -154,7 +154,7 @@ class ObjectFile {
     TorchStorage storage{.bytes = bytes};
     if (bytes > 0) {
       storage.placements.push_back({.bytes = bytes,
-                                    .from = Placement::From::tensor,
+                                    .from = ckpt::Placement::From::tensor,
                                     .tensor = selected(index).tensor,
                                     .dtype = selected(index).dtype});
     }
@@ -164,7 +164,7 @@ class ObjectFile {
   static TorchStorage copied_storage(const SourceView& view) {
     TorchStorage storage{.bytes = view.storage.size()};
     storage.placements.push_back({.bytes = storage.bytes,
-                                  .from = Placement::From::raw,
+                                  .from = ckpt::Placement::From::raw,
                                   .raw_file = 0,
                                   .raw_offset = view.storage.begin,
                                   .raw_crc = view.crc});

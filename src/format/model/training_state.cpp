@@ -25,6 +25,12 @@ bool is_usual_buffer(std::string_view name) {
   return std::ranges::find(kNames, dot == std::string_view::npos ? name : name.substr(dot + 1)) != kNames.end();
 }
 
+/// Names that torch.nn and those who follow it give parameters; what a buffer is called says what it is.
+bool is_usual_parameter(std::string_view name) {
+  const std::string_view last = name.substr(name.rfind('.') + 1);
+  return last.ends_with("weight") || last.ends_with("bias") || name.find("lora_") != std::string_view::npos;
+}
+
 /// The place of `word` among the first parts of a path.
 std::optional<std::size_t> find_part(const Path& path, std::string_view word) {
   for (std::size_t i = 0; i < std::min(path.size(), kMostRootParts + 1); ++i) {
@@ -424,7 +430,7 @@ class Assembly {
       entry.kind_is_known = told;
       if (!out_.has_optimizer) {
         entry.kind = may_train ? ModelTensor::Kind::trained : ModelTensor::Kind::buffer;
-      } else if (!told && !may_train) {
+      } else if (!told && (!may_train || !is_usual_parameter(entry.name))) {
         entry.kind = ModelTensor::Kind::buffer;
       }
     }

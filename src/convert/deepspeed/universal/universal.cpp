@@ -21,13 +21,14 @@
 #include "convert/deepspeed/universal/universal_detect.hpp"
 #include "convert/deepspeed/universal/universal_parameter.hpp"
 #include "convert/deepspeed/universal/universal_slices.hpp"
+#include "convert/deepspeed/writer/writer.hpp"
 #include "convert/formats.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
 
-constexpr std::array<std::string_view, 2> kOwnUniversalNames{"latest_universal", "*_states.pt"};
+constexpr std::array<std::string_view, 3> kOwnUniversalNames{"latest_universal", "*_states.pt", kIdFile};
 
 constexpr const char* kAgain = "copy it here, or run ds_to_universal.py again";
 
@@ -445,9 +446,13 @@ Format deepspeed_universal_format() {
           .summary = "a DeepSpeed universal checkpoint",
           .detect = deepspeed::detect_universal,
           .open = deepspeed::open_universal,
-          .lay_out = nullptr,
+          .lay_out = deepspeed::lay_out_universal,
           .suffix = "",
-          .own_names = deepspeed::kOwnUniversalNames};
+          .stored_id = deepspeed::stored_id,
+          .own_names = deepspeed::kOwnUniversalNames,
+          .target_options = deepspeed::kUniversalOptions,
+          .reads_steps = true,
+          .has_folders = true};
 }
 
 }  // namespace ckpt

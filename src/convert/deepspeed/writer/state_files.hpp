@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "convert/deepspeed/writer/training_target.hpp"
+
+/// The files of a native directory, as DeepSpeed's engine writes them.
+namespace ckpt::deepspeed {
+
+/// Where the sub-groups of stage 3 lie in the groups.
+struct SubGroup {
+  std::size_t group = 0;
+  std::size_t begin = 0;  ///< members [begin, end) of the group
+  std::size_t end = 0;
+};
+/// source  deepspeed/runtime/zero/stage3.py: _create_fp16_sub_groups
+Result<std::vector<SubGroup>> sub_groups_of(const TrainingTarget& target);
+
+/// Members of a group in the order of its flat tensor (stages 1 and 2).
+std::vector<std::size_t> flat_order(const TrainingTarget& target, const TargetGroup& group);
+
+/// mp_rank_00_model_states.pt; of stage 3 the file of one rank.
+///
+/// source  deepspeed/runtime/engine.py: _save_checkpoint
+Result<TargetFile> model_file(const TrainingTarget& target, std::uint64_t rank, std::string path,
+                              const std::string& id);
+
+/// One rank's optimizer file of stages 1 to 3.
+///
+/// source  deepspeed/runtime/zero/stage_1_and_2.py: state_dict; stage3.py: _rigid_state_dict
+Result<TargetFile> optimizer_file(const TrainingTarget& target, std::uint64_t rank, std::string path,
+                                  const std::string& id);
+
+/// All files of a universal folder.
+///
+/// errors  unsupported: a parameter's name cannot be that of a folder
+Result<std::vector<TargetFile>> universal_files(const TrainingTarget& target, const WriteRequest& request);
+
+/// The optimizer's state dict of stage 0, which stands in the model file: torch.optim's own, or for 16-bit weights that
+/// of FP16_UnfusedOptimizer.
+Result<ValuePtr> whole_optimizer(const TrainingTarget& target, StateArchive& archive);
+
+/// A group's options as a dict, with its members' numbers last.
+ValuePtr group_value(const TargetGroup& group, std::uint64_t first, std::uint64_t count);
+/// The step as DeepSpeed has it: a tensor where the source has one, else a number; null where there is none.
+ValuePtr step_value(StateArchive& archive, const TargetGroup& group);
+/// A LossScaler object; the source's own where it fits the weights' type.
+ValuePtr loss_scaler(const TrainingTarget& target);
+/// Whether a loss scale that changes is carried over: only then files of stages 1 and 2 hold an object of a class.
+bool has_dynamic_scale(const TrainingTarget& target);
+
+}  // namespace ckpt::deepspeed

@@ -1,0 +1,471 @@
+#include "convert/deepspeed/writer/training_target.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+
+#include "format/model/object_tree.hpp"
+
+namespace ckpt::deepspeed {
+namespace {
+
+Error cannot_hold(const WriteRequest& request, std::string what, std::string tensor = {}, std::string hint = {}) {
+  return {.code = Errc::unsupported,
+          .message = fmt::format("{}: convert: {}", request.target, what),
+          .tensor = std::move(tensor),
+          .hint = std::move(hint)};
+}
+
+bool is_number(Dtype dtype) {
+  return dtype == Dtype::f64 || dtype == Dtype::f32 || dtype == Dtype::f16 || dtype == Dtype::bf16;
+}
+
+/// "3 parameters: a, b, ..."
+std::string some_of(const std::vector<std::string>& names, std::string_view one, std::string_view many) {
+  constexpr std::size_t kShown = 4;
+  std::string out = fmt::format("{} {}: ", names.size(), names.size() == 1 ? one : many);
+  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) out += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > kShown ? out + ", ..." : out;
+}
+
+// Keys of model files that the layout decides; the source's values of them are not client state.
+bool is_layout_name(std::string_view key) {
+  constexpr std::array<std::string_view, 19> kKeys{"module",
+                                                   "buffer_names",
+                                                   "optimizer",
+                                                   "param_shapes",
+                                                   "frozen_param_shapes",
+                                                   "frozen_param_fragments",
+                                                   "shared_params",
+                                                   "lr_scheduler",
+                                                   "data_sampler",
+                                                   "random_ltd",
+                                                   "sparse_tensor_module_names",
+                                                   "skipped_steps",
+                                                   "global_steps",
+                                                   "global_samples",
+                                                   "dp_world_size",
+                                                   "mp_world_size",
+                                                   "ds_config",
+                                                   "ds_version",
+                                                   "checkpoint_parallel_dimensions"};
+  return std::ranges::find(kKeys, key) != kKeys.end();
+}
+
+class Preparation {
+ public:
+  explicit Preparation(const WriteRequest& request) : request_(request), map_(*request.source) { out_.map = &map_; }
+
+  Result<TrainingTarget> run(bool universal) {
+    universal_ = universal;
+    take_state();
+    CKPT_CHECK(choose_layout());
+    CKPT_CHECK(check_model_parallel());
+    CKPT_CHECK(check_optimizer());
+    CKPT_CHECK(add_groups());
+    choose_dtype();
+    read_config();
+    add_client_state();
+    return std::move(out_);
+  }
+
+ private:
+  void note(std::string text) { out_.notes.push_back({.text = std::move(text)}); }
+  std::uint64_t mesh(std::string_view axis) const {
+    for (const auto& [name, degree] : map_.meta.mesh) {
+      if (name == axis) return degree;
+    }
+    return 0;
+  }
+  bool is_deepspeed() const { return map_.meta.framework == "deepspeed"; }
+
+  void take_state() {
+    std::vector<StateItem> items;
+    for (const Selected& selected : request_.tensors) {
+      items.push_back(
+          {selected.tensor, selected.name, selected.dtype, selected.role.value_or(map_.tensors[selected.tensor].role)});
+    }
+    out_.state =
+        training_state({.map = &map_, .items = items, .aliases = request_.aliases, .objects = request_.objects});
+    out_.notes.insert(out_.notes.end(), out_.state.notes.begin(), out_.state.notes.end());
+    for (std::uint32_t i = 0; i < map_.tensors.size(); ++i) out_.by_name.emplace(map_.tensors[i].name, i);
+    out_.fresh = request_.options.fresh_optimizer;
+  }
+
+  Result<> choose_layout() {
+    const TargetOptions& options = request_.options;
+    if (universal_) {
+      out_.stage = 2;
+      out_.dp = std::max<std::uint64_t>(mesh("dp"), 1);
+    } else {
+      if (!options.zero_stage && !is_deepspeed())
+        return fail({.code = Errc::usage,
+                     .message = request_.target + ": convert: --to deepspeed needs --zero-stage",
+                     .hint = "--zero-stage N --dp N    as in the run that is to load it"});
+      out_.stage = options.zero_stage.value_or(mesh("zero"));
+      if (options.dp == 0 && mesh("dp") == 0)
+        return fail({.code = Errc::usage,
+                     .message = request_.target + ": convert: --to deepspeed needs --dp",
+                     .hint = "--dp N    the number of data-parallel ranks that are to load it"});
+      out_.dp = options.dp != 0 ? options.dp : mesh("dp");
+    }
+    out_.tag = options.tag;
+    if (out_.tag.empty()) out_.tag = source_tag();
+    if (out_.tag.empty()) out_.tag = fmt::format("global_step{}", out_.state.counters.steps.value_or(0));
+    return {};
+  }
+
+  /// The directory that the source's own files lie in, below its root.
+  std::string source_tag() const {
+    if (map_.format != "deepspeed" || map_.files.empty()) return {};
+    const std::string& path = map_.files.front().path;
+    const std::size_t slash = path.find('/');
+    return slash == std::string::npos || slash == 0 ? std::string() : path.substr(0, slash);
+  }
+
+  Result<> check_model_parallel() {
+    for (const auto& [axis, word] :
+         {std::pair<std::string_view, std::string_view>{"pp", "pipeline"}, {"tp", "tensor"}, {"ep", "expert"}}) {
+      if (mesh(axis) < 2) continue;
+      return fail(cannot_hold(
+          request_,
+          fmt::format("the source has {} {}-parallel ranks, and DeepSpeed directories are written for data-parallel "
+                      "runs only",
+                      mesh(axis), word),
+          {}, "--to ckpt or --to safetensors hold it"));
+    }
+    for (const NamedObject& object : request_.objects) {
+      if (object.name == "num_experts")
+        return fail(cannot_hold(request_, "the source is a mixture of experts, whose files are not written yet", {},
+                                "--to ckpt or --to safetensors hold it"));
+    }
+    return {};
+  }
+
+  Result<> check_optimizer() {
+    TrainingState& state = out_.state;
+    for (const ModelTensor& entry : state.model) {
+      if (entry.tensor || (entry.master && !out_.fresh)) continue;
+      return fail(cannot_hold(request_, entry.name + ": neither its weight nor its master is there", entry.name));
+    }
+    if (out_.fresh) {
+      drop_optimizer();
+      return {};
+    }
+    const std::string fresh = "--fresh-optimizer    starts with a new optimizer";
+    if (!state.has_optimizer) return fail(cannot_hold(request_, "the source holds no optimizer state", {}, fresh));
+    if (!state.unplaced.empty()) {
+      const std::string& name = map_.tensors[state.unplaced.front()].name;
+      return fail(cannot_hold(
+          request_,
+          fmt::format("{}: of which parameter this is the state is not known: {}", name, state.unplaced_reason), name,
+          fresh));
+    }
+    if (!state.has_group_options)
+      return fail(
+          cannot_hold(request_, "the source holds no parameter groups (learning rate, weight decay, ...)", {}, fresh));
+    for (const ModelTensor& entry : state.model) {
+      if (entry.kind != ModelTensor::Kind::trained || entry.group) continue;
+      return fail(cannot_hold(request_, entry.name + ": no parameter group has it, though it has optimizer state",
+                              entry.name, fresh));
+    }
+    return {};
+  }
+
+  void drop_optimizer() {
+    TrainingState& state = out_.state;
+    std::size_t dropped = 0;
+    for (ModelTensor& entry : state.model) {
+      dropped += entry.slots.size() + (entry.master && entry.tensor ? 1 : 0);
+      entry.slots.clear();
+      entry.step = {};
+    }
+    state.loss_scale.reset();
+    if (dropped != 0) note(fmt::format("--fresh-optimizer: {} tensors of optimizer state are left out", dropped));
+    if (!state.groups.empty() || !state.has_optimizer) return;
+    ParameterGroup all;
+    for (std::size_t i = 0; i < state.model.size(); ++i) {
+      ModelTensor& entry = state.model[i];
+      if (entry.kind == ModelTensor::Kind::buffer || !is_number(entry.dtype)) continue;
+      entry.kind = ModelTensor::Kind::trained;
+      all.members.push_back(i);
+    }
+    state.groups.push_back(std::move(all));
+  }
+
+  Result<> add_groups() {
+    std::vector<std::string> no_master;
+    std::vector<std::string> untouched;
+    for (const ParameterGroup& group : out_.state.groups) {
+      TargetGroup to{.options = group.options};
+      for (const std::size_t member : group.members) {
+        ModelTensor& entry = out_.state.model[member];
+        if (volume(entry.shape) == 0) {
+          entry.kind = ModelTensor::Kind::frozen;  // the optimizer's flat tensors have nothing of it
+          continue;
+        }
+        CKPT_CHECK(check_member(entry));
+        to.members.push_back(member);
+        to.elements.push_back(volume(entry.shape));
+        if (!entry.master || out_.fresh) no_master.push_back(entry.name);
+      }
+      if (to.members.empty()) continue;
+      CKPT_CHECK(settle_slots(to, untouched));
+      CKPT_CHECK(settle_step(to));
+      out_.groups.push_back(std::move(to));
+    }
+    if (out_.groups.empty()) return fail(cannot_hold(request_, "no parameter is trained"));
+    if (!no_master.empty())
+      note("fp32 masters are made from the weights of " + some_of(no_master, "parameter", "parameters"));
+    if (!untouched.empty())
+      note("no optimizer state is stored for " + some_of(untouched, "parameter", "parameters") +
+           ": it is zero, as of parameters that never had a gradient");
+    return {};
+  }
+
+  Result<> check_member(const ModelTensor& entry) {
+    const auto holds = [&](std::uint32_t tensor) { return is_number(map_.tensors[tensor].dtype); };
+    if ((entry.tensor && !holds(*entry.tensor)) || (entry.master && !holds(*entry.master)) || !is_number(entry.dtype))
+      return fail(cannot_hold(request_, entry.name + ": a trained parameter of this type has no place in DeepSpeed",
+                              entry.name));
+    if (entry.master && map_.tensors[*entry.master].shape != entry.shape)
+      return fail(cannot_hold(request_, entry.name + ": its master has another shape", entry.name));
+    return {};
+  }
+
+  /// Flat tensors hold the same slots of all members, each as large as the parameter.
+  Result<> settle_slots(TargetGroup& group, std::vector<std::string>& untouched) {
+    const ModelTensor* first = nullptr;
+    for (const std::size_t member : group.members) {
+      const ModelTensor& entry = out_.state.model[member];
+      if (entry.slots.empty()) continue;
+      if (first == nullptr) {
+        first = &entry;
+        for (const StateSlot& slot : entry.slots) group.slots.push_back({slot.name, map_.tensors[slot.tensor].dtype});
+      }
+      CKPT_CHECK(check_slots(*first, entry));
+    }
+    for (const std::size_t member : group.members) {
+      const ModelTensor& entry = out_.state.model[member];
+      if (first != nullptr && entry.slots.empty()) untouched.push_back(entry.name);
+    }
+    return {};
+  }
+
+  Result<> check_slots(const ModelTensor& first, const ModelTensor& entry) {
+    for (const StateSlot& slot : entry.slots) {
+      const Tensor& tensor = map_.tensors[slot.tensor];
+      const auto same = std::ranges::find(first.slots, slot.name, &StateSlot::name);
+      if (same == first.slots.end() || entry.slots.size() != first.slots.size())
+        return fail(cannot_hold(request_,
+                                fmt::format("{}: its optimizer state is not that of {} in the same parameter group",
+                                            entry.name, first.name),
+                                entry.name, "--fresh-optimizer    starts with a new optimizer"));
+      if (tensor.shape == entry.shape && is_number(tensor.dtype) && tensor.dtype == map_.tensors[same->tensor].dtype)
+        continue;
+      if (out_.stage == 0 && !universal_) continue;  // one tensor a parameter, as the optimizer has it
+      return fail(cannot_hold(request_,
+                              fmt::format("{}: optimizer state of another shape or type than its parameter cannot be "
+                                          "cut into ZeRO's flat tensors",
+                                          tensor.name),
+                              tensor.name, "--zero-stage 0    keeps it as it is"));
+    }
+    return {};
+  }
+
+  Result<std::optional<Value>> step_of(const ModelTensor& entry) {
+    if (const auto* number = std::get_if<Value>(&entry.step)) return std::optional(*number);
+    const auto* tensor = std::get_if<std::uint32_t>(&entry.step);
+    if (tensor == nullptr) return std::optional<Value>();
+    const auto read = request_.scalars.find(*tensor);
+    if (read == request_.scalars.end())
+      return fail(Errc::internal, map_.tensors[*tensor].name + ": its value was not read");
+    Value out;
+    out.v = read->second;
+    return std::optional(std::move(out));
+  }
+
+  Result<> settle_step(TargetGroup& group) {
+    const ModelTensor* first = nullptr;
+    for (const std::size_t member : group.members) {
+      const ModelTensor& entry = out_.state.model[member];
+      CKPT_TRY(const auto step, step_of(entry));
+      if (!step) continue;
+      if (first == nullptr) {
+        first = &entry;
+        group.step = step;
+        continue;
+      }
+      const auto mine = real_number(&*step);
+      const auto theirs = real_number(&*group.step);
+      if (mine == theirs || (out_.stage == 0 && !universal_)) continue;
+      return fail(cannot_hold(request_,
+                              fmt::format("{}: its optimizer step is {}, that of {} in the same parameter group is {}: "
+                                          "ZeRO keeps one a group",
+                                          entry.name, mine.value_or(-1), first->name, theirs.value_or(-1)),
+                              entry.name, "--zero-stage 0    keeps one a parameter"));
+    }
+    return {};
+  }
+
+  void choose_dtype() {
+    std::array<std::uint64_t, 256> elements{};
+    for (const TargetGroup& group : out_.groups) {
+      for (std::size_t m = 0; m < group.members.size(); ++m)
+        elements[static_cast<std::size_t>(out_.state.model[group.members[m]].dtype)] += group.elements[m];
+    }
+    const auto most = std::max_element(elements.begin(), elements.end());
+    out_.model_dtype = static_cast<Dtype>(most - elements.begin());
+    settle_loss_scale();
+  }
+
+  /// Weights that become fp16 get a scaler as DeepSpeed starts one; stages 1 and 2 start their own.
+  void settle_loss_scale() {
+    auto& scale = out_.state.loss_scale;
+    const bool was_half = std::ranges::any_of(out_.state.model, [&](const ModelTensor& entry) {
+      return entry.tensor && map_.tensors[*entry.tensor].dtype == Dtype::f16;
+    });
+    if (out_.model_dtype != Dtype::f16 || (scale && (scale->dynamic || was_half))) return;
+    scale.reset();
+    if (out_.stage != 0 && out_.stage != 3) return;
+    constexpr double kInitialScale = 65536;  // config "fp16": initial_scale_power 16
+    scale = LossScale{.scale = kInitialScale, .dynamic = true};
+    note("the source has no loss scale: a dynamic one begins at 65536");
+  }
+
+  void read_config() {
+    out_.version = is_deepspeed() && !map_.meta.framework_version.empty() ? map_.meta.framework_version
+                                                                          : std::string(kWrittenVersion);
+    const Value* config = nullptr;
+    for (const NamedObject& object : out_.state.rest) {
+      if (object.name == "ds_config") config = &object.value;
+    }
+    const Value* zero = member(config, "zero_optimization");
+    if (const auto size = whole_number(member(zero, "sub_group_size")); size && *size > 0)
+      out_.sub_group_elements = static_cast<std::uint64_t>(*size);
+    out_.round_robin = truth(member(zero, "round_robin_gradients")).value_or(false);
+    if (out_.round_robin && !universal_) {
+      if (map_.format == "deepspeed" && (mesh("zero") == 1 || mesh("zero") == 2)) undo_round_robin();
+      if (out_.stage == 1 || out_.stage == 2)
+        out_.notes.push_back({.severity = Severity::warning,
+                              .text = "laid out for round_robin_gradients, as the source's configuration sets it: a "
+                                      "run that does not set it would load wrong values"});
+    }
+    DictValue out;
+    if (const auto* dict = config != nullptr ? std::get_if<Dict>(&config->v) : nullptr) {
+      for (const auto& [key, value] : dict->items) {
+        if (const auto* text = text_of(key.get())) out.set(*text, value);
+      }
+    }
+    if (!universal_) {
+      DictValue stage;
+      if (const auto* dict = zero != nullptr ? std::get_if<Dict>(&zero->v) : nullptr) {
+        for (const auto& [key, value] : dict->items) {
+          if (const auto* text = text_of(key.get())) stage.set(*text, value);
+        }
+      }
+      stage.set("stage", value_of(out_.stage));
+      out.set("zero_optimization", std::move(stage).finish());
+    }
+    out_.config = std::move(out).finish();
+  }
+
+  /// The source's reader gives the flat order; the optimizer's is put together from its buckets.
+  void undo_round_robin() {
+    const std::uint64_t dp = std::max<std::uint64_t>(mesh("dp"), 1);
+    for (TargetGroup& group : out_.groups) {
+      const TargetGroup flat = group;
+      std::size_t at = 0;
+      for (std::uint64_t bucket = 0; bucket < dp; ++bucket) {
+        for (std::uint64_t i = bucket; i < flat.members.size(); i += dp, ++at) {
+          group.members[static_cast<std::size_t>(i)] = flat.members[at];
+          group.elements[static_cast<std::size_t>(i)] = flat.elements[at];
+        }
+      }
+    }
+  }
+
+  /// What else the source holds, by its top-level keys.
+  void add_client_state() {
+    const FullPaths paths(map_);
+    std::vector<TreeLeaf> leaves;
+    std::vector<std::string> of_ranks;
+    std::vector<std::string> blobs;
+    const auto add = [&](Path path, ValuePtr value) {
+      auto* last = std::get_if<std::string>(&path.back());
+      const std::size_t rank = last != nullptr ? last->rfind('@') : std::string::npos;
+      if (rank != std::string::npos && rank + 1 < last->size() &&
+          last->find_first_not_of("0123456789", rank + 1) == std::string::npos) {
+        if (last->substr(rank) != "@0") return of_ranks.push_back(dotted(path));
+        last->resize(rank);
+      }
+      leaves.push_back({std::move(path), std::move(value)});
+    };
+    for (const auto* objects : {&out_.state.rest, &out_.state.rng}) {
+      for (const NamedObject& object : *objects)
+        add(paths.of(object.name, object.path), std::make_shared<Value>(object.value));
+    }
+    for (const std::uint32_t index : out_.state.loose) {
+      const Tensor& tensor = map_.tensors[index];
+      if (tensor.role == Role::blob) {
+        blobs.push_back(tensor.name);
+        continue;
+      }
+      Value ref;
+      ref.v = TensorRef{tensor.name};
+      add(paths.of(tensor.name, tensor.path), std::make_shared<Value>(std::move(ref)));
+    }
+    if (!of_ranks.empty())
+      note("left out: objects of single ranks but the first, as the ranks are others: " +
+           some_of(of_ranks, "object", "objects"));
+    if (!blobs.empty()) note("left out: " + some_of(blobs, "opaque blob", "opaque blobs"));
+    const auto tree = build_tree(leaves);
+    const auto* dict = tree ? std::get_if<Dict>(&tree->v) : nullptr;
+    if (dict == nullptr) return;
+    std::vector<std::string> shadowed;
+    for (const auto& [key, value] : dict->items) {
+      const auto* text = text_of(key.get());
+      if (text == nullptr) continue;
+      if (*text == "optimizer" && is_deepspeed()) {
+        for (const std::string_view name : {"overflow", "clip_grad"}) {
+          if (const Value* found = member(value.get(), name))
+            out_.optimizer.emplace_back(name, std::make_shared<Value>(*found));
+        }
+        continue;
+      }
+      if (is_layout_name(*text)) {
+        if (!is_deepspeed()) shadowed.push_back(*text);
+        if (*text == "data_sampler" || *text == "random_ltd") out_.client.emplace_back(*text, value);
+        continue;
+      }
+      out_.client.emplace_back(*text, value);
+    }
+    if (!shadowed.empty())
+      note("left out: what DeepSpeed keeps under the same names: " + some_of(shadowed, "object", "objects"));
+  }
+
+  const WriteRequest& request_;
+  const Map& map_;
+  bool universal_ = false;
+  TrainingTarget out_{};
+};
+
+}  // namespace
+
+std::uint32_t TrainingTarget::weight_source(const ModelTensor& entry) const {
+  if (!entry.tensor) return *entry.master;
+  return entry.master && entry.dtype != map->tensors[*entry.tensor].dtype ? *entry.master : *entry.tensor;
+}
+
+Result<TrainingTarget> training_target(const WriteRequest& request) {
+  return Preparation(request).run(false);
+}
+
+Result<TrainingTarget> universal_target(const WriteRequest& request) {
+  return Preparation(request).run(true);
+}
+
+}  // namespace ckpt::deepspeed

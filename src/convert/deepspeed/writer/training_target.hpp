@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "convert/deepspeed/writer/state_archive.hpp"
+#include "convert/format.hpp"
+#include "format/model/training_state.hpp"
+
+/// What is asked of a DeepSpeed target, checked against what the source holds.
+namespace ckpt::deepspeed {
+
+/// The DeepSpeed release whose layout is written, for files of a source that names none.
+constexpr std::string_view kWrittenVersion = "0.19.6";
+constexpr std::uint64_t kDefaultSubGroupElements = 1'000'000'000;  // zero/config.py: sub_group_size
+
+/// A flat slot of a group: the same for all its members.
+struct GroupSlot {
+  std::string name;
+  Dtype dtype = Dtype::f32;
+};
+
+/// A parameter group of the target.
+struct TargetGroup {
+  std::vector<std::pair<std::string, Value>> options{};
+  std::vector<std::size_t> members{};     ///< indices into TrainingState::model, in the optimizer's order
+  std::vector<std::uint64_t> elements{};  ///< of the members
+  std::vector<GroupSlot> slots{};
+  std::optional<Value> step{};  ///< int64, or double where the source has a tensor; none: the optimizer counts none
+};
+
+struct TrainingTarget {
+  TrainingState state{};
+  std::vector<TargetGroup> groups{};
+  std::unordered_map<std::string, std::uint32_t> by_name{};  ///< tensors of the map
+  std::uint64_t stage = 0;
+  std::uint64_t dp = 1;
+  std::string tag{};
+  Dtype model_dtype = Dtype::f32;
+  bool fresh = false;        ///< no optimizer state is carried over
+  bool round_robin = false;  ///< the run sets round_robin_gradients
+  std::uint64_t sub_group_elements = kDefaultSubGroupElements;
+  std::string version{};
+  ValuePtr config{};                                          ///< "ds_config"
+  std::vector<std::pair<std::string, ValuePtr>> client{};     ///< client state: top-level keys of model files
+  std::vector<std::pair<std::string, ValuePtr>> optimizer{};  ///< "overflow", "clip_grad" of the source's optimizer
+  std::vector<Finding> notes{};
+
+  /// The tensor that a parameter's weight is made of: its master where the weight is cast, so that it is rounded once.
+  std::uint32_t weight_source(const ModelTensor& entry) const;
+  /// The tensor that a parameter's fp32 master is made of.
+  std::uint32_t master_source(const ModelTensor& entry) const {
+    return entry.master && !fresh ? *entry.master : *entry.tensor;
+  }
+  const Map* map = nullptr;
+};
+
+/// Native directories.
+///
+/// errors  usage: --zero-stage or --dp is needed; unsupported: names the tensor or the layout that cannot be held, with
+///         the nearest that works as a hint
+Result<TrainingTarget> training_target(const WriteRequest& request);
+
+/// The same for a universal directory, which has no stage and no ranks: stage 2 of one rank.
+Result<TrainingTarget> universal_target(const WriteRequest& request);
+
+}  // namespace ckpt::deepspeed

@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "convert/deepspeed/files/files.hpp"
+#include "convert/deepspeed/writer/state_files.hpp"
+#include "convert/deepspeed/writer/writer.hpp"
+
+namespace ckpt::deepspeed {
+namespace {
+
+/// Builds the folder: model files for both kinds of stages, and a folder a parameter. What DeepSpeed's own conversion
+/// writes is read by stages 1 and 2 or by stage 3; this is read by all.
+///
+/// source  deepspeed/runtime/base_optimizer.py: load_hp_checkpoint_state_from_checkpoint_dir; zero/stage3.py:
+///         load_hp_checkpoint_state_from_checkpoint_dir_stage3
+class UniversalFolder {
+ public:
+  UniversalFolder(const TrainingTarget& target, const WriteRequest& request)
+      : target_(target), request_(request), below_(target.tag + "/") {}
+
+  Result<std::vector<TargetFile>> build() {
+    CKPT_TRY(TargetFile model, model_file(target_, 0, below_ + std::string(kModelName), request_.id));
+    files_.push_back(std::move(model));
+    TrainingTarget partitioned = target_;  // its weights are not looked at: placeholders take no room
+    partitioned.stage = 3;
+    partitioned.dp = 1;
+    CKPT_TRY(TargetFile rank, model_file(partitioned, 0, below_ + rank_model_name(0), request_.id));
+    files_.push_back(std::move(rank));
+    CKPT_CHECK(add_optimizer());
+    for (const TargetGroup& group : target_.groups) {
+      for (const std::size_t member : group.members) CKPT_CHECK(add_parameter(group, target_.state.model[member]));
+    }
+    return std::move(files_);
+  }
+
+ private:
+  Result<> add_file(std::string path, StateArchive& archive, const Value& root) {
+    CKPT_TRY(TargetFile file, archive.finish(std::move(path), root, request_.id));
+    files_.push_back(std::move(file));
+    return {};
+  }
+
+  Result<> add_optimizer() {
+    StateArchive archive(*target_.map, target_.by_name);
+    std::vector<ValuePtr> groups;
+    for (std::size_t g = 0; g < target_.groups.size(); ++g) groups.push_back(group_value(target_.groups[g], g, 1));
+    DictValue first;
+    if (ValuePtr step = step_value(archive, target_.groups.front())) first.set("step", std::move(step));
+    Dict states;
+    states.items.emplace_back(value_of(std::int64_t{0}), std::move(first).finish());
+    auto state = std::make_shared<Value>();
+    state->v = std::move(states);
+    DictValue optimizer;  // for stage 3
+    optimizer.set("state", std::move(state));
+    optimizer.set("param_groups", list_of(groups));
+    DictValue root;
+    if (has_dynamic_scale(target_)) root.set("loss_scaler", loss_scaler(target_));
+    root.set("dynamic_loss_scale", value_of(has_dynamic_scale(target_)));
+    for (const auto& [name, value] : target_.optimizer) root.set(name, value);
+    root.set("zero_stage", value_of(target_.stage));
+    root.set("partition_count", list_of(std::vector<ValuePtr>(target_.groups.size(), value_of(target_.dp))));
+    root.set("ds_version", value_of(std::string_view(target_.version)));
+    root.set("param_groups", list_of(std::move(groups)));
+    root.set("optimizer_state_dict", std::move(optimizer).finish());
+    return add_file(below_ + "zero/optimizer_state.pt", archive, *std::move(root).finish());
+  }
+
+  /// {"param": the whole tensor}.
+  Result<> add_state(const std::string& path, std::uint32_t tensor, Dtype dtype) {
+    StateArchive archive(*target_.map, target_.by_name);
+    DictValue root;
+    CKPT_TRY(ValuePtr value, archive.whole(tensor, dtype));
+    root.set("param", std::move(value));
+    return add_file(path, archive, *std::move(root).finish());
+  }
+
+  Result<> add_parameter(const TargetGroup& group, const ModelTensor& entry) {
+    const std::string folder = below_ + "zero/" + entry.name + "/";
+    CKPT_CHECK(add_state(folder + "fp32.pt", target_.master_source(entry), Dtype::f32));
+    for (const GroupSlot& slot : group.slots) {
+      const auto stored = std::ranges::find(entry.slots, slot.name, &StateSlot::name);
+      if (stored != entry.slots.end()) {
+        CKPT_CHECK(add_state(folder + slot.name + ".pt", stored->tensor, slot.dtype));
+        continue;
+      }
+      StateArchive archive(*target_.map, target_.by_name);
+      DictValue root;
+      root.set("param", archive.zeros(entry.shape, slot.dtype));
+      CKPT_CHECK(add_file(folder + slot.name + ".pt", archive, *std::move(root).finish()));
+    }
+    StateArchive archive(*target_.map, target_.by_name);
+    if (const ValuePtr step = step_value(archive, group)) CKPT_CHECK(add_file(folder + "step.pt", archive, *step));
+    return {};
+  }
+
+  const TrainingTarget& target_;
+  const WriteRequest& request_;
+  const std::string below_;
+  std::vector<TargetFile> files_{};
+};
+
+}  // namespace
+
+Result<std::vector<TargetFile>> universal_files(const TrainingTarget& target, const WriteRequest& request) {
+  for (const TargetGroup& group : target.groups) {
+    for (const std::size_t member : group.members) {
+      const std::string& name = target.state.model[member].name;
+      const bool is_path = name.find('/') != std::string::npos || name == "." || name == "..";
+      if (name.empty() || is_path)
+        return fail({.code = Errc::unsupported,
+                     .message = request.target + ": convert: '" + name + "' cannot be the name of a folder",
+                     .tensor = name});
+    }
+  }
+  return UniversalFolder(target, request).build();
+}
+
+}  // namespace ckpt::deepspeed

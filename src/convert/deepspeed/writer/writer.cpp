@@ -1,0 +1,113 @@
+#include "convert/deepspeed/writer/writer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "convert/deepspeed/files/files.hpp"
+#include "convert/deepspeed/writer/state_files.hpp"
+#include "convert/deepspeed/writer/training_target.hpp"
+
+namespace ckpt::deepspeed {
+namespace {
+
+Result<> not_stopped(const WriteRequest& request) {
+  if (request.stop == nullptr || !request.stop->load()) return {};
+  return fail(Errc::interrupted, "convert: stopped");
+}
+
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 4;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) out += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > kShown ? fmt::format("{} and {} more", out, names.size() - kShown) : out;
+}
+
+/// What a user must do beside reading the files, and what was decided.
+void add_notes(const TrainingTarget& target, const WriteRequest& request, std::vector<Finding>& out) {
+  out.insert(out.end(), target.notes.begin(), target.notes.end());
+  const auto note = [&](std::string text) { out.push_back({.text = std::move(text)}); };
+  if (target.fresh)
+    note(target.stage == 1 || target.stage == 2
+             ? "a new optimizer: the run's own options stay as they are"
+             : "a new optimizer: load it with load_checkpoint(..., load_optimizer_states=False)");
+  if (!target.state.scheduler)
+    note("no state of a learning-rate scheduler: a run that has one loads with load_lr_scheduler_states=False");
+  std::vector<std::string> guessed;
+  for (const ModelTensor& entry : target.state.model) {
+    if (entry.kind_is_known || entry.kind == ModelTensor::Kind::trained) continue;
+    guessed.push_back(entry.name + (entry.kind == ModelTensor::Kind::frozen ? " (frozen)" : " (buffer)"));
+  }
+  if (!guessed.empty()) note("frozen parameters and buffers are told apart by their names: " + some_of(guessed));
+  if (target.state.loss_scale && target.state.loss_scale->dynamic && !has_dynamic_scale(target))
+    note("the dynamic loss scale is left out: weights are not fp16");
+  if (target.stage == 0 && (target.model_dtype == Dtype::bf16 || target.model_dtype == Dtype::f16) && !target.fresh)
+    note("stage 0 with 16-bit weights is written for optimizers of torch (\"torch_adam\": true), not for FusedAdam");
+  if (request.source_format == "deepspeed") note("zero_to_fp32.py is not copied: ckpt does what it does");
+}
+
+std::vector<SmallFile> small_files(const TrainingTarget& target, const WriteRequest& request, std::string_view latest) {
+  return {{.path = std::string(kIdFile), .bytes = request.id + "\n"},
+          {.path = std::string(latest), .bytes = target.tag}};
+}
+
+void finish_with(Skeleton& out, std::vector<SmallFile> small) {
+  for (const SmallFile& file : small) out.small_names.push_back(file.path);
+  out.finish = [small = std::move(small)](const std::vector<Hash128>&) -> Result<std::vector<SmallFile>> {
+    return small;
+  };
+}
+
+}  // namespace
+
+Result<Skeleton> lay_out(const WriteRequest& request) {
+  CKPT_TRY(const TrainingTarget target, training_target(request));
+  Skeleton out;
+  const std::string below = target.tag + "/";
+  const std::uint64_t model_files = target.stage == 3 ? target.dp : 1;
+  for (std::uint64_t rank = 0; rank < model_files; ++rank) {
+    CKPT_CHECK(not_stopped(request));
+    const std::string name = target.stage == 3 ? rank_model_name(rank) : std::string(kModelName);
+    CKPT_TRY(TargetFile file, model_file(target, rank, below + name, request.id));
+    out.files.push_back(std::move(file));
+  }
+  for (std::uint64_t rank = 0; target.stage > 0 && rank < target.dp; ++rank) {
+    CKPT_CHECK(not_stopped(request));
+    const std::string_view prefix = target.model_dtype == Dtype::bf16 ? "bf16_" : "";
+    CKPT_TRY(
+        TargetFile file,
+        optimizer_file(target, rank, fmt::format("{}{}zero_pp_rank_{}_mp_rank_00_optim_states.pt", below, prefix, rank),
+                       request.id));
+    out.files.push_back(std::move(file));
+  }
+  add_notes(target, request, out.dropped);
+  finish_with(out, small_files(target, request, "latest"));
+  return out;
+}
+
+Result<Skeleton> lay_out_universal(const WriteRequest& request) {
+  CKPT_TRY(TrainingTarget target, universal_target(request));
+  if (request.options.tag.empty() && !target.tag.ends_with("_universal")) target.tag += "_universal";
+  Skeleton out;
+  CKPT_TRY(out.files, universal_files(target, request));
+  add_notes(target, request, out.dropped);
+  bool others = false;
+  for (const ModelTensor& entry : target.state.model) others = others || entry.kind != ModelTensor::Kind::trained;
+  if (others)
+    out.dropped.push_back({.text = "DeepSpeed itself does not load frozen parameters and buffers from a universal "
+                                   "directory: --to deepspeed keeps them"});
+  finish_with(out, small_files(target, request, "latest_universal"));
+  return out;
+}
+
+Result<std::string> stored_id(Io& io, const std::string& root) {
+  const Place place{.io = io, .root = root, .directory = true};
+  CKPT_TRY(std::string id, place.head(kIdFile, 64));
+  while (!id.empty() && id.back() == '\n') id.pop_back();
+  return id;
+}
+
+}  // namespace ckpt::deepspeed

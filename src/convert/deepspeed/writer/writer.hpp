@@ -1,0 +1,28 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "convert/format.hpp"
+
+namespace ckpt::deepspeed {
+
+/// A small file beside the tags that holds the conversion's id; DeepSpeed does not look at it.
+constexpr std::string_view kIdFile = "ckpt.id";
+
+constexpr std::array<std::string_view, 4> kNativeOptions{"zero-stage", "dp", "tag", "fresh-optimizer"};
+constexpr std::array<std::string_view, 1> kUniversalOptions{"tag"};
+
+/// A directory that DeepSpeed's load_checkpoint resumes from: `latest`, written last, and TAG/ with the files of every
+/// rank, for WriteRequest::options' stage and data-parallel size.
+///
+/// errors  those of training_target
+Result<Skeleton> lay_out(const WriteRequest& request);
+
+/// A directory that DeepSpeed loads with checkpoint.load_universal at any stage and size: `latest_universal` and TAG/.
+Result<Skeleton> lay_out_universal(const WriteRequest& request);
+
+/// The id in kIdFile of a directory of ours; not_found where there is none.
+Result<std::string> stored_id(Io& io, const std::string& root);
+
+}  // namespace ckpt::deepspeed

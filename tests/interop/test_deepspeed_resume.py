@@ -1,0 +1,103 @@
+"""What --to deepspeed writes, loaded by DeepSpeed itself at another stage and size: it holds what the source held, bit for bit, and
+goes on training as the run that never stopped. Runs of one launch share the start of Python: a launch costs more than a run."""
+import json
+
+import pytest
+
+from test_deepspeed import launch
+from truth import from_safetensors
+
+SCRIPT = "deepspeed_resume.py"
+STAGES = {"z1": 1, "z2": 2, "z3": 3, "z0": 0}
+
+
+def runs(out, world, cases):
+    pytest.importorskip("deepspeed")
+    launch(world, SCRIPT, out, cases)
+
+
+def told(out, name):
+    return json.loads((out / f"{name}.json").read_text())
+
+
+def same(out, a, b, when):
+    """Every tensor of a is b's, bit for bit; a buffer may have another type (DeepSpeed casts them with the module, or not)."""
+    first, second = (from_safetensors(out / f"{n}.{when}.safetensors") for n in (a, b))
+    assert first and set(first) == set(second)
+    different = [k for k in first if first[k] != second[k] and not k.startswith("buffer/")]
+    assert not different, f"{a} and {b}, {when}: {different}"
+
+
+def same_facts(out, a, b):
+    first, second = told(out, a), told(out, b)
+    for key in ("steps", "groups", "global_steps", "scheduler", "scale"):
+        if first.get(key) is not None and second.get(key) is not None:
+            assert first[key] == second[key], f"{a} and {b}: {key}"
+
+
+def native(stage, dtype="fp32"):
+    return {"stage": stage, "dtype": dtype}
+
+
+# name of the source's run, stage of the target, ranks of the target
+CELLS = [("z2", 3, 2), ("z3", 1, 2), ("z0", 2, 2), ("pt", 3, 2), ("dcp", 2, 2), ("h1", 2, 2), ("b2", 3, 2)]
+SOURCES = {"z2": native(2), "z3": native(3), "z0": native(0), "h1": native(1, "fp16"), "b2": native(2, "bf16"),
+           "pt": {"kind": "torch"}, "dcp": {"kind": "fsdp"}}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """Four ranks, two steps, saved, three more."""
+    out = tmp_path_factory.mktemp("sources")
+    runs(out, 4, [{"name": name, "warm": 2, "save": str(out / name) + (".pt" if name == "pt" else ""), **case}
+                  for name, case in SOURCES.items()])
+    return out
+
+
+def target_case(name, source, stage, directory):
+    plain = SOURCES[source].get("kind") is not None
+    case = {"name": name, "seed": 5, "load": str(directory), **native(stage, SOURCES[source].get("dtype", "fp32"))}
+    # A loop of torch has no scheduler. Where the source has a limit of the gradient norm it is the source's that counts.
+    return case | ({"scheduler": False, "step": 2, "options": {"load_lr_scheduler_states": False}} if plain else {"clip": 2e6})
+
+
+def resumed(ckpt, sources, tmp_path, cells, world):
+    cases = []
+    for source, stage, _ in cells:
+        name = f"{source}_{stage}"
+        path = sources / (source + (".pt" if source == "pt" else ""))
+        ckpt("convert", path, tmp_path / name, "--to", "deepspeed", "--zero-stage", str(stage), "--dp", str(world))
+        cases.append(target_case(name, source, stage, tmp_path / name))
+    # The uninterrupted runs of the targets' own stages: DeepSpeed rounds differently from stage to stage.
+    cases += [{"name": f"u{stage}", "warm": 2, **native(stage)} for stage in sorted({s for _, s, _ in cells})]
+    runs(tmp_path, world, cases)
+    for source, stage, _ in cells:
+        for when in ("held", "end"):
+            (tmp_path / f"{source}.{when}.safetensors").write_bytes((sources / f"{source}.{when}.safetensors").read_bytes())
+        (tmp_path / f"{source}.json").write_bytes((sources / f"{source}.json").read_bytes())
+
+
+def test_deepspeed_resumes_at_another_stage_and_size(ckpt, sources, tmp_path):
+    resumed(ckpt, sources, tmp_path, CELLS, 2)
+    for source, stage, _ in CELLS:
+        name = f"{source}_{stage}"
+        same(tmp_path, source, name, "held")
+        same_facts(tmp_path, source, name)
+        if SOURCES[source].get("kind") is None:
+            assert told(tmp_path, name)["client"] == {"note": "kept", "numbers": {"seen": 14}}
+    assert told(tmp_path, "h1_2")["clip"] == 1e6
+    # The next three steps. Where the stage stays within 0 to 2, DeepSpeed itself computes the same bits from the same state.
+    for source, name in (("dcp", "dcp_2"), ("h1", "h1_2"), ("u3", "z2_3"), ("u1", "z3_1"), ("u2", "z0_2")):
+        same(tmp_path, source, name, "end")
+        assert told(tmp_path, source)["losses"] == told(tmp_path, name)["losses"], name
+    for source, name, close in (("pt", "pt_3", 1e-6), ("b2", "b2_3", 1e-2)):
+        assert told(tmp_path, name)["losses"] == pytest.approx(told(tmp_path, source)["losses"], rel=close), name
+
+
+def test_there_and_back_is_the_same_checkpoint(ckpt, sources, tmp_path):
+    for source, stage in (("z2", 3), ("z3", 1), ("b2", 0), ("h1", 3)):
+        there, back = tmp_path / f"{source}_there", tmp_path / f"{source}_back"
+        ckpt("convert", sources / source, there, "--to", "deepspeed", "--zero-stage", str(stage), "--dp", "5")
+        ckpt("convert", there, back, "--to", "deepspeed", "--zero-stage", str(SOURCES[source]["stage"]), "--dp", "4")
+        ckpt("verify", back, "--against", sources / source)
+        assert sorted(p.name for p in back.glob("*/*.pt")) == sorted(p.name for p in (sources / source).glob("*/*.pt"))
