@@ -1,0 +1,149 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "convert/formats.hpp"
+#include "support/golden.hpp"
+
+namespace ckpt {
+namespace {
+
+Map golden_deepspeed(const std::string& name) {
+  auto io = open_io(IoKind::threads, 8);
+  EXPECT_TRUE(io.has_value());
+  auto source = open_source(**io, golden_root("deepspeed/" + name), "", {});
+  EXPECT_TRUE(source.has_value()) << source.error().message;
+  return source ? std::move(source->map) : Map{};
+}
+
+/// A request for all that a map holds.
+WriteRequest request_of(const Map& map, TargetOptions options) {
+  WriteRequest out{.source = &map, .aliases = map.aliases, .objects = map.objects};
+  for (std::uint32_t i = 0; i < map.tensors.size(); ++i) {
+    out.tensors.push_back({i, map.tensors[i].name, map.tensors[i].dtype});
+    if (map.tensors[i].slot == "step") out.scalars.emplace(i, 3.0);
+  }
+  out.options = std::move(options);
+  out.target = "out";
+  out.id = "00112233445566778899aabbccddeeff";
+  out.source_format = map.format;
+  return out;
+}
+
+std::vector<std::string> names_of_files(const Skeleton& skeleton) {
+  std::vector<std::string> out;
+  for (const TargetFile& file : skeleton.files) out.push_back(file.path);
+  std::ranges::sort(out);
+  return out;
+}
+
+std::string refusal(const WriteRequest& request) {
+  const auto laid_out = deepspeed_format().lay_out(request);
+  return laid_out ? "" : laid_out.error().message + " | " + laid_out.error().hint;
+}
+
+TEST(DeepSpeedWriter, EveryStageHasItsFilesAndLatestIsWrittenLast) {
+  const Map map = golden_deepspeed("zero2_bf16_dp4");
+  const auto stage3 = deepspeed_format().lay_out(request_of(map, {.zero_stage = 3, .dp = 2}));
+  ASSERT_TRUE(stage3.has_value()) << stage3.error().message;
+  EXPECT_EQ(names_of_files(*stage3),
+            (std::vector<std::string>{"global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
+                                      "global_step3/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
+                                      "global_step3/zero_pp_rank_0_mp_rank_00_model_states.pt",
+                                      "global_step3/zero_pp_rank_1_mp_rank_00_model_states.pt"}));
+  const auto small = stage3->finish({});
+  ASSERT_TRUE(small.has_value());
+  EXPECT_EQ(small->back().path, "latest");
+  EXPECT_EQ(small->back().bytes, "global_step3");
+  const auto stage0 = deepspeed_format().lay_out(request_of(map, {.zero_stage = 0, .dp = 7, .tag = "now"}));
+  ASSERT_TRUE(stage0.has_value()) << stage0.error().message;
+  EXPECT_EQ(names_of_files(*stage0), std::vector<std::string>{"now/mp_rank_00_model_states.pt"});
+}
+
+TEST(DeepSpeedWriter, EqualRequestsGiveEqualFiles) {
+  const Map map = golden_deepspeed("zero3_bf16_dp3_frozen");
+  const auto a = deepspeed_format().lay_out(request_of(map, {.zero_stage = 1, .dp = 5}));
+  const auto b = deepspeed_format().lay_out(request_of(map, {.zero_stage = 1, .dp = 5}));
+  ASSERT_TRUE(a.has_value() && b.has_value());
+  ASSERT_EQ(a->files.size(), b->files.size());
+  for (std::size_t f = 0; f < a->files.size(); ++f) {
+    ASSERT_EQ(a->files[f].placements.size(), b->files[f].placements.size());
+    for (std::size_t p = 0; p < a->files[f].placements.size(); ++p)
+      EXPECT_EQ(a->files[f].placements[p].literal, b->files[f].placements[p].literal);
+  }
+}
+
+TEST(DeepSpeedWriter, WhatCannotBeHeldIsRefusedByName) {
+  const Map map = golden_deepspeed("zero0_bf16_dp1_groups_frozen");
+  WriteRequest steps = request_of(map, {.zero_stage = 2, .dp = 2});
+  const std::size_t late = find_tensor(map, "optimizer.state.h.0.fc.weight.step");
+  steps.scalars[static_cast<std::uint32_t>(late)] = 4;
+  EXPECT_EQ(
+      refusal(steps),
+      "out: convert: h.0.fc.weight: its optimizer step is 4, that of wte.weight in the same parameter group is 3: "
+      "ZeRO keeps one a group | --zero-stage 0    keeps one a parameter");
+  steps.options.zero_stage = 0;
+  EXPECT_EQ(refusal(steps), "");
+
+  WriteRequest weights = request_of(map, {.zero_stage = 2, .dp = 2});
+  std::erase_if(weights.tensors, [&](const Selected& s) { return map.tensors[s.tensor].role == Role::slot; });
+  weights.objects.clear();
+  EXPECT_EQ(refusal(weights),
+            "out: convert: the source holds no optimizer state | --fresh-optimizer    starts with a new optimizer");
+  weights.options.fresh_optimizer = true;
+  EXPECT_EQ(refusal(weights), "");
+
+  Map other = map;
+  for (Tensor& tensor : other.tensors) {
+    if (tensor.name == "optimizer.state.wte.weight.exp_avg_sq") tensor.shape = {31};
+  }
+  EXPECT_NE(refusal(request_of(other, {.zero_stage = 3, .dp = 2}))
+                .find("optimizer.state.wte.weight.exp_avg_sq: optimizer state of another shape or type"),
+            std::string::npos);
+
+  Map torch = map;
+  torch.meta.framework = "torch";
+  torch.meta.mesh.clear();
+  EXPECT_NE(refusal(request_of(torch, {.dp = 2})).find("needs --zero-stage"), std::string::npos);
+  EXPECT_NE(refusal(request_of(torch, {.zero_stage = 1})).find("needs --dp"), std::string::npos);
+}
+
+TEST(DeepSpeedWriter, ModelParallelRunsAreRefusedByName) {
+  const Map tensor = golden_deepspeed("tp2_dp2_zero1_fp32");
+  EXPECT_NE(refusal(request_of(tensor, {.zero_stage = 1, .dp = 3})).find("2 tensor-parallel ranks"), std::string::npos);
+  const Map pipeline = golden_deepspeed("pp2_dp2_zero1_fp32");
+  EXPECT_NE(refusal(request_of(pipeline, {.zero_stage = 1, .dp = 3})).find("2 pipeline-parallel ranks"),
+            std::string::npos);
+  const Map experts = golden_deepspeed("moe_ep1_dp2_zero2_fp32");
+  EXPECT_NE(refusal(request_of(experts, {.zero_stage = 1, .dp = 3})).find("mixture of experts"), std::string::npos);
+}
+
+/// The classes that the pickles of a target's files name.
+std::string classes_in(const Skeleton& skeleton) {
+  std::string out;
+  for (const TargetFile& file : skeleton.files) {
+    for (const Placement& placement : file.placements) {
+      if (placement.literal.find("cdeepspeed") != std::string::npos) out += file.path + "\n";
+    }
+  }
+  return out;
+}
+
+TEST(DeepSpeedWriter, OnlyAScalerIsAnObjectOfDeepSpeedsClasses) {
+  const Map map = golden_deepspeed("zero2_fp32_dp3_frozen");
+  const auto stage2 = deepspeed_format().lay_out(request_of(map, {.zero_stage = 2, .dp = 2}));
+  ASSERT_TRUE(stage2.has_value()) << stage2.error().message;
+  EXPECT_EQ(classes_in(*stage2), "");
+  const auto stage3 = deepspeed_format().lay_out(request_of(map, {.zero_stage = 3, .dp = 1}));
+  ASSERT_TRUE(stage3.has_value()) << stage3.error().message;
+  EXPECT_EQ(classes_in(*stage3), "global_step3/zero_pp_rank_0_mp_rank_00_optim_states.pt\n");
+  const Map half = golden_deepspeed("zero1_fp16_dp2");
+  const auto scaled = deepspeed_format().lay_out(request_of(half, {.zero_stage = 1, .dp = 1}));
+  ASSERT_TRUE(scaled.has_value()) << scaled.error().message;
+  EXPECT_EQ(classes_in(*scaled), "global_step3/zero_pp_rank_0_mp_rank_00_optim_states.pt\n");
+}
+
+}  // namespace
+}  // namespace ckpt
