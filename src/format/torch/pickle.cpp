@@ -401,6 +401,7 @@ Result<> Machine::step(std::uint8_t opcode) {
     case 0x93:
       return stack_global();
     case 'R':
+      return call_plain();
     case 0x81:
       return new_object();
     case 0x92:
