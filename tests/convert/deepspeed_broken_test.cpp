@@ -185,15 +185,6 @@ TEST(DeepSpeedTags, LatestThatLeadsOutOfTheDirectoryIsRefused) {
   expect_error(copy.root(), Errc::refused, copy.root() + "/latest", "leads out of the directory");
 }
 
-TEST(DeepSpeedTags, FilesOfATrainerBesideTheTagAreNoted) {
-  const Copy copy("deepspeed/zero2_bf16_dp4");
-  test::write_file(copy.root() + "/trainer_state.json", "{}");
-  const auto map = open_deepspeed(copy.root());
-  ASSERT_TRUE(map.has_value()) << map.error().message;
-  ASSERT_EQ(map->findings.size(), 1u);
-  EXPECT_EQ(map->findings[0].text, "beside the tag, not part of it: trainer_state.json");
-}
-
 TEST(DeepSpeedContradictions, ElementCountsThatNoCutExplainsNameFileAndGroup) {
   const Copy copy("deepspeed/zero2_bf16_dp4");
   // The last rank's part is shorter by its padding: rank 0's file in its place has too many elements.

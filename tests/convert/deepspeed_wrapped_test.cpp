@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "convert/format.hpp"
@@ -19,12 +22,19 @@ struct Wrapper {
   const char* name;
   const char* directory;
   const char* tag;
-  std::vector<const char*> files;
+  std::vector<std::pair<const char*, const char*>> state;  // file, and the golden one that it is
+  std::vector<const char*> settings;
 };
+
+/// The file of the golden folder, whose rank is 0 or not said.
+std::string genuine(std::string_view file) {
+  if (file == "rng_state_0.pth") return "rng_state.pth";
+  return file == "random_states_1.pkl" ? "random_states_0.pkl" : std::string(file);
+}
 
 class DeepSpeedWrapped : public testing::TestWithParam<Wrapper> {};
 
-TEST_P(DeepSpeedWrapped, IsReadAsDeepSpeedAndItsOwnFilesAreNamed) {
+TEST_P(DeepSpeedWrapped, IsReadAsDeepSpeedWithTheStateThatTheTrainerAdds) {
   const Wrapper& wrapper = GetParam();
   const TempDir directory;
   const std::string root = directory.path() + "/" + wrapper.directory;
@@ -32,7 +42,9 @@ TEST_P(DeepSpeedWrapped, IsReadAsDeepSpeedAndItsOwnFilesAreNamed) {
   fs::copy(golden_root("deepspeed/zero2_bf16_dp4") + "/global_step3", root + "/" + wrapper.tag,
            fs::copy_options::recursive);
   test::write_file(root + "/latest", wrapper.tag);
-  for (const char* file : wrapper.files) test::write_file(root + "/" + file, "PK\x03\x04 of the trainer");
+  for (const auto& [file, golden] : wrapper.state)
+    fs::copy(golden_root("folders/" + std::string(golden)) + "/" + genuine(file), root + "/" + file);
+  for (const char* file : wrapper.settings) test::write_file(root + "/" + file, "{}");
   auto io = open_io(IoKind::threads, 8);
   ASSERT_TRUE(io.has_value());
   const auto source = open_source(**io, root, {}, {.look_beside = true});
@@ -40,20 +52,34 @@ TEST_P(DeepSpeedWrapped, IsReadAsDeepSpeedAndItsOwnFilesAreNamed) {
   EXPECT_EQ(source->map.format, "deepspeed");
   EXPECT_EQ(source->map.chosen, std::string("tag ") + wrapper.tag + " from 'latest'");
   EXPECT_EQ(source->map.meta.step, 3u);
-  std::string told;
-  for (const Finding& finding : source->map.findings) told += finding.text + "\n";
-  for (const char* file : wrapper.files) EXPECT_NE(told.find(file), std::string::npos) << file << " in " << told;
+  for (const auto& [file, golden] : wrapper.state) {
+    const std::string name = file;
+    EXPECT_TRUE(std::ranges::any_of(source->map.files, [&](const MapFile& one) { return one.path == name; })) << name;
+    const std::string prefix = name.substr(0, name.find('.')) + ".";
+    EXPECT_TRUE(std::ranges::any_of(source->map.objects, [&](const NamedObject& o) {
+      return o.name.starts_with(prefix);
+    })) << prefix;
+  }
+  for (const char* file : wrapper.settings)
+    EXPECT_NE(std::ranges::find(source->settings, file), source->settings.end()) << file;
+  EXPECT_TRUE(
+      std::ranges::none_of(source->map.findings, [](const Finding& f) { return f.skipped != Skipped::nothing; }));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Trainers, DeepSpeedWrapped,
-    testing::Values(Wrapper{"HuggingFace",
-                            "checkpoint-3",
-                            "global_step3",
-                            {"rng_state_0.pth", "scheduler.pt", "trainer_state.json", "training_args.bin"}},
-                    Wrapper{"Accelerate", "state", "pytorch_model", {"random_states_1.pkl", "scheduler.bin"}},
-                    Wrapper{"Lightning", "epoch=0-step=3.ckpt", "checkpoint", {}}),
-    [](const auto& param) { return std::string(param.param.name); });
+INSTANTIATE_TEST_SUITE_P(Trainers, DeepSpeedWrapped,
+                         testing::Values(Wrapper{"HuggingFace",
+                                                 "checkpoint-3",
+                                                 "global_step3",
+                                                 {{"rng_state_0.pth", "hf_trainer"}, {"scheduler.pt", "hf_trainer"}},
+                                                 {"trainer_state.json", "training_args.bin"}},
+                                         Wrapper{
+                                             "Accelerate",
+                                             "state",
+                                             "pytorch_model",
+                                             {{"random_states_1.pkl", "accelerate"}, {"scheduler.bin", "accelerate"}},
+                                             {}},
+                                         Wrapper{"Lightning", "epoch=0-step=3.ckpt", "checkpoint", {}, {}}),
+                         [](const auto& param) { return std::string(param.param.name); });
 
 TEST(DeepSpeedWrappedByATrainer, WeightsBesideTheTagMakeTheChoiceTheUsers) {
   const TempDir directory;

@@ -43,8 +43,10 @@ TEST_P(FoldersGolden, OneMapHoldsTheWeightsTheStateAndTheFilesOfTheModel) {
   // Every file is a file of the map or an extra, and an extra has the file's bytes.
   std::set<std::string> files;
   for (const MapFile& file : map.files) files.insert(file.path);
-  for (const auto& entry : fs::directory_iterator(golden.root))
-    EXPECT_TRUE(files.contains(entry.path().filename().string())) << entry.path();
+  for (const auto& entry : fs::recursive_directory_iterator(golden.root)) {
+    const std::string path = fs::relative(entry.path(), golden.root).string();
+    if (entry.is_regular_file() && entry.path().filename() != ".metadata") EXPECT_TRUE(files.contains(path)) << path;
+  }
   for (const Extra& extra : map.extras) {
     EXPECT_EQ(gather(map, golden.root, extra.tensor).bytes, slurp(golden.root + "/" + extra.path)) << extra.path;
     const auto text = read_extra(**io, map, golden.root, extra, kLargestConfig);
@@ -56,7 +58,8 @@ TEST_P(FoldersGolden, OneMapHoldsTheWeightsTheStateAndTheFilesOfTheModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, FoldersGolden,
-                         testing::Values("hf_trainer", "hf_tokenizer", "accelerate", "accelerate_bin", "peft_lora"),
+                         testing::Values("hf_trainer", "hf_tokenizer", "accelerate", "accelerate_bin",
+                                         "accelerate_fsdp", "peft_lora"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(FoldersGoldenState, TheTrainersStepAndObjectsAreThere) {
@@ -78,6 +81,17 @@ TEST(FoldersGoldenState, TheTrainersStepAndObjectsAreThere) {
   const auto weights = open_source(**io, root, {}, {.state_beside = false});
   ASSERT_TRUE(weights.has_value());
   EXPECT_EQ(weights->map.files.size(), 1u);
+}
+
+TEST(FoldersGoldenState, SlotsOfFsdpBelongToTheWeightsOfTheModel) {
+  auto io = open_io(IoKind::threads, 8);
+  ASSERT_TRUE(io.has_value());
+  const auto source = open_source(**io, golden_root("folders/accelerate_fsdp"), {}, {});
+  ASSERT_TRUE(source.has_value()) << source.error().message;
+  EXPECT_EQ(source->format->name, "dcp");
+  EXPECT_EQ(source->map.tensors[find_tensor(source->map, "optimizer.state.1.weight.exp_avg")].parameter,
+            "model.1.weight");
+  EXPECT_EQ(source->map.meta.world_size, 2u);
 }
 
 TEST(FoldersGoldenState, ANameInTwoFilesIsAmbiguous) {

@@ -56,8 +56,21 @@ Directory look(const std::vector<DirEntry>& entries) {
   return out;
 }
 
+bool is_fsdp_folder(const std::vector<DirEntry>& entries) {
+  return std::ranges::any_of(entries, [](const DirEntry& entry) {
+    return entry.name == kFsdpModel && entry.kind == FileInfo::Kind::directory;
+  });
+}
+
 Result<std::optional<Match>> detect(const Place& place) {
   if (!place.directory) return std::nullopt;
+  if (is_fsdp_folder(place.entries)) {
+    const auto below = place.io.list(join_path(place.root, kFsdpModel));
+    if (below && look(*below).has_metadata) {
+      const std::string optimizer = place.has(kFsdpOptimizer) ? " and " + std::string(kFsdpOptimizer) : "";
+      return Match{.why = std::string(kFsdpModel) + optimizer + " of Accelerate"};
+    }
+  }
   const Directory seen = look(place.entries);
   if (!seen.has_metadata && seen.data.empty()) return std::nullopt;
   if (place.has("metadata.json")) {

@@ -21,6 +21,13 @@ struct Directory {
 };
 Directory look(const std::vector<DirEntry>& entries);
 
+/// Folders that Accelerate and the Hugging Face Trainer write for FSDP with sharded state dicts: one directory of this
+/// form for the model and one for the optimizer.
+/// source  accelerate/utils/fsdp_utils.py: save_fsdp_model, save_fsdp_optimizer (FSDP_MODEL_NAME, OPTIMIZER_NAME)
+constexpr std::string_view kFsdpModel = "pytorch_model_fsdp_0";
+constexpr std::string_view kFsdpOptimizer = "optimizer_0";
+bool is_fsdp_folder(const std::vector<DirEntry>& entries);
+
 /// The rank in `__R_I.distcp`, or nothing.
 std::optional<std::uint64_t> rank_of(std::string_view file_name);
 

@@ -1,9 +1,12 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -18,6 +21,7 @@
 #include "convert/dcp/writer.hpp"
 #include "convert/format.hpp"
 #include "convert/formats.hpp"
+#include "convert/join_maps.hpp"
 #include "convert/optimizer_roles.hpp"
 #include "format/hash.hpp"
 #include "format/torch/dcp_metadata.hpp"
@@ -226,18 +230,60 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
   return map;
 }
 
+/// Slots name their parameter as the optimizer's own state dict does, without the wrapper of the model's.
+void name_wrapped_parameters(std::vector<Tensor>& tensors) {
+  std::unordered_set<std::string> weights;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.role == Role::param) weights.insert(tensor.name);
+  }
+  for (Tensor& tensor : tensors) {
+    if (tensor.role != Role::slot || tensor.parameter.empty() || weights.contains(tensor.parameter)) continue;
+    if (std::string wrapped = "model." + tensor.parameter; weights.contains(wrapped))
+      tensor.parameter = std::move(wrapped);
+  }
+}
+
+/// The model's directory, and the optimizer's where it is there, as one checkpoint.
+Result<Map> open_fsdp_folder(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
+                             const ReadOptions& options) {
+  const std::string model(dcp::kFsdpModel);
+  const std::string optimizer(dcp::kFsdpOptimizer);
+  CKPT_TRY(Map map, open_dcp(io, join_path(root, model), options));
+  for (MapFile& file : map.files) file.path = join_path(model, file.path);
+  const bool has_optimizer = std::ranges::any_of(entries, [&](const DirEntry& entry) {
+    return entry.name == optimizer && entry.kind == FileInfo::Kind::directory;
+  });
+  if (has_optimizer) {
+    CKPT_TRY(Map state, open_dcp(io, join_path(root, optimizer), options));
+    CKPT_CHECK(join_maps(map, std::move(state), optimizer, root));
+    name_wrapped_parameters(map.tensors);
+  }
+  map.variant = fmt::format("{} data files of FSDP", map.files.size());
+  return map;
+}
+
+Result<Map> open_any(Io& io, const std::string& root, const ReadOptions& options) {
+  CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
+  const Directory seen = dcp::look(entries);
+  if (!seen.has_metadata && seen.metadata_ranks.empty() && dcp::is_fsdp_folder(entries))
+    return open_fsdp_folder(io, root, entries, options);
+  return open_dcp(io, root, options);
+}
+
 }  // namespace
 
 Format dcp_format() {
   return {.name = "dcp",
           .summary = "torch.distributed.checkpoint: .metadata and .distcp files (FSDP, HSDP, tensor parallel)",
           .detect = dcp::detect,
-          .open = open_dcp,
+          .open = open_any,
           .lay_out = dcp::lay_out,
           .suffix = "",
           .own_names = kDcpOwnNames,
           .target_options = dcp::kTargetOptions,
-          .holds_blobs = true};
+          .has_state_beside = true,
+          .holds_blobs = true,
+          .has_folders = true};
 }
 
 }  // namespace ckpt

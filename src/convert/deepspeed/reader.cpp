@@ -315,19 +315,10 @@ class Reader {
     }
   }
 
-  /// What a trainer wrote beside the tag: no part of it, and not carried over.
   void note_neighbours() {
     std::string others;
     for (const std::string& other : tag_.others) others += (others.empty() ? "" : ", ") + other;
     if (!others.empty()) builder_.find(Severity::note, "other tags are here, which are not read: " + others);
-    std::string names;
-    for (const DirEntry& entry : tag_.neighbours) {
-      const bool trainers = entry.name.rfind("rng_state", 0) == 0 || entry.name == "scheduler.pt" ||
-                            entry.name == "scheduler.bin" || entry.name == "trainer_state.json" ||
-                            entry.name == "training_args.bin" || entry.name.starts_with("random_states_");
-      if (trainers) names += (names.empty() ? "" : ", ") + entry.name;
-    }
-    if (!names.empty()) builder_.find(Severity::note, "beside the tag, not part of it: " + names);
   }
 
   Tag tag_;
@@ -373,6 +364,7 @@ Format deepspeed_format() {
           .own_names = deepspeed::kOwnNames,
           .target_options = deepspeed::kNativeOptions,
           .reads_steps = true,
+          .has_state_beside = true,
           .has_folders = true};
 }
 

@@ -65,7 +65,6 @@ Result<Tag> followed(Io& io, const std::string& root, std::vector<DirEntry> entr
     return Tag{.directory = name,
                .chosen = "tag " + name + " from 'latest'",
                .entries = std::move(inner),
-               .neighbours = std::move(entries),
                .others = std::move(others)};
   }
   if (!info && info.error().code != Errc::not_found) return fail(info.error());
@@ -127,7 +126,7 @@ Result<Tag> find_directory(Io& io, const std::string& root) {
   return Tag{.directory = tags.front(),
              .chosen = "tag " + tags.front() + ", the only one",
              .entries = std::move(inner),
-             .neighbours = std::move(entries)};
+             .others = {}};
 }
 
 }  // namespace

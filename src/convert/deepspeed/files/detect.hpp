@@ -13,12 +13,11 @@ Result<std::optional<Match>> detect(const Place& place);
 
 /// The tag directory that a path means.
 struct Tag {
-  std::string directory{};             ///< below the path; "" = the path is the tag directory
-  std::string chosen{};                ///< for people: "tag global_step3 from 'latest'"
-  std::vector<DirEntry> entries{};     ///< of the tag directory, without the writer's suffix
-  std::vector<DirEntry> neighbours{};  ///< of the save directory; empty where the path is the tag directory
-  std::vector<std::string> others{};   ///< further tags of the save directory, which are not read
-  std::string suffix{};                ///< that FastPersist put after every name: "-0.1"
+  std::string directory{};            ///< below the path; "" = the path is the tag directory
+  std::string chosen{};               ///< for people: "tag global_step3 from 'latest'"
+  std::vector<DirEntry> entries{};    ///< of the tag directory, without the writer's suffix
+  std::vector<std::string> others{};  ///< further tags of the save directory, which are not read
+  std::string suffix{};               ///< that FastPersist put after every name: "-0.1"
 };
 
 /// The path of a file of the tag, below the path that was given.
