@@ -227,7 +227,7 @@ struct Made {
 };
 
 TEST(TrainingState, NumbersThatFitTwoOrdersAreRefusedToBeNamed) {
-  Made made{.map = {.nested = true}};
+  Made made{.map = {.nested = true, .module_order = true}};
   for (const char* name : {"a", "b", "c"}) made.tensor(std::string("model.") + name, {}, {4});
   made.numbered(0, {4});
   made.numbered(1, {4});
@@ -237,8 +237,28 @@ TEST(TrainingState, NumbersThatFitTwoOrdersAreRefusedToBeNamed) {
             "the optimizer numbers its parameters, and their shapes and order do not tell which is which");
 }
 
+// A safetensors file holds 12 equal layers as 0, 1, 10, 11, 2, ...: in that order each would get another's state.
+TEST(TrainingState, NumbersAreNotNamedByTheOrderOfSortedNames) {
+  for (const bool in_module_order : {false, true}) {
+    Made made{.map = {.module_order = in_module_order}};
+    for (const char* name : {"0", "1", "10", "11", "2", "3", "4", "5", "6", "7", "8", "9"}) made.tensor(name, {}, {4});
+    for (std::int64_t i = 0; i < 12; ++i) made.numbered(i, {4});
+    EXPECT_EQ(state_of(made.map).unplaced.size(), in_module_order ? 0u : 12u);
+  }
+  Made made;
+  made.tensor("b", {}, {2});
+  made.tensor("a", {}, {3});
+  made.numbered(0, {3});
+  made.numbered(1, {2});
+  const TrainingState state = state_of(made.map);
+  EXPECT_TRUE(state.unplaced.empty());
+  ASSERT_NE(state.find("a"), nullptr);
+  ASSERT_EQ(state.find("a")->slots.size(), 1u);
+  EXPECT_EQ(made.map.tensors[state.find("a")->slots[0].tensor].name, "optimizer.state.0.exp_avg");
+}
+
 TEST(TrainingState, NamesOfNumberedParametersAreTakenFromTheGroups) {
-  Made made{.map = {.nested = true}};
+  Made made{.map = {.nested = true, .module_order = true}};
   for (const char* name : {"a", "b", "c"}) made.tensor(std::string("model.") + name, {}, {4});
   made.numbered(0, {4});
   made.numbered(1, {4});

@@ -279,6 +279,7 @@ class Reader {
     note_swapped();
     Map map = builder_.take();
     map.format = "deepspeed";
+    map.module_order = true;
     map.variant = bf16_optimizer_ ? "BF16_Optimizer" : "zero-" + std::to_string(stage_);
     map.chosen = tag_.chosen;
     const RunFacts& facts = model_.facts;

@@ -464,6 +464,7 @@ Result<Map> MapBuilder::build(Hasher& metadata) {
   map_.metadata_hash = metadata.digest().hex();
   map_.format = "torch";
   map_.nested = true;
+  map_.module_order = true;
   map_.meta.framework = "torch";
   return std::move(map_);
 }

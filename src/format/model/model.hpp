@@ -218,6 +218,9 @@ struct Map {
   Meta meta{};
   std::vector<Finding> findings{};
   bool compressed = false;  ///< some chunks are compressed
+  /// Tensors stand in the order of the model's modules, by which an optimizer numbers parameters. Files that sort names
+  /// (safetensors, the universal format) do not keep it.
+  bool module_order = false;
   bool collection = false;  ///< several files that are read together, though each is complete without the others
   std::shared_ptr<const ChunkIndex> index{};
   LeafHashes hashes{};

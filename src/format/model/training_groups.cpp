@@ -1,6 +1,7 @@
 #include "format/model/training_groups.hpp"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 
 #include "format/model/match_parameters.hpp"
@@ -156,9 +157,34 @@ std::optional<std::vector<SpelledGroup>> read_groups(std::span<const TreeLeaf> l
   return tree ? read_list(*tree) : std::nullopt;
 }
 
-std::optional<std::vector<std::vector<std::size_t>>> name_members(
+namespace {
+
+/// Where only shapes tell: each member's must be known, and no other member's and one candidate's alone.
+std::optional<std::vector<std::vector<std::size_t>>> members_by_shape(
     const std::vector<Shape>& candidates, std::span<const SpelledGroup> groups,
     const std::unordered_map<std::uint64_t, Shape>& shapes) {
+  std::map<Shape, std::vector<std::size_t>> of_shape;
+  for (std::size_t i = 0; i < candidates.size(); ++i) of_shape[candidates[i]].push_back(i);
+  std::vector<std::vector<std::size_t>> out;
+  for (const SpelledGroup& group : groups) {
+    std::vector<std::size_t>& members = out.emplace_back();
+    for (const std::uint64_t number : group.numbers) {
+      const auto shape = shapes.find(number);
+      const auto found = shape == shapes.end() ? of_shape.end() : of_shape.find(shape->second);
+      if (found == of_shape.end() || found->second.size() != 1) return std::nullopt;
+      members.push_back(found->second.front());
+      found->second.clear();  // another member of this shape finds none
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<std::vector<std::vector<std::size_t>>> name_members(
+    const std::vector<Shape>& candidates, std::span<const SpelledGroup> groups,
+    const std::unordered_map<std::uint64_t, Shape>& shapes, bool in_module_order) {
+  if (!in_module_order) return members_by_shape(candidates, groups, shapes);
   std::vector<UnnamedGroup> unnamed;
   for (const SpelledGroup& group : groups) {
     UnnamedGroup& out = unnamed.emplace_back();

@@ -35,10 +35,11 @@ std::optional<std::vector<SpelledGroup>> read_groups(std::span<const TreeLeaf> l
 /// Gives numbered members the names of their parameters: members of each group, as indices of `candidates`; nothing
 /// where more than one answer fits.
 ///
-/// candidates  shapes of what may be a member, in module order
-/// shapes      of members, by number, where their state tells it
+/// candidates       shapes of what may be a member
+/// shapes           of members, by number, where their state tells it
+/// in_module_order  the candidates are (Map::module_order); else their order says nothing, and shapes alone decide
 std::optional<std::vector<std::vector<std::size_t>>> name_members(
     const std::vector<Shape>& candidates, std::span<const SpelledGroup> groups,
-    const std::unordered_map<std::uint64_t, Shape>& shapes);
+    const std::unordered_map<std::uint64_t, Shape>& shapes, bool in_module_order);
 
 }  // namespace ckpt

@@ -370,7 +370,7 @@ class Assembly {
         candidates.push_back(entry.shape);
         entries.push_back(i);
       }
-      const auto found = name_members(candidates, spelled_, shapes);
+      const auto found = name_members(candidates, spelled_, shapes, map_.module_order);
       if (!found) continue;
       for (std::size_t g = 0; g < found->size(); ++g) {
         for (std::size_t m = 0; m < (*found)[g].size(); ++m) {

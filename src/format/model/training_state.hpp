@@ -18,8 +18,8 @@
 ///   per name    optimizer.state.<parameter>.<slot>; groups list names (FSDP state dicts, DCP; DeepSpeed's flat
 ///               partitions too, which their reader maps so, with `optimizer.param_groups` and `optimizer.group_state`)
 ///   per index   <optimizer>.state.<number>.<slot>; groups list numbers (torch.optim in .pt files, Trainer, Lightning).
-///               Numbers become names by `param_names` of the groups, else by order and shape (match_parameters), and
-///               only where one answer fits
+///               Numbers become names by `param_names` of the groups, else by order and shape (match_parameters) where
+///               the map keeps the order of the modules, else by shape, and only where one answer fits
 ///   flattened   optimizer.param_groups.<parameter>.<option> (flatten_optimizer_state_dict): parameters with equal
 ///               options are one group
 ///   weights     no optimizer: every floating-point tensor that is not known as a buffer counts as trained
