@@ -1,10 +1,12 @@
 """Sources as trainers leave them, and targets as users name them: files made by hand, and golden ones put together."""
+import argparse
 import enum
 import json
 import os
 import re
 import shutil
 import subprocess
+import zipfile
 
 from runner import check, main
 from torch_file import Parameter, Tensor, save
@@ -25,6 +27,25 @@ def names(sh, path):
 
 
 # --- wrapped weights ---------------------------------------------------------------------------------------------------
+
+
+def case_values_nested_deeper_than_the_format_holds_are_kept_as_their_pickle(sh):
+    for levels, kept in ((61, True), (62, False), (200, False)):
+        value = 1
+        for _ in range(levels):
+            value = [value]
+        save({"w": Tensor([1.0, 2.0]), "args": argparse.Namespace(a=value), "step": 7}, sh.path("m.pt"))
+        shutil.rmtree(sh.path("c"), ignore_errors=True)
+        warned = "nested more than 64 levels deep are kept only in the blob data.pkl: args"
+        sh.run("convert", "m.pt", "c", "--to", "ckpt", **({"not_err": warned} if kept else {"err": warned}))
+        names = [o["name"] for o in json.loads(sh.path("c/blobs/objects.json").read_text())["objects"]]
+        check(("args" in names) == kept and "step" in names, str(names))
+        if not kept:
+            with zipfile.ZipFile(sh.path("m.pt")) as file:
+                stream = file.read("archive/data.pkl")
+            check(any(stream in f.read_bytes() for f in sh.path("c").rglob("*.safetensors")), "the pickle is not kept")
+        sh.run("verify", "c", "--against", "m.pt")
+        sh.run("convert", "m.pt", "w.safetensors", "--overwrite")
 
 
 def case_other_steps_of_the_run_beside_a_model_are_no_part_of_it(sh):

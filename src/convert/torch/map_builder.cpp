@@ -8,6 +8,7 @@
 
 #include "convert/several_checkpoints.hpp"
 #include "convert/torch/names.hpp"
+#include "format/universal/objects.hpp"
 
 namespace ckpt::torch {
 namespace {
@@ -223,7 +224,7 @@ void MapBuilder::keep_pickles() {
     const Part& part = parts_[i];
     const std::vector<std::string> classes = unknown_classes(part.archive.graph);
     tell_untyped(part);
-    if (part.not_plain.empty() && part.attributed.empty() && classes.empty()) continue;
+    if (part.not_plain.empty() && part.attributed.empty() && part.deep.empty() && classes.empty()) continue;
     add_blob(i, "data.pkl", part.archive.pickle_bytes, std::nullopt);
     std::vector<std::pair<std::string, StoragePlace>> unused;
     for (const auto& [key, place] : part.archive.storages) {
@@ -252,6 +253,13 @@ void MapBuilder::keep_pickles() {
                                part.attributed.size() == 1 ? "a tensor" : "tensors", some_of(part.attributed)),
            .file = part.path,
            .skipped = Skipped::unless_blobs});
+    }
+    if (!part.deep.empty()) {
+      map_.findings.push_back({.severity = Severity::warning,
+                               .text = fmt::format("values nested more than {} levels deep are kept only in the blob "
+                                                   "data.pkl: {}",
+                                                   universal::kMaxObjectDepth, some_of(part.deep)),
+                               .file = part.path});
     }
     if (!classes.empty()) {
       map_.findings.push_back(
@@ -349,6 +357,24 @@ void MapBuilder::name_group_members(const Item& item, Value& value) const {
       if (auto name = named(*member)) member = std::make_shared<const Value>(*std::move(name));
     }
   }
+}
+
+/// No objects.json holds them: their pickle is kept.
+Result<> MapBuilder::find_deep_objects() {
+  std::vector<Item> kept;
+  for (Item& item : objects_) {
+    Part& part = parts_[item.part];
+    const auto value =
+        to_value(part.archive.graph, item.node, [](pickle::NodeId) { return std::optional<std::string>(); });
+    if (!value) return fail(at(in_file(value.error(), part.archive), part, item.path));
+    if (nests_within(**value, universal::kMaxObjectDepth, kMostValues)) {
+      kept.push_back(std::move(item));
+    } else {
+      part.deep.push_back(dotted(item.path));
+    }
+  }
+  objects_ = std::move(kept);
+  return {};
 }
 
 Result<> MapBuilder::add_objects() {
@@ -453,6 +479,7 @@ void MapBuilder::keep_whole() {
 Result<Map> MapBuilder::build(Hasher& metadata) {
   CKPT_CHECK(check_listed());
   CKPT_CHECK(check_one_checkpoint());
+  CKPT_CHECK(find_deep_objects());
   keep_pickles();
   CKPT_CHECK(name_all());
   name_parameters();

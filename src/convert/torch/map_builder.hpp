@@ -59,6 +59,7 @@ class MapBuilder {
     std::unordered_set<std::string> used_storages{};
     std::vector<std::string> not_plain{};   ///< "coo (sparse tensor)"
     std::vector<std::string> attributed{};  ///< tensors with Python attributes
+    std::vector<std::string> deep{};        ///< objects that nest deeper than objects.json holds
     std::vector<std::string> untyped{};     ///< tensors whose bytes torch.load would not swap
     std::vector<OptimizerState> optimizers{};
     std::optional<std::uint64_t> step{};
@@ -67,6 +68,7 @@ class MapBuilder {
   Result<> add_tensor(std::uint32_t part_index, Path path, pickle::NodeId node);
   void assign_part_roles(std::vector<OptimizerState>& optimizers, std::uint32_t first_tensor);
   Result<> add_objects();
+  Result<> find_deep_objects();
   void tell_untyped(const Part& part);
   void keep_pickles();
   void add_blob(std::uint32_t part_index, const std::string& entry, Extent bytes, std::optional<Crc> crc);

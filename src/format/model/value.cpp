@@ -87,4 +87,32 @@ bool splits_to(std::string_view name, const Path& path) {
   return at == name.size();
 }
 
+bool nests_within(const Value& value, std::size_t levels, std::size_t most) {
+  struct Place {
+    const Value* value;
+    std::size_t depth;
+  };
+  std::vector<Place> pending{{&value, 1}};
+  for (std::size_t seen = 0; !pending.empty() && seen <= most; ++seen) {
+    const Place at = pending.back();
+    pending.pop_back();
+    if (at.depth > levels) return false;
+    const auto add = [&](const ValuePtr& inner) {
+      if (inner != nullptr) pending.push_back({inner.get(), at.depth + 1});
+    };
+    if (const auto* list = std::get_if<List>(&at.value->v)) {
+      for (const ValuePtr& item : list->items) add(item);
+    } else if (const auto* dict = std::get_if<Dict>(&at.value->v)) {
+      for (const auto& [key, item] : dict->items) {
+        add(key);
+        add(item);
+      }
+    } else if (const auto* object = std::get_if<Opaque>(&at.value->v)) {
+      add(object->args);
+      add(object->state);
+    }
+  }
+  return true;
+}
+
 }  // namespace ckpt

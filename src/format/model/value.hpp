@@ -71,4 +71,8 @@ struct Value {
   std::variant<None, bool, std::int64_t, BigInt, double, std::string, Bytes, List, Dict, Opaque, TensorRef> v{};
 };
 
+/// Whether its values nest at most `levels` deep, itself the first. Of what unfolds to more than `most` values nothing
+/// is known, and true is returned.
+bool nests_within(const Value& value, std::size_t levels, std::size_t most);
+
 }  // namespace ckpt

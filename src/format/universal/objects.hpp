@@ -28,7 +28,7 @@ using Renamed = std::unordered_map<std::string, std::string>;
 
 /// The bytes of objects.json. Values that are shared are written each time; tensors are written by their new names
 /// where they have one.
-/// errors  refused: more values than kMaxObjectValues, or nested deeper than kMaxObjectDepth
+/// errors  refused: more values than kMaxObjectValues; unsupported: nested deeper than kMaxObjectDepth
 Result<std::string> build_objects(const Hash128& id, std::span<const NamedObject> objects, const Renamed& renamed = {});
 
 /// Reads objects.json.

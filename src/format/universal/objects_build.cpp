@@ -42,7 +42,7 @@ class ValueWriter {
     if (++written_ > kMaxObjectValues)
       return fail(Errc::refused, fmt::format("more than {} values in all objects", kMaxObjectValues));
     if (depth > kMaxObjectDepth)
-      return fail(Errc::refused, fmt::format("values nested deeper than {}", kMaxObjectDepth));
+      return fail(Errc::unsupported, fmt::format("values nested deeper than {}", kMaxObjectDepth));
     depth_ = depth;
     if (const auto* number = std::get_if<BigInt>(&value.v); number != nullptr && !is_large_decimal(number->decimal))
       return fail(Errc::internal, "a big integer that is no decimal number: " + shown_text(number->decimal));
