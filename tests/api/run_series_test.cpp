@@ -8,6 +8,7 @@
 #include <string>
 
 #include "api/run/run.hpp"
+#include "api/run/run_copies.hpp"
 #include "catalog/trash/record.hpp"
 #include "engine/store/run_directory.hpp"
 #include "support/temp_dir.hpp"
@@ -48,6 +49,21 @@ universal::Run run_of(const std::string& checkpoint) {
   const auto manifest = read_manifest(*series_io(), checkpoint);
   EXPECT_TRUE(manifest && manifest->run) << checkpoint;
   return manifest && manifest->run ? *manifest->run : universal::Run{};
+}
+
+TEST_F(RunSeries, WhatCannotBeReadIsNotCountedAmongTheNewestThatAreRead) {
+  on_ranks({}, [](ckpt::Run& run) {
+    for (const std::uint64_t step : {10u, 20u, 30u}) ASSERT_TRUE(save_step(run, step));
+  });
+  for (std::uint64_t n = 1; n <= 4; ++n) {
+    const std::string torn = run_ + "/" + CheckpointName{.step = 100 + n, .generation = 10 + n}.text();
+    fs::create_directory(torn);
+    std::ofstream(torn + "/manifest.json") << "{ torn";
+  }
+  const auto seen = list_copies(*series_io(), run_, "", 2);
+  ASSERT_TRUE(seen);
+  ASSERT_EQ(seen->size(), 7U);
+  for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ((*seen)[i].run.has_value(), i == 4 || i == 5) << i;
 }
 
 TEST_F(RunSeries, ARollBackLeavesTheLaterStepsOfTheOldSeriesBehind) {

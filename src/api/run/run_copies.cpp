@@ -33,13 +33,13 @@ Result<std::vector<RunCheckpoint>> list_copies(Io& io, const std::string& run_di
         all.push_back(std::move(found));
         continue;
       }
-      --left;
       if (auto manifest = read_manifest(io, found.copies.front())) {
         found.id = manifest->id.hex();
         found.run = std::move(manifest->run);
       } else {
         found.run = run_in_copy(io, found.copies.front());
       }
+      if (found.run || !found.id.empty()) --left;  // what cannot be read tells nothing
       const auto known = found.id.empty() ? by_id.end() : by_id.find(found.id);
       if (known == by_id.end()) {
         if (!found.id.empty()) by_id.emplace(found.id, all.size());

@@ -24,7 +24,7 @@ struct RunCheckpoint {
 /// The committed checkpoints of a run, newest first: those of the run's directory and of a local tier (none where
 /// `local_directory` is empty), joined by id. A copy whose manifest cannot be read is a checkpoint of its own: whoever
 /// opens it says why. Its place in the run's history is known where the second copy of the manifest tells.
-/// `most_read`: how many manifests are read, at most, of each directory: those of the newest.
+/// `most_read`: how many manifests are read, at most, of each directory: those of the newest that can be read.
 Result<std::vector<RunCheckpoint>> list_copies(Io& io, const std::string& run_directory,
                                                const std::string& local_directory, std::size_t most_read);
 

@@ -12,8 +12,8 @@
 namespace ckpt {
 namespace {
 
-/// Later series have later generations, so the newest manifests and records tell; of a run of many years no more are
-/// read.
+/// Later series have later generations, so the newest manifests and records tell that can be read; of a run of many
+/// years no more are.
 constexpr std::size_t kMostRead = 1000;
 
 std::uint64_t generation_of(const catalog::TrashFolder::Item& item) {
@@ -30,9 +30,9 @@ Result<std::vector<catalog::SeriesBirth>> deleted_series(Io& io, const std::stri
   CKPT_TRY(catalog::TrashFolder folder, catalog::list_trash_folder(io, store, run));
   std::erase_if(folder.items, [](const auto& item) { return !item.has_record; });
   std::ranges::stable_sort(folder.items, std::ranges::greater(), generation_of);
-  if (folder.items.size() > kMostRead) folder.items.resize(kMostRead);
   std::vector<catalog::SeriesBirth> out;
   for (const auto& item : folder.items) {
+    if (out.size() == kMostRead) break;
     const auto entry = catalog::read_trash_entry(io, store, run, item);
     if (entry && entry->recorded) out.push_back(catalog::birth_of(*entry));
   }
