@@ -121,26 +121,28 @@ Result<> settle_file(Io& io, const std::string& path, std::uint64_t bytes) {
   return closed;
 }
 
-class RealPublication final : public Publication {
+}  // namespace
+
+class Publication::Impl {
  public:
-  RealPublication(Io& io, Options options) : io_(io), options_(std::move(options)), recycled_(io) {
+  Impl(Io& io, Options options) : io_(io), options_(std::move(options)), recycled_(io) {
     options_.target = join_path(options_.target, "");  // "out/" is "out"
     partial_ = partial_path(options_.target, options_.id);
     root_ = partial_;
   }
-  ~RealPublication() override {
+  ~Impl() {
     if (made_ && !committed_ && !left_) remove_partial();
     drop_record();
   }
-  RealPublication(const RealPublication&) = delete;
-  RealPublication& operator=(const RealPublication&) = delete;
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   Result<> begin(const std::vector<TargetFile>& files);
-  const std::string& root() const override { return root_; }
-  std::string record() const override { return options_.resumable ? record_path(partial_) : std::string(); }
-  const std::vector<RecordedLeaf>& taken_over() const override { return taken_over_; }
-  Result<bool> leave() override;
-  Result<> commit(const std::vector<SmallFile>& files, const std::string& target) override;
+  const std::string& root() const { return root_; }
+  std::string record() const { return options_.resumable ? record_path(partial_) : std::string(); }
+  const std::vector<RecordedLeaf>& taken_over() const { return taken_over_; }
+  Result<bool> leave();
+  Result<> commit(const std::vector<SmallFile>& files, const std::string& target);
 
  private:
   Result<> check_paths(const std::vector<TargetFile>& files) const;
@@ -186,7 +188,7 @@ class RealPublication final : public Publication {
   bool linked_ = false;    // the rename said that it failed: the partial's name may still be there too
 };
 
-Result<> RealPublication::check_paths(const std::vector<TargetFile>& files) const {
+Result<> Publication::Impl::check_paths(const std::vector<TargetFile>& files) const {
   if (options_.target.empty()) return fail(Errc::usage, "no target");
   const bool id_ok = !options_.id.empty() && options_.id.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!id_ok) return fail(Errc::internal, fmt::format("{}: '{}' is not an id", options_.target, options_.id));
@@ -202,7 +204,7 @@ Result<> RealPublication::check_paths(const std::vector<TargetFile>& files) cons
 }
 
 /// What is saved into a run stays in its store; what is converted lies where the caller said.
-Result<> RealPublication::hold_parent() {
+Result<> Publication::Impl::hold_parent() {
   const std::string parent = parent_path(options_.target);
   if (options_.named_later) {
     CKPT_TRY(held_, hold_run(io_, parent));
@@ -211,7 +213,7 @@ Result<> RealPublication::hold_parent() {
   return {};
 }
 
-Result<> RealPublication::check_target() {
+Result<> Publication::Impl::check_target() {
   if (options_.named_later) return {};
   CKPT_TRY(const auto existing, look(io_, options_.target));
   if (!existing) return {};
@@ -221,7 +223,7 @@ Result<> RealPublication::check_target() {
   return {};
 }
 
-Result<> RealPublication::check_space(const std::vector<TargetFile>& files) {
+Result<> Publication::Impl::check_space(const std::vector<TargetFile>& files) {
   CKPT_TRY(std::uint64_t needed, reserved_bytes(files));
   if (options_.resumable && taken_over_.empty()) needed += round_up(record_bytes(record_key(files).leaves), kAlignment);
   CKPT_TRY(const std::uint64_t free, io_.free_bytes(parent_path(options_.target)));
@@ -233,14 +235,14 @@ Result<> RealPublication::check_space(const std::vector<TargetFile>& files) {
                .hint = "free some space, or choose a target on another file system"});
 }
 
-RecordKey RealPublication::record_key(const std::vector<TargetFile>& files) const {
+RecordKey Publication::Impl::record_key(const std::vector<TargetFile>& files) const {
   RecordKey key{.id = options_.id, .plan = options_.resumable.value_or(Hash128{}), .inode = identity_.inode};
   for (const TargetFile& file : files) key.leaves += file.leaf_count();
   return key;
 }
 
 /// What a publication of these files makes.
-OwnName RealPublication::own_names(const std::vector<TargetFile>& files) const {
+OwnName Publication::Impl::own_names(const std::vector<TargetFile>& files) const {
   std::set<std::string, std::less<>> names(options_.small_names.begin(), options_.small_names.end());
   for (const std::string& folder : options_.folders) names.insert(folder + "/");
   for (const TargetFile& file : files) {
@@ -253,7 +255,7 @@ OwnName RealPublication::own_names(const std::vector<TargetFile>& files) const {
 }
 
 /// A leftover in place of a new partial: only what it lacks is made.
-Result<bool> RealPublication::take_over_partial(const std::vector<TargetFile>& files) {
+Result<bool> Publication::Impl::take_over_partial(const std::vector<TargetFile>& files) {
   CKPT_TRY(auto left_over,
            take_over(io_, partial_, options_.directory, files, record_key(files), own_names(files), options_.readers));
   if (!left_over) return false;
@@ -276,7 +278,7 @@ Result<bool> RealPublication::take_over_partial(const std::vector<TargetFile>& f
   return true;
 }
 
-Result<> RealPublication::make_partial() {
+Result<> Publication::Impl::make_partial() {
   Result<> made;
   if (options_.directory) {
     made = io_.make_dir(partial_);
@@ -313,7 +315,7 @@ Result<> RealPublication::make_partial() {
   return io_.sync_dir(parent_path(partial_));
 }
 
-Result<> RealPublication::make_folders(std::string_view relative) {
+Result<> Publication::Impl::make_folders(std::string_view relative) {
   for (const std::string& folder : folders_of(relative)) {
     if (folders_.count(folder) != 0) continue;
     CKPT_CHECK(io_.make_dir(join_path(partial_, folder)));
@@ -322,7 +324,7 @@ Result<> RealPublication::make_folders(std::string_view relative) {
   return {};
 }
 
-Result<> RealPublication::reserve(const TargetFile& file) {
+Result<> Publication::Impl::reserve(const TargetFile& file) {
   CKPT_CHECK(make_folders(file.path));
   const auto mode = options_.directory ? OpenOptions::Mode::write_new : OpenOptions::Mode::write_existing;
   CKPT_CHECK(make_file(io_, join_path(partial_, file.path), mode, file.bytes, recycled_));
@@ -330,7 +332,7 @@ Result<> RealPublication::reserve(const TargetFile& file) {
   return {};
 }
 
-Result<> RealPublication::begin(const std::vector<TargetFile>& files) {
+Result<> Publication::Impl::begin(const std::vector<TargetFile>& files) {
   CKPT_CHECK(check_paths(files));
   CKPT_CHECK(hold_parent());
   CKPT_CHECK(check_target());
@@ -354,14 +356,14 @@ Result<> RealPublication::begin(const std::vector<TargetFile>& files) {
 /// What another process wrote: its last blocks are cut, and it is synced as the run's workers do with what they wrote.
 /// Its leaves were read from the disk itself, past any cache, wherever that can be; an error that its writer never saw
 /// is told to the first who syncs.
-Result<> RealPublication::settle_taken_over() {
+Result<> Publication::Impl::settle_taken_over() {
   if (taken_over_.empty()) return {};
   for (const auto& [path, bytes] : files_) CKPT_CHECK(settle_file(io_, join_path(partial_, path), bytes));
   return {};
 }
 
 /// A file of another size than planned would be published wrong: it was not written to its end, or not cut.
-Result<> RealPublication::check_sizes() {
+Result<> Publication::Impl::check_sizes() {
   for (const auto& [path, bytes] : files_) {
     const std::string name = join_path(partial_, path);
     CKPT_TRY(const FileInfo info, io_.stat(name));
@@ -374,7 +376,7 @@ Result<> RealPublication::check_sizes() {
   return {};
 }
 
-Result<> RealPublication::write_small(const SmallFile& file) {
+Result<> Publication::Impl::write_small(const SmallFile& file) {
   if (!options_.directory || !stays_inside(file.path)) {
     return fail(Errc::internal, fmt::format("{}: no place for '{}'", options_.target, file.path));
   }
@@ -390,7 +392,7 @@ Result<> RealPublication::write_small(const SmallFile& file) {
 }
 
 /// Innermost first: a folder's own entry is in its parent.
-Result<> RealPublication::sync_folders() {
+Result<> Publication::Impl::sync_folders() {
   if (!options_.directory) return {};
   for (auto folder = folders_.rbegin(); folder != folders_.rend(); ++folder) {
     CKPT_CHECK(io_.sync_dir(join_path(partial_, *folder)));
@@ -398,7 +400,7 @@ Result<> RealPublication::sync_folders() {
   return io_.sync_dir(partial_);
 }
 
-Result<> RealPublication::rename_to_target() {
+Result<> Publication::Impl::rename_to_target() {
   RenameMode mode = RenameMode::no_replace;
   if (options_.overwrite) {
     CKPT_TRY(const auto existing, look(io_, options_.target));
@@ -434,7 +436,7 @@ Result<> RealPublication::rename_to_target() {
 
 /// Who began to read the old one before the exchange, on another host, has said so by now; and what was put into it
 /// until then is there.
-Result<> RealPublication::give_back_if_used() {
+Result<> Publication::Impl::give_back_if_used() {
   auto looked = look_for_readers(io_, old_.held);
   if (looked) looked = check_unread(old_.held, options_.target);
   if (looked) looked = nothing_came();
@@ -449,7 +451,7 @@ Result<> RealPublication::give_back_if_used() {
 
 /// Still nothing stands in the old one but what was accounted for. Where that cannot be seen, what came stays there: no
 /// more than was accounted for is removed.
-Result<> RealPublication::nothing_came() {
+Result<> Publication::Impl::nothing_came() {
   const auto now = account_for(io_, partial_, [this](const std::string&) -> Result<std::vector<std::string>> {
     std::vector<std::string> own;
     for (const OldFile& file : old_.files) own.push_back(file.path);
@@ -462,7 +464,7 @@ Result<> RealPublication::nothing_came() {
   return fail(std::move(error));
 }
 
-Result<> RealPublication::commit(const std::vector<SmallFile>& files, const std::string& target) {
+Result<> Publication::Impl::commit(const std::vector<SmallFile>& files, const std::string& target) {
   if (committed_) return fail(Errc::internal, options_.target + ": committed twice");
   if (options_.named_later != !target.empty()) return fail(Errc::internal, options_.target + ": which name?");
   if (options_.named_later) options_.target = target;
@@ -486,7 +488,7 @@ Result<> RealPublication::commit(const std::vector<SmallFile>& files, const std:
 
 /// Only what is known to be ours: after a rename that failed in an unknown way, another checkpoint may have the name.
 /// (A file linked to the target before its old name was removed has both names; this removes the old one.)
-void RealPublication::remove_partial() {
+void Publication::Impl::remove_partial() {
   const auto now = io_.stat(partial_);
   if (!now || !now->is_same_file(identity_)) return;
   if (options_.resumable) static_cast<void>(remove_record(io_, record()));  // first: half of it is not to be taken over
@@ -494,19 +496,40 @@ void RealPublication::remove_partial() {
 }
 
 /// Of a target that is in place: it means nothing any more, and where it stays nobody takes it for anything.
-void RealPublication::drop_record() {
+void Publication::Impl::drop_record() {
   if (!committed_ || !options_.resumable || record_dropped_) return;
   record_dropped_ = remove_record(io_, record()).has_value();
 }
 
-Result<bool> RealPublication::leave() {
+Result<bool> Publication::Impl::leave() {
   if (!made_ || committed_ || !options_.resumable) return false;
   CKPT_TRY(const auto leaves, read_record(io_, record(), record_key_));
   left_ = std::any_of(leaves.begin(), leaves.end(), [](const RecordedLeaf& leaf) { return leaf.is_finished(); });
   return left_;
 }
 
-}  // namespace
+Publication::Publication(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Publication::~Publication() = default;
+
+const std::string& Publication::root() const {
+  return impl_->root();
+}
+
+std::string Publication::record() const {
+  return impl_->record();
+}
+
+const std::vector<RecordedLeaf>& Publication::taken_over() const {
+  return impl_->taken_over();
+}
+
+Result<bool> Publication::leave() {
+  return impl_->leave();
+}
+
+Result<> Publication::commit(const std::vector<SmallFile>& files, const std::string& target) {
+  return impl_->commit(files, target);
+}
 
 Result<> check_name_length(const std::string& target) {
   const std::size_t most = kLongestName - record_path(partial_path("", std::string(kPartialIdDigits, '0'))).size();
@@ -521,9 +544,9 @@ Result<> check_name_length(const std::string& target) {
 }
 
 Result<std::unique_ptr<Publication>> Publication::begin(Io& io, Options options, const std::vector<TargetFile>& files) {
-  auto publication = std::make_unique<RealPublication>(io, std::move(options));
-  CKPT_CHECK(publication->begin(files));
-  return std::unique_ptr<Publication>(std::move(publication));
+  auto impl = std::make_unique<Impl>(io, std::move(options));
+  CKPT_CHECK(impl->begin(files));
+  return std::unique_ptr<Publication>(new Publication(std::move(impl)));
 }
 
 Result<> make_files(Io& io, const std::string& root, const std::vector<TargetFile>& files) {

@@ -63,22 +63,30 @@ class Publication {
   /// cuts it to its exact size. In a store retired files may be taken instead (recycle.hpp), with the bytes of before.
   static Result<std::unique_ptr<Publication>> begin(Io& io, Options options, const std::vector<TargetFile>& files);
 
-  virtual ~Publication() = default;
+  ~Publication();
+  Publication(const Publication&) = delete;
+  Publication& operator=(const Publication&) = delete;
+
   /// Where the caller writes: the partial's path, and after commit the final one.
-  virtual const std::string& root() const = 0;
+  const std::string& root() const;
   /// The record for RunOptions::record; "" without one.
-  virtual std::string record() const = 0;
+  std::string record() const;
   /// What a run that was killed had finished, by its record, by leaf: whatever of it is found to be right need not be
   /// written. Empty where nothing was taken over.
-  virtual const std::vector<RecordedLeaf>& taken_over() const = 0;
+  const std::vector<RecordedLeaf>& taken_over() const;
   /// Ends without a commit, with the partial left to the next run of this id; false, and it is removed after all, where
   /// by its record nothing in it is finished.
-  virtual Result<bool> leave() = 0;
+  Result<bool> leave();
   /// Steps 5 and 6. On success the target is durable. not_durable: visible, perhaps not durable;
   /// not_done: durable, but what it replaced could not be removed. `internal`: a file has not its planned size.
   /// `target`: the final path, in the same directory, of a publication that is named later. target_exists: it may be
   /// called again, with another name and the same files, whose bytes may be others.
-  virtual Result<> commit(const std::vector<SmallFile>& files, const std::string& target = {}) = 0;
+  Result<> commit(const std::vector<SmallFile>& files, const std::string& target = {});
+
+ private:
+  class Impl;
+  explicit Publication(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 /// Bytes of a name, on every file system of Linux that matters.
