@@ -364,8 +364,8 @@ Format deepspeed_format() {
           .stored_id = deepspeed::stored_id,
           .own_names = deepspeed::kOwnNames,
           .target_options = deepspeed::kNativeOptions,
-          .reads_steps = true,
           .has_state_beside = true,
+          .reads_steps = true,
           .has_folders = true};
 }
 

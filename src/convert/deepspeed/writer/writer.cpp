@@ -41,7 +41,7 @@ void add_notes(const TrainingTarget& target, const WriteRequest& request, std::v
     if (entry.kind_is_known || entry.kind == ModelTensor::Kind::trained) continue;
     guessed.push_back(entry.name + (entry.kind == ModelTensor::Kind::frozen ? " (frozen)" : " (buffer)"));
   }
-  if (!guessed.empty()) note("frozen parameters and buffers are told apart by their names: " + some_of(guessed));
+  if (!guessed.empty()) note("frozen parameters and buffers differ by their names only: " + some_of(guessed));
   if (target.state.loss_scale && target.state.loss_scale->dynamic && !has_dynamic_scale(target))
     note("the dynamic loss scale is left out: weights are not fp16");
   if (target.stage == 0 && (target.model_dtype == Dtype::bf16 || target.model_dtype == Dtype::f16) && !target.fresh)
