@@ -91,7 +91,7 @@ TEST_F(CatalogTest, ADamagedOneIsPutAsideAndMadeAnew) {
     Catalog catalog = open_catalog(store_);
     EXPECT_TRUE(catalog.is_indexed());
     ASSERT_EQ(catalog.warnings().size(), 1U);
-    EXPECT_NE(catalog.warnings()[0].find("put aside"), std::string::npos);
+    EXPECT_NE(catalog.warnings()[0].find("moved aside"), std::string::npos);
     EXPECT_EQ(names_in(catalog), kAll);
   }
   EXPECT_TRUE(std::filesystem::exists(file() + ".damaged"));

@@ -531,7 +531,7 @@ def case_check_answers_whether_something_would_be_deleted(sh):
     prune(sh, "--keep-last", "3", "--check", code=1)
     prune(sh, "--keep-last", "6", "--check")
     prune(sh, "--keep-last", "3", "-q", out="^llama/step-000000001.g1$", not_out="KEEP|would")
-    prune(sh, "--keep-last", "3", "--apply", "-n", code=2, err="choose one")
+    prune(sh, "--keep-last", "3", "--apply", "-n", code=2, err="exclude each other")
 
 
 def case_policies_of_other_systems_tell_their_differences(sh):
