@@ -114,7 +114,7 @@ void print_report(Context& context, const InspectReport& report, bool with_files
   if (!report.complete || report.can_become.empty()) return;
   const auto formats = known_formats();
   const auto format = std::ranges::find(formats, report.format, &FormatInfo::name);
-  const bool portable = format != formats.end() && format->writable;  // what conversions end in
+  const bool portable = format != formats.end() && format->writable && !format->for_trainers;
   say(context, portable
                    ? fmt::format("next: ckpt ls {}\n", shell_path(report.path))
                    : fmt::format("next: ckpt convert {} model.safetensors --only weights\n", shell_path(report.path)));

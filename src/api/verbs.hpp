@@ -250,7 +250,8 @@ struct FormatInfo {
   std::string summary;
   bool readable = false;
   bool writable = false;
-  std::string load_name{};  ///< as `load` calls it; "" = not written by it
+  bool for_trainers = false;  ///< what a trainer resumes from, rather than what a model is served from
+  std::string load_name{};    ///< as `load` calls it; "" = not written by it
 };
 std::vector<FormatInfo> known_formats();
 

@@ -173,6 +173,7 @@ struct Format {
   /// beside weights of another one (`has_state_beside`); nothing if there are none. Names begin with the file's.
   Result<std::optional<Map>> (*open_beside)(Io& io, const std::string& root, const ReadOptions& options) = nullptr;
   bool has_state_beside = false;  ///< trainers keep weights in this form, and their state beside it in others
+  bool for_trainers = false;      ///< as a target, what a trainer resumes from rather than what a model is served from
   bool reads_steps = false;       ///< its layout depends on step counters: WriteRequest::scalars
   bool holds_blobs = false;       ///< as a target it takes opaque blobs too
   bool has_folders = false;       ///< its files may lie in folders below the root

@@ -175,7 +175,7 @@ TEST(Doctor, TellsACatalogOfALaterReleaseALockedAndAForbiddenOneApart) {
   };
   EXPECT_NE(mend(Errc::newer).find("use that release"), std::string::npos);
   EXPECT_NE(mend(Errc::locked).find("wait"), std::string::npos);
-  EXPECT_NE(mend(Errc::io).find("right to write"), std::string::npos);
+  EXPECT_NE(mend(Errc::io).find("make it writable"), std::string::npos);
 }
 
 }  // namespace

@@ -70,7 +70,8 @@ TEST(SavePlan, TheChosenWayLosesLeastAndSaysWhatDecides) {
   request.bandwidth = 0.5e9;  // a save takes 33 minutes to be durable
   plan = *plan_saves(request);
   EXPECT_EQ(plan.choices[1].reason, "drain");
-  EXPECT_NE(plan.explanation.find("would not be durable yet"), std::string::npos) << plan.explanation;
+  EXPECT_NE(plan.explanation.find("limited by the time until a save is durable"), std::string::npos)
+      << plan.explanation;
 }
 
 TEST(SavePlan, TiersSaveMoreOftenThanTheStorageAloneTakes) {

@@ -95,7 +95,7 @@ TEST(Select, WeightsTakeTheMasterWhereThereIsOneAndSaySo) {
   EXPECT_EQ(selection->tensors[0].dtype, Dtype::f32);
   EXPECT_EQ(selection->tensors[1].dtype, Dtype::bf16);
   EXPECT_TRUE(std::any_of(selection->notes.begin(), selection->notes.end(), [](const Finding& f) {
-    return f.text.find("fp32 master of 1 parameters") != std::string::npos;
+    return f.text.find("fp32 masters (1 parameters)") != std::string::npos;
   }));
   EXPECT_TRUE(selection->objects.empty());
 }

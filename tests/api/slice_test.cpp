@@ -71,7 +71,7 @@ TEST(Slice, IsRefusedWithItsReason) {
   EXPECT_TRUE(says(taken("1,,2", t), "empty"));
   EXPECT_TRUE(says(taken("...,...", t), "twice"));
   EXPECT_TRUE(says(taken("a:3", t), "'a' is not a number"));
-  EXPECT_TRUE(says(taken("1.5", t), "no number"));
+  EXPECT_TRUE(says(taken("1.5", t), "is not a number"));
   EXPECT_TRUE(says(taken("99999999999999999999", t), "too large"));
   for (const char* text : {"", "t", "t[", "t]", "[0]", "t[0] ", "t(0)"}) {
     const auto slice = parse_slice(text);

@@ -52,7 +52,7 @@ class CatalogTest : public testing::Test {
     EXPECT_FALSE(catalog.is_indexed());
     ASSERT_EQ(catalog.warnings().size(), 1U);
     EXPECT_NE(catalog.warnings()[0].find(reason), std::string::npos) << catalog.warnings()[0];
-    EXPECT_NE(catalog.warnings()[0].find("the disk was scanned"), std::string::npos);
+    EXPECT_NE(catalog.warnings()[0].find("the directories were scanned"), std::string::npos);
     EXPECT_EQ(names_in(catalog), kAll);
   }
   std::string file() const { return catalog_file(store_.path()); }

@@ -64,19 +64,20 @@ TEST(IntervalToml, WhatIsWrongIsToldWithItsLine) {
   for (const auto& [text, error] : {
            std::pair{"[interval]\nevery_step = 5\n", "line 2 column 1: unknown key 'every_step' in [interval]"},
            {"[interval]\nevery_steps = 0\n", "line 2 column 15: every_steps: expected a whole number of at least 1"},
-           {"[interval]\nevery = \"0s\"\n", "line 2 column 9: every: a time above 0"},
+           {"[interval]\nevery = \"0s\"\n", "line 2 column 9: every: expected a time above 0"},
            {"[interval]\nevery = \"soon\"\n", "every: 'soon'"},
-           {"[interval]\nevery = \"1h\"\nmax_overhead = 3\n", "line 3 column 16: max_overhead: a part above 0"},
-           {"[interval]\nevery = \"1h\"\nmax_overhead = \"0%\"\n", "max_overhead: a part above 0"},
-           {"[interval]\noptimal = true\nhysteresis = 2\n", "hysteresis: a number from 0 to 1"},
+           {"[interval]\nevery = \"1h\"\nmax_overhead = 3\n",
+            "line 3 column 16: max_overhead: expected a share above 0"},
+           {"[interval]\nevery = \"1h\"\nmax_overhead = \"0%\"\n", "max_overhead: expected a share above 0"},
+           {"[interval]\noptimal = true\nhysteresis = 2\n", "hysteresis: expected a number from 0 to 1"},
            {"[interval]\noptimal = true\nmin_interval = \"2h\"\nmax_interval = \"1h\"\n", "longer than max_interval"},
            {"[interval]\nmax_overhead = \"3%\"\n", "[interval]: no rule asks for a save"},
            {"interval = 5\n", "interval"},
            {"[[rule]]\nruns = \"a\"\ninterval = { every_step = 5 }\n",
             "unknown key 'every_step' in interval of [[rule]]"},
-           {"[[rule]]\nruns = \"a\"\ninterval = { max_overhead = 0.5 }\n", "interval of [[rule]]: nothing in it asks"},
+           {"[[rule]]\nruns = \"a\"\ninterval = { max_overhead = 0.5 }\n", "interval of [[rule]]: no rule asks for a save"},
            {"[[rule]]\ninterval = { every_steps = 5 }\n", "runs = \"GLOB\" is missing"},
-           {"keep = [ { last = 1 } ]\n[[rule]]\nruns = \"a\"\nkeep = { last = 1 }\n", "does not go together"},
+           {"keep = [ { last = 1 } ]\n[[rule]]\nruns = \"a\"\nkeep = { last = 1 }\n", "cannot be combined with keep"},
        }) {
     const auto file = read(text);
     ASSERT_FALSE(file) << text;

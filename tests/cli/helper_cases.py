@@ -69,7 +69,7 @@ def ends_soon_after_a_signal(sh, *words):
     except subprocess.TimeoutExpired:
         process.kill()
         raise
-    check(process.returncode == 143 and "E14300" in out, f"exit {process.returncode}", out)
+    check(process.returncode == 143 and "stopped" in out, f"exit {process.returncode}", out)
 
 
 def case_a_helper_that_closes_its_pipes_and_lives_on_is_ended_with_the_command(sh):

@@ -57,7 +57,7 @@ def case_next_save_by_time_by_cost_and_by_the_end_of_the_job(sh):
 def case_next_save_takes_the_measures_of_the_runs_own_saves(sh):
     store = make_store(sh, step=10)
     before = sh.document("next-save", RUN, "--store", store, "--optimal", "--mtbf", "50h")["data"]
-    check(before["stall_s"] is None and before["because"].startswith("a first save"), str(before))
+    check(before["stall_s"] is None and before["because"].startswith("first save"), str(before))
     ranks = [{"rank": r, "bytes": 1, "plan_s": 0.5, "stage_s": 1.5 + r, "write_s": 20.0} for r in range(2)]
     shutil.rmtree(store)
     store = make_store(sh, step=10, cost={"schema": "ckpt.save/1", "ranks": ranks})
@@ -73,7 +73,7 @@ def case_next_save_says_what_is_missing_or_wrong(sh):
     at = ("next-save", RUN, "--store", store)
     sh.run(*at, code=2, err=["no rule says when to save", r"\[interval\]"])
     for words, error in ((["--every", "soon"], "--every: 'soon'"), (["--every", "0s"], "--every: expected a time above 0"),
-                         (["--max-overhead", "3%"], "--max-overhead: it holds rules back"), (["--before-end", "5m"], "--time-left"),
+                         (["--max-overhead", "3%"], "--max-overhead only limits other rules"), (["--before-end", "5m"], "--time-left"),
                          (["--every-steps", "0"], "--every-steps"), (["--step", "-1", "--every", "1h"], "--step")):
         sh.run(*at, *words, code=2, err=error)
     (store / "ckpt.toml").write_text("[interval]\nevery_steps = 5\nevry = '1h'\n")

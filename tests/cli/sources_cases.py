@@ -551,7 +551,7 @@ def case_what_a_flag_cannot_do_is_said(sh):
 
 
 def case_a_suffix_that_promises_another_form_is_refused(sh):
-    for suffix in ("pt", "pth", "bin", "hdf5", "keras", "npz", "gguf"):
+    for suffix in ("hdf5", "keras", "npz", "gguf"):
         sh.run("convert", sh.checkpoint(ZERO2), f"o.{suffix}", code=12, err=[f"the suffix .{suffix} means ", "--to FORMAT"])
     sh.run("convert", sh.checkpoint(ZERO2), "o.hdf5", "--to", "hdf5", "-n", out="target  hdf5, 1 file: o.hdf5")
     sh.run("convert", sh.checkpoint(ZERO2), "o.ckpt", "-n", out="target  ckpt, ")

@@ -186,7 +186,7 @@ TEST_P(IoContract, AFailedRequestSaysFileAndOffset) {
   EXPECT_EQ(error.code, Errc::io);
   EXPECT_EQ(error.file, at("file"));
   EXPECT_EQ(error.offset, 8192U);
-  EXPECT_EQ(error.message.rfind(at("file") + ": write at 8192: ", 0), 0U) << error.message;
+  EXPECT_EQ(error.message.rfind(at("file") + ": cannot write at offset 8192: ", 0), 0U) << error.message;
 }
 
 TEST_P(IoContract, RequestsWithoutBytesOrFileAreRefused) {

@@ -309,7 +309,7 @@ TEST_P(Publish, WithoutSpaceNothingIsCreated) {
   const auto io = disk->io();
   const auto done = publish(*io, work);
   ASSERT_EQ(code(done), Errc::no_space);
-  EXPECT_NE(done.error().message.find("20480 bytes needed"), std::string::npos) << done.error().message;
+  EXPECT_NE(done.error().message.find("20.0 KiB needed"), std::string::npos) << done.error().message;
   EXPECT_EQ(disk->tree(), before);
 }
 

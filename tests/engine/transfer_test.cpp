@@ -64,7 +64,7 @@ TEST(Transfer, AWriteThatMovesNothingIsAnError) {
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, Errc::io);
   EXPECT_EQ(result.error().offset, 54U);
-  EXPECT_EQ(result.error().message, "file: write at 54: Input/output error");
+  EXPECT_EQ(result.error().message, "file: cannot write at offset 54: Input/output error");
 }
 
 TEST(Transfer, InterruptedCallsAreMadeAgainUnchanged) {

@@ -73,6 +73,16 @@ std::optional<TrashEntry> find_in_run(Io& io, const std::string& store, const st
   return TrashEntry{.run = run, .name = which, .record = {.step = step_in_name(which).value_or(0)}};
 }
 
+/// Whether the optimizer of a checkpoint of such a name was dropped and then purged: the checkpoint is in its place, and
+/// is not whole.
+bool lost_its_optimizer(const std::vector<TrashEntry>& entries, const std::string& name) {
+  return std::ranges::any_of(entries, [&](const TrashEntry& entry) {
+    return entry.recorded && !entry.record.dropped.empty() &&
+           entry.record.state == catalog::TrashRecord::State::purged &&
+           names_checkpoint(name, entry.run, entry.name, entry.record.step, entry.record.id);
+  });
+}
+
 /// Whether a restoration that an earlier process began was finished when the trash was opened.
 bool is_back(const std::vector<TrashEntry>& entries, const TrashEntry& before) {
   using State = catalog::TrashRecord::State;
@@ -106,7 +116,7 @@ Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
   std::vector<std::string> names;
   for (const std::string& name : request.names) {
     auto found = find(first, name);
-    auto in_place = found ? std::nullopt : find_in_run(io, store, name);
+    auto in_place = found || lost_its_optimizer(first, name) ? std::nullopt : find_in_run(io, store, name);
     if (in_place) {
       out.in_place.push_back(*std::move(in_place));
       continue;

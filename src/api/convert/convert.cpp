@@ -242,7 +242,8 @@ Result<> settle_view(Session& session, const ConvertRequest& request, Prepared& 
     Error error{.code = Errc::changed,
                 .message = request.source + ": this rank sees different files than rank 0, or a different size or time",
                 .file = request.source};
-    error.hint = "all ranks must read the same files; if the source is still being written, retry when it is complete";
+    error.hint =
+        "all ranks must read the same files; if the source is still being written, try again when it is complete";
     same = fail(std::move(error));
   }
   return agree(comm, phase_deadline(), std::move(same));

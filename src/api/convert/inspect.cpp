@@ -112,7 +112,7 @@ std::vector<FormatInfo> known_formats() {
   std::vector<FormatInfo> out;
   for (const Format& format : formats()) {
     out.push_back({std::string(format.name), std::string(format.summary), format.open != nullptr,
-                   format.lay_out != nullptr, std::string(format.load_name)});
+                   format.lay_out != nullptr, format.for_trainers, std::string(format.load_name)});
   }
   return out;
 }

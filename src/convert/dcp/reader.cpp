@@ -282,6 +282,7 @@ Format dcp_format() {
           .own_names = kDcpOwnNames,
           .target_options = dcp::kTargetOptions,
           .has_state_beside = true,
+          .for_trainers = true,
           .holds_blobs = true,
           .has_folders = true};
 }

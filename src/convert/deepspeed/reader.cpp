@@ -365,6 +365,7 @@ Format deepspeed_format() {
           .own_names = deepspeed::kOwnNames,
           .target_options = deepspeed::kNativeOptions,
           .has_state_beside = true,
+          .for_trainers = true,
           .reads_steps = true,
           .has_folders = true};
 }

@@ -175,7 +175,8 @@ Format torch_format() {
           .other_suffixes = torch::kFileSuffixes,
           .own_names = torch::kOwnNames,
           .write_suffixes = torch::kFileSuffixes,
-          .open_beside = torch::open_beside};
+          .open_beside = torch::open_beside,
+          .for_trainers = true};
 }
 
 }  // namespace ckpt

@@ -451,6 +451,7 @@ Format deepspeed_universal_format() {
           .stored_id = deepspeed::stored_id,
           .own_names = deepspeed::kOwnUniversalNames,
           .target_options = deepspeed::kUniversalOptions,
+          .for_trainers = true,
           .reads_steps = true,
           .has_folders = true};
 }
