@@ -75,7 +75,8 @@ TEST(IntervalToml, WhatIsWrongIsToldWithItsLine) {
            {"interval = 5\n", "interval"},
            {"[[rule]]\nruns = \"a\"\ninterval = { every_step = 5 }\n",
             "unknown key 'every_step' in interval of [[rule]]"},
-           {"[[rule]]\nruns = \"a\"\ninterval = { max_overhead = 0.5 }\n", "interval of [[rule]]: no rule asks for a save"},
+           {"[[rule]]\nruns = \"a\"\ninterval = { max_overhead = 0.5 }\n",
+            "interval of [[rule]]: no rule asks for a save"},
            {"[[rule]]\ninterval = { every_steps = 5 }\n", "runs = \"GLOB\" is missing"},
            {"keep = [ { last = 1 } ]\n[[rule]]\nruns = \"a\"\nkeep = { last = 1 }\n", "cannot be combined with keep"},
        }) {
