@@ -68,6 +68,8 @@ class DeepSpeedRun:
             from deepspeed.accelerator import get_accelerator
             type(get_accelerator()).is_fp16_supported = lambda self: True
             config["fp16"] = {"enabled": True, "initial_scale_power": 8, "loss_scale_window": 2}
+        if case.get("universal"):
+            config["checkpoint"] = {"load_universal": True}
         torch.manual_seed(case.get("seed", 1))
         with (deepspeed.zero.Init(config_dict_or_path=config) if self.stage == 3 else contextlib.nullcontext()):
             model = build()

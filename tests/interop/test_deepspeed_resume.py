@@ -104,6 +104,20 @@ def test_there_and_back_is_the_same_checkpoint(ckpt, sources, tmp_path):
         assert sorted(p.name for p in back.glob("*/*.pt")) == sorted(p.name for p in (sources / source).glob("*/*.pt"))
 
 
+def test_every_stage_resumes_from_one_universal_directory(ckpt, sources, tmp_path):
+    """At another size too. DeepSpeed links no moments for its own queries then, so training says what was loaded. Stage 3 gives
+    all groups the options of the first one, also from DeepSpeed's own directory: it is compared for its first step alone."""
+    ckpt("convert", sources / "z2", tmp_path / "u", "--to", "deepspeed-universal")
+    cases = [{"name": f"u{stage}", "stage": stage, "dtype": "fp32", "universal": True, "load": str(tmp_path / "u")} for stage in (1, 2, 3)]
+    runs(tmp_path, 2, cases)
+    before = told(sources, "z2")
+    for stage in (1, 2, 3):
+        after = told(tmp_path, f"u{stage}")
+        assert (after["steps"], after["global_steps"]) == (before["steps"], before["global_steps"])
+        shown = 3 if stage < 3 else 1
+        assert after["losses"][:shown] == before["losses"][:shown], stage
+
+
 NATIVE = ["bf16opt_dp2", "zero1_fp16_dp2", "zero2_bf16_dp2_offload_cpu", "zero2_bf16_dp4", "zero2_fp32_dp3_frozen", "zero2_fp32_dp3_round_robin",
           "zero3_bf16_dp3_frozen", "zero3_bf16_dp4", "zero3_fp32_dp3_tied_tiny"]
 

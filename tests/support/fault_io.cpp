@@ -306,7 +306,7 @@ FaultPlan::Late FaultPlan::finish_late() {
       ++out.reads;
     } else {
       ++out.writes;
-      out.changed += hash128({request.data, request.bytes}) == before ? 0 : 1;
+      out.changed += hash128({request.data, request.bytes}) == before ? 0U : 1U;
     }
   }
   late_.clear();
