@@ -131,7 +131,7 @@ TEST_P(ConvertRanksFault, ASourceThatIsNotTheSameOnAllRanksIsRefused) {
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
     ASSERT_FALSE(outcomes[rank]);
     EXPECT_EQ(outcomes[rank].error().code, rank == 1 ? Errc::changed : Errc::peer_failed);
-    EXPECT_NE(outcomes[rank].error().message.find("sees other files"), std::string::npos)
+    EXPECT_NE(outcomes[rank].error().message.find("sees different files"), std::string::npos)
         << outcomes[rank].error().message;
   }
   EXPECT_FALSE(fs::exists(target_));

@@ -414,7 +414,7 @@ TEST_P(ConvertResumeOnOneEngine, ADryRunSaysThatItWouldGoOnAndTouchesNothing) {
   const auto done = convert_with(*io_, wanted);
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_TRUE(std::any_of(done->notes.begin(), done->notes.end(), [&](const Finding& note) {
-    return note.file == partial() && note.text.find("goes on from it") != std::string::npos;
+    return note.file == partial() && note.text.find("continues from it") != std::string::npos;
   }));
   EXPECT_EQ(test::read_tree(out_), before);
 }
