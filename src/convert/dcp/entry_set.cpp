@@ -79,7 +79,8 @@ Result<> EntrySet::add_tensor(std::uint32_t index, const Tensor& tensor, std::st
 
 Result<> EntrySet::add_scalar(std::uint32_t index, const Tensor& tensor, Path path) {
   CKPT_TRY(TorchType type, torch_type(tensor));
-  return take({.fqn = dotted(path),
+  std::string fqn = dotted(path);
+  return take({.fqn = std::move(fqn),
                .path = std::move(path),
                .from = StateEntry::From::scalar,
                .tensor = index,
@@ -91,7 +92,8 @@ Result<> EntrySet::add_number(float value, Path path) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   std::string bytes;
   for (int i = 0; i < 4; ++i) bytes += static_cast<char>(bits >> (8 * i) & 0xff);
-  return take({.fqn = dotted(path),
+  std::string fqn = dotted(path);
+  return take({.fqn = std::move(fqn),
                .path = std::move(path),
                .from = StateEntry::From::literal,
                .dtype = "float32",

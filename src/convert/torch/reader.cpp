@@ -59,7 +59,10 @@ Result<std::vector<RankFile>> numbered_rank_files(Io& io, const std::string& roo
   std::map<std::string, std::vector<RankFile>> series;
   for (const DirEntry& entry : entries) {
     if (entry.kind != FileInfo::Kind::file) continue;
-    if (auto file = as_numbered_file(entry.name)) series[file->series].push_back(*std::move(file));
+    auto file = as_numbered_file(entry.name);
+    if (!file) continue;
+    std::vector<RankFile>& files = series[file->series];
+    files.push_back(*std::move(file));
   }
   const Place place{.io = io, .root = root, .directory = true};
   std::vector<RankFile> out;

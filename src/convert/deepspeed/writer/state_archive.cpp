@@ -134,7 +134,7 @@ ValuePtr StateArchive::scalar(float value) {
   std::string bytes;
   for (unsigned i = 0; i < sizeof bits; ++i) bytes.push_back(static_cast<char>(bits >> (8 * i) & 0xff));
   TorchStorage storage{.bytes = bytes.size()};
-  storage.placements.push_back({.bytes = bytes.size(), .from = Placement::From::literal, .literal = std::move(bytes)});
+  storage.placements.push_back({.bytes = storage.bytes, .from = Placement::From::literal, .literal = std::move(bytes)});
   return add({.dtype = "float32", .shape = {}}, std::move(storage));
 }
 
