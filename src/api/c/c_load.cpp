@@ -96,7 +96,7 @@ int ckpt_latest_usable(ckpt_run* run, ckpt_checkpoint** checkpoint) {
     made->model = opened.model();
     made->options = opened.read_options(false);
     made->options.model = &made->model;
-    CKPT_TRY(made->checkpoint, opened.latest_usable(std::move(mine)));
+    CKPT_TRY(made->checkpoint, opened.latest_usable(mine));
     *checkpoint = made.release();
     return {};
   });
