@@ -17,7 +17,7 @@ from runner import Result, check, main
 
 MEMORY = 256 << 20            # what each run is given
 ADDRESSES = MEMORY + (1 << 30)  # and the address space that it may take, program and threads included
-SECONDS = 60  # of a processor, for a build without optimization on a slow one
+SECONDS = 20  # of a processor
 
 BROKEN = {"corrupt": 15, "incomplete": 13, "unsupported": 12, "refused": 15}
 UNREAD = ("megatron_", "orbax_")  # formats that are recognised but not read: refused as such
