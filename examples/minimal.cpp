@@ -1,5 +1,5 @@
-// The least that a trainer does with ckpt: one parameter, split by rows over any number of ranks, as FSDP would.
-// examples/trainer.cpp is a real training loop.
+// The smallest trainer that uses ckpt: one parameter, split by rows over any number of ranks, as FSDP does.
+// examples/trainer.cpp is a complete training loop.
 //
 //   mpirun -n 4 minimal RUN STEPS
 #include <ckpt/ckpt.hpp>
@@ -29,9 +29,9 @@ ckpt::Result<> train(const std::string& directory, std::uint64_t steps, std::uin
   // Which rank holds what; the same on all ranks.
   auto model = ckpt::Model::on({{"dp", ranks}});
   if (!model) return tl::unexpected(model.error());
-  if (auto told = model->tensor({.name = "w", .shape = {rows, columns}}, {ckpt::Step::chunk(0, "dp")}); !told)
-    return told;
-  if (auto told = run->set_model(*model); !told) return told;
+  if (auto declared = model->tensor({.name = "w", .shape = {rows, columns}}, {ckpt::Step::chunk(0, "dp")}); !declared)
+    return declared;
+  if (auto declared = run->set_model(*model); !declared) return declared;
   std::vector<float> part(model->part_bytes("w", rank).value_or(0) / sizeof(float));
 
   // The newest checkpoint that verifies, saved on any number of ranks.

@@ -1,8 +1,8 @@
 #pragma once
 
-// libckpt for C++: a header over the C interface of ckpt/ckpt.h, which documents what each function does, its
-// cost and its failures. Handles release themselves; failures are values; callbacks may be lambdas. C++20. Nothing here
-// throws except std::bad_alloc.
+// libckpt for C++20: a header over the C interface. ckpt/ckpt.h documents each function: what it does, whether it is
+// collective, its failures. Here handles release themselves, failures are values, and callbacks may be lambdas. Nothing
+// throws except std::bad_alloc. See examples/minimal.cpp.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -48,20 +48,27 @@ struct Release {
 
 }  // namespace detail
 
-/// One step of a layout: how a tensor is divided. Axes are names of mesh axes, several as "dp,ep".
+/// One step of a layout: how a tensor is divided among ranks. Axes are names of mesh axes; several as "dp,ep",
+/// outermost first. CKPT_CHUNK and the following in ckpt.h define each kind.
 class Step {
  public:
+  /// Dimension `dim` in parts of ceil(length / parts): torch.chunk, DTensor Shard, FSDP2.
   static Step chunk(std::uint32_t dim, std::string axes) { return {CKPT_CHUNK, dim, std::move(axes), {}}; }
+  /// Dimension `dim` in parts whose lengths differ by at most one.
   static Step even(std::uint32_t dim, std::string axes) { return {CKPT_EVEN, dim, std::move(axes), {}}; }
+  /// Part k of dimension `dim` is [points[k], points[k + 1]).
   static Step points(std::uint32_t dim, std::string axis, std::vector<std::uint64_t> points) {
     return {CKPT_POINTS, dim, std::move(axis), std::move(points)};
   }
+  /// Dimension `dim` is segments of these lengths, each divided evenly.
   static Step segments(std::uint32_t dim, std::string axes, std::vector<std::uint64_t> lengths) {
     return {CKPT_SEGMENTS, dim, std::move(axes), std::move(lengths)};
   }
+  /// Only the ranks with one of these coordinates on the axis hold the tensor.
   static Step at(std::string axis, std::vector<std::uint64_t> coordinates) {
     return {CKPT_AT, 0, std::move(axis), std::move(coordinates)};
   }
+  /// A range of the flattened tensor, in parts of `part_elements`, as ZeRO divides it. See Model::flat_group.
   static Step flat(std::string axes, std::uint64_t part_elements, std::uint64_t begin) {
     return {CKPT_FLAT, 0, std::move(axes), {part_elements, begin}};
   }
@@ -79,14 +86,14 @@ class Step {
   std::vector<std::uint64_t> numbers_;
 };
 
-/// A tensor as the model, or a part, declares it.
+/// Declares a tensor, whole, not the part of a rank.
 struct Tensor {
   std::string name;
-  std::string dtype = "F32";  ///< as in safetensors
-  std::vector<std::uint64_t> shape{};
-  std::string role = "param";  ///< "param", "buffer", "slot"
-  std::string parameter{};     ///< of a slot
-  std::string slot{};          ///< of a slot: "master", "exp_avg", ...
+  std::string dtype = "F32";           ///< as in safetensors: "F32", "BF16", ...
+  std::vector<std::uint64_t> shape{};  ///< in elements
+  std::string role = "param";          ///< "param", "buffer", "slot" (optimizer state)
+  std::string parameter{};             ///< of a slot: the name of its parameter
+  std::string slot{};                  ///< of a slot: "master", "exp_avg", ...
 
   ckpt_tensor c() const {
     return {sizeof(ckpt_tensor),
@@ -100,13 +107,14 @@ struct Tensor {
   }
 };
 
-/// Tensors and how they lie on the ranks; declared alike on every rank.
+/// All tensors and how they are divided among the ranks. Every rank declares the same.
 class Model {
  public:
   struct Axis {
-    std::string name;
-    std::uint64_t size = 1;
+    std::string name;        ///< "dp", "tp", "pp", "ep", ...
+    std::uint64_t size = 1;  ///< ranks along it
   };
+  /// A model on a mesh. Ranks are numbered row-major over the axes, the first outermost.
   static Result<Model> on(const std::vector<Axis>& axes) {
     std::vector<ckpt_axis> c;
     for (const Axis& axis : axes) c.push_back({axis.name.c_str(), axis.size});
@@ -116,6 +124,7 @@ class Model {
     }
     return Model(model);
   }
+  /// Declares a tensor. Without steps it is replicated on all ranks.
   Result<> tensor(const Tensor& tensor, const std::vector<Step>& steps) {
     std::vector<ckpt_step> c;
     for (const Step& step : steps) c.push_back(step.c());
@@ -130,44 +139,45 @@ class Model {
   }
   const ckpt_model* c() const { return model_.get(); }
 
-  // Placements: steps by the rules of common trainers; see CKPT_COLUMN and the following in ckpt.h. They combine in the
-  // order ranks, cuts, flat: {Model::stage("pp", {0}), Model::column("tp"), Model::partition("dp")}.
+  // Placements: steps by the rules of common trainers; see CKPT_COLUMN and the following in ckpt.h. Combine them in the
+  // order ranks, cuts, flat range: {Model::stage("pp", {0}), Model::column("tp"), Model::partition("dp")}.
 
-  /// The same on all ranks: no steps.
+  /// Replicated on all ranks: no steps.
   static std::vector<Step> replicated() { return {}; }
-  /// Column-parallel: [out, in] by rows of the tensor; also its bias.
+  /// Column-parallel: a weight [out, in], divided along `out`; also its bias [out].
   static Step column(std::string axis) { return {CKPT_COLUMN, 0, std::move(axis), {}}; }
-  /// Row-parallel: [out, in] by its second dimension; its bias is replicated.
+  /// Row-parallel: a weight [out, in], divided along `in`; its bias is replicated.
   static Step row(std::string axis) { return {CKPT_ROW, 0, std::move(axis), {}}; }
-  /// [vocabulary, hidden], held without the rows that pad it to a multiple of divisible_by * ranks.
+  /// An embedding [vocabulary, hidden], declared without the rows that pad it to a multiple of divisible_by * ranks.
   static Step vocabulary(std::string axis, std::uint64_t divisible_by = 128) {
     return {CKPT_VOCABULARY, 0, std::move(axis), {divisible_by}};
   }
-  /// Fused QKV by whole groups of query heads with their key and value head.
+  /// Fused QKV, divided by whole groups of query heads with their key and value head. groups = heads without GQA.
   static Step qkv(std::string axis, std::uint64_t heads, std::uint64_t groups, std::uint64_t head_rows) {
     return {CKPT_QKV, 0, std::move(axis), {heads, groups, head_rows}};
   }
   /// [gate; up] stacked along `dim`: an equal part of each half.
   static Step glu(std::string axis, std::uint32_t dim = 0) { return {CKPT_GLU, dim, std::move(axis), {}}; }
-  /// A tensor of one of `experts` experts.
+  /// A tensor of expert number `expert` of `experts`, on the rank that holds this expert.
   static Step expert(std::string axis, std::uint64_t experts, std::uint64_t expert) {
     return {CKPT_EXPERT, 0, std::move(axis), {experts, expert}};
   }
-  /// All experts stacked along dimension 0.
+  /// All experts stacked along dimension 0, divided equally.
   static Step stacked_experts(std::string axis) { return {CKPT_COLUMN, 0, std::move(axis), {}}; }
-  /// Only on these pipeline stages; several hold replicas (tied embeddings).
+  /// Only on these pipeline stages; with several stages, as replicas (tied embeddings).
   static Step stage(std::string axis, std::vector<std::uint64_t> stages) {
     return Step::at(std::move(axis), std::move(stages));
   }
-  /// On the pipeline stage of a layer, with `virtual_stages` runs of layers a stage.
+  /// On the pipeline stage of layer number `layer`; each stage has `virtual_stages` blocks of consecutive layers.
   static Step layer(std::string axis, std::uint64_t layers, std::uint64_t layer, std::uint64_t virtual_stages = 1) {
     return {CKPT_LAYER, 0, std::move(axis), {layers, layer, virtual_stages}};
   }
-  /// ZeRO-3: each parameter's elements in equal parts.
+  /// ZeRO-3: the elements of each parameter in equal parts.
   static Step partition(std::string axes) { return {CKPT_PARTITION, 0, std::move(axes), {}}; }
-  /// A flat range of ZeRO stages 1 and 2: one Step for each parameter of a group. See ckpt_flat_group.
+  /// Flat ranges of ZeRO stages 1 and 2: one Step for each parameter of a parameter group. See ckpt_flat_group.
   ///
-  /// ranks  the product of the axes' sizes
+  /// ranks           the product of the sizes of `axes`
+  /// element_counts  elements of each parameter, in the order of the group
   static Result<std::vector<Step>> flat_group(const std::string& axes, std::uint64_t ranks,
                                               std::span<const std::uint64_t> element_counts,
                                               std::uint64_t align_factor = 2) {
@@ -187,18 +197,18 @@ class Model {
   std::unique_ptr<ckpt_model, detail::Release<ckpt_model_free>> model_;
 };
 
-/// A save from commit on.
+/// A save after commit: it is written in the background.
 class Pending {
  public:
-  /// Collective.
+  /// Waits until the checkpoint is durable on all ranks; 11 on timeout. Collective.
   Result<> wait(std::chrono::milliseconds timeout) { return detail::check(ckpt_wait(pending_.get(), timeout.count())); }
-  /// Local: whether the save has ended; a failure if it failed.
+  /// True when the save has ended; an error if it failed. Local.
   Result<bool> poll() {
     int done = 0;
     if (const int code = ckpt_poll(pending_.get(), &done)) return detail::failure(code);
     return done != 0;
   }
-  /// Called once with the outcome's code, by the thread that learns it.
+  /// The callback gets the outcome once, 0 or a failure: see ckpt_on_durable for the thread and what it may do.
   Result<> on_durable(std::function<void(int code)> callback) { return tell(&ckpt_on_durable, std::move(callback)); }
   /// The same three for drained: the save is in the run directory. Without a local directory, drained means durable.
   Result<> wait_drained(std::chrono::milliseconds timeout) {
@@ -210,6 +220,7 @@ class Pending {
     return done != 0;
   }
   Result<> on_drained(std::function<void(int code)> callback) { return tell(&ckpt_on_drained, std::move(callback)); }
+  /// The name of the checkpoint in its directory once it is durable, else "".
   std::string name() const { return ckpt_pending_name(pending_.get()); }
   ckpt_stats stats() const {
     ckpt_stats stats{};
@@ -236,7 +247,7 @@ class Pending {
   std::unique_ptr<ckpt_pending, detail::Release<ckpt_pending_free>> pending_;
 };
 
-/// Which samples of an epoch are consumed, and who reads the rest: see ckpt_position_begin.
+/// Which samples of an epoch are consumed, and which rank reads the rest. Local; see ckpt_position_begin.
 class Position {
  public:
   struct Shard {
@@ -246,9 +257,9 @@ class Position {
   struct Epoch {
     std::uint64_t epoch = 0;
     std::uint64_t seed = 0;
-    std::uint64_t samples = 0;  ///< not read where there are shards
-    std::uint64_t global_batch = 1;
-    std::uint64_t world = 1;
+    std::uint64_t samples = 0;       ///< of the epoch; ignored if there are shards
+    std::uint64_t global_batch = 1;  ///< samples of one step on all ranks
+    std::uint64_t world = 1;         ///< data-parallel ranks
     std::vector<Shard> shards{};
   };
   static Result<Position> begin(const Epoch& epoch) {
@@ -266,7 +277,7 @@ class Position {
     if (const int code = ckpt_position_begin(&c, &position)) return detail::failure(code);
     return Position(position);
   }
-  /// What a data-parallel rank reads `step` steps from here.
+  /// The samples that a data-parallel rank reads `step` steps after this position.
   Result<std::vector<ckpt_range>> share(std::uint64_t rank, std::uint64_t step = 0) const {
     std::uint64_t count = 0;
     if (const int code = ckpt_position_share(position_.get(), rank, step, nullptr, &count))
@@ -291,28 +302,31 @@ class Position {
   std::unique_ptr<ckpt_position, detail::Release<ckpt_position_free>> position_;
 };
 
-/// A random stream's identity: see ckpt_stream.
+/// The identity of a random number generator: see ckpt_stream.
 struct Stream {
   std::string name;
-  std::string coordinates{};  ///< "dp=3,tp=0"
-  std::string algorithm;
+  std::string coordinates{};  ///< "dp=3,tp=0"; "": all ranks share it
+  std::string algorithm;      ///< "torch.cuda", "numpy.mt19937", or a name of the trainer's
   ckpt_stream c(void* state, std::size_t bytes) const {
     return {sizeof(ckpt_stream), name.c_str(), coordinates.c_str(), algorithm.c_str(), state, bytes};
   }
 };
 
-/// A save that was begun. Destroying it without commit, on all ranks, drops it.
+/// A save between begin and commit. Destroy it on all ranks to drop the save.
 class Save {
  public:
-  using Fill = std::function<int(void* out, std::uint64_t offset, std::uint64_t bytes)>;
+  using Fill = std::function<int(void* out, std::uint64_t offset, std::uint64_t bytes)>;  ///< see ckpt_fill
 
+  /// Text stored with the checkpoint, from rank 0.
   Result<> set(const std::string& key, const std::string& text) {
     return detail::check(ckpt_set(save_.get(), key.c_str(), text.c_str()));
   }
+  /// A number that `ckpt list`, `--where` and the policy's `best` can use, from rank 0.
   Result<> metric(const std::string& name, double value) {
     return detail::check(ckpt_metric(save_.get(), name.c_str(), value));
   }
-  /// Adds this rank's part of a model tensor; checks its name and size at once.
+  /// Adds this rank's part of a model tensor, dense and row-major. The memory must not change until commit returns.
+  /// Checks name and size at once.
   Result<> add(const std::string& name, std::span<const std::byte> part) {
     return detail::check(ckpt_add(save_.get(), name.c_str(), part.data(), part.size()));
   }
@@ -323,6 +337,7 @@ class Save {
   template <class Element>
   Result<> add(const std::string& name,
                const std::vector<Element>&& part) = delete;  // destroyed before commit copies it
+  /// The same for memory that only the caller can read, such as device memory.
   Result<> add(const std::string& name, std::uint64_t bytes, Fill fill) {
     fills_.push_back(std::make_unique<Fill>(std::move(fill)));
     return detail::check(ckpt_add_fill(
@@ -332,7 +347,7 @@ class Save {
         },
         fills_.back().get()));
   }
-  /// Adds a box of a tensor that is not in the model.
+  /// Adds a box of a tensor that is not in the model: see ckpt_add_part.
   Result<> add(const Tensor& tensor, std::span<const std::uint64_t> offset, std::span<const std::uint64_t> extent,
                std::span<const std::byte> part) {
     const ckpt_tensor declared = tensor.c();
@@ -342,17 +357,18 @@ class Save {
     return detail::check(
         ckpt_add_part(save_.get(), &declared, numbers(offset), numbers(extent), part.data(), part.size()));
   }
+  /// Adds opaque bytes. They must not change until commit returns.
   Result<> blob(const std::string& name, std::span<const std::byte> bytes) {
     return detail::check(ckpt_add_blob(save_.get(), name.c_str(), bytes.data(), bytes.size()));
   }
   Result<> position(const Position& position) { return detail::check(ckpt_add_position(save_.get(), position.c())); }
-  /// A copy of the stream's state.
+  /// Adds a copy of the generator's state.
   Result<> stream(const Stream& stream, std::span<const std::byte> state) {
     const ckpt_stream c = stream.c(const_cast<std::byte*>(state.data()), state.size());
     return detail::check(ckpt_add_stream(save_.get(), &c));
   }
-  /// Collective; ends this object. The caller may change its memory when it returns. Fails if an add failed on any
-  /// rank, and without staging memory also if the save failed.
+  /// Copies everything and returns; the caller may then change its memory. Call nothing else on this object afterwards.
+  /// Fails if an add failed on any rank, and without staging memory also if the save failed. Collective.
   Result<Pending> commit() {
     ckpt_pending* pending = nullptr;
     const int code = ckpt_commit(save_.release(), &pending);
@@ -371,7 +387,7 @@ namespace detail {
 
 inline ckpt_read c_read(const std::string& name, std::span<const std::uint64_t> offset,
                         std::span<const std::uint64_t> extent, std::span<std::byte> out) {
-  // One without the other is refused; so are numbers that are not as many.
+  // An offset without an extent is refused, and so are two of different length.
   const bool unlike = !offset.empty() && !extent.empty() && offset.size() != extent.size();
   return {sizeof(ckpt_read),
           name.c_str(),
@@ -384,12 +400,13 @@ inline ckpt_read c_read(const std::string& name, std::span<const std::uint64_t> 
 
 }  // namespace detail
 
-/// A part to be read.
+/// A part to read.
 struct Read {
   std::string name;
-  std::vector<std::uint64_t> offset{};  ///< with `extent`: a box; both empty: this rank's part, or the whole tensor
+  std::vector<std::uint64_t> offset{};  ///< with `extent` a box, in elements; both empty: this rank's part by the
+                                        ///< run's model, else the whole tensor
   std::vector<std::uint64_t> extent{};
-  std::span<std::byte> out{};
+  std::span<std::byte> out{};  ///< the caller's memory: dense, row-major, exactly the size of the part
 
   ckpt_read c() const { return detail::c_read(name, offset, extent, out); }
 };
@@ -415,6 +432,7 @@ class Checkpoint {
   }
   std::uint64_t step() const { return ckpt_checkpoint_step(checkpoint_.get()); }
   std::string path() const { return ckpt_checkpoint_path(checkpoint_.get()); }
+  /// Reads many parts in file order, and only the bytes that they need. Local.
   Result<ckpt_load_report> read(std::span<const Read> reads) {
     ckpt_load_report report{};
     report.size = sizeof report;
@@ -422,6 +440,7 @@ class Checkpoint {
     if (const int code = ckpt_read_plan(checkpoint_.get(), c.data(), c.size(), &report)) return detail::failure(code);
     return report;
   }
+  /// Reads one part into `out`. Local.
   Result<> read_into(const std::string& name, std::span<const std::uint64_t> offset,
                      std::span<const std::uint64_t> extent, std::span<std::byte> out) {
     const ckpt_read read = detail::c_read(name, offset, extent, out);
@@ -434,28 +453,29 @@ class Checkpoint {
   std::unique_ptr<ckpt_checkpoint, detail::Release<ckpt_checkpoint_free>> checkpoint_;
 };
 
-/// The checkpoints of one run, on one rank. The destructor waits with all ranks for saves in flight; close() also
-/// returns the worst failure that was not yet reported.
+/// The checkpoints of one run, on one rank. close() and the destructor wait, on all ranks, for saves in flight; only
+/// close() returns the worst failure that was not yet reported.
 class Run {
  public:
+  /// See ckpt_options for each; the defaults are those of C.
   struct Options {
     std::optional<ckpt_comm_table> comm{};  ///< ckpt::mpi(MPI_COMM_WORLD); none: one rank
-    std::uint64_t staging_memory = 0;       ///< 0: commit returns when the checkpoint is durable, or has failed
-    std::uint32_t copy_threads = 0;
-    std::uint32_t write_threads = 0;
-    std::chrono::milliseconds patience{60'000};
-    std::string io = "auto";
-    std::uint64_t every_steps = 0;
-    std::chrono::duration<double> every{0};
-    std::chrono::duration<double> time_limit{0};
-    bool catch_signals = false;
-    bool verify_all = false;
-    std::int32_t replicas = CKPT_REPLICAS_AUTOMATIC;
-    bool optimal = false;
-    double max_overhead = 0;  ///< 0: no cap
-    std::chrono::duration<double> mtbf{0};
-    std::chrono::duration<double> restart{0};
-    std::string policy_store{};  ///< its ckpt.toml decides when to save, not these options
+    std::uint64_t staging_memory = 0;       ///< bytes; 0: commit returns when the checkpoint is durable, or has failed
+    std::uint32_t copy_threads = 0;         ///< 0: 2
+    std::uint32_t write_threads = 0;        ///< 0: 1
+    std::chrono::milliseconds patience{60'000};       ///< how long to wait for other ranks
+    std::string io = "auto";                          ///< or "uring", "threads"
+    std::uint64_t every_steps = 0;                    ///< save every N steps; 0: no rule
+    std::chrono::duration<double> every{0};           ///< save when this much time has passed; 0: no rule
+    std::chrono::duration<double> time_limit{0};      ///< of the job: stop early enough for a last save; 0: none
+    bool catch_signals = false;                       ///< SIGTERM and SIGUSR1 set stop_requested
+    bool verify_all = false;                          ///< loads compare every byte read with its hash
+    std::int32_t replicas = CKPT_REPLICAS_AUTOMATIC;  ///< how loads read replicated parts
+    bool optimal = false;                             ///< save at the interval that loses the least time
+    double max_overhead = 0;                          ///< 0 to 1; 0: no cap
+    std::chrono::duration<double> mtbf{0};            ///< mean time between failures of the job; 0: unknown
+    std::chrono::duration<double> restart{0};         ///< time lost at a failure before training continues
+    std::string policy_store{};  ///< its ckpt.toml decides when to save, instead of every_steps to restart
     std::string framework{};
     std::string framework_version{};
     std::function<void(std::string_view text)> log{};  ///< none: the first failed save is printed to stderr
@@ -466,11 +486,12 @@ class Run {
 
   Run(Run&&) = default;
   Run& operator=(Run&& other) noexcept {
-    run_ = std::move(other.run_);  // closes what was here, which may still write to its log
+    run_ = std::move(other.run_);  // closes the old run, which may still write to its log
     log_ = std::move(other.log_);
     return *this;
   }
 
+  /// Opens or creates a run. Collective.
   static Result<Run> open(const std::string& run_directory, Options options) {
     Run run;
     run.log_ = std::make_unique<std::function<void(std::string_view)>>(std::move(options.log));
@@ -510,26 +531,32 @@ class Run {
 
   static Result<Run> open(const std::string& run_directory) { return open(run_directory, Options{}); }
 
+  /// True if this step should be saved. Call it every step, on all ranks. Collective.
   Result<bool> should_save(std::uint64_t step) {
     int answer = 0;
     if (const int code = ckpt_should_save(run_.get(), step, &answer)) return detail::failure(code);
     return answer != 0;
   }
+  /// True if a signal or the time limit asked a rank to stop, and all ranks know it. Local.
   bool stop_requested() const { return ckpt_stop_requested(run_.get()) != 0; }
+  /// True if a rank is lost: every later collective fails at once. Local.
   bool ranks_lost() const { return ckpt_ranks_lost(run_.get()) != 0; }
+  /// Sets the model of later saves and loads; the run keeps a copy. Local.
   Result<> set_model(const Model& model) { return detail::check(ckpt_run_set_model(run_.get(), model.c())); }
+  /// Begins the save of a step. Collective.
   Result<Save> begin(std::uint64_t step) {
     ckpt_save* save = nullptr;
     if (const int code = ckpt_begin(run_.get(), step, &save)) return detail::failure(code);
     return Save(save);
   }
-  /// The position in the checkpoint that was loaded, divided anew among `world` ranks. Local.
+  /// The position stored in the loaded checkpoint, with the remaining samples divided among `world` ranks. Local.
   Result<Position> restore_position(std::uint64_t world) {
     ckpt_position* position = nullptr;
     if (const int code = ckpt_restore_position(run_.get(), world, &position)) return detail::failure(code);
     return Position(position);
   }
-  /// Fills `state`. Whether the checkpoint that was loaded has the stream; else `state` begins with a seed of 16 bytes.
+  /// Fills `state` from the loaded checkpoint and returns true; if it does not have this stream, returns false and
+  /// begins `state` with a seed of 16 bytes derived from `seed`. Local.
   Result<bool> restore_stream(const Stream& stream, std::span<std::byte> state, std::uint64_t seed) {
     std::uint64_t bytes = 0;
     int restored = 0;
@@ -537,6 +564,8 @@ class Run {
     if (const int code = ckpt_restore_stream(run_.get(), &c, seed, &bytes, &restored)) return detail::failure(code);
     return restored != 0;
   }
+  /// Loads from the newest checkpoint that verifies; 10 if there is none. With `partial`, names that the checkpoint
+  /// lacks are counted instead of refused. Collective.
   Result<ckpt_load_report> load(std::span<const Read> reads, bool partial = false) {
     ckpt_load_report report{};
     report.size = sizeof report;
@@ -545,12 +574,13 @@ class Run {
     if (code != 0) return detail::failure(code);
     return report;
   }
+  /// Opens the newest checkpoint whose structure is complete; 10 if there is none. Collective.
   Result<Checkpoint> latest_usable() {
     ckpt_checkpoint* checkpoint = nullptr;
     if (const int code = ckpt_latest_usable(run_.get(), &checkpoint)) return detail::failure(code);
     return Checkpoint(checkpoint);
   }
-  /// Collective. Returns the worst outcome since opening that was not yet reported: see ckpt_run_close.
+  /// Waits for saves and drains, and returns the worst outcome that was not yet reported. Collective.
   Result<> close() { return detail::check(ckpt_run_close(run_.release())); }
 
  private:

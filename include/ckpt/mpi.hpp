@@ -1,9 +1,10 @@
 #pragma once
 
-// An MPI communicator as the table of ckpt/comm.h. Header only, for C++17 and later: it is compiled by the trainer's
-// own MPI, so one build of the library serves every MPI. Every call is a nonblocking one on a duplicate of the given
-// communicator, whose errors are returned; MPI's own default is to abort the program. All calls come from the
-// thread that calls the library: MPI_THREAD_FUNNELED is enough.
+// An MPI communicator as the table of ckpt/comm.h: ckpt::Run::open("runs/exp7", {.comm = ckpt::mpi(MPI_COMM_WORLD)}).
+//
+// Header only, C++17 or later: it is compiled against the trainer's own MPI, so one build of libckpt works with every
+// MPI. It makes nonblocking calls only, on a duplicate of the given communicator, with MPI_ERRORS_RETURN (MPI's default
+// is to abort the program). All calls come from the thread that calls libckpt: MPI_THREAD_FUNNELED is enough.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -25,13 +26,13 @@ namespace ckpt {
 inline namespace v1 {
 namespace mpi_detail {
 
-// Counts are int in MPI. A long message is cut into pieces, which are all in flight together; far below the limit, so
-// that messages of ordinary tests are cut too.
+// Counts are int in MPI, so a long message is sent in pieces, all in flight at once. Far below the limit, so that
+// ordinary tests send pieces too.
 inline constexpr std::uint64_t kPieceBytes = std::uint64_t{32} << 20;
 // A rank that hangs when the others open or close must not hang them too.
 inline constexpr std::chrono::seconds kOpenPatience(1800);
 inline constexpr std::chrono::seconds kClosePatience(60);
-inline constexpr int kMessageTag = 1;  // of messages between two ranks: nothing else is sent on the duplicate
+inline constexpr int kMessageTag = 1;  // of messages between two ranks; the duplicate carries no others
 
 using HostName = std::array<char, MPI_MAX_PROCESSOR_NAME>;
 
@@ -40,9 +41,9 @@ struct MpiRanks {
   int rank = 0;
   int ranks = 1;
   int local_ranks = 1;
-  std::vector<HostName> hosts{};  // of all ranks, while they are counted
+  std::vector<HostName> hosts{};  // of all ranks, while duplicate() counts those of this host
   bool initialised_here = false;
-  bool broken = false;  // a request failed or was given up: nothing that waits for other ranks may be called
+  bool broken = false;  // a request failed or was abandoned: call nothing that waits for other ranks
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
 };
 
@@ -55,8 +56,8 @@ inline MpiRanks& ranks_of(void* self) {
   return *static_cast<MpiRanks*>(self);
 }
 
-/// Starts the pieces of one message by `start(offset, bytes, request)`, each as the last of the request's; null when
-/// one cannot be started.
+/// Starts the pieces of one message with `start(offset, bytes, request)`, which fills request.pieces.back(). Null if a
+/// piece cannot be started.
 template <class Start>
 void* start_pieces(void* self, std::uint64_t bytes, Start start) {
   auto request = std::unique_ptr<Request>(new (std::nothrow) Request);
@@ -67,7 +68,7 @@ void* start_pieces(void* self, std::uint64_t bytes, Start start) {
     request->pieces.push_back(MPI_REQUEST_NULL);
     if (start(offset, static_cast<int>(piece), *request) != MPI_SUCCESS) {
       ranks_of(self).broken = true;
-      static_cast<void>(request.release());  // earlier pieces may be in flight: MPI keeps what it was given
+      static_cast<void>(request.release());  // earlier pieces may be in flight: MPI still uses the request
       return nullptr;
     }
     offset += piece;
@@ -90,7 +91,7 @@ inline void* start_gather(void* self, const void* data, std::uint64_t bytes, voi
     if (mine.rank != 0) {
       return MPI_Igather(send, piece_bytes, MPI_BYTE, nullptr, 0, MPI_BYTE, 0, mine.comm, piece);
     }
-    // Ranks' messages lie `bytes` apart, whatever part of them this piece is.
+    // The messages of the ranks are `bytes` apart in `out`; this piece is a part of each.
     MPI_Datatype part = MPI_DATATYPE_NULL;
     MPI_Datatype spaced = MPI_DATATYPE_NULL;
     int error = MPI_Type_contiguous(piece_bytes, MPI_BYTE, &part);
@@ -141,12 +142,12 @@ inline int test(void* self, void* pointer) {
 }
 
 inline void abandon(void* self, void* request) {
-  // MPI cannot cancel a collective, nor a send. The request stays for it to find, until the process ends.
+  // MPI cannot cancel a collective or a send. The request stays allocated until the process ends.
   static_cast<void>(request);
   ranks_of(self).broken = true;
 }
 
-/// Waits for a request that other ranks must join, at most so long.
+/// Waits for a request that other ranks must join. False if it fails, or is not done within `patience`.
 inline bool wait(MPI_Request request, std::chrono::seconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   int done = 0;
@@ -162,7 +163,7 @@ inline void close(void* self) {
   const std::unique_ptr<MpiRanks> mine(&ranks_of(self));
   int finalized = 0;
   MPI_Finalized(&finalized);
-  // Freeing and finalizing wait for the other ranks: with one of them gone that never ends.
+  // MPI_Comm_free and MPI_Finalize wait for all ranks: if one is lost, forever.
   if (finalized != 0 || mine->broken) return;
   MPI_Request all_here = MPI_REQUEST_NULL;
   if (MPI_Ibarrier(mine->comm, &all_here) != MPI_SUCCESS || !wait(all_here, kClosePatience)) return;
@@ -170,8 +171,8 @@ inline void close(void* self) {
   if (mine->initialised_here) MPI_Finalize();
 }
 
-/// Duplicates `comm` and counts the ranks of this host. Collective; false where MPI refuses, or where a rank does not
-/// come within the patience: `mine` then stays MPI's, which may still write into it.
+/// Duplicates `comm` and counts the ranks of this host. Collective. False if MPI fails or a rank does not join within
+/// `patience`; the caller must then keep `mine` alive, as MPI may still write to it.
 inline bool duplicate(MPI_Comm comm, MpiRanks& mine, std::chrono::seconds patience = kOpenPatience) {
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Comm_idup(comm, &mine.comm, &request) != MPI_SUCCESS || !wait(request, patience)) return false;
@@ -190,7 +191,7 @@ inline bool duplicate(MPI_Comm comm, MpiRanks& mine, std::chrono::seconds patien
   mine.local_ranks = static_cast<int>(std::count(mine.hosts.begin(), mine.hosts.end(), host));
   mine.hosts = {};
   MPI_Get_library_version(mine.library, &length);
-  // "Open MPI v4.1.4, package: ..., 2022": up to the first comma or line break it is a name.
+  // "Open MPI v4.1.4, package: ..., 2022": keep the part before the first comma or line break.
   *std::find_if(mine.library, mine.library + length, [](char c) { return c == ',' || c == '\n'; }) = '\0';
   return true;
 }
@@ -216,8 +217,9 @@ inline ckpt_comm_table table_of(std::unique_ptr<MpiRanks> mine) {
 
 }  // namespace mpi_detail
 
-/// The ranks of `comm`, for Run::open, which takes the table over. Collective over `comm`, after MPI_Init; close the
-/// run before MPI_Finalize. A table whose `size` is 0 says that MPI refused.
+/// A table of the ranks of `comm`, for Run::open, which takes ownership of it and closes it. Call it after MPI_Init,
+/// and close the run before MPI_Finalize. If MPI fails, the `size` of the table is 0 and Run::open fails with 2.
+/// Collective.
 inline ckpt_comm_table mpi(MPI_Comm comm) {
   auto mine = std::unique_ptr<mpi_detail::MpiRanks>(new (std::nothrow) mpi_detail::MpiRanks);
   if (!mine) return ckpt_comm_table{};

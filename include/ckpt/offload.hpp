@@ -1,7 +1,7 @@
 #pragma once
 
-// Tensors swapped to a local disk, for C++: a header over the C interface of ckpt/offload.h, which documents what each
-// function does and its failures. C++20. Nothing here throws except std::bad_alloc.
+// Tensors swapped to a local disk, for C++20: a header over the C interface. ckpt/offload.h documents each function and
+// its failures. Nothing here throws except std::bad_alloc.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,10 +18,10 @@ inline namespace v1 {
 class Offload {
  public:
   struct Options {
-    std::string directory{};         ///< of this object alone
+    std::string directory{};         ///< used by this object only
     std::uint64_t memory_bytes = 0;  ///< never exceeded; 0: 1 GiB
     std::uint64_t buffer_bytes = 0;  ///< 0: 4 MiB
-    std::uint64_t block_bytes = 0;   ///< 0: 4 MiB, or a smaller buffer
+    std::uint64_t block_bytes = 0;   ///< 0: 4 MiB or buffer_bytes
     std::uint32_t queue_depth = 0;   ///< 0: 16
     std::string io = "auto";
   };
@@ -45,7 +45,7 @@ class Offload {
     if (const int code = ckpt_offload_open(&c, &handle)) return detail::failure(code);
     return Offload(handle);
   }
-  /// What a DeepSpeed configuration (JSON text) asks for.
+  /// Opens the store that a DeepSpeed configuration (JSON text) describes: see ckpt_offload_open_deepspeed.
   static Result<Offload> open_deepspeed(const std::string& configuration, Part part, const Sizes& sizes) {
     const ckpt_offload_sizes c{sizeof(ckpt_offload_sizes), sizes.element_bytes, sizes.largest_tensor_bytes, sizes.rank};
     ckpt_offload* handle = nullptr;
@@ -56,16 +56,20 @@ class Offload {
     return Offload(handle);
   }
 
+  /// Stores a copy, which is written in the background.
   Result<> put(const std::string& name, std::span<const std::byte> bytes) {
     return detail::check(ckpt_offload_put(offload_.get(), name.c_str(), bytes.data(), bytes.size()));
   }
+  /// Copies the tensor to `out`, which must have its size.
   Result<> get(const std::string& name, std::span<std::byte> out) {
     return detail::check(ckpt_offload_get(offload_.get(), name.c_str(), out.data(), out.size()));
   }
+  /// Begins to read the tensor; returns at once.
   Result<> prefetch(const std::string& name) {
     return detail::check(ckpt_offload_prefetch(offload_.get(), name.c_str()));
   }
   Result<> remove(const std::string& name) { return detail::check(ckpt_offload_remove(offload_.get(), name.c_str())); }
+  /// Waits until every tensor is written.
   Result<> flush() { return detail::check(ckpt_offload_flush(offload_.get())); }
   Result<std::uint64_t> bytes(const std::string& name) const {
     std::uint64_t bytes = 0;
