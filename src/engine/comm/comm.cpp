@@ -45,7 +45,8 @@ constexpr ckpt_comm_table kSoloTable = {
     .abandon = [](void*, void*) {},
     .library = [](void*) { return "none"; },
     .close = [](void*) {},
-    .start_send = [](void*, const void*, std::uint64_t, int) -> void* { return nullptr; },  // there is nobody
+    .start_send = [](void*, const void*, std::uint64_t, int) -> void* { return nullptr; },  // one rank: no one to wait
+                                                                                            // for
     .start_receive = [](void*, void*, std::uint64_t, int) -> void* { return nullptr; },
 };
 
@@ -146,7 +147,7 @@ void Comm::Pending::abandon() {
   const int state = comm_->table_.test(comm_->table_.self, request);
   if (state < 0) comm_->lost_ = true;
   if (state != 0) return;
-  comm_->lost_ = true;  // what the others do with it is unknown from here on
+  comm_->lost_ = true;  // the other ranks' use of it is unknown from here on
   comm_->table_.abandon(comm_->table_.self, request);
   leave_to_others(std::move(words_));
 }
@@ -221,7 +222,7 @@ Result<> Comm::broadcast(std::string& bytes, Deadline deadline) {
     return carry(part, deadline, "broadcast",
                  [this](std::string& own) { return table_.start_broadcast(table_.self, own.data(), own.size()); });
   };
-  // The first round tells the length and holds all of most messages.
+  // The first round carries the length and, for most messages, all of the data.
   auto first = std::make_unique<std::string>();
   if (is_root()) {
     append_number(*first, bytes.size());
@@ -259,7 +260,7 @@ Result<> agree(Comm& comm, Deadline deadline, Result<> mine) {
   const auto ranks = static_cast<std::uint64_t>(comm.ranks());
   const auto rank = static_cast<std::uint64_t>(comm.rank());
   if (ranks == 1) return mine;
-  // What was lost is lost for all: who failed keeps its own reason.
+  // A lost rank is lost for all: a rank that failed keeps its own reason.
   const auto otherwise = [&](Error error) -> Result<> { return mine ? fail(std::move(error)) : std::move(mine); };
 
   std::uint64_t lowest_failed = mine ? 0 : ranks - rank;  // a maximum finds the lowest rank

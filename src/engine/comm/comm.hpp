@@ -35,7 +35,7 @@ class Comm {
   int ranks() const;
   int local_ranks() const;
   bool is_root() const { return rank() == 0; }
-  /// A collective has failed: none is started any more.
+  /// A collective has failed; no more are started.
   bool is_lost() const { return lost_; }
   /// The same by a decision that every rank takes.
   void give_up() { lost_ = true; }
@@ -43,14 +43,14 @@ class Comm {
   /// Whether ranks can send each other messages (message.hpp): tables of older trainers cannot.
   bool has_messages() const;
 
-  /// A collective in flight. Works on bytes of its own, which outlive it if given up; the caller's are
+  /// A collective in flight. Works on its own copy of the bytes, which outlives it if abandoned. The caller's bytes are
   /// written only by the `test` that returns true, and must live until then.
   class Pending {
    public:
     Pending() = default;
     Pending(Pending&&) noexcept;
     Pending& operator=(Pending&&) noexcept;
-    ~Pending();  ///< abandons what is not done
+    ~Pending();  ///< abandons a request that is not done
     bool active() const { return request_ != nullptr; }
     Result<bool> test();  ///< true once done; peer_failed on failure
 
@@ -82,8 +82,8 @@ class Comm {
   bool lost_ = false;
 };
 
-/// Loads `libckpt_mpi.so` (beside this library, beside the program, in its ../lib, or by the loader's search path),
-/// which initialises MPI where that was not done, and returns its table over all ranks. Collective.
+/// Loads `libckpt_mpi.so` from where ckpt is installed (engine/process/installed.hpp), initialises MPI if the program
+/// has not, and returns its table over all ranks. Collective.
 /// errors  mpi_launch
 Result<ckpt_comm_table> load_mpi_table();
 

@@ -1,4 +1,4 @@
-// Loads the MPI plug-in, and checks what it must promise before it is used.
+// Loads the MPI plug-in, and checks its release before it is used.
 #include <dlfcn.h>
 #include <fmt/format.h>
 

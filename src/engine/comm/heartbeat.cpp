@@ -21,7 +21,7 @@ Result<bool> Heartbeat::beat(int code, bool done, std::chrono::milliseconds idle
   CKPT_TRY(const bool arrived, pending_.test());
   if (!arrived) {
     if (std::chrono::steady_clock::now() - started_ <= patience_) return false;
-    pending_ = {};  // given up: no collective is started any more
+    pending_ = {};  // abandoned: no more collectives are started
     return fail(Errc::peer_failed, fmt::format("a rank has not answered for {} ms", patience_.count()));
   }
   pending_ = {};

@@ -9,7 +9,7 @@
 
 namespace ckpt {
 
-/// Gives memory up for ever: a peer, or the communication library, may still write to it. Leak checkers are told.
+/// Leaks memory on purpose: a peer, or the communication library, may still write to it. Registered with leak checkers.
 template <class T, class Delete>
 void leave_to_others(std::unique_ptr<T, Delete> owned) {
   auto* memory = owned.release();

@@ -14,7 +14,7 @@ Message::~Message() {
   const ckpt_comm_table& table = comm_.table_;
   const int state = table.test(table.self, request_);
   if (state > 0) return;
-  comm_.lost_ = true;  // what the other one does with it is unknown from here on
+  comm_.lost_ = true;  // the other rank's use of it is unknown from here on
   if (state < 0) return;
   table.abandon(table.self, request_);
   leave_to_others(std::move(room_));

@@ -9,16 +9,16 @@
 
 namespace ckpt {
 
-/// Room for messages from or to another rank, one after another. Needs Comm::has_messages. One thread.
+/// Sends messages to, or receives them from, another rank, one after another. Needs Comm::has_messages. One thread.
 ///
-/// The bytes are this object's, because a message that is given up may still be read or written by the network: they
-/// then stay until the process ends, and the ranks are lost.
+/// The object owns the bytes, because the network may still read or write an abandoned message: they then stay
+/// allocated until the process ends, and the ranks are lost.
 class Message {
  public:
   Message(Comm& comm, std::size_t room_bytes);
   Message(const Message&) = delete;
   Message& operator=(const Message&) = delete;
-  ~Message();  ///< gives up what is not done
+  ~Message();  ///< abandons a message that is not done
 
   /// Not to be touched while active.
   std::span<std::byte> room() const { return {room_.get(), room_bytes_}; }

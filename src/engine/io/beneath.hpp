@@ -7,8 +7,8 @@
 
 #include "engine/io/unique_fd.hpp"
 
-/// Opening below a directory that is open already: no symbolic link is passed on the way, none is opened, and nothing
-/// outside of that directory is reached, whatever others do to the names in the meantime.
+/// Opens paths below a directory that is already open. Follows no symbolic link, opens none, and reaches nothing
+/// outside of that directory, whatever other processes do to the names in the meantime.
 namespace ckpt {
 
 /// Like openat(2) with O_CLOEXEC and O_NOFOLLOW. On failure no descriptor, and errno: ELOOP for a link on the path or

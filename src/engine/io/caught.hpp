@@ -10,7 +10,7 @@
 
 namespace ckpt {
 
-/// What the system refused: a thread, where it says that there are too many.
+/// An error of the system: a thread could not be started because there are too many.
 inline Error refused_by_system(const std::system_error& error) {
   if (error.code().value() != EAGAIN) return {.code = Errc::io, .message = error.what()};
   return {.code = Errc::io,
@@ -18,9 +18,8 @@ inline Error refused_by_system(const std::system_error& error) {
           .hint = "raise the limit of processes and threads (ulimit -u, or that of the container)"};
 }
 
-/// Runs `body`, which returns a Result, where an exception must not rise: at the bottom of a thread, and where other
-/// ranks wait for what this one tells them. What is thrown becomes a failure: memory, io (a thread that the system
-/// refuses), else internal.
+/// Runs `body`, which returns a Result, where an exception must not escape: at the bottom of a thread, and where other
+/// ranks wait for this one. Exceptions become errors: memory, io (a thread could not be started), else internal.
 template <class Body>
 auto caught(Body&& body) -> decltype(body()) {
   try {

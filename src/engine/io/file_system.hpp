@@ -11,8 +11,8 @@ namespace ckpt {
 /// How far a lock (flock) on a file system reaches.
 enum class LockReach : std::uint8_t {
   everyone,  ///< the file system is this machine's alone: all who can use it
-  server,    ///< a server is told of it, which other hosts ask too; how well, its version and setting decide
-  host,      ///< nobody on another host, as far as is known
+  server,    ///< sent to the server, which other hosts ask too; how reliably depends on its version and settings
+  host,      ///< no known process on another host
 };
 
 /// Where a path is, and what its locks are worth.
@@ -21,14 +21,14 @@ struct LockScope {
   std::string path{};  ///< absolute, without links, where it is not `everyone`
 };
 
-/// Whether a path lies on a file system of this machine alone (ext4, XFS, Btrfs, tmpfs, overlay, ...): then locks and
-/// shared memory reach everyone who uses it. False where that is not known, or cannot be asked.
+/// Whether a path is on a file system of this machine alone (ext4, XFS, Btrfs, tmpfs, overlay, ...), so that locks and
+/// shared memory reach every process that uses it. False if unknown.
 bool is_local_file_system(const std::string& path);
 
 /// Of a file system that is not known to be this machine's alone.
 LockReach reach_of(const std::optional<Mount>& mount);
 
-/// Of a path, or of the directory that it would stand in.
+/// Of a path, or of the directory that would hold it.
 LockScope lock_scope_of(const std::string& path);
 
 }  // namespace ckpt

@@ -9,7 +9,7 @@
 
 namespace ckpt {
 
-/// An Io that hands everything on to another one: what a decorator does not change. `fresh` is the decorator's.
+/// An Io that forwards everything to another one; decorators override parts of it. `fresh` is the decorator's.
 class ForwardingIo : public Io, public HardLinks, public HoldsDirectories {
  public:
   /// `inner` outlives it.

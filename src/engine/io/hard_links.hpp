@@ -7,8 +7,7 @@
 
 namespace ckpt {
 
-/// What some Ios can do beside: a file gets a second name. Of those that stand for something else than a file system
-/// none can.
+/// Creates a second name for a file. Only Ios over a file system can; others fail.
 class HardLinks {
  public:
   virtual ~HardLinks() = default;

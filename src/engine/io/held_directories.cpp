@@ -41,7 +41,7 @@ std::string plain_path(std::string_view path) {
   return out.empty() && absolute ? "/" : out;
 }
 
-/// What a plain path is below another one: "" the same; nothing: it lies elsewhere.
+/// The relative path of a plain path below another one: "" if equal, nothing if it is elsewhere.
 std::optional<std::string> rest_below(std::string_view held, std::string_view path) {
   if (!path.starts_with(held) || (held.empty() && path.starts_with('/'))) return std::nullopt;
   std::string rest(path.substr(held.size()));
@@ -57,13 +57,12 @@ UniqueFd open_directory(int at, const std::string& relative, bool beneath, int m
   UniqueFd fd;
   for (const int flags : {O_RDONLY | O_DIRECTORY | O_CLOEXEC, O_PATH | O_DIRECTORY | O_CLOEXEC}) {
     fd = beneath ? open_beneath(at, relative, flags) : UniqueFd(::openat(at, relative.c_str(), flags | more));
-    if (fd || errno != EACCES) break;  // one may use what one may not list
+    if (fd || errno != EACCES) break;  // a directory may be usable but not listable
   }
   return fd;
 }
 
-/// A plain path from the root on, where it is relative to the directory that the process works in; "" where that cannot
-/// be told.
+/// Makes a plain path absolute by the working directory; "" if that is unknown.
 std::string absolute_path(const std::string& plain) {
   if (plain.starts_with('/')) return plain;
   std::array<char, PATH_MAX> text{};
@@ -76,7 +75,7 @@ std::string absolute_path(const std::string& plain) {
   return at == "/" ? "/" + std::string(rest) : at + "/" + std::string(rest);
 }
 
-/// Where the system says that a descriptor leads; "" where it does not tell.
+/// The path of a descriptor by /proc; "" if unknown.
 std::string real_path_of(int fd) {
   std::array<char, PATH_MAX> text{};
   const ssize_t length = ::readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), text.data(), text.size());
@@ -135,7 +134,7 @@ void NewRights::settle(int fd, mode_t usual) const {
   struct stat status {};
   const uid_t self = ::geteuid();
   if (::fstat(fd, &status) != 0 || status.st_uid != self) return;
-  // Whoever may write there can have put another directory of ours in its place. One that is empty tells nothing.
+  // Anyone with write permission there may have replaced it by another directory of ours. An empty one proves nothing.
   if (S_ISDIR(status.st_mode) && !is_empty_directory(fd)) return;
   constexpr mode_t kAll = 07777;
   const Owned made{.owner = status.st_uid, .group = status.st_gid, .mode = status.st_mode & kAll};
@@ -145,7 +144,7 @@ void NewRights::settle(int fd, mode_t usual) const {
   if (end.mode != made.mode || end.group != made.group) static_cast<void>(::fchmod(fd, end.mode));
 }
 
-// --- what is held --------------------------------------------------------------------------------------------------
+// --- held directories -----------------------------------------------------------------------------------------------
 
 struct HeldDirectories::Directory {
   UniqueFd fd{};
@@ -153,7 +152,7 @@ struct HeldDirectories::Directory {
 };
 
 struct HeldDirectories::Found {
-  std::string held{};  ///< its path, as it was given
+  std::string held{};  ///< its path, as given
   std::string rest{};  ///< of the path that was asked for, below it
   std::shared_ptr<const Directory> directory{};
   NewRights rights{};
@@ -331,7 +330,7 @@ bool HeldDirectories::holds_reads(const std::string& path) const {
 Result<HeldDirectories::Opened> HeldDirectories::open_to_read(const std::string& path, int flags,
                                                               const char* operation) const {
   const auto found = state_->find(path, true);
-  // What is held itself is read by its descriptor: it is listed as it is removed.
+  // A held directory is read by its descriptor: it is listed while it is removed.
   if (!found || (!found->reads && !found->rest.empty())) return open_by_path(path, flags);
   return open_found(*found, path, flags, operation);
 }

@@ -18,7 +18,7 @@
 namespace ckpt {
 namespace {
 
-/// The number of a namespace; 0 where the system does not tell.
+/// The number of a namespace; 0 if unknown.
 std::uint64_t namespace_of(const char* kind) {
   struct stat status {};
   return ::stat(fmt::format("/proc/self/ns/{}", kind).c_str(), &status) == 0 ? status.st_ino : 0;
@@ -77,7 +77,7 @@ std::optional<bool> ThisHost::is_running(const ProcessId& process) const {
       process.pid_namespace != namespace_of("pid"))
     return std::nullopt;
   if (process.pid == 0 || process.pid > std::uint64_t{INT32_MAX}) return std::nullopt;
-  // Where /proc hides other users' processes, this still tells of them.
+  // Works even if /proc hides other users' processes.
   if (::kill(static_cast<pid_t>(process.pid), 0) != 0 && errno == ESRCH) return false;
   const auto stat = read_stat(process.pid);
   if (!stat || process.started == 0) return std::nullopt;

@@ -7,16 +7,16 @@
 
 namespace ckpt {
 
-/// What the system calls this machine; empty where it does not tell.
+/// The host name; empty if unknown.
 std::string host_name();
 
-/// Bytes of the file system that a path lies on; 0 where the system does not tell.
+/// Bytes of the file system of a path; 0 if unknown.
 std::uint64_t volume_bytes(const std::string& path);
 
 /// A process, told apart from every other one on any host.
 struct ProcessId {
   std::string host{};               ///< its name, to be shown
-  std::string boot{};               ///< 32 hexadecimal digits, of this start of the machine; empty: it does not tell
+  std::string boot{};               ///< boot id: 32 hexadecimal digits; empty if unknown
   std::uint64_t pid_namespace = 0;  ///< in which `pid` means something
   std::uint64_t pid = 0;
   std::uint64_t started = 0;  ///< clock ticks after the boot
@@ -28,7 +28,7 @@ class Host {
  public:
   virtual ~Host() = default;
   virtual ProcessId self() const = 0;
-  /// Whether a process runs; nothing where that cannot be told from here: it is one of another host, boot or namespace.
+  /// Whether a process runs; nothing if unknown, because it belongs to another host, boot or namespace.
   virtual std::optional<bool> is_running(const ProcessId& process) const = 0;
   /// Of this boot, stops while the machine sleeps; never set by anybody.
   virtual std::chrono::nanoseconds monotonic() const = 0;

@@ -30,7 +30,7 @@ Result<std::unique_ptr<Io>> open_io(IoKind kind, std::size_t queue_depth) {
 }
 
 void Io::beat() {
-  // By index: who hears of it may attend one more.
+  // By index: a callback may attend one more.
   for (std::size_t i = 0; i < attended_.size(); ++i) attended_[i]->beat();
 }
 

@@ -37,10 +37,10 @@ struct FileInfo {
 struct DirEntry {
   std::string name;
   FileInfo::Kind kind = FileInfo::Kind::file;
-  bool is_link = false;  ///< a symbolic link; `kind` is of what it leads to
+  bool is_link = false;  ///< a symbolic link; `kind` is that of its target
 };
 
-/// An open file of one Io; -1 is none. Closed by Io::close or when the Io is destroyed.
+/// An open file of one Io; -1 is invalid. Closed by Io::close or when the Io is destroyed.
 struct FileHandle {
   int value = -1;
 };
@@ -53,7 +53,8 @@ struct OpenOptions {
     /// An existing file that may be overwritten as if it were new (engine/io/recyclable.hpp). Any error: it may not.
     write_recycled,
   } mode = Mode::read;
-  bool direct = false;  ///< ask for O_DIRECT; where it is refused the file is opened without, `is_direct` tells
+  bool direct = false;  ///< request O_DIRECT; if the file system refuses, the file is opened without it: see
+                        ///< `is_direct`
 };
 
 /// One read or write in flight, of at least one byte. The buffer belongs to the request until its completion is
@@ -90,10 +91,10 @@ class Attended {
 };
 
 /// All system calls of the engine: one instance a thread. Names are paths; errors carry the path and the system's
-/// reason and use no_space, not_found, io, locked, target_exists, or `unsupported` for what this file system cannot
-/// do (exchange, locks). Queued requests are carried out in any order; short transfers are continued inside, and only
-/// a failed or finished request is reaped. Nothing is ordered after a request in flight: sync, truncate, allocate and
-/// close of its file are `internal` until it is reaped.
+/// reason and use no_space, not_found, io, locked, target_exists, or `unsupported` for what this file system cannot do
+/// (exchange, locks). Queued requests are executed in any order; short transfers are continued inside, and only a
+/// failed or finished request is reaped. No call may depend on a request in flight: sync, truncate, allocate and close
+/// of its file are `internal` until it is reaped.
 class Io {
  public:
   virtual ~Io() = default;
@@ -112,8 +113,8 @@ class Io {
   virtual Result<> rename(const std::string& from, const std::string& to, RenameMode mode) = 0;
   virtual Result<> unlink(const std::string& path) = 0;
   virtual Result<> remove_dir(const std::string& path) = 0;  ///< must be empty
-  /// flock on a file or directory, still the one of that name when this returns; never waits: `locked` when another
-  /// holds it. It stays with what was locked, also through a rename.
+  /// flock on a file or directory; on return the path still names it. Never waits: `locked` if another process holds
+  /// it. The lock stays with the file through a rename.
   virtual Result<std::unique_ptr<HeldLock>> lock(const std::string& path, LockMode mode) = 0;
   /// Whom locks on a path reach.
   virtual LockScope lock_scope(const std::string& path) = 0;
@@ -144,7 +145,7 @@ class Io {
   /// flight: returns 0).
   virtual Result<std::size_t> reap(std::span<Completion> out, bool wait) = 0;
 
-  // --- who works here ------------------------------------------------------------------------------------------
+  // --- attendance ----------------------------------------------------------------------------------------------
   virtual const Host& host() const = 0;
   /// Called by long work on the thread of this Io, as often as it likes: all that attend hear of it.
   virtual void beat();

@@ -8,7 +8,7 @@
 
 namespace ckpt {
 
-/// What is at a path, or nothing.
+/// The metadata of a path, or nothing if it does not exist.
 Result<std::optional<FileInfo>> look(Io& io, const std::string& path);
 
 }  // namespace ckpt

@@ -6,7 +6,7 @@
 namespace ckpt {
 namespace {
 
-/// Blanks, tabs, line breaks and backslashes stand as \ and three octal digits.
+/// Blanks, tabs, line breaks and backslashes are written as \ and three octal digits.
 std::string unescaped(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -16,7 +16,7 @@ struct Mount {
   std::string device;                  ///< "259:2"
   std::vector<std::string> options{};  ///< of the mount, then of the file system
 
-  /// True for an option as it stands ("ro") or with a value ("local_lock" for "local_lock=all").
+  /// True for an option without a value ("ro") or with one ("local_lock" for "local_lock=all").
   bool has(std::string_view option) const;
   /// "all" for "local_lock=all"; "" where the option is absent or has no value.
   std::string value_of(std::string_view option) const;

@@ -11,7 +11,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::size_t kMostRoom = 4096;   // more open files make nothing faster
-constexpr std::size_t kAssumedOpen = 32;  // where /proc does not tell
+constexpr std::size_t kAssumedOpen = 32;  // if /proc does not show it
 
 struct DirCloser {
   void operator()(DIR* directory) const { ::closedir(directory); }

@@ -24,7 +24,7 @@ FileInfo::Kind kind_of(mode_t mode) {
   return S_ISDIR(mode) ? FileInfo::Kind::directory : FileInfo::Kind::other;
 }
 
-/// Nanoseconds since 1970; a time that they cannot tell (ext4 goes to 2446) is the nearest that they can.
+/// Nanoseconds since 1970; times outside of the range (ext4 goes to 2446) become the nearest representable one.
 std::int64_t nanoseconds(const timespec& time) {
   constexpr auto most = std::numeric_limits<std::int64_t>::max();
   std::int64_t out = 0;
@@ -249,7 +249,7 @@ Result<std::unique_ptr<HeldLock>> PosixIo::lock(const std::string& path, LockMod
     }
     return fail(std::move(error));
   }
-  // Between open and flock the holder may have removed or replaced it: a lock on what was there protects nothing.
+  // Between open and flock the holder may have removed or replaced the file; a lock on the old one protects nothing.
   struct stat locked {};
   struct stat named {};
   if (::fstat(fd.get(), &locked) != 0) return fail(system_error(errno, path, "lock"));
@@ -264,7 +264,7 @@ Result<std::uint64_t> PosixIo::free_bytes(const std::string& path) {
   struct statvfs status {};
   if (::statvfs(path.c_str(), &status) != 0) return fail(system_error(errno, path, "statvfs"));
   constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
-  if (status.f_blocks == 0) return kUnlimited;  // tmpfs without a limit, and file systems that do not tell
+  if (status.f_blocks == 0) return kUnlimited;  // tmpfs without a limit, and file systems that do not report it
   std::uint64_t bytes = 0;
   return __builtin_mul_overflow(status.f_bavail, status.f_frsize, &bytes) ? kUnlimited : bytes;
 }

@@ -14,7 +14,7 @@
 
 namespace ckpt {
 
-/// What the real file systems' Ios share: every system call that waits. The queue is the derived class's own.
+/// The system calls that block, shared by the Ios of real file systems. Queues are in the derived classes.
 class PosixIo : public Io, public HardLinks, public HoldsDirectories {
  public:
   Result<std::unique_ptr<HeldDirectory>> hold_directory(const std::string& path, const HoldOptions& options) override {

@@ -52,7 +52,7 @@ std::optional<mode_t> read_umask() {
   return std::nullopt;
 }
 
-/// Whether a file made now beside this one would belong to the same people.
+/// Whether a file created now in the same directory would have the same owner, group and rights.
 bool belongs_as_new(const struct stat& status, const std::string& path, const NewRights& rights) {
   const std::string directory = parent_path(path);
   struct stat parent {};
@@ -68,11 +68,11 @@ bool belongs_as_new(const struct stat& status, const std::string& path, const Ne
   return status.st_uid == made.owner && status.st_gid == made.group && (status.st_mode & kAll) == made.mode;
 }
 
-/// Whether all bytes of a file are its own; false also where the file system does not tell.
+/// Whether a file shares no bytes with another one; false if unknown.
 bool shares_nothing(int fd) {
   constexpr std::uint32_t kExtents = 128;
   constexpr std::size_t kBytes = sizeof(struct fiemap) + kExtents * sizeof(struct fiemap_extent);
-  std::vector<std::uint64_t> room(kBytes / sizeof(std::uint64_t));  // the extents stand behind the head
+  std::vector<std::uint64_t> room(kBytes / sizeof(std::uint64_t));  // the extents follow the head
   auto* const map = reinterpret_cast<struct fiemap*>(room.data());
   for (std::uint64_t at = 0;;) {
     std::ranges::fill(room, 0);

@@ -15,7 +15,7 @@ Result<> empty_tree(Io& io, const std::string& path) {
   struct Item {
     std::string path;
     bool emptied = false;
-    std::unique_ptr<HeldDirectory> held{};  // so that what lies in it need not be found from the top
+    std::unique_ptr<HeldDirectory> held{};  // so that its contents need not be resolved from the root
   };
   constexpr std::size_t kMostHeld = 16;  // each is an open file
   std::size_t held_now = 0;
@@ -39,7 +39,7 @@ Result<> empty_tree(Io& io, const std::string& path) {
     if (!unlinked) {
       CKPT_TRY(left, look(io, current));
     }
-    if (!left) {  // unlinked, or gone: a listing may name what is
+    if (!left) {  // unlinked, or already gone: a listing may be stale
       pending.pop_back();
       continue;
     }

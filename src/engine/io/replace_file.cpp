@@ -9,7 +9,7 @@ namespace ckpt {
 namespace {
 
 Result<> write_temporary(Io& io, const std::string& path, std::string_view bytes) {
-  // What a crash left may be longer than what is written now, and a name made twice would not be a new file.
+  // A leftover may be longer than the new content, and creating it again would not make a new file.
   auto removed = io.unlink(path);
   if (!removed && removed.error().code != Errc::not_found) return removed;
   CKPT_TRY(const FileHandle file, io.open(path, {.mode = OpenOptions::Mode::write_new}));

@@ -8,14 +8,13 @@
 
 namespace ckpt {
 
-/// Writes a small file whole, in the place of one that may be there: a temporary name beside it, synced, renamed over
-/// it, the directory synced. After a crash there is the old one or the new one; a temporary one that a crash left is
-/// taken over by the next call. The caller sees to it that nobody else writes the same file meanwhile.
-/// errors  those of
-/// the system; the file is then the old one, or perhaps the new one
+/// Replaces a small file atomically: a temporary file next to it, synced, renamed over it, the directory synced. After
+/// a crash the old or the new file is there; the next call reuses a leftover temporary file. The caller ensures that no
+/// other process writes the same file at the same time.
+/// errors  those of the system; the file is then the old one, or perhaps the new one
 Result<> replace_file(Io& io, const std::string& path, std::string_view bytes);
 
-/// What the temporary names end with: readers of a directory pass over such.
+/// Suffix of temporary names; readers of a directory skip them.
 constexpr std::string_view kTemporarySuffix = ".tmp";
 
 /// A rename of which the answer may be lost after the deed (a network's: asked again, it finds nothing to rename, or

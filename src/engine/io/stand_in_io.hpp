@@ -7,12 +7,11 @@
 
 namespace ckpt {
 
-/// An Io on which a file seems to hold what another holds: what would be, were it replaced, can be read by whoever
-/// reads such a directory, before it is replaced. Only reading is meant: whatever changes a name or a file goes past
-/// the stand-in, to what is there.
+/// An Io that presents one file with the content of another, so that a replacement can be read and verified before it
+/// is made. For reading only: changes of names or files go to the real files.
 struct StandIn {
   std::string path{};      ///< seems to be there, and to hold
-  std::string bytes_of{};  ///< what this file holds
+  std::string bytes_of{};  ///< the content of this file
 };
 
 /// `inner` outlives it. Used by one thread, as any Io.

@@ -76,7 +76,7 @@ class ThreadIo final : public PosixIo {
   void work(const std::stop_token& stop) {
     std::unique_lock held(mutex_);
     while (work_.wait(held, stop, [this] { return !waiting_.empty(); })) {
-      if (stop.stop_requested()) return;  // nobody will reap what is still waiting
+      if (stop.stop_requested()) return;  // no thread will reap requests that still wait
       Transfer transfer = std::move(waiting_.front());
       waiting_.pop_front();
       held.unlock();

@@ -10,7 +10,7 @@
 
 namespace ckpt {
 
-/// What the block device below a file system says of itself (/sys/dev/block/MAJOR:MINOR).
+/// Facts about the block device below a file system (/sys/dev/block/MAJOR:MINOR).
 struct DeviceFacts {
   std::string scheduler{};  ///< "none", "mq-deadline", "bfq"
   bool rotational = false;
@@ -20,7 +20,7 @@ struct DeviceFacts {
   std::uint64_t raid_missing = 0;  ///< disks that failed or are absent
 };
 
-/// What a try in the directory showed: files of a few KiB, removed again.
+/// Results of probes in the directory: files of a few KiB, removed again.
 struct Tried {
   bool writable = false;
   std::string refused{};  ///< why it is not writable
@@ -35,7 +35,7 @@ struct LustreStripes {
   std::uint64_t bytes = 0;
 };
 
-/// Where checkpoints are to be kept.
+/// A directory for checkpoints.
 struct VolumeFacts {
   std::string path{};
   std::optional<Mount> mount{};
@@ -49,7 +49,7 @@ struct VolumeFacts {
   Tried tried{};
 };
 
-/// `path` is a directory. `root` stands before /proc and /sys, for tests.
+/// `path` is a directory. `root` is prepended to /proc and /sys, for tests.
 /// errors  not_found
 Result<VolumeFacts> look_at_volume(Io& io, const std::string& path, const std::string& root = "");
 

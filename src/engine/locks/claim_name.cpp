@@ -21,7 +21,7 @@ bool fits_host(char c) {
   return letter || c == '.' || c == '_' || c == '-';
 }
 
-/// Takes what follows the last `mark` off the end of `text`.
+/// Removes the part after the last `mark` from the end of `text`, and returns it.
 std::optional<std::string_view> take_last(std::string_view& text, char mark) {
   const std::size_t at = text.rfind(mark);
   if (at == std::string_view::npos) return std::nullopt;

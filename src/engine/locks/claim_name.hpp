@@ -9,8 +9,8 @@
 
 namespace ckpt {
 
-/// The name of a claim file: KEY-HOST-BOOT-PIDNS-PID-START.N. What stands in a directory is input: a name is a claim
-/// only as `text` writes it.
+/// The name of a claim file: KEY-HOST-BOOT-PIDNS-PID-START.N. Directory entries are hostile input: a name is a claim
+/// only if `text` writes it the same way.
 struct ClaimName {
   std::string key{};  ///< 32 hexadecimal digits: of a checkpoint its id
   ProcessId maker{};  ///< its host's name at most 64 bytes, other ones than letters, digits, '.', '_', '-' as '_'

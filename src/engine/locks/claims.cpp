@@ -44,7 +44,7 @@ Result<> write_counter(Io& io, const std::string& path, OpenOptions::Mode mode, 
   return closed;
 }
 
-/// When what a claim says was first seen; of the directory under the name "".
+/// When the value of a claim was first seen; "" is the key of the directory.
 struct Seen {
   std::uint64_t what = 0;
   nanoseconds since{};
@@ -57,7 +57,7 @@ std::string seen_path(const std::string& directory, const Host& host) {
   return clock.empty() ? clock : join_path(directory, "seen-" + clock);
 }
 
-/// What cannot be read was not seen. What lies in the future is of another clock.
+/// An unreadable entry was not seen. A time in the future belongs to another clock.
 AllSeen read_seen(Io& io, const std::string& path, nanoseconds now) {
   AllSeen out;
   if (path.empty()) return out;
@@ -100,7 +100,7 @@ Result<> touch_directory(Io& io, const std::string& directory) {
   return {};
 }
 
-/// What a claim says, to be compared only; nothing: no longer exists. `readable`: false where nobody knows what it says.
+/// The content of a claim, only to be compared; nothing if it no longer exists. `readable`: false if it cannot be read.
 std::optional<std::uint64_t> said_by(Io& io, const std::string& path, bool& readable) {
   const auto text = read_small_file(io, path, kMostCounterBytes);
   readable = true;
@@ -140,7 +140,7 @@ Result<std::uint64_t> look_of(Io& io, const std::string& path) {
   return hash64(hasher.digest().hex());
 }
 
-/// Judges every claim by what was seen before; `seen` becomes what is seen now.
+/// Judges every claim by what was seen before; updates `seen`.
 Result<Claims> judge(Io& io, const std::string& directory, AllSeen& seen) {
   CKPT_TRY(const auto entries, io.list(directory));
   const nanoseconds now = io.host().monotonic();

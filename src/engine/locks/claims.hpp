@@ -11,23 +11,23 @@
 #include "engine/locks/claim_name.hpp"
 #include "format/result.hpp"
 
-/// Claim files in STORE/.ckpt/claims: who reads what, where locks do not reach every host. Who reads and who deletes
-/// keep this order, each step done on the server before the next begins:
-///   reader   1 the id, from the manifest   2 a claim with that id   3 a look that the checkpoint still has its name
-///            4 reading; the claim's counter is raised as it goes on   5 the claim is removed
-///   deleter  1 a look at the claims: one lives, and nothing is touched   2 the rename into the trash
-///            3 a look at the claims: one lives, and it is renamed back   4 much later: a look, then it is removed
-/// A claim that stood before the deleter's third step is seen there. One that came after belongs to a reader whose
-/// third step finds the name gone; where his system remembers the name for longer than it is, he reads in the trash
-/// what the fourth step still protects. Nobody waits for anybody, and only a reader that began while the files were
-/// being removed permanently finds them gone, which is an error and not other bytes.
-///   look     1 a file made and removed there: the answer to one's own change ends what one's system remembers of the
-///            directory   2 the listing   3 each claim's counter
-/// A claim is dead when its process is known to be (same boot and PID namespace), or when its counter was seen
-/// unchanged for kClaimSilence of the looker's own monotonic time, by one process or by several of the same boot: what
-/// is seen is remembered in `seen-CLOCK`. Clocks of two hosts are never compared. Readers that began before there was a
-/// directory for claims made none; they look for one at every beat, so once it has been watched for kClaimSilence,
-/// which `ready` then says, all have.
+/// Claim files in STORE/.ckpt/claims announce readers where locks do not reach every host. Readers and deleters follow
+/// this order; each step is complete on the server before the next begins:
+///   reader   1 get the id from the manifest   2 create a claim with that id   3 check that the checkpoint still has
+///            its name   4 read, and increment the claim's counter from time to time   5 remove the claim
+///   deleter  1 check the claims: if one is live, stop   2 rename into the trash   3 check the claims: if one is live,
+///            rename back   4 much later: check again, then remove the files
+/// A claim made before the deleter's third step is seen there. A later one belongs to a reader whose third step finds
+/// the name gone. If that reader's system caches the old name, the reader reads in the trash, which the fourth step
+/// still protects. No process waits for another. Only a reader that starts while the files are being removed finds
+/// them gone, which is an error and not wrong bytes.
+///   check    1 create and remove a file there: this invalidates the system's cache of the directory
+///            2 list it   3 read each claim's counter
+/// A claim is dead if its process is known to have ended (same boot and PID namespace), or if its counter was seen
+/// unchanged for kClaimSilence of the observer's monotonic time, by one process or by several of the same boot:
+/// observations are stored in `seen-CLOCK`. Clocks of two hosts are never compared. Readers that started before the
+/// directory for claims existed made none; they look for it at every beat, so once it has been watched for
+/// kClaimSilence, which `ready` records, all have one.
 namespace ckpt {
 
 constexpr std::string_view kClaimsDirectory = "claims";
@@ -40,10 +40,10 @@ std::string claims_path(std::string_view store);
 /// The directories above an absolute path that are stores, innermost first.
 std::vector<std::string> stores_above(Io& io, const std::string& path);
 
-/// What stands for a checkpoint without an id: where it is in its store.
+/// The key of a checkpoint without an id: its place in the store.
 std::string place_key(std::string_view store, std::string_view path);
 
-/// What stands for the turn to delete in a store: a claim with this key is no reader's.
+/// The key of the turn to delete in a store; no reader uses it.
 std::string turn_key(std::string_view store);
 
 /// One's own claim; removed by the destructor. One thread, that of `io`, which outlives it.
@@ -72,7 +72,7 @@ struct FoundClaim {
   std::string path{};
   ClaimName name{};
   enum class State : std::uint8_t {
-    lives,   ///< its process runs, or its counter was raised, or nobody knows
+    lives,   ///< its process runs, its counter was incremented, or unknown
     silent,  ///< its counter has not been seen to rise, for less than kClaimSilence
     dead,
   } state = State::lives;
@@ -89,16 +89,16 @@ struct Claims {
 };
 
 enum class Dead : std::uint8_t { removed, left };
-/// Looks, remembers what was seen, and removes the dead.
-/// errors  as of files: nothing is known
+/// Reads the claims, stores the observations, and removes dead claims.
+/// errors  those of files; nothing is known then
 Result<Claims> watch_claims(Io& io, const std::string& store, Dead dead = Dead::removed);
 
 /// Looks and changes nothing. No directory: no claims.
 Result<Claims> list_claims(Io& io, const std::string& store);
 
-/// For how long a partial (publish.hpp) in this store has been seen as it is, names, sizes and times of all that is in
-/// it: no process writes one that long without a change. Remembered as above; 0 at the first look.
-/// errors  as of files
+/// How long a partial (publish.hpp) in this store has been seen unchanged: names, sizes and times of everything in it.
+/// A process that writes it changes something within that time. Stored as above; 0 at the first observation.
+/// errors  those of files
 Result<std::chrono::nanoseconds> watch_partial(Io& io, const std::string& store, const std::string& path);
 
 }  // namespace ckpt

@@ -15,13 +15,13 @@
 namespace ckpt {
 namespace {
 
-/// A name that is gone may be on its way back: whoever took it away looks at the claims and sees this one.
+/// A name that is gone may come back: the process that moved it checks the claims and sees this one.
 constexpr auto kReturnPatience = std::chrono::seconds(2);
 constexpr auto kReturnPoll = std::chrono::milliseconds(20);
 constexpr unsigned kDeepestPart = 4;  // directories that a part may lie below its checkpoint
 
-/// Directories above a path that are called as checkpoints are, ours or another tool's. A run that is called so is
-/// none.
+/// Directories above a path whose names are those of checkpoints, ours or another tool's. Runs with such names are not
+/// included.
 std::vector<std::string> checkpoints_around(Io& io, const std::string& path) {
   std::vector<std::string> out;
   std::string at = parent_path(real_path(path).value_or(path));
@@ -108,7 +108,7 @@ Result<> Lease::hold_around() {
                               path, lock.error().message);
     }
   }
-  // One of them may have been replaced before it was locked, and with it what the first lock is of.
+  // One of them may have been replaced before it was locked; then the first lock is on the old one.
   return look_again(before);
 }
 

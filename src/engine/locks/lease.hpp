@@ -10,11 +10,10 @@
 
 namespace ckpt {
 
-/// A reader's hold on a checkpoint (directory or file): nobody deletes, demotes or replaces it in the meantime, nor the
-/// checkpoint that it is a part of. A shared
-/// lock, and where locks do not reach every host a claim in each store that it lies in (claims.hpp), which long work
-/// keeps alive by Io::beat. A claim of work that rests for longer than kClaimSilence protects from other hosts no more.
-/// One thread, that of `io`, which outlives it.
+/// A reader's lease on a checkpoint (directory or file). While it is held, no process deletes, demotes or replaces the
+/// checkpoint, or the checkpoint that it is part of. It is a shared lock and, where locks do not reach every host, a
+/// claim in each store that contains it (claims.hpp), kept alive by Io::beat. A claim that rests for longer than
+/// kClaimSilence no longer protects from other hosts. Used by one thread, that of `io`, which outlives it.
 class Lease final : public Attended {
  public:
   /// errors   locked: it is being replaced or deleted; not_found: no longer exists; io
@@ -23,8 +22,8 @@ class Lease final : public Attended {
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
   void beat() override;
-  /// Why whoever deletes, on another host or what this is a part of, cannot know of this; empty: he can, or there is
-  /// no store whose he could be.
+  /// Why a deleter on another host, or of an enclosing checkpoint, cannot see this lease; empty if it can, or if there
+  /// is no store.
   const std::string& unheard() const { return not_held_.empty() ? unheard_ : not_held_; }
   const std::vector<std::unique_ptr<ClaimFile>>& claims() const { return claims_; }
 
@@ -46,8 +45,8 @@ class Lease final : public Attended {
   std::chrono::nanoseconds last_{};
 };
 
-/// The keys that readers of a checkpoint have claimed it by, as it stands at `path`.
-/// errors  io: nobody knows
+/// The keys under which readers claim the checkpoint at `path`.
+/// errors  io: unknown
 Result<std::vector<std::string>> claim_keys(Io& io, const std::string& store, const std::string& path);
 
 }  // namespace ckpt

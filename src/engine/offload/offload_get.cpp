@@ -25,7 +25,7 @@ Result<> OffloadStore::get(const std::string& name, std::span<std::byte> out) {
   }
   std::erase_if(impl_->shared.wanted, [&](const offload::Shared::Wanted& each) { return each.tensor == tensor; });
   impl_->count_get(*tensor);
-  impl_->hold(*tensor, true);  // what is still to be copied is given up last for what is still to be read
+  impl_->hold(*tensor, true);  // bytes still to be copied are evicted last, after those still to be read
   std::size_t next_read = 0;
   for (std::size_t i = 0; i < tensor->parts.size(); ++i) {
     auto copied = impl_->copy_out(*tensor, i, next_read, out, lock);
@@ -34,7 +34,7 @@ Result<> OffloadStore::get(const std::string& name, std::span<std::byte> out) {
     impl_->shared.begin_wanted();
     return copied;
   }
-  impl_->shared.begin_wanted();  // what was had may be given up for it
+  impl_->shared.begin_wanted();  // buffers already copied may be evicted for it
   return {};
 }
 
@@ -48,7 +48,7 @@ void OffloadStore::Impl::count_get(const offload::Tensor& tensor) {
   counts.miss_bytes += absent;
 }
 
-/// Marks what is in memory of a tensor as read ahead, or takes the mark away.
+/// Marks the parts of a tensor in memory as read ahead, or clears the mark.
 void OffloadStore::Impl::hold(offload::Tensor& tensor, bool ahead) {
   for (std::size_t i = 0; i < tensor.parts.size(); ++i) {
     if (tensor.parts[i].state == State::absent || tensor.parts[i].ahead == ahead) continue;

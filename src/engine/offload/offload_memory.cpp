@@ -32,7 +32,7 @@ void Memory::settle(Tensor& tensor, std::size_t index) {
   unlist(part);
   if (part.state != Part::State::clean || part.pinned) return;
   auto& list = part.ahead ? ahead_ : used_;
-  // Transfers end in about the order of the uses, so this looks at few.
+  // Transfers end in about the order of use, so few entries are checked.
   auto after = list.end();
   for (; after != list.begin(); --after) {
     const auto& [other, other_index] = *std::prev(after);

@@ -21,13 +21,13 @@ struct Part {
   enum class State : std::uint8_t {
     absent,     ///< only on disk: no buffer
     reading,    ///< queued or in flight
-    clean,      ///< the buffer holds what the disk holds
+    clean,      ///< the buffer has the same bytes as the disk
     filling,    ///< being copied into by the caller
     dirty,      ///< its write is queued or in flight
     unwritten,  ///< its write failed: the buffer holds the only copy
   } state = State::absent;
-  bool ahead = false;          ///< read ahead, not yet asked for: given up last
-  bool pinned = false;         ///< the caller copies from or to it: not given up
+  bool ahead = false;          ///< read ahead, not yet requested: evicted last
+  bool pinned = false;         ///< the caller copies from or to it: not evictable
   std::uint64_t last_use = 0;  ///< put, asked for, or had; see Memory::use
   BufferPool::Lease buffer{};
 
@@ -53,20 +53,21 @@ struct Tensor {
   std::vector<Part> parts{};
   std::size_t under_way = 0;       ///< parts that are reading or dirty
   std::optional<Error> failure{};  ///< of the last transfer that failed
-  std::optional<Error> lost{};     ///< what was written of it may not be there: absent parts cannot be had
+  std::optional<Error> lost{};     ///< written bytes may be missing: absent parts cannot be returned
   SwapFile file{};
 };
 
-/// Which parts hold buffers, and who gives one up. Not thread-safe: its owner's lock guards it and all Parts.
+/// Tracks which parts hold buffers, and chooses one to evict. Not thread-safe: its owner's lock guards it and all
+/// Parts.
 class Memory {
  public:
   explicit Memory(BufferPool& pool) : pool_(pool) {}
 
-  /// A free buffer, else that of the clean part that was not used for the longest time. Parts read ahead are given up
-  /// only to `demand`, and the last one asked for first, because it is needed last.
+  /// A free buffer, else that of the least recently used clean part. Parts read ahead are evicted only for `demand`,
+  /// the last requested one first, because it is needed last.
   std::optional<BufferPool::Lease> take(bool demand);
-  /// The one buffer that `take` never gives: what is on disk can be read even while all others hold what cannot be
-  /// written. Nothing if it is out.
+  /// The reserved buffer that `take` never returns: tensors on disk can be read even if all others hold unwritable
+  /// data. Nothing if it is in use.
   std::optional<BufferPool::Lease> take_reserve();
   /// Whether the reserve is out: the next part that can be dropped must be.
   bool reserve_is_out() const { return buffers_ > limit(); }
@@ -76,7 +77,7 @@ class Memory {
   void use(Part& part) { part.last_use = ++clock_; }
   /// Puts a clean, unpinned part where `take` finds it, by its last use. Others are only taken off the lists.
   void settle(Tensor& tensor, std::size_t index);
-  /// Keeps the part from being given up.
+  /// Protects the part from eviction.
   void pin(Part& part);
   /// Gives the buffer back; the part is absent.
   void drop(Part& part);

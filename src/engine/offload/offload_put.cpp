@@ -33,7 +33,7 @@ Result<> OffloadStore::put(const std::string& name, std::span<const std::byte> b
 Result<> OffloadStore::Impl::put_whole(offload::Tensor* old, const std::string& name, std::span<const std::byte> bytes,
                                        Lock& lock) {
   const std::size_t count = parts_of(bytes.size());
-  // The buffers of the old value serve the new one. Pinned, they are not given up while we wait for more.
+  // The buffers of the old value are reused for the new one. Pinned, they are not evicted while we wait for more.
   std::size_t own = 0;
   if (old != nullptr) {
     for (Part& part : old->parts) {

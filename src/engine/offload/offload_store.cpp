@@ -34,8 +34,8 @@ Result<> check_options(const OffloadStore::Options& options) {
   return {};
 }
 
-/// Makes the directory, takes its lock and removes what a store that was killed has left. The lock is null on file
-/// systems that have none.
+/// Creates the directory, locks it and removes files of a store that was killed. The lock is null on file systems
+/// without locks.
 Result<std::unique_ptr<HeldLock>> take_directory(Io& io, const std::string& directory) {
   if (auto made = io.make_dir(directory); !made && made.error().code != Errc::target_exists) {
     return fail(std::move(made).error());
@@ -117,7 +117,7 @@ offload::Tensor& OffloadStore::Impl::make(const std::string& name) {
 
 // --- buffers -------------------------------------------------------------------------------------------------------
 
-/// A buffer for the caller, who waits until one is free. Fails only when all are held by what cannot be written.
+/// A buffer for the caller, which waits until one is free. Fails only if all hold unwritable data.
 Result<BufferPool::Lease> OffloadStore::Impl::acquire(Lock& lock) {
   bool retried = false;
   for (;;) {
@@ -147,8 +147,8 @@ std::size_t OffloadStore::Impl::retry_all() {
   return count;
 }
 
-/// Takes the tensor's tasks off the queues and waits for those under way. Its parts then stand still; a write that was
-/// taken off leaves its part dirty, which only who replaces or forgets the value may do.
+/// Removes the tensor's tasks from the queues and waits for those in progress. Its parts are stable then; a removed
+/// write leaves its part dirty, which is allowed only when the value is replaced or removed.
 void OffloadStore::Impl::end_transfers(offload::Tensor& tensor, Lock& lock) {
   std::erase_if(shared.wanted, [&](const offload::Shared::Wanted& each) { return each.tensor == &tensor; });
   for (auto* queue : {&shared.urgent, &shared.queue}) {
@@ -203,7 +203,7 @@ Result<> OffloadStore::flush() {
   if (shared.broken) return fail(*shared.broken);
   if (impl_->retry_all() > 0) shared.changed.wait(lock, settled);
   if (shared.broken) return fail(*shared.broken);
-  // What was untold of tensors that are still here is told below, or was made good.
+  // Unreported failures of existing tensors are reported below, or have been resolved.
   auto untold = std::exchange(shared.untold, std::nullopt);
   if (untold && impl_->find(untold->tensor) == nullptr) return fail(std::move(*untold));
   for (const auto& [name, tensor] : impl_->tensors) {

@@ -16,7 +16,7 @@ constexpr std::string_view kSuffix = ".ckpt-swap";
 
 }  // namespace
 
-// --- what both threads do ----------------------------------------------------------------------------------------
+// --- both threads ------------------------------------------------------------------------------------------------
 
 void Shared::begin_read(Tensor& tensor, std::size_t part, BufferPool::Lease buffer, bool is_urgent) {
   tensor.parts[part].buffer = std::move(buffer);
@@ -98,7 +98,7 @@ void Worker::remove_files(std::vector<std::unique_ptr<Tensor>> Shared::*tensors)
   for (const auto& tensor : removed) {
     SwapFile& file = tensor->file;
     if (file.handle.value >= 0) {
-      static_cast<void>(io_.close(file.handle));  // what could not be written is not wanted any more
+      static_cast<void>(io_.close(file.handle));  // the unwritable value is no longer wanted
       std::erase(open_, tensor.get());
     }
     if (!file.created) continue;
@@ -201,7 +201,7 @@ Result<> Worker::open_file(Tensor& tensor) {
   return {};
 }
 
-/// A close that fails may have lost bytes that were taken for written: what is still in memory is kept there.
+/// A failed close may have lost bytes that counted as written: parts in memory stay there.
 void Worker::close_oldest() {
   Tensor* oldest = nullptr;
   for (Tensor* candidate : open_) {
@@ -282,7 +282,7 @@ void Worker::abandon(const Error& error) {
   const std::lock_guard held(shared_.mutex);
   shared_.broken = error;
   for (const Active& active : active_) {
-    // The queue has failed permanently: what it held may go on whenever.
+    // The queue has failed permanently: its requests may still be executed at any time.
     if (active.in_flight != 0) active.task.tensor->parts[active.task.part].buffer.leave_to_kernel();
     end_task(active.task, error);
   }

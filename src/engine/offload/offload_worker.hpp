@@ -26,8 +26,8 @@ struct Task {
   bool write = false;
 };
 
-/// What the caller's thread and the store's thread share. Everything is guarded by `mutex`; Tensor::file belongs to the
-/// store's thread, and a Tensor is destroyed by it alone.
+/// State shared by the caller's thread and the store's thread, guarded by `mutex`. Only the store's thread uses
+/// Tensor::file and destroys a Tensor.
 struct Shared {
   explicit Shared(BufferPool& pool) : memory(pool) {}
 
@@ -39,7 +39,7 @@ struct Shared {
   std::deque<Task> queue;   ///< writes, and reads ahead
   struct Wanted {
     Tensor* tensor = nullptr;
-    std::size_t next = 0;  ///< the first part that was not looked at
+    std::size_t next = 0;  ///< the first part not checked yet
   };
   std::deque<Wanted> wanted;                     ///< prefetches that have not got all of their buffers
   std::vector<std::unique_ptr<Tensor>> removed;  ///< whose files go; nothing of them is under way
@@ -119,7 +119,7 @@ class Worker {
 /// A call on a name that the store does not hold.
 Error no_such_tensor(const char* call, const std::string& name);
 
-/// The name of a tensor's file: unique by `serial`, readable, and of harmless characters whatever the tensor's name.
+/// The name of a tensor's file: unique by `serial`, readable, and safe whatever the tensor's name.
 std::string swap_file_name(std::uint64_t serial, std::string_view name);
 /// Whether a file of this name is ours to remove.
 bool is_swap_file_name(std::string_view name);

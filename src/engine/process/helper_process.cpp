@@ -66,12 +66,12 @@ std::string last_line(std::string text) {
   return newline == std::string::npos ? text : text.substr(newline + 1);
 }
 
-constexpr std::size_t kMostErrorBytes = 64u << 10;  // of what a helper says on standard error
+constexpr std::size_t kMostErrorBytes = 64u << 10;  // limit of a helper's standard error
 constexpr std::chrono::milliseconds kPatience(50);  // how long a stop or an end may go unseen
 
 enum class Ended : std::uint8_t { itself, unseen, late, talkative, stopped };
 
-/// A running helper: what is sent to it and what it says, until it has ended or oversteps a limit.
+/// A running helper: sends input and collects output until it ends or exceeds a limit.
 class Conversation {
  public:
   Conversation(Pipe& in, Pipe& out, Pipe& err, std::string_view input, const HelperLimits& limits)
@@ -131,15 +131,15 @@ class Conversation {
   Descriptor in_;
   Descriptor out_;
   Descriptor err_;
-  std::string_view input_;  // what is left of it
+  std::string_view input_;  // remaining input
   const HelperLimits& limits_;
   std::chrono::steady_clock::time_point deadline_;
   std::string output_;
   std::string errors_;
 };
 
-/// The statuses that a helper ends with: helper/h5_file.hpp, Verdict. A signal that a limit or a person sent says
-/// nothing of the file.
+/// Exit statuses of helpers: helper/h5_file.hpp, Verdict. A signal sent by a limit or a person says nothing about the
+/// file.
 Errc code_of(int status) {
   if (WIFSIGNALED(status)) {
     constexpr std::array kFromOutside{SIGXCPU, SIGXFSZ, SIGKILL, SIGTERM, SIGINT, SIGHUP};

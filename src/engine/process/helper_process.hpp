@@ -17,7 +17,7 @@ class ScratchFile {
  public:
   /// In /tmp.
   static Result<ScratchFile> open_small();
-  /// For what may become as large as a checkpoint: in /var/tmp, which is rarely in memory, else in /tmp.
+  /// For files as large as a checkpoint: in /var/tmp, which is rarely in memory, else in /tmp.
   static Result<ScratchFile> open_large();
   ScratchFile(ScratchFile&& other) noexcept;
   ScratchFile& operator=(ScratchFile&& other) noexcept;
@@ -38,13 +38,12 @@ struct HelperLimits {
   const std::atomic<bool>* stop = nullptr;  ///< once set, the helper is stopped within a fraction of a second
 };
 
-/// Runs a helper program of ours to its end, with `input` on its standard input, and returns its standard output.
-/// The program is looked for where ckpt was installed (engine/process/installed.hpp). What it says is hostile input:
-/// bytes are counted as they arrive, and a helper that oversteps a limit is killed.
-/// errors  by how it ended
-/// (helper/h5_file.hpp, Verdict), its last line being the message: refused 3, unsupported 4,
-///         no_space 5, memory 6, io 7, corrupt any other, or a crash; unsupported: it is not installed; memory: its
-///         answer is over the limit; io: it took too long, or how it ended cannot be seen; interrupted: `stop`
+/// Runs a helper program of ckpt to its end, with `input` on its standard input, and returns its standard output. The
+/// program is started from where ckpt is installed (engine/process/installed.hpp). Its output is hostile input: bytes
+/// are counted as they arrive, and a helper that exceeds a limit is killed.
+/// errors  by its exit status (helper/h5_file.hpp, Verdict), with its last line as message: refused 3, unsupported 4,
+///         no_space 5, memory 6, io 7, corrupt for any other status or a crash; unsupported: not installed; memory: its
+///         output exceeds the limit; io: timeout, or its end cannot be observed; interrupted: `stop`
 Result<std::string> run_helper(const std::string& program, const std::vector<std::string>& arguments,
                                std::string_view input, const HelperLimits& limits);
 

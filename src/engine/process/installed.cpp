@@ -12,7 +12,7 @@
 namespace ckpt {
 namespace {
 
-/// The directory of the running program; empty where the system does not tell.
+/// The directory of the running program; empty if unknown.
 std::string program_directory() {
   std::array<char, 4096> path{};
   const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());

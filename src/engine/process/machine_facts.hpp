@@ -9,7 +9,7 @@ namespace ckpt {
 /// What saves and conversions need of this machine.
 struct MachineFacts {
   std::string kernel{};                      ///< "6.1.0-18-amd64"
-  std::optional<std::string> uring_refused;  ///< why there is no io_uring; none: it works
+  std::optional<std::string> uring_refused;  ///< why there is no io_uring; empty: it works
   std::optional<int> uring_disabled{};       ///< kernel.io_uring_disabled: 1 and 2 forbid it
   std::uint64_t locked_bytes = 0;            ///< RLIMIT_MEMLOCK; all ones: no limit
   std::uint64_t open_files = 0;              ///< RLIMIT_NOFILE, soft; all ones: no limit
@@ -19,7 +19,7 @@ struct MachineFacts {
   std::optional<bool> clock_synchronised{};
 };
 
-/// `root` stands before /proc and /sys, for tests.
+/// `root` is prepended to /proc and /sys, for tests.
 MachineFacts look_at_machine(const std::string& root = "");
 
 }  // namespace ckpt

@@ -4,7 +4,7 @@
 
 namespace ckpt {
 
-/// This process's resident memory now, and its highest so far, in bytes; 0 where the system does not tell.
+/// This process's resident memory now, and its peak, in bytes; 0 if unknown.
 std::uint64_t resident_bytes();
 std::uint64_t peak_resident_bytes();
 

@@ -26,7 +26,7 @@ Error other_host(const std::string& partial) {
                               partial)};
 }
 
-/// The lock of a leftover. Null: its owner removed it just now.
+/// The lock of a leftover. Null: its owner has just removed it.
 Result<std::unique_ptr<HeldLock>> lock_left_over(Io& io, const std::string& partial) {
   auto held = io.lock(partial, LockMode::exclusive);
   if (held) return held;
@@ -48,7 +48,7 @@ Result<bool> is_link(Io& io, const std::string& path) {
   return std::any_of(entries.begin(), entries.end(), [&](const DirEntry& e) { return e.is_link && e.name == name; });
 }
 
-/// Nothing stands in a leftover that ckpt did not put there.
+/// The leftover holds only files of ckpt.
 Result<> check_own(Io& io, const std::string& partial, const OwnName& own) {
   CKPT_TRY(const FileInfo info, io.stat(partial));
   CKPT_TRY(const bool elsewhere, is_link(io, partial));
@@ -61,7 +61,7 @@ Result<> check_own(Io& io, const std::string& partial, const OwnName& own) {
                .hint = "move it away, then try again"});
 }
 
-/// The caller holds its lock. The record goes first: what is half removed must not be taken over.
+/// The caller holds its lock. The record goes first: a half-removed leftover must not be resumed.
 Result<> remove_left_over(Io& io, const std::string& partial) {
   CKPT_CHECK(remove_record(io, record_path(partial)));
   return remove_tree(io, partial);
@@ -72,7 +72,7 @@ bool has_room(const FileInfo& info, const TargetFile& file) {
          (info.bytes == file.bytes || info.bytes == round_up(file.bytes, kAlignment));
 }
 
-/// Whether somebody may use it who may not use what is to be made.
+/// Whether someone may read it who may not read the new target.
 bool is_more_readable(const FileInfo& info, std::uint32_t readers) {
   return (info.permissions & ~readers) != 0;
 }
@@ -122,7 +122,7 @@ Result<> sweep_left_over(Io& io, const std::string& partial, const OwnName& own,
   const bool vanished = held && !*held;
   if (vanished) return {};
   if (!held) {
-    // Where there are no locks at all, that it was watched tells of this host's processes too.
+    // Without locks, watching covers this host's processes too.
     const auto lock = io.lock(partial, LockMode::shared);
     const bool without_locks = !lock && lock.error().code == Errc::unsupported;
     if (reaches || !without_locks) return fail(std::move(held).error());

@@ -41,7 +41,7 @@ Result<Held> hold(Io& io, const std::string& checkpoint, const Formerly& formerl
     held.claimed.push_back({.store = store, .keys = std::move(keys)});
   }
   if (held.claimed.empty()) {
-    // Outside of stores nobody claims anything.
+    // Outside of stores there are no claims.
     if (scope.reach == LockReach::host) held.claim = Claim::unknown;
     return held;
   }

@@ -14,7 +14,7 @@ namespace ckpt {
 enum class Claim : std::uint8_t {
   free,      ///< it is ours, while the lock is held
   read,      ///< somebody loads, converts, verifies or writes it
-  unknown,   ///< this file system cannot tell whether somebody does
+  unknown,   ///< this file system does not show other readers
   vanished,  ///< there is nothing of that name
 };
 
@@ -22,9 +22,9 @@ enum class Claim : std::uint8_t {
 /// where locks do not reach every host a claim (claims.hpp).
 struct Held {
   Claim claim = Claim::free;
-  std::unique_ptr<HeldLock> lock{};  ///< only where it is free; stays with the checkpoint through a rename. Null where
-                                     ///< claims alone tell of readers
-  std::string reader{};  ///< who reads it, or why nobody knows; empty where it is another process of this host
+  std::unique_ptr<HeldLock> lock{};  ///< taken only if free; stays with the checkpoint through a rename. Null if only
+                                     ///< claims show readers
+  std::string reader{};              ///< the reader, or why it is unknown; empty if it is another process of this host
   struct Claimed {
     std::string store{};
     std::vector<std::string> keys{};
@@ -32,7 +32,7 @@ struct Held {
   std::vector<Claimed> claimed{};  ///< where readers of other hosts would have said so; empty where locks reach them
 };
 
-/// What a checkpoint was to those who began to read it earlier.
+/// The name under which earlier readers know a checkpoint.
 struct Formerly {
   std::string id{};
   std::string path{};
@@ -42,8 +42,8 @@ struct Formerly {
 /// errors  io
 Result<Held> hold(Io& io, const std::string& checkpoint, const Formerly& formerly = {});
 
-/// Whether somebody began to read since: asked when it cannot be found any more under the name that readers know.
-/// `held` becomes `read` or `unknown` then.
+/// Whether a reader has started since, checked after the checkpoint has left the name that readers know. `held` becomes
+/// `read` or `unknown` then.
 /// errors  io
 Result<> look_for_readers(Io& io, Held& held);
 

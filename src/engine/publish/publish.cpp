@@ -27,7 +27,7 @@ Error exists_error(const std::string& target) {
           .hint = "choose another target, or pass --overwrite"};
 }
 
-/// `locked` while the target that --overwrite is to replace is read, `usage` where nobody can tell.
+/// `locked` while the target of --overwrite is in use, `usage` if that is unknown.
 Result<> check_unread(const Held& held, const std::string& target) {
   switch (held.claim) {
     case Claim::free:
@@ -56,7 +56,7 @@ struct Replaced {
   std::vector<OldFile> files{};
 };
 
-/// Locks the target that --overwrite is to replace. `usage` for what may not be replaced, `locked` while it is read.
+/// Locks the target of --overwrite. `usage` if it must not be replaced, `locked` while it is in use.
 Result<Replaced> lock_replaceable(Io& io, const Publication::Options& options) {
   Replaced out;
   CKPT_TRY(out.files, account_for(io, options.target, options.own_files));
@@ -107,7 +107,7 @@ Result<> make_file(Io& io, const std::string& path, OpenOptions::Mode mode, std:
   return closed;
 }
 
-/// Cuts what stands behind a file's last byte, and syncs it.
+/// Truncates a file to its exact size, and syncs it.
 Result<> settle_file(Io& io, const std::string& path, std::uint64_t bytes) {
   CKPT_TRY(const FileHandle file, io.open(path, {.mode = OpenOptions::Mode::write_existing}));
   const auto settle = [&]() -> Result<> {
@@ -175,7 +175,7 @@ class Publication::Impl {
   RecycledFiles recycled_;
   HeldRun held_;  // where the target is
   std::unique_ptr<HeldDirectory> readers_;
-  std::unique_ptr<HeldLock> lock_;  // on the partial, whatever its name
+  std::unique_ptr<HeldLock> lock_;  // on the partial, under any name
   Replaced old_;
   FileInfo identity_{};  // of the partial; its inode is ours while lock_ is held
   RecordKey record_key_{};
@@ -184,7 +184,7 @@ class Publication::Impl {
   bool committed_ = false;
   bool left_ = false;
   bool record_dropped_ = false;
-  bool replaced_ = false;  // an old target stands at the partial's name
+  bool replaced_ = false;  // an old target has the partial's name
   bool linked_ = false;    // the rename said that it failed: the partial's name may still be there too
 };
 
@@ -203,7 +203,7 @@ Result<> Publication::Impl::check_paths(const std::vector<TargetFile>& files) co
   return {};
 }
 
-/// What is saved into a run stays in its store; what is converted lies where the caller said.
+/// Saves stay in the run's store; conversions go where the caller said.
 Result<> Publication::Impl::hold_parent() {
   const std::string parent = parent_path(options_.target);
   if (options_.named_later) {
@@ -241,7 +241,7 @@ RecordKey Publication::Impl::record_key(const std::vector<TargetFile>& files) co
   return key;
 }
 
-/// What a publication of these files makes.
+/// The files and folders that a publication creates.
 OwnName Publication::Impl::own_names(const std::vector<TargetFile>& files) const {
   std::set<std::string, std::less<>> names(options_.small_names.begin(), options_.small_names.end());
   for (const std::string& folder : options_.folders) names.insert(folder + "/");
@@ -254,7 +254,7 @@ OwnName Publication::Impl::own_names(const std::vector<TargetFile>& files) const
   };
 }
 
-/// A leftover in place of a new partial: only what it lacks is made.
+/// Resumes a leftover instead of a new partial: only missing files are made.
 Result<bool> Publication::Impl::take_over_partial(const std::vector<TargetFile>& files) {
   CKPT_TRY(auto left_over,
            take_over(io_, partial_, options_.directory, files, record_key(files), own_names(files), options_.readers));
@@ -295,7 +295,7 @@ Result<> Publication::Impl::make_partial() {
   };
   if (!made) return made.error().code == Errc::target_exists ? taken(std::move(made).error()) : std::move(made);
 
-  // Until it is locked another process may take it for a leftover. Then it is theirs to remove.
+  // Until it is locked another process may take it for a leftover, and then it owns it.
   if (auto held = io_.lock(partial_, LockMode::exclusive); held) {
     lock_ = std::move(*held);
   } else if (held.error().code == Errc::locked || held.error().code == Errc::not_found) {
@@ -353,9 +353,9 @@ Result<> Publication::Impl::begin(const std::vector<TargetFile>& files) {
   return {};
 }
 
-/// What another process wrote: its last blocks are cut, and it is synced as the run's workers do with what they wrote.
-/// Its leaves were read from the disk itself, past any cache, wherever that can be; an error that its writer never saw
-/// is told to the first who syncs.
+/// Files written by another process: their last blocks are cut and they are synced, as the run's workers do. Their
+/// leaves were read from the disk itself if possible; an error that their writer never saw is reported at the first
+/// sync.
 Result<> Publication::Impl::settle_taken_over() {
   if (taken_over_.empty()) return {};
   for (const auto& [path, bytes] : files_) CKPT_CHECK(settle_file(io_, join_path(partial_, path), bytes));
@@ -434,8 +434,8 @@ Result<> Publication::Impl::rename_to_target() {
   return {};
 }
 
-/// Who began to read the old one before the exchange, on another host, has said so by now; and what was put into it
-/// until then is there.
+/// A reader of the old target that started before the exchange, on another host, has its claim by now; and files added
+/// until then are there.
 Result<> Publication::Impl::give_back_if_used() {
   auto looked = look_for_readers(io_, old_.held);
   if (looked) looked = check_unread(old_.held, options_.target);
@@ -449,8 +449,8 @@ Result<> Publication::Impl::give_back_if_used() {
   return fail(std::move(error));
 }
 
-/// Still nothing stands in the old one but what was accounted for. Where that cannot be seen, what came stays there: no
-/// more than was accounted for is removed.
+/// The old target still holds only accounted files. If that is unknown, the others stay: only accounted files are
+/// removed.
 Result<> Publication::Impl::nothing_came() {
   const auto now = account_for(io_, partial_, [this](const std::string&) -> Result<std::vector<std::string>> {
     std::vector<std::string> own;
@@ -471,7 +471,8 @@ Result<> Publication::Impl::commit(const std::vector<SmallFile>& files, const st
   CKPT_CHECK(settle_taken_over());
   CKPT_CHECK(check_sizes());
   for (const SmallFile& file : files) CKPT_CHECK(write_small(file));
-  CKPT_CHECK(sync_folders());  // once: until the rename nobody believes what stands here, in whatever order
+  CKPT_CHECK(sync_folders());  // once: no reader trusts these files before the rename, in whatever order they are
+                               // written
   if (options_.directory) CKPT_CHECK(settle_recycling(io_, parent_path(options_.target)));
   CKPT_CHECK(rename_to_target());
   drop_record();
@@ -486,16 +487,16 @@ Result<> Publication::Impl::commit(const std::vector<SmallFile>& files, const st
   return {};
 }
 
-/// Only what is known to be ours: after a rename that failed in an unknown way, another checkpoint may have the name.
-/// (A file linked to the target before its old name was removed has both names; this removes the old one.)
+/// Only files known to be ours: after a rename with unknown outcome, another checkpoint may have the name. (A file
+/// linked to the target before its old name was removed has both names; this removes the old one.)
 void Publication::Impl::remove_partial() {
   const auto now = io_.stat(partial_);
   if (!now || !now->is_same_file(identity_)) return;
-  if (options_.resumable) static_cast<void>(remove_record(io_, record()));  // first: half of it is not to be taken over
+  if (options_.resumable) static_cast<void>(remove_record(io_, record()));  // first: never resume half a partial
   static_cast<void>(remove_tree(io_, partial_));
 }
 
-/// Of a target that is in place: it means nothing any more, and where it stays nobody takes it for anything.
+/// Of a published target: it is useless now, and if it stays no process uses it.
 void Publication::Impl::drop_record() {
   if (!committed_ || !options_.resumable || record_dropped_) return;
   record_dropped_ = remove_record(io_, record()).has_value();
@@ -563,7 +564,7 @@ Result<> settle_published(Io& io, const std::string& target, const std::string& 
   CKPT_TRY(const auto held, hold_directory(io, parent_path(final_path), {.follow = true}));
   CKPT_TRY(const auto left_over, look(io, partial));
   CKPT_CHECK(sync_name(io, final_path, left_over ? partial : ""));
-  auto swept = sweep_left_over(io, partial, {});  // of what was replaced all was accounted for
+  auto swept = sweep_left_over(io, partial, {});  // every replaced file was accounted for
   if (swept && !left_over) swept = remove_record(io, record_path(partial));
   if (swept || swept.error().code == Errc::locked) return {};
   return fail(left_over_stays(std::move(swept).error(), final_path, partial));

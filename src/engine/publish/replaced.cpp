@@ -22,7 +22,7 @@ tl::unexpected<Error> not_replaceable(const std::string& path, const std::string
                .hint = std::move(hint)});
 }
 
-/// A tree, held against what belongs to it.
+/// Compares a tree with the list of its own files.
 class Accounting {
  public:
   Accounting(Io& io, const std::string& path, std::vector<std::string> own) : io_(io), path_(path) {
@@ -79,14 +79,14 @@ class Accounting {
   std::vector<OldFile> files_;
 };
 
-/// What is gone is removed, whatever the answer was.
+/// A file that is gone counts as removed, whatever the system call returned.
 Result<> settle_removal(Io& io, const std::string& path, Result<> removed) {
   if (removed) return removed;
   CKPT_TRY(const auto there, look(io, path));
   return there ? removed : Result<>();
 }
 
-/// Innermost first. Fails where anything but folders is left. A listing may name what is gone.
+/// Innermost first. Fails if anything but folders is left. A listing may be stale.
 Result<> remove_folders(Io& io, const std::string& path) {
   std::vector<std::string> folders{path};
   for (std::size_t i = 0; i < folders.size(); ++i) {

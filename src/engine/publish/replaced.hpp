@@ -21,13 +21,13 @@ struct OldFile {
 /// errors  usage: no checkpoint is there, or it must not go
 using OwnFiles = std::function<Result<std::vector<std::string>>(const std::string& path)>;
 
-/// Every file at `path`, where all of them are among its own. A link counts as a file and is not followed; empty
-/// folders count as nothing.
-/// errors  usage: something else stands there too, with its names in the message; those of `own`
+/// Every file at `path`, if all are among its own files. A link counts as a file and is not followed; empty folders are
+/// ignored.
+/// errors  usage: there are other files, named in the message; those of `own`
 Result<std::vector<OldFile>> account_for(Io& io, const std::string& path, const OwnFiles& own);
 
-/// Removes these files below `path` and the folders that are empty then, `path` last; a link at `path` is removed
-/// alone. What is not among them stays, and is an error.
+/// Removes these files below `path` and the folders that become empty, `path` last; a link at `path` is removed without
+/// following it. Other files stay, and are an error.
 Result<> remove_old(Io& io, const std::string& path, const std::vector<OldFile>& files);
 
 }  // namespace ckpt

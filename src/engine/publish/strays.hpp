@@ -8,15 +8,14 @@
 #include "engine/io/io.hpp"
 #include "format/result.hpp"
 
-/// What stands in a directory of ours that ckpt did not put there. Somebody may want it: it is never removed unasked.
+/// Files in a ckpt directory that ckpt did not write. They may be wanted, so they are never removed unasked.
 namespace ckpt {
 
 /// Whether ckpt makes something of this path below the directory; of a folder with a slash at its end.
 using OwnName = std::function<bool(std::string_view path)>;
 
-/// The files in `directory` that are not its own, by name; relative to it, a folder with a slash at its end. Temporary
-/// files of a process that died are ours; empty folders count as nothing. `below`: only what lies in this folder
-/// ("shards/optim").
+/// The files in `directory` that are not its own, by name relative to it; folders end in a slash. Temporary files of a
+/// dead process are ours; empty folders are ignored. `below`: only the contents of this folder ("shards/optim").
 /// errors  io
 Result<std::vector<std::string>> find_strays(Io& io, const std::string& directory, const OwnName& own,
                                              std::string_view below = {});

@@ -25,7 +25,7 @@ namespace {
 // take about 254 segments: 1 MiB requests are split there and every segment is paid for.
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
-// How long a stop may go unseen by who waits for a buffer.
+// How long a stop may go unnoticed while waiting for a buffer.
 constexpr auto kStopPoll = std::chrono::milliseconds(10);
 
 enum class Pages : std::uint8_t { hugetlb, transparent, small };
@@ -62,8 +62,8 @@ Result<Slab> map_slab(std::size_t bytes) {
   return Slab{.data = data, .bytes = bytes, .asked = advised ? Pages::transparent : Pages::small};
 }
 
-/// What the system has given so far, from /proc/self/smaps: resident bytes of the mapping that starts at `data`, and
-/// how many of them are in huge pages. Zero where it does not tell.
+/// What the system has provided so far, from /proc/self/smaps: resident bytes of the mapping that starts at `data`, and
+/// how many of them are in huge pages. Zero if unknown.
 struct Resident {
   std::uint64_t bytes = 0;
   std::uint64_t huge_bytes = 0;
@@ -185,7 +185,7 @@ std::size_t BufferPool::buffer_count() const {
 
 std::string BufferPool::page_kind() const {
   if (impl_->slab.asked == Pages::hugetlb) return "hugetlb";
-  // Advice is not a promise: the kernel may be told never to give huge pages, or find none. What counts is what came.
+  // Advice is not a promise: the kernel may be configured without huge pages, or find none. The result counts.
   const Resident resident = resident_in(impl_->slab.data);
   const bool huge = resident.bytes == 0 ? impl_->slab.asked == Pages::transparent
                                         : resident.huge_bytes >= resident.bytes - resident.bytes / 2;

@@ -11,9 +11,9 @@
 
 namespace ckpt {
 
-/// A fixed number of equal buffers carved from one slab of huge pages where the system gives them (MAP_HUGETLB,
-/// else transparent, else small pages: `page_kind` tells). Thread-safe. Buffers are aligned to kAlignment, and pages
-/// are touched when a buffer is first used, so unused ones cost nothing.
+/// A fixed number of equal buffers carved from one slab of huge pages where the system gives them (MAP_HUGETLB, else
+/// transparent, else small pages: see `page_kind`). Thread-safe. Buffers are aligned to kAlignment, and pages are
+/// touched when a buffer is first used, so unused ones cost nothing.
 class BufferPool {
  public:
   struct Options {
@@ -31,7 +31,7 @@ class BufferPool {
     std::size_t size() const { return size_; }
     explicit operator bool() const { return data_ != nullptr; }
     void reset();
-    /// The kernel may still read it or write to it, nobody knows until when: once reset it is given to nobody.
+    /// The kernel may read or write it at an unknown later time: once reset it is never reused.
     void leave_to_kernel() { left_ = true; }
 
    private:
@@ -56,7 +56,7 @@ class BufferPool {
   std::size_t buffer_count() const;  ///< without those left to the kernel
   /// "hugetlb", "transparent huge pages", "4 KiB pages".
   std::string page_kind() const;
-  /// What the pool takes in hugetlb pages, which the system does not count as resident; 0 with other pages.
+  /// Bytes of the pool in hugetlb pages, which the system does not count as resident; 0 with other pages.
   std::uint64_t hugetlb_bytes() const;
 
  private:

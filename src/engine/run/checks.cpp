@@ -22,8 +22,8 @@ struct Touched {
   Extent bytes{};  // of the file, in the buffer, from the first that is needed to the last
 };
 
-/// What a fetch needs of each entry. Bytes beside it that were read all the same are taken where they end the entry:
-/// no other process may need the padding there.
+/// The ranges that a fetch needs of each entry. Bytes around them that were read anyway are used if they complete the
+/// entry: no other process may need that padding.
 std::vector<Touched> touched_entries(const Fetch& fetch, std::span<const Segment> segments) {
   std::vector<Touched> out;
   for (const Fetch::Use& use : fetch.uses) {

@@ -24,7 +24,7 @@ struct Discrepancy {
   std::uint32_t tensor = 0;    ///< index into Map::tensors, whose bytes were checked; kNoTensor for raw ranges
   std::uint32_t stored = 0;    ///< checksum
   std::uint32_t computed = 0;  ///< checksum
-  /// values: the leaf of the plan, and the byte in it, where what they were compared with stands.
+  /// values: the leaf of the plan, and the offset in it, of the other value.
   std::uint64_t leaf = 0;
   std::uint64_t leaf_offset = 0;
   std::uint64_t elements = 0;  ///< values: how many differ in this copy
@@ -39,28 +39,27 @@ std::string path_of(const Map& map, std::uint32_t file, const std::string& root)
 /// The entry whose checksum goes with a copy, which has one.
 CrcLedger::Entry entry_of(const Copy& copy);
 
-/// Raw ranges of the source, one after another, that a ledger misses of the entries of which it has a part: carried out
-/// with the same ledger they complete it. Entries of which more than `most_missing` bytes are missing are left, and
-/// those in compressed streams, of which what no tensor needs is not decoded for itself. Without bytes: nothing is
-/// missing.
+/// Raw ranges of the source, in order, that a ledger lacks of partly read entries: running them with the same ledger
+/// completes those. Entries that lack more than `most_missing` bytes are skipped, and so are those in compressed
+/// streams, where padding is not decoded for itself. Empty: nothing is missing.
 TargetFile missing_ranges(const CrcLedger& ledger, std::uint64_t most_missing);
 
-/// Takes part in the checksums of the entries of which a fetch read something: what can be read of them in this buffer
-/// goes to the ledger. `segments`: as they stand in the buffer, one for each of the fetch's, which it covers. `checked`
-/// counts those that were completed by it; `found` is told of each that is wrong, and its failure is returned.
+/// Passes the bytes of a fetch to the ledger, for the checksums of entries that it covers. `segments`: their offsets in
+/// the buffer, one for each of the fetch's. `checked` counts completed entries; `found` is called for each wrong one,
+/// and its failure is returned.
 Result<> check_crcs(const Fetch& fetch, std::span<const Segment> segments, const std::byte* buffer, CrcLedger& ledger,
                     std::uint64_t& checked, const std::function<Result<>(const Discrepancy&)>& found);
 
-/// Where a copy differs from what is there already.
+/// Where a copy differs from the bytes already there.
 struct Mismatch {
   std::uint64_t source_offset = 0;  ///< of the first element that differs, bytes from the start of the file
   std::uint64_t target_offset = 0;  ///< of its counterpart, bytes from the start of the leaf
   std::uint64_t elements = 0;       ///< that differ; 0 = none
 };
 
-/// Compares the elements of a copy (Copy::held says what the leaf holds) with the leaf: those of the leaf, rounded to
-/// `copy.to` where that is another type, against those of the source. Of a cast, NaNs are equal whatever their payload.
-/// `source` holds the file's bytes from `source_begin` on.
+/// Compares the elements of a copy (Copy::held is the dtype in the leaf) with the leaf: the leaf's elements, rounded to
+/// `copy.to` if that differs, against the source's. For a cast, NaNs are equal whatever their payload. `source` holds
+/// the file's bytes from `source_begin` on.
 Mismatch compare(const Copy& copy, const std::byte* source, std::uint64_t source_begin, const std::byte* leaf);
 
 }  // namespace ckpt

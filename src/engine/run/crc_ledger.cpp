@@ -27,7 +27,7 @@ std::uint64_t CrcLedger::Open::missing_bytes() const {
   return bytes;
 }
 
-/// Whether one more entry may be followed. Finished ones are kept only so that what is read twice counts once.
+/// Whether one more entry may be tracked. Finished ones are kept only so that bytes read twice count once.
 bool CrcLedger::make_room() {
   if (entries_.size() < kMostEntries && pieces_ < kMostPieces) return true;
   pieces_ -= std::erase_if(entries_, [](const auto& item) { return item.second.is_done(); });
@@ -155,7 +155,7 @@ void CrcLedger::absorb(std::string_view unfinished, const std::function<void(con
     for (std::uint64_t left = head[6]; left > 0 && at + kPieceWords <= words.size(); --left, at += kPieceWords) {
       const Extent piece{words[at], words[at + 1]};
       const std::vector<Extent> parts = claim(entry, piece);
-      // What both have in part cannot be taken apart: it stays open, and counts as unread.
+      // A partial overlap cannot be separated: the entry stays open, and counts as unread.
       if (parts.size() != 1 || !(parts[0] == piece)) continue;
       if (const auto verdict = settle(entry, piece, static_cast<std::uint32_t>(words[at + 2])))
         complete(entry, *verdict);

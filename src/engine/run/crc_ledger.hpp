@@ -39,7 +39,7 @@ class CrcLedger {
     std::uint64_t missing_bytes() const;
   };
 
-  /// The parts of `bytes` (of the file, inside the entry) that nobody took before; they are the caller's to settle.
+  /// The parts of `bytes` (of the file, inside the entry) that were not taken before; the caller must settle them.
   std::vector<Extent> claim(const Entry& entry, Extent bytes);
   struct Verdict {
     bool right = false;
@@ -48,16 +48,17 @@ class CrcLedger {
   /// Takes the checksum of a part that was claimed. When that completes the entry: whether it is the stored one.
   std::optional<Verdict> settle(const Entry& entry, Extent bytes, std::uint32_t value);
 
-  /// The entry was compared before: what is read of it is not looked at.
+  /// The entry was already compared: its bytes are ignored.
   void skip(const Entry& entry);
 
   /// Entries that are not complete, in the order of their files and places, and how many more were not followed.
   std::vector<Open> open() const;
   std::uint64_t unread() const;
 
-  /// What was read of entries that are not complete, for a ledger that joins those of several ranks.
+  /// The partial entries, for a ledger that joins those of several ranks.
   std::string unfinished() const;
-  /// Takes over what another ledger of the same source wrote; `complete` is told of each entry that it completes.
+  /// Adds the state written by another ledger of the same source; `complete` is called for each entry that it
+  /// completes.
   void absorb(std::string_view unfinished, const std::function<void(const Entry&, const Verdict&)>& complete);
 
  private:

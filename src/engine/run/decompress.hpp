@@ -13,11 +13,11 @@
 
 namespace ckpt {
 
-/// What a worker may hold of streams that it decodes, beside its buffers, where the source is compressed.
+/// Memory of a worker for decoder streams, in addition to its buffers, if the source is compressed.
 constexpr std::uint64_t kDecodeBytes = std::uint64_t{36} << 20;
 
-/// One compressed range of a file, decoded from its begin on. Reads the file in pieces of kPieceBytes; its memory is
-/// bounded by kMostBytes, whatever the range decodes to.
+/// A decoder of one compressed range of a file, from its beginning. Reads the file in pieces of kPieceBytes; its memory
+/// is bounded by kMostBytes, whatever the range decodes to.
 class Decompressor {
  public:
   static constexpr std::size_t kPieceBytes = 128 << 10;
@@ -52,7 +52,7 @@ class Decompressor {
   std::string path_;
   ZstdStream stream_;
   std::vector<std::byte> input_;
-  std::size_t input_begin_ = 0;  // of what is in input_ and not yet decoded
+  std::size_t input_begin_ = 0;  // bytes in input_ not decoded yet
   std::size_t input_end_ = 0;
   std::uint64_t file_read_ = 0;  // of the stored range
   bool at_frame_end_ = false;

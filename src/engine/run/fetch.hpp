@@ -37,8 +37,8 @@ struct Fetch {
 };
 
 /// Groups a leaf's copies into fetches of at most `buffer_bytes` (a multiple of kAlignment, at least four times it):
-/// copies that span more are cut, neighbours in one file are read together when the gap is small. With `apart`, what is
-/// long enough to be read by itself is, so that it can be found among what other leaves read.
+/// longer copies are cut, neighbours in one file are read together if the gap is small. With `apart`, copies that are
+/// long enough are fetched alone, so that other leaves can find them.
 std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_bytes, bool apart);
 
 /// Bytes of the source file from the first to one past the last that a copy touches.
@@ -49,7 +49,7 @@ std::uint64_t target_volume(const Copy& copy);
 /// Bytes of the leaf that a check compares.
 std::uint64_t compared_bytes(const Copy& check);
 
-/// Whether a copy is one run of bytes that stand alike in the source and in the target.
+/// Whether a copy is one run of bytes with the same layout in source and target.
 bool is_plain_run(const Copy& copy);
 
 /// Carries a copy out: `source` holds the file's bytes from `source_begin` on, `leaf` is the target.

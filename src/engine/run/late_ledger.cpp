@@ -10,14 +10,14 @@
 namespace ckpt {
 namespace {
 
-// Fields closer than this are written together, with what stands between them read first.
+// Fields closer than this are written together; the bytes between them are read first.
 constexpr std::uint64_t kNear = 4096;
 constexpr std::uint64_t kMostWrittenTogether = kLeafBytes;
 
 // A message of another rank: records of this form, parts first.
 struct Told {
   std::uint32_t index = 0;  // of a part or a field
-  std::uint32_t value = 0;  // its checksum; what the field holds
+  std::uint32_t value = 0;  // its checksum, which the field stores
   std::uint32_t state = 0;  // kPart; else bytes found, and kFilled
 };
 constexpr std::uint32_t kPart = 0x100;

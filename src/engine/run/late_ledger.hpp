@@ -14,10 +14,11 @@
 
 namespace ckpt {
 
-/// The late fields of a plan's target files: takes the checksum of each covered range from the leaves as they are
-/// made, in any order and on several ranks, and knows what every field is to be.
+/// The late fields of a plan's target files: takes the checksum of each covered range from the leaves as they are made,
+/// in any order and on several ranks, and computes every field.
 ///
-/// About 60 bytes a field and 5 a leaf; nothing where no file has late fields. Thread-safe. The plan may die before it.
+/// About 60 bytes per field and 5 per leaf; nothing if no file has late fields. Thread-safe. The plan may be destroyed
+/// first.
 class LateLedger {
  public:
   explicit LateLedger(const std::vector<TargetFile>& files);
@@ -28,12 +29,12 @@ class LateLedger {
   ///
   /// file, leaf  index into the plan's targets, and of the leaf in that file
   void take(std::uint32_t file, std::uint64_t leaf, std::span<std::byte> bytes);
-  /// After the leaf was hashed, and before it is written: puts in the fields that are known by now.
+  /// Between hashing and writing a leaf: fills in the fields that are known by now.
   void fill(std::uint32_t file, std::uint64_t leaf, std::span<std::byte> bytes);
 
-  /// What `from`, of the same files, took of leaves that stand in the target already.
+  /// Takes the state of `from`, of the same files, for leaves that are already in the target.
   ///
-  /// leaves  one a leaf of all files, in order: whether its parts are to be taken over
+  /// leaves  one per leaf of all files, in order: whether to take its parts
   void adopt(const LateLedger& from, const std::vector<bool>& leaves);
 
   /// All that this rank knows, for the ledger of another rank; and what another one told.

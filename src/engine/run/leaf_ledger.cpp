@@ -26,7 +26,7 @@ struct LeafLedger::Open {
   std::uint64_t next;         // guarded by mutex
   Pieces kept;                // guarded by the ledger's mutex
   std::uint64_t holding = 0;  // guarded by the ledger's mutex; the ticket, where it keeps pieces
-  bool closed = false;        // guarded by the ledger's mutex; settled or given up: nothing is kept any more
+  bool closed = false;        // guarded by the ledger's mutex; settled or dropped: no pieces are kept
 };
 
 LeafLedger::LeafLedger(const Map& map, std::uint64_t most_kept_bytes)
@@ -77,10 +77,10 @@ void LeafLedger::take_part(std::uint32_t file, std::uint64_t leaf, Extent leaf_b
   if (computed) settle(file, leaf, *computed);
 }
 
-/// The leaf's record; null where it was given up. Where there are too many, the oldest is given up: most likely the
-/// rest of it is not read at all.
+/// The leaf's record; null if dropped. If there are too many, the oldest is dropped: most likely the rest of it is not
+/// read.
 LeafLedger::Slot LeafLedger::slot_of(std::uint64_t number, Extent leaf_bytes) {
-  Pieces dropped;  // freed when nobody waits
+  Pieces dropped;  // freed when no thread waits
   const std::lock_guard lock(mutex_);
   if (const auto at = open_.find(number); at != open_.end()) return at->second;
   const auto index = static_cast<std::size_t>(number);
@@ -92,10 +92,10 @@ LeafLedger::Slot LeafLedger::slot_of(std::uint64_t number, Extent leaf_bytes) {
   return slot;
 }
 
-/// Where there is no room, leaves that have kept pieces longest are given up.
+/// If there is no room, the leaves that have kept pieces longest are dropped.
 void LeafLedger::keep(Open& open, Piece piece) {
   const std::uint64_t bytes = piece.second.size();
-  std::vector<Pieces> dropped;  // freed when nobody waits
+  std::vector<Pieces> dropped;  // freed when no thread waits
   const std::lock_guard lock(mutex_);
   if (open.closed || bytes > most_kept_bytes_ || open.kept.contains(piece.first)) return;
   while (kept_bytes_ + bytes > most_kept_bytes_ && !holding_.empty())
@@ -109,7 +109,7 @@ void LeafLedger::keep(Open& open, Piece piece) {
   open.kept.insert(std::move(piece));
 }
 
-/// A kept piece that can be hashed now, or adds nothing any more.
+/// A kept piece that can be hashed now, or is no longer needed.
 std::optional<LeafLedger::Piece> LeafLedger::next_kept(Open& open) {
   const std::lock_guard lock(mutex_);
   if (open.kept.empty() || open.kept.begin()->first > open.next) return std::nullopt;
@@ -119,7 +119,7 @@ std::optional<LeafLedger::Piece> LeafLedger::next_kept(Open& open) {
   return Piece{node.key(), std::move(node.mapped())};
 }
 
-/// No leaf of this number is open any more. Returns what was kept of it. With the mutex held, as give_up.
+/// This leaf is no longer open. Returns its kept pieces. With the mutex held, as give_up.
 LeafLedger::Pieces LeafLedger::forget(std::uint64_t number) {
   const auto at = open_.find(number);
   if (at == open_.end()) return {};
@@ -140,7 +140,7 @@ LeafLedger::Pieces LeafLedger::give_up(std::uint64_t number) {
 
 void LeafLedger::settle(std::uint32_t file, std::uint64_t leaf, const Hash128& computed) {
   const std::uint64_t number = map_.hashes.files[file].begin + leaf;
-  Pieces dropped;  // freed when nobody waits
+  Pieces dropped;  // freed when no thread waits
   const std::lock_guard lock(mutex_);
   dropped = forget(number);
   if (computed == map_.hashes.leaves[static_cast<std::size_t>(number)]) {

@@ -20,8 +20,8 @@ namespace ckpt {
 
 /// Compares the leaf hashes that a source format stores with the bytes that a run reads anyway, so that a conversion
 /// does not read data a second time to verify it. Hashing a leaf needs its bytes in order: early pieces are kept, up to
-/// `most_kept_bytes`. A leaf that is not read completely is not compared; where there are too many such leaves, the
-/// oldest are given up. A caller that needs every leaf reads those that were not compared. Thread-safe.
+/// `most_kept_bytes`. A leaf that is not read completely is not compared; if there are too many, the oldest are
+/// dropped. A caller that needs every leaf reads those that were not compared. Thread-safe.
 class LeafLedger {
  public:
   /// `map` outlives this.
@@ -30,7 +30,7 @@ class LeafLedger {
   LeafLedger(const LeafLedger&) = delete;
   LeafLedger& operator=(const LeafLedger&) = delete;
 
-  /// Bytes of a file as they were read; what is past its end does not count.
+  /// Bytes of a file as they were read; bytes past its end are ignored.
   void take(std::uint32_t file, Extent bytes, const std::byte* data);
 
   /// A leaf whose hash differs.
@@ -61,7 +61,7 @@ class LeafLedger {
   const std::uint64_t most_kept_bytes_;
   mutable std::mutex mutex_;
   std::unordered_map<std::uint64_t, Slot> open_;    // guarded by mutex_; by index into LeafHashes::leaves
-  std::uint64_t tickets_ = 0;                       // guarded by mutex_; what is later has a greater one
+  std::uint64_t tickets_ = 0;                       // guarded by mutex_; increases with time
   std::map<std::uint64_t, std::uint64_t> opened_;   // guarded by mutex_; the leaves of open_ by when that was
   std::map<std::uint64_t, std::uint64_t> holding_;  // guarded by mutex_; those that keep pieces, by since when
   std::uint64_t kept_bytes_ = 0;                    // guarded by mutex_
@@ -70,7 +70,7 @@ class LeafLedger {
   std::optional<Wrong> wrong_;                      // guarded by mutex_; the first
 };
 
-/// The stored hash of a leaf, and what was found, as the failure of a run.
+/// The stored hash of a leaf and the computed one, as the failure of a run.
 Error as_error(const LeafLedger::Wrong& wrong, const Map& map, const std::string& source_root);
 
 }  // namespace ckpt

@@ -12,12 +12,12 @@
 #include "format/model/cast.hpp"
 #include "format/result.hpp"
 
-/// Which leaves of an unfinished target are finished, for the run that goes on where this one was killed: a table
-/// beside the partial, with a slot a leaf (docs/store-files.md). Nothing in it is believed
-/// before the leaf itself was read and hashed, so it is never synced: a slot that was lost costs that leaf, no more.
+/// Which leaves of an unfinished target are finished, for the run that resumes after a kill: a table next to the
+/// partial, with one slot per leaf (docs/store-files.md). It is trusted only after the leaf itself was read and hashed,
+/// so it is never synced: a lost slot costs that leaf only.
 namespace ckpt {
 
-/// What is known of a leaf that is finished. Without a hash it is not.
+/// The record of a finished leaf. Without a hash it is unfinished.
 struct RecordedLeaf {
   Hash128 hash{};
   CastCounts casts{};             ///< of its values
@@ -34,8 +34,8 @@ std::string record_path(std::string_view partial);
 /// Whether a path is that of a record; of which partial.
 bool is_record(std::string_view path, std::string& partial);
 
-/// Says which record is meant: of this conversion, cut into these leaves, and of this very partial (an --overwrite may
-/// leave what it replaced under the partial's name).
+/// Identifies a record: this conversion, divided into these leaves, in this partial (an --overwrite may leave the
+/// replaced target under the partial's name).
 struct RecordKey {
   std::string id{};          ///< of the conversion
   Hash128 plan{};            ///< of everything else that the leaves' bytes depend on
@@ -47,7 +47,7 @@ struct RecordKey {
 std::uint64_t record_bytes(std::uint64_t leaves);
 /// Makes a record in which no leaf is finished, with its space. One that is there is replaced.
 Result<> make_record(Io& io, const std::string& path, const RecordKey& key);
-/// What it says, by leaf; empty if there is none of this key.
+/// Its slots, by leaf; empty if there is no record of this key.
 Result<std::vector<RecordedLeaf>> read_record(Io& io, const std::string& path, const RecordKey& key);
 /// A record that is not there is removed, too.
 Result<> remove_record(Io& io, const std::string& path);

@@ -10,10 +10,10 @@
 #include "engine/run/leaf_record.hpp"
 #include "engine/run/plan.hpp"
 
-/// What a worker holds of a leaf that it makes, and of a read that leaves wait for. For worker.cpp alone.
+/// State of a worker for a leaf that it makes, and for a read that leaves wait for. For worker.cpp only.
 namespace ckpt {
 
-// A tag is the address of what the request belongs to: of a Part with the low bit set, or of a Job.
+// A tag is the address of the owner of the request: a Part with the low bit set, or a Job.
 constexpr std::uint64_t kReadTag = 1;
 
 struct Job {

@@ -22,7 +22,7 @@ struct Placement {
   enum class From : std::uint8_t {
     tensor,   ///< elements of a source tensor: `tensor`, `chunk`, `dtype`
     literal,  ///< `literal`
-    raw,      ///< `raw_offset` of the source file `raw_file`, as it stands
+    raw,      ///< `raw_offset` of the source file `raw_file`, unchanged
   } from = From::tensor;
   std::uint32_t tensor = 0;      ///< index into the source map's tensors
   std::optional<Chunk> chunk{};  ///< what part; none = the whole tensor
@@ -44,7 +44,7 @@ struct Placement {
 struct LateField {
   static constexpr std::uint64_t kBytes = 4;
   std::uint64_t offset = 0;  ///< bytes from the start of the target file
-  Extent covers{};           ///< likewise; not empty
+  Extent covers{};           ///< with the same meaning; not empty
 };
 
 /// A file to be made. Placements are sorted by offset, do not overlap, and tensors' offsets are multiples of their
@@ -73,8 +73,8 @@ struct Copy {
   std::uint64_t target_offset = 0;  ///< bytes from the start of the leaf
   Dtype from = Dtype::u8;           ///< as stored
   Dtype through = Dtype::u8;        ///< the tensor's own: a derived weight is rounded to it first
-  Dtype to = Dtype::u8;             ///< as written; of a check: what both sides are compared as
-  Dtype held = Dtype::u8;           ///< of a check: what the leaf holds
+  Dtype to = Dtype::u8;             ///< dtype written; of a check: dtype in which both sides are compared
+  Dtype held = Dtype::u8;           ///< of a check: dtype in the leaf
   std::uint32_t unit = 1;           ///< bytes of the innermost element in the source
   bool big_endian = false;
   std::uint32_t tensor = 0;  ///< for messages; kNoTensor for raw ranges
@@ -84,14 +84,14 @@ struct Copy {
 };
 constexpr std::uint32_t kNoTensor = 0xffffffff;
 
-/// What one leaf needs.
+/// The work for one leaf.
 struct LeafJob {
   std::uint32_t file = 0;  ///< index into Plan::targets()
   std::uint64_t leaf = 0;
   std::uint64_t bytes = 0;  ///< of this leaf
   std::vector<Copy> copies{};
-  std::vector<Copy> checks{};  ///< not carried out, but compared with what the copies put there
-  bool follows = false;        ///< some copies need only what the leaves before it read, and end where those do
+  std::vector<Copy> checks{};  ///< not executed, but compared with the result of the copies
+  bool follows = false;        ///< some copies need only data that the leaves before it read, and end where those do
   struct Literal {
     std::uint64_t target_offset = 0;  ///< from the start of the leaf
     std::string_view bytes;           ///< owned by the plan
@@ -111,7 +111,7 @@ class Plan {
   struct Options {
     bool check_replicas = false;  ///< where several places hold the same chunk, the others are compared with the first
   };
-  /// internal: placements overlap, are unaligned, or pass the end of their file; late fields likewise.
+  /// internal: placements overlap, are unaligned, or pass the end of their file; or late fields do.
   static Result<Plan> make(const Map& source, std::vector<TargetFile> targets, Options options);
   static Result<Plan> make(const Map& source, std::vector<TargetFile> targets) {
     return make(source, std::move(targets), Options{});
@@ -130,16 +130,17 @@ class Plan {
   std::uint64_t first_leaf(std::size_t file) const { return first_leaf_[file]; }
   /// Leaves to carry out.
   std::uint64_t positions() const { return ordered_ ? order_.size() : totals_.leaves; }
-  /// The leaf to carry out as number `position` of all: in target order, but a leaf whose values are derived from what
-  /// other leaves read comes right after those.
+  /// The leaf to process as number `position` of all: target order, but a leaf with values derived from data of other
+  /// leaves follows directly after those.
   std::uint64_t leaf_at(std::uint64_t position) const {
     return ordered_ ? order_[static_cast<std::size_t>(position)] : position;
   }
-  /// Whether some leaves need what others read, and nothing else, or decode: then it pays to keep that for a while.
+  /// Whether some leaves need only data that others read, or decode: then it pays to keep that data for a while.
   bool shares_reads() const { return !leads_.empty() || source_->compressed; }
 
  private:
-  /// Where the tensor stands whose bytes a derived one is: the copies of the derived one are cut where its leaves end.
+  /// The location of the tensor from which a derived one is computed: its copies are cut where the derived one's leaves
+  /// end.
   struct Lead {
     std::uint64_t first_leaf = 0;  // of its file
     std::uint64_t offset = 0;      // bytes in that file

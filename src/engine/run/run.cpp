@@ -21,7 +21,7 @@ namespace {
 // as a fast disk's transfer, so more buffers make a run slower.
 constexpr std::size_t kMostBuffersPerWorker = 6;
 constexpr std::size_t kMostSharingBuffersPerWorker = 8;
-// What a worker takes at a time. Where leaves share what they read they must meet in one worker, so fewer turns are
+// Leaves that a worker takes at a time. Leaves that share reads must be processed by one worker, so fewer turns are
 // taken.
 constexpr Extent kLeavesTaken{1, 48};
 constexpr Extent kSharingLeavesTaken{24, 128};
@@ -239,7 +239,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
         std::unique_lock lock(shared.mutex);
         shared.changed.wait_for(lock, done ? kLastPulse : kPulse, [&] { return !done && shared.running == 0; });
         done = shared.running == 0;
-        // Who was stopped because another rank failed adds nothing to what went wrong.
+        // A worker stopped because of another rank's failure adds nothing to the reason.
         const bool stopped_for_peers =
             heartbeat.peer_failed() && shared.failure && shared.failure->code == Errc::interrupted;
         if (shared.failure && !stopped_for_peers) code = static_cast<int>(shared.failure->code);

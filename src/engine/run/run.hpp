@@ -27,12 +27,13 @@ constexpr std::size_t kRunBufferBytes = kLeafBytes + 64 * 1024;
 
 struct RunOptions {
   std::string source_root;  ///< directory of the source's files; a file itself where its map path is ""
-  std::string target_root;  ///< likewise; "" = nothing is written: the plan ends in the hashes (verify, compare)
+  std::string target_root;  ///< with the same meaning; "": nothing is written, the plan ends in hashes (verify,
+                            ///< compare)
   unsigned workers = 1;     ///< threads, each with its own Io
   std::uint64_t pool_bytes = 64u << 20;  ///< for all workers together
   BufferPool* pool = nullptr;            ///< used instead of an own one; its buffers are kRunBufferBytes long
-  /// The plan's sources stand in memory: its leaves come filled from here. The caller fills while this runs; it is
-  /// closed when this returns.
+  /// The plan's sources are in memory: its leaves are filled from here. The caller fills while this runs; it is closed
+  /// when this returns.
   Staging* staging = nullptr;
   /// Called by the workers, several at once, with every leaf (its number in target order) when its bytes are complete.
   /// A failure ends the run.
@@ -43,10 +44,10 @@ struct RunOptions {
   /// Follows the plan's late fields instead of an own ledger: it may know parts of ranges from leaves that the plan
   /// leaves out.
   LateLedger* late = nullptr;
-  /// Compares the leaf hashes of the source with what is read; the first that differs ends the run (`checksum`).
+  /// Compares the leaf hashes of the source with the bytes read; the first difference ends the run (`checksum`).
   LeafLedger* leaves = nullptr;
-  /// Called by the workers, several at once, with what is wrong: entries whose checksum differs, and checks of the
-  /// plan. Success goes on; without it the first one ends the run (`checksum`, `corrupt`).
+  /// Called by the workers, several at once, with each finding: entries with a wrong checksum, and failed checks of the
+  /// plan. The run continues if it returns success; without it the first finding ends the run (`checksum`, `corrupt`).
   std::function<Result<>(const Discrepancy&)> found{};
   /// Record of the target's leaves (leaf_record.hpp), by a path that all ranks reach; "" = none is kept.
   std::string record{};
@@ -58,7 +59,7 @@ struct RunOptions {
   const std::atomic<bool>* stop = nullptr;  ///< set by a signal: ends with `interrupted`
 };
 
-/// What one rank's run did.
+/// The result of one rank's run.
 struct RunReport {
   /// On rank 0 of all leaves of the plan, by index (none of those that it leaves out); elsewhere of this rank's.
   std::vector<Hash128> leaves{};
@@ -66,20 +67,20 @@ struct RunReport {
   std::uint64_t written_bytes = 0;
   std::uint64_t crc_checked = 0;  ///< checksums of the source format compared
   std::uint64_t crc_unread = 0;   ///< of those of which this rank read something, how many it did not read whole
-  /// On rank 0, where nothing is written: late fields that do not hold what they should, of those that were read whole
-  /// and whose ranges were.
+  /// On rank 0, if nothing is written: late fields with wrong values, of those that were read completely together with
+  /// their ranges.
   std::vector<LateLedger::Wrong> late_wrong{};
-  std::uint64_t compared_bytes = 0;  ///< of the plan's checks, as they stand in the leaves
+  std::uint64_t compared_bytes = 0;  ///< of the plan's checks, counted in the leaves
   CastCounts casts{};
   std::string io_name{};
-  /// Of an own pool; who brings one asks it. The answer costs a walk over all memory of the process: a trainer has
+  /// Of an own pool; a caller with its own pool asks that. The query walks all memory of the process, and a trainer has
   /// much.
   std::string page_kind{};
-  std::uint64_t hugetlb_bytes = 0;  ///< of an own pool, beside what the system counts as resident
+  std::uint64_t hugetlb_bytes = 0;  ///< of an own pool, in addition to resident memory
   bool direct = false;
 };
 
-/// Carries out the plan: read, gather, cast, hash, write, in target order, within the pool, divided among the ranks
+/// Executes the plan: read, gather, cast, hash, write, in target order, within the pool, divided among the ranks
 /// by leaves; late fields are put in as soon as they are known, the rest of them by rank 0 when all leaves are written.
 /// Leaves are hashed with their late fields as zero. The target files must exist and be allocated (publish.hpp); each
 /// is synced on the descriptor that wrote it before this returns. Collective. After a failure nothing that was written

@@ -28,7 +28,7 @@ FileInfo info_of(const MapFile& file) {
   return {.bytes = file.bytes, .mtime_ns = file.mtime_ns, .device = file.device, .inode = file.inode};
 }
 
-/// Whether its inode was touched, and neither its names nor the rights on it tell why.
+/// Whether its inode changed although neither its names nor its rights did.
 bool is_touched(const FileInfo& was, const FileInfo& now) {
   if (was.ctime_ns == 0 || now.ctime_ns == 0 || was.ctime_ns == now.ctime_ns) return false;
   return was.links == now.links && was.permissions == now.permissions && was.owner == now.owner &&
@@ -68,7 +68,7 @@ class SourceIo final : public ForwardingIo {
       return files_->see(path, now);
     }();
     if (seen) return file;
-    static_cast<void>(close(file));  // only read: the first error is the one to tell
+    static_cast<void>(close(file));  // only read: the first error is reported
     return fail(seen.error());
   }
 

@@ -87,7 +87,7 @@ Result<> Staging::fill_some(bool hash) {
     CKPT_TRY(Leaf leaf, fill_one(position, std::move(job), std::move(*buffer), hash));
     {
       const std::lock_guard held(mutex_);
-      if (closed_.load()) return {};  // nobody takes it any more: its buffer goes back
+      if (closed_.load()) return {};  // not needed any longer: its buffer is returned
       filled_.push_back(std::move(leaf));
     }
     changed_.notify_one();
@@ -149,7 +149,7 @@ void Staging::close() {
   filled_.clear();  // gives their buffers back
 }
 
-/// Whoever fills or takes, now or later, fails: nobody waits for what will not come.
+/// Threads that fill or take, now or later, fail: none waits forever.
 void Staging::stop_with(Error error) {
   closed_.store(true);
   const std::lock_guard held(mutex_);

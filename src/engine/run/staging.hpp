@@ -19,8 +19,8 @@
 
 namespace ckpt {
 
-/// A source file of a plan that stands in memory: the caller's array, or a callback for memory that the processor
-/// cannot read (a device's). Neither is touched once Staging::fill has returned.
+/// A source file of a plan that is in memory: the caller's array, or a callback for memory that the processor cannot
+/// read (a device's). Neither is used after Staging::fill has returned.
 struct MemorySource {
   const std::byte* data = nullptr;
   std::uint64_t bytes = 0;
@@ -39,10 +39,9 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
 
   /// Fills every leaf, with `threads` threads of which the caller is one, and waits while the pool is empty. With
-  /// `hash` the leaves are hashed here, each piece while the processor's cache still has it: for who waits for the disk
-  /// anyway. When this returns the sources may change. After a failure the run fails with the same error.
-  /// errors  what
-  /// `fill` callbacks return or throw; memory; interrupted: the run has failed, or was stopped
+  /// `hash` the leaves are hashed here, each piece while it is in the cache, for callers that wait for the disk anyway.
+  /// When this returns the sources may change. After a failure the run fails with the same error.
+  /// errors  what `fill` callbacks return or throw; memory; interrupted: the run has failed, or was stopped
   Result<> fill(unsigned threads, bool hash = false);
 
   struct Leaf {
@@ -56,8 +55,8 @@ class Staging {
   Result<std::optional<Leaf>> take(std::chrono::milliseconds patience);
   /// Every leaf has been filled and taken.
   bool ended() const;
-  /// The run is over, well or not: neither side waits any longer, and no buffer of the pool is held here any more.
-  /// Where leaves are left, both sides fail.
+  /// The run has ended, with success or not: neither side waits, and no buffer of the pool is held here. If leaves are
+  /// left, both sides fail.
   void close();
 
  private:

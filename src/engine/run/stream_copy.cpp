@@ -29,7 +29,7 @@ void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
     _mm_stream_si128(target + 2, third);
     _mm_stream_si128(target + 3, fourth);
   }
-  _mm_sfence();  // streamed stores become visible in no order: all of them before what this thread tells others next
+  _mm_sfence();  // streamed stores are not ordered: all of them before this thread signals others
   std::memcpy(to + at, from + at, bytes - at);
 }
 

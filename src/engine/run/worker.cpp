@@ -29,9 +29,9 @@ WorkerFiles::Name source_of(const Segment& segment) {
 }
 
 /// An event loop over one Io. Leaves are begun in the plan's order; each holds one buffer for its bytes and, one after
-/// another, buffers for what is read; a leaf is hashed and written as soon as its last read is placed. Where leaves
-/// share what they read, a buffer keeps its bytes until it is needed for others. Every request owns its buffer until it
-/// is reaped, also after a failure.
+/// another, buffers for reads; a leaf is hashed and written as soon as its last read is placed. If leaves share reads,
+/// a buffer keeps its bytes until it is needed for others. Every request owns its buffer until it is reaped, also after
+/// a failure.
 class Worker {
  public:
   Worker(RunShared& shared, Io& io)
@@ -89,7 +89,7 @@ Result<WorkerReport> Worker::run() {
   auto outcome = loop();
   if (!outcome) {
     drain();
-    static_cast<void>(recorder_.close());  // what was finished stays so; the failure is the outcome
+    static_cast<void>(recorder_.close());  // finished leaves stay finished; the failure is the outcome
     return fail(std::move(outcome).error());
   }
   CKPT_CHECK(recorder_.close());
@@ -150,8 +150,8 @@ Result<bool> Worker::begin_jobs() {
   return began;
 }
 
-/// Takes a leaf that others filled, one at a time: each is submitted as soon as it is hashed. Waits for one only where
-/// nothing else is to be done.
+/// Takes a leaf that other threads filled, one at a time: each is submitted as soon as it is hashed. Waits for one only
+/// if there is nothing else to do.
 Result<bool> Worker::begin_staged() {
   if (exhausted_ || jobs_.size() >= kMostStagedWrites) return false;
   const bool idle = jobs_.empty() && in_flight_ == 0;
@@ -274,8 +274,7 @@ Result<> Worker::decompress(Reading& reading) {
   std::size_t got = 0;
   while (got < room.size()) {
     if (shared_.stop.load(std::memory_order_relaxed)) return fail(Errc::interrupted, "stopped");
-    const bool before =
-        decompressor->position() < segment.begin;  // what is passed over goes where the segment will stand
+    const bool before = decompressor->position() < segment.begin;  // skipped bytes go where the segment will be
     const std::uint64_t gap = before ? segment.begin - decompressor->position() : room.size();
     const std::span<std::byte> out = before ? room.first(std::min<std::uint64_t>(gap, room.size())) : room.subspan(got);
     CKPT_TRY(const std::size_t bytes, decompressor->read(io_, *handle, out));
@@ -291,7 +290,7 @@ Result<> Worker::decompress(Reading& reading) {
   return complete_read(reading);
 }
 
-/// The stream that stands at or before a segment, else one at its begin.
+/// The stream positioned at or before a segment, else a new one at its beginning.
 Result<Decompressor*> Worker::decompressor_at(const Segment& segment) {
   const std::string path = files_.source_path(segment.file);
   auto found = std::find_if(decompressors_.begin(), decompressors_.end(), [&](const Decompressor& decompressor) {
@@ -362,7 +361,7 @@ Result<> Worker::reap(bool wait) {
   return outcome;
 }
 
-/// A read may end early only past what is needed: else the file is shorter than its metadata says.
+/// A read may end early only past the needed bytes; else the file is shorter than its metadata says.
 Result<> Worker::check_length(const Segment& segment, std::size_t bytes) const {
   if (segment.begin + bytes >= segment.needed_end) return {};
   const std::string path = files_.source_path(segment.file);
@@ -370,8 +369,8 @@ Result<> Worker::check_length(const Segment& segment, std::size_t bytes) const {
                         segment.begin + bytes));
 }
 
-/// After a failure: waits for everything in flight, so that no buffer is freed under the kernel. Where that cannot be
-/// (a ring that is broken) nobody gets these buffers again.
+/// After a failure: waits for everything in flight, so that no buffer is freed while the kernel uses it. If that is
+/// impossible (a broken ring) these buffers are never reused.
 void Worker::drain() {
   std::array<Completion, 16> done;
   while (in_flight_ > 0) {
@@ -413,7 +412,7 @@ Result<> Worker::check_sums(Job& job, const Fetch& fetch, const Reading& reading
                     [this](const Discrepancy& wrong) { return found(wrong); });
 }
 
-/// All that was read takes part, also what no copy needs.
+/// All bytes read count, also those that no copy needs.
 Result<> Worker::check_leaves(const Reading& reading) {
   if (shared_.leaves == nullptr) return {};
   for (const Segment& segment : reading.segments) {
@@ -433,7 +432,7 @@ Reading* Worker::find_reading(const Job& job, const Fetch& fetch) {
   return found == readings_.end() ? nullptr : &*found;
 }
 
-/// Carries out a fetch's copies from what was read; the last one completes the leaf, and the job may be gone then.
+/// Executes a fetch's copies; the last one completes the leaf, and the job may be gone then.
 Result<> Worker::serve(Job& job, const Fetch& fetch, const Reading& reading) {
   const bool checks = &fetch >= job.fetches.data() + job.first_check;
   for (const Fetch::Use& use : fetch.uses) {
@@ -449,7 +448,7 @@ Result<> Worker::serve(Job& job, const Fetch& fetch, const Reading& reading) {
   return {};
 }
 
-/// Compares what a check reads with what the leaf holds.
+/// Compares the bytes that a check reads with the leaf.
 Result<> Worker::check(const Job& job, const Copy& copy, const std::byte* source, std::uint64_t source_begin) {
   const Mismatch mismatch = compare(copy, source, source_begin, job.data);
   report_.compared_bytes += compared_bytes(copy);
@@ -463,7 +462,7 @@ Result<> Worker::check(const Job& job, const Copy& copy, const std::byte* source
                 .elements = mismatch.elements});
 }
 
-/// Tells of what is wrong; where nobody listens it is a failure.
+/// Reports a finding; without a listener it is a failure.
 Result<> Worker::found(const Discrepancy& discrepancy) const {
   if (shared_.found) return shared_.found(discrepancy);
   return fail(as_error(discrepancy, shared_.plan.source(), shared_.source_root));

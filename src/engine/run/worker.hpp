@@ -22,18 +22,18 @@
 
 namespace ckpt {
 
-/// What the workers of one run share. Members are thread-safe or constant.
+/// State shared by the workers of one run. Members are thread-safe or constant.
 struct RunShared {
   const Plan& plan;
   BufferPool& pool;
   std::string source_root;
   std::string target_root;                              ///< "" = hash only
-  CrcLedger* crcs = nullptr;                            ///< null: checksums of the source's format are not looked at
+  CrcLedger* crcs = nullptr;                            ///< null: checksums of the source's format are not compared
   LateLedger* late = nullptr;                           ///< null: no target file has late fields
-  LeafLedger* leaves = nullptr;                         ///< null: stored leaf hashes are not looked at
-  std::function<Result<>(const Discrepancy&)> found{};  ///< empty: what is wrong ends the run
+  LeafLedger* leaves = nullptr;                         ///< null: stored leaf hashes are not compared
+  std::function<Result<>(const Discrepancy&)> found{};  ///< empty: the first finding ends the run
   std::size_t buffers_per_worker = 2;
-  OpenFileBudget& open_files;  ///< beside the one file that each worker may always have open
+  OpenFileBudget& open_files;  ///< in addition to the one file that each worker may always have open
   /// Serialises Plan::leaf; leaves go by their position in the plan's order.
   std::function<Result<LeafJob>(std::uint64_t position)> make_job;
   std::function<Extent()> next_positions;  ///< a few that follow each other; empty: nothing is left

@@ -92,7 +92,7 @@ Result<FileHandle> WorkerFiles::open_now(Name name) {
     if (!io_.is_direct(handle)) all_direct_ = false;
     return handle;
   }
-  // What was decoded a moment ago is in memory still, and need not go to the disk first.
+  // Recently decoded data is still in memory, and need not go to the disk first.
   const MapFile& file = shared_.plan.source().files[name.file];
   const bool direct = name.kind == Kind::dense && !is_temporary(file);
   const std::string path = source_path(name.file);
@@ -103,7 +103,7 @@ Result<FileHandle> WorkerFiles::open_now(Name name) {
   return handle;
 }
 
-/// What was read of a source is worth nothing where it was changed meanwhile. Of a target the padding of its last block
+/// Data read from a source is useless if the source changed in the meantime. In a target, the padding of its last block
 /// is cut off first.
 Result<> WorkerFiles::close(std::size_t index) {
   OpenFile& file = files_[index];

@@ -28,13 +28,13 @@ Result<std::string> store_in_path(Io& io, std::string at) {
 Result<std::unique_ptr<HeldDirectory>> hold_store(Io& io, const std::string& store) {
   CKPT_TRY(auto held, hold_directory(io, store, {.follow = true, .store = true}));
   const auto own = hold_directory(io, join_path(store, kStoreDirectory), {});
-  // What else may stand there is the concern of whoever writes into it.
+  // Other contents are the concern of whoever writes there.
   if (!own && own.error().code == Errc::linked) return fail(own.error());
   return held;
 }
 
 Result<std::string> store_above(Io& io, const std::string& run_directory) {
-  // By the path as it was given: what lies in the store is named so too. It may end below the store: at "." or "..".
+  // By the path as given: paths in the store begin the same way. It may end below the store: at "." or "..".
   CKPT_TRY(std::string store, store_in_path(io, join_path(run_directory, "")));
   if (!store.empty()) return store;
   auto real = real_path(run_directory);

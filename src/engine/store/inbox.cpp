@@ -29,8 +29,8 @@ Result<> write_note(Io& io, const std::string& path, std::string_view text) {
   return closed;
 }
 
-/// Under a name of its own first: nobody reads half of one. What a crash left there is replaced; whoever reads the
-/// inbox may take a file away before it has its name.
+/// Under a temporary name first, so that half a note is never read. A leftover is replaced; a reader of the inbox may
+/// remove a file before it has its name.
 Result<> put_note(Io& io, const std::string& path, std::string_view text) {
   const std::string temporary = path + std::string(kTemporary);
   auto written = write_note(io, temporary, text);

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-/// Names of what is written but not committed.
+/// Names of unfinished targets.
 namespace ckpt {
 
 /// Stands in the name of every partial and its record.
@@ -15,14 +15,13 @@ constexpr std::size_t kPartialIdDigits = 32;
 /// The path of the partial of a publication: for ranks that were not told of it but know its target and id.
 std::string partial_path(std::string_view target, std::string_view id);
 
-/// What a partial's name was made from. Nothing for a name of any other form: that is somebody else's, and is never
-/// swept.
+/// The parts of a partial's name. Nothing for any other form: such a name is not ours, and is never swept.
 struct PartialName {
   std::string_view target;
   std::string_view id;  ///< 32 hex digits
 };
 std::optional<PartialName> parse_partial_name(std::string_view name);
-/// Whether a path is a partial, or leads through one: what lies there is uncommitted, and will be swept.
+/// Whether a path is a partial or below one: it is uncommitted, and will be swept.
 bool is_in_partial(std::string_view path);
 
 }  // namespace ckpt

@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::string_view kRecycleDirectory = "recycle";
 constexpr std::string_view kDataSuffix = ".safetensors";
-constexpr std::size_t kMostTaken = 1U << 16;     // files that one save looks at
-constexpr std::uint64_t kMostTimesTooLarge = 2;  // cutting a file down takes as long as unlinking what is cut
+constexpr std::size_t kMostTaken = 1U << 16;     // files that one save checks
+constexpr std::uint64_t kMostTimesTooLarge = 2;  // truncating a file takes as long as unlinking that part
 
 std::optional<std::uint64_t> number_in_base(std::string_view digits, int base) {
   std::uint64_t value = 0;
@@ -103,8 +103,7 @@ Result<std::uint64_t> retire_files(Io& io, const std::string& store, const Recyc
       CKPT_CHECK(io.rename(from, join_path(directory, file.name()), RenameMode::no_replace));
       moved += info.bytes;
     }
-    // The new names first: what has both after a crash is moved again; what had none would be lost to the volume's
-    // accounts alone.
+    // The new names first: a file with both names after a crash is moved again; one without a name would be lost space.
     CKPT_CHECK(io.sync_dir(directory));
     CKPT_CHECK(io.sync_dir(folder));
   }

@@ -10,29 +10,28 @@
 #include "engine/io/io.hpp"
 #include "format/result.hpp"
 
-/// Retired files that feed the next save of their store: overwriting them is faster than writing new ones. They lie in
-/// STORE/.ckpt/recycle, named by no manifest; nothing there is a checkpoint, and what is lost there costs time alone.
-/// Who retires them holds their checkpoint's exclusive lock and has unlinked its manifest, durably (catalog/trash).
+/// Files of deleted checkpoints for the next save of their store: overwriting them is faster than writing new ones.
+/// They are in STORE/.ckpt/recycle, and no manifest names them: nothing there is a checkpoint, and losing them costs
+/// only time. The deleter holds the checkpoint's exclusive lock and has durably unlinked its manifest (catalog/trash).
 ///
-/// A save takes a file in steps, so that no crash leaves one in its place that was not looked at:
+/// A save takes a file in steps, so that no crash leaves an unchecked one in place:
 ///   1 it is renamed into the partial, under a name that no plan holds: of several ranks one gets it
-///   2 it is opened as OpenOptions::Mode::write_recycled, which asks whether it may be overwritten
-///   3 it is cut or extended to its planned space   4 it gets its planned name
-/// What fails at any step is unlinked, and a new file made. The bytes of before that a power loss leaves in it are in
-/// no committed checkpoint: each file is synced before the commit, and its root binds id and path. After a power loss a
-/// file must not be back in recycle/ and in a committed checkpoint too. The journals of ext4 and XFS hold a rename as
-/// one, so syncing the partial's folders is enough there; settle_recycling asks for no such promise: it makes it
-/// durable that recycle/ has it no more, before the commit.
+///   2 it is opened as OpenOptions::Mode::write_recycled, which checks that it may be overwritten
+///   3 it is cut or extended to its planned space   4 it gets its planned name If a step fails, the file is unlinked
+///   and a new one made. The bytes of before that a power loss leaves in it are in no committed checkpoint: each file
+///   is synced before the commit, and its root binds id and path. After a power loss a file must not be back in
+///   recycle/ and in a committed checkpoint too. The journals of ext4 and XFS hold a rename as one, so syncing the
+///   partial's folders is enough there; settle_recycling asks for no such promise: it makes it durable that recycle/
+///   has it no more, before the commit.
 namespace ckpt {
 
-/// Ends the name of a file that was not looked at yet. What finds one in a leftover partial removes it: no plan holds
+/// Suffix of the name of an unchecked file. A leftover partial's file with this suffix is removed: no plan contains
 /// such a name.
 constexpr std::string_view kUncheckedSuffix = ".unchecked";
 
 /// STORE/.ckpt/recycle
 std::string recycle_path(std::string_view store);
-/// That of the store that a run's directory lies in: the nearest above, or it itself, that keeps things for itself.
-/// Nothing where there is no store.
+/// The recycle directory of the store that contains a run; nothing if there is no store.
 /// errors  io
 Result<std::optional<std::string>> recycle_above(Io& io, const std::string& run_directory);
 
@@ -40,7 +39,7 @@ Result<std::optional<std::string>> recycle_above(Io& io, const std::string& run_
 /// which goes first.
 struct RecycledSet {
   std::uint64_t retired_ms = 0;
-  std::uint64_t order = 0;  ///< tells sets of one moment apart; of what was saved last it is greatest
+  std::uint64_t order = 0;  ///< distinguishes sets of one moment; greatest for the checkpoint saved last
   auto operator<=>(const RecycledSet&) const = default;
 };
 
@@ -55,7 +54,7 @@ struct RecycledFile {
   static std::optional<RecycledFile> parse(std::string_view name);
 };
 
-/// What stands in a recycle/ directory; what was not put there by retire_files is left out. Empty if there is none.
+/// The files in a recycle/ directory that retire_files put there. Empty if it does not exist.
 Result<std::vector<RecycledFile>> list_recycled(Io& io, const std::string& directory);
 
 /// Moves the safetensors files of `folders` (those that are there) into a store's recycle/, durably; their bytes.
@@ -63,7 +62,7 @@ Result<std::vector<RecycledFile>> list_recycled(Io& io, const std::string& direc
 Result<std::uint64_t> retire_files(Io& io, const std::string& store, const RecycledSet& set,
                                    const std::vector<std::string>& folders);
 
-/// For one save: what it may take. Listed once.
+/// The files that one save may take. Listed once.
 class RecycledFiles {
  public:
   explicit RecycledFiles(Io& io) : io_(&io) {}  ///< nothing to take; `io` outlives it
@@ -87,7 +86,7 @@ class RecycledFiles {
   std::vector<RecycledFile> files_{};  // smallest first
 };
 
-/// Makes it durable that what was taken into partials in this run's directory is in recycle/ no more.
+/// Makes it durable that files taken into partials of this run are no longer in recycle/.
 Result<> settle_recycling(Io& io, const std::string& run_directory);
 
 }  // namespace ckpt

@@ -27,7 +27,7 @@ std::optional<std::uint64_t> number(std::string_view text) {
 }
 
 constexpr unsigned kDeepestListed = 4;  // directories that a run may lie below its store
-/// Beside a checkpoint in the trash, and where one was, stands what is known of its deletion.
+/// Next to a checkpoint in the trash, and where one was, is the record of its deletion.
 constexpr std::string_view kRecord = ".json";
 
 /// The names of a directory that are those of checkpoints; none where it is missing. `with_records`: also those that
@@ -47,7 +47,7 @@ Result<std::vector<CheckpointName>> names_in(Io& io, const std::string& director
   return names;
 }
 
-/// Those that a run has in the trash. Where somebody else's file stands in its way there is none.
+/// The checkpoints of a run in the trash. If a foreign file has its name there are none.
 Result<std::vector<CheckpointName>> names_in_trash(Io& io, const std::string& directory) {
   const auto info = io.stat(directory);
   const bool none = info ? info->kind != FileInfo::Kind::directory : info.error().code == Errc::not_found;

@@ -25,7 +25,7 @@ struct CheckpointName {
   bool operator==(const CheckpointName&) const = default;
 };
 
-/// What a partial of this step is called before its generation is known: "step-000001000".
+/// The name of this step's partial before its generation is known: "step-000001000".
 std::string step_text(std::uint64_t step);
 
 /// Whether a name is that of a save's partial: of a step, or of a checkpoint that is being taken away.
@@ -49,12 +49,12 @@ constexpr std::uint64_t kMostManifestBytes = std::uint64_t{256} << 20;
 Result<universal::Manifest> read_manifest(Io& io, const std::string& checkpoint);
 
 /// The committed checkpoint of this step and id; nothing if there is none, or damaged.
-/// errors  io, memory: the directory, or a manifest that may be the one, cannot be looked at
+/// errors  io, memory: the directory, or a manifest that may be the one, cannot be read
 Result<std::optional<std::string>> find_committed(Io& io, const std::string& run_directory, std::uint64_t step,
                                                   const Hash128& id);
 
-/// The generation that the next commit gets: 1 + the greatest in names of the run and of its trash, where the records
-/// of what is gone count too. Hold the lock of the run's directory from before this until the commit is durable.
+/// The generation of the next commit: 1 + the greatest in names of the run and of its trash, including records of
+/// removed checkpoints. Hold the lock of the run's directory from before this until the commit is durable.
 Result<std::uint64_t> next_generation(Io& io, const std::string& run_directory);
 
 /// Takes the exclusive lock of a run's directory, waiting until the deadline. Null where the file system has no locks.
