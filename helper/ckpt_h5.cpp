@@ -1,5 +1,5 @@
-// ckpt-h5: writes the skeleton of an HDF5 file, without the data, and tells where each dataset's bytes belong; tells
-// what a file holds, and decodes what does not stand in it as it is.
+// ckpt-h5: writes the skeleton of an HDF5 file, without the data, and reports where each dataset's bytes go; lists the
+// contents of a file, and decodes datasets that are not stored contiguously.
 //
 //   ckpt-h5 MEMORY skeleton FILE   request on standard input, offsets on standard output; FILE is empty
 //   ckpt-h5 MEMORY id FILE         prints the root attribute `ckpt_id`
@@ -7,8 +7,7 @@
 //   ckpt-h5 MEMORY decode FILE OFFSET BYTES TARGET SIZE    h5_decode.hpp; writes rows of datasets into TARGET,
 //                                                          which they leave SIZE bytes long at most
 //
-// MEMORY, in bytes, bounds what it takes. It opens its files first, and may do nothing but read and write them
-// afterwards (confine.hpp).
+// MEMORY, in bytes, is its limit. It opens its files first; afterwards it may only read and write them (confine.hpp).
 //
 // The request of a skeleton, all numbers little-endian: u32 attribute count, then (text name, text value) each; u32
 // dataset count, then each: text path, u8 type, u8 rank, u64 size per dimension, u32 attribute count and (text, text)

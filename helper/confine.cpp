@@ -49,13 +49,13 @@ void limit(decltype(RLIMIT_AS) what, rlim_t soft, rlim_t hard, const char* name)
 
 // --- Landlock --------------------------------------------------------------------------------------------------------
 
-/// Of the versions of its interface (linux/landlock.h): what a process may do with files.
+/// By version of its interface (linux/landlock.h): the rights that a process may have on files.
 std::uint64_t known_rights(long version) {
   constexpr std::uint64_t rights[] = {0x1fff, 0x3fff, 0x7fff, 0x7fff, 0xffff};
   return rights[std::min<long>(version, 5) - 1];
 }
 
-/// Without it (an old kernel, or one that was started without) the system call filter stands alone.
+/// Without Landlock (an old kernel, or disabled at boot) only the system call filter applies.
 void restrict_files() {
   const long version = ::syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
   if (version < 1) return;
@@ -77,7 +77,7 @@ constexpr std::uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 constexpr std::uint32_t kArchitecture = 0;
 #endif
 
-/// What the C library, HDF5 and this program call once their files are open.
+/// System calls of the C library, HDF5 and this program after their files are open.
 std::vector<unsigned> allowed_calls() {
   return {
       SYS_read,        SYS_write,     SYS_pread64,    SYS_pwrite64,      SYS_readv,           SYS_writev,
@@ -149,7 +149,7 @@ void limit_resources(const Limits& limits) {
 
 void limit_seconds(std::uint64_t bytes) {
   constexpr std::uint64_t kLeastSeconds = 20;
-  constexpr std::uint64_t kBytesPerSecond = 10'000'000;  // what the slowest filter decodes on the slowest machine
+  constexpr std::uint64_t kBytesPerSecond = 10'000'000;  // enough for the slowest filter on the slowest machine
   const rlim_t seconds = kLeastSeconds + bytes / kBytesPerSecond;
   limit(RLIMIT_CPU, seconds, seconds + 5, "processor time");  // SIGXCPU, which says why, before SIGKILL
 }

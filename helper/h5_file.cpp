@@ -14,7 +14,7 @@
 
 namespace {
 
-// What the driver reads, or makes; HDF5 gives its callbacks no other way to it.
+// The file that the driver reads, or creates; HDF5 gives its callbacks no other access to it.
 Range opened;
 int system_error = 0;  // of the read or the write that failed
 
@@ -88,7 +88,7 @@ herr_t features_of_made(const H5FD_t*, unsigned long* flags) {
   return 0;
 }
 
-/// What was never written is zero.
+/// Bytes never written are zero.
 herr_t read_made(H5FD_t* file, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t bytes, void* out) {
   const haddr_t end = std::max(address, std::min<haddr_t>(opened.bytes, address + bytes));
   const auto written = static_cast<size_t>(end - address);

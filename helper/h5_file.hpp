@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-/// Opens an HDF5 file that stands somewhere inside a file: at its begin, or as an entry of a zip archive.
+/// Opens an HDF5 file inside another file: at its beginning, or as an entry of a zip archive.
 struct Range {
   int descriptor = -1;  ///< of the file, open for reading
   std::uint64_t offset = 0;
@@ -23,7 +23,7 @@ hid_t make_file(int descriptor, hid_t create, hid_t access);
 /// How the process ends, for src/engine/process/helper_process.cpp, which knows the numbers too.
 enum class Verdict { corrupt = 1, refused = 3, unsupported = 4, no_space = 5, memory = 6, io = 7 };
 
-/// What an error of the system says of its cause, never of the file.
+/// The message of a system error, which says nothing about the file.
 Verdict verdict_of(int error);
 
 /// Ends the process with a message on standard error: the caller's error.
@@ -33,5 +33,5 @@ Verdict verdict_of(int error);
 /// that it could not have, or a file that the system could not read or write.
 [[noreturn]] void stop_at(const std::string& path, const std::string& what);
 
-/// The same where memory is over: the limit is ours, and says nothing of the file.
+/// The same when memory is exhausted: the limit is ours, and says nothing about the file.
 [[noreturn]] void stop_without_memory(const std::string& said);

@@ -13,7 +13,7 @@ namespace {
 constexpr H5Z_filter_t kLzf = 32000;  // h5py's, in HDF5's registry of filters
 constexpr std::size_t kSumBytes = 4;  // of fletcher32, behind the data
 
-/// A zlib stream (RFC 1950) that ends within `in` and gives at most out.size() bytes; `out` becomes what it gives.
+/// A zlib stream (RFC 1950) that ends within `in` and decodes to at most out.size() bytes; `out` is shrunk to them.
 bool inflate(const Filters::Bytes& in, Filters::Bytes& out) {
   static const auto state = std::make_unique<inflate_state>();
   isal_inflate_init(state.get());

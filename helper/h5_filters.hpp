@@ -17,8 +17,8 @@ class Filters {
   /// for that message.
   Filters(hid_t create, const std::string& path);
 
-  /// `bytes` is a chunk as stored, afterwards what it holds. False: damaged, or not of `chunk_bytes`.
-  /// `skipped`: bit i is set where filter i was not applied.
+  /// `bytes` is a chunk as stored, afterwards decoded. False: damaged, or not of `chunk_bytes`.
+  /// `skipped`: bit i is set if filter i was not applied.
   bool undo(Bytes& bytes, std::uint32_t skipped, std::size_t chunk_bytes);
 
  private:

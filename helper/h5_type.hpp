@@ -7,11 +7,11 @@
 constexpr int kComplex128 = 254;
 constexpr int kNoType = 255;
 
-/// What the elements of a dataset are.
+/// The element type of a dataset.
 struct Type {
   int code = kNoType;  ///< as in a skeleton's request, or one of the two above
   bool big_endian = false;
-  std::string text{};  ///< for people, where it is none of ours
+  std::string text{};  ///< description for people, if the type is unknown
 };
 Type type_of(hid_t type);
 

@@ -8,8 +8,7 @@
 
 #include "helper/h5_file.hpp"
 
-/// What stands on standard input: little-endian numbers, and texts of u32 length and bytes. Ends the process where it
-/// is cut short.
+/// Standard input: little-endian numbers, and texts of u32 length and bytes. Ends the process if it is truncated.
 class Input {
  public:
   Input() {

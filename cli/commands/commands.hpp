@@ -9,8 +9,8 @@
 
 namespace ckpt::cli {
 
-/// Each verb: calls the api, prints what people read (unless --json), and returns what the exit code and the JSON
-/// document are made from. Errors are printed by the caller.
+/// Each command calls the api, prints text for people (unless --json), and returns the data for the exit code and the
+/// JSON document. The caller prints errors.
 Answer run_convert(Context& context);
 Answer run_save(Context& context);
 Answer run_load(Context& context);

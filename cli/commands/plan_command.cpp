@@ -83,7 +83,7 @@ Result<SavePlanRequest> read_plan_request(const Words& words) {
   return out;
 }
 
-/// What --bench and the checkpoint that stands on the command line say, where no flag does.
+/// Values from --bench and from the checkpoint on the command line, where no option gives them.
 struct Looked {
   PlanSource source{};
   std::optional<DiskSpeed> speed{};

@@ -79,7 +79,7 @@ std::string decision_text(const PrunePart& part, std::size_t index) {
   return catalog::action_name(planned_action(part, index));
 }
 
-/// Steps by which a run has several saves: those are told apart by their generation.
+/// Steps with several saves in a run, which are distinguished by generation.
 std::set<std::pair<std::string_view, std::uint64_t>> steps_saved_again(const PrunePart& part) {
   std::set<std::pair<std::string_view, std::uint64_t>> seen;
   std::set<std::pair<std::string_view, std::uint64_t>> out;

@@ -11,7 +11,7 @@
 namespace ckpt::cli {
 namespace {
 
-/// What is done about it, in the tense of the run.
+/// What is done about it, in the tense of the report: "would be" or "was".
 std::string deed_text(const RepairItem& item, bool applied) {
   if (!item.planned || (applied && !item.done)) return "kept: " + item.kept_because;
   switch (item.defect) {
@@ -68,7 +68,7 @@ void put_item(json::Writer& out, const RepairItem& item) {
   out.end_object();
 }
 
-/// The document of the verb up to the member `salvage`, whose value comes next.
+/// The JSON document up to the member `salvage`, whose value follows.
 json::Writer begin_report(std::string& data, const RepairReport& report) {
   json::Writer out = data_writer(data);
   out.begin_object();

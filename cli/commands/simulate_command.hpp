@@ -5,7 +5,7 @@
 
 namespace ckpt::cli {
 
-/// ckpt prune --simulate: what a run under these policies would take and risk.
+/// ckpt prune --simulate: the disk usage and the risks of these policies for a run.
 Answer run_simulation(Context& context, PolicyWords policy);
 
 }  // namespace ckpt::cli

@@ -39,7 +39,7 @@ Result<std::optional<Sample>> sample_of(const Words& words) {
 
 // --- --all ----------------------------------------------------------------------------------------------------------
 
-/// Flags of one of the two ways to call the verb.
+/// Options of one of the two forms of the command.
 Result<> check_flags(const Words& words) {
   const bool all = words.on("all");
   for (const std::string_view flag : {"since", "max-age"}) {
@@ -83,7 +83,7 @@ Finding scrub_finding(const ScrubItem& item, std::string_view text) {
   return {.severity = Severity::warning, .text = fmt::format("{}: {}", entry_name(item.entry), text)};
 }
 
-/// What a person must hear of: it was not looked at, or nobody will know that it was.
+/// Warnings for people: a checkpoint was not verified, or the result could not be stored.
 std::vector<Finding> scrub_findings(const ScrubReport& report) {
   std::vector<Finding> out;
   for (const std::string& text : report.warnings) out.push_back({.severity = Severity::warning, .text = text});

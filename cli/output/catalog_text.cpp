@@ -8,7 +8,7 @@
 namespace ckpt::cli {
 namespace {
 
-/// null where there is no time.
+/// null if there is no time.
 void put_time(json::Writer& out, std::string_view key, const std::optional<catalog::Time>& time) {
   put_optional(out, key, time ? catalog::time_text(*time) : "");
 }

@@ -12,7 +12,7 @@ namespace ckpt::cli {
 
 /// "durable", "verified", ...
 std::string_view state_word(catalog::State state);
-/// What other verbs take: "llama8b@step-000001000.g7".
+/// The form that other commands accept: "llama8b@step-000001000.g7".
 std::string entry_name(const catalog::Entry& entry);
 
 /// `for_people`: sizes and ages; else bytes and times.

@@ -77,7 +77,7 @@ Result<> Console::open_log() {
                  .message = fmt::format("{}: cannot write the log: {}", options_.log_file, reason),
                  .file = options_.log_file});
   };
-  // A pipe that nobody reads would be waited for, and a link may lead to a file that whoever made it cannot write.
+  // Opening a pipe without a reader would block, and a link may lead to a file that its creator cannot write.
   const int descriptor =
       ::open(options_.log_file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
   if (descriptor < 0) return refused(errno == ELOOP ? "is a symbolic link" : std::strerror(errno));
@@ -101,7 +101,7 @@ void Console::out(std::string_view text) {
   const std::string plain = ascii_ && out_terminal_ ? to_ascii(text) : std::string();
   const std::string_view shown = plain.empty() ? text : plain;
   const bool written = std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size();
-  const bool flushed = std::fflush(stdout) == 0;  // a log is read while the work goes on
+  const bool flushed = std::fflush(stdout) == 0;  // a log is read while the command runs
   if ((!written || !flushed) && out_errno_ == 0) out_errno_ = errno;
 }
 

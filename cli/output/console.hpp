@@ -19,7 +19,7 @@ class Console {
  public:
   struct Options {
     bool speaks = true;     ///< false on ranks other than 0: everything is dropped
-    bool answers = true;    ///< what is printed is what was asked for: to close standard output loses it
+    bool answers = true;    ///< the output was requested: closing standard output loses it
     bool launched = false;  ///< under an MPI launch
     std::string color{};    ///< "auto", "never", "always"
     std::string log_file{};
@@ -37,7 +37,7 @@ class Console {
   /// Columns of the terminal, or 80.
   std::size_t width() const { return width_; }
 
-  void out(std::string_view text);     ///< to standard output, as it stands
+  void out(std::string_view text);     ///< to standard output, unchanged
   void err(std::string_view line);     ///< one line to standard error; wipes the moving line first
   void moving(std::string_view line);  ///< redraws the moving line of standard error; "" wipes it
   void log(std::string_view line);     ///< to the log file only, with the time
@@ -45,8 +45,8 @@ class Console {
   std::string paint_out(Ink ink, std::string_view text) const { return paint(out_color_, ink, text); }
   std::string paint_err(Ink ink, std::string_view text) const { return paint(err_color_, ink, text); }
 
-  /// Flushes standard output. io or no_space when something could not be written. A reader that has gone (`| head`)
-  /// has what it wanted: no error.
+  /// Flushes standard output. io or no_space if something could not be written. A reader that has closed the pipe (`|
+  /// head`) is not an error.
   Result<> finish();
 
  private:

@@ -18,10 +18,10 @@ struct Failure {
   std::string node{};    ///< and its host
 };
 
-/// What is known about one kind of error, for `ckpt explain` and for errors that bring no hint.
+/// The text for one kind of error, for `ckpt explain` and for errors without a hint.
 struct Explanation {
   std::string_view title;    ///< as in "checksum mismatch"
-  std::string_view meaning;  ///< what it says about the data, in whole sentences
+  std::string_view meaning;  ///< the effect on the data, in whole sentences
   std::string_view remedy;   ///< what to do, in whole sentences
 };
 Explanation explain(Errc code);
@@ -41,7 +41,7 @@ std::vector<std::string> error_lines(const Failure& failure, SizeStyle sizes, co
 
 /// The line after the block: "exit 15 · ckpt explain E1503".
 std::string explain_line(Errc code);
-/// Whether that line is shown without -v: the message alone does not say what the error means for the data.
+/// Whether that line is shown without -v: if the message alone does not show the effect on the data.
 bool needs_explaining(Errc code);
 
 /// One line below 512 bytes for a rank that cannot reach rank 0: "[rank 17 on gpu-0231] error: ...".

@@ -32,8 +32,8 @@ std::string valid_utf8(std::string_view text) {
   return out;
 }
 
-/// JSON text in which characters that terminals hide are escaped. They stand in strings only; those of ASCII but DEL
-/// are escaped already.
+/// JSON text in which characters that terminals hide are escaped. They occur in strings only; ASCII ones except DEL are
+/// already escaped.
 std::string without_hidden(const std::string& quoted) {
   std::string out;
   for (std::string_view rest = quoted; !rest.empty();) {

@@ -10,7 +10,7 @@
 
 namespace ckpt::cli {
 
-/// What a command has to say, for the exit code and for --json.
+/// The result of a command, for the exit code and for --json.
 struct Answer {
   int exit_code = 0;
   std::string data{};  ///< the member `data` of the document, as data_writer() writes it; empty: null
@@ -46,7 +46,7 @@ void put(json::Writer& out, const LoadReport& report, const LoadRequest& request
 void put(json::Writer& out, const VerifyReport& report, const VerifyRequest& request);
 /// `with_files` also lists the files.
 void put(json::Writer& out, const InspectReport& report, bool with_files);
-/// `path` as the user gave it; the report's tensors as they are listed.
+/// `path` as the user gave it; the report's tensors in listing order.
 void put(json::Writer& out, const ListReport& report, const std::string& path);
 
 /// A report as Answer::data: what put() writes of these.

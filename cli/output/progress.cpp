@@ -107,7 +107,7 @@ ProgressDisplay::ProgressDisplay(Console& console, Options options)
   try {
     thread_ = std::jthread([this] { run(); });
   } catch (const std::system_error&) {
-    // No more threads here: nothing moves, and the end is told all the same.
+    // Without a thread there is no animation; the last line is printed all the same.
   }
 }
 

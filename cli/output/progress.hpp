@@ -17,11 +17,11 @@ namespace ckpt::cli {
 
 enum class ProgressMode : std::uint8_t { none, bar, plain, json };
 
-/// What --progress=auto means here: a moving line where standard error is a terminal (never under an MPI launch, as
-/// the console tells), else whole lines; nothing under --quiet. An explicit mode is taken as it is.
+/// The meaning of --progress=auto: a moving line if standard error is a terminal (never in an MPI launch; the console
+/// decides), else whole lines; nothing with --quiet. An explicit mode is used unchanged.
 ProgressMode progress_mode(std::string_view choice, bool quiet, bool err_is_terminal);
 
-/// What can be said about a phase at one moment.
+/// The state of a phase at one moment.
 struct Reading {
   std::string phase;
   std::uint64_t done_bytes = 0;

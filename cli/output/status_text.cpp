@@ -10,7 +10,7 @@ using catalog::RunSummary;
 using catalog::TrashEntry;
 using catalog::TrashRecord;
 
-/// What is known of the newest checkpoint without its optimizer, or null.
+/// The newest checkpoint without its optimizer, or null.
 void put_demotion(json::Writer& out, const RunSummary& summary, const TrashEntry* demotion) {
   if (!summary.newest_demoted) {
     out.value(nullptr);
@@ -113,7 +113,7 @@ void put_readers(json::Writer& out, const StoreReaders& readers) {
   out.end_object();
 }
 
-/// By claims; nothing where nobody has one.
+/// By claims; nothing if there are none.
 std::string readers_text(const StoreReaders& readers) {
   std::string out;
   if (readers.here != 0) out += fmt::format(" {} on this host", readers.here);

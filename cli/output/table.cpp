@@ -52,7 +52,7 @@ bool is_digit(char c) {
 std::string shorten(std::string_view text, std::size_t columns) {
   const std::size_t have = text_width(text);
   if (have <= columns) return std::string(text);
-  const std::size_t tail = (columns - 1) * 2 / 3;  // the end of a tensor's name tells more than its start
+  const std::size_t tail = (columns - 1) * 2 / 3;  // the end of a tensor's name distinguishes more than its start
   const std::size_t head = columns - 1 - tail;
   return std::string(text.substr(0, byte_of_column(text, head))) + "…" +
          std::string(text.substr(byte_of_column(text, have - tail)));

@@ -7,9 +7,9 @@
 
 namespace ckpt::cli {
 
-/// What is said of a target that a verb was to write.
+/// Text about the target of a command.
 std::string already_done_text(const std::string& target, const std::string& id);
-/// What a failure has left at the target; empty where nobody would think of it.
+/// What a failure has left at the target; empty if that is obvious.
 std::string effect_on(const std::string& target, const Error& error, bool dry_run, bool overwrite);
 
 /// What --overwrite removes from the old target; each file where `listed`. Empty where it removes nothing.

@@ -10,7 +10,7 @@ namespace ckpt::cli {
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 Environment process_environment();
 
-/// What the environment says about an MPI launch, before any MPI library is touched.
+/// What the environment says about an MPI launch. Uses no MPI library.
 struct Launch {
   int ranks = 1;  ///< 0 = launched, but the environment does not say how many
   int rank = 0;

@@ -52,9 +52,9 @@ void take_directory(Limits& limits, const std::string& directory) {
     std::istringstream words(*line);
     std::uint64_t quota = 0;
     std::uint64_t period = 0;
-    if (words >> quota >> period) take_quota(limits, quota, period);  // "max 100000" is no limit
+    if (words >> quota >> period) take_quota(limits, quota, period);  // "max 100000" means no limit
   }
-  const auto quota = number_in(directory + "/cpu.cfs_quota_us");  // "-1" is no number: no limit
+  const auto quota = number_in(directory + "/cpu.cfs_quota_us");  // "-1" is not a number: no limit
   const auto period = number_in(directory + "/cpu.cfs_period_us");
   if (quota && period) take_quota(limits, *quota, *period);
 }
@@ -126,7 +126,7 @@ void raise_open_files() {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == files.rlim_max) return;
   files.rlim_cur = files.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &files);  // refused: it stays as it is
+  setrlimit(RLIMIT_NOFILE, &files);  // refused: unchanged
 }
 
 std::uint64_t default_memory(const Machine& machine, unsigned local_ranks) {

@@ -58,7 +58,7 @@ std::optional<Failure> unpacked(const std::string& text) {
   return out;
 }
 
-/// The failures that explain the end: those of a rank's own, else the first that was told.
+/// The failures that explain the end: a rank's own, else the first reported.
 std::vector<Failure> causes(const std::vector<std::string>& told) {
   std::vector<Failure> own;
   std::vector<Failure> others;

@@ -60,8 +60,8 @@ struct Verdict {
   std::vector<Failure> failures{};  ///< on rank 0: the causes, without the ranks that only say "a peer failed"
 };
 
-/// Collective: every rank brings its own outcome (null = success); all get one exit code, that of the lowest rank
-/// with a cause. When ranks cannot be reached any more each keeps its own.
+/// Collective: every rank brings its own outcome (null = success); all get one exit code, that of the lowest rank with
+/// a cause. If ranks cannot be reached, each keeps its own.
 Verdict settle(Comm& comm, const Error* mine);
 
 }  // namespace ckpt::cli

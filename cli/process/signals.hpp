@@ -6,10 +6,10 @@
 
 namespace ckpt::cli {
 
-/// Installs the handlers; the first thing main does, because a forwarded SIGUSR1 kills a process without one.
-/// SIGINT and SIGTERM ask for a clean end (the second one kills at once); SIGUSR1 asks for one status line; SIGPIPE is
-/// ignored: a conversion does not end because nobody reads what is said of it; SIGCHLD has
-/// its default action, so that how a helper ends is seen.
+/// Installs the handlers. main calls it first, because a forwarded SIGUSR1 kills a process without a handler. SIGINT
+/// and SIGTERM request a clean end (the second one kills at once); SIGUSR1 requests one status line; SIGPIPE is
+/// ignored, so a conversion does not end when its output is not read; SIGCHLD gets its default action, so that the
+/// status of helpers is visible.
 void install_signal_handlers();
 
 /// Set once SIGINT or SIGTERM has arrived.

@@ -18,7 +18,7 @@ namespace {
 constexpr std::chrono::milliseconds kLook(50);
 constexpr int kLooks = 10;  // after the signal, before the process is ended
 
-/// What can be written without waiting for a reader.
+/// A stream that can be written without waiting for a reader.
 void write_now(int descriptor, std::string_view text) {
   pollfd ready{descriptor, POLLOUT, 0};
   if (::poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;

@@ -2,10 +2,9 @@
 
 namespace ckpt::cli {
 
-/// Gives standard input, output and error to /dev/null where the caller closed them (`ckpt convert A B >&-`), output so
-/// that a write fails as it would have. Else the
-/// next files that are opened would get their numbers, and what is said would be written into a checkpoint. Call before
-/// anything is opened.
+/// Connects standard input, output and error to /dev/null if the caller closed them (`ckpt convert A B >&-`), output so
+/// that writes fail as before. Otherwise the next opened files would get their numbers, and output would be written
+/// into a checkpoint. Call before anything is opened.
 void keep_standard_streams();
 
 }  // namespace ckpt::cli

@@ -7,16 +7,16 @@
 #include "api/catalog/store_words.hpp"
 #include "cli/words/words.hpp"
 
-/// What the verbs of a store share: its place, the time, and who is at work.
+/// Shared by the commands of a store: its path, the time, and the user and process.
 namespace ckpt::cli {
 
 /// --store, else CKPT_STORE, else the current directory.
 std::string store_of(const Words& words);
 
-/// What a word of the command line that means a checkpoint is looked up by.
+/// The context for looking up a checkpoint named on the command line.
 NamedCheckpoint named(const Words& words, const std::string& word);
 
-/// The path of a checkpoint that a verb reads: `word` where that exists, else what is called so in the store.
+/// The path of a checkpoint that a command reads: `word` if it exists, else the checkpoint of that name in the store.
 /// Collective.
 /// errors  as find_path
 Result<std::string> path_of(Session& session, const Words& words, const std::string& word);

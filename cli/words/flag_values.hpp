@@ -8,8 +8,8 @@
 /// Flags whose values are numbers with units.
 namespace ckpt::cli {
 
-/// Reads a flag's value with one of the readers of units; if not given `out` stays.
-/// errors  of `read`, with the flag's name (or its variable's) before them
+/// Parses an option's value with one of the unit parsers; `out` is unchanged if the option is not given.
+/// errors  of `read`, prefixed with the name of the option (or of its variable)
 template <class T, class Read>
 Result<> read_flag(const Words& words, std::string_view flag, T& out, Read read) {
   const Value* value = words.value(flag);

@@ -25,7 +25,7 @@ struct Example {
   std::string_view meaning;
 };
 
-/// The heading that a command stands under in `ckpt --help`.
+/// The heading of a command in `ckpt --help`.
 enum class Group : std::uint8_t { files, store, planning, help };
 
 /// One command: the single description that the parser, the help, the man page and the completions are made from.
@@ -50,9 +50,9 @@ struct Verb {
 std::span<const Verb> verbs();
 std::span<const Flag> global_flags();
 
-/// By name or alias; null if there is none.
+/// By name or alias; null if not found.
 const Verb* find_verb(std::string_view name);
-/// An option of the command (may be null) or a global one; null if there is none.
+/// An option of the command (may be null) or a global one; null if not found.
 const Flag* find_flag(const Verb* verb, std::string_view name);
 
 /// The values that an option accepts: its choices, or the names of the formats; empty = any.
@@ -64,7 +64,7 @@ std::string environment_name(std::string_view flag);
 struct ExitCode {
   int code;
   std::string_view meaning;
-  std::string_view retry;  ///< "yes", a condition, or "" if a retry is no use
+  std::string_view retry;  ///< "yes", a condition, or "" if retrying does not help
 };
 std::span<const ExitCode> exit_codes();
 

@@ -27,10 +27,10 @@ struct Settings {
   std::chrono::milliseconds progress_every{30'000};
 };
 
-/// errors   usage: a size, number or time that is none
+/// errors   usage: an invalid size, number or time
 Result<Settings> read_settings(const Words& words, const Environment& environment, const Machine& machine);
 
-/// What a command works with. References outlive it.
+/// The environment of a command. References outlive it.
 struct Context {
   const Words& words;
   const Settings& settings;

@@ -44,9 +44,9 @@ struct Parsed {
   bool no_command = false;       ///< the error is a missing command
 };
 
-/// Parses the arguments (without the program's name), then the environment for options that were not given.
-/// `--help`, `-h` and `--version` become the commands help and version. An existing path in the place of a command
-/// fails with a hint that names the probable command.
+/// Parses the arguments (without the program's name), then the environment for options that were not given. `--help`,
+/// `-h` and `--version` become the commands help and version. An existing path instead of a command fails with a hint
+/// that names the probable command.
 Parsed parse_words(const std::vector<std::string>& arguments, const Environment& environment);
 
 }  // namespace ckpt::cli

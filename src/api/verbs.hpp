@@ -30,7 +30,7 @@ struct Progress {
 struct ConvertReport;
 struct ConversionHooks;  // api/convert/conversion_hooks.hpp
 
-/// What every verb needs from its caller. References outlive the call.
+/// What every command needs from its caller. References outlive the call.
 struct Session {
   Io& io;
   Comm& comm;
@@ -41,10 +41,10 @@ struct Session {
   const MapRules* rules =
       nullptr;  ///< `--map`: of the checkpoint that is read; of verify's other one where there is one
   std::function<void(const Progress&)> progress{};
-  /// convert: called once when the plan is made, before anything is created. The report has the source, the target,
-  /// the totals, the memory and the notes; what was done comes with the result.
+  /// convert: called once when the plan is made, before anything is created. The report has the source, the target, the
+  /// totals, the memory and the notes; results come at the end.
   std::function<void(const ConvertReport&)> planned{};
-  /// convert: how often at most a thread records what it has finished, for a run that goes on where this one is killed.
+  /// convert: the shortest time between two records of a thread's finished leaves, for a run that resumes after a kill.
   std::chrono::milliseconds record_every{200};
 };
 
@@ -72,10 +72,10 @@ struct ConvertRequest {
   std::string assets{};  ///< a folder of a model: its files that go along, where the source has none of that name
   bool dry_run = false;
   bool overwrite = false;
-  bool restart = false;  ///< what a killed run of this conversion left is removed, not taken up
+  bool restart = false;  ///< leftovers of a killed run of this conversion are removed, not resumed
   VerifyLevel verify = VerifyLevel::read;
-  bool allow_skipped = false;              ///< files of the source that are not part of its map are no failure
-  bool salvage = false;                    ///< what else is missing or damaged in the source is no failure
+  bool allow_skipped = false;              ///< files of the source that are not part of its map are not an error
+  bool salvage = false;                    ///< other missing or damaged parts of the source are not an error
   const ConversionHooks* hooks = nullptr;  ///< what `load` does in another way; null for a plain conversion
 };
 
@@ -142,7 +142,7 @@ struct LoadReport {
 ///          none, or of a tensor that is not taken
 Result<LoadReport> load(Session& session, const LoadRequest& request);
 
-/// A share of what there is to look at, the same for the same seed.
+/// A share of the checkpoint; the same for the same seed.
 struct Sample {
   double share = 1;  ///< 0 < share <= 1; never nothing is checked
   std::uint64_t seed = 0;
@@ -157,7 +157,7 @@ struct VerifyRequest {
   std::optional<Sample> sample{};  ///< of the leaves: 4 MiB of a universal checkpoint's files, of other forms' values
 };
 
-/// A tensor with values that are no numbers, or infinite.
+/// A tensor with NaNs or infinite values.
 struct NotFiniteTensor {
   std::string name;
   std::uint64_t nan = 0;
@@ -172,14 +172,14 @@ struct VerifyReport {
   std::uint64_t file_count = 0;
   std::uint64_t leaf_count = 0;  ///< hashes compared
   std::uint64_t crc_checked = 0;
-  std::uint64_t crc_unread = 0;  ///< checksums whose bytes were not all looked at
+  std::uint64_t crc_unread = 0;  ///< checksums whose bytes were not all read
   std::uint64_t masters = 0;     ///< fp32 masters compared with the weights that were rounded from them
   std::uint64_t replicated = 0;  ///< tensors all of whose copies were compared
-  std::uint64_t bytes = 0;       ///< looked at
+  std::uint64_t bytes = 0;       ///< checked
   double seconds = 0;
-  std::string checked_by;         ///< what stands behind the verdict, in words
+  std::string checked_by;         ///< the basis of the verdict, in words
   bool unread = false;            ///< recognised but not read: nothing is known of tensors
-  std::vector<Finding> damage{};  ///< what is wrong: file, offset, tensor
+  std::vector<Finding> damage{};  ///< the finding: file, offset, tensor
   bool finite_checked = false;
   std::vector<NotFiniteTensor> not_finite{};  ///< in the source's order
   std::vector<Finding> notes{};
@@ -222,7 +222,7 @@ struct InspectReport {
   std::vector<std::string> can_become{};
   std::uint64_t smallest_memory = 0;  ///< --memory that a conversion needs
   bool stores_hashes = false;         ///< its format keeps a hash of every byte
-  std::vector<Finding> findings{};    ///< of the reader, then what is unexpected in what it holds
+  std::vector<Finding> findings{};    ///< of the reader, then unexpected facts about its contents
   std::vector<std::pair<std::string, std::uint64_t>> files{};
 };
 Result<InspectReport> inspect(Session& session, const std::string& path, const std::string& from);
@@ -250,7 +250,7 @@ struct FormatInfo {
   std::string summary;
   bool readable = false;
   bool writable = false;
-  bool for_trainers = false;  ///< what a trainer resumes from, rather than what a model is served from
+  bool for_trainers = false;  ///< training state, rather than files for inference
   std::string load_name{};    ///< as `load` calls it; "" = not written by it
 };
 std::vector<FormatInfo> known_formats();

@@ -20,7 +20,7 @@
 #include "ckpt/ckpt.h"
 #include "format/universal/mesh_layout.hpp"
 
-/// What stands behind the handles of ckpt/ckpt.h, and the one way in which its functions fail.
+/// The objects behind the handles of ckpt/ckpt.h, and the one way in which its functions fail.
 namespace ckpt::c {
 
 /// Keeps a failure for ckpt_last_error_json of this thread; returns its exit code.
@@ -56,17 +56,17 @@ class Owner {
   pid_t pid_ = ::getpid();
 };
 
-/// What a run's handle owns, and the handles of its saves watch: they may outlive it.
+/// The state of a run's handle, which the handles of its saves watch: they may outlive it.
 struct OpenRun {
   std::unique_ptr<Run> run{};
   std::uint64_t begun = 0;  ///< how many saves: only the last one can be added to
 };
 
-constexpr std::uint64_t kMostStructBytes = 4096;  ///< of any release: more is memory that nobody has set
+constexpr std::uint64_t kMostStructBytes = 4096;  ///< of any release: a larger size means an uninitialised struct
 
-/// A struct that begins with its size, as this build knows it: what an older caller does not have is zero.
+/// A struct that begins with its size, as this build knows it: members that an older caller lacks are zero.
 ///
-/// first_bytes  what the first release of it had
+/// first_bytes  the size in the first release
 /// errors       usage: null, or the size was not set; newer: a member that this build does not know is not zero
 template <class Struct>
 Result<Struct> read_sized(const Struct* given, std::size_t first_bytes, const char* what) {

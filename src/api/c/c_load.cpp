@@ -18,7 +18,7 @@ Result<std::vector<NamedRead>> reads_of(const ckpt_read* reads, uint64_t count) 
   for (uint64_t i = 0; i < count; ++i) {
     const auto* given = reinterpret_cast<const ckpt_read*>(at);
     CKPT_TRY(const ckpt_read read, read_sized(given, offsetof(ckpt_read, bytes) + sizeof(uint64_t), "a read"));
-    at += reads->size;  // of all of them alike: the caller's sizeof
+    at += reads->size;  // of each of them: the caller's sizeof
     CKPT_CHECK(need(read.name, "a read's name"));
     if (read.bytes != 0) CKPT_CHECK(need(read.out, "the place for what is read"));
     NamedRead& wanted =

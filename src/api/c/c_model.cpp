@@ -222,7 +222,7 @@ int ckpt_model_tensor(ckpt_model* model, const ckpt_tensor* tensor, const ckpt_s
     } else {
       return ckpt::fail(ckpt::Errc::usage, declared.name + ": " + fits.error().message);
     }
-    // Layouts are few: one for each way of cutting, whatever the number of tensors.
+    // There are few layouts: one per way of cutting, whatever the number of tensors.
     const auto same = std::find(model->layouts.begin(), model->layouts.end(), layout);
     const auto index = static_cast<std::uint32_t>(same - model->layouts.begin());
     if (same == model->layouts.end()) model->layouts.push_back(std::move(layout));

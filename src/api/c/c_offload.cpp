@@ -81,7 +81,7 @@ int ckpt_offload_open_deepspeed(const char* configuration, int32_t which, const 
 int ckpt_offload_close(ckpt_offload* offload) {
   return guarded([&]() -> Result<> {
     if (offload == nullptr) return {};
-    CKPT_CHECK(offload->owner.check());  // its thread and files are the parent's: left as they are
+    CKPT_CHECK(offload->owner.check());  // its thread and files belong to the parent: unchanged
     delete offload;
     return {};
   });

@@ -181,7 +181,7 @@ int ckpt_run_open(const char* run_directory, const ckpt_options* options, ckpt_r
 int ckpt_run_close(ckpt_run* run) {
   return guarded([&]() -> Result<> {
     if (run == nullptr) return {};
-    if (!run->owner.is_here()) return run->owner.check();  // its threads are the parent's: left as it is
+    if (!run->owner.is_here()) return run->owner.check();  // its threads belong to the parent: unchanged
     const std::unique_ptr<ckpt_run> mine(run);
     return mine->opened->run->close();
   });

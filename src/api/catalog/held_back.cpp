@@ -9,7 +9,8 @@
 namespace ckpt {
 namespace {
 
-/// A look at a directory takes some 50 us. Of a plan that deletes more, the rest is checked when it is carried out.
+/// Scanning a directory takes some 50 us. A plan that deletes more is checked in part now, the rest when it is
+/// executed.
 constexpr std::size_t kMostLookedInto = 4096;
 
 }  // namespace
@@ -30,7 +31,7 @@ void hold_back(Io& io, PrunePlan& plan) {
       ++looked;
       const catalog::Entry& entry = part.entries[i];
       const auto strays = catalog::find_strays_in_the_way(io, entry.path(plan.store), entry.foreign, whole);
-      if (!strays || strays->empty()) continue;  // what cannot be looked at now is told when it is carried out
+      if (!strays || strays->empty()) continue;  // errors are reported when the plan is executed
       part.held_back[i] = strays_text(*strays);
       --(whole ? plan.trash_count : plan.demote_count);
       plan.freed_bytes -= std::min(plan.freed_bytes, decision.bytes_freed);

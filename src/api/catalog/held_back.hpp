@@ -5,9 +5,9 @@
 
 namespace ckpt {
 
-/// Finds what of a plan --apply will keep, as something stands in it that ckpt did not put there: PrunePart::held_back.
-/// The plan's totals become those of what is left. What cannot be looked at now is told when the plan is carried out;
-/// so is what a plan of many thousands has not looked at, with a warning.
+/// Finds the checkpoints of a plan that --apply will keep because they hold files that ckpt did not write:
+/// PrunePart::held_back. The plan's totals become those of the rest. Directories that cannot be read now are reported
+/// when the plan is executed; so are the unchecked ones of a plan of many thousands, with a warning.
 void hold_back(Io& io, PrunePlan& plan);
 
 }  // namespace ckpt

@@ -118,7 +118,7 @@ class Import {
     return path;
   }
 
-  /// Copies of a checkpoint are known by its id: of two steps with one id a run could give the one for the other.
+  /// Copies of a checkpoint are identified by its id: with two steps of one id, a run could return the wrong one.
   Result<> check_unused(const Hash128& id) {
     const auto refuse = [&](const std::string& where) {
       return fail({.code = Errc::usage,
@@ -138,7 +138,7 @@ class Import {
     return {};
   }
 
-  /// "Already done" is said of what is still there: manifest, table and the sizes of all files.
+  /// "Already done" requires that manifest, table and the sizes of all files are still right.
   Result<> check_found(const std::string& path) {
     const auto opened =
         open_source(io_, path, "ckpt", {.metadata_limit = session_.memory_bytes, .stop = session_.stop});
@@ -183,14 +183,14 @@ class Import {
       }
     }
     files.clear();
-    save.manifest.revision = 0;  // of what is linked, too: nothing was done to this one yet
+    save.manifest.revision = 0;  // of a linked one, too: nothing was done to this one yet
     save.manifest.run = series_;
     save.manifest.meta.step = step_;
     CKPT_TRY(const std::string name, publish_save(io_, publication, std::move(save)));
     return join_path(run_directory_, name);
   }
 
-  /// Looks at the run as it is before this save.
+  /// The state of the run before this save.
   Result<> decide_series() {
     CKPT_TRY(known_, series_of(io_, run_directory_, ""));
     bool goes_after = false;
@@ -219,7 +219,7 @@ class Import {
     return {};
   }
 
-  /// What was said of it, where it was there before.
+  /// Its marks, if it was there before.
   Result<> mark_later() {
     for (const catalog::Mark& mark : request_.marks)
       CKPT_CHECK(catalog::write_mark(io_, catalog::marks_path(out_.conversion.target, false), mark));
@@ -249,8 +249,8 @@ class Import {
     return conversion.dry_run ? Result<>() : mark_later();
   }
 
-  /// Removes what stood there when this began and nobody holds now that it is over: a save that is beginning has its
-  /// partial for an instant before it holds it. This one's own was renamed by now, or taken over.
+  /// Removes leftovers that were there when this began and that no process holds now that it is over: a new save has
+  /// its partial for an instant before it locks it. This one's own was renamed by now, or resumed.
   void sweep() {
     std::vector<Finding>& notes = out_.conversion.notes;
     for (const std::string& name : left_over_) {
@@ -264,7 +264,7 @@ class Import {
     }
   }
 
-  /// What is saved last is the newest, whatever its step: that is not always what was meant.
+  /// The last save is the newest, whatever its step, which is not always intended.
   Result<> tell_order() {
     std::vector<Finding>& notes = out_.conversion.notes;
     if (!series_note_.empty()) notes.push_back({.text = series_note_});

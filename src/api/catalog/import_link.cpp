@@ -67,7 +67,7 @@ class Linking {
   }
 
  private:
-  /// With the lease of a reader: nobody deletes or replaces it in the meantime.
+  /// With a reader's lease: no process deletes or replaces it in the meantime.
   Result<> open() {
     auto opened = open_source(io_, request_.source, request_.from,
                               {.metadata_limit = session_.memory_bytes, .stop = session_.stop, .look_beside = true});

@@ -6,12 +6,12 @@
 
 namespace ckpt {
 
-/// In place of the conversion of an import: a checkpoint of the universal form gets a second name, file by file. It
-/// keeps its id, which stands in each of its files, and so its hashes; manifest and sums.bin are rewritten.
-/// `verify`: of the source, none: structure and sizes, as read; full: every hash. Of the request's parameters none that
-/// changes bytes. Collective; rank 0 does it, and its report alone is filled in.
+/// Replaces the conversion of an import: a universal checkpoint gets a second name, file by file. It keeps its id,
+/// which is in each of its files, and so its hashes; manifest and sums.bin are rewritten. `verify`: of the source,
+/// none: structure and sizes, as read; full: every hash. Parameters that change bytes are refused. Collective; rank 0
+/// does the work and fills in its report.
 ///
-/// errors  usage: what cannot be linked (another form, another file system, the optimizer dropped), with the reason;
+/// errors  usage: it cannot be linked (another format, another file system, the optimizer dropped), with the reason;
 ///         corrupt, incomplete: the source; those of the hooks and of Publication
 Result<ConvertReport> link_checkpoint(Session& session, const ConvertRequest& request,
                                       const ConversionHooks::InRun& in_run);

@@ -38,7 +38,7 @@ LookedAgain look_at(Session& session, const std::string& store, const Entry& kno
     return out;
   }
   const std::string path = known.path(store);
-  // What it is was told by its name: no other format is asked.
+  // Its name shows the format: no other is tried.
   const auto report = verify(session, {.path = path, .from = known.foreign ? "" : "ckpt", .quick = true});
   out.state = known.checkpoint.state;
   if (report && report->ok) return out;
@@ -55,7 +55,7 @@ LookedAgain look_at(Session& session, const std::string& store, const Entry& kno
 Result<std::optional<catalog::EntryPlace>> place_of(Io& io, const std::string& store, const Entry& entry) {
   const std::string& run = entry.checkpoint.run;
   if (!entry.foreign) return catalog::EntryPlace{.run = run, .name = entry.name};
-  // Who names it stands in other files of the run.
+  // Other files of the run refer to it.
   CKPT_TRY(const auto folder, catalog::list_folder(io, store, run, detection()));
   if (!folder) return std::nullopt;
   for (const catalog::EntryPlace& place : folder->places) {
@@ -103,7 +103,7 @@ Result<std::vector<LookedAgain>> look_again(Session& session, const std::string&
   }));
   static_cast<void>(look(share));
   helpers.clear();
-  // What was being looked at when it stopped says nothing.
+  // The check that was interrupted proves nothing.
   if (session.is_stopped()) return fail(Errc::interrupted, store + ": stopped");
   return out;
 }

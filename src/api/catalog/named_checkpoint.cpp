@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto kPatience = std::chrono::minutes(1);  // of the other ranks, while rank 0 reads a store
 
-/// What the store's policy calls the best of a run; nothing where it does not say, or cannot be read.
+/// The best checkpoint of a run by the store's policy; nothing if the policy does not say, or cannot be read.
 std::optional<catalog::BestMetric> best_of(Io& io, const std::string& store, const std::string& name) {
   const auto text = read_small_file(io, join_path(store, kPolicyFile), kMostPolicyBytes);
   if (!text) return std::nullopt;

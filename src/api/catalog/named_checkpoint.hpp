@@ -25,15 +25,15 @@ struct FoundByName {
 };
 Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& named);
 
-/// The path of the checkpoint: the word itself where there is such a file or directory, and where it cannot be a name,
-/// for the verb to say what is wrong with it; else that of the checkpoint of this name.
+/// The path of the checkpoint: the word itself if such a file or directory exists, or if it cannot be a name (the
+/// command then reports the error); else the path of the checkpoint of this name.
 /// errors  as find_by_name
 Result<std::string> find_path(Io& io, const NamedCheckpoint& named);
 
 /// Collective: rank 0 looks, and all ranks get its answer.
 Result<std::string> find_path(Session& session, const NamedCheckpoint& named);
 
-/// The checkpoint of a name, where `@best` means what the store's policy calls so.
+/// The checkpoint of a name; `@best` is the best by the store's policy.
 /// errors  as catalog::find_checkpoint
 Result<catalog::Entry> find_in_catalog(Io& io, catalog::Catalog& catalog, const std::string& name);
 

@@ -13,8 +13,8 @@
 namespace ckpt {
 namespace {
 
-constexpr double kEndlessS = 1e15;  // so long ago that every rule of time asks
-constexpr double kLongestS = 1e11;  // further ahead nobody plans: 3000 years
+constexpr double kEndlessS = 1e15;  // so long ago that every time rule asks for a save
+constexpr double kLongestS = 1e11;  // an upper limit of plans: 3000 years
 
 /// The newest save that the job can have come from.
 const catalog::Entry* last_save(const std::vector<catalog::Entry>& entries, std::optional<std::uint64_t> step) {
@@ -88,7 +88,7 @@ Result<NextSaveReport> next_save(Io& io, const NextSaveRequest& request) {
 
   const catalog::IntervalInputs in = inputs_of(request, out);
   catalog::IntervalPolicy policy = out.rules.policy;
-  if (!request.step) policy.every_steps.reset();  // nobody knows how far the job is
+  if (!request.step) policy.every_steps.reset();  // the job's progress is unknown
   out.next = catalog::next_save(policy, in);
   if (!request.step && out.rules.policy.every_steps) {
     policy.every_steps = out.rules.policy.every_steps;

@@ -11,8 +11,8 @@
 #include "engine/io/io.hpp"
 #include "format/result.hpp"
 
-/// Whether a run should save now, for trainers that do not link the library: `ckpt next-save`. What should_save answers
-/// inside a job, from what the store tells.
+/// Whether a run should save now, for trainers that do not link the library: `ckpt next-save`. The same answer as
+/// should_save in a job, computed from the store.
 namespace ckpt {
 
 using catalog::IntervalRules;
@@ -21,10 +21,10 @@ struct NextSaveRequest {
   std::string store;
   std::string run;
   std::optional<std::uint64_t> step{};   ///< that has just ended; nothing: only rules of time can say that it is due
-  std::optional<IntervalRules> rules{};  ///< in place of [interval] of STORE/ckpt.toml
-  std::optional<double> mtbf_s{};        ///< in place of what the rules say
+  std::optional<IntervalRules> rules{};  ///< replaces [interval] of STORE/ckpt.toml
+  std::optional<double> mtbf_s{};        ///< replaces values of the rules
   std::optional<double> restart_s{};
-  std::optional<double> step_s{};       ///< in place of what the run's saves tell
+  std::optional<double> step_s{};       ///< replaces values measured from the run's saves
   std::optional<double> time_left_s{};  ///< until the job's time limit
   catalog::Time now{};
 };

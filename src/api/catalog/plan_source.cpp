@@ -27,7 +27,7 @@ void take_failures(const catalog::RunHistory& history, SavePlanRequest& request,
                   request.mtbf_low_s / 3600, request.mtbf_high_s / 3600));
 }
 
-/// What the store says of when the run saves: for comparison; and what it tells of failures.
+/// The store's rules for saving, for comparison; and failures seen in it.
 Result<> take_rules(Io& io, const std::string& store, const std::string& run, SavePlanRequest& request,
                     PlanSource& out) {
   CKPT_TRY(const auto rules, read_store_interval(io, store, run));
@@ -38,7 +38,7 @@ Result<> take_rules(Io& io, const std::string& store, const std::string& run, Sa
   return {};
 }
 
-/// What the saves of its run cost.
+/// The cost of the run's saves.
 void take_costs(const catalog::RunHistory& history, const catalog::Entry& entry, SavePlanRequest& request,
                 PlanSource& out) {
   const catalog::Costs& costs = history.measured.costs;

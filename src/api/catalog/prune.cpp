@@ -39,7 +39,7 @@ bool wanted(const std::vector<std::string>& globs, const std::string& run) {
          std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return matches_glob(run, glob); });
 }
 
-/// Nothing where the file system does not tell: what is not known is not taken for a lack of space.
+/// Nothing if free space is unknown: that is not lack of space.
 std::optional<catalog::Space> space_of(Io& io, const std::string& store, const std::vector<TrashEntry>& trash) {
   const auto free = io.free_bytes(store);
   if (!free) return std::nullopt;
@@ -51,7 +51,7 @@ std::optional<catalog::Space> space_of(Io& io, const std::string& store, const s
   return out;
 }
 
-/// Of what goes the youngest that a save of ours could take, as many as the policy says.
+/// Of the deleted checkpoints, the newest that a save could reuse, as many as the policy allows.
 std::vector<std::uint32_t> choose_recycled(const PrunePart& part) {
   std::vector<std::uint32_t> out;
   if (part.policy.trash.recycle == 0 || part.retention.aborted) return out;
@@ -72,7 +72,7 @@ std::uint64_t most_recycled(const PrunePlan& plan) {
   return most;
 }
 
-/// One part is decided anew whenever what its decisions rest on turns out not to be whole.
+/// A part is decided again whenever a checkpoint that justifies its deletions is incomplete.
 class Decider {
  public:
   Decider(Session& session, const PruneRequest& request, catalog::Situation situation)
@@ -94,7 +94,7 @@ class Decider {
       CKPT_TRY(const auto doubtful,
                catalog::unsupported(part.checkpoints, part.policy, situation_, part.retention, sure_of(part)));
       if (doubtful.empty()) return {};
-      // What it may rest on is not known: everything that stays there is checked.
+      // Which checkpoints justify deletions is unknown: all that stay are checked.
       CKPT_TRY(const Checks all, check(part, part.retention.order, runs_of(part, doubtful), warnings));
       if (!all.damaged && !all.any) return {};
     }
@@ -121,7 +121,7 @@ class Decider {
   std::vector<bool> sure_of(const PrunePart& part) const {
     std::vector<bool> out(part.entries.size());
     for (std::size_t i = 0; i < out.size(); ++i) {
-      if (part.retention.decisions[i].action == Action::trash) continue;  // counts as it is
+      if (part.retention.decisions[i].action == Action::trash) continue;  // counts unchanged
       out[i] = is_whole(part.checkpoints[i]) && checked_.contains(part.entries[i].path(request_.store));
     }
     return out;
@@ -152,7 +152,7 @@ class Decider {
       if (look.now) {
         entry = *std::move(look.now);
         const catalog::Checkpoint before = std::exchange(one, entry.checkpoint);
-        // What links say of it does not stand in it.
+        // Facts from links are not stored in it.
         one.trackers.insert(one.trackers.end(), before.trackers.begin(), before.trackers.end());
         one.references.insert(one.references.end(), before.references.begin(), before.references.end());
       } else {
@@ -168,7 +168,7 @@ class Decider {
   std::set<std::string> checked_;
 };
 
-/// What carrying out the plan removes from the trash permanently, as far as time alone tells.
+/// What executing the plan removes permanently from the trash, by time alone.
 TrashSum purge_due(const std::vector<TrashEntry>& trash, catalog::Time now) {
   TrashSum out;
   for (const TrashEntry& entry : trash) {
@@ -197,8 +197,8 @@ struct Scanned {
   std::vector<std::string> warnings{};
 };
 
-/// The checkpoints of the runs asked for, by the catalog. Where the plan is to be carried out each is checked: what
-/// is said of it may have changed without anybody's telling. Otherwise only those are that the plan rests on.
+/// The checkpoints of the requested runs, from the catalog. If the plan will be executed, each is checked: its marks
+/// may have changed without a note. Otherwise only those that justify deletions are.
 Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest& request) {
   const catalog::Trust trust = request.carries_out ? catalog::Trust::nothing_unseen : catalog::Trust::notes;
   CKPT_TRY(catalog::Catalog catalog, open_catalog(io, store, trust, request.now));
@@ -217,7 +217,7 @@ Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest&
   return out;
 }
 
-/// A pattern that matches nothing is told, and a run that holds nothing yet; a name of neither is most likely mistyped.
+/// A pattern without matches is reported, and so is an empty run; a name without a run is most likely mistyped.
 Result<> check_runs(const PruneRequest& request, const std::vector<TrashEntry>& trash, Scanned& scanned) {
   for (const std::string& glob : request.runs) {
     const auto matches = [&](const std::string& run) { return matches_glob(run, glob); };
@@ -306,7 +306,7 @@ Result<Claim> demote(Session& session, Deleter& trash, const Deleter::Deletion& 
   return trash.demote(deletion);
 }
 
-/// Whether another process was faster: there is nothing left to do, nor to tell.
+/// Whether another process was faster: there is nothing to do, nor to report.
 bool is_gone(Io& io, const std::string& store, const Entry& entry) {
   const auto there = io.stat(entry.path(store));
   return !there && there.error().code == Errc::not_found;
@@ -323,7 +323,7 @@ bool is_short(const PrunePlan& plan, const std::optional<catalog::Space>& space)
          });
 }
 
-/// Whether less is free than pressure wants, were all given up but what waits for its grace.
+/// Whether less space is free than pressure requires, even if everything but the trash were given up.
 bool is_pressed(Io& io, const PrunePlan& plan, catalog::Time now) {
   std::uint64_t wanted = 0;
   for (const PrunePart& part : plan.parts) wanted = std::max(wanted, part.retention.wanted_free);
@@ -364,7 +364,7 @@ void add(Deleter::Purged& to, Deleter::Purged more) {
   to.kept = std::move(more.kept);  // the next purge has tried again
 }
 
-/// Purges by the policies' grace; recycle/ is given up before the trash is.
+/// Purges by the policies' grace; recycle/ is emptied before the trash.
 Result<> purge_trash(Session& session, const PrunePlan& plan, const CarryOut& how, bool pressed, Deleter& trash,
                      PruneReport& report) {
   Io& io = session.io;
@@ -383,8 +383,8 @@ Result<> purge_trash(Session& session, const PrunePlan& plan, const CarryOut& ho
   return {};
 }
 
-/// A deletion begins with a record of it, which needs a block or two. Where the disk has none the index is given up for
-/// that: it can be made again, and nothing could be deleted where it is needed most. False if there is none.
+/// A deletion begins with a record, which needs a block or two. If the disk has none, the catalog is removed: it can be
+/// rebuilt, and otherwise nothing could be deleted when it is needed most. False if there is no catalog.
 bool give_up_index(Io& io, const std::string& store) {
   bool given_up = false;
   for (const char* suffix : {"", "-wal", "-shm", "-journal", ".damaged"})
@@ -392,13 +392,13 @@ bool give_up_index(Io& io, const std::string& store) {
   return given_up;
 }
 
-/// Where there is no room for a record: what makes some without taking anything from anybody.
+/// If there is no room for a record: frees some without loss.
 class RoomMaker {
  public:
   RoomMaker(Session& session, const PrunePlan& plan, const CarryOut& how, Deleter& trash, PruneReport& report)
       : session_(session), plan_(plan), how_(how), trash_(trash), report_(report) {}
 
-  /// Once more, with the room that the index took; and with that of what is due in the trash, and waits in recycle/.
+  /// Retries, with the space of the catalog; and with that of due trash and recycle/.
   template <class Act>
   auto with_room(const Act& act) {
     auto done = act();
@@ -429,14 +429,14 @@ class RoomMaker {
   bool purged_ = false;
 };
 
-/// What a full disk means for whoever wants to free some.
+/// The error of a full disk, for a user who wants to free space.
 Error without_room(Error error) {
   if (error.code != Errc::no_space) return error;
   error.hint = "free a few KiB on the disk, then retry";
   return error;
 }
 
-/// What was carried out is no new policy any more.
+/// An executed policy is no longer new.
 Result<> remember_policies(Io& io, const PrunePlan& plan) {
   if (plan.aborted) return {};
   KnownPolicies known = read_known_policies(io, plan.store);
@@ -447,8 +447,8 @@ Result<> remember_policies(Io& io, const PrunePlan& plan) {
   return write_known_policies(io, plan.store, known);
 }
 
-/// Finishes what a crash stopped, which would otherwise look as if it were changed between plan and deed. Whoever
-/// deletes here now has done so; and what stands in the way is told when the plan is carried out.
+/// Finishes interrupted deletions, which would otherwise look like changes since the plan. An active deleter has done
+/// so; and obstacles are reported when the plan is executed.
 void settle_trash(Io& io, const std::string& store) {
   if (io.stat(catalog::trash_path(store)))
     static_cast<void>(Deleter::open(io, store, std::chrono::steady_clock::now()));
@@ -534,7 +534,7 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
   Io& io = session.io;
   CKPT_CHECK(not_stopped(session, plan.store));
   CKPT_TRY(const auto trash, Deleter::open(io, plan.store, std::chrono::steady_clock::now() + how.lock_timeout));
-  const bool pressed = is_pressed(io, plan, how.now);  // as planned: without what goes into the trash now
+  const bool pressed = is_pressed(io, plan, how.now);  // as planned: without the checkpoints that go to the trash now
   PruneReport report;
   RoomMaker room(session, plan, how, *trash, report);
   catalog::LinkWatch links(io, plan.store, plan.directories);

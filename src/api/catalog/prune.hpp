@@ -28,7 +28,7 @@ struct PruneRequest {
   catalog::Time now{};
 };
 
-/// What is decided about one policy's checkpoints.
+/// The decision about one policy's checkpoints.
 struct PrunePart {
   catalog::Policy policy{};
   std::string fingerprint{};
@@ -39,8 +39,8 @@ struct PrunePart {
   /// By index: what would go, and stays all the same, as --apply removes nothing that ckpt did not put there. Of a plan
   /// that is not carried out; text says what else it holds.
   std::map<std::uint32_t, std::string> held_back{};
-  std::vector<std::uint32_t> recycled{};  ///< indices of what goes: the youngest, which feed the next save and have no
-                                          ///< grace
+  std::vector<std::uint32_t> recycled{};  ///< indices of deleted ones: the newest, whose files the next save reuses,
+                                          ///< without grace
 };
 
 /// Things in the trash.
@@ -56,18 +56,18 @@ struct PrunePlan {
   std::vector<PrunePart> parts{};  ///< in the order of the policies; those without a checkpoint too
   std::vector<std::string> ruleless{};      ///< runs that no policy selects: nothing of theirs is deleted
   std::vector<catalog::Entry> undecided{};  ///< their checkpoints
-  std::vector<std::string> directories{};   ///< of the store: runs, and what holds runs or may
+  std::vector<std::string> directories{};   ///< of the store: runs, and directories that hold or may hold runs
   std::vector<std::string> warnings{};
   std::uint64_t trash_count = 0;
   std::uint64_t demote_count = 0;
   std::uint64_t freed_bytes = 0;     ///< without those that feed the next save
   std::uint64_t recycled_bytes = 0;  ///< of those
-  TrashSum purge_due{};              ///< what is in the trash and past its grace: to be removed permanently
+  TrashSum purge_due{};              ///< in the trash past its grace: to be removed permanently
   bool aborted = false;              ///< a guard stopped a part: of that part nothing is carried out
 };
 
-/// Decides by the store's catalog, and changes nothing else. What stays and makes that others go is checked first,
-/// quickly (structure and sizes): what cannot be opened does not count as kept.
+/// Decides by the store's catalog, and changes nothing else. Kept checkpoints that justify deletions are checked first,
+/// quickly (structure and sizes): one that does not open does not count as kept.
 /// errors  of read_policies; not_found: the store; interrupted; io
 Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request);
 
@@ -89,23 +89,21 @@ struct PruneReport {
   std::vector<PruneStep> steps{};
   std::uint64_t trashed = 0;
   std::uint64_t demoted = 0;
-  TrashSum trashed_wait{};  ///< of those trashed: in the trash for their grace, as they were not purged at once
+  TrashSum trashed_wait{};  ///< of the deleted: in the trash for their grace, not purged at once
   TrashSum demoted_wait{};  ///< of the optimizers of those demoted
   catalog::Deleter::Purged purged{};
   bool purged_early = false;  ///< space was so short that the trash did not wait for its grace
-  bool stopped = false;       ///< by the session: what follows was not begun
+  bool stopped = false;       ///< by the session: the rest was not started
   bool complete = true;       ///< everything that was planned was done
 };
 
-/// Puts into the trash what the plan says, whole checkpoints or their optimizers (what is left of those is checked
-/// first, quickly), then removes what has been there for its grace. What is read now, or is not
-/// any more what was decided about, stays and is told; what another process deleted meanwhile is passed over. Of what
-/// is removed the data files of the youngest sets feed the next save, as many sets as the greatest `recycle` of the
-/// policies says; with less free space than the policies want none do, and those that wait for a save are removed
-/// before the trash is touched early.
-/// errors  locked: another process deletes in this store; unsupported: no locks on a
-/// file system of this machine; interrupted,
-///         io before anything was done
+/// Moves checkpoints or their optimizers to the trash according to the plan (the remaining part of a checkpoint is
+/// checked first, quickly), then purges what has passed its grace. A checkpoint that is in use or has changed since the
+/// plan stays and is reported; one that another process has deleted is skipped. Data files of the newest purged sets
+/// are kept for the next save, as many sets as the greatest `recycle` of the policies; if less space is free than the
+/// policies want, none are, and those in recycle/ are removed before the trash is purged early.
+/// errors  locked: another process deletes in this store; unsupported: no locks on a file system of this machine;
+///         interrupted, io before anything was done
 Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how);
 
 /// What carrying out the plan does with one checkpoint of a part, as far as is known before.

@@ -39,20 +39,20 @@ struct Policies {
   std::optional<catalog::IntervalRules> interval{};   ///< and all others
 };
 
-/// The policies of a prune: rules of the command line or of another system stand alone; without any, those of the file,
-/// with what other flags say (limits, grace) in each.
-/// errors  usage: two sources, an empty policy or what the readers of policies refuse; not_found: no file, and no rules
+/// The policies of a prune: rules from the command line or of another system apply alone; without any, those of the
+/// file, with the other options (limits, grace) in each.
+/// errors  usage: two sources, an empty policy or a refused one; not_found: no file, and no rules
 Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWords& words);
 
-/// When a run saves by STORE/ckpt.toml (catalog::interval_of); nothing where there is no such file, or it does not say.
+/// When a run saves by STORE/ckpt.toml (catalog::interval_of); nothing if there is no such file, or it does not say.
 /// errors  usage: the file is wrong; io
 Result<std::optional<catalog::IntervalRules>> read_store_interval(Io& io, const std::string& store,
                                                                   const std::string& run);
 /// The path in the store of the run that saves in this directory; its last name where it lies elsewhere.
 std::string run_in_store(const std::string& store, const std::string& run_directory);
 
-/// Which policies a store was pruned by before, by their sources: STORE/.ckpt/policies.json. What cannot be read is
-/// forgotten: all policies then are new.
+/// The policies by which a store was pruned before, by their sources: STORE/.ckpt/policies.json. If it cannot be read,
+/// all policies are new.
 using KnownPolicies = std::map<std::string, std::vector<std::string>>;  // source -> fingerprints
 KnownPolicies read_known_policies(Io& io, const std::string& store);
 /// Durable. Only while the store's trash is open.

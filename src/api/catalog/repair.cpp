@@ -37,7 +37,7 @@ bool is_interrupted(const Error& error) {
   return exit_code(error.code) >= exit_code(Errc::interrupted);
 }
 
-/// Bytes of a file or of a tree; what cannot be looked at counts as none.
+/// Bytes of a file or of a tree; unreadable ones count as none.
 std::uint64_t bytes_below(Io& io, const std::string& path) {
   std::uint64_t total = 0;
   std::vector<std::string> pending{path};
@@ -58,8 +58,8 @@ std::uint64_t bytes_below(Io& io, const std::string& path) {
   return total;
 }
 
-/// Where locks do not reach every host: why nobody can know yet that no process writes a partial; empty: nothing has
-/// changed in it for so long that none does.
+/// If locks do not reach every host: why it is not yet known that no process writes a partial; empty if nothing in it
+/// has changed for long enough.
 std::string not_watched(Io& io, const std::string& path) {
   const std::string whole = io.lock_scope(path).path;
   const auto stores = stores_above(io, whole);
@@ -72,7 +72,7 @@ std::string not_watched(Io& io, const std::string& path) {
       kClaimSilence.count());
 }
 
-/// A deletion, or its undoing, that nobody finished.
+/// An unfinished deletion, or an unfinished undelete.
 bool was_stopped(const catalog::TrashEntry& entry) {
   using Trashed = catalog::TrashRecord::State;
   if (catalog::Deleter::is_half_purged(entry)) return true;
@@ -224,7 +224,7 @@ class Looker {
     return {};
   }
 
-  /// What no save puts into a partial; "" where there is nothing else, and of a file.
+  /// Files in a partial that no save writes; "" if there are none, and for a file.
   Result<std::string> holds_besides(const std::string& path) {
     CKPT_TRY(const auto info, look(io_, path));
     if (!info || info->kind != FileInfo::Kind::directory) return std::string();
@@ -321,7 +321,7 @@ class Looker {
     return {};
   }
 
-  /// What a scrub said of it.
+  /// The result of `verify --all` for it.
   Result<> marks(const std::string& path) {
     for (const Mark& mark : catalog::read_marks(io_, catalog::marks_path(path, false)).marks) {
       if (mark.kind != Mark::Kind::verified || mark.value == 1) continue;
@@ -330,7 +330,7 @@ class Looker {
     return {};
   }
 
-  /// Compares every checksum; false: `item` tells what is wrong.
+  /// Compares every checksum; false: `item` has the finding.
   /// errors  interrupted
   Result<bool> check(Io& io, const std::string& path, RepairItem& item) {
     Session session = session_with(io);
@@ -414,7 +414,7 @@ class Mender {
     return io_.sync_dir(parent_path(item.path));
   }
 
-  /// Of all that are dead now, as each look tells.
+  /// Of all dead claims, as each observation finds them.
   Result<> forget(const RepairItem& item) {
     CKPT_CHECK(watch_claims(io_, parent_path(parent_path(parent_path(item.path)))));
     CKPT_TRY(const auto left, look(io_, item.path));
@@ -463,7 +463,7 @@ class Mender {
     return path.substr(std::min(path.size(), item.path.size() + 1));
   }
 
-  /// Opening the trash settles what was begun; then what was being removed permanently is.
+  /// Opening the trash finishes interrupted deletions; then interrupted purges are finished.
   Result<> finish(const RepairItem& item) {
     const std::string store = parent_path(parent_path(item.path));
     CKPT_TRY(const auto trash,

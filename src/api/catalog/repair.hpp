@@ -28,24 +28,24 @@ const char* defect_name(Defect defect);  ///< "left-over"
 struct RepairItem {
   Defect defect = Defect::damage;
   std::string path{};       ///< of the partial, the checkpoint, or the trash
-  std::string text{};       ///< what is wrong
+  std::string text{};       ///< the finding
   std::uint64_t bytes = 0;  ///< that removing it frees
   std::vector<Finding> damage{};
-  bool planned = false;  ///< it is to be repaired
+  bool planned = false;  ///< to be repaired
   bool done = false;
   std::string kept_because{};  ///< why it is not to be repaired, or could not be
 
-  /// Of a manifest: the file that is right, the one that is to be replaced, and the text of the first when every record
-  /// of sums.bin was found right with it.
+  /// Of a manifest: the good copy, the copy to be replaced, and the text of the good one if every record of sums.bin
+  /// was right with it.
   std::string from{};
   std::string to{};
   Hash128 text_hash{};
 };
 
 struct RepairRequest {
-  std::string path;  ///< of a store, a run, a checkpoint, or what a killed save left
+  std::string path;  ///< of a store, a run, a checkpoint, or a leftover
   bool apply = false;
-  bool names_only = false;  ///< only for what names tell: leftovers and stopped deletions
+  bool names_only = false;  ///< only findings from names: leftovers and interrupted deletions
   std::string by{};
   std::function<catalog::Time()> clock{};
   std::chrono::milliseconds lock_timeout{0};  ///< for others that delete in the store
@@ -55,19 +55,19 @@ struct RepairReport {
   std::string path;
   bool applied = false;
   std::vector<RepairItem> items{};  ///< by path
-  std::uint64_t checkpoints = 0;    ///< ours, looked at
+  std::uint64_t checkpoints = 0;    ///< ours, checked
   std::uint64_t bytes = 0;          ///< read and compared
-  /// Something stays broken: checkpoints that this run did not mend.
+  /// Something stays broken: checkpoints that this command did not repair.
   bool is_broken() const;
-  /// Everything could be looked at, and all that was to be done was done.
+  /// Everything could be checked, and every repair was made.
   bool is_complete() const;
 };
 
-/// Looks, and with `apply` repairs. Of a store or a run manifests are read and marks heard; where a manifest must be
-/// replaced, and where `path` is a checkpoint, every checksum is compared. Only a partial whose lock can be taken is
-/// left over; one that a conversion would go on from is left to it unless `path` names it. A manifest is replaced only
-/// under the checkpoint's exclusive lock and only where it is still what was looked at; the checkpoint is marked (a
-/// note `repaired`) before, and as verified after. Goes on after what could not be done.
+/// Checks, and with `apply` repairs. In a store or a run, manifests and marks are read; if a manifest must be replaced,
+/// and if `path` is a checkpoint, every checksum is compared. Only a partial whose lock can be taken is a leftover; one
+/// that a conversion could resume stays unless `path` names it. A manifest is replaced only under the checkpoint's
+/// exclusive lock and only if it is unchanged since it was checked; the checkpoint is marked (a note `repaired`)
+/// before, and as verified after. Continues after failures.
 ///
 /// errors   not_found; usage: not a directory; unsupported: another tool's checkpoint; io: it cannot be listed;
 ///          interrupted

@@ -21,12 +21,12 @@ namespace {
 using catalog::Entry;
 using catalog::Mark;
 
-/// The name of the note that says when a checkpoint without checksums was looked at.
+/// The name of the note with the time at which a checkpoint without checksums was checked.
 constexpr std::string_view kNote = "verify --all";
 constexpr std::size_t kMostText = 1000;
 
 bool is_wanted(const ScrubRequest& request, const Entry& entry) {
-  if (entry.checkpoint.link) return false;  // what it leads to is checked where it lies
+  if (entry.checkpoint.link) return false;  // the target of a link is checked in its own place
   if (request.since && entry.checkpoint.created < *request.since) return false;
   return request.runs.empty() || std::ranges::any_of(request.runs, [&](const std::string& glob) {
            return matches_glob(entry.checkpoint.run, glob);
@@ -49,15 +49,15 @@ Result<> check_runs(const ScrubRequest& request, const std::vector<Entry>& entri
   return {};
 }
 
-/// A checkpoint that may be looked at, and its place in the order of turns.
+/// A checkpoint that may be checked, and its place in the order.
 struct Turn {
   Entry entry{};
   std::optional<catalog::Time> last{};
   std::uint64_t rank = 0;  ///< in its run, 0 = the newest
 };
 
-/// Never looked at first, the newest of every run before the second newest of any: those are what a crash needs. Then
-/// by the time of the last look. A last look in the future, by a clock that was ahead, is none.
+/// Never verified first, the newest of every run before the second newest of any, because a crash needs those. Then
+/// least recently verified first. A time in the future, by a clock that was ahead, counts as never.
 bool comes_before(const Turn& a, const Turn& b) {
   if (a.last != b.last) return !a.last || (b.last && *a.last < *b.last);
   if (a.rank != b.rank) return a.rank < b.rank;
@@ -119,7 +119,8 @@ class Scrubber {
   Result<ScrubItem> look(Turn turn) {
     ScrubItem out{.entry = std::move(turn.entry), .before = turn.last};
     out.path = out.entry.path(request_.store);
-    // Held until the mark is durable: what is being deleted gets none, and what has one is not deleted in the meantime.
+    // Held until the mark is durable: a checkpoint being deleted gets none, and one with a mark is not deleted in the
+    // meantime.
     const auto lease = Lease::take(session_.io, out.path);
     if (!lease) {
       explain(out, lease.error());
@@ -225,7 +226,7 @@ Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,
     return request.max_age && turn.last && catalog::elapsed(*turn.last, now) <= *request.max_age;
   });
   out.due = turns.size();
-  // What cannot be read takes no place in the share: it would stand before all others at every run.
+  // Unreadable checkpoints do not count in the share; else they would come first at every run.
   auto left = static_cast<std::uint64_t>(std::ceil(request.share * static_cast<double>(out.total)));
   Scrubber scrubber(session, request);
   for (Turn& turn : turns) {

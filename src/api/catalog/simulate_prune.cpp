@@ -11,7 +11,7 @@ namespace {
 
 using catalog::Entry;
 
-/// What the optimizer takes of a checkpoint in mixed precision: 12 of 14 bytes a parameter.
+/// The share of the optimizer in a mixed-precision checkpoint: 12 of 14 bytes per parameter.
 std::uint64_t optimizer_share(std::uint64_t bytes) {
   return bytes - bytes / 7;
 }

@@ -36,8 +36,8 @@ struct SimulateReport {
   std::vector<std::string> warnings{};
 };
 
-/// Each policy on a run of its own that saves at every interval. Without `bytes` checkpoints are as large as the last
-/// one saved of the runs that the policy selects. Changes nothing but the catalog.
+/// Applies each policy to a simulated run that saves at every interval. Without `bytes` checkpoints are as large as the
+/// last one saved of the policy's runs. Changes nothing but the catalog.
 /// errors  of read_policies and simulate; usage: no size is given, and there is no checkpoint to take it from
 Result<SimulateReport> simulate_prune(Io& io, const SimulateRequest& request);
 

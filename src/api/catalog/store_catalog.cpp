@@ -172,7 +172,7 @@ std::string prometheus_text(const StoreStatus& status) {
 
 namespace {
 
-/// Metrics take the place of metrics, and of nothing else: a device, a pipe, a manifest, whatever a link leads to.
+/// Metrics replace only metrics: not a device, a pipe, a manifest, or a link.
 Result<> check_metrics_file(Io& io, const std::string& file) {
   const auto refused = [&](const char* why) {
     return fail({.code = Errc::usage,

@@ -33,12 +33,12 @@ struct CatalogQuery {
   std::optional<catalog::State> state{};
   std::optional<catalog::Filter> where{};
   std::optional<catalog::Time> since{};  ///< saved then or later, by the clock of the machine that saved
-  std::optional<std::uint64_t> limit{};  ///< the first so many
+  std::optional<std::uint64_t> limit{};  ///< at most this many
   enum class Sort : std::uint8_t {
     newest,  ///< by run; in it the newest first
     oldest,
     size,  ///< the largest first
-    time,  ///< the youngest first
+    time,  ///< newest first
   } sort = Sort::newest;
   bool rebuild = false;
   catalog::Time now{};
@@ -58,7 +58,7 @@ struct StoreStatus {
   std::uint64_t free_bytes = 0;
   catalog::Recycled recycled{};  ///< not free: waits for the next save
   catalog::InTrash trash{};      ///< not free either; of the run asked for
-  /// How the newest demoted checkpoint of each run lost its optimizer, where a record tells: not after a year.
+  /// How the newest demoted checkpoint of each run lost its optimizer, if there is a record: they are kept for a year.
   std::vector<catalog::TrashEntry> demotions{};
   const catalog::TrashEntry* demotion_of(const std::string& run) const;
   StoreReaders readers{};  ///< of the whole store
@@ -69,13 +69,13 @@ struct StoreStatus {
 Result<StoreStatus> store_status(Io& io, const std::string& store, const std::string& run, catalog::Time now,
                                  std::uint64_t memory_bytes = UINT64_MAX);
 
-/// The same for Prometheus' text file collector; and written into a file, whole or not at all.
-/// errors  usage: the file is a link, is no regular one or holds something else
+/// The same for Prometheus' text file collector; written to a file atomically.
+/// errors  usage: the file is a link, is not regular, or holds something else
 std::string prometheus_text(const StoreStatus& status);
 Result<> write_status(Io& io, const std::string& file, const StoreStatus& status);
 
-/// ckpt pin and unpin, and every other mark: finds the checkpoint by name, writes or removes the mark, tells the
-/// catalog. The checkpoint as it is then.
+/// ckpt pin, unpin and all other marks: finds the checkpoint by name, writes or removes the mark, notifies the catalog.
+/// Returns the checkpoint afterwards.
 struct MarkRequest {
   std::string store;
   std::string checkpoint;  ///< as find_checkpoint takes it

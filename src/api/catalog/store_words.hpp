@@ -1,6 +1,6 @@
 #pragma once
 
-/// What the verbs of a store share with the command line: points in time, flags of policies, the name of this host.
+/// Shared by the commands of a store: points in time, policy options, the name of this host.
 #include "catalog/bucket.hpp"        // IWYU pragma: export
 #include "catalog/index/utc.hpp"     // IWYU pragma: export
 #include "catalog/policy_flags.hpp"  // IWYU pragma: export

@@ -18,8 +18,8 @@ using catalog::TrashEntry;
 
 constexpr std::size_t kLeastDigits = 6;
 
-/// The greatest comes back first: the newest; and a checkpoint before its optimizer, which has no place to come back to
-/// otherwise, whatever the clocks said when they were deleted.
+/// Greatest first: the newest; and a checkpoint before its optimizer, which needs it, whatever the clocks said when
+/// they were deleted.
 std::tuple<std::uint64_t, bool, catalog::Time> rank_of(const TrashEntry& entry) {
   const auto name = CheckpointName::parse(entry.name);
   return {name ? name->generation : 0, entry.record.dropped.empty(), entry.record.deleted};
@@ -51,7 +51,7 @@ Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::strin
                .hint = there.empty() ? "the trash is empty" : "in the trash: " + there});
 }
 
-/// What of such a name stands in its run; an id is not looked for.
+/// Such a name in its run; an id is not searched.
 std::optional<TrashEntry> find_in_run(Io& io, const std::string& store, const std::string& name) {
   const std::size_t at = name.find('@') != std::string::npos ? name.rfind('@') : name.rfind('/');
   if (at == std::string::npos) return std::nullopt;

@@ -16,7 +16,7 @@ bool has_policy(Io& io, const PruneRequest& request) {
   return policies || policies.error().code != Errc::not_found;
 }
 
-/// RUN@latest, RUN@best, RUN@TAG: what stands there and is called so; any other name stays as it is.
+/// RUN@latest, RUN@best, RUN@TAG: the checkpoint of that name; any other name is unchanged.
 Result<std::string> meant_by(Io& io, const PruneRequest& request, const std::string& name) {
   if (name.find('@') == std::string::npos) return name;
   auto catalog = open_catalog(io, request.store, catalog::Trust::notes, request.now);
@@ -35,7 +35,7 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
   WhyReport out;
   request.runs.clear();
   const bool decided = has_policy(session.io, request);
-  if (!decided) request.policy.flags = {{"keep-last", "all"}};  // so that it is found; nothing else is told of that
+  if (!decided) request.policy.flags = {{"keep-last", "all"}};  // so that it is found
   CKPT_TRY(PrunePlan plan, plan_prune(session, request));
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     const PrunePart& part = plan.parts[p];

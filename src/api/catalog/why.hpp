@@ -16,9 +16,9 @@ struct WhyReport {
   std::vector<catalog::TrashEntry> history{};               ///< deletions, oldest first
 };
 
-/// Why a checkpoint is kept, or was deleted, by the name that names_checkpoint understands, or a word for what
-/// stands there, as find_in_catalog takes it: of `request` the runs are not used.
-/// errors  not_found: the store knows no such checkpoint; those of plan_prune
+/// Why a checkpoint is kept, or was deleted, by a name that names_checkpoint understands, or by a word as for
+/// find_in_catalog: the runs of `request` are not used.
+/// errors  not_found: the store has no record of such a checkpoint; those of plan_prune
 Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, const std::string& asked);
 
 }  // namespace ckpt

@@ -12,7 +12,7 @@ namespace ckpt {
 /// Two tensors that should be equal bit for bit once both are of type `as`.
 struct TensorPair {
   std::uint32_t left = 0;   ///< index into the left map's tensors
-  std::uint32_t right = 0;  ///< likewise, right
+  std::uint32_t right = 0;  ///< of those that are right
   Dtype as = Dtype::f32;
 };
 

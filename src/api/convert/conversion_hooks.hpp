@@ -14,7 +14,8 @@ namespace ckpt {
 /// Where another verb makes a conversion its own: parts of tensors, and forms that only hold such; a target that gets
 /// its name at the commit. A function that is not set changes nothing. References outlive the conversion.
 struct ConversionHooks {
-  std::vector<std::string> parameters{};                   ///< of the verb, beside the request's: they are in the id
+  std::vector<std::string> parameters{};                   ///< of the command, besides those of the request: they are
+                                                           ///< in the id
   std::function<Result<const Format*>()> choose_target{};  ///< by default as the request says
   std::function<Result<>(const Map& map)> check{};         ///< before anything is selected
   /// Sets Selected::part: of the chosen format lay_out_parts is called. Such a conversion is not resumed.
@@ -24,7 +25,7 @@ struct ConversionHooks {
   /// A checkpoint of a run, whose number is known only when it is published. The request's target is then what its
   /// partial begins with, in the directory that it will be in. All three are rank 0's.
   struct InRun {
-    /// The path of what this conversion has published before; nothing if there is none.
+    /// The path where this conversion was published before; nothing if it was not.
     std::function<Result<std::optional<std::string>>(const std::string& id)> find{};
     std::function<Result<>()> make_directory{};
     /// Commits; `files` are those of Skeleton::finish. The path.

@@ -84,8 +84,8 @@ struct Prepared {
   bool cuts = false;
 };
 
-/// --verify full of what is there already: what `ckpt verify` says is wrong with it; "" where nothing is. A form
-/// without checksums is compared with the source, where it should hold the same values under the same names.
+/// --verify full of an existing target: the findings of `ckpt verify`; "" if there are none. A format without checksums
+/// is compared with the source, which should have the same values under the same names.
 Result<std::string> find_damage(Session& session, const ConvertRequest& request, const Prepared& prepared,
                                 const std::string& target) {
   if (prepared.target->open == nullptr) return std::string();
@@ -110,7 +110,7 @@ Result<std::string> find_damage(Session& session, const ConvertRequest& request,
   return std::string();
 }
 
-/// Whether what is there, the result of this very conversion, counts as done.
+/// Whether an existing target, the result of this conversion, counts as done.
 Result<bool> is_done(Session& session, const ConvertRequest& request, const Prepared& prepared) {
   if (request.verify != VerifyLevel::full || request.dry_run) return true;
   const std::string target = prepared.path.empty() ? request.target : prepared.path;
@@ -154,12 +154,12 @@ Result<bool> already_there(Session& session, const ConvertRequest& request, Prep
   return fail(std::move(error));
 }
 
-/// Damage in a trainer's state is no reason not to give its weights.
+/// Damage in training state does not prevent converting the weights.
 bool is_weights_alone(const ConvertRequest& request) {
   return request.only.size() == 1 && request.only.front() == "weights";
 }
 
-/// What is converted, and what it is called.
+/// The converted tensors, and their names.
 Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   const ConversionHooks none;
   const ConversionHooks& hooks = request.hooks != nullptr ? *request.hooks : none;
@@ -211,7 +211,7 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   return out;
 }
 
-/// Whether it is there; what is beside it is noted.
+/// Whether it exists; other things next to it are noted.
 Result<bool> look_at_target(Session& session, const ConvertRequest& request, Prepared& prepared) {
   CKPT_TRY(const bool there, already_there(session, request, prepared));
   const std::string target = join_path(request.target, "");
@@ -220,15 +220,15 @@ Result<bool> look_at_target(Session& session, const ConvertRequest& request, Pre
                return own_files(session, *prepared.source, *prepared.target, path);
              }));
   }
-  // In a run leftovers are swept, and one that is new has no directory yet.
+  // In a run leftovers are swept, and a new run has no directory yet.
   if (prepared.in_run != nullptr && (!request.dry_run || !session.io.stat(parent_path(request.target)))) return there;
   CKPT_TRY(const auto found, find_left_overs(session.io, request.target, prepared.id, request.dry_run));
   prepared.selection.notes.insert(prepared.selection.notes.end(), found.begin(), found.end());
   return there;
 }
 
-/// Collective: rank 0 alone looks at the target, and its source is the one that counts. On a shared file system ranks
-/// may see a target or a source that changes differently, and must not go different ways.
+/// Collective: only rank 0 checks the target, and its source counts. On a shared file system ranks may see a changing
+/// target or source differently, and must take the same path.
 Result<> settle_view(Session& session, const ConvertRequest& request, Prepared& prepared) {
   Comm& comm = session.comm;
   Result<bool> there = false;
@@ -303,7 +303,7 @@ Result<Prepared> prepare(Session& session, const ConvertRequest& request) {
   return out;
 }
 
-/// --verify full: what was written, read again and compared with the hashes from memory.
+/// --verify full: the written bytes, read again and compared with the hashes from memory.
 Result<> check_target(Session& session, const Plan& plan, const std::string& root, const std::vector<Hash128>& leaves) {
   Written written = as_written(plan);
   CKPT_TRY(const LeafCheck check,
@@ -331,7 +331,7 @@ Result<> check_claims(Session& session, const Prepared& prepared) {
   return fail(std::move(error));
 }
 
-/// Whether the target's form leaves out something that was asked for, beyond what it never holds.
+/// Whether the target's format drops something that was requested, apart from things that it never holds.
 bool drops_requested(const Skeleton& skeleton) {
   return std::ranges::any_of(skeleton.dropped,
                              [](const Finding& finding) { return finding.skipped != Skipped::nothing; });
@@ -386,7 +386,7 @@ Result<> sum_on_root(Comm& comm, RunReport& report) {
   return {};
 }
 
-/// What was done between the plan and the report.
+/// Results between plan and report.
 struct Done {
   RunReport run;
   Resumed resumed;

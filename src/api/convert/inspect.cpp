@@ -12,7 +12,7 @@
 namespace ckpt {
 namespace {
 
-// What the program itself needs beside metadata and the smallest pool.
+// Memory of the program itself, besides metadata and the smallest pool.
 constexpr std::uint64_t kProgramBytes = std::uint64_t{24} << 20;
 
 std::string part_name(const Tensor& tensor) {

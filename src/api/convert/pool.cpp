@@ -9,7 +9,7 @@
 namespace ckpt {
 namespace {
 
-// What the run allocates beside its pool: thread stacks touched, rings, one leaf's copies.
+// Memory of a run besides its pool: thread stacks, rings, one leaf's copies.
 constexpr std::uint64_t kRunMargin = std::uint64_t{12} << 20;
 // Two workers of this many buffers keep the disks we measured busy in both directions.
 constexpr std::uint64_t kPoolPerWorker = std::uint64_t{100} << 20;
@@ -19,7 +19,7 @@ constexpr std::uint64_t kPoolPerWorker = std::uint64_t{100} << 20;
 Result<RunOptions> run_options(const Session& session, const Plan& plan) {
   RunOptions options;
   options.stop = session.stop;
-  // Hash, record and order of each: what a conversion that goes on after a kill holds of a leaf.
+  // Hash, record and order of each leaf: memory of a resumed conversion.
   const std::uint64_t hashes = plan.totals().leaves * (sizeof(Hash128) + sizeof(RecordedLeaf) + sizeof(std::uint64_t));
   const std::uint64_t used = resident_bytes() + hashes + kRunMargin;
   const std::uint64_t bound = session.memory_bytes;

@@ -69,7 +69,7 @@ Result<std::vector<bool>> tell(Comm& comm, const std::vector<bool>& mine, std::u
   return bits.empty() ? std::vector<bool>() : from_bits(bits, leaves);
 }
 
-/// Collective: the hashes of these leaves as they stand on the disk, on rank 0.
+/// Collective: the hashes of these leaves from the disk, on rank 0.
 Result<std::vector<Hash128>> hash_leaves(Session& session, const Plan& plan, const std::string& root,
                                          const std::vector<bool>& leaves, LateLedger& late) {
   Written written = as_written(plan);
@@ -179,7 +179,7 @@ Result<> read_again(Session& session, const Plan& plan, const TakeUp& how, Resum
   again.leave_out(others);
   CKPT_TRY(RunOptions options, run_options(session, again));
   options.source_root = how.source_root;
-  CrcLedger own;  // what other ranks read of an entry is rank 0's when this ends
+  CrcLedger own;  // when this ends, rank 0 has what other ranks read of an entry
   options.crcs = session.comm.is_root() ? how.crcs : &own;
   const std::uint64_t before = again.left_out_bytes();
   if (session.progress) {
@@ -243,7 +243,7 @@ Result<Resumed> take_up(Session& session, Plan& plan, const TakeUp& how) {
     out.leaves.clear();
     return out;
   }
-  LateLedger late(plan.targets());  // also of leaves that turn out not to be what the record says
+  LateLedger late(plan.targets());  // also of leaves that do not match the record
   CKPT_TRY(const std::vector<Hash128> hashes, hash_leaves(session, plan, how.target_root, finished, late));
   if (publication != nullptr) {
     for (std::size_t leaf = 0; leaf < out.leaves.size(); ++leaf) {

@@ -30,7 +30,7 @@ std::string glob_of(const std::string& name) {
   return out;
 }
 
-/// The bytes of each file of a map that are not what was saved.
+/// The bytes of each file of a map that differ from those saved.
 struct BadBytes {
   std::vector<bool> missing{};                 ///< by file
   std::vector<std::vector<Extent>> extents{};  ///< by file, ascending
@@ -112,8 +112,8 @@ bool needs_copy(Io& io, const std::string& path) {
   return !right(universal::kManifestPath) && right(universal::kManifestCopyPath);
 }
 
-/// Where both manifests are lost. The shards' own headers hold names, dtypes and boxes, but neither what belongs to the
-/// checkpoint nor the flat pieces' shapes, so nothing can tell whether a tensor is whole: no salvage.
+/// If both manifests are lost: the shards' headers hold names, dtypes and boxes, but neither the list of what belongs
+/// to the checkpoint nor the shapes of flat pieces, so it is unknown whether a tensor is complete: no salvage.
 Error without_manifest(Io& io, const std::string& path, Error error) {
   const std::string shards = join_path(path, "shards/weights");
   if (error.code != Errc::uncommitted || !io.stat(shards)) return error;
@@ -173,7 +173,7 @@ Result<SalvageReport> salvage(Session& session, const SalvageRequest& request) {
   out.damage = bad.damage;
   CKPT_TRY(out.conversion, convert(reading, conversion));
   if (request.dry_run) return out;
-  // A disk that gives other bytes at another time has given the conversion who knows what.
+  // A disk that returns different bytes each time may have given the conversion anything.
   CKPT_TRY(const BadBytes again, find_bad_bytes(reading, source));
   if (!(again == bad))
     return fail({.code = Errc::io,

@@ -10,7 +10,7 @@
 
 namespace ckpt {
 
-/// Takes what is intact out of a damaged checkpoint of ours: `ckpt repair CKPT --out NEW`.
+/// Extracts the undamaged tensors of a damaged universal checkpoint: `ckpt repair CKPT --out NEW`.
 struct SalvageRequest {
   std::string path;
   std::string out;  ///< a directory that does not exist
@@ -28,12 +28,12 @@ struct SalvageReport {
   std::uint64_t tensor_count = 0;      ///< of the damaged one
 };
 
-/// Compares every leaf that is there, then converts the tensors whose leaves are all right, and the objects if theirs
-/// are, to a new checkpoint; a note in it says what is lost. The leaves are compared once more afterwards. The damaged
+/// Compares every existing leaf, then converts the tensors whose leaves are all right, and the objects if theirs are,
+/// to a new checkpoint with a note about what is lost. The leaves are compared once more afterwards. The damaged
 /// checkpoint is only read.
 ///
-/// errors   those of convert; unsupported: another tool's, which has no hash of every byte; corrupt: nothing is intact,
-///          or both manifests are lost
+/// errors   those of convert; unsupported: another tool's checkpoint, which does not hash every byte; corrupt: nothing
+///          is intact, or both manifests are lost
 Result<SalvageReport> salvage(Session& session, const SalvageRequest& request);
 
 }  // namespace ckpt

@@ -26,7 +26,7 @@ std::string root_key(const Tensor& tensor) {
 struct Wanted {
   bool weights = false;
   bool optim = false;
-  std::vector<std::string> globs;         ///< all words that are no roles
+  std::vector<std::string> globs;         ///< only words that are not roles
   std::unordered_set<std::string> names;  ///< those that match one name only: there may be as many as tensors
   std::vector<std::string> wildcards;     ///< the others
 
@@ -108,7 +108,7 @@ class Selector {
       note(Severity::note, "removed prefix '" + wrapper_ + "'");
       return;
     }
-    // One of several files holds all weights: its name stands before theirs for the other files' sake only.
+    // One of several files holds all weights: its name prefixes theirs only because of the other files.
     if (roots.size() != 1) return;
     const std::string file = *roots.begin() + "/";
     const bool prefixed = std::any_of(map_.tensors.begin(), map_.tensors.end(),
@@ -250,8 +250,8 @@ class Selector {
     }
   }
 
-  /// No tensor loses its name, and one name is one tensor's, whether it is the tensor's own or a tied one. A tied name
-  /// that renaming has made equal to its tensor's, or to another of its tied names, says nothing more and is left out.
+  /// No tensor loses its name, and every name is unique, tied ones too. A tied name that renaming has made equal to its
+  /// tensor's, or to another of its tied names, is redundant and dropped.
   Result<> settle_names() {
     struct Named {
       std::string_view before;  // in the source

@@ -7,12 +7,12 @@
 
 namespace ckpt {
 
-/// What a conversion takes from its source, with the names and dtypes of the target.
+/// The tensors that a conversion takes from its source, with the names and dtypes of the target.
 struct Selection {
   std::vector<Selected> tensors{};
   std::vector<Alias> aliases{};
   std::vector<NamedObject> objects{};
-  std::vector<Finding> notes{};  ///< decisions: which weights, dropped wrappers, what was not found
+  std::vector<Finding> notes{};  ///< decisions: which weights, dropped wrappers, words without a match
   bool partial = false;          ///< something that was asked for is not there
 };
 

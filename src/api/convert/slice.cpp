@@ -18,7 +18,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-/// A number, or nothing where there is no text.
+/// A number, or nothing for an empty text.
 Result<std::optional<std::int64_t>> number(std::string_view whole, std::string_view digits) {
   digits = trimmed(digits);
   if (digits.empty()) return std::nullopt;

@@ -10,16 +10,16 @@
 
 namespace ckpt {
 
-/// A slice as NumPy writes it, "name[0:128, :, -1]": one entry a dimension, outermost first; dimensions that are not
-/// written are whole, and "..." stands for those between. Ranges are cut to the tensor, negative numbers count from the
-/// end, a single number takes its dimension away. Steps are not taken.
+/// A slice as NumPy writes it, "name[0:128, :, -1]": one entry per dimension, outermost first; missing dimensions are
+/// whole, and "..." replaces those between. Ranges are clipped to the tensor, negative numbers count from the end, a
+/// single index removes its dimension. No steps.
 struct Slice {
   struct Entry {
     enum class Kind : std::uint8_t { range, index, rest } kind = Kind::range;
     std::optional<std::int64_t> begin{};  ///< the index itself for Kind::index
     std::optional<std::int64_t> end{};
   };
-  std::string name;  ///< all before the last '[': brackets may stand in a name
+  std::string name;  ///< everything before the last '[': names may contain brackets
   std::string text;  ///< from that on, as given: "[0:128,:]"
   std::vector<Entry> entries{};
 };
@@ -27,7 +27,7 @@ struct Slice {
 /// errors   usage: not such a text, a step, two "...", a number that does not fit in 64 bits
 Result<Slice> parse_slice(std::string_view text);
 
-/// What the slice takes of a tensor.
+/// The box that the slice takes of a tensor.
 /// errors   usage: more entries than dimensions, an index outside, a cut inside a packed dtype (F4, F6)
 Result<TensorPart> apply_slice(const Slice& slice, const Tensor& tensor);
 

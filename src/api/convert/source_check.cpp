@@ -32,8 +32,8 @@ Result<bool> has_replicas(const Map& map, std::uint32_t tensor) {
   return several;
 }
 
-/// Of a tensor whose dimensions of stride 0 show the same elements again and again (torch's expand), one turn of each;
-/// nothing if there are none. A few bytes may stand for any number of elements: those are checked once.
+/// For a tensor with dimensions of stride 0, which repeat elements (torch's expand): one repetition of each; nothing if
+/// there are none. A few bytes may represent any number of elements: those are checked once.
 Result<std::optional<Chunk>> without_repeats(const Map& map, std::uint32_t tensor) {
   const Shape& shape = map.tensors[tensor].shape;
   if (is_packed(map.tensors[tensor].dtype) || shape.empty()) return std::nullopt;
@@ -100,7 +100,7 @@ std::string index_text(const Shape& shape, std::uint64_t element) {
   return "[" + out + "]";
 }
 
-/// What the workers of a run find, joined by tensor and file.
+/// The findings of a run's workers, by tensor and file.
 class Findings {
  public:
   void add(const Discrepancy& one) {
@@ -116,7 +116,7 @@ class Findings {
     if (std::pair(one.leaf, one.leaf_offset) < std::pair(at->second.leaf, at->second.leaf_offset)) at->second = one;
     at->second.elements = elements;
   }
-  /// What was added since the last call.
+  /// Findings since the last call.
   std::vector<Discrepancy> take() {
     std::vector<Discrepancy> out;
     for (const auto& [key, one] : found_) out.push_back(one);
@@ -130,7 +130,7 @@ class Findings {
   std::map<Key, Discrepancy> found_;  // guarded by mutex_
 };
 
-/// Counts what is not finite in the leaves of a plan, by tensor.
+/// Counts non-finite values in the leaves of a plan, by tensor.
 class FiniteCounts {
  public:
   explicit FiniteCounts(const Plan& plan) : plan_(plan) {}
@@ -281,7 +281,7 @@ class SourceChecker {
     return {};
   }
 
-  /// What no tensor needed of the entries that have a checksum: padding, and storages of which views show a part.
+  /// Parts of checksummed entries that no tensor needs: padding, and storages of which views show a part.
   Result<> read_rest() {
     TargetFile rest = missing_ranges(ledger_, UINT64_MAX);
     if (rest.bytes == 0) return {};

@@ -9,9 +9,8 @@
 #include "engine/run/checks.hpp"
 #include "format/model/model.hpp"
 
-/// What a checkpoint's own bytes say about each other. One plan and one run of the engine: every tensor is read once,
-/// its other holders and the weights that were rounded from it beside it; then what no tensor needs of the entries that
-/// have a checksum.
+/// Checks of a checkpoint against itself. One plan and one run of the engine: every tensor is read once, together with
+/// its replicas and the weights rounded from it; then the unused parts of checksummed entries.
 namespace ckpt {
 
 /// Which of `count` things are in a sample: those whose XXH64 of seed and number is among the lowest share; at least
@@ -19,14 +18,14 @@ namespace ckpt {
 std::vector<bool> choose_sample(const Sample& sample, std::size_t count);
 
 struct SourceCheckRequest {
-  bool everything = true;  ///< false: only what is compared
+  bool everything = true;  ///< false: only compared tensors
   bool masters = true;     ///< compare masters with the weights that were rounded from them, and not replicas alone
   bool finite = false;     ///< also count NaNs and infinities, by tensor
   std::optional<Sample> sample{};
 };
 
 struct SourceCheck {
-  std::uint64_t bytes = 0;           ///< that were looked at
+  std::uint64_t bytes = 0;           ///< that were checked
   std::uint64_t leaves = 0;          ///< there are, of 4 MiB of values each at most
   std::uint64_t leaves_checked = 0;  ///< fewer under a sample
   std::uint64_t crc_checked = 0;
@@ -46,7 +45,7 @@ Result<SourceCheck> check_source(Session& session, const Map& map, const std::st
 /// master, are left out.
 struct MasterPair {
   std::uint32_t param = 0;   ///< index into Map::tensors
-  std::uint32_t master = 0;  ///< likewise
+  std::uint32_t master = 0;  ///< that were checked
 };
 std::vector<MasterPair> master_pairs(const Map& map);
 

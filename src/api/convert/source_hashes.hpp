@@ -12,7 +12,8 @@
 
 namespace ckpt {
 
-/// Compares the leaf hashes that a source format stores with the bytes as they are read; reads the rest after the run.
+/// Compares the leaf hashes that a source format stores with the bytes as they are read; reads the others after the
+/// run.
 class SourceHashes {
  public:
   /// options  of the run: what --memory leaves beside its pool is for pieces that come early
@@ -20,7 +21,7 @@ class SourceHashes {
 
   LeafLedger& ledger() { return ledger_; }
 
-  /// Collective, after the run: reads whole the leaves of the selected files that nobody has compared. How many leaves
+  /// Collective, after the run: reads the leaves of the selected files that were not compared. Returns how many leaves
   /// these files have.
   /// errors  checksum
   Result<std::uint64_t> finish(const Selection& selection);

@@ -13,7 +13,7 @@
 namespace ckpt {
 namespace {
 
-/// Where one counter stands.
+/// The location of one counter.
 struct Counter {
   std::uint32_t tensor = 0;
   Locator where{};

@@ -160,7 +160,7 @@ std::string first_names(const std::vector<MapFile>& files) {
   return files.size() > kShown ? out + ", ..." : out;
 }
 
-/// Names of a directory that match, as they stand in it; where the pattern has no wildcard whether it is there or not.
+/// Matching names in a directory; a pattern without wildcards only tests whether the name exists.
 Result<> add_own_names(Io& io, const Format& format, const std::string& directory, const std::string& prefix,
                        std::vector<std::string>& out) {
   CKPT_TRY(const auto entries, io.list(directory));
@@ -173,10 +173,10 @@ Result<> add_own_names(Io& io, const Format& format, const std::string& director
   return {};
 }
 
-/// Device and inode: what stands under two names is one file.
+/// Device and inode: two names may be one file.
 using FileId = std::pair<std::uint64_t, std::uint64_t>;
 
-/// A directory that what lies in it may be a part of.
+/// A directory that may be a checkpoint which contains this one.
 struct Above {
   std::string path;
   bool holds_it = false;  ///< the file itself lies in it, in no folder
@@ -217,7 +217,7 @@ Result<bool> stands_alone(Io& io, const Format& format, const std::string& direc
   });
 }
 
-/// Not where a larger checkpoint above it could be opened and has it, nor where that cannot be told.
+/// Not if a larger checkpoint above it opens and contains it, nor if that is unknown.
 Result<> check_apart_from(Session& session, const std::string& path, const FileInfo& file, const Above& above,
                           const Format& format) {
   const auto opened =
@@ -233,7 +233,7 @@ Result<> check_apart_from(Session& session, const std::string& path, const FileI
   const Error& error = opened.error();
   const bool is_none =
       error.code == Errc::ambiguous || error.code == Errc::not_found || error.code == Errc::unsupported;
-  if (is_none) return {};  // files that are no one checkpoint have no part
+  if (is_none) return {};  // files that are separate checkpoints have no parts
   if (error.code == Errc::incomplete)
     return fail(not_replaced(path, fmt::format("it may be part of the incomplete checkpoint in {}", above.path)));
   if (exit_code(error.code) != exit_code(Errc::corrupt)) return fail(error);
@@ -290,7 +290,7 @@ Result<std::vector<std::string>> own_files(Session& session, const Source& sourc
     }
     CKPT_CHECK(add_own_names(session.io, *found.format, path, "", out));
     if (!below.empty()) CKPT_CHECK(add_own_names(session.io, *found.format, found.root, below, out));
-    // What its conversion put beside them, where nobody has put another in its place since.
+    // The extra files that its conversion wrote, if they have not been replaced since.
     for (const auto& [name, bytes] : found.written_beside) {
       const auto now = session.io.stat(join_path(found.root, name));
       if (now && now->kind == FileInfo::Kind::file && now->bytes == bytes) out.push_back(join_path(below, name));

@@ -8,7 +8,7 @@
 #include "api/verbs.hpp"
 #include "convert/format.hpp"
 
-/// What is asked of a conversion's target before anything is planned or written.
+/// Checks of a conversion's target before anything is planned or written.
 namespace ckpt {
 
 /// By --to, else by the suffix, else the universal format. A suffix that promises another format gets none of it.
@@ -19,7 +19,7 @@ Result<const Format*> choose_target(const ConvertRequest& request);
 /// errors  usage: names the formats that take it
 Result<> check_options(const ConvertRequest& request, const Format& target);
 
-/// errors  usage: the path is a partial's, or leads through one; what lies there is never read, and swept
+/// errors  usage: the path is a partial, or below one; it would never be read, and would be swept
 Result<> check_committed_place(const std::string& path);
 
 /// The directory that the target will be a name in has to be there.
@@ -30,12 +30,12 @@ Result<> check_parent(Io& io, const std::string& target);
 /// errors  usage
 Result<> check_outside(Io& io, const ConvertRequest& request, const std::string& source_root);
 
-/// The target is not the source itself, by whatever name.
+/// The target is not the source itself under another name.
 /// errors  usage
 Result<> check_apart(Io& io, const ConvertRequest& request, const std::string& source_root);
 
-/// What belongs to the checkpoint at `path`, which --overwrite is to replace: its map's files and Format::own_names.
-/// `target` is the form that is written: one that is not read is known by its names.
+/// The files that belong to the checkpoint at `path`, which --overwrite is to replace: its map's files and
+/// Format::own_names. `target` is the format to write: one that is never read is recognised by its names.
 /// errors  usage: it is no checkpoint, several, or a part of a larger one, or the source was read from it; locked, io:
 ///         this cannot be determined
 Result<std::vector<std::string>> own_files(Session& session, const Source& source, const Format& target,

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kConfig = "config.json";
 
-/// File systems that do not tell upper from lower case exist.
+/// There are file systems that ignore case.
 std::string folded(std::string_view name) {
   std::string out(name);
   std::ranges::transform(out, out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

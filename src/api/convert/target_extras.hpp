@@ -10,18 +10,18 @@
 /// The files that go with a model (Map::extras) in a conversion.
 namespace ckpt {
 
-/// Which extras the target gets, and what becomes of config.json where weights are cast: those of the training go with
-/// the training's state, the others with everything or the weights. None where the target keeps none.
-/// errors  as read_extra; a config.json that is no JSON stays as it is
+/// Which extras the target gets, and how config.json changes if weights are cast: training files go with training
+/// state, the others with everything or the weights. None if the target keeps none.
+/// errors  as read_extra; a config.json that is not JSON is unchanged
 Result<std::vector<WantedExtra>> choose_extras(Io& io, const Source& source, const ConvertRequest& request,
                                                const Format& target);
 
-/// Of a target that keeps them beside its own files: adds them to the skeleton. One whose name is that of a file of the
-/// target's own is taken out of `extras`, with a warning in `notes`.
+/// For a target that keeps extras as files: adds them to the skeleton. One with the name of a file of the target's own
+/// is removed from `extras`, with a warning in `notes`.
 void add_beside(const Map& source, const Format& target, std::vector<WantedExtra>& extras, Skeleton& skeleton,
                 std::vector<Finding>& notes);
 
-/// What the user is told of them: those that were taken along, and names of files that were not.
+/// Notes for the user: copied extras, and names of files that were not copied.
 void tell_extras(const Source& source, const std::vector<WantedExtra>& taken, std::vector<Finding>& notes);
 
 }  // namespace ckpt

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kNamed = 3;
 
-/// What belongs to one parameter.
+/// The tensors of one parameter.
 struct HeldNames {
   bool any_slot = false;
   bool master = false;

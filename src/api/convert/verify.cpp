@@ -81,7 +81,7 @@ class Verifier {
     if (!opened) return unread(std::move(opened).error());
     const Source source = *std::move(opened);
     auto checked = check(source);
-    // Damage that was found in a file that is another one now is none.
+    // Damage found in a file that has been replaced since does not count.
     if (checked || is_damage(checked.error().code)) CKPT_CHECK(source.check_unchanged());
     return checked;
   }
@@ -111,7 +111,7 @@ class Verifier {
     return {};
   }
 
-  /// Marks are beside the data: a damaged one leaves the checkpoint whole, and keeps it from being deleted.
+  /// Marks are separate from the data: a damaged one leaves the checkpoint complete, and keeps it from being deleted.
   void note_marks(const Source& source) {
     const auto info = session_.io.stat(source.root);
     if (!info || info->kind != FileInfo::Kind::directory) return;
@@ -123,7 +123,7 @@ class Verifier {
                              .file = marks});
   }
 
-  /// Of a format that is recognised but not read a quick look can still tell whether its files are there.
+  /// For a format that is only recognised, a quick check can still show whether its files exist.
   Result<> unread(Error error) {
     if (error.code != Errc::unsupported || !request_.quick || !request_.against.empty()) return fail(std::move(error));
     CKPT_TRY(const std::optional<Glance> seen, glance(session_.io, request_.path, request_.from));
@@ -181,8 +181,8 @@ class Verifier {
            std::to_string(request_.sample->seed);
   }
 
-  /// What the values say about each other. Hashes tell of every byte that changed since it was written; whether two
-  /// copies were the same when they were, only the copies do.
+  /// Checks of values against each other. Hashes show every byte that changed since it was written; only comparing
+  /// copies shows whether they were equal then.
   Result<> values(const Source& source) {
     const bool hashed = source.format->hashes != nullptr;
     const SourceCheckRequest wanted{.everything = !hashed || request_.finite,
@@ -210,7 +210,7 @@ class Verifier {
     return ", all copies of " + std::to_string(check.replicated) + (check.replicated == 1 ? " tensor" : " tensors");
   }
 
-  /// "structure, CRC-32s, 10 masters against their weights": what stands behind the verdict.
+  /// "structure, CRC-32s, 10 masters against their weights": the basis of the verdict.
   std::string words(const SourceCheck& check) const {
     std::string out = "structure";
     if (request_.sample) out += ", " + looked_at(check.leaves_checked, check.leaves);

@@ -9,20 +9,20 @@
 
 namespace ckpt {
 
-/// What a disk does for one process, as a save and a load use it: new files, direct I/O where it is taken, 4 MiB
-/// requests, 8 in flight, memory that was used before. No hashing, no copying: an upper bound of both.
+/// The disk speed that one process gets from a save and a load: new files, direct I/O if possible, 4 MiB requests, 8 in
+/// flight, memory that was used before. No hashing, no copying: an upper bound of both.
 struct DiskSpeed {
   std::uint64_t bytes = 0;
   double write_s = 0;  ///< from the first request until the disk said that all is durable
   double sync_s = 0;   ///< of that, the wait after the last request
   double read_s = 0;
-  bool direct = false;  ///< false: what was read may have come from memory
+  bool direct = false;  ///< false: the data may have been read from memory
 
   double write_rate() const { return write_s > 0 ? static_cast<double>(bytes) / write_s : 0; }
   double read_rate() const { return read_s > 0 ? static_cast<double>(bytes) / read_s : 0; }
 };
 
-/// What is measured where nobody says how much: beyond what controllers hold in memory, and done in seconds.
+/// The default size: more than controllers cache, and done in seconds.
 constexpr std::uint64_t kBenchBytes = std::uint64_t{1} << 30;
 
 /// Writes a file of `bytes` (rounded up to 4 MiB) in the directory, reads it, and removes it.

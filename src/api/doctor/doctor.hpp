@@ -13,7 +13,7 @@
 namespace ckpt {
 
 struct DoctorRequest {
-  std::string path;                           ///< a directory: where checkpoints are, or are to be
+  std::string path;                           ///< a directory that holds checkpoints, or will
   std::optional<std::uint64_t> save_bytes{};  ///< of the next save
   std::uint64_t bench_bytes = 0;              ///< 0: nothing is measured
   catalog::Time now{};                        ///< by the machine's clock

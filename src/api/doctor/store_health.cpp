@@ -55,7 +55,7 @@ void look_at_left_overs(const RepairReport& report, StoreFacts& out) {
 
 void look_at_trash(Io& io, catalog::Time now, StoreFacts& out) {
   const auto entries = catalog::list_trash(io, out.path);
-  if (!entries) return;  // told with the leftovers
+  if (!entries) return;  // reported with the leftovers
   for (const catalog::TrashEntry& entry : *entries) {
     const std::string path = join_path(join_path(catalog::trash_path(out.path), entry.run), entry.kept_as);
     if (entry.present && !entry.recorded) add(out.unrecorded, 0, path);

@@ -12,13 +12,14 @@
 
 namespace ckpt {
 
-/// What a store keeps for itself, and what is wrong with what it holds. Nothing of the data is read.
+/// The state of a store, and problems of its checkpoints. Reads no tensor data.
 struct StoreFacts {
   std::string path;
   std::optional<Error> unwritable{};  ///< .ckpt cannot be written
   bool has_catalog = false;
   std::optional<Error> catalog{};  ///< it cannot be opened, or SQLite's own check finds it damaged
-  std::uint64_t catalog_late = 0;  ///< checkpoints that it did not know as they are; it does now
+  std::uint64_t catalog_late = 0;  ///< checkpoints that the catalog did not know or that have changed; it is current
+                                   ///< now
   struct Group {
     std::uint64_t count = 0;
     std::uint64_t bytes = 0;
@@ -30,14 +31,14 @@ struct StoreFacts {
   Group past_grace{};            ///< in the trash, longer than they had to be
   Group unrecorded{};            ///< in the trash, without a record: nothing ever removes them
   catalog::Recycled recycled{};  ///< wait for the next save
-  Group unknown_recycled{};      ///< in recycle/, but nobody retired them: nothing ever takes or removes them
-  Group marks_unreadable{};      ///< checkpoints of which nobody knows what was said
+  Group unknown_recycled{};      ///< in recycle/, but not put there by ckpt: never used nor removed
+  Group marks_unreadable{};      ///< checkpoints with unreadable marks
   Group corrupt{};
   Group unreadable{};
-  std::vector<std::string> unlistable{};  ///< what could not be looked at
+  std::vector<std::string> unlistable{};  ///< things that could not be checked
 };
 
-/// Nothing where the directory keeps nothing for itself: it is no store yet. The catalog is brought up to date.
+/// Nothing if the directory has no .ckpt: it is not a store yet. The catalog is refreshed.
 /// errors   interrupted
 Result<std::optional<StoreFacts>> look_at_store(Session& session, const std::string& path, catalog::Time now);
 

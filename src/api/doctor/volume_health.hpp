@@ -9,7 +9,7 @@
 
 namespace ckpt {
 
-/// `need`: bytes of the next save; none where nobody knows.
+/// `need`: bytes of the next save; none if unknown.
 std::vector<Diagnosis> diagnose(const VolumeFacts& facts, std::optional<std::uint64_t> need);
 
 }  // namespace ckpt

@@ -95,7 +95,7 @@ Result<ReadReport> Checkpoint::read(std::span<const PartRead> parts, LoadPlan pl
                            .whole_leaves = options.whole_leaves,
                            .stop = options.stop,
                            .pulse = options.pulse});
-  // What had to be decoded was read by another process, past the run that copied it.
+  // Decoded data was read by another process, not by the run that copied it.
   if (report && std::ranges::any_of(map().files, is_temporary)) CKPT_CHECK(source_.check_unchanged());
   if (report || report.error().code != Errc::not_found) return report;
   Error error = std::move(report).error();

@@ -52,7 +52,7 @@ class Checkpoint {
     ReadReport load{};
     std::vector<std::string> missing{};
   };
-  /// What reads come to: parts sorted by name, those of one name as they were given.
+  /// The plan of some reads: parts sorted by name, those of one name in the given order.
   struct Requests {
     std::vector<PartRead> parts{};
     std::vector<std::string> missing{};
@@ -60,8 +60,8 @@ class Checkpoint {
   /// Local.
   /// errors  not_found: a name; usage: a part of the wrong size, shape or dtype
   Result<Requests> requests(std::span<const NamedRead> reads, const ReadOptions& options) const;
-  /// Carries out what was planned of `parts`. Local.
-  /// errors  as load_into; incomplete: a file is gone in the meantime
+  /// Executes a plan for `parts`. Local.
+  /// errors  as load_into; incomplete: a file was removed in the meantime
   Result<ReadReport> read(std::span<const PartRead> parts, LoadPlan plan, Io& io, BufferPool& pool,
                           const ReadOptions& options) const;
   LeavesOf leaves() const;

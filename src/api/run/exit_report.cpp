@@ -15,7 +15,7 @@ namespace {
 struct OpenRuns {
   std::mutex mutex;
   std::vector<const ExitReport*> reports;  // guarded by mutex
-  pid_t process = 0;                       // a forked child's exit says nothing of its parent's saves
+  pid_t process = 0;                       // a forked child's exit says nothing about its parent's saves
 };
 
 OpenRuns& open_runs() {

@@ -28,7 +28,7 @@ class ExitReport {
   struct Save {
     std::uint64_t step = 0;
     SaveEvent::Told told;
-    std::shared_ptr<const PendingSave> save;  // null once it failed: of a run that goes on they may be many
+    std::shared_ptr<const PendingSave> save;  // null after a failure: a run that continues may have many
     std::string failure{};
     bool is_settled() const;
     void shrink();

@@ -11,11 +11,11 @@ namespace ckpt {
 /// changed first, or all changes are refused first, never both. Thread-safe.
 class Changes {
  public:
-  /// Before something is changed. False: it must not be any more.
+  /// Before a change. False: changes are no longer allowed.
   bool begin();
   /// After a `begin` that was true; `changed`: something was, or may have been.
   void end(bool changed);
-  /// Refuses every change from now on. False, and all goes on, where something was changed or is being.
+  /// Refuses every change from now on. Does nothing and returns false if something was changed or is being changed.
   bool refuse();
 
  private:
@@ -24,7 +24,7 @@ class Changes {
   std::atomic<int> state_{0};  // one of these, or how many attempts are under way
 };
 
-/// An Io that notes what it changes. Where changes are refused it fails with `interrupted`. `changes` outlives it.
+/// An Io that records what it changes. When changes are refused it fails with `interrupted`. `changes` outlives it.
 std::unique_ptr<Io> make_noted_io(std::unique_ptr<Io> inner, Changes& changes);
 
 }  // namespace ckpt

@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kReadBuffers = 8;
 constexpr auto kNap = std::chrono::milliseconds(1);  // between beats that wait for other ranks
 constexpr auto kSaveTimeout = std::chrono::hours(1);
-// A stop for the time limit is asked for so long before, in saves of the longest kind seen.
+// A stop for the time limit is requested this early, in durations of the longest save seen.
 constexpr double kSavesBeforeLimit = 2;
 constexpr double kLeastSecondsBeforeLimit = 10;
 
@@ -114,7 +114,7 @@ Result<> Run::agree_on_options() {
 
 Run::~Run() {
   if (!saver_) return;
-  // Nobody is left to be told but the log: who wants to know closes before.
+  // Failures can only be logged here: callers that want them call close.
   if (auto ended = saver_->wait_all(kSaveTimeout); !ended) log(ended.error().message);
 }
 
@@ -149,7 +149,7 @@ bool Run::wants_stop() const {
   return std::chrono::duration<double>(now() - opened_).count() + before >= options_.time_limit.count();
 }
 
-/// What the last save took, as far as it is known by now.
+/// The duration of the last save, as far as known.
 void Run::note_times() {
   if (!latest_save_) return;
   const SaveTimes times = latest_save_->times();
@@ -218,7 +218,7 @@ Result<bool> Run::should_save(std::uint64_t step) {
   const bool due = comm_->is_root() && !due_told_ && is_due(step);
   due_told_ = due_told_ || due;
   CKPT_TRY(const Saver::Vote told, saver_->round({.stop = wants_stop(), .due = due}));
-  const bool stops_now = told.stop && !stop_told_;  // saved once; what follows is the trainer's to end
+  const bool stops_now = told.stop && !stop_told_;  // saved once; ending is up to the trainer
   stop_told_ = stop_told_ || told.stop;
   if (told.due) {
     last_save_ = now();
@@ -233,13 +233,13 @@ Result<bool> Run::should_save(std::uint64_t step) {
 
 // --- saving ------------------------------------------------------------------------------------------------------
 
-/// What stands in the run and in the local tier, and what its trash tells. Rank 0.
+/// The checkpoints in the run and in the local tier, and the records of its trash. Rank 0.
 Result<RunSeries> Run::known_series() {
   return series_of(*io_, run_directory_, near_directory());
 }
 
-/// Nothing of what was saved here before comes after what was loaded: the series goes on. Else one begins, which
-/// supersedes what the run had of later steps when it was loaded; where others have saved since, nothing.
+/// If no checkpoint saved here follows the loaded one, the series continues. Else a new one begins, which supersedes
+/// the run's later steps as of the load; if others have saved since, nothing.
 universal::Run Run::series_after_load(const RunSeries& now) const {
   const bool went_back = loaded_generation_ != at_load_.newest_generation();
   const bool others = now.newest_generation() > at_load_.newest_generation() || now.greatest > at_load_.greatest;
@@ -336,8 +336,8 @@ Result<std::unique_ptr<Checkpoint>> Run::loaded_checkpoint(Io& io) const {
   return checkpoint;
 }
 
-/// Says in the checkpoint that it has been loaded: that it can be is proven. Once, as far as the store can be written;
-/// what stands in the local tier only says nothing. Rank 0.
+/// Marks the checkpoint as loaded, which proves that it loads. Once, if the store can be written; not for a copy that
+/// exists only in the local tier. Rank 0.
 void Run::mark_restored(const Checkpoint& checkpoint) {
   const std::string name = base_name(checkpoint.path());
   if (checkpoint.path() != join_path(run_directory_, name)) return;
@@ -359,7 +359,7 @@ Result<std::unique_ptr<Checkpoint>> Run::open_next(std::vector<std::string>& can
     }
     CKPT_CHECK(comm_->broadcast(path, deadline()));
     if (path.empty()) {
-      // Who finds none starts over; who has lost them all must not.
+      // A trainer that finds no checkpoint starts over; one that has lost them all must not.
       if (skipped.empty()) {
         return fail({.code = Errc::not_found,
                      .message = fmt::format("{}: there is no checkpoint", run_directory_),
@@ -379,7 +379,7 @@ Result<std::unique_ptr<Checkpoint>> Run::open_next(std::vector<std::string>& can
     if (verdict) CKPT_CHECK(agree_on_id(*opened));
     if (verdict) return opened;
     if (verdict.error().code == Errc::peer_failed && !verdict.error().verdict) return fail(std::move(verdict).error());
-    // What a later release wrote is not damaged: to resume from an older one would throw training away unasked.
+    // A checkpoint of a later release is not damaged: resuming from an older one would discard training.
     if (verdict_of(verdict.error()) == Errc::newer) return fail(std::move(verdict).error());
     skipped.push_back(verdict.error().message);
     tell_skipped(path, verdict.error());
@@ -412,7 +412,7 @@ Result<std::vector<std::string>> Run::candidates(const Result<>& mine) {
     CKPT_CHECK(mine);
     CKPT_TRY(at_load_, known_series());
     if (!at_load_.standing.empty() || io_->stat(run_directory_)) return {};
-    // It was there on opening. That there is no checkpoint would make a trainer starts over.
+    // It existed on opening. Reporting no checkpoint would make a trainer start over.
     return fail({.code = Errc::io,
                  .message = fmt::format("{}: the run directory no longer exists", run_directory_),
                  .file = run_directory_});
@@ -436,8 +436,8 @@ std::string Run::near_directory() const {
   return saver_->several_nodes() ? std::string() : options_.local_directory;
 }
 
-/// Several nodes: what stands only in parts becomes whole in the run's directory, before an older one is taken for the
-/// newest. Collective.
+/// Several nodes: completes undrained checkpoints in the run directory, before an older one is taken for the newest.
+/// Collective.
 Result<> Run::finish_drains(std::vector<std::string>& skipped) {
   if (!saver_->several_nodes()) return {};
   auto drained = saver_->wait_all(kSaveTimeout);  // one that failed is tried again
@@ -456,8 +456,7 @@ Result<std::unique_ptr<Checkpoint>> Run::latest_usable(const Result<>& mine) {
   return checkpoint;
 }
 
-/// The groups of ranks that hold the same, where all ranks know them alike and none wants to read by itself; else none.
-/// Collective.
+/// The groups of ranks with the same data, if all ranks agree and none wants to read by itself; else none. Collective.
 Result<ReplicaGroups> Run::replica_groups() {
   if (comm_->ranks() == 1) return ReplicaGroups();
   const bool reads_itself = options_.replicas == Replicas::read || !comm_->has_messages() ||
@@ -469,8 +468,8 @@ Result<ReplicaGroups> Run::replica_groups() {
   return ReplicaGroups(model_, comm_->rank(), comm_->ranks());
 }
 
-/// Reads while the other ranks read: however unequal their shares are, who is slow is not taken for lost. Collective;
-/// local failures are this rank's own, those of the talking are peer_failed.
+/// Reads while the other ranks read: however unequal their shares are, a slow rank is not taken for lost. Collective;
+/// local failures are this rank's own, those of communication are peer_failed.
 Result<ReadReport> Run::read_beside(const std::function<Result<ReadReport>(const Checkpoint::ReadOptions&)>& read,
                                     bool partial) {
   Heartbeat heartbeat(*comm_, options_.patience);
@@ -493,7 +492,7 @@ Result<ReadReport> Run::read_beside(const std::function<Result<ReadReport>(const
   return report;
 }
 
-/// Gets what other ranks have read of this rank's parts, and learns whether it was worth it. Collective.
+/// Receives what other ranks have read for this rank, and measures whether it was worth it. Collective.
 Result<> Run::exchange_parts(const DividedLoad& load, ReadReport& report, std::chrono::nanoseconds read_time) {
   CKPT_TRY(const std::uint64_t exchange_ns, exchange(*comm_, options_.patience, load));
   report.received_bytes = load.received_bytes();
@@ -537,7 +536,7 @@ Result<Run::Loaded> Run::load(std::span<const NamedRead> reads, bool partial, co
           return done;
         },
         partial);
-    // Who was stopped because another rank failed has nothing to add to that one's reason.
+    // A rank stopped because another failed adds nothing to that reason.
     const bool only_stopped = !report && report.error().code == Errc::interrupted;
     auto verdict = agree(*comm_, deadline(), report || only_stopped ? Result<>() : fail(report.error()));
     if (verdict && only_stopped) verdict = fail(report.error());

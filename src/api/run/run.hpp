@@ -22,11 +22,11 @@
 
 namespace ckpt {
 
-/// How a load reads what several ranks hold alike.
+/// How a load reads replicated data.
 enum class Replicas : std::uint8_t {
   automatic,  ///< divided and exchanged, until a load has shown that reading is faster
   read,       ///< by each rank for itself
-  exchange,   ///< divided among those ranks, each of which sends the others what it has read
+  exchange,   ///< divided among those ranks, each of which sends its share to the others
 };
 
 /// The checkpoints of one run on one rank: saving with a Saver, loading with fall-back. One thread.
@@ -44,8 +44,8 @@ class Run {
     bool optimal = false;           ///< as often as loses least time, by what saves here cost; see IntervalPolicy
     double most_overhead = 0;       ///< a cap over all of these, of wall time, 0 to 1; 0: none
     double mtbf_s = 0;              ///< of the job, for `optimal`; 0: unknown
-    double restart_s = 0;           ///< what a failure costs before training goes on
-    std::string policy_store{};     ///< instead of all of these what its ckpt.toml says of the run; rank 0 reads it
+    double restart_s = 0;           ///< time lost at a failure before training continues
+    std::string policy_store{};     ///< its ckpt.toml replaces all of these; rank 0 reads it
     std::string local_directory{};  ///< see Saver::Options; loads take its copies first
     std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
     std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
@@ -61,7 +61,7 @@ class Run {
   /// Collective. `io` is only the source of further ones; where it could not be had all ranks learn it.
   static Result<std::unique_ptr<Run>> open(Result<std::unique_ptr<Io>> io, std::unique_ptr<Comm> comm,
                                            const std::string& run_directory, Options options);
-  /// Waits for what is in flight, all ranks alike.
+  /// Waits for saves in flight, on all ranks.
   ~Run();
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
@@ -73,27 +73,27 @@ class Run {
 
   void set_model(Model model);
   const Model& model() const { return model_; }
-  /// Collective. Saves after a load of a checkpoint that is not the newest begin a new series.
-  /// `mine`, here and in loads: what this rank's own preparations came to.
+  /// Collective. Saves after a load of a checkpoint that is not the newest begin a new series. `mine`, here and in
+  /// loads: the result of this rank's own preparations.
   Result<> begin(std::uint64_t step, const Result<>& mine = {});
   Saver& saver() { return *saver_; }
   /// Collective. `user` is kept with the checkpoint, rank 0's. Without staging memory it returns when the
   /// save has ended, with its failure.
   Result<std::shared_ptr<PendingSave>> commit(std::vector<std::pair<std::string, std::string>> user);
   Result<> wait_all(std::chrono::milliseconds timeout) { return saver_->wait_all(timeout); }
-  /// Waits for what is in flight; the worst failure of any save of which nobody was told. Collective; the last call.
+  /// Waits for saves in flight; returns the worst unreported failure of any save. Collective; the last call.
   Result<> close();
 
   /// The newest checkpoint that opens, and is not superseded. Collective.
-  /// errors  not_found: there is none; corrupt: there are, and none can be used; io: the run cannot be listed
+  /// errors  not_found: there is none; corrupt: none is usable; io: the run cannot be listed
   Result<std::unique_ptr<Checkpoint>> latest_usable(const Result<>& mine = {});
   struct Loaded {
     std::uint64_t step = 0;
     Checkpoint::Report report{};
     std::vector<std::string> skipped{};  ///< newer ones, and nearer copies, that are damaged
   };
-  /// Collective: all ranks load from one checkpoint, the newest that is whole on all of them. What the model says that
-  /// several ranks hold alike, and all of those ask for, is read by one of them; see Replicas.
+  /// Collective: all ranks load from one checkpoint, the newest that is complete on all of them. Replicated data that
+  /// all its holders request is read by one of them; see Replicas.
   Result<Loaded> load(std::span<const NamedRead> reads, bool partial, const Result<>& mine = {});
 
   /// The checkpoint that the last load took, opened again over `io`. Local.
@@ -157,8 +157,8 @@ class Run {
   std::chrono::duration<double> longest_save_{0};
   std::shared_ptr<PendingSave> latest_save_{};  // how long it took is known later
   bool stop_told_ = false;
-  // Rank 0. Whether the training went back is decided by what stood in the run when it was loaded: what other processes
-  // save there later was not left behind.
+  // Rank 0. Whether training was rolled back is decided by the checkpoints in the run at the time of the load: later
+  // saves of other processes are not superseded.
   RunSeries at_load_{};
   std::uint64_t loaded_generation_ = 0;
   std::uint64_t loaded_series_ = 0;

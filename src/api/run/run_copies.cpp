@@ -10,7 +10,7 @@
 namespace ckpt {
 namespace {
 
-/// What the second copy of a manifest says of a checkpoint's place in its run.
+/// The series and step of a checkpoint, from the second copy of its manifest.
 std::optional<universal::Run> run_in_copy(Io& io, const std::string& checkpoint) {
   const auto text = read_small_file(io, join_path(checkpoint, universal::kManifestCopyPath), kMostManifestBytes);
   if (!text) return std::nullopt;
@@ -39,7 +39,7 @@ Result<std::vector<RunCheckpoint>> list_copies(Io& io, const std::string& run_di
       } else {
         found.run = run_in_copy(io, found.copies.front());
       }
-      if (found.run || !found.id.empty()) --left;  // what cannot be read tells nothing
+      if (found.run || !found.id.empty()) --left;  // an unreadable copy says nothing
       const auto known = found.id.empty() ? by_id.end() : by_id.find(found.id);
       if (known == by_id.end()) {
         if (!found.id.empty()) by_id.emplace(found.id, all.size());

@@ -13,7 +13,7 @@
 
 namespace ckpt {
 
-/// A checkpoint of a run, and where it stands.
+/// A checkpoint of a run, and its location.
 struct RunCheckpoint {
   CheckpointName name{};  ///< in the run's directory where it is there
   std::string id{};       ///< 32 digits; empty where its manifest cannot be read
@@ -22,8 +22,8 @@ struct RunCheckpoint {
 };
 
 /// The committed checkpoints of a run, newest first: those of the run's directory and of a local tier (none where
-/// `local_directory` is empty), joined by id. A copy whose manifest cannot be read is a checkpoint of its own: whoever
-/// opens it says why. Its place in the run's history is known where the second copy of the manifest tells.
+/// `local_directory` is empty), joined by id. A copy with an unreadable manifest is listed separately; opening it gives
+/// the reason. Its place in the run's history comes from the second copy of the manifest, if that is readable.
 /// `most_read`: how many manifests are read, at most, of each directory: those of the newest that can be read.
 Result<std::vector<RunCheckpoint>> list_copies(Io& io, const std::string& run_directory,
                                                const std::string& local_directory, std::size_t most_read);

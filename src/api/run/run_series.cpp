@@ -12,8 +12,8 @@
 namespace ckpt {
 namespace {
 
-/// Later series have later generations, so the newest manifests and records tell that can be read; of a run of many
-/// years no more are.
+/// Later series have later generations, so the newest readable manifests and records suffice; of a run of many years no
+/// more are read.
 constexpr std::size_t kMostRead = 1000;
 
 std::uint64_t generation_of(const catalog::TrashFolder::Item& item) {
@@ -21,10 +21,10 @@ std::uint64_t generation_of(const catalog::TrashFolder::Item& item) {
   return name ? name->generation : 0;
 }
 
-/// What the records of the run's deletions tell, in one store.
+/// Series in the records of the run's deletions, in one store.
 Result<std::vector<catalog::SeriesBirth>> deleted_series(Io& io, const std::string& store, const std::string& run) {
   const auto info = io.stat(join_path(catalog::trash_path(store), run));
-  // Where somebody else's file stands in its way there is none.
+  // If a foreign file has its name there is none.
   const bool none = info ? info->kind != FileInfo::Kind::directory : info.error().code == Errc::not_found;
   if (none) return std::vector<catalog::SeriesBirth>();
   CKPT_TRY(catalog::TrashFolder folder, catalog::list_trash_folder(io, store, run));

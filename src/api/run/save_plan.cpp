@@ -126,7 +126,7 @@ void add_sensitivity(SavePlan& plan, const SavePlanRequest& request) {
   }
 }
 
-constexpr double kWorthwhile = 0.98;  // what is less simple must lose noticeably less
+constexpr double kWorthwhile = 0.98;  // a more complex choice must lose noticeably less
 
 /// Which way to save, and why so often.
 void explain(SavePlan& plan, const SavePlanRequest& request) {
@@ -180,7 +180,7 @@ void add_models(SavePlan& plan, const catalog::StateBytes& state, const SavePlan
 
 void add_volume(SavePlan& plan, const SavePlanRequest& request) {
   const SaveChoice& chosen = plan.choices[plan.chosen];
-  // What reaches the storage: of tiers only every so many.
+  // Saves that reach the storage: with tiers only every so many.
   const double between =
       (chosen.chosen_s + chosen.costs.stall_s) * static_cast<double>(std::max<std::uint64_t>(chosen.remote_every, 1));
   if (!(between > 0)) return;
@@ -232,7 +232,7 @@ Result<SavePlan> plan_saves(const SavePlanRequest& request) {
   if (!(request.bandwidth > 0)) return fail(Errc::usage, "the bandwidth of the storage is not given");
   CKPT_TRY(catalog::StateBytes state, catalog::state_preset(request.precision));
   if (request.state_bytes) {
-    // The parts are as in the preset; what is more or less is the optimizer's.
+    // Parts as in the preset; the difference belongs to the optimizer.
     state.weights = std::min(state.weights, *request.state_bytes);
     state.master = std::min(state.master, *request.state_bytes - state.weights);
     state.moments = *request.state_bytes - state.weights - state.master;

@@ -10,7 +10,7 @@
 #include "catalog/model_bytes.hpp"
 #include "format/result.hpp"
 
-/// How often to save, what that costs and what it needs: `ckpt plan`. Nothing is measured or read here.
+/// How often to save, its cost and its needs: `ckpt plan`. Measures and reads nothing.
 namespace ckpt {
 
 struct SavePlanRequest {
@@ -33,8 +33,8 @@ struct SavePlanRequest {
   std::optional<catalog::RankMemory> rank_memory{};
 };
 
-/// One way to save: "blocking", "async", or "tiers": asynchronous to the nodes' own disks, every so many of which are
-/// drained to the storage.
+/// One way to save: "blocking", "async", or "tiers": asynchronous to the nodes' own disks, with every k-th save drained
+/// to the storage.
 struct SaveChoice {
   std::string name{};
   catalog::Costs costs{};
@@ -51,8 +51,8 @@ struct SaveChoice {
   double loss_at_failure_s = 0;
   double lost_low = 0;             ///< `lost` at the 90 % quantile of the MTBF
   double lost_high = 0;            ///< and at the 10 % one
-  std::uint64_t remote_every = 0;  ///< of tiers: every so many saves are drained; their `lost` is of first order
-  double host_bytes = 0;           ///< of a rank: what a save in flight holds, besides its buffers
+  std::uint64_t remote_every = 0;  ///< of tiers: every k-th save is drained; their `lost` is of first order
+  double host_bytes = 0;           ///< of a rank: memory of a save in flight, besides its buffers
 };
 
 /// What becomes of the choices when a number is other than believed.
@@ -61,7 +61,7 @@ struct Sensitivity {
   std::vector<SaveChoice> choices{};  ///< as in the plan
 };
 
-/// What a model of usual size takes, under the precision and the sharding of the request.
+/// The requirements of a model of common size, with the precision and the sharding of the request.
 struct ModelSize {
   std::string name{};  ///< "7B"
   double parameters = 0;
@@ -93,8 +93,8 @@ struct SavePlan {
 /// errors   usage: no parameters, no bandwidth, an unknown preset, a rule that cannot be read
 Result<SavePlan> plan_saves(const SavePlanRequest& request);
 
-/// How many checkpoints lie in the trash at most, where a prune after each save retires one and empties what has lain
-/// there for `trash_s`.
+/// The greatest number of checkpoints in the trash, if a prune after each save deletes one and purges those older than
+/// `trash_s`.
 std::uint64_t most_in_trash(double trash_s, double between_saves_s);
 
 /// The curve of one choice, from a third of its shortest interval to ten times the longest; and its intervals by name.

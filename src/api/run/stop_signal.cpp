@@ -11,7 +11,7 @@ namespace {
 
 std::mutex mutex;
 int users = 0;  // guarded by mutex
-// What a handler reads: set before it is installed.
+// Read by the handler: set before it is installed.
 struct sigaction before_term {};
 struct sigaction before_user {};
 pid_t owner = 0;
@@ -23,7 +23,7 @@ void on_signal(int number) {
     flag.store(true);
     return;
   }
-  // A child never asked for this: the signal does what it did before, once this handler has returned.
+  // The child did not ask for this: the signal has its earlier effect, once this handler has returned.
   ::sigaction(number, number == SIGTERM ? &before_term : &before_user, nullptr);
   ::raise(number);
 }

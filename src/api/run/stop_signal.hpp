@@ -2,8 +2,8 @@
 
 namespace ckpt {
 
-/// SIGTERM and SIGUSR1 as one flag, while any object of this lives; with the last one the handlers before are restored.
-/// A forked child (a data loader's worker) is ended by these signals as if nobody had caught them.
+/// SIGTERM and SIGUSR1 as one flag, while an object of this type exists; the last one restores the earlier handlers. In
+/// a forked child (a data loader's worker) these signals have their earlier effect.
 class StopSignal {
  public:
   StopSignal();
