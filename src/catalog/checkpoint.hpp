@@ -10,10 +10,10 @@
 
 namespace ckpt::catalog {
 
-/// What is known of a checkpoint's wholeness.
+/// Whether a checkpoint is complete.
 enum class State : std::uint8_t {
   uncommitted,  ///< a save is at work, or died: not a checkpoint
-  unreadable,   ///< could not be read just now; that says nothing about tomorrow
+  unreadable,   ///< could not be read just now; that says nothing about later
   repairable,   ///< one of its manifest's two copies is lost or torn, the other is right: `ckpt repair` repairs it
   corrupt,      ///< its bytes contradict its sums
   committed,    ///< every byte durable, as its save said
@@ -28,7 +28,7 @@ struct Pin {
   std::optional<Time> until{};  ///< nothing = permanently
 };
 
-/// One checkpoint, as retention sees it: what its manifest and marks say and who uses it now.
+/// One checkpoint, as retention sees it: its manifest, its marks and its users.
 struct Checkpoint {
   std::string id{};
   std::string run{};
@@ -47,13 +47,13 @@ struct Checkpoint {
   std::vector<std::string> tags{};
   std::vector<std::pair<std::string, std::string>> attributes{};  ///< names of kAttributes (filter.hpp)
   std::vector<Pin> pins{};
-  std::vector<std::string> readers{};  ///< who loads, converts, verifies or saves it now: "host n17 pid 4211 (convert)"
+  std::vector<std::string> readers{};     ///< processes that use it now: "host n17 pid 4211 (convert)"
   std::vector<std::string> references{};  ///< checkpoints whose bytes lie here
   std::vector<std::string> trackers{};    ///< foreign files that name it: "latest"
-  bool resume_source = false;             ///< what the running job started from
-  bool marks_unreadable = false;          ///< nobody knows what was said of it
+  bool resume_source = false;             ///< the checkpoint that the running job started from
+  bool marks_unreadable = false;          ///< its marks cannot be read
   bool link = false;                      ///< a symbolic link
-  bool foreign = false;                   ///< another tool's: nobody tells when its save has ended
+  bool foreign = false;                   ///< another tool's: the end of its save is not marked
 };
 
 /// The value of a metric; null where it was not recorded.

@@ -5,12 +5,12 @@
 
 #include "catalog/interval.hpp"
 
-/// What every interval between saves costs, as a picture.
+/// The cost of every interval between saves, as a picture.
 namespace ckpt::catalog {
 
 struct CurvePoint {
   double interval_s = 0;
-  double lost = 0;    ///< part of wall time that is no useful work: 1 - goodput
+  double lost = 0;    ///< part of wall time that is lost: 1 - goodput
   double saving = 0;  ///< of it: the stalls
 };
 
@@ -23,7 +23,7 @@ struct CurveMark {
 /// Points from `from_s` to `to_s`, equally far apart in the logarithm. Empty unless 0 < from < to and count >= 2.
 std::vector<CurvePoint> curve(const Costs& costs, double from_s, double to_s, std::size_t count);
 
-/// Rows of bars, for a terminal: the interval, what is lost, and the marks. `width` is that of the longest bar.
+/// Rows of bars, for a terminal: the interval, the lost time, and the marks. `width` is that of the longest bar.
 std::string curve_text(const std::vector<CurvePoint>& points, const std::vector<CurveMark>& marks, std::size_t width);
 
 /// A self-contained picture, 720 x 420.

@@ -19,7 +19,7 @@ struct Explanation {
   std::optional<std::uint64_t> rank{};
   std::optional<std::uint64_t> limit{};
   std::string bucket{};  ///< "2026-01-03T10"
-  std::string value{};   ///< what was compared: "2.113", "36 h"
+  std::string value{};   ///< the compared value: "2.113", "36 h"
   std::string text{};    ///< "recent#2(last=3)", "gfs hourly bucket 2026-01-03T10 already held by 40000"
 };
 
@@ -44,7 +44,7 @@ std::string why(const Decision& decision, const Checkpoint& checkpoint, std::spa
 /// "36 h", "2.5 d", "90 s": a length of time in one unit.
 std::string duration_text(Duration duration);
 
-/// What a rule means, for --check-policy: "the newest 3", "every 10000 steps (exact), at most 5".
+/// The meaning of a rule, for --check-policy: "the newest 3", "every 10000 steps (exact), at most 5".
 std::string rule_meaning(const Rule& rule);
 
 }  // namespace ckpt::catalog

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-/// The mean time between failures, from what was seen.
+/// The mean time between failures, from observed failures.
 namespace ckpt::catalog {
 
 struct FailureHistory {
@@ -22,7 +22,7 @@ struct MtbfEstimate {
 /// The rate is Gamma(1 + failures, prior + uptime) afterwards; the interval is between its 5 % and 95 % quantiles.
 MtbfEstimate estimate_mtbf(const FailureHistory& history);
 
-/// The MTBF that is the `p` quantile of what the history leaves open, 0 < p < 1.
+/// The MTBF at the `p` quantile of the uncertainty that the history leaves, 0 < p < 1.
 double mtbf_quantile(const FailureHistory& history, double p);
 
 /// P(a, x): the part of a Gamma(a, 1) variable below x. a > 0.

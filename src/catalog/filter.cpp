@@ -75,7 +75,7 @@ class Filter::Compiler {
   explicit Compiler(std::string_view text) : text_(text) {}
 
   Result<std::vector<Instruction>> compile() {
-    bool operand = true;  // what comes next is a comparison, not an operator between two
+    bool operand = true;  // a comparison follows, not an operator between two
     for (;;) {
       CKPT_TRY(const Token token, next());
       const bool word = token.kind == Token::Kind::word;

@@ -18,8 +18,8 @@ inline constexpr std::array<std::string_view, 3> kAttributes{"format", "kind", "
 ///
 /// Comparisons == != < <= > >= of a name with a literal, joined by and, or, not and parentheses. Names: run, id, state,
 /// tag, format, kind, tier (texts in quotes, == and != only); step, series, generation (whole numbers); bytes (a size:
-/// 10GiB); age (a time: 7d); metric.NAME (a number). What a checkpoint lacks equals nothing: == and the order
-/// comparisons are false, != is true; so is it for NaN.
+/// 10GiB); age (a time: 7d); metric.NAME (a number). A value that a checkpoint lacks, or NaN, equals nothing: == and
+/// the order comparisons are false, != is true.
 class Filter {
  public:
   /// errors   usage, with the column in the text

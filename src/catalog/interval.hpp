@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <string>
 
-/// How often to save: the formulas. Times in seconds, as doubles; what is not positive where it must be gives 0.
+/// How often to save: the formulas. Times in seconds, as doubles; an argument that must be positive and is not gives 0.
 ///
 /// T is the training time between two saves, from the end of one to the start of the next; a save stalls training for C
-/// and is durable after D; M is the mean time between failures of the whole job; R is what a failure costs before
-/// training goes on: detect, restart, restore. Failures are exponential.
+/// and is durable after D; M is the mean time between failures of the whole job; R is the time that a failure costs
+/// before training continues: detect, restart, restore. Failures are exponential.
 namespace ckpt::catalog {
 
 struct Costs {
@@ -48,8 +48,8 @@ double bandwidth_for(double bytes, double acceptable_rework_s);
 /// Whole steps between saves: max(1, round(T / t)).
 std::uint64_t aligned_steps(double interval_s, double step_s);
 
-/// Two tiers: every save reaches tier 1, every k-th goes on to tier 2. A failure that tier 1 survives (mean time M1)
-/// costs half of T1, others (M2) half of k T1.
+/// Two tiers: every save reaches tier 1, every k-th also tier 2. A failure that tier 1 survives (mean time M1) costs
+/// half of T1, others (M2) half of k T1.
 struct Tier {
   double cost_s = 0;
   double mtbf_s = 0;
@@ -70,7 +70,7 @@ struct DrainedTiers {
   double lost = 0;
 };
 /// First order: C/T + (T/2 + D1 - C)(1-p)/M + (kT/2 + D2 + D1 - C)p/M + R/M; a failure that the near tier survives
-/// costs half of T and what was not durable there, another half of kT and the drain.
+/// costs half of T and the save that was not yet durable there, others half of kT and the drain.
 double waste(const DrainedTiers& tiers, double interval_s, std::uint64_t every);
 /// The least waste over T and k. No interval where something is not positive.
 TwoTiers best_tiers(const DrainedTiers& tiers);

@@ -35,12 +35,12 @@ std::string span_text(double seconds) {
   return fmt::format("{:.4g} s", seconds);
 }
 
-/// Who asks for a save for reasons of time; not_yet where nobody does.
+/// The time rule that asks for a save; not_yet if none does.
 SaveAnswer asked(const IntervalPolicy& policy, const IntervalInputs& in, double planned_s) {
   SaveAnswer out;
   const std::uint64_t n = policy.every_steps.value_or(0);
-  // Passed a multiple since the last save: what was held back at the multiple itself is made good at the next step.
-  // Step 0 is a multiple of everything, and has nothing to lose yet.
+  // Passed a multiple since the last save: a save delayed at the multiple itself happens at the next step. Step 0 is a
+  // multiple of everything, and has nothing to lose yet.
   const bool passed = n != 0 && in.step != 0 && (in.last_step ? in.step / n > *in.last_step / n : in.step % n == 0);
   if (passed) {
     out.why = Why::steps;

@@ -7,18 +7,18 @@
 
 #include "catalog/interval.hpp"
 
-/// Whether to save now. A pure function: rank 0 asks it with its own clock and measures, and what it answers travels to
-/// all ranks in the words of `should_save`, so that all save at the same step.
+/// Whether to save now. A pure function: rank 0 calls it with its own clock and measurements, and its answer is sent to
+/// all ranks with `should_save`, so that all save at the same step.
 namespace ckpt::catalog {
 
-/// When to save. What is set is joined by "or"; caps hold back what only the first three ask for.
+/// When to save. Rules are joined by "or"; caps delay only the first three.
 struct IntervalPolicy {
   std::optional<std::uint64_t>
       every_steps{};                      ///< when a multiple is reached, or was passed since the last save; at least 1
   std::optional<double> every_s{};        ///< since the last save began
   bool optimal = false;                   ///< the best interval for the measured costs, in whole steps
   bool on_signal = true;                  ///< stop requested
-  std::optional<double> before_end_s{};   ///< so long before the job's time limit a save is durable
+  std::optional<double> before_end_s{};   ///< a save is durable this long before the job's time limit
   std::optional<double> most_overhead{};  ///< a cap: of wall time, 0 to 1
   double least_interval_s = 0;            ///< clamps of `optimal`
   double most_interval_s = 86'400;
@@ -72,15 +72,14 @@ struct SaveAnswer {
   std::string text{};             ///< for the log: "every 500 steps"
 };
 
-/// Decides about the step that has just ended.
-///  1 a step that is saved already is not saved again; step 0 is saved only on `at_start` or 2
-///  2 a signal, then the end of the job, ask for a save whatever it costs
-///  3 every_steps, every_s and optimal ask; a save in flight (most_in_flight) and the overhead cap hold them back,
-///  until
-///    the next step. `optimal` without a measure saves once to get one.
+/// Decides for the step that has just ended.
+/// 1 a step that is already saved is not saved again; step 0 is saved only by `at_start` or 2
+/// 2 a signal, then the end of the job, ask for a save at any cost
+/// 3 every_steps, every_s and optimal ask; a save in flight (most_in_flight) and the overhead cap delay them to the
+///   next step. `optimal` without a measurement saves once to get one.
 SaveAnswer should_save(const IntervalPolicy& policy, const IntervalInputs& inputs);
 
-/// When a save is due at the latest, as far as that can be told beforehand.
+/// The latest time of the next save, as far as it can be predicted.
 struct NextSave {
   SaveAnswer answer{};                  ///< about the step that is asked about
   std::optional<std::uint64_t> step{};  ///< the first step at which `every_steps` asks; nothing: not by steps
@@ -94,7 +93,7 @@ NextSave next_save(const IntervalPolicy& policy, const IntervalInputs& inputs);
 struct IntervalRules {
   IntervalPolicy policy{};
   double mtbf_s = 0;     ///< of the job, for `optimal`; 0 = not told
-  double restart_s = 0;  ///< what a failure costs before training goes on
+  double restart_s = 0;  ///< time lost at a failure before training continues
   bool operator==(const IntervalRules&) const = default;
 };
 /// The same of the runs that a glob names.
@@ -108,8 +107,8 @@ bool asks(const IntervalPolicy& policy);
 /// Its rules in words, one a line: "every 500 steps", "every 30 min", "at most 3 % of the time".
 std::vector<std::string> interval_meaning(const IntervalRules& rules);
 
-/// The interval that `optimal` aims at: best_interval, at least 1.1 D / in flight and what the overhead cap allows,
-/// clamped; `planned_s` stays while the new value is within the hysteresis of it.
+/// The interval for `optimal`: best_interval, at least 1.1 D / in flight and the minimum of the overhead cap, clamped;
+/// `planned_s` stays while the new value is within the hysteresis of it.
 double planned_interval(const IntervalPolicy& policy, const MeasuredCosts& measured, std::uint64_t most_in_flight,
                         double planned_s);
 

@@ -31,10 +31,10 @@ struct Sharding {
   std::uint64_t pipeline = 1;
   std::uint64_t data = 1;
   int zero_stage = 0;             ///< 0 to 3
-  bool replica_parallel = false;  ///< replicas divide what they hold alike: no rank writes more than its share
+  bool replica_parallel = false;  ///< replicas are divided: no rank writes more than its share
 };
 
-/// What a checkpoint takes on disk. Bytes; of a rank: the one that writes most.
+/// Bytes of a checkpoint on disk; of a rank: the one that writes most.
 struct DiskBytes {
   double weights = 0;
   double optimizer = 0;
@@ -47,7 +47,7 @@ DiskBytes disk_bytes(double parameters, const StateBytes& state, const Sharding&
 enum class Offload : std::uint8_t { none, optimizer_host, optimizer_nvme, all_host, all_nvme };
 const char* offload_name(Offload offload);  ///< "none", "optimizer to host", ...
 
-/// What one rank holds while it trains, without activations, buffers and fragmentation.
+/// Memory of one rank during training, without activations, buffers and fragmentation.
 struct MemoryBytes {
   int zero_stage = 0;
   Offload offload = Offload::none;
@@ -60,7 +60,7 @@ struct MemoryBytes {
 /// optimizer takes its gradients along. Fastest first.
 std::vector<MemoryBytes> memory_table(double parameters, const StateBytes& state, const Sharding& sharding);
 
-/// What one rank may use. 0 = none of it.
+/// Limits for one rank. 0: none available.
 struct RankMemory {
   double gpu = 0;
   double host = 0;
@@ -68,7 +68,7 @@ struct RankMemory {
 };
 bool fits(const MemoryBytes& need, const RankMemory& have);
 
-/// The first row of memory_table that fits: the least that has to be given up.
+/// The first row of memory_table that fits: the one that gives up least.
 std::optional<MemoryBytes> first_that_fits(double parameters, const StateBytes& state, const Sharding& sharding,
                                            const RankMemory& have);
 /// The fewest data-parallel ranks with which a stage and an offload choice fit, up to `most`; nothing where more are

@@ -25,8 +25,8 @@ struct Rule {
     weekly,
     monthly,
     yearly,
-    within,    ///< younger than `duration`, measured from `from`
-    best,      ///< the `count` best by `metric`; of what is infinitely good as of NaN
+    within,    ///< less than `duration` old, measured from `from`
+    best,      ///< the `count` best by `metric`; infinitely good values rank as NaN
     steps,     ///< those of `steps`
     tags_any,  ///< those with any of `tags`; superseded ones too
   };
@@ -55,7 +55,7 @@ struct Rule {
   std::vector<std::uint64_t> steps{};
   std::vector<std::string> tags{};
   std::optional<Filter> where{};
-  std::optional<std::uint64_t> max{};  ///< of what the selector takes, only the newest so many; not with a count
+  std::optional<std::uint64_t> max{};  ///< of the selected ones, only this many newest; not with a count
 
   bool operator==(const Rule&) const = default;
 };
@@ -73,10 +73,10 @@ struct Amount {
 
 inline constexpr Duration kForeignMinAge = std::chrono::minutes(10);
 
-/// Applied after the rules. Can only add keeps, or stop the run. Whatever stands here, the floor of retain.hpp holds.
+/// Applied after the rules. Can only add keeps, or stop the run. The floor of retain.hpp holds in any case.
 struct Guard {
-  std::uint64_t newest = 1;           ///< so many of a group's newest by generation
-  std::uint64_t newest_verified = 1;  ///< so many of a group's newest verified
+  std::uint64_t newest = 1;           ///< this many of a group's newest by generation
+  std::uint64_t newest_verified = 1;  ///< this many of a group's newest verified
   bool resume_source = true;
   Duration min_age{};
   /// Another tool's checkpoint, of which a file was written within that time, is taken for unfinished: it stays, and
@@ -90,8 +90,8 @@ struct Guard {
 
 /// Only when space is short: rules that may be broken.
 struct Pressure {
-  std::optional<Amount> max_size{};  ///< what the checkpoints of this policy may take together
-  std::optional<Amount> min_free{};  ///< what must stay free on the volume
+  std::optional<Amount> max_size{};  ///< limit for all checkpoints of this policy together
+  std::optional<Amount> min_free{};  ///< space that must stay free on the volume
   std::optional<double> headroom{};  ///< times the newest checkpoint's bytes must stay free
   std::vector<std::string> relax{};  ///< ids, the first is broken first; empty = relax_order
   std::vector<std::string> never{};  ///< ids
@@ -101,7 +101,7 @@ struct Pressure {
 struct Trash {
   Duration ttl = std::chrono::hours(24);
   std::optional<Amount> purge_early_when_free_below = Amount{.percent = 5};
-  std::uint64_t recycle = 0;  ///< the youngest retired sets that feed the next save
+  std::uint64_t recycle = 0;  ///< the newest deleted sets, whose files the next save reuses
   bool operator==(const Trash&) const = default;
 };
 
@@ -110,7 +110,7 @@ struct Policy {
   std::string runs = "*";  ///< a glob
   std::vector<Rule> keep{};
   std::vector<std::string> group_by{"run"};
-  bool exclusive = false;  ///< what an earlier rule keeps does not count for later ones (borg)
+  bool exclusive = false;  ///< checkpoints kept by an earlier rule do not count for later ones (borg)
   TimeZone zone{};
   std::optional<Duration> drop_optimizer_after{};
   Guard guard{};
@@ -121,7 +121,7 @@ struct Policy {
 
 inline constexpr std::size_t kMostRules = 64;  ///< of one policy
 
-/// Keeps nothing by any rule: such a policy deletes nothing and is refused. A rule with a count of 0 is none.
+/// Keeps nothing by any rule: such a policy is refused, and deletes nothing. A rule with a count of 0 is not a rule.
 bool is_empty(const Policy& policy);
 
 /// Whether pressure may break rules of this kind: not best, steps and tags_any.
@@ -134,7 +134,7 @@ std::vector<std::size_t> relax_order(const Policy& policy);
 /// The first policy whose glob matches; null: nothing of this run is ever deleted.
 const Policy* policy_of(const std::vector<Policy>& policies, const std::string& run);
 
-/// The policy in the full form of the policy file; equal policies give equal text, and it reads back as it was.
+/// The policy in the full form of the policy file; equal policies give equal text, which parses to an equal policy.
 std::string policy_text(const Policy& policy);
 
 /// Of policy_text: an unknown one is a new or changed policy.

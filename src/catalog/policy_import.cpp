@@ -46,7 +46,7 @@ class Import {
     if (!count) return fail(Errc::usage, fmt::format("{}: {}", name, count.error().message));
     return std::optional(*count);
   }
-  /// Seconds or hours of a plain number; with a unit what it says.
+  /// Seconds or hours for a plain number; else the given unit.
   Result<std::optional<Duration>> duration(std::string_view name, std::string_view unit) const {
     const std::string* value = find(name);
     if (value == nullptr || *value == "None") return std::optional<Duration>{};

@@ -20,11 +20,11 @@ struct ImportedPolicy {
 
 /// The systems, by the names that --import-policy takes.
 std::span<const std::string> foreign_systems();
-/// The options of a system that are read; the others are no matter of retention.
+/// The options of a system that are read; others do not concern retention.
 std::vector<std::string> foreign_options(std::string_view system);
 
-/// The nearest policy to what a system does with these options (its defaults for those not given), and the differences.
-/// Systems and their sources:
+/// The nearest policy to the behaviour of a system with these options (its defaults for those not given), and the
+/// differences. Systems and their sources:
 ///   orbax      CheckpointManagerOptions, v0 names and preservation policies
 ///   lightning  ModelCheckpoint
 ///   hf         TrainingArguments

@@ -45,7 +45,7 @@ Result<std::optional<std::uint64_t>> read_natural(TomlTable& table, std::string_
   return std::optional(static_cast<std::uint64_t>(*value));
 }
 
-/// A count: -1 and "all" are no limit.
+/// A count: -1 and "all" mean no limit.
 Result<> read_count(TomlTable& table, std::string_view key, std::optional<std::uint64_t>& out) {
   const toml::node* node = table.take(key);
   if (node == nullptr) return {};
@@ -131,7 +131,7 @@ Result<> read_steps(TomlTable& table, Rule& rule) {
   return {};
 }
 
-/// What belongs to one selector of the full form.
+/// The members of one selector of the full form.
 Result<> read_selector(TomlTable& table, Rule& rule) {
   switch (rule.kind) {
     case Kind::every_steps:
@@ -376,7 +376,7 @@ Result<> read_short_keep(const toml::table& source, const std::string& file, Pol
   return table.finish();
 }
 
-/// Adds what it says to the file's. Where it only says when to save nothing is decided about what to keep.
+/// Adds its policy to the file's. If it only says when to save, it decides nothing about retention.
 Result<> read_short_rule(const toml::table& source, const std::string& file, const Policy& defaults, PolicyFile& out) {
   TomlTable table(source, file, "[[rule]]");
   Policy policy = defaults;

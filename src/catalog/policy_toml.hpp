@@ -24,12 +24,12 @@ const IntervalRules* interval_of(const PolicyFile& file, const std::string& run)
 ///
 /// text         TOML 1.0; the full form ([[keep]] or keep = [...], [policy], [guard], [pressure], [trash]) gives one
 ///              policy; the short form ([[rule]] tables) one a table, in their order, for which [guard] and [trash]
-///              stand as well; a table that has nothing but `runs` and `interval` is no policy, and goes with either
+///              apply too; a table that has only `runs` and `interval` is not a policy, and is allowed with either
 ///              form. One calendar table of the full form (hourly = 24, daily = 7) gives one rule a member.
 /// file         its name, for messages
 /// other_keys   members of the top that other parts of the project read
-/// errors       usage, "FILE: line L column C: ...": no TOML, an unknown key (with the nearest known one), a value that
-///              its key does not take
+/// errors       usage, "FILE: line L column C: ...": not TOML, an unknown key (with the nearest known one), a value
+///              that its key does not take
 Result<PolicyFile> parse_policy_file(std::string_view text, const std::string& file,
                                      const std::vector<std::string>& other_keys = {});
 /// The same, what to keep alone.

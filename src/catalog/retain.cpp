@@ -84,7 +84,7 @@ class Retainer {
     return {};
   }
 
-  /// Nobody tells when another tool's save has ended: its files do, by resting.
+  /// The end of another tool's save is not marked: it shows by files that no longer change.
   bool unfinished(std::uint32_t i) const {
     return all_[i].foreign && elapsed(all_[i].created, now_) < policy_.guard.foreign_min_age;
   }
@@ -238,8 +238,8 @@ class Retainer {
     }
   }
 
-  /// Nothing that counts is left (what came after is corrupt, or gone). The newest of the superseded ones is all there
-  /// is to go on from; if there is none either, the newest of the corrupt ones, of which parts may be whole.
+  /// Nothing that counts is left (later checkpoints are corrupt, or gone). The newest superseded one is all that can be
+  /// resumed from; if there is none either, the newest corrupt one, of which parts may be whole.
   void keep_left_behind(const Group& group) {
     std::uint32_t newest = kNobody;
     const auto rank = [&](std::uint32_t i) {

@@ -9,23 +9,22 @@
 #include "catalog/checkpoint.hpp"
 #include "catalog/policy.hpp"
 
-/// Which checkpoints to keep, and why: committed - what any rule keeps - what is guarded. Pure; nothing is deleted
-/// here.
+/// Which checkpoints to keep, and why: committed - kept by a rule - guarded. Pure; nothing is deleted here.
 ///
 /// The floor, which no policy can switch off. Never deleted are:
-///  1 the newest verified checkpoint of a group, nor the newest where none is verified (of superseded ones, where a
+///  1 the newest verified checkpoint of a group, or the newest if none is verified (of superseded ones, where a
 ///    group has no others; and where nothing good is left, of corrupt ones)
-///  2 what somebody reads, loads, converts or saves now
-///  3 what is pinned, until the pin's date
-///  4 what other checkpoints refer to
-///  5 what a foreign tracker file names
-///  6 what could not be read just now, or whose marks could not; what `ckpt repair` repairs
-///  7 what was never committed (repair sweeps those; of another tool's what was written a short time ago), and symbolic
+///  2 one that is read, loaded, converted or saved now
+///  3 a pinned one, until the pin's date
+///  4 one that other checkpoints refer to
+///  5 one that a foreign tracker file names
+///  6 one that could not be read just now, or its marks; one that `ckpt repair` can repair
+///  7 an uncommitted one (repair sweeps those), another tool's that was written a short time ago, and symbolic
 ///    links
 ///  8 corrupt ones, unless asked for by name (include_corrupt)
 ///  9 superseded ones before their grace has passed, and the last verified one of a superseded series unless asked for
-/// and nothing at all is deleted with an empty policy, nor more than half on the first run of a new or changed policy
-/// without approval. Nothing that a guard or the floor protects is demoted either.
+///  An empty policy deletes nothing, and the first run of a new or changed policy at most half, without approval.
+///  Nothing that a guard or the floor protects is demoted either.
 namespace ckpt::catalog {
 
 /// A series known to the catalog, of which no checkpoint may be left.
@@ -43,7 +42,7 @@ struct Space {
   std::uint64_t trash_bytes = 0;  ///< already in the trash, or in recycle/: will be free when space is short
 };
 
-/// What a decision rests on, besides the checkpoints and the policy.
+/// The inputs of a decision, besides the checkpoints and the policy.
 struct Situation {
   Time now{};
   std::optional<Space> space{};  ///< without it pressure knows only max_size in bytes
@@ -99,11 +98,11 @@ struct Reason {
 
 struct Decision {
   Action action = Action::keep;
-  bool would_be_trash = false;  ///< only the floor or a guard stands between it and the trash
+  bool would_be_trash = false;  ///< only the floor or a guard keeps it
   std::uint64_t bytes_freed = 0;
   std::vector<Reason> reasons{};      ///< rules and guards; of trash: why besides no rule keeping it
   std::vector<Reason> blockers{};     ///< of the floor
-  std::vector<Reason> near_misses{};  ///< of what no rule keeps: what each rule says
+  std::vector<Reason> near_misses{};  ///< of checkpoints that no rule keeps: each rule's reason
 };
 
 struct Retention {

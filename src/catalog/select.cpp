@@ -9,8 +9,7 @@
 namespace ckpt::catalog {
 namespace {
 
-/// What a selector proposes: positions in `members`, the most wanted first. The limit is applied afterwards, in one
-/// place.
+/// The candidates of a selector: positions in `members`, best first. The limit is applied afterwards, in one place.
 struct Pick {
   std::size_t position;
   std::int64_t value;
@@ -118,7 +117,7 @@ class Selection {
     out_[oldest] = {.kind = Verdict::Kind::kept_oldest, .rank = rank + 1, .value = bucket(oldest)};
   }
 
-  /// Of several generations of one step in one series the newest stands for all.
+  /// Of several generations of one step in one series the newest represents all.
   std::optional<std::uint32_t> replaced_by(std::size_t index) const {
     if (index + 1 == candidates_.size()) return std::nullopt;
     const Checkpoint& next = at(candidates_[index + 1]);
@@ -166,7 +165,7 @@ class Selection {
     }
   }
 
-  /// Greedy from the oldest. Where steps go down a series begins that supersedes nothing: the count starts anew.
+  /// Greedy from the oldest. Where steps go down a series begins that supersedes nothing: counting starts again.
   void spaced() {
     std::optional<std::size_t> anchor;
     for (const std::size_t i : candidates_) {
@@ -195,8 +194,8 @@ class Selection {
     std::reverse(picks_.begin(), picks_.end());
   }
 
-  /// A checkpoint is kept where a multiple of the interval lies nearer to it than to its neighbours by step. Multiples
-  /// from the last one at or before the first step, so that deleting what is not kept changes no answer.
+  /// A checkpoint is kept if a multiple of the interval is nearer to it than to its neighbours by step. Multiples start
+  /// at the last one at or before the first step, so deleting the others changes no answer.
   void closest() {
     std::vector<std::size_t> by_step = candidates_;
     std::stable_sort(by_step.begin(), by_step.end(),
@@ -205,7 +204,7 @@ class Selection {
     std::size_t before = by_step.size();  // index of the previous distinct step's last checkpoint
     for (std::size_t i = 0; i < by_step.size(); ++i) {
       const std::uint64_t step = at(by_step[i]).step;
-      if (i + 1 < by_step.size() && at(by_step[i + 1]).step == step) continue;  // the later one stands for the step
+      if (i + 1 < by_step.size() && at(by_step[i + 1]).step == step) continue;  // the later one represents the step
       // The multiples that are nearest to `step` are those from `from` to `to`.
       const std::uint64_t from = before == by_step.size() ? 0 : middle_up(at(by_step[before]).step, step);
       const bool last = i + 1 == by_step.size();
@@ -247,8 +246,8 @@ class Selection {
     }
   }
 
-  /// What is younger, and all that is newer in order than the oldest such: a clock that went back ages nothing. A time
-  /// yet to come keeps its own checkpoint, but says nothing about others.
+  /// Checkpoints that are young enough, and all that are newer in order than the oldest of them: a clock that went back
+  /// ages nothing. A time in the future keeps its own checkpoint, but does not affect others.
   void within() {
     std::optional<Time> reference;
     if (rule_.from == Rule::From::now) reference = now_;

@@ -10,7 +10,7 @@ namespace ckpt::catalog {
 
 inline constexpr std::uint32_t kNobody = UINT32_MAX;
 
-/// What one rule says of one checkpoint.
+/// The verdict of one rule on one checkpoint.
 struct Verdict {
   enum class Kind : std::uint8_t {
     kept,             ///< `rank` from 1, `value`: bucket, remainder of no meaning else
@@ -18,8 +18,8 @@ struct Verdict {
     kept_unmeasured,  ///< has no value of the metric, and the rule keeps such
     passed_over,      ///< an earlier rule keeps it and the policy counts exclusively
     beyond,           ///< `rank` > the limit
-    held,             ///< `other` stands for its bucket; `value`: the bucket
-    replaced,         ///< `other`, a newer save of the step, stands for the step
+    held,             ///< `other` represents its bucket; `value`: the bucket
+    replaced,         ///< `other`, a newer save of the step, represents the step
     off_step,         ///< `value`: step % interval, or 0 where no multiple is near
     too_soon,         ///< `value` steps or ms after `other`
     too_old,          ///< `value`: ms
@@ -35,11 +35,11 @@ struct Verdict {
   bool keeps() const { return kind <= Kind::kept_unmeasured; }
 };
 
-/// Asks one rule about the members of a group: O(n log n).
+/// Applies one rule to the members of a group: O(n log n).
 ///
 /// members  indices of `checkpoints`, oldest first; only those that count: committed, readable, not superseded
-/// kept     of each checkpoint, whether an earlier rule keeps it; looked at where the policy counts exclusively
-/// returns  one verdict a member, in their order
+/// kept     for each checkpoint, whether an earlier rule keeps it; used if the policy counts exclusively
+/// returns  one verdict per member, in their order
 std::vector<Verdict> apply(const Rule& rule, const Policy& policy, std::span<const Checkpoint> checkpoints,
                            std::span<const std::uint32_t> members, const std::vector<bool>& kept, Time now);
 

@@ -77,7 +77,7 @@ class Simulator {
     out_.peak_step = step;
   }
 
-  /// What is over goes, or waits for the next save where it is among the youngest that may.
+  /// Expired sets are purged, or wait for the next save if they are among the newest allowed.
   void purge() {
     for (; !trash_.empty() && trash_.front().deleted + policy_.trash.ttl <= now_; trash_.pop_front())
       recycled_.push_front(trash_.front());

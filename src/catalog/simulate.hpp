@@ -17,9 +17,9 @@ struct Schedule {
 };
 inline constexpr std::uint64_t kMostSimulatedSaves = 10'000;
 
-/// What a run under a policy would take and risk. Every save counts as verified; the trash is purged at its ttl. With
-/// `trash.recycle` the youngest retired sets have no grace, and the next save takes what it finds there: files of
-/// weights for its weights, of optimizer state for that. (Where both have about one size a save may take a few more.)
+/// Disk usage and risks of a run under a policy. Every save counts as verified; the trash is purged at its ttl. With
+/// `trash.recycle` the newest deleted sets have no grace, and the next save reuses their files: of weights for its
+/// weights, of optimizer state for that. (If both have about one size a save may reuse a few more.)
 struct Simulation {
   std::uint64_t saves = 0;
   std::uint64_t trashed = 0;

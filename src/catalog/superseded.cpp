@@ -11,7 +11,7 @@ namespace {
 struct Birth {
   std::optional<std::uint64_t> from{};
   std::optional<Time> began{};
-  bool known = false;  ///< told by the catalog, rather than found out from what is left of the series
+  bool known = false;  ///< known from the catalog, rather than computed from the rest of the series
 };
 
 using Births = std::map<std::uint64_t, Birth>;  // by series
@@ -36,7 +36,7 @@ std::vector<std::optional<Time>> superseded_since(std::span<const Checkpoint> ch
     run.members.push_back(i);
     Birth& birth = run.births[one.series];
     begin_from(birth, one.series_from);
-    // What is imported was saved long before; its grace begins with the commit.
+    // Imports were saved long before; their grace begins with the commit.
     const Time began = std::max(one.created, one.committed);
     birth.began = std::min(birth.began.value_or(began), began);
   }

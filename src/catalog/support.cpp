@@ -5,7 +5,7 @@
 namespace ckpt::catalog {
 namespace {
 
-/// Whether a rule keeps a checkpoint for its own sake, whatever else there is.
+/// Whether a rule keeps a checkpoint independently of all others.
 bool stands_alone(const Rule& rule) {
   if (rule.max) return false;
   switch (rule.kind) {

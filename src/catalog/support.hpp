@@ -6,22 +6,22 @@
 
 #include "catalog/retain.hpp"
 
-/// What a deletion rests on. A checkpoint goes because others stay; where one of those cannot be loaded after all, it
-/// may have to stay instead. So those others are checked before anything goes, and only those: of a hundred thousand
-/// that stay for their own sake nothing else depends.
+/// Which kept checkpoints justify deletions. A checkpoint is deleted because others stay; if one of those cannot be
+/// loaded, it may have to stay instead. So those are checked before anything is deleted, and only those: nothing
+/// depends on the hundred thousand that stay independently.
 namespace ckpt::catalog {
 
-/// Indices of the whole ones that stay and that decisions to trash or demote may rest on: what a guard keeps, and what
-/// a rule that counts (all but exact steps, listed steps, tags and `within`) keeps. In ascending order.
+/// Indices of the complete, kept checkpoints that may justify decisions to delete or demote: those kept by a guard, or
+/// by a rule that counts (all but exact steps, listed steps, tags and `within`). In ascending order.
 std::vector<std::uint32_t> likely_support(std::span<const Checkpoint> checkpoints, const Policy& policy,
                                           const Retention& retention);
 
-/// Indices of decisions to trash or demote that would not have been made if, of what stays whole, only the `sure` ones
-/// counted: as many as there are, found by deciding again. Empty: every decision rests on sure ones alone. Of demotions
-/// the others that are demoted count as well: each of them is checked before it is carried out.
+/// Indices of decisions to delete or demote that would differ if, of the complete kept checkpoints, only the `sure`
+/// ones counted, found by deciding again. Empty: every decision rests on sure ones alone. For demotions the other
+/// demoted ones count as well: each of them is checked before it is demoted.
 ///
-/// checkpoints  changed in the meantime, and on return as they were
-/// sure         of each checkpoint
+/// checkpoints  changed in the meantime, and restored on return
+/// sure         for each checkpoint
 /// errors       as retain
 Result<std::vector<std::uint32_t>> unsupported(std::span<Checkpoint> checkpoints, const Policy& policy,
                                                const Situation& situation, const Retention& retention,

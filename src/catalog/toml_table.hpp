@@ -8,8 +8,7 @@
 #define TOML_EXCEPTIONS 0
 #define TOML_HEADER_ONLY 1
 #define TOML_UNRELEASED_FEATURES 0
-// Not all of the parser's own assertions hold whatever the text is ("[#"); where they are not made it refuses such
-// text.
+// Some of the parser's own assertions fail for some texts ("[#"); without assertions it refuses such texts.
 #define TOML_ASSERT(condition) static_assert(true)
 #include <toml++/toml.h>
 
@@ -21,7 +20,7 @@ namespace ckpt::catalog {
 tl::unexpected<Error> fail_at(const std::string& file, const toml::source_region& where, std::string what,
                               std::string hint = {});
 
-/// A table of a policy file, of which every member must be asked for: what is left at the end is an unknown key.
+/// A table of a policy file, of which every member must be requested: members left at the end are unknown keys.
 class TomlTable {
  public:
   TomlTable(const toml::table& table, const std::string& file, std::string name)

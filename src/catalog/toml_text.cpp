@@ -5,7 +5,7 @@
 namespace ckpt::catalog {
 
 std::optional<std::size_t> stray_character(std::string_view toml) {
-  // A byte order mark may stand first.
+  // A byte order mark may come first.
   std::size_t begin = toml.starts_with("\xef\xbb\xbf") ? 3 : 0;
   const bool long_strings = toml.find("\"\"\"") != std::string_view::npos || toml.find("'''") != std::string_view::npos;
   while (begin < toml.size()) {

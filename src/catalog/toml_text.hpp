@@ -6,9 +6,9 @@
 
 namespace ckpt::catalog {
 
-/// The first byte that is not ASCII, but for lines that are comments; nothing if there is none. Asked before parsing:
-/// for some characters in wrong places the parser's own tables have no answer, and which places are wrong only it
-/// knows. In strings \uXXXX stands for other characters.
+/// The first byte that is not ASCII, except in comment lines; nothing if there is none. Checked before parsing: for
+/// some characters in some places the parser's tables have no entry, and only the parser knows where. In strings \uXXXX
+/// encodes other characters.
 std::optional<std::size_t> stray_character(std::string_view toml);
 
 }  // namespace ckpt::catalog

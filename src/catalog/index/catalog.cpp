@@ -15,8 +15,8 @@ namespace {
 constexpr std::string_view kFile = "catalog.sqlite";
 constexpr std::string_view kDamaged = ".damaged";
 
-/// Puts a file that is no database, or a damaged one, aside: the next opening makes a new one, and nothing is lost that
-/// a person may still want to look at.
+/// Moves a file that is damaged or no database aside: the next opening makes a new one, and the old one can still be
+/// examined.
 void put_aside(Io& io, const std::string& store) {
   const auto held = hold_store(io, store);
   if (!held) return;
@@ -25,8 +25,8 @@ void put_aside(Io& io, const std::string& store) {
   for (const char* suffix : {"-wal", "-shm", "-journal"}) static_cast<void>(io.unlink(file + suffix));
 }
 
-/// An empty file is an empty database. It is made here, and not by SQLite: so it belongs to whom the store belongs to,
-/// and stands in it.
+/// An empty file is an empty database. It is made here, and not by SQLite, so that it has the store's owner and is
+/// below the held store.
 Result<> make_catalog_file(Io& io, const std::string& file) {
   auto there = io.stat(file);
   if (!there && there.error().code == Errc::not_found) {

@@ -26,7 +26,7 @@ int application_of(SQLite::Database& database) {
   return database.execAndGet("PRAGMA application_id").getInt();
 }
 
-/// One that cannot be written stays as it is: its tables tell, too.
+/// If it is read-only it is used unchanged: its tables can be read.
 void mark_ours(SQLite::Database& database) {
   if (application_of(database) == kApplicationId) return;
   static_cast<void>(database.tryExec(fmt::format("PRAGMA application_id={}", kApplicationId)));

@@ -22,9 +22,8 @@ class Database {
     bool make = true;                          ///< false: a file that is not there is an error
   };
   /// Opens or makes the file, and brings its tables up to this release.
-  /// errors  unsupported: it is another program's, and stays as it is; newer: its tables are of a later release;
-  /// corrupt; locked; no_space; io: it cannot be made, opened or
-  ///         written
+  /// errors  unsupported: it is another program's, and is not changed; newer: its tables are of a later release;
+  ///         corrupt; locked; no_space; io: it cannot be made, opened or written
   static Result<Database> open(const std::string& file, const Options& options);
   /// One that is gone with this object.
   static Result<Database> in_memory();
@@ -41,7 +40,7 @@ class Database {
   SQLite::Statement& prepared(const std::string& words);
 
   /// SQLite's own check of the whole file.
-  /// errors  corrupt: what it found; locked, io
+  /// errors  corrupt: its finding; locked, io
   Result<> check();
 
  private:

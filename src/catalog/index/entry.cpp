@@ -56,7 +56,7 @@ State state_after(const Error& error) {
 
 void set_unreadable(Entry& entry, const Error& error) {
   entry.checkpoint.state = state_after(error);
-  // The word that verify says of it.
+  // The result of verify for it.
   const bool lacks_files = error.code == Errc::not_found || error.code == Errc::incomplete;
   entry.reason = (lacks_files ? "incomplete: " : "") + error.message;
 }
@@ -138,7 +138,7 @@ bool read_manifest_and_sums(Io& io, Entry& entry, const std::string& path, std::
     if (sums.error().code == Errc::not_found && is_gone(io, path)) return false;
     set_unreadable(entry, sums.error());
   }
-  entry.checkpoint.bytes += 2 * text->size();  // the manifest stands there twice
+  entry.checkpoint.bytes += 2 * text->size();  // the manifest is listed twice
   return true;
 }
 
@@ -180,8 +180,8 @@ bool read_own(Io& io, Entry& entry, const std::string& path, std::uint64_t most)
   return true;
 }
 
-/// Of another tool's: the bytes of its files, its links, and when the newest file was written. The directory's own time
-/// says so only if there is none: a mark changes it.
+/// Of another tool's: the bytes of its files, its links, and the time of its newest file. The directory's own time is
+/// used only if there is none: a mark changes it.
 void read_foreign(Io& io, Entry& entry, const std::string& path) {
   std::vector<std::string> folders{path};
   std::optional<std::int64_t> newest_ns;
@@ -271,7 +271,7 @@ void apply_marks(Entry& entry, std::vector<Mark> marks) {
         checkpoint.tags.push_back(mark.name);
         break;
       case Mark::Kind::metric:
-        // What was said later counts, in place of what the save itself said.
+        // Later marks replace values stored with the save.
         std::erase_if(checkpoint.metrics, [&](const auto& metric) { return metric.first == mark.name; });
         checkpoint.metrics.emplace_back(mark.name, mark.value);
         break;

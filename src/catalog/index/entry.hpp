@@ -14,12 +14,11 @@
 
 namespace ckpt::catalog {
 
-/// Where a checkpoint of ours holds what was said of it later; and one of another tool, which may have a `marks` of its
-/// own.
+/// Where the marks of our checkpoints are; and those of another tool's, which may have its own `marks`.
 inline constexpr std::string_view kMarksDirectory = "marks";
 inline constexpr std::string_view kForeignMarksDirectory = ".ckpt-marks";
 
-/// What tells that a directory or file is no longer what was read: where it or its content was replaced.
+/// Identifies the version that was read: shows whether a directory or file, or its content, was replaced.
 struct Stamp {
   std::uint64_t inode = 0;  ///< 0: it is not there
   std::int64_t mtime_ns = 0;
@@ -39,7 +38,7 @@ struct Entry {
   std::array<std::uint64_t, universal::kClassCount> class_bytes{};  ///< by universal::FileClass; foreign: zeros
   std::uint64_t file_count = 0;
   std::string reason{};       ///< why it is unreadable or corrupt
-  std::vector<Mark> marks{};  ///< all of them, those too that stand in `checkpoint`
+  std::vector<Mark> marks{};  ///< all, including those in `checkpoint`
   std::optional<SaveCost> save{};
   Stamp directory{};  ///< of its directory, its marks and its manifest, before they were read
   Stamp marks_directory{};
@@ -71,28 +70,28 @@ struct EntryPlace {
   bool link = false;                    ///< a symbolic link
 };
 
-/// Reads what its manifest, its table of files and its marks say. No tensor data. Nothing where the directory is gone,
-/// or vanishes meanwhile; what cannot be read is told in state and `reason`. A larger manifest than `manifest_bytes` is
+/// Reads its manifest, its table of files and its marks. No tensor data. Nothing if the directory does not exist, or
+/// vanishes meanwhile; errors are reported in state and `reason`. A larger manifest than `manifest_bytes` is
 /// unreadable: parsing takes many times its size.
 std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace& place,
                                 std::uint64_t manifest_bytes = kMostManifestBytes);
 
-/// Whether `ckpt repair` has what it needs to mend a damaged one of ours: one copy of the manifest is right and fits
-/// the table of files, the other is lost or torn.
+/// Whether `ckpt repair` can repair a damaged universal checkpoint: one copy of the manifest is right and fits the
+/// table of files, the other is lost or torn.
 bool is_repairable(Io& io, const std::string& path);
 
-/// Puts what marks say into an entry that has none yet. A state other than `committed` stays as it is.
+/// Adds marks to an entry that has none yet. A state other than `committed` is unchanged.
 void apply_marks(Entry& entry, std::vector<Mark> marks);
 
-/// The stamp of a path; that of nothing where it cannot be looked at.
+/// The stamp of a path; an empty one if it cannot be read.
 Stamp stamp_of(Io& io, const std::string& path);
 /// When it was changed last.
 Time time_of(const Stamp& stamp);
-/// Of one of ours: its manifest is what is written last.
+/// Of ours: its manifest, which is written last.
 void take_commit_time(Entry& entry);
-/// Whether every later change will show in it. Two changes of a directory within a few seconds may leave it the same
-/// time: the clocks of file systems are coarse, and a server's may not be ours. Only what is older than that when it is
-/// read is believed to be unchanged later.
+/// Whether every later change will show in it. Two changes of a directory within a few seconds may leave the same time:
+/// file system clocks are coarse, and a server's clock may differ. Only a time older than that when it is read proves a
+/// directory unchanged later.
 bool is_settled(const Stamp& stamp, Time now);
 
 }  // namespace ckpt::catalog

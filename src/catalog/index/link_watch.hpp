@@ -10,8 +10,8 @@
 
 namespace ckpt::catalog {
 
-/// Sees the links and trackers beside checkpoints that came since a plan was made: they protect what they name,
-/// whenever they come. One thread; `io` outlives it.
+/// Finds links and trackers next to checkpoints that were made after the plan: they protect their targets at any time.
+/// One thread; `io` outlives it.
 class LinkWatch {
  public:
   /// `runs`: all of the store, as paths in it.

@@ -16,7 +16,7 @@ class Targets {
     for (Entry& entry : entries) by_place_.emplace(run_below(entry.checkpoint.run, entry.name), &entry);
   }
 
-  /// The checkpoint that a path leads to, or into; null where it is none of them.
+  /// The checkpoint that a path leads to, or into; null if it is none of them.
   /// errors  io: this cannot be determined
   Result<Entry*> led_to(const std::string& path) const {
     if (!root_) return fail(root_.error());
@@ -44,7 +44,7 @@ std::string destination(const std::string& store, const FoundLink& link) {
   return join_path(place, link.leads.empty() ? link.path : link.leads);
 }
 
-/// What nobody can read names all that it may name.
+/// An unreadable link or tracker protects everything that it may name.
 void name_all(const FoundLink& link, bool of_run_alone, std::vector<Entry>& entries) {
   const std::string path = join_path(link.holder, link.path);
   const std::string directory = run_below(link.run, path);

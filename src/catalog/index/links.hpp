@@ -7,20 +7,19 @@
 
 namespace ckpt::catalog {
 
-/// A symbolic link in a store, a tracker that holds a path, or what may be or hold either.
+/// A symbolic link in a store, a tracker that holds a path, or an entry that may be or hold either.
 struct FoundLink {
-  std::string run{};        ///< whose directory it stands in
-  std::string holder{};     ///< the other tool's checkpoint of that run that it stands in; "" = beside checkpoints
+  std::string run{};        ///< of the run whose directory contains it
+  std::string holder{};     ///< the other tool's checkpoint of that run that contains it; "": next to checkpoints
   std::string path{};       ///< below that
   std::string leads{};      ///< of a tracker: the path that it holds
   bool unreadable = false;  ///< a tracker, or a directory of the run, that cannot be read now
 };
 
-/// Says of checkpoints which links in the store lead to them, or into them: a link beside checkpoints
-/// (`latest -> step-...`) names one, as a tracker does; one among another tool's data files makes its checkpoint refer
-/// to that one. Where they lead is looked up on the disk. What cannot be read may name any checkpoint of its run, and a
-/// link that cannot be followed any of the store: so it names all of them. `links`: all of the store, as a refresh
-/// found them.
+/// Records for checkpoints which links in the store lead to them, or into them: a link next to checkpoints (`latest ->
+/// step-...`) names one, as a tracker does; one among another tool's data files makes its checkpoint refer to that one.
+/// Targets are resolved on the disk. An unreadable entry may name any checkpoint of its run, and a link that cannot be
+/// followed any of the store, so it counts for all of them. `links`: all of the store, as a refresh found them.
 void note_links(const std::string& store, const std::vector<FoundLink>& links, std::vector<Entry>& entries);
 
 }  // namespace ckpt::catalog

@@ -27,7 +27,7 @@ constexpr std::string_view kSchema = "ckpt.mark/1";
 constexpr std::string_view kSuffix = ".json";
 constexpr std::string_view kSealBegin = ",\"xxh3\":\"";
 constexpr std::string_view kSealEnd = "\"}\n";
-constexpr std::size_t kSealBytes = 32 + kSealEnd.size();  // the digits, and what is after them
+constexpr std::size_t kSealBytes = 32 + kSealEnd.size();  // the digits, and the text after them
 constexpr std::array<std::string_view, 8> kMembers{"schema", "kind", "name", "text", "owner", "at", "until", "value"};
 
 std::string file_name(Mark::Kind kind, std::string_view name) {
@@ -57,7 +57,7 @@ std::string text_of(const json::Value& object, std::string_view key) {
   return value != nullptr && value->text() != nullptr ? *value->text() : std::string();
 }
 
-/// A time that may be absent; false where it is there and is none.
+/// An optional time; false if it is present and malformed.
 bool read_time(const json::Value& object, std::string_view key, std::optional<Time>& out) {
   const json::Value* value = object.find(key);
   if (value == nullptr) return true;
@@ -76,7 +76,7 @@ Result<bool> check_seal(std::string_view text) {
   return true;
 }
 
-/// Earlier releases wrote marks without a hash, and these members alone: with another one it is no mark of theirs.
+/// Earlier releases wrote marks without a hash, with only these members: with another one it is not such a mark.
 Result<> check_unsealed(const json::Value& root) {
   for (const auto& [key, value] : root.object() == nullptr ? json::Object{} : *root.object()) {
     if (std::find(kMembers.begin(), kMembers.end(), key) == kMembers.end())
@@ -125,7 +125,7 @@ std::string mark_text(const Mark& mark) {
   return text;
 }
 
-/// The slowest rank's times. Statistics only inform: what is not understood of them is passed over.
+/// The slowest rank's times. Statistics only inform: unknown ones are skipped.
 std::optional<SaveCost> parse_statistics(std::string_view text) {
   const auto root = json::parse(text);
   if (!root) return std::nullopt;
@@ -191,7 +191,7 @@ Marks read_marks(Io& io, const std::string& directory) {
     return out;
   }
   for (const DirEntry& entry : *entries) {
-    if (!entry.name.ends_with(kSuffix)) continue;  // temporary files are nobody's word yet
+    if (!entry.name.ends_with(kSuffix)) continue;  // temporary files are not marks yet
     const bool statistics = entry.name == kStatisticsName;
     const auto text =
         read_small_file(io, join_path(directory, entry.name), statistics ? kMostStatisticsBytes : kMostMarkBytes);

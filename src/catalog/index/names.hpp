@@ -26,7 +26,7 @@ bool looks_like_name(std::string_view text);
 /// errors  not_found: with the nearest known one; usage: several, all named (ten of them), or not such a name
 Result<Entry> find_checkpoint(Database& database, const std::string& name);
 
-/// Orders the metric of `@best` where the name does not: what the store's policy says of a run.
+/// The order of `@best` if the name does not give it: by the store's policy for a run.
 struct BestMetric {
   std::string metric{};
   bool higher = false;

@@ -17,9 +17,8 @@
 namespace ckpt::catalog {
 namespace {
 
-/// Of how many checkpoints a refresh that trusts notes looks at directory and manifest all the same: the newest of each
-/// run. What damages them tells nobody, and it is they who are resumed from. A look takes microseconds, over a network
-/// some hundred.
+/// How many checkpoints a trusting refresh checks by directory and manifest anyway: the newest of each run. Damage
+/// leaves no note, and jobs resume from these. A check takes microseconds, over a network some hundred.
 constexpr std::uint64_t kLookedAt = 256;
 
 /// One refresh, inside its transaction.
@@ -35,7 +34,7 @@ class Refresh {
         now_(now),
         manifest_bytes_(manifest_bytes) {}
 
-  /// What must be looked at; nothing where the index is up to date.
+  /// The paths to check; nothing if the index is current.
   Result<bool> is_due() {
     CKPT_TRY(known_, select_runs(database_));
     CKPT_CHECK(find_changed_runs());
@@ -57,7 +56,7 @@ class Refresh {
     return std::move(out_);
   }
 
-  /// After the transaction is durable. What only a database in memory has seen the next index must be told of.
+  /// After the transaction is durable. A database in memory keeps notes: the next index needs them.
   void remove_notes() {
     if (!database_.is_file()) return;
     for (const InboxNote& note : notes_) static_cast<void>(io_.unlink(note.file));  // found again otherwise
@@ -80,7 +79,7 @@ class Refresh {
       }
       if (run.settled && stamp == run.stamp && trust_ != Trust::nothing) continue;
       to_list_.insert(run.run);
-      // A directory that was empty may have become another tool's checkpoint: what is above it can tell.
+      // A directory that was empty may have become another tool's checkpoint: its parent shows it.
       if (stamp != run.stamp && step_in_name(base_name(run.run))) to_list_.insert(run_above(run.run));
     }
     return {};
@@ -91,7 +90,7 @@ class Refresh {
     for (const InboxNote& note : notes_) {
       if (note.name.empty()) continue;
       to_read_[note.run].insert(note.name);
-      // Of a run that is new the nearest directory that is known tells.
+      // For a new run, the nearest known directory shows it.
       std::string run = note.run;
       while (run != "." && find_known(run) == nullptr) run = run_above(run);
       to_list_.insert(std::move(run));
@@ -110,7 +109,7 @@ class Refresh {
     return {};
   }
 
-  /// Whether its directory and manifest are those that were read, as far as their times tell.
+  /// Whether its directory and manifest are those that were read, by their times.
   bool is_same(const std::string& run, const KnownEntry& entry) {
     if (entry.foreign) return true;  // is_read_again looks
     const std::string path = join_path(run_path(store_, run), entry.name);
@@ -132,7 +131,7 @@ class Refresh {
     if (trust_ == Trust::nothing || place.foreign != known.foreign || known.unreadable) return true;
     const auto names = to_read_.find(place.run);
     if (names != to_read_.end() && names->second.contains(place.name)) return true;
-    // Nobody tells of another tool's: its files may change below a directory that stays as it is.
+    // Another tool leaves no notes: its files may change while their directory does not.
     if (place.foreign || place.trackers != known.trackers) return true;
     // Another one may have come in its place under the same name.
     return stamp_of(io_, join_path(run_path(store_, place.run), place.name)) != known.directory;
@@ -143,7 +142,7 @@ class Refresh {
     const auto folder = list_folder(io_, store_, run, recognise_);
     if (!folder) {
       if (run == ".") return fail(folder.error());
-      // What cannot be read now says nothing about what is there: its rows stay.
+      // An unreadable directory says nothing about its contents: its rows stay.
       out_.warnings.push_back(folder.error().message);
       links_[run] = {{.run = run_above(run), .path = base_name(run), .unreadable = true}};
       return look_again(run_above(run));
@@ -158,8 +157,8 @@ class Refresh {
     links_[run] = (*folder)->links;
     CKPT_TRY(const bool all_read, list_places(run, (*folder)->places));
     CKPT_CHECK(list_below(run, **folder));
-    // Other tools write into a checkpoint's directory, and into their trackers, without changing the run's; and where
-    // links lead may change elsewhere. And what cannot be read now may be readable the next time.
+    // Other tools write into checkpoint directories and trackers without changing the run's directory, and targets of
+    // links may change elsewhere. Unreadable entries may be readable the next time.
     const bool settled = is_settled(stamp, now_) && !(*folder)->is_restless && all_read;
     const KnownRun& stored =
         listed_[run] = {.run = run, .stamp = stamp, .settled = settled, .is_restless = (*folder)->is_restless};
@@ -197,7 +196,7 @@ class Refresh {
     return all_read;
   }
 
-  /// Runs that are new below this one, and those that are none any more.
+  /// New runs below this one, and runs that no longer exist.
   Result<> list_below(const std::string& run, const Folder& folder) {
     std::set<std::string> below;
     for (const std::string& name : folder.folders) below.insert(run_below(run, name));
@@ -240,7 +239,7 @@ class Refresh {
   std::map<std::string, std::set<std::string>> to_read_{};
   std::vector<InboxNote> notes_{};
   std::map<std::string, std::vector<FoundLink>> links_{};  // by run
-  std::map<std::string, KnownRun> listed_{};               // as they were stored
+  std::map<std::string, KnownRun> listed_{};               // as stored
   Refreshed out_{};
 };
 

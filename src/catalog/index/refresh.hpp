@@ -12,10 +12,10 @@
 
 namespace ckpt::catalog {
 
-/// How far a refresh trusts what the index holds.
+/// How far a refresh trusts the index.
 enum class Trust : std::uint8_t {
-  /// A directory of a run that is what it was holds the checkpoints that it held; what is said of them later is told by
-  /// the notes in inboxes. One look at each run, whatever it holds, and at directory and manifest of its newest.
+  /// A run directory with the same inode and time holds the same checkpoints; notes in the inboxes announce changed
+  /// marks. One check per run, whatever it holds, plus directory and manifest of its newest.
   notes,
   /// Each checkpoint's directory, manifest and marks are checked too.
   nothing_unseen,
@@ -30,13 +30,12 @@ struct Refreshed {
   std::vector<FoundLink> links{};  ///< all of the store: directories that hold any are listed each time
 };
 
-/// Brings the index up to what the disk holds: afterwards its rows are those that `Trust::nothing` would make. One
-/// transaction; none where nothing changed. Notes in inboxes are removed once what they tell of is durable in the
-/// index.
+/// Brings the index up to date with the disk: afterwards its rows are those that `Trust::nothing` would make. One
+/// transaction; none if nothing changed. Notes in inboxes are removed once their changes are durable in the index.
 ///
 /// manifest_bytes  of read_entry
 /// now      by the machine's clock: a directory that was changed just before is listed again the next time
-/// errors   not_found: the store is not there; those of `asked`: the index is then as it was
+/// errors   not_found: the store does not exist; those of `asked`: the index is then unchanged
 Result<Refreshed> refresh(Io& io, const std::string& store, Database& database, const Recognise& recognise, Trust trust,
                           Time now, std::uint64_t manifest_bytes = kMostManifestBytes);
 

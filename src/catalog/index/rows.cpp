@@ -185,7 +185,7 @@ void bind_query(SQLite::Statement& statement, const Query& query) {
   if (!query.tag.empty()) binder.add(query.tag);
 }
 
-/// Metrics that the manifest itself holds: those that no mark speaks of.
+/// Metrics of the manifest that no mark replaces.
 bool is_saved_metric(const Entry& entry, const std::string& name) {
   for (const Mark& mark : entry.marks)
     if (mark.kind == Mark::Kind::metric && mark.name == name) return false;
@@ -396,7 +396,7 @@ Result<> store_run(Database& database, const KnownRun& run) {
 
 Result<> remove_run(Database& database, const std::string& run, std::initializer_list<const char*> tables) {
   return asked(database.file(), [&]() -> Result<> {
-    // What lies below begins with "RUN/"; '0' follows '/' in every order of bytes.
+    // Runs below begin with "RUN/"; '0' is the byte after '/'.
     for (const std::string table : tables) {
       SQLite::Statement& remove = database.prepared("DELETE FROM " + table + " WHERE run=?1 OR (run>=?2 AND run<?3)");
       Binder(remove).add(run).add(run + "/").add(run + "0");

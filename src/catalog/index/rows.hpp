@@ -31,25 +31,25 @@ struct Query {
 Result<std::vector<Entry>> select_entries(Database& database, const Query& query);
 Result<std::uint64_t> count_entries(Database& database);
 
-/// Puts one in the place of what was there for its run and name.
+/// Replaces the row of its run and name.
 Result<> store_entry(Database& database, const Entry& entry);
 Result<> remove_entry(Database& database, const std::string& run, const std::string& name);
 
-/// What a listing of a run's directory needs to know.
+/// The facts for listing a run's directory.
 struct KnownRun {
   std::string run{};
   Stamp stamp{};
   bool settled = false;
-  bool is_restless = false;  ///< what it holds may change without its directory
+  bool is_restless = false;  ///< its contents may change without its directory
 };
 Result<std::vector<KnownRun>> select_runs(Database& database);
 Result<> store_run(Database& database, const KnownRun& run);
 /// With its checkpoints and those of all runs below.
 Result<> remove_run(Database& database, const std::string& run);
-/// Of other tables what is of a run, or of one below.
+/// For other tables: the rows of a run, or of one below.
 Result<> remove_run(Database& database, const std::string& run, std::initializer_list<const char*> tables);
 
-/// A checkpoint as it was when it was read.
+/// A checkpoint as it was read.
 struct KnownEntry {
   std::string name{};
   bool foreign = false;
@@ -59,7 +59,7 @@ struct KnownEntry {
   bool unreadable = false;  ///< it, or its marks: that says something of that moment only
   std::vector<std::string> trackers{};
 };
-/// The newest first, at most so many. `with_trackers`: those of a run that has any are wanted.
+/// Newest first, at most this many. `with_trackers`: including those of runs with trackers.
 Result<std::vector<KnownEntry>> select_known(Database& database, const std::string& run,
                                              std::uint64_t newest = UINT64_MAX, bool with_trackers = false);
 
@@ -76,7 +76,7 @@ struct RunSummary {
   std::optional<std::uint64_t> restored_step{};  ///< the greatest of those that a trainer has loaded
   std::uint64_t damaged = 0;                     ///< corrupt
   std::uint64_t unreadable = 0;
-  std::uint64_t pinned = 0;   ///< whatever the pins' dates
+  std::uint64_t pinned = 0;   ///< regardless of the pins' dates
   std::uint64_t demoted = 0;  ///< whose optimizer was dropped
   struct Demoted {
     std::string name{};

@@ -42,7 +42,7 @@ RunHistory run_history(std::span<const Entry> entries) {
       out.measured = with_save(out.measured, stall, stall + entry->save->write_s);
     }
     if (same_job) {
-      // Clocks may step back; a gap that is none tells nothing.
+      // Clocks may step back; a negative gap is ignored.
       const double gap = seconds_between(before->checkpoint.created, one.created);
       if (gap > 0) {
         gaps.push_back(gap);

@@ -9,10 +9,9 @@
 
 namespace ckpt::catalog {
 
-/// What the checkpoints of one run tell of how it went. Only what still stands on the disk is counted: a job all of
-/// whose checkpoints were deleted is not seen, and neither is a failure that nothing was saved after. Why a job ended
-/// is not recorded: an orderly end (a time limit) that was resumed from counts as a failure, which errs on the careful
-/// side.
+/// The history of a run, from its checkpoints. Only existing ones count: a job whose checkpoints were all deleted is
+/// not seen, nor a failure without a later save. Why a job ended is not recorded: resuming after an orderly end (a time
+/// limit) counts as a failure, which errs on the careful side.
 struct RunHistory {
   std::uint64_t jobs = 0;        ///< stretches of saves with one parent in one series
   std::uint64_t restarts = 0;    ///< from one such job to the next, and checkpoints marked restored that began none
@@ -22,10 +21,10 @@ struct RunHistory {
   MeasuredCosts measured{};
 };
 
-/// entries  of one run; foreign ones, and those without a generation, tell nothing. Any order.
+/// entries  of one run; foreign ones, and those without a generation, are ignored. Any order.
 RunHistory run_history(std::span<const Entry> entries);
 
-/// The failures as they count for estimate_mtbf; its low bound is to be planned with. 0 where no restart was seen.
+/// The failures for estimate_mtbf; plan with its low bound. 0 if no restart was seen.
 double careful_mtbf(const RunHistory& history);
 
 }  // namespace ckpt::catalog

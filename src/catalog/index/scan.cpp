@@ -83,15 +83,15 @@ void add_child(Io& io, const std::string& run, const std::string& path, const Di
   if (entry.kind != FileInfo::Kind::directory || entry.name.starts_with('.')) return;
   if (entry.name.find(kPartialMark) != std::string::npos) return;  // uncommitted work
   if (const auto ours = CheckpointName::parse(entry.name)) {
-    if (ours->step > kGreatest || ours->generation > kGreatest) return;  // nobody saved so often
+    if (ours->step > kGreatest || ours->generation > kGreatest) return;  // a save count that no run reaches
     out.places.push_back({.run = run, .name = entry.name, .link = entry.is_link});
     return;
   }
-  if (entry.is_link) return;  // another path to what is found where it lies, or a way out of the store
+  if (entry.is_link) return;  // another path to something found elsewhere, or a way out of the store
   const std::string below = join_path(path, entry.name);
   const auto listed = io.list(below);
   if (!listed && listed.error().code == Errc::not_found) return;
-  const bool is_run = listed && holds_ours(*listed);  // told first: detection looks at every name
+  const bool is_run = listed && holds_ours(*listed);  // counted first: detection reads every name
   const auto step = step_in_name(entry.name);
   const Recognised seen = recognise && !is_run ? recognise(io, below) : Recognised{};
   if (seen.unfinished) return;

@@ -16,7 +16,7 @@
 /// ("prod/llama"); checkpoints that lie in the store's own directory belong to the run ".". No catalog is asked.
 namespace ckpt::catalog {
 
-/// What detection says of a directory.
+/// The result of detection for a directory.
 struct Recognised {
   std::string format{};     ///< "" = nothing that is known
   bool unfinished = false;  ///< known, and its save never ended: not a checkpoint
@@ -31,8 +31,8 @@ inline constexpr unsigned kDeepestRun = 4;
 struct Folder {
   std::vector<EntryPlace> places{};    ///< checkpoints, in byte order of their names
   std::vector<std::string> folders{};  ///< to look into: names, in byte order
-  std::vector<FoundLink> links{};      ///< symbolic links and trackers that lead somewhere, or nobody knows where
-  /// What stands in it may change without its directory: other tools' checkpoints, files that name one, links.
+  std::vector<FoundLink> links{};      ///< symbolic links and trackers that lead to a known or unknown place
+  /// Its contents may change without its directory: other tools' checkpoints, files that name one, links.
   bool is_restless = false;
 };
 
@@ -53,8 +53,8 @@ struct Scan {
   std::vector<std::string> warnings{};  ///< directories that could not be looked into
 };
 
-/// Every checkpoint of a store, or of one run and what lies below. Directories that vanish meanwhile are passed over.
-/// errors   not_found: the store is not there; io: it cannot be listed
+/// Every checkpoint of a store, or of one run and below. Directories that vanish meanwhile are skipped.
+/// errors   not_found: the store does not exist; io: it cannot be listed
 Result<Scan> scan(Io& io, const std::string& store, const Recognise& recognise, const std::string& run = ".");
 
 }  // namespace ckpt::catalog

@@ -15,13 +15,13 @@
 namespace ckpt::catalog {
 namespace {
 
-/// What was read of one thing's record.
+/// The content of one record.
 struct KnownItem {
   Waiting waiting{};
   Stamp record{};  ///< inode 0: to be read again
 };
 
-/// The trash as it is now, into the tables, inside their transaction.
+/// Stores the trash as it is now in the tables, inside their transaction.
 class TrashRefresh {
  public:
   TrashRefresh(Io& io, const std::string& store, Database& database, Time now)
@@ -35,7 +35,7 @@ class TrashRefresh {
       const Stamp known = row.stamp();
       const bool settled = row.boolean();
       const Stamp stamp = stamp_of(io_, trash_of_run(store_, run));
-      // Of one that is gone the directory above tells.
+      // For a directory that is gone, its parent shows it.
       if (!settled || stamp != known) to_list_.insert(stamp.inode == 0 ? run_above(run) : run);
       runs_.insert(std::move(run));
     }

@@ -29,7 +29,7 @@ std::optional<Time> parse_day(std::string_view text) {
   return std::chrono::sys_days(date);
 }
 
-/// What follows the seconds: "Z" or a fraction and "Z".
+/// The text after the seconds: "Z" or a fraction and "Z".
 std::optional<Duration> parse_fraction(std::string_view text) {
   if (text == "Z") return Duration(0);
   if (text.size() < 3 || text.size() > 11 || text.front() != '.' || text.back() != 'Z') return std::nullopt;

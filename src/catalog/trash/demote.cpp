@@ -58,7 +58,7 @@ Result<Claim> Deleter::demote(const Deletion& deletion) {
   CKPT_TRY(const std::string revised, universal::revise_manifest(now.text, {FileClass::optim}));
   CKPT_TRY(const TrashEntry entry, announce(deletion, class_name(FileClass::optim)));
   CKPT_CHECK(replace_file(io_, now.path, revised));
-  // Who began to read before this has said so by now, and may want what is about to go.
+  // A reader that started before this has its claim by now, and may need the files.
   CKPT_CHECK(look_for_readers(io_, held));
   if (held.claim != Claim::free) {
     reader_ = held.reader;
@@ -73,7 +73,7 @@ Result<Claim> Deleter::demote(const Deletion& deletion) {
   return Claim::free;
 }
 
-/// What follows once the manifest says that the class is gone.
+/// The steps after the manifest says that the optimizer is dropped.
 Result<> Deleter::finish_demotion(const TrashEntry& entry, const std::string& manifest) {
   const std::string path = join_path(run_path(entry.run), entry.name);
   CKPT_CHECK(replace_file(io_, join_path(path, universal::kManifestCopyPath), manifest));
@@ -86,7 +86,7 @@ Result<> Deleter::settle_demotion(const TrashEntry& entry) {
   CKPT_TRY(const Held held, hold_here(path));
   if (held.claim != Claim::free) return {};  // being read: the next one
   const auto whole = hold_whole(io_, path);
-  if (!whole) return {};  // links stand in it: as for what is damaged
+  if (!whole) return {};  // it contains links: as for damage
   const auto now = open_manifest(io_, path);
   if (!now) return {};  // damaged, or not readable now: nothing is known, and nothing done
   static_cast<void>(io_.unlink(join_path(path, universal::kManifestPath) + std::string(kTemporarySuffix)));
@@ -132,7 +132,7 @@ Result<Claim> Deleter::restore_optimizer(const TrashEntry& entry, Time now, cons
 Result<> Deleter::settle_restoration(const TrashEntry& entry) {
   const std::string path = join_path(run_path(entry.run), entry.name);
   CKPT_TRY(const Held held, hold_here(path));
-  if (held.claim == Claim::vanished) {  // there is nothing that it could come back to
+  if (held.claim == Claim::vanished) {  // there is no checkpoint to restore it to
     TrashRecord record = entry.record;
     record.state = entry.present ? RecordState::trashed : RecordState::purged;
     return write(entry, record);
@@ -144,7 +144,7 @@ Result<> Deleter::settle_restoration(const TrashEntry& entry) {
   return finish_restoration(entry);
 }
 
-/// What follows once the record says that it comes back, as far as it was not done before. The checkpoint is held.
+/// The remaining steps after the record says that it is being restored. The checkpoint is held.
 Result<> Deleter::finish_restoration(const TrashEntry& entry) {
   const std::string path = join_path(run_path(entry.run), entry.name);
   const std::string to = join_path(path, kOptimizerFolder);

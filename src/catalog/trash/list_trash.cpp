@@ -1,4 +1,4 @@
-// What stands in the trash, from its directories and records alone.
+// The contents of the trash, from its directories and records alone.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -108,7 +108,7 @@ Result<TrashFolder> list_trash_folder(Io& io, const std::string& store, const st
     const auto recorded = found.find(entry.name);
     if (recorded != found.end()) {
       recorded->second.present = true;
-      // What it leads to was never put here: nothing is unlinked through it.
+      // Its target was never moved here: nothing is unlinked through it.
       recorded->second.is_link = entry.is_link;
     } else if (is_directory && CheckpointName::parse(entry.name)) {
       found.emplace(entry.name, TrashFolder::Item{.kept_as = entry.name, .present = true});
@@ -126,7 +126,7 @@ std::optional<TrashEntry> read_trash_entry(Io& io, const std::string& store, con
   if (!item.has_record) return out;
   auto text = read_small_file(io, record_path(store, run, item.kept_as), kMostRecordBytes);
   if (!text && text.error().code == Errc::not_found) {
-    // A record that is gone again says of a thing that is there what no record says.
+    // If the record is gone again, the entry is treated as one without a record.
     return item.present && CheckpointName::parse(item.kept_as) ? std::optional(out) : std::nullopt;
   }
   auto record = text ? parse_record(*text) : Result<TrashRecord>(fail(text.error()));

@@ -10,11 +10,11 @@
 
 namespace ckpt::catalog {
 
-/// Who deleted a checkpoint, when, why, and what has become of it since. A small file beside it in the trash, which
-/// stays when the checkpoint is gone: README.md, "Trash".
+/// Who deleted a checkpoint, when, why, and its state since. A small file next to it in the trash, which remains after
+/// the purge: README.md, "Trash".
 struct TrashRecord {
   enum class State : std::uint8_t {
-    trashed,    ///< in the trash, or about to be renamed there: where the checkpoint stands decides
+    trashed,    ///< in the trash, or about to be renamed there: the location of the checkpoint decides
     purging,    ///< being removed: it cannot be brought back
     purged,     ///< gone
     restored,   ///< brought back
@@ -25,22 +25,22 @@ struct TrashRecord {
   std::uint64_t series = 0;
   std::optional<std::uint64_t> series_from{};  ///< what its series superseded stays so when the series is gone
   Time created{};
-  std::optional<Time> committed{};  ///< when it came into the store; records of earlier releases do not tell
+  std::optional<Time> committed{};  ///< when it came into the store; missing in records of earlier releases
   std::uint64_t bytes = 0;          ///< that its removal frees
-  bool recycled = false;            ///< of what is purged: its data files were given to the next save
-  std::string dropped{};            ///< "optim": only this class of its files is here, the checkpoint stands without it
+  bool recycled = false;            ///< of a purged one: its data files went to recycle/
+  std::string dropped{};            ///< "optim": only this class of its files is here; the checkpoint exists without it
   Time deleted{};
   std::string by{};      ///< "ana@n17 pid 4211"
   std::string why{};     ///< as `ckpt prune` showed it
   std::string policy{};  ///< its name and where it came from
   Time purge_at{};
-  Time changed{};  ///< when `state` became what it is
+  Time changed{};  ///< when `state` was set
   std::string changed_by{};
 
   bool operator==(const TrashRecord&) const = default;
 };
 
-/// What the name of a dropped optimizer's files ends with in the trash.
+/// Suffix of the name of a dropped optimizer's files in the trash.
 inline constexpr std::string_view kOptimizerSuffix = ".optim";
 
 const char* state_name(TrashRecord::State state);  ///< "trashed"

@@ -1,5 +1,5 @@
-// Retired data files go to recycle/, as many sets as a policy says. Steps: trash.hpp; what a save does:
-// engine/store/recycle.hpp.
+// Data files of deleted checkpoints go to recycle/, as many sets as a policy allows. Steps: trash.hpp; their use by a
+// save: engine/store/recycle.hpp.
 #include "catalog/trash/recycle.hpp"
 
 #include <algorithm>

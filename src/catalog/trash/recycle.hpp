@@ -8,7 +8,7 @@ namespace ckpt::catalog {
 
 /// Whether a thing in the trash has data files that the next save of our own could take.
 bool can_recycle(const TrashEntry& entry);
-/// As what they are known in recycle/.
+/// Their identity in recycle/.
 RecycledSet set_of(const TrashEntry& entry);
 
 }  // namespace ckpt::catalog

@@ -8,15 +8,15 @@
 #include "engine/publish/strays.hpp"
 #include "format/result.hpp"
 
-/// What stands in a checkpoint's directory that ckpt did not put there. Somebody may want it: it is never removed
-/// unasked, and neither is the checkpoint then.
+/// Files in a checkpoint's directory that ckpt did not write. They may be wanted: they are never removed unasked, and
+/// the checkpoint stays.
 namespace ckpt::catalog {
 
 /// The files of a checkpoint of ours that no save, conversion or mark makes (engine/publish/strays.hpp).
 /// errors  io
 Result<std::vector<std::string>> find_strays(Io& io, const std::string& checkpoint, std::string_view below = {});
 
-/// What in a checkpoint of another tool, which may hold any file, is none of its own for certain: a repository of git,
+/// Entries in another tool's checkpoint, which may hold any file, that certainly do not belong to it: a git repository,
 /// a store of ours, checkpoints of ours. Only its own directory is checked.
 /// errors  io
 Result<std::vector<std::string>> find_strays_in_foreign(Io& io, const std::string& checkpoint);
@@ -30,7 +30,7 @@ Result<std::vector<std::string>> find_strays_in_optimizer(Io& io, const std::str
 Result<std::vector<std::string>> find_strays_in_the_way(Io& io, const std::string& checkpoint, bool foreign,
                                                         bool whole);
 
-/// errors  not_done: something else stands there, with strays_text
+/// errors  not_done: it holds other files, with strays_text
 Result<> check_no_strays(Result<std::vector<std::string>> found);
 
 }  // namespace ckpt::catalog

@@ -28,7 +28,7 @@ namespace {
 
 using RecordState = TrashRecord::State;
 
-constexpr auto kHistory = std::chrono::hours(24 * 365);  // how long the record of what is gone is kept
+constexpr auto kHistory = std::chrono::hours(24 * 365);  // how long the record of a purged checkpoint is kept
 constexpr auto kTurnPoll = std::chrono::milliseconds(20);
 constexpr auto kRunPatience = std::chrono::seconds(30);  // a save's commit takes milliseconds
 
@@ -47,8 +47,8 @@ constexpr std::array<std::string_view, 12> kMarkers{"manifest.json",
                                                     "latest",
                                                     "trainer_state.json"};
 
-/// The one deleter of a store, among all hosts: whoever sees another's claim beside his own gives way. Both of two may;
-/// never do both go on.
+/// The only deleter of a store, among all hosts: one that sees another's claim next to its own stops. Both of two may
+/// stop; never do both continue.
 struct Turn {
   std::unique_ptr<ClaimFile> claim{};
   std::string holder{};  ///< of the turn, where it is not ours
@@ -70,7 +70,7 @@ Result<Turn> take_turn(Io& io, const std::string& store, Deadline deadline) {
   }
 }
 
-/// A pin that came after the decision: what is pinned, or may be, stays in the trash.
+/// A pin made after the decision: anything that is or may be pinned stays in the trash.
 Result<> check_unpinned(Io& io, const std::string& path, const std::string& name, Time now) {
   const Marks said = read_marks(io, marks_path(path, !CheckpointName::parse(name)));
   if (!said.unreadable.empty()) return fail(Errc::io, "its marks are unreadable: " + said.unreadable);
@@ -150,19 +150,19 @@ Result<> Deleter::give_back(const TrashEntry& entry, Held& held) {
                 fmt::format("{}/{}: in use; stays in the trash: {}", entry.run, entry.name, back.error().message));
   }
   CKPT_CHECK(std::move(looked));
-  static_cast<void>(io_.unlink(record));  // without its checkpoint it says nothing; the next one removes it
+  static_cast<void>(io_.unlink(record));  // useless without its checkpoint; the next one removes it
   return {};
 }
 
-/// What a crash left of a deletion that was not carried out, or of a restoration that was: a record without its
-/// checkpoint. Half-purged ones are the next purge's.
+/// Leftovers of a deletion that was not carried out, or of a restoration that was: a record without its checkpoint.
+/// Half-purged ones are left to the next purge.
 Result<> Deleter::settle() {
   std::vector<std::string> unfinished;
   CKPT_TRY(const auto entries, list_trash(io_, store_, TrashScope::all, &unfinished));
   for (const std::string& path : unfinished) CKPT_CHECK(io_.unlink(path));  // records that were never finished
   for (const TrashEntry& entry : entries) {
     if (entry.recorded && entry.record.state == RecordState::restoring) {
-      static_cast<void>(settle_restoration(entry));  // what cannot be done now is the next one's
+      static_cast<void>(settle_restoration(entry));  // failures are left to the next process
       continue;
     }
     if (entry.present || !entry.recorded) continue;
@@ -203,7 +203,7 @@ Result<std::string> Deleter::free_name(const std::string& run, const std::string
   }
 }
 
-/// Of what is to be deleted: its exclusive lock, while it still is what was decided about.
+/// Locks a checkpoint to be deleted exclusively, if it has not changed since the decision.
 Result<Held> Deleter::hold_unchanged(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
   CKPT_TRY(Held held, hold_here(path));
@@ -262,7 +262,7 @@ Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::str
   if (held.claim != Claim::free) return held.claim;
   CKPT_CHECK(make_directory(io_, run));
   CKPT_CHECK(settle_directory(io_, run, store_));
-  // While a save counts generations, none comes back between its look at the run and its look at the trash.
+  // While a save counts generations, none is restored between its listing of the run and that of the trash.
   CKPT_TRY(const auto generations, lock_run(io_, run, std::chrono::steady_clock::now() + kRunPatience));
   CKPT_CHECK(move_checkpoint(io_, from, join_path(run, entry.name)));
   if (!entry.recorded) return Claim::free;
@@ -280,7 +280,7 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
   CKPT_TRY(const Held held,
            hold_here(path, {.id = entry.record.id, .path = join_path(run_path(entry.run), entry.name)}));
   if (held.claim != Claim::free) return held.claim;
-  // All of it is found below this one directory, whatever its owner does in the meantime.
+  // Everything in it is found below this one directory, whatever its owner does in the meantime.
   const bool ours = CheckpointName::parse(entry.name).has_value() && entry.record.dropped.empty();
   TrashRecord record = entry.record;
   std::unique_ptr<HeldDirectory> whole;
@@ -300,7 +300,7 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
     record.recycled = record.recycled || recycled;
     auto written = write(entry, record);
     if (!written && written.error().code == Errc::no_space && ours) {
-      // What goes now gives the block that the word of it needs; without its second copy a checkpoint still is one.
+      // The deletion frees the block that its record needs; without its second copy a checkpoint is still complete.
       auto gone = io_.unlink(join_path(path, universal::kManifestCopyPath));
       if (!gone && gone.error().code != Errc::not_found) return fail(std::move(gone).error());  // an earlier purge's
       CKPT_CHECK(io_.sync_dir(parent_path(join_path(path, universal::kManifestCopyPath))));
@@ -377,7 +377,7 @@ Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
   return out;
 }
 
-/// Records of what is long gone; that of a run's greatest generation stays, so that no number comes twice.
+/// Old records; that of a run's greatest generation stays, so that no number is reused.
 Result<> Deleter::forget_old(const std::vector<TrashEntry>& entries, Time now) {
   std::map<std::string, std::uint64_t> greatest;
   for (const TrashEntry& entry : entries) {

@@ -20,24 +20,24 @@
 #include "format/result.hpp"
 
 /// Deletion, in two phases. A checkpoint STORE/RUN/NAME is put into the trash by a rename to
-/// STORE/.ckpt/trash/RUN/NAME, beside which NAME.json says who, when and why; it can be brought back until its grace is
+/// STORE/.ckpt/trash/RUN/NAME, next to which NAME.json records who, when and why; it can be restored until its grace is
 /// over and it is purged. Steps, each durable before the next:
-///   put      1 nobody reads it: its exclusive lock, held to the end; all its files are its own   2 the record
+///   put      1 it is not in use: its exclusive lock, held to the end; all its files are its own   2 the record
 ///            3 the rename
-///   restore  1 nobody reads or purges it   2 the rename   3 the record: restored
-///   purge    1 nobody reads it, it is not pinned, and all its files are its own   2 the record: purging   3 what makes
-///            it a checkpoint is unlinked   4 all others   5 the record: purged
-///   recycle  purge, of which the data files go to STORE/.ckpt/recycle between 3 and 4 (engine/store/recycle.hpp)
-/// A checkpoint is demoted (its optimizer dropped) in the same way, its files going to
-/// STORE/.ckpt/trash/RUN/NAME.optim:
-///   demote   1 nobody reads it, and its optimizer's files are its own   2 the record   3 manifest.json, one revision
+///   restore  1 it is not in use or being purged   2 the rename   3 the record: restored
+///   purge    1 it is not in use or pinned, and all its files are its own   2 the record: purging   3 the files that
+///            make it a checkpoint are unlinked   4 all others   5 the record: purged
+///   recycle  purge, of which the data files go to STORE/.ckpt/recycle between 3 and 4 (engine/store/recycle.hpp) A
+///            checkpoint is demoted (its optimizer dropped) in the same way, its files going to
+///            STORE/.ckpt/trash/RUN/NAME.optim:
+///   demote   1 it is not in use, and its optimizer's files are its own   2 the record   3 manifest.json, one revision
 ///            later: from here on it is weights only   4 the second copy of the manifest   5 the rename
-///   restore  1 nobody reads it   2 the record: restoring   3 the rename   4 manifest.json   5 its copy   6 the record:
-///            restored
-/// Where locks do not reach every host, readers and deleters on other ones are known by claims
-/// (engine/locks/claims.hpp): put looks at them again after its rename, demote after its step 3, and undo it where
-/// somebody reads after all. A crash between any two leaves it whole in one of the two places, or half removed with a
-/// record that says so; the next process that opens the trash finishes what was begun.
+///   restore  1 it is not in use   2 the record: restoring   3 the rename   4 manifest.json   5 its copy   6 the
+///            record:
+///            restored Where locks do not reach every host, readers and deleters on other ones are known by claims
+///            (engine/locks/claims.hpp): put checks them again after its rename, demote after its step 3, and both undo
+///            it if a reader appeared. A crash between any two leaves it whole in one of the two places, or half
+///            removed with a record that says so; the next process that opens the trash finishes it.
 namespace ckpt::catalog {
 
 /// A thing in the trash, or that was in it.
@@ -52,16 +52,16 @@ struct TrashEntry {
 };
 
 enum class TrashScope : std::uint8_t {
-  all,      ///< also what was in the trash, as far as its records go back
-  present,  ///< what has files there: records of all else are not read
+  all,      ///< also earlier contents of the trash, as far back as its records go
+  present,  ///< entries with files: other records are not read
 };
-/// What stands in the trash of a store, by run and name. Needs no lock: what another process changes meanwhile is seen
-/// before or after. `unfinished` gets the paths of records that were never finished.
+/// The contents of a store's trash, by run and name. Needs no lock: concurrent changes are seen before or after.
+/// `unfinished` gets the paths of records that were never finished.
 /// errors  io
 Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store, TrashScope scope = TrashScope::all,
                                            std::vector<std::string>* unfinished = nullptr);
 
-/// What a recorded one tells of its series, of which nothing else may be left.
+/// What a record says about its series, of which nothing else may be left.
 SeriesBirth birth_of(const TrashEntry& entry);
 
 /// One directory of the trash, by names alone.
@@ -70,7 +70,7 @@ struct TrashFolder {
     std::string kept_as{};
     bool present = false;
     bool has_record = false;
-    bool is_link = false;  ///< what is present is one: its record does not count
+    bool is_link = false;  ///< an existing checkpoint counts, not its record
   };
   std::vector<Item> items{};              ///< by name
   std::vector<std::string> below{};       ///< runs whose directories lie in this one
@@ -83,19 +83,19 @@ Result<TrashFolder> list_trash_folder(Io& io, const std::string& store, const st
 std::optional<TrashEntry> read_trash_entry(Io& io, const std::string& store, const std::string& run,
                                            const TrashFolder::Item& item);
 
-/// What a record says of the space that its thing will free.
+/// The space that purging a record's entry will free.
 struct Waiting {
   bool is_optimizer = false;
   std::uint64_t bytes = 0;
   Time purge_at{};
-  bool purging = false;  ///< it is being removed, whatever its time
+  bool purging = false;  ///< it is being removed, regardless of its time
 };
 Waiting waiting_of(const TrashRecord& record);
 
 /// What waits in the trash of a store, or of one run in it ("" = all).
 struct InTrash {
   std::uint64_t checkpoints = 0;
-  std::uint64_t optimizers = 0;      ///< of checkpoints that stand as weights only
+  std::uint64_t optimizers = 0;      ///< of checkpoints that now hold only weights
   std::uint64_t bytes = 0;           ///< of both, as their records say
   std::uint64_t over = 0;            ///< of both: whose grace is over; the next prune removes them
   std::optional<Time> first_over{};  ///< when the first one's grace ends, or did
@@ -109,7 +109,7 @@ struct InTrash {
 Result<InTrash> measure_trash(Io& io, const std::string& store, const std::string& run, Time now);
 
 /// The record of when a checkpoint's optimizer was dropped last, and by whom. Nothing if there is none, as after a
-/// year, or where it cannot be read.
+/// year, or if it is unreadable.
 std::optional<TrashEntry> find_demotion(Io& io, const std::string& store, const std::string& run,
                                         const std::string& name);
 
@@ -124,21 +124,21 @@ class Deleter {
     std::string run{};
     std::string name{};
     TrashRecord record{};  ///< all but state and changes
-    /// Asked when nobody can begin to read it any more: whether it still is what was decided about.
+    /// Called when no new reader can start: whether it has changed since the decision.
     std::function<Result<bool>(const std::string& path)> still{};
   };
-  /// `vanished` also where it is no longer what was decided about.
-  /// errors  io, not_durable, no_space; not_done: it
-  /// stays, as it holds what is not its own (strays.hpp), or is in the trash, though somebody began to read it
+  /// `vanished` also if it has changed since the decision.
+  /// errors  io, not_durable, no_space; not_done: it stays, as it holds files that are not its own (strays.hpp), or it
+  ///         is in the trash although a reader has started
   Result<Claim> put(const Deletion& deletion);
 
-  /// Drops the optimizer's state of one of ours: weights, and all else, stay as they are. Of the record all but
-  /// `dropped`. `vanished` also where it is no longer what was decided about, or was demoted already.
+  /// Drops the optimizer state of a universal checkpoint; weights and everything else are unchanged. `record`: all
+  /// members except `dropped`. `vanished` also if it has changed since the decision, or was already demoted.
   /// errors  as put; unsupported: its weights need that state; corrupt, checksum: its manifest. After one of the last
   ///         steps it is demoted, and the next process that opens the trash finishes
   Result<Claim> demote(const Deletion& deletion);
 
-  /// Who reads what was refused last, or why nobody knows; empty where it is a process of this host.
+  /// The reader because of which the last one was refused, or why it is unknown; empty if it is a process of this host.
   const std::string& reader() const { return reader_; }
 
   /// Brings one back, or its optimizer. `free`: it is back.
@@ -154,20 +154,21 @@ class Deleter {
     std::vector<std::string> kept{};  ///< "RUN/NAME: being read": the next purge tries again
     bool stopped = false;             ///< before all were gone
   };
-  /// Removes permanently what `chosen` says of those that are recorded. Goes on after one that cannot be removed.
+  /// Purges those that `chosen` selects among recorded ones. Continues after one that cannot be removed.
   /// `recycled_sets`: how many sets' data files recycle/ holds afterwards, at most: the youngest (by the time of their
-  /// deletion) of those that are removed now and those that stand there. Ours only, checkpoints or optimizers; where
-  /// the file system gains nothing by it none. What stands there above that is unlinked first. Not given: what is
-  /// removed is unlinked, and recycle/ stays as it is. Stops between two where `stop` is set.
+  /// deletion) of those that are removed now and those that stand there. Ours only, checkpoints or optimizers; none if
+  /// the file system gains nothing by it. Files there above that are unlinked first. Not given: everything is unlinked,
+  /// and recycle/ is unchanged. Stops between two if `stop` is set.
   Result<Purged> purge(Time now, const std::string& by, const std::function<bool(const TrashEntry&)>& chosen,
                        std::optional<std::uint64_t> recycled_sets = {}, const std::atomic<bool>* stop = nullptr);
-  /// What was being brought back, or dropped, when a process died: where its files are shows when the trash is opened.
+  /// Restorations and demotions that a killed process left unfinished: the location of the files shows their state when
+  /// the trash is opened.
   static bool is_half_moved(const TrashEntry& entry) {
     return entry.recorded && !entry.record.dropped.empty() &&
            (entry.record.state == TrashRecord::State::restoring ||
             (entry.record.state == TrashRecord::State::trashed && !entry.present));
   }
-  /// What was being purged when a process died; called with `purge` too.
+  /// Purges that a killed process left unfinished; called with `purge` too.
   static bool is_half_purged(const TrashEntry& entry) {
     return entry.present && entry.recorded && entry.record.state == TrashRecord::State::purging;
   }
@@ -203,7 +204,7 @@ class Deleter {
   std::set<std::string> settled_{};  // runs whose place in the trash is durable
 };
 
-/// What stands in a store's recycle/.
+/// The contents of a store's recycle/.
 /// errors  io
 struct Recycled {
   std::uint64_t sets = 0;
