@@ -13,7 +13,7 @@
 namespace ckpt {
 namespace {
 
-/// Where a tensor of the new map stands: a tensor of the old one, or a run of it.
+/// The location of a tensor of the new map: a tensor of the old one, or a run of it.
 struct Origin {
   std::uint32_t tensor = 0;
   std::optional<std::uint64_t> flat_begin{};
@@ -60,7 +60,7 @@ class RuledIndex final : public ChunkIndex {
   static Extent in_flat(const Origin& origin, Extent elements) {
     return {*origin.flat_begin + elements.begin, *origin.flat_begin + elements.end};
   }
-  /// What a chunk of the flat tensor holds of a parameter, and how many of the chunk's elements stand before it.
+  /// The part of a parameter in a chunk of the flat tensor, and how many of the chunk's elements precede it.
   static std::optional<std::pair<Chunk, std::uint64_t>> part_of(const Origin& origin, const Chunk& chunk) {
     const std::uint64_t first = chunk.box.offset[0];
     const Extent held = chunk.flat ? Extent{first + chunk.flat->begin, first + chunk.flat->end}
@@ -77,7 +77,7 @@ class RuledIndex final : public ChunkIndex {
   std::vector<Origin> origins_;
 };
 
-/// Cuts a flat tensor into what it holds.
+/// Divides a flat tensor into its parameters.
 Result<> cut_flat(const MapRules& rules, const std::vector<MapRules::Held>& held, const Tensor& flat,
                   std::uint32_t index, std::vector<Tensor>& tensors, std::vector<Origin>& origins) {
   if (flat.shape.size() != 1 || is_packed(flat.dtype)) return fail(about(rules, flat, "it is not a flat tensor"));

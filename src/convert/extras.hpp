@@ -8,8 +8,8 @@
 #include "engine/io/io.hpp"
 #include "format/model/model.hpp"
 
-/// Small files that go with the weights (Map::extras). They are bytes like any others: never parsed to decide what a
-/// tensor is, never executed.
+/// Small files that belong to the weights (Map::extras). Opaque bytes: never parsed to decide what a tensor is, never
+/// executed.
 namespace ckpt {
 
 constexpr std::uint64_t kLargestExtra = std::uint64_t{256} << 20;  ///< bytes of one file
@@ -17,12 +17,12 @@ constexpr std::uint64_t kLargestExtras = std::uint64_t{1} << 30;   ///< of all f
 constexpr std::size_t kMostExtras = 4096;                          ///< files of a folder
 constexpr std::uint64_t kLargestConfig = std::uint64_t{16} << 20;  ///< bytes of a config.json that is edited
 
-/// The extras in a folder of a model: none where no file marks it as one (marks_model_folder). What the map has as one
-/// of its files, or as an extra, is left alone.
+/// The extras in a folder of a model: none if no file marks it as one (marks_model_folder). Files of the map, and its
+/// extras, are skipped.
 ///
-/// folder  "" = the map's root; else an absolute path: its files go by that in Map::files, and are hashed into
+/// folder  "" = the map's root; else an absolute path: its files have such paths in Map::files, and are hashed into
 ///         Map::metadata_hash
-/// errors  refused, with the file: a name of an extra that is no file, a link that leaves the folder (a link into the
+/// errors  refused, with the file: an extra's name that is not a file, a link that leaves the folder (a link into the
 ///         blobs/ of a Hugging Face cache is followed), a file over the limits above
 Result<> take_extras(Io& io, const std::string& root, const std::string& folder, Map& map);
 

@@ -23,7 +23,7 @@
 
 namespace ckpt {
 
-/// What detection may look at: one directory listing (or one file), first bytes on demand.
+/// The inputs of detection: one directory listing (or one file), first bytes on demand.
 struct Place {
   Io& io;
   std::string root;  ///< path as the user gave it, without trailing slash
@@ -31,8 +31,8 @@ struct Place {
   std::vector<DirEntry> entries{};  ///< of a directory, sorted by name
   std::string first{};              ///< of a file: its first bytes, kFirstBytes or all; "" where they were not read
 
-  static constexpr std::size_t kFirstBytes = (std::size_t{64} << 10) + 8;  // no format looks at more
-  /// Of a file: reads `first`, so that each format need not. What cannot be read is told by who asks for it.
+  static constexpr std::size_t kFirstBytes = (std::size_t{64} << 10) + 8;  // no format reads more
+  /// Of a file: reads `first` once for all formats. Errors are reported by the reader that needs the file.
   void read_first();
   bool has(std::string_view name) const;
   /// First `bytes` of a file below root ("" = root itself), fewer where it is shorter.
@@ -47,17 +47,17 @@ struct Match {
 
 struct ReadOptions {
   std::uint64_t metadata_limit = std::uint64_t{4} << 30;  ///< bytes of metadata a reader may hold
-  /// What a user says of this checkpoint, or null. Flat tensors and new names are not the readers' business
-  /// (apply_rules); how slices join is.
+  /// The user's rules for this checkpoint, or null. Readers use only those for joining slices; flat tensors and new
+  /// names are handled by apply_rules.
   const MapRules* rules = nullptr;
-  /// Opens what can still be opened of a damaged checkpoint: files of another size than they should have count as
-  /// missing, and so do damaged objects. Heeded by formats that store hashes.
+  /// Opens the readable part of a damaged checkpoint: files of the wrong size count as missing, and so do damaged
+  /// objects. Used by formats that store hashes.
   bool salvage = false;
-  /// Once set, whatever is read or decoded of the checkpoint ends with `interrupted`. Outlives the source.
+  /// Once set, reading and decoding the checkpoint ends with `interrupted`. Outlives the source.
   const std::atomic<bool>* stop = nullptr;
-  /// Also tells what stands beside the files of the checkpoint and is no part of it, and which files are `settings`.
+  /// Also reports other data next to the files of the checkpoint, and which files are `settings`.
   bool look_beside = false;
-  bool state_beside = true;  ///< joins what Format::open_beside finds; else it counts as beside the checkpoint
+  bool state_beside = true;  ///< joins the result of Format::open_beside; else that counts as other data
   /// Also fills Map::extras of a folder, and of the folder that holds it where the path is that; formats that store
   /// hashes have their own.
   bool extras = false;
@@ -70,8 +70,8 @@ struct TensorPart {
   Shape shape{};  ///< in the target: the box's sizes, without dimensions that an index took away
 };
 
-/// What a writer is asked to lay out: tensors of the source map, in the source's order, with their names and dtypes
-/// in the target.
+/// The request to a writer: tensors of the source map, in the source's order, with their names and dtypes in the
+/// target.
 struct Selected {
   std::uint32_t tensor = 0;  ///< index into Map::tensors
   std::string name;          ///< in the target
@@ -85,7 +85,7 @@ struct Selected {
 struct WantedExtra {
   std::string path;                   ///< relative to the target, a name that is_extra_name knows
   std::uint32_t tensor = 0;           ///< of the source: its bytes
-  std::optional<std::string> text{};  ///< instead of them, where they do not stay as they are
+  std::optional<std::string> text{};  ///< replacements, where they change
 };
 
 struct WriteRequest {
@@ -105,33 +105,32 @@ struct WriteRequest {
   const std::atomic<bool>* stop = nullptr;  ///< once set, laying out ends with `interrupted`; null: never
 };
 
-/// What a writer lays out.
+/// The layout of a target.
 struct Skeleton {
   bool directory = true;
   std::vector<TargetFile> files{};
-  std::vector<Finding> dropped{};          ///< what this form cannot hold
+  std::vector<Finding> dropped{};          ///< things that this format cannot hold
   std::vector<MapFile> extra_files{};      ///< sources of raw placements beyond the map's files, absolute paths;
                                            ///< their indices follow Map::files
-  std::shared_ptr<void> keep{};            ///< what must live until the run is over (temporary files)
+  std::shared_ptr<void> keep{};            ///< objects that must live until the run is over (temporary files)
   std::vector<std::string> small_names{};  ///< of `finish` where no checkpoint in our format has such a file
   /// Small files of step 5, the manifest last, from the leaf hashes of `files`; may be empty.
   std::function<Result<std::vector<SmallFile>>(const std::vector<Hash128>& leaves)> finish{};
 };
 
-/// What a format that stores hashes promises of its files, for verifying: read each file raw, compare the leaves.
+/// The hashes of a format that stores them, for verifying: read each file raw, compare the leaves.
 struct StoredHashes {
   /// Every hashed file of the checkpoint, each with one raw placement of the whole file whose `raw_file` is the
   /// file's index in Map::files of the map that `open` returns for the same root. Empty files have no placement.
   std::vector<TargetFile> files{};
   std::vector<Hash128> leaves{};  ///< of `files` in order, as stored
-  /// What is wrong with the structure although the checkpoint opens: file headers that disagree with the layout, a
-  /// second copy that is missing or stale (damage, with the file as the user can find it), files that belong to nothing
-  /// (notes).
+  /// Structural problems of a checkpoint that opens: file headers that disagree with the layout, a second copy that is
+  /// missing or stale (damage, with the file as the user can find it), files that belong to nothing (notes).
   std::vector<Finding> findings{};
 };
 
-/// What a target does with extras. `beside`: they become files beside those that the writer lays out, where the target
-/// is a directory; the conversion adds them. `inside`: the writer lays them out.
+/// How a target stores extras. `beside`: as files next to those of the writer, if the target is a directory; the
+/// conversion adds them. `inside`: the writer lays them out.
 enum class KeepsExtras : std::uint8_t { no, beside, inside };
 
 /// One format: a reader, and a writer where we write it. Registered by one line in registry.cpp.
@@ -153,27 +152,28 @@ struct Format {
   /// Further suffixes by which people know this format's files: without --to, a target that ends in one is refused, not
   /// written as something else.
   std::span<const std::string_view> other_suffixes{};
-  /// For `load`, which takes parts of tensors out: its word for this form ("npy", also the suffix after a dot), and the
-  /// writer, which heeds Selected::part. A target with that suffix is one file. "" and null: not written by it.
+  /// For `load`, which extracts parts of tensors: the option's word for this format ("npy", also the suffix), and its
+  /// writer, which supports Selected::part. A target with that suffix is one file. "" and null: not written by `load`.
   std::string_view load_name{};
   Result<Skeleton> (*lay_out_parts)(const WriteRequest&) = nullptr;
-  /// For formats without `open`, or null: counts the files that make such a checkpoint, by names and sizes, all that
-  /// can be told of it.
+  /// For formats without `open`, or null: counts the files of such a checkpoint, by names and sizes, the only facts
+  /// available.
   /// errors  incomplete: one is missing, or empty
   Result<std::uint64_t> (*count_files)(Io& io, const std::string& root) = nullptr;
-  /// Paths below the root of what belongs to such a checkpoint beside its map's files: an index, a tracker. In the last
-  /// part * and ? stand for anything. What else a directory holds is not the checkpoint's, and --overwrite spares it.
+  /// Paths below the root of files that belong to such a checkpoint in addition to its map's files: an index, a
+  /// tracker. * and ? are wildcards in the last component. Other files in a directory do not belong to the checkpoint,
+  /// and --overwrite keeps them.
   std::span<const std::string_view> own_names{};
   /// The options that this target takes, as flags without dashes ("zero-stage"): see TargetOptions.
   std::span<const std::string_view> target_options{};
   /// Further suffixes that select this writer without --to.
   std::span<const std::string_view> write_suffixes{};
   KeepsExtras extras = KeepsExtras::no;
-  /// Opens the files of a trainer's state (optimizer, scheduler, random states) that stand in this form in a directory
-  /// beside weights of another one (`has_state_beside`); nothing if there are none. Names begin with the file's.
+  /// Opens the files of a trainer's state (optimizer, scheduler, random states) in this format in a directory with
+  /// weights of another one (`has_state_beside`); nothing if there are none. Names begin with the file's.
   Result<std::optional<Map>> (*open_beside)(Io& io, const std::string& root, const ReadOptions& options) = nullptr;
   bool has_state_beside = false;  ///< trainers keep weights in this form, and their state beside it in others
-  bool for_trainers = false;      ///< as a target, what a trainer resumes from rather than what a model is served from
+  bool for_trainers = false;      ///< as a target: training state, rather than files for inference
   bool reads_steps = false;       ///< its layout depends on step counters: WriteRequest::scalars
   bool holds_blobs = false;       ///< as a target it takes opaque blobs too
   bool has_folders = false;       ///< its files may lie in folders below the root
@@ -188,21 +188,22 @@ struct Source {
   std::string root{};  ///< directory of the map's files, or the file
   const Format* format = nullptr;
   std::string why{};  ///< what detection saw; empty where --from alone decided
-  /// What its files were when they were opened, and the Io that holds them to it: for whatever reads metadata again.
+  /// The state of its files when they were opened, and an Io that checks it: for later reads of metadata.
   std::shared_ptr<SourceFiles> files{};
   std::unique_ptr<Io> io{};
   Map map{};
-  /// Files beside it that tell of the model, hold no data of it and are no extras; only with ReadOptions::look_beside.
+  /// Files next to it that describe the model, hold no data of it and are not extras; only with
+  /// ReadOptions::look_beside.
   std::vector<std::string> settings{};
   std::unique_ptr<Lease> lease{};
 
-  /// errors  changed: a file is no longer what it was when it was opened
+  /// errors  changed: a file has changed since it was opened
   Result<> check_unchanged() const { return files->look_again(*io); }
   /// A failure to read it; where its files changed in the meantime, that.
   Error explained(Error error) const;
 };
 
-/// Detects (or takes `from`) and opens. not_found; unsupported naming what was seen; ambiguous listing the matches;
+/// Detects (or uses `from`) and opens. not_found; unsupported naming what was seen; ambiguous listing the matches;
 /// incomplete; corrupt; refused.
 Result<Source> open_source(Io& io, const std::string& path, std::string_view from, const ReadOptions& options);
 
@@ -216,28 +217,28 @@ struct Candidate {
 /// none knows it, that of the first that failed to look
 Result<std::vector<Candidate>> candidates(Io& io, const std::string& path);
 
-/// What can be told of a checkpoint that is recognised but not read.
+/// The known facts about a checkpoint that is only recognised.
 struct Glance {
   const Format* format = nullptr;
   std::uint64_t file_count = 0;
 };
-/// Detects, and looks at names and sizes. Nothing where the format can be read, or nothing can be told.
+/// Detects, and checks names and sizes. Nothing if the format can be read, or nothing is known.
 /// errors  as open_source
 Result<std::optional<Glance>> glance(Io& io, const std::string& path, std::string_view from);
 
-/// What detection says of a path, without opening it.
+/// The result of detection for a path, without opening it.
 struct Recognition {
   const Format* format = nullptr;  ///< the first that knows it; null where none does
   bool unfinished = false;         ///< it is known as the beginning of an unfinished save
 };
-/// Looks at names and first bytes only. What cannot be looked at is not known.
+/// Uses names and first bytes only. Unreadable files are unknown.
 Recognition recognise(Io& io, const std::string& path);
 
 /// Hash over (path, size, mtime) of the map's files in path order and over its metadata: equal wherever the same source
 /// is seen.
 Hash128 fingerprint(const Map& map);
-/// What a conversion's id is made from: the fingerprint and, where the format stores no hashes of its files, their
-/// inodes and times of change. A file that was rewritten may have its old size and mtime.
+/// The inputs of a conversion's id: the fingerprint and, if the format stores no hashes of its files, their inodes and
+/// change times. A rewritten file may have its old size and mtime.
 Hash128 identity(const Map& map);
 
 }  // namespace ckpt

@@ -7,13 +7,13 @@
 
 namespace ckpt {
 
-/// What a form that holds tensors only leaves out of a request: opaque blobs, and Python objects that are not kept as a
+/// The parts of a request that a format for tensors leaves out: opaque blobs, and Python objects that are not kept as a
 /// blob of the same name. One note each, with the first names.
 ///
 /// form  for people: "safetensors"
 std::vector<Finding> left_out(const WriteRequest& request, std::string_view form);
 
-/// "2 tied names have no place in safetensors: a, b"; nothing where there are no names.
+/// "2 tied names have no place in safetensors: a, b"; nothing if there are no names.
 void add_left_out(std::vector<Finding>& out, const std::vector<std::string>& names, std::string_view one,
                   std::string_view many, std::string_view form);
 

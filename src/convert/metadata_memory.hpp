@@ -8,8 +8,8 @@
 
 namespace ckpt {
 
-/// What a parser may take of memory for each byte of a file, the bytes themselves included: measured on the worst text
-/// that it accepts, so that a file can be refused before it is read.
+/// Memory of a parser for each byte of a file, including the byte itself: measured on the worst text that it accepts,
+/// so that a file can be refused before it is read.
 enum class MetadataCost : std::uint64_t {
   dcp_metadata = 4,  ///< of what torch writes; how much a hostile one may take its pickle's budget says
   sums = 4,

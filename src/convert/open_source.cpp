@@ -74,7 +74,7 @@ Detection detect(const Place& place) {
   return out;
 }
 
-/// What a user sees when nothing matches: the names in a directory, or the first bytes of a file.
+/// For the error when nothing matches: the names in a directory, or the first bytes of a file.
 std::string seen_in(const Place& place) {
   if (place.directory) {
     if (place.entries.empty()) return "the directory is empty";
@@ -133,7 +133,7 @@ std::string hint_above(const Place& place) {
   return "formats that can be read: " + readable_formats();
 }
 
-/// A checkpoint with hashes of its files says what belongs to it: other files beside it make it no less one.
+/// A checkpoint with hashes of its files defines what belongs to it; other files next to it do not matter.
 void prefer_hashes(Detection& detection) {
   const auto has_hashes = [](const Found& found) { return found.format->hashes != nullptr; };
   if (std::ranges::count_if(detection.found, has_hashes) == 1)
@@ -162,7 +162,7 @@ Result<Found> choose(const Place& place) {
       about_format(place.root, Errc::ambiguous, "more than one format matches: " + list, "choose one with " + flags));
 }
 
-/// What another format than the forced one makes of a place; nothing where none knows it.
+/// The result of another format than the forced one; nothing if no format recognises it.
 std::optional<Error> mistaken(const Place& place, const Format& forced) {
   const Detection detection = detect(place);
   if (detection.found.empty()) return std::nullopt;
@@ -197,7 +197,7 @@ bool is_data_name(std::string_view name) {
   });
 }
 
-/// A link to data that is gone: a reader that takes what is there would not miss it.
+/// A link to missing data: a reader that takes existing files would not notice.
 Result<> find_broken_links(Io& io, Source& source, const std::vector<DirEntry>& entries) {
   for (const DirEntry& entry : entries) {
     if (!entry.is_link || entry.kind != FileInfo::Kind::other || !is_data_name(entry.name)) continue;
@@ -225,7 +225,7 @@ Result<> identify_files(Source& source) {
   return {};
 }
 
-/// The state of a trainer beside the weights belongs to the checkpoint.
+/// A trainer's state next to the weights belongs to the checkpoint.
 Result<> join_state(Source& source, const ReadOptions& options) {
   if (!source.format->has_state_beside) return {};
   const std::size_t weights = source.map.files.size();
@@ -333,8 +333,8 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
                              fmt::format("this is {} ({}), which this version recognises but does not read",
                                          found.format->summary, found.match.why),
                              "formats that can be read: " + readable_formats()));
-  // Held before anything is read, so that nobody deletes or replaces what the map will point to. What cannot be held
-  // for another reason is told by whoever reads it.
+  // Locked before anything is read, so that no process deletes or replaces the files of the map. Other errors are
+  // reported by the reader.
   auto lease = Lease::take(io, source.root);
   if (lease) {
     source.lease = *std::move(lease);
@@ -346,7 +346,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   auto map = found.format->open(*source.io, source.root, options);
   if (!map) {
     Error error = source.explained(with_file(std::move(map).error(), source.root));
-    const bool unseen = !from.empty() && found.match.why.empty();  // --from alone says what it is
+    const bool unseen = !from.empty() && found.match.why.empty();  // only --from identifies it
     if (unseen && error.code != Errc::changed && error.code != Errc::memory) {
       if (auto other = mistaken(place, *source.format)) return fail(*std::move(other));
     }
@@ -365,7 +365,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
     CKPT_CHECK(find_broken_links(io, source, source.root == given ? place.entries : below));
   }
   if (place.directory && options.look_beside) {
-    // What is checked there is no file of the source.
+    // Checks read no file of the source.
     const auto stopping = make_source_io(io, std::make_shared<SourceFiles>(), options.stop);
     CKPT_TRY(Beside beside, look_beside(*stopping, source.root, *source.format, source.map));
     std::ranges::move(beside.findings, std::back_inserter(source.map.findings));

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint32_t kSeveral = 0xffffffff;
 constexpr std::size_t kPrefixParts = 3;  // "app.model." and the like in front of a parameter's own name
 
-// Slots of torch.optim, for state that stands at the root.
+// Slots of torch.optim, for state at the root.
 constexpr std::array<std::string_view, 9> kKnownSlots{
     "exp_avg", "exp_avg_sq", "exp_inf", "max_exp_avg_sq", "momentum_buffer", "step", "square_avg", "sum", "grad_avg"};
 
@@ -23,7 +23,7 @@ std::string_view first_part(std::string_view text) {
   return text.substr(0, text.find('.'));
 }
 
-/// What follows the first `count` parts, or nothing where there are no more.
+/// The text after the first `count` parts, or nothing if there are no more.
 std::optional<std::string_view> after_parts(std::string_view text, std::size_t count) {
   for (; count > 0; --count) {
     const std::size_t dot = text.find('.');
@@ -39,7 +39,7 @@ bool names_optimizer(std::string_view part) {
   return std::search(part.begin(), part.end(), kOptim.begin(), kOptim.end(), same) != part.end();
 }
 
-/// A name's parts: what comes before `state`, and after it.
+/// The parts of a name before and after `state`.
 struct Split {
   bool in_optimizer = false;  // below a part that names an optimizer
   std::string_view rest{};    // after "state.", or, in an optimizer without it, after the optimizer's name
@@ -114,7 +114,7 @@ Split split_below(std::string_view name, const Path& path, std::size_t depth) {
   return {.in_optimizer = true, .rest = rest};
 }
 
-/// Weights by what follows the first one to three parts of their names.
+/// Weights by the text after the first one to three parts of their names.
 class Weights {
  public:
   explicit Weights(const std::vector<Tensor>& tensors) : tensors_(tensors) {

@@ -10,7 +10,7 @@
 
 namespace ckpt {
 
-/// An optimizer's state dict that the reader has seen: what is below it needs no name to be known as a slot.
+/// The reader found an optimizer's state dict: names below it are slots, whatever they are.
 struct OptimizerState {
   Path path;  ///< of the dict that holds "state" and "param_groups"
   /// Names of parameters by their index, where the groups carry them ("param_names"); state is keyed by either.

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kCheckpointsShown = 8;
 
-// The last number in a name before its suffix, to tell ck_2.pt from ck_10.pt where no file says its step.
+// The last number in a name before its suffix, to order ck_2.pt and ck_10.pt if no file has its step.
 std::optional<std::uint64_t> number_in_name(std::string_view name) {
   constexpr std::string_view kDigits = "0123456789";
   if (const std::size_t dot = name.rfind('.'); dot != name.npos && dot != 0) name = name.substr(0, dot);

@@ -7,14 +7,14 @@
 
 #include "format/result.hpp"
 
-/// A directory that holds several checkpoints is none: which of them is meant is the user's choice.
+/// A directory with several checkpoints is refused: the user must choose one.
 namespace ckpt {
 
 struct OneCheckpoint {
   std::string name;  ///< below the directory
   std::optional<std::uint64_t> step{};
   std::int64_t mtime_ns = 0;
-  std::string why{};  ///< what it was recognised by; may be empty
+  std::string why{};  ///< how it was recognised; may be empty
 };
 
 /// Sorts the newest first: by step where all have one, else by the time of their files.

@@ -20,7 +20,7 @@ constexpr std::size_t kMostFilesBeside = 1024;  // of which the first bytes are 
 constexpr std::size_t kDeepestFolder = 4;       // folders inside folders
 constexpr std::size_t kBesideShown = 6;
 
-// What trainers name the files of all that is no weight.
+// File names of training state, which is not weights, by trainer.
 constexpr std::array<std::string_view, 9> kStateNames{"*optim*",        "scheduler*",      "*lr_scheduler*",
                                                       "scaler*",        "sampler*",        "rng_state*",
                                                       "random_states*", "*dl_state_dict*", "*rng*.pt*"};
@@ -29,7 +29,7 @@ constexpr std::array<std::string_view, 5> kStepWords{"checkpoint", "ckpt", "step
 // The same, where the checkpoint itself lies in such a folder; elsewhere they are parts of one: the Hugging Face
 // Trainer keeps DeepSpeed's optimizer of a checkpoint in a folder global_step3 inside it.
 constexpr std::array<std::string_view, 2> kTagWords{"", "global_step"};
-// Beyond is_extra_name: what tells of weights that are not here.
+// In addition to is_extra_name: files that describe weights that are not here.
 constexpr std::array<std::string_view, 2> kSettingsNames{"*.json", "*.py"};
 // Data by their names alone: a pickle has no first bytes of its own, and no format here knows the others.
 constexpr std::array<std::string_view, 14> kDataNames{
@@ -77,7 +77,7 @@ class LookBeside {
 
   Result<Beside> run() {
     for (const std::string& folder : folders_) {
-      // What stands in the folders of a format with hashes its own check tells (Format::hashes).
+      // Folders of a format with hashes are covered by its own check (Format::hashes).
       if (!folder.empty() && format_.hashes != nullptr) continue;
       CKPT_TRY(const auto entries, io_.list(join_path(root_, folder)));
       CKPT_CHECK(look(folder, entries, true));
@@ -170,7 +170,7 @@ class LookBeside {
     return {};
   }
 
-  /// Whether a format knows it. What cannot be read may be data too.
+  /// Whether a format recognises it. Unreadable files may be data too.
   Result<bool> is_known(const Place& place, const std::string& name) {
     bool failed = false;
     for (const Format& format : formats()) {

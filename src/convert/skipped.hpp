@@ -7,10 +7,10 @@
 
 namespace ckpt {
 
-/// Files beside the files of a checkpoint that are not part of it.
+/// Files next to the files of a checkpoint that are not part of it.
 struct Beside {
   std::vector<Finding> findings{};      ///< files that hold data, other checkpoints in folders
-  std::vector<std::string> settings{};  ///< files that tell of the model: config.json, the tokenizer's
+  std::vector<std::string> settings{};  ///< files that describe the model: config.json, the tokenizer's
 };
 
 /// Looks in every folder that holds a file of the map, and in folders below the root that hold none. Reads listings and

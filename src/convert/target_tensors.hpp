@@ -7,7 +7,7 @@
 
 namespace ckpt {
 
-/// The tensors of a request as they are in the target. Holds references into the request and its source.
+/// The tensors of a request, with target names and dtypes. Holds references into the request and its source.
 class TargetTensors {
  public:
   explicit TargetTensors(const WriteRequest& request);

@@ -14,13 +14,13 @@ namespace {
 
 constexpr std::uint64_t kFirstTailBytes = 16 << 10;  // holds the directory of about 150 storages
 constexpr std::uint64_t kHeadBytes = 512;
-constexpr std::uint64_t kDirectoryCost = 5;  // what an entry takes in memory for each of its bytes, its names included
+constexpr std::uint64_t kDirectoryCost = 5;  // memory of an entry per byte, its names included
 
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// What a stream that is no zip file is, by its first bytes.
+// The kind of a stream that is not a zip file, by its first bytes.
 Error not_a_zip(const StreamReader& stream, std::string_view head) {
   Error error{.code = Errc::unsupported};
   if (head.size() >= 262 && head.substr(257, 5) == "ustar") {
@@ -189,8 +189,7 @@ class Opener {
     }
   }
 
-  /// Every storage that the pickle speaks of is there and as long as it says, also those of objects that are kept as
-  /// they are.
+  /// Every storage that the pickle refers to exists and has its length, also those of objects that are kept unchanged.
   Result<> check_storages(const TorchArchive& archive) const {
     for (pickle::NodeId node = 0; node < archive.graph.node_count(); ++node) {
       if (archive.graph.kind(node) != pickle::Kind::persistent) continue;
@@ -218,7 +217,7 @@ class Opener {
   Extent pickle_bytes_;
 };
 
-// Row-major strides, whatever dimensions of one element say.
+// Row-major strides; strides of dimensions with one element do not matter.
 bool is_dense(const torch::TensorView& view) {
   std::uint64_t expected = 1;
   for (std::size_t d = view.shape.size(); d-- > 0;) {

@@ -28,7 +28,7 @@ struct StoragePlace {
 struct TorchArchive {
   pickle::Graph graph;
   std::unordered_map<std::string, StoragePlace> storages{};
-  bool has_crc = true;  ///< false: every entry carries CRC 0, or there is no place for one
+  bool has_crc = true;  ///< false: every entry has CRC 0, or the format has none
   bool big_endian = false;
   Extent pickle_bytes{};    ///< of the object's pickle, bytes from the start of the file
   Hash128 metadata_hash{};  ///< over the directory and data.pkl

@@ -19,7 +19,7 @@ constexpr std::size_t kProtocolBytes = 2;
 constexpr std::size_t kFrameBytes = 9;  // from protocol 4 on
 constexpr std::int64_t kProtocol = 1001;
 constexpr std::uint64_t kFirstWindowBytes = 64 << 10;
-constexpr std::uint64_t kWindowGrowth = 8;  // a window that was too short is read again, so few and growing fast
+constexpr std::uint64_t kWindowGrowth = 8;  // a window that was too short is read again, so few and fast-growing ones
 constexpr std::uint64_t kCountBytes = 8;
 
 class LegacyOpener {

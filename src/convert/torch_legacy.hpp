@@ -12,9 +12,9 @@ bool is_legacy_torch(std::string_view head);
 
 /// Opens such a stream: five pickles (magic, protocol, system, the object, the storages' keys), then each storage as an
 /// element count and its bytes. Reads the pickles and the counts. There are no checksums, and the bytes are
-/// little-endian whatever the system that wrote them (torch/csrc/serialization.cpp).
+/// little-endian on every system (torch/csrc/serialization.cpp).
 ///
-/// errors   corrupt: a pickle is broken, a storage is missing, too long or twice there; unsupported: another protocol
+/// errors   corrupt: a pickle is broken, a storage is missing, too long or there twice; unsupported: a protocol other
 ///          than 1001, views of storages; refused as pickle.hpp
 Result<TorchArchive> open_legacy_torch(StreamReader& stream, const pickle::Budget& budget);
 

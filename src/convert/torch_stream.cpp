@@ -88,7 +88,7 @@ Result<> StreamReader::read_groups(std::span<const Group> groups, std::span<cons
   Result<> outcome{};
   std::size_t next = 0;
   std::size_t in_flight = 0;
-  // After a failure nothing more is submitted, but what is in flight owns its buffer until it is reaped.
+  // After a failure nothing more is submitted, but requests in flight own their buffer until they are reaped.
   while ((outcome && next < groups.size()) || in_flight != 0) {
     while (outcome && next < groups.size() && !idle.empty()) {
       const std::size_t slot = idle.back();

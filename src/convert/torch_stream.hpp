@@ -12,8 +12,8 @@
 
 namespace ckpt {
 
-/// Reads the metadata of one stream inside an open file with few system calls: what was read once is kept.
-/// Offsets are bytes from the start of the stream.
+/// Reads the metadata of one stream inside an open file with few system calls, and caches it. Offsets are bytes from
+/// the start of the stream.
 class StreamReader {
  public:
   StreamReader(Io& io, FileHandle file, const std::string& path, Extent stream)

@@ -9,7 +9,7 @@
 namespace ckpt {
 namespace {
 
-constexpr std::uint64_t kArchiveAlignment = 64;  // so that what an archive aligns is aligned in the file
+constexpr std::uint64_t kArchiveAlignment = 64;  // so that alignment in the archive is alignment in the file
 
 }  // namespace
 

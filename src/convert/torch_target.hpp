@@ -27,10 +27,10 @@ struct TorchObject {
   std::string id{};                      ///< of the conversion: WriteRequest::id
 };
 
-/// Puts an object's zip archive behind what a file has so far, at the next multiple of 64 bytes: its literal bytes, its
-/// storages' placements, its checksums as late fields. The file grows to the archive's end.
+/// Appends an object's zip archive to a file, at the next multiple of 64 bytes: its literal bytes, its storages'
+/// placements, its checksums as late fields. The file grows to the archive's end.
 ///
-/// returns  where the archive stands in the file
+/// returns  the offset of the archive in the file
 Extent append_torch_object(TargetFile& file, TorchObject object);
 
 /// A file that is one object.

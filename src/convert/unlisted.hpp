@@ -9,12 +9,12 @@
 
 namespace ckpt {
 
-/// Tensors in the files of a Hugging Face checkpoint whose index does not name them for the file that they stand in.
+/// Tensors in the files of a Hugging Face checkpoint that its index does not list for the file that holds them.
 class Unlisted {
  public:
-  /// `elsewhere`  the index has the name, in another file: that tensor stands for it
+  /// `elsewhere`  the index lists the name in another file: that tensor is used
   void add(std::string_view name, bool elsewhere);
-  /// What is superseded is a note; what the index names nowhere is data that is not carried over.
+  /// Superseded tensors are a note; tensors that the index does not list are data that is skipped.
   void tell(std::vector<Finding>& findings) const;
 
  private:

@@ -11,7 +11,7 @@
 
 namespace ckpt::dcp {
 
-/// What the transforms of a save mean to us: nothing if there is none.
+/// The meaning of a save's transforms: nothing if there is none.
 /// errors  unsupported: any but one "stream.zstd/1"
 /// source  torch/distributed/checkpoint/_extension.py (ZStandard)
 Result<std::optional<Codec>> codec_of(const std::vector<std::string>& transforms);
@@ -25,8 +25,8 @@ constexpr std::uint64_t kEndsBytes = 192 << 10;
 Result<std::uint64_t> decode_ends(RangeReader& reader, std::uint32_t file, const Compressed& compressed,
                                   HeldRanges& held);
 
-/// Opens an item whose ends are held: offsets in the result count decoded bytes. corrupt also where its directory or
-/// its pickle is longer than what is held.
+/// Opens an item whose ends are in memory: offsets in the result count decoded bytes. corrupt also if its directory or
+/// its pickle is longer than the part in memory.
 Result<OpenedItem> open_decoded(ItemOpener& opener, const HeldRanges& held, std::uint32_t file, std::uint64_t bytes);
 
 }  // namespace ckpt::dcp

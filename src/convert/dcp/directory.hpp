@@ -11,7 +11,7 @@
 
 namespace ckpt::dcp {
 
-/// What the names in a directory say of a DCP checkpoint.
+/// The DCP files in a directory, by name.
 struct Directory {
   bool has_metadata = false;  ///< `.metadata`, which a save writes last
   /// Ranks R of `__R.metadata`, ascending: saved with use_collectives=False, each rank for itself.

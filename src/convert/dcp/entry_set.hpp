@@ -28,8 +28,8 @@ class EntrySet {
   Result<> add_number(float value, Path path);
   /// An item of bytes that the source holds as such.
   Result<> add_item(std::uint32_t index, std::uint64_t bytes, std::string key, Path path);
-  /// A plain value, as the leaves that torch makes of it. Leaves that are no plain values, and whose keys are taken,
-  /// are remembered as left out.
+  /// A plain value, as the leaves into which torch flattens it. Leaves that are not plain values, and whose keys are
+  /// taken, are recorded as left out.
   void add_value(const Path& path, const Value& value);
 
   bool has(const std::string& key) const { return keys_.contains(key); }

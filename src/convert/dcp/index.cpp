@@ -191,7 +191,7 @@ Result<> ItemIndex::resolve(std::span<const std::uint64_t> needed) const {
       if (lazy_.data_delta[by_place_[at]] == 0) batch.push_back(by_place_[at]);
     }
   }
-  // What is read ahead may be damaged without anyone asking for it: errors count in a second go at what is needed.
+  // Data read ahead may be damaged although it was not requested: errors count in a second pass over requested data.
   static_cast<void>(open_all(batch, true));
   std::vector<std::uint64_t> left;
   for (const std::size_t position : positions) {

@@ -27,10 +27,10 @@ struct StoredType {
 /// A box of torch's elements as one of the model's.
 Box in_model(Box box, const StoredType& type);
 
-/// The chunks of a DCP directory. Boxes come from `.metadata`; where an item's bytes are stands inside the item, and is
-/// read on first use, together with that of the items that follow it in its file; a compressed item has to be decoded
-/// from begin to end for that. 48 bytes an item of up to two
-/// dimensions below 2^32: 20 for its place, 16 for its box, 12 for what was read.
+/// The chunks of a DCP directory. Boxes come from `.metadata`; the location of an item's bytes is stored inside the
+/// item, and is read on first use, together with the items that follow it in its file; a compressed item has to be
+/// decoded from begin to end for that. 48 bytes per item of up to two dimensions below 2^32: 20 for its place, 16 for
+/// its box, 12 for the header.
 class ItemIndex final : public ChunkIndex {
  public:
   /// types     one an entry; entries are the tensors of the map, in the same order
@@ -40,14 +40,14 @@ class ItemIndex final : public ChunkIndex {
   ItemIndex(Metadata metadata, std::vector<StoredType> types, RangeReader reader,
             std::optional<Codec> codec = std::nullopt, std::vector<std::uint64_t> decoded_bytes = {});
 
-  /// errors  corrupt or checksum, naming tensor, file and offset: an item that is damaged or disagrees with
-  ///         `.metadata` in dtype or shape; unsupported: one that is no plain tensor; errors of Io
+  /// errors  corrupt or checksum, naming tensor, file and offset: an item that is damaged or disagrees with `.metadata`
+  ///         in dtype or shape; unsupported: one that is not a plain tensor; errors of Io
   Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const override;
   /// Reads nothing.
   Result<> regions(std::size_t tensor, Extent elements, const RegionVisitor& visit) const override;
 
  private:
-  /// What is filled in on first use; one thread at a time.
+  /// Filled in on first use; one thread at a time.
   struct Lazy {
     HeldRanges ends;  ///< of the decoded item that is being opened
     RangeReader reader;

@@ -24,7 +24,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// An item's bytes, as far as they are held. Offsets are from the start of the item.
+/// The part of an item's bytes in memory. Offsets are from the start of the item.
 struct ItemBytes {
   const HeldRanges& held;
   std::uint32_t file;
@@ -119,7 +119,7 @@ Result<std::optional<OpenedItem>> ItemOpener::open(const HeldRanges& held, std::
     const Result<> stored = zip::check_stored(entry);
     if (!stored) return item.corrupt(0, stored.error());
   }
-  // torch puts everything into one folder, whose name only the first entry tells.
+  // torch puts everything into one folder; the first entry has its name.
   const std::string_view folder =
       std::string_view(entries->front().name).substr(0, entries->front().name.find('/') + 1);
   const bool has_crc = !zip::without_crc(*entries);

@@ -15,8 +15,8 @@
 
 namespace ckpt::dcp {
 
-/// What an item's zip stream holds: the pickle's graph, and, where its top object is a plain tensor, that view and the
-/// place of its storage (as the only one in `archive.storages`).
+/// The contents of an item's zip stream: the pickle's graph and, if its top object is a plain tensor, that view and the
+/// location of its storage (as the only one in `archive.storages`).
 struct OpenedItem {
   TorchArchive archive;
   std::shared_ptr<const torch::TensorView> view{};
@@ -48,9 +48,9 @@ class ItemOpener {
 /// Called once for each item, by its place in `items`; a failure of its own stops the walk.
 using ItemVisitor = std::function<Result<>(std::size_t item, Result<OpenedItem> opened)>;
 
-/// Opens many items with few reads, a few MiB at a time; what the heads and tails lack is read in further rounds.
-/// While `visit` runs the reader holds at least the item's first bytes. Items should be sorted by file and offset.
-/// errors   of the reads, and what `visit` returns; an item that is damaged goes to `visit`
+/// Opens many items with few reads, a few MiB at a time; missing parts of heads and tails are read in further rounds.
+/// During `visit` the reader holds at least the item's first bytes. Items should be sorted by file and offset.
+/// errors   of the reads, and those that `visit` returns; a damaged item goes to `visit`
 Result<> open_items(RangeReader& reader, ItemOpener& opener, std::span<const Range> items, const ItemVisitor& visit);
 
 }  // namespace ckpt::dcp

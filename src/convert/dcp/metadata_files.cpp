@@ -60,7 +60,7 @@ Result<> check_ranks(const std::string& root, const Directory& seen) {
                     .hint = "each rank wrote its own (use_collectives=False): copy them from the nodes that did"});
 }
 
-/// A rank that writes its own metadata speaks of its own data files alone: they begin with its number.
+/// A rank that writes its own metadata lists only its own data files, whose names begin with its number.
 Result<> check_own(const Metadata& part, std::uint64_t rank, const std::string& path) {
   for (const DataFile& file : part.files) {
     const auto of = rank_of(file.path);

@@ -22,9 +22,9 @@ namespace ckpt::dcp {
 Result<Metadata> read_metadata(Io& io, const std::string& root, const Directory& seen, std::uint64_t limit,
                                Hasher& hasher);
 
-/// Of bytes that several ranks saved under one key, drops the copies that equal the first rank's: only what differs
-/// (random states, positions in the data) keeps an entry of its own, and what has more than 4 MiB. 64 MiB are compared
-/// in sum; copies beyond that are dropped where they are as long as the first, with a warning.
+/// Of bytes that several ranks saved under one key, drops copies equal to the first rank's: only differing ones (random
+/// states, positions in the data), and those of more than 4 MiB, keep an entry. At most 64 MiB are compared in total;
+/// copies beyond that are dropped if they are as long as the first, with a warning.
 /// errors  of the reads
 Result<> drop_equal_copies(Metadata& metadata, RangeReader& reader, std::vector<Finding>& findings);
 

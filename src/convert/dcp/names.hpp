@@ -7,9 +7,9 @@
 
 namespace ckpt::dcp {
 
-/// What an entry is called in the map.
+/// The name of an entry in the map.
 struct EntryName {
-  std::string name;  ///< the key as it stands; where it is not UTF-8, its path escaped; after "OWNER/"
+  std::string name;  ///< the key unchanged; its escaped path if it is not UTF-8; after "OWNER/"
   Path path{};       ///< kept where it differs from the name split at dots
 };
 inline EntryName name_of(const Entry& entry) {

@@ -11,14 +11,13 @@
 
 namespace ckpt::dcp {
 
-/// Python objects that the bytes items hold and that consist of None, bools, numbers, text, bytes, lists and dicts
-/// only. Objects that hold tensors are named in a finding. Items over 1 MiB and objects of other classes are left to
-/// their blobs; so is what passes 4 MiB of pickles in sum, with a finding. Names and paths are name_of's, the order is
-/// that of the entries.
+/// Python objects in the bytes items that consist of None, bools, numbers, text, bytes, lists and dicts only. Objects
+/// that hold tensors are named in a finding. Items over 1 MiB and objects of other classes stay in their blobs; so do
+/// items beyond 4 MiB of pickles in total, with a finding. Names and paths are those of name_of, in the order of the
+/// entries.
 ///
-/// codec     where items are compressed: then `decoded_bytes` gets, one an item, what the items of bytes decode to;
-/// each at
-///           most 256 MiB
+/// codec     if items are compressed: `decoded_bytes` then gets, one per item, the decoded size of the bytes items;
+///           each at most 256 MiB
 /// hasher    gets every pickle that was read, in the order of the files
 /// errors    corrupt, refused: a damaged or hostile torch.save stream, with file and offset; errors of Io
 Result<> read_objects(const Metadata& metadata, RangeReader& reader, std::optional<Codec> codec,

@@ -12,9 +12,9 @@
 
 namespace ckpt::dcp {
 
-/// How tensors are cut among the ranks of a DCP checkpoint, as DTensor's placements say it: one word for each dimension
-/// of the device mesh, outermost first. "S0" = Shard(0), "R" = Replicate(); "R:2,S0:4" is HSDP on a 2 x 4 mesh. One
-/// size may be left out: it is what the ranks leave. A dimension that several words shard is cut by each in turn, the
+/// How tensors are cut among the ranks of a DCP checkpoint, in DTensor's placements: one word for each dimension of the
+/// device mesh, outermost first. "S0" = Shard(0), "R" = Replicate(); "R:2,S0:4" is HSDP on a 2 x 4 mesh. One size may
+/// be omitted; it follows from the number of ranks. A dimension that several words shard is cut by each in turn, the
 /// outermost first.
 /// source  torch/distributed/tensor/placement_types.py: Shard (torch.chunk: ceil(n / parts) rows, trailing ranks may
 ///         hold nothing), Replicate
@@ -25,7 +25,7 @@ class Placements {
   /// errors  usage, with the text: not placements; sizes whose product is not `ranks`
   static Result<Placements> parse(const std::vector<std::pair<std::string, std::string>>& rules, std::uint64_t ranks);
 
-  /// The layout for one tensor. A tensor without dimensions is replicated whatever matches.
+  /// The layout for one tensor. A 0-dimensional tensor is always replicated.
   /// errors  usage, with the tensor: a dimension that it does not have
   Result<const universal::Layout*> of(std::string_view name, const Shape& shape) const;
   /// Patterns that no name asked for has matched.

@@ -64,7 +64,7 @@ class RangeReader : public HeldRanges {
   /// Reads the ranges, in any order; the caller bounds their sum. `corrupt` with file and offset where a file ends
   /// before a range does; otherwise the errors of Io.
   Result<> read(std::vector<Range> wanted);
-  /// For reads beside the queue: the file's handle, valid until the next call.
+  /// For reads outside of the queue: the file's handle, valid until the next call.
   Result<FileHandle> handle(std::uint32_t file);
   Io& io() { return *io_; }
 

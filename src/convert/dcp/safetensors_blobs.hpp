@@ -12,8 +12,8 @@
 
 namespace ckpt::dcp {
 
-/// True where the tensors of a file were saved as one safetensors blob (SerializationFormat.SAFETENSORS): looks at the
-/// first tensor's file.
+/// True if the tensors of a file were saved as one safetensors blob (SerializationFormat.SAFETENSORS): checks the file
+/// of the first tensor.
 /// errors  of Io
 Result<bool> holds_safetensors(Io& io, const std::string& root, const Metadata& metadata,
                                std::span<const MapFile> files);

@@ -42,7 +42,7 @@ std::string key_of(const std::string& name, const Path& path) {
   return !is_utf8(whole) && dotted_escaped(path) == name ? whole : name;
 }
 
-/// Whether a slot stands under "state.<the parameter's name>.<slot>", as torch's state-dict functions put it.
+/// Whether a slot is named "state.<the parameter's name>.<slot>", as by torch's state-dict functions.
 bool is_named_slot(const Tensor& tensor) {
   if (tensor.parameter.empty() || tensor.slot == "master") return false;
   const std::string ending = "." + tensor.slot;

@@ -15,7 +15,7 @@ struct StateEntry {
   Path path{};  ///< never empty
   enum class From : std::uint8_t {
     tensor,   ///< elements of a tensor of the source: `tensor`, `dtype`, `shape`, `type`
-    scalar,   ///< the one element of a tensor of the source, of whatever shape: the same, without dimensions
+    scalar,   ///< the only element of a source tensor of any shape, as a 0-dimensional tensor
     literal,  ///< a number that the source does not have as a tensor: `dtype` and its `bytes`, without dimensions
     item,     ///< an item of bytes that the source holds as such: `tensor`, a blob of shape.front() bytes
     object,   ///< a Python object: `bytes` is its pickle
@@ -29,18 +29,18 @@ struct StateEntry {
 
 struct StateEntries {
   std::vector<StateEntry> entries{};  ///< keys are unique
-  std::vector<Finding> notes{};       ///< what this form cannot hold, decisions
+  std::vector<Finding> notes{};       ///< things that this format cannot hold, decisions
 };
 
-/// The state dict that a request makes.
+/// The state dict of a request.
 ///
-/// A source that spells optimizer state by the names of parameters keeps its keys and its nesting: DCP, torch files of
-/// such, what was converted from them, and everything without optimizer state. Of any other the state is spelled as
-/// torch.distributed.checkpoint.state_dict does it: model.NAME, optimizer.state.NAME.SLOT, optimizer.param_groups,
-/// lr_scheduler; fp32 masters, which torch's optimizers have not, are left out and named.
+/// A source that keys optimizer state by parameter names keeps its keys and its nesting: DCP, such torch files,
+/// anything converted from them, and everything without optimizer state. Any other state gets the names of
+/// torch.distributed.checkpoint.state_dict: model.NAME, optimizer.state.NAME.SLOT, optimizer.param_groups,
+/// lr_scheduler; fp32 masters, which torch's optimizers do not have, are left out and listed.
 ///
 /// errors  unsupported, with the tensor: an element type that torch does not have; optimizer state whose parameters are
-///         not known. usage: two entries of one key
+///         unknown. usage: two entries with one key
 Result<StateEntries> state_entries(const WriteRequest& request);
 
 }  // namespace ckpt::dcp

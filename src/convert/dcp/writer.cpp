@@ -91,7 +91,7 @@ class DcpWriter {
     add_item(added, {}, place);
   }
 
-  /// What this rank writes of a tensor. The layout speaks of torch's elements, which are whole bytes.
+  /// The part of a tensor that this rank writes. The layout counts torch's elements, which are whole bytes.
   Result<> add_chunks(TargetFile& file, std::uint64_t rank, const StateEntry& entry, const universal::Layout& layout,
                       NewEntry& added) const {
     const Tensor elements{.name = entry.fqn, .dtype = Dtype::u8, .shape = entry.shape};

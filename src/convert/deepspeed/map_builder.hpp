@@ -29,7 +29,7 @@ class MapBuilder {
   Result<> add_in_group(Tensor tensor, const PartitionIndex::InGroup& place);
   Result<> add_partitioned(Tensor tensor, const PartitionIndex::Partitioned& place);
   Result<> add_pieces(Tensor tensor, std::vector<PartitionIndex::Piece> pieces);
-  /// A tensor found in an object: state that is no parameter's.
+  /// A tensor found in an object: state that belongs to no parameter.
   Result<> add_object_tensor(const ObjectTensor& found);
   /// The pickle of a file that holds objects of unknown classes, as a blob named by the file.
   Result<> add_pickle(const std::string& path, std::uint32_t file, Extent bytes);

@@ -63,7 +63,7 @@ class Reader {
 
   Result<StateFile> open(const std::string& name) { return set_.open(in_tag(name)); }
 
-  /// One model file and one optimizer file tell the stage and the number of ranks; then every file must be there.
+  /// One model file and one optimizer file show the stage and the number of ranks; then every file must exist.
   Result<> learn_what_must_exist() {
     Expected expected;
     std::optional<OptimHead> head;
@@ -109,7 +109,7 @@ class Reader {
 
   /// The widest group is shared by all ranks, unless it too is one of experts.
   std::uint64_t count_ranks(const OptimHead& head) const {
-    if (!model_.param_shapes) return head.part_count;  // there is no model file: that is told next
+    if (!model_.param_shapes) return head.part_count;  // there is no model file: reported next
     const std::vector<GroupShapes>& groups = *model_.param_shapes;
     const bool experts_only = std::all_of(groups.begin(), groups.end(), [](const GroupShapes& group) {
       return !group.empty() && expert_name(group.front().name).has_value();
@@ -118,7 +118,7 @@ class Reader {
     return known ? model_.facts.data_parallel.value_or(head.part_count) : head.part_count;
   }
 
-  /// Stage 0: each expert-parallel rank writes its optimizer; which degree it was says nothing but their number.
+  /// Stage 0: each expert-parallel rank writes its optimizer; their number is the only record of the degree.
   Result<std::uint64_t> count_expert_ranks() const {
     const std::uint64_t ranks = files_.expert_optims.empty() ? 1 : files_.expert_optims.back().rank + 1;
     const std::uint64_t most = *std::max_element(model_.num_experts.begin(), model_.num_experts.end());

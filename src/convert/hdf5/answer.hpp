@@ -23,7 +23,7 @@ struct FoundDataset {
   std::uint64_t address = 0;  ///< of its header, for the helper
   unsigned type = kNoType;    ///< a Dtype, or one of the two above
   bool big_endian = false;
-  std::string type_text{};  ///< for people, where there is no type
+  std::string type_text{};  ///< description for people, if there is no type
   Shape shape{};
   std::uint64_t offset = kNoOffset;  ///< from the start of the HDF5 file
   std::uint64_t stored_bytes = 0;

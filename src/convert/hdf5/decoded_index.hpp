@@ -30,18 +30,18 @@ struct Place {
   std::string path{};
   std::uint64_t address = 0;
   std::uint64_t rows = 1;        ///< of the dataset as stored: its first dimension, else 1
-  std::uint64_t chunk_rows = 1;  ///< what is decoded together
+  std::uint64_t chunk_rows = 1;  ///< datasets that are decoded together
 };
 
-/// What the helper may take while it decodes, and when it is to end.
+/// Limits of the helper while it decodes, and its stop flag.
 struct Decoding {
   std::uint64_t memory_bytes = 0;
   const std::atomic<bool>* stop = nullptr;
 };
 
-/// One chunk a tensor. What must be decoded stands in a temporary file, which is gone with this: each dataset has its
-/// place there, and the helper fills those rows that are asked for, about 64 MiB at a time, or many small datasets at
-/// once. Which regions there are is known without.
+/// One chunk per tensor. Datasets that must be decoded are in a temporary file, which is removed with this: each
+/// dataset has its place there, and the helper fills requested rows, about 64 MiB at a time, or many small datasets at
+/// once. Regions are known without decoding.
 class DecodedIndex final : public ChunkIndex {
  public:
   /// corrupt: sizes whose sum overflows.
@@ -79,7 +79,7 @@ class DecodedIndex final : public ChunkIndex {
   Decoding decoding_;
   std::vector<Windows> of_tensor_;
   std::vector<Window> windows_;
-  std::vector<std::size_t> batches_;   // first window of each: what one run of the helper decodes
+  std::vector<std::size_t> batches_;   // first window of each: rows that one run of the helper decodes
   mutable std::vector<bool> decoded_;  // by batch
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kHdf5Suffix = ".h5";
 constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
-// A user block may stand before the signature: it is looked for at 0, 512, 1024, ... (HDF5 File Format, section II.A).
+// A user block may precede the signature, which is searched at 0, 512, 1024, ... (HDF5 File Format, section II.A).
 constexpr std::uint64_t kLastSignature = std::uint64_t{64} << 10;
 
 constexpr std::string_view kKeras = ".keras";
@@ -23,7 +23,7 @@ bool has_suffix(const DirEntry& entry) {
                                                           [&](auto suffix) { return entry.name.ends_with(suffix); });
 }
 
-/// A directory is HDF5's where nothing in it is another format's: tf_model.h5 often lies beside the weights it came
+/// A directory is HDF5 if it has no files of another format: tf_model.h5 is often next to the weights that it was made
 /// from.
 std::optional<Match> detect_directory(const std::vector<DirEntry>& entries) {
   const auto is_weights = [](const DirEntry& entry) {

@@ -27,7 +27,7 @@ constexpr std::string_view kValue = "__value__";           // of a name that is 
 constexpr std::array<std::string_view, 4> kSuffixes{".h5", ".hdf5", ".hdf", ".keras"};
 constexpr auto kPatience =
     std::chrono::minutes(10);  // for a slow disk: the time that it works the helper bounds itself
-// What no filter exceeds: deflate expands 1032 times (RFC 1951), and never-written chunks expand without end.
+// A bound that no filter exceeds: deflate expands 1032 times (RFC 1951), and never-written chunks expand without limit.
 constexpr std::uint64_t kMostExpansion = 1100;
 constexpr std::uint64_t kAlwaysDecoded = std::uint64_t{64} << 20;
 
@@ -50,7 +50,7 @@ Result<std::string> choose_file(Io& io, const std::string& root) {
                .hint = "name one of them"});
 }
 
-/// Where the weights stand in a Keras archive, and what stands beside them.
+/// The weights in a Keras archive, and its other files.
 struct Archive {
   Range range{};
   std::vector<std::string> others{};
@@ -261,7 +261,7 @@ class Reader {
     return {};
   }
 
-  /// The dotted path; where two are alike, both with the dots of their parts escaped.
+  /// The dotted path; if two are equal, both with the dots of their parts escaped.
   void name_tensors() {
     std::unordered_map<std::string, std::size_t> uses;
     for (std::size_t i = 0; i < found_.size(); ++i) {

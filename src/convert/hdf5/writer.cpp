@@ -165,7 +165,7 @@ class Layout {
     return {};
   }
 
-  /// HDF5 ends a text at its trailing NULs, so such a name would come back as another one.
+  /// HDF5 ends a string at its trailing NULs, so such a name would change.
   tl::unexpected<Error> refuse_name(const std::string& name) const {
     return fail(
         {.code = Errc::unsupported,

@@ -37,7 +37,7 @@ tl::unexpected<Error> incomplete_megatron(const std::string& path, const std::st
   return fail({.code = Errc::incomplete, .message = fmt::format("{}: {}", path, reason), .file = path});
 }
 
-/// 1, 3 of `mp_rank_01_003`; nothing where a part is no number.
+/// 1, 3 of `mp_rank_01_003`; nothing if a part is not a number.
 std::vector<std::uint64_t> rank_of(std::string_view name) {
   name.remove_prefix(std::string_view("mp_rank").size());
   std::vector<std::uint64_t> out;

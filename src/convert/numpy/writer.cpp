@@ -90,7 +90,7 @@ std::string file_name(std::string_view name) {
                        c == '-' || (c == '.' && i > 0);
     out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
-  // '~' stands in no other name, so nothing else can have this one.
+  // '~' is in no other name, so this one is unique.
   if (out.size() > kMostNameBytes) out = out.substr(0, kMostNameBytes - kHashDigits - 1) + "~" + hash128(name).hex();
   return out + std::string(kSuffix);
 }

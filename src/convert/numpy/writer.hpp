@@ -11,8 +11,8 @@ namespace ckpt::numpy {
 /// files in a directory. Heeds Selected::part. Element types that NumPy lacks are written as their bits, with a note.
 Result<Skeleton> lay_out(const WriteRequest& request);
 
-/// A tensor's name as a file name: letters, digits, '_', '-' and inner dots as they are, other bytes as %XX, so that
-/// urllib.parse.unquote gives the name back; names above 180 such characters end in '~' and a hash instead.
+/// A tensor's name as a file name: letters, digits, '_', '-' and inner dots are kept, other bytes become %XX, which
+/// urllib.parse.unquote reverses; names above 180 characters end in '~' and a hash.
 std::string file_name(std::string_view name);
 
 }  // namespace ckpt::numpy

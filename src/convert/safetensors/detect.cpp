@@ -12,7 +12,7 @@ namespace ckpt {
 namespace safetensors {
 namespace {
 
-// The slices that a consolidation was made from stand in `sharded`.
+// The slices from which a consolidation was made are in `sharded`.
 constexpr std::array<std::string_view, 2> kOwnNames{"*.safetensors.index.json", "sharded/*.safetensors"};
 
 Result<std::optional<Match>> detect_file(const Place& place) {

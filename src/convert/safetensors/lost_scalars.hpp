@@ -13,7 +13,7 @@ namespace ckpt::safetensors {
 /// _consolidate_hf_safetensors.py, _write_sub_tensor_to_file_optimized returns early). Returned are the files of slices
 /// that hold them, each with no entries but those; in the order of their names.
 ///
-/// full     the full files; only scalars of theirs whose bytes are all zero are looked for
+/// full     the full files; only their scalars with all bytes zero are replaced
 /// errors   as ShardReader, as the Io
 Result<std::vector<Shard>> lost_scalars(Io& io, const std::string& root, const std::vector<Shard>& full,
                                         ShardReader& reader, Hasher& metadata);

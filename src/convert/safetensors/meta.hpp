@@ -14,8 +14,8 @@ namespace ckpt::safetensors {
 /// noted), step, id where all files agree, and tied names, which safetensors and transformers note as dropped -> kept.
 void take_metadata(const std::vector<Shard>& shards, Map& map);
 
-/// Reads what transformers leaves beside the tensors: config.json (framework and version) and trainer_state.json (the
-/// step). Neither decides what the tensors are, so one that is not JSON is noted and left alone.
+/// Reads the files that transformers writes next to the tensors: config.json (framework and version) and
+/// trainer_state.json (the step). Neither decides what the tensors are, so one that is not JSON is noted and skipped.
 ///
 /// errors    as the Io
 /// metadata  receives the bytes of both

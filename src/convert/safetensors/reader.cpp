@@ -21,7 +21,7 @@ constexpr std::uint32_t kNotTaken = std::numeric_limits<std::uint32_t>::max();
 /// Joins the headers of all files into one map.
 class MapBuilder {
  public:
-  /// scalars   of lost_scalars: what the shards hold of these tensors does not count
+  /// scalars   of lost_scalars: the shards' values of these tensors are ignored
   MapBuilder(std::string root, std::vector<Shard> shards, std::vector<Shard> scalars, Selection selection)
       : root_(std::move(root)),
         shards_(std::move(shards)),
@@ -95,8 +95,8 @@ class MapBuilder {
     return at != selection_.listed.end() && at->second == file;
   }
 
-  /// A slice tells where it begins, so the whole is at least as large as its far corner. The size of the whole is
-  /// written nowhere: source torch/distributed/checkpoint/hf_storage.py, read_metadata.
+  /// A slice records its begin, so the whole is at least as large as its far corner. The size of the whole is not
+  /// stored: source torch/distributed/checkpoint/hf_storage.py, read_metadata.
   Result<> grow(Tensor& tensor, const Shard& shard, const Entry& entry) {
     if (tensor.dtype != entry.dtype || tensor.shape.size() != entry.shape.size())
       return at_entry(Errc::corrupt, shard.file.path, entry.name, "dtype or dimensions differ between files");
@@ -159,8 +159,8 @@ class MapBuilder {
     tensor.true_dtype = std::move(facts.true_dtype);
   }
 
-  /// Each slice is in one file: torch writes what ranks hold alike once (dedup_replicated_tensors). The size of the
-  /// whole is written nowhere, so a rank's file that is a copy of another's would make tensors smaller unseen.
+  /// Each slice is in one file: torch writes replicas once (dedup_replicated_tensors). The size of the whole is not
+  /// stored, so a copy of another rank's file would silently make tensors smaller.
   Result<> check_slices() const {
     struct Slice {
       std::uint32_t tensor, file;
@@ -285,7 +285,7 @@ class MapBuilder {
   std::vector<Shard> shards_;
   std::vector<Shard> scalars_;
   Selection selection_;
-  std::size_t governed_;  // the first so many files hold what the index lists, and nothing else counts in them
+  std::size_t governed_;  // this many first files hold the indexed tensors; other tensors in them are ignored
   Map map_{};
   // Keys are views into map_.tensors, which has the room it needs from the start and never moves its names.
   std::unordered_map<std::string_view, std::uint32_t> by_name_{};
@@ -296,7 +296,7 @@ class MapBuilder {
   bool sliced_ = false;
 };
 
-/// model.safetensors beside an index of the optimizer (or the other way round) is read when one conversion wrote both.
+/// model.safetensors next to an index of the optimizer (or the reverse) is read if one conversion wrote both.
 Result<> take_companions(ShardReader& reader, Hasher& metadata, Selection& selection, std::vector<Shard>& shards) {
   for (const std::string& name : selection.companions) {
     Hasher unused;

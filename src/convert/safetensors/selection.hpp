@@ -20,8 +20,8 @@ struct Selection {
   std::vector<std::string> files{};                       ///< relative, in byte order
   bool indexed = false;                                   ///< `listed` is all there is in `files`
   std::unordered_map<std::string, std::string> listed{};  ///< tensor -> file
-  /// model.safetensors or optimizer.safetensors beside an index of the other: part of the checkpoint if the same
-  /// conversion wrote them, which only their headers tell.
+  /// model.safetensors or optimizer.safetensors next to an index of the other: part of the checkpoint if the same
+  /// conversion wrote them, as recorded in their headers.
   std::vector<std::string> companions{};
   std::vector<Finding> findings{};
 };

@@ -12,7 +12,7 @@
 
 namespace ckpt::safetensors {
 
-/// A file's header and what it says of the file.
+/// A file's header and facts from it.
 struct Shard {
   MapFile file{};
   Header header{};
@@ -29,7 +29,7 @@ class ShardReader {
   ShardReader(Io& io, std::string root, std::uint64_t limit) : io_(io), root_(std::move(root)), left_(limit) {}
 
   /// Opens root/relative ("" = root), reads and checks its header, and adds path and header to `metadata`.
-  /// errors  as the Io; corrupt as parse_header, with the file; incomplete: a Git LFS pointer stands for the file
+  /// errors  as the Io; corrupt as parse_header, with the file; incomplete: the file is a Git LFS pointer
   Result<Shard> read(const std::string& relative, Hasher& metadata);
 
  private:

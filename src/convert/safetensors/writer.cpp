@@ -195,7 +195,7 @@ class Writer {
     return out;
   }
 
-  /// What the model knows of a tensor, with names as they are in the target.
+  /// The model's facts about a tensor, with names as in the target.
   Facts facts_of(std::uint32_t member) const {
     const Tensor tensor = names_.tensor(member);
     return {.role = tensor.role, .parameter = tensor.parameter, .slot = tensor.slot, .true_dtype = tensor.true_dtype};

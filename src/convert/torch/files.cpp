@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 5> kSuffixes{".pt", ".pth", ".bin", ".ckp
 constexpr std::string_view kIndexSuffix = ".bin.index.json";
 constexpr std::string_view kZipMagic = "PK\3\4";
 
-// What the Hugging Face Trainer and Accelerate write beside the weights: STEM.SUFFIX, or STEM_NUMBER.SUFFIX.
+// Files that the Hugging Face Trainer and Accelerate write next to the weights: STEM.SUFFIX, or STEM_NUMBER.SUFFIX.
 // source  transformers trainer.py OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME; accelerate utils/constants.py
 constexpr std::array<std::string_view, 8> kCompanions{
     "optimizer", "scheduler", "sampler", "scaler", "rng_state", "dl_state_dict", "random_states", "custom_checkpoint"};
@@ -36,7 +36,7 @@ bool is_companion(std::string_view name) {
   return std::find(kCompanions.begin(), kCompanions.end(), stem) != kCompanions.end();
 }
 
-// A pickle of settings that goes with the model as it is.
+// A pickle of settings that belongs to the model unchanged.
 bool is_state_file(const DirEntry& entry) {
   return entry.kind == FileInfo::Kind::file && has_torch_suffix(entry.name) && !is_extra_name(entry.name);
 }
@@ -66,7 +66,7 @@ Result<std::optional<Match>> detect_directory(const Place& place) {
     if (!begins_item_index(index)) return std::nullopt;
     return Match{.why = "metadata.pkl of torch_checkpointing"};
   }
-  // Beside safetensors, or DeepSpeed's tags (`latest`), they are no checkpoint of their own.
+  // Next to safetensors, or to DeepSpeed's tags (`latest`), they are not a separate checkpoint.
   const bool has_weights = std::any_of(place.entries.begin(), place.entries.end(), [](const DirEntry& entry) {
     return entry.kind == FileInfo::Kind::file && (entry.name.ends_with(".safetensors") || entry.name == "latest");
   });
@@ -198,7 +198,7 @@ Result<std::vector<StateFile>> trainer_files(Io& io, const std::string& root, co
     if (entry.kind != FileInfo::Kind::file || !is_companion(entry.name)) continue;
     const Place place{.io = io, .root = root, .directory = true};
     CKPT_TRY(const std::string head, place.head(entry.name, kHeadBytes));
-    // A .pkl that torch.save wrote begins like any other of its files; one of another library's is none.
+    // A .pkl of torch.save begins like its other files; that of another library does not.
     const bool is_pickle = entry.name.ends_with(kPickleSuffix);
     if (!begins_torch_file(head, is_pickle ? std::string_view("any.pkl") : std::string_view(entry.name))) continue;
     std::string key = entry.name.substr(0, entry.name.find('.'));

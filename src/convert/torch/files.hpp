@@ -14,11 +14,11 @@ namespace ckpt::torch {
 /// One torch.save file of a checkpoint.
 struct StateFile {
   std::string path{};    ///< relative to the root; "" = the root is the file
-  std::string prefix{};  ///< before the names of what it holds: "" or "FILE/"
-  /// Set: a file of a trainer's state beside the weights, whose names begin with this part: "optimizer" of
+  std::string prefix{};  ///< prefix of its names: "" or "FILE/"
+  /// Set: a file of a trainer's state next to the weights, whose names begin with this part: "optimizer" of
   /// optimizer.pt, "rng_state_0" of rng_state_0.pth.
   std::string key{};
-  bool listed = false;  ///< of a series: it holds what the index says
+  bool listed = false;  ///< of a series: it holds the tensors listed in the index
 };
 
 /// Which files make up the checkpoint.
@@ -26,7 +26,7 @@ struct FileSet {
   std::vector<StateFile> files{};
   std::string index{};                                    ///< "pytorch_model.bin.index.json", or empty
   std::unordered_map<std::string, std::string> listed{};  ///< tensor -> file, by the index
-  bool collection = false;  ///< several units that are no parts of one trainer's checkpoint
+  bool collection = false;  ///< several units that are not parts of one trainer's checkpoint
 };
 
 /// True for the names that torch.save files have: *.pt, *.pth, *.bin, *.ckpt.
@@ -46,8 +46,8 @@ Result<std::optional<Match>> detect(const Place& place);
 /// hf::parse_index metadata  receives the bytes of the index
 Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limit, Hasher& metadata);
 
-/// The files of a trainer's state in a directory, in path order, with their keys: what Hugging Face's Trainer and
-/// Accelerate write beside the weights.
+/// The files of a trainer's state in a directory, in path order, with their keys: those that Hugging Face's Trainer and
+/// Accelerate write next to the weights.
 /// errors  those of Io
 Result<std::vector<StateFile>> trainer_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries);
 

@@ -17,7 +17,7 @@ tl::unexpected<Error> bad_index(std::string_view reason) {
   return fail(Errc::corrupt, fmt::format("metadata.pkl: {}", reason));
 }
 
-/// Files whose place is told one by one, instead of by the item's name and the rank.
+/// Files listed one by one, instead of by item name and rank.
 bool names_files(const pickle::Graph& graph, pickle::NodeId item) {
   const auto ranks = as_mapping(graph, graph.find(item, "rank_to_layout_info"));
   return ranks &&

@@ -14,8 +14,8 @@ namespace ckpt::torch {
 
 constexpr std::string_view kItemIndexName = "metadata.pkl";
 
-/// `metadata.pkl` of Meta's torch_checkpointing, which is written last: what the files of a directory are parts of.
-/// Each rank writes every item to a file of its own, ITEM_RANK.pt; distributed tensors are DTensors in it.
+/// `metadata.pkl` of Meta's torch_checkpointing, written last: lists the items and ranks of a directory. Each rank
+/// writes every item to its own file, ITEM_RANK.pt; distributed tensors are DTensors in it.
 struct ItemIndex {
   std::uint64_t world_size = 0;
   std::vector<std::string> items{};  ///< that hold tensors; others have files all the same

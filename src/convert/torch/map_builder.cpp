@@ -27,13 +27,13 @@ std::string some_of(const std::vector<std::string>& names) {
   return text;
 }
 
-// What the Hugging Face Trainer and Accelerate name the states of random number generators: bytes, and no weights.
+// Names of random number generator states of the Hugging Face Trainer and Accelerate: bytes, not weights.
 bool holds_random_state(std::string_view path) {
   const std::string name = base_name(path);
   return name.starts_with("rng_state") || name.starts_with("random_states");
 }
 
-// A name is not empty; and what has none by itself takes no other's.
+// A name is not empty; and a made-up name takes no other's.
 std::string name_of_nameless(const StateTree& tree, std::string name) {
   const auto is_taken = [&](const Leaf& leaf) {
     const StateTree::Step& step = tree.steps[leaf.step];
@@ -93,7 +93,7 @@ Result<> MapBuilder::add(const StateFile& file, MapFile map_file, const std::str
     }
   }
   if (!file.key.empty()) {
-    // No weights, whatever they are to the trainer's own objects.
+    // Not weights, whatever they are in the trainer's own objects.
     for (std::size_t i = first_tensor; i < map_.tensors.size(); ++i) {
       Tensor& tensor = map_.tensors[i];
       if (tensor.role == Role::param) tensor.role = Role::slot;
@@ -218,7 +218,7 @@ void MapBuilder::tell_untyped(const Part& part) {
                            .file = part.path});
 }
 
-// Pickles that hold what the map cannot say are kept, with every storage that no tensor of the map uses.
+// Pickles with content that the map cannot express are kept, with every storage that no tensor of the map uses.
 void MapBuilder::keep_pickles() {
   for (std::uint32_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
@@ -453,7 +453,7 @@ Result<> MapBuilder::check_one_checkpoint() const {
   return fail(several_checkpoints(root_, std::move(all)));
 }
 
-// What a file is rebuilt from. The graph lives on for it.
+// The data from which a file is rebuilt. Keeps the graph alive.
 void MapBuilder::keep_whole() {
   if (parts_.size() != 1) return;
   const StateFile& file = parts_.front().file;

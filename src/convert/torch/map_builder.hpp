@@ -25,7 +25,7 @@ class MapBuilder {
   MapBuilder(std::string root, std::unordered_map<std::string, std::string> listed)
       : root_(std::move(root)), listed_(std::move(listed)) {}
 
-  /// Adds what an opened file holds. `path` is for messages.
+  /// Adds the contents of an opened file. `path` is for messages.
   /// errors  corrupt: a tensor that contradicts itself or its storage; refused: as read_tree
   Result<> add(const StateFile& file, MapFile map_file, const std::string& path, TorchArchive archive);
 
@@ -92,7 +92,7 @@ class MapBuilder {
   std::vector<Part> parts_;
   std::vector<Item> tensors_;  ///< one for one with map_.tensors and where_
   std::vector<Locator> where_;
-  std::vector<Extent> storages_;  ///< one for one with tensors_: what each is a view of
+  std::vector<Extent> storages_;  ///< parallel to tensors_: the storage that each views
   std::vector<Item> tied_;
   std::vector<Item> objects_;
   Map map_;

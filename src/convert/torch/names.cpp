@@ -25,7 +25,7 @@ bool reads_as_integer(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
 }
 
-// As escaped, but a text of digits is told from the integer: its first character is %XX.
+// As escaped, but a text of digits differs from the integer: its first character is %XX.
 std::string escaped_with_digits(const Nameless& item) {
   std::string name = utf8_prefix(item);
   for (std::size_t i = 0; i < item.path.size(); ++i) {
@@ -52,7 +52,7 @@ Result<std::vector<std::string>> unique_names(std::span<const Nameless> items) {
     names.push_back(items[i].prefix + dotted(items[i].path));
     if (!is_utf8(names[i])) escape(i);
   }
-  // An escaped name may meet one that stands as it is; each round escapes at least one more, the last one all.
+  // An escaped name may equal an unescaped one; each round escapes at least one more, the last one all.
   int round = 0;
   for (bool changed = true; changed; ++round) {
     changed = false;

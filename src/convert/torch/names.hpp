@@ -15,9 +15,9 @@ struct Nameless {
   Path path{};           ///< not empty
 };
 
-/// One name each, in order: the prefix, then the dotted path as it stands. Where names collide, in all of them '%'
-/// becomes %25 and a dot inside a path element %2E; bytes that are not UTF-8 become %XX. Where that does not tell the
-/// index 1 from the key "1", the key becomes %31.
+/// One name each, in order: the prefix, then the dotted path. Where names collide, in all of them '%' becomes %25 and a
+/// dot inside a path element %2E; bytes that are not UTF-8 become %XX. If that does not distinguish the index 1 from
+/// the key "1", the key becomes %31.
 ///
 /// corrupt: two have one path
 Result<std::vector<std::string>> unique_names(std::span<const Nameless> items);

@@ -9,9 +9,9 @@
 
 namespace ckpt::torch {
 
-/// A torch.save file of a state. A tensor has a storage of its own, dense, its values cast as the request says; names
-/// of one tensor share it. Tensors that view one storage of the source go on doing so: the storage is copied as it
-/// stands, where several views or one that fills it need it, and nothing is cast.
+/// A torch.save file of a state. A tensor has its own dense storage, its values cast as requested; tied names share it.
+/// Tensors that view one storage of the source continue to share it: the storage is copied whole if several views, or
+/// one that fills it, need it, and nothing is cast.
 ///
 /// path    below the target's root, "" = the root is the file
 /// errors  unsupported: an element type that torch lacks

@@ -257,8 +257,8 @@ Result<> RankFilesBuilder::add_sharded(Part& part, const Path& path, const Shard
   return {};
 }
 
-/// The tensor of the map that a rank's tensor is part of: known by its path, or new; nothing where it is tied to
-/// another one.
+/// The tensor of the map that a rank's tensor is part of: known by its path, or new; nothing if it is tied to another
+/// one.
 Result<std::optional<std::uint32_t>> RankFilesBuilder::tensor_for(Part& part, Path path, const TensorView& view,
                                                                   const Shape& global) {
   const bool own = part.file.rank > 0 && is_random_state(view, path);

@@ -27,14 +27,14 @@ struct RankFile {
   std::string series{};  ///< "model_world_size_4", "pytorch_model_fsdp_0"
   std::string stem{};    ///< the series without its world size: "model"
   std::uint64_t rank = 0;
-  std::optional<std::uint64_t> world{};  ///< where the name, or what stands beside the files, tells it
+  std::optional<std::uint64_t> world{};  ///< if the name, or other files, show it
   /// torch_checkpointing: the item that the file is a rank's part of, which is the first part of all paths in it.
   std::string item{};
 };
-/// What the name says; nothing where it is not one of a series that is known by its names.
+/// The rank in the name; nothing if the name is not of a known series.
 std::optional<RankFile> as_rank_file(std::string_view name);
-/// A file whose name ends in a number, "model_0.pt": one rank's only if what it holds is distributed
-/// (holds_distributed), else it may be that of a step.
+/// A file whose name ends in a number, "model_0.pt": a rank's only if its tensors are distributed (holds_distributed),
+/// else the number may be a step.
 std::optional<RankFile> as_numbered_file(std::string_view name);
 /// Whether a pickle has DTensors or ShardedTensors.
 bool holds_distributed(const pickle::Graph& graph);
@@ -43,13 +43,13 @@ bool holds_distributed(const pickle::Graph& graph);
 /// errors  incomplete: a rank's file is missing, naming it; ambiguous: a series of two world sizes
 Result<std::vector<RankFile>> order_rank_files(const std::string& root, std::vector<RankFile> files);
 
-/// Joins the files of all ranks into one map, a pickle at a time: add each file in the order of order_rank_files, then
-/// build; the builder is spent then.
+/// Joins the files of all ranks into one map, one pickle at a time: add each file in the order of order_rank_files,
+/// then build; do not use the builder afterwards.
 ///
-/// A DTensor's parts are placed by its mesh and placements, a ShardedTensor's where they say. A plain tensor is a
-/// replica of every rank's, but a random state is each rank's own. The first series keeps its names, later ones get
-/// "SERIES/" before theirs, and items theirs as the first part of the path; what belongs to one rank only gets "FILE/":
-/// objects that differ from the first rank's, random states.
+/// A DTensor's parts are placed by its mesh and placements, a ShardedTensor's by their offsets. A plain tensor is a
+/// replica on every rank, but a random state belongs to its rank. The first series keeps its names, later ones get the
+/// prefix "SERIES/", and items their name as the first part of the path; data of one rank only gets "FILE/": objects
+/// that differ from the first rank's, random states.
 class RankFilesBuilder {
  public:
   explicit RankFilesBuilder(std::string root) : root_(std::move(root)) {}
@@ -110,8 +110,8 @@ class RankFilesBuilder {
   std::vector<std::uint32_t> tied_to_;
   std::vector<Item> objects_;                                 // one for one with map_.objects
   std::unordered_map<std::string, std::uint32_t> tensor_of_;  // by prefix and path
-  std::unordered_map<std::string, std::uint32_t> tie_of_;     // likewise: the tensor that it is
-  std::unordered_map<std::string, Hash128> object_of_;        // likewise: the value of the first rank
+  std::unordered_map<std::string, std::uint32_t> tie_of_;     // the tensor that it is
+  std::unordered_map<std::string, Hash128> object_of_;        // the value of the first rank
   std::vector<OptimizerState> optimizers_;
   std::vector<std::string> metadata_;    // hashes of the pickles
   std::vector<std::string> attributed_;  // FILE/NAME of tensors with Python attributes

@@ -53,7 +53,7 @@ Result<Map> open_rank_files(Io& io, const std::string& root, const std::vector<R
   return map;
 }
 
-// Files whose names end in a number are ranks' where what the first of them holds is distributed.
+// Files whose names end in a number are ranks' files if the first of them holds distributed tensors.
 Result<std::vector<RankFile>> numbered_rank_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
                                                   const pickle::Budget& budget) {
   std::map<std::string, std::vector<RankFile>> series;

@@ -23,7 +23,7 @@ constexpr std::size_t kDeepestPath = 1000;
 struct Child {
   PathPart part;
   NodeId node = kNone;
-  bool is_leaf = false;  // whatever it holds
+  bool is_leaf = false;  // regardless of its contents
 };
 using Children = std::vector<Child>;
 
@@ -54,7 +54,7 @@ std::string bytes_text(std::string_view bytes) {
   return out + "'";
 }
 
-// What is left for the text of a key: what is shared in a pickle may be nested to any size.
+// The remaining length for the text of a key: values shared in a pickle may be nested to any size.
 struct Room {
   std::size_t values = 128;
   std::size_t bytes = 4096;  // of the texts inside it
@@ -74,7 +74,7 @@ std::string items_text(const Graph& graph, std::span<const NodeId> items, Room& 
   return out;
 }
 
-// A key that is no text and no integer, as Python prints it but for quotes.
+// A key that is neither text nor integer, as Python prints it except for quotes.
 std::string key_text(const Graph& graph, NodeId key, Room& room) {
   const auto fits = [&](std::size_t items) { return room.take(room.values, items + 1); };
   const std::string by_place = fmt::format("key@{}", graph.offset(key));
@@ -248,7 +248,7 @@ class Walk {
     stack_.push_back({node, step, std::move(children)});
   }
 
-  // What lies below a node; nothing where it is kept as one value.
+  // The children of a node; nothing if it is kept as one value.
   Children children_of(NodeId node) {
     Children children;
     const Kind kind = graph_.kind(node);
@@ -303,7 +303,7 @@ class Walk {
     tell_apart(*pairs, std::span(children).subspan(first));
   }
 
-  // Keys of several kinds may be printed alike, as True and "True": those that are no text say where they stand.
+  // Keys of several kinds may print the same, as True and "True": those that are not text get their position.
   void tell_apart(const std::vector<std::pair<NodeId, NodeId>>& pairs, std::span<Child> children) const {
     const auto is_text = [&](std::size_t i) { return graph_.kind(pairs[i].first) == Kind::text; };
     std::size_t texts = 0;
@@ -347,7 +347,7 @@ class Walk {
   Tensors tensors_;
   StateTree out_;
   std::vector<Frame> stack_;
-  std::size_t pending_ = 0;  // children on the stack that are no steps yet
+  std::size_t pending_ = 0;  // children on the stack that are not steps yet
   bool too_many_ = false;
   std::unordered_set<NodeId> on_path_;
 };

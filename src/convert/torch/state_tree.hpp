@@ -9,7 +9,7 @@
 
 namespace ckpt::torch {
 
-/// What stands at the end of a path through nested state.
+/// The value at the end of a path through nested state.
 struct Leaf {
   enum class Kind : std::uint8_t {
     tensor,  ///< of any kind: plain, sparse, a bare storage

@@ -37,10 +37,10 @@ Path split_name(std::string_view name) {
   }
 }
 
-/// Nested state that is put together from paths.
+/// Nested state built from paths.
 class Nest {
  public:
-  /// False where something stands on the way, or at the end.
+  /// False if a value is in the way, or at the end.
   bool add(const Path& path, ValuePtr value) {
     Branch* at = &root_;
     for (const PathPart& part : path) {
@@ -251,7 +251,7 @@ class StateBuilder {
       add(object.path.empty() ? split_name(object.name) : object.path, object.name, std::move(value));
   }
 
-  /// Null where it is left out, which is told once.
+  /// Null if it is left out, which is noted once.
   ValuePtr checked(const NamedObject& object) {
     const bool is_own = map_.format == "torch";
     ValuePtr value = boxed(object.value);

@@ -18,18 +18,17 @@ struct WrittenState {
   std::vector<Finding> dropped{};
 };
 
-/// What a torch.save file of a request holds:
+/// The contents of a torch.save file for a request:
 ///
-/// - the source's own object, where it is one torch file and all of it is asked for;
-/// - weights alone: an OrderedDict by name, as a state dict is;
-/// - of nested state (other torch files, DCP, the universal format made of these) the same nesting, by the paths;
-/// - of any other source {"model": weights, "optimizer": {"state": {i: slots}, "param_groups": [...]}, ...}: the form
-/// of
-///   torch.optim, with `param_names` in each group; fp32 masters, which that form has no place for, by name under
+/// - the source's own object, if it is one torch file and all of it is requested;
+/// - weights alone: an OrderedDict by name, like a state dict;
+/// - nested state (other torch files, DCP, the universal format made of these): the same nesting, by the paths;
+/// - any other source: {"model": weights, "optimizer": {"state": {i: slots}, "param_groups": [...]}, ...}: the form of
+///   torch.optim, with `param_names` in each group; fp32 masters, which that form lacks, by name under
 ///   "master_weights"; all other objects under their names.
 ///
-/// What torch.load(weights_only=True) cannot make is kept only where the source is a torch file itself; elsewhere an
-/// object becomes the dict of its attributes, or is left out and named.
+/// Objects that torch.load(weights_only=True) cannot load are kept only if the source is a torch file itself; else an
+/// object becomes the dict of its attributes, or is left out and listed.
 /// errors  refused: as WholeObject
 Result<WrittenState> state_of(const WriteRequest& request);
 

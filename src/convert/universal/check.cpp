@@ -16,7 +16,7 @@
 namespace ckpt::universal {
 namespace {
 
-/// Compares what a checkpoint says of itself in several places.
+/// Compares facts that a checkpoint stores in several places.
 class Checker {
  public:
   Checker(Io& io, const std::string& root, const Checkpoint& checkpoint)
@@ -48,7 +48,7 @@ class Checker {
     if (root != file.root) damage(Check::roots, path, "its leaves in sums.bin do not match its root");
   }
 
-  /// The shards of a writer against what the layout gives it, and their headers.
+  /// The shards of a writer against the layout, and their headers.
   Result<> check_writer(std::uint32_t writer, const std::vector<const FileRecord*>& files) {
     std::vector<GivenChunks> given;
     WriterRequest request{.rows = checkpoint_.manifest.tensors,
@@ -184,7 +184,7 @@ class Checker {
     check_slices(path, value(header.metadata, safetensors::kSlicesKey), expected);
   }
 
-  /// The version that a shard names, where it may stand in this checkpoint; else that of the manifest.
+  /// The version in a shard, if it is allowed in this checkpoint; else that of the manifest.
   std::string version_of(const std::string& series) const {
     const auto parsed = json::parse(series);
     const json::Value* format = parsed ? parsed->find("format") : nullptr;
@@ -207,8 +207,8 @@ class Checker {
            });
   }
 
-  /// What PyTorch's reader would make of the file: it takes an entry without offsets as the whole tensor, and believes
-  /// those that are there.
+  /// How PyTorch's reader reads the file: it takes an entry without offsets as the whole tensor, and trusts existing
+  /// offsets.
   void check_slices(const std::string& path, const std::string* text, const WriterFile& expected) {
     const auto is_part = [&](const WriterEntry& entry) {
       return entry.chunk.flat || entry.chunk.box.size != checkpoint_.manifest.tensors[entry.row].tensor.shape;
@@ -245,8 +245,8 @@ class Checker {
     return {};
   }
 
-  /// Files in the folders of data that no record names. Other programs read every data file of a folder, so one too
-  /// many is damage; anything else was put there by somebody.
+  /// Files in data folders that no record names. Other programs read every data file of a folder, so an extra one is
+  /// damage; other files were added by users.
   Result<> list_strangers() {
     std::set<std::string> known{std::string(kManifestCopyPath), "shards/weights", "shards/optim"};
     for (const FileRecord& file : checkpoint_.sums.files) known.insert(file.key.path());

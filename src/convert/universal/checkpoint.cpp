@@ -51,14 +51,14 @@ Result<Sums> read_sums(Io& io, const std::string& root, const Manifest& manifest
   return sums;
 }
 
-/// Where rows of a manifest stand once those of dropped classes are gone; empty where none was dropped.
+/// The positions of a manifest's rows without those of dropped classes; empty if none was dropped.
 struct Renumbering {
   static constexpr std::uint32_t kGone = UINT32_MAX;
   std::vector<Shape> shapes{};           ///< of all rows, as index files know them
   std::vector<std::uint32_t> numbers{};  ///< of all rows: the new one, or kGone
 };
 
-/// Takes away what was dropped: FORMAT.md section 13.
+/// Removes dropped classes: FORMAT.md section 13.
 Renumbering take_away_dropped(Checkpoint& checkpoint) {
   Manifest& manifest = checkpoint.manifest;
   Renumbering out;
@@ -113,8 +113,8 @@ Result<> look_at_files(Io& io, const std::string& root, bool salvage, Checkpoint
   return {};
 }
 
-/// The index files that are there, by writer. In a salvage one whose bytes are wrong is none: what its writer wrote
-/// beside it can no more be placed, and is lost.
+/// The existing index files, by writer. In a salvage a damaged one counts as missing: the data of its writer can no
+/// longer be placed, and is lost.
 Result<std::map<std::uint32_t, IndexFile>> read_indices(Io& io, const std::string& root, std::uint64_t limit,
                                                         bool salvage, Checkpoint& checkpoint, const Renumbering& rows) {
   std::map<std::uint32_t, IndexFile> out;

@@ -18,8 +18,8 @@
 
 namespace ckpt::universal {
 
-/// A checkpoint whose manifest and sums.bin were read and checked, and whose files were looked at. Of a class that was
-/// dropped neither rows nor records nor aliases are left.
+/// A checkpoint whose manifest and sums.bin were read and checked, and whose files were checked by size. Rows, records
+/// and aliases of a dropped class are removed.
 struct Checkpoint {
   Manifest manifest{};
   std::string manifest_text{};
@@ -39,7 +39,7 @@ struct Checkpoint {
 
 /// Steps 1 to 5 of FORMAT.md section 10; no shard is opened.
 /// errors  uncommitted; not_found; newer; checksum or corrupt with the file; incomplete: sums.bin is missing. Missing
-///         data files are no error but in `missing`; with `salvage` nor are those of a wrong size
+///         data files are listed in `missing`; with `salvage` so are those of a wrong size
 Result<Checkpoint> open_checkpoint(Io& io, const std::string& root, std::uint64_t metadata_limit, bool salvage = false);
 
 /// The bytes of a file that is not the engine's to read, every leaf compared.

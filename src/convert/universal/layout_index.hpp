@@ -17,7 +17,7 @@ class LayoutIndex final : public ChunkIndex {
   Result<> regions(std::size_t tensor, Extent elements, const RegionVisitor& visit) const override;
 
  private:
-  mutable WriterFiles files_;  // keeps what it computed
+  mutable WriterFiles files_;  // caches its results
   ChunkTable irregular_;
 };
 

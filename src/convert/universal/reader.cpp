@@ -38,7 +38,7 @@ void report_missing(const std::string& root, const std::vector<std::string>& mis
                             .text = fmt::format("{} more files are missing", missing.size() - kNamesShown)});
 }
 
-/// What was known to be wrong when this was written is history: it does not make this checkpoint incomplete.
+/// Findings at the time of writing are history: they do not make this checkpoint incomplete.
 void report_history(Manifest& manifest, Map& map) {
   if (manifest.source) {
     const std::string& chosen = manifest.source->chosen;
@@ -77,7 +77,7 @@ Result<std::optional<Match>> detect(const Place& place) {
   if (!place.directory) return std::nullopt;
   const bool sums = place.has(kSumsPath);
   if (!place.has(kManifestPath)) {
-    // What a save leaves behind that was stopped; opening says so.
+    // The leftover of a stopped save; opening says so.
     if (sums || (place.has("shards") && place.has("index")))
       return Match{.where = {}, .why = "shards without manifest.json"};
     return std::nullopt;

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t kMostFindings = 1000;
 
-/// What is known before the bytes are: the rest follows from their leaves.
+/// The parts known before the data is: the rest follows from its leaves.
 struct Draft {
   Manifest manifest{};
   std::vector<FileRecord> files{};
@@ -78,7 +78,7 @@ class Writer {
  private:
   std::vector<TensorRow>& rows() { return draft_->manifest.tensors; }
 
-  /// Null where the tensor is no extra.
+  /// Null if the tensor is not an extra.
   const WantedExtra* extra_of(std::uint32_t selected) const {
     const std::size_t first = request_.tensors.size() - request_.extras.size();
     return selected < first ? nullptr : &request_.extras[selected - first];
@@ -96,7 +96,7 @@ class Writer {
     take_findings();
   }
 
-  /// What is wrong with the source, but for paths outside of it: the bytes must not depend on where it lay.
+  /// Findings about the source, except paths outside of it: the bytes must not depend on its location.
   void take_findings() {
     const Map& source = *request_.source;
     std::unordered_set<std::string_view> paths;
@@ -135,7 +135,7 @@ class Writer {
       draft_->manifest.extras.push_back(
           {request_.extras[i].path, request_.tensors[count - request_.extras.size() + i].name});
     std::ranges::sort(draft_->manifest.extras, {}, &Manifest::ExtraRow::path);
-    // A new name may have lost the wrapper that `nested` speaks of.
+    // A new name may have lost the wrapper that `nested` refers to.
     draft_->manifest.nested = request_.source->nested && !renamed;
     return {};
   }

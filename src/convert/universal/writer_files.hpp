@@ -16,8 +16,8 @@
 
 namespace ckpt::universal {
 
-/// What rows and layouts say of the files of a checkpoint, one writer at a time, computed where it is asked for. What
-/// was computed is kept up to a bound; writers whose files look alike share it. One thread at a time.
+/// The files of a checkpoint according to rows and layouts, one writer at a time, computed on demand. Results are
+/// cached up to a bound; writers with the same files share them. One thread at a time.
 class WriterFiles {
  public:
   struct Parts {
@@ -47,7 +47,7 @@ class WriterFiles {
   /// errors   corrupt, with the tensor: sums.bin has no record of it
   Result<std::uint32_t> file_of(std::uint32_t row, std::uint32_t writer, std::uint32_t volume) const;
 
-  /// Where it stands in that file. For rows in layouts whole and mesh.
+  /// Its location in that file. For rows in layouts whole and mesh.
   /// errors   corrupt, with the file: its size is not that of its entries
   Result<TensorPlace> place(std::uint32_t row, std::uint32_t writer, std::uint32_t volume);
 

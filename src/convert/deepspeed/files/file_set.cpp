@@ -44,7 +44,7 @@ Result<> FileSet::check_names() const {
     // Files that were written to a stream, or that other tools wrote, are called otherwise.
     if (!folder.ends_with("_states")) continue;
     const std::string name = base_name(path);
-    // After the suffix FastPersist tells which of its writers it was.
+    // FastPersist adds the number of its writer after the suffix.
     const std::size_t end = name.rfind(kSuffix);
     if (std::string_view(name).substr(0, end) == folder) continue;
     const std::string full = join_path(root_, path);

@@ -9,7 +9,7 @@
 
 namespace ckpt::deepspeed {
 
-/// The files of one checkpoint, numbered as they are first opened, with a hash of what was parsed of each.
+/// The files of one checkpoint, numbered as they are first opened, with a hash of the parsed bytes of each.
 class FileSet {
  public:
   /// Files are added to the builder's map. Io and builder must outlive this.
@@ -17,17 +17,17 @@ class FileSet {
 
   const std::string& root() const { return root_; }
   Io& io() const { return io_; }
-  /// What the user says of this checkpoint, or null.
+  /// The user's rules for this checkpoint, or null.
   const MapRules* user_rules() const { return user_rules_; }
   /// Opens a torch file for the first time; `path` is below the root. errors: as StateFile::open
   Result<StateFile> open(const std::string& path);
-  /// Adds a file without a header and returns its number. errors: incomplete where it is not there; refused where it is
-  /// no plain file
+  /// Adds a file without a header and returns its number. errors: incomplete if it does not exist; refused if it is not
+  /// a regular file
   Result<std::uint32_t> add_raw(const std::string& path);
   std::uint64_t bytes_of(std::uint32_t file) const { return builder_.map().files[file].bytes; }
   /// Over every metadata byte that was parsed, in path order.
   std::string metadata_hash() const;
-  /// Checks that no file was saved under another's name: what a rank's file holds rarely tells whose it is.
+  /// Checks that no file was saved under another name: the contents of a rank's file rarely show its rank.
   /// errors   corrupt, with the file
   Result<> check_names() const;
 

@@ -9,7 +9,7 @@
 namespace ckpt::deepspeed {
 namespace {
 
-/// Matches `name` against a pattern in which each '#' stands for a decimal number; gives the numbers.
+/// Matches `name` against a pattern in which each '#' matches a decimal number; returns the numbers.
 std::optional<std::vector<std::uint64_t>> match(std::string_view name, std::string_view pattern) {
   std::vector<std::uint64_t> numbers;
   for (const char expected : pattern) {
@@ -279,7 +279,7 @@ Missing missing_files(const TagFiles& files, const Expected& expected) {
   TagFiles spelling = files;
   if (files.optims.empty()) spelling.optim_prefix = expected.optim_prefix;
   if (!expected.rank_models && !files.has_model) note(std::string(kModelName));
-  // The lists are sorted: walk them beside the ranks, so that a huge count costs no search.
+  // The lists are sorted: walk them together with the ranks, so that a huge count costs no search.
   std::size_t model = 0;
   std::size_t optim = 0;
   const std::uint64_t listed =

@@ -53,9 +53,9 @@ std::string expert_optim_name(std::uint64_t expert_rank);
 struct WriterNames {
   std::vector<DirEntry> entries{};  ///< without the suffix
   std::string suffix{};             ///< "-0.1", or empty where the names have none
-  std::string shared{};             ///< the first file that several writers shared; empty if there is none
+  std::string shared{};             ///< the first file shared by several writers; empty if there is none
 };
-/// Where any of DeepSpeed's files stands under its plain name, the listing is left as it is.
+/// If any of DeepSpeed's files has its plain name, the listing is unchanged.
 /// source   deepspeed/runtime/checkpoint_engine/utils.py and fast_checkpoint_engine.py
 WriterNames without_writer_suffix(const std::vector<DirEntry>& entries);
 
@@ -68,11 +68,11 @@ Result<TagFiles> sort_files(const std::vector<DirEntry>& entries);
 /// checkpoints, which are another format.
 bool looks_like_tag(const std::vector<DirEntry>& entries);
 
-/// What the numbers inside the files say there must be.
+/// The required files, by the numbers inside the files.
 struct Expected {
   bool rank_models = false;              ///< stage 3: one model file a rank, else the one
   std::uint64_t optim_count = 0;         ///< ranks that write an optimizer file (and, in stage 3, a model file)
-  std::string_view optim_prefix{};       ///< where no optimizer file is there to tell
+  std::string_view optim_prefix{};       ///< if there is no optimizer file
   std::vector<std::uint64_t> experts{};  ///< of each layer
   std::uint64_t expert_optim_count = 0;  ///< stage 0: expert-parallel ranks
 };

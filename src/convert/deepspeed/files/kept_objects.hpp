@@ -13,7 +13,7 @@ namespace ckpt::deepspeed {
 
 /// Everything of a model file but what says how it is laid out: client state, schedulers, configuration, counters.
 Result<std::vector<NamedObject>> model_objects(const StateFile& file, ObjectReader& reader);
-/// Entries of `module` that are no tensors, such as the extra state of a layer.
+/// Entries of `module` that are not tensors, such as the extra state of a layer.
 Result<> module_objects(const ModelStates& model, ObjectReader& reader, std::vector<NamedObject>& objects);
 
 /// What ends the names of a rank's own objects and tensors: "" for the first, "@3" for rank 3.

@@ -25,7 +25,7 @@ struct NamedTensor {
   FileTensor tensor;
 };
 
-/// What a *_model_states.pt says of the run, the same in every rank's file.
+/// Facts about the run in a *_model_states.pt, equal in every rank's file.
 struct RunFacts {
   std::optional<std::uint64_t> global_steps{};
   std::optional<std::uint64_t> data_parallel{};   ///< dp_world_size: sequence x data parallel
@@ -39,7 +39,7 @@ struct RunFacts {
   bool operator==(const RunFacts&) const = default;
 };
 
-/// A flat group of experts. Each expert-parallel rank has experts of its own, which all ranks' files name alike, by
+/// A flat group of experts. Each expert-parallel rank has its own experts, which all ranks' files name the same, by
 /// local numbers.
 struct ExpertGroup {
   GroupShapes stored{};  ///< of one expert-parallel rank, by local numbers
@@ -51,12 +51,12 @@ struct ModelStates {
   std::string path{};
   RunFacts facts{};
   std::vector<NamedTensor> module{};  ///< in order; stage 3: placeholders of 0 elements
-  std::vector<std::pair<std::string, pickle::NodeId>> module_objects{};  ///< entries of `module` that are no tensors
+  std::vector<std::pair<std::string, pickle::NodeId>> module_objects{};  ///< entries of `module` that are not tensors
   std::unordered_set<std::string> buffer_names{};
   std::optional<std::vector<GroupShapes>> param_shapes{};  ///< absent in stage 0
   std::vector<NamedShape> frozen{};
   std::vector<NamedTensor> frozen_fragments{};  ///< stages <= 2: whole tensors; stage 3: this rank's padded part
-  std::vector<std::uint64_t> num_experts{};     ///< of each mixture-of-experts layer; empty if there is none
+  std::vector<std::uint64_t> num_experts{};     ///< for each mixture-of-experts layer; empty if there is none
   /// By number of the group; filled by add_experts(), after which param_shapes names the experts of all expert-parallel
   /// ranks, one rank after another.
   std::map<std::size_t, ExpertGroup> expert_groups{};
@@ -73,7 +73,7 @@ Result<ModelStates> read_model_states(const StateFile& file, ModelRanks ranks = 
 /// errors  unsupported: it is one
 Result<> refuse_experts(const StateFile& file, const ModelStates& model);
 
-/// Frozen fragments alone: what the model files of further stage-3 ranks add.
+/// Only frozen fragments: these are what the model files of further stage-3 ranks add.
 Result<std::vector<NamedTensor>> read_fragments(const StateFile& file);
 Result<RunFacts> read_facts(const StateFile& file);
 /// errors   corrupt, with both: `file` is of another step than rank 0's

@@ -43,8 +43,8 @@ class ObjectReader {
   std::vector<std::string> dropped_{};
 };
 
-/// The classes of a file's objects that neither torch nor DeepSpeed defines, as "module.name": what they mean is kept
-/// in the pickle only.
+/// The classes of a file's objects that neither torch nor DeepSpeed defines, as "module.name": only the pickle keeps
+/// their meaning.
 std::vector<std::string> foreign_classes(const StateFile& file);
 
 /// Equal kind and content; floats by their bits. Compares without recursion.
@@ -53,7 +53,7 @@ bool same_value(const Value& a, const Value& b);
 /// Objects that every rank stores: kept once where all agree, else once a rank as NAME@RANK.
 class RankObjects {
  public:
-  /// Adds what a rank stores. The first rank added sets the order. True where nothing differs from the first.
+  /// Adds the state of a rank. The first rank added sets the order. True if it equals the first one's.
   bool add(std::uint64_t rank, std::vector<NamedObject> objects);
   std::vector<NamedObject> take();
 

@@ -14,7 +14,7 @@
 
 namespace ckpt::deepspeed {
 
-/// What one rank holds of one flat group (stages 1 and 2) or sub-group (stage 3).
+/// The part of one flat group (stages 1 and 2) or sub-group (stage 3) that one rank holds.
 struct GroupState {
   Run master{};
   std::vector<std::pair<std::string, Run>> slots{};     ///< cut like the master: exp_avg, ...; in the file's order
@@ -38,15 +38,15 @@ struct OptimStates {
   std::uint64_t stage = 0;                   ///< 1, 2 or 3
   std::uint64_t part_count = 0;              ///< ranks that share the most widely shared group
   std::vector<std::uint64_t> part_counts{};  ///< ranks that share each group; one number for all in stage 3
-  bool padding_kept = false;  ///< may be: BF16_Optimizer's masters, and those of early releases, which say nothing of
-                              ///< paddings, keep them
-  std::uint64_t swap_alignment = 1024;  ///< what the length of a raw file is rounded up to, bytes
+  bool padding_kept = false;  ///< may be padded: BF16_Optimizer's masters, and those of early releases, which do not
+                              ///< record paddings, keep them
+  std::uint64_t swap_alignment = 1024;  ///< raw files are rounded up to a multiple of this, bytes
   std::vector<GroupState> groups{};
   std::vector<HyperGroup> hyper_groups{};
   std::vector<NamedObject> objects{};  ///< loss scaler and the like, under "optimizer."
 };
 
-/// What the first file looked at says of the whole set.
+/// Facts about the whole set from the first file.
 struct OptimHead {
   std::uint64_t stage = 0;
   std::uint64_t part_count = 0;  ///< as OptimStates has them
@@ -66,8 +66,8 @@ Result<std::unordered_map<std::uint64_t, pickle::NodeId>> read_state_entries(con
 Result<> read_slots(const StateFile& file, pickle::NodeId entry, const std::string& what, GroupState& out);
 /// The `param_groups` of a torch optimizer's state dict.
 Result<std::vector<HyperGroup>> read_hyper_groups(const StateFile& file, pickle::NodeId list, ObjectReader& objects);
-/// Every key of an optimizer's dict that says nothing of the layout and is not read by name: loss scaler and the like,
-/// as objects under "optimizer.".
+/// Every other key of an optimizer's dict that does not concern the layout: loss scaler and the like, as objects under
+/// "optimizer.".
 Result<std::vector<NamedObject>> optimizer_objects(const StateFile& file, pickle::NodeId dict, ObjectReader& objects);
 /// True for slots of known optimizers that hold one value for each element of the parameter.
 bool is_elementwise(std::string_view slot);

@@ -22,7 +22,7 @@ Result<StateFile> StateFile::open(Io& io, const std::string& root, const std::st
   };
   auto file = read();
   if (!file) {
-    (void)io.close(handle);  // only read: the first error is the one to tell
+    (void)io.close(handle);  // only read: the first error is reported
     return fail(with_file(std::move(file).error(), path));
   }
   return file;

@@ -48,18 +48,18 @@ class StateFile {
 
   /// A whole number >= 0 under a key; nothing where it is absent. corrupt where it is something else.
   Result<std::optional<std::uint64_t>> natural(pickle::NodeId dict, std::string_view key) const;
-  /// Entries of a dict whose keys are texts, in order; empty for kNone. corrupt where it is no such dict; `what` says
-  /// in messages which one is meant.
+  /// Entries of a dict with text keys, in order; empty for kNone. corrupt if it is not such a dict; `what` names it in
+  /// messages.
   Result<std::vector<std::pair<std::string, pickle::NodeId>>> named_entries(pickle::NodeId dict,
                                                                             std::string_view what) const;
-  /// Items of a list or tuple. corrupt where it is none.
+  /// Items of a list or tuple. corrupt if it is neither.
   Result<std::vector<pickle::NodeId>> items(pickle::NodeId node, std::string_view what) const;
   /// The plain tensor of a node; nothing where it is not a tensor. unsupported for sparse, quantised and other kinds.
   Result<std::optional<FileTensor>> tensor(pickle::NodeId node, std::string_view what) const;
   /// The value of a tensor of one element, read from the file: an int, a float or a bool. Nothing for other types.
   Result<std::optional<Value>> scalar(const FileTensor& tensor) const;
 
-  /// Bytes of the file as they stand.
+  /// Bytes of the file, unchanged.
   Result<std::vector<std::byte>> bytes(std::uint64_t offset, std::uint64_t count) const;
   /// The same of another file of the checkpoint; `path` is below its root.
   Result<std::vector<std::byte>> bytes_of(const std::string& path, std::uint64_t offset, std::uint64_t count) const;

@@ -74,7 +74,7 @@ class ModelParallelReader {
     return at != files_.rank_models.end() && at->second.front().rank == 0;
   }
 
-  /// The first rank's files tell how many ranks there are.
+  /// The first rank's files contain the number of ranks.
   Result<> learn_what_must_exist() {
     per_rank_ = files_.models.empty() && !files_.rank_models.empty();
     if (!per_rank_ && !files_.rank_models.empty()) {
@@ -219,7 +219,7 @@ class ModelParallelReader {
     return {};
   }
 
-  /// Stage 0: the optimizer stands in the model file, and stores no names.
+  /// Stage 0: the optimizer is in the model file, and stores no names.
   Result<> read_whole_optimizer(std::uint64_t m, const ModelStates& model, const StateFile& file, ObjectReader& reader,
                                 std::vector<NamedObject>& objects) {
     const AddSlot add = [&](Tensor tensor, Locator where) -> Result<> {
@@ -376,7 +376,7 @@ class ModelParallelReader {
       for (NamedTensor entry : layer.tensors) {
         entry.name = prefix + entry.name;
         const auto stages = trained_.find(entry.name);
-        // Any stage serves for what the optimizer does not have: a layer stands once.
+        // Any stage will do for tensors that the optimizer does not have: each layer is stored once.
         const std::uint64_t stage = stages == trained_.end() ? 0 : *stages->second.begin();
         const Role role = buffers_.count(entry.name) ? Role::buffer : Role::param;
         CKPT_CHECK(weights_.add(layer.path, tensor_of(entry, role), {stage, layer.tensor_rank},
@@ -386,8 +386,8 @@ class ModelParallelReader {
     return {};
   }
 
-  /// "3." or "tied_modules.embed.": the tied layer of which all tensors have these names and shapes, where there is one
-  /// such. Where there are several nothing tells which: the number stays, and check_weights() misses the tied name.
+  /// "3." or "tied_modules.embed.": the tied layer of which all tensors have these names and shapes, if there is
+  /// exactly one. With several the number stays, and check_weights() misses the tied name.
   std::string prefix_of(const std::string& number, const std::vector<NamedTensor>& tensors) const {
     for (const NamedTensor& entry : tensors) {
       if (trained_.count(number + entry.name) != 0) return number;

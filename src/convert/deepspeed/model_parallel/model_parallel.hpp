@@ -9,16 +9,13 @@ namespace ckpt::deepspeed {
 
 /// Opens a tag that several tensor- or pipeline-parallel ranks wrote: pipelines with ZeRO stage 1 or 2 or
 /// BF16_Optimizer, tensor-parallel ranks alone with any stage. Slices of tensor-parallel ranks become boxes of the full
-/// tensors by universal_checkpoint_info (slice_rules.hpp). Weights of a pipeline stand in files of layers, under
-/// `LAYER.name`; those of a tied layer under `tied_modules.KEY.name`, as the optimizer has them. What several stages
-/// hold of a tied layer are copies of one tensor. Without ZeRO a pipeline in bf16 has files of BF16_Optimizer, which
-/// name their fragments; in fp32 and fp16 the sizes of the layers must tell what each stage trains
-/// (pipeline_stages.hpp).
+/// tensors by universal_checkpoint_info (slice_rules.hpp). Weights of a pipeline are in files per layer, named
+/// `LAYER.name`; those of a tied layer are `tied_modules.KEY.name`, as in the optimizer. A tied layer on several stages
+/// is one tensor with copies. Without ZeRO a pipeline in bf16 has files of BF16_Optimizer, which name their fragments;
+/// in fp32 and fp16 the sizes of the layers must determine which stage trains which (pipeline_stages.hpp).
 ///
 /// errors   incomplete: files are missing; unsupported: a slice that no rule places, a pipeline whose stages cannot be
-/// told apart, experts;
-///          corrupt:
-///          files that contradict each other
+///          distinguished, experts; corrupt: files that contradict each other
 /// source   deepspeed/runtime/pipe/module.py: save_state_dict, ckpt_layer_path
 Result<Map> read_model_parallel(Io& io, const std::string& root, const Tag& tag, const ReadOptions& options);
 

@@ -59,8 +59,8 @@ const PipelineLayers::Layer* PipelineLayers::find(std::uint64_t number, std::uin
   return at != layers_.end() && key(*at) == std::pair(number, tensor_rank) ? &*at : nullptr;
 }
 
-/// A numbered parameter stands in its layer's file. A tied one stands in a file that no numbered parameter names; where
-/// several have such a tensor nothing tells which.
+/// A numbered parameter is in its layer's file. A tied one is in a file that no numbered parameter names; if several
+/// have such a tensor it is unknown which.
 const NamedTensor* PipelineLayers::find_parameter(const std::string& name, std::uint64_t elements,
                                                   std::uint64_t tensor_rank,
                                                   const std::set<std::uint64_t>& numbered) const {
@@ -93,7 +93,7 @@ Result<std::vector<GroupShapes>> PipelineLayers::shapes_from_fragments(const std
   for (std::size_t g = 0; g < out.size(); ++g) {
     std::unordered_map<std::string_view, std::size_t> place;
     for (const OptimStates& rank : ranks) {
-      if (g >= rank.groups.size()) continue;  // another number of groups is told where the groups are joined
+      if (g >= rank.groups.size()) continue;  // a different number of groups is reported where the groups are joined
       for (const auto& [name, part] : rank.groups[g].fragments) {
         const auto [at, added] = place.emplace(name, out[g].size());
         if (added) out[g].push_back({.name = name});

@@ -29,7 +29,7 @@ class PipelineLayers {
   };
 
   /// Opens every layer file of a tag, which outlives this.
-  /// errors  corrupt: a rank that this save does not have; unsupported: an entry that is no tensor
+  /// errors  corrupt: a rank that this save does not have; unsupported: an entry that is not a tensor
   static Result<PipelineLayers> read(FileSet& set, const Tag& tag, const std::vector<LayerFile>& files,
                                      std::uint64_t tensor_ranks);
 
@@ -40,19 +40,19 @@ class PipelineLayers {
   bool empty() const { return layers_.empty(); }
 
   /// The parameters of each flat group of one stage, from the fragments that its optimizer's files list: for optimizers
-  /// that store names, beside model files that store no shapes (BF16_Optimizer without ZeRO).
+  /// that store names, with model files that store no shapes (BF16_Optimizer without ZeRO).
   ///
   /// ranks    the optimizer's files of all data-parallel ranks of the stage, in order
-  /// errors   incomplete, with the layer's file where it is known: no layer file holds a parameter of this size
+  /// errors   incomplete, with the layer's file if known: no layer file holds a parameter of this size
   Result<std::vector<GroupShapes>> shapes_from_fragments(const std::vector<OptimStates>& ranks,
                                                          std::uint64_t tensor_rank) const;
 
-  /// What each stage trains, for optimizers that store no names.
+  /// The parameters that each stage trains, for optimizers that store no names.
   ///
-  /// buffers  names of what is no parameter, as the pipeline calls it
+  /// buffers  names of tensors that are not parameters, as in the pipeline
   /// groups   of each stage's optimizer, of the first tensor-parallel rank
-  /// returns  by stage its parameters in the order of its module, by their layer's number; nothing where the division
-  ///          is not certain (assign_layers)
+  /// returns  for each stage its parameters in the order of its module, by their layer's number; nothing if the
+  ///          division is not certain (assign_layers)
   std::optional<std::vector<std::vector<NamedTensor>>> stage_modules(
       const std::unordered_set<std::string>& buffers, const std::vector<std::vector<UnnamedGroup>>& groups,
       std::uint64_t tensor_rank) const;

@@ -10,7 +10,7 @@ namespace {
 
 /// Pairs of tied layers are tried up to this many layers: their number grows with the square.
 constexpr std::size_t kMostLayersForPairs = 512;
-/// Stages looked at in sum: layers of equal sizes can be divided in very many ways.
+/// Stages tried in total: layers of equal sizes can be divided in very many ways.
 constexpr std::uint64_t kMostSteps = 100'000;
 constexpr std::size_t kMostStages = 4096;  // each is a level of recursion
 
@@ -53,7 +53,7 @@ class Division {
     return true;
   }
 
-  /// Too many divisions to look at them all.
+  /// Too many divisions to try them all.
   bool gave_up() const { return steps_ > kMostSteps; }
 
   /// Adds every division in which exactly these layers are tied; `found` stays small, as two are already too many.
@@ -97,7 +97,7 @@ class Division {
       if (layer >= begin && layer < end) first.push_back(layer);
     }
     std::ranges::sort(first);
-    // Tied layers stand in the order in which the stage meets them, which the files do not tell.
+    // Tied layers are in the order in which the stage reaches them, which is in no file.
     do {
       std::vector<StageParameter> order;
       const auto add = [&](std::size_t layer) {

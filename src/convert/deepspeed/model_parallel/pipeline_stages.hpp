@@ -26,7 +26,7 @@ using StageModules = std::vector<std::vector<StageParameter>>;
 
 /// Finds which layers each stage of a pipeline trains, for optimizers that store no names. Stages hold consecutive
 /// layers; a tied layer may also be trained by stages that do not hold its file. Element counts decide, then shapes.
-/// At most two tied layers are looked for.
+/// Finds at most two tied layers.
 ///
 /// layers   of the whole pipeline, in order, without those that train nothing
 /// stages   the parameter groups of each stage's optimizer

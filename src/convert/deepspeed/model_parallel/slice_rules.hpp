@@ -19,13 +19,13 @@ namespace ckpt::deepspeed {
 /// source   Python's re.match, which DeepSpeed applies to them
 Result<bool> matches_pattern(std::string_view pattern, std::string_view text);
 
-/// What one tensor-parallel rank holds of a parameter.
+/// The slice of a parameter on one tensor-parallel rank.
 struct RankSlice {
   Shape shape{};
   PartitionIndex::Source place{};
 };
 
-/// A parameter put together from its ranks' slices.
+/// A parameter joined from its ranks' slices.
 struct Assembled {
   Shape shape{};
   std::vector<PartitionIndex::Piece> pieces{};
@@ -38,7 +38,7 @@ struct Assembled {
 /// merge_tp_slices
 class SliceRules {
  public:
-  /// Empty rules where the file has no universal_checkpoint_info. `user`: what goes before them, or null; outlives
+  /// Empty rules if the file has no universal_checkpoint_info. `user`: rules that take precedence, or null; outlives
   /// this.
   static Result<SliceRules> read(const StateFile& model_file, const MapRules* user);
   bool empty() const { return !known_; }
@@ -48,7 +48,7 @@ class SliceRules {
     return user_ == nullptr ? std::nullopt : user_->join(name);
   }
 
-  /// ranks    one slice a tensor-parallel rank, in rank order; one alone is the whole parameter
+  /// ranks    one slice per tensor-parallel rank, in rank order; a single one is the whole parameter
   /// errors   unsupported, naming what is missing: no rule, or one that is not a placement; corrupt: shapes that do not
   ///          fit the rule; usage: that of the user
   Result<Assembled> assemble(const std::string& name, const std::vector<RankSlice>& ranks) const;

@@ -9,7 +9,7 @@ namespace {
 
 using StageSlices = std::map<std::uint64_t, RankSlice>;
 
-/// A parameter, or a slot by its parameter: what the rules speak of.
+/// A parameter, or a slot by its parameter: the names that rules match.
 const std::string& ruled_name(const Tensor& tensor) {
   return tensor.parameter.empty() ? tensor.name : tensor.parameter;
 }
@@ -48,7 +48,7 @@ bool same_slices(const StageSlices& a, const StageSlices& b) {
   });
 }
 
-/// True when both stand at the same places: two names of one tensor.
+/// True if both have the same locations: two names of one tensor.
 bool same_places(const SlicedTensors::Entry& a, const SlicedTensors::Entry& b) {
   return std::equal(a.slices.begin(), a.slices.end(), b.slices.begin(), b.slices.end(),
                     [](const auto& left, const auto& right) {

@@ -22,19 +22,19 @@ struct ModelRank {
   std::uint64_t tensor_rank = 0;
 };
 
-/// The ranks of one run, and how their slices are put together.
+/// The ranks of one run, and how their slices are joined.
 struct SliceMesh {
   std::uint64_t model_ranks = 1;  ///< tensor-parallel ranks x pipeline stages
   std::uint64_t tensor_ranks = 1;
   std::map<std::uint64_t, SliceRules> rules{};        ///< by pipeline stage
-  std::map<std::uint64_t, std::string> rule_files{};  ///< where they stand, by stage: errors name them
-  std::unordered_set<std::string> tied{};             ///< parameters that several stages train, whatever their name
+  std::map<std::uint64_t, std::string> rule_files{};  ///< their files, by stage, for error messages
+  std::unordered_set<std::string> tied{};             ///< parameters that several stages train, under any name
 };
 
-/// The numbers of ranks, as the model file of the first one tells them; no rules.
+/// The numbers of ranks, from the model file of the first one; no rules.
 /// facts   of that file
-/// last    the highest number of a model-parallel rank that a file is named by
-/// layers  of a pipeline: where older releases left the degrees out, their names tell the tensor-parallel ranks
+/// last    the highest model-parallel rank in a file name
+/// layers  of a pipeline: if older releases omitted the degrees, their names show the tensor-parallel ranks
 /// errors  corrupt: numbers that contradict each other
 Result<SliceMesh> read_mesh(const StateFile& file, const RunFacts& facts, std::uint64_t last,
                             const std::vector<LayerFile>& layers);
@@ -47,7 +47,7 @@ class SlicedTensors {
     std::map<std::uint64_t, std::map<std::uint64_t, RankSlice>> slices{};  ///< by stage, then by tensor-parallel rank
   };
 
-  /// Adds a rank's slice of the tensor of this name. `file`: where it stands.
+  /// Adds a rank's slice of the tensor of this name. `file`: the file that holds it.
   /// errors   corrupt: another dtype than in the files of other ranks
   Result<> add(const std::string& file, Tensor tensor, const ModelRank& rank, RankSlice slice);
   const Entry* find(const std::string& name) const;
@@ -58,12 +58,12 @@ class SlicedTensors {
   ///          tied; corrupt: shapes that do not fit
   static Result<Assembled> assemble(const Entry& entry, const SliceMesh& mesh);
 
-  /// Adds one to the map, put together. errors as assemble
+  /// Adds one to the map, joined. errors as assemble
   static Result<> place(MapBuilder& builder, const Entry& entry, const SliceMesh& mesh);
 
-  /// Adds to the map what no rule speaks of (buffers, frozen weights): as another name where it stands where a tensor
-  /// with a rule does, else every rank's slice for itself, as NAME@RANK, with a finding that says so.
-  /// shared   names, and those that they are said to be tied to; ruled: whether rules place a tensor
+  /// Adds tensors that no rule matches (buffers, frozen weights) to the map: as a second name if it shares its location
+  /// with a tensor that has a rule, else every rank's slice separately, as NAME@RANK, with a finding.
+  /// shared   names, and the names that they are tied to; ruled: whether rules place a tensor
   Result<> place_unruled(MapBuilder& builder, const Entry& entry, const SliceMesh& mesh,
                          const std::vector<std::pair<std::string, std::string>>& shared,
                          const std::function<bool(const std::string&)>& ruled) const;

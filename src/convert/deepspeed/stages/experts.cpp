@@ -11,7 +11,7 @@
 namespace ckpt::deepspeed {
 namespace {
 
-/// What is known of one layer, by the part of its names before the number.
+/// Facts about one layer, by the part of its names before the number.
 struct Layer {
   std::uint64_t index = 0;        // in num_experts
   std::uint64_t local_count = 0;  // trained experts of one expert-parallel rank
@@ -46,7 +46,7 @@ Result<> add_weights(const StateFile& file, const ExpertFile& expert, Layers& la
 
 /// Puts the experts of a layer after its gate, where the module has them.
 void order_as_module(ModelStates& model) {
-  std::map<std::string, std::vector<NamedTensor>, std::less<>> experts;  // by what stands before "deepspeed_moe."
+  std::map<std::string, std::vector<NamedTensor>, std::less<>> experts;  // by the text before "deepspeed_moe."
   std::vector<NamedTensor> others;
   const auto before_layer = [](std::string_view name) {
     constexpr std::string_view kLayer = "deepspeed_moe.";
@@ -152,8 +152,7 @@ std::optional<ExpertName> expert_name(std::string_view name) {
 
 Result<> add_experts(FileSet& set, const Tag& tag, const TagFiles& files, ModelStates& model) {
   if (model.num_experts.empty()) return {};
-  // What the model file holds of frozen experts is under the first rank's local numbers; their weights stand in the
-  // experts' files.
+  // The model file lists frozen experts under the first rank's local numbers; their weights are in the experts' files.
   const auto of_expert = [](const auto& entry) { return expert_name(entry.name).has_value(); };
   std::erase_if(model.frozen, of_expert);
   std::erase_if(model.frozen_fragments, of_expert);

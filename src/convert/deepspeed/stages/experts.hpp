@@ -17,13 +17,13 @@ namespace ckpt::deepspeed {
 /// A name such as `h.1.moe.deepspeed_moe.experts.deepspeed_experts.3.0.weight`, in its parts.
 struct ExpertName {
   std::string_view layer;      ///< with the dot before the number
-  std::uint64_t number = 0;    ///< local or global, by where the name stands
+  std::uint64_t number = 0;    ///< local or global, depending on the file
   std::string_view parameter;  ///< with the dot after the number
 
   /// The same parameter of another expert.
   std::string with(std::uint64_t other) const;
 };
-/// The last expert that a name speaks of; nothing where it is no expert's.
+/// The last expert in a name; nothing if the name is not an expert's.
 /// source   deepspeed/runtime/engine.py: _save_moe_checkpoint
 std::optional<ExpertName> expert_name(std::string_view name);
 
@@ -34,8 +34,8 @@ std::optional<ExpertName> expert_name(std::string_view name);
 ///          those of a rank, a trained expert without its weight
 Result<> add_experts(FileSet& set, const Tag& tag, const TagFiles& files, ModelStates& model);
 
-/// Stage 0: what one of `expert_ranks` expert-parallel ranks has of a model with all experts: its own ones, and all
-/// that are none.
+/// Stage 0: the part of a model with all experts that one of `expert_ranks` expert-parallel ranks has: its own experts,
+/// and everything that is not an expert.
 /// errors   unsupported: a layer whose experts do not divide by the ranks
 Result<ModelStates> model_of_expert_rank(const ModelStates& model, std::uint64_t expert_rank,
                                          std::uint64_t expert_ranks);
@@ -46,16 +46,16 @@ Result<ModelStates> model_of_expert_rank(const ModelStates& model, std::uint64_t
 std::vector<std::uint64_t> ranks_of_experts(std::uint64_t expert_rank, std::uint64_t expert_ranks,
                                             std::uint64_t rank_count, bool data_before_experts);
 
-/// Puts a rank's groups in the order of param_shapes. That is the first rank's: DeepSpeed makes the groups of several
-/// expert-parallel degrees in the order of a Python set of texts, which is another in each process. The number of parts
-/// tells which is which. Left as it is where it tells nothing.
-/// returns  whether the order was another
+/// Sorts a rank's groups into the order of param_shapes. That is the first rank's: DeepSpeed makes the groups of
+/// several expert-parallel degrees in the order of a Python set of strings, which differs in each process. The number
+/// of parts identifies a group; if it does not, the order is unchanged.
+/// returns  whether the order was different
 /// source   deepspeed/moe/utils.py: split_params_into_different_moe_groups_for_optimizer
 bool order_groups(const ModelStates& model, std::uint64_t rank_count, OptimStates& states);
 
-/// Checks what each group says of the number of its parts against the number of ranks.
+/// Checks the number of parts that each group records against the number of ranks.
 /// counts   partition_count of one rank's optimizer file
-/// returns  empty, or what does not fit
+/// returns  empty, or the contradiction
 std::string check_part_counts(const ModelStates& model, const std::vector<std::uint64_t>& counts,
                               std::uint64_t rank_count);
 

@@ -10,8 +10,8 @@
 
 namespace ckpt::deepspeed {
 
-/// What the ranks that share one group hold of it, in the order of their parts: all data-parallel ranks, of experts
-/// those that have the same ones.
+/// The parts of one group on the ranks that share it, in order: all data-parallel ranks; for experts the ranks with the
+/// same experts.
 class GroupRanks {
  public:
   /// All of them, or those of `only`. The files must outlive it.
@@ -50,7 +50,7 @@ struct FlatParameter {
   };
   std::vector<Slot> slots{};  ///< the master first
 };
-/// The same without placing anything: the arrays are added, each parameter's stretches of them are told.
+/// The same without placing anything: the arrays are added, and each parameter's stretches of them returned.
 Result<std::vector<FlatParameter>> lay_out_flat_groups(MapBuilder& builder, const ModelStates& model,
                                                        const std::vector<OptimStates>& ranks);
 

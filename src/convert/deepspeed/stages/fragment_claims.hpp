@@ -10,7 +10,7 @@
 
 namespace ckpt::deepspeed {
 
-/// One flat group as param_shapes has it, beside what every rank's file says of itself.
+/// One flat group as in param_shapes, with the facts in every rank's file.
 struct FragmentCheck {
   const GroupShapes& shapes;
   const std::vector<std::uint64_t>& begins;  ///< of the shapes, in the flat group
@@ -19,10 +19,10 @@ struct FragmentCheck {
 };
 
 /// Compares each rank's param_slice_mappings with the fragments that its part must hold: a file that another rank wrote
-/// describes another part. Ranks that say nothing (older releases) pass.
+/// describes another part. Ranks without them (older releases) pass.
 ///
-/// returns  empty; or what does not fit although no other rank explains it
-/// errors   corrupt: the file of one rank is that of another
+/// returns  empty; or a mismatch that no other rank explains
+/// errors   corrupt: the file of one rank belongs to another
 /// source   deepspeed/utils/tensor_fragment.py: get_hp_fragment_mapping
 Result<std::string> check_fragments(const FragmentCheck& check);
 

@@ -27,7 +27,7 @@ class PartitionIndex final : public ChunkIndex {
   /// A flat array that ranks hold in parts: the run of each rank. Returns its number.
   std::uint32_t add_array(std::vector<Run> ranks);
 
-  /// The next tensor (numbers run from 0 in the order of these calls) stands as a whole at one place.
+  /// The next tensor (numbers run from 0 in the order of these calls) is stored whole in one place.
   void add_whole(Shape shape, Locator where);
   /// The next tensor is the elements [begin, begin + volume(shape)) of a flat group whose ranks hold `array`.
   struct InGroup {
@@ -49,17 +49,17 @@ class PartitionIndex final : public ChunkIndex {
     Partitioned of{};
     std::uint64_t first = 0;
   };
-  /// Where a stretch of elements stands: at one place, in a flat group, or in parts cut by themselves.
+  /// The location of a run of elements: one place, a flat group, or separately cut parts.
   using Source = std::variant<Locator, InGroup, InPartition>;
 
-  /// A part of a tensor that stands by itself; the elements of the source are those of the box in row-major order. Each
-  /// of several copies holds all of it.
+  /// A part of a tensor that is stored separately; the elements of the source are those of the box in row-major order.
+  /// Each of several copies holds all of it.
   struct Piece {
     Box box{};
     std::vector<Source> copies{};
   };
-  /// The next tensor is put together from pieces that cover it once. Where ranks hold copies that are cut differently,
-  /// all are visited in the parts that the cuts of all make: copies are alike, and can be compared.
+  /// The next tensor is joined from pieces that cover it once. If ranks hold copies that are cut differently, all are
+  /// visited in the parts that all cuts together make: copies are equal, and can be compared.
   void add_pieces(Shape shape, std::vector<Piece> pieces);
 
   std::size_t tensor_count() const { return tensors_.size(); }

@@ -17,7 +17,7 @@ using FrozenParts = std::vector<Run>;
 Result<FrozenParts> frozen_parts(const std::string& path, const std::vector<NamedShape>& frozen,
                                  const std::vector<NamedTensor>& fragments, std::uint64_t part_count);
 
-/// A tensor of stage 3 and where it stands.
+/// A tensor of stage 3 and its location.
 struct PartitionedTensor {
   Tensor tensor{};
   std::variant<Locator, PartitionIndex::Partitioned> place{};
@@ -29,12 +29,12 @@ struct PartitionedModel {
   std::vector<Alias> aliases{};
 };
 
-/// Stage 3: every parameter is cut by itself and its parts lie one after another in each rank's sub-group. Weights
-/// stand in no file: their chunks are those of the master, cast to the dtype of the placeholder in `module`. Buffers
-/// stand in the model file as they are, frozen parameters in parts of the model's dtype. Arrays of the ranks' parts are
-/// added to the builder's index, tensors are only told.
+/// Stage 3: every parameter is cut separately, and its parts follow each other in each rank's sub-group. ZeRO-3 stores
+/// no 16-bit weights: their chunks are those of the master, cast to the dtype of the placeholder in `module`. Buffers
+/// are in the model file, frozen parameters in parts of the model's dtype. Arrays of the ranks' parts are added to the
+/// builder's index, tensors are only returned.
 ///
-/// ranks    every rank's optimizer file, in rank order; frozen: likewise, of the model files
+/// ranks    every rank's optimizer file, in rank order; frozen: the same of the model files
 /// errors   corrupt, naming file and sub-group: wrong element counts, ranks with different slots; uncovered: a
 ///          parameter of `module` that no partition holds
 /// source   deepspeed/runtime/zero/partition_parameters.py, stage3.py; see format/model/cut.hpp

@@ -9,7 +9,7 @@
 namespace ckpt::deepspeed {
 namespace {
 
-/// "0_1": numbers of parameters. What it names becomes a part of a path.
+/// "0_1": numbers of parameters. The identifier becomes a part of a path.
 bool is_identifier(std::string_view id) {
   constexpr std::size_t kMaxBytes = 200;
   return !id.empty() && id.size() <= kMaxBytes &&

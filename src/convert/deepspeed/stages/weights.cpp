@@ -61,7 +61,7 @@ std::vector<std::size_t> tied_to(const ModelStates& model, const std::unordered_
     out[i] = counts(data) ? holder.at(key_of(data.tensor)) : target->second;
   }
   for (std::size_t i = 0; i < out.size(); ++i) {
-    if (out[out[i]] != out[i]) out[i] = i;  // DeepSpeed ties to what holds the data, never to another tie
+    if (out[out[i]] != out[i]) out[i] = i;  // DeepSpeed ties to the owner of the data, never to another tie
   }
   return out;
 }

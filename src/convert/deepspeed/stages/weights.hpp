@@ -19,8 +19,8 @@ std::vector<std::size_t> tied_to(const ModelStates& model, const std::unordered_
 /// The names of all parameters that the optimizer holds (stages 1 to 3).
 std::unordered_set<std::string> trained_names(const std::vector<GroupShapes>& groups);
 
-/// Stages 0 to 2: every weight and buffer of `module` as it stands, ties as aliases; frozen weights that were left out
-/// of `module` from their fragments. Says which trained parameters have no weight.
+/// Stages 0 to 2: every weight and buffer of `module`, ties as aliases; frozen weights that `module` lacks from their
+/// fragments. Reports trained parameters without a weight.
 Result<> place_weights(MapBuilder& builder, const ModelStates& model, const std::unordered_set<std::string>& trained);
 
 }  // namespace ckpt::deepspeed

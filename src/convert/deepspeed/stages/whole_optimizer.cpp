@@ -19,7 +19,7 @@ using pickle::NodeId;
 
 namespace {
 
-/// What an index of the torch state dict holds.
+/// The contents of one index of the torch state dict.
 struct Member {
   std::vector<NamedTensor> tensors{};
   std::vector<std::pair<std::string, NodeId>> others{};
@@ -126,7 +126,7 @@ std::vector<UnnamedGroup> unnamed_groups(const Optimizer& optimizer) {
 }
 
 /// Compares up to 64 elements at either end of a weight with a master that may be its own, cast to the weight's dtype.
-/// The weight may stand in another file of the map: that of its pipeline layer.
+/// The weight may be in another file of the map: that of its pipeline layer.
 Result<bool> rounds_to(const Map& map, const StateFile& file, const FileTensor& weight, const FileTensor& master,
                        std::uint64_t master_begin) {
   constexpr std::uint64_t kElements = 64;

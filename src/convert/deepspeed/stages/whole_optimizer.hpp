@@ -14,10 +14,10 @@
 
 namespace ckpt::deepspeed {
 
-/// Takes a slot of the optimizer and where it stands.
+/// Records a slot of the optimizer and its location.
 using AddSlot = std::function<Result<>(Tensor tensor, Locator where)>;
 
-/// Slots that several ranks' optimizers have alike: each is one tensor, of which every rank holds a copy.
+/// Slots that several ranks' optimizers have in common: each is one tensor, of which every rank holds a copy.
 class SlotCopies {
  public:
   /// errors   corrupt: another shape or dtype than that of an earlier rank
@@ -36,23 +36,24 @@ class SlotCopies {
 /// What becomes of slots whose parameters cannot be known.
 enum class Unnamed : std::uint8_t {
   keep_index,  ///< they are named by their index
-  refuse,      ///< unsupported: of several ranks' indices nothing tells which are the same
+  refuse,      ///< unsupported: nothing shows which of several ranks' indices are the same
 };
 
-/// The parameter groups of the optimizer under the key `optimizer` of a file; empty if there is none, or one of a
-/// form that is not known.
+/// The parameter groups of the optimizer under the key `optimizer` of a file; empty if there is none, or one of an
+/// unknown form.
 /// errors  corrupt
 Result<std::vector<UnnamedGroup>> read_unnamed_groups(const StateFile& file);
 
-/// Stage 0: the optimizer under the key `optimizer` of a file, of the weights that `model` has. It stores no names:
-/// they are found by `match_parameters` among the weights of `module` that are neither buffers nor ties; where they
-/// cannot be known, slots keep their index (`optimizer.state.3.exp_avg`) and a finding says so.
+/// Stage 0: the optimizer under the key `optimizer` of a file, for the weights of `model`. It stores no names: they are
+/// found by `match_parameters` among the weights of `module` that are neither buffers nor ties; if they cannot be
+/// determined, slots keep their index (`optimizer.state.3.exp_avg`) and a finding says so.
 ///
 /// fp32   a torch state dict; the weights are their own masters, and are listed as such too
-/// 16 bit `fp32_groups` (a tensor each) or `fp32_groups_flat` (one tensor a group, no alignment) beside the state dict
+/// 16 bit `fp32_groups` (one tensor each) or `fp32_groups_flat` (one tensor per group, no alignment) next to the state
+/// dict
 /// An optimizer of any other form is kept as an object, its tensors under their paths.
 ///
-/// io      reads a few elements of weights and masters where shapes do not decide
+/// io      reads a few elements of weights and masters if shapes do not decide
 /// source  deepspeed/runtime/fp16/unfused_optimizer.py, fused_optimizer.py: state_dict
 Result<> place_whole_optimizer(MapBuilder& builder, const ModelStates& model, const StateFile& file,
                                ObjectReader& objects, std::vector<NamedObject>& out, const AddSlot& add,

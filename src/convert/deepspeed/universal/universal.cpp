@@ -199,8 +199,8 @@ class UniversalReader {
     return {};
   }
 
-  /// The parameters of one group have the same slots, and the same step; those of stage 3 all have the same slots, for
-  /// what is a group there is a part of one, and its loader reads the same files of each parameter.
+  /// The parameters of one group have the same slots, and the same step. In stage 3 all have the same slots, because a
+  /// group there is a part of one, and its loader reads the same files for each parameter.
   Result<> check_same_files() const {
     std::set<std::string> slots;
     for (const auto& members : groups_) {
@@ -296,7 +296,7 @@ class UniversalReader {
     return {};
   }
 
-  /// Stages 1 and 2: weights stand in the model file.
+  /// Stages 1 and 2: weights are in the model file.
   Result<> place_stored_weights() {
     for (const auto& [name, tensor] : model_.module) {
       const auto shape = shapes_.find(name);
@@ -319,7 +319,7 @@ class UniversalReader {
     return place_others();
   }
 
-  /// Weights are put together from slices, as in the checkpoint that the folder was made from.
+  /// Weights are joined from slices, as in the checkpoint from which the folder was made.
   Result<> place_slices() {
     std::unordered_map<std::string, Shape> shapes;
     std::unordered_set<std::string> padded;

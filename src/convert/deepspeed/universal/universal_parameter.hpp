@@ -11,7 +11,7 @@
 
 namespace ckpt::deepspeed {
 
-/// What the folder of one parameter holds: `fp32.pt`, a file for each slot of the optimizer, `step.pt`.
+/// The files in the folder of one parameter: `fp32.pt`, one for each slot of the optimizer, `step.pt`.
 struct UniversalParameter {
   std::string name{};
   std::string folder{};                                     ///< below the root

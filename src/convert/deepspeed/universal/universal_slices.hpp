@@ -12,10 +12,10 @@
 
 namespace ckpt::deepspeed {
 
-/// The model files of a universal folder that several tensor- or pipeline-parallel ranks wrote. Parameters stand whole
-/// in the folder; what the model files add are the weights as they were trained, in slices, and buffers. In stage 3
-/// they add the buffers alone, and those of a rank's first data-parallel rank are read. Of a pipeline they hold no
-/// weights: those stood in files of layers, which ds_to_universal.py leaves behind.
+/// The model files of a universal folder that several tensor- or pipeline-parallel ranks wrote. Parameters are whole in
+/// the folder; the model files add the weights as trained, in slices, and buffers. In stage 3 they add only buffers,
+/// and those of a rank's first data-parallel rank are read. From a pipeline they hold no weights: those were in files
+/// of layers, which ds_to_universal.py does not copy.
 class UniversalSlices {
  public:
   /// directory  of the folder, below the root

@@ -45,7 +45,7 @@ class OptimizerFile {
   }
 
  private:
-  /// What the source's optimizer had under that name.
+  /// The value in the source's optimizer under that name.
   ValuePtr kept(std::string_view name, ValuePtr otherwise) const {
     for (const auto& [key, value] : target_.optimizer) {
       if (key == name) return value;
@@ -53,8 +53,8 @@ class OptimizerFile {
     return otherwise;
   }
 
-  /// Stages 1 and 2 take the limit of the gradient norm from the file where it has one, before their configuration;
-  /// stage 3 does not look at it, but a later conversion does.
+  /// Stages 1 and 2 take the limit of the gradient norm from the file, if it has one, before their configuration; stage
+  /// 3 ignores it, but a later conversion does not.
   void add_clipping(DictValue& inner) const {
     if (ValuePtr limit = kept("clip_grad", nullptr)) inner.set("clip_grad", std::move(limit));
   }
@@ -98,8 +98,8 @@ class OptimizerFile {
     return out;
   }
 
-  /// Stages 1 and 2. A new optimizer is spelled as a list of empty states: DeepSpeed then leaves the run's own options
-  /// and state as they are, which a state dict of torch.optim would replace.
+  /// Stages 1 and 2. A new optimizer is written as a list of empty states: DeepSpeed then keeps the run's own options
+  /// and state, which a state dict of torch.optim would replace.
   Result<> add_flat(DictValue& inner) {
     std::vector<ValuePtr> masters;
     std::vector<ValuePtr> states;
@@ -246,7 +246,7 @@ ValuePtr loss_scaler(const TrainingTarget& target) {
     fields.set("last_overflow_iter", value_of(scale->last_overflow));
     fields.set("scale_factor", value_of(scale->factor));
     fields.set("scale_window", value_of(scale->window));
-    // What no other scaler has, as DeepSpeed sets it: config "fp16" defaults.
+    // Members of this scaler only, with DeepSpeed's values: config "fp16" defaults.
     fields.set("min_scale", value_of(std::int64_t{1}));
     fields.set("delayed_shift", value_of(std::int64_t{2}));
     fields.set("cur_hysteresis", value_of(std::int64_t{2}));

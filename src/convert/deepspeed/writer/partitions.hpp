@@ -18,7 +18,7 @@ struct FlatPiece {
   bool operator==(const FlatPiece&) const = default;
 };
 
-/// One rank's flat tensor of a group; what no piece covers is padding.
+/// One rank's flat tensor of a group; elements that no piece covers are padding.
 struct FlatTensor {
   std::uint64_t elements = 0;  ///< with the padding
   std::uint64_t padding = 0;   ///< elements at its end that belong to no parameter (stages 1 and 2)

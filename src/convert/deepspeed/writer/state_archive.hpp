@@ -54,7 +54,7 @@ class StateArchive {
 
   /// A whole source tensor, cast to `dtype`. Asked for again with the same dtype it is the same storage: ties.
   Result<ValuePtr> whole(std::uint32_t tensor, Dtype dtype);
-  /// A 1-D tensor of `elements`, put together from runs; the rest is zero.
+  /// A 1-D tensor of `elements`, joined from runs; the rest is zero.
   ValuePtr flat(std::uint64_t elements, Dtype dtype, std::span<const SourceRun> runs);
   /// A tensor of zeros, or without elements.
   ValuePtr zeros(const Shape& shape, Dtype dtype);

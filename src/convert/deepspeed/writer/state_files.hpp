@@ -37,13 +37,13 @@ Result<TargetFile> optimizer_file(const TrainingTarget& target, std::uint64_t ra
 /// errors  unsupported: a parameter's name cannot be that of a folder
 Result<std::vector<TargetFile>> universal_files(const TrainingTarget& target, const WriteRequest& request);
 
-/// The optimizer's state dict of stage 0, which stands in the model file: torch.optim's own, or for 16-bit weights that
-/// of FP16_UnfusedOptimizer.
+/// The optimizer's state dict of stage 0, which is in the model file: torch.optim's own, or for 16-bit weights that of
+/// FP16_UnfusedOptimizer.
 Result<ValuePtr> whole_optimizer(const TrainingTarget& target, StateArchive& archive);
 
 /// A group's options as a dict, with its members' numbers last.
 ValuePtr group_value(const TargetGroup& group, std::uint64_t first, std::uint64_t count);
-/// The step as DeepSpeed has it: a tensor where the source has one, else a number; null where there is none.
+/// The step in DeepSpeed's form: a tensor if the source has one, else a number; null if there is none.
 ValuePtr step_value(StateArchive& archive, const TargetGroup& group);
 /// A LossScaler object; the source's own where it fits the weights' type.
 ValuePtr loss_scaler(const TrainingTarget& target);

@@ -373,7 +373,7 @@ class Preparation {
     out_.config = std::move(out).finish();
   }
 
-  /// The source's reader gives the flat order; the optimizer's is put together from its buckets.
+  /// The source's reader gives the flat order; the optimizer's is joined from its buckets.
   void undo_round_robin() {
     const std::uint64_t dp = std::max<std::uint64_t>(mesh("dp"), 1);
     for (TargetGroup& group : out_.groups) {

@@ -12,7 +12,7 @@
 #include "convert/format.hpp"
 #include "format/model/training_state.hpp"
 
-/// What is asked of a DeepSpeed target, checked against what the source holds.
+/// The requirements of a DeepSpeed target, checked against the source.
 namespace ckpt::deepspeed {
 
 /// The DeepSpeed release whose layout is written, for files of a source that names none.

@@ -22,7 +22,7 @@ class UniversalFolder {
   Result<std::vector<TargetFile>> build() {
     CKPT_TRY(TargetFile model, model_file(target_, 0, below_ + std::string(kModelName), request_.id));
     files_.push_back(std::move(model));
-    TrainingTarget partitioned = target_;  // its weights are not looked at: placeholders take no room
+    TrainingTarget partitioned = target_;  // its weights are not read: placeholders need no space
     partitioned.stage = 3;
     partitioned.dp = 1;
     CKPT_TRY(TargetFile rank, model_file(partitioned, 0, below_ + rank_model_name(0), request_.id));

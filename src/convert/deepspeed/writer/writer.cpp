@@ -26,7 +26,7 @@ std::string some_of(const std::vector<std::string>& names) {
   return names.size() > kShown ? fmt::format("{} and {} more", out, names.size() - kShown) : out;
 }
 
-/// What a user must do beside reading the files, and what was decided.
+/// Instructions for the user besides loading the files, and decisions.
 void add_notes(const TrainingTarget& target, const WriteRequest& request, std::vector<Finding>& out) {
   out.insert(out.end(), target.notes.begin(), target.notes.end());
   const auto note = [&](std::string text) { out.push_back({.text = std::move(text)}); };

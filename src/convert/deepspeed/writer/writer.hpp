@@ -7,7 +7,7 @@
 
 namespace ckpt::deepspeed {
 
-/// A small file beside the tags that holds the conversion's id; DeepSpeed does not look at it.
+/// A small file next to the tags with the conversion's id; DeepSpeed ignores it.
 constexpr std::string_view kIdFile = "ckpt.id";
 
 constexpr std::array<std::string_view, 4> kNativeOptions{"zero-stage", "dp", "tag", "fresh-optimizer"};
@@ -22,7 +22,7 @@ Result<Skeleton> lay_out(const WriteRequest& request);
 /// A directory that DeepSpeed loads with checkpoint.load_universal at any stage and size: `latest_universal` and TAG/.
 Result<Skeleton> lay_out_universal(const WriteRequest& request);
 
-/// The id in kIdFile of a directory of ours; not_found where there is none.
+/// The id in kIdFile of a directory of ours; not_found if there is none.
 Result<std::string> stored_id(Io& io, const std::string& root);
 
 }  // namespace ckpt::deepspeed
