@@ -112,7 +112,7 @@ std::uint32_t crc_multiply(std::uint32_t a, std::uint32_t b) {
 }  // namespace
 
 std::uint32_t crc32_combine(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes) {
-  // What follows shifts the first piece's remainder by x^(8 * bytes), squared together from x^8.
+  // The following bytes shift the first piece's remainder by x^(8 * bytes), squared together from x^8.
   std::uint32_t shift = kCrcOne;
   std::uint32_t power = kCrcOne >> 8;
   for (std::uint64_t left = second_bytes; left != 0; left >>= 1) {

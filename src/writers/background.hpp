@@ -18,7 +18,7 @@ class Background {
 
   /// `io` becomes the thread's; it must not be used elsewhere while tasks run.
   explicit Background(std::unique_ptr<Io> io);
-  ~Background();  ///< carries out what was added, then ends
+  ~Background();  ///< runs the added tasks, then ends
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
@@ -34,7 +34,7 @@ class Background {
   std::condition_variable changed_;
   std::deque<Task> tasks_;  // guarded by mutex_
   bool ending_ = false;     // guarded by mutex_
-  std::jthread thread_;     // last member: joined before what it uses is gone
+  std::jthread thread_;     // last member: joined before the members it uses are destroyed
 };
 
 }  // namespace ckpt

@@ -11,12 +11,12 @@
 
 namespace ckpt {
 
-/// What no reader of a checkpoint would take.
+/// Refuses anything that readers of checkpoints would refuse.
 /// errors  usage, with the tensor
 Result<> check_tensor(const Tensor& tensor);
 
 /// A part that a rank describes, by itself.
-/// errors  usage: the tensor is in the model, or the part is none of it
+/// errors  usage: the tensor is in the model, or the part is not inside it
 Result<> check_description(const Model& model, const Tensor& tensor, const Chunk& chunk);
 
 /// The parts that this rank describes, as text for merge_descriptions.

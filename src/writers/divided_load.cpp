@@ -85,8 +85,8 @@ void DividedLoad::divide(Shares& shares) const {
 
 Result<bool> DividedLoad::prove(Comm& comm, Deadline deadline, const ReplicaGroups& groups, DividedLoad* mine) {
   if (groups.number_end() == 0) return false;
-  // A maximum of a value and of its complement are complements on ranks that have the same value, and on no others;
-  // who is in no group adds nothing.
+  // The maximum of a value and that of its complement are complements if all ranks have the same value, and otherwise
+  // not; a rank in no group adds nothing.
   std::vector<std::uint64_t> words(static_cast<std::size_t>(2 * groups.number_end()), 0);
   const auto at = [](const ReplicaGroups::Group& group) { return static_cast<std::size_t>(2 * group.number); };
   for (std::size_t i = 0; i < groups.groups().size(); ++i) {

@@ -10,27 +10,28 @@
 
 namespace ckpt {
 
-/// A load whose ranks read once what several of them hold alike: each member of a group reads some of the leaves that
-/// all members need, the others get from it what it has read (exchange.hpp). The members' shares are even to a leaf:
-/// a leaf that was verified when one rank read everything is verified still.
+/// A load in which replicated data is read once: each member of a group reads some of the leaves that all members need,
+/// and sends them to the others (exchange.hpp). Shares are even to a leaf: every leaf that would be verified if one
+/// rank read everything is still verified.
 class DividedLoad {
  public:
   /// Local. Until `prove`, this rank reads everything. `requests` and `groups` must outlive it.
   /// errors  as LoadPlan::collect
   static Result<DividedLoad> plan(const Map& map, std::span<const PartRead> requests, const ReplicaGroups& groups);
 
-  /// Collective: finds the groups all of whose members want the same bytes of the same files at the same places, by
-  /// one all-reduce of 16 bytes a group; members of others read for themselves. False: no group of any rank is one.
+  /// Collective: finds the groups whose members all request the same bytes of the same files at the same places, by one
+  /// all-reduce of 16 bytes per group; members of others read for themselves. False: there is no such group on any
+  /// rank.
   ///
-  /// groups  alike on all ranks but for which of them are this rank's
-  /// mine    null where this rank could not plan: its groups then are none
+  /// groups  equal on all ranks, except for which of them are this rank's
+  /// mine    null if this rank could not plan: it is in no group then
   static Result<bool> prove(Comm& comm, Deadline deadline, const ReplicaGroups& groups, DividedLoad* mine);
 
-  /// What this rank reads itself.
+  /// The parts that this rank reads itself.
   LoadPlan reads(const Map& map, const LeavesOf& leaves, const LoadPlan::Options& options) const;
 
-  /// Indices into scatters() of what this rank has read and `rank` wants too, and the reverse; both ranks know both,
-  /// in one order.
+  /// Indices into scatters() of parts that this rank has read and `rank` requests too, and the reverse; both ranks know
+  /// both, in one order.
   std::vector<std::uint32_t> sent_to(int rank) const;
   std::vector<std::uint32_t> received_from(int rank) const;
 
@@ -39,7 +40,7 @@ class DividedLoad {
   std::uint64_t received_bytes() const;
 
  private:
-  /// What the members of one group want, divided.
+  /// The requests of the members of one group, divided.
   struct Shares {
     const ReplicaGroups::Group* group = nullptr;
     std::vector<std::uint32_t> scatters{};  // in the order of the files

@@ -21,7 +21,7 @@ namespace {
 constexpr std::uint64_t kMostSumsBytes = std::uint64_t{4} << 30;
 constexpr std::uint64_t kMostStatisticsBytes = std::uint64_t{64} << 20;
 
-/// What a checkpoint says of its files, checked by itself.
+/// The facts that a checkpoint records about its files, checked for consistency.
 struct Sealed {
   universal::Manifest manifest{};
   universal::Sums sums{};
@@ -61,7 +61,7 @@ Result<Begun> open_local(Io& io, const std::string& name, const DrainOptions& op
   const auto named = CheckpointName::parse(name);
   if (!named) return fail(Errc::internal, begun.from + ": not a checkpoint name");
   begun.named = *named;
-  CKPT_TRY(begun.read_lease, Lease::take(io, begun.from));  // nobody removes it in the meantime
+  CKPT_TRY(begun.read_lease, Lease::take(io, begun.from));  // no process removes it in the meantime
   CKPT_TRY(begun.sealed, read_sealed(io, begun.from));
   return begun;
 }

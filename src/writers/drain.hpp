@@ -18,21 +18,21 @@ namespace ckpt {
 /// The two directories of a run that is saved in tiers, and how the second one is filled.
 struct DrainOptions {
   std::string local_directory;         ///< fast, of this node
-  std::string run_directory;           ///< STORE/RUN: what other nodes, and later jobs, see
+  std::string run_directory;           ///< STORE/RUN: visible to other nodes and later jobs
   std::uint64_t bytes_per_second = 0;  ///< 0: as fast as it goes
   std::uint64_t keep = 2;              ///< drained copies that stay in the local tier
 };
 
-/// Copies a committed checkpoint of the local tier to the run's directory, where it is published as a save is
+/// Copies a committed checkpoint of the local tier to the run directory, where it is published like a save
 /// (engine/publish/publish.hpp): the same bytes and id, the same name unless another job has taken that generation.
-/// Every leaf is compared with its hash on the way. One that is there already is left as it is. Returns its name there.
+/// Every leaf is compared with its hash on the way. An existing copy is unchanged. Returns its name there.
 ///
 /// errors  checksum, corrupt: of the local copy; no_space, io: nothing is published; not_durable; interrupted
 Result<std::string> drain(Io& io, BufferPool& pool, const std::string& name, const DrainOptions& options,
                           const std::atomic<bool>& stop);
 
-/// The same in steps, where each of several nodes has the files of its ranks in its local tier. A destroyed one that
-/// was not published removes what it began.
+/// The same in steps, if each of several nodes has the files of its ranks in its local tier. An unpublished one removes
+/// its partial when it is destroyed.
 class DrainInSteps {
  public:
   /// On the first node: makes the partial in the run's directory. target_exists: the run's directory has it.
@@ -60,15 +60,15 @@ struct Undrained {
   std::uint64_t step = 0;
   Hash128 id{};
 };
-/// The checkpoints of the local tier that can be read and are newer than all of the run's directory, newest first: what
-/// a job that ended between its commit and its drain left. Older ones are none: drained now, they would pass for newer
-/// than what was saved after them.
+/// The checkpoints of the local tier that can be read and are newer than the whole run directory, newest first: left by
+/// a job that ended between its commit and its drain. Older ones are excluded: drained now, they would get a newer
+/// generation than later saves.
 /// errors  usage: the local tier holds another run
 Result<std::vector<Undrained>> find_undrained(Io& io, const DrainOptions& options);
 
-/// Removes copies from the local tier that nobody reads: all but the newest `keep`, only those that the run's directory
-/// holds, and older ones than such a one, whose drains had failed: they are superseded, and no other process would ever
-/// remove them. Returns the names of those that were never drained.
+/// Removes copies from the local tier that are not in use: all but the newest `keep`, only those that are also in the
+/// run directory, and older undrained ones, whose drains failed: they are superseded, and no other process would ever
+/// remove them. Returns the names of the undrained ones.
 Result<std::vector<std::string>> retire_drained(Io& io, const DrainOptions& options);
 
 }  // namespace ckpt

@@ -20,7 +20,7 @@ namespace ckpt {
 class Drainer {
  public:
   static Result<std::unique_ptr<Drainer>> open(Io& io, DrainOptions options);
-  /// Ends what is being drained, `interrupted`, and what waits: the local tier holds it.
+  /// Interrupts the running drain and drops waiting ones: the local tier still holds them.
   ~Drainer();
   Drainer(const Drainer&) = delete;
   Drainer& operator=(const Drainer&) = delete;
@@ -35,7 +35,7 @@ class Drainer {
   void add_retire();
   /// Generations below this are taken in the run's directory, as far as is known here. Any thread.
   std::uint64_t least_generation() const { return least_generation_.load(); }
-  /// What a user should know, once.
+  /// Messages for users, returned once.
   std::vector<std::string> take_notes();
 
  private:

@@ -18,7 +18,7 @@ constexpr std::size_t kInFlight = 2;  // each way: one is on its way while the o
 constexpr auto kBeat = std::chrono::milliseconds(1);
 constexpr unsigned kSpins = 200;
 constexpr auto kExchangeNap = std::chrono::microseconds(100);
-// Less says nothing of the rates.
+// Less says nothing about the rates.
 constexpr std::uint64_t kLeastMeasured = std::uint64_t{16} << 20;
 
 /// The copy between a request's memory and a message, where its elements lie one after another.
@@ -36,7 +36,7 @@ Copy dense(const Copy& copy, bool to_message) {
   return out;
 }
 
-/// One direction of a round: what goes to, or comes from, one rank.
+/// One direction of a round: data to, or from, one rank.
 class Stream {
  public:
   Stream(Comm& comm, const DividedLoad& load, bool sends) : comm_(comm), load_(load), sends_(sends) {
@@ -86,7 +86,7 @@ class Stream {
     std::uint64_t bytes = 0;
     for (; next_ < scatters_.size(); ++next_) {
       const std::uint64_t more = target_volume(scatter(next_).copy);
-      if (bytes > 0 && bytes + more > kMessageBytes) break;  // alike on both sides
+      if (bytes > 0 && bytes + more > kMessageBytes) break;  // equal on both sides
       bytes += more;
     }
     slot.end = next_;

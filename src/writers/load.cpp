@@ -24,7 +24,7 @@ Error bad_leaf(const Map& map, const LoadPlan& plan, const LoadPlan::Unit& unit,
   return error;
 }
 
-/// Copies what a unit's bytes hold to where it is wanted.
+/// Copies a unit's bytes to their destinations.
 void scatter(const LoadPlan& plan, const LoadPlan::Unit& unit, std::span<const PartRead> requests,
              const std::byte* bytes) {
   CastCounts counts;

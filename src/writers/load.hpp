@@ -29,10 +29,11 @@ struct ReadReport {
   std::uint64_t unverified_bytes = 0;  ///< read without a hash to compare: parts of leaves, formats without hashes
 };
 
-/// Reads parts of tensors into the caller's memory, only what is needed, each leaf with its hash where it is read
-/// whole. Local: no other rank takes part.
+/// Reads parts of tensors into the caller's memory, only the needed bytes, each fully read leaf with its hash. Local:
+/// no other rank takes part.
 ///
-/// errors  uncovered; checksum, with file, offset and tensor: what `requests` point to may then hold bad bytes; io
+/// errors  uncovered; checksum, with file, offset and tensor: the destinations of `requests` may then hold bad bytes;
+///         io
 Result<ReadReport> load_into(const Map& map, std::span<const PartRead> requests, const LeavesOf& leaves, Io& io,
                              const LoadOptions& options);
 /// The same for a part of it that is planned already: `requests` are those that the plan was made of.

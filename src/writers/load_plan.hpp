@@ -20,15 +20,15 @@ struct PartRead {
   std::uint32_t tensor = 0;  ///< index into Map::tensors
   Chunk chunk{};
   std::byte* out = nullptr;  ///< owned by the caller; must hold the chunk in the tensor's dtype
-  /// Of the model: the part is all, or a piece of, what it says that this rank holds of the tensor; else kNoRow.
+  /// Of the model: the part is all, or a piece of, this rank's part of the tensor by the model; else kNoRow.
   std::uint32_t row = kNoRow;
 };
 
 /// The stored hashes of a source file's leaves; empty if there are none.
 using LeavesOf = std::function<std::span<const Hash128>(std::uint32_t file)>;
 
-/// What a load reads, in the order of the source: leaves that are needed whole (or nearly) are read whole, so that
-/// their hashes can be compared; of others only what is needed.
+/// The reads of a load, in the order of the source: leaves that are needed whole (or nearly) are read whole, so that
+/// their hashes can be compared; of others only the needed part.
 class LoadPlan {
  public:
   /// One leaf of the run: a whole leaf of a source file, or the needed extents of one, laid end to end.
@@ -47,7 +47,7 @@ class LoadPlan {
     std::uint64_t leaf = 0;  ///< of the source file
   };
   struct Options {
-    bool whole_leaves = false;  ///< read every leaf whole that has a hash, whatever it costs
+    bool whole_leaves = false;  ///< read every leaf that has a hash whole, at any cost
   };
 
   /// errors  uncovered, naming tensor and region; corrupt: sizes that overflow. `map` and `requests` outlive it

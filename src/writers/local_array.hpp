@@ -10,7 +10,7 @@
 
 namespace ckpt {
 
-/// Where one of the chunks that a rank holds stands in its local array of a tensor.
+/// The position of one of a rank's chunks in its local array of a tensor.
 struct LocalPart {
   std::size_t chunk = 0;
   std::uint64_t offset = 0;             ///< bytes

@@ -11,9 +11,9 @@
 
 namespace ckpt {
 
-/// The parts of a tensor that fill a rank's local array, as it was, or will be, handed to a save with this layout.
+/// The parts of a tensor that fill a rank's local array, as it was, or will be, added to a save with this layout.
 ///
-/// tensor   index in the map that is read; its shape is `row.tensor`'s
+/// tensor   index in the source map; its shape is that of `row.tensor`
 /// out      the local array: owned by the caller, of *bytes
 /// errors   corrupt: the layout does not fit the tensor
 Result<std::vector<PartRead>> model_reads(const universal::Layout& layout, const universal::TensorRow& row,

@@ -56,7 +56,7 @@ class PendingSave {
   void finish_publishing(Result<std::string> name, double seconds);
   /// Rank 0, on the drainer's thread. The first call counts.
   void finish_draining(Result<std::string> name, double seconds);
-  /// No other process must agree on the drain, now or any more: `drained` is known as soon as it has ended.
+  /// No other process must agree on the drain: `drained` is known as soon as it has ended.
   void own_drain();
   void settle_drain(Result<std::string> name);
   bool written() const;    ///< this rank's part, well or not
@@ -68,7 +68,7 @@ class PendingSave {
   const Hash128 id_;
   // Constant while the background works.
   std::uint64_t step = 0;
-  bool tiered = false;  ///< is to be drained
+  bool tiered = false;  ///< will be drained
   std::string root{};   ///< the partial
   universal::Manifest manifest{};
   std::shared_ptr<const SaveTable> table{};

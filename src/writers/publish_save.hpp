@@ -21,7 +21,7 @@ struct SaveToPublish {
   std::vector<universal::FileRecord> files{};
   std::vector<Hash128> leaves{};
   std::string statistics{};            ///< marks/save-statistics.json; none where empty
-  std::vector<SmallFile> marks{};      ///< further files below marks/: what is said of it from the beginning
+  std::vector<SmallFile> marks{};      ///< further files below marks/: its initial marks
   std::uint64_t least_generation = 0;  ///< another tier of the run has those below
 };
 constexpr std::string_view kStatisticsPath = "marks/save-statistics.json";

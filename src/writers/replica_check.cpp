@@ -40,7 +40,7 @@ ReplicaCheck::ReplicaCheck(const Model& model, const SaveTable& table, std::span
   words_.assign(2 * pairs + static_cast<std::size_t>(table_.groups->number_end()), 0);
 }
 
-/// Where in `shared` a described piece stands, if other ranks describe it as well.
+/// The index in `shared` of a described piece, if other ranks describe it as well.
 std::optional<std::size_t> ReplicaCheck::shared_place(const Piece& piece) const {
   if (!piece.described || table_.shared.empty()) return std::nullopt;
   const std::uint64_t key = description_key({&piece, 1});

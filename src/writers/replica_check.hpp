@@ -26,9 +26,9 @@ class ReplicaCheck {
 
   /// Whether any rank may hold what another one holds: the same answer on all ranks.
   bool is_needed() const { return !words_.empty(); }
-  /// Reads what this rank shares with others, with `threads` threads of which the caller is one. Local. What only a
-  /// callback can read goes through buffers of `pool`.
-  /// errors  what `fill` callbacks return or throw; memory
+  /// Reads the data that this rank shares with others, with `threads` threads of which the caller is one. Local. Memory
+  /// that only a callback can read goes through buffers of `pool`.
+  /// errors  those that `fill` callbacks return or throw; memory
   Result<> hash(BufferPool& pool, unsigned threads);
 
   /// As many on all ranks: for each group, then for each shared description, a word and its complement, 0 and 0 where

@@ -24,7 +24,7 @@ std::vector<std::uint32_t> dividing_axes(const Layout& layout) {
   return axes;
 }
 
-/// What of a layout decides who holds the same: two that are equal in it have the same groups.
+/// The part of a layout that decides which ranks hold the same: layouts with equal parts have the same groups.
 std::vector<std::uint64_t> key_of(const Layout& layout, const std::vector<std::uint32_t>& axes) {
   std::vector<std::uint64_t> key{layout.mesh.axes.size()};
   for (const universal::Axis& axis : layout.mesh.axes) key.push_back(axis.size);

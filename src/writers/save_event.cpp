@@ -7,7 +7,7 @@
 namespace ckpt {
 namespace {
 
-/// What a trainer's callback throws ends there: the thread is ours.
+/// Exceptions of a trainer's callback end here: the thread is ours.
 void call(const SaveEvent::Callback& callback, const Result<SaveOutcome>& outcome) {
   static_cast<void>(caught([&]() -> Result<> {
     callback(outcome);
@@ -42,7 +42,7 @@ void SaveEvent::on_known(Callback callback) {
     }
   }
   *told_ = true;
-  call(callback, *outcome_);  // it does not change any more
+  call(callback, *outcome_);  // constant from here on
 }
 
 bool SaveEvent::wait_for(std::chrono::milliseconds time) const {
@@ -50,7 +50,7 @@ bool SaveEvent::wait_for(std::chrono::milliseconds time) const {
   return changed_.wait_for(held, time, [this] { return outcome_.has_value(); });
 }
 
-/// Under the mutex. The callbacks that are to be called without it.
+/// Under the mutex. Returns the callbacks, to be called without it.
 std::vector<SaveEvent::Callback> SaveEvent::keep(const Result<SaveOutcome>& outcome) {
   if (outcome_) return {};
   outcome_ = outcome;

@@ -29,18 +29,17 @@ class SaveEvent {
   bool known() const;
   /// `locked` while it is not known.
   Result<SaveOutcome> outcome() const;
-  /// The same, and whoever saves has learned it: a failure need not be told again when the run is closed.
+  /// The same, and the caller has got the outcome: a failure need not be reported again when the run is closed.
   Result<SaveOutcome> tell() const;
-  /// True once somebody has learned the outcome, by `tell` or a callback. Held by others too, it outlives this.
+  /// True once the outcome has been reported, by `tell` or a callback. Held by others too, it outlives this.
   Told told_mark() const { return told_; }
-  /// Called once, with the outcome: at once where it is known, else by the thread that learns it. What it throws is
-  /// lost.
+  /// Called once, with the outcome: at once if it is known, else by the thread that learns it. Exceptions are dropped.
   void on_known(Callback callback);
   /// True once known.
   bool wait_for(std::chrono::milliseconds time) const;
   /// The first call counts.
   void settle(const Result<SaveOutcome>& outcome);
-  /// The same for two events at once: nobody sees the one without the other. `first`'s callbacks come first.
+  /// The same for two events at once: no observer sees one without the other. `first`'s callbacks come first.
   static void settle_both(SaveEvent& first, SaveEvent& second, const Result<SaveOutcome>& outcome);
 
  private:

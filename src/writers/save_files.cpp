@@ -21,7 +21,7 @@ Error files_usage(const std::string& tensor, std::string reason) {
   return {.code = Errc::usage, .message = fmt::format("{}: {}", tensor, reason), .tensor = tensor};
 }
 
-/// What is held of a tensor, and given.
+/// The held part of a tensor, and the added one.
 Result<> check_bytes(const Piece& piece, const Tensor& tensor, std::span<const Chunk> held) {
   const std::uint64_t bytes = chunk_bytes(held, tensor.dtype);
   if (bytes == piece.memory.bytes) return {};

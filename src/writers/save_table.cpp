@@ -157,7 +157,7 @@ Result<std::shared_ptr<const SaveTable>> agree_on_table(Comm& comm, Deadline dea
   table->shared.resize(shared.size() / sizeof(std::uint64_t));
   if (!shared.empty()) std::memcpy(table->shared.data(), shared.data(), table->shared.size() * sizeof(std::uint64_t));
   table->groups = std::make_shared<ReplicaGroups>(model, comm.rank(), comm.ranks());
-  last_hash = now;  // only now: what was refused must be checked again
+  last_hash = now;  // only now: a refused piece must be checked again
   return table;
 }
 

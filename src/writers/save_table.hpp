@@ -16,7 +16,8 @@
 
 namespace ckpt {
 
-/// The tensors of a training job that follow layouts: declared once, alike on every rank, whether it holds them or not.
+/// The tensors of a training job that follow layouts: declared once, identically on every rank, including those that it
+/// does not hold.
 struct Model {
   std::vector<universal::Layout> layouts{};
   std::vector<universal::TensorRow> rows{};  ///< sorted by name; `layout` is an index into `layouts`
@@ -29,7 +30,7 @@ struct Model {
   const universal::TensorRow* find(std::string_view name) const;
 };
 
-/// What a rank hands over in one save: its part of a tensor of the model, or a tensor or blob that it describes itself.
+/// One rank's contribution to a save: its part of a tensor of the model, or a tensor or blob that it describes itself.
 struct Piece {
   std::optional<Tensor> described{};  ///< none: a tensor of the model
   std::string name{};
@@ -43,7 +44,7 @@ class ReplicaGroups;
 struct SaveTable {
   std::vector<universal::Layout> layouts{};
   std::vector<universal::TensorRow> rows{};       ///< sorted by name
-  std::vector<std::uint64_t> shared{};            ///< keys of the descriptions that several ranks give alike, ascending
+  std::vector<std::uint64_t> shared{};            ///< keys of the descriptions that several ranks share, ascending
   std::shared_ptr<const ReplicaGroups> groups{};  ///< this rank's, by the model
 
   std::optional<std::uint32_t> find(std::string_view name) const;

@@ -62,7 +62,7 @@ Saver::Saver(Io& /*io*/, Comm& comm, Options options) : comm_(comm), options_(st
 
 Saver::~Saver() {
   drop_begun();
-  flusher_.reset();  // ends what was begun; alone, that begins the commits
+  flusher_.reset();  // ends the current save; with one rank, this starts the commits
   if (!alone()) {
     while (!in_flight_.empty()) {
       const std::shared_ptr<PendingSave> save = in_flight_.front();
@@ -267,7 +267,7 @@ Result<std::shared_ptr<PendingSave>> Saver::commit() {
     return {};
   });
   const double plan_s = seconds_since(start);
-  // Each leaf takes a buffer, however short it is: bytes do not tell whether the save fits.
+  // Each leaf takes a buffer, however short it is: the number of bytes does not show whether the save fits.
   const std::uint64_t leaves = prepared ? save->plan->totals().leaves : 0;
   const std::uint64_t room = pool_->buffer_count();
   const bool fits = leaves <= room;
@@ -319,7 +319,8 @@ Result<bool> Saver::some_rank_waits(bool here, const Result<>& prepared, std::sp
 void Saver::stage(const std::shared_ptr<PendingSave>& save, bool flush_beside) {
   const auto start = Clock::now();
   const auto start_flush = [&] { flusher_->add([this, save](Io& io) { flush(save, io); }); };
-  // Who waits for the disk hashes meanwhile; else hashing would take the processor from the copy that is waited for.
+  // A caller that waits for the disk hashes meanwhile; otherwise hashing would slow down the copy that the trainer
+  // waits for.
   if (flush_beside) start_flush();
   static_cast<void>(save->staging->fill(options_.copy_threads, flush_beside));  // its failure is the run's
   {
@@ -347,7 +348,7 @@ Result<> Saver::stage_beside_others(const std::function<void()>& stage, Staging&
   Heartbeat heartbeat(comm_, options_.patience);
   for (;;) {
     auto over = heartbeat.beat(0, staged);
-    if (!over) staging.close();  // nobody will commit it
+    if (!over) staging.close();  // it will not be committed
     if (!over) return fail(std::move(over).error());
     if (*over) return {};
     std::this_thread::sleep_for(kNap);

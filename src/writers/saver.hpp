@@ -31,15 +31,15 @@ namespace ckpt {
 /// ranks in the same order. One thread; what it starts in the background never calls MPI.
 ///
 /// A save: begin (rank 0 makes the partial directory), pieces, commit (agree on the table, copy to staging memory,
-/// return). The background hashes, writes and syncs. `round`, called once a step, tells by one small all-reduce when
-/// all ranks are done; then rank 0's background commits, and a later round tells all ranks.
+/// return). The background hashes, writes and syncs. `round`, called once a step, finds by one small all-reduce when
+/// all ranks are done; then rank 0's background commits, and a later round informs all ranks.
 class Saver {
  public:
   struct Options {
     std::string run_directory;  ///< STORE/RUN
-    /// A directory on a faster disk of this node, for this run alone: saves are committed there, then drained to the
-    /// run's directory. The ranks of a node give the same; each node has a leader, the lowest of them, who commits and
-    /// drains what they wrote. Empty: saves are written to the run's directory.
+    /// A directory on a faster disk of this node, for this run only: saves are committed there, then drained to the run
+    /// directory. The ranks of a node use the same one; each node has a leader, the lowest of them, which commits and
+    /// drains their files. Empty: saves are written to the run directory.
     std::string local_directory{};
     std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
     std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
@@ -48,7 +48,7 @@ class Saver {
     unsigned copy_threads = 2;
     unsigned write_threads = 1;
     std::chrono::milliseconds patience{60'000};  ///< for other ranks, before peer_failed
-    /// Told, in the trainer's thread, what a save will have to wait for, what was swept, and which saves failed.
+    /// Called in the trainer's thread with messages: what a save waits for, what was swept, and which saves failed.
     std::function<void(const std::string& text)> log{};
     /// Called for each failed save and drain; empty: `log` is called.
     std::function<void(const std::string& text)> log_failure{};
@@ -60,11 +60,11 @@ class Saver {
   };
 
   static std::uint64_t smallest_staging_bytes();
-  /// Makes the directories where they are missing. What a job left undrained is drained. Collective. `io` is only the
-  /// source of further ones; `comm` outlives the saver.
+  /// Creates missing directories. Undrained checkpoints of an earlier job are drained. Collective. `io` is only used to
+  /// make further ones; `comm` outlives the saver.
   static Result<std::unique_ptr<Saver>> open(Io& io, Comm& comm, Options options);
-  /// Waits for what is in the background here, drains excepted: they end, and the next saver takes up the newest. Saves
-  /// that the ranks have not agreed on by then are not committed: call `wait` first.
+  /// Waits for background work here except drains, which are interrupted; the next saver drains the newest. Saves that
+  /// the ranks have not agreed on by then are not committed: call `wait` first.
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
@@ -82,28 +82,28 @@ class Saver {
   /// commit, on all ranks.
   /// errors  usage: not in the model, added twice, of the wrong size; an invalid description
   Result<> add(Piece piece);
-  /// This rank cannot go on with what was begun: commit tells all ranks.
+  /// This rank cannot continue the current save: commit informs all ranks.
   void refuse(Error error);
-  /// Text to be kept with what was begun; rank 0's counts. Replaces earlier keys.
+  /// Text stored with the current save, from rank 0. Replaces earlier keys.
   void describe(std::vector<std::pair<std::string, std::string>> user);
-  /// Copies everything to staging memory and returns: the memory given may change then. Collective. Where staging
-  /// memory is smaller than the save it waits until the rest was written; `log` is told before. What one rank was
-  /// given wrong, or was not given, fails all; what goes wrong from there on is the save's outcome, on all ranks.
+  /// Copies everything to staging memory and returns: the caller's memory may change then. Collective. If staging
+  /// memory is smaller than the save it waits until the rest was written, after a message to `log`. A wrong or missing
+  /// piece on one rank fails all; later failures are the save's outcome, on all ranks.
   Result<std::shared_ptr<PendingSave>> commit();
 
-  /// What ranks tell each other at every step.
+  /// The message of a rank in every round.
   struct Vote {
     bool stop = false;  ///< of any rank
     bool due = false;   ///< of rank 0: a save is due by its clock
   };
-  /// Completes the round that the last call began, acts on it, begins another. Collective; returns what was told in the
-  /// completed one, so a vote acts one call later, on the same call of every rank.
+  /// Completes the round that the last call started, acts on it, and starts another. Collective; returns the result of
+  /// the completed one, so a vote takes effect one call later, on the same call of every rank.
   Result<Vote> round(Vote mine);
-  /// Completes the round that is in flight, if one is: no other collective is started before. What it told is kept for
-  /// the next round. Collective; begin, commit, wait and wait_all do it themselves.
+  /// Completes the round in flight, if there is one: no other collective is started before. Its result is kept for the
+  /// next round. Collective; begin, commit, wait and wait_all do it themselves.
   Result<> settle_round();
-  /// Rounds until a save is durable on all ranks, or failed (its outcome), or the time is over (`locked`, on all ranks
-  /// alike). Collective.
+  /// Rounds until a save is durable on all ranks, or failed (its outcome), or the time is over (`locked`, on all
+  /// ranks). Collective.
   Result<> wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout);
   /// The same until it is in the run's directory. Collective.
   Result<> wait_drained(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout);
@@ -156,7 +156,7 @@ class Saver {
   void settle(const std::shared_ptr<PendingSave>& save, const Result<SaveOutcome>& outcome);
   Error lose_peers(Error error);
   void forget_resolved();
-  /// `tells`: the caller reports the outcome, so that no other process need.
+  /// `tells`: the caller reports the outcome, so no other code must.
   Result<> wait_event(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late, bool tells = false);
   // Of several nodes: saver_nodes.cpp.
   Result<> find_nodes(Io& io);
@@ -171,7 +171,7 @@ class Saver {
   Result<bool> next_step(const std::shared_ptr<PendingSave>& save);
   void drop_drain(const std::shared_ptr<PendingSave>& save);
   // Of the local tier: saver_drain.cpp.
-  /// What an earlier job, or this one, has not drained, and the lowest leader that has it.
+  /// The undrained checkpoint of an earlier job, or of this one, and the lowest leader that has it.
   struct Left {
     Undrained undrained{};
     int leader = 0;
@@ -200,14 +200,14 @@ class Saver {
   std::unique_ptr<BufferPool> pool_{};
   std::unique_ptr<Begun> begun_{};
   std::deque<std::shared_ptr<PendingSave>> in_flight_{};  // oldest first; the same on all ranks
-  std::uint64_t resolved_ = 0;                            // how many are no longer in flight; the same on all ranks
+  std::uint64_t resolved_ = 0;                            // how many are no longer in flight; equal on all ranks
   std::vector<std::uint64_t> words_{};                    // of the round in flight
   Comm::Pending pending_{};
   std::vector<std::string> swept_{};                     // on opening: not yet logged
   Untold untold_{};                                      // the trainer's thread only
-  Vote carried_{};                                       // what a wait learned, for the next round
+  Vote carried_{};                                       // the result of a wait, for the next round
   std::deque<std::shared_ptr<PendingSave>> draining_{};  // oldest first; the same on all ranks
-  int leader_ = 0;                                       // the rank that commits what this one writes
+  int leader_ = 0;                                       // the rank that commits this rank's files
   bool several_nodes_ = false;                           // with a local directory each
   std::vector<Undrained> undrained_{};                   // leaders: found on opening
   std::unique_ptr<Drainer> drainer_{};                   // leaders, of a local tier

@@ -113,7 +113,7 @@ Result<std::vector<std::string>> Saver::drain_left(std::chrono::milliseconds tim
     why.hint =
         "restore access to the run directory and restart; to resume from an older checkpoint instead, delete this one "
         "from the local directory of every node";
-    // "There is none" would make a trainer starts over.
+    // "There is none" would make a trainer start over.
     if (exit == exit_code(Errc::not_found)) why.code = Errc::io, why.verdict.reset();
     return fail(std::move(why));
   }
@@ -184,7 +184,7 @@ void Saver::settle_drain(const std::shared_ptr<PendingSave>& save, Result<std::s
   if (several_nodes_ && !draining_.empty()) start_step(draining_.front());
 }
 
-/// Drains go on without the other ranks; those cannot be told any more.
+/// Drains continue without the other ranks, which can no longer be informed.
 void Saver::lose_drains(const Error& error) {
   for (const auto& save : draining_) {
     if (several_nodes_) drop_drain(save);

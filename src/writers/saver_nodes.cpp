@@ -1,8 +1,8 @@
-// The part of the saver that knows of several nodes, each with a local directory and a leader of its ranks.
+// The part of the saver for several nodes, each with a local directory and a leader of its ranks.
 //
 // A save: every leader begins a partial on its node; when all ranks have written, rank 0 seals the checkpoint and all
-// leaders publish the same manifest and hashes, each beside the files of its own ranks.
-// A drain: 0 rank 0 (of what an earlier job left, the lowest leader that has it) begins the partial in the run's
+// leaders publish the same manifest and hashes, each next to the files of its own ranks.
+// A drain: 0 rank 0 (for an earlier job's checkpoint, the lowest leader that has it) begins the partial in the run
 // directory; 1 every leader copies the files that it has; 2 the same rank publishes, if together they had all. The
 // ranks agree between the steps, in their rounds.
 #include <fmt/format.h>
@@ -48,8 +48,8 @@ Result<std::vector<std::string>> unpacked(std::string_view text) {
   return out;
 }
 
-/// Whether together the nodes have copied every file: see drain_part. The drain's leader tells of every file that there
-/// is, even where its node has none any more.
+/// Whether the nodes together have copied every file: see drain_part. The drain's leader lists every file, even if its
+/// node no longer has it.
 Result<> none_lacking(const std::vector<std::string>& copied) {
   std::size_t files = 0;
   for (const std::string& part : copied) files = std::max(files, part.size());

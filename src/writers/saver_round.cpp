@@ -19,7 +19,7 @@ using RoundClock = std::chrono::steady_clock;
 
 }  // namespace
 
-/// What a round's all-reduce holds. The maximum of a value and of its complement are equal where all ranks agree.
+/// The values of a round's all-reduce. The maximum of a value and of its complement are equal if all ranks agree.
 struct Saver::Word {
   enum : std::size_t { stop, due, unwritten, unpublished, undrained, timed_out, resolved, not_resolved, count };
 };
@@ -78,7 +78,7 @@ Result<> Saver::act() {
   return words_[Word::undrained] == 0 ? conclude_drain() : Result<>();
 }
 
-/// All ranks have written: rank 0 gets what it needs for the commit; or one failed, and all learn it.
+/// All ranks have written: rank 0 gets the records for the commit; or one failed, and all ranks learn it.
 Result<> Saver::collect(const std::shared_ptr<PendingSave>& save) {
   Result<> mine;
   {
@@ -125,7 +125,7 @@ void Saver::settle(const std::shared_ptr<PendingSave>& save, const Result<SaveOu
   save->resolve(outcome);
   std::erase(in_flight_, save);
   ++resolved_;
-  drop_when_flushed(save);  // whatever way it ended: nothing of it outlives the committer
+  drop_when_flushed(save);  // in any outcome: nothing of it outlives the committer
   tell_save(*save);
   if (save->tiered && save->outcome()) drain_later(save);
 }
@@ -144,7 +144,7 @@ void Saver::tell_save(const PendingSave& save) {
   tell_failure(save.durable(), fmt::format("step {}: not saved", save.step));
 }
 
-/// Other ranks were lost: what is in flight fails here, unless rank 0 had committed it.
+/// Other ranks were lost: saves in flight fail here, unless rank 0 had committed them.
 Error Saver::lose_peers(Error error) {
   if (error.code != Errc::peer_failed || error.verdict) return error;
   pending_ = {};
@@ -152,11 +152,11 @@ Error Saver::lose_peers(Error error) {
     const std::shared_ptr<PendingSave> save = in_flight_.front();
     std::optional<std::string> name;
     Error why = error;
-    if (save->phase == PendingSave::Phase::writing) save->staging->close();  // nobody will commit it
+    if (save->phase == PendingSave::Phase::writing) save->staging->close();  // it will not be committed
     if (several_nodes_) {
-      // Whether every node has its part nobody can tell any more.
+      // Whether every node has its part is no longer known.
     } else if (save->phase == PendingSave::Phase::publishing && comm_.is_root()) {
-      // Nobody can stop it any more; what it comes to is true whoever hears of it.
+      // It can no longer be stopped; its outcome is valid on every rank.
       static_cast<void>(on_committer([](Io&) -> Result<> { return {}; }));
       const std::lock_guard held(save->mutex_);
       if (save->published_ && *save->published_) name = **save->published_;

@@ -72,7 +72,7 @@ Result<> Saver::wait_all(std::chrono::milliseconds timeout) {
 Result<> Saver::finish(std::chrono::milliseconds timeout) {
   Result<> mine = wait_all(timeout);
   if (auto worst = untold_.worst()) {
-    worst->code = worst->verdict.value_or(worst->code);  // what all ranks were told of that save
+    worst->code = worst->verdict.value_or(worst->code);  // the outcome of that save on all ranks
     mine = fail(std::move(*worst));
   }
   return agree(comm_, deadline(), std::move(mine));

@@ -16,7 +16,7 @@ Error wrong(std::string_view key, std::string_view reason) {
   return {.code = Errc::usage, .message = fmt::format("configuration: {}: {}", key, reason)};
 }
 
-/// The members of one object, taken one by one; what is left over is noted.
+/// The members of one object, taken one by one; the others are noted.
 class Section {
  public:
   Section(const json::Value* value, std::string name, std::vector<std::string>& notes)

@@ -7,7 +7,7 @@
 
 #include "format/result.hpp"
 
-/// What a DeepSpeed configuration says of swapping to disk: `aio` and `zero_optimization.offload_param` and
+/// The settings of a DeepSpeed configuration for swapping to disk: `aio` and `zero_optimization.offload_param` and
 /// `offload_optimizer`.
 /// source   deepspeed/runtime/swap_tensor/{constants,aio_config}.py, deepspeed/runtime/zero/offload_config.py (0.19.8);
 ///          `thread_count` is the name of `intra_op_parallelism` before 0.16.4
@@ -44,10 +44,10 @@ struct OffloadConfig {
   std::vector<std::string> notes{};
 };
 
-/// Reads the text of a DeepSpeed configuration file; everything outside of these objects is not looked at. As in
-/// DeepSpeed a count may be written as 1e8, null is the default, and so is "auto", with a note.
-/// errors   corrupt with `offset`: not JSON; usage: a value of the wrong kind or out of range, or no `nvme_path` where
-///          `device` is nvme. The message names the key.
+/// Reads the text of a DeepSpeed configuration file; ignores everything outside of these objects. As in DeepSpeed a
+/// count may be written as 1e8, null is the default, and so is "auto", with a note.
+/// errors   corrupt with `offset`: not JSON; usage: a value of the wrong kind or out of range, or no `nvme_path`
+///          although `device` is nvme. The message names the key.
 Result<OffloadConfig> parse_offload_config(std::string_view text);
 
 }  // namespace ckpt::deepspeed

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-/// Small files beside the weights that a program needs to load them: config.json, the tokenizer's files, chat
+/// Small files next to the weights that a program needs to load them: config.json, the tokenizer's files, chat
 /// templates, processor configurations, remote code, licence.
 namespace ckpt {
 
@@ -11,7 +11,7 @@ namespace ckpt {
 /// source   transformers: save_pretrained of configurations, tokenizers, processors and models; peft: save_pretrained
 bool is_extra_name(std::string_view path);
 
-/// Whether an extra tells of the training and not of the model: trainer_state.json, training_args.bin.
+/// Whether an extra belongs to the training and not to the model: trainer_state.json, training_args.bin.
 bool is_training_extra(std::string_view path);
 
 /// Whether a file of this name makes its folder that of a model, so that what else is_extra_name names goes with it.

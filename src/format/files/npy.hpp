@@ -10,7 +10,7 @@
 
 namespace ckpt::npy {
 
-/// How NumPy is told of an element type: little-endian, in the array interface's words ("<f4").
+/// NumPy's name of an element type: little-endian, in the form of the array interface ("<f4").
 struct Type {
   std::string_view descr;  ///< of the header
   std::string_view name;   ///< numpy.dtype: "uint16"

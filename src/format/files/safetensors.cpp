@@ -16,7 +16,7 @@ namespace {
 
 using Kind = json::Event::Kind;
 constexpr std::string_view kMetadataKey = "__metadata__";
-constexpr std::size_t kMostDepth = 64;  // inside fields that nobody knows
+constexpr std::size_t kMostDepth = 64;  // inside unknown fields
 
 tl::unexpected<Error> corrupt(std::uint64_t offset, std::string reason, std::string_view tensor = {}) {
   Error error{.code = Errc::corrupt, .message = "safetensors header: parse: " + std::move(reason)};
@@ -25,7 +25,7 @@ tl::unexpected<Error> corrupt(std::uint64_t offset, std::string reason, std::str
   return fail(std::move(error));
 }
 
-/// What the reference accepts and we do not hold.
+/// Accepted by the reference implementation, but not supported here.
 tl::unexpected<Error> beyond_us(std::uint64_t offset, std::string reason, std::string_view tensor) {
   Error error = corrupt(offset, std::move(reason), tensor).value();
   error.code = Errc::unsupported;
@@ -161,7 +161,7 @@ std::string range_text(std::uint64_t begin, std::uint64_t end) {
 
 Result<> check_size(const Entry& entry, std::uint64_t offset) {
   const auto bytes = tensor_bytes(entry.dtype, entry.shape);
-  // The reference multiplies from the left: what follows a zero is not looked at.
+  // The reference multiplies from the left and ignores sizes after a zero.
   const bool is_empty = !entry.shape.empty() && entry.shape.front() == 0;
   if (!bytes && is_empty && entry.begin == entry.end) return beyond_us(offset, bytes.error().message, entry.name);
   if (!bytes) return corrupt(offset, bytes.error().message, entry.name);

@@ -13,9 +13,8 @@
 #include "format/result.hpp"
 
 /// The header of a safetensors file: u64 little-endian N, N bytes of JSON that begin with '{' and may end with blanks,
-/// then the data. Source: safetensors README "Format" and safetensors/src/tensor.rs. What the reference accepts beyond
-/// the README is accepted too: leading blanks, a null `__metadata__`, unknown fields of a tensor. Duplicate keys are
-/// not.
+/// then the data. Source: safetensors README "Format" and safetensors/src/tensor.rs. Beyond the README, the reference
+/// accepts leading blanks, a null `__metadata__` and unknown fields of a tensor; so does this. Duplicate keys are not.
 namespace ckpt::safetensors {
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  ///< of the JSON: MAX_HEADER_SIZE of the reference
@@ -51,11 +50,11 @@ Result<std::uint64_t> header_bytes(std::span<const std::byte> head, std::uint64_
 /// Parses and checks a header.
 ///
 /// head    first bytes of the file, at least header_bytes(head); more is ignored
-/// errors  unsupported: over kMaxRank dimensions, or sizes behind a zero whose product overflows;
-///         corrupt, with `offset` in bytes from the start of the file and `tensor` where known: not strict JSON;
-///         fields missing or of a wrong type; a dtype nobody knows; sizes that overflow, are not whole bytes
-///         or differ from the data range; ranges that do not tile the data exactly (a hole, an overlap, bytes after
-///         the last tensor, an end past the end of the file)
+/// errors  unsupported: over kMaxRank dimensions, or sizes behind a zero whose product overflows; corrupt, with
+///         `offset` in bytes from the start of the file and `tensor` where known: not strict JSON; fields missing or of
+///         a wrong type; an unknown dtype; sizes that overflow, are not whole bytes or differ from the data range;
+///         ranges that do not tile the data exactly (a hole, an overlap, bytes after the last tensor, an end past the
+///         end of the file)
 Result<Header> parse_header(std::span<const std::byte> head, std::uint64_t file_bytes);
 
 /// A tensor to be written. The views outlive the call of build_header only.

@@ -27,7 +27,7 @@ constexpr std::string_view kBesideKey = "ckpt.beside";  ///< files written besid
 using SavedOffsets = std::unordered_map<std::string, Shape>;
 Result<SavedOffsets> parse_saved_offsets(std::string_view text);
 
-/// What the model knows of a tensor and a safetensors entry has no field for.
+/// The model's facts about a tensor for which a safetensors entry has no field.
 struct Facts {
   Role role = Role::param;
   std::string parameter{};
@@ -36,10 +36,10 @@ struct Facts {
   bool operator==(const Facts&) const = default;
 };
 
-/// What a name alone tells: `optimizer.state.<parameter>.<slot>` is a slot, everything else a parameter.
+/// The role by the name alone: `optimizer.state.<parameter>.<slot>` is a slot, everything else a parameter.
 Facts facts_by_name(std::string_view name);
 
-/// The facts that names do not tell, as text for kFactsKey; empty when there are none. Names are those of the file.
+/// The facts that names do not show, as text for kFactsKey; empty if there are none. Names are those of the file.
 std::string build_facts(const std::vector<std::pair<std::string_view, Facts>>& tensors);
 
 /// The text for kBesideKey: paths below the folder, and their bytes.

@@ -13,7 +13,7 @@ namespace ckpt::zip {
 struct Entry {
   std::string name;
   std::uint64_t header_offset = 0;  ///< of the local header, from the start of the zip stream
-  std::uint64_t bytes = 0;          ///< as they stand in the archive
+  std::uint64_t bytes = 0;          ///< as in the archive
   std::uint32_t crc = 0;
   bool compressed = false;  ///< then nothing here can read it: check_stored
 };
@@ -37,7 +37,7 @@ Result<Tail> find_tail(std::span<const std::byte> tail_bytes, std::uint64_t stre
 Result<std::vector<Entry>> parse_directory(std::span<const std::byte> directory, const Tail& tail,
                                            std::uint64_t stream_bytes);
 
-/// refused: the entry is compressed. Frameworks store tensors as they are; what expands may be a trap.
+/// refused: the entry is compressed. Frameworks store tensors uncompressed; compressed ones may be decompression bombs.
 Result<> check_stored(const Entry& entry);
 
 /// Bytes that data_offset needs from header_offset on.

@@ -14,7 +14,7 @@ namespace ckpt {
 /// The largest zstd window that is decoded, as a power of two: the 8 MiB that every decoder should take (RFC 8878,
 /// section 3.1.1.1.2). Frames of levels up to 19 need no more; `--ultra` and `--long` may.
 constexpr int kZstdWindowLog = 23;
-/// What one stream may take while it decodes, in bytes: its window and libzstd's own blocks.
+/// Memory of one stream while it decodes, in bytes: its window and libzstd's own blocks.
 constexpr std::uint64_t kZstdStreamBytes = std::uint64_t{9} << 20;
 
 /// Decodes zstd frames that follow each other, piece by piece.
@@ -33,7 +33,7 @@ class ZstdStream {
   Result<Step> decode(std::span<const std::byte> in, std::span<std::byte> out);
   /// From here on `in` is another stream's.
   void restart();
-  /// What it takes now, in bytes.
+  /// Its memory now, in bytes.
   std::uint64_t memory_bytes() const;
 
  private:

@@ -115,8 +115,8 @@ void append_boxes(const Chunk& chunk, std::vector<Box>& out) {
   }
 }
 
-/// Leaves one of each set of replicas. They hold the same elements, all of them: two ranges of one box that only begin
-/// alike share their first boxes and are no replicas.
+/// Keeps one of each set of replicas. Replicas hold exactly the same elements: two ranges of one box that only begin
+/// alike share their first boxes and are not replicas.
 void drop_replicas(std::vector<Chunk>& chunks) {
   for (Chunk& chunk : chunks) chunk = tightest(std::move(chunk));
   const auto key = [](const Chunk& chunk) { return chunk.flat.value_or(Extent{0, 0}); };

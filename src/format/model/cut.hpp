@@ -59,7 +59,7 @@ Result<FlatGroup> flat_group(const FlatGroupOptions& options);
 struct Partition {
   std::uint64_t element_count = 0;
   std::uint64_t part_count = 1;
-  std::uint64_t part_elements = 0;  ///< what the parameter takes in every rank's flat tensor, padding included
+  std::uint64_t part_elements = 0;  ///< size of the parameter in every rank's flat tensor, padding included
 
   Extent owned(std::uint64_t part) const;
   std::uint64_t part_of(std::uint64_t at) const { return at / part_elements; }

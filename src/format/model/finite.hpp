@@ -8,7 +8,7 @@
 
 namespace ckpt {
 
-/// Values that are no numbers, and infinite ones.
+/// NaNs and infinite values.
 struct NotFinite {
   std::uint64_t nan = 0;
   std::uint64_t infinite = 0;

@@ -9,8 +9,8 @@
 
 namespace ckpt {
 
-/// Several indices as one: the tensors of the first, after them those of the second, and so on. Their files follow each
-/// other likewise.
+/// Several indices as one: the tensors of the first, then those of the second, and so on. Their files are numbered the
+/// same way.
 class JoinedIndex final : public ChunkIndex {
  public:
   /// Adds an index whose tensors and files are the next ones of the map. Every tensor added before is below

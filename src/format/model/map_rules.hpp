@@ -13,8 +13,8 @@
 
 namespace ckpt {
 
-/// What a user says of a checkpoint that its files do not tell (`--map FILE`): rules over tensor names. docs/formats.md
-/// describes the file.
+/// Facts about a checkpoint that its files lack, given by the user (`--map FILE`): rules over tensor names.
+/// docs/formats.md describes the file.
 class MapRules {
  public:
   /// A parameter inside a flat one, or, without a name, elements that belong to none.
@@ -27,7 +27,7 @@ class MapRules {
     std::optional<std::uint64_t> dim{};  ///< along which they follow each other; none: every rank has the same
   };
   struct Rule {
-    std::string tensor;                                         ///< a name; '*' stands for any text
+    std::string tensor;                                         ///< a name; '*' matches any text
     std::variant<std::vector<Held>, Join, std::string> says{};  ///< the string: the name it gets
   };
 
@@ -35,8 +35,8 @@ class MapRules {
   ///         do not overflow.
   static Result<MapRules> parse(std::string_view text, const std::string& path);
 
-  /// What the first rule of the kind whose pattern matches says; null or nothing if there is none. A rule that was
-  /// asked for and matched counts as used.
+  /// The values of the first rule of the kind whose pattern matches; null or nothing if there is none. A rule that
+  /// matched a query counts as used.
   const std::vector<Held>* holds(std::string_view tensor) const;
   std::optional<Join> join(std::string_view tensor) const;
   std::optional<std::string> renamed(std::string_view tensor) const;
@@ -57,8 +57,8 @@ class MapRules {
   mutable std::vector<bool> used_;  // one a rule; one thread at a time
 };
 
-/// The texts that the stars of a pattern stand for, each as short as possible from the left; nothing where it does not
-/// match.
+/// The texts that the stars of a pattern match, each as short as possible from the left; nothing if the pattern does
+/// not match.
 std::optional<std::vector<std::string_view>> match_stars(std::string_view text, std::string_view pattern);
 
 }  // namespace ckpt

@@ -44,7 +44,7 @@ Result<std::uint64_t> tensor_bytes(Dtype dtype, const Shape& shape) {
 
 namespace {
 
-/// What a chunk needs beyond its position; shared by neighbours that agree.
+/// Facts about a chunk besides its position; shared by neighbours that agree.
 struct Details {
   Dtype dtype;
   bool big_endian;

@@ -20,7 +20,7 @@
 
 namespace ckpt {
 
-/// What a tensor is to training. `slot` is optimizer state (master weights too); `blob` is an opaque byte string
+/// The role of a tensor in training. `slot` is optimizer state (master weights too); `blob` is an opaque byte string
 /// kept as a 1-D U8 tensor.
 enum class Role : std::uint8_t { param, buffer, slot, blob };
 std::string_view role_name(Role role);
@@ -84,8 +84,8 @@ class ChunkIndex {
   /// Calls `visit` for every chunk of the tensor that meets `elements` (row-major, of the whole tensor). Boxes
   /// that only span the range without meeting it may be visited too. Replicas are visited each.
   virtual Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const = 0;
-  /// The same without the place of the bytes, for questions of coverage. An index that reads places lazily answers
-  /// from what it holds; the default asks `chunks`.
+  /// The same without locations, for checking coverage. An index that reads locations lazily answers from memory; the
+  /// default calls `chunks`.
   virtual Result<> regions(std::size_t tensor, Extent elements, const RegionVisitor& visit) const;
 };
 
@@ -133,7 +133,7 @@ struct Alias {
 /// A tensor that no file holds: it is another one's bytes, cast. Both have the same chunks.
 struct Derived {
   std::uint32_t tensor = 0;  ///< index into Map::tensors
-  std::uint32_t from = 0;    ///< likewise
+  std::uint32_t from = 0;    ///< of the second one
 };
 
 /// A Python object of the source, by its dotted path.
@@ -146,7 +146,7 @@ struct NamedObject {
 enum class Severity : std::uint8_t { note, warning, incomplete, damage };
 std::string_view severity_name(Severity severity);
 
-/// What a finding says is not carried over, whatever the target form.
+/// The finding is about data that no target can hold.
 enum class Skipped : std::uint8_t {
   nothing,
   training_state,  ///< files of an optimizer, a scheduler, random states
@@ -164,10 +164,9 @@ struct Finding {
   Skipped skipped = Skipped::nothing;
 };
 
-/// The one object that a source's file holds: what its tensors and objects were taken from, with all containers in
-/// their order and what they share. Tensors stand in it by their names in the map; one that the map does not have has
-/// the name
-/// "".
+/// The single object in a source's file, from which its tensors and objects were taken, with all containers in their
+/// order and what they share. It refers to tensors by their names in the map; one that the map does not have has the
+/// name "".
 struct WholeObject {
   ValuePtr value{};
   /// By a tensor's name: the storage that it is a view of, bytes of file 0.
@@ -200,12 +199,12 @@ struct Extra {
   std::uint32_t tensor = 0;  ///< its bytes: a blob, index into Map::tensors
 };
 
-/// What a checkpoint holds and where: made by a reader, without reading bulk bytes.
+/// The contents of a checkpoint and their locations: made by a reader, without reading tensor data.
 struct Map {
   std::string format{};           ///< the registry's name: "safetensors", "deepspeed", "dcp", "torch", "ckpt"
   std::string variant{};          ///< for people: "zero-2", "3 shards with index", ...
   std::string chosen{};           ///< why this sub-checkpoint: "tag global_step3 from 'latest'"; may be empty
-  std::string origin{};           ///< of what was converted to the universal format: the format that it was read as
+  std::string origin{};           ///< of a conversion to the universal format: the source format
   bool nested = false;            ///< names are paths from a root object, whose keys may wrap the model
   std::vector<Tensor> tensors{};  ///< in the source's order; blobs too
   std::vector<MapFile> files{};
@@ -213,12 +212,12 @@ struct Map {
   std::vector<Derived> derived{};  ///< so that a plan which wants both reads once
   std::vector<NamedObject> objects{};
   std::vector<Extra> extras{};
-  /// Files beside those of `files` that the conversion which wrote them put there, with their sizes then.
+  /// Files that the conversion wrote in addition to `files`, with their sizes then.
   std::vector<std::pair<std::string, std::uint64_t>> written_beside{};
   Meta meta{};
   std::vector<Finding> findings{};
   bool compressed = false;  ///< some chunks are compressed
-  /// Tensors stand in the order of the model's modules, by which an optimizer numbers parameters. Files that sort names
+  /// Tensors are in the order of the model's modules, by which an optimizer numbers parameters. Files that sort names
   /// (safetensors, the universal format) do not keep it.
   bool module_order = false;
   bool collection = false;  ///< several files that are read together, though each is complete without the others

@@ -44,7 +44,7 @@ Path FullPaths::of(const std::string& name, const Path& path) const {
 
 namespace {
 
-/// A container while it is put together.
+/// A container under construction.
 struct Branch {
   std::vector<PathPart> keys{};
   std::map<PathPart, std::size_t> place{};

@@ -10,7 +10,7 @@
 
 #include "format/model/model.hpp"
 
-/// Nested state that a map holds as single leaves, put together again. Depth is bounded by the paths' own lengths.
+/// Rebuilds nested state that a map holds as single leaves. Depth is bounded by the paths' own lengths.
 namespace ckpt {
 
 /// Paths of a map's tensors and objects from the root of nested state. Where several files are one map, a name begins
@@ -31,9 +31,8 @@ struct TreeLeaf {
   ValuePtr value;
 };
 
-/// One value of all leaves, in their order: a container whose keys are the integers 0 to n - 1 is a list, any other a
-/// dict. None where there are no leaves. Whether a list was a tuple is not known. A leaf that lies below another leaf,
-/// or beside one of the same path, is left out.
+/// One value of all leaves, in their order: a container with integer keys 0 to n - 1 is a list, any other a dict. None
+/// if there are no leaves. Tuples become lists. A leaf below another leaf, or with the path of another, is left out.
 std::optional<Value> build_tree(std::span<const TreeLeaf> leaves);
 
 /// The value of a text key of a dict, or null; also where `value` is null or no dict.

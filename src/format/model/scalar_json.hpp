@@ -12,7 +12,7 @@
 /// How our own JSON files write what JSON cannot hold: FORMAT.md sections 1 and 7.1.
 namespace ckpt::universal {
 
-constexpr std::uint64_t kMaxJsonInteger = (std::uint64_t{1} << 53) - 1;  // what every JSON reader holds exactly
+constexpr std::uint64_t kMaxJsonInteger = (std::uint64_t{1} << 53) - 1;  // exact in every JSON reader
 
 /// A number up to 2^53 - 1, else decimal text.
 void put_natural(json::Writer& out, std::uint64_t value);
@@ -31,7 +31,7 @@ Result<std::string> read_hex(std::string_view digits);
 
 /// Text that is UTF-8 as a string, other text as {"text":"hex"}.
 void put_any_text(json::Writer& out, std::string_view text);
-/// Text for people: as it stands where it is UTF-8, else with every byte that is not ASCII as %XX.
+/// Text for people: unchanged if it is UTF-8, else with every non-ASCII byte as %XX.
 std::string shown_text(std::string_view text);
 
 /// An array of text and integers.

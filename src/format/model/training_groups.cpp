@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kMembers = "params";
 constexpr std::string_view kMemberNames = "param_names";
 
-/// torch.optim keeps betas as a tuple; leaves of nested state do not tell tuples from lists.
+/// torch.optim keeps betas as a tuple; leaves of nested state do not distinguish tuples from lists.
 Value as_option(std::string_view name, const Value& value) {
   Value out = value;
   if (name == "betas") {
@@ -159,7 +159,7 @@ std::optional<std::vector<SpelledGroup>> read_groups(std::span<const TreeLeaf> l
 
 namespace {
 
-/// Where only shapes tell: each member's must be known, and no other member's and one candidate's alone.
+/// If only shapes decide: each member's must be known, and equal to exactly one candidate's and no other member's.
 std::optional<std::vector<std::vector<std::size_t>>> members_by_shape(
     const std::vector<Shape>& candidates, std::span<const SpelledGroup> groups,
     const std::unordered_map<std::uint64_t, Shape>& shapes) {

@@ -18,26 +18,27 @@
 /// Parameter groups in the spellings that torch.optim, FSDP and DeepSpeed have for them.
 namespace ckpt {
 
-/// A group as it is written: members by name or by number.
+/// A group as stored: members by name or by number.
 struct SpelledGroup {
   std::vector<std::pair<std::string, Value>> options{};
   std::vector<std::string> names{};      ///< of members, as written; empty where they are numbered
   std::vector<std::uint64_t> numbers{};  ///< of members; empty where they are named
 };
 
-/// Reads what stands below "param_groups": a list of dicts, as one leaf or as many, or options by parameter name.
+/// Reads the values below "param_groups": a list of dicts, as one leaf or as many, or options by parameter name.
 ///
-/// keys     parameters as the optimizer's state spells them, in module order: only needed for options by name
-/// returns  nothing where it is none of these
+/// keys     parameters as named by the optimizer's state, in module order: only needed for options by name
+/// returns  nothing if it is none of these
 std::optional<std::vector<SpelledGroup>> read_groups(std::span<const TreeLeaf> leaves,
                                                      std::span<const std::string> keys);
 
-/// Gives numbered members the names of their parameters: members of each group, as indices of `candidates`; nothing
-/// where more than one answer fits.
+/// Gives numbered members the names of their parameters: members of each group, as indices of `candidates`; nothing if
+/// more than one assignment fits.
 ///
-/// candidates       shapes of what may be a member
-/// shapes           of members, by number, where their state tells it
-/// in_module_order  the candidates are (Map::module_order); else their order says nothing, and shapes alone decide
+/// candidates       shapes of the possible members
+/// shapes           of members, by number, if their state shows it
+/// in_module_order  whether the candidates are (Map::module_order); else their order means nothing, and only shapes
+///                  decide
 std::optional<std::vector<std::vector<std::size_t>>> name_members(
     const std::vector<Shape>& candidates, std::span<const SpelledGroup> groups,
     const std::unordered_map<std::uint64_t, Shape>& shapes, bool in_module_order);

@@ -13,7 +13,7 @@
 #include "format/model/object_tree.hpp"
 #include "format/model/training_state.hpp"
 
-/// What a source's objects tell of training beside the optimizer's groups: loss scale, counters, scheduler.
+/// Training state in a source's objects besides the optimizer's groups: loss scale, counters, scheduler.
 namespace ckpt {
 
 constexpr std::size_t kMostRootParts = 3;  // "app.optim" and the like before "state" and "param_groups"
@@ -25,11 +25,11 @@ Path head(const Path& path, std::size_t parts);
 Path tail(const Path& path, std::size_t parts);
 bool begins_with(const Path& path, const Path& start);
 
-/// Flattened state has its path in one key ("optimizer", "param_groups.emb.weight.lr"): the words that the spelling is
-/// known by become parts of their own.
+/// Flattened state has its path in one key ("optimizer", "param_groups.emb.weight.lr"): the words that identify the
+/// form become separate parts.
 Path with_own_words(const Path& path);
 
-/// Objects by their full paths; what was understood is taken. The objects outlive it.
+/// Objects by their full paths; recognised ones are removed. The objects outlive it.
 class ObjectShelf {
  public:
   ObjectShelf(std::span<const NamedObject> objects, const FullPaths& paths);

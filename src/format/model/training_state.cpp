@@ -25,7 +25,7 @@ bool is_usual_buffer(std::string_view name) {
   return std::ranges::find(kNames, dot == std::string_view::npos ? name : name.substr(dot + 1)) != kNames.end();
 }
 
-/// Names that torch.nn and those who follow it give parameters; what a buffer is called says what it is.
+/// Names that torch.nn, and modules that follow it, give parameters; the names of buffers.
 bool is_usual_parameter(std::string_view name) {
   const std::string_view last = name.substr(name.rfind('.') + 1);
   return last.ends_with("weight") || last.ends_with("bias") || name.find("lora_") != std::string_view::npos;
@@ -50,7 +50,7 @@ std::string joined(const Path& path) {
   return out;
 }
 
-/// Optimizer state of one tensor, as it is keyed.
+/// Optimizer state of one tensor, by its key.
 struct KeyedSlot {
   std::uint32_t tensor = 0;
   Path root{};                            // of the optimizer
@@ -116,7 +116,7 @@ class Assembly {
     slots_.push_back(std::move(slot));
   }
 
-  /// The path of the one optimizer: what stands before "state" and "param_groups".
+  /// The path of the one optimizer: the part before "state" and "param_groups".
   void find_optimizer() {
     std::set<Path> roots;
     for (const KeyedSlot& slot : slots_) {
@@ -180,7 +180,7 @@ class Assembly {
     const auto look = [&](const Path& path) {
       if (!begins_with(path, above) || path.size() <= above.size()) return;
       const PathPart& part = path[above.size()];
-      // What another file holds says nothing of names in this one.
+      // Another file's contents say nothing about names in this one.
       others = others || (!(part == *shared) && (is_file(*shared) || !is_file(part)) && part_text(part) != "_metadata");
     };
     for (const auto& [object, path] : shelf_.objects()) look(path);
@@ -218,7 +218,7 @@ class Assembly {
       const Tensor& found = tensor(item->tensor);
       const std::string& name = weight_name(*item);
       if (!out_.wrapper.empty() && without_wrapper(name).size() == name.size()) {
-        out_.loose.push_back(item->tensor);  // beside the model: a random state, a scaler's counter
+        out_.loose.push_back(item->tensor);  // next to the model: a random state, a scaler's counter
         continue;
       }
       by_source_.emplace(name, out_.model.size());

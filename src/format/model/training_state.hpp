@@ -11,24 +11,24 @@
 
 #include "format/model/model.hpp"
 
-/// What a trainer resumes from, as no framework's files hold it: the view between a map that was read and a target that
-/// is laid out. A writer asks it for parameters, groups and slots and need not know how the source spelled them.
+/// Training state independent of any framework's files: the view between a source map and a target layout. A writer
+/// gets parameters, groups and slots from it and need not know the form of the source.
 ///
-/// Four spellings of optimizer state are understood:
+/// Four forms of optimizer state are understood:
 ///   per name    optimizer.state.<parameter>.<slot>; groups list names (FSDP state dicts, DCP; DeepSpeed's flat
 ///               partitions too, which their reader maps so, with `optimizer.param_groups` and `optimizer.group_state`)
 ///   per index   <optimizer>.state.<number>.<slot>; groups list numbers (torch.optim in .pt files, Trainer, Lightning).
 ///               Numbers become names by `param_names` of the groups, else by order and shape (match_parameters) where
 ///               the map keeps the order of the modules, else by shape, and only where one answer fits
 ///   flattened   optimizer.param_groups.<parameter>.<option> (flatten_optimizer_state_dict): parameters with equal
-///               options are one group
+///               options form one group
 ///   weights     no optimizer: every floating-point tensor that is not known as a buffer counts as trained
 namespace ckpt {
 
 constexpr std::string_view kMasterSlotName = "master";
 constexpr std::string_view kStepSlotName = "step";
 
-/// A tensor that a target would hold: Selected of convert, without what is convert's own.
+/// A tensor for a target: Selected of convert, without the parts that only convert needs.
 struct StateItem {
   std::uint32_t tensor = 0;  ///< index into Map::tensors
   std::string name;          ///< in the target
@@ -48,7 +48,7 @@ using StepPlace = std::variant<std::monostate,  // the source has none
                                std::uint32_t,   // a tensor of one element, index into Map::tensors
                                Value>;          // a number, as the source has it: int64 or double
 
-/// Optimizer state of one parameter beside master and step: "exp_avg", "exp_avg_sq", or the framework's own name.
+/// Optimizer state of one parameter besides master and step: "exp_avg", "exp_avg_sq", or the framework's own name.
 struct StateSlot {
   std::string name;
   std::uint32_t tensor = 0;  ///< index into Map::tensors
@@ -66,7 +66,7 @@ struct ModelTensor {
   Dtype dtype = Dtype::f32;               ///< in the target
   Shape shape{};
   Kind kind = Kind::trained;
-  bool kind_is_known = true;              ///< false: the source does not tell a frozen parameter from a buffer
+  bool kind_is_known = true;              ///< false: the source does not distinguish a frozen parameter from a buffer
   std::optional<std::uint32_t> master{};  ///< index into Map::tensors
   std::vector<StateSlot> slots{};         ///< in the source's order
   StepPlace step{};
@@ -81,7 +81,7 @@ struct ParameterGroup {
   std::vector<std::size_t> members{};  ///< indices into TrainingState::model, in the optimizer's order
 };
 
-/// State of a loss scaler by common names; what a source does not store has the frameworks' defaults.
+/// State of a loss scaler by common names; missing values have the frameworks' defaults.
 struct LossScale {
   double scale = 1;
   bool dynamic = false;
@@ -117,11 +117,11 @@ struct TrainingState {
   std::string wrapper{};         ///< what names lost at their begin: "model.", "pytorch_model.bin/"
   std::vector<Finding> notes{};  ///< decisions that a user must know of
 
-  /// The entry of that name, or null; `ties` are not looked at.
+  /// The entry of that name, or null; ignores `ties`.
   const ModelTensor* find(std::string_view name) const;
 };
 
-/// Pure; reads nothing. Never fails on content: what cannot be understood is in `rest`, `loose` or `unplaced`.
+/// Pure; reads nothing. Never fails on content: state that is not understood is in `rest`, `loose` or `unplaced`.
 TrainingState training_state(const TrainingSource& source);
 
 /// All tensors and objects of a map under their own names, as training_state wants them.

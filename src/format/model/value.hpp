@@ -16,7 +16,7 @@ using Path = std::vector<PathPart>;
 
 /// A part of a path as text: the key, or the index in decimal.
 std::string part_text(const PathPart& part);
-/// The dotted name of a path, as it stands (no escaping).
+/// The dotted name of a path (no escaping).
 std::string dotted(const Path& path);
 /// The same with '%' as %25, '.' inside a part as %2E and non-UTF-8 bytes as %XX: unique for every path.
 std::string dotted_escaped(const Path& path);

@@ -19,7 +19,7 @@ bool in_class(std::string_view glob, std::size_t& at, char c) {
       found = found || glob[i] == c;
     }
   }
-  if (i >= glob.size()) return c == '[';  // no closing bracket: the bracket stands for itself
+  if (i >= glob.size()) return c == '[';  // no closing bracket: the bracket is literal
   at = i;
   return found != negated;
 }
@@ -29,7 +29,7 @@ bool in_class(std::string_view glob, std::size_t& at, char c) {
 bool matches_glob(std::string_view name, std::string_view glob) {
   std::size_t n = 0;
   std::size_t g = 0;
-  std::size_t star = std::string_view::npos;  // where to go back to: the last '*' and what it took
+  std::size_t star = std::string_view::npos;  // where to backtrack: the last '*' and the text it took
   std::size_t taken = 0;
   while (n < name.size()) {
     if (g < glob.size() && glob[g] == '*') {

@@ -13,7 +13,7 @@ namespace {
 
 using Kind = Event::Kind;
 
-/// Walks the document and shows how far the lexer has read, which nlohmann tells nobody but its error handler.
+/// Walks the document and exposes how far the lexer has read, which nlohmann reports only to its error handler.
 class Cursor {
  public:
   using iterator_category = std::forward_iterator_tag;

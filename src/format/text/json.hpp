@@ -16,7 +16,7 @@
 /// counted, not recursed into.
 namespace ckpt::json {
 
-/// What no document may pass; each overrun is `corrupt`.
+/// Limits of every document; each overrun is `corrupt`.
 struct Limits {
   std::size_t max_bytes = 100'000'000;
   std::size_t max_depth = 64;                      ///< nested objects and arrays
@@ -47,8 +47,8 @@ struct Event {
   std::size_t offset = 0;   ///< bytes of the document consumed when the token was complete
 };
 
-/// Receives the tokens of a document. Duplicate keys are only known at the end of their object, so what was received
-/// counts for nothing until `parse` has succeeded.
+/// Receives the tokens of a document. Duplicate keys are only known at the end of their object, so the tokens are valid
+/// only after `parse` has succeeded.
 class Handler {
  public:
   virtual ~Handler() = default;

@@ -7,7 +7,7 @@
 namespace ckpt::json {
 namespace {
 
-/// What stands for a character inside a string; empty where the character itself does.
+/// The escape of a character inside a string; empty if it needs none.
 std::string_view escape_of(char c, std::string& buffer) {
   switch (c) {
     case '"':
@@ -100,7 +100,7 @@ Writer& Writer::text(std::string_view value) {
   return *this;
 }
 
-/// What stands before a key, or a value that has none.
+/// The text before a key, or before a value without one.
 void Writer::element() {
   if (std::exchange(after_key_, false) || filled_.empty()) return;
   const bool is_first = filled_.back() == '\0';

@@ -11,15 +11,15 @@
 
 namespace ckpt::json {
 
-/// Appends `text` as a JSON string. Control characters, quotes and backslashes are escaped, all else stands as it is;
-/// `text` must be valid UTF-8.
+/// Appends `text` as a JSON string. Escapes control characters, quotes and backslashes, nothing else; `text` must be
+/// valid UTF-8.
 void append_quoted(std::string& out, std::string_view text);
 
 /// How a document is laid out.
 struct Style {
   bool spaced = false;  ///< a blank after each comma and colon
   unsigned indent = 0;  ///< blanks a level, each element on a line of its own; 0: lines break only where line() says
-  unsigned depth = 0;   ///< levels around what is written: for a part of a larger document
+  unsigned depth = 0;   ///< enclosing levels: for a part of a larger document
   void (*quote)(std::string& out, std::string_view text) = append_quoted;  ///< writes texts and keys
 };
 

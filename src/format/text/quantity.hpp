@@ -7,7 +7,7 @@
 
 #include "format/result.hpp"
 
-/// Numbers with units as people write them, on the command line and in policy files alike.
+/// Numbers with units as people write them, on the command line and in policy files.
 namespace ckpt {
 
 /// Reads a size. A lone letter is binary, as in Slurm and rclone: "4G" = "4GiB" = 2^32; "4GB" = 4*10^9. Letters K, M,

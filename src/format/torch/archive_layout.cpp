@@ -108,7 +108,7 @@ class ArchiveBuilder {
     put(0, 2);
     put(flags(bytes), 2);
     put(0, 6);  // method, time, date
-    put(0, 4);  // CRC and sizes stand in the descriptor
+    put(0, 4);  // CRC and sizes are in the descriptor
     put(0, 8);
     put(name_.size(), 2);
     put(zip64_.size() + 4 + padding, 2);

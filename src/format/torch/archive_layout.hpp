@@ -9,7 +9,7 @@
 
 namespace ckpt::torch {
 
-/// What an archive is to hold.
+/// The contents of an archive.
 struct ArchiveRequest {
   /// The folder of its entries. torch.save takes the file's name without its last suffix; "archive" where it writes to
   /// a stream, as DCP does for each item.
@@ -19,20 +19,19 @@ struct ArchiveRequest {
   std::string id{};                            ///< any text; equal ids give equal serialization ids
 };
 
-/// The bytes of a torch zip archive apart from its storages. Offsets count from the archive's begin, which may stand
-/// anywhere in a file: nothing in it depends on where.
+/// The bytes of a torch zip archive apart from its storages. Offsets count from the beginning of the archive, which may
+/// be anywhere in a file: its bytes do not depend on that.
 struct ArchiveLayout {
   struct Piece {
     std::uint64_t offset = 0;
     std::string bytes;
   };
-  /// A field of 4 bytes, little-endian, that is the CRC-32 of the archive's bytes `covers`. It stands in a piece, as
-  /// zero.
+  /// A field of 4 bytes, little-endian, with the CRC-32 of the archive's bytes `covers`. It is inside a piece, as zero.
   struct LateCrc {
     std::uint64_t offset = 0;
     Extent covers{};
   };
-  std::vector<Piece> pieces{};                   ///< by offset; between them stand the storages and nothing else
+  std::vector<Piece> pieces{};                   ///< by offset; the gaps between them are exactly the storages
   std::vector<std::uint64_t> storage_offsets{};  ///< by K
   std::vector<LateCrc> late{};                   ///< by offset: two of each storage that has bytes
   std::uint64_t bytes = 0;

@@ -74,8 +74,8 @@ std::optional<std::uint64_t> as_count(const Graph& graph, NodeId node) {
   return static_cast<std::uint64_t>(graph.integer(node));
 }
 
-/// torch.Size, or a tuple or list, of at most kMaxRank sizes, into `out`; false where it is none. Looks at the length
-/// first: a long list may be shared.
+/// torch.Size, or a tuple or list, of at most kMaxRank sizes, into `out`; false if it is something else. Checks the
+/// length first: a long list may be shared.
 bool read_shape(const Graph& graph, NodeId node, Known& torch_size, Shape& out) {
   out.clear();
   if (node == kNone) return false;
@@ -284,8 +284,8 @@ class Parser {
     return {};
   }
 
-  /// TensorProperties pickle themselves as (dtype, layout, requires_grad, memory format, pin_memory); a dict is what
-  /// a dataclass without that method would give.
+  /// TensorProperties pickle themselves as (dtype, layout, requires_grad, memory format, pin_memory); a dict is the
+  /// form of a dataclass without that method.
   Result<> read_properties(NodeId node, Entry& entry) {
     if (!is_instance(graph_, node, known_.tensor_properties)) return fail(corrupt("it has no properties", entry.fqn));
     const NodeId state = graph_.state(node);

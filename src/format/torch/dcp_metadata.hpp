@@ -15,7 +15,7 @@ namespace ckpt::dcp {
 
 /// One entry of the saved state dict, in its order: a tensor, or a Python object that was saved as bytes.
 struct Entry {
-  std::string fqn;  ///< the key, as it stands
+  std::string fqn;  ///< the key, unchanged
   Path path{};      ///< planner_data's way back to nested state; empty where it has none
   bool is_tensor = false;
   std::uint32_t dtype = 0;       ///< tensor: index into Metadata::dtypes
@@ -24,7 +24,7 @@ struct Entry {
   std::uint64_t item_count = 0;  ///< bytes: one; tensor: one a stored chunk that has elements, replicas each
   std::uint64_t first_bound = 0;
   bool wide = false;  ///< its bounds need 64 bits
-  /// Bytes that several ranks saved each for itself: the metadata file that they stand in, of all ranks but the first.
+  /// Bytes that each of several ranks saved: the metadata file that lists them, for all ranks but the first.
   std::string owner{};
 };
 

@@ -19,7 +19,7 @@ struct NewItem {
   std::uint64_t length = 0;
 };
 
-/// One entry of the state dict that is to be written.
+/// One entry of the state dict to be written.
 struct NewEntry {
   std::string fqn;      ///< the flattened key, unique
   Path path{};          ///< where its value is in the nested state: dcp.load and dcp_to_torch rebuild that from it
@@ -28,11 +28,11 @@ struct NewEntry {
   std::vector<NewItem> items{};  ///< tensor: chunks that cover it once; bytes: one
 };
 
-/// The bytes of `.metadata`, such as torch 2.3 and later read: the classes of torch.distributed.checkpoint.metadata, in
-/// pickle protocol 2. About 200 bytes an item, as torch's own.
+/// The bytes of `.metadata`, as torch 2.3 and later read it: the classes of torch.distributed.checkpoint.metadata, in
+/// pickle protocol 2. About 200 bytes per item, like torch's own.
 ///
 /// files    paths of the data files, relative to the checkpoint
-/// save_id  goes into storage_meta: no reader looks at it
+/// save_id  goes into storage_meta: no reader uses it
 /// source   torch/distributed/checkpoint/metadata.py, filesystem.py (_StorageInfo)
 std::string build_metadata(std::span<const NewEntry> entries, std::span<const std::string> files,
                            std::string_view save_id);

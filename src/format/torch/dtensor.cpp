@@ -281,7 +281,7 @@ Result<std::optional<DistributedView>> DistributedReader::read(NodeId node) {
 
 namespace {
 
-/// A dimension as what is left of it: runs of the whole, one after the other in the local tensor.
+/// The remaining part of a dimension: runs of the whole, one after the other in the local tensor.
 using Extents = std::vector<Extent>;
 
 std::uint64_t length_of(const Extents& runs) {

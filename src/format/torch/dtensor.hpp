@@ -13,14 +13,14 @@
 /// DTensors as torch.save writes them, one rank's view each: accelerate without DCP, verl, ms-swift.
 namespace ckpt::torch {
 
-/// What one dimension of a device mesh does to a tensor.
+/// How one dimension of a device mesh divides a tensor.
 struct Placement {
   enum class Kind : std::uint8_t { replicate, shard, strided_shard, partial } kind = Kind::replicate;
   std::uint64_t dim = 0;           ///< shards: of the tensor
   std::uint64_t split_factor = 1;  ///< strided_shard: the parts that the dimension is cut into first
 };
 
-/// What one rank holds of a DTensor.
+/// The part of a DTensor on one rank.
 struct DistributedView {
   TensorView local;
   Shape global_shape;
@@ -34,7 +34,7 @@ struct DistributedView {
 class DistributedReader {
  public:
   /// graph  outlives the reader
-  /// rank   whose file it is: its place in the mesh is looked up, and must be what the pickle says of it
+  /// rank   the rank whose file it is: its place in the mesh is looked up, and must match the pickle
   DistributedReader(const pickle::Graph& graph, std::uint64_t rank) : graph_(graph), rank_(rank) {}
 
   /// The DTensor of a node; nothing when it is not one.
@@ -61,9 +61,10 @@ struct LocalPiece {
   Box box;
   Shape local;
 };
-/// What the rank holds, by the rules of its placements: one piece, unless a strided shard stands alone.
-/// errors  corrupt: the local shape is not what they give; refused: more than 65,536 pieces; unsupported: a partial
-///         placement, whose values are still to be summed
+/// The part on the rank, by the rules of its placements: one piece, unless there is a strided shard without its
+/// counterpart.
+/// errors  corrupt: the local shape is a different one; refused: more than 65,536 pieces; unsupported: a partial
+///         placement, whose values still have to be summed
 /// source  torch/distributed/tensor/_utils.py _compute_local_shape_and_global_offset; cut::chunk
 Result<std::vector<LocalPiece>> local_pieces(const DistributedView& view);
 

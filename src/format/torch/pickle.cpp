@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kLongestInteger = 1024;           // bytes; the largest seen are 17 (numpy's PCG64 state)
 constexpr std::size_t kMostKeywordCallArguments = 255;  // they are copied, so they must be few
-constexpr std::uint64_t kBudgetInterval = 256;          // opcodes between two looks at the memory
+constexpr std::uint64_t kBudgetInterval = 256;          // opcodes between two checks of the memory limit
 
 class Machine {
  public:
@@ -206,7 +206,7 @@ class Machine {
     return push(id);
   }
   Status memo_put(std::uint64_t index) {
-    // Every pickler numbers its memo from 0 on; so what the memo may cost is bounded by the input.
+    // Every pickler numbers its memo from 0, so the input bounds the memory of the memo.
     if (index > opcode_count_) return in_.refuse("memo index " + std::to_string(index) + " is not dense");
     CKPT_TRY(const NodeId id, top());
     memo_.put(index, id);

@@ -43,16 +43,16 @@ enum class Kind : std::uint8_t {
 };
 
 /// The value graph that a pickle describes. Nothing is executed: a call is a node. Shared values are shared nodes, and
-/// a container may reach itself: who walks the graph looks out for both. An accessor asked of another kind gives zero,
-/// nothing or kNone; kNone itself reads as None. Views into text, bytes and items point into the graph. About 16 bytes
-/// a value and 4 an item.
+/// a container may contain itself: code that walks the graph must handle both. An accessor of another kind returns
+/// zero, nothing or kNone; kNone itself reads as None. Views into text, bytes and items point into the graph. About 16
+/// bytes per value and 4 per item.
 class Graph {
  public:
   Kind kind(NodeId id) const;
   bool boolean(NodeId id) const;
   std::int64_t integer(NodeId id) const;
   double real(NodeId id) const;
-  /// text: UTF-8 (lone surrogates as they stand); bytes: the bytes; big_integer: decimal; global: "module name"
+  /// text: UTF-8 (lone surrogates unchanged); bytes: the bytes; big_integer: decimal; global: "module name"
   std::string_view text(NodeId id) const;
   /// list, tuple, set: the items; dict: key, value, key, value, ...; call: items appended or set after the call
   /// (a list's items, or a dict's keys and values)
@@ -83,12 +83,12 @@ class Graph {
 
 /// Interprets one pickle of protocol 0 (as far as torch writes it), 2, 3, 4 or 5, up to its STOP.
 ///
-/// data     from PROTO on; bytes after STOP are left alone; at most 4 GiB
-/// used     where not null: the bytes consumed; after an error all of them where more data might have mended it, else 0
+/// data     from PROTO on; bytes after STOP are ignored; at most 4 GiB
+/// used     if not null: the bytes consumed; after an error all of them if more data might have helped, else 0
 /// errors   corrupt: not a pickle, cut short, a wrong stack, an unknown opcode; unsupported: a later protocol; refused:
 ///          over budget, an opcode that reaches outside the pickle or builds old classes (PERSID, INST, OBJ, EXT,
 ///          NEXT_BUFFER), or a global of os, posix, nt, subprocess, sys, importlib, runpy, shutil, socket, ctypes and
-///          what is below them, or of builtins outside the table
+///          their submodules, or of builtins outside the table
 /// offsets  of errors are bytes from the start of `data`
 Result<Graph> parse(std::span<const std::byte> data, const Budget& budget = {}, std::size_t* used = nullptr);
 

@@ -42,7 +42,7 @@ class Builder {
   /// Adds to a list, set, dict or call. A container must be of the kind `wanted`; a call takes dict items or others,
   /// not both. False when it cannot hold them.
   bool add(NodeId target, Kind wanted, std::span<const NodeId> items);
-  /// False when the target is no call, or has a state.
+  /// False if the target is not a call, or has a state.
   bool set_state(NodeId target, NodeId state);
 
   const Node& node(NodeId id) const { return graph_->node(id); }
@@ -81,9 +81,9 @@ class Builder {
   void extend(std::uint32_t& begin, std::uint32_t& count, bool& is_long, std::span<const NodeId> items);
   CallParts& parts(Node& call);
 
-  // Heights are kept while nodes are made, as what a node holds is then still in the cache: 0 for a leaf, else 1 above
-  // the highest of its parts. A height is final unless a node grows after another took it as a part; then, and where
-  // values nest deeper than metadata does, they are found anew.
+  // Heights are stored while nodes are made, as the parts of a node are then still in the cache: 0 for a leaf, else 1
+  // above the highest of its parts. A height is final unless a node grows after another took it as a part; then, and if
+  // values nest deeper than metadata does, heights are recomputed.
   static constexpr std::uint8_t kTaken = 0x80;
   static constexpr std::uint8_t kHighest = 0x7f;
   NodeId above(NodeId node, std::span<const NodeId> parts) {

@@ -64,7 +64,7 @@ class Edges {
   }
 
  private:
-  std::array<NodeId, 3> fixed_{};  // those that are no items; taken from the end
+  std::array<NodeId, 3> fixed_{};  // those that are not items; taken from the end
   std::size_t fixed_left_ = 0;
   std::span<const NodeId> items_;
 };
@@ -114,7 +114,7 @@ bool nests_within(const Graph::Impl& graph, NodeId root, std::uint32_t max_depth
 
 namespace {
 
-// What kNone stands for, so that an absent part reads as None.
+// The value of kNone, so that a missing part reads as None.
 constexpr Node kAbsent{0, 0, 0, static_cast<std::uint32_t>(Kind::none)};
 
 const Node& node_of(const Graph::Impl& graph, NodeId id) {

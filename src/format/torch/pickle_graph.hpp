@@ -19,7 +19,7 @@ template <class T, unsigned kShift>
 class Runs {
  public:
   static constexpr std::size_t kBlock = std::size_t{1} << kShift;
-  static constexpr std::size_t kMaxRun = kBlock / 8;  ///< longest run: bounds what is lost at the end of a block
+  static constexpr std::size_t kMaxRun = kBlock / 8;  ///< longest run: bounds the unused rest of a block
 
   /// Index of the first value of the new run; run.size() <= kMaxRun.
   std::uint32_t append(std::span<const T> run) {
@@ -115,7 +115,7 @@ struct Graph::Impl {
 /// True when the nodes below `root` nest no deeper than `max_depth`. A cycle is not depth. Memory: 2 bytes a node.
 bool nests_within(const Graph::Impl& graph, NodeId root, std::uint32_t max_depth);
 
-/// refused: a global that runs things (see parse); `module` and `name` as they stand in the pickle.
+/// refused: a global that runs code (see parse); `module` and `name` as in the pickle.
 Result<> check_global(std::string_view module, std::string_view name);
 
 /// A two's complement little-endian integer as decimal text with sign.

@@ -17,8 +17,8 @@ using MemoIndex = std::uint32_t;
 /// Writes one pickle of protocol 2, opcode for opcode as CPython's C pickler does for torch.save: everything but
 /// numbers, None and the empty tuple goes into the memo, items come in batches of 1000.
 ///
-/// Values are written depth first. A container is told how many items it will have and is closed by `end`, which gives
-/// its memo index:
+/// Values are written depth first. begin_dict and the others take the number of items; `end` closes the container and
+/// returns its memo index:
 ///
 ///     writer.begin_dict(2);                                          // {"step": 7, "shape": torch.Size([2, 3])}
 ///     writer.text("step"), writer.integer(7);
@@ -32,7 +32,7 @@ using MemoIndex = std::uint32_t;
 ///     writer.end();
 ///     std::string bytes = std::move(writer).finish();
 ///
-/// Broken promises (another number of items, an `end` too many) are asserted. Memory: the pickle, and about 40 bytes a
+/// A wrong number of items, or an `end` too many, is an assertion failure. Memory: the pickle, and about 40 bytes per
 /// distinct text. One thread.
 ///
 /// source  CPython Modules/_pickle.c: save_long, save_bytes, batch_list, batch_list_exact, batch_dict,
@@ -67,16 +67,16 @@ class Writer {
   void begin_items(std::uint64_t items);  ///< of an object that is a list; closed by `end`
   void begin_pairs(std::uint64_t items);  ///< of an object that is a dict; closed by `end`
   void build();                           ///< the value written last is the object's state
-  /// Closes what was begun last. Of an object it is the index that `reduce` gave, of pairs and items 0.
+  /// Closes the innermost container. Returns for an object the index that `reduce` returned, for pairs and items 0.
   MemoIndex end();
 
   /// A value that was written before.
   void get(MemoIndex index);
-  /// The value written last, which is no item of a container, is an id by which the unpickler asks for something else:
-  /// a storage. To be written between `begin_persistent` and `end`.
+  /// The value written last, which is not an item of a container, is an id by which the unpickler requests another
+  /// object: a storage. To be written between `begin_persistent` and `end`.
   void begin_persistent();
 
-  /// Bytes so far, for who wants to know how long it is going to be.
+  /// Bytes so far, for callers that need the final length early.
   std::size_t size() const { return out_.size(); }
   /// The pickle, with its STOP.
   std::string finish() &&;

@@ -12,7 +12,7 @@
 
 namespace ckpt::torch {
 
-/// What one rank holds of a ShardedTensor (FSDP1's sharded and local state dicts).
+/// The part of a ShardedTensor on one rank (FSDP1's sharded and local state dicts).
 struct ShardedView {
   struct Part {
     Box box;  ///< of the whole tensor
@@ -23,11 +23,11 @@ struct ShardedView {
   std::string dtype_name{};  ///< torch's: "float32"
 };
 
-/// The ShardedTensor of a node; nothing when it is not one. `rank` is the rank whose file it is.
+/// The ShardedTensor of a node; nothing if it is not one. `rank` is the rank whose file it is.
 /// errors  corrupt, with the node's offset: it contradicts itself, a part leaves the tensor, or it was saved by another
-///         rank; unsupported: a part that is no plain tensor
-/// source  torch/distributed/_shard/sharded_tensor/api.py ShardedTensor.__getstate__, ProcessGroupState;
-///         shard.py Shard; _shard/metadata.py ShardMetadata; sharded_tensor/metadata.py ShardedTensorMetadata
+///         rank; unsupported: a part that is not a plain tensor
+/// source  torch/distributed/_shard/sharded_tensor/api.py ShardedTensor.__getstate__, ProcessGroupState; shard.py
+///         Shard; _shard/metadata.py ShardMetadata; sharded_tensor/metadata.py ShardedTensorMetadata
 Result<std::optional<ShardedView>> as_sharded_tensor(const pickle::Graph& graph, pickle::NodeId node,
                                                      std::uint64_t rank);
 

@@ -7,7 +7,7 @@
 /// Instances of Python classes in a pickle: NEWOBJ or REDUCE, then BUILD with their attributes.
 namespace ckpt::torch {
 
-/// The class of an instance without its module; empty where the node is none.
+/// The class of an instance without its module; empty if the node is not an instance.
 std::string_view class_of(const pickle::Graph& graph, pickle::NodeId node);
 
 /// An attribute in an instance's state, which is a dict, or a pair of a dict (or None) and a dict of slots; kNone where

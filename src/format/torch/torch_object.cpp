@@ -95,7 +95,7 @@ struct Rebuild {
 constexpr std::array<std::string_view, 4> kPlainTensorClasses{
     "torch Tensor", "torch._tensor Tensor", "torch.nn.parameter Buffer", "torch.nn.parameter Parameter"};
 
-/// Notes what a layer of a call says beside the tensor: its state, which is None, a dict, or a pair with slots.
+/// Records the state of one layer of a call, besides the tensor: None, a dict, or a pair with slots.
 void take_attributes(const Graph& graph, NodeId state, Rebuild& rebuild) {
   if (state == kNone || graph.kind(state) == Kind::none) return;
   if (rebuild.attributes == kNone) rebuild.attributes = state;

@@ -27,8 +27,8 @@ struct TensorView {
   std::vector<std::int64_t> strides;  ///< elements
   unsigned element_bytes = 0;
   pickle::NodeId attributes = pickle::kNone;  ///< state of _rebuild_from_type_v2 or of a parameter (ds_id, ...)
-  bool has_attributes = false;  ///< Python attributes, or a class of its own, which nothing else here tells
-  bool untyped = false;         ///< its storage names no dtype: torch.load swaps no bytes of it
+  bool has_attributes = false;                ///< Python attributes, or its own class, which nothing else records
+  bool untyped = false;                       ///< its storage names no dtype: torch.load swaps no bytes of it
 };
 
 /// A storage as its persistent id describes it.
@@ -67,10 +67,10 @@ std::optional<std::string> as_text(const pickle::Graph& graph, pickle::NodeId no
 std::optional<Shape> as_shape(const pickle::Graph& graph, pickle::NodeId node);
 
 /// The node as an inert value. `tensor_name` is asked for tensors of any kind and gives their names (or nothing:
-/// dropped to None). Shared nodes become shared values; where a container reaches itself stands an Opaque "...". An
+/// dropped to None). Shared nodes become shared values; a container that contains itself has an Opaque "..." there. An
 /// object that also holds items (a subclass of list or dict) has them in its state: {"state": ..., "items": ...}.
-/// refused when the expansion passes 4 M values or depth 1000; corrupt as as_tensor. `volume`, where not null,
-/// receives the number of values, shared ones counted each time.
+/// refused if the expansion exceeds 4 M values or depth 1000; corrupt as as_tensor. `volume`, if not null, receives the
+/// number of values, shared ones counted each time.
 Result<ValuePtr> to_value(const pickle::Graph& graph, pickle::NodeId node,
                           const std::function<std::optional<std::string>(pickle::NodeId)>& tensor_name,
                           std::uint64_t* volume = nullptr);

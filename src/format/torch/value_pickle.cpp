@@ -22,7 +22,7 @@ bool is_weights_only(const Opaque& object) {
          std::ranges::find(kWeightsOnlyCalls, object.global) != kWeightsOnlyCalls.end();
 }
 
-/// A name that "module name" can be told from: what the reader could not name has none.
+/// A name that has the form "module name": the reader may have found none.
 bool is_nameable(std::string_view global) {
   const std::size_t dot = global.rfind('.');
   return dot != std::string_view::npos && dot > 0 && dot + 1 < global.size() &&

@@ -17,7 +17,7 @@ class ValuePickler {
  public:
   /// Writes a tensor (TensorPickler) and gives its memo index.
   using WriteTensor = std::function<pickle::MemoIndex(const TensorRef&)>;
-  /// Whether a tensor is written: where it is not, an entry of a dict is left out, and None stands anywhere else.
+  /// Whether a tensor is written: if not, its entry in a dict is left out, and elsewhere it becomes None.
   using HasTensor = std::function<bool(const TensorRef&)>;
 
   ValuePickler(pickle::Writer& out, HasTensor has_tensor, WriteTensor write_tensor)
@@ -41,8 +41,8 @@ class ValuePickler {
   std::unordered_map<const Value*, pickle::MemoIndex> shared_;
 };
 
-/// Why a value cannot be written as a pickle: the classes ("module.name") of what is in it and no pickle can make, or
-/// `weights_only` what torch.load(weights_only=True) refuses to make. Sorted; empty = it can.
+/// Why a value cannot be written as a pickle: the classes ("module.name") in it that no pickle can express, or with
+/// `weights_only` those that torch.load(weights_only=True) refuses. Sorted; empty: it can.
 enum class Loadable { anyhow, weights_only };
 std::vector<std::string> unwritable_classes(const ValuePtr& value, Loadable loadable);
 

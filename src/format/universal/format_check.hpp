@@ -7,8 +7,8 @@
 
 #include "format/result.hpp"
 
-/// The checks of FORMAT.md section 10: what a reader of the universal format looks at, by the numbers that the text
-/// gives them, and what a violation is. The text and this table are held together by tests/api/format_checks_test.cpp.
+/// The checks of FORMAT.md section 10: the checks of a reader of the universal format, with the numbers in the text,
+/// and the outcome of a violation. tests/api/format_checks_test.cpp compares the text with this table.
 namespace ckpt::universal {
 
 /// Numbers are never used again for something else.
@@ -79,12 +79,12 @@ enum class Check : std::uint8_t {
 
 struct CheckRow {
   Check check = Check::committed;
-  Errc outcome = Errc::corrupt;  ///< of a violation; differs: only who verifies looks, and calls it damage
+  Errc outcome = Errc::corrupt;  ///< of a violation; differs: only verify checks it, and reports damage
   std::string_view words{};      ///< the rule, as FORMAT.md writes it
 };
 std::span<const CheckRow> all_checks();
 
-/// " (FORMAT.md, check 17)": how messages end that tell of a violation.
+/// " (FORMAT.md, check 17)": the end of messages about a violation.
 std::string check_suffix(Check check);
 
 /// The failure of a check, with its outcome and number. Messages read "object: operation: reason".

@@ -10,7 +10,7 @@
 #include "format/model/box.hpp"
 #include "format/result.hpp"
 
-/// index/WWWWW.bin: what a writer wrote of tensors in irregular layouts. FORMAT.md section 6.3.
+/// index/WWWWW.bin: the parts of tensors in irregular layouts that one writer wrote. FORMAT.md section 6.3.
 namespace ckpt::universal {
 
 /// A chunk of an irregular layout and its place.

@@ -69,7 +69,7 @@ std::vector<RankShare> divide(const std::vector<Range>& ranges, std::uint64_t wo
   return out;
 }
 
-/// What no rank has consumed, sorted, touching ranges joined.
+/// Samples that no rank has consumed, sorted, adjacent ranges joined.
 std::vector<Range> remaining(const Ledger& ledger) {
   std::vector<Range> all;
   for (const RankShare& share : ledger.ranks) {
@@ -134,7 +134,7 @@ Result<> check_shares(const Ledger& ledger) {
       return bad("ranks", "a sample stands in two ranges");
     }
   }
-  // Disjoint now, so sizes add up within the epoch. What is in no range was consumed before the last remap.
+  // The ranges are disjoint, so sizes add up within the epoch. Samples in no range were consumed before the last remap.
   const std::uint64_t before = ledger.samples - size_of(ranges);
   if (ledger.consumed != before + consumed_now) {
     return bad("consumed", fmt::format("{}, but the ranks' ranges leave {}", ledger.consumed, before + consumed_now));

@@ -8,8 +8,8 @@
 #include "format/model/box.hpp"
 #include "format/result.hpp"
 
-/// The blob `data/ledger`: which samples of an epoch were consumed, and how the rest goes on over another number of
-/// ranks. Specified in LEDGER.md.
+/// The blob `data/ledger`: which samples of an epoch were consumed, and how another number of ranks continues.
+/// Specified in LEDGER.md.
 namespace ckpt::ledger {
 
 constexpr std::string_view kLedgerBlob = "data/ledger";
@@ -31,7 +31,7 @@ struct Shard {
   bool operator==(const Shard&) const = default;
 };
 
-/// Samples [begin, end) of a shard; of the global order where `shard` is 0 and there are no shards.
+/// Samples [begin, end) of a shard; without shards of the global order, with `shard` 0.
 struct Range {
   std::uint64_t shard = 0;
   std::uint64_t begin = 0;
@@ -40,7 +40,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// What one rank reads since the ledger was last remapped, and how many samples of it are done.
+/// The samples that one rank reads since the last remap, and how many of them are done.
 struct RankShare {
   std::vector<Range> ranges{};
   std::uint64_t consumed = 0;
@@ -60,8 +60,8 @@ struct Ledger {
   bool operator==(const Ledger&) const = default;
 };
 
-/// Checks what a ledger promises: numbers within their bounds; sharded: ranges inside their shards, no sample in two
-/// ranges, and no sample neither consumed nor in a range.
+/// Checks the invariants of a ledger: numbers within their bounds; sharded: ranges inside their shards, no sample in
+/// two ranges, and every sample consumed or in a range.
 /// errors   corrupt: the message names the member
 Result<> check(const Ledger& ledger);
 
@@ -82,7 +82,7 @@ Result<Ledger> begin_sharded(std::uint64_t epoch, std::uint64_t seed, std::vecto
 
 /// Steps until every remaining sample is consumed; the last one may be short.
 std::uint64_t steps_left(const Ledger& ledger);
-/// What a rank consumes in the step that is `step` steps from where the ledger stands, in order; empty past the end.
+/// The samples that a rank consumes `step` steps after the ledger's position, in order; empty past the end.
 std::vector<Range> share_of(const Ledger& ledger, std::uint64_t rank, std::uint64_t step);
 /// The ledger after some steps.
 Ledger advance(Ledger ledger, std::uint64_t steps);
@@ -92,8 +92,8 @@ Ledger advance(Ledger ledger, std::uint64_t steps);
 /// errors  usage: no rank, or more ranks than `global_batch`
 Result<Ledger> remap(const Ledger& ledger, std::uint64_t world);
 
-/// What holds for training that goes on with `world` ranks, in sentences for people: first what is bit-exact, then what
-/// is not.
+/// The guarantees for training that continues with `world` ranks, in sentences for people: first what is bit-exact,
+/// then what is not.
 std::vector<std::string> what_holds(const Ledger& ledger, std::uint64_t world);
 
 }  // namespace ckpt::ledger

@@ -24,7 +24,7 @@ tl::unexpected<Error> bad(Check check, std::string_view member, std::string_view
   return violates(check, fmt::format("manifest.json: parse: {}: {}", member, reason));
 }
 
-/// The reason of a reader of one value, with the member it stands in.
+/// The error of a reader of one value, prefixed with its member.
 template <class T>
 Result<T> in_member(Check check, std::string_view member, Result<T> result) {
   if (!result) return bad(check, member, result.error().message);
@@ -111,7 +111,7 @@ Result<std::vector<Layout>> read_layouts(const json::Array& values, std::string_
   return layouts;
 }
 
-/// What a manifest says before anything else in it counts.
+/// The members of a manifest that decide whether the rest can be read.
 struct Preamble {
   std::string version;
   std::vector<std::string> optional_features;
@@ -166,7 +166,7 @@ Result<std::optional<Manifest::Source>> read_source(const json::Value& root) {
   return source;
 }
 
-/// Where the checkpoint stands in a store; nothing where no member says so.
+/// The location of the checkpoint in a store; nothing if no member says so.
 Result<std::optional<Run>> read_run(const json::Value& root) {
   if (root.find("run") == nullptr) return std::nullopt;
   Run run;
@@ -260,7 +260,7 @@ Result<> check_aliases(const Manifest& manifest) {
   return {};
 }
 
-/// Whoever reads tensors needs none of them: a row that is not as FORMAT.md 3.2 says is none.
+/// Readers of tensors do not need them: a malformed row (FORMAT.md 3.2) is ignored.
 std::vector<Manifest::ExtraRow> read_extras(const json::Value& root, const Manifest& manifest) {
   std::vector<Manifest::ExtraRow> out;
   const json::Value* rows = root.find("extras");
@@ -400,8 +400,8 @@ Result<TensorRow> read_row(json::Value value) {
   return out;
 }
 
-/// Takes the document apart as it streams by: rows of `tensors` become values at once, so that the tree of a hundred
-/// thousand of them never stands in memory; the other members are kept.
+/// Parses the document in one pass: rows of `tensors` become values at once, so that the tree of a hundred thousand of
+/// them is never in memory; the other members are kept.
 class ManifestReader final : public json::Handler {
  public:
   Result<> on(const json::Event& event) override {
@@ -497,7 +497,7 @@ Result<> parse_text(std::string_view text, ManifestReader& reader) {
   return violates(Check::manifest_json, std::move(error));
 }
 
-/// The trailing hash: its digits, once they are what the bytes before them give.
+/// The trailing hash: its digits, if they match the bytes before them.
 Result<std::string_view> check_seal(std::string_view text) {
   const std::size_t seal_bytes = kSealBegin.size() + kDigits + kSealEnd.size();
   if (!text.starts_with(kManifestBegin)) return bad(Check::manifest_ends, "document", "does not begin like a manifest");

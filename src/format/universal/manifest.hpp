@@ -16,9 +16,9 @@
 
 namespace ckpt::universal {
 
-constexpr std::string_view kVersion = "1.0";  ///< what is written: the lowest that describes what this release writes
+constexpr std::string_view kVersion = "1.0";  ///< version written: the lowest that describes the output of this release
 constexpr std::string_view kOldVersion = "0.9";  ///< read too: layout `whole` only
-/// True for 0.9 and for 1.x, whatever its minor number: FORMAT.md section 9.
+/// True for 0.9 and for 1.x with any minor number: FORMAT.md section 9.
 constexpr bool is_known_version(std::string_view version) {
   if (version == kOldVersion) return true;
   if (!version.starts_with("1.") || version.size() < 3 || version.size() > 7) return false;
@@ -61,7 +61,7 @@ struct Manifest {
     Hash128 fingerprint{};
     std::string chosen{};  ///< may be empty
   };
-  std::string version{kVersion};  ///< as read; what is built is of kVersion
+  std::string version{kVersion};  ///< as read; a built manifest has kVersion
   Hash128 id{};
   std::string created{};  ///< utc_text
   std::string generator{};
@@ -78,7 +78,8 @@ struct Manifest {
   std::vector<std::pair<std::string, std::string>> digests{};  ///< algorithm -> hexadecimal text
   std::vector<Finding> findings{};
   std::vector<Alias> aliases{};  ///< sorted by name
-  /// A small file that goes with the weights, and the blob that has its bytes. What is read is sound: FORMAT.md 3.2.
+  /// A small file that belongs to the weights, and the blob with its bytes. Rows that were read are valid: FORMAT.md
+  /// 3.2.
   struct ExtraRow {
     std::string path;
     std::string blob;
@@ -93,7 +94,7 @@ struct Manifest {
 /// Checks that a row's layout is there and fits its tensor.
 /// errors  corrupt, with the tensor
 Result<> check_row_layout(const TensorRow& row, std::span<const LayoutFit> layouts);
-/// What that needs of Manifest::layouts, which must outlive it.
+/// The part of Manifest::layouts that it needs, which must outlive it.
 std::vector<LayoutFit> fits_of(const std::vector<Layout>& layouts);
 
 /// A time as the manifest writes it: "2026-01-02T03:04:05.000000006Z".
@@ -109,13 +110,12 @@ Result<std::string> build_manifest(const Manifest& manifest);
 /// errors   those of checks 2 to 24 of FORMAT.md section 10, with offset or tensor where known
 Result<Manifest> parse_manifest(std::string_view text);
 
-/// Whether the weights stand without the optimizer's state.
-/// errors  unsupported, with the tensor: a value of a
-/// parameter stands only there, or nothing else is left
+/// Whether the weights are stored independently of the optimizer's state.
+/// errors  unsupported, with the tensor: a value of a parameter is stored only there, or nothing else is left
 Result<> check_weights_alone(const Manifest& manifest);
 
-/// The same manifest one revision later, with other classes dropped: all other bytes stay as they are.
-/// errors   as parse_manifest; unsupported: `revision` and `dropped` stand where revise_manifest does not put them
+/// The same manifest one revision later, with other classes dropped: all other bytes are unchanged.
+/// errors   as parse_manifest; unsupported: `revision` and `dropped` are not where revise_manifest puts them
 Result<std::string> revise_manifest(std::string_view text, const std::vector<FileClass>& dropped);
 
 }  // namespace ckpt::universal

@@ -12,7 +12,7 @@
 /// Layouts of the universal format: FORMAT.md section 6. Numbers in, chunks out.
 namespace ckpt::universal {
 
-// What no layout may pass: with these, the cost of asking one writer about one tensor is bounded whatever a file says.
+// Limits of every layout: they bound the cost of one query for one writer and one tensor, for any file.
 constexpr std::uint64_t kMaxWriters = std::uint64_t{1} << 20;
 constexpr std::size_t kMaxAxes = 16;
 constexpr std::size_t kMaxCuts = 16;        ///< of one layout
@@ -41,9 +41,9 @@ struct Mesh {
   bool operator==(const Mesh&) const = default;
 };
 
-/// Which writer holds what of a tensor. Steps apply in this order: `at` (is the writer among the holders at all), then
-/// each of `cuts` to what the one before left, then `flat` to the row-major linearisation of what is left. Axes that
-/// none of them names, and those of `at` with several indices, count replicas: writers that hold the same.
+/// Which part of a tensor each writer holds. Steps apply in this order: `at` (whether the writer is a holder), then
+/// each of `cuts` to the rest left by the previous one, then `flat` to the row-major linearisation of that rest. Axes
+/// that none of them names, and those of `at` with several indices, count replicas: writers with the same part.
 struct Layout {
   enum class Kind : std::uint8_t {
     whole,      ///< one entry in the file of writer 0 that the row's `volume` names
@@ -75,10 +75,10 @@ struct Layout {
     std::vector<std::uint64_t> segments{};
     bool operator==(const Cut&) const = default;
   };
-  /// Elements of the linearised rest: part k holds [k * part - begin, (k + 1) * part - begin), as far as there are
-  /// such elements. `begin` stands in the tensor's row: where the tensor begins in the flat group that is divided (0
-  /// where each tensor is divided by itself). Where a cut has segments it must be one of dimension 0, so that the rest
-  /// is its boxes one after another.
+  /// Elements of the linearised rest: part k holds [k * part - begin, (k + 1) * part - begin), as far as there are such
+  /// elements. `begin` is in the tensor's row: the offset of the tensor in the flat group that is divided (0 if each
+  /// tensor is divided separately). If a cut has segments it must be one of dimension 0, so that the rest is its boxes
+  /// one after another.
   struct Flat {
     std::vector<std::uint32_t> axes{};  ///< at least one; the part's number is row-major over them
     std::uint64_t part = 0;             ///< elements of each part, at least 1
@@ -93,7 +93,7 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-/// Checks what a layout says by itself: sizes, axes that exist and are used once, points and segments that ascend.
+/// Checks a layout by itself: sizes, axes that exist and are used once, points and segments that ascend.
 /// errors   corrupt: the message is the reason alone and names the member
 Result<> check_layout(const Layout& layout);
 
@@ -105,7 +105,7 @@ Result<> check_layout(const Layout& layout);
 /// errors   corrupt, with the tensor
 Result<> check_layout(const Layout& layout, const Tensor& tensor, std::uint64_t begin);
 
-/// The same check for many tensors of one layout: what it says by itself is checked once, however many points it has.
+/// The same check for many tensors of one layout: the layout itself is checked once, however many points it has.
 class LayoutFit {
  public:
   explicit LayoutFit(const Layout& layout);  ///< passed check_layout; must outlive this
@@ -117,12 +117,12 @@ class LayoutFit {
   std::vector<std::uint64_t> longest_{};  // with `flat`, of each cut: the part that holds most
 };
 
-/// What the memory of a writer holds of a tensor: the boxes of its local array, row-major over the segments of each
+/// The part of a tensor in a writer's memory: the boxes of its local array, row-major over the segments of each
 /// dimension, or the flat pieces of them. The bytes of the local array are those of the chunks one after another,
 /// unless a cut has segments of a dimension other than the first: then rows of the boxes alternate. A flat range that
-/// covers its whole box is that box. Nothing for a writer beyond the mesh, or one that holds no element. Of a tensor
+/// covers its whole box is that box. Nothing for a writer beyond the mesh, or one that holds no element. For a tensor
 /// without elements writer 0 holds one chunk, others none. Layout `whole` gives writer 0 all; `irregular` cannot be
-/// asked.
+/// queried.
 ///
 /// layout   passed both checks
 /// errors   corrupt: over kMaxBoxes, or elements of a packed dtype that share a byte would go to two writers; internal:
@@ -130,11 +130,11 @@ class LayoutFit {
 Result<std::vector<Chunk>> held_chunks(const Layout& layout, const Tensor& tensor, std::uint64_t begin,
                                        std::uint64_t writer);
 
-/// What this writer writes of what it holds, by the owner rule; over all writers every element exactly once. Of a chunk
-/// that R replicas hold, where it has kSharedChunkBytes or more, replica r writes the r-th part by cut::even of its
-/// rows (the first dimension of the box longer than 1; of a flat range: its elements; in units of whole bytes); else
-/// replica XXH64(name) mod R writes it all. Replica numbers are row-major over the axes that count replicas, in mesh
-/// order. A chunk's number here is the volume of the file that it lies in.
+/// The chunks that this writer writes of those that it holds, by the owner rule; over all writers every element exactly
+/// once. A chunk with R replicas and at least kSharedChunkBytes is divided: replica r writes the r-th part by cut::even
+/// of its rows (the first dimension of the box longer than 1; of a flat range: its elements; in units of whole bytes);
+/// else replica XXH64(name) mod R writes it all. Replica numbers are row-major over the axes that count replicas, in
+/// mesh order. A chunk's number here is the volume of its file.
 /// errors  as held_chunks
 Result<std::vector<Chunk>> written_chunks(const Layout& layout, const Tensor& tensor, std::uint64_t begin,
                                           std::uint64_t writer);

@@ -33,7 +33,7 @@ void append(std::vector<Extent>& to, Extent range) {
   }
 }
 
-/// The ranges of the tensor that stand at `local` of what `ranges` lay end to end.
+/// The ranges of the tensor at `local` in the concatenation of `ranges`.
 void append_local(std::vector<Extent>& to, const std::vector<Extent>& ranges, Extent local) {
   std::uint64_t base = 0;
   for (const Extent& range : ranges) {
@@ -88,7 +88,7 @@ Steps steps_of(const Chunk& chunk, Dtype dtype) {
   return out;
 }
 
-/// Where [needed.begin, needed.end) of the tensor stands in what `ranges` lay end to end: empty where it does not.
+/// The position of [needed.begin, needed.end) of the tensor in the concatenation of `ranges`: empty if it is not there.
 Extent local_of(const std::vector<Extent>& ranges, Extent needed) {
   Extent local{0, 0};
   std::uint64_t base = 0;
@@ -177,7 +177,7 @@ std::vector<Extent> cut_ranges(const std::vector<Extent>& ranges, const Layout::
     append_local(out, ranges, by_rule(cut, length_of(ranges), part, parts));
     return out;
   }
-  // Segments stand in the first cut of a dimension only, so local indices are those of the tensor.
+  // Only the first cut of a dimension has segments, so local indices are those of the tensor.
   std::uint64_t base = 0;
   for (const std::uint64_t segment : cut.segments) {
     const Extent held = by_rule(cut, segment, part, parts);

@@ -10,8 +10,8 @@
 /// who hold it) both take. Layouts must have passed check_layout.
 namespace ckpt::universal {
 
-/// What is left of a tensor after some cuts: for each dimension the ranges of the tensor that a local array lays end to
-/// end, ascending, none empty, no two touching.
+/// The rest of a tensor after some cuts: for each dimension the ranges of the tensor that a local array concatenates,
+/// ascending, none empty, no two adjacent.
 using LocalDims = std::vector<std::vector<Extent>>;
 LocalDims whole_dims(const Shape& shape);
 

@@ -60,7 +60,7 @@ class Search {
   }
 
  private:
-  /// The flat parts of one local array that may meet what is needed.
+  /// The flat parts of one local array that may overlap the needed range.
   Result<> divide() {
     if (!layout_.flat) return give(0);
     Layout boxes = {};  // the same without the division

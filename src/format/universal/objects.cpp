@@ -47,7 +47,7 @@ Result<T> in_file(Result<T> result) {
 struct Node;
 using Members = std::vector<std::pair<std::string, Node>>;
 
-/// What a JSON value became: a value, or an object that is only part of one.
+/// The result of a JSON value: a value, or an object that is only part of one.
 struct Node {
   std::variant<std::shared_ptr<Value>, Members> content{};
   std::size_t height = 1;  // of values inside values
@@ -57,7 +57,7 @@ Node make(Value value, std::size_t height = 1) {
   return {std::make_shared<Value>(std::move(value)), height};
 }
 
-/// Of an object that is no kind of value: a later version may have more kinds, but none of several members.
+/// For an object that is not a known kind of value: a later version may have more kinds, but none with several members.
 tl::unexpected<Error> unknown_kind(const Node& node) {
   const auto& members = std::get<Members>(node.content);
   if (members.size() != 1) return bad_value(fmt::format("an object of {} members", members.size()));
@@ -169,7 +169,7 @@ class ValueBuilder final : public json::Handler {
   }
 
   Result<> add(Node node) {
-    // One level more than a value may have: the array of a dict's pairs is no value.
+    // One level more than a value may have: the array of a dict's pairs is not a value.
     if (node.height > kMaxObjectDepth + 1) return too_deep();
     if (open_.empty()) {
       root_ = std::move(node);
@@ -187,7 +187,7 @@ class ValueBuilder final : public json::Handler {
     return {};
   }
 
-  /// An object of one member named as a kind of value is that value; any other stays as it is.
+  /// An object of one member named as a kind of value is that value; any other is unchanged.
   Result<Node> close(Node node) {
     auto& members = std::get<Members>(node.content);
     if (members.size() != 1) return node;
@@ -222,7 +222,7 @@ class ValueBuilder final : public json::Handler {
         return bad_value("a dict item that is not a key and a value");
       dict.items.emplace_back(pair->items[0], pair->items[1]);
     }
-    count_ -= dict.items.size();  // the pairs are no values of their own, nor is their level
+    count_ -= dict.items.size();  // pairs are not values, and their level does not count
     const std::size_t height = dict.items.empty() ? 1 : content.height - 1;
     return make({std::move(dict)}, height);
   }

@@ -16,7 +16,7 @@ namespace ckpt::universal {
 constexpr std::size_t kMaxObjectValues = std::size_t{4} << 20;  ///< in one objects.json, keys included
 constexpr std::size_t kMaxObjectDepth = 64;                     ///< values inside values
 
-/// blobs/objects.json: what a checkpoint holds beside tensors. FORMAT.md section 7.
+/// blobs/objects.json: the objects of a checkpoint besides tensors. FORMAT.md section 7.
 struct Objects {
   Hash128 id{};
   std::vector<NamedObject> objects{};  ///< in the source's order

@@ -11,7 +11,7 @@
 namespace ckpt::universal {
 namespace {
 
-/// Writes values without recursion: what is still to be written stands on a stack, next on top.
+/// Writes values without recursion: the remaining ones are on a stack, next on top.
 class ValueWriter {
  public:
   ValueWriter(json::Writer& out, const Renamed& renamed) : out_(out), renamed_(renamed) {}
@@ -55,7 +55,7 @@ class ValueWriter {
     static const Value kNothing{};
     tasks_.push_back({Part::value, value == nullptr ? &kNothing : value, depth});
   }
-  /// {"tag": of a value that JSON has no form for; who calls it ends the object.
+  /// {"tag": for a value without a JSON form; the caller ends the object.
   json::Writer& begin_tagged(std::string_view tag) { return out_.begin_object().key(tag); }
   void put_tagged(std::string_view tag, std::string_view text) { begin_tagged(tag).value(text).end_object(); }
 

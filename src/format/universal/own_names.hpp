@@ -5,7 +5,7 @@
 
 namespace ckpt::universal {
 
-/// What a mark can be: FORMAT.md, section 11. In the order of catalog::Mark::Kind.
+/// The kinds of marks: FORMAT.md, section 11. In the order of catalog::Mark::Kind.
 inline constexpr std::array<std::string_view, 7> kMarkKinds{"pin",      "tag",      "note",     "metric",
                                                             "verified", "restored", "reference"};
 

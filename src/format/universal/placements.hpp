@@ -26,12 +26,11 @@ Layout replicated(Mesh mesh);
 
 // --- shards of one dimension -----------------------------------------------------------------------------------------
 
-/// Parts of ceil(n / ranks) rows of what the steps before left; trailing ranks may hold nothing. Over one axis of a
-/// mesh of (replicate, shard) this is HSDP; after a step of tensor parallelism along the same dimension it is what
-/// DTensor calls a strided shard.
-/// source  PyTorch FSDP2: torch/distributed/fsdp/_fully_shard/_fsdp_param.py
-/// FSDPParam._init_sharded_param, by
-///          _fsdp_common.py _chunk_with_empty (torch.chunk); DTensor: placement_types.py Shard, _StridedShard
+/// Parts of ceil(n / ranks) rows of the rest left by earlier steps; trailing ranks may hold nothing. Over one axis of a
+/// mesh of (replicate, shard) this is HSDP; after a step of tensor parallelism along the same dimension it is DTensor's
+/// strided shard.
+/// source  PyTorch FSDP2: torch/distributed/fsdp/_fully_shard/_fsdp_param.py FSDPParam._init_sharded_param, by
+///         _fsdp_common.py _chunk_with_empty (torch.chunk); DTensor: placement_types.py Shard, _StridedShard
 Result<Layout> fsdp_shard(Layout layout, std::uint32_t dim, std::vector<std::uint32_t> axes);
 
 /// Parts that differ by at most one row, the longer ones first.
@@ -66,9 +65,8 @@ Result<Layout> vocabulary(Layout layout, const Vocabulary& vocabulary);
 
 /// Fused QKV whose rows are groups of (heads / groups) query heads, one key head, one value head: ranks hold whole
 /// groups.
-/// source  Megatron-LM megatron/core/transformer/attention.py SelfAttention (linear_qkv, num_query_groups).
-/// More ranks
-///          than groups share groups there, which is no division of rows: refused
+/// source  Megatron-LM megatron/core/transformer/attention.py SelfAttention (linear_qkv, num_query_groups). More ranks
+///         than groups share groups there, which is not a division of rows: refused
 struct GroupedQkv {
   std::uint32_t axis = 0;
   std::uint64_t heads = 0;
@@ -137,7 +135,7 @@ struct FlatGroupOptions {
 };
 Result<FlatGroupPlaces> flat_group(const FlatGroupOptions& options);
 
-/// Elements of what the steps before left, in parts of `part`, counted from where the tensor begins in its group: for
+/// Elements of the rest left by earlier steps, in parts of `part`, counted from the tensor's offset in its group: for
 /// the rows of a flat_group, and for buckets of Megatron's distributed optimizer
 /// (megatron/core/optimizer/distrib_optimizer.py _build_model_gbuf_range: each bucket is divided by itself).
 Result<Layout> flat_parts(Layout layout, std::vector<std::uint32_t> axes, std::uint64_t part);

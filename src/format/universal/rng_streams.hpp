@@ -12,16 +12,16 @@
 #include "format/hash.hpp"
 #include "format/result.hpp"
 
-/// The blobs `rng/...`: states of random number generators by what they are for, not by the rank that had them.
-/// Specified in LEDGER.md.
+/// The blobs `rng/...`: states of random number generators by their purpose, not by the rank that had them. Specified
+/// in LEDGER.md.
 namespace ckpt::rng {
 
 constexpr std::string_view kPrefix = "rng/";
 constexpr std::size_t kMaxStateBytes = 1u << 20;
 constexpr std::size_t kMaxNameBytes = 4096;  ///< of a blob's name
 
-/// What a stream is: its purpose and where on the mesh it is of its own. Axes on which all ranks share the stream are
-/// left out, so it is found again when they change: {"dropout", {tp: 1}} is the same for every data-parallel rank.
+/// The identity of a stream: its purpose and its coordinates. Axes along which all ranks share the stream are left out,
+/// so it is found again when they change: {"dropout", {tp: 1}} is the same for every data-parallel rank.
 struct Identity {
   std::string stream;                             ///< UTF-8, not empty
   std::map<std::string, std::uint64_t> coords{};  ///< axis -> coordinate
@@ -50,7 +50,7 @@ Result<Stream> parse(std::string_view text);
 
 /// Where a rank that resumes gets a stream from.
 struct Source {
-  std::optional<std::size_t> stored{};  ///< index of the stored stream that goes on, bit for bit
+  std::optional<std::size_t> stored{};  ///< index of the stored stream that continues, bit for bit
   Hash128 seed{};                       ///< else the new stream's seed
 };
 
@@ -67,7 +67,7 @@ struct Wanted {
 std::vector<Source> resolve(std::span<const Stream> stored, std::span<const Wanted> wanted, std::uint64_t seed,
                             std::uint64_t step);
 
-/// What holds after `resolve`, in sentences for people: first what is bit-exact, then what is not.
+/// The guarantees after `resolve`, in sentences for people: first what is bit-exact, then what is not.
 std::vector<std::string> what_holds(std::span<const Stream> stored, std::span<const Source> sources);
 
 }  // namespace ckpt::rng

@@ -13,7 +13,7 @@
 /// The universal sharded format: FORMAT.md beside this file.
 namespace ckpt::universal {
 
-/// What a file of a checkpoint holds. Each file holds one class.
+/// The class of a file of a checkpoint. Each file holds one class.
 enum class FileClass : std::uint32_t { weights, optim, blobs, objects, index };
 constexpr std::uint32_t kClassCount = 5;
 std::string_view class_name(FileClass file_class);

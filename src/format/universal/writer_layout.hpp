@@ -17,7 +17,7 @@ namespace ckpt::universal {
 
 constexpr std::string_view kSeriesKey = "ckpt.v1";  ///< in `__metadata__` of every shard
 
-/// What a shard says of itself: the text of `__metadata__["ckpt.v1"]`.
+/// The description in a shard: the text of `__metadata__["ckpt.v1"]`.
 struct Series {
   FileKey key{};
   Hash128 id{};
@@ -32,7 +32,7 @@ struct GivenChunks {
   std::vector<Chunk> chunks{};
 };
 
-/// Whose files are asked for. What the views show must outlive the call.
+/// The writer whose files are queried. The views' data must outlive the call.
 struct WriterRequest {
   std::span<const TensorRow> rows{};         ///< Manifest::tensors: sorted by name, layout and begin as in the manifest
   std::span<const Layout> layouts{};         ///< Manifest::layouts, each checked
@@ -64,7 +64,7 @@ struct WriterFile {
 ///          its tensor
 Result<std::vector<WriterFile>> lay_out_writer(const WriterRequest& request);
 
-/// Where the chunks of a writer lie, without headers: how long each header is stands in sums.bin.
+/// The location of a writer's chunks, without headers: header lengths are in sums.bin.
 struct WriterPlaces {
   struct File {
     FileKey key{};
