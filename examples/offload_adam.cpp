@@ -3,9 +3,9 @@
 //
 //   offload_adam DIRECTORY [--memory MIB] [--steps N] [--io uring|threads] [--check]
 //
-// A parameter's masters, first and second moments live in the store; gradients are made on the spot, as if a backward
-// pass had just left them. The state is cut into groups, as DeepSpeed cuts it into sub-groups, so that four of them fit
-// in the memory: the one being updated, the next, and the last two on their way to the disk.
+// The fp32 masters and both moments of each parameter are in the store; gradients are generated, in place of a backward
+// pass. The state is divided into groups, like DeepSpeed's sub-groups, so that four of them fit in memory: the one
+// being updated, the next, and the last two on their way to the disk.
 //   for each group:  prefetch the next  ->  get this one  ->  update it  ->  put it (written behind)
 // --check runs the same steps wholly in memory and compares every bit.
 #include <algorithm>
@@ -34,7 +34,7 @@ struct Group {
   explicit Group(std::size_t count) : master(count), exp_avg(count), exp_avg_sq(count) {}
 };
 
-/// A value in [-1, 1) for a parameter and a step: the same wherever and in whatever order it is asked for.
+/// A value in [-1, 1) for a parameter and a step, independent of the order of calls.
 float value_of(std::uint64_t parameter, std::uint64_t step) {
   std::uint64_t x = parameter * 0x9e3779b97f4a7c15U + step * 0xd1b54a32d192ed03U + 0x632be59bd9b4e019U;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -106,7 +106,7 @@ struct Seconds {
   double updates = 0;
 };
 
-/// All groups once a step; without updates it shows what the transfers alone take.
+/// All groups once per step; without updates it measures the transfers alone.
 Seconds run_steps(ckpt::Offload& offload, Group& group, unsigned steps, bool updates) {
   Seconds out;
   const Clock::time_point begin = Clock::now();
@@ -195,7 +195,7 @@ int main(int argc, char** argv) {
   const auto hits = static_cast<unsigned long long>(after.hits - before.hits);
   std::printf("moved %.0f MiB in %.3f s: %.0f MiB/s; %llu of %llu gets found all read ahead\n", moved, both.total,
               moved / both.total, hits, hits + static_cast<unsigned long long>(after.misses - before.misses));
-  // One after the other they would take the sum.
+  // Without overlap the times would add up.
   const double hidden = transfers.total + both.updates - both.total;
   const double shorter = std::min(transfers.total, both.updates);
   std::printf("transfers alone %.3f s, updates %.3f s, together %.3f s: %.0f %% of the shorter is hidden\n",

@@ -1,9 +1,9 @@
 /* A training job in C that uses ckpt: one linear layer with Adam, data parallel, its state divided as by ZeRO-1.
  *
- *   mpirun -n 3 trainer_c RUN STEPS EVERY [DIE_AT]     goes on from the newest checkpoint, on any number of ranks
+ *   mpirun -n 3 trainer_c RUN STEPS EVERY [DIE_AT]     resumes from the newest checkpoint, on any number of ranks
  *
- * Saved every EVERY steps; rank 0 is killed after step DIE_AT. Losses do not depend on the number of ranks: gradients
- * of the samples are added in the samples' order. */
+ * Saves every EVERY steps; rank 0 is killed after step DIE_AT. Losses do not depend on the number of ranks: gradients
+ * are added in the order of samples. */
 #include <ckpt/ckpt.h>
 #include <math.h>
 #include <mpi.h>
@@ -17,7 +17,7 @@ static int rank;
 static int ranks;
 static int failed; /* code of the last failed save, or 0: the exit code of the job */
 
-/* Ends the job with what the library says of its last failure. */
+/* Ends the job with the library's last error. */
 static void need(int code, const char* call) {
   if (code == 0) return;
   fprintf(stderr, "trainer_c: rank %d: %s: %s\n", rank, call, ckpt_last_error_json());
@@ -29,7 +29,7 @@ static void print_log(void* user, const char* text) {
   if (rank == 0) fprintf(stderr, "ckpt: %s\n", text);
 }
 
-/* --- what is saved ------------------------------------------------------------------------------------------------ */
+/* --- saved state -------------------------------------------------------------------------------------------------- */
 
 /* The weight is replicated. Of the two slots, laid flat, each rank has `part` elements from part * rank on, the last
  * ranks less or none: `kept` of them. */
@@ -70,7 +70,7 @@ static ckpt_model* declare(const State* state) {
 static void resume(ckpt_run* run, State* state) {
   ckpt_checkpoint* newest = NULL;
   const int code = ckpt_latest_usable(run, &newest);
-  if (code == 10) return; /* there is none */
+  if (code == 10) return; /* no checkpoint yet */
   need(code, "latest_usable");
   ckpt_checkpoint_free(newest);
   /* Without a box a read is this rank's part by the model. A rank may have none of a slot. */
@@ -83,7 +83,7 @@ static void resume(ckpt_run* run, State* state) {
   need(ckpt_load(run, reads, 4, CKPT_STRICT, NULL), "load");
 }
 
-/* Copies everything and returns; the checkpoint is written while training goes on. */
+/* Copies everything and returns; the checkpoint is written while training continues. */
 static ckpt_pending* save(ckpt_run* run, const State* state) {
   ckpt_save* begun = NULL;
   ckpt_pending* pending = NULL;

@@ -2,9 +2,9 @@
 // killed at any time, resumed on any other mesh, with the same losses to the last bit.
 //
 //   mpirun -n 4 trainer --dir run --dp 2 --tp 2 --zero 1 --steps 100 --every 10
-//   mpirun -n 2 trainer --dir run --pp 2 --steps 200 --every 10           (goes on from the newest checkpoint)
+//   mpirun -n 2 trainer --dir run --pp 2 --steps 200 --every 10           (resumes from the newest checkpoint)
 //
-// What belongs to checkpoints is all in this file; trainer/ has the training.
+// All checkpoint code is in this file; trainer/ has the training.
 #include <mpi.h>
 #include <signal.h>
 
@@ -25,13 +25,13 @@
 
 namespace {
 
-constexpr int kMicroBatches = 12;  // of a step, on all ranks together: what the sums' order is made of
+constexpr int kMicroBatches = 12;  // of a step, on all ranks together: they fix the order of sums
 constexpr std::size_t kMicroBatchSamples = 2;
 constexpr std::size_t kBatchSamples = kMicroBatches * kMicroBatchSamples;
 
 struct Flags {
   std::string dir;
-  std::string local;  // saves go here first: a disk of the node, for all ranks
+  std::string local;  // saves go here first: a disk of the node, shared by its ranks
   int pp = 1, dp = 1, tp = 1, zero = 0, layers = 4;
   std::uint64_t width = 256, steps = 20, every = 5, staging = 64 << 20, patience_s = 60;
   std::uint64_t die_at = 0;     // kill -9 at this step ...
@@ -39,7 +39,7 @@ struct Flags {
   std::string die_in = "save";  // ... in its save, or after its "commit", or after the "step" before its save
 };
 
-/// Ends the job: what failed is told by the rank that noticed.
+/// Ends the job; the rank that noticed the failure prints it.
 [[noreturn]] void give_up(const ckpt::Error& error, const char* call) {
   std::fprintf(stderr, "trainer: %s: %s\n", call, error.json.c_str());
   MPI_Abort(MPI_COMM_WORLD, error.code);
@@ -52,7 +52,7 @@ T need(ckpt::Result<T> result, const char* call) {
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
-/// Everything that training changes, and how it lies on the ranks.
+/// All state that training changes, and its layout on the ranks.
 struct Training {
   Mesh mesh;
   Network network;
@@ -63,7 +63,7 @@ struct Training {
 
 // --- checkpoints ----------------------------------------------------------------------------------------------------
 
-/// One tensor of the job: declared alike on all ranks; `part` is the memory of what this rank has of it.
+/// One tensor of the job, declared identically on all ranks; `part` is the memory of this rank's part.
 struct Entry {
   ckpt::Tensor tensor;
   std::vector<ckpt::Step> layout;
@@ -104,14 +104,14 @@ ckpt::Model declare(const Mesh& mesh, const std::vector<Entry>& entries) {
   auto model = need(
       ckpt::Model::on({{"pp", size(mesh.pp_size)}, {"dp", size(mesh.dp_size)}, {"tp", size(mesh.tp_size)}}), "model");
   for (const Entry& entry : entries) need(model.tensor(entry.tensor, entry.layout), "declare");
-  need(model.tensor(kSteps, {}), "declare");  // no layout: all ranks have it
+  need(model.tensor(kSteps, {}), "declare");  // no steps: replicated on all ranks
   return model;
 }
 
-/// Goes on from the newest checkpoint that is whole, whatever mesh it was saved on; the step it was saved after, or 0.
+/// Loads the newest checkpoint that verifies, saved on any mesh. Returns the step that it was saved after, or 0.
 std::uint64_t resume(ckpt::Run& run, Training& training, std::vector<Entry>& entries) {
   if (const auto newest = run.latest_usable(); !newest) {
-    if (newest.error().code == 10) return 0;  // there is none
+    if (newest.error().code == 10) return 0;  // no checkpoint yet
     give_up(newest.error(), "latest_usable");
   }
   std::vector<ckpt::Read> reads;
@@ -130,7 +130,7 @@ void die_here(const Flags& flags, const Training& training, std::uint64_t step, 
   if (step == flags.die_at && training.mesh.rank == flags.die_rank && flags.die_in == where) ::raise(SIGKILL);
 }
 
-/// Hands everything over and returns when it is copied; training may change it then, while it is written.
+/// Adds everything and returns when it is copied; training may change it while it is written.
 ckpt::Result<ckpt::Pending> save(ckpt::Run& run, const Flags& flags, Training& training, std::uint64_t step,
                                  double loss, const std::vector<Entry>& entries) {
   auto begun = run.begin(step);
@@ -153,7 +153,7 @@ ckpt::Result<ckpt::Pending> save(ckpt::Run& run, const Flags& flags, Training& t
     if (added) added = begun->metric("loss", loss);
     return added;
   };
-  if (auto added = add_all(); !added) give_up(added.error(), "add");  // a mistake in this program
+  if (auto added = add_all(); !added) give_up(added.error(), "add");  // a bug in this program
   die_here(flags, training, step, "save");
   auto pending = begun->commit();
   die_here(flags, training, step, "commit");

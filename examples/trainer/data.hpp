@@ -1,6 +1,6 @@
 #pragma once
 
-// Synthetic data, and its state that belongs in a checkpoint: the position in the data and the random stream.
+// Synthetic data, and its checkpointed state: the position in the data and the random stream.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -14,8 +14,8 @@ struct Random {
   std::uint64_t next();
 };
 
-/// Where training stands in the data. The same on all ranks, whatever their number: it counts global batches. What is
-/// less than a batch at the end of an epoch is left out.
+/// The position in the data. It counts global batches, so it is the same on any number of ranks. An incomplete batch at
+/// the end of an epoch is skipped.
 struct Position {
   std::uint64_t epoch = 0;
   std::uint64_t consumed = 0;  ///< samples of this epoch, by all ranks together
@@ -24,7 +24,7 @@ struct Position {
 };
 
 /// Sample `index` of the global batch that begins at `position`: inputs in [-1, 1), with a little noise by
-/// `augmentation`, and what the network should make of them. Both are `width` long.
+/// `augmentation`, and the expected outputs. Both are `width` long.
 struct Sample {
   std::vector<float> input, target;
 };

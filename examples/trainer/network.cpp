@@ -67,7 +67,7 @@ Network::Network(const NetworkSize& size, const Mesh& mesh) : mesh_(mesh), width
 
 void Network::train(const Batch& batch, std::size_t samples_in_all, const float* values, float* gradient,
                     double& loss) {
-  std::vector<std::vector<float>> passing(layers_.size() + 1);  // what enters each layer, and what leaves the last
+  std::vector<std::vector<float>> passing(layers_.size() + 1);  // the input of each layer, and the output of the last
   passing[0].resize(batch.size() * layers_[0].in);
   if (mesh_.is_first_stage()) {
     auto at = passing[0].begin();
@@ -82,7 +82,7 @@ void Network::train(const Batch& batch, std::size_t samples_in_all, const float*
     layer_values += layers_[i].in * layers_[i].out + layers_[i].out;
   }
 
-  std::vector<float> slope(passing.back().size());  // of the loss, by what left the layer
+  std::vector<float> slope(passing.back().size());  // gradient of the loss by the layer's output
   if (mesh_.is_last_stage()) {
     const float scale = 2.0F / static_cast<float>(samples_in_all * width_);
     double squares = 0;
@@ -114,7 +114,7 @@ std::vector<float> Network::forward(const Layer& layer, const std::vector<float>
   const std::size_t samples = input.size() / layer.in;
   const float* weight = values;
   const float* bias = values + layer.in * layer.out;
-  // Only where the input is cut is the sum over it made of blocks.
+  // If the input is cut, the sum over it has blocks.
   const std::size_t blocks = layer.cuts_output ? 1 : static_cast<std::size_t>(kBlocks / mesh_.tp_size);
   const std::size_t block = layer.in / blocks;
   std::vector<float> sums(blocks * samples * layer.out);
@@ -136,7 +136,7 @@ std::vector<float> Network::forward(const Layer& layer, const std::vector<float>
   return output;
 }
 
-/// Takes the slope by the output, adds those by weight and bias to `gradient`, returns that by the input.
+/// Backward: takes the gradient by the output, adds those by weight and bias to `gradient`, returns that by the input.
 std::vector<float> Network::backward(const Layer& layer, const std::vector<float>& input,
                                      const std::vector<float>& output, std::vector<float> slope, const float* values,
                                      float* gradient) const {
@@ -146,7 +146,7 @@ std::vector<float> Network::backward(const Layer& layer, const std::vector<float
     if (!layer.is_last && output[i] <= 0) slope[i] = 0;
     bias_gradient[i % layer.out] += slope[i];
   }
-  // Only where the output is cut is the sum over it made of blocks.
+  // If the output is cut, the sum over it has blocks.
   const std::size_t blocks = layer.cuts_output ? static_cast<std::size_t>(kBlocks / mesh_.tp_size) : 1;
   const std::size_t block = layer.out / blocks;
   std::vector<float> sums(blocks * samples * layer.in);

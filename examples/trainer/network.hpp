@@ -10,8 +10,8 @@
 #include "data.hpp"
 #include "mesh.hpp"
 
-/// Sums over a dimension that tensor parallelism may cut are made of so many partial sums, added in their order: the
-/// tensor-parallel size must divide it, and it must divide the width.
+/// Number of partial sums, added in order, for a dimension that tensor parallelism may cut. The tensor-parallel size
+/// must divide it, and it must divide the width.
 inline constexpr int kBlocks = 8;
 
 /// One of a network's parameters. Even layers are cut by columns of their output (dimension 0), odd ones by rows (their
@@ -33,7 +33,7 @@ struct NetworkSize {
 
 /// All parameters of all stages, in order.
 std::vector<Parameter> parameters(const NetworkSize& size, const Mesh& mesh);
-/// The values that a parameter's part of this rank begins with: the same for an element, whatever rank holds it.
+/// The initial values of this rank's part of a parameter: the same for an element on every rank that holds it.
 std::vector<float> initial_values(const Parameter& parameter, std::size_t number, const Mesh& mesh);
 
 /// The layers of this rank's stage.
@@ -43,9 +43,9 @@ class Network {
 
   std::size_t width() const { return width_; }
   using Batch = std::vector<Sample>;
-  /// One micro-batch through all stages, then back. Adds to `gradient` what it contributes to the mean over
-  /// `samples_in_all` samples; so does `loss`, which is set on the last stage. `values` and `gradient` hold this
-  /// stage's parameters one after another. All ranks of the stages and the tensor axis call it together.
+  /// Forward and backward of one micro-batch. Adds its share of the mean over `samples_in_all` samples to `gradient`,
+  /// and to `loss` on the last stage. `values` and `gradient` hold this stage's parameters one after another.
+  /// Collective over the ranks of the stages and the tensor axis.
   void train(const Batch& batch, std::size_t samples_in_all, const float* values, float* gradient, double& loss);
 
  private:

@@ -42,12 +42,12 @@ Optimizer::Optimizer(const NetworkSize& size, const Mesh& mesh, int zero)
   exp_avg_sq_.resize(exp_avg_.size());
 }
 
-/// Where the part of a rank of the data axis begins in the stage: all are equal but the last ones.
+/// The offset of a data-parallel rank's part in the stage: all parts are equal except the last ones.
 std::size_t Optimizer::part_begin(const Group& group, int rank) const {
   return std::min(group.begin + static_cast<std::size_t>(rank) * group.part, group.end);
 }
 
-/// Gives all ranks of the data axis every part of a group.
+/// All-gathers the parts of a group over the data axis.
 void Optimizer::gather(const Group& group, std::vector<float>& elements) const {
   std::vector<int> counts, begins;
   for (int rank = 0; rank < mesh_.dp_size; ++rank) {
@@ -70,7 +70,7 @@ const float* Optimizer::gather_values() {
   return values_.data();
 }
 
-/// Adds up this rank's part of the gradients of all micro-batches: what MPI_Reduce_scatter does, in a fixed order.
+/// Sums this rank's part of the gradients of all micro-batches, like MPI_Reduce_scatter but in a fixed order.
 void Optimizer::sum(const Group& group, const std::vector<float>& gradients, std::vector<float>& gradient) const {
   const std::size_t here = gradients.size() / elements_;
   const std::size_t mine = part_begin(group, mesh_.dp);
@@ -120,7 +120,7 @@ void Optimizer::update(const std::vector<float>& gradients) {
   if (zero_ == 3) values_.clear();
 }
 
-/// What this rank's part of a group has of the stage's elements [begin, end).
+/// The overlap of this rank's part of a group with the stage's elements [begin, end).
 std::span<float> Optimizer::kept_of(std::vector<float>& state, const Group& group, std::size_t begin,
                                     std::size_t end) const {
   const std::size_t mine = part_begin(group, mesh_.dp);

@@ -12,30 +12,30 @@
 
 class Optimizer {
  public:
-  /// zero 0: every rank keeps all and updates all. 1: exp_avg and exp_avg_sq of a stage's parameters, laid end to end,
-  /// are cut into equal parts, one a rank; 2: the sum of the gradients too. 3: each parameter is cut into equal parts
-  /// of its own, and so are its gradient and state; its values are gathered for each step.
+  /// zero 0: every rank keeps and updates everything. 1: exp_avg and exp_avg_sq of a stage's parameters, laid end to
+  /// end, are divided into equal parts, one per rank; 2: the summed gradients too. 3: each parameter is divided
+  /// separately, with its gradient and state; its values are gathered for each step.
   Optimizer(const NetworkSize& size, const Mesh& mesh, int zero);
 
   /// This stage's parameters, one after another, until `update`. Collective over the data axis.
   const float* gather_values();
   std::size_t elements() const { return elements_; }
   /// One step of Adam with the gradients of this rank's micro-batches, elements() each, one after another. Collective
-  /// over the data axis, each of whose ranks has as many of them.
+  /// over the data axis; every rank of it has the same number of micro-batches.
   void update(const std::vector<float>& gradients);
 
-  /// What this rank keeps of a parameter of any stage: nothing of other stages'.
+  /// The part of a parameter that this rank keeps; empty for other stages.
   struct Kept {
     Parameter parameter;
-    std::uint64_t part = 0;   ///< elements of each rank's part where it is cut by ZeRO ...
-    std::uint64_t begin = 0;  ///< ... and where the parameter begins in what is cut
+    std::uint64_t part = 0;   ///< elements of each rank's part, if ZeRO divides it ...
+    std::uint64_t begin = 0;  ///< ... and the offset of the parameter in the divided array
     std::span<float> values{}, exp_avg{}, exp_avg_sq{};
   };
   std::vector<Kept> kept();
   std::int64_t& steps() { return steps_; }
 
  private:
-  /// What is cut into one part a rank: elements [begin, end) of the stage's.
+  /// An array that is divided into one part per rank: elements [begin, end) of the stage.
   struct Group {
     std::size_t begin = 0, end = 0;
     std::size_t part = 0;
