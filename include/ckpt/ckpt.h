@@ -334,7 +334,7 @@ int ckpt_load(ckpt_run* run, const ckpt_read* reads, uint64_t read_count, int32_
  * once, and random number generators continue where they were. Stored as blobs; src/format/LEDGER.md specifies them and
  * says what stays bit-exact. */
 
-typedef struct ckpt_position ckpt_position; /* which samples of an epoch are consumed, and who reads the rest */
+typedef struct ckpt_position ckpt_position; /* which samples of an epoch are consumed, and which rank reads the rest */
 
 typedef struct ckpt_shard {
   const char* name;

@@ -36,8 +36,8 @@ Result<> check_apart(Io& io, const ConvertRequest& request, const std::string& s
 
 /// The files that belong to the checkpoint at `path`, which --overwrite is to replace: its map's files and
 /// Format::own_names. `target` is the format to write: one that is never read is recognised by its names.
-/// errors  usage: it is no checkpoint, several, or a part of a larger one, or the source was read from it; locked, io:
-///         this cannot be determined
+/// errors  usage: it is not one checkpoint, or a part of a larger one, or the source was read from it; locked, io: this
+///         cannot be determined
 Result<std::vector<std::string>> own_files(Session& session, const Source& source, const Format& target,
                                            const std::string& path);
 

@@ -25,10 +25,10 @@ struct StoreFacts {
     std::uint64_t bytes = 0;
     std::string first{};  ///< the first one's path, then why where that is known
   };
-  Group left_over{};             ///< what killed saves left; no process holds it
-  Group claims{};                ///< of readers on other hosts that ended, or were not heard of since somebody looked
+  Group left_over{};             ///< of killed saves; no process holds them
+  Group claims{};                ///< of readers on other hosts that ended, or are silent since the last look
   Group stopped{};               ///< interrupted deletions
-  Group past_grace{};            ///< in the trash, longer than they had to be
+  Group past_grace{};            ///< in the trash past their grace
   Group unrecorded{};            ///< in the trash, without a record: nothing ever removes them
   catalog::Recycled recycled{};  ///< wait for the next save
   Group unknown_recycled{};      ///< in recycle/, but not put there by ckpt: never used nor removed

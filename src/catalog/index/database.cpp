@@ -92,7 +92,7 @@ Errc sqlite_code(int code) {
     case SQLITE_SCHEMA:
     case SQLITE_CONSTRAINT:
     case SQLITE_MISMATCH:
-      return Errc::corrupt;  // our own words always fit our own tables: somebody changed them
+      return Errc::corrupt;  // our own statements fit our own tables: another program changed them
     default:
       return Errc::io;
   }

@@ -16,7 +16,7 @@ void LinkWatch::look() {
   named_.clear();
   links_.clear();
   for (const std::string& run : runs_) {
-    // Without detection: whoever deletes another tool's checkpoints recognises them, and finds references to them.
+    // Without detection: deletions recognise another tool's checkpoints, and find references to them.
     auto folder = list_folder(io_, store_, run, {});
     if (!folder) {
       links_.push_back({.run = run_above(run), .path = run, .unreadable = true});

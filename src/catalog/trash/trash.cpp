@@ -137,7 +137,7 @@ Result<Held> Deleter::hold_here(const std::string& path, const Formerly& formerl
   return held;
 }
 
-/// After a rename into the trash: back again where somebody began to read before it.
+/// After a rename into the trash: renames back if a reader started before it.
 Result<> Deleter::give_back(const TrashEntry& entry, Held& held) {
   auto looked = look_for_readers(io_, held);
   if (looked && held.claim == Claim::free) return {};

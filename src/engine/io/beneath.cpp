@@ -12,7 +12,7 @@
 namespace ckpt {
 namespace {
 
-constexpr unsigned kMostAgain = 16;  // EAGAIN: somebody renames above a ".." just now (openat2(2))
+constexpr unsigned kMostAgain = 16;  // EAGAIN: a concurrent rename above a ".." (openat2(2))
 
 bool is_link_at(int directory, const std::string& name) {
   struct stat status {};

@@ -12,7 +12,7 @@ class HardLinks {
  public:
   virtual ~HardLinks() = default;
   /// Symbolic links are followed. target_exists; `unsupported`: another file system, one without links, too many of
-  /// them, a file of somebody else
+  /// them, a file of another user
   virtual Result<> link(const std::string& from, const std::string& to) = 0;
 };
 

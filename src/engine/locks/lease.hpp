@@ -34,7 +34,7 @@ class Lease final : public Attended {
   Result<> look_again(const FileInfo& before);
 
   Io& io_;
-  std::string path_;  // as whoever deletes sees it
+  std::string path_;  // as deletions see it
   std::unique_ptr<HeldLock> lock_;
   std::vector<std::string> around_;  // checkpoints that it is a part of, innermost first
   std::vector<std::unique_ptr<HeldLock>> locks_around_;

@@ -12,10 +12,10 @@ namespace ckpt {
 
 /// Why a checkpoint may not be touched now.
 enum class Claim : std::uint8_t {
-  free,      ///< it is ours, while the lock is held
-  read,      ///< somebody loads, converts, verifies or writes it
+  free,      ///< ours, while the lock is held
+  read,      ///< a process loads, converts, verifies or writes it
   unknown,   ///< this file system does not show other readers
-  vanished,  ///< there is nothing of that name
+  vanished,  ///< does not exist
 };
 
 /// The exclusive lock of a checkpoint (directory or file): every reader holds a shared one for as long as it reads, and

@@ -25,7 +25,7 @@ struct CheckedCopy {
   const std::atomic<bool>* stop = nullptr;
 };
 
-/// The target files of a copy, for whoever makes them (Publication::begin).
+/// The target files of a copy, to create them (Publication::begin).
 std::vector<TargetFile> targets_of(const std::vector<MapFile>& files);
 
 /// Copies files from one directory to another, one run of the engine. Each leaf is compared with its hash before it is

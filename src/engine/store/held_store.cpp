@@ -28,7 +28,7 @@ Result<std::string> store_in_path(Io& io, std::string at) {
 Result<std::unique_ptr<HeldDirectory>> hold_store(Io& io, const std::string& store) {
   CKPT_TRY(auto held, hold_directory(io, store, {.follow = true, .store = true}));
   const auto own = hold_directory(io, join_path(store, kStoreDirectory), {});
-  // Other contents are the concern of whoever writes there.
+  // Other contents are checked by the code that writes there.
   if (!own && own.error().code == Errc::linked) return fail(own.error());
   return held;
 }
