@@ -16,7 +16,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::uint64_t kMessageBytes = std::uint64_t{1} << 30;  // the longest message of one rank
-constexpr std::uint64_t kRoundBytes = std::uint64_t{64} << 20;   // what one round of a collective may hold in memory
+constexpr std::uint64_t kRoundBytes = std::uint64_t{64} << 20;   // limit of the memory of one round of a collective
 constexpr std::uint64_t kFirstBytes = 4096;                      // a broadcast up to this size needs one round
 constexpr std::uint64_t kLengthBytes = sizeof(std::uint64_t);
 

@@ -11,7 +11,7 @@ namespace ckpt {
 /// How ranks of one program write values to each other. Both ends are the same build on the same kind of machine, so
 /// numbers are in its own byte order.
 void append_number(std::string& text, std::uint64_t value);
-/// The number at the start of `text`; 0 where that is too short.
+/// The number at the start of `text`; 0 if that is too short.
 std::uint64_t take_number(std::string_view text);
 
 /// Bytes after their number.

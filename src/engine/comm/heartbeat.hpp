@@ -8,11 +8,10 @@
 
 namespace ckpt {
 
-/// Keeps the ranks' view of each other fresh while each works for as long as it takes: one small all-reduce after
-/// another, {worst code, still working}. Every rank takes part until all are done, so a failure anywhere is known to
-/// all within a beat, and one that is merely slow is not taken for lost. No other collective meanwhile; one thread.
-/// Ranks that wait for each other also say since when nothing has come: where that holds for all who still work, it
-/// never will.
+/// Keeps ranks informed about each other during long work: one small all-reduce after another, {worst code, still
+/// working}. Every rank takes part until all are done, so a failure anywhere is known to all within a beat, and a slow
+/// rank is not mistaken for a lost one. No other collective meanwhile; one thread. Ranks that wait for others also
+/// report since when: if all working ranks wait, none will ever finish.
 class Heartbeat {
  public:
   /// `patience`: a rank that takes longer to join a beat is lost.

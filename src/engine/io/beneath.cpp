@@ -19,7 +19,7 @@ bool is_link_at(int directory, const std::string& name) {
   return ::fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(status.st_mode);
 }
 
-/// One part. A link is ELOOP, also where the system calls it no directory.
+/// One path component. A link is ELOOP, also if the system call reports that it is not a directory.
 UniqueFd open_part(int directory, const std::string& part, int flags, mode_t mode) {
   UniqueFd fd(::openat(directory, part.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, mode));
   const int reason = errno;

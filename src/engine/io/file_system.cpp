@@ -43,7 +43,7 @@ LockScope lock_scope_of(const std::string& path) {
   std::error_code error;
   fs::path whole = fs::absolute(path, error).lexically_normal();
   if (!whole.has_filename()) whole = whole.parent_path();
-  // A name that is not there yet, or no longer: where it would be.
+  // A name that does not exist: the directory that would hold it.
   const bool there = fs::exists(whole, error);
   const fs::path asked = there ? whole : whole.parent_path();
   if (is_local_file_system(asked.string())) return {.path = path};

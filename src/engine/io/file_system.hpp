@@ -10,15 +10,15 @@ namespace ckpt {
 
 /// How far a lock (flock) on a file system reaches.
 enum class LockReach : std::uint8_t {
-  everyone,  ///< the file system is this machine's alone: all who can use it
+  everyone,  ///< the file system is local to this machine
   server,    ///< sent to the server, which other hosts ask too; how reliably depends on its version and settings
   host,      ///< no known process on another host
 };
 
-/// Where a path is, and what its locks are worth.
+/// The location of a path, and how far its locks reach.
 struct LockScope {
   LockReach reach = LockReach::everyone;
-  std::string path{};  ///< absolute, without links, where it is not `everyone`
+  std::string path{};  ///< absolute, without links, unless `everyone`
 };
 
 /// Whether a path is on a file system of this machine alone (ext4, XFS, Btrfs, tmpfs, overlay, ...), so that locks and

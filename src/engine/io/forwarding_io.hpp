@@ -65,7 +65,7 @@ class ForwardingIo : public Io, public HardLinks, public HoldsDirectories {
   const Io& inner() const { return *inner_; }
 
  private:
-  std::unique_ptr<Io> owned_{};  // null where the caller owns it
+  std::unique_ptr<Io> owned_{};  // null if the caller owns it
   Io* inner_;
 };
 

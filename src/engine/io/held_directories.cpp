@@ -163,7 +163,7 @@ struct HeldDirectories::State {
   struct Entry {
     std::uint64_t id = 0;
     std::string path{};  ///< plain
-    std::string real{};  ///< absolute, without links; "" where it is not known
+    std::string real{};  ///< absolute, without links; "" if unknown
     std::shared_ptr<const Directory> directory{};
     HoldOptions options{};
   };
@@ -176,7 +176,7 @@ struct HeldDirectories::State {
     return entries.empty();
   }
 
-  /// The innermost one that `path` lies below, or is where `itself` is set, with what all of them want.
+  /// The innermost held directory above `path`, or at it with `itself`, with the options of all of them.
   std::optional<Found> find(const std::string& path, bool itself) {
     if (is_empty()) return std::nullopt;
     const std::string plain = plain_path(path);

@@ -67,7 +67,7 @@ Result<std::string> read_once(Io& io, const std::string& path, std::uint64_t lim
 
 Result<std::string> read_small_file(Io& io, const std::string& path, std::uint64_t limit) {
   auto text = read_once(io, path, limit);
-  // Marks, manifests and claims are replaced whole: the next one has the name.
+  // Marks, manifests and claims are replaced by rename: the next one has the name.
   for (unsigned n = 1; n < kTries && !text && is_stale(text.error()); ++n) text = read_once(io, path, limit);
   return text;
 }

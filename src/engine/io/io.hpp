@@ -26,7 +26,7 @@ struct FileInfo {
   std::int64_t ctime_ns = 0;  ///< of the last change to the file or its inode; 0: not known
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
-  std::uint32_t permissions = 0700;  ///< the nine bits; where the file system has none, the owner's
+  std::uint32_t permissions = 0700;  ///< the nine permission bits; on file systems without them, the owner's
   std::uint64_t links = 0;           ///< its names; 0 of this and the next two: not known
   std::uint32_t owner = 0;
   std::uint32_t group = 0;
@@ -71,7 +71,7 @@ struct Request {
 
 struct Completion {
   std::uint64_t tag = 0;
-  Result<std::size_t> bytes{};  ///< the whole request, or less only where a read met the end of the file
+  Result<std::size_t> bytes{};  ///< the whole request; less only if a read met the end of the file
 };
 
 enum class RenameMode : std::uint8_t { no_replace, replace, exchange };
@@ -83,14 +83,14 @@ class HeldLock {
   virtual ~HeldLock() = default;
 };
 
-/// Who must hear now and then that the thread of an Io is at work.
+/// A callback that is called now and then while the thread of an Io works.
 class Attended {
  public:
   virtual ~Attended() = default;
   virtual void beat() = 0;
 };
 
-/// All system calls of the engine: one instance a thread. Names are paths; errors carry the path and the system's
+/// All system calls of the engine: one instance per thread. Names are paths; errors carry the path and the system's
 /// reason and use no_space, not_found, io, locked, target_exists, or `unsupported` for what this file system cannot do
 /// (exchange, locks). Queued requests are executed in any order; short transfers are continued inside, and only a
 /// failed or finished request is reaped. No call may depend on a request in flight: sync, truncate, allocate and close
@@ -161,8 +161,7 @@ enum class IoKind : std::uint8_t { automatic, uring, threads };
 /// `unsupported` where the kernel or the container forbids it.
 Result<std::unique_ptr<Io>> open_io(IoKind kind, std::size_t queue_depth = 32);
 
-/// Reads a whole small file, the next one of that name where another host replaces it meanwhile; `corrupt` when it is
-/// larger than `limit`.
+/// Reads a small file; if another host replaces it meanwhile, the new one. `corrupt` if it is larger than `limit`.
 Result<std::string> read_small_file(Io& io, const std::string& path, std::uint64_t limit);
 
 /// The path without a trailing slash; joins two with one slash; the last part; the rest (or ".").

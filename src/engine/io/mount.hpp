@@ -10,7 +10,7 @@ namespace ckpt {
 
 /// One line of /proc/PID/mountinfo (Linux, Documentation/filesystems/proc.rst, 3.5).
 struct Mount {
-  std::string point;                   ///< where it is mounted
+  std::string point;                   ///< the mount point
   std::string type;                    ///< "ext4", "nfs4", "overlay"
   std::string source;                  ///< "/dev/nvme0n1p2", "server:/export"
   std::string device;                  ///< "259:2"
@@ -18,14 +18,14 @@ struct Mount {
 
   /// True for an option without a value ("ro") or with one ("local_lock" for "local_lock=all").
   bool has(std::string_view option) const;
-  /// "all" for "local_lock=all"; "" where the option is absent or has no value.
+  /// "all" for "local_lock=all"; "" if the option is missing or has no value.
   std::string value_of(std::string_view option) const;
 };
 
 /// Lines that are none are passed over.
 std::vector<Mount> parse_mounts(std::string_view mountinfo);
 
-/// The one that an absolute path without links lies on: the longest mount point above it, of equal ones the last.
+/// The mount of an absolute path without links: the longest mount point above it, of equal ones the last.
 std::optional<Mount> mount_of(const std::vector<Mount>& mounts, std::string_view path);
 
 }  // namespace ckpt

@@ -120,7 +120,7 @@ Result<FileInfo> PosixIo::stat(const std::string& path) {
     reason = errno;
   }
   if (reason != 0) {
-    // Below a file there is nothing: to whoever looks for a name this is the same answer.
+    // Below a file there is nothing: the same error for callers that look for a name.
     Error error = system_error(reason, path, "stat");
     if (reason == ENOTDIR) error.code = Errc::not_found;
     return fail(std::move(error));
@@ -436,7 +436,7 @@ Result<> PosixIo::write_at(FileHandle file, std::uint64_t offset, std::span<cons
     over = transfer.advance(put < 0 ? -errno : put);
   }
   CKPT_TRY(const std::size_t bytes, std::move(transfer).completion().bytes);
-  static_cast<void>(bytes);  // a write is whole or an error
+  static_cast<void>(bytes);  // a write is complete or an error
   return {};
 }
 

@@ -50,8 +50,8 @@ class PosixIo : public Io, public HardLinks, public HoldsDirectories {
   PosixIo(std::size_t queue_depth, HeldDirectories held) : held_(std::move(held)), queue_depth_(queue_depth) {}
   const HeldDirectories& held() const { return held_; }
 
-  /// Checks a request before it is started: an open file, aligned where it is direct, room in the queue. Counts it
-  /// as in flight.
+  /// Checks a request before it is started: an open file, alignment for direct I/O, room in the queue. Counts it as in
+  /// flight.
   Result<Transfer> admit(const Request& request);
   /// The counterpart: the request is reaped, or was never started.
   void retire(const Request& request);
@@ -76,9 +76,9 @@ class PosixIo : public Io, public HardLinks, public HoldsDirectories {
   std::vector<OpenFile> files_;  // by handle; closed ones have no descriptor and are used again
 };
 
-/// RenameMode::no_replace where the file system refuses renameat2's flags: files by linkat, then unlink; directories
-/// by rename after a look that the name is free (an empty directory made in between would be replaced).
-/// `from`, `to`: the paths, for messages.
+/// RenameMode::no_replace if the file system refuses renameat2's flags: files by linkat, then unlink; directories by
+/// rename after a check that the name is free (an empty directory made in between would be replaced). `from`, `to`: the
+/// paths, for messages.
 Result<> rename_without_flags(const ChangePlace& source, const ChangePlace& target, const std::string& from,
                               const std::string& to);
 

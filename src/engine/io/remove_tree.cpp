@@ -10,7 +10,7 @@ namespace {
 
 /// All that is below a directory.
 Result<> empty_tree(Io& io, const std::string& path) {
-  // Found, listed and removed from the one descriptor: whoever renames something in it meanwhile leads nowhere else.
+  // Found, listed and removed from one descriptor: concurrent renames inside it cannot redirect it.
   CKPT_TRY(const auto held, hold_directory(io, path, {.reads = true}));
   struct Item {
     std::string path;

@@ -67,7 +67,7 @@ class ThreadIo final : public PosixIo {
         workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
       }
     } catch (const std::system_error&) {
-      // Fewer threads than wished for still carry out everything.
+      // Fewer threads than requested still execute everything.
       if (workers_.empty()) return fail(system_error(EAGAIN, "thread pool", "start a thread"));
     }
     return {};

@@ -6,8 +6,8 @@
 
 namespace ckpt {
 
-/// An owned file descriptor; closed without looking at the result (who must see a late write error calls
-/// `release` and closes it).
+/// An owned file descriptor. The destructor closes it and ignores the result; a caller that must see late write errors
+/// calls `release` and closes it.
 class UniqueFd {
  public:
   UniqueFd() = default;

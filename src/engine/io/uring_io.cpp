@@ -184,7 +184,7 @@ class UringIo final : public PosixIo {
         auto started = start(slot);
         if (started) continue;
         if (count == 0) return fail(std::move(started).error());
-        break;  // the ring is broken: the next call says so, these are done all the same
+        break;  // the ring is broken: the next call reports it, these are complete even so
       }
       retire(slots_[slot].request());
       out[count++] = std::move(slots_[slot]).completion();

@@ -31,7 +31,7 @@ std::optional<DeviceFacts> look_at_device(const std::string& root, const std::st
   const std::string device = root + "/sys/dev/block/" + numbers;
   std::error_code none;
   if (!std::filesystem::exists(device, none)) return std::nullopt;
-  // A partition has no queue of its own: its disk's is one directory up.
+  // A partition has no queue: its disk's queue is one directory up.
   const std::string disk = std::filesystem::exists(device + "/queue", none) ? device : device + "/..";
   return DeviceFacts{.scheduler = chosen_word(first_line(disk + "/queue/scheduler")),
                      .rotational = number_in(disk + "/queue/rotational") == 1,
@@ -54,7 +54,7 @@ std::optional<std::uint64_t> quota_left(const Mount& mount) {
   return limit - std::min<std::uint64_t>(limit, quota.dqb_curspace);
 }
 
-/// Makes a directory of its own and tries in it what saves rely on.
+/// Creates a directory and probes the operations that saves rely on.
 Tried try_directory(Io& io, const std::string& path) {
   Tried out;
   const std::string own = join_path(path, fmt::format(".ckpt-doctor-{}", ::getpid()));

@@ -230,7 +230,7 @@ Result<std::unique_ptr<ClaimFile>> ClaimFile::write(Io& io, const std::string& s
   for (; name.number < kMostOfOneProcess; ++name.number) {
     std::string path = join_path(directory, name.text());
     auto written = write_counter(io, path, OpenOptions::Mode::write_new, 0);
-    if (!written && written.error().code == Errc::target_exists) continue;  // another of ours
+    if (!written && written.error().code == Errc::target_exists) continue;  // another claim of this process
     if (written) written = io.sync_dir(directory);
     if (!written) {
       static_cast<void>(io.unlink(path));

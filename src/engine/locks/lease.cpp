@@ -18,7 +18,7 @@ namespace {
 /// A name that is gone may come back: the process that moved it checks the claims and sees this one.
 constexpr auto kReturnPatience = std::chrono::seconds(2);
 constexpr auto kReturnPoll = std::chrono::milliseconds(20);
-constexpr unsigned kDeepestPart = 4;  // directories that a part may lie below its checkpoint
+constexpr unsigned kDeepestPart = 4;  // depth of a part below its checkpoint, in directories
 
 /// Directories above a path whose names are those of checkpoints, ours or another tool's. Runs with such names are not
 /// included.

@@ -5,7 +5,7 @@
 
 #include "ckpt/mpi.hpp"
 
-/// Initialises MPI where the program has not, and fills `table`. 0 on success. Collective.
+/// Initialises MPI if the program has not, and fills `table`. 0 on success. Collective.
 extern "C" __attribute__((visibility("default"))) int ckpt_mpi_open(ckpt_comm_table* table) {
   auto mine = std::unique_ptr<ckpt::mpi_detail::MpiRanks>(new (std::nothrow) ckpt::mpi_detail::MpiRanks);
   if (!mine) return 1;

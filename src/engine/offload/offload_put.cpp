@@ -114,7 +114,7 @@ void OffloadStore::Impl::fill(offload::Tensor& tensor, std::size_t part, std::sp
   std::memset(data + count, 0, static_cast<std::size_t>(round_up(count, kAlignment)) - count);
   lock.lock();
   shared.memory.use(tensor.parts[part]);
-  if (shared.broken) {  // ended while we copied; the value is whole in memory
+  if (shared.broken) {  // the transfer ended while we copied; the value is complete in memory
     tensor.parts[part].state = State::unwritten;
   } else {
     shared.begin_write(tensor, part);

@@ -78,7 +78,7 @@ OffloadStore::~OffloadStore() {
   }
   shared.work.notify_one();
   impl_->thread.join();
-  shared.removed.clear();  // left where the thread had ended before; their leases go before the pool
+  shared.removed.clear();  // remaining ones if the thread had ended before; their leases go before the pool
   shared.rest.clear();
 }
 

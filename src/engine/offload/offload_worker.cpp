@@ -168,7 +168,7 @@ void Worker::submit_block(Active& active) {
   if (active.submitted == active.bytes) current_ = nullptr;
 }
 
-/// Opens the tensor's file, and for a write reserves all of it: what does not fit is refused before it is written.
+/// Opens the tensor's file, and for a write reserves all its space, so that lack of space is found before writing.
 Result<> Worker::ready_file(const Active& active) {
   Tensor& tensor = *active.task.tensor;
   SwapFile& file = tensor.file;

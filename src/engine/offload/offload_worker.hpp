@@ -58,7 +58,7 @@ struct Shared {
   void begin_write(Tensor& tensor, std::size_t part);
   /// Begins the reads of prefetches for which there are buffers.
   void begin_wanted();
-  /// Tries again to write what of the tensor could not be written. How many parts.
+  /// Retries the failed writes of a tensor. Returns how many parts.
   std::size_t retry(Tensor& tensor);
 };
 

@@ -84,7 +84,7 @@ class Conversation {
     if (input_.empty()) in_.reset();
   }
 
-  /// The helper is reaped only where it ended itself, and was reaped by another where its end is unseen.
+  /// The helper is reaped only if it ended itself; if its status was lost, another thread reaped it.
   Ended run(pid_t child, int& status) {
     while (out_.get() >= 0 || err_.get() >= 0) {
       if (const auto over = limit_reached()) return *over;
@@ -117,7 +117,7 @@ class Conversation {
     if (count > 0) input_.remove_prefix(static_cast<std::size_t>(count));
     if (input_.empty() || (count < 0 && errno != EINTR && errno != EAGAIN)) in_.reset();
   }
-  /// False where there is more than `most`.
+  /// False if there is more than `most`.
   static bool drain(Descriptor& from, std::string& into, std::uint64_t most) {
     std::array<char, 65536> block;
     const ssize_t count = ::read(from.get(), block.data(), block.size());

@@ -6,7 +6,7 @@
 
 namespace ckpt {
 
-/// What saves and conversions need of this machine.
+/// Facts about this machine that saves and conversions depend on.
 struct MachineFacts {
   std::string kernel{};                      ///< "6.1.0-18-amd64"
   std::optional<std::string> uring_refused;  ///< why there is no io_uring; empty: it works

@@ -77,7 +77,7 @@ bool is_more_readable(const FileInfo& info, std::uint32_t readers) {
   return (info.permissions & ~readers) != 0;
 }
 
-/// Keeps the planned files and the folders they lie in, and removes what else is ours.
+/// Keeps the planned files and their folders, and removes our other files.
 Result<> tidy(Io& io, const std::string& partial, const std::vector<TargetFile>& files, std::uint32_t readers,
               LeftOver& out) {
   std::unordered_map<std::string, std::size_t> planned;
@@ -179,7 +179,7 @@ Result<SweptPartials> sweep_partials(Io& io, const std::string& directory) {
     std::string partial;
     const bool record = is_record(path, partial);
     if (!is_save_partial(record ? base_name(partial) : entry.name)) continue;
-    if (record) {  // goes with its partial, or alone where that is gone
+    if (record) {  // removed with its partial, or alone if that is gone
       CKPT_TRY(const auto there, look(io, partial));
       if (!there) CKPT_CHECK(remove_record(io, path));
       continue;

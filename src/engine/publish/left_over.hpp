@@ -13,7 +13,7 @@
 #include "engine/run/plan.hpp"
 #include "format/result.hpp"
 
-/// What killed runs leave: partials and their records. For publish.hpp, which says whose they are.
+/// Leftovers of killed runs: partials and their records. For publish.hpp, which knows their owners.
 namespace ckpt {
 
 /// Removes a leftover partial and its record. `locked` if a live process holds it, or if locks do not reach every host
@@ -22,7 +22,7 @@ namespace ckpt {
 /// errors  usage: it holds other files
 Result<> sweep_left_over(Io& io, const std::string& partial, const OwnName& own, bool watched = false);
 
-/// The directories a relative path lies in, outermost first, without the root.
+/// The directories of a relative path, outermost first, without the root.
 std::vector<std::string> folders_of(std::string_view relative);
 
 /// A leftover that a run resumes.

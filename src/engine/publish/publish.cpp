@@ -65,7 +65,7 @@ Result<Replaced> lock_replaceable(Io& io, const Publication::Options& options) {
   return out;
 }
 
-/// Makes the target's name durable. `kept`: the old one that it replaced, where it is still there.
+/// Makes the target's name durable. `kept`: the replaced target, if it still exists.
 Result<> sync_name(Io& io, const std::string& target, const std::string& kept) {
   auto synced = io.sync_dir(parent_path(target));
   if (synced) return {};
@@ -93,7 +93,7 @@ Result<std::uint64_t> reserved_bytes(const std::vector<TargetFile>& files) {
   return sum;
 }
 
-/// Makes or opens a file and reserves its space: a new one where no retired one is taken.
+/// Creates or opens a file and reserves its space: a new one if no recycled one is used.
 Result<> make_file(Io& io, const std::string& path, OpenOptions::Mode mode, std::uint64_t bytes,
                    RecycledFiles& recycled) {
   const std::uint64_t space = round_up(bytes, kAlignment);
@@ -173,7 +173,7 @@ class Publication::Impl {
   std::set<std::string> folders_;                             // made below the root, relative
   std::set<std::string> small_;                               // written by commit, relative
   RecycledFiles recycled_;
-  HeldRun held_;  // where the target is
+  HeldRun held_;  // the directory of the target
   std::unique_ptr<HeldDirectory> readers_;
   std::unique_ptr<HeldLock> lock_;  // on the partial, under any name
   Replaced old_;
@@ -218,7 +218,7 @@ Result<> Publication::Impl::check_target() {
   CKPT_TRY(const auto existing, look(io_, options_.target));
   if (!existing) return {};
   if (!options_.overwrite) return fail(exists_error(options_.target));
-  // Asked now so that nothing is written in vain; held only where it is replaced, so that readers need not wait.
+  // Checked now so that nothing is written in vain; locked only when it is replaced, so that readers need not wait.
   CKPT_TRY(const auto free_to_replace, lock_replaceable(io_, options_));
   return {};
 }
@@ -412,7 +412,7 @@ Result<> Publication::Impl::rename_to_target() {
   }
   auto renamed = io_.rename(partial_, options_.target, mode);
   if (!renamed) {
-    // The answer may have been lost on its way (NFS): what counts is which file the name leads to.
+    // The reply may have been lost (NFS): the file at the name decides.
     const auto now = look(io_, options_.target);
     if (!now || !*now || !(*now)->is_same_file(identity_)) {
       Error error = std::move(renamed).error();
@@ -471,8 +471,7 @@ Result<> Publication::Impl::commit(const std::vector<SmallFile>& files, const st
   CKPT_CHECK(settle_taken_over());
   CKPT_CHECK(check_sizes());
   for (const SmallFile& file : files) CKPT_CHECK(write_small(file));
-  CKPT_CHECK(sync_folders());  // once: no reader trusts these files before the rename, in whatever order they are
-                               // written
+  CKPT_CHECK(sync_folders());  // once: no reader trusts these files before the rename, in any order
   if (options_.directory) CKPT_CHECK(settle_recycling(io_, parent_path(options_.target)));
   CKPT_CHECK(rename_to_target());
   drop_record();

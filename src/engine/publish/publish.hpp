@@ -18,7 +18,7 @@
 
 namespace ckpt {
 
-/// A small file written whole after the bulk: sums, manifest.
+/// A small file written after the data: sums, manifest.
 struct SmallFile {
   std::string path;  ///< relative to the target's root
   std::string bytes;
@@ -31,9 +31,10 @@ struct SmallFile {
 ///   4 the ranks agree (the caller)
 ///   5 small files, the last of them the manifest, written and synced; all folders synced, the directory last, then
 ///     the store's recycle/, which files may have been taken from
-///   6 rename to the final name without replacing, parent synced A Publication that is destroyed uncommitted removes
-///   its partial, unless it was left. Used by rank 0 only; `io` outlives it. On a file system without locks, partials
-///   are not locked, leftovers are never swept, and nothing is replaced.
+///   6 rename to the final name without replacing, parent synced
+/// A Publication that is destroyed uncommitted removes its partial, unless it was left. Used by rank 0 only; `io`
+/// outlives it. On a file system without locks, partials are not locked, leftovers are never swept, and nothing is
+/// replaced.
 class Publication {
  public:
   struct Options {
@@ -65,7 +66,7 @@ class Publication {
   Publication(const Publication&) = delete;
   Publication& operator=(const Publication&) = delete;
 
-  /// Where the caller writes: the partial's path, and after commit the final one.
+  /// The path to write to: the partial, and after commit the target.
   const std::string& root() const;
   /// The record for RunOptions::record; "" without one.
   std::string record() const;

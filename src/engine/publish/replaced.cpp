@@ -73,7 +73,7 @@ class Accounting {
   Io& io_;
   const std::string& path_;
   std::unordered_set<std::string> own_;
-  std::unordered_set<std::string> folders_;  // that own files lie in
+  std::unordered_set<std::string> folders_;  // folders of own files
   std::vector<std::string> pending_;
   std::vector<std::string> strays_;
   std::vector<OldFile> files_;

@@ -8,7 +8,7 @@
 #include "engine/io/io.hpp"
 #include "format/result.hpp"
 
-/// What replacing a checkpoint removes. For publish.hpp, which replaces, and for whoever says beforehand what would go.
+/// What replacing a checkpoint removes. For publish.hpp, which replaces, and for listing it beforehand.
 namespace ckpt {
 
 /// A file that a replacement removes.

@@ -169,7 +169,7 @@ void BufferPool::give_back(std::byte* data, bool left) {
 
 void BufferPool::warm() {
   for (std::size_t at = 0; at < impl_->slab.bytes; at += kAlignment) {
-    // Volatile: the store is the point, it brings the page.
+    // Volatile: the store must happen, as it maps the page.
     *reinterpret_cast<volatile std::byte*>(impl_->slab.data + at) = std::byte{0};
   }
 }

@@ -11,7 +11,7 @@
 
 namespace ckpt {
 
-/// A fixed number of equal buffers carved from one slab of huge pages where the system gives them (MAP_HUGETLB, else
+/// A fixed number of equal buffers carved from one slab of huge pages if the system provides them (MAP_HUGETLB, else
 /// transparent, else small pages: see `page_kind`). Thread-safe. Buffers are aligned to kAlignment, and pages are
 /// touched when a buffer is first used, so unused ones cost nothing.
 class BufferPool {
@@ -48,7 +48,7 @@ class BufferPool {
   BufferPool& operator=(const BufferPool&) = delete;
 
   std::optional<Lease> try_acquire();
-  /// Waits for a buffer; nothing once `stop` is set, or where none is left.
+  /// Waits for a buffer; nothing once `stop` is set, or if no buffer can become free.
   std::optional<Lease> acquire(const std::atomic<bool>& stop);
   /// Touches every page, so that no later use waits for the system to give one. Only while no buffer is leased.
   void warm();

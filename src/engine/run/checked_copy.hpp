@@ -19,7 +19,7 @@ struct CheckedCopy {
   std::string source_root;
   std::string target_root;
   std::vector<MapFile> files{};        ///< relative to both roots
-  std::span<const Hash128> leaves{};   ///< of the files in order: what their bytes must hash to
+  std::span<const Hash128> leaves{};   ///< of the files in order: the expected hashes
   std::uint64_t bytes_per_second = 0;  ///< never faster than this on average since the start; 0: as fast as it goes
   BufferPool* pool = nullptr;          ///< of kRunBufferBytes each, at least two
   const std::atomic<bool>* stop = nullptr;

@@ -20,7 +20,7 @@ struct Discrepancy {
     values,    ///< bytes that should agree with those of another place do not
   } kind = Kind::checksum;
   std::uint32_t file = 0;      ///< index into Map::files
-  std::uint64_t offset = 0;    ///< bytes: where the entry begins; where the first element that differs is
+  std::uint64_t offset = 0;    ///< bytes: the begin of the entry, or the first element that differs
   std::uint32_t tensor = 0;    ///< index into Map::tensors, whose bytes were checked; kNoTensor for raw ranges
   std::uint32_t stored = 0;    ///< checksum
   std::uint32_t computed = 0;  ///< checksum

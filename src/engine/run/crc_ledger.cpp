@@ -68,7 +68,7 @@ std::vector<Extent> CrcLedger::claim(const Entry& entry, Extent bytes) {
 std::optional<CrcLedger::Verdict> CrcLedger::settle(const Entry& entry, Extent bytes, std::uint32_t value) {
   const std::lock_guard lock(mutex_);
   const auto at = entries_.find(key_of(entry));
-  if (at == entries_.end()) return Verdict{value == entry.crc.value, value};  // it was read whole, and is not followed
+  if (at == entries_.end()) return Verdict{value == entry.crc.value, value};  // read completely, and not tracked
   std::vector<Piece>& pieces = at->second.pieces;
   auto piece =
       std::partition_point(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.begin < bytes.begin; });

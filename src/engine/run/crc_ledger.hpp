@@ -27,8 +27,8 @@ class CrcLedger {
   struct Entry {
     std::uint32_t file = 0;  ///< index into Map::files
     Crc crc{};
-    std::uint32_t tensor = 0;  ///< index into Map::tensors; kNoTensor where the bytes were read for no tensor
-    /// Where the compressed bytes begin in the file whose decoded bytes `crc` counts; nothing: it counts the file's
+    std::uint32_t tensor = 0;  ///< index into Map::tensors; kNoTensor if the bytes belong to no tensor
+    /// The begin of the compressed bytes in the file, if `crc` covers decoded bytes; nothing if it covers the file's
     /// own.
     std::optional<std::uint64_t> stream{};
   };

@@ -27,9 +27,9 @@ class Decompressor {
   /// path        for messages
   static Result<Decompressor> make(const Compressed& compressed, std::string path);
 
-  /// The decoded bytes from position() on, which moves: as many as `out` holds, or fewer where they end. `file` is the
+  /// The decoded bytes from position() on, which advances: as many as `out` holds, or fewer at their end. `file` is the
   /// file, not direct.
-  /// errors  corrupt, checksum, with file and offset: not such a stream, cut short, bytes behind it, or decoded bytes
+  /// errors  corrupt, checksum, with file and offset: not such a stream, cut short, bytes after it, or decoded bytes
   ///         beyond the bound; unsupported, memory: as ZstdStream; errors of Io
   Result<std::size_t> read(Io& io, FileHandle file, std::span<std::byte> out);
   /// Goes back to the begin.

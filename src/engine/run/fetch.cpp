@@ -117,7 +117,8 @@ std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_by
   for (Piece& piece : pieces) {
     const std::optional<Compressed>& compressed = piece.copy.compressed;
     if (compressed) {
-      // A small unit is decoded whole, so that other leaves find it; the others go on where the last one ended.
+      // A small unit is decoded completely, so that other leaves find it; larger ones continue where the last read
+      // ended.
       const bool whole = compressed->bytes <= limit;
       Segment* last = fetches.empty() ? nullptr : &fetches.back().segments.back();
       const std::uint64_t end = whole ? compressed->bytes : piece.end;

@@ -25,7 +25,7 @@ struct Segment {
   std::optional<Compressed> compressed{};
 };
 
-/// Reads that share one buffer, and the copies that they serve. A compressed segment has a fetch of its own.
+/// Reads that share one buffer, and the copies that they serve. A compressed segment has a separate fetch.
 struct Fetch {
   std::vector<Segment> segments{};
   struct Use {

@@ -73,7 +73,7 @@ LateLedger::LateLedger(const std::vector<TargetFile>& files) {
   }
 }
 
-/// Indices of the sums whose ranges meet these bytes of a file.
+/// Indices of the sums whose ranges overlap these bytes of a file.
 Extent LateLedger::sums_in(const File& file, Extent bytes) const {
   const auto begin = sums_.begin() + static_cast<std::ptrdiff_t>(file.sums.begin);
   const auto end = sums_.begin() + static_cast<std::ptrdiff_t>(file.sums.end);
@@ -142,7 +142,7 @@ void LateLedger::fill(std::uint32_t file_index, std::uint64_t leaf, std::span<st
   for (std::uint64_t i = fields.begin; i < fields.end; ++i) {
     Field& field = fields_[static_cast<std::size_t>(i)];
     const Sum& sum = sums_[field.sum];
-    // One that lies in two leaves is written at the end.
+    // A field that spans two leaves is written at the end.
     const bool whole = field.offset >= here.begin && field.offset + LateField::kBytes <= here.end;
     if (sum.missing > 0 || !whole) continue;
     const auto value = little_endian(sum.value);

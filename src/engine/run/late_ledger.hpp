@@ -37,7 +37,7 @@ class LateLedger {
   /// leaves  one per leaf of all files, in order: whether to take its parts
   void adopt(const LateLedger& from, const std::vector<bool>& leaves);
 
-  /// All that this rank knows, for the ledger of another rank; and what another one told.
+  /// All state of this rank, for the ledger of another rank; and the state of another one.
   std::string told() const;
   void absorb(std::string_view told);
 
@@ -54,11 +54,11 @@ class LateLedger {
     std::uint32_t stored = 0;
     std::uint32_t computed = 0;
   };
-  /// In order. Only fields that were taken whole, and whose ranges were.
+  /// In order. Only fields that were read completely, and whose ranges were.
   std::vector<Wrong> wrong() const;
 
  private:
-  /// A range and the checksums of its parts, one a leaf that it meets.
+  /// A range and the checksums of its parts, one per leaf that it overlaps.
   struct Sum {
     Extent covers{};
     std::uint64_t first_part = 0;
@@ -93,7 +93,7 @@ class LateLedger {
   std::vector<Sum> sums_;
   std::vector<Field> fields_;
   std::vector<Part> parts_;
-  mutable std::mutex mutex_;  // guards what the vectors hold; their lengths never change
+  mutable std::mutex mutex_;  // guards the contents of the vectors; their lengths never change
 };
 
 }  // namespace ckpt

@@ -25,7 +25,7 @@ struct LeafLedger::Open {
   Hasher hasher;              // guarded by mutex; of the bytes before `next`
   std::uint64_t next;         // guarded by mutex
   Pieces kept;                // guarded by the ledger's mutex
-  std::uint64_t holding = 0;  // guarded by the ledger's mutex; the ticket, where it keeps pieces
+  std::uint64_t holding = 0;  // guarded by the ledger's mutex; the ticket, if it keeps pieces
   bool closed = false;        // guarded by the ledger's mutex; settled or dropped: no pieces are kept
 };
 

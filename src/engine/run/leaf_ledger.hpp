@@ -46,8 +46,8 @@ class LeafLedger {
  private:
   struct Open;
   using Slot = std::shared_ptr<Open>;
-  using Piece = std::pair<std::uint64_t, std::vector<std::byte>>;  // where it begins, and its bytes
-  using Pieces = std::map<std::uint64_t, std::vector<std::byte>>;  // by where they begin
+  using Piece = std::pair<std::uint64_t, std::vector<std::byte>>;  // its offset, and its bytes
+  using Pieces = std::map<std::uint64_t, std::vector<std::byte>>;  // by offset
   void take_part(std::uint32_t file, std::uint64_t leaf, Extent leaf_bytes, Extent part, const std::byte* data);
   Slot slot_of(std::uint64_t number, Extent leaf_bytes);
   void keep(Open& open, Piece piece);

@@ -22,14 +22,14 @@ struct RecordedLeaf {
   Hash128 hash{};
   CastCounts casts{};             ///< of its values
   std::uint64_t crc_checked = 0;  ///< checksums of the source compared for it
-  /// Who read its source: a number for each process that worked on the partial. A checksum over bytes of several leaves
-  /// was compared before the last of them was finished if they all have one reader.
+  /// The reader of its source: a number for each process that worked on the partial. A checksum over bytes of several
+  /// leaves was compared before the last of them was finished if they all have one reader.
   std::uint32_t reader = 0;
 
   bool is_finished() const { return hash != Hash128{}; }
 };
 
-/// The record of a partial: a name beside it, with ".partial-" in it.
+/// The path of a partial's record: next to it, with ".partial-" in the name.
 std::string record_path(std::string_view partial);
 /// Whether a path is that of a record; of which partial.
 bool is_record(std::string_view path, std::string& partial);

@@ -46,7 +46,7 @@ struct Reading {
   std::vector<Client> clients{};  // whose copies wait for it; the first one began it
   std::vector<Segment> segments{};
   BufferPool::Lease buffer{};
-  std::vector<Part> parts{};  // one a segment; their addresses are tags
+  std::vector<Part> parts{};  // one per segment; their addresses are tags
   std::size_t open_segments = 0;
 
   /// The segment that holds all bytes of another one.

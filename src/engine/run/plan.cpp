@@ -15,7 +15,7 @@ namespace {
 struct TargetBox {
   Box box;
   std::uint64_t offset = 0;            // bytes from the start of the leaf
-  std::vector<std::uint64_t> strides;  // bytes, one a dimension
+  std::vector<std::uint64_t> strides;  // bytes, one per dimension
 };
 
 /// Merges dimensions that follow each other on both sides and drops those of one step.
@@ -83,7 +83,7 @@ class Join {
     return fail(std::move(error));
   }
 
-  /// Visits the chunks that hold any of `needed`, a range of the tensor's elements, or of its bytes where it is packed.
+  /// Visits the chunks that overlap `needed`, a range of the tensor's elements, or of its bytes if it is packed.
   Result<> each_chunk(const ChunkIndex& chunks, Extent needed, const ChunkVisitor& visit) const {
     if (!packed_) return chunks.chunks(index_, needed, visit);
     const std::uint64_t bits = dtype_bits(tensor_.dtype);
@@ -115,7 +115,7 @@ class Join {
     return copy;
   }
 
-  /// Where the copies of the first holder go.
+  /// The target of the first holder's copies.
   std::vector<Copy>& copies() { return is_twin_ ? job_.checks : job_.copies; }
 
   Error uncovered(std::uint64_t covered, std::uint64_t wanted) const {
@@ -220,7 +220,7 @@ class Join {
   LeafJob& job_;
   std::uint64_t unit_;
   bool packed_;
-  Box whole_;  // of elements, or of bytes where the dtype is packed
+  Box whole_;  // of elements, or of bytes if the dtype is packed
 };
 
 Result<> check_file(const Map& source, const TargetFile& file) {
@@ -245,7 +245,7 @@ Result<> check_file(const Map& source, const TargetFile& file) {
   return {};
 }
 
-/// Late fields lie in the file one after another, and in no range; ranges are equal or apart.
+/// Late fields are in file order, and in no range; ranges are equal or disjoint.
 Result<> check_late(const TargetFile& file) {
   if (file.late.empty()) return {};
   std::vector<Extent> taken;
@@ -293,7 +293,7 @@ Result<Plan> Plan::make(const Map& source, std::vector<TargetFile> targets, Opti
   return plan;
 }
 
-/// Tensors that are placed whole, both of them.
+/// Tensors that are both placed whole.
 void Plan::find_leads() {
   if (source_->derived.empty()) return;
   std::unordered_map<std::uint32_t, Lead> places;

@@ -25,22 +25,22 @@ struct Placement {
     raw,      ///< `raw_offset` of the source file `raw_file`, unchanged
   } from = From::tensor;
   std::uint32_t tensor = 0;      ///< index into the source map's tensors
-  std::optional<Chunk> chunk{};  ///< what part; none = the whole tensor
+  std::optional<Chunk> chunk{};  ///< the part; none: the whole tensor
   Dtype dtype = Dtype::f32;      ///< as written; differs from the source's where values are cast
   std::string literal{};
   std::uint32_t raw_file = 0;
   std::uint64_t raw_offset = 0;
   std::optional<Crc> raw_crc{};  ///< of the entry that the raw range is a part of
-  /// Another tensor of the source, of the same shape, that should be this one rounded to its own type: it is read
-  /// beside it and compared. Not for packed types.
+  /// Another tensor of the source, of the same shape, that should equal this one rounded to its type: read together
+  /// with it and compared. Not for packed types.
   std::optional<std::uint32_t> twin{};
 };
 
 /// A field of a target file whose value is known when the data has passed: the CRC-32 of a range of the same file, in 4
 /// bytes, little-endian. No range holds a late field.
 ///
-/// Until it is known the field is zero, and so it counts wherever leaves are hashed ("masked"): a leaf's hash does not
-/// depend on it, a leaf that is read again is hashed with zero in its place, and its value is compared by itself.
+/// Leaves are hashed with the field as zero ("masked"): a leaf's hash does not depend on it, also when the leaf is read
+/// again, and its value is compared separately.
 struct LateField {
   static constexpr std::uint64_t kBytes = 4;
   std::uint64_t offset = 0;  ///< bytes from the start of the target file
@@ -109,7 +109,7 @@ class Plan {
     std::uint64_t leaves = 0;
   };
   struct Options {
-    bool check_replicas = false;  ///< where several places hold the same chunk, the others are compared with the first
+    bool check_replicas = false;  ///< if several places hold the same chunk, the others are compared with the first
   };
   /// internal: placements overlap, are unaligned, or pass the end of their file; or late fields do.
   static Result<Plan> make(const Map& source, std::vector<TargetFile> targets, Options options);
@@ -120,15 +120,15 @@ class Plan {
   const Map& source() const { return *source_; }
   const std::vector<TargetFile>& targets() const { return targets_; }
   const Totals& totals() const { return totals_; }
-  /// Leaf number `index` of all leaves, target files in order. `uncovered` where no chunk holds an element.
+  /// Leaf number `index` of all leaves, target files in order. `uncovered` if no chunk holds an element.
   Result<LeafJob> leaf(std::uint64_t index) const;
-  /// Leaves that are there already are not carried out; `finished` has one a leaf. Before the plan is run.
+  /// Leaves that exist already are skipped; `finished` has one entry per leaf. Before the plan is run.
   void leave_out(const std::vector<bool>& finished);
   std::uint64_t left_out_bytes() const { return left_out_bytes_; }
 
   /// Index of the first leaf of a target file.
   std::uint64_t first_leaf(std::size_t file) const { return first_leaf_[file]; }
-  /// Leaves to carry out.
+  /// Leaves to process.
   std::uint64_t positions() const { return ordered_ ? order_.size() : totals_.leaves; }
   /// The leaf to process as number `position` of all: target order, but a leaf with values derived from data of other
   /// leaves follows directly after those.

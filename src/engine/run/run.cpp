@@ -17,7 +17,7 @@
 namespace ckpt {
 namespace {
 
-// Enough to keep a disk's queue full, and to keep what leaves share until all have had it. Fresh memory costs as much
+// Enough to keep a disk's queue full, and to keep shared data until all leaves have used it. Fresh memory costs as much
 // as a fast disk's transfer, so more buffers make a run slower.
 constexpr std::size_t kMostBuffersPerWorker = 6;
 constexpr std::size_t kMostSharingBuffersPerWorker = 8;
@@ -25,7 +25,7 @@ constexpr std::size_t kMostSharingBuffersPerWorker = 8;
 // taken.
 constexpr Extent kLeavesTaken{1, 48};
 constexpr Extent kSharingLeavesTaken{24, 128};
-// A worker opens a ring, its record and one file that it always may; the process a few beside.
+// Descriptors: a worker's ring, its record and one file; and a few for the process.
 constexpr std::size_t kFilesPerWorker = 3;
 constexpr std::size_t kSpareFiles = 8;
 constexpr auto kPulse = std::chrono::milliseconds(20);
@@ -267,7 +267,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
     }
   }
   if (options.staging != nullptr) options.staging->close();
-  // A rank that was stopped only because another one failed says so.
+  // Reports a rank that was stopped only because another one failed.
   if (shared.failure && !(shared.failure->code == Errc::interrupted && !peers)) return fail(*shared.failure);
   CKPT_CHECK(peers);
 

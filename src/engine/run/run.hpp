@@ -22,7 +22,7 @@
 
 namespace ckpt {
 
-/// Bytes of a buffer of a run's pool: a leaf, and what reading it unaligned adds.
+/// Bytes of a buffer of a run's pool: a leaf, plus the rest of unaligned reads.
 constexpr std::size_t kRunBufferBytes = kLeafBytes + 64 * 1024;
 
 struct RunOptions {
@@ -38,8 +38,8 @@ struct RunOptions {
   /// Called by the workers, several at once, with every leaf (its number in target order) when its bytes are complete.
   /// A failure ends the run.
   std::function<Result<>(std::uint64_t leaf, const Hash128& hash, std::span<const std::byte> bytes)> deliver{};
-  bool check_crc = true;  ///< checksums of the source format over ranges that pass through whole
-  /// Follows those checksums instead of an own ledger: what several runs read of an entry is joined.
+  bool check_crc = true;  ///< checksums of the source format over ranges that the run reads completely
+  /// Uses this ledger instead of its own, to join the reads of several runs.
   CrcLedger* crcs = nullptr;
   /// Follows the plan's late fields instead of an own ledger: it may know parts of ranges from leaves that the plan
   /// leaves out.
@@ -66,7 +66,7 @@ struct RunReport {
   std::uint64_t read_bytes = 0;  ///< from the source, over-reading included
   std::uint64_t written_bytes = 0;
   std::uint64_t crc_checked = 0;  ///< checksums of the source format compared
-  std::uint64_t crc_unread = 0;   ///< of those of which this rank read something, how many it did not read whole
+  std::uint64_t crc_unread = 0;   ///< entries that this rank read only in part
   /// On rank 0, if nothing is written: late fields with wrong values, of those that were read completely together with
   /// their ranges.
   std::vector<LateLedger::Wrong> late_wrong{};
@@ -87,7 +87,7 @@ struct RunReport {
 /// can be relied on.
 Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& options);
 
-/// The smallest pool that can carry out a plan with this many workers, in bytes.
+/// The smallest pool that can run a plan with this many workers, in bytes.
 std::uint64_t smallest_pool_bytes(unsigned workers);
 
 }  // namespace ckpt

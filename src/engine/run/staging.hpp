@@ -29,9 +29,9 @@ struct MemorySource {
   std::function<Result<>(std::byte* out, std::uint64_t offset, std::uint64_t size)> fill{};
 };
 
-/// Leaves on their way from memory to a run: the owner of the memory fills them, workers take, hash and write them.
-/// Both sides work at once; the pool bounds what waits in between. The plan and the pool outlive it, and `sources` are
-/// its source map's files, in order.
+/// Leaves on their way from memory to a run: the owner of the memory fills them, workers hash and write them. Both
+/// sides work at once; the pool bounds the leaves in between. The plan and the pool outlive it, and `sources` are its
+/// source map's files, in order.
 class Staging {
  public:
   Staging(const Plan& plan, std::span<const MemorySource> sources, BufferPool& pool);
@@ -48,7 +48,7 @@ class Staging {
     std::uint64_t position = 0;  ///< in the plan's order
     LeafJob job{};               ///< without copies and literals: they are done
     BufferPool::Lease buffer{};
-    std::optional<Hash128> hash{};  ///< of its bytes, where the filling has computed it
+    std::optional<Hash128> hash{};  ///< of its bytes, if filling has computed it
   };
   /// The next filled leaf; nothing when none came within `patience`, or when all were taken (then `ended`).
   /// errors  that of `fill`; interrupted: closed before all were taken

@@ -82,7 +82,7 @@ class Worker {
   Extent positions_{};  // taken, not yet begun
   bool exhausted_ = false;
   WorkerFiles files_;
-  std::list<Decompressor> decompressors_;  // where the last segments ended, the latest first; kDecodeBytes in sum
+  std::list<Decompressor> decompressors_;  // where the last segments ended, latest first; kDecodeBytes in total
 };
 
 Result<WorkerReport> Worker::run() {
@@ -139,7 +139,7 @@ Result<bool> Worker::begin_jobs() {
     std::vector<Fetch> checks = group_fetches(std::move(job.leaf.checks), shared_.pool.buffer_bytes(), false);
     std::move(checks.begin(), checks.end(), std::back_inserter(job.fetches));
 
-    // One dense read that is the whole leaf needs no copy: it is hashed and written where it was read.
+    // One dense read of the whole leaf needs no copy: it is hashed and written from its read buffer.
     if (job.fetches.size() == 1 && job.first_check == 1 && job.fetches[0].uses.size() == 1) {
       const Copy& copy = job.fetches[0].uses[0].copy;
       const std::uint64_t delta = copy.source_offset - job.fetches[0].segments[0].begin;
@@ -403,7 +403,7 @@ Result<> Worker::complete_read(Reading& reading) {
   return {};
 }
 
-/// Of what another fetch had read, this one may need bytes of entries that the other did not.
+/// A fetch that reuses another's data may need bytes of entries that the other did not.
 Result<> Worker::check_sums(Job& job, const Fetch& fetch, const Reading& reading) {
   if (shared_.crcs == nullptr) return {};
   std::vector<Segment> segments;

@@ -54,7 +54,7 @@ Result<std::optional<FileHandle>> WorkerFiles::open(Name name) {
   }
 }
 
-/// Takes a descriptor; false where none is free and none of ours idle.
+/// Takes a descriptor; false if none is free and none of ours is idle.
 Result<bool> WorkerFiles::make_room() {
   for (;;) {
     if (slots_ == 0 || shared_.open_files.try_take()) {

@@ -9,7 +9,7 @@
 namespace ckpt {
 namespace {
 
-constexpr unsigned kDeepestInStore = 4;  // directories that a run may lie below its store
+constexpr unsigned kDeepestInStore = 4;  // depth of a run below its store, in directories
 
 /// The nearest one by the names in a path alone, as far as they go up.
 Result<std::string> store_in_path(Io& io, std::string at) {

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kMostBytes = 64 << 10;
 constexpr std::string_view kSuffix = ".json";
 constexpr std::string_view kTemporary = ".tmp";
-constexpr unsigned kDeepestRun = 4;  // directories that a run may lie below its store
+constexpr unsigned kDeepestRun = 4;  // depth of a run below its store, in directories
 
 std::string inbox_of(std::string_view store) {
   return join_path(join_path(store, kStoreDirectory), kInboxDirectory);
@@ -50,7 +50,7 @@ std::string bytes_of(const json::Value& root, std::string_view key) {
   return universal::read_hex(*value->text()).value_or(std::string());
 }
 
-/// A path that stays below where it begins; "." where that is allowed.
+/// A relative path that stays below its start; "." if allowed.
 bool is_below(std::string_view path, bool allow_dot) {
   if (path == ".") return allow_dot;
   for (;;) {

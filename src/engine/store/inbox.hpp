@@ -22,7 +22,7 @@ void drop_note(Io& io, std::string_view run_directory, std::string_view name, st
 struct InboxNote {
   std::string run{};   ///< path of the run in the store; "." is the store
   std::string name{};  ///< of the checkpoint's directory in it
-  std::string file{};  ///< the note's own path: whoever has looked removes it
+  std::string file{};  ///< the note's path: the reader removes it
 };
 
 /// The notes in a store's inbox, also those whose writer was killed before naming them; none if there is no inbox.

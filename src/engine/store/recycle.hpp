@@ -17,12 +17,12 @@
 /// A save takes a file in steps, so that no crash leaves an unchecked one in place:
 ///   1 it is renamed into the partial, under a name that no plan holds: of several ranks one gets it
 ///   2 it is opened as OpenOptions::Mode::write_recycled, which checks that it may be overwritten
-///   3 it is cut or extended to its planned space   4 it gets its planned name If a step fails, the file is unlinked
-///   and a new one made. The bytes of before that a power loss leaves in it are in no committed checkpoint: each file
-///   is synced before the commit, and its root binds id and path. After a power loss a file must not be back in
-///   recycle/ and in a committed checkpoint too. The journals of ext4 and XFS hold a rename as one, so syncing the
-///   partial's folders is enough there; settle_recycling asks for no such promise: it makes it durable that recycle/
-///   has it no more, before the commit.
+///   3 it is cut or extended to its planned space   4 it gets its planned name
+/// If a step fails, the file is unlinked and a new one made. Old bytes that a power loss leaves in a file are in no
+/// committed checkpoint: each file is synced before the commit, and its root binds id and path. After a power loss a
+/// file must not be both back in recycle/ and in a committed checkpoint. The journals of ext4 and XFS hold a rename as
+/// one entry, so syncing the partial's folders is enough there; settle_recycling does not rely on that: it makes it
+/// durable that the file has left recycle/, before the commit.
 namespace ckpt {
 
 /// Suffix of the name of an unchecked file. A leftover partial's file with this suffix is removed: no plan contains
@@ -66,14 +66,13 @@ Result<std::uint64_t> retire_files(Io& io, const std::string& store, const Recyc
 class RecycledFiles {
  public:
   explicit RecycledFiles(Io& io) : io_(&io) {}  ///< nothing to take; `io` outlives it
-  /// For files of a partial that lies in this run's directory. Where there are none, or where nothing is gained by
-  /// them, there is nothing to take.
+  /// Files for a partial in this run. None if there are none, or if reusing them gains nothing.
   static RecycledFiles above(Io& io, const std::string& run_directory);
 
   /// Puts a file of `bytes`, with its space and bytes of before, at `path`, where nothing is. The smallest whose space
   /// is as large, unless that is more than twice as large; else the largest of the smaller ones. False: make a new one.
   bool take(const std::string& path, std::uint64_t bytes);
-  /// Unlinks all that is left, as space is short; false where there was nothing.
+  /// Unlinks all remaining files, as space is short; false if there were none.
   bool give_up();
   std::uint64_t bytes() const;
 

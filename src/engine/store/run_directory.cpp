@@ -26,12 +26,12 @@ std::optional<std::uint64_t> number(std::string_view text) {
   return value;
 }
 
-constexpr unsigned kDeepestListed = 4;  // directories that a run may lie below its store
+constexpr unsigned kDeepestListed = 4;  // depth of a run below its store, in directories
 /// Next to a checkpoint in the trash, and where one was, is the record of its deletion.
 constexpr std::string_view kRecord = ".json";
 
-/// The names of a directory that are those of checkpoints; none where it is missing. `with_records`: also those that
-/// records of deletions have.
+/// The names in a directory that are those of checkpoints; none if it is missing. `with_records`: also those of records
+/// of deletions.
 Result<std::vector<CheckpointName>> names_in(Io& io, const std::string& directory, bool with_records = false) {
   std::vector<CheckpointName> names;
   auto entries = io.list(directory);
@@ -140,7 +140,7 @@ Result<std::uint64_t> next_generation(Io& io, const std::string& run_directory) 
   std::uint64_t greatest = 0;
   CKPT_TRY(const auto live, names_in(io, run_directory));
   for (const CheckpointName& name : live) greatest = std::max(greatest, name.generation);
-  // A run may lie some directories deep in its store, whose trash has it as deep.
+  // A run may be several directories below its store; the trash has the same structure.
   std::string below = base_name(run_directory);
   std::string store = parent_path(run_directory);
   for (unsigned depth = 0; depth < kDeepestListed; ++depth) {

@@ -28,18 +28,17 @@ struct CheckpointName {
 /// The name of this step's partial before its generation is known: "step-000001000".
 std::string step_text(std::uint64_t step);
 
-/// Whether a name is that of a save's partial: of a step, or of a checkpoint that is being taken away.
+/// Whether a name is that of a save's partial: of a step, or of a checkpoint being removed.
 bool is_save_partial(std::string_view name);
 
-/// Makes a directory, and those above it, where they are missing; durable. Several ranks may do so at once.
+/// Creates a directory and its parents if missing; durable. Several ranks may do so at once.
 Result<> make_directory(Io& io, const std::string& directory);
 
-/// Makes it durable that a directory is there, and each above it below `top`: whoever made them may have been killed,
-/// or refused, between making one and that.
+/// Makes a directory and its parents below `top` durable: their creator may have been killed before doing so.
 Result<> settle_directory(Io& io, const std::string& directory, const std::string& top);
 
-/// The committed checkpoints of a run, newest (greatest generation, then greatest name) first. A directory that is not
-/// there has none. Never asks a catalog, and there is no `latest` file.
+/// The committed checkpoints of a run, newest (greatest generation, then greatest name) first. None if the directory
+/// does not exist. Never uses a catalog, and there is no `latest` file.
 Result<std::vector<std::string>> list_checkpoints(Io& io, const std::string& run_directory);
 
 /// The largest manifest that is read of a run's checkpoints, of which one command may read all: 16,384 ranks take 2 MB.
@@ -57,7 +56,7 @@ Result<std::optional<std::string>> find_committed(Io& io, const std::string& run
 /// removed checkpoints. Hold the lock of the run's directory from before this until the commit is durable.
 Result<std::uint64_t> next_generation(Io& io, const std::string& run_directory);
 
-/// Takes the exclusive lock of a run's directory, waiting until the deadline. Null where the file system has no locks.
+/// Takes the exclusive lock of a run's directory, waiting until the deadline. Null if the file system has no locks.
 /// errors  locked: another process held it all the time
 Result<std::unique_ptr<HeldLock>> lock_run(Io& io, const std::string& run_directory, Deadline deadline);
 
