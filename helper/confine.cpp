@@ -29,7 +29,7 @@
     CKPT_HAS_FEATURE(thread_sanitizer)
 #define CKPT_SANITIZED 1  // a sanitizer reserves terabytes of addresses
 extern "C" int __lsan_is_turned_off() {
-  return 1;  // it looks for leaks from a thread of its own, which a confined process cannot start
+  return 1;  // it searches for leaks from a separate thread, which a confined process cannot start
 }
 #else
 #define CKPT_SANITIZED 0
@@ -129,7 +129,7 @@ void filter_calls() {
   }
   program.push_back(answer(refused));
   const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
-  ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);  // refused where the kernel has none
+  ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);  // refused if the kernel has none
 }
 
 }  // namespace
@@ -137,7 +137,7 @@ void filter_calls() {
 void limit_resources(const Limits& limits) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  ::signal(SIGXFSZ, SIG_IGN);  // the write that meets the limit fails, and says so
+  ::signal(SIGXFSZ, SIG_IGN);  // the write that reaches the limit fails and reports it
   memory_limit = limits.memory_bytes;
   if (CKPT_SANITIZED == 0) limit(RLIMIT_AS, memory_limit, memory_limit, "memory");
   const rlim_t file_bytes = limits.file_bytes == UINT64_MAX ? RLIM_INFINITY : limits.file_bytes;
@@ -151,11 +151,11 @@ void limit_seconds(std::uint64_t bytes) {
   constexpr std::uint64_t kLeastSeconds = 20;
   constexpr std::uint64_t kBytesPerSecond = 10'000'000;  // enough for the slowest filter on the slowest machine
   const rlim_t seconds = kLeastSeconds + bytes / kBytesPerSecond;
-  limit(RLIMIT_CPU, seconds, seconds + 5, "processor time");  // SIGXCPU, which says why, before SIGKILL
+  limit(RLIMIT_CPU, seconds, seconds + 5, "processor time");  // SIGXCPU, which shows the reason, before SIGKILL
 }
 
 std::uint64_t usable_memory() {
-  constexpr std::uint64_t kProgramBytes = std::uint64_t{128} << 20;  // libraries, stacks, what HDF5 keeps
+  constexpr std::uint64_t kProgramBytes = std::uint64_t{128} << 20;  // libraries, stacks, HDF5's own memory
   return memory_limit - std::min(memory_limit, kProgramBytes);
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 /// Hostile files are parsed by a library that has had memory errors. Confinement limits the effect of such an error
-/// with what the kernel offers. Without Landlock or seccomp the other limits still apply.
+/// with the kernel's features. Without Landlock or seccomp the other limits still apply.
 
 /// Resource limits of this process, in bytes; 0 is a limit too.
 struct Limits {

@@ -34,7 +34,7 @@ void swap_bytes(std::vector<unsigned char>& bytes, std::size_t width) {
   }
 }
 
-/// One dataset, read block by block; a block is made of whole chunks.
+/// One dataset, read block by block; a block consists of whole chunks.
 class Decoder {
  public:
   Decoder(hid_t file, const Rows& rows, int target) : path_(rows.dataset), target_(target) {
@@ -229,7 +229,7 @@ class Decoder {
   std::uint64_t unit_ = 1;
   std::uint64_t chunk_bytes_ = 0;
   std::size_t swapped_bytes_ = 0;   // of a number whose bytes are in big-endian order
-  std::optional<Filters> filters_;  // of chunks, also where they have none
+  std::optional<Filters> filters_;  // of chunks, also if they have none
   std::vector<unsigned char> fill_;
   std::vector<unsigned char> chunk_data_;
   std::vector<char> bytes_;

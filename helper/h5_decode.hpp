@@ -6,7 +6,7 @@
 
 #include "helper/h5_file.hpp"
 
-/// Rows [begin, end) of a dataset, and where they go.
+/// Rows [begin, end) of a dataset, and their destination.
 struct Rows {
   std::string dataset{};      ///< its path, for messages
   std::uint64_t address = 0;  ///< of its header, as `map` told it

@@ -19,7 +19,7 @@ Range opened;
 int system_error = 0;  // of the read or the write that failed
 
 struct File {
-  H5FD_t base;  // first: HDF5 takes the address of this for that of the whole
+  H5FD_t base;  // first: HDF5 uses the address of this as that of the whole
   haddr_t allocated;
 };
 

@@ -29,8 +29,8 @@ Verdict verdict_of(int error);
 /// Ends the process with a message on standard error: the caller's error.
 [[noreturn]] void stop(const std::string& reason, Verdict verdict = Verdict::corrupt);
 
-/// The same after a call of HDF5 that failed: corrupt, unless HDF5 says that it was a version it does not know, memory
-/// that it could not have, or a file that the system could not read or write.
+/// The same after a failed call of HDF5: corrupt, unless HDF5 reports an unknown version, lack of memory, or a file
+/// that the system could not read or write.
 [[noreturn]] void stop_at(const std::string& path, const std::string& what);
 
 /// The same when memory is exhausted: the limit is ours, and says nothing about the file.

@@ -13,7 +13,7 @@ class Filters {
  public:
   using Bytes = std::vector<unsigned char>;
 
-  /// Of a dataset's creation list; ends the process, unsupported, where it has a filter that we do not undo. `path` is
+  /// From a dataset's creation list; ends the process, unsupported, if it has a filter that is not supported. `path` is
   /// for that message.
   Filters(hid_t create, const std::string& path);
 

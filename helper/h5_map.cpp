@@ -191,7 +191,7 @@ class Tree {
     }
   }
 
-  /// A soft link is taken where it leads to a dataset of this file; which, is found by the object's address.
+  /// A soft link is followed if it leads to a dataset of this file, which is found by the object's address.
   void soft_link(hid_t group, const std::string& name, const std::string& path) {
     H5L_info_t link;
     if (H5Lget_info(group, name.c_str(), &link, H5P_DEFAULT) < 0 || link.u.val_size > kMostAttributeBytes) {

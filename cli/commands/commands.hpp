@@ -43,13 +43,13 @@ void take_warnings(Answer& answer, const std::vector<Finding>& findings);
 /// each, all with -v, no warning with -q.
 void print_findings(Context& context, std::span<const Finding> findings);
 
-/// A finding in one line: its text, then the tensor and the file where the text does not name them, and the offset.
+/// A finding in one line: its text, then tensor and file unless the text names them, and the offset.
 std::string finding_text(const Finding& finding);
 
 /// Prints text to standard output unless --json or, where `important` is false, --quiet.
 void say(Context& context, std::string_view text, bool important = false);
 
-/// A word of a shell command, quoted where it must be.
+/// A word of a shell command, quoted if necessary.
 std::string shell_word(std::string_view word);
 /// A path as such a word: one that begins with a dash gets "./" before it.
 std::string shell_path(std::string_view path);

@@ -131,7 +131,7 @@ void print_end(Context& context, const ConvertReport& report, const ConvertReque
   say(context, next_text(report, request, context.words.text("map")));
 }
 
-/// The directory of the target has to be there; says how to make it.
+/// The target's directory must exist; the error says how to create it.
 Error with_parent_hint(Error error, const ConvertRequest& request) {
   std::error_code ignored;
   const std::filesystem::path parent = std::filesystem::path(request.target).lexically_normal().parent_path();

@@ -69,7 +69,7 @@ std::string state_text(const InspectReport& report, SizeStyle sizes) {
                      format_counted(static_cast<std::uint64_t>(missing), "finding"));
 }
 
-/// What makes the checkpoint incomplete, as the error that a conversion would meet.
+/// Why the checkpoint is incomplete: the error that a conversion would report.
 Error incomplete(const InspectReport& report) {
   Error out{.code = Errc::incomplete, .message = report.path + ": files are missing"};
   const auto first = std::ranges::find(report.findings, Severity::incomplete, &Finding::severity);

@@ -38,7 +38,7 @@ Result<double> fraction_of(std::string_view text) {
   return percent / 100;
 }
 
-/// "30000h/node" of the given nodes, or "234h" of the whole job.
+/// "30000h/node" for the given nodes, or "234h" for the whole job.
 Result<double> mtbf_of(std::string_view text, std::uint64_t nodes) {
   const bool each = text.ends_with("/node");
   if (each) text.remove_suffix(5);

@@ -109,7 +109,7 @@ std::string report_data(const ImportReport& report, const ImportRequest& request
   return data;
 }
 
-/// Where that may surprise: an hour, a day or a `within` of a policy may have passed for it already.
+/// If that may be unexpected: an hour, a day or a `within` of a policy may already have passed for it.
 void print_age(Context& context, const ImportReport& report) {
   const auto created = catalog::parse_time(report.created);
   if (!created || catalog::elapsed(*created, now()) < std::chrono::hours(1)) return;

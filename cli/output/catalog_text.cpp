@@ -37,7 +37,7 @@ std::string metrics_text(const catalog::Checkpoint& checkpoint) {
   return out;
 }
 
-/// Why it stays, or why it cannot be used, and what people said of it.
+/// Why it stays, or is not usable, and its notes.
 std::string note_text(const catalog::Entry& entry) {
   std::string out;
   const auto add = [&](std::string text) { out += (out.empty() ? "" : "; ") + std::move(text); };

@@ -7,7 +7,7 @@
 #include "cli/output/json.hpp"
 #include "cli/output/units.hpp"
 
-/// What --bench found, as every verb that measures says it.
+/// Measurements of --bench, in the same form for every command.
 namespace ckpt::cli {
 
 /// "write 1.9 GiB/s with its sync, read 2.4 GiB/s   (1.0 GiB, one process)"

@@ -16,7 +16,7 @@ std::string offset_text(std::uint64_t offset, SizeStyle sizes) {
   return offset < 1024 ? fmt::format("{} B", offset) : fmt::format("{} ({})", offset, format_size(offset, sizes));
 }
 
-/// Whether the remedy of `explain` is worth a line when an error has no hint of its own: "no such file" needs none.
+/// Whether the remedy of `explain` helps when an error has no hint: "no such file" needs none.
 bool has_general_hint(Errc code) {
   return code != Errc::usage && code != Errc::not_found;
 }

@@ -13,8 +13,8 @@ namespace ckpt::cli {
 /// An error on its way to the user.
 struct Failure {
   Error error;
-  std::string effect{};  ///< what state the disk is in now: "nothing was written to ./out"
-  int rank = -1;         ///< the rank that failed, where there are several
+  std::string effect{};  ///< the state of the disk now: "nothing was written to ./out"
+  int rank = -1;         ///< the rank that failed, if there are several
   std::string node{};    ///< and its host
 };
 
@@ -22,7 +22,7 @@ struct Failure {
 struct Explanation {
   std::string_view title;    ///< as in "checksum mismatch"
   std::string_view meaning;  ///< the effect on the data, in whole sentences
-  std::string_view remedy;   ///< what to do, in whole sentences
+  std::string_view remedy;   ///< what the user should do, in whole sentences
 };
 Explanation explain(Errc code);
 

@@ -25,12 +25,12 @@ std::string document(std::string_view verb, const Answer& answer);
 /// Writes Answer::data. In all JSON of the command, texts need not be UTF-8: bytes that are none become U+FFFD, and
 /// characters that terminals hide are escaped.
 json::Writer data_writer(std::string& data);
-/// The same on one line, for a document of its own.
+/// The same on one line, as a separate document.
 json::Writer line_writer(std::string& line);
 
 /// A member whose text (a path, a name) need not be UTF-8: where bytes were replaced, `key`_b64 holds the true ones.
 void put_text(json::Writer& out, std::string_view key, std::string_view text);
-/// null where the text is empty.
+/// null if the text is empty.
 void put_optional(json::Writer& out, std::string_view key, std::string_view text);
 
 /// The bytes in base64 (RFC 4648, padded).

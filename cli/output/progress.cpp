@@ -77,7 +77,7 @@ std::string bar_line(const Reading& reading, SizeStyle style, std::size_t width)
   const std::string tail = "   " + eta_text(reading);
   const std::string rate = "   " + format_rate(reading.rate, style);
   const std::string mean = fmt::format(" (mean {})", format_rate(reading.mean, style));
-  // What does not fit is left out, the least useful first: the mean, the bar, the rate, the time left.
+  // Parts that do not fit are omitted, the least useful first: the mean, the bar, the rate, the time left.
   for (const std::string& line : {head + bar + "  " + size + rate + mean + tail, head + bar + "  " + size + rate + tail,
                                   head + " " + size + rate + tail, head + " " + size + tail})
     if (text_width(line) < width) return line;

@@ -12,7 +12,7 @@ struct Table {
   struct Column {
     std::string title;
     bool right = false;    ///< numbers
-    bool shrinks = false;  ///< is shortened in the middle where the terminal is too narrow
+    bool shrinks = false;  ///< is shortened in the middle if the terminal is too narrow
   };
   std::vector<Column> columns{};
   std::vector<std::vector<std::string>> rows{};

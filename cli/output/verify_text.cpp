@@ -34,7 +34,7 @@ void print_verify(Context& context, std::string_view label, const VerifyReport& 
                               : !report.not_finite.empty() ? context.console.paint_out(Ink::red, "NOT FINITE")
                                                            : context.console.paint_out(Ink::red, "DIFFERS");
   std::string line = fmt::format("{}   {}", printable(std::string(label)), verdict);
-  if (!report.format.empty()) {  // nothing is known of what could not be opened
+  if (!report.format.empty()) {  // could not be opened: nothing is known
     const std::string variant = report.variant.empty() ? "" : " " + printable(report.variant);
     line += fmt::format("   {}{} · {}{}{}", report.format, variant,
                         report.unread ? "" : format_counted(report.tensor_count, "tensor") + " · ",

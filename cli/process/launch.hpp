@@ -6,7 +6,7 @@
 
 namespace ckpt::cli {
 
-/// Reads the environment; tests pass their own. Nothing where a variable is unset or empty.
+/// Reads the environment; tests pass their own. Nothing if a variable is unset or empty.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 Environment process_environment();
 

@@ -25,7 +25,7 @@ class OpenSession {
   /// Only without a failure.
   Session& session() { return *session_; }
   Comm& comm() { return *comm_; }
-  /// Ends the progress display, so that what follows is not mixed with it.
+  /// Ends the progress display, so that it does not mix with later output.
   void end_progress() { display_.reset(); }
 
  private:
@@ -54,7 +54,7 @@ std::invoke_result_t<Ask, Session&> ask_alone(Context& context, Ask ask) {
   return answer;
 }
 
-/// What all ranks agree on after a collective verb.
+/// The common outcome of all ranks after a collective command.
 struct Verdict {
   int exit_code = 0;
   std::vector<Failure> failures{};  ///< on rank 0: the causes, without the ranks that only say "a peer failed"

@@ -40,10 +40,10 @@ struct Verb {
   std::vector<Flag> flags{};
   std::vector<Example> examples{};
   std::vector<int> exit_codes{};  ///< besides 0, 2, 70, 130 and 143
-  bool main_verb = false;         ///< has a man page even without options of its own
+  bool main_verb = false;         ///< has a man page even without options
   Group group = Group::files;
 
-  bool has_page() const { return main_verb || !flags.empty(); }  ///< a man page of its own
+  bool has_page() const { return main_verb || !flags.empty(); }  ///< a separate man page
 };
 
 /// All commands, in the order of the help.

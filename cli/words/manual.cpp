@@ -12,7 +12,7 @@
 namespace ckpt::cli {
 namespace {
 
-/// Escapes the markup of scdoc: * _ \ # and characters at the start of a line, where a dash begins a list.
+/// Escapes the markup of scdoc: * _ \ # and characters at the start of a line that begin a list.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {

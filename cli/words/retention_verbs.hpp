@@ -6,7 +6,7 @@
 
 namespace ckpt::cli {
 
-/// What deletes checkpoints of a store, brings them back, and says why: a part of verbs().
+/// Commands that delete and restore checkpoints of a store, and explain deletions: a part of verbs().
 std::vector<Verb> retention_verbs();
 
 }  // namespace ckpt::cli

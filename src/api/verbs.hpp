@@ -39,7 +39,7 @@ struct Session {
   const std::atomic<bool>* stop = nullptr;
   bool is_stopped() const { return stop != nullptr && stop->load(); }
   const MapRules* rules =
-      nullptr;  ///< `--map`: of the checkpoint that is read; of verify's other one where there is one
+      nullptr;  ///< `--map`: for the checkpoint that is read; in verify for the other one, if there is one
   std::function<void(const Progress&)> progress{};
   /// convert: called once when the plan is made, before anything is created. The report has the source, the target, the
   /// totals, the memory and the notes; results come at the end.
@@ -67,9 +67,9 @@ struct ConvertRequest {
   TargetOptions options{};        ///< those that the target format takes
   std::string strip_prefix{};
   std::string add_prefix{};
-  /// Files that go with the model (config.json, the tokenizer's) go along where the target keeps such.
+  /// Extra files of the model (config.json, the tokenizer's) are copied if the target keeps such files.
   bool extras = true;
-  std::string assets{};  ///< a folder of a model: its files that go along, where the source has none of that name
+  std::string assets{};  ///< a model folder: its extra files are copied if the source has none of that name
   bool dry_run = false;
   bool overwrite = false;
   bool restart = false;  ///< leftovers of a killed run of this conversion are removed, not resumed
@@ -117,18 +117,18 @@ Result<ConvertReport> convert(Session& session, const ConvertRequest& request);
 /// Takes tensors, or slices of them, out of any checkpoint into plain files: NumPy's, or one of safetensors.
 struct LoadRequest {
   std::string source;
-  std::string target;                 ///< a file; for npy a directory where its name does not end in ".npy"
+  std::string target;                 ///< a file; for npy a directory if its name does not end in ".npy"
   std::string to{};                   ///< FormatInfo::load_name; "" = by the target's suffix
   std::string from{};                 ///< format name; "" = detect
   std::vector<std::string> only{};    ///< as of a conversion; empty = what `slices` name, or everything
-  std::vector<std::string> slices{};  ///< "name[0:128,:]", at most one a tensor: api/convert/slice.hpp
+  std::vector<std::string> slices{};  ///< "name[0:128,:]", at most one per tensor: api/convert/slice.hpp
   bool dry_run = false;
   bool overwrite = false;
   VerifyLevel verify = VerifyLevel::read;
 };
 struct LoadedTensor {
   std::string name;
-  std::string slice;  ///< as asked for, without the name; "" = the whole tensor
+  std::string slice;  ///< as requested, without the name; "": the whole tensor
   std::string dtype;  ///< of the checkpoint: "BF16"
   Shape shape;        ///< as written
   std::uint64_t bytes = 0;
@@ -136,7 +136,7 @@ struct LoadedTensor {
 };
 struct LoadReport {
   ConvertReport conversion{};
-  std::vector<LoadedTensor> tensors{};  ///< empty where it was already done
+  std::vector<LoadedTensor> tensors{};  ///< empty if it was already done
 };
 /// errors   those of a conversion; not_found with `tensor`: a slice of a name that is not there; usage: a slice that is
 ///          none, or of a tensor that is not taken
@@ -202,7 +202,7 @@ struct InspectReport {
   std::string format;
   std::string variant;
   std::string chosen;
-  std::string why;  ///< what detection saw; empty where --from alone decided
+  std::string why;  ///< the findings of detection; empty if only --from decided
   Meta meta;
   bool complete = true;
   std::uint64_t tensor_count = 0;            ///< of every role

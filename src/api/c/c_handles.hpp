@@ -83,7 +83,7 @@ Result<Struct> read_sized(const Struct* given, std::size_t first_bytes, const ch
   return out;
 }
 
-/// Checks a struct that a call fills in, where the caller wants one.
+/// Checks a struct that a call fills in, if the caller passed one.
 /// errors  usage: the size was not set
 template <class Struct>
 Result<> check_sized(const Struct* given, std::size_t first_bytes, const char* what) {
@@ -129,7 +129,7 @@ struct ckpt_save {
   std::weak_ptr<ckpt::c::OpenRun> opened{};
   std::uint64_t number = 0;  // OpenRun::begun when this was begun
   std::vector<std::pair<std::string, std::string>> user{};
-  std::deque<std::string> blobs{};  // bytes of its own that were added: they live until commit has copied them
+  std::deque<std::string> blobs{};  // bytes owned by the save: they live until commit has copied them
 };
 
 struct ckpt_pending {

@@ -52,7 +52,7 @@ Result<std::uint64_t> equal_part_elements(const Layout& layout, const Shape& sha
     if (!equal) return fail(Errc::usage, "model: CKPT_PARTITION follows cuts into equal parts only");
     left[cut.dim] /= parts;
   }
-  std::uint64_t elements = 1;  // fits: the whole tensor's bytes do
+  std::uint64_t elements = 1;  // fits: the whole tensor does
   for (const std::uint64_t length : left) elements *= length;
   return elements;
 }

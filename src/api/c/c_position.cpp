@@ -19,7 +19,7 @@ struct ckpt_position {
 namespace ckpt::c {
 namespace {
 
-/// A blob of the checkpoint that was loaded; nothing where it has none.
+/// A blob of the loaded checkpoint; nothing if it has none.
 Result<std::optional<std::string>> loaded_blob(const Checkpoint& checkpoint, Io& io, const std::string& name,
                                                std::uint64_t most_bytes) {
   const Tensor* found = checkpoint.find(name);

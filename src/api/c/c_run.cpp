@@ -159,7 +159,7 @@ int ckpt_run_open(const char* run_directory, const ckpt_options* options, ckpt_r
       std::memcpy(&table, given.comm, std::min<std::size_t>(static_cast<std::size_t>(given.comm->size), sizeof table));
       comm = std::make_unique<ckpt::Comm>(table);
     }
-    // From here on other ranks wait for what becomes of this one.
+    // From here on other ranks wait for this one.
     auto io = [&]() -> Result<std::unique_ptr<ckpt::Io>> {
       CKPT_CHECK(need(run_directory, "the run's directory"));
       CKPT_CHECK(need(run, "the place for the run"));

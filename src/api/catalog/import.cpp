@@ -291,11 +291,11 @@ class Import {
   RunSeries known_{};                     // before it was saved
   universal::Run series_{};
   bool begins_ = false;
-  std::string series_note_{};  // what became of `back_to`
+  std::string series_note_{};  // the outcome of `back_to`
   ImportReport out_{};
 };
 
-/// Which step the source says that it is of: trainer_state.json, global_steps, a manifest.
+/// The step recorded in the source: trainer_state.json, global_steps, a manifest.
 Result<std::uint64_t> step_of_source(Session& session, const ImportRequest& request) {
   const std::string& path = request.conversion.source;
   CKPT_TRY(const Source source, open_source(session.io, path, request.conversion.from,

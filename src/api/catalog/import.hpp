@@ -9,16 +9,16 @@
 #include "catalog/index/marks.hpp"
 #include "format/result.hpp"
 
-/// Files that lie anywhere become a checkpoint of a store: `ckpt save`.
+/// Imports files from anywhere into a store: `ckpt save`.
 namespace ckpt {
 
 struct ImportRequest {
   /// Source, selection, checks, --dry-run and --restart. `target`, `to`, `overwrite` and `hooks` are ignored.
   ConvertRequest conversion{};
-  std::string store{};                  ///< made where it is missing
+  std::string store{};                  ///< created if missing
   std::string run{};                    ///< path of the run in the store, at most four names deep
   std::optional<std::uint64_t> step{};  ///< none: the one that the source knows of itself
-  std::vector<catalog::Mark> marks{};   ///< committed with it: whoever sees the checkpoint sees its pins
+  std::vector<catalog::Mark> marks{};   ///< committed with it: a visible checkpoint has its pins
   bool link = false;                    ///< hard links to the source's files: import_link.hpp
   /// Training was rolled back to this step: a new series begins there, if a checkpoint that counts has a later step.
   /// But if the newest series began at the same step and has not reached this save's step, it continues.

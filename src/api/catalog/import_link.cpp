@@ -163,7 +163,7 @@ class Linking {
     return {};
   }
 
-  /// What whoever wrote it left in memory must be on the disk before it is promised once more.
+  /// Pages that its writer left in memory must be on the disk before it is committed again.
   Result<> link(const std::string& path, std::uint64_t bytes, const std::string& root) {
     const std::string to = join_path(root, path);
     auto linked = link_file(io_, join_path(source_->root, path), to);

@@ -46,7 +46,7 @@ Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& n
   if (!catalog::looks_like_name(named.word)) return std::nullopt;
   const auto there = io.stat(named.word);
   if (there || there.error().code != Errc::not_found) return std::nullopt;
-  // Whoever only asks what something is gets no index in a directory that was never a store.
+  // A query creates no index in a directory that is not a store.
   if (!named.store_given && !io.stat(join_path(named.store, kStoreDirectory)))
     return fail({.code = Errc::not_found,
                  .message = named.word + ": no such file or directory",

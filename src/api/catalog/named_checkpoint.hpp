@@ -17,8 +17,8 @@ struct NamedCheckpoint {
   catalog::Time now{};
 };
 
-/// With the index it was found in. Nothing where the word is a path that exists, or cannot be a name.
-/// errors   not_found: neither a path nor a name of the store; usage: several are meant; those of the catalog
+/// With the index in which it was found. Nothing if the word is a path that exists, or cannot be a name.
+/// errors   not_found: neither a path nor a name of the store; usage: it matches several; those of the catalog
 struct FoundByName {
   catalog::Catalog catalog;
   catalog::Entry entry;

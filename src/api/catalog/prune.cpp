@@ -103,14 +103,14 @@ class Decider {
  private:
   struct Checks {
     bool any = false;
-    bool damaged = false;  ///< something that would be kept is not whole after all
+    bool damaged = false;  ///< a kept checkpoint turns out to be incomplete
   };
 
   static bool goes(const catalog::Decision& decision) {
     return decision.action == Action::trash || decision.action == Action::demote;
   }
 
-  /// Where the support of decisions may lie; empty: anywhere.
+  /// The runs that may justify decisions; empty: all.
   static std::set<std::string> runs_of(const PrunePart& part, const std::vector<std::uint32_t>& indices) {
     std::set<std::string> out;
     if (part.policy.group_by != std::vector<std::string>{"run"}) return out;
@@ -295,7 +295,7 @@ Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& pa
           }};
 }
 
-/// What stays after a demotion is all that is left: it is checked before.
+/// After a demotion only the rest is left: it is checked before.
 Result<Claim> demote(Session& session, Deleter& trash, const Deleter::Deletion& deletion, const std::string& store) {
   const std::string run = catalog::run_path(store, deletion.run);
   CKPT_TRY(const VerifyReport checked, verify(session, {.path = join_path(run, deletion.name), .quick = true}));
@@ -409,7 +409,7 @@ class RoomMaker {
   }
 
  private:
-  /// False where that has freed nothing, or was done before.
+  /// False if that freed nothing, or was done before.
   bool purge_due() {
     if (std::exchange(purged_, true)) return false;
     auto purged = trash_.purge(
@@ -481,7 +481,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   const KnownPolicies known = read_known_policies(session.io, plan.store);
   plan.known_as = plan.policies.source;
   for (const std::string& run : request.runs) plan.known_as += " for " + run;
-  // What widens the deletion makes it another policy, to be approved by itself.
+  // Options that widen the deletion make it a different policy, which needs its own approval.
   if (request.include_corrupt) plan.known_as += " with --include-corrupt";
   for (const std::uint64_t series : request.drop_series) plan.known_as += fmt::format(" with --drop-series {}", series);
   plan.warnings = std::move(scanned.warnings);

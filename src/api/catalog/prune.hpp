@@ -36,8 +36,8 @@ struct PrunePart {
   std::vector<catalog::Entry> entries{};
   std::vector<catalog::Checkpoint> checkpoints{};  ///< of the entries, in their order
   catalog::Retention retention{};
-  /// By index: what would go, and stays all the same, as --apply removes nothing that ckpt did not put there. Of a plan
-  /// that is not carried out; text says what else it holds.
+  /// By index: planned deletions that will not be made, as --apply removes no file that ckpt did not write. For a plan
+  /// that is not executed; text names the other files.
   std::map<std::uint32_t, std::string> held_back{};
   std::vector<std::uint32_t> recycled{};  ///< indices of deleted ones: the newest, whose files the next save reuses,
                                           ///< without grace
@@ -54,7 +54,7 @@ struct PrunePlan {
   Policies policies{};
   std::string known_as{};          ///< under which its policies are remembered: their source, and the runs asked for
   std::vector<PrunePart> parts{};  ///< in the order of the policies; those without a checkpoint too
-  std::vector<std::string> ruleless{};      ///< runs that no policy selects: nothing of theirs is deleted
+  std::vector<std::string> ruleless{};      ///< runs that no policy selects: nothing in them is deleted
   std::vector<catalog::Entry> undecided{};  ///< their checkpoints
   std::vector<std::string> directories{};   ///< of the store: runs, and directories that hold or may hold runs
   std::vector<std::string> warnings{};
@@ -77,12 +77,12 @@ struct CarryOut {
   std::chrono::milliseconds lock_timeout{0};
 };
 
-/// What became of one decision that was not to keep.
+/// The outcome of one decision other than keep.
 struct PruneStep {
   std::size_t part = 0;
   std::size_t index = 0;  ///< of the part's entries
   bool done = false;
-  std::string kept_because{};  ///< where it was not done
+  std::string kept_because{};  ///< if it was not done
 };
 
 struct PruneReport {
@@ -106,7 +106,7 @@ struct PruneReport {
 ///         interrupted, io before anything was done
 Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how);
 
-/// What carrying out the plan does with one checkpoint of a part, as far as is known before.
+/// What executing the plan does with one checkpoint of a part, as far as known before.
 catalog::Action planned_action(const PrunePart& part, std::size_t index);
 /// The WHY of one checkpoint of a part.
 std::string why_text(const PrunePart& part, std::size_t index);

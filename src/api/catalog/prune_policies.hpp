@@ -19,11 +19,11 @@ namespace ckpt {
 /// The policy of a store, in its directory.
 inline constexpr std::string_view kPolicyFile = "ckpt.toml";
 inline constexpr std::uint64_t kMostPolicyBytes = std::uint64_t{1} << 20;
-/// Of a policy that recycles, where that gains nothing.
+/// For a policy that recycles on a file system where that gains nothing.
 inline constexpr const char* kNoRecycling =
     "recycle: nothing is gained by it on this file system: what is deleted waits in the trash";
 
-/// Where a policy comes from.
+/// The source of a policy.
 struct PolicyWords {
   std::string file{};                                        ///< "" = STORE/ckpt.toml
   std::vector<std::pair<std::string, std::string>> flags{};  ///< catalog::policy_flags, as given
@@ -34,7 +34,7 @@ struct PolicyWords {
 struct Policies {
   std::string source{};  ///< "ckpt.toml", "the command line", "--import-policy orbax"
   std::vector<catalog::Policy> policies{};
-  std::vector<std::string> differences{};             ///< from what another system would do
+  std::vector<std::string> differences{};             ///< from the behaviour of another system
   std::vector<catalog::RunInterval> run_intervals{};  ///< of a file: when runs of a rule save
   std::optional<catalog::IntervalRules> interval{};   ///< and all others
 };
@@ -48,7 +48,7 @@ Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWor
 /// errors  usage: the file is wrong; io
 Result<std::optional<catalog::IntervalRules>> read_store_interval(Io& io, const std::string& store,
                                                                   const std::string& run);
-/// The path in the store of the run that saves in this directory; its last name where it lies elsewhere.
+/// The path in the store of the run that saves in this directory; its last name if it is elsewhere.
 std::string run_in_store(const std::string& store, const std::string& run_directory);
 
 /// The policies by which a store was pruned before, by their sources: STORE/.ckpt/policies.json. If it cannot be read,

@@ -169,7 +169,7 @@ class Looker {
         } else if (known.format == nullptr && depth + 1 < kDeepest) {
           pending.emplace_back(below, depth + 1);
         } else if (known.format != nullptr && depth + 1 < kDeepest && holds_ours(below)) {
-          pending.emplace_back(below, depth + 1);  // a run that another tool's checkpoints lie in, too
+          pending.emplace_back(below, depth + 1);  // a run that also holds other tools' checkpoints
         }
       }
     }

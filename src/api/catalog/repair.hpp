@@ -10,8 +10,8 @@
 #include "catalog/bucket.hpp"
 #include "format/hash.hpp"
 
-/// `ckpt repair`: what crashed saves and deletions left, and manifests that were lost or torn. Looked for first,
-/// carried out second, from the same list. Data that is damaged cannot be repaired.
+/// `ckpt repair`: leftovers of crashed saves and deletions, and lost or torn manifests. Found first, repaired second,
+/// from the same list. Damaged data cannot be repaired.
 namespace ckpt {
 
 enum class Defect : std::uint8_t {

@@ -43,8 +43,8 @@ struct ScrubItem {
   std::optional<VerifyReport> report{};   ///< of intact and damaged
   std::optional<Error> error{};           ///< of the others
   std::optional<catalog::Time> before{};  ///< when it was last verified
-  bool recorded = false;                  ///< a mark says so now
-  std::string unrecorded_because{};       ///< where there should be one
+  bool recorded = false;                  ///< a mark records it now
+  std::string unrecorded_because{};       ///< if there should be one
 };
 
 struct ScrubReport {

@@ -22,9 +22,9 @@ struct SimulateRequest {
 };
 
 struct SimulatedPolicy {
-  catalog::Policy policy{};  ///< without `recycle` where the store's file system gains nothing by it
+  catalog::Policy policy{};  ///< without `recycle` if the store's file system gains nothing by it
   catalog::Schedule schedule{};
-  std::string like{};  ///< the checkpoint that the sizes are those of; "" where they were given
+  std::string like{};  ///< the checkpoint whose sizes are used; "" if they were given
   catalog::Simulation outcome{};
 };
 

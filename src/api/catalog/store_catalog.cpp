@@ -122,7 +122,7 @@ std::string prometheus_text(const StoreStatus& status) {
   std::string out;
   const auto label = [](std::string_view run) {
     std::string text;
-    const bool readable = is_utf8(run);  // else Prometheus would refuse the whole file
+    const bool readable = is_utf8(run);  // otherwise Prometheus would refuse the whole file
     for (const char c : run) {
       if (!readable && static_cast<unsigned char>(c) >= 0x80) {
         text += fmt::format("%{:02X}", static_cast<unsigned char>(c));

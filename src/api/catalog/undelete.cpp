@@ -73,8 +73,8 @@ std::optional<TrashEntry> find_in_run(Io& io, const std::string& store, const st
   return TrashEntry{.run = run, .name = which, .record = {.step = step_in_name(which).value_or(0)}};
 }
 
-/// Whether the optimizer of a checkpoint of such a name was dropped and then purged: the checkpoint is in its place, and
-/// is not whole.
+/// Whether the optimizer of a checkpoint of such a name was dropped and then purged: the checkpoint exists, but is
+/// incomplete.
 bool lost_its_optimizer(const std::vector<TrashEntry>& entries, const std::string& name) {
   return std::ranges::any_of(entries, [&](const TrashEntry& entry) {
     return entry.recorded && !entry.record.dropped.empty() &&

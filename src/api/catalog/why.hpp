@@ -10,7 +10,7 @@
 namespace ckpt {
 
 struct WhyReport {
-  std::optional<PrunePlan> plan{};                          ///< nothing where the store has no policy
+  std::optional<PrunePlan> plan{};                          ///< nothing if the store has no policy
   std::vector<std::pair<std::size_t, std::size_t>> live{};  ///< part and entry of the plan, newest last
   std::vector<std::string> ruleless{};                      ///< paths of those that no policy decides about
   std::vector<catalog::TrashEntry> history{};               ///< deletions, oldest first

@@ -15,7 +15,7 @@ Result<std::vector<std::string>> tensors_at(const Map& map, std::uint32_t file, 
   for (std::size_t i = 0; i < map.tensors.size() && names.size() < most; ++i) {
     CKPT_TRY(const std::uint64_t elements, checked_volume(map.tensors[i].shape));
     bool here = false;
-    // One that cannot be placed (in a salvage: its writer's index is lost) is known to lie nowhere.
+    // One that cannot be placed (in a salvage: its writer's index is lost) has no location.
     static_cast<void>(map.index->chunks(i, {0, elements}, [&](const PlacedChunk& placed) -> Result<> {
       if (placed.where.file != file) return {};
       const auto& compressed = placed.where.compressed;

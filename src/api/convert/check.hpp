@@ -9,17 +9,17 @@
 
 namespace ckpt {
 
-/// What reading files against their stored leaf hashes showed.
+/// The result of comparing files with their stored leaf hashes.
 struct LeafCheck {
   std::uint64_t leaves = 0;  ///< compared
   std::uint64_t bytes = 0;
   std::vector<std::uint64_t> bad{};  ///< all damaged leaves, by their number over the files
-  std::vector<Finding> damage{};     ///< one a damaged leaf, at most kMostDamage, naming file, offset and tensor
+  std::vector<Finding> damage{};     ///< one per damaged leaf, at most kMostDamage, naming file, offset and tensor
 };
 constexpr std::size_t kMostDamage = 100;
 
 /// Reads `files` (each one raw placement of a file of `map`, or of whole leaves of one) and compares every leaf.
-/// Collective over `comm` where it has several ranks: rank 0 knows the outcome.
+/// Collective over `comm` if it has several ranks: rank 0 gets the outcome.
 Result<LeafCheck> check_leaves(Session& session, Comm& comm, const Map& map, const std::string& root,
                                std::vector<TargetFile> files, const std::vector<Hash128>& expected,
                                const std::string& phase);

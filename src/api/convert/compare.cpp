@@ -33,7 +33,7 @@ Result<std::vector<TargetFile>> lay_out(const Map& map, const std::vector<Tensor
   return files;
 }
 
-/// Small tensors share a leaf where `together`; else each tensor is a group of its own.
+/// Small tensors share a leaf if `together`; else each tensor is a separate group.
 Result<std::vector<CompareGroup>> make_groups(const Map& map, const std::vector<TensorPair>& pairs,
                                               const std::vector<std::size_t>& wanted, bool together) {
   std::vector<CompareGroup> groups;

@@ -16,14 +16,14 @@ namespace ckpt {
 struct ConversionHooks {
   std::vector<std::string> parameters{};                   ///< of the command, besides those of the request: they are
                                                            ///< in the id
-  std::function<Result<const Format*>()> choose_target{};  ///< by default as the request says
+  std::function<Result<const Format*>()> choose_target{};  ///< by default from the request
   std::function<Result<>(const Map& map)> check{};         ///< before anything is selected
   /// Sets Selected::part: of the chosen format lay_out_parts is called. Such a conversion is not resumed.
   std::function<Result<>(const Map& map, Selection& selection)> cut{};
   std::function<void(const Selection& selection, const Skeleton& skeleton)> laid_out{};
 
-  /// A checkpoint of a run, whose number is known only when it is published. The request's target is then what its
-  /// partial begins with, in the directory that it will be in. All three are rank 0's.
+  /// A checkpoint of a run, whose number is known only when it is published. The request's target is then the beginning
+  /// of its partial's name, in its final directory. All three are rank 0's.
   struct InRun {
     /// The path where this conversion was published before; nothing if it was not.
     std::function<Result<std::optional<std::string>>(const std::string& id)> find{};

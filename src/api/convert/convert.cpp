@@ -78,7 +78,7 @@ struct Prepared {
   std::unique_ptr<Plan> plan;
   RunOptions options;
   bool already_done = false;
-  std::string path{};  // on rank 0, of a checkpoint in a run: where it is already
+  std::string path{};  // on rank 0, for a checkpoint in a run: where it already is
   std::vector<OldFile> replaced{};
   const ConversionHooks::InRun* in_run = nullptr;
   bool cuts = false;
@@ -366,7 +366,7 @@ ConvertReport describe(const Session& session, const ConvertRequest& request, co
   return report;
 }
 
-/// Rank 0's report counts what all ranks did.
+/// Rank 0's report has the totals of all ranks.
 Result<> sum_on_root(Comm& comm, RunReport& report) {
   std::array<std::uint64_t*, 6> counts{&report.read_bytes, &report.written_bytes,    &report.crc_checked,
                                        &report.crc_unread, &report.casts.overflowed, &report.casts.became_nan};
@@ -518,7 +518,7 @@ Result<Done> carry_out(Session& session, const ConvertRequest& request, Prepared
 }
 
 /// The greatest peak of all ranks; `beside`: this rank's memory that is not counted as resident. The target is
-/// published by now, so a rank that is lost here only makes it unknown.
+/// published by now, so losing a rank here only makes the peak unknown.
 std::uint64_t greatest_peak(Comm& comm, std::uint64_t beside) {
   std::array<std::uint64_t, 1> peak{peak_resident_bytes() + beside};
   if (comm.ranks() == 1) return peak[0];

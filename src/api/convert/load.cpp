@@ -111,7 +111,7 @@ Result<LoadReport> load(Session& session, const LoadRequest& request) {
     for (const Alias& alias : source->aliases) {
       if (const auto text = texts.find(alias.name); text != texts.end()) texts.emplace(alias.target, text->second);
     }
-    std::size_t next = 0;  // file of a tensor; where there is one file it holds all
+    std::size_t next = 0;  // file of a tensor; a single file holds all
     for (const Selected& selected : selection.tensors) {
       const Tensor& tensor = source->tensors[selected.tensor];
       if (tensor.role == Role::blob) continue;

@@ -44,7 +44,7 @@ void add(Hasher& hasher, const Placement& placement) {
   hasher.update_u64(flat.end);
 }
 
-/// One bit a leaf, for a message; "" where none is set.
+/// One bit per leaf, for a message; "" if none is set.
 std::string to_bits(const std::vector<bool>& leaves) {
   std::string out;
   for (std::size_t leaf = 0; leaf < leaves.size(); ++leaf) {
@@ -62,7 +62,7 @@ std::vector<bool> from_bits(std::string_view bits, std::uint64_t leaves) {
   return out;
 }
 
-/// Collective: rank 0's leaves on all ranks; empty where it has none.
+/// Collective: rank 0's leaves on all ranks; empty if it has none.
 Result<std::vector<bool>> tell(Comm& comm, const std::vector<bool>& mine, std::uint64_t leaves) {
   std::string bits = to_bits(mine);
   CKPT_CHECK(comm.broadcast(bits, std::chrono::steady_clock::now() + kHalvesPatience));
@@ -100,7 +100,7 @@ Result<std::uint32_t> number_reader(Comm& comm, const std::vector<RecordedLeaf>&
   return first + static_cast<std::uint32_t>(comm.rank());
 }
 
-/// Who read the entries that have a checksum, and which of them the leaves need whole.
+/// The readers of checksummed entries, and which of them the leaves need completely.
 class EntryReaders {
  public:
   /// The leaf that needs these copies is finished, or it is not.
@@ -134,8 +134,8 @@ class EntryReaders {
   CrcLedger needed_;  // its checksums mean nothing
 };
 
-/// The finished leaves that hold a part of an entry that no single reader had whole. Other entries that they have a
-/// part of were compared: `crcs` skips them.
+/// The finished leaves that hold a part of an entry that no single reader read completely. Their other partial entries
+/// were compared: `crcs` skips them.
 Result<std::vector<bool>> leaves_to_read(const Plan& plan, const std::vector<RecordedLeaf>& finished, CrcLedger& crcs) {
   EntryReaders readers;
   for (std::uint64_t leaf = 0; leaf < finished.size(); ++leaf) {

@@ -10,7 +10,7 @@
 #include "engine/run/plan.hpp"
 #include "engine/run/run.hpp"
 
-/// Going on where a conversion of the same id was killed.
+/// Resumes a killed conversion of the same id.
 namespace ckpt {
 
 /// For Publication::Options::resumable: a hash of everything besides the conversion's id on which a leaf of the plan
@@ -38,7 +38,7 @@ struct TakeUp {
   std::string source_root;
   /// Of this rank's run; null where checksums are not compared.
   CrcLedger* crcs = nullptr;
-  /// Of this rank's run, for the plan's targets: learns what finished leaves hold of the ranges of late fields.
+  /// Of this rank's run, for the plan's targets: takes the parts of late fields' ranges in finished leaves.
   LateLedger* late = nullptr;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kSlotPrefix = "optimizer.state.";
 
-/// The key at the root of nested state that a tensor lies under.
+/// The root key of nested state above a tensor.
 std::string root_key(const Tensor& tensor) {
   if (!tensor.path.empty()) {
     const auto* text = std::get_if<std::string>(&tensor.path.front());
@@ -299,7 +299,7 @@ class Selector {
   std::unordered_set<std::string> hit_;                     // globs that matched
   std::vector<std::string> alias_names_;                    // in the source, of out_.aliases
   std::unordered_set<std::uint32_t> extras_;                // tensors that are not selected by name or role
-  std::string wrapper_;  // with what parts it from the rest: "model.", "pytorch_model.bin/"
+  std::string wrapper_;                                     // with its separator: "model.", "pytorch_model.bin/"
   bool stripped_ = false;
   std::size_t from_master_ = 0;
   std::size_t from_param_ = 0;

@@ -49,7 +49,7 @@ Result<Slice::Entry> parse_entry(std::string_view whole, std::string_view text) 
   return out;
 }
 
-/// A position counted from the end where it is negative; cut to [0, size].
+/// A position, counted from the end if negative; clipped to [0, size].
 std::uint64_t position(std::int64_t value, std::uint64_t size) {
   if (value >= 0) return std::min(static_cast<std::uint64_t>(value), size);
   const std::uint64_t back = std::uint64_t{0} - static_cast<std::uint64_t>(value);

@@ -24,7 +24,7 @@ struct Slice {
   std::vector<Entry> entries{};
 };
 
-/// errors   usage: not such a text, a step, two "...", a number that does not fit in 64 bits
+/// errors   usage: not a slice, a step, two "...", a number that does not fit in 64 bits
 Result<Slice> parse_slice(std::string_view text);
 
 /// The box that the slice takes of a tensor.

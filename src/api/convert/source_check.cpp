@@ -18,7 +18,7 @@
 namespace ckpt {
 namespace {
 
-/// Whether several places hold one and the same part of a tensor.
+/// Whether several places hold the same part of a tensor.
 Result<bool> has_replicas(const Map& map, std::uint32_t tensor) {
   bool several = false;
   std::unordered_set<std::uint64_t> firsts;  // elements of the parts: replicas begin with the same
@@ -52,7 +52,7 @@ Result<std::optional<Chunk>> without_repeats(const Map& map, std::uint32_t tenso
   return Chunk{.box = once};
 }
 
-/// A place in the files: of one element of a tensor.
+/// The location of one element of a tensor in the files.
 struct UnitPlace {
   std::uint32_t file = 0;
   std::uint64_t offset = 0;
@@ -218,8 +218,8 @@ class SourceChecker {
     return out;
   }
 
-  /// Small tensors share a leaf, a large one is a file of its own; under a sample it is cut into leaves, and only some
-  /// of all are taken.
+  /// Small tensors share a leaf, a large one is a separate file; with a sample it is cut into leaves, and only some are
+  /// taken.
   Result<std::vector<TargetFile>> lay_out() {
     CKPT_TRY(std::vector<Placement> placements, choose());
     std::vector<TargetFile> files;

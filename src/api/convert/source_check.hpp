@@ -29,15 +29,16 @@ struct SourceCheck {
   std::uint64_t leaves = 0;          ///< there are, of 4 MiB of values each at most
   std::uint64_t leaves_checked = 0;  ///< fewer under a sample
   std::uint64_t crc_checked = 0;
-  std::uint64_t crc_unread = 0;   ///< met, but not read whole: only under a sample, or of a very great many at a time
+  std::uint64_t crc_unread = 0;   ///< found, but not read completely: only with a sample, or with a very large number
+                                  ///< at once
   std::uint64_t masters = 0;      ///< fp32 masters that were compared with their weight
   std::uint64_t replicated = 0;   ///< tensors of which several files hold a part, all of which were compared
   std::vector<Finding> damage{};  ///< at most kMostDamage, each with file, offset and tensor
   std::vector<NotFiniteTensor> not_finite{};
 };
 
-/// Not collective: this process does it alone. `root`: of the map's files. The map's tensors must be covered.
-/// errors  what stops a run: io, memory, interrupted, and files that end inside a tensor
+/// Not collective: this process works alone. `root`: of the map's files. The map's tensors must be covered.
+/// errors  those that stop a run: io, memory, interrupted, and files that end inside a tensor
 Result<SourceCheck> check_source(Session& session, const Map& map, const std::string& root,
                                  const SourceCheckRequest& request, const std::string& phase);
 

@@ -92,7 +92,7 @@ Error SourceHashes::damaged(const Finding& first) const {
   return error;
 }
 
-/// Collective: what any rank has compared.
+/// Collective: the leaves compared by any rank.
 Result<std::vector<bool>> SourceHashes::join() const {
   Comm& comm = session_.comm;
   std::vector<bool> compared = ledger_.compared();
@@ -109,7 +109,7 @@ Result<std::vector<bool>> SourceHashes::join() const {
   return compared;
 }
 
-/// Runs of leaves that follow each other, each as a file of its own.
+/// Runs of consecutive leaves, each as a separate file.
 void SourceHashes::add_open(std::uint32_t file, const std::vector<bool>& compared, std::vector<TargetFile>& files,
                             std::vector<Hash128>& expected) const {
   const auto stored = source_.map.hashes.of(file);

@@ -16,7 +16,7 @@ namespace ckpt {
 /// run.
 class SourceHashes {
  public:
-  /// options  of the run: what --memory leaves beside its pool is for pieces that come early
+  /// options  of the run: memory that --memory leaves besides its pool is for pieces that arrive early
   SourceHashes(Session& session, const Source& source, const RunOptions& options);
 
   LeafLedger& ledger() { return ledger_; }
@@ -26,7 +26,7 @@ class SourceHashes {
   /// errors  checksum
   Result<std::uint64_t> finish(const Selection& selection);
 
-  /// The failure of the run; where that is a leaf of the source, with the tensors in it.
+  /// The failure of the run; for a leaf of the source, with the tensors in it.
   Error explained(Error error) const;
 
  private:

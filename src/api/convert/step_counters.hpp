@@ -11,7 +11,7 @@ namespace ckpt {
 /// The values of the selected slots that are step counters: one number, called "step". Reads a few bytes of each. By
 /// index into Map::tensors.
 ///
-/// errors  those of reading; unsupported: one lies in compressed data
+/// errors  those of reading; unsupported: one is in compressed data
 Result<std::unordered_map<std::uint32_t, double>> read_step_counters(const Source& source,
                                                                      std::span<const Selected> tensors);
 

@@ -127,7 +127,7 @@ Error not_replaced(const std::string& path, std::string_view reason) {
           .hint = "choose another target, or remove this one by hand"};
 }
 
-/// A checkpoint's root below a path, and its form; its map where the form is read.
+/// A checkpoint's root below a path, and its format; its map if the format is read.
 struct OldCheckpoint {
   const Format* format = nullptr;
   std::string root{};
@@ -179,10 +179,10 @@ using FileId = std::pair<std::uint64_t, std::uint64_t>;
 /// A directory that may be a checkpoint which contains this one.
 struct Above {
   std::string path;
-  bool holds_it = false;  ///< the file itself lies in it, in no folder
+  bool holds_it = false;  ///< the file itself is directly in it
 };
 
-/// The directories above a file, by the names in its path and by where that really leads, which may be different ones.
+/// The directories above a file, by the names in its path and by its resolved path, which may differ.
 std::vector<Above> directories_above(const std::string& path) {
   constexpr int kMostAbove = 3;  // folders of a checkpoint above its files
   std::vector<Above> out;
@@ -247,13 +247,13 @@ Result<> check_apart_from(Session& session, const std::string& path, const FileI
                                              above.path, error.message)));
 }
 
-/// A file of a larger checkpoint is not replaced by itself: the rest would be worth nothing without it.
+/// A file of a larger checkpoint is not replaced alone: the rest would be useless without it.
 Result<> check_whole(Session& session, const std::string& path, const FileInfo& file) {
   for (const Above& above : directories_above(path)) {
     const auto found = candidates(session.io, above.path);
     if (!found) {
       const Error& error = found.error();
-      const bool is_closed = !above.holds_it && error.system_code == EACCES;  // to whoever would read it, too
+      const bool is_closed = !above.holds_it && error.system_code == EACCES;  // to any reader, too
       if (is_closed || error.code == Errc::not_found || error.code == Errc::unsupported) continue;
       return fail(error);
     }

@@ -154,7 +154,7 @@ class Verifier {
     return {};
   }
 
-  /// Leaves of the stored hashes, each a file of its own in the plan.
+  /// Leaves of the stored hashes, each as a separate file of the plan.
   void take_sample(StoredHashes& stored) const {
     const std::vector<bool> chosen = choose_sample(*request_.sample, stored.leaves.size());
     std::vector<TargetFile> files;

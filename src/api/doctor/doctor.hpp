@@ -25,9 +25,9 @@ struct DoctorReport {
   bool healthy = true;  ///< no finding is Health::fail
 };
 
-/// Looks at this machine and at a directory's file system, and tries there what saves rely on, in files that it
-/// removes. Of a store also what killed saves left, its catalog, its trash and the marks of its checkpoints. errors
-/// not_found, usage: no directory; those of measure_disk
+/// Checks this machine and a directory's file system, and probes the operations that saves rely on, with files that it
+/// removes. For a store also leftovers of killed saves, its catalog, its trash and the marks of its checkpoints.
+/// errors  not_found, usage: no directory; those of measure_disk
 Result<DoctorReport> doctor(Session& session, const DoctorRequest& request);
 
 }  // namespace ckpt

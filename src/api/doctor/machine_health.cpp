@@ -9,7 +9,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
-constexpr std::uint64_t kFewFiles = 1024;  // a conversion keeps fewer open; a trainer has its own beside them
+constexpr std::uint64_t kFewFiles = 1024;  // a conversion keeps fewer open; a trainer has its own in addition
 
 Diagnosis diagnose_uring(const MachineFacts& facts) {
   if (!facts.uring_refused) {

@@ -23,7 +23,7 @@ struct StoreFacts {
   struct Group {
     std::uint64_t count = 0;
     std::uint64_t bytes = 0;
-    std::string first{};  ///< the first one's path, then why where that is known
+    std::string first{};  ///< the first one's path, then the reason if known
   };
   Group left_over{};             ///< of killed saves; no process holds them
   Group claims{};                ///< of readers on other hosts that ended, or are silent since the last look

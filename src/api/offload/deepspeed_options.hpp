@@ -11,7 +11,7 @@ namespace ckpt {
 struct OffloadSizes {
   std::uint64_t element_bytes = 4;         ///< of the offloaded tensors: DeepSpeed counts elements
   std::uint64_t largest_tensor_bytes = 0;  ///< DeepSpeed's optimizer buffers are as large as this
-  std::uint64_t rank = 0;                  ///< every process has a directory of its own
+  std::uint64_t rank = 0;                  ///< every process has a separate directory
 };
 
 /// The store that a DeepSpeed configuration describes: memory for its buffers and for tensors kept in CPU memory, the

@@ -33,7 +33,7 @@ constexpr auto kSaveTimeout = std::chrono::hours(1);
 constexpr double kSavesBeforeLimit = 2;
 constexpr double kLeastSecondsBeforeLimit = 10;
 
-/// What makes a checkpoint that opens unfit to be resumed from.
+/// Reasons why a checkpoint that opens must not be resumed from.
 std::optional<Error> unusable(const Map& map, const std::string& path) {
   for (const Finding& finding : map.findings) {
     if (finding.severity < Severity::incomplete) continue;
@@ -164,7 +164,7 @@ double Run::since_opened(Clock::time_point time) const {
   return std::chrono::duration<double>(time - opened_).count();
 }
 
-/// [interval] of the store, where it is to decide.
+/// [interval] of the store, if it decides.
 Result<> Run::read_rules() {
   if (options_.policy_store.empty()) return {};
   CKPT_TRY(rules_,
@@ -177,10 +177,10 @@ Result<> Run::read_rules() {
   return {};
 }
 
-/// What rank 0 decides by: the store's rules, or the options of time and cost.
+/// Rank 0's rules: the store's, or the options of time and cost.
 catalog::IntervalPolicy Run::interval_policy() const {
   catalog::IntervalPolicy policy = rules_ ? rules_->policy : catalog::IntervalPolicy{.optimal = options_.optimal};
-  policy.on_signal = false;  // that is a vote of its own
+  policy.on_signal = false;  // that is a separate vote
   if (rules_) return policy;
   const bool capped = options_.most_overhead > 0;
   if (options_.every.count() > 0) policy.every_s = options_.every.count();
@@ -224,8 +224,8 @@ Result<bool> Run::should_save(std::uint64_t step) {
     last_save_ = now();
     due_told_ = false;
   }
-  // Step 0 is a multiple of everything, and has nothing to lose yet.
-  // Where a cap may hold it back rank 0 decides, as by the clock; else every rank knows at once.
+  // Step 0 is a multiple of everything, and has nothing to lose yet. If a cap may delay the save, rank 0 decides, as
+  // for time rules; else every rank knows at once.
   const bool by_step = options_.every_steps != 0 && options_.most_overhead <= 0 && options_.policy_store.empty() &&
                        step != 0 && step % options_.every_steps == 0;
   return stops_now || told.due || by_step;
@@ -347,8 +347,8 @@ void Run::mark_restored(const Checkpoint& checkpoint) {
   if (marked && *marked) drop_note(*io_, run_directory_, name, "restored");
 }
 
-/// Opens the first candidate that is whole on all ranks; takes it and those before it from the list. Collective; only
-/// rank 0's list counts.
+/// Opens the first candidate that is complete on all ranks; removes it and those before it from the list. Collective;
+/// only rank 0's list counts.
 Result<std::unique_ptr<Checkpoint>> Run::open_next(std::vector<std::string>& candidates,
                                                    std::vector<std::string>& skipped) {
   for (;;) {
@@ -431,7 +431,7 @@ Result<std::vector<std::string>> Run::candidates(const Result<>& mine) {
   return usable;
 }
 
-/// The local directory, where it holds whole checkpoints; of several nodes each has a part.
+/// The local directory, if it holds complete checkpoints; with several nodes each has a part.
 std::string Run::near_directory() const {
   return saver_->several_nodes() ? std::string() : options_.local_directory;
 }

@@ -41,7 +41,8 @@ class Run {
     std::chrono::duration<double> every{0};       ///< 0: not by time
     std::chrono::duration<double> time_limit{0};  ///< of the job, from opening on; 0: none
     bool catch_signals = false;
-    bool optimal = false;           ///< as often as loses least time, by what saves here cost; see IntervalPolicy
+    bool optimal = false;           ///< the interval that loses the least time, by the measured cost of saves; see
+                                    ///< IntervalPolicy
     double most_overhead = 0;       ///< a cap over all of these, of wall time, 0 to 1; 0: none
     double mtbf_s = 0;              ///< of the job, for `optimal`; 0: unknown
     double restart_s = 0;           ///< time lost at a failure before training continues
@@ -49,7 +50,7 @@ class Run {
     std::string local_directory{};  ///< see Saver::Options; loads take its copies first
     std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
     std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
-    bool verify_all = false;                   ///< loads read every leaf whole
+    bool verify_all = false;                   ///< loads read every leaf completely
     Replicas replicas = Replicas::automatic;   ///< `read` on one rank is `read` on all
     std::string framework{};
     std::string framework_version{};
@@ -58,7 +59,7 @@ class Run {
     std::function<std::chrono::steady_clock::time_point()> clock{};
   };
 
-  /// Collective. `io` is only the source of further ones; where it could not be had all ranks learn it.
+  /// Collective. `io` is only used to make further ones; if it is an error, all ranks get it.
   static Result<std::unique_ptr<Run>> open(Result<std::unique_ptr<Io>> io, std::unique_ptr<Comm> comm,
                                            const std::string& run_directory, Options options);
   /// Waits for saves in flight, on all ranks.
@@ -143,8 +144,8 @@ class Run {
   Model model_{};
   std::chrono::steady_clock::time_point opened_{};
   std::chrono::steady_clock::time_point last_save_{};
-  // Of rank 0, which alone decides by them: the rules of policy_store; what saves cost, when the last one gave training
-  // back, and its step (or the one resumed from); when it was last asked, if nothing was saved since.
+  // Of rank 0, which alone decides: the rules of policy_store; the cost of saves; the time and step at which training
+  // continued after the last one (or at the resume); the time of the last query, if nothing was saved since.
   std::optional<catalog::IntervalRules> rules_{};
   bool saved_for_end_ = false;
   catalog::MeasuredCosts measured_{};
@@ -153,7 +154,7 @@ class Run {
   double planned_interval_s_ = 0;
   std::optional<std::uint64_t> last_step_{};
   std::optional<std::chrono::steady_clock::time_point> last_asked_{};
-  bool due_told_ = false;  // rank 0: the vote in flight says that a save is due
+  bool due_told_ = false;  // rank 0: the vote in flight asks for a save
   std::chrono::duration<double> longest_save_{0};
   std::shared_ptr<PendingSave> latest_save_{};  // how long it took is known later
   bool stop_told_ = false;

@@ -15,7 +15,7 @@ namespace ckpt {
 
 /// A checkpoint of a run, and its location.
 struct RunCheckpoint {
-  CheckpointName name{};  ///< in the run's directory where it is there
+  CheckpointName name{};  ///< in the run directory if it exists there
   std::string id{};       ///< 32 digits; empty where its manifest cannot be read
   std::optional<universal::Run> run{};
   std::vector<std::string> copies{};  ///< paths, the nearest first

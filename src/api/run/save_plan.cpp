@@ -180,7 +180,7 @@ void add_models(SavePlan& plan, const catalog::StateBytes& state, const SavePlan
 
 void add_volume(SavePlan& plan, const SavePlanRequest& request) {
   const SaveChoice& chosen = plan.choices[plan.chosen];
-  // Saves that reach the storage: with tiers only every so many.
+  // Saves that reach the storage: with tiers only every k-th.
   const double between =
       (chosen.chosen_s + chosen.costs.stall_s) * static_cast<double>(std::max<std::uint64_t>(chosen.remote_every, 1));
   if (!(between > 0)) return;

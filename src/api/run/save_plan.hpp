@@ -23,7 +23,7 @@ struct SavePlanRequest {
   double local_bandwidth = 0;       ///< of the nodes' own disks together; 0: no tiers are planned
   double node_loss = 0.5;           ///< part of the failures that take a node's disk along, for tiers
   double restart_s = 0;             ///< detect, restart, load
-  double mtbf_s = 0;                ///< of the whole job; 0 = unknown
+  double mtbf_s = 0;                ///< of the whole job; 0: unknown
   double mtbf_low_s = 0;            ///< its 10 % and 90 % quantiles; 0: half and twice of it
   double mtbf_high_s = 0;
   double trash_s = 86'400;          ///< how long deleted checkpoints stay in the trash
@@ -44,7 +44,7 @@ struct SaveChoice {
   catalog::BaseRule base{};
   double chosen_s = 0;      ///< best_s, or the base rule's where nothing is known of failures; never below the drain
   std::string reason{};     ///< what decides: "failure rate", "drain", "overhead cap", "rework"
-  std::uint64_t steps = 0;  ///< chosen_s in whole steps; 0 = the time of a step is not known
+  std::uint64_t steps = 0;  ///< chosen_s in whole steps; 0: the time of a step is unknown
   double overhead = 0;      ///< at chosen_s: stalls, of running time
   double lost = 0;          ///< at chosen_s: 1 - goodput; only with a failure rate
   double lost_base = 0;     ///< the same at the base rule's
@@ -55,7 +55,7 @@ struct SaveChoice {
   double host_bytes = 0;           ///< of a rank: memory of a save in flight, besides its buffers
 };
 
-/// What becomes of the choices when a number is other than believed.
+/// How the choices change if a number is different.
 struct Sensitivity {
   std::string name{};                 ///< "bandwidth x 1/2"
   std::vector<SaveChoice> choices{};  ///< as in the plan
@@ -82,7 +82,7 @@ struct SavePlan {
   std::vector<ModelSize> models{};    ///< 7B, 13B, 70B, 175B, and that of the request, the smallest first
   std::size_t chosen = 0;     ///< of `choices`: that which loses least (of two nearly equal ones the first); without a
                               ///< failure rate, that stalls least
-  std::string explanation{};  ///< why that one, and what decides its interval
+  std::string explanation{};  ///< the reason for the choice, and what determines its interval
   std::vector<Sensitivity> sensitivity{};  ///< only with a failure rate
   double bytes_a_day = 0;                  ///< written, at the chosen interval
   std::uint64_t trashed = 0;               ///< checkpoints in the trash at most, at the chosen interval
