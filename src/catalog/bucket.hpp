@@ -13,7 +13,7 @@ namespace ckpt::catalog {
 using Duration = std::chrono::milliseconds;
 using Time = std::chrono::sys_time<Duration>;  ///< UTC
 
-/// to - from, held at the ends of what 64 bits hold: times come from files.
+/// to - from, clamped to 64 bits: times come from files.
 Duration elapsed(Time from, Time to);
 
 enum class Period : std::uint8_t { hourly, daily, weekly, monthly, yearly };

@@ -13,7 +13,7 @@ namespace ckpt::catalog {
 /// Whether a checkpoint is complete.
 enum class State : std::uint8_t {
   uncommitted,  ///< a save is at work, or died: not a checkpoint
-  unreadable,   ///< could not be read just now; that says nothing about later
+  unreadable,   ///< could not be read now; it may be readable later
   repairable,   ///< one of its manifest's two copies is lost or torn, the other is right: `ckpt repair` repairs it
   corrupt,      ///< its bytes contradict its sums
   committed,    ///< every byte durable, as its save said
@@ -42,13 +42,13 @@ struct Checkpoint {
   Time committed = Time::min();
   State state = State::committed;
   std::uint64_t bytes = 0;            ///< all of its files
-  std::uint64_t optimizer_bytes = 0;  ///< of these: what dropping the optimizer frees; 0 once dropped
+  std::uint64_t optimizer_bytes = 0;  ///< of these: bytes that dropping the optimizer frees; 0 once dropped
   std::vector<std::pair<std::string, double>> metrics{};
   std::vector<std::string> tags{};
   std::vector<std::pair<std::string, std::string>> attributes{};  ///< names of kAttributes (filter.hpp)
   std::vector<Pin> pins{};
   std::vector<std::string> readers{};     ///< processes that use it now: "host n17 pid 4211 (convert)"
-  std::vector<std::string> references{};  ///< checkpoints whose bytes lie here
+  std::vector<std::string> references{};  ///< checkpoints whose bytes are stored in this one
   std::vector<std::string> trackers{};    ///< foreign files that name it: "latest"
   bool resume_source = false;             ///< the checkpoint that the running job started from
   bool marks_unreadable = false;          ///< its marks cannot be read
@@ -56,7 +56,7 @@ struct Checkpoint {
   bool foreign = false;                   ///< another tool's: the end of its save is not marked
 };
 
-/// The value of a metric; null where it was not recorded.
+/// The value of a metric; null if it was not recorded.
 const double* find_metric(const Checkpoint& checkpoint, const std::string& name);
 
 /// The place in a group, oldest first: series, step, generation, id. Never a clock.

@@ -62,7 +62,7 @@ std::vector<CurvePoint> curve(const Costs& costs, double from_s, double to_s, st
   for (std::size_t i = 0; i < count; ++i) {
     const double interval = from_s * std::exp(step * static_cast<double>(i));
     const double good = goodput(interval, costs);
-    // Of the time that training runs the stalls take C/(T+C); what failures destroy contains stalls too.
+    // Stalls take C/(T+C) of training time; time lost in failures contains stalls too.
     out.push_back({.interval_s = interval, .lost = 1 - good, .saving = good * costs.stall_s / interval});
   }
   return out;
@@ -98,7 +98,7 @@ std::string curve_svg(const std::vector<CurvePoint>& points, const std::vector<C
   Frame frame{.from = points.front().interval_s, .to = points.back().interval_s};
   double least = 1;
   for (const CurvePoint& point : points) least = std::min(least, point.lost);
-  // What matters is near the lowest point: several times it is high enough.
+  // The region near the minimum matters: a few times the minimum is high enough.
   frame.top = std::min(1.0, std::ceil(std::max(least * 4, 0.005) * 200) / 200);
   for (int i = 0; i <= 4; ++i) {
     const double lost = frame.top * i / 4;

@@ -9,8 +9,8 @@ namespace {
 constexpr int kMostTerms = 100'000;  // a few times the square root of the largest sensible count of failures
 constexpr double kTiny = 1e-300;
 
-/// ln(Gamma(a)) by Stirling's series, shifted up to where it has all digits. std::lgamma writes a global, and ours may
-/// run beside a trainer's threads.
+/// ln(Gamma(a)) by Stirling's series, shifted to where it has all digits. std::lgamma writes a global, and this may run
+/// in a trainer with threads.
 double log_gamma(double a) {
   double shift = 0;
   for (; a < 15; a += 1) shift += std::log(a);

@@ -45,7 +45,7 @@ class Filter {
   std::vector<Instruction> program_;
 };
 
-/// What groups and filters call by name: run, id, state, series, step or one of kAttributes; "" where it is not known.
+/// Names that groups and filters use: run, id, state, series, step or one of kAttributes; "" if unknown.
 std::string attribute_of(const Checkpoint& checkpoint, std::string_view name);
 
 }  // namespace ckpt::catalog

@@ -53,7 +53,7 @@ SaveAnswer asked(const IntervalPolicy& policy, const IntervalInputs& in, double 
     out.text = "first save, to measure its cost";
   } else if (policy.optimal) {
     const double since = in.now_s - in.last_end_s;
-    // The end of this step or of the next, whichever lies nearer to the plan: no drift, and no half step too late.
+    // The end of this step or of the next, whichever is nearer to the plan: no drift, and at most half a step late.
     if (since + in.measured.step_s / 2 >= planned_s) {
       out.why = Why::optimal;
       out.text = fmt::format("{:.0f} s since the last save; {:.0f} s is best", since, planned_s);

@@ -23,7 +23,7 @@ struct IntervalPolicy {
   double least_interval_s = 0;            ///< clamps of `optimal`
   double most_interval_s = 86'400;
   double hysteresis = 0.2;  ///< `optimal` changes its mind only beyond this part
-  bool at_start = false;    ///< step 0 too, before anything is trained, where no save yet
+  bool at_start = false;    ///< step 0 too, before training, if there is no save yet
 
   bool operator==(const IntervalPolicy&) const = default;
 };
@@ -37,7 +37,7 @@ struct MeasuredCosts {
 MeasuredCosts with_save(MeasuredCosts before, double stall_s, double drain_s);
 MeasuredCosts with_step(MeasuredCosts before, double step_s);
 
-/// What rank 0 knows when it is asked. Times are seconds of one monotonic clock.
+/// Rank 0's knowledge at the time of the query. Times are seconds of one monotonic clock.
 struct IntervalInputs {
   std::uint64_t step = 0;
   double now_s = 0;
@@ -86,7 +86,7 @@ struct NextSave {
   std::optional<double> in_s{};         ///< until a rule of time asks; 0 = it does; nothing: no such rule
   double planned_interval_s = 0;        ///< of `optimal`; 0 = none
 };
-/// What should_save answers now, and when it will say yes: at `step`, or once `in_s` have passed, whichever is first.
+/// The answer of should_save now, and when it will be yes: at `step`, or once `in_s` have passed, whichever is first.
 NextSave next_save(const IntervalPolicy& policy, const IntervalInputs& inputs);
 
 /// The [interval] table of a policy file.
@@ -104,7 +104,7 @@ struct RunInterval {
 };
 /// Whether anything in it ever asks for a save, a signal not counted.
 bool asks(const IntervalPolicy& policy);
-/// Its rules in words, one a line: "every 500 steps", "every 30 min", "at most 3 % of the time".
+/// Its rules in words, one per line: "every 500 steps", "every 30 min", "at most 3 % of the time".
 std::vector<std::string> interval_meaning(const IntervalRules& rules);
 
 /// The interval for `optimal`: best_interval, at least 1.1 D / in flight and the minimum of the overhead cap, clamped;

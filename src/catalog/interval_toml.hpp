@@ -11,8 +11,7 @@ namespace ckpt::catalog {
 ///
 ///   every_steps = 500        when a multiple is reached
 ///   every = "30m"            since the last save began
-///   optimal = true           the interval that loses the least time; with mtbf = "234h" (else by the run's own
-///   history),
+///   optimal = true           the interval that loses the least time; with mtbf = "234h" (else by the run's history),
 ///                            restart = "10m", min_interval, max_interval, hysteresis = 0.2
 ///   before_end = "5m"        durable this long before the job's time limit
 ///   max_overhead = "3%"      or 0.03: a cap over the rules above

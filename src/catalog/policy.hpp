@@ -9,7 +9,7 @@
 #include "catalog/filter.hpp"
 #include "format/hash.hpp"
 
-/// What to keep, as values. How each rule counts: README.md. Read from TOML by policy_toml.hpp, from flags by
+/// Retention policies, as values. How each rule counts: README.md. Read from TOML by policy_toml.hpp, from options by
 /// policy_flags.hpp, from the options of other systems by policy_import.hpp.
 namespace ckpt::catalog {
 

@@ -15,8 +15,8 @@ std::span<const std::string> policy_flags();
 /// Adds one option:
 ///   keep  last=3,6h*8,1d*14    rules after commas: KIND=VALUE, or a time (`every`); *N = at most N
 ///   keep-last N | keep-first N | keep-every STEPS | keep-within 2d | keep-hourly N ... keep-yearly N
-///   keep-best METRIC:N[:max] | keep-tag TAG | max-size 20T | min-free 10% | max-delete 50% | grace 24h A count is a
-///   whole number, or "all". Rules get their kind as id; a second one of a kind "last#2".
+///   keep-best METRIC:N[:max] | keep-tag TAG | max-size 20T | min-free 10% | max-delete 50% | grace 24h
+/// A count is a whole number, or "all". Rules get their kind as id; a second one of a kind "last#2".
 /// errors   usage, naming the option and the problem
 Result<> add_flag(Policy& policy, std::string_view flag, std::string_view value);
 

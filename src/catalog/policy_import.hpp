@@ -15,7 +15,7 @@ using ForeignOptions = std::vector<std::pair<std::string, std::string>>;
 
 struct ImportedPolicy {
   Policy policy{};
-  std::vector<std::string> differences{};  ///< what will be decided otherwise, a sentence each
+  std::vector<std::string> differences{};  ///< decisions that will differ, one sentence each
 };
 
 /// The systems, by the names that --import-policy takes.

@@ -10,14 +10,14 @@
 
 namespace ckpt::catalog {
 
-/// All that a policy file says: what to keep, and when to save.
+/// The contents of a policy file: what to keep, and when to save.
 struct PolicyFile {
   std::vector<Policy> policies{};
   std::vector<RunInterval> run_intervals{};  ///< of [[rule]] tables that have an `interval`, in their order
   std::optional<IntervalRules> interval{};   ///< of [interval]: interval_toml.hpp
 };
 
-/// When a run saves: by the first [[rule]] of it that says so, else by [interval]; null where nothing does.
+/// When a run saves: by the first matching [[rule]] with an interval, else by [interval]; null if there is neither.
 const IntervalRules* interval_of(const PolicyFile& file, const std::string& run);
 
 /// Reads STORE/ckpt.toml or a file of --policy.
@@ -32,7 +32,7 @@ const IntervalRules* interval_of(const PolicyFile& file, const std::string& run)
 ///              that its key does not take
 Result<PolicyFile> parse_policy_file(std::string_view text, const std::string& file,
                                      const std::vector<std::string>& other_keys = {});
-/// The same, what to keep alone.
+/// The same, without when to save.
 Result<std::vector<Policy>> parse_policies(std::string_view text, const std::string& file,
                                            const std::vector<std::string>& other_keys = {});
 

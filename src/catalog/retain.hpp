@@ -23,8 +23,8 @@
 ///    links
 ///  8 corrupt ones, unless asked for by name (include_corrupt)
 ///  9 superseded ones before their grace has passed, and the last verified one of a superseded series unless asked for
-///  An empty policy deletes nothing, and the first run of a new or changed policy at most half, without approval.
-///  Nothing that a guard or the floor protects is demoted either.
+/// An empty policy deletes nothing, and the first run of a new or changed policy at most half, without approval.
+/// Nothing that a guard or the floor protects is demoted either.
 namespace ckpt::catalog {
 
 /// A series known to the catalog, of which no checkpoint may be left.
@@ -70,7 +70,7 @@ struct Reason {
     min_age,
     min_keep,
     no_verified_successor,
-    floor_newest,  ///< guard 1 where the policy has switched its own off
+    floor_newest,  ///< guard 1, if the policy has disabled its own
     being_read,
     pinned,
     referenced,
@@ -106,13 +106,13 @@ struct Decision {
 };
 
 struct Retention {
-  std::vector<Decision> decisions{};   ///< one a checkpoint, in the order given
-  std::vector<std::uint32_t> order{};  ///< indices by group, newest first: how to show and to carry out
+  std::vector<Decision> decisions{};   ///< one per checkpoint, in the given order
+  std::vector<std::uint32_t> order{};  ///< indices by group, newest first: the order of display and execution
   std::uint64_t trash_count = 0;
   std::uint64_t demote_count = 0;
   std::uint64_t freed_bytes = 0;
   std::uint64_t kept_bytes = 0;          ///< what stays, demotions counted
-  std::uint64_t wanted_free = 0;         ///< what pressure wants to be free on the volume
+  std::uint64_t wanted_free = 0;         ///< free space that pressure requires on the volume
   std::optional<std::string> aborted{};  ///< a guard stopped the run: nothing of it may be carried out
   std::vector<std::string> warnings{};
 };

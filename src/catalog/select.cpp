@@ -224,7 +224,7 @@ class Selection {
     }
   }
 
-  /// The smallest whole number that is at least as near to b as to a, a < b.
+  /// The smallest integer that is at least as near to b as to a, a < b.
   static std::uint64_t middle_up(std::uint64_t a, std::uint64_t b) { return a + (b - a) / 2 + (b - a) % 2; }
 
   std::int64_t bucket(std::size_t position) const {

@@ -20,7 +20,7 @@ struct Verdict {
     beyond,           ///< `rank` > the limit
     held,             ///< `other` represents its bucket; `value`: the bucket
     replaced,         ///< `other`, a newer save of the step, represents the step
-    off_step,         ///< `value`: step % interval, or 0 where no multiple is near
+    off_step,         ///< `value`: step % interval, or 0 if no multiple is near
     too_soon,         ///< `value` steps or ms after `other`
     too_old,          ///< `value`: ms
     unmeasured,

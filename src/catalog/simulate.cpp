@@ -89,7 +89,7 @@ class Simulator {
     while (recycled_.size() > policy_.trash.recycle) recycled_.pop_front();
   }
 
-  /// A save takes what waits for it, the oldest first.
+  /// A save reuses waiting sets, the oldest first.
   void reuse(const Checkpoint& one) {
     std::uint64_t weights = one.bytes - one.optimizer_bytes;
     std::uint64_t optimizer = one.optimizer_bytes;

@@ -34,7 +34,7 @@ struct Simulation {
   /// Steps from one that is lost to the nearest other one, at the worst time of the run.
   std::uint64_t worst_loss = 0;
   std::uint64_t worst_loss_step = 0;
-  /// Steps trained again where the newest is lost just before the next save, at the worst time.
+  /// Steps trained again if the newest is lost just before the next save, in the worst case.
   std::uint64_t worst_rework = 0;
 };
 

@@ -53,8 +53,8 @@ std::vector<std::optional<Time>> superseded_since(std::span<const Checkpoint> ch
   for (auto& [name, run] : runs) {
     std::stable_sort(run.members.begin(), run.members.end(),
                      [&](std::size_t a, std::size_t b) { return checkpoints[a].series > checkpoints[b].series; });
-    // Later series that could be the first to supersede a step, the earliest of them last: one that began no later in
-    // steps and earlier in number hides the others, so the steps grow towards the end.
+    // Later series that could be the first to supersede a step, the earliest of them last: a series with a lower start
+    // and a lower number hides others, so the starts ascend towards the end.
     std::vector<const Birth*> later;
     auto birth = run.births.rbegin();
     for (const std::size_t i : run.members) {

@@ -38,9 +38,9 @@ class TomlTable {
   Result<std::optional<std::string>> text(std::string_view key);
   Result<std::optional<bool>> boolean(std::string_view key);
   Result<std::optional<std::int64_t>> integer(std::string_view key);
-  Result<std::optional<double>> real(std::string_view key);  ///< a whole number too
+  Result<std::optional<double>> real(std::string_view key);  ///< also an integer
   Result<std::optional<std::vector<std::string>>> texts(std::string_view key);
-  Result<const toml::table*> table(std::string_view key);  ///< null where it is missing
+  Result<const toml::table*> table(std::string_view key);  ///< null if missing
 
   /// A member that is a text which `read` understands. Its errors get the member's place.
   template <class Read>
@@ -54,7 +54,7 @@ class TomlTable {
     return std::optional<Value>{*std::move(value)};
   }
 
-  /// usage at the place of a member, or of the table where it is missing.
+  /// usage, at the position of a member, or of the table if it is missing.
   tl::unexpected<Error> wrong(std::string_view key, std::string what, std::string hint = {}) const;
 
   /// Fails on the first member in the file that was not asked for.

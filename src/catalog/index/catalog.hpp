@@ -13,9 +13,9 @@
 
 namespace ckpt::catalog {
 
-/// The checkpoints of a store: STORE/.ckpt/catalog.sqlite, brought up to date on opening. Where that file cannot be
-/// used (lost, corrupt, locked, read-only, made by a later release) the disk is scanned into a database in memory; a
-/// warning says so, and every answer is the same. One thread; `io` is used while opening only.
+/// The checkpoints of a store: STORE/.ckpt/catalog.sqlite, refreshed on opening. If that file is unusable (lost,
+/// corrupt, locked, read-only, made by a later release) the disk is scanned into a database in memory; a warning says
+/// so, and every answer is the same. One thread; `io` is used while opening only.
 class Catalog {
  public:
   struct Options {
@@ -34,7 +34,7 @@ class Catalog {
   /// False: a scan of the disk, in memory.
   bool is_indexed() const { return indexed_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
-  /// What opening had to do.
+  /// What opening did.
   const Refreshed& refreshed() const { return refreshed_; }
 
  private:

@@ -51,7 +51,7 @@ Result<> check_ours(SQLite::Database& database, const std::string& file) {
                .hint = "move it out of .ckpt"});
 }
 
-/// Each migration in a transaction of its own; another process may do the same at this moment.
+/// Each migration in a separate transaction; another process may run the same one now.
 Result<> migrate(SQLite::Database& database, const std::string& file) {
   const auto newest = static_cast<int>(migrations().size());
   if (version_of(database) == newest) {

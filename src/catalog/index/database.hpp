@@ -21,9 +21,9 @@ class Database {
     std::chrono::milliseconds patience{2000};  ///< for other processes that write
     bool make = true;                          ///< false: a file that is not there is an error
   };
-  /// Opens or makes the file, and brings its tables up to this release.
+  /// Opens or creates the file, and migrates its tables to this release.
   /// errors  unsupported: it is another program's, and is not changed; newer: its tables are of a later release;
-  ///         corrupt; locked; no_space; io: it cannot be made, opened or written
+  ///         corrupt; locked; no_space; io: it cannot be created, opened or written
   static Result<Database> open(const std::string& file, const Options& options);
   /// One that is gone with this object.
   static Result<Database> in_memory();

@@ -41,7 +41,7 @@ std::string layout_name(const universal::Manifest& manifest) {
   return {};
 }
 
-/// Whether a failure says something about the bytes; else only about this moment, or this release.
+/// Whether a failure is about the bytes; else only about this moment, or this release.
 State state_after(const Error& error) {
   switch (error.code) {
     case Errc::corrupt:
@@ -118,7 +118,7 @@ Result<std::string> read_manifest_text(Io& io, const std::string& path, std::uin
   return read_small_file(io, path, most);
 }
 
-/// False where the directory is gone.
+/// False if the directory does not exist.
 bool read_manifest_and_sums(Io& io, Entry& entry, const std::string& path, std::uint64_t most) {
   const std::string manifest_path = join_path(path, universal::kManifestPath);
   auto text = read_manifest_text(io, manifest_path, most);
@@ -152,8 +152,8 @@ bool is_lost_or_torn(const Result<universal::Manifest>& copy) {
   return !copy && state_after(copy.error()) == State::corrupt;
 }
 
-/// What `ckpt repair` restores a checkpoint from: one copy of its manifest that is right and fits the table of files,
-/// where the other is lost or torn.
+/// The good copy from which `ckpt repair` can restore a manifest: it is right and fits the table of files, and the
+/// other copy is lost or torn.
 std::optional<universal::Manifest> mendable(Io& io, const std::string& path, Entry& mended, std::uint64_t most) {
   auto first = read_copy(io, join_path(path, universal::kManifestPath), most);
   if (!first && !is_lost_or_torn(first)) return std::nullopt;
@@ -164,7 +164,7 @@ std::optional<universal::Manifest> mendable(Io& io, const std::string& path, Ent
   return std::move(right);
 }
 
-/// Of one of ours. False where the directory is gone.
+/// For a universal checkpoint. False if the directory does not exist.
 bool read_own(Io& io, Entry& entry, const std::string& path, std::uint64_t most) {
   if (!read_manifest_and_sums(io, entry, path, most)) return false;
   if (entry.checkpoint.state != State::corrupt) return true;
@@ -327,7 +327,7 @@ std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace
   entry.save = said.save;
   const bool was_corrupt = entry.checkpoint.state == State::corrupt;  // read_own has judged it
   apply_marks(entry, std::move(said.marks));
-  // A mark says that something is damaged, not what.
+  // A mark records that there is damage, not which.
   const bool damaged = !place.foreign && !was_corrupt && entry.checkpoint.state == State::corrupt;
   if (damaged && is_repairable(io, path)) entry.checkpoint.state = State::repairable;
   entry.checkpoint.marks_unreadable = !said.unreadable.empty();

@@ -25,13 +25,13 @@ struct Stamp {
   bool operator==(const Stamp&) const = default;
 };
 
-/// A checkpoint on the disk: what its manifest and marks say, nothing else.
+/// A checkpoint on the disk, by its manifest and marks only.
 struct Entry {
   Checkpoint checkpoint{};  ///< as retention sees it; `run` is the path of its run in the store, "." for the store
   std::string name{};       ///< of its directory in its run: "step-000001000.g7", "global_step100"
   std::string format{};     ///< "ckpt", or that of another tool; also checkpoint.attributes "format"
-  bool foreign = false;     ///< another tool's: no generation, and its marks lie in kForeignMarksDirectory
-  std::string layout{};     ///< "whole", "mesh", "irregular"; "" where it is not known
+  bool foreign = false;     ///< another tool's: no generation, and its marks are in kForeignMarksDirectory
+  std::string layout{};     ///< "whole", "mesh", "irregular"; "" if unknown
   std::string framework{};
   std::string parent{};  ///< id of the checkpoint that was loaded before it was saved
   std::uint64_t revision = 0;
@@ -42,7 +42,7 @@ struct Entry {
   std::optional<SaveCost> save{};
   Stamp directory{};  ///< of its directory, its marks and its manifest, before they were read
   Stamp marks_directory{};
-  Stamp manifest{};                  ///< of one of ours
+  Stamp manifest{};                  ///< for universal checkpoints
   std::vector<std::string> links{};  ///< symbolic links in another tool's: paths below it. Not of one from the index
 
   /// STORE/RUN/NAME.
@@ -56,7 +56,7 @@ struct Entry {
 
 /// STORE/RUN, of a run's path in its store.
 std::string run_path(std::string_view store, std::string_view run);
-/// Where the marks of a checkpoint lie.
+/// The directory of a checkpoint's marks.
 std::string marks_path(std::string_view checkpoint, bool foreign);
 
 /// A checkpoint's directory, before anything in it was read.

@@ -17,9 +17,9 @@ class LinkWatch {
   /// `runs`: all of the store, as paths in it.
   LinkWatch(Io& io, std::string store, std::vector<std::string> runs);
 
-  /// Lists the runs again before it answers, except where that takes more than a millisecond and was over less long ago
-  /// than it took: deletions never wait longer for it than for themselves.
-  /// errors  not_done: something names the checkpoint, or may, as it cannot be read now
+  /// Lists the runs again before it answers, unless that takes more than a millisecond and ended less time ago than it
+  /// took: deletions never spend more time on it than on themselves.
+  /// errors  not_done: an entry names the checkpoint, or may, as it cannot be read now
   Result<> check_unnamed(const Entry& entry);
 
  private:
@@ -28,7 +28,7 @@ class LinkWatch {
   Io& io_;
   const std::string store_;
   const std::vector<std::string> runs_;
-  std::vector<EntryPlace> named_{};  // those of ours that a tracker names
+  std::vector<EntryPlace> named_{};  // ours that a tracker names
   std::vector<FoundLink> links_{};
   std::chrono::steady_clock::time_point looked_{};
   std::chrono::steady_clock::duration took_{};

@@ -37,7 +37,7 @@ class Targets {
   std::map<std::string, Entry*> by_place_{};
 };
 
-/// Where a link or a tracker leads, as far as its text says.
+/// The target of a link or a tracker, by its text alone.
 std::string destination(const std::string& store, const FoundLink& link) {
   if (link.leads.starts_with('/')) return link.leads;
   const std::string place = join_path(run_path(store, link.run), link.holder);

@@ -26,9 +26,9 @@ struct Mark {
     tag,        ///< `name`
     note,       ///< `text`; `name` distinguishes several
     metric,     ///< `name`, `value`
-    verified,   ///< every digest was read again; `value` other than 1: and damage was found, `text` says which
+    verified,   ///< every digest was read again; `value` other than 1: damage was found, described in `text`
     restored,   ///< a trainer has loaded it, on all of its ranks: the first time
-    reference,  ///< `name`: the id of a checkpoint whose bytes lie here
+    reference,  ///< `name`: the id of a checkpoint whose bytes are stored in this one
   } kind = Kind::note;
   std::string name{};
   std::string text{};
@@ -39,7 +39,7 @@ struct Mark {
 };
 std::string_view kind_name(Mark::Kind kind);
 
-/// The file beside marks that a save leaves there.
+/// The file next to marks in which a save stores its statistics.
 inline constexpr std::string_view kStatisticsName = "save-statistics.json";
 
 /// How long a save took, by its own statistics: of the slowest rank.

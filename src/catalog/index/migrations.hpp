@@ -5,7 +5,7 @@
 
 namespace ckpt::catalog {
 
-/// The scripts of schemas/catalog, in order: the n-th brings tables of version n to n + 1.
+/// The scripts of schemas/catalog, in order: the n-th migrates version n to n + 1.
 std::span<const std::string_view> migrations();
 
 }  // namespace ckpt::catalog

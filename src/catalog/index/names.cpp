@@ -53,7 +53,7 @@ tl::unexpected<Error> several(const std::string& name, const std::vector<Entry>&
 Result<std::vector<std::string>> run_names(Database& database) {
   return asked(database.file(), [&]() -> Result<std::vector<std::string>> {
     std::vector<std::string> out;
-    // One step of the index a run, however many checkpoints it has.
+    // One index lookup per run, however many checkpoints it has.
     SQLite::Statement next(database.sqlite(), "SELECT min(run) FROM checkpoints WHERE run>?1");
     SQLite::Statement first(database.sqlite(), "SELECT min(run) FROM checkpoints");
     if (!first.executeStep() || first.getColumn(0).isNull()) return out;

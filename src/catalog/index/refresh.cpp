@@ -173,7 +173,7 @@ class Refresh {
     return store_run(database_, listed->second);
   }
 
-  /// False where one of them, or its marks, could not be read just now.
+  /// False if one of them, or its marks, could not be read now.
   Result<bool> list_places(const std::string& run, const std::vector<EntryPlace>& places) {
     bool all_read = true;
     const KnownRun* before = find_known(run);

@@ -74,7 +74,7 @@ Entry take_row(Columns& row) {
   return entry;
 }
 
-/// The rows of one checkpoint in the tables beside its own, for many checkpoints one after another.
+/// The rows of one checkpoint in the other tables, for many checkpoints in order.
 class Details {
  public:
   explicit Details(SQLite::Database& database)
@@ -277,7 +277,7 @@ Result<std::vector<std::string>> runs_with_entries(Database& database) {
   });
 }
 
-/// What differs in its name alone comes in descending order of names, and leaves in ascending.
+/// Checkpoints that differ only in name arrive in descending order of names, and leave in ascending order.
 void turn_equal_ones(std::vector<Entry>::iterator begin, std::vector<Entry>::iterator end) {
   const auto order = [](const Entry& entry) {
     const Checkpoint& one = entry.checkpoint;
@@ -308,8 +308,8 @@ Result<std::vector<Entry>> select_entries(Database& database, const Query& query
     out.reserve(static_cast<std::size_t>(known_count));
     Query one = query;
     if (!runs.empty()) one.run.emplace();
-    // No index has names ascending within what descends. Where all of a run are asked for, equal ones are turned round
-    // afterwards: to sort whole rows takes longer than to read them.
+    // No index has ascending names within a descending order. If all of a run are requested, equal ones are reversed
+    // afterwards: sorting whole rows takes longer than reading them.
     const bool turned = !runs.empty() && query.limit == UINT64_MAX;
     SQLite::Statement select(database.sqlite(), std::string("SELECT ") + kColumns + ", checkpoint FROM checkpoints" +
                                                     where_text(one) +

@@ -56,7 +56,7 @@ struct KnownEntry {
   Stamp directory{};
   Stamp marks{};
   Stamp manifest{};
-  bool unreadable = false;  ///< it, or its marks: that says something of that moment only
+  bool unreadable = false;  ///< it, or its marks, at that moment
   std::vector<std::string> trackers{};
 };
 /// Newest first, at most this many. `with_trackers`: including those of runs with trackers.

@@ -24,7 +24,7 @@ bool holds_ours(const std::vector<DirEntry>& entries) {
                      [](const DirEntry& entry) { return CheckpointName::parse(entry.name).has_value(); });
 }
 
-/// Whether a directory that detection knows is there for the checkpoints below it: then it is a run.
+/// Whether a directory that detection recognises only holds the checkpoints below it: then it is a run.
 bool holds_others(Io& io, const std::string& path, const std::vector<DirEntry>& entries, const Recognise& recognise) {
   return std::any_of(entries.begin(), entries.end(), [&](const DirEntry& entry) {
     return entry.kind == FileInfo::Kind::directory && step_in_name(entry.name) &&

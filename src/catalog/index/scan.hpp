@@ -11,9 +11,8 @@
 #include "engine/io/io.hpp"
 #include "format/result.hpp"
 
-/// What checkpoints a store holds, from its directories alone. STORE/RUN/NAME, where a run may lie some directories
-/// deep
-/// ("prod/llama"); checkpoints that lie in the store's own directory belong to the run ".". No catalog is asked.
+/// The checkpoints of a store, from its directories alone: STORE/RUN/NAME, where a run may be several directories deep
+/// ("prod/llama"). Checkpoints directly in the store's directory belong to the run ".". Uses no catalog.
 namespace ckpt::catalog {
 
 /// The result of detection for a directory.
@@ -24,7 +23,7 @@ struct Recognised {
 /// Looks at names and first bytes only.
 using Recognise = std::function<Recognised(Io& io, const std::string& directory)>;
 
-/// How many directories deep a run may lie.
+/// The greatest depth of a run in its store.
 inline constexpr unsigned kDeepestRun = 4;
 
 /// One directory of a store: itself, a run, or one that holds runs.
@@ -36,16 +35,16 @@ struct Folder {
   bool is_restless = false;
 };
 
-/// Lists one. `run`: its path in the store, "." for the store. Nothing where no longer exists.
+/// Lists one. `run`: its path in the store, "." for the store. Nothing if it no longer exists.
 /// errors  io and others: it cannot be listed
 Result<std::optional<Folder>> list_folder(Io& io, std::string_view store, const std::string& run,
                                           const Recognise& recognise);
 
 /// The path in the store of a directory below a run's.
 std::string run_below(std::string_view run, std::string_view name);
-/// That of the directory it lies in: "." of a run without a slash.
+/// The run of its directory: "." for a path without a slash.
 std::string run_above(const std::string& run);
-/// How many directories deep it lies: 0 for ".".
+/// Its depth in the store: 0 for ".".
 unsigned run_depth(std::string_view run);
 
 struct Scan {

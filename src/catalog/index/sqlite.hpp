@@ -22,7 +22,7 @@ namespace ckpt::catalog {
 /// these tables; io: all else.
 Errc sqlite_code(int code);
 
-/// Runs `body`, which returns a Result, and turns what SQLite throws into a failure about `file`.
+/// Runs `body`, which returns a Result, and turns SQLite's exceptions into an error about `file`.
 template <class Body>
 auto asked(const std::string& file, Body&& body) -> decltype(body()) {
   return caught([&]() -> decltype(body()) {
@@ -46,7 +46,7 @@ class Binder {
     statement_.bind(++index_, value);
     return *this;
   }
-  /// Held at what SQLite holds.
+  /// Clamped to SQLite's range.
   Binder& add(std::uint64_t value) { return add(static_cast<std::int64_t>(value > INT64_MAX ? INT64_MAX : value)); }
   Binder& add(bool value) { return add(std::int64_t{value}); }
   Binder& add(double value) {

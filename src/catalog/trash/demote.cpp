@@ -80,7 +80,7 @@ Result<> Deleter::finish_demotion(const TrashEntry& entry, const std::string& ma
   return move_checkpoint(io_, join_path(path, kOptimizerFolder), join_path(place(entry.run), entry.kept_as));
 }
 
-/// A record of a demotion whose files are not in the trash: the manifest says how far it came.
+/// A record of a demotion whose files are not in the trash: the manifest shows how far it got.
 Result<> Deleter::settle_demotion(const TrashEntry& entry) {
   const std::string path = join_path(run_path(entry.run), entry.name);
   CKPT_TRY(const Held held, hold_here(path));
@@ -90,7 +90,7 @@ Result<> Deleter::settle_demotion(const TrashEntry& entry) {
   const auto now = open_manifest(io_, path);
   if (!now) return {};  // damaged, or not readable now: nothing is known, and nothing done
   static_cast<void>(io_.unlink(join_path(path, universal::kManifestPath) + std::string(kTemporarySuffix)));
-  CKPT_CHECK(io_.sync_dir(path));  // whoever wrote that manifest may have got no further than its name
+  CKPT_CHECK(io_.sync_dir(path));  // its writer may have been killed right after the rename
   tell_catalog(io_, run_path(entry.run), entry.name, now->manifest);
   if (!now->manifest.is_dropped(FileClass::optim)) {
     // It was never demoted, or is restored but for the copy.
@@ -140,7 +140,7 @@ Result<> Deleter::settle_restoration(const TrashEntry& entry) {
   if (held.claim != Claim::free) return {};
   CKPT_TRY(const auto whole, hold_whole(io_, path));
   static_cast<void>(io_.unlink(join_path(path, universal::kManifestPath) + std::string(kTemporarySuffix)));
-  CKPT_CHECK(io_.sync_dir(path));  // whoever wrote the manifest may have got no further than its name
+  CKPT_CHECK(io_.sync_dir(path));  // its writer may have been killed right after the rename
   return finish_restoration(entry);
 }
 

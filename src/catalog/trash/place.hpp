@@ -3,12 +3,12 @@
 #include <string>
 #include <string_view>
 
-/// Where things lie in the trash. STORE/.ckpt/trash/RUN/NAME, beside it NAME.json.
+/// Paths in the trash: STORE/.ckpt/trash/RUN/NAME, next to it NAME.json.
 namespace ckpt::catalog {
 
 inline constexpr std::string_view kRecordSuffix = ".json";
 inline constexpr std::string_view kSecondMark = ".~";  ///< before a number: there was one of that name already
-/// The run of checkpoints that lie in the store's own directory.
+/// The run of checkpoints directly in the store's directory.
 inline constexpr std::string_view kStoreItself = ".";
 
 /// STORE/.ckpt/trash/RUN

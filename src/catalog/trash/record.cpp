@@ -23,7 +23,7 @@ std::string ascii_or_utf8(std::string text) {
   return text;
 }
 
-/// Milliseconds since 1970; whoever sets a clock before that gets 0.
+/// Milliseconds since 1970; 0 for a clock set before that.
 std::int64_t ms_of(Time time) {
   return std::max<std::int64_t>(0, time.time_since_epoch().count());
 }

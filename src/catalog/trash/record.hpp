@@ -20,10 +20,11 @@ struct TrashRecord {
     restored,   ///< brought back
     restoring,  ///< a dropped optimizer that is being brought back: it is never purged
   } state = State::trashed;
-  std::string id{};  ///< of the checkpoint; empty where it has none
+  std::string id{};  ///< of the checkpoint; empty if it has none
   std::uint64_t step = 0;
   std::uint64_t series = 0;
-  std::optional<std::uint64_t> series_from{};  ///< what its series superseded stays so when the series is gone
+  std::optional<std::uint64_t> series_from{};  ///< checkpoints that its series superseded stay superseded when the
+                                               ///< series is gone
   Time created{};
   std::optional<Time> committed{};  ///< when it came into the store; missing in records of earlier releases
   std::uint64_t bytes = 0;          ///< that its removal frees
@@ -32,7 +33,7 @@ struct TrashRecord {
   Time deleted{};
   std::string by{};      ///< "ana@n17 pid 4211"
   std::string why{};     ///< as `ckpt prune` showed it
-  std::string policy{};  ///< its name and where it came from
+  std::string policy{};  ///< its name and origin
   Time purge_at{};
   Time changed{};  ///< when `state` was set
   std::string changed_by{};

@@ -12,7 +12,7 @@
 /// the checkpoint stays.
 namespace ckpt::catalog {
 
-/// The files of a checkpoint of ours that no save, conversion or mark makes (engine/publish/strays.hpp).
+/// The files in a universal checkpoint that no save, conversion or mark writes (engine/publish/strays.hpp).
 /// errors  io
 Result<std::vector<std::string>> find_strays(Io& io, const std::string& checkpoint, std::string_view below = {});
 
@@ -25,8 +25,9 @@ Result<std::vector<std::string>> find_strays_in_foreign(Io& io, const std::strin
 /// errors  io
 Result<std::vector<std::string>> find_strays_in_optimizer(Io& io, const std::string& files);
 
-/// What keeps a checkpoint in its run that would go, whole or with its optimizer only. Nothing of a single file. errors
-/// io
+/// Files that keep a checkpoint in its run although it would be deleted, whole or with its optimizer only. Nothing for
+/// a single file.
+/// errors  io
 Result<std::vector<std::string>> find_strays_in_the_way(Io& io, const std::string& checkpoint, bool foreign,
                                                         bool whole);
 

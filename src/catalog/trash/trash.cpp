@@ -32,8 +32,8 @@ constexpr auto kHistory = std::chrono::hours(24 * 365);  // how long the record 
 constexpr auto kTurnPoll = std::chrono::milliseconds(20);
 constexpr auto kRunPatience = std::chrono::seconds(30);  // a save's commit takes milliseconds
 
-/// What makes a directory a checkpoint, ours first, then those of other systems (the names of their own sources). Of a
-/// checkpoint that is being removed these go first, so that no half of it is ever taken for one.
+/// Files that make a directory a checkpoint, ours first, then those of other systems (the names of their own sources).
+/// They are removed first, so that half a checkpoint is never recognised.
 constexpr std::array<std::string_view, 12> kMarkers{"manifest.json",
                                                     "index/manifest.json",
                                                     "commit_success.txt",
@@ -51,7 +51,7 @@ constexpr std::array<std::string_view, 12> kMarkers{"manifest.json",
 /// stop; never do both continue.
 struct Turn {
   std::unique_ptr<ClaimFile> claim{};
-  std::string holder{};  ///< of the turn, where it is not ours
+  std::string holder{};  ///< of the turn, if it is another's
 };
 
 Result<Turn> take_turn(Io& io, const std::string& store, Deadline deadline) {
@@ -315,7 +315,7 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
     } else if (recycled && gone.error().code != Errc::not_found) {
       return fail(std::move(gone).error());  // no data file leaves a thing that looks like a checkpoint
     }
-    // Most are not there; what else cannot be removed now fails below.
+    // Most do not exist; other failures to remove show below.
   }
   std::uint64_t moved = 0;
   if (recycled) {

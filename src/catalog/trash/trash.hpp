@@ -27,25 +27,23 @@
 ///   restore  1 it is not in use or being purged   2 the rename   3 the record: restored
 ///   purge    1 it is not in use or pinned, and all its files are its own   2 the record: purging   3 the files that
 ///            make it a checkpoint are unlinked   4 all others   5 the record: purged
-///   recycle  purge, of which the data files go to STORE/.ckpt/recycle between 3 and 4 (engine/store/recycle.hpp) A
-///            checkpoint is demoted (its optimizer dropped) in the same way, its files going to
-///            STORE/.ckpt/trash/RUN/NAME.optim:
+///   recycle  purge, of which the data files go to STORE/.ckpt/recycle between 3 and 4 (engine/store/recycle.hpp)
+/// A checkpoint is demoted (its optimizer dropped) in the same way; its files go to STORE/.ckpt/trash/RUN/NAME.optim:
 ///   demote   1 it is not in use, and its optimizer's files are its own   2 the record   3 manifest.json, one revision
 ///            later: from here on it is weights only   4 the second copy of the manifest   5 the rename
-///   restore  1 it is not in use   2 the record: restoring   3 the rename   4 manifest.json   5 its copy   6 the
-///            record:
-///            restored Where locks do not reach every host, readers and deleters on other ones are known by claims
-///            (engine/locks/claims.hpp): put checks them again after its rename, demote after its step 3, and both undo
-///            it if a reader appeared. A crash between any two leaves it whole in one of the two places, or half
-///            removed with a record that says so; the next process that opens the trash finishes it.
+///   restore  1 it is not in use   2 the record: restoring   3 the rename   4 manifest.json   5 its copy
+///            6 the record: restored
+/// Where locks do not reach every host, readers and deleters on other hosts are known by claims
+/// (engine/locks/claims.hpp): put checks them again after its rename, demote after its step 3, and both undo it if a
+/// reader appeared. A crash between any two steps leaves it whole in one of the two places, or half removed with a
+/// record that says so; the next process that opens the trash finishes it.
 namespace ckpt::catalog {
 
 /// A thing in the trash, or that was in it.
 struct TrashEntry {
   std::string run{};      ///< path below the store; "." for the store's own directory
   std::string name{};     ///< that it had in its run; of a dropped optimizer that of its checkpoint
-  std::string kept_as{};  ///< in the trash: the name, or with ".~2" where there was such a one already; "NAME.optim" of
-                          ///< an optimizer
+  std::string kept_as{};  ///< in the trash: the name, with ".~2" if that existed already; "NAME.optim" for an optimizer
   bool present = false;   ///< its files are in the trash, or some of them
   bool recorded = false;  ///< `record` was read; without one nothing is ever purged
   TrashRecord record{};
@@ -73,13 +71,13 @@ struct TrashFolder {
     bool is_link = false;  ///< an existing checkpoint counts, not its record
   };
   std::vector<Item> items{};              ///< by name
-  std::vector<std::string> below{};       ///< runs whose directories lie in this one
+  std::vector<std::string> below{};       ///< runs whose directories are inside this one
   std::vector<std::string> unfinished{};  ///< paths of records that were never finished
 };
 /// An empty one if there is none.
 /// errors  io
 Result<TrashFolder> list_trash_folder(Io& io, const std::string& store, const std::string& run);
-/// With its record, where it can be read. Nothing of a record that is gone.
+/// With its record, if that is readable. Nothing for a record that is gone.
 std::optional<TrashEntry> read_trash_entry(Io& io, const std::string& store, const std::string& run,
                                            const TrashFolder::Item& item);
 
@@ -92,7 +90,7 @@ struct Waiting {
 };
 Waiting waiting_of(const TrashRecord& record);
 
-/// What waits in the trash of a store, or of one run in it ("" = all).
+/// The contents of the trash of a store, or of one run in it ("": all).
 struct InTrash {
   std::uint64_t checkpoints = 0;
   std::uint64_t optimizers = 0;      ///< of checkpoints that now hold only weights
@@ -100,7 +98,7 @@ struct InTrash {
   std::uint64_t over = 0;            ///< of both: whose grace is over; the next prune removes them
   std::optional<Time> first_over{};  ///< when the first one's grace ends, or did
   std::optional<Time> last_over{};   ///< when all of them are over
-  std::uint64_t unrecorded = 0;      ///< beside those: without a record nothing is ever removed
+  std::uint64_t unrecorded = 0;      ///< in addition: entries without a record, which are never removed
 
   void add(const Waiting& one, Time now);
 };
@@ -116,7 +114,7 @@ std::optional<TrashEntry> find_demotion(Io& io, const std::string& store, const 
 /// The trash, for one process at a time. One thread; `io` outlives it.
 class Deleter {
  public:
-  /// Waits for others until the deadline, then finishes what crashed ones began.
+  /// Waits for other processes until the deadline, then finishes interrupted deletions.
   /// errors  locked: another process deletes here, on this host or another
   static Result<std::unique_ptr<Deleter>> open(Io& io, const std::string& store, Deadline deadline);
 
@@ -155,7 +153,7 @@ class Deleter {
     bool stopped = false;             ///< before all were gone
   };
   /// Purges those that `chosen` selects among recorded ones. Continues after one that cannot be removed.
-  /// `recycled_sets`: how many sets' data files recycle/ holds afterwards, at most: the youngest (by the time of their
+  /// `recycled_sets`: how many sets' data files recycle/ holds afterwards, at most: the newest (by the time of their
   /// deletion) of those that are removed now and those already there. Ours only, checkpoints or optimizers; none if
   /// the file system gains nothing by it. Files there above that are unlinked first. Not given: everything is unlinked,
   /// and recycle/ is unchanged. Stops between two if `stop` is set.
@@ -199,7 +197,7 @@ class Deleter {
   std::string store_;
   std::vector<std::unique_ptr<HeldDirectory>> held_{};  // the store, and its trash
   std::unique_ptr<HeldLock> lock_;
-  std::unique_ptr<ClaimFile> turn_;  // where the lock does not reach every host
+  std::unique_ptr<ClaimFile> turn_;  // if the lock does not reach every host
   std::string reader_{};
   std::set<std::string> settled_{};  // runs whose place in the trash is durable
 };
