@@ -29,13 +29,13 @@ struct Place {
   std::string root;  ///< path as the user gave it, without trailing slash
   bool directory = false;
   std::vector<DirEntry> entries{};  ///< of a directory, sorted by name
-  std::string first{};              ///< of a file: its first bytes, kFirstBytes or all; "" where they were not read
+  std::string first{};              ///< of a file: its first bytes, kFirstBytes or all; "" if they were not read
 
   static constexpr std::size_t kFirstBytes = (std::size_t{64} << 10) + 8;  // no format reads more
   /// Of a file: reads `first` once for all formats. Errors are reported by the reader that needs the file.
   void read_first();
   bool has(std::string_view name) const;
-  /// First `bytes` of a file below root ("" = root itself), fewer where it is shorter.
+  /// First `bytes` of a file below root ("" = root itself), fewer if it is shorter.
   Result<std::string> head(std::string_view relative, std::size_t bytes) const;
 };
 
@@ -58,10 +58,9 @@ struct ReadOptions {
   /// Also reports other data next to the files of the checkpoint, and which files are `settings`.
   bool look_beside = false;
   bool state_beside = true;  ///< joins the result of Format::open_beside; else that counts as other data
-  /// Also fills Map::extras of a folder, and of the folder that holds it where the path is that; formats that store
-  /// hashes have their own.
+  /// Also fills Map::extras from a folder, or from the folder of a file; formats that store hashes have their own.
   bool extras = false;
-  std::string assets{};  ///< a folder of a model whose extras are taken where the checkpoint has none of that name
+  std::string assets{};  ///< a model folder whose extras are used if the checkpoint has none of that name
 };
 
 /// A slice of a tensor.
@@ -76,9 +75,9 @@ struct Selected {
   std::uint32_t tensor = 0;  ///< index into Map::tensors
   std::string name;          ///< in the target
   Dtype dtype = Dtype::f32;  ///< in the target
-  /// In the target, where it is not the source's: a master that is taken as the weight is a parameter.
+  /// In the target, if it differs from the source's: a master used as the weight is a parameter.
   std::optional<Role> role{};
-  std::optional<TensorPart> part{};  ///< none = the whole tensor; set only for `Format::lay_out_parts`
+  std::optional<TensorPart> part{};  ///< none: the whole tensor; set only for `Format::lay_out_parts`
 };
 
 /// An extra as the target gets it.
@@ -113,7 +112,7 @@ struct Skeleton {
   std::vector<MapFile> extra_files{};      ///< sources of raw placements beyond the map's files, absolute paths;
                                            ///< their indices follow Map::files
   std::shared_ptr<void> keep{};            ///< objects that must live until the run is over (temporary files)
-  std::vector<std::string> small_names{};  ///< of `finish` where no checkpoint in our format has such a file
+  std::vector<std::string> small_names{};  ///< of `finish`, if no checkpoint in our format has such a file
   /// Small files of step 5, the manifest last, from the leaf hashes of `files`; may be empty.
   std::function<Result<std::vector<SmallFile>>(const std::vector<Hash128>& leaves)> finish{};
 };
@@ -147,7 +146,7 @@ struct Format {
   std::string_view suffix;
   /// Null for formats that store no hashes. Errors as `open`; reads metadata and file headers, no bulk byte.
   Result<StoredHashes> (*hashes)(Io& io, const std::string& root) = nullptr;
-  /// The conversion id that a file of ours carries, for formats that are written but not yet read; else null.
+  /// The conversion id in a file of ours, for formats that are written but not yet read; else null.
   Result<std::string> (*stored_id)(Io& io, const std::string& root) = nullptr;
   /// Further suffixes by which people know this format's files: without --to, a target that ends in one is refused, not
   /// written as something else.
@@ -172,11 +171,11 @@ struct Format {
   /// Opens the files of a trainer's state (optimizer, scheduler, random states) in this format in a directory with
   /// weights of another one (`has_state_beside`); nothing if there are none. Names begin with the file's.
   Result<std::optional<Map>> (*open_beside)(Io& io, const std::string& root, const ReadOptions& options) = nullptr;
-  bool has_state_beside = false;  ///< trainers keep weights in this form, and their state beside it in others
+  bool has_state_beside = false;  ///< trainers keep weights in this format, and their state next to it in others
   bool for_trainers = false;      ///< as a target: training state, rather than files for inference
   bool reads_steps = false;       ///< its layout depends on step counters: WriteRequest::scalars
   bool holds_blobs = false;       ///< as a target it takes opaque blobs too
-  bool has_folders = false;       ///< its files may lie in folders below the root
+  bool has_folders = false;       ///< its files may be in folders below the root
 };
 
 /// All formats, in order of precedence of detection messages.
@@ -187,7 +186,7 @@ const Format* find_format(std::string_view name);
 struct Source {
   std::string root{};  ///< directory of the map's files, or the file
   const Format* format = nullptr;
-  std::string why{};  ///< what detection saw; empty where --from alone decided
+  std::string why{};  ///< the findings of detection; empty if only --from decided
   /// The state of its files when they were opened, and an Io that checks it: for later reads of metadata.
   std::shared_ptr<SourceFiles> files{};
   std::unique_ptr<Io> io{};
@@ -210,11 +209,10 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
 /// A format that knows a place.
 struct Candidate {
   const Format* format = nullptr;
-  bool has_folders = false;  ///< files of the checkpoint may lie in folders below the place
+  bool has_folders = false;  ///< files of the checkpoint may be in folders below the place
 };
-/// All that know it; open_source takes one of them where there are several.
-/// errors  as Io::stat and Io::list; where
-/// none knows it, that of the first that failed to look
+/// All formats that recognise it; open_source takes one of them if there are several.
+/// errors  as Io::stat and Io::list; if none recognises it, that of the first that could not read it
 Result<std::vector<Candidate>> candidates(Io& io, const std::string& path);
 
 /// The known facts about a checkpoint that is only recognised.
@@ -228,7 +226,7 @@ Result<std::optional<Glance>> glance(Io& io, const std::string& path, std::strin
 
 /// The result of detection for a path, without opening it.
 struct Recognition {
-  const Format* format = nullptr;  ///< the first that knows it; null where none does
+  const Format* format = nullptr;  ///< the first that recognises it; null if none does
   bool unfinished = false;         ///< it is known as the beginning of an unfinished save
 };
 /// Uses names and first bytes only. Unreadable files are unknown.

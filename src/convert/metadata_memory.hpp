@@ -11,15 +11,15 @@ namespace ckpt {
 /// Memory of a parser for each byte of a file, including the byte itself: measured on the worst text that it accepts,
 /// so that a file can be refused before it is read.
 enum class MetadataCost : std::uint64_t {
-  dcp_metadata = 4,  ///< of what torch writes; how much a hostile one may take its pickle's budget says
+  dcp_metadata = 4,  ///< of torch's own pickles; the pickle budget limits hostile ones
   sums = 4,
   hdf5_answer = 16,         ///< of the helper: datasets, their names, and the map made of them
   safetensors_header = 12,  ///< entries, and the tensors made of them
   index_file = 19,
-  json = 24,  ///< manifest.json, objects.json and indexes: most where it is short numbers or empty texts
+  json = 24,  ///< manifest.json, objects.json and indexes: worst for short numbers or empty texts
 };
 
-/// The bytes that a file of this size may cost; the largest number where that overflows.
+/// The memory that a file of this size may need; the largest number on overflow.
 std::uint64_t memory_for(std::uint64_t file_bytes, MetadataCost cost);
 
 /// `memory`: reading this file may take more than `limit`. Names the least --memory that is enough.
@@ -29,7 +29,7 @@ Error over_metadata_limit(const std::string& path, std::uint64_t file_bytes, std
 /// would help.
 pickle::Budget pickle_budget(std::uint64_t limit);
 
-/// A metadata file, whole, unless parsing it may take more than `limit` bytes.
+/// A whole metadata file, unless parsing it may take more than `limit` bytes.
 /// errors   memory: as over_metadata_limit; corrupt: over `most` bytes; those of Io
 Result<std::string> read_metadata_file(Io& io, const std::string& path, MetadataCost cost, std::uint64_t limit,
                                        std::uint64_t most = UINT64_MAX);

@@ -27,7 +27,7 @@ struct Found {
   Match match{};
 };
 
-/// What detection said of one place.
+/// The result of detection for one place.
 struct Detection {
   std::vector<Found> found{};
   std::optional<Error> refusal{};  ///< the first format that knows the place, and knows that it cannot be read
@@ -121,7 +121,7 @@ std::string hint_below(const Place& place, const std::vector<OneCheckpoint>& bel
   return fmt::format("{} looks like {}: give that path", join_path(place.root, below.front().name), below.front().why);
 }
 
-/// A file that is nothing by itself may be a part of what its directory holds: an index, a tracker, one rank's data.
+/// A file that is not a checkpoint may be part of its directory's: an index, a tracker, one rank's data.
 std::string hint_above(const Place& place) {
   const std::string above = parent_path(place.root);
   if (const auto outer = look(place.io, above); outer) {
@@ -172,7 +172,7 @@ std::optional<Error> mistaken(const Place& place, const Format& forced) {
                       fmt::format("omit --from, or use --from {}", first.format->name));
 }
 
-/// `from` was given: the format still says where below the path the checkpoint is, if it recognises anything.
+/// `from` was given: the format still decides where below the path the checkpoint is, if it recognises anything.
 Result<Found> forced(const Place& place, std::string_view from) {
   const Format* format = find_format(from);
   if (format == nullptr)

@@ -81,7 +81,7 @@ const PathPart* part_at(const Path& path, std::size_t begin) {
   return nullptr;
 }
 
-/// The parameter that `rest` begins with, by the path where one of its parts ends there: a slot may itself be nested.
+/// The parameter at the start of `rest`, by the path if one of its parts ends there: a slot may itself be nested.
 std::size_t parameter_length(std::string_view rest, std::string_view name, const Path& path) {
   const std::size_t begin = name.size() - rest.size();
   if (const PathPart* part = part_at(path, begin); part != nullptr && begin + part_bytes(*part) < name.size()) {

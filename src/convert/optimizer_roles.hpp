@@ -13,8 +13,8 @@ namespace ckpt {
 /// The reader found an optimizer's state dict: names below it are slots, whatever they are.
 struct OptimizerState {
   Path path;  ///< of the dict that holds "state" and "param_groups"
-  /// Names of parameters by their index, where the groups carry them ("param_names"); state is keyed by either.
-  /// assign_roles replaces them by the names of the weights they mean.
+  /// Names of parameters by their index, if the groups have them ("param_names"); state is keyed by either.
+  /// assign_roles replaces them by the names of the weights.
   std::unordered_map<std::int64_t, std::string> parameters{};
 };
 

@@ -24,14 +24,14 @@ constexpr std::size_t kBesideShown = 6;
 constexpr std::array<std::string_view, 9> kStateNames{"*optim*",        "scheduler*",      "*lr_scheduler*",
                                                       "scaler*",        "sampler*",        "rng_state*",
                                                       "random_states*", "*dl_state_dict*", "*rng*.pt*"};
-// What precedes the number in the name of a step's folder.
+// The text before the number in the name of a step's folder.
 constexpr std::array<std::string_view, 5> kStepWords{"checkpoint", "ckpt", "step", "epoch", "iter"};
-// The same, where the checkpoint itself lies in such a folder; elsewhere they are parts of one: the Hugging Face
-// Trainer keeps DeepSpeed's optimizer of a checkpoint in a folder global_step3 inside it.
+// The same, if the checkpoint itself is in such a folder; elsewhere they are parts of one: the Hugging Face Trainer
+// keeps DeepSpeed's optimizer of a checkpoint in a folder global_step3 inside it.
 constexpr std::array<std::string_view, 2> kTagWords{"", "global_step"};
 // In addition to is_extra_name: files that describe weights that are not here.
 constexpr std::array<std::string_view, 2> kSettingsNames{"*.json", "*.py"};
-// Data by their names alone: a pickle has no first bytes of its own, and no format here knows the others.
+// Data by name alone: a pickle has no characteristic first bytes, and no format here recognises the others.
 constexpr std::array<std::string_view, 14> kDataNames{
     "*.pkl",         "*.pickle", "*.msgpack", "*.onnx",          "*.gguf", "*.npz",   "*.npy",
     "*.safetensors", "*.pt",     "*.pth",     "*.safetensors.*", "*.pt.*", "*.pth.*", "*.bin.*"};
@@ -107,7 +107,7 @@ class LookBeside {
     return {};
   }
 
-  /// It is where the format keeps files of its own.
+  /// The format keeps its own files there.
   bool is_own_folder(const std::string& path) const {
     return std::ranges::any_of(format_.own_names, [&](std::string_view own) { return own.starts_with(path + "/"); });
   }

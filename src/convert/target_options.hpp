@@ -9,9 +9,9 @@
 
 namespace ckpt {
 
-/// What only some target formats ask for: how many ranks the target is for, and how its state is cut among them. Each
-/// is a flag of `ckpt convert` of the same name. A format names those that it takes (Format::target_options); one that
-/// is given to another format is an error.
+/// Options that only some target formats use: the number of ranks of the target, and how its state is cut among them.
+/// Each is an option of `ckpt convert` of the same name. A format lists those that it accepts (Format::target_options);
+/// giving one to another format is an error.
 struct TargetOptions {
   std::optional<std::uint64_t> zero_stage{};  ///< --zero-stage: DeepSpeed's ZeRO stage, 0 to 3
   std::uint64_t dp = 0;                       ///< --dp: data-parallel ranks; 0 = not given
@@ -25,7 +25,7 @@ struct TargetOptions {
 /// The flags that these options were given by, without dashes.
 std::vector<std::string_view> given_options(const TargetOptions& options);
 
-/// Text that is equal for equal options, for a conversion's id; "" where none is given.
+/// Text that is equal for equal options, for a conversion's id; "" if none is given.
 std::string options_text(const TargetOptions& options);
 
 }  // namespace ckpt

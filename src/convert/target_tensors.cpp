@@ -6,7 +6,7 @@ namespace ckpt {
 
 TargetTensors::TargetTensors(const WriteRequest& request) : request_(request) {
   for (const Selected& selected : request.tensors) {
-    // A master taken as the weight goes by the weight's name; what refers to the master means the slot.
+    // A master used as the weight gets the weight's name; references to the master mean the slot.
     if (!selected.role) renamed_.emplace(request.source->tensors[selected.tensor].name, selected.name);
   }
 }

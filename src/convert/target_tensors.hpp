@@ -13,7 +13,7 @@ class TargetTensors {
   explicit TargetTensors(const WriteRequest& request);
 
   /// Number `selected` of WriteRequest::tensors with its name, dtype, role and shape in the target. `parameter` follows
-  /// a renamed parameter; `path` is kept where the name is the source's, `true_dtype` where dtype and extent are.
+  /// a renamed parameter; `path` is kept if the name is the source's, `true_dtype` if dtype and extent are.
   Tensor tensor(std::size_t selected) const;
   /// Names in the target by names in the source, of all tensors of the request.
   const std::unordered_map<std::string, std::string>& renamed() const { return renamed_; }

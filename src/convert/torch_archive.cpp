@@ -111,7 +111,7 @@ class Opener {
     return {};
   }
 
-  // The local header of every record says where its data begins.
+  // The local header of every record has the offset of its data.
   Result<> read_headers() {
     std::vector<const zip::Entry*> order;
     for (const zip::Entry& entry : entries_) order.push_back(&entry);
@@ -227,7 +227,7 @@ bool is_dense(const torch::TensorView& view) {
   return true;
 }
 
-// Strides of the model's elements, where the view is not dense.
+// Strides of the model's elements, if the view is not dense.
 Result<std::vector<std::int64_t>> model_strides(const torch::TensorView& view, const ModelType& type) {
   if (is_packed(type.dtype)) {
     return fail(Errc::unsupported, "tensor: a " + view.dtype_name + " view whose elements are not side by side");

@@ -16,15 +16,15 @@
 
 namespace ckpt {
 
-/// Where one storage's bytes are.
+/// The location of one storage's bytes.
 struct StoragePlace {
   std::uint64_t offset = 0;  ///< bytes from the start of the file
   std::uint64_t bytes = 0;
   std::uint32_t crc = 0;
 };
 
-/// One torch.save stream, opened: in the zip form directory, local headers and data.pkl read, in the legacy form the
-/// pickles; no storage byte. The stream may be the whole file or an item inside a larger one (.distcp).
+/// One opened torch.save stream: in the zip form directory, local headers and data.pkl are read, in the legacy form the
+/// pickles; no storage bytes. The stream may be the whole file or an item inside a larger one (.distcp).
 struct TorchArchive {
   pickle::Graph graph;
   std::unordered_map<std::string, StoragePlace> storages{};
@@ -32,11 +32,11 @@ struct TorchArchive {
   bool big_endian = false;
   Extent pickle_bytes{};    ///< of the object's pickle, bytes from the start of the file
   Hash128 metadata_hash{};  ///< over the directory and data.pkl
-  /// Of a zip file: the folder of its entries. torch.save calls it after the file that it writes, without the suffix;
-  /// "archive" where it writes to a stream.
+  /// For a zip file: the folder of its entries. torch.save uses the name of the file, without the suffix, or "archive"
+  /// if it writes to a stream.
   std::string folder{};
 
-  /// The locator of a view: corrupt when its storage entry is missing, is not as long as the pickle says, or the
+  /// The locator of a view: corrupt if its storage entry is missing or has another length than in the pickle, or the
   /// view's dtype is unknown. Dense views get no strides.
   Result<Locator> locate(const torch::TensorView& view, std::uint32_t file) const;
 };

@@ -9,18 +9,18 @@
 
 namespace ckpt {
 
-/// A storage of a torch archive: what its bytes are made of.
+/// A storage of a torch archive: the sources of its bytes.
 struct TorchStorage {
   std::uint64_t bytes = 0;
-  /// By offset, counted from the storage's begin; they do not overlap, and each ends inside it. A tensor's offset is a
-  /// multiple of its element size. What none covers is zero.
+  /// By offset from the storage's begin; they do not overlap, and each ends inside it. A tensor's offset is a multiple
+  /// of its element size. Uncovered bytes are zero.
   std::vector<Placement> placements{};
 };
 
 /// One object as torch.save writes it.
 struct TorchObject {
-  /// The folder of the archive's entries: torch::archive_root of the file's name, or "archive" as torch calls it where
-  /// it writes to a stream.
+  /// The folder of the archive's entries: torch::archive_root of the file's name, or "archive" as in torch for a
+  /// stream.
   std::string root = "archive";
   std::string pickle{};  ///< the object; its storages have the keys 0, 1, ... (pickle::Writer, torch::TensorPickler)
   std::vector<TorchStorage> storages{};  ///< by key

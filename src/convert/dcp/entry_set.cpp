@@ -112,7 +112,7 @@ Result<> EntrySet::add_item(std::uint32_t index, std::uint64_t bytes, std::strin
 void EntrySet::add_value(const Path& path, const Value& value) {
   const ValuePtr borrowed(&value, [](const Value*) {});  // outlives the leaves
   for (torch::FlatValue& leaf : torch::flatten_state(path, borrowed)) {
-    if (std::holds_alternative<TensorRef>(leaf.value->v)) continue;  // an entry of its own, or left out
+    if (std::holds_alternative<TensorRef>(leaf.value->v)) continue;  // a separate entry, or left out
     auto bytes = object_pickle(*leaf.value);
     std::string key = dotted(leaf.path);
     if (!bytes || !keys_.insert(key).second) {

@@ -28,7 +28,7 @@ bool meets(const Metadata& metadata, const Entry& entry, std::uint64_t item, Ext
   const auto low = [&](std::size_t d) { return metadata.bound(entry, item, d); };
   const auto high = [&](std::size_t d) { return low(d) + metadata.bound(entry, item, rank + d); };
   std::uint64_t first = 0;     // of the coordinates that follow `elements.begin` so far
-  std::uint64_t advanced = 0;  // the last point where a coordinate could be raised by one instead
+  std::uint64_t advanced = 0;  // the last point at which a coordinate could be increased instead
   std::size_t advanced_dim = rank;
   std::uint64_t rest = elements.begin;
   std::size_t d = 0;
@@ -52,7 +52,7 @@ bool meets(const Metadata& metadata, const Entry& entry, std::uint64_t item, Ext
   return first < elements.end;
 }
 
-/// The box, or, where its elements follow each other in the row-major order of the whole, that run.
+/// The box, or, if its elements are consecutive in the row-major order of the whole, that run.
 Chunk as_run(Box box, Box whole) {
   std::size_t cut = box.size.size();  // dimensions from here on are full
   while (cut > 0 && box.size[cut - 1] == whole.size[cut - 1]) --cut;
@@ -220,7 +220,7 @@ Result<> ItemIndex::open_all(std::span<const std::uint64_t> items, bool skip_dam
 }
 
 Result<> ItemIndex::open_compressed(std::uint64_t item) const {
-  // torch.save adds a few KiB to a tensor: what decodes to much more is a bomb.
+  // torch.save adds a few KiB to a tensor: an item that decodes to much more is a bomb.
   constexpr std::uint64_t kMostAdded = 1 << 20;
   const std::size_t index = entry_of(item);
   CKPT_TRY(const std::uint64_t most,

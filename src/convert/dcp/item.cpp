@@ -15,7 +15,7 @@ namespace {
 // Seen in torch 2.13: data.pkl and the storage's local header end before byte 900, the directory takes 561 bytes.
 constexpr std::uint64_t kHeadBytes = 1280;
 constexpr std::uint64_t kTailBytes = 1024;
-constexpr std::uint64_t kAskBytes = 8 << 10;      // least that is asked for where that did not suffice
+constexpr std::uint64_t kAskBytes = 8 << 10;      // the smallest next read if that was not enough
 constexpr std::uint64_t kMaxPartBytes = 4 << 20;  // of a directory or a pickle; an item's have a few hundred
 constexpr std::size_t kKeptPickles = 256;
 constexpr std::uint64_t kBatchBytes = 4 << 20;  // read at once by open_items, before the gaps that are read over
@@ -31,7 +31,7 @@ struct ItemBytes {
   Extent item;
   std::optional<Extent>& missing;
 
-  /// The caller has checked that the range lies inside the item.
+  /// The caller has checked that the range is inside the item.
   std::optional<std::span<const std::byte>> get(std::uint64_t begin, std::uint64_t count) const {
     if (count == 0) return std::span<const std::byte>{};
     const Extent wanted{item.begin + begin, item.begin + begin + count};

@@ -26,11 +26,11 @@ struct OpenedItem {
 /// are kept parsed. One thread at a time.
 class ItemOpener {
  public:
-  /// What to read of an item first: head and tail, which hold everything but the tensor as torch writes it.
+  /// The first reads of an item: head and tail, which in torch's layout hold everything but the tensor.
   static void add_first_ranges(std::uint32_t file, Extent item, std::vector<Range>& out);
 
-  /// item     bytes of the file that are the item
-  /// missing  set where the held bytes do not suffice, and nothing is returned: read them, call again
+  /// item     the item's range in the file
+  /// missing  set if the bytes in memory are not enough, and nothing is returned: read them, call again
   /// errors   as open_torch_archive, with file and offset; each round asks for bytes further on, at most kRounds times
   Result<std::optional<OpenedItem>> open(const HeldRanges& held, std::uint32_t file, Extent item,
                                          std::optional<Extent>& missing);
@@ -45,7 +45,7 @@ class ItemOpener {
   std::unordered_map<std::string, Parsed> parsed_;  // by the pickle's bytes
 };
 
-/// Called once for each item, by its place in `items`; a failure of its own stops the walk.
+/// Called once for each item, by its place in `items`; an error that it returns stops the walk.
 using ItemVisitor = std::function<Result<>(std::size_t item, Result<OpenedItem> opened)>;
 
 /// Opens many items with few reads, a few MiB at a time; missing parts of heads and tails are read in further rounds.

@@ -12,7 +12,7 @@ namespace ckpt::dcp {
 namespace {
 
 constexpr std::size_t kMetadataNamesShown = 5;
-constexpr std::uint64_t kComparedBytes = 64 << 20;      // of copies, in sum
+constexpr std::uint64_t kComparedBytes = 64 << 20;      // of copies, in total
 constexpr std::uint64_t kMetadataBatchBytes = 4 << 20;  // of copies in one batch
 
 std::string name_of_rank(std::uint64_t rank) {

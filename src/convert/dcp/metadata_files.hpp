@@ -13,9 +13,9 @@
 
 namespace ckpt::dcp {
 
-/// `.metadata`, or, where a directory has none, `__R.metadata` of all ranks joined (MetadataMerge).
+/// `.metadata`, or, if a directory has none, `__R.metadata` of all ranks joined (MetadataMerge).
 ///
-/// limit   bytes of these files in sum
+/// limit   bytes of these files in total
 /// hasher  gets all of them, in the order of the ranks
 /// errors  incomplete: a rank's is missing, although it or a later rank left files; corrupt, refused, unsupported as
 ///         parse_metadata and MetadataMerge, naming the file; errors of Io

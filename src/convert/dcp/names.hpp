@@ -10,7 +10,7 @@ namespace ckpt::dcp {
 /// The name of an entry in the map.
 struct EntryName {
   std::string name;  ///< the key unchanged; its escaped path if it is not UTF-8; after "OWNER/"
-  Path path{};       ///< kept where it differs from the name split at dots
+  Path path{};       ///< kept if it differs from the name split at dots
 };
 inline EntryName name_of(const Entry& entry) {
   if (!entry.owner.empty()) {

@@ -16,7 +16,7 @@ namespace ckpt::dcp {
 namespace {
 
 constexpr std::uint64_t kMaxItemBytes = 1 << 20;
-constexpr std::uint64_t kMaxPickleBytes = 4 << 20;     // in sum
+constexpr std::uint64_t kMaxPickleBytes = 4 << 20;     // in total
 constexpr std::uint64_t kMaxDecodedBytes = 256 << 20;  // of one compressed item
 constexpr std::size_t kNamesShown = 5;
 
@@ -42,7 +42,7 @@ bool is_plain(const ValuePtr& root) {
   return true;
 }
 
-/// The object of a pickle where it is plain.
+/// The object of a pickle if it is plain.
 Result<ValuePtr> plain_object(const pickle::Graph& graph, bool& has_tensor) {
   has_tensor = false;
   CKPT_TRY(ValuePtr value, torch::to_value(graph, graph.root(), [&](pickle::NodeId) -> std::optional<std::string> {

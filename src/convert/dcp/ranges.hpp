@@ -47,11 +47,11 @@ class HeldRanges {
   std::vector<Held> held_;  // sorted by file, begin, size
 };
 
-/// Reads many small ranges of many files through the queue of its own Io. Ranges that touch or lie close to each other
-/// in a file become one request. One thread at a time.
+/// Reads many small ranges of many files through the queue of its own Io. Adjacent and close ranges in a file become
+/// one request. One thread at a time.
 class RangeReader : public HeldRanges {
  public:
-  /// Ranges closer than this are read as one, so a small item is read whole.
+  /// Ranges closer than this are read together, so a small item is read completely.
   static constexpr std::uint64_t kGapBytes = 32 << 10;
   /// No request grows past this by merging.
   static constexpr std::uint64_t kRequestBytes = 1 << 20;
@@ -61,7 +61,7 @@ class RangeReader : public HeldRanges {
   /// paths  as they can be opened, in the order of Range::file
   RangeReader(std::unique_ptr<Io> io, std::vector<std::string> paths);
 
-  /// Reads the ranges, in any order; the caller bounds their sum. `corrupt` with file and offset where a file ends
+  /// Reads the ranges, in any order; the caller bounds their total. `corrupt` with file and offset if a file ends
   /// before a range does; otherwise the errors of Io.
   Result<> read(std::vector<Range> wanted);
   /// For reads outside of the queue: the file's handle, valid until the next call.
@@ -74,7 +74,7 @@ class RangeReader : public HeldRanges {
   Result<> close_all();
 
   std::unique_ptr<Io> io_;
-  std::vector<FileHandle> handles_;  // one a path
+  std::vector<FileHandle> handles_;  // one per path
   std::vector<std::uint32_t> open_;  // files whose handle is open
 };
 

@@ -243,7 +243,7 @@ void name_wrapped_parameters(std::vector<Tensor>& tensors) {
   }
 }
 
-/// The model's directory, and the optimizer's where it is there, as one checkpoint.
+/// The model's directory and, if it exists, the optimizer's, as one checkpoint.
 Result<Map> open_fsdp_folder(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
                              const ReadOptions& options) {
   const std::string model(dcp::kFsdpModel);

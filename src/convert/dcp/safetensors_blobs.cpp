@@ -22,7 +22,7 @@ struct Item {
   std::uint64_t item = 0;
 };
 
-/// One file's blob while its tensors are looked up. `at` is where it begins, bytes from the start of the file.
+/// One file's blob while its tensors are looked up. `at` is its offset, bytes from the start of the file.
 struct Blob {
   std::string path{};
   std::uint64_t at = 0;

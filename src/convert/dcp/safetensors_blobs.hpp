@@ -18,14 +18,14 @@ namespace ckpt::dcp {
 Result<bool> holds_safetensors(Io& io, const std::string& root, const Metadata& metadata,
                                std::span<const MapFile> files);
 
-/// The chunks of a directory whose files each end in a safetensors blob. A storage record's offset is where the blob
-/// begins; a tensor is found by its key in the blob's header, which is read now, one file at a time.
+/// The chunks of a directory whose files each end in a safetensors blob. A storage record's offset is that of the blob;
+/// a tensor is found by its key in the blob's header, which is read now, one file at a time.
 ///
-/// types   one an entry
+/// types   one per entry
 /// hasher  gets every header, in the order of the files
 /// errors  corrupt, naming file and tensor: as parse_header; a tensor that is not in its blob, or has another dtype,
-///         shape or saved_offsets than `.metadata` says; two blobs in one file; two chunks of a tensor in one file, of
-///         which a blob keeps one; memory: headers over `limit` bytes in sum; errors of Io
+///         shape or saved_offsets than in `.metadata`; two blobs in one file; two chunks of a tensor in one file, of
+///         which a blob keeps one; memory: headers over `limit` bytes in total; errors of Io
 /// source  torch/distributed/checkpoint/filesystem.py _write_files_from_queue
 Result<std::shared_ptr<const ChunkIndex>> index_safetensors(Io& io, const std::string& root, const Metadata& metadata,
                                                             std::span<const StoredType> types,

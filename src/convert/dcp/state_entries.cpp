@@ -13,14 +13,13 @@
 namespace ckpt::dcp {
 namespace {
 
-/// Where a value of the source lies in its nested state. A source of flat names has one level.
+/// The path of a value in the source's nested state. A source of flat names has one level.
 Path source_path(bool nested, const std::string& name, const Path& path) {
   if (!path.empty()) return path;
   return nested ? split_at_dots(name) : Path{name};
 }
 
-/// The path of what got a new name: wrappers that were stripped or added are levels of their own, any other name is
-/// one level.
+/// The path of a renamed value: stripped or added wrappers are separate levels, any other name is one level.
 Path renamed_path(const Path& path, const std::string& old_name, const std::string& new_name) {
   if (new_name == old_name) return path;
   if (old_name.ends_with(new_name)) {

@@ -17,7 +17,7 @@ Path split_at_dots(const std::string& name) {
   return path;
 }
 
-/// The name with bytes that are not UTF-8 as %XX; the same text where it is UTF-8.
+/// The name with bytes that are not UTF-8 as %XX; unchanged if it is UTF-8.
 std::string utf8_name(const std::string& name) {
   std::string escaped = dotted_escaped(split_at_dots(name));
   std::string plain;

@@ -24,7 +24,7 @@ class MapBuilder {
   bool has(const std::string& name) const { return names_.count(name) != 0; }
   std::size_t tensor_count() const { return map_.tensors.size(); }
 
-  /// unsupported where the name is taken.
+  /// unsupported if the name is taken.
   Result<> add_whole(Tensor tensor, Locator where);
   Result<> add_in_group(Tensor tensor, const PartitionIndex::InGroup& place);
   Result<> add_partitioned(Tensor tensor, const PartitionIndex::Partitioned& place);
@@ -36,7 +36,7 @@ class MapBuilder {
 
   /// Tensor number `tensor` is the tensor that was added last, cast.
   void add_derived(std::size_t tensor);
-  /// Nothing where the name is taken.
+  /// Nothing if the name is taken.
   void add_alias(std::string name, std::string target);
   void find(Severity severity, std::string text, std::string file = {}, std::string tensor = {});
 
@@ -61,11 +61,11 @@ using GroupNames = std::vector<std::vector<ValuePtr>>;
 GroupNames group_names(const std::vector<GroupShapes>& groups);
 ValuePtr text_value(std::string text);
 
-/// The objects that every stage stores once a rank: `optimizer.param_groups`, with parameters by name, and
+/// The objects that every stage stores once per rank: `optimizer.param_groups`, with parameters by name, and
 /// `optimizer.group_state`, the values (step, ...) that a group's parameters share.
 ///
-/// names    null where they are not known: then the parameter groups keep the numbers
-/// errors   corrupt: a parameter group names a member that is not there
+/// names    null if unknown: then the parameter groups keep the numbers
+/// errors   corrupt: a parameter group names a member that does not exist
 Result<std::vector<NamedObject>> group_objects(const OptimStates& states, const GroupNames* names);
 
 }  // namespace ckpt::deepspeed

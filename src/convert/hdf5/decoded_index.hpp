@@ -20,7 +20,7 @@ struct Range {
   std::optional<Crc> crc{};  ///< of the entry of an archive
 };
 
-/// Where a dataset's bytes are.
+/// The location of a dataset's bytes.
 struct Place {
   Shape shape{};
   Dtype dtype = Dtype::u8;
@@ -58,7 +58,7 @@ class DecodedIndex final : public ChunkIndex {
     std::uint32_t tensor = 0;
     Extent rows{};
   };
-  /// Where the windows of a tensor are, and their bytes.
+  /// The windows of a tensor, and their bytes.
   struct Windows {
     std::size_t first = 0;
     std::uint64_t window_bytes = 0;

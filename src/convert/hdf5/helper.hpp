@@ -8,7 +8,7 @@
 
 namespace ckpt::hdf5 {
 
-/// What `ckpt-h5` may take of memory where no more is asked for.
+/// The memory of `ckpt-h5` if no more is requested.
 constexpr std::uint64_t kHelperMemory = std::uint64_t{1} << 30;
 
 /// Runs `ckpt-h5 MEMORY WORDS` (helper/ckpt_h5.cpp).

@@ -134,7 +134,7 @@ std::optional<Shape> shape_of(std::string_view text) {
   return out;
 }
 
-/// Of several names of a dataset of ours the one that its tensor had.
+/// Of several names of one of our datasets, the name of its tensor.
 void choose_own_names(Answer& answer) {
   const std::unordered_map<std::string_view, std::string_view> targets(answer.names.begin(), answer.names.end());
   std::unordered_map<std::string_view, std::string_view> chosen;  // by the path that the helper chose
@@ -240,7 +240,7 @@ class Reader {
     return {};
   }
 
-  /// A file of ours says what HDF5 has no type for.
+  /// A file of ours records types that HDF5 lacks.
   Result<> take_own(const FoundDataset& found, Tensor& tensor, Place& place) const {
     if (const std::string* text = find(found.attributes, "ckpt_true_dtype")) tensor.true_dtype = *text;
     const std::string* dtype_text = find(found.attributes, "ckpt_dtype");
@@ -309,7 +309,7 @@ class Reader {
   Map map_;
   std::vector<Place> places_;
   std::vector<std::string> found_;                     // paths, by tensor
-  std::vector<std::optional<std::string>> own_names_;  // by tensor; none where the path names it
+  std::vector<std::optional<std::string>> own_names_;  // by tensor; none if the path is its name
   std::vector<Path> paths_;
   std::unordered_map<std::string, std::string> names_;  // by path
   std::string scratch_path_;

@@ -32,8 +32,8 @@ std::uint64_t read_u64(std::string_view bytes, std::size_t at) {
   return value;
 }
 
-/// False where a part cannot be the name of a link, or would read as something else: as one that was escaped, as what
-/// NAME/__value__ adds.
+/// False if a part cannot be the name of a link, or would be ambiguous: like an escaped part, or like the addition in
+/// NAME/__value__.
 bool is_link_name(std::string_view part) {
   constexpr std::string_view kEscapes[] = {"%2F", "%00", "%25", "%5F"};
   if (part.empty() || part == "%" || part == kScalarName) return false;

@@ -4,7 +4,7 @@
 
 namespace ckpt::hdf5 {
 
-/// Lays out one HDF5 file: groups by the parts of the names between dots, one contiguous dataset a tensor, tied names
+/// Lays out one HDF5 file: groups by the parts of the names between dots, one contiguous dataset per tensor, tied names
 /// as hard links, the conversion's id as root attribute `ckpt_id`. A dataset that is also a group becomes
 /// NAME/__value__. The helper writes everything but the data into a scratch file, from which the engine takes the bytes
 /// between the datasets. The element types without an HDF5 counterpart (BF16, 4 to 8 bit floats) are unsigned integers

@@ -29,7 +29,7 @@ Result<std::optional<Match>> detect_orbax(const Place& place) {
     if (temporary) return uncommitted(place.root);
     return Match{.where = {}, .why = std::string(mark)};
   }
-  // A manager's directory: one sub-directory a step.
+  // A manager's directory: one sub-directory per step.
   std::string unfinished;
   std::size_t looked = 0;
   for (const DirEntry& entry : place.entries) {
@@ -50,8 +50,7 @@ tl::unexpected<Error> incomplete_orbax(const std::string& path, const std::strin
   return fail({.code = Errc::incomplete, .message = fmt::format("{}: {}", path, reason), .file = path});
 }
 
-/// Values that are stored as arrays, by `_METADATA` of an item; old releases wrote none. Strings lie in
-/// `_strings.json`.
+/// Values stored as arrays, by `_METADATA` of an item; old releases wrote none. Strings are in `_strings.json`.
 Result<std::uint64_t> count_arrays(Io& io, const std::string& item) {
   constexpr std::uint64_t kLimit = std::uint64_t{256} << 20;
   constexpr std::string_view kWord = "\"skip_deserialize\":";

@@ -242,7 +242,7 @@ class MapBuilder {
     return {};
   }
 
-  /// Files that no index, numbers in their names, slices or one conversion make parts of a whole.
+  /// Files that no index, numbering, slices or conversion id make parts of a whole.
   bool is_collection() const {
     if (shards_.size() < 2 || selection_.indexed || sliced_) return false;
     const bool one_id = !shards_.front().id.empty() && std::ranges::all_of(shards_, [&](const Shard& shard) {

@@ -36,7 +36,7 @@ std::string_view index_stem(std::string_view name);
 Result<Selection> select_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
                                std::uint64_t limit, Hasher& metadata);
 
-/// Names that are missing from numbered series among `names`, at most `limit` of them, and how many there are in sum.
+/// Missing names of numbered series among `names`, at most `limit` of them, and how many there are in total.
 /// "shard-00003-model-00001-of-00002" counts for the series "model" of two, whichever rank wrote it.
 struct MissingNames {
   std::vector<std::string> names{};

@@ -22,10 +22,10 @@ struct Shard {
   const std::string* metadata(std::string_view key) const;
 };
 
-/// Reads headers one after the other into one buffer. One read a file where the header is short.
+/// Reads headers one after the other into one buffer. One read per file if the header is short.
 class ShardReader {
  public:
-  /// limit   bytes of memory that the headers may take in sum; beyond it `memory`
+  /// limit   bytes of memory for all headers together; beyond it `memory`
   ShardReader(Io& io, std::string root, std::uint64_t limit) : io_(io), root_(std::move(root)), left_(limit) {}
 
   /// Opens root/relative ("" = root), reads and checks its header, and adds path and header to `metadata`.

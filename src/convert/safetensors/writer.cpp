@@ -52,7 +52,7 @@ class Writer {
       weights.insert(weights.end(), slots.begin(), slots.end());
       CKPT_CHECK(add_file({.path = "", .members = std::move(weights)}));
     } else {
-      // Nothing at all is a checkpoint of no tensors, which still is a file.
+      // Without tensors it is still one file.
       if (!weights.empty() || slots.empty()) CKPT_CHECK(add_series(is_adapter() ? kAdapterStem : "model", weights));
       if (!slots.empty()) CKPT_CHECK(add_series("optimizer", slots));
     }
@@ -66,7 +66,7 @@ class Writer {
   }
 
  private:
-  /// What peft loads has another name than a model, and is one file.
+  /// peft loads files of another name, and only one file.
   /// source  peft: SAFETENSORS_WEIGHTS_NAME
   bool is_adapter() const {
     const auto has = [&](std::string_view path) {
@@ -91,7 +91,7 @@ class Writer {
   }
 
   /// Greedy in the given order, as huggingface_hub's split_state_dict_into_shards_factory: a tensor that does not fit
-  /// begins the next file; one above the limit has a file of its own and the current file stays open.
+  /// begins the next file; one above the limit gets a separate file and the current file stays open.
   Result<> add_series(std::string_view stem, const MetaMembers& members) {
     const std::uint64_t unasked = stem == kAdapterStem ? std::numeric_limits<std::uint64_t>::max() : kDefaultShardBytes;
     const std::uint64_t limit = request_.shard_bytes == 0 ? unasked : request_.shard_bytes;

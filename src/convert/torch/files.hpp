@@ -32,8 +32,8 @@ struct FileSet {
 /// True for the names that torch.save files have: *.pt, *.pth, *.bin, *.ckpt.
 bool has_torch_suffix(std::string_view name);
 
-/// True when these first bytes (512 are enough) begin a torch.save file: a zip whose first entry is FOLDER/data.pkl;
-/// a zip, a legacy file or a tar of version 0.1 where the name says torch.
+/// True if these first bytes (512 are enough) begin a torch.save file: a zip whose first entry is FOLDER/data.pkl; a
+/// zip, a legacy file or a tar of version 0.1 if the name has a torch suffix.
 bool begins_torch_file(std::string_view head, std::string_view name);
 
 Result<std::optional<Match>> detect(const Place& place);

@@ -35,12 +35,12 @@ class MapBuilder {
   Result<Map> build(Hasher& metadata);
 
  private:
-  /// Views that are equal in all of it are one tensor: storage, dtype, offset, shape, strides, and what makes it. A
-  /// Parameter and a plain tensor of the same memory stay two: a state dict holds tied weights as the same kind.
+  /// Equal views are one tensor: storage, dtype, offset, shape, strides, and constructor. A Parameter and a plain
+  /// tensor of the same memory stay two: a state dict holds tied weights as the same kind.
   using ViewKey =
       std::tuple<std::string, std::string, std::uint64_t, Shape, std::vector<std::int64_t>, std::string_view>;
 
-  /// Something that will have a name: a tensor, a tied name, an object.
+  /// An entry to be named: a tensor, a tied name, an object.
   struct Item {
     std::uint32_t part = 0;
     Path path{};

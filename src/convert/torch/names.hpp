@@ -9,7 +9,7 @@
 
 namespace ckpt::torch {
 
-/// Something that needs a name of its own in a map.
+/// An entry that needs a unique name in a map.
 struct Nameless {
   std::string prefix{};  ///< "" or "FILE/"
   Path path{};           ///< not empty

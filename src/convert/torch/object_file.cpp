@@ -56,7 +56,7 @@ class ObjectFile {
   }
   const Selected& selected(std::uint32_t index) const { return request_.tensors[index]; }
 
-  /// "" where the values are cast.
+  /// "" if the values are cast.
   std::string_view true_dtype(std::uint32_t index) const {
     return selected(index).dtype == source(index).dtype ? std::string_view(source(index).true_dtype) : "";
   }
@@ -81,7 +81,7 @@ class ObjectFile {
     return shape;
   }
 
-  /// Which tensors go on being views: where they are all of one element type, and worth their storage.
+  /// Which tensors remain views: if they all have one element type, and are worth their storage.
   Result<> find_views() {
     if (state_.storages.empty()) return {};
     std::map<std::uint64_t, std::vector<std::uint32_t>> by_storage;
@@ -176,7 +176,7 @@ class ObjectFile {
   std::unordered_map<std::string_view, std::uint32_t> index_;  // of WriteRequest::tensors, by target names
   std::unordered_map<std::uint32_t, SourceView> views_;
   std::unordered_map<std::uint32_t, std::uint32_t> own_;     // storage of a tensor
-  std::unordered_map<std::uint64_t, std::uint32_t> copied_;  // storage by where it begins in the source
+  std::unordered_map<std::uint64_t, std::uint32_t> copied_;  // storage by its offset in the source
   std::vector<TorchStorage> storages_;
 };
 

@@ -106,7 +106,7 @@ class OptimizerForm {
     return out;
   }
 
-  /// Where several parameters share a step, each gets it, before its other slots as torch has it.
+  /// If several parameters share a step, each gets it, before its other slots as in torch.
   void add_steps() {
     std::unordered_map<std::string_view, bool> has_step;
     for (const NamedOptimizer::Slot& slot : source_.slots) has_step[slot.parameter] |= slot.slot == "step";

@@ -12,7 +12,7 @@ namespace ckpt::torch {
 
 /// Optimizer state by parameter, as DeepSpeed and other sources of flat names have it.
 struct NamedOptimizer {
-  /// A list of dicts; "params" in each are names. Null where the source has none.
+  /// A list of dicts; "params" in each are names. Null if the source has none.
   ValuePtr groups{};
   /// A list of dicts {"step": ..., "params": names}: steps that are kept once for several parameters. May be null.
   ValuePtr group_state{};

@@ -242,9 +242,9 @@ Result<> RankFilesBuilder::add_tensor(Part& part, Path path, NodeId node) {
   return {};
 }
 
-/// A ShardedTensor's parts say where they belong.
+/// A ShardedTensor's parts record their position.
 Result<> RankFilesBuilder::add_sharded(Part& part, const Path& path, const ShardedView& sharded) {
-  TensorView nothing;  // where the rank holds no part
+  TensorView nothing;  // if the rank holds no part
   nothing.dtype_name = sharded.dtype_name;
   nothing.shape = Shape(std::max<std::size_t>(1, sharded.global_shape.size()), 0);
   const TensorView& first = sharded.parts.empty() ? nothing : sharded.parts.front().local;

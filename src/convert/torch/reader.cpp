@@ -80,7 +80,7 @@ Result<std::vector<RankFile>> numbered_rank_files(Io& io, const std::string& roo
   return out;
 }
 
-// torch_checkpointing: items by ranks, beside metadata.pkl.
+// torch_checkpointing: items by rank, next to metadata.pkl.
 Result<Map> open_items(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
                        const ReadOptions& options) {
   const std::string path = join_path(root, kItemIndexName);

@@ -217,7 +217,7 @@ class Walk {
                  .message = "state: it unfolds to more than 2 million values",
                  .offset = graph_.offset(node)});
   }
-  // Every child becomes a step, so too many are known before room is made for them.
+  // Every child becomes a step, so too many are detected before memory is allocated for them.
   bool has_room(std::size_t children) {
     too_many_ = too_many_ || children > kMostSteps || out_.steps.size() + pending_ + children > kMostSteps;
     return !too_many_;

@@ -57,7 +57,7 @@ class DirectoryWriter {
 
  private:
   /// As huggingface_hub's split_state_dict_into_shards_factory: a tensor that does not fit begins the next file; one
-  /// above the limit has a file of its own and the current file stays open.
+  /// above the limit gets a separate file and the current file stays open.
   Result<std::vector<std::vector<std::uint32_t>>> divide(const std::vector<std::uint32_t>& weights,
                                                          std::uint64_t& total) const {
     const std::uint64_t limit = request_.shard_bytes == 0 ? kDefaultShardBytes : request_.shard_bytes;

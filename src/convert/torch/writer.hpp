@@ -5,9 +5,9 @@
 
 namespace ckpt::torch {
 
-/// One file where the target has a suffix of torch files. Else a directory: weights in the series
-/// pytorch_model-0000K-of-0000N.bin with pytorch_model.bin.index.json (one file: pytorch_model.bin), as transformers
-/// divides them, and what else there is in training_state.pt.
+/// One file if the target has a suffix of torch files. Else a directory: weights in the series
+/// pytorch_model-0000K-of-0000N.bin with pytorch_model.bin.index.json (one file: pytorch_model.bin), divided as by
+/// transformers, and everything else in training_state.pt.
 /// errors  unsupported: an element type that torch lacks; refused: as WholeObject
 Result<Skeleton> lay_out(const WriteRequest& request);
 

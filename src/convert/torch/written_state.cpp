@@ -82,7 +82,7 @@ class Nest {
     Dict dict;
     for (auto& [part, below] : branch.parts) {
       ValuePtr value = finish(*below, is_optimizer && part == PathPart("state"));
-      // How a module's state dict says the versions of its layers: an attribute of the dict, no entry.
+      // Versions of layers in a module's state dict: an attribute of the dict, not an entry.
       if (part == PathPart("_metadata") && std::holds_alternative<Dict>(value->v)) {
         Dict attributes;
         attributes.items.emplace_back(key_of(part), std::move(value));

@@ -13,7 +13,7 @@ namespace ckpt::torch {
 /// The object that a file will hold.
 struct WrittenState {
   ValuePtr value{};  ///< its tensors by their names in the target; a name that is not in the request is left out
-  /// By a tensor's name: the storage of the source that it is a view of, where the source says so.
+  /// By a tensor's name: the storage of the source that it is a view of, if the source records that.
   std::unordered_map<std::string, Extent> storages{};
   std::vector<Finding> dropped{};
 };
@@ -36,7 +36,7 @@ Result<WrittenState> state_of(const WriteRequest& request);
 /// them.
 ValuePtr state_dict(const WriteRequest& request, const std::vector<std::uint32_t>& selected);
 
-/// Which of a request's tensors a state holds: of blobs those that no object says the same as, and no pickle streams.
+/// Which of a request's tensors a state holds: of blobs those that no object duplicates, and no pickle streams.
 std::vector<bool> written_tensors(const WriteRequest& request);
 
 }  // namespace ckpt::torch

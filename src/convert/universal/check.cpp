@@ -193,7 +193,7 @@ class Checker {
     return version != nullptr && is_known_version(*version) && go_together(*version, own) ? *version : own;
   }
 
-  /// True where one JSON object has every member of another.
+  /// True if one JSON object has every member of another.
   static bool says(const std::string& text, const std::string& wanted) {
     const auto has = json::parse(text);
     const auto wants = json::parse(wanted);

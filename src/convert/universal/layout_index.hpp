@@ -7,8 +7,8 @@
 
 namespace ckpt::universal {
 
-/// The chunks of a checkpoint in layouts beyond `whole`, by arithmetic on demand: memory follows tensors and files, not
-/// chunks. `regions` needs no place and computes none.
+/// The chunks of a checkpoint in layouts beyond `whole`, computed on demand: memory grows with tensors and files, not
+/// with chunks. `regions` computes no location.
 class LayoutIndex final : public ChunkIndex {
  public:
   explicit LayoutIndex(WriterFiles files);

@@ -109,7 +109,7 @@ class Writer {
     }
   }
 
-  /// One row a tensor, in name order, and which selected tensor it is.
+  /// One row per tensor, in name order, and its index among the selected tensors.
   Result<> take_tensors() {
     const std::size_t count = request_.tensors.size();
     selected_.resize(count);

@@ -4,8 +4,8 @@
 
 namespace ckpt::universal {
 
-/// Lays out a universal checkpoint: whole tensors, classes apart, objects.json. FORMAT.md sections 4, 6 and 7. The
-/// bytes depend on source, request and id alone.
+/// Lays out a universal checkpoint: whole tensors, classes in separate files, objects.json. FORMAT.md sections 4, 6 and
+/// 7. The bytes depend only on source, request and id.
 ///
 /// errors  usage: two tensors of one name; unsupported: a tensor named "__metadata__"; corrupt: sizes that overflow;
 ///         refused: objects that nest too deep or are too many

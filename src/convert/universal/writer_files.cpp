@@ -57,7 +57,7 @@ Result<> WriterFiles::check_indexed() const {
   return {};
 }
 
-/// Layouts with a rule write every element once: what files hold and what tensors need must be the same in sum.
+/// Layouts with a rule write every element once: the totals of files and tensors must be equal.
 Result<> WriterFiles::check_room() const {
   if (!parts_.all_indexed) return {};
   std::uint64_t needed = 0;

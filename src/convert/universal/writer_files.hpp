@@ -25,13 +25,13 @@ class WriterFiles {
     std::vector<Layout> layouts{};
     Hash128 id{};
     std::vector<FileRecord> files{};                 ///< Sums::files
-    std::map<std::uint32_t, IndexFile> irregular{};  ///< by writer: what index files say
+    std::map<std::uint32_t, IndexFile> irregular{};  ///< by writer: from its index file
     bool all_indexed = true;                         ///< false where an index file is missing
   };
   static constexpr std::uint64_t kKeptBytes = std::uint64_t{64} << 20;
 
   /// Checks in O(rows + files + indexed chunks) that the files have room for exactly the tensors, and that indexed
-  /// chunks lie in their files.
+  /// chunks are inside their files.
   /// errors  corrupt, with file or tensor
   static Result<WriterFiles> make(Parts parts, std::uint64_t kept_bytes = kKeptBytes);
 

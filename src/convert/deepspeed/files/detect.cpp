@@ -95,7 +95,7 @@ Result<std::optional<Match>> detect(const Place& place) {
   }
   if (!latest) return Answer{};
   CKPT_TRY(const std::string head, place.head("latest", kLatestBytes));
-  // A save directory that lost its tags is still one: `latest` with DeepSpeed's own kind of tag says so.
+  // A save directory that lost its tags is still recognised by `latest` with DeepSpeed's kind of tag.
   if (trimmed(head).rfind("global_step", 0) != 0) return Answer{};
   return Answer(Match{"", "'latest' names " + trimmed(head)});
 }

@@ -8,7 +8,7 @@
 
 namespace ckpt::deepspeed {
 
-/// Yes where the place is a tag directory, or a save directory with tags (and perhaps `latest`) in it.
+/// True for a tag directory, or a save directory with tags (and perhaps `latest`) in it.
 Result<std::optional<Match>> detect(const Place& place);
 
 /// The tag directory that a path means.

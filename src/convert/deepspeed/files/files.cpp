@@ -79,7 +79,8 @@ std::optional<OptimName> optim_name_parts(std::string_view name) {
   return std::nullopt;
 }
 
-/// What ds_to_universal makes: a directory a parameter below `zero`, model states beside it, no optimizer files.
+/// The output of ds_to_universal: one directory per parameter below `zero`, model states next to it, no optimizer
+/// files.
 bool is_universal(const std::vector<DirEntry>& entries) {
   bool has_zero = false;
   for (const DirEntry& entry : entries) {
@@ -104,7 +105,7 @@ std::string optim_file_name(std::uint64_t rank, std::string_view prefix, std::st
   return std::string(prefix) + "zero_pp_rank_" + std::to_string(rank) + "_mp_rank_00" + std::string(suffix);
 }
 
-/// True where the entry is an expert's file, or an expert-parallel rank's, of the only model-parallel rank.
+/// True if the entry is the file of an expert, or of an expert-parallel rank, of the only model-parallel rank.
 bool take_expert_file(const DirEntry& entry, TagFiles& files) {
   if (entry.kind != FileInfo::Kind::file) return false;
   if (const auto expert = match(entry.name, kExpert)) {

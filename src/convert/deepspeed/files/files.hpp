@@ -24,8 +24,8 @@ struct ExpertFile {
   std::string name;
 };
 
-/// The files of one tag directory, by kind. Nothing on disk says which must exist: that follows from numbers inside
-/// them (`missing_files`).
+/// The files of one tag directory, by kind. No directory entry shows which must exist: that follows from numbers inside
+/// the files (`missing_files`).
 /// source   deepspeed/runtime/engine.py: _get_ckpt_name, _get_zero_ckpt_name; older spellings by experience
 struct TagFiles {
   bool has_model = false;                 ///< mp_rank_00_model_states.pt: stages 0 to 2
@@ -48,11 +48,11 @@ std::string rank_model_name(std::uint64_t rank);
 std::string expert_file_name(std::uint64_t layer, std::uint64_t expert);
 std::string expert_optim_name(std::uint64_t expert_rank);
 
-/// FastPersist puts "-WRITER.WRITERS" after every name, also where one writer wrote all:
+/// FastPersist appends "-WRITER.WRITERS" to every name, also if one writer wrote everything:
 /// `mp_rank_00_model_states.pt-0.1`.
 struct WriterNames {
   std::vector<DirEntry> entries{};  ///< without the suffix
-  std::string suffix{};             ///< "-0.1", or empty where the names have none
+  std::string suffix{};             ///< "-0.1", or empty if the names have none
   std::string shared{};             ///< the first file shared by several writers; empty if there is none
 };
 /// If any of DeepSpeed's files has its plain name, the listing is unchanged.
@@ -70,7 +70,7 @@ bool looks_like_tag(const std::vector<DirEntry>& entries);
 
 /// The required files, by the numbers inside the files.
 struct Expected {
-  bool rank_models = false;              ///< stage 3: one model file a rank, else the one
+  bool rank_models = false;              ///< stage 3: one model file per rank, else the only one
   std::uint64_t optim_count = 0;         ///< ranks that write an optimizer file (and, in stage 3, a model file)
   std::string_view optim_prefix{};       ///< if there is no optimizer file
   std::vector<std::uint64_t> experts{};  ///< of each layer
@@ -87,7 +87,7 @@ Missing missing_files(const TagFiles& files, const Expected& expected);
 /// Files of ranks that `expected` does not know: left over from a save with more ranks.
 std::vector<std::string> surplus_files(const TagFiles& files, const Expected& expected);
 
-/// Readers name files as the map names them; the user needs the whole path.
+/// Readers name files as in the map; the user needs the whole path.
 Error under_root(Error error, const std::string& root);
 
 }  // namespace ckpt::deepspeed

@@ -11,12 +11,12 @@
 
 namespace ckpt::deepspeed {
 
-/// Everything of a model file but what says how it is laid out: client state, schedulers, configuration, counters.
+/// Everything in a model file except its layout: client state, schedulers, configuration, counters.
 Result<std::vector<NamedObject>> model_objects(const StateFile& file, ObjectReader& reader);
 /// Entries of `module` that are not tensors, such as the extra state of a layer.
 Result<> module_objects(const ModelStates& model, ObjectReader& reader, std::vector<NamedObject>& objects);
 
-/// What ends the names of a rank's own objects and tensors: "" for the first, "@3" for rank 3.
+/// The suffix of the names of a rank's own objects and tensors: "" for the first, "@3" for rank 3.
 std::string rank_suffix(std::uint64_t rank);
 
 /// The objects that a checkpoint's files hold, gathered file by file: those of model files and those of optimizer

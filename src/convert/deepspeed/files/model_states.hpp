@@ -65,7 +65,7 @@ struct ModelStates {
 
 /// Takes the facts of a model file.
 /// errors   corrupt: not such a file, or members that contradict each other; unsupported, by name: AutoEP; incomplete:
-/// one of several model-parallel ranks where ModelRanks::one is asked for
+///          one of several model-parallel ranks, with ModelRanks::one
 enum class ModelRanks : std::uint8_t { one, several };  ///< several: a slice, or a stage, whose `module` may be absent
 Result<ModelStates> read_model_states(const StateFile& file, ModelRanks ranks = ModelRanks::one);
 

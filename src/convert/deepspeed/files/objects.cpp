@@ -107,7 +107,7 @@ Result<Value> ObjectReader::read(NodeId node, const Path& path) {
 
 namespace {
 
-/// Compares what two values hold themselves and puts the parts that remain to be compared on the stack.
+/// Compares the direct contents of two values and pushes the remaining parts on the stack.
 class Comparison {
  public:
   bool run(const Value& a, const Value& b) {

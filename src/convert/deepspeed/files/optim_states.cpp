@@ -51,7 +51,7 @@ Result<NodeId> inner_dict(const StateFile& file) {
   return inner;
 }
 
-/// partition_count: one number (stage 3) or one a group, which differ with experts only.
+/// partition_count: one number (stage 3) or one per group; these differ only with experts.
 Result<std::vector<std::uint64_t>> part_counts(const StateFile& file, NodeId inner) {
   const NodeId node = file.find(inner, "partition_count");
   if (node == kNone) return fail(file.error(Errc::corrupt, "partition_count: missing"));

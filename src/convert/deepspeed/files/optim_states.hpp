@@ -19,10 +19,10 @@ struct GroupState {
   Run master{};
   std::vector<std::pair<std::string, Run>> slots{};     ///< cut like the master: exp_avg, ...; in the file's order
   std::vector<std::pair<std::string, Value>> values{};  ///< of the whole group: step, ...
-  /// Stages 1 and 2: where this file says each parameter's fragment lies in its own part, in elements. A claim: wrong
-  /// with round_robin_gradients, absent in older releases.
+  /// Stages 1 and 2: the offset of each parameter's fragment in this file's part, in elements, according to the file.
+  /// Unreliable: wrong with round_robin_gradients, absent in older releases.
   std::vector<std::pair<std::string, Extent>> fragments{};
-  std::string swapped{};  ///< stage 3: `ds_id` of a sub-group that is empty here: its state may lie in raw files
+  std::string swapped{};  ///< stage 3: `ds_id` of a sub-group that is empty here: its state may be in raw files
   std::vector<std::uint64_t> alignment_paddings{};  ///< elements after each parameter; empty = none
 };
 
@@ -71,7 +71,7 @@ Result<std::vector<HyperGroup>> read_hyper_groups(const StateFile& file, pickle:
 Result<std::vector<NamedObject>> optimizer_objects(const StateFile& file, pickle::NodeId dict, ObjectReader& objects);
 /// True for slots of known optimizers that hold one value for each element of the parameter.
 bool is_elementwise(std::string_view slot);
-/// A 1-D dense tensor as a run. corrupt where it is something else.
+/// A 1-D dense tensor as a run. corrupt if it is something else.
 Result<Run> as_run(const StateFile& file, const FileTensor& tensor, const std::string& what);
 
 }  // namespace ckpt::deepspeed

@@ -43,10 +43,10 @@ class StateFile {
   const TorchArchive& archive() const { return archive_; }
   const pickle::Graph& graph() const { return archive_.graph; }
   pickle::NodeId root() const { return archive_.graph.root(); }
-  /// The value of a key of a dict node; kNone where absent or where it is Python's None.
+  /// The value of a key of a dict node; kNone if it is absent or Python's None.
   pickle::NodeId find(pickle::NodeId dict, std::string_view key) const;
 
-  /// A whole number >= 0 under a key; nothing where it is absent. corrupt where it is something else.
+  /// An integer >= 0 under a key; nothing if it is absent. corrupt if it is something else.
   Result<std::optional<std::uint64_t>> natural(pickle::NodeId dict, std::string_view key) const;
   /// Entries of a dict with text keys, in order; empty for kNone. corrupt if it is not such a dict; `what` names it in
   /// messages.
@@ -54,7 +54,7 @@ class StateFile {
                                                                             std::string_view what) const;
   /// Items of a list or tuple. corrupt if it is neither.
   Result<std::vector<pickle::NodeId>> items(pickle::NodeId node, std::string_view what) const;
-  /// The plain tensor of a node; nothing where it is not a tensor. unsupported for sparse, quantised and other kinds.
+  /// The plain tensor of a node; nothing if it is not a tensor. unsupported for sparse, quantised and other kinds.
   Result<std::optional<FileTensor>> tensor(pickle::NodeId node, std::string_view what) const;
   /// The value of a tensor of one element, read from the file: an int, a float or a bool. Nothing for other types.
   Result<std::optional<Value>> scalar(const FileTensor& tensor) const;

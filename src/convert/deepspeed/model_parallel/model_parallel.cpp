@@ -113,7 +113,7 @@ class ModelParallelReader {
     return {};
   }
 
-  /// A pipeline without ZeRO: no file says which parameters a stage trains.
+  /// A pipeline without ZeRO: no file lists the parameters that a stage trains.
   Result<> divide_pipeline() {
     if (!unnamed_pipeline_) return {};
     if (!files_.optims.empty()) {
@@ -363,7 +363,7 @@ class ModelParallelReader {
     return {};
   }
 
-  /// Files of layers call a tensor as the layer does; the optimizer says how the pipeline calls it.
+  /// Files of layers use the layer's names of tensors; the optimizer has those of the pipeline.
   Result<> add_layers() {
     collect_shapes();
     for (const PipelineLayers::Layer& layer : layers_.all()) {

@@ -14,7 +14,7 @@ constexpr std::size_t kMostLayersForPairs = 512;
 constexpr std::uint64_t kMostSteps = 100'000;
 constexpr std::size_t kMostStages = 4096;  // each is a level of recursion
 
-/// Elements that a stage's optimizer holds; nothing where the shape of a member is not known.
+/// Elements in a stage's optimizer; nothing if the shape of a member is unknown.
 std::optional<std::uint64_t> elements_of(const std::vector<UnnamedGroup>& groups) {
   std::uint64_t sum = 0;
   const auto add = [&](std::uint64_t more) { return !__builtin_add_overflow(sum, more, &sum); };
@@ -35,7 +35,7 @@ class Division {
   Division(const std::vector<LayerShapes>& layers, const std::vector<std::vector<UnnamedGroup>>& stages)
       : layers_(layers), stages_(stages) {}
 
-  /// False where the elements of a stage or of the layers cannot be counted.
+  /// False if the elements of a stage or of the layers cannot be counted.
   bool count() {
     ends_.push_back(0);
     for (const LayerShapes& layer : layers_) {

@@ -30,7 +30,7 @@ using StageModules = std::vector<std::vector<StageParameter>>;
 ///
 /// layers   of the whole pipeline, in order, without those that train nothing
 /// stages   the parameter groups of each stage's optimizer
-/// returns  nothing where no division fits, or more than one does: a wrong name is worse than none
+/// returns  nothing if no division fits, or more than one: a wrong name is worse than none
 /// source   deepspeed/runtime/pipe/module.py: PipelineModule registers tied_modules before the layers of its stage
 std::optional<StageModules> assign_layers(const std::vector<LayerShapes>& layers,
                                           const std::vector<std::vector<UnnamedGroup>>& stages);

@@ -124,7 +124,7 @@ Result<PartitionIndex::Source> advanced(const std::string& name, const RankSlice
   return place;
 }
 
-/// All ranks hold the whole.
+/// Every rank holds the whole tensor.
 Result<Assembled> copies_of(const std::string& name, const std::vector<RankSlice>& ranks) {
   Assembled out{.shape = ranks.front().shape};
   PartitionIndex::Piece piece{.box = Box::whole(out.shape)};
@@ -149,7 +149,7 @@ Result<> check_fit(const std::string& name, const std::vector<RankSlice>& ranks,
   return {};
 }
 
-/// The ranks' slices follow each other along a dimension. `widths`: by part, then by rank: each part by itself; empty:
+/// The ranks' slices follow each other along a dimension. `widths`: by part, then by rank, each part separately; empty:
 /// the slices are one part.
 Result<Assembled> side_by_side(const std::string& name, const std::vector<RankSlice>& ranks, std::size_t dimension,
                                std::vector<std::vector<std::uint64_t>> widths) {

@@ -31,11 +31,10 @@ struct Assembled {
   std::vector<PartitionIndex::Piece> pieces{};
 };
 
-/// How the slices of tensor-parallel ranks make up the full parameters, by the checkpoint's own
-/// universal_checkpoint_info, or as the user says: replicated, rows (dimension 1), columns (dimension 0), parts that
-/// are cut each by itself (fused query, key and value).
-/// source  deepspeed/checkpoint/ds_to_universal.py:
-/// merge_tp_slices
+/// How the slices of tensor-parallel ranks form the full parameters, by the checkpoint's own universal_checkpoint_info
+/// or by the user's rules: replicated, rows (dimension 1), columns (dimension 0), or parts that are cut separately
+/// (fused query, key and value).
+/// source  deepspeed/checkpoint/ds_to_universal.py: merge_tp_slices
 class SliceRules {
  public:
   /// Empty rules if the file has no universal_checkpoint_info. `user`: rules that take precedence, or null; outlives
@@ -43,7 +42,7 @@ class SliceRules {
   static Result<SliceRules> read(const StateFile& model_file, const MapRules* user);
   bool empty() const { return !known_; }
   bool operator==(const SliceRules&) const = default;
-  /// How the user says that a parameter's slices make it up.
+  /// The user's rule for joining a parameter's slices.
   std::optional<MapRules::Join> user_join(const std::string& name) const {
     return user_ == nullptr ? std::nullopt : user_->join(name);
   }

@@ -53,7 +53,7 @@ class SlicedTensors {
   const Entry* find(const std::string& name) const;
   const std::vector<Entry>& entries() const { return entries_; }
 
-  /// Puts one together. What several stages hold of a tied layer are copies of one tensor.
+  /// Joins one. A tied layer on several stages is one tensor with copies.
   /// errors   incomplete: a rank's slice is in no file; unsupported: no rule, or several stages hold it and it is not
   ///          tied; corrupt: shapes that do not fit
   static Result<Assembled> assemble(const Entry& entry, const SliceMesh& mesh);
@@ -73,7 +73,7 @@ class SlicedTensors {
   std::unordered_map<std::string, std::size_t> entry_at_{};
 };
 
-/// What begins the names of tied layers of a pipeline.
+/// The prefix of the names of tied layers of a pipeline.
 constexpr std::string_view kTiedModules = "tied_modules.";
 
 }  // namespace ckpt::deepspeed

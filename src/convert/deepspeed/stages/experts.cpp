@@ -44,7 +44,7 @@ Result<> add_weights(const StateFile& file, const ExpertFile& expert, Layers& la
   return {};
 }
 
-/// Puts the experts of a layer after its gate, where the module has them.
+/// Puts the experts of a layer after its gate, as in the module.
 void order_as_module(ModelStates& model) {
   std::map<std::string, std::vector<NamedTensor>, std::less<>> experts;  // by the text before "deepspeed_moe."
   std::vector<NamedTensor> others;
@@ -95,7 +95,7 @@ Result<> count_local_experts(const ModelStates& model, Layers& layers) {
   return {};
 }
 
-/// Names the members of a group of experts by global numbers. Nothing where it is a group of other parameters.
+/// Names the members of a group of experts by global numbers. Nothing if it is a group of other parameters.
 Result<> widen_group(std::size_t index, const Layers& layers, const std::unordered_set<std::string>& weights,
                      ModelStates& model) {
   GroupShapes& group = (*model.param_shapes)[index];

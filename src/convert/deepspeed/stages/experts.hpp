@@ -41,7 +41,7 @@ Result<ModelStates> model_of_expert_rank(const ModelStates& model, std::uint64_t
                                          std::uint64_t expert_ranks);
 
 /// The data-parallel ranks that share the experts of an expert-parallel rank, in the order of their parts.
-/// data_before_experts  the order of the mesh: ranks of one set of experts lie side by side
+/// data_before_experts  the order of the mesh: ranks of one set of experts are adjacent
 /// source   deepspeed/utils/groups.py: _create_expert_and_data_parallel
 std::vector<std::uint64_t> ranks_of_experts(std::uint64_t expert_rank, std::uint64_t expert_ranks,
                                             std::uint64_t rank_count, bool data_before_experts);

@@ -188,7 +188,7 @@ GroupRanks::GroupRanks(const std::vector<OptimStates>& files, std::size_t group,
 }
 
 Error wrong_slot_count(const std::string& path, const std::string& what, std::string_view slot) {
-  // Of a slot that is kept element by element a wrong count is damage; of another it is a form of its own.
+  // For a slot with one value per element a wrong count is damage; any other slot has a form of its own.
   if (is_elementwise(slot)) return {.code = Errc::corrupt, .message = path + ": " + what, .file = path};
   return {.code = Errc::unsupported,
           .message = path + ": " + what + ": optimizer state of this form is not yet readable",

@@ -29,18 +29,17 @@ class GroupRanks {
 };
 
 /// Stages 1 and 2: masters and slots of every parameter, each a stretch of its flat group, which all ranks hold in
-/// parts. The order is that of param_shapes; element counts and, where the files hold them, the offsets of the weights
-/// in `module` and each rank's own list of fragments must agree with it.
+/// parts. The order is that of param_shapes; element counts and, if the files have them, the offsets of the weights in
+/// `module` and each rank's own list of fragments must agree with it.
 ///
 /// ranks    every rank's file, in rank order
 /// errors   corrupt, naming file and group: a count that no alignment explains, ranks with different slots, an order
-/// that
-///          the weights' own offsets contradict, a file that describes another rank's part
+///          that the weights' own offsets contradict, a file that describes another rank's part
 /// source   deepspeed/runtime/zero/stage_1_and_2.py; the alignment and the stripping of padding: see
-/// format/model/cut.hpp
+///          format/model/cut.hpp
 Result<> place_flat_groups(MapBuilder& builder, const ModelStates& model, const std::vector<OptimStates>& ranks);
 
-/// Where one parameter's masters and slots lie.
+/// The locations of one parameter's masters and slots.
 struct FlatParameter {
   const NamedShape* shape = nullptr;  ///< of ModelStates::param_shapes
   struct Slot {
@@ -54,11 +53,11 @@ struct FlatParameter {
 Result<std::vector<FlatParameter>> lay_out_flat_groups(MapBuilder& builder, const ModelStates& model,
                                                        const std::vector<OptimStates>& ranks);
 
-/// What stages 1 to 3 demand of a group's slots: all ranks have the same, with the same dtypes, and the same step.
+/// Requirements of stages 1 to 3 for a group's slots: all ranks have the same, with the same dtypes, and the same step.
 Result<> check_same_slots(const GroupRanks& ranks);
 
-/// The error for a slot whose element count does not fit: corrupt, or unsupported where the slot need not have one
-/// value for each element.
+/// The error for a slot whose element count does not fit: corrupt, or unsupported if the slot need not have one value
+/// per element.
 Error wrong_slot_count(const std::string& path, const std::string& what, std::string_view slot);
 
 /// Adds the runs of one thing (the master, or slot number `slot`) of all ranks as an array.

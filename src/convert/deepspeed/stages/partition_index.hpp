@@ -20,8 +20,8 @@ struct Run {
   std::optional<Crc> crc{};
 };
 
-/// Answers where a tensor's elements are by arithmetic on the cut rules: it holds one run for each rank, group and
-/// slot, and one record a tensor, however many ranks a tensor spans.
+/// Computes the locations of a tensor's elements from the cut rules: it holds one run for each rank, group and slot,
+/// and one record per tensor, however many ranks a tensor spans.
 class PartitionIndex final : public ChunkIndex {
  public:
   /// A flat array that ranks hold in parts: the run of each rank. Returns its number.
@@ -36,7 +36,7 @@ class PartitionIndex final : public ChunkIndex {
     std::uint64_t begin = 0;
   };
   void add_in_group(Shape shape, const InGroup& place);
-  /// The next tensor is cut by itself; its part is at element `begin` of each rank's run of `array`.
+  /// The next tensor is cut separately; its part is at element `begin` of each rank's run of `array`.
   struct Partitioned {
     std::uint32_t array = 0;
     cut::Partition cut{};
@@ -44,7 +44,7 @@ class PartitionIndex final : public ChunkIndex {
   };
   void add_partitioned(Shape shape, const Partitioned& place);
 
-  /// Elements [first, ...) of something that is cut by itself.
+  /// Elements [first, ...) of a separately cut tensor.
   struct InPartition {
     Partitioned of{};
     std::uint64_t first = 0;
@@ -73,7 +73,7 @@ class PartitionIndex final : public ChunkIndex {
   Result<> visit_part(const Record& record, const Run& run, Extent elements, std::uint64_t skip,
                       const ChunkVisitor& visit) const;
 
-  /// Element `at` of a source, and how many elements lie there from it on.
+  /// Element `at` of a source, and how many consecutive elements are there.
   struct Stretch {
     Locator where{};
     std::uint64_t elements = 0;

@@ -46,7 +46,7 @@ Result<PartitionedModel> lay_out_partitioned(MapBuilder& builder, const ModelSta
 Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const std::vector<OptimStates>& ranks,
                            const std::vector<FrozenParts>& frozen);
 
-/// Says where the weights of stage 3 come from.
+/// Records the source of stage 3's weights.
 void note_cast_weights(MapBuilder& builder);
 
 }  // namespace ckpt::deepspeed

@@ -31,7 +31,7 @@ Result<std::uint64_t> part_elements(const GroupShapes& shapes, std::uint64_t par
   return elements;
 }
 
-/// The whole of a raw file as a run of `elements`.
+/// A whole raw file as a run of `elements`.
 Result<Run> raw_run(FileSet& files, const std::string& path, std::uint64_t elements, std::uint64_t alignment,
                     Dtype dtype) {
   CKPT_TRY(const std::uint32_t file, files.add_raw(path));

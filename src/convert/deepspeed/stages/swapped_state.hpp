@@ -10,7 +10,7 @@
 
 namespace ckpt::deepspeed {
 
-/// The directory of a tag that holds optimizer state swapped to NVMe, one directory a rank.
+/// The directory of a tag with optimizer state swapped to NVMe, one directory per rank.
 constexpr std::string_view kSwapFolder = "offloaded_tensors";
 
 /// Stage 3 with an optimizer offloaded to NVMe: a swapped sub-group is an empty tensor in the optimizer file, and its

@@ -28,7 +28,7 @@ struct Member {
 struct Optimizer {
   std::vector<HyperGroup> groups{};
   std::unordered_map<std::uint64_t, Member> members{};
-  /// fp32_groups: the masters of each group, in order; fp32_groups_flat: one a group
+  /// fp32_groups: the masters of each group, in order; fp32_groups_flat: one per group
   std::vector<std::vector<FileTensor>> masters{};
   bool flat = false;
 };
@@ -225,7 +225,7 @@ bool is_among(Among among, bool of_experts) {
   return among == Among::all || (among == Among::experts) == of_experts;
 }
 
-/// Fills the members of those groups. False where they cannot be known.
+/// Fills in the members of those groups. False if they are unknown.
 Result<bool> match_among(Among among, const Map& map, const ModelStates& model, const StateFile& file,
                          const Optimizer& optimizer, Assignment& out) {
   const std::vector<std::size_t> holder = tied_to(model, {}, false);
@@ -263,7 +263,7 @@ Result<bool> match_among(Among among, const Map& map, const ModelStates& model, 
   return true;
 }
 
-/// The parameters of every group, by index into the module; nothing where they cannot be known.
+/// The parameters of every group, by index into the module; nothing if they are unknown.
 Result<std::optional<Assignment>> find_names(const Map& map, const ModelStates& model, const StateFile& file,
                                              const Optimizer& optimizer) {
   const bool apart = std::any_of(optimizer.groups.begin(), optimizer.groups.end(), is_of_experts);

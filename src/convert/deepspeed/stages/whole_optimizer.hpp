@@ -33,7 +33,7 @@ class SlotCopies {
   std::unordered_map<std::string, std::size_t> slot_at_{};
 };
 
-/// What becomes of slots whose parameters cannot be known.
+/// The handling of slots whose parameters are unknown.
 enum class Unnamed : std::uint8_t {
   keep_index,  ///< they are named by their index
   refuse,      ///< unsupported: nothing shows which of several ranks' indices are the same
@@ -48,10 +48,9 @@ Result<std::vector<UnnamedGroup>> read_unnamed_groups(const StateFile& file);
 /// found by `match_parameters` among the weights of `module` that are neither buffers nor ties; if they cannot be
 /// determined, slots keep their index (`optimizer.state.3.exp_avg`) and a finding says so.
 ///
-/// fp32   a torch state dict; the weights are their own masters, and are listed as such too
-/// 16 bit `fp32_groups` (one tensor each) or `fp32_groups_flat` (one tensor per group, no alignment) next to the state
-/// dict
-/// An optimizer of any other form is kept as an object, its tensors under their paths.
+/// fp32   a torch state dict; the weights are their own masters, and are listed as such too 16 bit `fp32_groups` (one
+///        tensor each) or `fp32_groups_flat` (one per group, no alignment) with the state dict An optimizer of any
+///        other form is kept as an object, its tensors under their paths.
 ///
 /// io      reads a few elements of weights and masters if shapes do not decide
 /// source  deepspeed/runtime/fp16/unfused_optimizer.py, fused_optimizer.py: state_dict

@@ -79,7 +79,7 @@ class UniversalReader {
     return {};
   }
 
-  /// Stages 1 and 2 keep the one model file of the run; stage 3 one a rank, which hold buffers and frozen parts only.
+  /// Stages 1 and 2 keep the one model file of the run; stage 3 one per rank, which hold buffers and frozen parts only.
   Result<> read_models() {
     std::vector<DirEntry> names;
     std::copy_if(folder_.entries.begin(), folder_.entries.end(), std::back_inserter(names),
@@ -177,7 +177,7 @@ class UniversalReader {
       std::vector<UniversalParameter>& members = groups_.emplace_back();
       for (const NamedShape& shape : group) {
         if (folders.erase(shape.name) == 0) return fail(missing(folder_of(shape.name) + "/fp32.pt", shape.name));
-        // Of slices the file alone has the shape of the whole.
+        // For slices, only the file has the shape of the whole.
         const NamedShape* whole = slices_ && slices_->mesh().tensor_ranks > 1 ? nullptr : &shape;
         CKPT_TRY(UniversalParameter parameter, read_universal_parameter(set_, folder_of(shape.name), whole));
         members.push_back(std::move(parameter));
@@ -254,8 +254,8 @@ class UniversalReader {
     return nullptr;
   }
 
-  /// Parameter groups with their parameters' names, the steps, and what else optimizer_state.pt holds. That of stage 3
-  /// still has rank 0's shards, which the parameters' own files repeat: of these only the step is taken.
+  /// Parameter groups with their parameters' names, the steps, and the rest of optimizer_state.pt. That of stage 3
+  /// still has rank 0's shards, which the parameters' own files repeat: only the step is taken from these.
   Result<> keep_optimizer() {
     const StateFile& file = *optimizer_;
     ObjectReader reader(file);
@@ -341,7 +341,7 @@ class UniversalReader {
     return place_others();
   }
 
-  /// Stage 3: weights are the masters, cast. Each parameter is a sub-group of its own, held by one rank.
+  /// Stage 3: weights are cast from the masters. Each parameter is a separate sub-group, held by one rank.
   Result<> place_cast_weights() {
     ModelStates model = model_;
     model.param_shapes.emplace();

@@ -12,7 +12,7 @@ constexpr std::string_view kTracker = "latest_universal";
 constexpr std::uint64_t kTrackerBytes = 4096;
 constexpr std::size_t kMaxLooks = 64;  // directories that are looked into
 
-/// `zero/<parameter>/fp32.pt`, with the moments beside it. Source: deepspeed/checkpoint/ds_to_universal.py.
+/// `zero/<parameter>/fp32.pt`, with the moments next to it. Source: deepspeed/checkpoint/ds_to_universal.py.
 bool has_parameters(Io& io, const std::string& zero) {
   const auto parameters = io.list(zero);
   if (!parameters) return false;

@@ -8,8 +8,7 @@
 
 namespace ckpt::deepspeed {
 
-/// Yes where the place is a universal folder (`zero/<parameter>/fp32.pt`), or a directory whose `latest_universal`
-/// names one.
+/// True for a universal folder (`zero/<parameter>/fp32.pt`), or a directory whose `latest_universal` names one.
 Result<std::optional<Match>> detect_universal(const Place& place);
 
 /// The universal folder that a path means.

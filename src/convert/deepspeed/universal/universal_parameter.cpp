@@ -25,7 +25,7 @@ bool flag(const StateFile& file, NodeId dict, std::string_view key) {
   return node != kNone && file.graph().kind(node) == pickle::Kind::boolean && file.graph().boolean(node);
 }
 
-/// Gives the tensor of a file the parameter's shape, or says why it has another.
+/// Gives the tensor of a file the parameter's shape, or reports why it has another.
 Result<> fit(const StateFile& file, FileTensor& tensor, bool bare, const UniversalParameter& parameter,
              const NamedShape* expected) {
   const auto corrupt = [&](const std::string& what) {

@@ -25,7 +25,7 @@ struct UniversalParameter {
 /// Reads the folder of a parameter. Both forms of a file are known: a dict with the tensor under `param` (stages 1 and
 /// 2), and a bare flat tensor (stage 3), which takes its shape from param_shapes.
 ///
-/// shape    of the parameter by param_shapes; null where that does not name it: then only the first form can be read
+/// shape    of the parameter by param_shapes; null if that does not list it: then only the first form can be read
 /// errors   incomplete: no fp32.pt; corrupt: not such a file, or a shape that is not the parameter's
 /// source   deepspeed/checkpoint/ds_to_universal.py: merge_tp_slices, _merge_zero3_slice_files
 Result<UniversalParameter> read_universal_parameter(FileSet& files, const std::string& folder, const NamedShape* shape);

@@ -64,7 +64,7 @@ class ModelFile {
 
   Result<ValuePtr> weight(const ModelTensor& entry) {
     if (partitions_weights() && entry.kind != ModelTensor::Kind::buffer) {
-      // Its elements are in the optimizer's files; the placeholder is one a parameter, so that ties show.
+      // Its elements are in the optimizer's files; there is one placeholder per parameter, so that ties are visible.
       ValuePtr& placeholder = placeholders_[entry.name];
       if (placeholder == nullptr) placeholder = archive_.zeros({0}, entry.dtype);
       return placeholder;
@@ -109,7 +109,7 @@ class ModelFile {
     return list_of(std::move(out));
   }
 
-  /// Parameters that the optimizer has not: whole in stage 2, this rank's part in stage 3, none in stage 1.
+  /// Parameters that the optimizer does not have: whole in stage 2, this rank's part in stage 3, none in stage 1.
   Result<> add_frozen(DictValue& root) {
     DictValue shapes;
     DictValue fragments;

@@ -32,8 +32,8 @@ struct FlatTensor {
 /// errors   corrupt: the sum passes 64 bits
 Result<FlatTensor> flat_partition(std::span<const std::uint64_t> members, std::uint64_t dp, std::uint64_t rank);
 
-/// Stage 3: every parameter cut by itself into parts of ceil(n / dp), the parts of one rank end to end, each with its
-/// own padding.
+/// Stage 3: every parameter cut separately into parts of ceil(n / dp), the parts of one rank end to end, each with its
+/// padding.
 Result<FlatTensor> parameter_partitions(std::span<const std::uint64_t> members, std::uint64_t dp, std::uint64_t rank);
 
 /// The order in which round_robin_gradients lays the parameters of a group out: index i belongs to bucket i mod dp.

@@ -52,7 +52,7 @@ class StateArchive {
   StateArchive(const Map& source, const std::unordered_map<std::string, std::uint32_t>& by_name)
       : source_(source), by_name_(by_name) {}
 
-  /// A whole source tensor, cast to `dtype`. Asked for again with the same dtype it is the same storage: ties.
+  /// A whole source tensor, cast to `dtype`. A repeated request with the same dtype returns the same storage: ties.
   Result<ValuePtr> whole(std::uint32_t tensor, Dtype dtype);
   /// A 1-D tensor of `elements`, joined from runs; the rest is zero.
   ValuePtr flat(std::uint64_t elements, Dtype dtype, std::span<const SourceRun> runs);

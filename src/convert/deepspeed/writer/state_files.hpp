@@ -8,7 +8,7 @@
 /// The files of a native directory, as DeepSpeed's engine writes them.
 namespace ckpt::deepspeed {
 
-/// Where the sub-groups of stage 3 lie in the groups.
+/// The positions of stage 3's sub-groups in the groups.
 struct SubGroup {
   std::size_t group = 0;
   std::size_t begin = 0;  ///< members [begin, end) of the group
@@ -45,7 +45,7 @@ Result<ValuePtr> whole_optimizer(const TrainingTarget& target, StateArchive& arc
 ValuePtr group_value(const TargetGroup& group, std::uint64_t first, std::uint64_t count);
 /// The step in DeepSpeed's form: a tensor if the source has one, else a number; null if there is none.
 ValuePtr step_value(StateArchive& archive, const TargetGroup& group);
-/// A LossScaler object; the source's own where it fits the weights' type.
+/// A LossScaler object; the source's own if it fits the weights' type.
 ValuePtr loss_scaler(const TrainingTarget& target);
 /// Whether a loss scale that changes is carried over: only then files of stages 1 and 2 hold an object of a class.
 bool has_dynamic_scale(const TrainingTarget& target);

@@ -118,7 +118,7 @@ class Preparation {
     return {};
   }
 
-  /// The directory that the source's own files lie in, below its root.
+  /// The directory of the source's own files, below its root.
   std::string source_tag() const {
     if (map_.format != "deepspeed" || map_.files.empty()) return {};
     const std::string& path = map_.files.front().path;
@@ -388,7 +388,7 @@ class Preparation {
     }
   }
 
-  /// What else the source holds, by its top-level keys.
+  /// Other state of the source, by its top-level keys.
   void add_client_state() {
     const FullPaths paths(map_);
     std::vector<TreeLeaf> leaves;

@@ -31,7 +31,7 @@ struct TargetGroup {
   std::vector<std::size_t> members{};     ///< indices into TrainingState::model, in the optimizer's order
   std::vector<std::uint64_t> elements{};  ///< of the members
   std::vector<GroupSlot> slots{};
-  std::optional<Value> step{};  ///< int64, or double where the source has a tensor; none: the optimizer counts none
+  std::optional<Value> step{};  ///< int64, or double if the source has a tensor; none: the optimizer counts none
 };
 
 struct TrainingTarget {
@@ -51,7 +51,7 @@ struct TrainingTarget {
   std::vector<std::pair<std::string, ValuePtr>> optimizer{};  ///< "overflow", "clip_grad" of the source's optimizer
   std::vector<Finding> notes{};
 
-  /// The tensor that a parameter's weight is made of: its master where the weight is cast, so that it is rounded once.
+  /// The tensor from which a parameter's weight is made: its master if the weight is cast, so that it is rounded once.
   std::uint32_t weight_source(const ModelTensor& entry) const;
   /// The tensor that a parameter's fp32 master is made of.
   std::uint32_t master_source(const ModelTensor& entry) const {
