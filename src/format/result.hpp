@@ -54,8 +54,8 @@ struct Error {
   std::string file{};                     ///< the file concerned, as the user can find it
   std::optional<std::uint64_t> offset{};  ///< bytes from the start of `file`
   std::string tensor{};                   ///< the tensor concerned, and its region where known
-  std::string hint{};                     ///< what to do next: a sentence or a command
-  int system_code = 0;                    ///< errno, where the system refused an operation on `file`
+  std::string hint{};                     ///< advice for the user: a sentence or a command
+  int system_code = 0;                    ///< errno, if the system refused an operation on `file`
   std::optional<Errc> verdict{};  ///< among ranks: the code that all of them end with (engine/comm/comm.hpp, agree)
 };
 
@@ -74,7 +74,7 @@ using Result = tl::expected<T, Error>;
   return tl::unexpected<Error>(std::move(error));
 }
 
-/// Adds the file, the tensor or the hint to a failure on its way up, where it is not yet known.
+/// Adds the file, the tensor or the hint to an error on its way up, if not yet set.
 inline Error with_file(Error error, std::string_view file, std::optional<std::uint64_t> offset = {}) {
   if (error.file.empty()) {
     error.file = file;

@@ -11,7 +11,7 @@
 
 namespace ckpt {
 
-/// One thread that carries out tasks one after another, over an Io of its own. Its owner adds from one thread.
+/// A thread that runs tasks one after another, over its own Io. Its owner adds tasks from one thread.
 class Background {
  public:
   using Task = std::function<void(Io&)>;

@@ -21,10 +21,10 @@ Result<> check_description(const Model& model, const Tensor& tensor, const Chunk
 
 /// The parts that this rank describes, as text for merge_descriptions.
 std::string descriptions_text(std::span<const Piece> pieces);
-/// Of one part: equal where a text of it is equal.
+/// For one part: equal if a text of it is equal.
 std::uint64_t description_key(std::span<const Piece> piece);
 
-/// What all ranks describe.
+/// The descriptions of all ranks.
 struct MergedDescriptions {
   std::vector<Tensor> tensors{};        ///< each once, sorted by name
   std::vector<std::uint64_t> shared{};  ///< the keys of the parts that more than one rank describes, ascending

@@ -36,7 +36,7 @@ Result<DividedLoad> DividedLoad::plan(const Map& map, std::span<const PartRead> 
   for (const ReplicaGroups::Group& group : groups.groups()) load.shares_.push_back({.group = &group});
   if (load.shares_.empty()) return load;
 
-  // A request's number among those of its group is the same on all members, where they ask for the same.
+  // A request's number among those of its group is the same on all members, if they request the same.
   std::vector<std::uint64_t> numbers(requests.size());
   std::vector<std::uint64_t> counts(load.shares_.size(), 0);
   std::vector<std::uint32_t> group_of(requests.size());
@@ -60,7 +60,7 @@ Result<DividedLoad> DividedLoad::plan(const Map& map, std::span<const PartRead> 
   return load;
 }
 
-/// By bytes, each leaf's to one member: the one in whose even part of all bytes the middle of the leaf's lies.
+/// By bytes, each leaf to one member: the one whose even share of all bytes contains the middle of the leaf.
 void DividedLoad::divide(Shares& shares) const {
   const std::uint64_t members = shares.group->members.size();
   std::uint64_t total = 0;

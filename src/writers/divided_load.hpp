@@ -58,7 +58,7 @@ class DividedLoad {
 
   std::span<const PartRead> requests_{};
   std::vector<LoadPlan::Scatter> scatters_{};
-  std::vector<Shares> shares_{};  // one a group of this rank
+  std::vector<Shares> shares_{};  // one per group of this rank
 };
 
 }  // namespace ckpt

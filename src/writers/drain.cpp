@@ -184,7 +184,7 @@ Result<std::string> drain_part(Io& io, BufferPool& pool, std::uint64_t step, con
 Result<std::vector<Undrained>> find_undrained(Io& io, const DrainOptions& options) {
   CKPT_TRY(const auto local, list_checkpoints(io, options.local_directory));
   std::vector<Undrained> found;
-  std::optional<std::uint64_t> newest;  // of the run's directory; looked for where there is something to compare
+  std::optional<std::uint64_t> newest;  // of the run directory; searched only if there is something to compare
   for (const std::string& name : local) {
     const std::string path = join_path(options.local_directory, name);
     const auto manifest = read_manifest(io, path);
@@ -202,8 +202,7 @@ Result<std::vector<Undrained>> find_undrained(Io& io, const DrainOptions& option
       newest = shared.empty() ? 0 : CheckpointName::parse(shared.front())->generation;
     }
     if (named.generation <= *newest) break;
-    // A node may have a greater one of the same save: where it could not take back an earlier save that failed
-    // elsewhere.
+    // A node may have a greater one of the same save: if it could not remove an earlier save that failed elsewhere.
     CKPT_TRY(const auto there, find_committed(io, options.run_directory, named.step, manifest->id));
     if (there) break;
     found.push_back({.name = name, .step = named.step, .id = manifest->id});

@@ -48,8 +48,8 @@ class DrainInSteps {
   explicit DrainInSteps(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-/// On every node: copies the files that are here to the partial. One character a file of the checkpoint: '1' where it
-/// was copied, else '0'; none at all where this node has no such checkpoint.
+/// On every node: copies the existing files to the partial. One character per file of the checkpoint: '1' if it was
+/// copied, else '0'; none at all if this node has no such checkpoint.
 /// errors  as drain
 Result<std::string> drain_part(Io& io, BufferPool& pool, std::uint64_t step, const Hash128& id,
                                const DrainOptions& options, const std::atomic<bool>& stop);

@@ -27,7 +27,7 @@ class Drainer {
 
   /// `done` gets the name in the run's directory, on the thread of this.
   void add(std::string name, std::function<void(Result<std::string> name, double seconds)> done);
-  /// Several nodes: one step of a drain, or what ends it. Carried out in the order given.
+  /// Several nodes: one step of a drain, or its end. Executed in the given order.
   using Step =
       std::function<void(Io& io, BufferPool& pool, const DrainOptions& options, const std::atomic<bool>& stop)>;
   void add_step(Step step);

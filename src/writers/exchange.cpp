@@ -21,7 +21,7 @@ constexpr auto kExchangeNap = std::chrono::microseconds(100);
 // Less says nothing about the rates.
 constexpr std::uint64_t kLeastMeasured = std::uint64_t{16} << 20;
 
-/// The copy between a request's memory and a message, where its elements lie one after another.
+/// The copy between a request's memory and a message, if its elements are contiguous.
 Copy dense(const Copy& copy, bool to_message) {
   const std::uint32_t unit = unit_bytes(copy.to);
   Copy out{.from = copy.to, .through = copy.to, .to = copy.to, .unit = unit, .dims = copy.dims};

@@ -16,7 +16,7 @@ struct LoadOptions {
   std::string root;  ///< directory of the map's files
   BufferPool* pool = nullptr;
   unsigned workers = 1;
-  bool whole_leaves = false;  ///< read leaves whole that are needed in part, to compare their hashes too
+  bool whole_leaves = false;  ///< read partly needed leaves completely, to compare their hashes too
   const std::atomic<bool>* stop = nullptr;
   std::function<void()> pulse{};  ///< called every few milliseconds by the thread that called, while others read
 };

@@ -12,7 +12,7 @@ namespace {
 
 // Reading over a gap this small is cheaper than another request, and a leaf that misses so little is worth its hash.
 constexpr std::uint64_t kGap = 64 * 1024;
-constexpr std::uint64_t kSpareShare = 50;  // a leaf may be read whole where that adds at most this share of it
+constexpr std::uint64_t kSpareShare = 50;  // a leaf may be read completely if that adds at most this share of it
 
 std::size_t widest_dim(const Copy& copy) {
   const auto widest = std::max_element(copy.dims.begin(), copy.dims.end(), [](const Copy::Dim& a, const Copy::Dim& b) {
@@ -31,7 +31,7 @@ Copy steps(const Copy& copy, std::size_t d, std::uint64_t begin, std::uint64_t e
   return part;
 }
 
-/// Cuts a copy at a byte of the source file. False: one element lies on both sides.
+/// Cuts a copy at a byte of the source file. False: one element is on both sides.
 bool cut_at(const Copy& copy, std::uint64_t boundary, std::vector<Copy>& before, std::vector<Copy>& after) {
   std::vector<Copy> stack{copy};
   while (!stack.empty()) {
@@ -61,7 +61,7 @@ bool cut_at(const Copy& copy, std::uint64_t boundary, std::vector<Copy>& before,
   return true;
 }
 
-/// Cuts a copy until none of its steps lie far apart, so that its bytes are one range of the file.
+/// Cuts a copy until none of its steps are far apart, so that its bytes are one range of the file.
 void cut_gaps(const Copy& copy, std::vector<Copy>& out) {
   std::vector<Copy> stack{copy};
   while (!stack.empty()) {
@@ -94,7 +94,7 @@ void merge(std::vector<Extent>& extents) {
   extents = std::move(merged);
 }
 
-/// Cuts a copy where the leaves of its source file end.
+/// Cuts a copy at the ends of its source file's leaves.
 Result<> add_leaf_copies(const Copy& copy, std::uint32_t request, std::vector<LoadPlan::Scatter>& out) {
   std::vector<Copy> rest{copy};
   while (!rest.empty()) {
@@ -120,7 +120,7 @@ Result<LoadPlan> LoadPlan::make(const Map& map, std::span<const PartRead> reques
   return of(map, std::move(scatters), leaves, options);
 }
 
-/// Joins the map with the memory by the one planner, as if each request were a file; its copies are then turned round.
+/// Joins the map with the memory by the one planner, as if each request were a file; its copies are then reversed.
 Result<std::vector<LoadPlan::Scatter>> LoadPlan::collect(const Map& map, std::span<const PartRead> requests) {
   std::vector<TargetFile> memory;
   std::vector<std::uint32_t> owners;

@@ -38,9 +38,9 @@ class LoadPlan {
     bool whole = false;
     std::size_t first_scatter = 0;  ///< into scatters()
     std::size_t end_scatter = 0;
-    std::vector<Extent> extents{};  ///< bytes of the source file, sorted; of a whole leaf: one
+    std::vector<Extent> extents{};  ///< bytes of the source file, sorted; a single one for a whole leaf
   };
-  /// A copy from the unit's bytes to its request's memory; all it reads lies in one of the unit's extents.
+  /// A copy from the unit's bytes to its request's memory; it reads from one of the unit's extents.
   struct Scatter {
     Copy copy{};  ///< target_offset counts from the request's memory
     std::uint32_t request = 0;
@@ -54,8 +54,8 @@ class LoadPlan {
   static Result<LoadPlan> make(const Map& map, std::span<const PartRead> requests, const LeavesOf& leaves,
                                const Options& options);
 
-  /// The first half of make: everything that `requests` take from the files, sorted by (file, leaf, offset, request).
-  /// One request's scatters do not depend on what else is asked for.
+  /// The first half of make: everything that `requests` read from the files, sorted by (file, leaf, offset, request).
+  /// One request's scatters do not depend on the others.
   static Result<std::vector<Scatter>> collect(const Map& map, std::span<const PartRead> requests);
   /// The second half, for some of them, in that order.
   static LoadPlan of(const Map& map, std::vector<Scatter> scatters, const LeavesOf& leaves, const Options& options);

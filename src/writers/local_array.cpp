@@ -6,7 +6,7 @@
 namespace ckpt {
 namespace {
 
-/// One dimension of a local array: where a range of the tensor begins in it, by the range's begin there.
+/// One dimension of a local array: the position in it of a range of the tensor, by the range's begin.
 struct LocalDim {
   std::map<std::uint64_t, std::uint64_t> places{};
   std::uint64_t length = 0;

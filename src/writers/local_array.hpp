@@ -14,8 +14,8 @@ namespace ckpt {
 struct LocalPart {
   std::size_t chunk = 0;
   std::uint64_t offset = 0;             ///< bytes
-  std::vector<std::int64_t> strides{};  ///< elements, one a dimension; empty = dense
-  std::size_t dense_dim = 0;            ///< with strides: from this dimension on the chunk's elements lie together
+  std::vector<std::int64_t> strides{};  ///< elements, one per dimension; empty: dense
+  std::size_t dense_dim = 0;            ///< with strides: from this dimension on the chunk's elements are contiguous
 };
 
 /// Bytes of chunks, of a dtype whose groups they do not cut.

@@ -20,7 +20,7 @@ Result<std::vector<PartRead>> model_reads(const universal::Layout& layout, const
       requests.push_back({.tensor = tensor, .chunk = chunk, .out = out + part.offset});
       continue;
     }
-    // Rows of several boxes lie between each other: one request a row.
+    // Rows of several boxes are interleaved: one request per row.
     const std::size_t dim = part.dense_dim;
     std::uint64_t rows = 1;
     for (std::size_t d = 0; d < dim; ++d) rows *= chunk.box.size[d];

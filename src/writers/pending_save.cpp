@@ -9,7 +9,7 @@ SaveTimes PendingSave::times() const {
   return times_;
 }
 
-/// What will not be durable, or has only one place, ends here.
+/// Ends here for saves that will not be durable, or have only one place.
 void PendingSave::resolve(const Result<SaveOutcome>& outcome) {
   if (tiered && outcome) {
     durable_.settle(outcome);

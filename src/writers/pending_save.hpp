@@ -35,15 +35,15 @@ class PendingSave {
   explicit PendingSave(const Hash128& id) : id_(id) {}
 
   const Hash128& id() const { return id_; }
-  /// On disk, where it survives the job: in the local tier where there is one, else in the run's directory. Known in a
-  /// call of the trainer's; alone by the background.
+  /// On disk, where it survives the job: in the local tier if there is one, else in the run directory. Known in a call
+  /// of the trainer's; with one rank by the background.
   const SaveEvent& durable() const { return durable_; }
   SaveEvent& durable() { return durable_; }
   /// In the run's directory. Without a local tier the same as `durable`, and never known before it.
   const SaveEvent& drained() const { return drained_; }
   SaveEvent& drained() { return drained_; }
   bool resolved() const { return durable_.known(); }
-  /// What became of it; `locked` while that is not known.
+  /// Its outcome; `locked` while that is unknown.
   Result<SaveOutcome> outcome() const { return durable_.outcome(); }
   SaveTimes times() const;
 
@@ -80,7 +80,7 @@ class PendingSave {
   std::unique_ptr<Publication> publication{};  ///< rank 0: the committer's thread only
 
   // Of several nodes:
-  std::string sealed{};                       ///< what their leaders publish: see Saver::spread
+  std::string sealed{};                       ///< the files that their leaders publish: see Saver::spread
   unsigned drain_step = 0;                    ///< the trainer's thread only
   int drain_leader = 0;                       ///< the rank that begins and ends the drain
   std::unique_ptr<DrainInSteps> drain_job{};  ///< that rank: the drainer's thread only

@@ -13,7 +13,7 @@ namespace ckpt {
 namespace {
 
 constexpr auto kLockPatience = std::chrono::seconds(30);  // another job's commit takes milliseconds
-// Where the lock does not reach every host, another one may commit the same step meanwhile, as the same generation.
+// If the lock does not reach every host, another one may commit the same step meanwhile, as the same generation.
 constexpr unsigned kMostNames = 16;
 
 Result<std::string> publish_locked(Io& io, Publication& publication, SaveToPublish save) {

@@ -13,7 +13,7 @@
 
 namespace ckpt {
 
-/// Files that are written, and what makes them a checkpoint.
+/// The written files, and the ones that make them a checkpoint.
 struct SaveToPublish {
   std::string run_directory;
   std::uint64_t step = 0;
@@ -26,9 +26,9 @@ struct SaveToPublish {
 };
 constexpr std::string_view kStatisticsPath = "marks/save-statistics.json";
 
-/// Steps 5 and 6 of the commit (engine/publish/publish.hpp), under the lock of the run's directory: the generation is
-/// ours until the name is durable. Then the store's catalog is left a note (engine/store/inbox.hpp), without a sync,
-/// where there is a store. The name.
+/// Steps 5 and 6 of the commit (engine/publish/publish.hpp), under the lock of the run directory: the generation is
+/// ours until the name is durable. Then a note for the store's catalog (engine/store/inbox.hpp), without a sync, if
+/// there is a store. Returns the name.
 Result<std::string> publish_save(Io& io, Publication& publication, SaveToPublish save);
 
 /// Every folder of a checkpoint: other ranks make their files there.

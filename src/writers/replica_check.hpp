@@ -15,27 +15,27 @@
 
 namespace ckpt {
 
-/// Data that several ranks add to one save must be the same bytes: otherwise a checkpoint would mix two states, for
-/// example when data-parallel ranks have drifted apart. Every byte that a rank holds of such data is hashed, whoever
-/// writes it, and only the hashes are compared, in an all-reduce that the save needs anyway. A rank that does not add a
-/// replica abstains, and so do all for rows that ReplicaGroups leaves out.
+/// Replicated data in one save must be the same bytes: otherwise a checkpoint would mix two states, for example when
+/// data-parallel ranks have drifted apart. Every byte of such data on a rank is hashed, whichever rank writes it, and
+/// only the hashes are compared, in an all-reduce that the save needs anyway. A rank that does not add a replica
+/// abstains, and so do all for rows that ReplicaGroups leaves out.
 class ReplicaCheck {
  public:
   /// `pieces`: added by this rank. They, the model and the table outlive this object.
   ReplicaCheck(const Model& model, const SaveTable& table, std::span<const Piece> pieces);
 
-  /// Whether any rank may hold what another one holds: the same answer on all ranks.
+  /// Whether any two ranks may hold the same data: the same answer on all ranks.
   bool is_needed() const { return !words_.empty(); }
   /// Reads the data that this rank shares with others, with `threads` threads of which the caller is one. Local. Memory
   /// that only a callback can read goes through buffers of `pool`.
   /// errors  those that `fill` callbacks return or throw; memory
   Result<> hash(BufferPool& pool, unsigned threads);
 
-  /// As many on all ranks: for each group, then for each shared description, a word and its complement, 0 and 0 where
-  /// this rank abstains; then for each group 1 where this rank adds some of its tensors only.
+  /// The same number on all ranks: for each group, then for each shared description, a word and its complement, 0 and 0
+  /// if this rank abstains; then for each group 1 if this rank adds only some of its tensors.
   const std::vector<std::uint64_t>& words() const { return words_; }
-  /// `told`: the maximum of all ranks' words. Collective where they differ or a rank adds some of a group. errors
-  /// usage, with the tensor
+  /// `told`: the maximum of all ranks' words. Collective if they differ or a rank adds only some of a group.
+  /// errors  usage, with the tensor
   Result<> judge(Comm& comm, Deadline deadline, std::span<const std::uint64_t> told) const;
 
  private:

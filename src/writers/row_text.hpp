@@ -15,7 +15,7 @@ void append_tensor(std::string& text, const Tensor& tensor);
 /// errors  internal: another text
 Result<std::vector<Tensor>> tensors_from_text(std::string_view text);
 
-/// A tensor as one rank describes it, and what part of it that rank holds.
+/// A tensor as one rank describes it, and the part of it on that rank.
 struct DescribedPart {
   Tensor tensor{};
   Chunk chunk{};

@@ -14,7 +14,7 @@
 
 namespace ckpt {
 
-/// A save that has reached a place where it stays.
+/// A save that has reached one of its places.
 struct SaveOutcome {
   std::string name;  ///< "step-000001000.g7"
   std::string id;    ///< 32 digits

@@ -77,7 +77,7 @@ class Builder {
     return {};
   }
 
-  /// A tensor without elements has one chunk, here, whoever described it.
+  /// A tensor without elements has one chunk, on this rank, whichever rank described it.
   void add_empty() {
     for (std::uint32_t i = 0; i < table_.rows.size(); ++i) {
       const universal::TensorRow& row = table_.rows[i];

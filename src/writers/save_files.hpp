@@ -20,7 +20,7 @@ struct SaveFiles {
   Map source{};
   std::vector<MemorySource> memory{};
   std::vector<TargetFile> targets{};
-  std::vector<universal::FileRecord> records{};  ///< of `targets`: key, size, where the data begins
+  std::vector<universal::FileRecord> records{};  ///< of `targets`: key, size, offset of the data
   std::uint64_t bytes = 0;                       ///< of all targets
 };
 

@@ -11,7 +11,7 @@
 
 namespace ckpt {
 
-/// What rank 0 must know of a rank's files before it commits: 40 bytes a file, 16 a leaf, and where the time went.
+/// What rank 0 needs to know of a rank's files before it commits: 40 bytes per file, 16 per leaf, and times.
 struct RankRecord {
   std::vector<universal::FileRecord> files{};
   std::vector<Hash128> leaves{};

@@ -26,7 +26,7 @@ struct Model {
   /// Sorts, checks every row against its layout, hashes.
   /// errors  usage, with the tensor
   static Result<Model> make(std::vector<universal::Layout> layouts, std::vector<universal::TensorRow> rows);
-  /// Nothing where no such tensor.
+  /// Nothing if there is no such tensor.
   const universal::TensorRow* find(std::string_view name) const;
 };
 
@@ -34,13 +34,14 @@ struct Model {
 struct Piece {
   std::optional<Tensor> described{};  ///< none: a tensor of the model
   std::string name{};
-  Chunk chunk{};  ///< of a described tensor: what part of it this is
+  Chunk chunk{};  ///< of a described tensor: its part here
   MemorySource memory{};
 };
 
 class ReplicaGroups;
 
-/// What all ranks know of one save: every tensor. Rows beyond the model's have the last layout, which is irregular.
+/// The common knowledge of all ranks about one save: every tensor. Rows beyond the model's have the last layout, which
+/// is irregular.
 struct SaveTable {
   std::vector<universal::Layout> layouts{};
   std::vector<universal::TensorRow> rows{};       ///< sorted by name
@@ -50,11 +51,11 @@ struct SaveTable {
   std::optional<std::uint32_t> find(std::string_view name) const;
 };
 
-/// Makes the table of a save. Collective. Where neither the model nor what ranks describe has changed since the call
-/// that returned `last`, one small all-reduce proves it and nothing else is sent; `last_hash` is kept here between
-/// calls. A rank whose own preparations failed passes that as `mine`.
+/// Makes the table of a save. Collective. If neither the model nor the descriptions have changed since the call that
+/// returned `last`, one small all-reduce proves it and nothing else is sent; `last_hash` is kept between calls. A rank
+/// whose own preparations failed passes that as `mine`.
 ///
-/// errors  usage: ranks whose models differ, two descriptions of one tensor that differ, or that leave a part of it out
+/// errors  usage: ranks whose models differ, two descriptions of one tensor that differ, or that leave out a part of it
 ///         or hold one twice; peer_failed
 Result<std::shared_ptr<const SaveTable>> agree_on_table(Comm& comm, Deadline deadline, const Model& model,
                                                         std::span<const Piece> pieces, Result<> mine,

@@ -86,7 +86,7 @@ Result<std::unique_ptr<Saver>> Saver::open(Io& io, Comm& comm, Options options) 
     const std::uint64_t bytes = std::max(wanted.staging_bytes, smallest_staging_bytes());
     CKPT_TRY(saver->pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes,
                                              .buffer_count = static_cast<std::size_t>(bytes / kRunBufferBytes)}));
-    if (wanted.staging_bytes != 0) saver->pool_->warm();  // the trainer's time is what staging saves
+    if (wanted.staging_bytes != 0) saver->pool_->warm();  // staging saves the trainer's time
     CKPT_TRY(auto flusher_io, io.fresh());
     saver->flusher_ = std::make_unique<Background>(std::move(flusher_io));
     if (!saver->leads()) return {};
@@ -108,7 +108,7 @@ Result<> Saver::prepare(Io& io) {
   return tiered() ? open_tiers(io) : Result<>();
 }
 
-/// A directory, with what crashed saves left in it removed.
+/// A directory, after removing leftovers of crashed saves.
 Result<> Saver::prepare_directory(Io& io, const std::string& directory) {
   CKPT_CHECK(make_directory(io, directory));
   CKPT_TRY(const HeldRun held, hold_run(io, directory));
@@ -296,8 +296,8 @@ Result<std::shared_ptr<PendingSave>> Saver::commit() {
   return save;
 }
 
-/// Whether staging may take longer than a copy on any rank; where one cannot save its part, or not the same as others
-/// that hold it too, all fail. Collective.
+/// Whether staging may take longer than a copy on any rank; if one cannot save its part, or its replicas differ, all
+/// fail. Collective.
 Result<bool> Saver::some_rank_waits(bool here, const Result<>& prepared, std::span<const Piece> pieces) {
   if (alone()) return prepared.map([] { return false; });
   ReplicaCheck replicas(model_, *table_, pieces);

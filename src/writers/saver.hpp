@@ -44,7 +44,7 @@ class Saver {
     std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
     std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
     std::string generator;                     ///< program and version, for the manifest
-    std::uint64_t staging_bytes = 0;  ///< at least smallest_staging_bytes(); holding a whole save, commit only copies
+    std::uint64_t staging_bytes = 0;  ///< at least smallest_staging_bytes(); if a whole save fits, commit only copies
     unsigned copy_threads = 2;
     unsigned write_threads = 1;
     std::chrono::milliseconds patience{60'000};  ///< for other ranks, before peer_failed
@@ -112,13 +112,12 @@ class Saver {
   /// The same, before closing: the worst unreported failure of any save or drain since opening. What was reported on
   /// one rank may be unreported on another: all ranks get the outcome of the lowest rank that has one. Collective.
   Result<> finish(std::chrono::milliseconds timeout);
-  /// Of several nodes: what their local directories hold and the run's does not, and is newer than all there, is
-  /// drained, the newest that can be. Returns what could not because its bytes are gone, and why. No save is in flight.
-  /// Collective.
-  /// errors  those of a drain that may still succeed: the checkpoint is there, and is not to be passed over
+  /// With several nodes: drains the newest checkpoint possible of those in local directories that the run lacks and
+  /// that are newer than all there. Returns those whose bytes are gone, and why. No save is in flight. Collective.
+  /// errors  those of a drain that may still succeed: the checkpoint exists, and must not be skipped
   Result<std::vector<std::string>> drain_left(std::chrono::milliseconds timeout);
   bool in_flight() const;
-  /// Every node has a local directory of its own, with the files of its ranks only.
+  /// Every node has its own local directory, with only its ranks' files.
   bool several_nodes() const { return several_nodes_; }
 
  private:

@@ -44,7 +44,7 @@ Result<> Saver::open_tiers(Io& io) {
   return {};
 }
 
-/// What any leader has found, newest first. Collective.
+/// The checkpoints that any leader found, newest first. Collective.
 Result<std::vector<Saver::Left>> Saver::left_on_all(const std::vector<Undrained>& mine) {
   std::string text;
   for (const Undrained& each : mine) text += fmt::format("{} {} {}\n", each.id.hex(), comm_.rank(), each.name);

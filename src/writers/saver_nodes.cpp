@@ -98,7 +98,7 @@ Result<> Saver::begin_elsewhere(PendingSave& save) {
   return begun ? Result<>() : fail(lose_peers(std::move(begun).error()));
 }
 
-/// Rank 0 seals what all have written; every leader publishes it. Collective.
+/// Rank 0 seals the checkpoint that all have written; every leader publishes it. Collective.
 Result<> Saver::spread(const std::shared_ptr<PendingSave>& save, const std::vector<std::string>& parts) {
   if (comm_.is_root()) {
     auto sealed = caught([&]() -> Result<std::string> {

@@ -1,4 +1,4 @@
-// The rounds of the saver: one small all-reduce a step, by which all ranks learn what became of their saves.
+// The rounds of the saver: one small all-reduce per step, by which all ranks learn the outcome of their saves.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ Result<Saver::Vote> Saver::finish_round(bool& timed_out) {
   return told;
 }
 
-/// What all ranks do after a round, on the same words.
+/// The actions of all ranks after a round, on the same words.
 Result<> Saver::act() {
   if (!in_flight_.empty()) {
     const std::shared_ptr<PendingSave> oldest = in_flight_.front();

@@ -27,7 +27,7 @@ std::string_view torch_name(Dtype dtype) {
   }
 }
 
-/// Where the values are that name a dtype: their text and the byte after the closing quote.
+/// The values that name a dtype: their text and the byte after the closing quote.
 class DtypeValues final : public json::Handler {
  public:
   struct Place {

@@ -10,7 +10,7 @@
 namespace ckpt::deepspeed {
 namespace {
 
-constexpr std::uint64_t kMostCount = std::uint64_t{1} << 53;  // elements; what JSON numbers hold exactly
+constexpr std::uint64_t kMostCount = std::uint64_t{1} << 53;  // elements; the largest exact JSON number
 
 Error wrong(std::string_view key, std::string_view reason) {
   return {.code = Errc::usage, .message = fmt::format("configuration: {}: {}", key, reason)};
@@ -73,7 +73,7 @@ class Section {
   std::string full(std::string_view key) const { return fmt::format("{}.{}", name_, key); }
 
  private:
-  /// Null where the default holds.
+  /// Null for the default.
   const json::Value* take(std::string_view key) {
     taken_.emplace_back(key);
     if (object_ == nullptr) return nullptr;

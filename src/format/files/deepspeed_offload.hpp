@@ -39,8 +39,8 @@ struct OffloadConfig {
   AioConfig aio{};
   OffloadTarget parameters{.buffer_count = 5, .buffer_elements = 100'000'000, .max_elements_in_cpu = 1'000'000'000};
   OffloadTarget optimizer{.buffer_count = 4};
-  /// What of these objects has no effect here, or another one: "aio.use_gds: unavailable: ...". Keys that DeepSpeed
-  /// does not know either are among them.
+  /// Settings of these objects that have no effect here, or a different one: "aio.use_gds: unavailable: ...". Includes
+  /// keys that DeepSpeed does not know.
   std::vector<std::string> notes{};
 };
 

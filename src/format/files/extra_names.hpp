@@ -6,15 +6,15 @@
 /// templates, processor configurations, remote code, licence.
 namespace ckpt {
 
-/// Whether a path relative to a checkpoint's folder names such a file. They lie in the folder itself; chat templates
-/// also in `additional_chat_templates`.
+/// Whether a path relative to a checkpoint's folder is such a file. They are in the folder itself; chat templates also
+/// in `additional_chat_templates`.
 /// source   transformers: save_pretrained of configurations, tokenizers, processors and models; peft: save_pretrained
 bool is_extra_name(std::string_view path);
 
 /// Whether an extra belongs to the training and not to the model: trainer_state.json, training_args.bin.
 bool is_training_extra(std::string_view path);
 
-/// Whether a file of this name makes its folder that of a model, so that what else is_extra_name names goes with it.
+/// Whether a file of this name marks its folder as a model's, so that its other extras belong to the model.
 bool marks_model_folder(std::string_view name);
 
 /// The folder of chat templates beyond the default one.

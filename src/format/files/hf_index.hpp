@@ -11,8 +11,8 @@
 #include "format/result.hpp"
 
 /// The index of a checkpoint split over several files, in Hugging Face's form: `model.safetensors.index.json`,
-/// `pytorch_model.bin.index.json`: {"metadata": {"total_size": bytes, ...}, "weight_map": {name: file}}. Where there is
-/// one it alone says which file holds a tensor; files may hold stale ones of the same name.
+/// `pytorch_model.bin.index.json`: {"metadata": {"total_size": bytes, ...}, "weight_map": {name: file}}. If there is
+/// one, it alone decides which file holds a tensor; files may hold stale tensors of the same name.
 namespace ckpt::hf {
 
 constexpr std::size_t kMaxIndexBytes = 100'000'000;

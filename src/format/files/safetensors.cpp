@@ -173,7 +173,7 @@ Result<> check_size(const Entry& entry, std::uint64_t offset) {
   return {};
 }
 
-/// The rule of the reference's `validate`: sorted by range, each tensor begins where the one before ended.
+/// The rule of the reference's `validate`: sorted by range, each tensor begins where the previous one ended.
 Result<> check_tiling(const Reader& reader, std::uint64_t data_bytes) {
   const std::vector<Entry>& entries = reader.header.entries;
   const auto before = [&](std::uint32_t a, std::uint32_t b) {

@@ -39,9 +39,9 @@ struct Header {
   std::uint64_t data_begin = 0;  ///< bytes from the start of the file
 };
 
-/// How long the header is, from the first bytes of a file.
+/// The length of the header, from the first bytes of a file.
 ///
-/// head        first bytes of the file, at least 8 where the file has as many
+/// head        first bytes of the file, at least 8 if the file is that long
 /// file_bytes  size of the whole file
 /// returns     data_begin: 8 + length of the JSON, bytes
 /// errors      corrupt: the file is shorter than its header, or the header is over kMaxHeaderBytes
@@ -73,7 +73,7 @@ struct BuiltHeader {
 /// Builds the header of a file that holds `entries` in the given order without holes.
 ///
 /// alignment  the data begins at a multiple of this many bytes (the header ends in blanks); at least 8
-/// errors     corrupt: a size overflows or is not whole bytes; unsupported: the JSON would pass kMaxHeaderBytes, or a
+/// errors     corrupt: a size overflows or is not whole bytes; unsupported: the JSON would exceed kMaxHeaderBytes, or a
 ///            tensor is named "__metadata__"
 Result<BuiltHeader> build_header(std::span<const NewEntry> entries, const Metadata& metadata,
                                  std::uint64_t alignment = kLengthBytes);

@@ -8,7 +8,7 @@
 #include "format/model/model.hpp"
 #include "format/result.hpp"
 
-/// What writers put into `__metadata__` of a safetensors file beyond plain notes.
+/// Members that writers add to `__metadata__` of a safetensors file, besides plain notes.
 namespace ckpt::safetensors {
 
 constexpr std::string_view kFormatKey = "format";  ///< "pt"; transformers refuses a file whose metadata lacks it
@@ -20,9 +20,9 @@ constexpr std::string_view kOwnPrefix = "ckpt.";
 constexpr std::string_view kIdKey = "ckpt.id";      ///< of the conversion that wrote the file
 constexpr std::string_view kStepKey = "ckpt.step";  ///< training step, decimal
 constexpr std::string_view kFactsKey = "ckpt.tensors";
-constexpr std::string_view kBesideKey = "ckpt.beside";  ///< files written beside it: {"config.json":654,...}
+constexpr std::string_view kBesideKey = "ckpt.beside";  ///< files written with it: {"config.json":654,...}
 
-/// Where each tensor of a file of slices begins in its whole tensor: {"<name>": {"saved_offsets": [..]}, ...}.
+/// The begin of each tensor of a file of slices in its whole tensor: {"<name>": {"saved_offsets": [..]}, ...}.
 /// errors  corrupt: not strict JSON, or not of this form
 using SavedOffsets = std::unordered_map<std::string, Shape>;
 Result<SavedOffsets> parse_saved_offsets(std::string_view text);
@@ -45,7 +45,7 @@ std::string build_facts(const std::vector<std::pair<std::string_view, Facts>>& t
 /// The text for kBesideKey: paths below the folder, and their bytes.
 using Beside = std::vector<std::pair<std::string, std::uint64_t>>;
 std::string build_beside(const Beside& files);
-/// Reads it back; nothing where it is not of that form.
+/// Reads it back; nothing if it is not of that form.
 Beside parse_beside(std::string_view text);
 
 /// Reads them back.

@@ -8,8 +8,8 @@
 
 #include "format/checked.hpp"
 
-// Foreign rules: PKWARE APPNOTE.TXT 6.3.10 (4.3.7 local header, 4.3.12 central directory, 4.3.14-16 end records,
-// 4.5.3 zip64 extra field). What torch writes of it: caffe2/serialize/inline_container.cc and its miniz.
+// Foreign rules: PKWARE APPNOTE.TXT 6.3.10 (4.3.7 local header, 4.3.12 central directory, 4.3.14-16 end records, 4.5.3
+// zip64 extra field). torch's subset: caffe2/serialize/inline_container.cc and its miniz.
 
 namespace ckpt::zip {
 namespace {
@@ -51,7 +51,7 @@ std::optional<std::size_t> find_end(std::span<const std::byte> tail) {
   return std::nullopt;
 }
 
-// Reads true sizes and offset from the zip64 extra field, where the record's own are saturated.
+// Reads true sizes and offset from the zip64 extra field, if the record's own are saturated.
 Result<> read_zip64_extra(std::span<const std::byte> extra, std::uint64_t& stored, std::uint64_t& plain,
                           std::uint64_t& header, std::uint64_t offset) {
   if (plain != kSaturated && stored != kSaturated && header != kSaturated) return {};

@@ -18,7 +18,7 @@ struct Entry {
   bool compressed = false;  ///< then nothing here can read it: check_stored
 };
 
-/// Where the central directory is, found from the last bytes of the stream.
+/// The location of the central directory, found from the last bytes of the stream.
 struct Tail {
   std::uint64_t directory_offset = 0;  ///< from the start of the stream
   std::uint64_t directory_bytes = 0;
@@ -27,7 +27,7 @@ struct Tail {
 /// Bytes from the end that find_tail may need: the end record, its comment, the zip64 locator and record.
 constexpr std::uint64_t kTailBytes = 65536 + 22 + 20 + 56;
 
-/// tail_bytes  the last bytes of the stream (all of it where it is shorter than kTailBytes)
+/// tail_bytes  the last bytes of the stream (all of it if it is shorter than kTailBytes)
 /// stream_bytes  size of the whole stream
 /// errors      corrupt: no end record, or one that contradicts the size
 Result<Tail> find_tail(std::span<const std::byte> tail_bytes, std::uint64_t stream_bytes);
@@ -42,8 +42,8 @@ Result<> check_stored(const Entry& entry);
 
 /// Bytes that data_offset needs from header_offset on.
 constexpr std::size_t kLocalHeaderBytes = 30;
-/// Where the entry's data begins, from the start of the stream, by the entry's local header (its name and extra
-/// lengths may differ from the directory's). corrupt: no local header, or the data runs past the directory.
+/// The begin of the entry's data, from the start of the stream, by the entry's local header (its name and extra lengths
+/// may differ from the directory's). corrupt: no local header, or the data extends past the directory.
 Result<std::uint64_t> data_offset(std::span<const std::byte> local_header, const Entry& entry, const Tail& tail);
 
 /// True when every entry with bytes has CRC 0: the archive was written without checksums.

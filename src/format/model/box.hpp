@@ -43,7 +43,7 @@ struct Chunk {
 /// Elements of a box; the box must have been validated (no overflow).
 std::uint64_t volume(const Shape& size);
 
-/// True when the box lies inside the shape; also checks ranks and overflow.
+/// True if the box is inside the shape; also checks ranks and overflow.
 bool fits(const Box& box, const Shape& shape);
 
 /// The common part of two boxes of equal rank, or nothing.

@@ -7,7 +7,7 @@
 
 namespace ckpt {
 
-/// What rounding lost in a cast.
+/// Values that changed in a cast.
 struct CastCounts {
   std::uint64_t overflowed = 0;  ///< finite before, infinite after
   std::uint64_t became_nan = 0;  ///< not NaN before, NaN after

@@ -6,13 +6,13 @@
 namespace ckpt {
 namespace {
 
-/// Where the dimensions of a packed tensor are joined: dimension `joined` and those inside of it are one of bytes.
+/// How the dimensions of a packed tensor are joined: dimension `joined` and those inside of it become one of bytes.
 struct ByteRows {
   std::size_t joined = 0;
   std::uint64_t elements = 1;  ///< of one step along dimension `joined`
 };
 
-/// The innermost dimension whose rows are whole bytes; the outermost one, whose only row is the tensor, where none is.
+/// The innermost dimension whose rows are whole bytes; if there is none the outermost, whose only row is the tensor.
 ByteRows byte_rows(const Tensor& tensor) {
   const std::uint64_t bits = dtype_bits(tensor.dtype);
   ByteRows rows{.joined = tensor.shape.size()};

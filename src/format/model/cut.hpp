@@ -53,7 +53,7 @@ struct FlatGroupOptions {
 /// errors   corrupt: no parts, or sizes that pass 64 bits
 Result<FlatGroup> flat_group(const FlatGroupOptions& options);
 
-/// One parameter, flattened and cut by itself into `part_count` parts of ceil(n / part_count), the last ones padded:
+/// One parameter, flattened and cut separately into `part_count` parts of ceil(n / part_count), the last ones padded:
 /// DeepSpeed ZeRO stage 3. A parameter with fewer elements than ranks leaves ranks that hold padding only.
 /// source   deepspeed/runtime/zero/partition_parameters.py: Init._partition_numel, _partition_param
 struct Partition {
@@ -68,7 +68,7 @@ struct Partition {
 /// errors   corrupt: no parts
 Result<Partition> partition(const Split& split);
 
-/// Where the stage-3 sub-groups of one parameter group end: indices one past the last parameter of each. Whole
+/// The ends of the stage-3 sub-groups of one parameter group: indices one past the last parameter of each. Whole
 /// parameters are added until their parts reach `sub_group_elements`; a group that fits stays one sub-group.
 /// source   deepspeed/runtime/zero/stage3.py: _create_fp16_sub_groups
 struct SubGroupOptions {

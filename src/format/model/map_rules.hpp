@@ -22,7 +22,7 @@ class MapRules {
     std::string name{};
     Shape shape{};
   };
-  /// How the slices of model-parallel ranks make up a tensor.
+  /// How the slices of model-parallel ranks form a tensor.
   struct Join {
     std::optional<std::uint64_t> dim{};  ///< along which they follow each other; none: every rank has the same
   };
@@ -54,7 +54,7 @@ class MapRules {
   std::string path_;
   Hash128 hash_{};
   std::vector<Rule> rules_;
-  mutable std::vector<bool> used_;  // one a rule; one thread at a time
+  mutable std::vector<bool> used_;  // one per rule; one thread at a time
 };
 
 /// The texts that the stars of a pattern match, each as short as possible from the left; nothing if the pattern does

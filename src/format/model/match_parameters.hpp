@@ -13,8 +13,9 @@ namespace ckpt {
 
 /// One parameter group of an optimizer that does not store names.
 struct UnnamedGroup {
-  std::vector<std::optional<Shape>> shapes{};    ///< of its members in order, where they are known
-  std::optional<std::uint64_t> flat_elements{};  ///< instead: the members lie end to end in one tensor of this length
+  std::vector<std::optional<Shape>> shapes{};    ///< of its members in order, if known
+  std::optional<std::uint64_t> flat_elements{};  ///< alternatively: the members are end to end in one tensor of this
+                                                 ///< length
 };
 
 /// Whether a member's master, rounded, equals a candidate's weight. `position`: the member's index in its group, or its
@@ -25,8 +26,8 @@ using Agrees = std::function<Result<bool>(std::size_t candidate, std::size_t gro
 using Assignment = std::vector<std::vector<std::size_t>>;
 
 /// Finds which weights are the members of the groups. Optimizers keep members in the order of the module, within each
-/// group; some weights may belong to no group (frozen ones). Shapes decide; where they leave a choice, `agrees` does
-/// (may be empty). Nothing where more than one answer would fit: a wrong name is worse than none.
+/// group; some weights may belong to no group (frozen ones). Shapes decide; if they leave a choice, `agrees` does (may
+/// be empty). Nothing if more than one assignment fits: a wrong name is worse than none.
 ///
 /// candidates  shapes of the weights, in module order, each with elements
 /// errors      those of `agrees`

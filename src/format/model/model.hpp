@@ -34,7 +34,7 @@ struct Tensor {
   Role role = Role::param;
   std::string parameter{};   ///< for a slot: the parameter's name, where known
   std::string slot{};        ///< for a slot: "master", "exp_avg", "exp_avg_sq", "step", or the framework's own
-  std::string true_dtype{};  ///< "complex128" where the stored dtype is F64 with a last dimension of 2, else empty
+  std::string true_dtype{};  ///< "complex128" if the stored dtype is F64 with a last dimension of 2, else empty
 };
 
 /// Bytes of the whole tensor, densely stored. `corrupt` on overflow or a bit count that is not whole bytes.
@@ -58,7 +58,7 @@ struct Compressed {
   bool operator==(const Compressed&) const = default;
 };
 
-/// Where a chunk's bytes are. Without strides the chunk is dense and row-major at `offset`.
+/// The location of a chunk's bytes. Without strides the chunk is dense and row-major at `offset`.
 struct Locator {
   std::uint32_t file = 0;               ///< index into Map::files
   std::uint64_t offset = 0;             ///< of the chunk's first element, bytes from the start of the file
@@ -76,13 +76,13 @@ struct PlacedChunk {
 using ChunkVisitor = std::function<Result<>(const PlacedChunk&)>;
 using RegionVisitor = std::function<Result<>(const Chunk&)>;
 
-/// Answers which chunks hold a tensor. Implementations may read metadata lazily (hence Result) and are used by
-/// one thread at a time.
+/// Finds the chunks of a tensor. Implementations may read metadata lazily (hence Result) and are used by one thread at
+/// a time.
 class ChunkIndex {
  public:
   virtual ~ChunkIndex() = default;
-  /// Calls `visit` for every chunk of the tensor that meets `elements` (row-major, of the whole tensor). Boxes
-  /// that only span the range without meeting it may be visited too. Replicas are visited each.
+  /// Calls `visit` for every chunk of the tensor that overlaps `elements` (row-major, of the whole tensor). Boxes that
+  /// only span the range without overlapping it may be visited too. Every replica is visited.
   virtual Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const = 0;
   /// The same without locations, for checking coverage. An index that reads locations lazily answers from memory; the
   /// default calls `chunks`.
@@ -151,7 +151,7 @@ enum class Skipped : std::uint8_t {
   nothing,
   training_state,  ///< files of an optimizer, a scheduler, random states
   data,            ///< other files that hold data, or parts of tensors
-  unless_blobs,    ///< parts of tensors that only opaque blobs hold: carried over where the target takes those
+  unless_blobs,    ///< parts of tensors that are only in opaque blobs: carried over if the target stores blobs
 };
 
 /// Something a user must know about a checkpoint: missing ranks, traps, dropped items.
@@ -223,7 +223,7 @@ struct Map {
   bool collection = false;  ///< several files that are read together, though each is complete without the others
   std::shared_ptr<const ChunkIndex> index{};
   LeafHashes hashes{};
-  /// Where the format keeps one object of nested state in one file; else empty. Made when it is asked for.
+  /// If the format keeps one object of nested state in one file; else empty. Computed on request.
   /// errors  refused: more than 4 M values
   std::function<Result<WholeObject>()> whole{};
   std::string id{};  ///< a universal checkpoint's own id, or ckpt.id of a file we wrote; else empty

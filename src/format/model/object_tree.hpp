@@ -13,12 +13,12 @@
 /// Rebuilds nested state that a map holds as single leaves. Depth is bounded by the paths' own lengths.
 namespace ckpt {
 
-/// Paths of a map's tensors and objects from the root of nested state. Where several files are one map, a name begins
-/// with "FILE/", and that is the first part, the slash included.
+/// Paths of a map's tensors and objects from the root of nested state. If several files form one map, a name begins
+/// with "FILE/", and that is the first part, including the slash.
 class FullPaths {
  public:
   explicit FullPaths(const Map& map);
-  /// path  as the map keeps it: empty where it is the name split at dots
+  /// path  as in the map: empty if it is the name split at dots
   Path of(const std::string& name, const Path& path) const;
 
  private:

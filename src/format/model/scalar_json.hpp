@@ -9,7 +9,7 @@
 #include "format/text/json.hpp"
 #include "format/text/json_writer.hpp"
 
-/// How our own JSON files write what JSON cannot hold: FORMAT.md sections 1 and 7.1.
+/// How our JSON files write values that JSON lacks: FORMAT.md sections 1 and 7.1.
 namespace ckpt::universal {
 
 constexpr std::uint64_t kMaxJsonInteger = (std::uint64_t{1} << 53) - 1;  // exact in every JSON reader

@@ -21,8 +21,8 @@ namespace ckpt {
 /// A group as stored: members by name or by number.
 struct SpelledGroup {
   std::vector<std::pair<std::string, Value>> options{};
-  std::vector<std::string> names{};      ///< of members, as written; empty where they are numbered
-  std::vector<std::uint64_t> numbers{};  ///< of members; empty where they are named
+  std::vector<std::string> names{};      ///< of members, as stored; empty if they are numbered
+  std::vector<std::uint64_t> numbers{};  ///< of members; empty if they are named
 };
 
 /// Reads the values below "param_groups": a list of dicts, as one leaf or as many, or options by parameter name.

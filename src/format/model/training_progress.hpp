@@ -37,7 +37,7 @@ class ObjectShelf {
   const std::vector<std::pair<const NamedObject*, Path>>& objects() const { return objects_; }
   bool is_taken(const NamedObject& object) const { return taken_.contains(&object); }
   void mark(const NamedObject* object) { taken_.insert(object); }
-  /// The object of that path, or the first rank's where ranks have different ones ("NAME@0"); null where none is.
+  /// The object of that path, or the first rank's if ranks have different ones ("NAME@0"); null if there is none.
   const NamedObject* take(const Path& path);
   /// Everything below a path, in order.
   std::vector<TreeLeaf> take_below(const Path& start);

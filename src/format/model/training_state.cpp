@@ -55,7 +55,7 @@ struct KeyedSlot {
   std::uint32_t tensor = 0;
   Path root{};                            // of the optimizer
   std::string key{};                      // text between "state" and the slot
-  std::optional<std::uint64_t> number{};  // where the key is one
+  std::optional<std::uint64_t> number{};  // if the key is one
 };
 
 class Assembly {
@@ -135,7 +135,7 @@ class Assembly {
     slots_.clear();
   }
 
-  /// What names of the model begin with because nested state wraps it.
+  /// The prefix of the model's names from a wrapper in nested state.
   void find_wrapper() {
     if (!map_.nested || weights_.empty()) return;
     for (const KeyedSlot& slot : slots_) {
@@ -157,7 +157,7 @@ class Assembly {
     if (out_.wrapper.back() != '/') out_.wrapper += '.';
   }
 
-  /// The part below `above` that wraps the model: a usual word, or what all weights have and something else has not.
+  /// The part below `above` that wraps the model: a usual word, or one that all weights have and some other name lacks.
   std::optional<PathPart> wrapper_part(const Path& above) const {
     constexpr std::array<std::string_view, 5> kUsual{"state_dict", "model_state_dict", "model_state", "module",
                                                      "model"};
@@ -204,7 +204,7 @@ class Assembly {
     return found.role == Role::slot && !found.parameter.empty() ? found.parameter : found.name;
   }
 
-  /// The name in the target without the wrapper, also where a prefix was added before it.
+  /// The name in the target without the wrapper, also if a prefix was added before it.
   std::string model_name(const StateItem& item) const {
     const std::string& source = weight_name(item);
     const std::string bare = without_wrapper(source);
@@ -384,7 +384,7 @@ class Assembly {
     return false;
   }
 
-  /// Steps that are numbers: of a group's members at once (DeepSpeed), or one a parameter.
+  /// Steps stored as numbers: one for all members of a group (DeepSpeed), or one per parameter.
   void read_steps() {
     if (!root_) return;
     Path at = *root_;

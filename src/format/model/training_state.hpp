@@ -43,7 +43,7 @@ struct TrainingSource {
   std::span<const NamedObject> objects{};  ///< with names in the source
 };
 
-/// Where a parameter's step counter is.
+/// The location of a parameter's step counter.
 using StepPlace = std::variant<std::monostate,  // the source has none
                                std::uint32_t,   // a tensor of one element, index into Map::tensors
                                Value>;          // a number, as the source has it: int64 or double
@@ -89,7 +89,7 @@ struct LossScale {
   std::int64_t last_overflow = -1;  ///< DeepSpeed last_overflow_iter; GradScaler: iteration - 1 - _growth_tracker
   double factor = 2;                ///< growth; shrinks by its inverse
   std::int64_t window = 1000;       ///< iterations without overflow before it grows
-  std::optional<Value> original{};  ///< the source's own object, where it has one (an Opaque of DeepSpeed's class)
+  std::optional<Value> original{};  ///< the source's own object, if it has one (an Opaque of DeepSpeed's class)
 };
 
 struct Counters {
@@ -114,7 +114,7 @@ struct TrainingState {
   /// Optimizer state whose parameter is not known, of Map::tensors, and why: a target that needs all must refuse.
   std::vector<std::uint32_t> unplaced{};
   std::string unplaced_reason{};
-  std::string wrapper{};         ///< what names lost at their begin: "model.", "pytorch_model.bin/"
+  std::string wrapper{};         ///< prefixes removed from names: "model.", "pytorch_model.bin/"
   std::vector<Finding> notes{};  ///< decisions that a user must know of
 
   /// The entry of that name, or null; ignores `ties`.

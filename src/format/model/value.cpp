@@ -5,7 +5,7 @@
 namespace ckpt {
 namespace {
 
-/// Length of the UTF-8 sequence at `at`, or 0 where the bytes are not one (overlong, surrogate, cut short).
+/// Length of the UTF-8 sequence at `at`, or 0 if the bytes are not one (overlong, surrogate, cut short).
 std::size_t utf8_length(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(at);

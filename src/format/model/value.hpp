@@ -51,7 +51,7 @@ struct Dict {
   ValuePtr attributes{};  ///< of the object, as `_metadata` of a module's state dict; or null
   ValuePtr factory{};     ///< of a defaultdict; or null
 };
-/// An object of an unknown class: never built, kept as what its pickle said.
+/// An object of an unknown class: never constructed, kept as described by its pickle.
 struct Opaque {
   std::string global;      ///< "module.name"
   ValuePtr args;           ///< may be null
@@ -71,8 +71,8 @@ struct Value {
   std::variant<None, bool, std::int64_t, BigInt, double, std::string, Bytes, List, Dict, Opaque, TensorRef> v{};
 };
 
-/// Whether its values nest at most `levels` deep, itself the first. Of what unfolds to more than `most` values nothing
-/// is known, and true is returned.
+/// Whether its values nest at most `levels` deep, itself the first. True if it expands to more than `most` values, as
+/// the depth is then unknown.
 bool nests_within(const Value& value, std::size_t levels, std::size_t most);
 
 }  // namespace ckpt

@@ -58,7 +58,7 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-/// nlohmann's SAX interface on one side, ours on the other; adds what strictness it lacks.
+/// Adapts nlohmann's SAX interface to ours, and adds the strictness that it lacks.
 class Bridge {
  public:
   Bridge(std::string_view document, Handler& handler, const Limits& limits)

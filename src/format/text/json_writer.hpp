@@ -18,7 +18,7 @@ void append_quoted(std::string& out, std::string_view text);
 /// How a document is laid out.
 struct Style {
   bool spaced = false;  ///< a blank after each comma and colon
-  unsigned indent = 0;  ///< blanks a level, each element on a line of its own; 0: lines break only where line() says
+  unsigned indent = 0;  ///< blanks per level, each element on a separate line; 0: lines break only at line()
   unsigned depth = 0;   ///< enclosing levels: for a part of a larger document
   void (*quote)(std::string& out, std::string_view text) = append_quoted;  ///< writes texts and keys
 };

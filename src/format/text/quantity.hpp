@@ -23,7 +23,7 @@ Result<std::uint64_t> parse_share(std::string_view text, std::uint64_t total);
 /// Reads a time: "90s", "15m", "2h", "7d", "4w", "250ms"; fractions; no unit = seconds. usage on anything else.
 Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 
-/// Reads a whole number from `least` to `most`; usage otherwise.
+/// Reads an integer from `least` to `most`; usage otherwise.
 Result<std::uint64_t> parse_count(std::string_view text, std::uint64_t least, std::uint64_t most);
 
 /// "62.9 MiB": three significant digits, powers of 1024. For messages; numbers for programs stay in bytes.

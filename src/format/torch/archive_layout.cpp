@@ -27,7 +27,7 @@ void put_number(std::string& out, std::uint64_t value, unsigned bytes) {
   for (unsigned i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
 }
 
-/// miniz's extra field for what does not fit 32 bits: sizes twice, then the offset, in the local header too.
+/// miniz's extra field for values above 32 bits: sizes twice, then the offset, in the local header too.
 std::string zip64_extra(std::uint64_t bytes, std::uint64_t header_offset) {
   std::string fields;
   if (bytes >= kLimit) put_number(fields, bytes, 8), put_number(fields, bytes, 8);
@@ -123,7 +123,7 @@ class ArchiveBuilder {
     return bytes == 0 ? kUtf8Names : static_cast<std::uint16_t>(kUtf8Names | kHasDescriptor);
   }
 
-  /// crc  nothing where it is late
+  /// crc  nothing if it is a late field
   void end_entry(std::uint64_t bytes, std::optional<std::uint32_t> crc) {
     const Extent covers{position() - bytes, position()};
     if (bytes > 0) {

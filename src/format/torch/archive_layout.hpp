@@ -11,8 +11,8 @@ namespace ckpt::torch {
 
 /// The contents of an archive.
 struct ArchiveRequest {
-  /// The folder of its entries. torch.save takes the file's name without its last suffix; "archive" where it writes to
-  /// a stream, as DCP does for each item.
+  /// The folder of its entries. torch.save uses the file's name without its last suffix; "archive" if it writes to a
+  /// stream, as DCP does for each item.
   std::string root = "archive";
   std::string pickle{};                        ///< data.pkl
   std::vector<std::uint64_t> storage_bytes{};  ///< of entry data/K, by K
@@ -46,8 +46,8 @@ struct ArchiveLayout {
 ///         (mz_zip_writer_add_mem_ex_v2, mz_zip_writer_finalize_archive), torch/serialization.py (_save)
 ArchiveLayout lay_out_archive(const ArchiveRequest& request);
 
-/// The folder of an archive in a file of this name: the name without its last suffix, as torch does it; "archive" where
-/// that is empty or not ASCII.
+/// The folder of an archive in a file of this name: the name without its last suffix, as in torch; "archive" if that is
+/// empty or not ASCII.
 std::string archive_root(std::string_view path);
 
 }  // namespace ckpt::torch

@@ -315,7 +315,7 @@ class Parser {
     return {};
   }
 
-  /// "torch.strided" of _get_layout('torch.strided'); empty where it is written otherwise.
+  /// "torch.strided" of _get_layout('torch.strided'); empty if it is written otherwise.
   std::string_view layout_name(NodeId node) const {
     if (node == kNone || graph_.kind(node) != Kind::call) return {};
     const auto arguments = graph_.items(graph_.arguments(node));
@@ -442,7 +442,7 @@ class Parser {
     }
   }
 
-  /// Lays the records out as columns, by counting: entries in order, chunks in order within a tensor.
+  /// Arranges the records as columns, by counting: entries in order, chunks in order within a tensor.
   Result<> join() {
     std::uint64_t total = 0;
     for (std::size_t e = 0; e < out_.entries.size(); ++e) {
@@ -465,7 +465,7 @@ class Parser {
               corrupt("the chunk at " + text_of({offset.begin(), offset.end()}) + " has no storage record", entry.fqn));
         }
         append_bounds(entry, chunks, c);
-        chunks.records[c] = total;  // from here on: where the chunk's next item goes
+        chunks.records[c] = total;  // from here on: the position of the chunk's next item
         total += replicas;
       }
       entry.item_count = total - entry.first_item;

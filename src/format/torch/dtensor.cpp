@@ -138,8 +138,7 @@ bool is_shard(const Placement& placement) {
   return placement.kind == Placement::Kind::shard || placement.kind == Placement::Kind::strided_shard;
 }
 
-/// The order in which mesh dimensions cut each tensor dimension: from the first on, unless `shard_order` says
-/// otherwise.
+/// The order in which mesh dimensions cut each tensor dimension: from the first on, unless `shard_order` differs.
 Result<> read_order(const Graph& graph, NodeId spec, DistributedView& view) {
   view.order.resize(view.global_shape.size());
   for (std::size_t m = 0; m < view.placements.size(); ++m) {
@@ -213,8 +212,8 @@ Result<DistributedReader::Mesh> DistributedReader::read_mesh(NodeId node) const 
         }
       }
       if (at >= ranks->size()) return failed(graph_, node, "its mesh reaches past its list of ranks");
-      // A mesh that was cut out of a larger one lists the larger one's ranks: this is the part that begins at rank 0
-      // there, and every rank's part has the same form. The rank's own coordinate is then told beside it.
+      // A mesh cut out of a larger one lists the larger one's ranks: this is the part that begins at rank 0 there, and
+      // every rank's part has the same form. The rank's own coordinate is then stored separately.
       if ((*ranks)[at] == rank_) mesh.coordinate = std::move(coordinate);
     }
     if (told && told->size() == mesh.sizes.size()) {
@@ -289,7 +288,7 @@ std::uint64_t length_of(const Extents& runs) {
                          [](std::uint64_t sum, const Extent& run) { return sum + run.size(); });
 }
 
-/// Appends what [part.begin, part.end) of the local dimension is of the whole.
+/// Appends the ranges of the whole in [part.begin, part.end) of the local dimension.
 void take(const Extents& runs, Extent part, Extents& out) {
   std::uint64_t at = 0;
   for (const Extent& run : runs) {

@@ -24,10 +24,10 @@ struct Placement {
 struct DistributedView {
   TensorView local;
   Shape global_shape;
-  std::vector<Placement> placements;            ///< one a dimension of the mesh
+  std::vector<Placement> placements;            ///< one per mesh dimension
   std::vector<std::uint64_t> mesh;              ///< ranks along each dimension
-  std::vector<std::uint64_t> coordinate;        ///< of this rank, one a dimension; empty: it is not in the mesh
-  std::vector<std::vector<std::size_t>> order;  ///< one a tensor dimension: the mesh dimensions that cut it, in turn
+  std::vector<std::uint64_t> coordinate;        ///< of this rank, one per dimension; empty: it is not in the mesh
+  std::vector<std::vector<std::size_t>> order;  ///< one per tensor dimension: the mesh dimensions that cut it, in order
 };
 
 /// Reads the DTensors of one rank's pickle. Meshes are shared between tensors, and looked into once.
@@ -56,7 +56,7 @@ class DistributedReader {
   std::unordered_map<pickle::NodeId, Mesh> meshes_;
 };
 
-/// A part of the whole tensor and where it begins in the rank's local one.
+/// A part of the whole tensor and its offset in the rank's local one.
 struct LocalPiece {
   Box box;
   Shape local;

@@ -70,7 +70,7 @@ class Machine {
     if (!is_text(text)) return in_.broken("text is not UTF-8");
     return push(out_.text(text));
   }
-  // Python 2's str: text where it can be.
+  // Python 2's str: text if possible.
   Status push_string(std::string_view text) { return push(is_text(text) ? out_.text(text) : out_.bytes(text)); }
   Status push_short_string(std::uint64_t size) {
     CKPT_TRY(const std::string_view text, in_.take(size));
@@ -251,7 +251,7 @@ class Machine {
     out_.note_new_object(stack_.back());
     return {};
   }
-  // NEWOBJ_EX: keyword arguments, where there are any, are shown as one more argument.
+  // NEWOBJ_EX: keyword arguments, if any, become one more argument.
   Status call_with_keywords() {
     CKPT_TRY(const NodeId keywords, pop());
     if (out_.node(keywords).kind() != Kind::dict) return in_.broken("keyword arguments are not a dict");
@@ -272,7 +272,7 @@ class Machine {
   }
   Status persistent() {
     CKPT_TRY(const NodeId id, pop());
-    // torch's legacy files give a module's class so, with its source beside it (_legacy_save, persistent_id).
+    // torch's legacy files store a module's class this way, with its source (_legacy_save, persistent_id).
     const Items parts = out_.node(id).kind() == Kind::tuple ? out_.items_of(id) : Items{};
     if (parts.size() == 4 && out_.text_of(parts[0]) == "module" && out_.node(parts[1]).kind() == Kind::global) {
       return push(parts[1]);

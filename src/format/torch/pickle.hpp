@@ -19,7 +19,8 @@ struct Budget {
   std::uint64_t max_opcodes = std::uint64_t{512} << 20;
   std::uint32_t max_depth = 1000;                    ///< nesting of containers and calls
   std::uint64_t max_bytes = std::uint64_t{8} << 30;  ///< memory of the graph
-  Errc over_bytes = Errc::refused;                   ///< what passing max_bytes is: `memory` where a user chose it
+  Errc over_bytes = Errc::refused;                   ///< the error when max_bytes is exceeded: `memory` if a user chose
+                                                     ///< the limit
 };
 
 using NodeId = std::uint32_t;
@@ -62,7 +63,7 @@ class Graph {
   NodeId callee(NodeId id) const;         ///< call: the callable (usually a global)
   NodeId arguments(NodeId id) const;      ///< call: a tuple; persistent: the id's value
   NodeId state(NodeId id) const;          ///< call: BUILD state, or kNone
-  std::uint64_t offset(NodeId id) const;  ///< byte of the pickle where the node was made (equal texts, globals and
+  std::uint64_t offset(NodeId id) const;  ///< byte of the pickle at which the node was made (equal texts, globals and
                                           ///< small numbers are one node: where the first was made)
   NodeId root() const;
   std::size_t node_count() const;  ///< ids are below it

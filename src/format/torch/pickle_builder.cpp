@@ -32,7 +32,7 @@ NodeId Builder::container(Kind kind, std::span<const NodeId> items) {
   return above(make(kind, begin, count, is_long ? 1 : 0), items);
 }
 
-// What grows in several steps moves to a vector of its own.
+// Nodes that grow in several steps move to a separate vector.
 void Builder::extend(std::uint32_t& begin, std::uint32_t& count, bool& is_long, std::span<const NodeId> items) {
   if (items.empty()) return;
   if (!is_long && count == 0 && items.size() <= decltype(graph_->items)::kMaxRun) {

@@ -20,7 +20,7 @@ class Cursor {
   std::size_t left() const { return data_.size() - position_; }
   std::size_t position() const { return position_; }
   std::uint64_t opcode_at() const { return opcode_at_; }
-  /// Something was wanted that lies past the end: with more data it may be there.
+  /// Data past the end was requested: it may be there with more input.
   bool ran_out() const { return ran_out_; }
 
   tl::unexpected<Error> failed(Errc code, std::string_view why) const {
@@ -41,7 +41,7 @@ class Cursor {
     opcode = std::to_integer<std::uint8_t>(data_[position_++]);
     return true;
   }
-  /// An unsigned little-endian number of kWidth bytes; false where they run past the end.
+  /// An unsigned little-endian number of kWidth bytes; false if it extends past the end.
   template <unsigned kWidth>
   bool number(std::uint64_t& value) {
     if (kWidth > left()) {

@@ -79,7 +79,7 @@ struct Node {
 static_assert(sizeof(Node) == 16);
 constexpr std::uint64_t kMostNodes = (std::uint64_t{1} << 28) - 2;  ///< what `extra` can address
 
-/// What came after a call: BUILD state, and items by APPEND(S), ADDITEMS or SETITEM(S).
+/// Additions after a call: BUILD state, and items by APPEND(S), ADDITEMS or SETITEM(S).
 struct CallParts {
   enum class Items : std::uint32_t { none, appended, pairs };
   NodeId state = kNone;

@@ -48,8 +48,8 @@ void Writer::number(std::uint64_t value, unsigned bytes) {
   for (unsigned i = 0; i < bytes; ++i) out_.push_back(static_cast<char>(value >> (8 * i)));
 }
 
-/// Whether the batch that item number `at` begins has no MARK: the pickler looks one item ahead, for a list or dict of
-/// its own kind at its size.
+/// Whether the batch that item number `at` begins has no MARK: the pickler looks one item ahead, for an exact list or
+/// dict at its size.
 bool Writer::is_alone(const Frame& frame, std::uint64_t at) const {
   const bool by_size = frame.form == Form::list || frame.form == Form::dict || frame.form == Form::set_items;
   const std::uint64_t unit = frame.form == Form::dict || frame.form == Form::pairs ? 2 : 1;
@@ -308,7 +308,7 @@ MemoIndex Writer::end() {
       return end();
     case Form::items:
     case Form::pairs:
-      return 0;  // no value of its own
+      return 0;  // not a value itself
     default:
       break;
   }

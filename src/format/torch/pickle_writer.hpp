@@ -11,7 +11,7 @@
 
 namespace ckpt::pickle {
 
-/// Where the unpickler keeps a value that was written: Writer::get puts it on the stack again.
+/// The memo index of a written value: Writer::get puts it on the stack again.
 using MemoIndex = std::uint32_t;
 
 /// Writes one pickle of protocol 2, opcode for opcode as CPython's C pickler does for torch.save: everything but
@@ -44,12 +44,12 @@ class Writer {
   void none();
   void boolean(bool value);
   void integer(std::int64_t value);
-  void big_integer(std::string_view decimal);  ///< digits, with '-' before them where it is negative
+  void big_integer(std::string_view decimal);  ///< digits, with '-' before them if negative
   void real(double value);
   /// UTF-8, also with lone surrogates. Equal texts are written once and then taken from the memo, as CPython does with
   /// the names and keys of a program.
   MemoIndex text(std::string_view utf8);
-  /// A text of its own, as one that a program has just computed: torch's storage keys.
+  /// A separate text, like one that a program has just computed: torch's storage keys.
   MemoIndex own_text(std::string_view utf8);
   MemoIndex bytes(std::string_view data);              ///< as _codecs.encode(text, "latin1")
   MemoIndex global(std::string_view module_and_name);  ///< "collections OrderedDict", as Graph::text of a global
@@ -60,7 +60,7 @@ class Writer {
   /// set(items) or frozenset(items).
   void begin_set(std::uint64_t items, bool frozen = false);
   /// An object: its callable, then a tuple of arguments, then `reduce` (or `new_object`); then its items, pairs and
-  /// state where it has them, in this order; then `end`.
+  /// state, if any, in this order; then `end`.
   void begin_object();
   MemoIndex reduce();                     ///< callable(*arguments)
   MemoIndex new_object();                 ///< class.__new__(class, *arguments)

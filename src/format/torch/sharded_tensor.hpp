@@ -18,7 +18,7 @@ struct ShardedView {
     Box box;  ///< of the whole tensor
     TensorView local;
   };
-  std::vector<Part> parts{};  ///< none where the rank holds nothing
+  std::vector<Part> parts{};  ///< none if the rank holds nothing
   Shape global_shape{};
   std::string dtype_name{};  ///< torch's: "float32"
 };

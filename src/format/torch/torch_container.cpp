@@ -30,7 +30,7 @@ bool is_dict_class(std::string_view name) {
   return name == "collections OrderedDict" || name == "collections defaultdict" || name == "collections Counter";
 }
 
-// OrderedDict([[k, v], ...]) as Python 2 wrote it, Counter({...}); nothing where the argument is neither.
+// OrderedDict([[k, v], ...]) as Python 2 wrote it, Counter({...}); nothing if the argument is neither.
 std::optional<Pairs> argument_pairs(const Graph& graph, NodeId node) {
   const NodeId argument = only_argument(graph, node);
   if (graph.kind(argument) == Kind::dict) return pairs_of(graph.items(argument));

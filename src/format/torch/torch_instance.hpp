@@ -10,8 +10,8 @@ namespace ckpt::torch {
 /// The class of an instance without its module; empty if the node is not an instance.
 std::string_view class_of(const pickle::Graph& graph, pickle::NodeId node);
 
-/// An attribute in an instance's state, which is a dict, or a pair of a dict (or None) and a dict of slots; kNone where
-/// it is not there.
+/// An attribute in an instance's state, which is a dict, or a pair of a dict (or None) and a dict of slots; kNone if
+/// missing.
 pickle::NodeId attribute(const pickle::Graph& graph, pickle::NodeId state, std::string_view name);
 pickle::NodeId attribute_of(const pickle::Graph& graph, pickle::NodeId instance, std::string_view name);
 

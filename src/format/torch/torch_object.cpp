@@ -83,7 +83,7 @@ std::span<const NodeId> arguments_of(const Graph& graph, NodeId arguments) {
   return graph.kind(arguments) == Kind::tuple ? graph.items(arguments) : std::span<const NodeId>{};
 }
 
-// The function that really makes a tensor, below parameters and the wrapper for types and attributes.
+// The function that actually makes a tensor, below parameters and the wrapper for types and attributes.
 struct Rebuild {
   std::string_view function;
   std::string_view type;  // class of the outermost _rebuild_from_type_v2, or empty
@@ -192,7 +192,7 @@ Result<> check_bounds(const Graph& graph, NodeId node, const TensorView& view) {
                 "its last element is number " + std::to_string(last) + " of a storage of " + std::to_string(count));
 }
 
-// True when the metadata argument says that values must be conjugated or negated on reading.
+// True if the metadata argument says that values must be conjugated or negated on reading.
 bool has_math_bits(const Graph& graph, NodeId metadata) {
   return graph.boolean(graph.find(metadata, "conj")) || graph.boolean(graph.find(metadata, "neg"));
 }

@@ -21,7 +21,7 @@ namespace ckpt::torch {
 struct TensorView {
   std::string storage_key;            ///< entry "data/<key>" of the file
   std::string dtype_name;             ///< torch's: "float32", "complex128", "float4_e2m1fn_x2"
-  std::uint64_t storage_bytes = 0;    ///< as the persistent id says
+  std::uint64_t storage_bytes = 0;    ///< as in the persistent id
   std::uint64_t storage_offset = 0;   ///< elements
   Shape shape;                        ///< as torch sees it (float4_e2m1fn_x2: packed pairs)
   std::vector<std::int64_t> strides;  ///< elements
@@ -75,8 +75,8 @@ Result<ValuePtr> to_value(const pickle::Graph& graph, pickle::NodeId node,
                           const std::function<std::optional<std::string>(pickle::NodeId)>& tensor_name,
                           std::uint64_t* volume = nullptr);
 
-/// The classes and functions called in the pickle that are not understood, as "module.name", sorted. What their calls
-/// mean stays unknown: keep the pickle itself.
+/// The unknown classes and functions called in the pickle, as "module.name", sorted. The meaning of their calls is
+/// unknown: keep the pickle itself.
 std::vector<std::string> unknown_classes(const pickle::Graph& graph);
 
 }  // namespace ckpt::torch

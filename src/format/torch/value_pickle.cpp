@@ -9,7 +9,7 @@
 namespace ckpt::torch {
 namespace {
 
-// torch/_weights_only_unpickler.py: _get_allowed_globals, apart from what rebuilds tensors, and element types.
+// torch/_weights_only_unpickler.py: _get_allowed_globals, except tensor constructors and element types.
 constexpr std::array<std::string_view, 8> kWeightsOnlyCalls{
     "_codecs.encode",     "__builtin__.bytearray", "__builtin__.complex", "__builtin__.set",
     "builtins.bytearray", "builtins.complex",      "builtins.set",        "torch.device",

@@ -23,7 +23,7 @@ class ValuePickler {
   ValuePickler(pickle::Writer& out, HasTensor has_tensor, WriteTensor write_tensor)
       : out_(out), has_tensor_(std::move(has_tensor)), write_tensor_(std::move(write_tensor)) {}
 
-  /// Depth is that of the value: at most 1000 where a reader made it.
+  /// Depth is that of the value: at most 1000 if a reader made it.
   void value(const ValuePtr& value);
 
  private:

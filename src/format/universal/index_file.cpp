@@ -39,7 +39,7 @@ tl::unexpected<Error> bad_index(Check check, std::uint64_t offset, std::string_v
   return violates(check, std::move(error));
 }
 
-/// The range of the tensor's row-major order that a chunk spans: what records are sorted and searched by.
+/// The range of the tensor's row-major order that a chunk spans: records are sorted and searched by it.
 Extent span_of(const Chunk& chunk, const Shape& shape) {
   const Box whole = Box::whole(shape);
   if (chunk.box == whole) return chunk.flat.value_or(Extent{0, volume(shape)});
@@ -48,8 +48,8 @@ Extent span_of(const Chunk& chunk, const Shape& shape) {
   return {linear_index(whole, chunk.box.offset), linear_index(whole, last) + 1};
 }
 
-/// A chunk that is not empty unless its tensor is, lies in its tensor, and does not say in two ways that it is all of
-/// its box.
+/// A chunk that is not empty unless its tensor is, is inside its tensor, and has one way to say that it is all of its
+/// box.
 const char* fault_of(const Chunk& chunk, const Shape& shape) {
   if (!fits(chunk.box, shape)) return "a box outside of its tensor";
   const std::uint64_t elements = volume(chunk.box.size);

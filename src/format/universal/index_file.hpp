@@ -33,9 +33,9 @@ struct IndexFile {
 /// errors    internal: a chunk that is empty or outside of its tensor
 Result<std::string> build_index_file(IndexFile index, std::span<const Shape> shapes);
 
-/// Reads an index file, all of it.
+/// Reads a whole index file.
 ///
-/// shapes   of the manifest's rows in order: every chunk must lie inside its tensor
+/// shapes   of the manifest's rows in order: every chunk must be inside its tensor
 /// errors   those of checks 37, 38, 40 and 41 of FORMAT.md section 10, with the offset
 Result<IndexFile> parse_index_file(std::span<const std::byte> data, std::span<const Shape> shapes);
 

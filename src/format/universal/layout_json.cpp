@@ -30,7 +30,7 @@ void put_numbers(json::Writer& out, std::string_view key, const std::vector<Numb
   out.end_array();
 }
 
-/// A member that is an array of objects, where there are any.
+/// A member that is an array of objects, if there are any.
 template <class Item, class Put>
 void put_items(json::Writer& out, std::string_view key, const std::vector<Item>& items, const Put& put) {
   if (items.empty()) return;
@@ -63,7 +63,7 @@ Result<std::string> layout_text(const json::Value& object, std::string_view key)
   return *value->text();
 }
 
-/// The items of an array of objects; none where the member is absent.
+/// The items of an array of objects; none if the member is absent.
 Result<const json::Array*> items_of(const json::Value& object, std::string_view key) {
   static const json::Array kNone;
   const json::Value* value = object.find(key);

@@ -118,7 +118,7 @@ Result<> check_shares(const Ledger& ledger) {
       if (range.begin >= range.end || range.end > ledger.shards[static_cast<std::size_t>(range.shard)].samples) {
         return bad("ranks", "a range that is empty or passes the end of its shard");
       }
-      // A sum of ranges may overflow only where they overlap; below the epoch's size it cannot.
+      // A sum of ranges can overflow only if they overlap; below the epoch's size it cannot.
       if (range.size() > ledger.samples - size) return bad("ranks", "more samples than the epoch has");
       size += range.size();
       ranges.push_back(range);

@@ -18,10 +18,10 @@ constexpr std::uint64_t kMaxWorld = 1u << 20;
 
 /// How an epoch's samples reach the ranks.
 enum class Order : std::uint8_t {
-  /// One order of all samples, its positions 0 .. samples, from the loader's own permutation. Every global batch takes
-  /// the next `global_batch` positions and is cut into one contiguous piece a rank.
+  /// One order of all samples, positions 0 .. samples, from the loader's own permutation. Every global batch takes the
+  /// next `global_batch` positions and is cut into one contiguous piece per rank.
   global,
-  /// Every rank has a list of its own: ranges of shards, read one after the other.
+  /// Every rank has its own list: ranges of shards, read one after the other.
   sharded,
 };
 
@@ -56,7 +56,7 @@ struct Ledger {
   std::uint64_t world = 0;         ///< data-parallel ranks that divide a batch
   Order order = Order::global;
   std::vector<Shard> shards{};     ///< sharded: of the whole epoch
-  std::vector<RankShare> ranks{};  ///< sharded: one a rank
+  std::vector<RankShare> ranks{};  ///< sharded: one per rank
   bool operator==(const Ledger&) const = default;
 };
 
@@ -71,10 +71,9 @@ Result<Ledger> parse(std::string_view text);
 /// `ledger` must pass `check`; equal ledgers give equal text.
 std::string build(const Ledger& ledger);
 
-/// A ledger at the start of an epoch. Sharded: the shards in their order are cut into one run a rank, which differ by
+/// A ledger at the start of an epoch. Sharded: the shards in their order are cut into one run per rank, which differ by
 /// at most one sample.
-/// errors  usage: no rank, a batch below the number of ranks, samples that overflow, a
-/// shard's name that is not UTF-8
+/// errors  usage: no rank, a batch below the number of ranks, samples that overflow, a shard's name that is not UTF-8
 Result<Ledger> begin_global(std::uint64_t epoch, std::uint64_t seed, std::uint64_t samples, std::uint64_t global_batch,
                             std::uint64_t world);
 Result<Ledger> begin_sharded(std::uint64_t epoch, std::uint64_t seed, std::vector<Shard> shards,

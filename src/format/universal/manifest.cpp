@@ -31,7 +31,7 @@ Result<T> in_member(Check check, std::string_view member, Result<T> result) {
   return result;
 }
 
-/// A member that must be there, or null where it need not.
+/// A required member, or null if optional.
 Result<const json::Value*> member_of(const json::Value& object, std::string_view key, bool required) {
   const json::Value* value = object.find(key);
   if (value == nullptr && required) return bad(Check::members, key, "missing");
@@ -93,7 +93,7 @@ Result<std::vector<std::pair<std::string, std::string>>> text_pairs_of(const jso
   return pairs;
 }
 
-// --- what decides whether this release may read the rest ------------------------------------------------------------
+// --- members that decide whether this release can read the rest ----------------------------------------------------
 
 Result<std::vector<Layout>> read_layouts(const json::Array& values, std::string_view version) {
   std::vector<Layout> layouts;
@@ -411,7 +411,7 @@ class ManifestReader final : public json::Handler {
   }
   bool has_failed() const { return failed_; }
 
-  /// The whole manifest. A release that may not read it says so before it complains of anything in it.
+  /// The whole manifest. A release that cannot read it reports that before any other error.
   Result<Manifest> finish() && {
     const json::Value root{std::move(members_)};
     CKPT_TRY(Preamble preamble, check_readable(root));
@@ -432,7 +432,7 @@ class ManifestReader final : public json::Handler {
     return manifest;
   }
 
-  /// The text of a member, where it is one.
+  /// The text of a member, if it is one.
   const std::string* text(std::string_view key) const {
     const auto at = std::find_if(members_.begin(), members_.end(), [&](const auto& m) { return m.first == key; });
     return at == members_.end() ? nullptr : at->second.text();
@@ -488,7 +488,7 @@ class ManifestReader final : public json::Handler {
   Result<> row_result_{};  // of the first row that is not one
 };
 
-/// The whole document. Its own errors are those of the text; the reader's have their number already.
+/// The whole document. Its own errors are those of the text; the reader's already have their number.
 Result<> parse_text(std::string_view text, ManifestReader& reader) {
   auto read = json::parse(text, reader, kLimits);
   if (read || reader.has_failed()) return read;

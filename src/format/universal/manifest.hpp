@@ -17,7 +17,7 @@
 namespace ckpt::universal {
 
 constexpr std::string_view kVersion = "1.0";  ///< version written: the lowest that describes the output of this release
-constexpr std::string_view kOldVersion = "0.9";  ///< read too: layout `whole` only
+constexpr std::string_view kOldVersion = "0.9";  ///< also read: layout `whole` only
 /// True for 0.9 and for 1.x with any minor number: FORMAT.md section 9.
 constexpr bool is_known_version(std::string_view version) {
   if (version == kOldVersion) return true;
@@ -33,12 +33,12 @@ constexpr std::string_view kManifestBegin = R"({"format":"ckpt",)";  ///< the fi
 constexpr std::string_view kExtrasFeature = "extras";                ///< optional: `extras` names files that go along
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{4} << 30;
 
-/// One tensor and where it lies.
+/// One tensor and its location.
 struct TensorRow {
   Tensor tensor{};
   std::uint32_t volume = 0;  ///< in layout `whole`
   std::uint32_t layout = 0;  ///< index into Manifest::layouts
-  std::uint64_t begin = 0;   ///< in a layout with `flat`: where the tensor begins in its flat group, elements
+  std::uint64_t begin = 0;   ///< in a layout with `flat`: the tensor's offset in its flat group, elements
 
   FileClass file_class() const;  ///< of its role
   FileKey file() const;          ///< in layout `whole`: class of its role, writer 0, `volume`

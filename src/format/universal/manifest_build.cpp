@@ -16,7 +16,7 @@ tl::unexpected<Error> broken(std::string_view object, std::string_view reason) {
   return fail(Errc::internal, fmt::format("{}: build manifest: {}", object, reason));
 }
 
-/// A member of the outermost object begins on a line of its own.
+/// Members of the outermost object begin on separate lines.
 json::Writer& top(json::Writer& out, std::string_view key) {
   return out.line().key(key);
 }
@@ -78,7 +78,7 @@ Result<> put_aliases(json::Writer& out, const std::vector<Alias>& aliases) {
   return {};
 }
 
-/// Written with the feature that announces them, and not where there are none.
+/// Written with the feature that announces them, and omitted if there are none.
 void put_extras(json::Writer& out, const Manifest& manifest) {
   if (manifest.extras.empty()) return;
   top(out, "extras").begin_array();

@@ -102,7 +102,7 @@ std::uint64_t longest_part(const Layout::Cut& cut) {
   return longest;
 }
 
-/// The flat division must end where the longest local array ends or later: what looks for elements counts its parts.
+/// The flat division must end at or after the end of the longest local array: the search for elements counts its parts.
 Result<> check_flat_covers(const Layout& layout, const Tensor& tensor, std::uint64_t begin,
                            const std::vector<std::uint64_t>& longest) {
   CKPT_CHECK(checked_add(begin, volume(tensor.shape)));  // so that no sum below overflows, nor later

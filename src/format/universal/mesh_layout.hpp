@@ -99,7 +99,7 @@ Result<> check_layout(const Layout& layout);
 
 /// Checks a layout that passed check_layout against a tensor: dimensions that exist, points and segments that end where
 /// the dimension ends, flat parts that reach the end of the tensor. (Whether elements of packed dtypes that share a
-/// byte stay together is checked where chunks are asked for.)
+/// byte stay together is checked when chunks are computed.)
 ///
 /// begin    the row's
 /// errors   corrupt, with the tensor

@@ -64,10 +64,10 @@ void append_flat(std::vector<Chunk>& to, Box box, std::uint64_t base, Extent hel
   }
 }
 
-/// What replicas divide a chunk by: rows, or elements of a flat range, as many at a time as make whole bytes (one but
-/// for packed types).
+/// The units by which replicas divide a chunk: rows, or elements of a flat range, as many at a time as make whole bytes
+/// (one except for packed types).
 struct Steps {
-  std::size_t dim = 0;      ///< of the rows; the rank where a box has a single element
+  std::size_t dim = 0;      ///< of the rows; the rank if a box has a single element
   std::uint64_t size = 1;   ///< rows or elements
   std::uint64_t count = 0;  ///< in the chunk
 };

@@ -6,8 +6,8 @@
 
 #include "format/universal/mesh_layout.hpp"
 
-/// The steps of a mesh layout one by one: what mesh_layout (one writer, all it holds) and mesh_search (one range, all
-/// who hold it) both take. Layouts must have passed check_layout.
+/// The steps of a mesh layout one by one, for mesh_layout (one writer, all its chunks) and mesh_search (one range, all
+/// its writers). Layouts must have passed check_layout.
 namespace ckpt::universal {
 
 /// The rest of a tensor after some cuts: for each dimension the ranges of the tensor that a local array concatenates,
@@ -24,7 +24,7 @@ std::uint64_t part_number(const Mesh& mesh, std::span<const std::uint32_t> axes,
 void set_part(const Mesh& mesh, std::span<const std::uint32_t> axes, std::uint64_t part,
               std::span<std::uint64_t> coordinates);
 
-/// Every run of a chunk begins and ends on a whole byte of its tensor. The chunk must lie inside.
+/// Every run of a chunk begins and ends on a whole byte of its tensor. The chunk must be inside.
 bool is_whole_bytes(const Chunk& chunk, const Tensor& tensor);
 
 /// One part of what `ranges` leave of a dimension.
@@ -59,13 +59,12 @@ struct Replicas {
   void set(std::uint64_t number, std::span<std::uint64_t> coordinates) const;
 };
 
-/// The range of the row-major order of `box` that its common part with `needed` spans; empty where they do not meet.
+/// The range of the row-major order of `box` that its overlap with `needed` spans; empty if they are disjoint.
 Extent span_in(const Box& box, const Box& needed);
 
 /// True where replicas share the writing of a chunk.
 bool is_shared(const Chunk& chunk, Dtype dtype);
-/// Replica `replica`'s part of a chunk that is shared, by rows or elements: nothing in it for some, where there are
-/// few.
+/// Replica `replica`'s part of a divided chunk, by rows or elements: empty for some replicas if there are few.
 Chunk share_of(const Chunk& chunk, Dtype dtype, std::uint64_t replica, std::uint64_t replica_count);
 /// How many replicas, from 0 on, have something in their part of a chunk that is shared.
 std::uint64_t sharer_count(const Chunk& chunk, Dtype dtype, std::uint64_t replica_count);

@@ -82,7 +82,7 @@ class Search {
     return {};
   }
 
-  /// The chunks of one local array, each from those who write it.
+  /// The chunks of one local array, each from its writers.
   Result<> give(std::uint64_t flat_part) {
     CKPT_TRY(const std::vector<Chunk> held, local_chunks(dims_, layout_, begin_, flat_part));
     for (std::size_t i = 0; i < held.size(); ++i) {

@@ -5,7 +5,7 @@
 
 #include "format/universal/mesh_layout.hpp"
 
-/// The inverse of written_chunks: who wrote a range of a tensor.
+/// The inverse of written_chunks: the writers of a range of a tensor.
 namespace ckpt::universal {
 
 /// A chunk that a writer wrote, and its number among those it wrote of the tensor: the volume of its file.
@@ -16,9 +16,9 @@ struct WrittenChunk {
 };
 using WrittenVisitor = std::function<Result<>(WrittenChunk)>;
 
-/// Calls `visit` for every written chunk of a tensor in a mesh layout whose span meets `elements` (row-major, of the
-/// whole tensor); others that only come near may be visited too. In no particular order. The cost follows the parts
-/// that are met, not the writers.
+/// Calls `visit` for every written chunk of a tensor in a mesh layout whose span overlaps `elements` (row-major, of the
+/// whole tensor); others that only come near may be visited too. In no particular order. The cost grows with the
+/// overlapping parts, not with the writers.
 ///
 /// layout   of kind mesh, passed both checks
 /// errors   as written_chunks; the visitor's own

@@ -107,7 +107,7 @@ Result<Node> read_bytes(const std::string& digits) {
   return make({Bytes{std::move(bytes)}});
 }
 
-/// Builds values from tokens, inside out: a container is made when it ends, from what its items became.
+/// Builds values from tokens, inside out: a container is made when it ends, from its finished items.
 class ValueBuilder final : public json::Handler {
  public:
   Result<> on(const json::Event& event) override {

@@ -38,7 +38,7 @@ Result<Layout> cut(Layout layout, Layout::Cut cut) {
   return checked(std::move(layout));
 }
 
-/// The product, where it is a size that can be.
+/// The product, if it is a valid size.
 Result<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
   const auto out = checked_mul(a, b);
   if (!out) return bad("a size overflows 64 bits");

@@ -77,9 +77,8 @@ Result<Layout> grouped_qkv(Layout layout, const GroupedQkv& qkv);
 
 /// Several projections stacked along a dimension, of which every rank holds an equal part each: [Q; K; V], [gate; up].
 /// The whole tensor keeps them stacked; a rank's local array is its parts stacked.
-/// source  [Q; K; V]:
-/// deepspeed/module_inject/fusedqkv_utils.py; [gate; up]: Megatron-LM
-///          megatron/core/transformer/mlp.py apply_swiglu_sharded_factory
+/// source  [Q; K; V]: deepspeed/module_inject/fusedqkv_utils.py; [gate; up]: Megatron-LM
+///         megatron/core/transformer/mlp.py apply_swiglu_sharded_factory
 struct Stacked {
   std::uint32_t axis = 0;
   std::uint32_t dim = 0;

@@ -48,7 +48,7 @@ Result<std::string> build(const Stream& stream);
 /// errors   corrupt: not JSON, not this document, or too large; newer: a version that this build does not know
 Result<Stream> parse(std::string_view text);
 
-/// Where a rank that resumes gets a stream from.
+/// The source of a stream for a rank that resumes.
 struct Source {
   std::optional<std::size_t> stored{};  ///< index of the stored stream that continues, bit for bit
   Hash128 seed{};                       ///< else the new stream's seed

@@ -46,7 +46,7 @@ bool holds_tensors(FileClass file_class) {
   return file_class == FileClass::weights || file_class == FileClass::optim || file_class == FileClass::blobs;
 }
 
-/// A record by itself; order and leaves are the caller's. reserved: no minor version that this release knows gives its
+/// A record by itself; the caller checks order and leaves. reserved: no minor version known to this release gives its
 /// reserved bytes a meaning.
 Result<FileRecord> parse_record(std::span<const std::byte> data, std::size_t at, bool reserved) {
   const std::uint64_t file_class = number(data, at, 4);

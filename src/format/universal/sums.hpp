@@ -10,7 +10,7 @@
 #include "format/hash.hpp"
 #include "format/result.hpp"
 
-/// The universal sharded format: FORMAT.md beside this file.
+/// The universal sharded format: FORMAT.md in this folder's parent.
 namespace ckpt::universal {
 
 /// The class of a file of a checkpoint. Each file holds one class.

@@ -22,13 +22,14 @@ struct Entry {
   std::uint32_t tensor = 0;  ///< the caller's number
 };
 
-/// The first key of the order of entries in a file: log2 of what their size is a multiple of, at most kDataAlignment.
+/// The first key of the order of entries in a file: log2 of the power of two that divides their size, at most
+/// kDataAlignment.
 int entry_alignment(std::uint64_t bytes);
 
 /// Puts the entries of one file into their order: descending alignment of their sizes, then names.
 void order_entries(std::vector<Entry>& entries);
 
-/// Where a writer begins new volumes.
+/// Where a writer starts new volumes.
 struct VolumeLimits {
   std::uint64_t file_bytes = 0;      ///< a file is at most this long, unless one tensor alone is longer
   std::uint64_t smallest_bytes = 0;  ///< no volume ends below this many bytes, nor with less to come
@@ -47,7 +48,7 @@ struct Candidate {
 /// errors  corrupt: the sizes overflow
 Result<std::vector<std::uint32_t>> choose_volumes(std::span<const Candidate> tensors, const VolumeLimits& limits);
 
-/// Where a tensor lies.
+/// The location of a tensor.
 struct TensorPlace {
   std::uint32_t file = 0;    ///< index into Sums::files
   std::uint64_t offset = 0;  ///< bytes from the start of the file
