@@ -10,10 +10,11 @@
 // MEMORY, in bytes, is its limit. It opens its files first; afterwards it may only read and write them (confine.hpp).
 //
 // The request of a skeleton, all numbers little-endian: u32 attribute count, then (text name, text value) each; u32
-// dataset count, then each: text path, u8 type, u8 rank, u64 size per dimension, u32 attribute count and (text, text)
-// each; u32 link count, then (text new path, text target path) each. A text is u32 length and bytes. The answer: u64
-// file size, then per dataset u64 offset (2^64 - 1 where it has no bytes). Datasets are contiguous, allocated early and
-// never filled, so the caller writes the bytes itself. No time stamps: equal requests give equal files.
+// dataset count, then each: text path, u8 type, u8 rank, u64 size per dimension, u32 attribute count and (text,
+// text) each; u32 link count, then (text new path, text target path) each. A text is u32 length and bytes. The
+// answer: u64 file size, then per dataset u64 offset (2^64 - 1 where it has no bytes). Datasets are contiguous,
+// allocated early and never filled, so the caller writes the bytes itself. No time stamps: equal requests give equal
+// files.
 #include <fcntl.h>
 #include <hdf5.h>
 #include <sys/stat.h>

@@ -113,8 +113,7 @@ class Decoder {
     }
   }
 
-  /// The stored chunk, the decoded chunk and its block are in memory at once. Their sizes are known before they are
-  /// allocated.
+  /// Stored chunk, decoded chunk and its block are in memory at once, with sizes known before allocation.
   void check_memory() const {
     std::uint64_t needed = unit_;
     for (int d = 0; d < rank_; ++d) needed *= block_[d];  // at most a chunk's, or kBlockBytes
@@ -140,8 +139,7 @@ class Decoder {
       while (chunk_data_.size() < chunk_bytes_) chunk_data_.insert(chunk_data_.end(), fill_.begin(), fill_.end());
       return;
     }
-    // No filter expands its input more than this: lzf 32 times, deflate 65,535 bytes for five, a checksum by four
-    // bytes.
+    // The limit of expansion: lzf a byte per 32, deflate five per 65,535, a checksum four.
     if (stored > chunk_bytes_ + chunk_bytes_ / 8 + 1024) fail_at(origin[0]);
     chunk_data_.resize(stored);
     std::uint32_t mask = 0;

@@ -8,7 +8,8 @@
 
 #include "helper/h5_file.hpp"
 
-/// Standard input: little-endian numbers, and texts of u32 length and bytes. Ends the process if it is truncated.
+/// Standard input: little-endian numbers, and texts of u32 length and bytes. Ends the process if it is
+/// truncated.
 class Input {
  public:
   Input() {

@@ -7,7 +7,8 @@
 
 namespace ckpt::cli {
 
-/// For people: the verdict on one checkpoint in one line that begins with `label`, then findings and notes.
+/// For people: the verdict on one checkpoint in one line that begins with `label`, then findings and
+/// notes.
 void print_verify(Context& context, std::string_view label, const VerifyReport& report, const VerifyRequest& request);
 
 }  // namespace ckpt::cli

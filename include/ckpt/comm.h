@@ -9,19 +9,13 @@
 extern "C" {
 #endif
 
-/* `size` is sizeof(ckpt_comm_table) of the program that fills the table, so that later members can be added. `self` is
- * passed to every function. No function blocks except `close`:
- *
- *   start_*   begins an operation; returns a request, or null on failure. The request owns its buffers until it is done
- *   test      1: done; 0: not yet; -1: failed. Frees the request unless it returns 0
- *   abandon   gives a request up without waiting; libckpt keeps its buffers until the process ends
- *   close     releases `self`. Must return even if a rank is lost: after a failed or abandoned request it must not wait
- *             for other ranks
- *
- * Collectives are started in the same order on all ranks, one in flight at a time. The library calls all functions from
- * the thread that calls libckpt.
- *
- * The members after `close` were added later: an older table ends before them, or sets them to null. */
+/* `size` is sizeof(ckpt_comm_table) of the program that fills the table; every function gets `self`. start_* begins an
+ * operation and returns a request, or null on failure; test returns 1 when it is done, 0 if not yet, -1 if it failed,
+ * and frees it unless it returns 0; abandon gives it up without waiting. Only close may block: it releases `self`, and
+ * after a failed or abandoned request must not wait for other ranks. A request owns its buffers until it is done, an
+ * abandoned one until the process ends. Collectives are started in the same order on all ranks, one in flight. All
+ * calls come from the thread that calls libckpt. The members after close were added later: an older table ends before
+ * them, or sets them to null. */
 typedef struct ckpt_comm_table {
   uint64_t size;
   void* self;

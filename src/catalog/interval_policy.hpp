@@ -75,7 +75,8 @@ struct SaveAnswer {
 /// Decides for the step that has just ended.
 /// 1 a step that is already saved is not saved again; step 0 is saved only by `at_start` or 2
 /// 2 a signal, then the end of the job, ask for a save at any cost
-/// 3 every_steps, every_s and optimal ask; a save in flight (most_in_flight) and the overhead cap delay them to the
+/// 3 every_steps, every_s and optimal ask; a save in flight (most_in_flight) and the overhead cap delay them to
+/// the
 ///   next step. `optimal` without a measurement saves once to get one.
 SaveAnswer should_save(const IntervalPolicy& policy, const IntervalInputs& inputs);
 

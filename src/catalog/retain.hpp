@@ -23,7 +23,8 @@
 ///    links
 ///  8 corrupt ones, unless asked for by name (include_corrupt)
 ///  9 superseded ones before their grace has passed, and the last verified one of a superseded series unless asked for
-/// An empty policy deletes nothing, and the first run of a new or changed policy at most half, without approval.
+/// An empty policy deletes nothing. The first run of a new or changed policy deletes at most half, unless that was
+/// approved.
 /// Nothing that a guard or the floor protects is demoted either.
 namespace ckpt::catalog {
 

@@ -9,7 +9,8 @@
 namespace ckpt::catalog {
 namespace {
 
-/// The candidates of a selector: positions in `members`, best first. The limit is applied afterwards, in one place.
+/// The candidates of a selector: positions in `members`, best first. The limit is applied afterwards, in one
+/// place.
 struct Pick {
   std::size_t position;
   std::int64_t value;

@@ -8,7 +8,8 @@
 #define TOML_EXCEPTIONS 0
 #define TOML_HEADER_ONLY 1
 #define TOML_UNRELEASED_FEATURES 0
-// Some of the parser's own assertions fail for some texts ("[#"); without assertions it refuses such texts.
+// Some of the parser's own assertions fail for some texts ("[#"); without assertions it refuses such
+// texts.
 #define TOML_ASSERT(condition) static_assert(true)
 #include <toml++/toml.h>
 

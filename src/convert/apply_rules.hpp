@@ -7,8 +7,9 @@
 
 namespace ckpt {
 
-/// Applies a user's rules to the map: a flat tensor becomes the parameters in it, each a run of it, and tensors are
-/// renamed. A rule that matches nothing is a finding.
+/// Applies a user's rules to the map: a flat tensor becomes the parameters in it,
+/// each a run of it, and tensors are renamed. A rule that matches nothing is a
+/// finding.
 ///
 /// errors  usage: a rule does not fit its tensor (more or fewer elements, not a dense 1-D one), or two tensors get one
 ///         name

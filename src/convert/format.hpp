@@ -58,7 +58,8 @@ struct ReadOptions {
   /// Also reports other data next to the files of the checkpoint, and which files are `settings`.
   bool look_beside = false;
   bool state_beside = true;  ///< joins the result of Format::open_beside; else that counts as other data
-  /// Also fills Map::extras from a folder, or from the folder of a file; formats that store hashes have their own.
+  /// Also fills Map::extras from a folder, or from the folder of a file; formats that store hashes have their
+  /// own.
   bool extras = false;
   std::string assets{};  ///< a model folder whose extras are used if the checkpoint has none of that name
 };
@@ -123,8 +124,9 @@ struct StoredHashes {
   /// file's index in Map::files of the map that `open` returns for the same root. Empty files have no placement.
   std::vector<TargetFile> files{};
   std::vector<Hash128> leaves{};  ///< of `files` in order, as stored
-  /// Structural problems of a checkpoint that opens: file headers that disagree with the layout, a second copy that is
-  /// missing or stale (damage, with the file as the user can find it), files that belong to nothing (notes).
+  /// Structural problems of a checkpoint that opens: file headers that disagree with the layout, a second copy
+  /// that is missing or stale (damage, with the file as the user can find it), files that belong to nothing
+  /// (notes).
   std::vector<Finding> findings{};
 };
 
@@ -159,9 +161,8 @@ struct Format {
   /// available.
   /// errors  incomplete: one is missing, or empty
   Result<std::uint64_t> (*count_files)(Io& io, const std::string& root) = nullptr;
-  /// Paths below the root of files that belong to such a checkpoint in addition to its map's files: an index, a
-  /// tracker. * and ? are wildcards in the last component. Other files in a directory do not belong to the checkpoint,
-  /// and --overwrite keeps them.
+  /// Paths below the root that belong to such a checkpoint besides its map's files: an index, a tracker. * and ? are
+  /// wildcards in the last component. --overwrite keeps all other files.
   std::span<const std::string_view> own_names{};
   /// The options that this target takes, as flags without dashes ("zero-stage"): see TargetOptions.
   std::span<const std::string_view> target_options{};
@@ -191,8 +192,7 @@ struct Source {
   std::shared_ptr<SourceFiles> files{};
   std::unique_ptr<Io> io{};
   Map map{};
-  /// Files next to it that describe the model, hold no data of it and are not extras; only with
-  /// ReadOptions::look_beside.
+  /// Files next to it that describe the model and are not extras; only with ReadOptions::look_beside.
   std::vector<std::string> settings{};
   std::unique_ptr<Lease> lease{};
 
@@ -212,7 +212,8 @@ struct Candidate {
   bool has_folders = false;  ///< files of the checkpoint may be in folders below the place
 };
 /// All formats that recognise it; open_source takes one of them if there are several.
-/// errors  as Io::stat and Io::list; if none recognises it, that of the first that could not read it
+/// errors  as Io::stat and Io::list; if none recognises it, that of the first that could not read
+///         it
 Result<std::vector<Candidate>> candidates(Io& io, const std::string& path);
 
 /// The known facts about a checkpoint that is only recognised.

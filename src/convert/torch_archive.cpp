@@ -189,7 +189,8 @@ class Opener {
     }
   }
 
-  /// Every storage that the pickle refers to exists and has its length, also those of objects that are kept unchanged.
+  /// Every storage that the pickle refers to exists and has its length, also those of objects that are kept
+  /// unchanged.
   Result<> check_storages(const TorchArchive& archive) const {
     for (pickle::NodeId node = 0; node < archive.graph.node_count(); ++node) {
       if (archive.graph.kind(node) != pickle::Kind::persistent) continue;

@@ -20,8 +20,7 @@ class DividedLoad {
   static Result<DividedLoad> plan(const Map& map, std::span<const PartRead> requests, const ReplicaGroups& groups);
 
   /// Collective: finds the groups whose members all request the same bytes of the same files at the same places, by one
-  /// all-reduce of 16 bytes per group; members of others read for themselves. False: there is no such group on any
-  /// rank.
+  /// all-reduce of 16 bytes per group; members of others read for themselves. False: no rank has such a group.
   ///
   /// groups  equal on all ranks, except for which of them are this rank's
   /// mine    null if this rank could not plan: it is in no group then

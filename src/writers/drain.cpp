@@ -202,7 +202,8 @@ Result<std::vector<Undrained>> find_undrained(Io& io, const DrainOptions& option
       newest = shared.empty() ? 0 : CheckpointName::parse(shared.front())->generation;
     }
     if (named.generation <= *newest) break;
-    // A node may have a greater one of the same save: if it could not remove an earlier save that failed elsewhere.
+    // A node may have a greater one of the same save: if it could not remove an earlier save that failed
+    // elsewhere.
     CKPT_TRY(const auto there, find_committed(io, options.run_directory, named.step, manifest->id));
     if (there) break;
     found.push_back({.name = name, .step = named.step, .id = manifest->id});

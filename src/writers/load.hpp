@@ -29,8 +29,7 @@ struct ReadReport {
   std::uint64_t unverified_bytes = 0;  ///< read without a hash to compare: parts of leaves, formats without hashes
 };
 
-/// Reads parts of tensors into the caller's memory, only the needed bytes, each fully read leaf with its hash. Local:
-/// no other rank takes part.
+/// Reads parts of tensors into the caller's memory: only the needed bytes, with the hash of fully read leaves. Local.
 ///
 /// errors  uncovered; checksum, with file, offset and tensor: the destinations of `requests` may then hold bad bytes;
 ///         io

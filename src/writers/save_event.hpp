@@ -33,7 +33,8 @@ class SaveEvent {
   Result<SaveOutcome> tell() const;
   /// True once the outcome has been reported, by `tell` or a callback. Held by others too, it outlives this.
   Told told_mark() const { return told_; }
-  /// Called once, with the outcome: at once if it is known, else by the thread that learns it. Exceptions are dropped.
+  /// Called once, with the outcome: at once if it is known, else by the thread that learns it. Exceptions are
+  /// dropped.
   void on_known(Callback callback);
   /// True once known.
   bool wait_for(std::chrono::milliseconds time) const;

@@ -16,8 +16,7 @@
 
 namespace ckpt {
 
-/// The tensors of a training job that follow layouts: declared once, identically on every rank, including those that it
-/// does not hold.
+/// The tensors of a training job that follow layouts: declared once, identically on every rank.
 struct Model {
   std::vector<universal::Layout> layouts{};
   std::vector<universal::TensorRow> rows{};  ///< sorted by name; `layout` is an index into `layouts`
@@ -40,8 +39,7 @@ struct Piece {
 
 class ReplicaGroups;
 
-/// The common knowledge of all ranks about one save: every tensor. Rows beyond the model's have the last layout, which
-/// is irregular.
+/// Every tensor of one save, equal on all ranks. Rows beyond the model's have the last layout, irregular.
 struct SaveTable {
   std::vector<universal::Layout> layouts{};
   std::vector<universal::TensorRow> rows{};       ///< sorted by name

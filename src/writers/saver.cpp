@@ -319,8 +319,7 @@ Result<bool> Saver::some_rank_waits(bool here, const Result<>& prepared, std::sp
 void Saver::stage(const std::shared_ptr<PendingSave>& save, bool flush_beside) {
   const auto start = Clock::now();
   const auto start_flush = [&] { flusher_->add([this, save](Io& io) { flush(save, io); }); };
-  // A caller that waits for the disk hashes meanwhile; otherwise hashing would slow down the copy that the trainer
-  // waits for.
+  // If the caller waits for the disk anyway, hash meanwhile; else hashing would slow down the copy.
   if (flush_beside) start_flush();
   static_cast<void>(save->staging->fill(options_.copy_threads, flush_beside));  // its failure is the run's
   {

@@ -112,8 +112,9 @@ class Saver {
   /// The same, before closing: the worst unreported failure of any save or drain since opening. What was reported on
   /// one rank may be unreported on another: all ranks get the outcome of the lowest rank that has one. Collective.
   Result<> finish(std::chrono::milliseconds timeout);
-  /// With several nodes: drains the newest checkpoint possible of those in local directories that the run lacks and
-  /// that are newer than all there. Returns those whose bytes are gone, and why. No save is in flight. Collective.
+  /// With several nodes: drains the newest checkpoint possible of those in local directories that the run lacks
+  /// and that are newer than all there. Returns those whose bytes are gone, and why. No save is in flight.
+  /// Collective.
   /// errors  those of a drain that may still succeed: the checkpoint exists, and must not be skipped
   Result<std::vector<std::string>> drain_left(std::chrono::milliseconds timeout);
   bool in_flight() const;

@@ -9,8 +9,7 @@
 namespace ckpt {
 namespace {
 
-/// Scanning a directory takes some 50 us. A plan that deletes more is checked in part now, the rest when it is
-/// executed.
+/// Scanning a directory takes some 50 us. Of a larger plan the rest is checked when it is executed.
 constexpr std::size_t kMostLookedInto = 4096;
 
 }  // namespace

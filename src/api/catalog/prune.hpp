@@ -97,11 +97,13 @@ struct PruneReport {
   bool complete = true;       ///< everything that was planned was done
 };
 
-/// Moves checkpoints or their optimizers to the trash according to the plan (the remaining part of a checkpoint is
-/// checked first, quickly), then purges what has passed its grace. A checkpoint that is in use or has changed since the
-/// plan stays and is reported; one that another process has deleted is skipped. Data files of the newest purged sets
-/// are kept for the next save, as many sets as the greatest `recycle` of the policies; if less space is free than the
-/// policies want, none are, and those in recycle/ are removed before the trash is purged early.
+/// Moves checkpoints or their optimizers to the trash according to the plan (the remaining part
+/// of a checkpoint is checked first, quickly), then purges what has passed its grace. A
+/// checkpoint that is in use or has changed since the plan stays and is reported; one that
+/// another process has deleted is skipped. Data files of the newest purged sets are kept for the
+/// next save, as many sets as the greatest `recycle` of the policies; if less space is free than
+/// the policies want, none are, and those in recycle/ are removed before the trash is purged
+/// early.
 /// errors  locked: another process deletes in this store; unsupported: no locks on a file system of this machine;
 ///         interrupted, io before anything was done
 Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how);

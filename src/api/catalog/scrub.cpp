@@ -119,8 +119,7 @@ class Scrubber {
   Result<ScrubItem> look(Turn turn) {
     ScrubItem out{.entry = std::move(turn.entry), .before = turn.last};
     out.path = out.entry.path(request_.store);
-    // Held until the mark is durable: a checkpoint being deleted gets none, and one with a mark is not deleted in the
-    // meantime.
+    // Held until the mark is durable, so that the checkpoint is not deleted in the meantime.
     const auto lease = Lease::take(session_.io, out.path);
     if (!lease) {
       explain(out, lease.error());

@@ -9,8 +9,9 @@
 #include "api/verbs.hpp"
 #include "catalog/index/entry.hpp"
 
-/// `ckpt verify --all`: verifies the checkpoints of a store, never and least recently verified first, so that a share
-/// every night reaches each. The result is stored in the checkpoint, as a mark.
+/// `ckpt verify --all`: verifies the checkpoints of a store, never and least recently verified
+/// first, so that a share every night reaches each. The result is stored in the checkpoint, as a
+/// mark.
 namespace ckpt {
 
 struct ScrubRequest {
@@ -57,10 +58,11 @@ struct ScrubReport {
   std::uint64_t count(ScrubVerdict verdict) const;
 };
 
-/// Continues after damaged or unreadable checkpoints. It holds a reader's lease while it verifies a checkpoint and
-/// until the mark is durable. A mark `verified` is written only after every checksum was compared: 1, or 0 and the
-/// damage. A checkpoint without checksums gets a note, so that its turn passes. `each` (may be empty) is called for
-/// every result at once.
+/// Continues after damaged or unreadable checkpoints. It holds a reader's lease while it
+/// verifies a checkpoint and until the mark is durable. A mark `verified` is written only
+/// after every checksum was compared: 1, or 0 and the damage. A checkpoint without checksums
+/// gets a note, so that its turn passes. `each` (may be empty) is called for every result at
+/// once.
 ///
 /// errors   not_found: the store, or a run without checkpoints; those of the catalog; interrupted: earlier results stay
 Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,

@@ -27,8 +27,9 @@ struct UndeleteReport {
   std::vector<catalog::TrashEntry> in_place{};  ///< in their runs already, as after a command that was killed
   std::vector<std::pair<std::string, std::string>> refused{};  ///< name as given, why
 };
-/// Restores checkpoints from the trash; of several of one step the newest generation. Continues after a refusal. The
-/// same command again does the rest.
+/// Restores checkpoints from the trash; of several of one step the newest
+/// generation. Continues after a refusal. The same command again does the
+/// rest.
 /// errors  not_found: neither the trash nor its run has such a name; then nothing is restored. locked, unsupported, io
 Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request);
 

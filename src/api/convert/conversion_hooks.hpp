@@ -14,8 +14,7 @@ namespace ckpt {
 /// Where another verb makes a conversion its own: parts of tensors, and forms that only hold such; a target that gets
 /// its name at the commit. A function that is not set changes nothing. References outlive the conversion.
 struct ConversionHooks {
-  std::vector<std::string> parameters{};                   ///< of the command, besides those of the request: they are
-                                                           ///< in the id
+  std::vector<std::string> parameters{};                   ///< of the command; part of the id
   std::function<Result<const Format*>()> choose_target{};  ///< by default from the request
   std::function<Result<>(const Map& map)> check{};         ///< before anything is selected
   /// Sets Selected::part: of the chosen format lay_out_parts is called. Such a conversion is not resumed.

@@ -19,8 +19,7 @@ Hash128 resume_hash(const Plan& plan, bool checks_crc);
 
 /// The finished leaves of a killed run that are right.
 struct Resumed {
-  std::vector<RecordedLeaf> leaves{};  ///< on rank 0, by leaf, without a hash if it must be made; empty: nothing to
-                                       ///< resume
+  std::vector<RecordedLeaf> leaves{};  ///< on rank 0, by leaf; no hash: to be made; empty: nothing to resume
   std::uint64_t leaf_count = 0;        ///< resumed; on all ranks, as the next
   std::uint64_t bytes = 0;
   std::uint32_t reader = 0;       ///< this rank's, for RunOptions
@@ -62,7 +61,8 @@ Result<Resumed> take_up(Session& session, Plan& plan, const TakeUp& how);
 /// lost), with a hint; else nothing. `publication` may be null, on ranks other than 0.
 Error leave_for_next(Publication* publication, Error error);
 
-/// Names leftovers of other conversions to this target and, if nothing is to be written, that of this one.
+/// Names leftovers of other conversions to this target and, if nothing is to be written, that of this
+/// one.
 Result<std::vector<Finding>> find_left_overs(Io& io, const std::string& target, const std::string& id, bool dry_run);
 
 }  // namespace ckpt

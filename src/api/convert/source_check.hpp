@@ -9,8 +9,9 @@
 #include "engine/run/checks.hpp"
 #include "format/model/model.hpp"
 
-/// Checks of a checkpoint against itself. One plan and one run of the engine: every tensor is read once, together with
-/// its replicas and the weights rounded from it; then the unused parts of checksummed entries.
+/// Checks of a checkpoint against itself. One plan and one run of the engine: every tensor is read once,
+/// together with its replicas and the weights rounded from it; then the unused parts of checksummed
+/// entries.
 namespace ckpt {
 
 /// Which of `count` things are in a sample: those whose XXH64 of seed and number is among the lowest share; at least
@@ -29,8 +30,7 @@ struct SourceCheck {
   std::uint64_t leaves = 0;          ///< there are, of 4 MiB of values each at most
   std::uint64_t leaves_checked = 0;  ///< fewer under a sample
   std::uint64_t crc_checked = 0;
-  std::uint64_t crc_unread = 0;   ///< found, but not read completely: only with a sample, or with a very large number
-                                  ///< at once
+  std::uint64_t crc_unread = 0;   ///< not read completely: with a sample, or with very many at once
   std::uint64_t masters = 0;      ///< fp32 masters that were compared with their weight
   std::uint64_t replicated = 0;   ///< tensors of which several files hold a part, all of which were compared
   std::vector<Finding> damage{};  ///< at most kMostDamage, each with file, offset and tensor

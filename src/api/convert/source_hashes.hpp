@@ -12,8 +12,7 @@
 
 namespace ckpt {
 
-/// Compares the leaf hashes that a source format stores with the bytes as they are read; reads the others after the
-/// run.
+/// Compares the leaf hashes stored in a source with the bytes as they are read; reads other leaves after the run.
 class SourceHashes {
  public:
   /// options  of the run: memory that --memory leaves besides its pool is for pieces that arrive early

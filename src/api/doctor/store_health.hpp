@@ -18,8 +18,7 @@ struct StoreFacts {
   std::optional<Error> unwritable{};  ///< .ckpt cannot be written
   bool has_catalog = false;
   std::optional<Error> catalog{};  ///< it cannot be opened, or SQLite's own check finds it damaged
-  std::uint64_t catalog_late = 0;  ///< checkpoints that the catalog did not know or that have changed; it is current
-                                   ///< now
+  std::uint64_t catalog_late = 0;  ///< unknown to the catalog, or changed; it is current now
   struct Group {
     std::uint64_t count = 0;
     std::uint64_t bytes = 0;

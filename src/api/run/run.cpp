@@ -456,7 +456,8 @@ Result<std::unique_ptr<Checkpoint>> Run::latest_usable(const Result<>& mine) {
   return checkpoint;
 }
 
-/// The groups of ranks with the same data, if all ranks agree and none wants to read by itself; else none. Collective.
+/// The groups of ranks with the same data, if all ranks agree and none wants to read by itself; else none.
+/// Collective.
 Result<ReplicaGroups> Run::replica_groups() {
   if (comm_->ranks() == 1) return ReplicaGroups();
   const bool reads_itself = options_.replicas == Replicas::read || !comm_->has_messages() ||

@@ -41,13 +41,12 @@ class Run {
     std::chrono::duration<double> every{0};       ///< 0: not by time
     std::chrono::duration<double> time_limit{0};  ///< of the job, from opening on; 0: none
     bool catch_signals = false;
-    bool optimal = false;           ///< the interval that loses the least time, by the measured cost of saves; see
-                                    ///< IntervalPolicy
-    double most_overhead = 0;       ///< a cap over all of these, of wall time, 0 to 1; 0: none
-    double mtbf_s = 0;              ///< of the job, for `optimal`; 0: unknown
-    double restart_s = 0;           ///< time lost at a failure before training continues
-    std::string policy_store{};     ///< its ckpt.toml replaces all of these; rank 0 reads it
-    std::string local_directory{};  ///< see Saver::Options; loads take its copies first
+    bool optimal = false;                      ///< the interval that loses the least time: see IntervalPolicy
+    double most_overhead = 0;                  ///< a cap over all of these, of wall time, 0 to 1; 0: none
+    double mtbf_s = 0;                         ///< of the job, for `optimal`; 0: unknown
+    double restart_s = 0;                      ///< time lost at a failure before training continues
+    std::string policy_store{};                ///< its ckpt.toml replaces all of these; rank 0 reads it
+    std::string local_directory{};             ///< see Saver::Options; loads take its copies first
     std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
     std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
     bool verify_all = false;                   ///< loads read every leaf completely

@@ -22,8 +22,9 @@ class Database {
     bool make = true;                          ///< false: a file that is not there is an error
   };
   /// Opens or creates the file, and migrates its tables to this release.
-  /// errors  unsupported: it is another program's, and is not changed; newer: its tables are of a later release;
-  ///         corrupt; locked; no_space; io: it cannot be created, opened or written
+  /// errors  unsupported: it is another program's, and is not changed; newer: its tables are of a
+  ///         later release; corrupt; locked; no_space; io: it cannot be created, opened or
+  ///         written
   static Result<Database> open(const std::string& file, const Options& options);
   /// One that is gone with this object.
   static Result<Database> in_memory();

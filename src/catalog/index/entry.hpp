@@ -14,7 +14,8 @@
 
 namespace ckpt::catalog {
 
-/// Where the marks of our checkpoints are; and those of another tool's, which may have its own `marks`.
+/// Where the marks of our checkpoints are; and those of another tool's, which may have its own
+/// `marks`.
 inline constexpr std::string_view kMarksDirectory = "marks";
 inline constexpr std::string_view kForeignMarksDirectory = ".ckpt-marks";
 

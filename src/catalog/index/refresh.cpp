@@ -17,8 +17,9 @@
 namespace ckpt::catalog {
 namespace {
 
-/// How many checkpoints a trusting refresh checks by directory and manifest anyway: the newest of each run. Damage
-/// leaves no note, and jobs resume from these. A check takes microseconds, over a network some hundred.
+/// How many checkpoints a trusting refresh checks by directory and manifest anyway: the newest of each run.
+/// Damage leaves no note, and jobs resume from these. A check takes microseconds, over a network some
+/// hundred.
 constexpr std::uint64_t kLookedAt = 256;
 
 /// One refresh, inside its transaction.

@@ -31,7 +31,8 @@ struct Refreshed {
 };
 
 /// Brings the index up to date with the disk: afterwards its rows are those that `Trust::nothing` would make. One
-/// transaction; none if nothing changed. Notes in inboxes are removed once their changes are durable in the index.
+/// transaction; none if nothing changed. Notes in inboxes are removed once their changes are durable in the
+/// index.
 ///
 /// manifest_bytes  of read_entry
 /// now      by the machine's clock: a directory that was changed just before is listed again the next time

@@ -9,9 +9,10 @@
 
 namespace ckpt::catalog {
 
-/// The history of a run, from its checkpoints. Only existing ones count: a job whose checkpoints were all deleted is
-/// not seen, nor a failure without a later save. Why a job ended is not recorded: resuming after an orderly end (a time
-/// limit) counts as a failure, which errs on the careful side.
+/// The history of a run, from its checkpoints. Only existing ones count: a job whose checkpoints
+/// were all deleted is not seen, nor a failure without a later save. Why a job ended is not
+/// recorded: resuming after an orderly end (a time limit) counts as a failure, which errs on the
+/// careful side.
 struct RunHistory {
   std::uint64_t jobs = 0;        ///< stretches of saves with one parent in one series
   std::uint64_t restarts = 0;    ///< from one such job to the next, and checkpoints marked restored that began none

@@ -11,8 +11,9 @@
 #include "engine/io/io.hpp"
 #include "format/result.hpp"
 
-/// The checkpoints of a store, from its directories alone: STORE/RUN/NAME, where a run may be several directories deep
-/// ("prod/llama"). Checkpoints directly in the store's directory belong to the run ".". Uses no catalog.
+/// The checkpoints of a store, from its directories alone: STORE/RUN/NAME, where a run may be several
+/// directories deep ("prod/llama"). Checkpoints directly in the store's directory belong to the run ".". Uses no
+/// catalog.
 namespace ckpt::catalog {
 
 /// The result of detection for a directory.

@@ -23,8 +23,7 @@ struct TrashRecord {
   std::string id{};  ///< of the checkpoint; empty if it has none
   std::uint64_t step = 0;
   std::uint64_t series = 0;
-  std::optional<std::uint64_t> series_from{};  ///< checkpoints that its series superseded stay superseded when the
-                                               ///< series is gone
+  std::optional<std::uint64_t> series_from{};  ///< what it superseded stays superseded
   Time created{};
   std::optional<Time> committed{};  ///< when it came into the store; missing in records of earlier releases
   std::uint64_t bytes = 0;          ///< that its removal frees

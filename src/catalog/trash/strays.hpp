@@ -25,8 +25,7 @@ Result<std::vector<std::string>> find_strays_in_foreign(Io& io, const std::strin
 /// errors  io
 Result<std::vector<std::string>> find_strays_in_optimizer(Io& io, const std::string& files);
 
-/// Files that keep a checkpoint in its run although it would be deleted, whole or with its optimizer only. Nothing for
-/// a single file.
+/// Files that keep a checkpoint from being deleted, whole or its optimizer only. Nothing for a single file.
 /// errors  io
 Result<std::vector<std::string>> find_strays_in_the_way(Io& io, const std::string& checkpoint, bool foreign,
                                                         bool whole);

@@ -35,8 +35,9 @@
 ///            6 the record: restored
 /// Where locks do not reach every host, readers and deleters on other hosts are known by claims
 /// (engine/locks/claims.hpp): put checks them again after its rename, demote after its step 3, and both undo it if a
-/// reader appeared. A crash between any two steps leaves it whole in one of the two places, or half removed with a
-/// record that says so; the next process that opens the trash finishes it.
+/// reader appeared. A crash between any two steps leaves it whole in one of the two places,
+/// or half removed with a record that says so; the next process that opens the trash
+/// finishes it.
 namespace ckpt::catalog {
 
 /// A thing in the trash, or that was in it.
@@ -159,8 +160,7 @@ class Deleter {
   /// and recycle/ is unchanged. Stops between two if `stop` is set.
   Result<Purged> purge(Time now, const std::string& by, const std::function<bool(const TrashEntry&)>& chosen,
                        std::optional<std::uint64_t> recycled_sets = {}, const std::atomic<bool>* stop = nullptr);
-  /// Restorations and demotions that a killed process left unfinished: the location of the files shows their state when
-  /// the trash is opened.
+  /// Unfinished restorations and demotions of a killed process: the location of the files shows their state.
   static bool is_half_moved(const TrashEntry& entry) {
     return entry.recorded && !entry.record.dropped.empty() &&
            (entry.record.state == TrashRecord::State::restoring ||

@@ -34,8 +34,9 @@ Box in_model(Box box, const StoredType& type);
 class ItemIndex final : public ChunkIndex {
  public:
   /// types          one per entry; entries are the tensors of the map, in the same order
-  /// decoded_bytes  if items are compressed, one per item: its decoded size, 0 if not yet known (for tensors only);
-  ///                otherwise empty
+  /// decoded_bytes  if items are compressed, one per item: its decoded
+  ///                size, 0 if not yet known (for tensors only); otherwise
+  ///                empty
   ItemIndex(Metadata metadata, std::vector<StoredType> types, RangeReader reader,
             std::optional<Codec> codec = std::nullopt, std::vector<std::uint64_t> decoded_bytes = {});
 

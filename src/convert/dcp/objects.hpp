@@ -11,9 +11,10 @@
 
 namespace ckpt::dcp {
 
-/// Python objects in the bytes items that consist of None, bools, numbers, text, bytes, lists and dicts only. Objects
-/// that hold tensors are named in a finding. Items over 1 MiB and objects of other classes stay in their blobs; so do
-/// items beyond 4 MiB of pickles in total, with a finding. Names and paths are those of name_of, in the order of the
+/// Python objects in the bytes items that consist of None, bools, numbers, text, bytes,
+/// lists and dicts only. Objects that hold tensors are named in a finding. Items over 1 MiB
+/// and objects of other classes stay in their blobs; so do items beyond 4 MiB of pickles in
+/// total, with a finding. Names and paths are those of name_of, in the order of the
 /// entries.
 ///
 /// codec     if items are compressed: `decoded_bytes` then gets, one per item, the decoded size of the bytes items;

@@ -19,7 +19,8 @@ Path source_path(bool nested, const std::string& name, const Path& path) {
   return nested ? split_at_dots(name) : Path{name};
 }
 
-/// The path of a renamed value: stripped or added wrappers are separate levels, any other name is one level.
+/// The path of a renamed value: stripped or added wrappers are separate levels, any other name is one
+/// level.
 Path renamed_path(const Path& path, const std::string& old_name, const std::string& new_name) {
   if (new_name == old_name) return path;
   if (old_name.ends_with(new_name)) {

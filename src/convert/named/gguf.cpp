@@ -16,8 +16,7 @@ Result<std::optional<Match>> detect_gguf(const Place& place) {
     if (head == kGgufMagic) return Match{.where = {}, .why = "begins with GGUF"};
     return std::nullopt;
   }
-  // Quantised copies are often next to the weights that they were made from, and do not determine the format of the
-  // directory.
+  // Quantised copies are often next to their weights, and do not determine the format of the directory.
   const auto is_weights = [](const DirEntry& entry) {
     return entry.name.ends_with(".safetensors") || entry.name.ends_with(".bin") || entry.name.ends_with(".pt");
   };

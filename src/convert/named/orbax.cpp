@@ -50,7 +50,8 @@ tl::unexpected<Error> incomplete_orbax(const std::string& path, const std::strin
   return fail({.code = Errc::incomplete, .message = fmt::format("{}: {}", path, reason), .file = path});
 }
 
-/// Values stored as arrays, by `_METADATA` of an item; old releases wrote none. Strings are in `_strings.json`.
+/// Values stored as arrays, by `_METADATA` of an item; old releases wrote none. Strings are in
+/// `_strings.json`.
 Result<std::uint64_t> count_arrays(Io& io, const std::string& item) {
   constexpr std::uint64_t kLimit = std::uint64_t{256} << 20;
   constexpr std::string_view kWord = "\"skip_deserialize\":";

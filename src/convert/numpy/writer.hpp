@@ -8,8 +8,7 @@
 namespace ckpt::numpy {
 
 /// One .npy file per tensor: the target itself if it ends in ".npy", which takes exactly one (`usage` otherwise), else
-/// files in a directory. Supports Selected::part. Element types that NumPy lacks are written as their bits, with a
-/// note.
+/// files in a directory. Supports Selected::part. Types that NumPy lacks are written as their bits, with a note.
 Result<Skeleton> lay_out(const WriteRequest& request);
 
 /// A tensor's name as a file name: letters, digits, '_', '-' and inner dots are kept, other bytes become %XX, which

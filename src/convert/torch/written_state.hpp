@@ -23,9 +23,10 @@ struct WrittenState {
 /// - the source's own object, if it is one torch file and all of it is requested;
 /// - weights alone: an OrderedDict by name, like a state dict;
 /// - nested state (other torch files, DCP, the universal format made of these): the same nesting, by the paths;
-/// - any other source: {"model": weights, "optimizer": {"state": {i: slots}, "param_groups": [...]}, ...}: the form of
-///   torch.optim, with `param_names` in each group; fp32 masters, which that form lacks, by name under
-///   "master_weights"; all other objects under their names.
+/// - any other source: {"model": weights, "optimizer": {"state": {i: slots}, "param_groups":
+///   [...]}, ...}: the form of torch.optim, with `param_names` in each group; fp32 masters,
+///   which that form lacks, by name under "master_weights"; all other objects under their
+///   names.
 ///
 /// Objects that torch.load(weights_only=True) cannot load are kept only if the source is a torch file itself; else an
 /// object becomes the dict of its attributes, or is left out and listed.

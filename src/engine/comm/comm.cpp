@@ -45,8 +45,7 @@ constexpr ckpt_comm_table kSoloTable = {
     .abandon = [](void*, void*) {},
     .library = [](void*) { return "none"; },
     .close = [](void*) {},
-    .start_send = [](void*, const void*, std::uint64_t, int) -> void* { return nullptr; },  // one rank: no one to wait
-                                                                                            // for
+    .start_send = [](void*, const void*, std::uint64_t, int) -> void* { return nullptr; },  // only one rank
     .start_receive = [](void*, void*, std::uint64_t, int) -> void* { return nullptr; },
 };
 

@@ -8,10 +8,11 @@
 
 namespace ckpt {
 
-/// Keeps ranks informed about each other during long work: one small all-reduce after another, {worst code, still
-/// working}. Every rank takes part until all are done, so a failure anywhere is known to all within a beat, and a slow
-/// rank is not mistaken for a lost one. No other collective meanwhile; one thread. Ranks that wait for others also
-/// report since when: if all working ranks wait, none will ever finish.
+/// Keeps ranks informed about each other during long work: one small all-reduce after another, {worst
+/// code, still working}. Every rank takes part until all are done, so a failure anywhere is known to all
+/// within a beat, and a slow rank is not mistaken for a lost one. No other collective meanwhile; one
+/// thread. Ranks that wait for others also report since when: if all working ranks wait, none will ever
+/// finish.
 class Heartbeat {
  public:
   /// `patience`: a rank that takes longer to join a beat is lost.

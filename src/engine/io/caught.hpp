@@ -18,8 +18,9 @@ inline Error refused_by_system(const std::system_error& error) {
           .hint = "raise the limit of processes and threads (ulimit -u, or that of the container)"};
 }
 
-/// Runs `body`, which returns a Result, where an exception must not escape: at the bottom of a thread, and where other
-/// ranks wait for this one. Exceptions become errors: memory, io (a thread could not be started), else internal.
+/// Runs `body`, which returns a Result, where an exception must not escape: at the bottom of a thread, and where
+/// other ranks wait for this one. Exceptions become errors: memory, io (a thread could not be started), else
+/// internal.
 template <class Body>
 auto caught(Body&& body) -> decltype(body()) {
   try {

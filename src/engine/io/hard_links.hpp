@@ -7,7 +7,8 @@
 
 namespace ckpt {
 
-/// Creates a second name for a file. Only Ios over a file system can; others fail.
+/// Creates a second name for a file. Only Ios over a file system can; others
+/// fail.
 class HardLinks {
  public:
   virtual ~HardLinks() = default;

@@ -62,7 +62,8 @@ UniqueFd open_directory(int at, const std::string& relative, bool beneath, int m
   return fd;
 }
 
-/// Makes a plain path absolute by the working directory; "" if that is unknown.
+/// Makes a plain path absolute by the working directory; "" if that is
+/// unknown.
 std::string absolute_path(const std::string& plain) {
   if (plain.starts_with('/')) return plain;
   std::array<char, PATH_MAX> text{};

@@ -53,8 +53,7 @@ struct OpenOptions {
     /// An existing file that may be overwritten as if it were new (engine/io/recyclable.hpp). Any error: it may not.
     write_recycled,
   } mode = Mode::read;
-  bool direct = false;  ///< request O_DIRECT; if the file system refuses, the file is opened without it: see
-                        ///< `is_direct`
+  bool direct = false;  ///< request O_DIRECT, if the file system supports it: see `is_direct`
 };
 
 /// One read or write in flight, of at least one byte. The buffer belongs to the request until its completion is
@@ -161,7 +160,8 @@ enum class IoKind : std::uint8_t { automatic, uring, threads };
 /// `unsupported` where the kernel or the container forbids it.
 Result<std::unique_ptr<Io>> open_io(IoKind kind, std::size_t queue_depth = 32);
 
-/// Reads a small file; if another host replaces it meanwhile, the new one. `corrupt` if it is larger than `limit`.
+/// Reads a small file; if another host replaces it meanwhile, the new one. `corrupt` if it is larger than
+/// `limit`.
 Result<std::string> read_small_file(Io& io, const std::string& path, std::uint64_t limit);
 
 /// The path without a trailing slash; joins two with one slash; the last part; the rest (or ".").

@@ -17,9 +17,11 @@ bool recycles_files(const std::string& directory);
 /// - owner, group, mode and (absent) access list are those of a new file in its directory, by these rights;
 /// - one name: a second one would show the new bytes;
 /// - no bytes shared with another file: overwriting them would allocate space, and be no faster;
-/// - not open or mapped elsewhere: only then does the system grant a write lease. It is released at once, as the next
-///   process that opens the file would wait for it and the system would signal its holder. Until then that signal is
-///   SIGURG, which is ignored by default.
+/// - not open or mapped elsewhere: only then does the system grant a
+///   write lease. It is released at once, as the next process that
+///   opens the file would wait for it and the system would signal its
+///   holder. Until then that signal is SIGURG, which is ignored by
+///   default.
 /// errors  locked, with the condition that does not hold
 Result<> check_recyclable(int fd, const std::string& path, const NewRights& rights);
 

@@ -8,9 +8,10 @@
 
 namespace ckpt {
 
-/// Replaces a small file atomically: a temporary file next to it, synced, renamed over it, the directory synced. After
-/// a crash the old or the new file is there; the next call reuses a leftover temporary file. The caller ensures that no
-/// other process writes the same file at the same time.
+/// Replaces a small file atomically: a temporary file next to it, synced, renamed over it, the
+/// directory synced. After a crash the old or the new file is there; the next call reuses a
+/// leftover temporary file. The caller ensures that no other process writes the same file at the
+/// same time.
 /// errors  those of the system; the file is then the old one, or perhaps the new one
 Result<> replace_file(Io& io, const std::string& path, std::string_view bytes);
 

@@ -10,10 +10,11 @@
 
 namespace ckpt {
 
-/// A reader's lease on a checkpoint (directory or file). While it is held, no process deletes, demotes or replaces the
-/// checkpoint, or the checkpoint that it is part of. It is a shared lock and, where locks do not reach every host, a
-/// claim in each store that contains it (claims.hpp), kept alive by Io::beat. A claim that rests for longer than
-/// kClaimSilence no longer protects from other hosts. Used by one thread, that of `io`, which outlives it.
+/// A reader's lease on a checkpoint (directory or file). While it is held, no process deletes, demotes or replaces
+/// the checkpoint, or the checkpoint that it is part of. It is a shared lock and, where locks do not reach every
+/// host, a claim in each store that contains it (claims.hpp), kept alive by Io::beat. A claim that rests for
+/// longer than kClaimSilence no longer protects from other hosts. Used by one thread, that of `io`, which outlives
+/// it.
 class Lease final : public Attended {
  public:
   /// errors   locked: it is being replaced or deleted; not_found: no longer exists; io

@@ -57,8 +57,7 @@ struct Tensor {
   SwapFile file{};
 };
 
-/// Tracks which parts hold buffers, and chooses one to evict. Not thread-safe: its owner's lock guards it and all
-/// Parts.
+/// Tracks which parts hold buffers, and chooses one to evict. The owner's lock guards it and all Parts.
 class Memory {
  public:
   explicit Memory(BufferPool& pool) : pool_(pool) {}

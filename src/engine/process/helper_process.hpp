@@ -41,9 +41,10 @@ struct HelperLimits {
 /// Runs a helper program of ckpt to its end, with `input` on its standard input, and returns its standard output. The
 /// program is started from where ckpt is installed (engine/process/installed.hpp). Its output is hostile input: bytes
 /// are counted as they arrive, and a helper that exceeds a limit is killed.
-/// errors  by its exit status (helper/h5_file.hpp, Verdict), with its last line as message: refused 3, unsupported 4,
-///         no_space 5, memory 6, io 7, corrupt for any other status or a crash; unsupported: not installed; memory: its
-///         output exceeds the limit; io: timeout, or its end cannot be observed; interrupted: `stop`
+/// errors  by its exit status (helper/h5_file.hpp, Verdict), with its last line as message: refused 3,
+///         unsupported 4, no_space 5, memory 6, io 7, corrupt for any other status or a crash; unsupported: not
+///         installed; memory: its output exceeds the limit; io: timeout, or its end cannot be observed;
+///         interrupted: `stop`
 Result<std::string> run_helper(const std::string& program, const std::vector<std::string>& arguments,
                                std::string_view input, const HelperLimits& limits);
 

@@ -25,7 +25,8 @@ struct SmallFile {
 };
 
 /// The one commit of the project. Steps, of which only the sixth commits:
-///   1 make NAME.partial-ID (a directory, or a file for single-file targets), fsync its parent, lock it exclusively
+///   1 make NAME.partial-ID (a directory, or a file for single-file targets), fsync its parent,
+///     lock it exclusively
 ///   2 reserve space, then the caller writes (run)
 ///   3 every data file synced on the descriptor that wrote it (run); their folders are synced in 5
 ///   4 the ranks agree (the caller)

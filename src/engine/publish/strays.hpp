@@ -14,8 +14,9 @@ namespace ckpt {
 /// Whether ckpt makes something of this path below the directory; of a folder with a slash at its end.
 using OwnName = std::function<bool(std::string_view path)>;
 
-/// The files in `directory` that are not its own, by name relative to it; folders end in a slash. Temporary files of a
-/// dead process are ours; empty folders are ignored. `below`: only the contents of this folder ("shards/optim").
+/// The files in `directory` that are not its own, by name relative to it; folders end in a slash. Temporary files
+/// of a dead process are ours; empty folders are ignored. `below`: only the contents of this folder
+/// ("shards/optim").
 /// errors  io
 Result<std::vector<std::string>> find_strays(Io& io, const std::string& directory, const OwnName& own,
                                              std::string_view below = {});

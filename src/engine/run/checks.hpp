@@ -39,9 +39,10 @@ std::string path_of(const Map& map, std::uint32_t file, const std::string& root)
 /// The entry whose checksum goes with a copy, which has one.
 CrcLedger::Entry entry_of(const Copy& copy);
 
-/// Raw ranges of the source, in order, that a ledger lacks of partly read entries: running them with the same ledger
-/// completes those. Entries that lack more than `most_missing` bytes are skipped, and so are those in compressed
-/// streams, where padding is not decoded for itself. Empty: nothing is missing.
+/// Raw ranges of the source, in order, that a ledger lacks of partly read entries: running them with
+/// the same ledger completes those. Entries that lack more than `most_missing` bytes are skipped, and
+/// so are those in compressed streams, where padding is not decoded for itself. Empty: nothing is
+/// missing.
 TargetFile missing_ranges(const CrcLedger& ledger, std::uint64_t most_missing);
 
 /// Passes the bytes of a fetch to the ledger, for the checksums of entries that it covers. `segments`: their offsets in

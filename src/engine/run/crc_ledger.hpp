@@ -57,8 +57,7 @@ class CrcLedger {
 
   /// The partial entries, for a ledger that joins those of several ranks.
   std::string unfinished() const;
-  /// Adds the state written by another ledger of the same source; `complete` is called for each entry that it
-  /// completes.
+  /// Adds the state of another ledger of the same source; `complete` is called for each completed entry.
   void absorb(std::string_view unfinished, const std::function<void(const Entry&, const Verdict&)>& complete);
 
  private:

@@ -117,8 +117,7 @@ std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_by
   for (Piece& piece : pieces) {
     const std::optional<Compressed>& compressed = piece.copy.compressed;
     if (compressed) {
-      // A small unit is decoded completely, so that other leaves find it; larger ones continue where the last read
-      // ended.
+      // A small unit is decoded completely, for other leaves; larger ones continue where the last read ended.
       const bool whole = compressed->bytes <= limit;
       Segment* last = fetches.empty() ? nullptr : &fetches.back().segments.back();
       const std::uint64_t end = whole ? compressed->bytes : piece.end;

@@ -17,8 +17,7 @@ namespace ckpt {
 /// The late fields of a plan's target files: takes the checksum of each covered range from the leaves as they are made,
 /// in any order and on several ranks, and computes every field.
 ///
-/// About 60 bytes per field and 5 per leaf; nothing if no file has late fields. Thread-safe. The plan may be destroyed
-/// first.
+/// About 60 bytes per field and 5 per leaf; nothing without late fields. Thread-safe. May outlive the plan.
 class LateLedger {
  public:
   explicit LateLedger(const std::vector<TargetFile>& files);

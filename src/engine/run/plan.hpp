@@ -139,8 +139,7 @@ class Plan {
   bool shares_reads() const { return !leads_.empty() || source_->compressed; }
 
  private:
-  /// The location of the tensor from which a derived one is computed: its copies are cut where the derived one's leaves
-  /// end.
+  /// The source of a derived tensor: its copies are cut where the derived tensor's leaves end.
   struct Lead {
     std::uint64_t first_leaf = 0;  // of its file
     std::uint64_t offset = 0;      // bytes in that file

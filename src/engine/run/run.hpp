@@ -26,10 +26,9 @@ namespace ckpt {
 constexpr std::size_t kRunBufferBytes = kLeafBytes + 64 * 1024;
 
 struct RunOptions {
-  std::string source_root;  ///< directory of the source's files; a file itself where its map path is ""
-  std::string target_root;  ///< with the same meaning; "": nothing is written, the plan ends in hashes (verify,
-                            ///< compare)
-  unsigned workers = 1;     ///< threads, each with its own Io
+  std::string source_root;               ///< directory of the source's files; a file itself where its map path is ""
+  std::string target_root;               ///< of the target; "": only hashes (verify, compare)
+  unsigned workers = 1;                  ///< threads, each with its own Io
   std::uint64_t pool_bytes = 64u << 20;  ///< for all workers together
   BufferPool* pool = nullptr;            ///< used instead of an own one; its buffers are kRunBufferBytes long
   /// The plan's sources are in memory: its leaves are filled from here. The caller fills while this runs; it is closed

@@ -13,8 +13,9 @@
 
 /// A source must be constant: its bytes are read from the files that its map was made from. Device, inode, size and
 /// modification time show whether a file has changed. The modification time can be set back after overwriting; the
-/// inode's change time cannot. That also changes with names, owner or permissions, which change no byte: if it moved
-/// and none of these did, the file counts as changed. If it is unknown, or comes from a MapFile, it is not used.
+/// inode's change time cannot. That also changes with names, owner or permissions, which change no byte: if it
+/// moved and none of these did, the file counts as changed. If it is unknown, or comes from a MapFile, it is not
+/// used.
 namespace ckpt {
 
 /// errors  changed: the file at `path` is another one

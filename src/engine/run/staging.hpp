@@ -38,9 +38,10 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  /// Fills every leaf, with `threads` threads of which the caller is one, and waits while the pool is empty. With
-  /// `hash` the leaves are hashed here, each piece while it is in the cache, for callers that wait for the disk anyway.
-  /// When this returns the sources may change. After a failure the run fails with the same error.
+  /// Fills every leaf, with `threads` threads of which the caller is one, and waits while the pool is empty.
+  /// With `hash` the leaves are hashed here, each piece while it is in the cache, for callers that wait for
+  /// the disk anyway. When this returns the sources may change. After a failure the run fails with the same
+  /// error.
   /// errors  what `fill` callbacks return or throw; memory; interrupted: the run has failed, or was stopped
   Result<> fill(unsigned threads, bool hash = false);
 

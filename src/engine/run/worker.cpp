@@ -274,7 +274,8 @@ Result<> Worker::decompress(Reading& reading) {
   std::size_t got = 0;
   while (got < room.size()) {
     if (shared_.stop.load(std::memory_order_relaxed)) return fail(Errc::interrupted, "stopped");
-    const bool before = decompressor->position() < segment.begin;  // skipped bytes go where the segment will be
+    const bool before =
+        decompressor->position() < segment.begin;  // before the segment: its skipped bytes go where the segment will be
     const std::uint64_t gap = before ? segment.begin - decompressor->position() : room.size();
     const std::span<std::byte> out = before ? room.first(std::min<std::uint64_t>(gap, room.size())) : room.subspan(got);
     CKPT_TRY(const std::size_t bytes, decompressor->read(io_, *handle, out));

@@ -14,9 +14,10 @@ namespace ckpt {
 inline constexpr std::string_view kStoreDirectory = ".ckpt";
 inline constexpr std::string_view kInboxDirectory = "inbox";
 
-/// Notes that the checkpoint RUN/NAME has changed, in the inbox of the store that contains the run: the nearest
-/// directory at or above it that has a .ckpt. Without a store no note is written. No sync, and failures are ignored:
-/// neither a save nor a mark fails for it. `word` distinguishes notes of one checkpoint.
+/// Notes that the checkpoint RUN/NAME has changed, in the inbox of the store that contains the run: the
+/// nearest directory at or above it that has a .ckpt. Without a store no note is written. No sync, and
+/// failures are ignored: neither a save nor a mark fails for it. `word` distinguishes notes of one
+/// checkpoint.
 void drop_note(Io& io, std::string_view run_directory, std::string_view name, std::string_view word);
 
 struct InboxNote {

@@ -15,7 +15,8 @@ constexpr std::size_t kPartialIdDigits = 32;
 /// The path of the partial of a publication: for ranks that were not told of it but know its target and id.
 std::string partial_path(std::string_view target, std::string_view id);
 
-/// The parts of a partial's name. Nothing for any other form: such a name is not ours, and is never swept.
+/// The parts of a partial's name. Nothing for any other form: such a name is not ours, and is never
+/// swept.
 struct PartialName {
   std::string_view target;
   std::string_view id;  ///< 32 hex digits

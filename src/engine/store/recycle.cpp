@@ -103,7 +103,8 @@ Result<std::uint64_t> retire_files(Io& io, const std::string& store, const Recyc
       CKPT_CHECK(io.rename(from, join_path(directory, file.name()), RenameMode::no_replace));
       moved += info.bytes;
     }
-    // The new names first: a file with both names after a crash is moved again; one without a name would be lost space.
+    // The new names first: a file with both names after a crash is moved again; one without a name would be lost
+    // space.
     CKPT_CHECK(io.sync_dir(directory));
     CKPT_CHECK(io.sync_dir(folder));
   }

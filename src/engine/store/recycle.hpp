@@ -31,7 +31,8 @@ constexpr std::string_view kUncheckedSuffix = ".unchecked";
 
 /// STORE/.ckpt/recycle
 std::string recycle_path(std::string_view store);
-/// The recycle directory of the store that contains a run; nothing if there is no store.
+/// The recycle directory of the store that contains a run; nothing if there is no
+/// store.
 /// errors  io
 Result<std::optional<std::string>> recycle_above(Io& io, const std::string& run_directory);
 
@@ -66,7 +67,8 @@ Result<std::uint64_t> retire_files(Io& io, const std::string& store, const Recyc
 class RecycledFiles {
  public:
   explicit RecycledFiles(Io& io) : io_(&io) {}  ///< nothing to take; `io` outlives it
-  /// Files for a partial in this run. None if there are none, or if reusing them gains nothing.
+  /// Files for a partial in this run. None if there are none, or if reusing them gains
+  /// nothing.
   static RecycledFiles above(Io& io, const std::string& run_directory);
 
   /// Puts a file of `bytes`, with its space and bytes of before, at `path`, where nothing is. The smallest whose space

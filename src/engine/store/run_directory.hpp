@@ -34,7 +34,8 @@ bool is_save_partial(std::string_view name);
 /// Creates a directory and its parents if missing; durable. Several ranks may do so at once.
 Result<> make_directory(Io& io, const std::string& directory);
 
-/// Makes a directory and its parents below `top` durable: their creator may have been killed before doing so.
+/// Makes a directory and its parents below `top` durable: their creator may have been killed before doing
+/// so.
 Result<> settle_directory(Io& io, const std::string& directory, const std::string& top);
 
 /// The committed checkpoints of a run, newest (greatest generation, then greatest name) first. None if the directory

@@ -12,9 +12,10 @@
 #include "format/model/dtype.hpp"
 #include "format/result.hpp"
 
-/// The header of a safetensors file: u64 little-endian N, N bytes of JSON that begin with '{' and may end with blanks,
-/// then the data. Source: safetensors README "Format" and safetensors/src/tensor.rs. Beyond the README, the reference
-/// accepts leading blanks, a null `__metadata__` and unknown fields of a tensor; so does this. Duplicate keys are not.
+/// The header of a safetensors file: u64 little-endian N, N bytes of JSON that begin with '{' and may end with
+/// blanks, then the data. Source: safetensors README "Format" and safetensors/src/tensor.rs. Beyond the README, the
+/// reference accepts leading blanks, a null `__metadata__` and unknown fields of a tensor; so does this. Duplicate
+/// keys are not.
 namespace ckpt::safetensors {
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  ///< of the JSON: MAX_HEADER_SIZE of the reference

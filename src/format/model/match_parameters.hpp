@@ -14,8 +14,7 @@ namespace ckpt {
 /// One parameter group of an optimizer that does not store names.
 struct UnnamedGroup {
   std::vector<std::optional<Shape>> shapes{};    ///< of its members in order, if known
-  std::optional<std::uint64_t> flat_elements{};  ///< alternatively: the members are end to end in one tensor of this
-                                                 ///< length
+  std::optional<std::uint64_t> flat_elements{};  ///< or: end to end in one tensor of this length
 };
 
 /// Whether a member's master, rounded, equals a candidate's weight. `position`: the member's index in its group, or its

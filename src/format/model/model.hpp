@@ -164,9 +164,10 @@ struct Finding {
   Skipped skipped = Skipped::nothing;
 };
 
-/// The single object in a source's file, from which its tensors and objects were taken, with all containers in their
-/// order and what they share. It refers to tensors by their names in the map; one that the map does not have has the
-/// name "".
+/// The single object in a source's file, from which its tensors and objects were
+/// taken, with all containers in their order and what they share. It refers to
+/// tensors by their names in the map; one that the map does not have has the name
+/// "".
 struct WholeObject {
   ValuePtr value{};
   /// By a tensor's name: the storage that it is a view of, bytes of file 0.

@@ -31,8 +31,9 @@ struct TreeLeaf {
   ValuePtr value;
 };
 
-/// One value of all leaves, in their order: a container with integer keys 0 to n - 1 is a list, any other a dict. None
-/// if there are no leaves. Tuples become lists. A leaf below another leaf, or with the path of another, is left out.
+/// One value of all leaves, in their order: a container with integer keys 0 to n - 1 is a list, any other a dict.
+/// None if there are no leaves. Tuples become lists. A leaf below another leaf, or with the path of another, is left
+/// out.
 std::optional<Value> build_tree(std::span<const TreeLeaf> leaves);
 
 /// The value of a text key of a dict, or null; also where `value` is null or no dict.

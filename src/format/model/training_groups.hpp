@@ -37,8 +37,7 @@ std::optional<std::vector<SpelledGroup>> read_groups(std::span<const TreeLeaf> l
 ///
 /// candidates       shapes of the possible members
 /// shapes           of members, by number, if their state shows it
-/// in_module_order  whether the candidates are (Map::module_order); else their order means nothing, and only shapes
-///                  decide
+/// in_module_order  whether the candidates are (Map::module_order); else only shapes decide
 std::optional<std::vector<std::vector<std::size_t>>> name_members(
     const std::vector<Shape>& candidates, std::span<const SpelledGroup> groups,
     const std::unordered_map<std::uint64_t, Shape>& shapes, bool in_module_order);

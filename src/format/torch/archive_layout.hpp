@@ -26,7 +26,8 @@ struct ArchiveLayout {
     std::uint64_t offset = 0;
     std::string bytes;
   };
-  /// A field of 4 bytes, little-endian, with the CRC-32 of the archive's bytes `covers`. It is inside a piece, as zero.
+  /// A field of 4 bytes, little-endian, with the CRC-32 of the archive's bytes `covers`. It is inside a piece, as
+  /// zero.
   struct LateCrc {
     std::uint64_t offset = 0;
     Extent covers{};

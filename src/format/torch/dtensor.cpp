@@ -138,7 +138,8 @@ bool is_shard(const Placement& placement) {
   return placement.kind == Placement::Kind::shard || placement.kind == Placement::Kind::strided_shard;
 }
 
-/// The order in which mesh dimensions cut each tensor dimension: from the first on, unless `shard_order` differs.
+/// The order in which mesh dimensions cut each tensor dimension: from the first on, unless `shard_order`
+/// differs.
 Result<> read_order(const Graph& graph, NodeId spec, DistributedView& view) {
   view.order.resize(view.global_shape.size());
   for (std::size_t m = 0; m < view.placements.size(); ++m) {

@@ -61,8 +61,7 @@ struct LocalPiece {
   Box box;
   Shape local;
 };
-/// The part on the rank, by the rules of its placements: one piece, unless there is a strided shard without its
-/// counterpart.
+/// The part on the rank, by its placements: one piece, unless a strided shard has no counterpart.
 /// errors  corrupt: the local shape is a different one; refused: more than 65,536 pieces; unsupported: a partial
 ///         placement, whose values still have to be summed
 /// source  torch/distributed/tensor/_utils.py _compute_local_shape_and_global_offset; cut::chunk

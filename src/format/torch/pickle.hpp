@@ -19,8 +19,7 @@ struct Budget {
   std::uint64_t max_opcodes = std::uint64_t{512} << 20;
   std::uint32_t max_depth = 1000;                    ///< nesting of containers and calls
   std::uint64_t max_bytes = std::uint64_t{8} << 30;  ///< memory of the graph
-  Errc over_bytes = Errc::refused;                   ///< the error when max_bytes is exceeded: `memory` if a user chose
-                                                     ///< the limit
+  Errc over_bytes = Errc::refused;                   ///< when max_bytes is exceeded: `memory` for a user's limit
 };
 
 using NodeId = std::uint32_t;

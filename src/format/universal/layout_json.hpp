@@ -12,7 +12,8 @@ namespace ckpt::universal {
 void put_layout(json::Writer& out, const Layout& layout);
 
 /// Reads one and checks it by itself.
-/// errors   newer: an unknown kind or cut rule; corrupt: anything else. The message is the reason alone
+/// errors   newer: an unknown kind or cut rule; corrupt: anything else. The message is the reason
+///          alone
 Result<Layout> read_layout(const json::Value& value);
 
 }  // namespace ckpt::universal

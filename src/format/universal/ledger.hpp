@@ -71,8 +71,9 @@ Result<Ledger> parse(std::string_view text);
 /// `ledger` must pass `check`; equal ledgers give equal text.
 std::string build(const Ledger& ledger);
 
-/// A ledger at the start of an epoch. Sharded: the shards in their order are cut into one run per rank, which differ by
-/// at most one sample.
+/// A ledger at the start of an epoch. Sharded: the shards in their
+/// order are cut into one run per rank, which differ by at most one
+/// sample.
 /// errors  usage: no rank, a batch below the number of ranks, samples that overflow, a shard's name that is not UTF-8
 Result<Ledger> begin_global(std::uint64_t epoch, std::uint64_t seed, std::uint64_t samples, std::uint64_t global_batch,
                             std::uint64_t world);

@@ -78,8 +78,7 @@ struct Manifest {
   std::vector<std::pair<std::string, std::string>> digests{};  ///< algorithm -> hexadecimal text
   std::vector<Finding> findings{};
   std::vector<Alias> aliases{};  ///< sorted by name
-  /// A small file that belongs to the weights, and the blob with its bytes. Rows that were read are valid: FORMAT.md
-  /// 3.2.
+  /// A small file of the model, and the blob with its bytes. Rows that were read are valid: FORMAT.md 3.2.
   struct ExtraRow {
     std::string path;
     std::string blob;
@@ -111,7 +110,8 @@ Result<std::string> build_manifest(const Manifest& manifest);
 Result<Manifest> parse_manifest(std::string_view text);
 
 /// Whether the weights are stored independently of the optimizer's state.
-/// errors  unsupported, with the tensor: a value of a parameter is stored only there, or nothing else is left
+/// errors  unsupported, with the tensor: a value of a parameter is stored only there, or nothing else is
+///         left
 Result<> check_weights_alone(const Manifest& manifest);
 
 /// The same manifest one revision later, with other classes dropped: all other bytes are unchanged.

@@ -64,7 +64,8 @@ Extent span_in(const Box& box, const Box& needed);
 
 /// True where replicas share the writing of a chunk.
 bool is_shared(const Chunk& chunk, Dtype dtype);
-/// Replica `replica`'s part of a divided chunk, by rows or elements: empty for some replicas if there are few.
+/// Replica `replica`'s part of a divided chunk, by rows or elements: empty for some replicas if there are
+/// few.
 Chunk share_of(const Chunk& chunk, Dtype dtype, std::uint64_t replica, std::uint64_t replica_count);
 /// How many replicas, from 0 on, have something in their part of a chunk that is shared.
 std::uint64_t sharer_count(const Chunk& chunk, Dtype dtype, std::uint64_t replica_count);

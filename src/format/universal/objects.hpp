@@ -26,7 +26,8 @@ struct Objects {
 /// New names of tensors, by their names inside the objects.
 using Renamed = std::unordered_map<std::string, std::string>;
 
-/// The bytes of objects.json. Shared values are written each time; tensors are written by their new names, if renamed.
+/// The bytes of objects.json. Shared values are written each time; tensors are written by their new names, if
+/// renamed.
 /// errors  refused: more values than kMaxObjectValues; unsupported: nested deeper than kMaxObjectDepth
 Result<std::string> build_objects(const Hash128& id, std::span<const NamedObject> objects, const Renamed& renamed = {});
 

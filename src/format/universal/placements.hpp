@@ -26,8 +26,9 @@ Layout replicated(Mesh mesh);
 
 // --- shards of one dimension -----------------------------------------------------------------------------------------
 
-/// Parts of ceil(n / ranks) rows of the rest left by earlier steps; trailing ranks may hold nothing. Over one axis of a
-/// mesh of (replicate, shard) this is HSDP; after a step of tensor parallelism along the same dimension it is DTensor's
+/// Parts of ceil(n / ranks) rows of the rest left by earlier steps; trailing ranks
+/// may hold nothing. Over one axis of a mesh of (replicate, shard) this is HSDP;
+/// after a step of tensor parallelism along the same dimension it is DTensor's
 /// strided shard.
 /// source  PyTorch FSDP2: torch/distributed/fsdp/_fully_shard/_fsdp_param.py FSDPParam._init_sharded_param, by
 ///         _fsdp_common.py _chunk_with_empty (torch.chunk); DTensor: placement_types.py Shard, _StridedShard
@@ -65,8 +66,9 @@ Result<Layout> vocabulary(Layout layout, const Vocabulary& vocabulary);
 
 /// Fused QKV whose rows are groups of (heads / groups) query heads, one key head, one value head: ranks hold whole
 /// groups.
-/// source  Megatron-LM megatron/core/transformer/attention.py SelfAttention (linear_qkv, num_query_groups). More ranks
-///         than groups share groups there, which is not a division of rows: refused
+/// source  Megatron-LM megatron/core/transformer/attention.py SelfAttention (linear_qkv,
+///         num_query_groups). More ranks than groups share groups there, which is not a division of rows:
+///         refused
 struct GroupedQkv {
   std::uint32_t axis = 0;
   std::uint64_t heads = 0;
@@ -75,8 +77,9 @@ struct GroupedQkv {
 };
 Result<Layout> grouped_qkv(Layout layout, const GroupedQkv& qkv);
 
-/// Several projections stacked along a dimension, of which every rank holds an equal part each: [Q; K; V], [gate; up].
-/// The whole tensor keeps them stacked; a rank's local array is its parts stacked.
+/// Several projections stacked along a dimension, of which every rank holds an equal part each: [Q;
+/// K; V], [gate; up]. The whole tensor keeps them stacked; a rank's local array is its parts
+/// stacked.
 /// source  [Q; K; V]: deepspeed/module_inject/fusedqkv_utils.py; [gate; up]: Megatron-LM
 ///         megatron/core/transformer/mlp.py apply_swiglu_sharded_factory
 struct Stacked {

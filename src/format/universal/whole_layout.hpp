@@ -22,8 +22,7 @@ struct Entry {
   std::uint32_t tensor = 0;  ///< the caller's number
 };
 
-/// The first key of the order of entries in a file: log2 of the power of two that divides their size, at most
-/// kDataAlignment.
+/// The first key of the order of entries: log2 of the largest power of two in their size, at most kDataAlignment.
 int entry_alignment(std::uint64_t bytes);
 
 /// Puts the entries of one file into their order: descending alignment of their sizes, then names.

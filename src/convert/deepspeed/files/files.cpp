@@ -79,8 +79,7 @@ std::optional<OptimName> optim_name_parts(std::string_view name) {
   return std::nullopt;
 }
 
-/// The output of ds_to_universal: one directory per parameter below `zero`, model states next to it, no optimizer
-/// files.
+/// The output of ds_to_universal: a directory per parameter below `zero`, model states, no optimizer files.
 bool is_universal(const std::vector<DirEntry>& entries) {
   bool has_zero = false;
   for (const DirEntry& entry : entries) {

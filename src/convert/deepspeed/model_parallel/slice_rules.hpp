@@ -31,9 +31,10 @@ struct Assembled {
   std::vector<PartitionIndex::Piece> pieces{};
 };
 
-/// How the slices of tensor-parallel ranks form the full parameters, by the checkpoint's own universal_checkpoint_info
-/// or by the user's rules: replicated, rows (dimension 1), columns (dimension 0), or parts that are cut separately
-/// (fused query, key and value).
+/// How the slices of tensor-parallel ranks form the full parameters, by the
+/// checkpoint's own universal_checkpoint_info or by the user's rules: replicated, rows
+/// (dimension 1), columns (dimension 0), or parts that are cut separately (fused query,
+/// key and value).
 /// source  deepspeed/checkpoint/ds_to_universal.py: merge_tp_slices
 class SliceRules {
  public:

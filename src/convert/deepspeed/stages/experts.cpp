@@ -152,7 +152,8 @@ std::optional<ExpertName> expert_name(std::string_view name) {
 
 Result<> add_experts(FileSet& set, const Tag& tag, const TagFiles& files, ModelStates& model) {
   if (model.num_experts.empty()) return {};
-  // The model file lists frozen experts under the first rank's local numbers; their weights are in the experts' files.
+  // The model file lists frozen experts under the first rank's local numbers; their weights are in the experts'
+  // files.
   const auto of_expert = [](const auto& entry) { return expert_name(entry.name).has_value(); };
   std::erase_if(model.frozen, of_expert);
   std::erase_if(model.frozen_fragments, of_expert);

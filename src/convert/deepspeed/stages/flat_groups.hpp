@@ -28,9 +28,10 @@ class GroupRanks {
   std::size_t group_ = 0;
 };
 
-/// Stages 1 and 2: masters and slots of every parameter, each a stretch of its flat group, which all ranks hold in
-/// parts. The order is that of param_shapes; element counts and, if the files have them, the offsets of the weights in
-/// `module` and each rank's own list of fragments must agree with it.
+/// Stages 1 and 2: masters and slots of every parameter, each a stretch of its flat group, which all
+/// ranks hold in parts. The order is that of param_shapes; element counts and, if the files have
+/// them, the offsets of the weights in `module` and each rank's own list of fragments must agree with
+/// it.
 ///
 /// ranks    every rank's file, in rank order
 /// errors   corrupt, naming file and group: a count that no alignment explains, ranks with different slots, an order

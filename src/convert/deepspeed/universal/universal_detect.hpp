@@ -8,7 +8,8 @@
 
 namespace ckpt::deepspeed {
 
-/// True for a universal folder (`zero/<parameter>/fp32.pt`), or a directory whose `latest_universal` names one.
+/// True for a universal folder (`zero/<parameter>/fp32.pt`), or a directory whose `latest_universal` names
+/// one.
 Result<std::optional<Match>> detect_universal(const Place& place);
 
 /// The universal folder that a path means.
