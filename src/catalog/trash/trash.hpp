@@ -44,7 +44,8 @@ namespace ckpt::catalog {
 struct TrashEntry {
   std::string run{};      ///< path below the store; "." for the store's own directory
   std::string name{};     ///< that it had in its run; of a dropped optimizer that of its checkpoint
-  std::string kept_as{};  ///< in the trash: the name, with ".~2" if that existed already; "NAME.optim" for an optimizer
+  std::string kept_as{};  ///< in the trash: the name, with ".~2" if that existed already; "NAME.optim" for a dropped
+                          ///< optimizer
   bool present = false;   ///< its files are in the trash, or some of them
   bool recorded = false;  ///< `record` was read; without one nothing is ever purged
   TrashRecord record{};
