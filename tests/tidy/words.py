@@ -48,6 +48,12 @@ COMMENTS = {
 }
 # Comments that still have such a phrase, by folder. Lower a number when you rewrite one; never raise it.
 CEILING = {
+    "src/api": 6,
+    "src/catalog": 4,
+    "src/convert": 6,
+    "src/engine": 4,
+    "src/format": 3,
+    "src/writers": 3,
 }
 # Part of a string -> it stays, and why.
 ALLOWED = {
