@@ -22,8 +22,8 @@
  *
  * Threads: use a handle from one thread at a time. Lifetime: handles of saves and checkpoints may outlive their run;
  * functions of a save that was begun but not committed then fail with 2, all other handles still work. Strings and
- * arrays passed in are copied, except tensor data (see ckpt_add). In a forked child every function fails with 2 and
- * has no effect; signal handlers are those from before catch_signals.
+ * arrays passed in are copied, except tensor and blob data (see ckpt_add). In a forked child every function fails
+ * with 2 and has no effect; signal handlers are those from before catch_signals.
  *
  * Structs begin with their size. A function fails with 2 if it is not set, with 12 if a newer caller sets a member that
  * this release does not know.
