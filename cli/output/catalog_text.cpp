@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "api/catalog/store_words.hpp"
+
 namespace ckpt::cli {
 namespace {
 
@@ -121,7 +123,7 @@ Table entry_table(const std::vector<catalog::Entry>& entries, bool for_people, S
     std::vector<std::string> row{
         printable(checkpoint.run),
         std::to_string(checkpoint.step),
-        std::string(state_word(checkpoint.state)),
+        catalog::lacks_files(entry) ? "incomplete" : std::string(state_word(checkpoint.state)),
         for_people ? age_text(checkpoint.created, now) : catalog::time_text(checkpoint.created),
         for_people ? format_size(checkpoint.bytes, sizes) : std::to_string(checkpoint.bytes),
         entry.format,

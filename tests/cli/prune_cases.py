@@ -220,6 +220,15 @@ def case_undelete_brings_it_back_and_why_knows_all_of_it(sh):
     # As after a command for all three that was killed when the second was back.
     data = sh.document("undelete", "llama@1", "llama@2", "llama@3", "--store", "store")["data"]
     check([one["step"] for one in data["restored"]] == [1, 3] and [one["step"] for one in data["in_place"]] == [2], str(data))
+    # By their ids, too, which those copies have in common.
+    shutil.rmtree(run)
+    for step in (1, 2, 3):
+        sh.run("save", sh.checkpoint("safetensors/single"), "--store", "store", "--run", "ids", "--step", str(step))
+    ids = {c["step"]: c["id"] for c in sh.document("list", "--store", "store")["data"]["checkpoints"]}
+    prune(sh, "ids", "--keep-last", "1", "--apply", "-y")
+    sh.run("undelete", ids[2], "--store", "store", out="^restored ids/step-000000002.g2")
+    data = sh.document("undelete", ids[1], ids[2], "--store", "store")["data"]
+    check([one["step"] for one in data["restored"]] == [1] and [one["step"] for one in data["in_place"]] == [2], str(data))
 
 
 def case_the_trash_is_emptied_after_its_grace(sh):
@@ -336,6 +345,38 @@ def case_what_holds_anothers_data_stays(sh):
     check(left(run) == ["checkpoint-1000", "checkpoint-3000"] and data.read_bytes(), str(left(run)))
     sh.path("store/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 1 }\n')
     sh.run("why", "hf/checkpoint-1000", "--store", "store", out="holds bytes of hf/checkpoint-3000")
+
+
+def case_what_a_link_in_a_checkpoint_of_ours_leads_into_stays(sh):
+    weights = "shards/weights/00000-00000.safetensors"
+
+    def linked(run, other, step, name=weights, to=None):
+        file = sh.path("store") / run / f"step-{step:09}.g{step}" / name
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+        file.symlink_to(os.path.relpath(sh.path("store") / other / "step-000000001.g1" / (to or name), file.parent))
+        return file
+
+    def last(*words, **more):
+        return prune(sh, *words, "--keep-last", "1", **more)
+
+    for name in (weights, "shards/weights"):
+        for run, other in (("llama", "llama"), ("zebra", "llama")):  # of another run too, whatever run is asked for
+            store(sh), store(sh, run="zebra")
+            file = linked(run, other, 6, name)
+            last("llama", "-y", out=[rf"^llama\t1\t.*\tKEEP\tholds bytes of {run}/step-000000006.g6", "^would delete 4 of 6 "])
+            last("llama", "--apply", "-y", "--grace", "0", out=[rf"^llama\t1\t.*\tKEEP\tholds bytes of {run}/", "^4 checkpoints deleted"])
+            check(steps(sh.path("store/llama")) == [1, 6], str(steps(sh.path("store/llama"))))
+            check(file.exists() and sh.run("verify", file.parents[2 if file.is_file() else 1], out="ok"), "its bytes are gone")
+            shutil.rmtree(sh.path("store"))
+    # A second name holds the bytes by itself.
+    run = store(sh) / "llama"
+    (run / "step-000000006.g6" / weights).unlink()
+    os.link(run / "step-000000001.g1" / weights, run / "step-000000006.g6" / weights)
+    sh.path("store/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 1 }\n[trash]\nrecycle = 3\nttl = "0s"\n')
+    prune(sh, "--apply", "-y")
+    check(steps(run) == [6], str(steps(run)))
+    sh.run("save", sh.checkpoint("safetensors/gpt2_tied"), "--store", "store", "--run", "llama", "--step", "7")
+    sh.run("verify", run / "step-000000006.g6", out="ok")
 
 
 def case_what_another_tool_is_writing_stays_and_counts_for_nothing(sh):

@@ -3,6 +3,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 
 from runner import check, main
 
@@ -108,7 +109,6 @@ def case_what_cannot_be_looked_at_is_told_and_takes_no_turn(sh):
         file.unlink()
     data = scrub(sh, "--sample", "34%", code=1)["data"]
     check([one["verdict"] for one in data["checkpoints"]] == ["incomplete", "intact", "intact"], str(data))
-    check(states(sh)[("llama", 3)] == "durable", "missing files are no word about bytes")
     held = os.open(place(sh, 2), os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
     shutil.rmtree(place(sh, 3))
@@ -116,6 +116,38 @@ def case_what_cannot_be_looked_at_is_told_and_takes_no_turn(sh):
     check([one["verdict"] for one in document["data"]["checkpoints"]].count("busy") == 1, str(document))
     check(any("busy" in warning["text"] for warning in document["warnings"]), str(document["warnings"]))
     os.close(held)
+
+
+def case_missing_files_are_recorded_until_they_are_back(sh):
+    store(sh)
+    shards, aside = place(sh, 2) / "shards", sh.path("aside")
+    shards.rename(aside)
+    data = scrub(sh, code=1)["data"]
+    bad = next(one for one in data["checkpoints"] if one["step"] == 2)
+    check(bad["verdict"] == "incomplete" and bad["recorded"], str(bad))
+    for words in ([], ["--rebuild"]):
+        listed = next(c for c in sh.document("list", *words, "--store", "store")["data"]["checkpoints"] if c["step"] == 2)
+        check(listed["state"] == "corrupt" and listed["reason"].startswith("incomplete: ") and "is missing" in listed["reason"], str(listed))
+        sh.run("list", *words, "--store", "store", out=r"^llama\t2\tincomplete\t.*\tincomplete: .* is missing")
+    sh.run("prune", "--store", "store", "--keep-last", "2", "--purge-early-below", "0", out=[r"\t2\t.*BLOCK\tdamaged", r"\t1\t.*KEEP\tlast#2"])
+    aside.rename(shards)
+    scrub(sh)
+    check(set(states(sh).values()) == {"verified"}, str(states(sh)))
+
+
+def case_what_another_tool_is_writing_is_not_recorded_as_incomplete(sh):
+    tag = sh.path("store/ds/global_step3")
+    shutil.copytree(sh.checkpoint("deepspeed/zero2_bf16_dp4") / "global_step3", tag)
+    lost, = tag.glob("*rank_2*optim_states.pt")
+    lost.unlink()
+    now = time.time()
+    for age, recorded in ((0, False), (3600, True)):
+        for file in tag.iterdir():
+            if file.is_file():
+                os.utime(file, (now - age, now - age))
+        one, = scrub(sh, code=1)["data"]["checkpoints"]
+        check(one["verdict"] == "incomplete" and one["recorded"] == recorded, f"{age} s old: {one}")
+        check(states(sh)[("ds", 3)] == ("corrupt" if recorded else "durable"), str(states(sh)))
 
 
 def case_another_tools_checkpoint_is_verified_by_its_own_checksums_or_noted(sh):

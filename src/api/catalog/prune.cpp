@@ -12,6 +12,7 @@
 #include "api/catalog/store_catalog.hpp"
 #include "catalog/index/link_watch.hpp"
 #include "catalog/index/links.hpp"
+#include "catalog/index/own_links.hpp"
 #include "catalog/index/rows.hpp"
 #include "catalog/index/scan.hpp"
 #include "catalog/support.hpp"
@@ -72,11 +73,16 @@ std::uint64_t most_recycled(const PrunePlan& plan) {
   return most;
 }
 
-/// A part is decided again whenever a checkpoint that justifies its deletions is incomplete.
+/// How many checkpoints of ours a plan that is only shown searches for links: some 50 us each.
+constexpr std::size_t kMostSearched = 4096;
+
+/// One part is decided anew whenever what its decisions rest on turns out not to be whole, or needs what would go.
 class Decider {
  public:
-  Decider(Session& session, const PruneRequest& request, catalog::Situation situation)
-      : session_(session), request_(request), situation_(std::move(situation)) {}
+  /// `own`: all checkpoints of ours in the store.
+  Decider(Session& session, const PruneRequest& request, catalog::Situation situation,
+          const std::vector<catalog::OwnPlace>& own)
+      : session_(session), request_(request), situation_(std::move(situation)), own_(own) {}
 
   Result<> decide(PrunePart& part, std::vector<std::string>& warnings) {
     situation_.first_run = part.first_run;
@@ -84,6 +90,8 @@ class Decider {
       CKPT_CHECK(not_stopped(session_, request_.store));
       CKPT_TRY(part.retention, catalog::retain(part.checkpoints, part.policy, situation_));
       if (part.retention.trash_count + part.retention.demote_count == 0) return {};
+      CKPT_TRY(const bool is_needed, note_own_links(part, warnings));
+      if (is_needed) continue;
       std::vector<std::uint32_t> going;
       for (const std::uint32_t i : part.retention.order) {
         if (goes(part.retention.decisions[i])) going.push_back(i);
@@ -110,7 +118,40 @@ class Decider {
     return decision.action == Action::trash || decision.action == Action::demote;
   }
 
-  /// The runs that may justify decisions; empty: all.
+  /// What links among the files of other checkpoints lead into. True where that is something that was decided about.
+  Result<bool> note_own_links(PrunePart& part, std::vector<std::string>& warnings) {
+    if (!own_links_) CKPT_CHECK(find_own_links(warnings));
+    if (own_links_->empty() || !linked_.insert(&part).second) return false;
+    catalog::note_links(join_path(request_.store, ""), *own_links_, part.entries);
+    bool any = false;
+    for (std::size_t i = 0; i < part.entries.size(); ++i) {
+      const catalog::Checkpoint& noted = part.entries[i].checkpoint;
+      catalog::Checkpoint& one = part.checkpoints[i];
+      if (noted.references.size() == one.references.size() && noted.trackers.size() == one.trackers.size()) continue;
+      one.references = noted.references;
+      one.trackers = noted.trackers;
+      any = true;
+    }
+    return any;
+  }
+
+  Result<> find_own_links(std::vector<std::string>& warnings) {
+    own_links_.emplace();
+    const std::size_t most = request_.carries_out ? own_.size() : std::min(own_.size(), kMostSearched);
+    for (std::size_t i = 0; i < most; ++i) {
+      CKPT_CHECK(not_stopped(session_, request_.store));
+      std::ranges::move(catalog::find_own_links(session_.io, join_path(request_.store, ""), own_[i]),
+                        std::back_inserter(*own_links_));
+    }
+    if (most < own_.size())
+      warnings.push_back(
+          fmt::format("{}: whether links in {} more checkpoints lead into what would go is checked by --apply, which "
+                      "then keeps it",
+                      request_.store, own_.size() - most));
+    return {};
+  }
+
+  /// Where the support of decisions may lie; empty: anywhere.
   static std::set<std::string> runs_of(const PrunePart& part, const std::vector<std::uint32_t>& indices) {
     std::set<std::string> out;
     if (part.policy.group_by != std::vector<std::string>{"run"}) return out;
@@ -165,6 +206,9 @@ class Decider {
   Session& session_;
   const PruneRequest& request_;
   catalog::Situation situation_;
+  const std::vector<catalog::OwnPlace>& own_;
+  std::optional<std::vector<catalog::FoundLink>> own_links_;
+  std::set<const PrunePart*> linked_;
   std::set<std::string> checked_;
 };
 
@@ -194,6 +238,7 @@ struct Scanned {
   std::vector<Entry> entries{};
   std::vector<std::string> runs{};         ///< all with a checkpoint, where only some are asked for
   std::vector<std::string> directories{};  ///< those that hold none, too
+  std::vector<catalog::OwnPlace> own{};    ///< of ours, of all runs
   std::vector<std::string> warnings{};
 };
 
@@ -204,8 +249,13 @@ Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest&
   CKPT_TRY(catalog::Catalog catalog, open_catalog(io, store, trust, request.now));
   Scanned out{.warnings = catalog.warnings()};
   catalog::Query query;
+  const auto note_own = [&](const Entry& entry) {
+    const catalog::Checkpoint& one = entry.checkpoint;
+    if (!entry.foreign && !one.link) out.own.push_back({.run = one.run, .name = entry.name});
+  };
   if (!request.runs.empty()) {
     query.passes = [&](const Entry& entry) {
+      note_own(entry);
       if (out.runs.empty() || out.runs.back() != entry.checkpoint.run) out.runs.push_back(entry.checkpoint.run);
       return wanted(request.runs, entry.checkpoint.run);
     };
@@ -213,6 +263,7 @@ Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest&
   CKPT_TRY(const auto known, catalog::select_runs(catalog.database()));
   for (const catalog::KnownRun& run : known) out.directories.push_back(run.run);
   CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), query));
+  if (request.runs.empty()) std::ranges::for_each(out.entries, note_own);
   catalog::note_links(store, catalog.refreshed().links, out.entries);
   return out;
 }
@@ -516,7 +567,8 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
                    .births = births_of(trash),
                    .approved = request.approved,
                    .include_corrupt = request.include_corrupt,
-                   .drop_series = request.drop_series});
+                   .drop_series = request.drop_series},
+                  scanned.own);
   for (PrunePart& part : plan.parts) {
     CKPT_CHECK(decider.decide(part, plan.warnings));
     for (const std::string& warning : part.retention.warnings) plan.warnings.push_back(warning);

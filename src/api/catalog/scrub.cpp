@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "api/catalog/store_catalog.hpp"
+#include "catalog/index/lacks_files.hpp"
 #include "engine/locks/lease.hpp"
 #include "engine/store/inbox.hpp"
 #include "format/model/value.hpp"
@@ -147,6 +148,19 @@ class Scrubber {
     const bool gone =
         error.code == Errc::not_found || error.code == Errc::changed || item.verdict == ScrubVerdict::incomplete;
     if (gone && !session_.io.stat(item.path)) item.verdict = ScrubVerdict::vanished;
+    const bool is_bad = item.verdict == ScrubVerdict::incomplete || item.verdict == ScrubVerdict::damaged;
+    if (!is_bad || request_.quick || is_being_written(item.entry)) return;
+    const bool lacks_files = item.verdict == ScrubVerdict::incomplete;
+    write(item, {.kind = Mark::Kind::verified,
+                 .text = mark_text((lacks_files ? std::string(catalog::kLacksFiles) : "") + error.message),
+                 .owner = request_.by,
+                 .at = request_.clock(),
+                 .value = 0});
+  }
+
+  /// Another tool may not have come to its end: what is missing now says nothing of the checkpoint.
+  bool is_being_written(const Entry& entry) const {
+    return entry.foreign && catalog::elapsed(entry.checkpoint.created, request_.clock()) < catalog::kForeignMinAge;
   }
 
   void record(ScrubItem& item) {
@@ -163,6 +177,10 @@ class Scrubber {
     } else {
       mark.text = mark_text(report.checked_by);
     }
+    write(item, mark);
+  }
+
+  void write(ScrubItem& item, const Mark& mark) {
     auto written = catalog::write_mark(session_.io, catalog::marks_path(item.path, item.entry.foreign), mark);
     item.recorded = written.has_value();
     if (!written) item.unrecorded_because = written.error().message;

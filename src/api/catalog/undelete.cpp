@@ -51,7 +51,18 @@ Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::strin
                .hint = there.empty() ? "the trash is empty" : "in the trash: " + there});
 }
 
-/// Such a name in its run; an id is not searched.
+/// What was brought back under such a name, or id, and still stands in its run.
+std::optional<TrashEntry> find_restored(Io& io, const std::string& store, const std::vector<TrashEntry>& entries,
+                                        const std::string& name) {
+  for (const TrashEntry& entry : entries) {
+    const bool is_it = entry.recorded && entry.record.state == catalog::TrashRecord::State::restored &&
+                       names_checkpoint(name, entry.run, entry.name, entry.record.step, entry.record.id);
+    if (is_it && io.stat(join_path(catalog::run_path(store, entry.run), entry.name))) return entry;
+  }
+  return std::nullopt;
+}
+
+/// What of such a name stands in its run; an id is not looked for.
 std::optional<TrashEntry> find_in_run(Io& io, const std::string& store, const std::string& name) {
   const std::size_t at = name.find('@') != std::string::npos ? name.rfind('@') : name.rfind('/');
   if (at == std::string::npos) return std::nullopt;
@@ -116,7 +127,11 @@ Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
   std::vector<std::string> names;
   for (const std::string& name : request.names) {
     auto found = find(first, name);
-    auto in_place = found || lost_its_optimizer(first, name) ? std::nullopt : find_in_run(io, store, name);
+    std::optional<TrashEntry> in_place;
+    if (!found && !lost_its_optimizer(first, name)) {
+      in_place = find_restored(io, store, first, name);
+      if (!in_place) in_place = find_in_run(io, store, name);
+    }
     if (in_place) {
       out.in_place.push_back(*std::move(in_place));
       continue;

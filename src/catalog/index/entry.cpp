@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "catalog/index/lacks_files.hpp"
 #include "catalog/index/utc.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/universal/manifest.hpp"
@@ -56,9 +57,9 @@ State state_after(const Error& error) {
 
 void set_unreadable(Entry& entry, const Error& error) {
   entry.checkpoint.state = state_after(error);
-  // The result of verify for it.
-  const bool lacks_files = error.code == Errc::not_found || error.code == Errc::incomplete;
-  entry.reason = (lacks_files ? "incomplete: " : "") + error.message;
+  // The word that verify says of it.
+  const bool is_lacking = error.code == Errc::not_found || error.code == Errc::incomplete;
+  entry.reason = (is_lacking ? std::string(kLacksFiles) : "") + error.message;
 }
 
 void take_manifest(Entry& entry, const universal::Manifest& manifest) {
