@@ -2,6 +2,7 @@
 import base64
 import lzma
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -58,8 +59,8 @@ def case_what_a_helper_says_is_bounded_as_it_comes(sh):
 
 
 def ends_soon_after_a_signal(sh, *words):
-    process = subprocess.Popen([sh.program, *map(os.fspath, words)], cwd=sh.directory, env=sh.environment(), stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen([sh.program, *map(os.fspath, words)], cwd=sh.directory, env=sh.environment({"CKPT_VERBOSE": "1"}),
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     while not sh.path("began").exists():
         check(process.poll() is None, "it ended by itself")
         time.sleep(0.05)
@@ -69,7 +70,10 @@ def ends_soon_after_a_signal(sh, *words):
     except subprocess.TimeoutExpired:
         process.kill()
         raise
-    check(process.returncode == 143 and "stopped" in out, f"exit {process.returncode}", out)
+    check(process.returncode == 143, f"exit {process.returncode}", out)
+    # One error, which is that of the signal: no failure of the helper's, and none without a name.
+    check(re.findall("^(?:error|damage).*", out, re.M) == re.findall("^error: .*stopped.*", out, re.M), "another error", out)
+    check(len(re.findall("^error: ", out, re.M)) == 1 and re.search("^exit 143 · ckpt explain E14300$", out, re.M), "no id", out)
 
 
 def case_a_helper_that_closes_its_pipes_and_lives_on_is_ended_with_the_command(sh):
