@@ -113,7 +113,7 @@ Result<> remove_record(Io& io, const std::string& path) {
 }
 
 LeafRecorder::LeafRecorder(Io& io, std::string path, std::chrono::milliseconds every)
-    : io_(io), path_(std::move(path)), every_(every) {}
+    : io_(io), path_(std::move(path)), every_(every), last_flush_(std::chrono::steady_clock::now() - every) {}
 
 Result<> LeafRecorder::finished(std::uint64_t leaf, const RecordedLeaf& what) {
   if (path_.empty()) return {};
