@@ -383,10 +383,11 @@ void* faulty_send(void* self, const void* data, std::uint64_t bytes, int to) {
 
 class RunReplicasLoss : public RunReplicas {
  protected:
+  static constexpr int kRanks = 3;
   /// Loads on three ranks, of which rank 1 does that with its messages; all lose each other.
-  void lose(const Send& instead) const {
-    save({.dp = 3}, 1);
-    const ThreadRanks ranks(3);
+  void lose(const Send& instead) {
+    save({.dp = kRanks}, 1);
+    const ThreadRanks ranks(kRanks);
     std::mutex once;
     ranks.run_tables([&](ckpt_comm_table table) {
       {
@@ -395,11 +396,12 @@ class RunReplicasLoss : public RunReplicas {
         table.start_send = faulty_send;
       }
       const bool is_lost = table.rank(table.self) == 1;
-      auto run = ckpt::Run::open(real_io(0), std::make_unique<Comm>(table), run_, {.patience = 10s});
+      auto run = ckpt::Run::open(real_io(0), std::make_unique<Comm>(table), run_, {.patience = 5s});
       ASSERT_TRUE(run) << run.error().message;
       (*run)->set_model(*model_of({.dp = 3}));
       if (is_lost) instead_of_send = instead;
       const auto step = load_all(**run);
+      ++ended_;
       ASSERT_FALSE(step);
       EXPECT_EQ(step.error().code, Errc::peer_failed) << step.error().message;
       EXPECT_TRUE((*run)->ranks_lost());
@@ -408,8 +410,10 @@ class RunReplicasLoss : public RunReplicas {
       EXPECT_EQ(again.error().code, Errc::peer_failed) << again.error().message;
     });
     // The checkpoint is as it was.
-    load({.dp = 3}, 1);
+    load({.dp = kRanks}, 1);
   }
+
+  std::atomic<int> ended_{0};  // ranks whose load has
 };
 
 TEST_F(RunReplicasLoss, ARankWhoseConnectionFailsInTheExchangeIsLostToAll) {
@@ -417,8 +421,8 @@ TEST_F(RunReplicasLoss, ARankWhoseConnectionFailsInTheExchangeIsLostToAll) {
 }
 
 TEST_F(RunReplicasLoss, ARankThatHangsInTheExchangeIsGivenUp) {
-  lose([](auto...) -> void* {
-    std::this_thread::sleep_for(20s);
+  lose([this](auto...) -> void* {
+    while (ended_ < kRanks - 1) std::this_thread::sleep_for(1ms);  // for as long as the others wait
     return nullptr;
   });
 }
