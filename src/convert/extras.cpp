@@ -102,6 +102,25 @@ class Folder {
   std::uint64_t bytes_ = 0;
 };
 
+/// Where the bytes of an extra are.
+struct Stored {
+  std::string path{};
+  Extent range{};
+};
+
+Result<Stored> find_stored(const Map& map, const std::string& root, const Extra& extra) {
+  const std::uint64_t bytes = map.tensors[extra.tensor].shape.front();
+  std::optional<Locator> where;
+  CKPT_CHECK(map.index->chunks(extra.tensor, {0, bytes}, [&](const PlacedChunk& placed) -> Result<> {
+    if (!where && placed.chunk.volume() == bytes) where = placed.where;
+    return {};
+  }));
+  if (bytes == 0) return Stored{};
+  if (!where || where->compressed || !where->strides.empty())
+    return fail(Errc::unsupported, extra.path + ": not stored as one run of bytes");
+  return Stored{.path = path_of(map, where->file, root), .range = {where->offset, where->offset + bytes}};
+}
+
 }  // namespace
 
 std::string name_of_extra(const std::string& path, const std::unordered_set<std::string_view>& taken) {
@@ -157,25 +176,41 @@ Result<> take_extras(Io& io, const std::string& root, const std::string& folder,
 
 Result<std::string> read_extra(Io& io, const Map& map, const std::string& root, const Extra& extra,
                                std::uint64_t limit) {
-  const std::uint64_t bytes = map.tensors[extra.tensor].shape.front();
-  std::optional<Locator> where;
-  CKPT_CHECK(map.index->chunks(extra.tensor, {0, bytes}, [&](const PlacedChunk& placed) -> Result<> {
-    if (!where && placed.chunk.volume() == bytes) where = placed.where;
-    return {};
-  }));
-  if (bytes == 0) return std::string();
-  if (!where || where->compressed || !where->strides.empty())
-    return fail(Errc::unsupported, extra.path + ": not stored as one run of bytes");
-  const std::string path = path_of(map, where->file, root);
-  if (bytes > limit)
-    return fail({.code = Errc::corrupt, .message = fmt::format("{}: {} is over {} bytes", path, extra.path, limit)});
-  CKPT_TRY(const FileHandle file, io.open(path, {}));
-  std::string text(static_cast<std::size_t>(bytes), '\0');
-  const auto read = io.read_at(file, where->offset, std::as_writable_bytes(std::span(text)));
+  CKPT_TRY(const Stored stored, find_stored(map, root, extra));
+  if (stored.range.size() > limit)
+    return fail(
+        {.code = Errc::corrupt, .message = fmt::format("{}: {} is over {} bytes", stored.path, extra.path, limit)});
+  std::string text(static_cast<std::size_t>(stored.range.size()), '\0');
+  if (text.empty()) return text;
+  CKPT_TRY(const FileHandle file, io.open(stored.path, {}));
+  const auto read = io.read_at(file, stored.range.begin, std::as_writable_bytes(std::span(text)));
   const auto closed = io.close(file);
   CKPT_CHECK(read);
   CKPT_CHECK(closed);
   return text;
+}
+
+Result<Hash128> hash_extra(Io& io, const Map& map, const std::string& root, const Extra& extra) {
+  CKPT_TRY(const Stored stored, find_stored(map, root, extra));
+  return hash_range(io, stored.path, stored.range);
+}
+
+Result<Hash128> hash_range(Io& io, const std::string& path, Extent range) {
+  constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
+  Hasher hasher;
+  if (range.size() == 0) return hasher.digest();
+  CKPT_TRY(const FileHandle file, io.open(path, {}));
+  std::vector<std::byte> room(static_cast<std::size_t>(std::min(kPiece, range.size())));
+  Result<> read;
+  for (std::uint64_t at = range.begin; read && at < range.end; at += room.size()) {
+    const auto piece = std::span(room).first(static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, range.end - at)));
+    read = io.read_at(file, at, piece);
+    hasher.update(piece);
+  }
+  const auto closed = io.close(file);
+  CKPT_CHECK(read);
+  CKPT_CHECK(closed);
+  return hasher.digest();
 }
 
 }  // namespace ckpt

@@ -35,4 +35,11 @@ std::string name_of_extra(const std::string& path, const std::unordered_set<std:
 Result<std::string> read_extra(Io& io, const Map& map, const std::string& root, const Extra& extra,
                                std::uint64_t limit);
 
+/// The hash of an extra's bytes, read piece by piece.
+/// errors  as read_extra
+Result<Hash128> hash_extra(Io& io, const Map& map, const std::string& root, const Extra& extra);
+/// That of a file's bytes, from `begin` on.
+/// errors  corrupt: it ends before; those of Io
+Result<Hash128> hash_range(Io& io, const std::string& path, Extent range);
+
 }  // namespace ckpt

@@ -3,7 +3,7 @@ import json
 import os
 import shutil
 
-from runner import check, main
+from runner import Skipped, check, main
 from torch_file import Tensor, save
 
 SINGLE = "safetensors/single"
@@ -185,10 +185,55 @@ def case_links_of_a_hub_cache_are_followed(sh):
     check(sh.path("out/config.json").read_bytes() == CONFIG and not sh.path("out/config.json").is_symlink(), "config.json")
 
 
-def case_a_name_of_our_own_files_is_left_out(sh):
-    folder(sh, "hf", {"config.json": CONFIG, "CONFIG.json": b"{}"})
-    sh.run("convert", "hf", "out", "--to", "safetensors", err="not copied: config.json: the target has a file of that name")
-    check(sorted(os.listdir(sh.path("out"))) == ["CONFIG.json", "model.safetensors"], str(os.listdir(sh.path("out"))))
+def case_names_that_differ_only_in_case_are_two_files(sh):
+    two = {"config.json": CONFIG, "CONFIG.json": b"{}", "Config.json": b'{"a":1}'}
+    hf = folder(sh, "hf", two)
+    if len(extras_of(hf)) != len(two):
+        raise Skipped("the file system does not tell upper from lower case")
+    sh.run("convert", "hf", "out", "--to", "safetensors", not_out="not copied")
+    check(extras_of(sh.path("out")) == two, str(extras_of(sh.path("out"))))
+    sh.run("convert", "hf", "u")
+    sh.run("convert", "u", "back", "--to", "safetensors")
+    check(extras_of(sh.path("back")) == two, str(extras_of(sh.path("back"))))
+    folder(sh, "own", {"config.json": CONFIG})
+    folder(sh, "theirs", {"Config.json": b"{}", "tokenizer_config.json": b"{}"})
+    sh.run("convert", "own", "both", "--to", "safetensors", "--assets", "theirs")
+    check(sorted(extras_of(sh.path("both"))) == ["Config.json", "config.json", "tokenizer_config.json"],
+          str(extras_of(sh.path("both"))))
+
+
+def hostile(path, claims):
+    """A safetensors file that says of other files that its conversion wrote them."""
+    header = json.dumps({"__metadata__": {"format": "pt", "ckpt.id": "0" * 32, "ckpt.beside": json.dumps(claims)},
+                         "w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"x")
+
+
+def case_a_file_names_no_other_files_as_its_own(sh):
+    sh.path("dl").mkdir()
+    mine = {"train.py": b"print('weeks of work')\n", "README.md": b"# notes\n", "data.json": b"[1]"}
+    for name, text in mine.items():
+        sh.path("dl").joinpath(name).write_bytes(text)
+    sh.path("elsewhere.py").write_bytes(b"")
+    sh.path("dl/link.py").symlink_to(sh.path("elsewhere.py"))
+    before = extras_of(sh.path("dl"))
+    nothing = "d8984701d306aa99"  # of no bytes at all
+    for claims in ({name: len(text) for name, text in mine.items()},  # sizes can be guessed
+                   {name: nothing for name in mine}, {name: f"{len(text):016x}" for name, text in mine.items()},
+                   {"link.py": nothing}, {"../elsewhere.py": nothing}):
+        hostile(sh.path("dl/model.safetensors"), claims)
+        sh.run("convert", sh.checkpoint(SINGLE), "dl", "--to", "safetensors", "--overwrite", code=2,
+               err=["train.py", "README.md", "data.json", "link.py"])
+        check(extras_of(sh.path("dl")) == before and sh.path("elsewhere.py").exists(), f"{claims}: something changed")
+    # An edit that leaves the size as it is makes a file a person's own.
+    folder(sh)
+    sh.run("convert", "hf", "out", "--to", "safetensors")
+    sh.path("out/config.json").write_bytes(CONFIG.replace(b"float32", b"float64"))
+    sh.run("convert", "hf", "out", "--to", "safetensors", "--dtype", "bf16", "--overwrite", code=2, err="config.json")
+    # A link to the very same bytes, too.
+    sh.path("out/config.json").unlink()
+    sh.path("out/config.json").symlink_to(sh.path("hf/config.json"))
+    sh.run("convert", "hf", "out", "--to", "safetensors", "--dtype", "bf16", "--overwrite", code=2, err="config.json")
 
 
 def steps(sh, folder, values):

@@ -275,7 +275,7 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
                            .scalars = std::move(steps),
                            .stop = session.stop};
   CKPT_TRY(out.skeleton, out.cuts ? out.target->lay_out_parts(write) : out.target->lay_out(write));
-  add_beside(map, *out.target, out.extras, out.skeleton, out.selection.notes);
+  add_beside(map, *out.target, out.extras, out.skeleton);
   if (!out.skeleton.directory) out.extras.clear();
   if (request.hooks != nullptr && request.hooks->laid_out) request.hooks->laid_out(out.selection, out.skeleton);
   if (!out.skeleton.directory) CKPT_CHECK(check_outside(session.io, request, out.source->root));

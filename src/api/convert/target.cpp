@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "convert/extras.hpp"
 #include "engine/io/real_path.hpp"
 #include "engine/publish/publish.hpp"
 #include "engine/run/checks.hpp"
@@ -265,6 +267,32 @@ Result<> check_whole(Session& session, const std::string& path, const FileInfo& 
   return {};
 }
 
+/// Of what a checkpoint says its conversion put beside it: that which still is there, byte for byte. Who made the
+/// checkpoint may claim anything, and somebody may have put another file, or a link, in the place of one since: bytes
+/// that the checkpoint does not know are never taken for its own.
+Result<std::vector<std::string>> still_beside(Session& session, const OldCheckpoint& found) {
+  std::vector<std::string> out;
+  std::map<std::string, std::set<std::string>> files;  // by folder
+  std::uint64_t left = kLargestExtras;
+  for (const auto& [name, claimed] : found.written_beside) {
+    if (session.is_stopped()) return fail(Errc::interrupted, found.root + ": stopped");
+    const std::string path = join_path(found.root, name);
+    const auto [folder, is_new] = files.try_emplace(parent_path(path));
+    if (const auto entries = is_new ? session.io.list(folder->first) : std::vector<DirEntry>(); entries) {
+      for (const DirEntry& entry : *entries) {
+        if (!entry.is_link && entry.kind == FileInfo::Kind::file) folder->second.insert(entry.name);
+      }
+    }
+    if (!folder->second.contains(base_name(path))) continue;
+    const auto now = session.io.stat(path);
+    if (!now || now->kind != FileInfo::Kind::file || now->bytes > left) continue;
+    left -= now->bytes;
+    const auto hash = hash_range(session.io, path, {0, now->bytes});
+    if (hash && hash->words()[0] == claimed) out.push_back(name);
+  }
+  return out;
+}
+
 std::set<FileId> files_of(Io& io, const Source& source) {
   std::set<FileId> out;
   for (std::uint32_t i = 0; i < source.map.files.size(); ++i) {
@@ -290,11 +318,9 @@ Result<std::vector<std::string>> own_files(Session& session, const Source& sourc
     }
     CKPT_CHECK(add_own_names(session.io, *found.format, path, "", out));
     if (!below.empty()) CKPT_CHECK(add_own_names(session.io, *found.format, found.root, below, out));
-    // The extra files that its conversion wrote, if they have not been replaced since.
-    for (const auto& [name, bytes] : found.written_beside) {
-      const auto now = session.io.stat(join_path(found.root, name));
-      if (now && now->kind == FileInfo::Kind::file && now->bytes == bytes) out.push_back(join_path(below, name));
-    }
+    // What its conversion put beside them, where nobody has put another in its place since.
+    CKPT_TRY(const auto beside, still_beside(session, found));
+    for (const std::string& name : beside) out.push_back(join_path(below, name));
   } else {
     CKPT_CHECK(check_whole(session, path, info));
     out.emplace_back();

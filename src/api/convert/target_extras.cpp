@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 #include <span>
 #include <utility>
@@ -17,13 +16,6 @@ namespace ckpt {
 namespace {
 
 constexpr std::string_view kConfig = "config.json";
-
-/// There are file systems that ignore case.
-std::string folded(std::string_view name) {
-  std::string out(name);
-  std::ranges::transform(out, out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
 
 std::string some_files(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 12;
@@ -45,26 +37,33 @@ Result<std::vector<WantedExtra>> choose_extras(Io& io, const Source& source, con
     const bool wanted = everything || (is_training_extra(extra.path) ? asks("optim") : asks("weights"));
     if (!wanted) continue;
     WantedExtra& one = out.emplace_back(WantedExtra{.path = extra.path, .tensor = extra.tensor});
-    if (!request.dtype || extra.path != kConfig || source.map.tensors[extra.tensor].shape.front() > kLargestConfig)
-      continue;
-    CKPT_TRY(const std::string text, read_extra(io, source.map, source.root, extra, kLargestConfig));
-    auto edited = with_config_dtype(text, *request.dtype);
-    if (edited && *edited != text) one.text = *std::move(edited);
+    const std::uint64_t bytes = source.map.tensors[extra.tensor].shape.front();
+    if (request.dtype && extra.path == kConfig && bytes <= kLargestConfig) {
+      CKPT_TRY(const std::string text, read_extra(io, source.map, source.root, extra, kLargestConfig));
+      auto edited = with_config_dtype(text, *request.dtype);
+      if (edited && *edited != text) one.text = *std::move(edited);
+    }
+    if (target.extras != KeepsExtras::beside) continue;
+    if (one.text) {
+      one.hash = hash128(*one.text).words()[0];
+    } else {
+      CKPT_TRY(const Hash128 hash, hash_extra(io, source.map, source.root, extra));
+      one.hash = hash.words()[0];
+    }
   }
   return out;
 }
 
-void add_beside(const Map& source, const Format& target, std::vector<WantedExtra>& extras, Skeleton& skeleton,
-                std::vector<Finding>& notes) {
+void add_beside(const Map& source, const Format& target, std::vector<WantedExtra>& extras, Skeleton& skeleton) {
   if (target.extras != KeepsExtras::beside || !skeleton.directory) return;
   std::set<std::string> taken;
-  for (const TargetFile& file : skeleton.files) taken.insert(folded(file.path));
-  for (const std::string& name : skeleton.small_names) taken.insert(folded(name));
+  for (const TargetFile& file : skeleton.files) taken.insert(file.path);
+  for (const std::string& name : skeleton.small_names) taken.insert(name);
   std::vector<std::string> clashing;
   for (const WantedExtra& extra : extras) {
     const bool is_own =
         std::ranges::any_of(target.own_names, [&](std::string_view own) { return matches_glob(extra.path, own); });
-    if (is_own || !taken.insert(folded(extra.path)).second) {
+    if (is_own || !taken.insert(extra.path).second) {
       clashing.push_back(extra.path);
       continue;
     }
@@ -81,9 +80,10 @@ void add_beside(const Map& source, const Format& target, std::vector<WantedExtra
   if (clashing.empty()) return;
   std::erase_if(extras,
                 [&](const WantedExtra& extra) { return std::ranges::find(clashing, extra.path) != clashing.end(); });
-  notes.push_back({.severity = Severity::warning,
-                   .text = fmt::format("not copied: {}: the target has {} of that name", some_files(clashing),
-                                       clashing.size() == 1 ? "a file" : "files")});
+  skeleton.dropped.push_back({.severity = Severity::warning,
+                              .text = fmt::format("not copied: {}: the target has {} of that name",
+                                                  some_files(clashing), clashing.size() == 1 ? "a file" : "files"),
+                              .skipped = Skipped::data});
 }
 
 void tell_extras(const Source& source, const std::vector<WantedExtra>& taken, std::vector<Finding>& notes) {

@@ -16,10 +16,9 @@ namespace ckpt {
 Result<std::vector<WantedExtra>> choose_extras(Io& io, const Source& source, const ConvertRequest& request,
                                                const Format& target);
 
-/// For a target that keeps extras as files: adds them to the skeleton. One with the name of a file of the target's own
-/// is removed from `extras`, with a warning in `notes`.
-void add_beside(const Map& source, const Format& target, std::vector<WantedExtra>& extras, Skeleton& skeleton,
-                std::vector<Finding>& notes);
+/// Of a target that keeps them beside its own files: adds them to the skeleton. One whose name is that of a file of the
+/// target's own is taken out of `extras` and among what the skeleton has dropped.
+void add_beside(const Map& source, const Format& target, std::vector<WantedExtra>& extras, Skeleton& skeleton);
 
 /// Notes for the user: copied extras, and names of files that were not copied.
 void tell_extras(const Source& source, const std::vector<WantedExtra>& taken, std::vector<Finding>& notes);

@@ -44,9 +44,7 @@ class Writer {
     }
     out_.directory = !one_file_;
     if (out_.directory) {
-      for (const WantedExtra& extra : request_.extras)
-        beside_.emplace_back(extra.path,
-                             extra.text ? extra.text->size() : request_.source->tensors[extra.tensor].shape.front());
+      for (const WantedExtra& extra : request_.extras) beside_.emplace_back(extra.path, extra.hash);
     }
     if (!out_.directory) {
       weights.insert(weights.end(), slots.begin(), slots.end());

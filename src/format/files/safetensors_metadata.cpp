@@ -1,6 +1,10 @@
 #include "format/files/safetensors_metadata.hpp"
 
+#include <fmt/format.h>
+
 #include <array>
+#include <charconv>
+#include <system_error>
 
 #include "format/files/extra_names.hpp"
 #include "format/files/safetensors.hpp"
@@ -74,22 +78,26 @@ std::string build_facts(const std::vector<std::pair<std::string_view, Facts>>& t
 }
 
 std::string build_beside(const Beside& files) {
-  std::string out = "{";
-  for (const auto& [path, bytes] : files) {
-    if (out.size() > 1) out += ',';
-    json::append_quoted(out, path);
-    out += ':' + std::to_string(bytes);
-  }
-  return out + "}";
+  std::string text;
+  json::Writer out(text);
+  out.begin_object();
+  for (const auto& [path, hash] : files) out.member(path, fmt::format("{:016x}", hash));
+  out.end_object();
+  return text;
 }
 
 Beside parse_beside(std::string_view text) {
+  constexpr std::size_t kDigits = 16;
   Beside out;
   const auto document = json::parse(text);
   if (!document || document->object() == nullptr) return {};
-  for (const auto& [path, bytes] : *document->object()) {
-    if (!is_extra_name(path) || bytes.natural() == nullptr) return {};
-    out.emplace_back(path, *bytes.natural());
+  for (const auto& [path, value] : *document->object()) {
+    const std::string* digits = value.text();
+    if (!is_extra_name(path) || digits == nullptr || digits->size() != kDigits) return {};
+    std::uint64_t hash = 0;
+    const auto [end, error] = std::from_chars(digits->data(), digits->data() + kDigits, hash, 16);
+    if (error != std::errc() || end != digits->data() + kDigits) return {};
+    out.emplace_back(path, hash);
   }
   return out;
 }
