@@ -172,6 +172,24 @@ TEST_F(Prune, WhatStaysForItsOwnSakeAloneIsNotChecked) {
   EXPECT_TRUE(plan.warnings.empty());
 }
 
+TEST_F(Prune, APlanThatIsOnlyShownLooksIntoABoundedNumberAndTellsWhatIsLeft) {
+  std::filesystem::remove(path(2) + "/index/manifest.json");
+  PruneRequest shown = request();
+  shown.most_looked_into = 2;  // the newest two are whole
+  PrunePlan plan = planned(shown);
+  EXPECT_EQ(plan.trash_count, 1U);
+  ASSERT_EQ(plan.warnings.size(), 2U);
+  EXPECT_NE(plan.warnings[0].find("links in 2 more checkpoints"), std::string::npos) << plan.warnings[0];
+  EXPECT_NE(plan.warnings[1].find("1 more checkpoints that stay"), std::string::npos) << plan.warnings[1];
+  shown.most_looked_into = 3;
+  plan = planned(shown);
+  EXPECT_EQ(plan.trash_count, 0U) << "the last three that are whole are all that there are";
+  shown.most_looked_into = 0;
+  shown.carries_out = true;
+  plan = planned(shown);
+  EXPECT_EQ(plan.trash_count, 0U) << "whoever deletes looks into all";
+}
+
 TEST_F(Prune, AStoreWhoseCatalogCannotBeUsedIsPrunedAllTheSame) {
   planned(request());
   const std::string file = store_.path() + "/.ckpt/catalog.sqlite";

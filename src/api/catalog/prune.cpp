@@ -73,9 +73,6 @@ std::uint64_t most_recycled(const PrunePlan& plan) {
   return most;
 }
 
-/// How many checkpoints of ours a plan that is only shown searches for links: some 50 us each.
-constexpr std::size_t kMostSearched = 4096;
-
 /// One part is decided anew whenever what its decisions rest on turns out not to be whole, or needs what would go.
 class Decider {
  public:
@@ -85,6 +82,23 @@ class Decider {
       : session_(session), request_(request), situation_(std::move(situation)), own_(own) {}
 
   Result<> decide(PrunePart& part, std::vector<std::string>& warnings) {
+    left_.clear();
+    CKPT_CHECK(decide_anew(part, warnings));
+    if (!left_.empty())
+      warnings.push_back(
+          fmt::format("{}: {} more checkpoints that stay, and that deletions rest on, are checked by --apply, which "
+                      "deletes less where one is not whole",
+                      request_.store, left_.size()));
+    return {};
+  }
+
+ private:
+  struct Checks {
+    bool any = false;
+    bool damaged = false;  ///< something that would be kept is not whole after all
+  };
+
+  Result<> decide_anew(PrunePart& part, std::vector<std::string>& warnings) {
     situation_.first_run = part.first_run;
     for (;;) {
       CKPT_CHECK(not_stopped(session_, request_.store));
@@ -107,12 +121,6 @@ class Decider {
       if (!all.damaged && !all.any) return {};
     }
   }
-
- private:
-  struct Checks {
-    bool any = false;
-    bool damaged = false;  ///< a kept checkpoint turns out to be incomplete
-  };
 
   static bool goes(const catalog::Decision& decision) {
     return decision.action == Action::trash || decision.action == Action::demote;
@@ -137,7 +145,7 @@ class Decider {
 
   Result<> find_own_links(std::vector<std::string>& warnings) {
     own_links_.emplace();
-    const std::size_t most = request_.carries_out ? own_.size() : std::min(own_.size(), kMostSearched);
+    const std::size_t most = request_.carries_out ? own_.size() : std::min(own_.size(), request_.most_looked_into);
     for (std::size_t i = 0; i < most; ++i) {
       CKPT_CHECK(not_stopped(session_, request_.store));
       std::ranges::move(catalog::find_own_links(session_.io, join_path(request_.store, ""), own_[i]),
@@ -177,7 +185,13 @@ class Decider {
       const catalog::Checkpoint& one = part.checkpoints[i];
       if (!is_whole(one) || part.retention.decisions[i].action == Action::trash) continue;
       if (!runs.empty() && !runs.contains(one.run)) continue;
-      if (!checked_.insert(part.entries[i].path(request_.store)).second) continue;
+      std::string path = part.entries[i].path(request_.store);
+      if (checked_.contains(path)) continue;
+      if (!request_.carries_out && checked_.size() >= request_.most_looked_into) {
+        left_.insert(i);
+        continue;
+      }
+      checked_.insert(std::move(path));
       chosen.push_back(i);
       known.push_back(&part.entries[i]);
     }
@@ -210,6 +224,7 @@ class Decider {
   std::optional<std::vector<catalog::FoundLink>> own_links_;
   std::set<const PrunePart*> linked_;
   std::set<std::string> checked_;
+  std::set<std::uint32_t> left_;  // of the part: not checked, as the plan is only shown
 };
 
 /// What executing the plan removes permanently from the trash, by time alone.
