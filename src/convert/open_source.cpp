@@ -225,7 +225,21 @@ Result<> identify_files(Source& source) {
   return {};
 }
 
-/// A trainer's state next to the weights belongs to the checkpoint.
+/// Of a form that is only recognised: another one that the same files are, too, reads some of it.
+Error not_read(const Place& place, const std::string& root, const Found& found) {
+  std::string hint = "formats that can be read: " + readable_formats();
+  for (const Format& format : formats()) {
+    const auto match = format.open != nullptr ? format.detect(place) : Result<std::optional<Match>>(std::nullopt);
+    if (match && *match)
+      hint = fmt::format("--from {} reads the tensors, by the names that they have there", format.name);
+  }
+  return about_format(root, Errc::unsupported,
+                      fmt::format("this is {} ({}), which this version recognises but does not read",
+                                  found.format->summary, found.match.why),
+                      hint);
+}
+
+/// The state of a trainer beside the weights belongs to the checkpoint.
 Result<> join_state(Source& source, const ReadOptions& options) {
   if (!source.format->has_state_beside) return {};
   const std::size_t weights = source.map.files.size();
@@ -328,13 +342,9 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   source.format = found.format;
   source.root = found.match.where.empty() ? given : join_path(given, found.match.where);
   source.why = found.match.why;
-  if (found.format->open == nullptr)
-    return fail(about_format(source.root, Errc::unsupported,
-                             fmt::format("this is {} ({}), which this version recognises but does not read",
-                                         found.format->summary, found.match.why),
-                             "formats that can be read: " + readable_formats()));
-  // Locked before anything is read, so that no process deletes or replaces the files of the map. Other errors are
-  // reported by the reader.
+  if (found.format->open == nullptr) return fail(not_read(place, source.root, found));
+  // Held before anything is read, so that nobody deletes or replaces what the map will point to. What cannot be held
+  // for another reason is told by whoever reads it.
   auto lease = Lease::take(io, source.root);
   if (lease) {
     source.lease = *std::move(lease);

@@ -122,6 +122,24 @@ def case_an_adapter_keeps_its_name(sh):
     check(sh.path("back/adapter_model.safetensors").exists(), str(os.listdir(sh.path("back"))))
 
 
+def case_a_quantised_model_keeps_its_integers_and_what_tells_of_them(sh):
+    config = b'{"model_type":"llama","torch_dtype":"float16","quantization_config":{"quant_method":"gptq","bits":4,"dtype":"float16"}}'
+    sh.path("gptq").mkdir()
+    sh.path("gptq/config.json").write_bytes(config)
+    header = json.dumps({"w.qweight": {"dtype": "I32", "shape": [2], "data_offsets": [0, 8]},
+                         "w.scales": {"dtype": "F16", "shape": [2], "data_offsets": [8, 12]}}).encode()
+    packed = bytes(range(1, 9))
+    sh.path("gptq/model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + packed + bytes(4))
+    for words, same in (([], True), (["--dtype", "bf16"], False)):
+        target = "bf16" if words else "copy"
+        sh.run("convert", "gptq", target, "--to", "safetensors", *words, out="with the model: config.json")
+        data = sh.path(target).joinpath("model.safetensors").read_bytes()
+        check(packed in data and b'"I32"' in data, "the packed integers")
+        written = json.loads(sh.path(target).joinpath("config.json").read_text())
+        check(written["quantization_config"] == json.loads(config)["quantization_config"], str(written))
+        check((written == json.loads(config)) == same, str(written))
+
+
 def case_overwrite_takes_them_into_account(sh):
     folder(sh)
     sh.run("convert", "hf", "out", "--to", "safetensors")
