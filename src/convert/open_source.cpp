@@ -225,14 +225,10 @@ Result<> identify_files(Source& source) {
   return {};
 }
 
-/// Of a form that is only recognised: another one that the same files are, too, reads some of it.
+/// Of a form that is only recognised. Megatron's torch_dist puts PyTorch's .metadata, and what that places, beside its own.
 Error not_read(const Place& place, const std::string& root, const Found& found) {
-  std::string hint = "formats that can be read: " + readable_formats();
-  for (const Format& format : formats()) {
-    const auto match = format.open != nullptr ? format.detect(place) : Result<std::optional<Match>>(std::nullopt);
-    if (match && *match)
-      hint = fmt::format("--from {} reads the tensors, by the names that they have there", format.name);
-  }
+  const std::string hint = place.has(".metadata") ? "--from dcp reads the tensors, by the names that they have there"
+                                                  : "formats that can be read: " + readable_formats();
   return about_format(root, Errc::unsupported,
                       fmt::format("this is {} ({}), which this version recognises but does not read",
                                   found.format->summary, found.match.why),
