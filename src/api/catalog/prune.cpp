@@ -73,7 +73,8 @@ std::uint64_t most_recycled(const PrunePlan& plan) {
   return most;
 }
 
-/// One part is decided anew whenever what its decisions rest on turns out not to be whole, or needs what would go.
+/// A part is decided again whenever a checkpoint that justifies its deletions is incomplete, or holds links into what
+/// would go.
 class Decider {
  public:
   /// `own`: all checkpoints of ours in the store.
@@ -159,7 +160,7 @@ class Decider {
     return {};
   }
 
-  /// Where the support of decisions may lie; empty: anywhere.
+  /// The runs that may justify decisions; empty: all.
   static std::set<std::string> runs_of(const PrunePart& part, const std::vector<std::uint32_t>& indices) {
     std::set<std::string> out;
     if (part.policy.group_by != std::vector<std::string>{"run"}) return out;

@@ -62,7 +62,7 @@ std::optional<TrashEntry> find_restored(Io& io, const std::string& store, const 
   return std::nullopt;
 }
 
-/// What of such a name stands in its run; an id is not looked for.
+/// Such a name in its run; an id is not searched.
 std::optional<TrashEntry> find_in_run(Io& io, const std::string& store, const std::string& name) {
   const std::size_t at = name.find('@') != std::string::npos ? name.rfind('@') : name.rfind('/');
   if (at == std::string::npos) return std::nullopt;

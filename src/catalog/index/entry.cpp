@@ -57,7 +57,7 @@ State state_after(const Error& error) {
 
 void set_unreadable(Entry& entry, const Error& error) {
   entry.checkpoint.state = state_after(error);
-  // The word that verify says of it.
+  // The result of verify for it.
   const bool is_lacking = error.code == Errc::not_found || error.code == Errc::incomplete;
   entry.reason = (is_lacking ? std::string(kLacksFiles) : "") + error.message;
 }
