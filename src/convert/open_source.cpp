@@ -225,7 +225,7 @@ Result<> identify_files(Source& source) {
   return {};
 }
 
-/// Of a form that is only recognised. Megatron's torch_dist puts PyTorch's .metadata, and what that places, beside its own.
+/// The error for a format without a reader. Megatron's torch_dist is a DCP checkpoint too.
 Error not_read(const Place& place, const std::string& root, const Found& found) {
   const std::string hint = place.has(".metadata") ? "--from dcp reads the tensors, by the names that they have there"
                                                   : "formats that can be read: " + readable_formats();

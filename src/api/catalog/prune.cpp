@@ -9,13 +9,12 @@
 
 #include "api/catalog/held_back.hpp"
 #include "api/catalog/look_again.hpp"
+#include "api/catalog/prune_decider.hpp"
 #include "api/catalog/store_catalog.hpp"
 #include "catalog/index/link_watch.hpp"
 #include "catalog/index/links.hpp"
-#include "catalog/index/own_links.hpp"
 #include "catalog/index/rows.hpp"
 #include "catalog/index/scan.hpp"
-#include "catalog/support.hpp"
 #include "engine/io/host.hpp"
 #include "format/text/glob.hpp"
 #include "format/text/nearest.hpp"
@@ -72,161 +71,6 @@ std::uint64_t most_recycled(const PrunePlan& plan) {
   for (const PrunePart& part : plan.parts) most = std::max(most, part.policy.trash.recycle);
   return most;
 }
-
-/// A part is decided again whenever a checkpoint that justifies its deletions is incomplete, or holds links into what
-/// would go.
-class Decider {
- public:
-  /// `own`: all checkpoints of ours in the store.
-  Decider(Session& session, const PruneRequest& request, catalog::Situation situation,
-          const std::vector<catalog::OwnPlace>& own)
-      : session_(session), request_(request), situation_(std::move(situation)), own_(own) {}
-
-  Result<> decide(PrunePart& part, std::vector<std::string>& warnings) {
-    left_.clear();
-    CKPT_CHECK(decide_anew(part, warnings));
-    if (!left_.empty())
-      warnings.push_back(
-          fmt::format("{}: {} more checkpoints that stay, and that deletions rest on, are checked by --apply, which "
-                      "deletes less where one is not whole",
-                      request_.store, left_.size()));
-    return {};
-  }
-
- private:
-  struct Checks {
-    bool any = false;
-    bool damaged = false;  ///< something that would be kept is not whole after all
-  };
-
-  Result<> decide_anew(PrunePart& part, std::vector<std::string>& warnings) {
-    situation_.first_run = part.first_run;
-    for (;;) {
-      CKPT_CHECK(not_stopped(session_, request_.store));
-      CKPT_TRY(part.retention, catalog::retain(part.checkpoints, part.policy, situation_));
-      if (part.retention.trash_count + part.retention.demote_count == 0) return {};
-      CKPT_TRY(const bool is_needed, note_own_links(part, warnings));
-      if (is_needed) continue;
-      std::vector<std::uint32_t> going;
-      for (const std::uint32_t i : part.retention.order) {
-        if (goes(part.retention.decisions[i])) going.push_back(i);
-      }
-      const auto likely = catalog::likely_support(part.checkpoints, part.policy, part.retention);
-      CKPT_TRY(const Checks first, check(part, likely, runs_of(part, going), warnings));
-      if (first.damaged) continue;
-      CKPT_TRY(const auto doubtful,
-               catalog::unsupported(part.checkpoints, part.policy, situation_, part.retention, sure_of(part)));
-      if (doubtful.empty()) return {};
-      // Which checkpoints justify deletions is unknown: all that stay are checked.
-      CKPT_TRY(const Checks all, check(part, part.retention.order, runs_of(part, doubtful), warnings));
-      if (!all.damaged && !all.any) return {};
-    }
-  }
-
-  static bool goes(const catalog::Decision& decision) {
-    return decision.action == Action::trash || decision.action == Action::demote;
-  }
-
-  /// What links among the files of other checkpoints lead into. True where that is something that was decided about.
-  Result<bool> note_own_links(PrunePart& part, std::vector<std::string>& warnings) {
-    if (!own_links_) CKPT_CHECK(find_own_links(warnings));
-    if (own_links_->empty() || !linked_.insert(&part).second) return false;
-    catalog::note_links(join_path(request_.store, ""), *own_links_, part.entries);
-    bool any = false;
-    for (std::size_t i = 0; i < part.entries.size(); ++i) {
-      const catalog::Checkpoint& noted = part.entries[i].checkpoint;
-      catalog::Checkpoint& one = part.checkpoints[i];
-      if (noted.references.size() == one.references.size() && noted.trackers.size() == one.trackers.size()) continue;
-      one.references = noted.references;
-      one.trackers = noted.trackers;
-      any = true;
-    }
-    return any;
-  }
-
-  Result<> find_own_links(std::vector<std::string>& warnings) {
-    own_links_.emplace();
-    const std::size_t most = request_.carries_out ? own_.size() : std::min(own_.size(), request_.most_looked_into);
-    for (std::size_t i = 0; i < most; ++i) {
-      CKPT_CHECK(not_stopped(session_, request_.store));
-      std::ranges::move(catalog::find_own_links(session_.io, join_path(request_.store, ""), own_[i]),
-                        std::back_inserter(*own_links_));
-    }
-    if (most < own_.size())
-      warnings.push_back(
-          fmt::format("{}: whether links in {} more checkpoints lead into what would go is checked by --apply, which "
-                      "then keeps it",
-                      request_.store, own_.size() - most));
-    return {};
-  }
-
-  /// The runs that may justify decisions; empty: all.
-  static std::set<std::string> runs_of(const PrunePart& part, const std::vector<std::uint32_t>& indices) {
-    std::set<std::string> out;
-    if (part.policy.group_by != std::vector<std::string>{"run"}) return out;
-    for (const std::uint32_t i : indices) out.insert(part.checkpoints[i].run);
-    return out;
-  }
-
-  std::vector<bool> sure_of(const PrunePart& part) const {
-    std::vector<bool> out(part.entries.size());
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      if (part.retention.decisions[i].action == Action::trash) continue;  // counts unchanged
-      out[i] = is_whole(part.checkpoints[i]) && checked_.contains(part.entries[i].path(request_.store));
-    }
-    return out;
-  }
-
-  /// The quick check of those that stay and were not checked yet.
-  Result<Checks> check(PrunePart& part, const std::vector<std::uint32_t>& indices, const std::set<std::string>& runs,
-                       std::vector<std::string>& warnings) {
-    std::vector<std::uint32_t> chosen;
-    std::vector<const Entry*> known;
-    for (const std::uint32_t i : indices) {
-      const catalog::Checkpoint& one = part.checkpoints[i];
-      if (!is_whole(one) || part.retention.decisions[i].action == Action::trash) continue;
-      if (!runs.empty() && !runs.contains(one.run)) continue;
-      std::string path = part.entries[i].path(request_.store);
-      if (checked_.contains(path)) continue;
-      if (!request_.carries_out && checked_.size() >= request_.most_looked_into) {
-        left_.insert(i);
-        continue;
-      }
-      checked_.insert(std::move(path));
-      chosen.push_back(i);
-      known.push_back(&part.entries[i]);
-    }
-    Checks out{.any = !chosen.empty()};
-    CKPT_TRY(std::vector<LookedAgain> looks, look_again(session_, request_.store, known));
-    for (std::size_t n = 0; n < chosen.size(); ++n) {
-      LookedAgain& look = looks[n];
-      if (look.reason.empty()) continue;
-      out.damaged = true;
-      Entry& entry = part.entries[chosen[n]];
-      catalog::Checkpoint& one = part.checkpoints[chosen[n]];
-      warnings.push_back(fmt::format("{}: not counted as kept: {}", entry.path(request_.store), look.reason));
-      if (look.now) {
-        entry = *std::move(look.now);
-        const catalog::Checkpoint before = std::exchange(one, entry.checkpoint);
-        // Facts from links are not stored in it.
-        one.trackers.insert(one.trackers.end(), before.trackers.begin(), before.trackers.end());
-        one.references.insert(one.references.end(), before.references.begin(), before.references.end());
-      } else {
-        one.state = look.state;
-      }
-    }
-    return out;
-  }
-
-  Session& session_;
-  const PruneRequest& request_;
-  catalog::Situation situation_;
-  const std::vector<catalog::OwnPlace>& own_;
-  std::optional<std::vector<catalog::FoundLink>> own_links_;
-  std::set<const PrunePart*> linked_;
-  std::set<std::string> checked_;
-  std::set<std::uint32_t> left_;  // of the part: not checked, as the plan is only shown
-};
 
 /// What executing the plan removes permanently from the trash, by time alone.
 TrashSum purge_due(const std::vector<TrashEntry>& trash, catalog::Time now) {
@@ -577,14 +421,14 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
     part.entries.push_back(std::move(entry));
   }
   plan.ruleless.assign(ruleless.begin(), ruleless.end());
-  Decider decider(session, request,
-                  {.now = request.now,
-                   .space = space_of(session.io, plan.store, trash),
-                   .births = births_of(trash),
-                   .approved = request.approved,
-                   .include_corrupt = request.include_corrupt,
-                   .drop_series = request.drop_series},
-                  scanned.own);
+  PruneDecider decider(session, request,
+                       {.now = request.now,
+                        .space = space_of(session.io, plan.store, trash),
+                        .births = births_of(trash),
+                        .approved = request.approved,
+                        .include_corrupt = request.include_corrupt,
+                        .drop_series = request.drop_series},
+                       scanned.own);
   for (PrunePart& part : plan.parts) {
     CKPT_CHECK(decider.decide(part, plan.warnings));
     for (const std::string& warning : part.retention.warnings) plan.warnings.push_back(warning);

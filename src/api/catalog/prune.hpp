@@ -24,8 +24,8 @@ struct PruneRequest {
   bool approved = false;         ///< -y: also the first run of a policy that deletes much
   bool include_corrupt = false;  ///< corrupt ones may go
   bool carries_out = false;      ///< every checkpoint is checked, after stopped deletions were finished
-  /// Of one that is only shown: how many checkpoints are searched for links (50 us each), and how many are checked that
-  /// deletions rest on (200 us). What was left is told; carrying it out looks into all.
+  /// Limit of a plan that is only shown: checkpoints that are searched for links (50 us each), and checkpoints that
+  /// justify deletions and are checked (200 us). A warning counts the rest; carrying the plan out has no limit.
   std::size_t most_looked_into = 4096;
   std::vector<std::uint64_t> drop_series{};
   catalog::Time now{};

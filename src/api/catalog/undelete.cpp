@@ -51,7 +51,7 @@ Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::strin
                .hint = there.empty() ? "the trash is empty" : "in the trash: " + there});
 }
 
-/// What was brought back under such a name, or id, and still stands in its run.
+/// A checkpoint of this name or id that was restored before.
 std::optional<TrashEntry> find_restored(Io& io, const std::string& store, const std::vector<TrashEntry>& entries,
                                         const std::string& name) {
   for (const TrashEntry& entry : entries) {

@@ -267,9 +267,8 @@ Result<> check_whole(Session& session, const std::string& path, const FileInfo& 
   return {};
 }
 
-/// Of what a checkpoint says its conversion put beside it: that which still is there, byte for byte. Who made the
-/// checkpoint may claim anything, and somebody may have put another file, or a link, in the place of one since: bytes
-/// that the checkpoint does not know are never taken for its own.
+/// The files that a checkpoint claims its conversion wrote beside it, if they have the same bytes today. A hostile
+/// checkpoint may claim any file, and a user may have changed one: unknown bytes are never the checkpoint's own.
 Result<std::vector<std::string>> still_beside(Session& session, const OldCheckpoint& found) {
   std::vector<std::string> out;
   std::map<std::string, std::set<std::string>> files;  // by folder
@@ -318,7 +317,7 @@ Result<std::vector<std::string>> own_files(Session& session, const Source& sourc
     }
     CKPT_CHECK(add_own_names(session.io, *found.format, path, "", out));
     if (!below.empty()) CKPT_CHECK(add_own_names(session.io, *found.format, found.root, below, out));
-    // What its conversion put beside them, where nobody has put another in its place since.
+    // Files that its conversion wrote beside them and that are unchanged.
     CKPT_TRY(const auto beside, still_beside(session, found));
     for (const std::string& name : beside) out.push_back(join_path(below, name));
   } else {

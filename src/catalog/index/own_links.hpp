@@ -14,10 +14,10 @@ struct OwnPlace {
   std::string name{};
 };
 
-/// The symbolic links among the files of a checkpoint of ours. No save makes one, but who wants to save space may have
-/// put one in the place of a file that another checkpoint holds too: note_links makes it refer to that one. Links in
-/// `marks` are nobody's data. A directory of it that cannot be read may hold any: it counts as a link that nobody can
-/// follow. Costs some listings, and is not known to the index.
+/// The symbolic links among the files of a checkpoint of ours. Saves make none, but users replace files by links to
+/// equal files of other checkpoints to save space: note_links then counts a reference to that checkpoint. Links in
+/// `marks` do not count. A directory that cannot be read may hold any link. Costs a few listings; the index does not
+/// store the result.
 std::vector<FoundLink> find_own_links(Io& io, const std::string& store, const OwnPlace& place);
 
 }  // namespace ckpt::catalog
