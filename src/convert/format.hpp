@@ -85,7 +85,7 @@ struct Selected {
 struct WantedExtra {
   std::string path;                   ///< relative to the target, a name that is_extra_name knows
   std::uint32_t tensor = 0;           ///< of the source: its bytes
-  std::optional<std::string> text{};  ///< instead of them, where they do not stay as they are
+  std::optional<std::string> text{};  ///< replacements, where they change
   std::uint64_t hash = 0;             ///< of what the target gets beside it: Map::written_beside
 };
 

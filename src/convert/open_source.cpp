@@ -235,7 +235,7 @@ Error not_read(const Place& place, const std::string& root, const Found& found) 
                       hint);
 }
 
-/// The state of a trainer beside the weights belongs to the checkpoint.
+/// A trainer's state next to the weights belongs to the checkpoint.
 Result<> join_state(Source& source, const ReadOptions& options) {
   if (!source.format->has_state_beside) return {};
   const std::size_t weights = source.map.files.size();
@@ -339,8 +339,8 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   source.root = found.match.where.empty() ? given : join_path(given, found.match.where);
   source.why = found.match.why;
   if (found.format->open == nullptr) return fail(not_read(place, source.root, found));
-  // Held before anything is read, so that nobody deletes or replaces what the map will point to. What cannot be held
-  // for another reason is told by whoever reads it.
+  // Locked before anything is read, so that no process deletes or replaces the files of the map. Other errors are
+  // reported by the reader.
   auto lease = Lease::take(io, source.root);
   if (lease) {
     source.lease = *std::move(lease);

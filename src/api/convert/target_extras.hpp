@@ -16,8 +16,8 @@ namespace ckpt {
 Result<std::vector<WantedExtra>> choose_extras(Io& io, const Source& source, const ConvertRequest& request,
                                                const Format& target);
 
-/// Of a target that keeps them beside its own files: adds them to the skeleton. One whose name is that of a file of the
-/// target's own is taken out of `extras` and among what the skeleton has dropped.
+/// For a target that keeps extras as files: adds them to the skeleton. One with the name of a file of the target's own
+/// is removed from `extras` and added to `dropped`.
 void add_beside(const Map& source, const Format& target, std::vector<WantedExtra>& extras, Skeleton& skeleton);
 
 /// Notes for the user: copied extras, and names of files that were not copied.

@@ -20,7 +20,7 @@ constexpr std::string_view kOwnPrefix = "ckpt.";
 constexpr std::string_view kIdKey = "ckpt.id";      ///< of the conversion that wrote the file
 constexpr std::string_view kStepKey = "ckpt.step";  ///< training step, decimal
 constexpr std::string_view kFactsKey = "ckpt.tensors";
-constexpr std::string_view kBesideKey = "ckpt.beside";  ///< files written beside it: build_beside
+constexpr std::string_view kBesideKey = "ckpt.beside";  ///< files written with it: build_beside
 
 /// The begin of each tensor of a file of slices in its whole tensor: {"<name>": {"saved_offsets": [..]}, ...}.
 /// errors  corrupt: not strict JSON, or not of this form

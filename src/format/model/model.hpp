@@ -213,7 +213,7 @@ struct Map {
   std::vector<Derived> derived{};  ///< so that a plan which wants both reads once
   std::vector<NamedObject> objects{};
   std::vector<Extra> extras{};
-  /// Files beside those of `files` that the conversion which wrote them put there: hash128(their bytes).words()[0].
+  /// Files that the conversion wrote in addition to `files`, with hash128(their bytes).words()[0].
   std::vector<std::pair<std::string, std::uint64_t>> written_beside{};
   Meta meta{};
   std::vector<Finding> findings{};
