@@ -28,6 +28,7 @@ Result<TargetOptions> read_target_options(const Words& words) {
   TargetOptions out;
   if (const Value* value = words.value("zero-stage")) out.zero_stage = value->text.front() - '0';  // one of the choices
   CKPT_CHECK(read_flag(words, "dp", out.dp, ranks));
+  CKPT_CHECK(read_flag(words, "ep", out.ep, ranks));
   CKPT_CHECK(read_flag(words, "ranks", out.ranks, ranks));
   if (const Value* value = words.value("tag")) {
     out.tag = value->text;

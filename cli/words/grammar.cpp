@@ -81,6 +81,10 @@ Verb convert_verb() {
                .value = "N",
                .help = "for --to deepspeed: number of data-parallel ranks that load the result",
                .guesses = {"data-parallel", "world-size", "dp-size"}},
+              {.name = "ep",
+               .value = "N",
+               .help = "for --to deepspeed: number of expert-parallel ranks among them; by default that of the source",
+               .guesses = {"expert-parallel", "ep-size"}},
               {.name = "tag",
                .value = "NAME",
                .help = "for --to deepspeed: the checkpoint's directory in DST; by default the source's, or "

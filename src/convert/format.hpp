@@ -20,6 +20,7 @@
 #include "format/hash.hpp"
 #include "format/model/map_rules.hpp"
 #include "format/model/model.hpp"
+#include "format/model/rank_layout.hpp"
 
 namespace ckpt {
 
@@ -61,6 +62,9 @@ struct ReadOptions {
   /// Also fills Map::extras from a folder, or from the folder of a file; formats that store hashes have their
   /// own.
   bool extras = false;
+  /// For a target that keeps the layout of model-parallel ranks: their slices are not joined, and this is filled with
+  /// what each rank holds. Null: slices are joined.
+  std::shared_ptr<RankLayout> ranks_apart{};
   std::string assets{};  ///< a model folder whose extras are used if the checkpoint has none of that name
 };
 
@@ -91,16 +95,17 @@ struct WantedExtra {
 
 struct WriteRequest {
   const Map* source = nullptr;
-  std::vector<Selected> tensors{};     ///< no extras
-  std::vector<Alias> aliases{};        ///< whose targets are selected, with target names
-  std::vector<NamedObject> objects{};  ///< with target names
-  std::vector<WantedExtra> extras{};   ///< empty unless the format keeps them (Format::extras)
-  std::uint64_t shard_bytes = 0;       ///< 0 = the writer's default
-  bool only_weights = false;           ///< weights were asked for, and nothing else: a state dict, not nested state
-  TargetOptions options{};             ///< only those of Format::target_options
-  std::string target;                  ///< final path
-  std::string id;                      ///< 32 hex digits
-  std::string source_format;           ///< for the record
+  std::shared_ptr<const RankLayout> ranks{};  ///< of a source that was opened with its ranks apart; else null
+  std::vector<Selected> tensors{};            ///< no extras
+  std::vector<Alias> aliases{};               ///< whose targets are selected, with target names
+  std::vector<NamedObject> objects{};         ///< with target names
+  std::vector<WantedExtra> extras{};          ///< empty unless the format keeps them (Format::extras)
+  std::uint64_t shard_bytes = 0;              ///< 0 = the writer's default
+  bool only_weights = false;  ///< weights were asked for, and nothing else: a state dict, not nested state
+  TargetOptions options{};    ///< only those of Format::target_options
+  std::string target;         ///< final path
+  std::string id;             ///< 32 hex digits
+  std::string source_format;  ///< for the record
   /// Of a format with `reads_steps`: values of optimizer state of one element ("step"), by index into Map::tensors.
   std::unordered_map<std::uint32_t, double> scalars{};
   const std::atomic<bool>* stop = nullptr;  ///< once set, laying out ends with `interrupted`; null: never
@@ -177,7 +182,10 @@ struct Format {
   bool for_trainers = false;      ///< as a target: training state, rather than files for inference
   bool reads_steps = false;       ///< its layout depends on step counters: WriteRequest::scalars
   bool holds_blobs = false;       ///< as a target it takes opaque blobs too
-  bool has_folders = false;       ///< its files may be in folders below the root
+  /// As a target, it keeps the model-parallel layout of a source in its own form, which is opened with
+  /// ReadOptions::ranks_apart.
+  bool keeps_model_ranks = false;
+  bool has_folders = false;  ///< its files may be in folders below the root
 };
 
 /// All formats, in order of precedence of detection messages.

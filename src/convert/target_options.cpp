@@ -6,6 +6,7 @@ std::vector<std::string_view> given_options(const TargetOptions& options) {
   std::vector<std::string_view> out;
   if (options.zero_stage) out.emplace_back("zero-stage");
   if (options.dp != 0) out.emplace_back("dp");
+  if (options.ep != 0) out.emplace_back("ep");
   if (!options.tag.empty()) out.emplace_back("tag");
   if (options.fresh_optimizer) out.emplace_back("fresh-optimizer");
   if (options.ranks != 0) out.emplace_back("ranks");
@@ -21,6 +22,7 @@ std::string options_text(const TargetOptions& options) {
   };
   if (options.zero_stage) add("zero-stage", std::to_string(*options.zero_stage));
   if (options.dp != 0) add("dp", std::to_string(options.dp));
+  if (options.ep != 0) add("ep", std::to_string(options.ep));
   if (!options.tag.empty()) add("tag", options.tag);
   if (options.fresh_optimizer) add("fresh-optimizer", "");
   if (options.ranks != 0) add("ranks", std::to_string(options.ranks));

@@ -15,6 +15,7 @@ namespace ckpt {
 struct TargetOptions {
   std::optional<std::uint64_t> zero_stage{};  ///< --zero-stage: DeepSpeed's ZeRO stage, 0 to 3
   std::uint64_t dp = 0;                       ///< --dp: data-parallel ranks; 0 = not given
+  std::uint64_t ep = 0;                       ///< --ep: expert-parallel ranks among them; 0 = not given
   std::string tag{};                          ///< --tag: name of the checkpoint's directory; "" = not given
   bool fresh_optimizer = false;               ///< --fresh-optimizer: the target starts with a new optimizer
   std::uint64_t ranks = 0;                    ///< --ranks: ranks that load the target; 0 = not given

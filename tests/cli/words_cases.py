@@ -37,7 +37,7 @@ def case_h_is_the_short_help_of_a_command(sh):
 
 def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
     flags = {
-        "convert": "to from only weights dtype shard-size zero-stage dp tag fresh-optimizer ranks placement memory threads io dry-run overwrite verify strip-prefix add-prefix",
+        "convert": "to from only weights dtype shard-size zero-stage dp ep tag fresh-optimizer ranks placement memory threads io dry-run overwrite verify strip-prefix add-prefix",
         "verify": "quick against finite sample seed from", "inspect": "from files", "ls": "long tree sort glob dtype depth quiet",
         "plan": "params bw stall mtbf nodes rework keep zero-stage curve svg json",
         "doctor": "need bench size io json",
@@ -73,7 +73,7 @@ def case_help_has_topics(sh):
 
 def case_options_of_one_target_format_are_refused_by_others(sh):
     words = ("convert", "m", "out", "--to", "safetensors")
-    for option in (["--zero-stage", "2"], ["--dp", "3"], ["--tag", "t"], ["--fresh-optimizer"], ["--ranks", "2"],
+    for option in (["--zero-stage", "2"], ["--dp", "3"], ["--ep", "2"], ["--tag", "t"], ["--fresh-optimizer"], ["--ranks", "2"],
                    ["--placement", "*=S0"]):
         sh.run(*words, *option, code=2, err=f"out: {option[0]} is not an option of the safetensors format")
     sh.run(*words, "--dp", "0", code=2, err="--dp")

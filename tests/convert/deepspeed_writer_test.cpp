@@ -1,7 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "convert/formats.hpp"
@@ -10,17 +14,17 @@
 namespace ckpt {
 namespace {
 
-Map golden_deepspeed(const std::string& name) {
+Map golden_deepspeed(const std::string& name, std::shared_ptr<RankLayout> ranks = nullptr) {
   auto io = open_io(IoKind::threads, 8);
   EXPECT_TRUE(io.has_value());
-  auto source = open_source(**io, golden_root("deepspeed/" + name), "", {});
+  auto source = open_source(**io, golden_root("deepspeed/" + name), "", {.ranks_apart = std::move(ranks)});
   EXPECT_TRUE(source.has_value()) << source.error().message;
   return source ? std::move(source->map) : Map{};
 }
 
 /// A request for all that a map holds.
-WriteRequest request_of(const Map& map, TargetOptions options) {
-  WriteRequest out{.source = &map, .aliases = map.aliases, .objects = map.objects};
+WriteRequest request_of(const Map& map, TargetOptions options, std::shared_ptr<const RankLayout> ranks = nullptr) {
+  WriteRequest out{.source = &map, .ranks = std::move(ranks), .aliases = map.aliases, .objects = map.objects};
   for (std::uint32_t i = 0; i < map.tensors.size(); ++i) {
     out.tensors.push_back({i, map.tensors[i].name, map.tensors[i].dtype});
     if (map.tensors[i].slot == "step") out.scalars.emplace(i, 3.0);
@@ -110,39 +114,100 @@ TEST(DeepSpeedWriter, WhatCannotBeHeldIsRefusedByName) {
   EXPECT_NE(refusal(request_of(torch, {.zero_stage = 1})).find("needs --dp"), std::string::npos);
 }
 
-TEST(DeepSpeedWriter, ModelParallelRunsAreRefusedByName) {
+TEST(DeepSpeedWriter, ModelParallelRanksKeepTheirFilesAtAnotherSize) {
+  auto ranks = std::make_shared<RankLayout>();
+  const Map tensor = golden_deepspeed("tp2_dp2_zero1_fp32", ranks);
+  const auto wider = deepspeed_format().lay_out(request_of(tensor, {.zero_stage = 3, .dp = 1}, ranks));
+  ASSERT_TRUE(wider.has_value()) << wider.error().message;
+  EXPECT_EQ(names_of_files(*wider),
+            (std::vector<std::string>{"global_step2/zero_pp_rank_0_mp_rank_00_model_states.pt",
+                                      "global_step2/zero_pp_rank_0_mp_rank_00_optim_states.pt",
+                                      "global_step2/zero_pp_rank_0_mp_rank_01_model_states.pt",
+                                      "global_step2/zero_pp_rank_0_mp_rank_01_optim_states.pt"}));
+  ranks = std::make_shared<RankLayout>();
+  const Map pipeline = golden_deepspeed("pp2_dp2_zero1_fp32", ranks);
+  const auto longer = deepspeed_format().lay_out(request_of(pipeline, {.zero_stage = 1, .dp = 1}, ranks));
+  ASSERT_TRUE(longer.has_value()) << longer.error().message;
+  EXPECT_EQ(names_of_files(*longer),
+            (std::vector<std::string>{
+                "global_step3/layer_00-model_states.pt", "global_step3/layer_01-model_states.pt",
+                "global_step3/layer_02-model_states.pt", "global_step3/layer_03-model_states.pt",
+                "global_step3/layer_04-model_states.pt", "global_step3/mp_rank_00_model_states.pt",
+                "global_step3/mp_rank_01_model_states.pt", "global_step3/zero_pp_rank_0_mp_rank_00_optim_states.pt",
+                "global_step3/zero_pp_rank_0_mp_rank_01_optim_states.pt"}));
+  EXPECT_EQ(refusal(request_of(pipeline, {.zero_stage = 2, .dp = 1}, ranks)),
+            "out: convert: DeepSpeed has no pipelines in ZeRO stage 2 | --zero-stage 1    is the nearest");
+  ranks = std::make_shared<RankLayout>();
+  const Map half = golden_deepspeed("pp2_dp2_zero0_bf16", ranks);
+  EXPECT_EQ(refusal(request_of(half, {.zero_stage = 1, .dp = 4}, ranks)), "");
+  EXPECT_NE(refusal(request_of(half, {.dp = 4}, ranks)).find("--zero-stage 1    is the nearest"), std::string::npos);
+}
+
+TEST(DeepSpeedWriter, ModelParallelRunsAreRefusedByNameOnceTheirRanksAreJoined) {
   const Map tensor = golden_deepspeed("tp2_dp2_zero1_fp32");
   EXPECT_NE(refusal(request_of(tensor, {.zero_stage = 1, .dp = 3})).find("2 tensor-parallel ranks"), std::string::npos);
   const Map pipeline = golden_deepspeed("pp2_dp2_zero1_fp32");
   EXPECT_NE(refusal(request_of(pipeline, {.zero_stage = 1, .dp = 3})).find("2 pipeline-parallel ranks"),
             std::string::npos);
-  const Map experts = golden_deepspeed("moe_ep1_dp2_zero2_fp32");
-  EXPECT_NE(refusal(request_of(experts, {.zero_stage = 1, .dp = 3})).find("mixture of experts"), std::string::npos);
 }
 
-/// The classes that the pickles of a target's files name.
-std::string classes_in(const Skeleton& skeleton) {
-  std::string out;
+TEST(DeepSpeedWriter, ExpertsAreDividedAnewWhereTheirNumberAllowsIt) {
+  const Map map = golden_deepspeed("moe_ep2_dp4_zero2_bf16");
+  const auto wider = deepspeed_format().lay_out(request_of(map, {.zero_stage = 1, .dp = 4, .ep = 4}));
+  ASSERT_TRUE(wider.has_value()) << wider.error().message;
+  const auto names = names_of_files(*wider);
+  for (const std::string expert : {"0", "1", "2", "3"})
+    EXPECT_EQ(std::ranges::count(names, "global_step3/layer_0_expert_" + expert + "_mp_rank_00_model_states.pt"), 1);
+  EXPECT_EQ(names.size(), 9u);
+  const auto alone = deepspeed_format().lay_out(request_of(map, {.zero_stage = 0, .dp = 2, .ep = 2}));
+  ASSERT_TRUE(alone.has_value()) << alone.error().message;
+  EXPECT_EQ(std::ranges::count(names_of_files(*alone), "global_step3/expp_rank_1_mp_rank_00_optim_states.pt"), 1);
+  EXPECT_NE(refusal(request_of(map, {.zero_stage = 1, .dp = 6, .ep = 3}))
+                .find("4 experts cannot be divided among 3 expert-parallel ranks | --ep 2    is the nearest"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal(request_of(map, {.zero_stage = 1, .dp = 3}))
+          .find("3 data-parallel ranks cannot be divided among 2 expert-parallel ranks | --ep 1    is the nearest"),
+      std::string::npos);
+  EXPECT_NE(refusal(request_of(map, {.zero_stage = 3, .dp = 4})).find("--zero-stage 2    is the nearest"),
+            std::string::npos);
+  const Map mixed = golden_deepspeed("moe_mixed_dp4_zero2_bf16");
+  EXPECT_EQ(refusal(request_of(mixed, {.zero_stage = 1, .dp = 8})), "");
+  EXPECT_NE(refusal(request_of(mixed, {.zero_stage = 1, .dp = 8, .ep = 2})).find("leave --ep out"), std::string::npos);
+  const Map dense = golden_deepspeed("zero2_bf16_dp4");
+  EXPECT_NE(refusal(request_of(dense, {.zero_stage = 1, .dp = 4, .ep = 2})).find("the source has no experts"),
+            std::string::npos);
+}
+
+/// The classes of DeepSpeed's that the pickles of a target's files name.
+std::set<std::string> classes_in(const Skeleton& skeleton) {
+  constexpr std::string_view kGlobal = "cdeepspeed.";
+  std::set<std::string> out;
   for (const TargetFile& file : skeleton.files) {
     for (const Placement& placement : file.placements) {
-      if (placement.literal.find("cdeepspeed") != std::string::npos) out += file.path + "\n";
+      const std::string& bytes = placement.literal;
+      for (std::size_t at = bytes.find(kGlobal); at != std::string::npos; at = bytes.find(kGlobal, at + 1)) {
+        const std::size_t name = bytes.find('\n', at) + 1;
+        out.insert(bytes.substr(name, bytes.find('\n', name) - name));
+      }
     }
   }
   return out;
 }
 
-TEST(DeepSpeedWriter, OnlyAScalerIsAnObjectOfDeepSpeedsClasses) {
+TEST(DeepSpeedWriter, OnlyScalersAndFragmentsAreObjectsOfDeepSpeedsClasses) {
+  using Classes = std::set<std::string>;
   const Map map = golden_deepspeed("zero2_fp32_dp3_frozen");
   const auto stage2 = deepspeed_format().lay_out(request_of(map, {.zero_stage = 2, .dp = 2}));
   ASSERT_TRUE(stage2.has_value()) << stage2.error().message;
-  EXPECT_EQ(classes_in(*stage2), "");
+  EXPECT_EQ(classes_in(*stage2), Classes{"fragment_address"});
   const auto stage3 = deepspeed_format().lay_out(request_of(map, {.zero_stage = 3, .dp = 1}));
   ASSERT_TRUE(stage3.has_value()) << stage3.error().message;
-  EXPECT_EQ(classes_in(*stage3), "global_step3/zero_pp_rank_0_mp_rank_00_optim_states.pt\n");
+  EXPECT_EQ(classes_in(*stage3), Classes{"LossScaler"});
   const Map half = golden_deepspeed("zero1_fp16_dp2");
   const auto scaled = deepspeed_format().lay_out(request_of(half, {.zero_stage = 1, .dp = 1}));
   ASSERT_TRUE(scaled.has_value()) << scaled.error().message;
-  EXPECT_EQ(classes_in(*scaled), "global_step3/zero_pp_rank_0_mp_rank_00_optim_states.pt\n");
+  EXPECT_EQ(classes_in(*scaled), (Classes{"DynamicLossScaler", "fragment_address"}));
 }
 
 }  // namespace

@@ -54,7 +54,6 @@ def batch(step):
 
 class DeepSpeedRun:
     def __init__(self, case):
-        import deepspeed
         import torch
         self.stage, self.dtype = case["stage"], case["dtype"]
         config = {"train_micro_batch_size_per_gpu": 2, "zero_allow_untested_optimizer": True,
@@ -71,10 +70,14 @@ class DeepSpeedRun:
         if case.get("universal"):
             config["checkpoint"] = {"load_universal": True}
         torch.manual_seed(case.get("seed", 1))
+        self.engine = self.prepare(case, config)
+        self.client = None
+
+    def prepare(self, case, config):
+        import deepspeed
         with (deepspeed.zero.Init(config_dict_or_path=config) if self.stage == 3 else contextlib.nullcontext()):
             model = build()
-        self.engine = deepspeed.initialize(model=model, config=config, model_parameters=groups_of(model))[0]
-        self.client = None
+        return deepspeed.initialize(model=model, config=config, model_parameters=groups_of(model))[0]
 
     def load(self, directory, **options):
         path, self.client = self.engine.load_checkpoint(directory, **options)
@@ -124,8 +127,10 @@ class DeepSpeedRun:
             for name, master, state in self.masters_and_state():
                 out["master/" + name] = master.detach().clone()
                 out.update({f"{slot}/{name}": state[slot].detach().clone() for slot in ("exp_avg", "exp_avg_sq")})
-        out["buffer/scale"] = self.engine.module.scale.detach().clone()
-        return out
+        return out | self.buffers()
+
+    def buffers(self):
+        return {"buffer/scale": self.engine.module.scale.detach().clone()}
 
     def facts(self):
         optimizer = self.engine.optimizer

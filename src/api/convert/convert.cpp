@@ -71,7 +71,8 @@ std::string conversion_id(const ConvertRequest& request, const Format& target, c
 struct Prepared {
   std::unique_ptr<Source> source;  // the plan points into its map
   const Format* target = nullptr;
-  std::string id;  // equal on all ranks
+  std::string id;                       // equal on all ranks
+  std::shared_ptr<RankLayout> ranks{};  // null if the slices of model-parallel ranks are joined
   Selection selection;
   std::vector<WantedExtra> extras{};
   Skeleton skeleton;
@@ -173,6 +174,7 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
     return fail({.code = Errc::usage,
                  .message = fmt::format("--assets: {} has no room for them", out.target->name),
                  .hint = "--to safetensors with a directory as target, or the universal format"});
+  if (out.target->keeps_model_ranks) out.ranks = std::make_shared<RankLayout>();
   CKPT_TRY(Source source, open_source(session.io, request.source, request.from,
                                       {.metadata_limit = session.memory_bytes,
                                        .rules = session.rules,
@@ -181,6 +183,7 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
                                        .look_beside = true,
                                        .state_beside = !is_weights_alone(request),
                                        .extras = takes_extras,
+                                       .ranks_apart = out.ranks,
                                        .assets = takes_extras ? request.assets : std::string()}));
   out.source = std::make_unique<Source>(std::move(source));
   Map& map = out.source->map;
@@ -261,7 +264,9 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
   if (out.target->reads_steps) {
     CKPT_TRY(steps, read_step_counters(*out.source, out.selection.tensors));
   }
+  const bool apart = out.ranks != nullptr && !out.ranks->ranks.empty();
   const WriteRequest write{.source = &map,
+                           .ranks = apart ? out.ranks : nullptr,
                            .tensors = out.selection.tensors,
                            .aliases = out.selection.aliases,
                            .objects = out.selection.objects,

@@ -367,6 +367,7 @@ Format deepspeed_format() {
           .has_state_beside = true,
           .for_trainers = true,
           .reads_steps = true,
+          .keeps_model_ranks = true,
           .has_folders = true};
 }
 

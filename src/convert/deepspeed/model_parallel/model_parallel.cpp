@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -28,7 +30,9 @@ namespace {
 class ModelParallelReader {
  public:
   ModelParallelReader(Io& io, std::string root, const Tag& tag, const ReadOptions& options)
-      : tag_(tag), set_(io, std::move(root), options, builder_) {}
+      : tag_(tag), set_(io, std::move(root), options, builder_) {
+    apart_ = options.ranks_apart;
+  }
 
   Result<Map> read() {
     auto sorted = sort_model_parallel_files(tag_.entries);
@@ -45,8 +49,7 @@ class ModelParallelReader {
     CKPT_CHECK(read_optims());
     CKPT_CHECK(add_layers());
     CKPT_CHECK(check_weights());
-    CKPT_CHECK(place_weights());
-    CKPT_CHECK(place_slots());
+    CKPT_CHECK(apart_ ? place_apart() : place_joined());
     return finish();
   }
 
@@ -64,6 +67,11 @@ class ModelParallelReader {
 
   std::uint64_t stage_of(std::uint64_t model_rank) const { return model_rank / mesh_.tensor_ranks; }
   ModelRank rank_of(std::uint64_t model_rank) const { return {stage_of(model_rank), model_rank % mesh_.tensor_ranks}; }
+  /// Whose objects a file's are: those of model-parallel ranks alone where they stay apart.
+  std::optional<std::uint64_t> object_rank(std::uint64_t m, std::uint64_t d, std::uint64_t part_count) const {
+    if (!apart_) return m * part_count + d;
+    return d == 0 ? std::optional(m) : std::nullopt;
+  }
   /// The model file of a rank; in stage 3 that of its first data-parallel rank.
   std::string model_name(std::uint64_t model_rank) const {
     return per_rank_ ? files_.rank_model_name(model_rank, 0) : files_.model_name(model_rank);
@@ -275,8 +283,8 @@ class ModelParallelReader {
     const std::vector<RankFile>& held = files_.optims[m];
     if (d >= held.size() || held[d].rank != d) return fail(missing(files_.optim_name(m, d)));
     CKPT_TRY(const StateFile file, set_.open(in_tag(held[d].name)));
-    const std::uint64_t rank = m * part_count.value_or(1) + d;
-    ObjectReader reader(file, rank_suffix(rank));
+    const auto rank = object_rank(m, d, part_count.value_or(1));
+    ObjectReader reader(file, rank_suffix(rank.value_or(0)));
     CKPT_TRY(OptimStates states, read_optim_states(file, reader));
     if ((states.stage == 3) != per_rank_) {
       return fail(file.error(Errc::corrupt, "of ZeRO stage " + std::to_string(states.stage) +
@@ -306,7 +314,7 @@ class ModelParallelReader {
     std::move(states.objects.begin(), states.objects.end(), std::back_inserter(objects));
     states.objects.clear();
     states.hyper_groups.clear();
-    objects_.keep(file, rank, reader, KeptObjects::Of::optimizer, std::move(objects));
+    if (rank) objects_.keep(file, *rank, reader, KeptObjects::Of::optimizer, std::move(objects));
     return states;
   }
 
@@ -323,10 +331,11 @@ class ModelParallelReader {
                              "counters or degrees differ from those of rank 0: the files are of different saves"));
     }
     CKPT_TRY(const auto fragments, read_fragments(file));
-    const std::uint64_t rank = m * part_count + d;
-    ObjectReader reader(file, rank_suffix(rank));
-    CKPT_TRY(auto objects, model_objects(file, reader));
-    objects_.keep(file, rank, reader, KeptObjects::Of::model, std::move(objects));
+    if (const auto rank = object_rank(m, d, part_count)) {
+      ObjectReader reader(file, rank_suffix(*rank));
+      CKPT_TRY(auto objects, model_objects(file, reader));
+      objects_.keep(file, *rank, reader, KeptObjects::Of::model, std::move(objects));
+    }
     return frozen_parts(file.path(), model.frozen, fragments, part_count);
   }
 
@@ -442,6 +451,61 @@ class ModelParallelReader {
     return {};
   }
 
+  Result<> place_joined() {
+    CKPT_CHECK(place_weights());
+    return place_slots();
+  }
+
+  /// Every rank's slices for themselves.
+  Result<> place_apart() {
+    apart_->tensor_ranks = mesh_.tensor_ranks;
+    apart_->ranks.resize(mesh_.model_ranks);
+    const auto weight_placed = [&](const Tensor& tensor, std::uint64_t rank) {
+      if (cast_.count(tensor.name)) cast_at_.emplace(ranked_name(tensor.name, rank), builder_.tensor_count() - 1);
+    };
+    const SlicedTensors::Ties ties{models_.front().shared, aliases_};
+    CKPT_CHECK(layers_.empty() ? weights_.place_apart(builder_, mesh_, ties, *apart_, weight_placed)
+                               : place_layers_apart());
+    return slots_.place_apart(builder_, mesh_, {}, *apart_, [&](const Tensor& tensor, std::uint64_t rank) {
+      const auto weight =
+          tensor.slot == kMasterSlot ? cast_at_.find(ranked_name(tensor.parameter, rank)) : cast_at_.end();
+      if (weight != cast_at_.end()) builder_.add_derived(weight->second);
+    });
+  }
+
+  /// A layer's file belongs to a tensor-parallel rank, and what it holds to the stages that know it.
+  Result<> place_layers_apart() {
+    std::set<std::pair<std::uint64_t, std::string>> held;
+    for (const PipelineLayers::Layer& layer : layers_.all()) {
+      const auto file = std::ranges::find_if(files_.layers, [&](const LayerFile& entry) {
+        return entry.layer == layer.number && entry.tensor_rank == layer.tensor_rank;
+      });
+      HeldLayer& out = apart_->layers.emplace_back(HeldLayer{.file = file->name});
+      const std::string number = std::to_string(layer.number) + ".";
+      const std::string prefix = prefix_of(number, layer.tensors);
+      for (const NamedTensor& entry : layer.tensors) {
+        const auto index = static_cast<std::uint32_t>(builder_.tensor_count());
+        const std::string name = prefix + entry.name;
+        Tensor tensor = tensor_of(entry, buffers_.count(name) ? Role::buffer : Role::param);
+        tensor.name = ranked_name(number + entry.name, layer.tensor_rank);
+        CKPT_CHECK(builder_.add_whole(std::move(tensor), entry.tensor.where));
+        out.tensors.push_back({index, entry.name});
+        for (std::uint64_t m = layer.tensor_rank; m < mesh_.model_ranks; m += mesh_.tensor_ranks) {
+          if (knows(m, name) && held.emplace(m, name).second) apart_->ranks[m].push_back({index, name});
+        }
+      }
+    }
+    return {};
+  }
+
+  bool knows(std::uint64_t model_rank, const std::string& name) const {
+    const auto stages = trained_.find(name);
+    const ModelStates& model = models_[model_rank];
+    return (stages != trained_.end() && stages->second.count(stage_of(model_rank)) != 0) ||
+           model.buffer_names.count(name) != 0 ||
+           std::ranges::any_of(model.frozen, [&](const NamedShape& frozen) { return frozen.name == name; });
+  }
+
   Result<> place_weights() {
     const auto ruled = [&](const std::string& name) {
       return mesh_.tensor_ranks == 1 || trained_.count(name) != 0 || rules_.user_join(name).has_value();
@@ -519,6 +583,7 @@ class ModelParallelReader {
   std::unordered_set<std::string> cast_{};                  // weights of stage 3: their masters, cast
   std::unordered_map<std::string, std::size_t> cast_at_{};  // their place in the map
   std::vector<Alias> aliases_{};                            // of stage 3
+  std::shared_ptr<RankLayout> apart_{};                     // null: slices are joined
 };
 
 }  // namespace

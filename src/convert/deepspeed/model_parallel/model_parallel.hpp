@@ -17,6 +17,8 @@ namespace ckpt::deepspeed {
 /// and fp16 the sizes of the layers must determine which stage trains which
 /// (pipeline_stages.hpp).
 ///
+/// With ReadOptions::ranks_apart nothing is joined, no rule is needed, and the layout of the ranks is filled in.
+///
 /// errors   incomplete: files are missing; unsupported: a slice that no rule places, a pipeline whose stages cannot be
 ///          distinguished, experts; corrupt: files that contradict each other
 /// source   deepspeed/runtime/pipe/module.py: save_state_dict, ckpt_layer_path

@@ -56,6 +56,18 @@ bool same_places(const SlicedTensors::Entry& a, const SlicedTensors::Entry& b) {
                     });
 }
 
+/// A rank's slice as a tensor of its own.
+Tensor ranked(Tensor tensor, const Shape& shape, std::uint64_t rank) {
+  tensor.shape = shape;
+  if (tensor.parameter.empty()) {
+    tensor.name = ranked_name(tensor.name, rank);
+  } else {
+    tensor.parameter = ranked_name(tensor.parameter, rank);
+    tensor.name = slot_tensor(tensor.parameter, tensor.slot, tensor.dtype, shape).name;
+  }
+  return tensor;
+}
+
 }  // namespace
 
 Result<SliceMesh> read_mesh(const StateFile& file, const RunFacts& facts, std::uint64_t last,
@@ -139,14 +151,48 @@ Result<> SlicedTensors::place(MapBuilder& builder, const Entry& entry, const Sli
   return builder.add_pieces(std::move(tensor), std::move(whole.pieces));
 }
 
+const SlicedTensors::Entry* SlicedTensors::tied_to(
+    const Entry& entry, const std::vector<std::pair<std::string, std::string>>& shared) const {
+  for (const auto& [alias, target] : shared) {
+    const Entry* held = alias == entry.tensor.name ? find(target) : nullptr;
+    if (held != nullptr && same_places(entry, *held)) return held;
+  }
+  return nullptr;
+}
+
+Result<> SlicedTensors::place_apart(MapBuilder& builder, const SliceMesh& mesh, const Ties& ties, RankLayout& out,
+                                    const std::function<void(const Tensor&, std::uint64_t)>& placed) const {
+  std::map<std::string, std::string> tied;
+  for (const Alias& alias : ties.known) tied.emplace(alias.name, alias.target);
+  for (const Entry& entry : entries_) {
+    if (const Entry* held = tied_to(entry, ties.shared)) {
+      tied.emplace(entry.tensor.name, held->tensor.name);
+      continue;
+    }
+    for (const auto& [stage, ranks] : entry.slices) {
+      for (const auto& [tensor_rank, slice] : ranks) {
+        const std::uint64_t rank = stage * mesh.tensor_ranks + tensor_rank;
+        out.ranks[rank].push_back({static_cast<std::uint32_t>(builder.tensor_count()), entry.tensor.name});
+        CKPT_CHECK(
+            builder.add_pieces(ranked(entry.tensor, slice.shape, rank), {{Box::whole(slice.shape), {slice.place}}}));
+        placed(entry.tensor, rank);
+      }
+    }
+  }
+  for (const auto& [name, target] : tied) {
+    if (find(target) == nullptr) continue;
+    for (std::uint64_t m = 0; m < mesh.model_ranks; ++m)
+      builder.add_alias(ranked_name(name, m), ranked_name(target, m));
+  }
+  return {};
+}
+
 Result<> SlicedTensors::place_unruled(MapBuilder& builder, const Entry& entry, const SliceMesh& mesh,
                                       const std::vector<std::pair<std::string, std::string>>& shared,
                                       const std::function<bool(const std::string&)>& ruled) const {
   const std::string& name = entry.tensor.name;
-  for (const auto& [alias, target] : shared) {
-    const Entry* held = alias == name && ruled(target) ? find(target) : nullptr;
-    if (held == nullptr || !same_places(entry, *held)) continue;
-    builder.add_alias(name, target);
+  if (const Entry* held = tied_to(entry, shared); held != nullptr && ruled(held->tensor.name)) {
+    builder.add_alias(name, held->tensor.name);
     return {};
   }
   for (const auto& [stage, ranks] : entry.slices) {

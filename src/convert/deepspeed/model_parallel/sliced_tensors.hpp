@@ -61,9 +61,23 @@ class SlicedTensors {
   /// Adds one to the map, joined. errors as assemble
   static Result<> place(MapBuilder& builder, const Entry& entry, const SliceMesh& mesh);
 
+  /// The tensor that it is another name of, or null.
+  /// shared   names, and the names that they are tied to
+  const Entry* tied_to(const Entry& entry, const std::vector<std::pair<std::string, std::string>>& shared) const;
+
+  /// Second names of tensors: those that a file lists, which count if both are at the same place, and known ones.
+  struct Ties {
+    std::vector<std::pair<std::string, std::string>> shared{};
+    std::vector<Alias> known{};
+  };
+  /// Adds every rank's slices to the map for themselves, as NAME@RANK, and to what that rank holds.
+  /// placed  called after each, with the tensor as the rank calls it and the rank
+  Result<> place_apart(MapBuilder& builder, const SliceMesh& mesh, const Ties& ties, RankLayout& out,
+                       const std::function<void(const Tensor&, std::uint64_t)>& placed) const;
+
   /// Adds tensors that no rule matches (buffers, frozen weights) to the map: as a second name if it shares its location
   /// with a tensor that has a rule, else every rank's slice separately, as NAME@RANK, with a finding.
-  /// shared   names, and the names that they are tied to; ruled: whether rules place a tensor
+  /// shared   as in tied_to; ruled: whether rules place a tensor
   Result<> place_unruled(MapBuilder& builder, const Entry& entry, const SliceMesh& mesh,
                          const std::vector<std::pair<std::string, std::string>>& shared,
                          const std::function<bool(const std::string&)>& ruled) const;

@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "convert/deepspeed/stages/experts.hpp"
+#include "convert/deepspeed/writer/expert_layout.hpp"
 #include "convert/deepspeed/writer/partitions.hpp"
 #include "convert/deepspeed/writer/state_files.hpp"
 #include "format/model/cut.hpp"
@@ -18,7 +20,10 @@ class ModelFile {
 
   Result<TargetFile> build(std::string path, const std::string& id) {
     DictValue root;
-    CKPT_TRY(ValuePtr module, module_value());
+    ValuePtr module = none_value();  // of a pipeline: weights stand in files of layers
+    if (!target_.pipeline) {
+      CKPT_TRY(module, module_value());
+    }
     root.set("module", std::move(module));
     root.set("buffer_names", buffer_names());
     CKPT_TRY(ValuePtr optimizer, optimizer_value());
@@ -37,7 +42,8 @@ class ModelFile {
     root.set("global_steps", value_of(state_.counters.steps.value_or(0)));
     root.set("global_samples", value_of(state_.counters.samples.value_or(0)));
     root.set("dp_world_size", value_of(target_.dp));
-    root.set("mp_world_size", value_of(std::int64_t{1}));
+    root.set("mp_world_size", value_of(target_.model_ranks));
+    root.set("checkpoint_parallel_dimensions", parallel_dimensions());
     root.set("ds_config", target_.config);
     root.set("ds_version", value_of(std::string_view(target_.version)));
     for (const auto& [key, value] : target_.client) root.set(key, value);
@@ -52,10 +58,12 @@ class ModelFile {
     std::unordered_map<std::string_view, const ModelTensor*> by_name;
     for (const ModelTensor& entry : state_.model) {
       by_name.emplace(entry.name, &entry);
+      if (expert_layer_of(target_, entry.name) != nullptr) continue;  // in a file of its own
       CKPT_TRY(ValuePtr value, weight(entry));
       out.set(entry.name, std::move(value));
     }
     for (const Alias& tie : state_.ties) {
+      if (expert_layer_of(target_, tie.name) != nullptr) continue;
       CKPT_TRY(ValuePtr value, weight(*by_name.at(tie.target)));
       out.set(tie.name, std::move(value));
     }
@@ -72,24 +80,37 @@ class ModelFile {
     return archive_.whole(target_.weight_source(entry), entry.dtype);
   }
 
+  /// Files of models speak of the first rank's experts.
+  bool is_of_first_rank(const std::string& name) const {
+    return expert_layer_of(target_, name) == nullptr || local_name(target_, name) == name;
+  }
+
+  ValuePtr parallel_dimensions() const {
+    DictValue out;
+    out.set("pp_degree", value_of(target_.model_ranks / target_.tensor_ranks));
+    out.set("tp_degree", value_of(target_.tensor_ranks));
+    return std::move(out).finish();
+  }
+
   ValuePtr buffer_names() const {
     std::vector<ValuePtr> names;
     for (const ModelTensor& entry : state_.model) {
-      if (entry.kind == ModelTensor::Kind::buffer) names.push_back(value_of(std::string_view(entry.name)));
+      if (entry.kind == ModelTensor::Kind::buffer && is_of_first_rank(entry.name))
+        names.push_back(value_of(std::string_view(local_name(target_, entry.name))));
     }
     return list_of(std::move(names));
   }
 
   Result<ValuePtr> optimizer_value() {
-    if (target_.stage != 0 || target_.fresh) return none_value();
-    return whole_optimizer(target_, archive_);
+    if (target_.stage != 0 || target_.fresh || !target_.experts.empty()) return none_value();
+    return whole_optimizer(target_, 0, archive_);
   }
 
   ValuePtr shapes_of(const TargetGroup& group, const std::vector<std::size_t>& members) const {
     DictValue out;
     for (const std::size_t member : members) {
       const ModelTensor& entry = state_.model[group.members[member]];
-      out.set(entry.name, size_of(entry.shape));
+      out.set(local_name(target_, entry.name), size_of(entry.shape));
     }
     return std::move(out).finish();
   }
@@ -97,7 +118,10 @@ class ModelFile {
   Result<ValuePtr> param_shapes() const {
     std::vector<ValuePtr> out;
     if (!partitions_weights()) {
-      for (const TargetGroup& group : target_.groups) out.push_back(shapes_of(group, flat_order(target_, group)));
+      for (const TargetGroup& group : target_.groups) {
+        const GroupShare share = share_of(target_, group, 0);
+        out.push_back(shapes_of(share.group, flat_order(target_, share.group)));
+      }
       return list_of(std::move(out));
     }
     CKPT_TRY(const auto sub_groups, sub_groups_of(target_));
@@ -114,7 +138,9 @@ class ModelFile {
     DictValue shapes;
     DictValue fragments;
     for (const ModelTensor& entry : state_.model) {
-      if (target_.stage == 1 || !may_be_frozen(entry)) continue;
+      if (target_.stage == 1 || target_.pipeline || !may_be_frozen(entry) ||
+          expert_layer_of(target_, entry.name) != nullptr)
+        continue;
       shapes.set(entry.name, size_of(entry.shape));
       CKPT_TRY(ValuePtr value, frozen_fragment(entry));
       fragments.set(entry.name, std::move(value));
@@ -160,6 +186,32 @@ class ModelFile {
 Result<TargetFile> model_file(const TrainingTarget& target, std::uint64_t rank, std::string path,
                               const std::string& id) {
   return ModelFile(target, rank).build(std::move(path), id);
+}
+
+Result<TargetFile> expert_file(const TrainingTarget& target, const ExpertLayer& layer, std::uint64_t expert,
+                               std::string path, const std::string& id) {
+  StateArchive archive(*target.map, target.by_name);
+  DictValue root;
+  for (const ModelTensor& entry : target.state.model) {
+    const auto parts = expert_name(entry.name);
+    if (!parts || parts->layer != layer.name || parts->number != expert) continue;
+    CKPT_TRY(ValuePtr value, archive.whole(target.weight_source(entry), entry.dtype));
+    root.set(entry.name, std::move(value));
+  }
+  return archive.finish(std::move(path), *std::move(root).finish(), id);
+}
+
+Result<TargetFile> layer_file(const WriteRequest& request, const HeldLayer& layer, std::string path) {
+  const std::unordered_map<std::string, std::uint32_t> by_name;
+  StateArchive archive(*request.source, by_name);
+  DictValue root;
+  for (const HeldTensor& held : layer.tensors) {
+    const auto selected = std::ranges::lower_bound(request.tensors, held.tensor, {}, &Selected::tensor);
+    if (selected == request.tensors.end() || selected->tensor != held.tensor) continue;
+    CKPT_TRY(ValuePtr value, archive.whole(held.tensor, selected->dtype));
+    root.set(held.name, std::move(value));
+  }
+  return archive.finish(std::move(path), *std::move(root).finish(), request.id);
 }
 
 }  // namespace ckpt::deepspeed

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "convert/deepspeed/writer/expert_layout.hpp"
 #include "convert/deepspeed/writer/partitions.hpp"
 #include "convert/deepspeed/writer/state_files.hpp"
 #include "format/model/cut.hpp"
@@ -90,6 +91,23 @@ class OptimizerFile {
     return std::move(out).finish();
   }
 
+  /// Where the parameters of a flat tensor lie in it: ds_to_universal.py looks there, loading does not.
+  ValuePtr fragments(const TargetGroup& group, const std::vector<std::size_t>& members, const FlatTensor& flat) const {
+    DictValue out;
+    for (const FlatPiece& piece : flat.pieces) {
+      DictValue fields;
+      fields.set("numel", value_of(piece.elements.size()));
+      fields.set("start", value_of(piece.offset));
+      auto address = std::make_shared<Value>();
+      address->v = Opaque{.global = "deepspeed.utils.tensor_fragment.fragment_address",
+                          .args = list_of({}, List::Kind::tuple),
+                          .state = std::move(fields).finish()};
+      const std::string& name = target_.state.model[group.members[members[piece.member]]].name;
+      out.set(local_name(target_, name), std::move(address));
+    }
+    return std::move(out).finish();
+  }
+
   static ValuePtr numbered(std::vector<ValuePtr> items) {
     auto out = std::make_shared<Value>();
     Dict dict;
@@ -106,10 +124,12 @@ class OptimizerFile {
     std::vector<ValuePtr> groups;
     std::vector<ValuePtr> paddings;
     std::vector<ValuePtr> counts;
+    std::vector<ValuePtr> mappings;
     for (std::size_t g = 0; g < target_.groups.size(); ++g) {
-      const TargetGroup& group = target_.groups[g];
+      const GroupShare share = share_of(target_, target_.groups[g], rank_);
+      const TargetGroup& group = share.group;
       const auto members = flat_order(target_, group);
-      CKPT_TRY(const FlatTensor flat, flat_partition(elements_of(group, members), target_.dp, rank_));
+      CKPT_TRY(const FlatTensor flat, flat_partition(elements_of(group, members), share.parts, share.part));
       masters.push_back(archive_.flat(flat.elements - flat.padding, Dtype::f32, runs(group, members, flat, {})));
       if (target_.fresh) {
         states.push_back(DictValue().finish());
@@ -118,7 +138,8 @@ class OptimizerFile {
       }
       groups.push_back(group_value(group, g, 1));
       paddings.push_back(value_of(flat.padding));
-      counts.push_back(value_of(target_.dp));
+      counts.push_back(value_of(share.parts));
+      mappings.push_back(fragments(group, members, flat));
     }
     if (has_dynamic_scale(target_)) inner.set("loss_scaler", loss_scaler(target_));
     inner.set("dynamic_loss_scale", value_of(has_dynamic_scale(target_)));
@@ -137,6 +158,7 @@ class OptimizerFile {
     inner.set("zero_stage", value_of(target_.stage));
     inner.set("group_paddings", list_of(std::move(paddings)));
     inner.set("partition_count", list_of(std::move(counts)));
+    inner.set("param_slice_mappings", list_of(std::move(mappings)));
     inner.set("ds_version", value_of(std::string_view(target_.version)));
     return {};
   }
@@ -262,12 +284,24 @@ ValuePtr loss_scaler(const TrainingTarget& target) {
   return out;
 }
 
-Result<ValuePtr> whole_optimizer(const TrainingTarget& target, StateArchive& archive) {
+Result<TargetFile> expert_optimizer_file(const TrainingTarget& target, std::uint64_t expert_rank, std::string path,
+                                         const std::string& id) {
+  StateArchive archive(*target.map, target.by_name);
+  const std::uint64_t sharing = target.dp / most_expert_ranks(target);
+  DictValue root;
+  CKPT_TRY(ValuePtr optimizer,
+           whole_optimizer(target, target.data_before_experts ? expert_rank * sharing : expert_rank, archive));
+  root.set("optimizer", std::move(optimizer));
+  return archive.finish(std::move(path), *std::move(root).finish(), id);
+}
+
+Result<ValuePtr> whole_optimizer(const TrainingTarget& target, std::uint64_t rank, StateArchive& archive) {
   Dict state;
   std::vector<ValuePtr> groups;
   std::vector<ValuePtr> masters;
   std::uint64_t number = 0;
-  for (const TargetGroup& group : target.groups) {
+  for (const TargetGroup& all : target.groups) {
+    const TargetGroup group = share_of(target, all, rank).group;
     groups.push_back(group_value(group, number, group.members.size()));
     std::vector<ValuePtr> of_group;
     for (const std::size_t member : group.members) {

@@ -26,6 +26,21 @@ std::vector<std::size_t> flat_order(const TrainingTarget& target, const TargetGr
 Result<TargetFile> model_file(const TrainingTarget& target, std::uint64_t rank, std::string path,
                               const std::string& id);
 
+/// layer_NN-model_TT-model_states.pt: the tensors of a layer of a pipeline.
+///
+/// request  of the whole source (not of a rank)
+Result<TargetFile> layer_file(const WriteRequest& request, const HeldLayer& layer, std::string path);
+
+/// layer_L_expert_E_mp_rank_00_model_states.pt: the weights of one expert, by its global number.
+///
+/// source  deepspeed/runtime/engine.py: _save_moe_checkpoint
+Result<TargetFile> expert_file(const TrainingTarget& target, const ExpertLayer& layer, std::uint64_t expert,
+                               std::string path, const std::string& id);
+
+/// expp_rank_E_mp_rank_00_optim_states.pt: of stage 0, the optimizer of one expert-parallel rank.
+Result<TargetFile> expert_optimizer_file(const TrainingTarget& target, std::uint64_t expert_rank, std::string path,
+                                         const std::string& id);
+
 /// One rank's optimizer file of stages 1 to 3.
 ///
 /// source  deepspeed/runtime/zero/stage_1_and_2.py: state_dict; stage3.py: _rigid_state_dict
@@ -37,9 +52,9 @@ Result<TargetFile> optimizer_file(const TrainingTarget& target, std::uint64_t ra
 /// errors  unsupported: a parameter's name cannot be that of a folder
 Result<std::vector<TargetFile>> universal_files(const TrainingTarget& target, const WriteRequest& request);
 
-/// The optimizer's state dict of stage 0, which is in the model file: torch.optim's own, or for 16-bit weights that of
-/// FP16_UnfusedOptimizer.
-Result<ValuePtr> whole_optimizer(const TrainingTarget& target, StateArchive& archive);
+/// The optimizer's state dict of stage 0 as a data-parallel rank has it, which is in the model file: torch.optim's
+/// own, or for 16-bit weights that of FP16_UnfusedOptimizer.
+Result<ValuePtr> whole_optimizer(const TrainingTarget& target, std::uint64_t rank, StateArchive& archive);
 
 /// A group's options as a dict, with its members' numbers last.
 ValuePtr group_value(const TargetGroup& group, std::uint64_t first, std::uint64_t count);

@@ -7,17 +7,12 @@
 #include <cmath>
 #include <memory>
 
+#include "convert/deepspeed/writer/expert_division.hpp"
+#include "convert/deepspeed/writer/joined_groups.hpp"
 #include "format/model/object_tree.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
-
-Error cannot_hold(const WriteRequest& request, std::string what, std::string tensor = {}, std::string hint = {}) {
-  return {.code = Errc::unsupported,
-          .message = fmt::format("{}: convert: {}", request.target, what),
-          .tensor = std::move(tensor),
-          .hint = std::move(hint)};
-}
 
 bool is_number(Dtype dtype) {
   return dtype == Dtype::f64 || dtype == Dtype::f32 || dtype == Dtype::f16 || dtype == Dtype::bf16;
@@ -66,8 +61,13 @@ class Preparation {
     CKPT_CHECK(check_model_parallel());
     CKPT_CHECK(check_optimizer());
     CKPT_CHECK(add_groups());
+    CKPT_CHECK(divide_experts(request_, universal_, out_));
     choose_dtype();
+    CKPT_CHECK(check_pipeline_type());
     read_config();
+    if (out_.round_robin && !out_.experts.empty())
+      return fail(cannot_hold(request_, "experts in the order of round_robin_gradients are not written", {},
+                              "--to ckpt or --to safetensors hold them"));
     add_client_state();
     return std::move(out_);
   }
@@ -88,8 +88,8 @@ class Preparation {
       items.push_back(
           {selected.tensor, selected.name, selected.dtype, selected.role.value_or(map_.tensors[selected.tensor].role)});
     }
-    out_.state =
-        training_state({.map = &map_, .items = items, .aliases = request_.aliases, .objects = request_.objects});
+    objects_ = joined_groups(request_.objects);
+    out_.state = training_state({.map = &map_, .items = items, .aliases = request_.aliases, .objects = objects_});
     out_.notes.insert(out_.notes.end(), out_.state.notes.begin(), out_.state.notes.end());
     for (std::uint32_t i = 0; i < map_.tensors.size(); ++i) out_.by_name.emplace(map_.tensors[i].name, i);
     out_.fresh = request_.options.fresh_optimizer;
@@ -127,22 +127,38 @@ class Preparation {
   }
 
   Result<> check_model_parallel() {
+    if (request_.ranks) return keep_model_parallel(*request_.ranks);
+    if (universal_) return join_model_parallel();
     for (const auto& [axis, word] :
-         {std::pair<std::string_view, std::string_view>{"pp", "pipeline"}, {"tp", "tensor"}, {"ep", "expert"}}) {
+         {std::pair<std::string_view, std::string_view>{"pp", "pipeline"}, {"tp", "tensor"}}) {
       if (mesh(axis) < 2) continue;
       return fail(cannot_hold(
           request_,
-          fmt::format("the source has {} {}-parallel ranks, and DeepSpeed directories are written for data-parallel "
-                      "runs only",
+          fmt::format("the source is of {} {}-parallel ranks, and no longer in DeepSpeed's own files, which alone say "
+                      "what each holds",
                       mesh(axis), word),
-          {}, "--to ckpt or --to safetensors hold it"));
-    }
-    for (const NamedObject& object : request_.objects) {
-      if (object.name == "num_experts")
-        return fail(cannot_hold(request_, "the source is a mixture of experts, whose files are not written yet", {},
-                                "--to ckpt or --to safetensors hold it"));
+          {}, "convert the DeepSpeed directory itself, or --to ckpt or --to safetensors"));
     }
     return {};
+  }
+
+  Result<> keep_model_parallel(const RankLayout& ranks) {
+    out_.model_ranks = ranks.ranks.size();
+    out_.tensor_ranks = ranks.tensor_ranks;
+    out_.pipeline = !ranks.layers.empty();
+    if (!out_.pipeline || out_.stage < 2) return {};
+    return fail(cannot_hold(request_, fmt::format("DeepSpeed has no pipelines in ZeRO stage {}", out_.stage), {},
+                            "--zero-stage 1    is the nearest"));
+  }
+
+  /// A universal folder has parameters whole; how they are cut, their files say.
+  Result<> join_model_parallel() {
+    out_.tensor_ranks = std::max<std::uint64_t>(mesh("tp"), 1);
+    out_.model_ranks = out_.tensor_ranks * std::max<std::uint64_t>(mesh("pp"), 1);
+    out_.pipeline = out_.model_ranks > 1;  // as ds_to_universal.py leaves layers behind, so are slices of weights here
+    if (out_.tensor_ranks == 1 || out_.slice_info() != nullptr) return {};
+    return fail(cannot_hold(request_, "no universal_checkpoint_info says how DeepSpeed is to cut the parameters", {},
+                            "--to deepspeed keeps the slices as they are"));
   }
 
   Result<> check_optimizer() {
@@ -322,6 +338,13 @@ class Preparation {
     settle_loss_scale();
   }
 
+  Result<> check_pipeline_type() const {
+    if (!out_.pipeline || out_.stage != 0 || out_.model_dtype != Dtype::bf16 || out_.fresh) return {};
+    return fail(cannot_hold(request_,
+                            "pipelines in bf16 without ZeRO have the files of BF16_Optimizer, which are not written",
+                            {}, "--zero-stage 1    is the nearest"));
+  }
+
   /// Weights that become fp16 get a scaler as DeepSpeed starts one; stages 1 and 2 start their own.
   void settle_loss_scale() {
     auto& scale = out_.state.loss_scale;
@@ -347,6 +370,7 @@ class Preparation {
     if (const auto size = whole_number(member(zero, "sub_group_size")); size && *size > 0)
       out_.sub_group_elements = static_cast<std::uint64_t>(*size);
     out_.round_robin = truth(member(zero, "round_robin_gradients")).value_or(false);
+    out_.data_before_experts = truth(member(config, "use_data_before_expert_parallelism")).value_or(false);
     if (out_.round_robin && !universal_) {
       if (map_.format == "deepspeed" && (mesh("zero") == 1 || mesh("zero") == 2)) undo_round_robin();
       if (out_.stage == 1 || out_.stage == 2)
@@ -450,18 +474,35 @@ class Preparation {
   const WriteRequest& request_;
   const Map& map_;
   bool universal_ = false;
+  std::vector<NamedObject> objects_{};
   TrainingTarget out_{};
 };
 
 }  // namespace
+
+Error cannot_hold(const WriteRequest& request, std::string what, std::string tensor, std::string hint) {
+  return {.code = Errc::unsupported,
+          .message = fmt::format("{}: convert: {}", request.target, what),
+          .tensor = std::move(tensor),
+          .hint = std::move(hint)};
+}
+
+const Value* TrainingTarget::slice_info() const {
+  for (const NamedObject& object : state.rest) {
+    if (object.name.substr(0, object.name.rfind('@')) == "universal_checkpoint_info") return &object.value;
+  }
+  return nullptr;
+}
 
 std::uint32_t TrainingTarget::weight_source(const ModelTensor& entry) const {
   if (!entry.tensor) return *entry.master;
   return entry.master && entry.dtype != map->tensors[*entry.tensor].dtype ? *entry.master : *entry.tensor;
 }
 
-Result<TrainingTarget> training_target(const WriteRequest& request) {
-  return Preparation(request).run(false);
+Result<TrainingTarget> training_target(const WriteRequest& request, std::uint64_t model_rank) {
+  CKPT_TRY(TrainingTarget target, Preparation(request).run(false));
+  target.model_rank = model_rank;
+  return target;
 }
 
 Result<TrainingTarget> universal_target(const WriteRequest& request) {

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
-#include "convert/deepspeed/files/files.hpp"
+#include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
+#include "convert/deepspeed/writer/slice_marks.hpp"
 #include "convert/deepspeed/writer/state_files.hpp"
 #include "convert/deepspeed/writer/writer.hpp"
 
@@ -10,7 +12,8 @@ namespace ckpt::deepspeed {
 namespace {
 
 /// Builds the folder: model files for both kinds of stages, and a folder a parameter. What DeepSpeed's own conversion
-/// writes is read by stages 1 and 2 or by stage 3; this is read by all.
+/// writes is read by stages 1 and 2 or by stage 3; this is read by all. That of several model-parallel ranks is for
+/// stages 1 and 2: pipelines have no other, and the model files of several ranks tell one from the other.
 ///
 /// source  deepspeed/runtime/base_optimizer.py: load_hp_checkpoint_state_from_checkpoint_dir; zero/stage3.py:
 ///         load_hp_checkpoint_state_from_checkpoint_dir_stage3
@@ -20,13 +23,18 @@ class UniversalFolder {
       : target_(target), request_(request), below_(target.tag + "/") {}
 
   Result<std::vector<TargetFile>> build() {
-    CKPT_TRY(TargetFile model, model_file(target_, 0, below_ + std::string(kModelName), request_.id));
-    files_.push_back(std::move(model));
-    TrainingTarget partitioned = target_;  // its weights are not read: placeholders need no space
-    partitioned.stage = 3;
-    partitioned.dp = 1;
-    CKPT_TRY(TargetFile rank, model_file(partitioned, 0, below_ + rank_model_name(0), request_.id));
-    files_.push_back(std::move(rank));
+    const ModelParallelFiles names;
+    for (std::uint64_t m = 0; m < target_.model_ranks; ++m) {
+      CKPT_TRY(TargetFile model, model_file(target_, 0, below_ + names.model_name(m), request_.id));
+      files_.push_back(std::move(model));
+    }
+    if (target_.model_ranks == 1) {
+      TrainingTarget partitioned = target_;  // its weights are not read: placeholders need no space
+      partitioned.stage = 3;
+      partitioned.dp = 1;
+      CKPT_TRY(TargetFile rank, model_file(partitioned, 0, below_ + names.rank_model_name(0, 0), request_.id));
+      files_.push_back(std::move(rank));
+    }
     CKPT_CHECK(add_optimizer());
     for (const TargetGroup& group : target_.groups) {
       for (const std::size_t member : group.members) CKPT_CHECK(add_parameter(group, target_.state.model[member]));
@@ -66,28 +74,32 @@ class UniversalFolder {
     return add_file(below_ + "zero/optimizer_state.pt", archive, *std::move(root).finish());
   }
 
-  /// {"param": the whole tensor}.
-  Result<> add_state(const std::string& path, std::uint32_t tensor, Dtype dtype) {
+  /// {"param": the whole tensor, and how it is cut}; zeros where there is no tensor.
+  Result<> add_state(const std::string& path, const ModelTensor& entry, std::optional<std::uint32_t> tensor,
+                     Dtype dtype) {
     StateArchive archive(*target_.map, target_.by_name);
     DictValue root;
-    CKPT_TRY(ValuePtr value, archive.whole(tensor, dtype));
+    ValuePtr value;
+    if (tensor) {
+      CKPT_TRY(value, archive.whole(*tensor, dtype));
+    } else {
+      value = archive.zeros(entry.shape, dtype);
+    }
     root.set("param", std::move(value));
+    if (target_.model_ranks > 1) {
+      CKPT_TRY(const auto marks, slice_marks(target_.slice_info(), entry.name, entry.shape));
+      for (const auto& [key, mark] : marks) root.set(key, mark);
+    }
     return add_file(path, archive, *std::move(root).finish());
   }
 
   Result<> add_parameter(const TargetGroup& group, const ModelTensor& entry) {
     const std::string folder = below_ + "zero/" + entry.name + "/";
-    CKPT_CHECK(add_state(folder + "fp32.pt", target_.master_source(entry), Dtype::f32));
+    CKPT_CHECK(add_state(folder + "fp32.pt", entry, target_.master_source(entry), Dtype::f32));
     for (const GroupSlot& slot : group.slots) {
       const auto stored = std::ranges::find(entry.slots, slot.name, &StateSlot::name);
-      if (stored != entry.slots.end()) {
-        CKPT_CHECK(add_state(folder + slot.name + ".pt", stored->tensor, slot.dtype));
-        continue;
-      }
-      StateArchive archive(*target_.map, target_.by_name);
-      DictValue root;
-      root.set("param", archive.zeros(entry.shape, slot.dtype));
-      CKPT_CHECK(add_file(folder + slot.name + ".pt", archive, *std::move(root).finish()));
+      const auto tensor = stored == entry.slots.end() ? std::nullopt : std::optional(stored->tensor);
+      CKPT_CHECK(add_state(folder + slot.name + ".pt", entry, tensor, slot.dtype));
     }
     StateArchive archive(*target_.map, target_.by_name);
     if (const ValuePtr step = step_value(archive, group)) CKPT_CHECK(add_file(folder + "step.pt", archive, *step));

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "convert/deepspeed/files/files.hpp"
+#include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
+#include "convert/deepspeed/writer/expert_layout.hpp"
+#include "convert/deepspeed/writer/rank_request.hpp"
 #include "convert/deepspeed/writer/state_files.hpp"
 #include "convert/deepspeed/writer/training_target.hpp"
 
@@ -61,31 +65,84 @@ void finish_with(Skeleton& out, std::vector<SmallFile> small) {
   };
 }
 
-}  // namespace
+/// Ranks say much the same.
+void drop_repeated(std::vector<Finding>& notes) {
+  std::set<std::string> told;
+  std::erase_if(notes, [&](const Finding& note) { return !told.insert(note.text).second; });
+}
 
-Result<Skeleton> lay_out(const WriteRequest& request) {
-  CKPT_TRY(const TrainingTarget target, training_target(request));
-  Skeleton out;
+Result<> add_experts(const TrainingTarget& target, const WriteRequest& request, Skeleton& out) {
   const std::string below = target.tag + "/";
-  const std::uint64_t model_files = target.stage == 3 ? target.dp : 1;
-  for (std::uint64_t rank = 0; rank < model_files; ++rank) {
+  for (const ExpertLayer& layer : target.experts) {
+    for (std::uint64_t expert = 0; expert < layer.experts; ++expert) {
+      CKPT_CHECK(not_stopped(request));
+      CKPT_TRY(TargetFile file,
+               expert_file(target, layer, expert, below + expert_file_name(layer.number, expert), request.id));
+      out.files.push_back(std::move(file));
+    }
+  }
+  const bool whole = target.stage == 0 && !target.experts.empty() && !target.fresh;
+  for (std::uint64_t rank = 0; whole && rank < most_expert_ranks(target); ++rank) {
     CKPT_CHECK(not_stopped(request));
-    const std::string name = target.stage == 3 ? rank_model_name(rank) : std::string(kModelName);
+    CKPT_TRY(TargetFile file, expert_optimizer_file(target, rank, below + expert_optim_name(rank), request.id));
+    out.files.push_back(std::move(file));
+  }
+  return {};
+}
+
+/// The files of one model-parallel rank.
+Result<> add_rank(const TrainingTarget& target, const WriteRequest& request, Skeleton& out) {
+  const ModelParallelFiles names{.optim_prefix = target.model_dtype == Dtype::bf16 ? "bf16_" : ""};
+  const std::string below = target.tag + "/";
+  const std::uint64_t m = target.model_rank;
+  for (std::uint64_t rank = 0; rank < (target.stage == 3 ? target.dp : 1); ++rank) {
+    CKPT_CHECK(not_stopped(request));
+    const std::string name = target.stage == 3 ? names.rank_model_name(m, rank) : names.model_name(m);
     CKPT_TRY(TargetFile file, model_file(target, rank, below + name, request.id));
     out.files.push_back(std::move(file));
   }
   for (std::uint64_t rank = 0; target.stage > 0 && rank < target.dp; ++rank) {
     CKPT_CHECK(not_stopped(request));
-    const std::string_view prefix = target.model_dtype == Dtype::bf16 ? "bf16_" : "";
-    CKPT_TRY(
-        TargetFile file,
-        optimizer_file(target, rank, fmt::format("{}{}zero_pp_rank_{}_mp_rank_00_optim_states.pt", below, prefix, rank),
-                       request.id));
+    CKPT_TRY(TargetFile file, optimizer_file(target, rank, below + names.optim_name(m, rank), request.id));
     out.files.push_back(std::move(file));
   }
+  CKPT_CHECK(add_experts(target, request, out));
   add_notes(target, request, out.dropped);
-  finish_with(out, small_files(target, request, "latest"));
+  return {};
+}
+
+/// The files of all model-parallel ranks, which stay what they are.
+Result<Skeleton> lay_out_ranks(const WriteRequest& request) {
+  const RankLayout& layout = *request.ranks;
+  Skeleton out;
+  std::vector<SmallFile> small;
+  for (std::uint64_t rank = 0; rank < layout.ranks.size(); ++rank) {
+    const auto mine = request_of_rank(request, rank);
+    CKPT_TRY(const TrainingTarget target, training_target(mine->request, rank));
+    CKPT_CHECK(add_rank(target, mine->request, out));
+    if (rank != 0) continue;
+    small = small_files(target, request, "latest");
+    for (const HeldLayer& layer : layout.layers) {
+      CKPT_TRY(TargetFile file, layer_file(request, layer, target.tag + "/" + layer.file));
+      out.files.push_back(std::move(file));
+    }
+  }
+  drop_repeated(out.dropped);
+  finish_with(out, std::move(small));
   return out;
+}
+
+}  // namespace
+
+Result<Skeleton> lay_out(const WriteRequest& request) {
+  if (request.ranks == nullptr) {
+    CKPT_TRY(const TrainingTarget target, training_target(request, 0));
+    Skeleton out;
+    CKPT_CHECK(add_rank(target, request, out));
+    finish_with(out, small_files(target, request, "latest"));
+    return out;
+  }
+  return lay_out_ranks(request);
 }
 
 Result<Skeleton> lay_out_universal(const WriteRequest& request) {

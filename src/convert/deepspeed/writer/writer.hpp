@@ -10,7 +10,7 @@ namespace ckpt::deepspeed {
 /// A small file next to the tags with the conversion's id; DeepSpeed ignores it.
 constexpr std::string_view kIdFile = "ckpt.id";
 
-constexpr std::array<std::string_view, 4> kNativeOptions{"zero-stage", "dp", "tag", "fresh-optimizer"};
+constexpr std::array<std::string_view, 5> kNativeOptions{"zero-stage", "dp", "ep", "tag", "fresh-optimizer"};
 constexpr std::array<std::string_view, 1> kUniversalOptions{"tag"};
 
 /// A directory that DeepSpeed's load_checkpoint resumes from: `latest`, written last, and TAG/ with the files of every
