@@ -30,6 +30,7 @@
 #include <string_view>
 #include <vector>
 
+#include "format/little_endian.hpp"
 #include "helper/confine.hpp"
 #include "helper/h5_decode.hpp"
 #include "helper/h5_file.hpp"
@@ -139,10 +140,6 @@ Dataset make_dataset(hid_t file, Input& input, hid_t create, hid_t link) {
   return out;
 }
 
-void put(std::string& out, std::uint64_t value) {
-  for (int i = 0; i < 8; ++i) out += static_cast<char>(value >> (8 * i));
-}
-
 int skeleton(int descriptor) {
   Input input;
   const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
@@ -170,7 +167,7 @@ int skeleton(int descriptor) {
     const Dataset dataset = make_dataset(file, input, create, link);
     const haddr_t offset = dataset.bytes == 0 ? HADDR_UNDEF : H5Dget_offset(dataset.id);
     if (dataset.bytes != 0 && offset == HADDR_UNDEF) stop("HDF5: a dataset got no place in the file");
-    put(answer, offset == HADDR_UNDEF ? ~std::uint64_t{0} : offset);
+    ckpt::append_little_endian(answer, offset == HADDR_UNDEF ? ~std::uint64_t{0} : offset, 8);
     H5Dclose(dataset.id);
   }
   const std::uint64_t links = input.number(4);
@@ -184,7 +181,7 @@ int skeleton(int descriptor) {
   struct stat info {};
   if (::fstat(descriptor, &info) != 0) stop("cannot get the size of the skeleton", Verdict::io);
   std::string head;
-  put(head, static_cast<std::uint64_t>(info.st_size));
+  ckpt::append_little_endian(head, static_cast<std::uint64_t>(info.st_size), 8);
   answer.insert(0, head);
   for (std::size_t at = 0; at < answer.size();) {
     const ssize_t written = ::write(STDOUT_FILENO, answer.data() + at, answer.size() - at);

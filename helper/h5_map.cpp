@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "format/little_endian.hpp"
 #include "helper/h5_filters.hpp"
 #include "helper/h5_type.hpp"
 
@@ -20,17 +21,13 @@ constexpr std::size_t kMostNameBytes = std::size_t{256} << 20;
 constexpr std::size_t kMostAttributeBytes = 64u << 10;
 constexpr std::size_t kMostAttributes = 10'000;
 
-void put(std::string& out, std::uint64_t value, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
-}
-
 void put(std::string& out, const std::string& text) {
-  put(out, text.size(), 4);
+  ckpt::append_little_endian(out, text.size(), 4);
   out += text;
 }
 
 void put(std::string& out, const std::vector<std::pair<std::string, std::string>>& pairs) {
-  put(out, pairs.size(), 4);
+  ckpt::append_little_endian(out, pairs.size(), 4);
   for (const auto& [name, value] : pairs) {
     put(out, name);
     put(out, value);
@@ -226,23 +223,23 @@ void put_dataset(std::string& out, hid_t file, const std::string& path, haddr_t 
   if (H5Sget_simple_extent_type(space) == H5S_NULL) element = {.code = kNoType, .text = "no value (a null dataspace)"};
   if (element.code != kNoType) static_cast<void>(Filters(create, path));  // ends here for one that is not undone
   put(out, path);
-  put(out, address, 8);
-  put(out, static_cast<std::uint64_t>(element.code), 1);
-  put(out, element.big_endian ? 1 : 0, 1);
+  ckpt::append_little_endian(out, address, 8);
+  ckpt::append_little_endian(out, static_cast<std::uint64_t>(element.code), 1);
+  ckpt::append_little_endian(out, element.big_endian ? 1 : 0, 1);
   put(out, element.text);
   const int rank = H5Sget_simple_extent_ndims(space);
   if (rank < 0 || rank > H5S_MAX_RANK) stop_at(path, "the shape cannot be read");
   hsize_t sizes[H5S_MAX_RANK] = {};
   if (rank > 0 && H5Sget_simple_extent_dims(space, sizes, nullptr) < 0) stop_at(path, "the shape cannot be read");
-  put(out, static_cast<std::uint64_t>(rank), 1);
-  for (int d = 0; d < rank; ++d) put(out, sizes[d], 8);
+  ckpt::append_little_endian(out, static_cast<std::uint64_t>(rank), 1);
+  for (int d = 0; d < rank; ++d) ckpt::append_little_endian(out, sizes[d], 8);
   const haddr_t offset = layout == H5D_CONTIGUOUS ? H5Dget_offset(dataset) : HADDR_UNDEF;
-  put(out, offset == HADDR_UNDEF ? ~std::uint64_t{0} : offset, 8);
-  put(out, H5Dget_storage_size(dataset), 8);
+  ckpt::append_little_endian(out, offset == HADDR_UNDEF ? ~std::uint64_t{0} : offset, 8);
+  ckpt::append_little_endian(out, H5Dget_storage_size(dataset), 8);
   hsize_t chunk[H5S_MAX_RANK] = {1};
   if (layout == H5D_CHUNKED && rank > 0 && H5Pget_chunk(create, rank, chunk) != rank)
     stop_at(path, "the chunks cannot be read");
-  put(out, std::max<hsize_t>(1, chunk[0]), 8);
+  ckpt::append_little_endian(out, std::max<hsize_t>(1, chunk[0]), 8);
   put(out, attributes_of(dataset, "ckpt_"));
   H5Pclose(create);
   H5Sclose(space);
@@ -286,10 +283,10 @@ int print_map(const Range& range) {
   const hid_t root = H5Oopen(file, "/", H5P_DEFAULT);
   put(out, attributes_of(root, ""));
   H5Oclose(root);
-  put(out, paths.size(), 4);
+  ckpt::append_little_endian(out, paths.size(), 4);
   for (const auto& [path, address] : paths) put_dataset(out, file, path, address);
   put(out, others);
-  put(out, notes.size(), 4);
+  ckpt::append_little_endian(out, notes.size(), 4);
   for (const std::string& note : notes) put(out, note);
   say(out);
   return 0;

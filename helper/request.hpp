@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "format/little_endian.hpp"
 #include "helper/h5_file.hpp"
 
 /// Standard input: little-endian numbers, and texts of u32 length and bytes. Ends the process if it is
@@ -23,10 +24,7 @@ class Input {
   }
   std::uint64_t number(std::size_t bytes) {
     if (bytes_.size() - at_ < bytes) stop("the request is cut short");
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < bytes; ++i) {
-      value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes_[at_ + i])) << (8 * i);
-    }
+    const std::uint64_t value = ckpt::read_little_endian(bytes_, at_, bytes);
     at_ += bytes;
     return value;
   }

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "api/catalog/import.hpp"
 #include "api/catalog/store_catalog.hpp"
@@ -11,6 +10,7 @@
 #include "cli/output/target_text.hpp"
 #include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -23,23 +23,21 @@ Error about(const Value& value, std::string reason, std::string hint = {}) {
 Result<std::optional<std::uint64_t>> read_step(const Words& words, const std::string& flag) {
   const Value* value = words.value(flag);
   if (value == nullptr) return std::nullopt;
-  std::uint64_t step = 0;
-  const auto [end, error] = std::from_chars(value->text.data(), value->text.data() + value->text.size(), step);
-  if (error != std::errc() || end != value->text.data() + value->text.size())
-    return fail(about(*value, fmt::format("'{}' is not a number", value->text)));
-  return std::optional(step);
+  const auto step = parse_number<std::uint64_t>(value->text);
+  if (!step) return fail(about(*value, fmt::format("'{}' is not a number", value->text)));
+  return step;
 }
 
 /// "loss=1.7".
 Result<catalog::Mark> read_metric(const std::string& text) {
   const std::size_t equals = text.rfind('=');
   catalog::Mark mark{.kind = catalog::Mark::Kind::metric, .name = text.substr(0, equals)};
-  const std::string number = equals == std::string::npos ? "" : text.substr(equals + 1);
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), mark.value);
-  if (mark.name.empty() || error != std::errc() || end != number.data() + number.size())
+  const auto number = parse_number<double>(equals == std::string::npos ? "" : text.substr(equals + 1));
+  if (mark.name.empty() || !number)
     return fail({.code = Errc::usage,
                  .message = fmt::format("--metric '{}' is not NAME=NUMBER", text),
                  .hint = "example: --metric loss=1.7 (nan and inf are allowed)"});
+  mark.value = *number;
   return mark;
 }
 

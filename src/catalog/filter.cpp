@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "format/text/nearest.hpp"
+#include "format/text/parse_number.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::catalog {
@@ -167,9 +167,9 @@ class Filter::Compiler {
       if (duration) out = static_cast<double>(duration->count());
       return duration.has_value();
     }
-    const char* end = text.data() + text.size();
-    const auto read = std::from_chars(text.data(), end, out);
-    return read.ec == std::errc() && read.ptr == end;
+    const auto number = parse_number<double>(text);
+    if (number) out = *number;
+    return number.has_value();
   }
 
   Result<Token> next() {

@@ -6,6 +6,8 @@
 #include <string>
 #include <unordered_set>
 
+#include "format/text/name_list.hpp"
+
 namespace ckpt {
 
 std::vector<Finding> left_out(const WriteRequest& request, std::string_view form) {
@@ -26,15 +28,10 @@ std::vector<Finding> left_out(const WriteRequest& request, std::string_view form
 
 void add_left_out(std::vector<Finding>& out, const std::vector<std::string>& names, std::string_view one,
                   std::string_view many, std::string_view form) {
-  constexpr std::size_t kNamesShown = 5;
   if (names.empty()) return;
   const bool single = names.size() == 1;
-  std::string text =
-      fmt::format("{} {} {} no place in {}: ", names.size(), single ? one : many, single ? "has" : "have", form);
-  for (std::size_t i = 0; i < std::min(names.size(), kNamesShown); ++i)
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", names[i]);
-  if (names.size() > kNamesShown) text += ", ...";
-  out.push_back({.text = std::move(text)});
+  out.push_back({.text = fmt::format("{} {} {} no place in {}: {}", names.size(), single ? one : many,
+                                     single ? "has" : "have", form, name_list(names))});
 }
 
 }  // namespace ckpt

@@ -15,11 +15,11 @@
 #include "engine/run/checks.hpp"
 #include "engine/store/step_name.hpp"
 #include "format/files/extra_names.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt {
 namespace {
 
-constexpr std::size_t kNamesShown = 6;
 constexpr std::size_t kSubdirectoriesTried = 16;
 
 struct Found {
@@ -78,12 +78,9 @@ Detection detect(const Place& place) {
 std::string seen_in(const Place& place) {
   if (place.directory) {
     if (place.entries.empty()) return "the directory is empty";
-    std::string names;
-    for (std::size_t i = 0; i < std::min(place.entries.size(), kNamesShown); ++i)
-      names += fmt::format("{}{}", i == 0 ? "" : ", ", place.entries[i].name);
-    const std::size_t more = place.entries.size() - std::min(place.entries.size(), kNamesShown);
-    return fmt::format("no known checkpoint here; it holds {}{}", names,
-                       more == 0 ? std::string{} : fmt::format(" and {} more", more));
+    NameList names;
+    for (const DirEntry& entry : place.entries) names.add(entry.name);
+    return fmt::format("no known checkpoint here; it holds {}", names.text());
   }
   const auto head = place.head("", 16);
   if (!head) return "no known format";

@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <tuple>
 
 #include "engine/io/io.hpp"
+#include "format/text/name_list.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt {
 namespace {
@@ -21,11 +22,7 @@ std::optional<std::uint64_t> number_in_name(std::string_view name) {
   const std::size_t last = name.find_last_of(kDigits);
   if (last == name.npos) return std::nullopt;
   const std::size_t before = name.find_last_not_of(kDigits, last);
-  const std::string_view digits = name.substr(before + 1, last - before);  // npos + 1 is 0
-  std::uint64_t step = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
-  return step;
+  return parse_number<std::uint64_t>(name.substr(before + 1, last - before));  // npos + 1 is 0
 }
 
 }  // namespace
@@ -40,15 +37,12 @@ void sort_newest_first(std::vector<OneCheckpoint>& all) {
 
 Error several_checkpoints(const std::string& directory, std::vector<OneCheckpoint> all) {
   sort_newest_first(all);
-  std::string names;
-  for (std::size_t i = 0; i < std::min(all.size(), kCheckpointsShown); ++i) {
-    const std::string step = all[i].step ? fmt::format(" (step {})", *all[i].step) : std::string();
-    names += fmt::format("{}{}{}", i == 0 ? "" : ", ", all[i].name, step);
-  }
-  if (all.size() > kCheckpointsShown) names += fmt::format(" and {} more", all.size() - kCheckpointsShown);
+  NameList names(kCheckpointsShown);
+  for (const OneCheckpoint& one : all)
+    names.add(one.step ? fmt::format("{} (step {})", one.name, *one.step) : one.name);
   const OneCheckpoint& newest = all.front();
   return {.code = Errc::ambiguous,
-          .message = fmt::format("{}: {} checkpoints, not one: {}", directory, all.size(), names),
+          .message = fmt::format("{}: {} checkpoints, not one: {}", directory, all.size(), names.text()),
           .file = directory,
           .hint = fmt::format("give the path of one: {} is the newest{}", join_path(directory, newest.name),
                               newest.why.empty() ? "" : ", " + newest.why)};

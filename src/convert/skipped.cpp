@@ -11,6 +11,7 @@
 
 #include "format/files/extra_names.hpp"
 #include "format/text/glob.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt {
 namespace {
@@ -18,7 +19,6 @@ namespace {
 constexpr std::size_t kMostFoldersBeside = 256;
 constexpr std::size_t kMostFilesBeside = 1024;  // of which the first bytes are checked
 constexpr std::size_t kDeepestFolder = 4;       // folders inside folders
-constexpr std::size_t kBesideShown = 6;
 
 // File names of training state, which is not weights, by trainer.
 constexpr std::array<std::string_view, 9> kStateNames{"*optim*",        "scheduler*",      "*lr_scheduler*",
@@ -51,14 +51,6 @@ bool is_step_folder(std::string_view name, std::span<const std::string_view> wor
   const std::string_view rest = name.substr(std::min(name.find_first_not_of(kDigits, begin), name.size()));
   if (word.ends_with('-') || word.ends_with('_') || word.ends_with('=')) word.remove_suffix(1);
   return std::ranges::find(words, word) != words.end() && (rest.empty() || rest.starts_with(".g"));
-}
-
-std::string names_beside(const std::vector<std::string>& names) {
-  std::string out;
-  for (std::size_t i = 0; i < std::min(names.size(), kBesideShown); ++i)
-    out += fmt::format("{}{}", i == 0 ? "" : ", ", names[i]);
-  if (names.size() > kBesideShown) out += fmt::format(" and {} more", names.size() - kBesideShown);
-  return out;
 }
 
 class LookBeside {
@@ -189,11 +181,10 @@ class LookBeside {
     tell_skipped(state_, Skipped::training_state);
     tell_skipped(data_, Skipped::data);
     if (!others_.empty())
-      out_.findings.push_back({.text = fmt::format("beside the checkpoint, not part of it: {}", names_beside(others_)),
+      out_.findings.push_back({.text = fmt::format("beside the checkpoint, not part of it: {}", name_list(others_)),
                                .file = join_path(root_, others_[0])});
     if (!unread_.empty())
-      warn(
-          fmt::format("cannot read {}, which may hold data that is not part of the checkpoint", names_beside(unread_)));
+      warn(fmt::format("cannot read {}, which may hold data that is not part of the checkpoint", name_list(unread_)));
     if (unseen_)
       warn(
           fmt::format("{}: too many files and folders beside the checkpoint to check each; some may hold data that is "
@@ -211,7 +202,7 @@ class LookBeside {
     out_.findings.push_back({.severity = Severity::warning,
                              .text = fmt::format("skipped {}, not part of the {} checkpoint: {}; convert {} by {}",
                                                  names.size() == 1 ? "a file" : fmt::format("{} files", names.size()),
-                                                 map_.format, names_beside(names), names.size() == 1 ? "it" : "them",
+                                                 map_.format, name_list(names), names.size() == 1 ? "it" : "them",
                                                  names.size() == 1 ? "its own path" : "their own paths"),
                              .file = join_path(root_, names.front()),
                              .skipped = kind});

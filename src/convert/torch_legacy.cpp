@@ -6,6 +6,7 @@
 
 #include "format/checked.hpp"
 #include "format/hash.hpp"
+#include "format/little_endian.hpp"
 
 // Foreign rules: torch/serialization.py (_legacy_save, _legacy_load).
 
@@ -106,8 +107,7 @@ class LegacyOpener {
       }
     }
     return stream_.read_each(begins, kCountBytes, [&](std::size_t index, auto bytes) -> Result<> {
-      std::uint64_t count = 0;
-      for (std::size_t i = kCountBytes; i-- > 0;) count = count << 8 | std::to_integer<std::uint64_t>(bytes[i]);
+      const std::uint64_t count = read_little_endian(bytes, 0, kCountBytes);
       const torch::Storage& storage = *order[index];
       if (count == storage.bytes / storage.element_bytes) return {};
       return failed(Errc::corrupt,

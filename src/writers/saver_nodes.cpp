@@ -8,13 +8,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "engine/comm/agree_after.hpp"
 #include "engine/io/caught.hpp"
 #include "engine/io/host.hpp"
 #include "engine/store/run_directory.hpp"
+#include "format/text/parse_number.hpp"
 #include "format/universal/seal.hpp"
 #include "writers/publish_save.hpp"
 #include "writers/save_record.hpp"
@@ -36,14 +36,11 @@ std::string packed(const std::vector<std::string>& texts) {
 Result<std::vector<std::string>> unpacked(std::string_view text) {
   std::vector<std::string> out;
   while (!text.empty()) {
-    std::uint64_t bytes = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
-    const auto digits = static_cast<std::size_t>(end - text.data());
-    if (error != std::errc() || digits == text.size() || bytes > text.size() - digits - 1) {
+    const auto bytes = take_number<std::uint64_t>(text);
+    if (!bytes || text.empty() || *bytes > text.size() - 1)
       return fail(Errc::internal, "rank 0 told of the checkpoint in an unknown way");
-    }
-    out.emplace_back(text.substr(digits + 1, bytes));
-    text.remove_prefix(digits + 1 + bytes);
+    out.emplace_back(text.substr(1, *bytes));
+    text.remove_prefix(1 + *bytes);
   }
   return out;
 }
@@ -84,8 +81,7 @@ Result<> Saver::find_nodes(Io& io) {
   CKPT_TRY(leaders, unpacked(text));
   if (leaders.size() != static_cast<std::size_t>(comm_.ranks())) return fail(Errc::internal, "not all ranks' nodes");
   several_nodes_ = std::any_of(leaders.begin(), leaders.end(), [](const std::string& leader) { return leader != "0"; });
-  const std::string& own = leaders[static_cast<std::size_t>(comm_.rank())];
-  std::from_chars(own.data(), own.data() + own.size(), leader_);
+  leader_ = parse_number<int>(leaders[static_cast<std::size_t>(comm_.rank())]).value_or(0);
   return {};
 }
 

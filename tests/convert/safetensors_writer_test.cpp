@@ -240,7 +240,7 @@ TEST(SafetensorsWriter, ListsBlobsAndObjectsAsDropped) {
   ASSERT_EQ(skeleton.dropped.size(), 2u);
   EXPECT_EQ(skeleton.dropped[0].text, "1 opaque blob has no place in safetensors: rng");
   EXPECT_EQ(skeleton.dropped[1].text,
-            "7 Python objects have no place in safetensors: args.0, args.1, args.2, args.3, args.4, ...");
+            "7 Python objects have no place in safetensors: args.0, args.1, args.2, args.3, args.4 and 2 more");
   EXPECT_EQ(skeleton.files.at(0).placements.size(), 2u);
 }
 

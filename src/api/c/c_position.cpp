@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -9,6 +8,7 @@
 #include <string_view>
 
 #include "api/c/c_handles.hpp"
+#include "format/text/parse_number.hpp"
 #include "format/universal/ledger.hpp"
 #include "format/universal/rng_streams.hpp"
 
@@ -60,11 +60,8 @@ Result<std::map<std::string, std::uint64_t>> coordinates_of(const char* given) {
     rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
     const std::size_t equals = pair.find('=');
     if (equals == std::string_view::npos || equals == 0) return refused();
-    const std::string_view number = pair.substr(equals + 1);
-    std::uint64_t value = 0;
-    const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (number.empty() || code != std::errc() || end != number.data() + number.size()) return refused();
-    if (!out.emplace(pair.substr(0, equals), value).second) return refused();
+    const auto value = parse_number<std::uint64_t>(pair.substr(equals + 1));
+    if (!value || !out.emplace(pair.substr(0, equals), *value).second) return refused();
   }
   return out;
 }

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "api/convert/check.hpp"
@@ -25,6 +25,7 @@
 #include "engine/publish/publish.hpp"
 #include "engine/run/run.hpp"
 #include "format/checked.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt {
 namespace {
@@ -381,11 +382,10 @@ Result<> sum_on_root(Comm& comm, RunReport& report) {
   if (!comm.is_root()) return {};
   for (std::uint64_t* count : counts) *count = 0;
   for (const std::string& told : all) {
-    const char* at = told.data();
+    std::string_view rest = told;
     for (std::uint64_t* count : counts) {
-      std::uint64_t value = 0;
-      at = std::from_chars(at, told.data() + told.size(), value).ptr + 1;
-      *count += value;
+      *count += take_number<std::uint64_t>(rest).value_or(0);
+      rest.remove_prefix(std::min<std::size_t>(rest.size(), 1));
     }
   }
   return {};

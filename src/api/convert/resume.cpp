@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <span>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include "api/convert/pool.hpp"
 #include "engine/run/checks.hpp"
 #include "engine/run/fetch.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt {
 namespace {
@@ -96,8 +96,7 @@ Result<std::uint32_t> number_reader(Comm& comm, const std::vector<RecordedLeaf>&
   for (const RecordedLeaf& leaf : leaves) first = leaf.is_finished() ? std::max(first, leaf.reader) : first;
   std::string text = std::to_string(first + 1);
   CKPT_CHECK(comm.broadcast(text, std::chrono::steady_clock::now() + kHalvesPatience));
-  std::from_chars(text.data(), text.data() + text.size(), first);
-  return first + static_cast<std::uint32_t>(comm.rank());
+  return parse_number<std::uint32_t>(text).value_or(first) + static_cast<std::uint32_t>(comm.rank());
 }
 
 /// The readers of checksummed entries, and which of them the leaves need completely.

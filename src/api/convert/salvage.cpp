@@ -14,6 +14,7 @@
 #include "engine/io/stand_in_io.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/checked.hpp"
+#include "format/text/name_list.hpp"
 #include "format/universal/seal.hpp"
 
 namespace ckpt {
@@ -92,14 +93,11 @@ Result<bool> is_intact(const Map& map, std::uint32_t tensor, const BadBytes& bad
 }
 
 std::string note_text(const SalvageReport& report, const std::string& path) {
-  std::string out = fmt::format("salvaged from {}; lost: ", path);
-  for (std::size_t i = 0; i < std::min(report.lost.size(), kMostNamed); ++i)
-    out += (i == 0 ? "" : ", ") + report.lost[i];
-  if (report.lost.empty()) out += "nothing";
+  std::string out = fmt::format("salvaged from {}; lost: {}", path,
+                                report.lost.empty() ? "nothing" : name_list(report.lost, kMostNamed));
   out.resize(std::min(out.size(), kMostNoteBytes));
   std::ranges::replace_if(
       out, [](char c) { return static_cast<unsigned char>(c) >= 0x80; }, '?');
-  if (report.lost.size() > kMostNamed) out += fmt::format(" and {} more", report.lost.size() - kMostNamed);
   return out;
 }
 

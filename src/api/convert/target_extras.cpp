@@ -11,19 +11,14 @@
 #include "format/files/config_dtype.hpp"
 #include "format/files/extra_names.hpp"
 #include "format/text/glob.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt {
 namespace {
 
 constexpr std::string_view kConfig = "config.json";
 
-std::string some_files(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 12;
-  std::string out;
-  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) out += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > kShown) out += fmt::format(" and {} more", names.size() - kShown);
-  return out;
-}
+constexpr std::size_t kExtrasShown = 12;
 
 }  // namespace
 
@@ -80,10 +75,11 @@ void add_beside(const Map& source, const Format& target, std::vector<WantedExtra
   if (clashing.empty()) return;
   std::erase_if(extras,
                 [&](const WantedExtra& extra) { return std::ranges::find(clashing, extra.path) != clashing.end(); });
-  skeleton.dropped.push_back({.severity = Severity::warning,
-                              .text = fmt::format("not copied: {}: the target has {} of that name",
-                                                  some_files(clashing), clashing.size() == 1 ? "a file" : "files"),
-                              .skipped = Skipped::data});
+  skeleton.dropped.push_back(
+      {.severity = Severity::warning,
+       .text = fmt::format("not copied: {}: the target has {} of that name", name_list(clashing, kExtrasShown),
+                           clashing.size() == 1 ? "a file" : "files"),
+       .skipped = Skipped::data});
 }
 
 void tell_extras(const Source& source, const std::vector<WantedExtra>& taken, std::vector<Finding>& notes) {
@@ -95,16 +91,16 @@ void tell_extras(const Source& source, const std::vector<WantedExtra>& taken, st
     with.push_back(extra.path);
     if (extra.text) edited.push_back(extra.path);
   }
-  if (!with.empty()) notes.push_back({.text = "with the model: " + some_files(with)});
-  if (!edited.empty()) notes.push_back({.text = "dtype changed in " + some_files(edited)});
+  if (!with.empty()) notes.push_back({.text = "with the model: " + name_list(with, kExtrasShown)});
+  if (!edited.empty()) notes.push_back({.text = "dtype changed in " + name_list(edited, kExtrasShown)});
   std::vector<std::string> without = source.settings;
   for (const Extra& extra : source.map.extras) {
     if (!known.contains(extra.path)) without.push_back(extra.path);
   }
   std::ranges::sort(without);
   if (!without.empty())
-    notes.push_back(
-        {.text = "not copied: " + some_files(without) + " (copy them next to the target if a program needs them)"});
+    notes.push_back({.text = "not copied: " + name_list(without, kExtrasShown) +
+                             " (copy them next to the target if a program needs them)"});
 }
 
 }  // namespace ckpt

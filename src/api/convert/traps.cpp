@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "format/text/name_list.hpp"
+
 namespace ckpt {
 namespace {
 
@@ -32,9 +34,7 @@ void add(std::vector<Finding>& out, const std::vector<std::string_view>& names, 
   if (names.empty()) return;
   std::string text = std::to_string(names.size()) + " of " + std::to_string(of) + " parameters ";
   text += reason;
-  text += ": ";
-  for (std::size_t i = 0; i < std::min(kNamed, names.size()); ++i) text += (i == 0 ? "" : ", ") + std::string(names[i]);
-  if (names.size() > kNamed) text += " and " + std::to_string(names.size() - kNamed) + " more";
+  text += ": " + name_list(names, kNamed);
   out.push_back({.text = std::move(text)});
 }
 

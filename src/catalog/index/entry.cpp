@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <span>
 #include <utility>
 
 #include "catalog/index/lacks_files.hpp"
 #include "catalog/index/utc.hpp"
 #include "engine/store/run_directory.hpp"
+#include "format/text/parse_number.hpp"
 #include "format/universal/manifest.hpp"
 #include "format/universal/seal.hpp"
 
@@ -73,10 +73,8 @@ void take_manifest(Entry& entry, const universal::Manifest& manifest) {
   if (const auto created = parse_time(manifest.created)) checkpoint.created = *created;
   for (const auto& [key, value] : manifest.meta.user) {
     if (!key.starts_with(kMetricKey)) continue;
-    double number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error == std::errc() && end == value.data() + value.size())
-      checkpoint.metrics.emplace_back(key.substr(kMetricKey.size()), number);
+    if (const auto number = parse_number<double>(value))
+      checkpoint.metrics.emplace_back(key.substr(kMetricKey.size()), *number);
   }
   entry.revision = manifest.revision;
   entry.layout = layout_name(manifest);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
@@ -12,7 +11,9 @@
 
 #include "catalog/index/rows.hpp"
 #include "catalog/index/sqlite.hpp"
+#include "format/text/name_list.hpp"
 #include "format/text/nearest.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::catalog {
 namespace {
@@ -22,13 +23,6 @@ constexpr std::size_t kIdDigits = 32;
 constexpr std::size_t kCandidatesShown = 10;
 constexpr std::string_view kLatest = "latest";
 constexpr std::string_view kBest = "best";
-
-std::optional<std::uint64_t> number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return value;
-}
 
 std::string full_name(const Entry& entry) {
   return entry.checkpoint.run + "@" + entry.name;
@@ -41,12 +35,10 @@ tl::unexpected<Error> unknown(const std::string& name, const std::string& reason
 }
 
 tl::unexpected<Error> several(const std::string& name, const std::vector<Entry>& entries) {
-  std::string list;
-  for (std::size_t i = 0; i < std::min(entries.size(), kCandidatesShown); ++i)
-    list += (i == 0 ? "" : ", ") + full_name(entries[i]);
-  if (entries.size() > kCandidatesShown) list += fmt::format(" and {} more", entries.size() - kCandidatesShown);
+  NameList list(kCandidatesShown);
+  for (const Entry& entry : entries) list.add(full_name(entry));
   return fail({.code = Errc::usage,
-               .message = fmt::format("{}: ambiguous, {} checkpoints match: {}", name, entries.size(), list),
+               .message = fmt::format("{}: ambiguous, {} checkpoints match: {}", name, entries.size(), list.text()),
                .hint = "give the full name of one"});
 }
 
@@ -231,9 +223,10 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name, const
   }
   CKPT_TRY(const std::string run, run_of(database, name, name.substr(0, at)));
   const std::string word = name.substr(at + 1);
-  if (const auto step = number(word)) return by_step(database, name, run, *step);
+  if (const auto step = parse_number<std::uint64_t>(word)) return by_step(database, name, run, *step);
   if (word == kLatest || word.starts_with(std::string(kLatest) + "~")) {
-    const auto before = word == kLatest ? 0 : number(std::string_view(word).substr(kLatest.size() + 1));
+    const auto before =
+        word == kLatest ? 0 : parse_number<std::uint64_t>(std::string_view(word).substr(kLatest.size() + 1));
     if (!before) return fail(Errc::usage, fmt::format("{}: expected a number after '~'", name));
     CKPT_TRY(const std::string directory, newest_name(database, name, run, *before));
     return by_directory(database, name, run, directory);

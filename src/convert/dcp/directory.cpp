@@ -1,7 +1,8 @@
 #include "convert/dcp/directory.hpp"
 
 #include <algorithm>
-#include <charconv>
+
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::dcp {
 namespace {
@@ -9,19 +10,12 @@ namespace {
 constexpr std::string_view kData = ".distcp";
 constexpr std::string_view kMetadata = ".metadata";
 
-std::optional<std::uint64_t> number(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 /// The rank in `__R.metadata`, or nothing.
 std::optional<std::uint64_t> metadata_rank_of(std::string_view name) {
   if (!name.starts_with("__") || !name.ends_with(kMetadata) || name.size() < 3 + kMetadata.size()) return std::nullopt;
   const std::string_view digits = name.substr(2, name.size() - 2 - kMetadata.size());
   if (digits.size() > 1 && digits.front() == '0') return std::nullopt;  // torch writes no leading zeros
-  return number(digits);
+  return parse_number<std::uint32_t>(digits);
 }
 
 }  // namespace
@@ -31,8 +25,9 @@ std::optional<std::uint64_t> rank_of(std::string_view file_name) {
   if (!file_name.starts_with("__") || !file_name.ends_with(kData) || bar == std::string_view::npos || bar < 3) {
     return std::nullopt;
   }
-  if (!number(file_name.substr(bar + 1, file_name.size() - bar - 1 - kData.size()))) return std::nullopt;
-  return number(file_name.substr(2, bar - 2));
+  if (!parse_number<std::uint32_t>(file_name.substr(bar + 1, file_name.size() - bar - 1 - kData.size())))
+    return std::nullopt;
+  return parse_number<std::uint32_t>(file_name.substr(2, bar - 2));
 }
 
 Directory look(const std::vector<DirEntry>& entries) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "format/little_endian.hpp"
 #include "format/torch/dcp_item.hpp"
 #include "format/torch/flatten_state.hpp"
 #include "format/torch/tensor_pickle.hpp"
@@ -89,9 +90,8 @@ Result<> EntrySet::add_scalar(std::uint32_t index, const Tensor& tensor, Path pa
 }
 
 Result<> EntrySet::add_number(float value, Path path) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
   std::string bytes;
-  for (int i = 0; i < 4; ++i) bytes += static_cast<char>(bits >> (8 * i) & 0xff);
+  append_little_endian(bytes, std::bit_cast<std::uint32_t>(value), sizeof value);
   std::string fqn = dotted(path);
   return take({.fqn = std::move(fqn),
                .path = std::move(path),

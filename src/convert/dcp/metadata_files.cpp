@@ -2,16 +2,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "convert/dcp/names.hpp"
 #include "convert/metadata_memory.hpp"
+#include "format/text/name_list.hpp"
 #include "format/torch/dcp_merge.hpp"
 
 namespace ckpt::dcp {
 namespace {
 
-constexpr std::size_t kMetadataNamesShown = 5;
 constexpr std::uint64_t kComparedBytes = 64 << 20;      // of copies, in total
 constexpr std::uint64_t kMetadataBatchBytes = 4 << 20;  // of copies in one batch
 
@@ -41,22 +42,22 @@ Result<Metadata> read_one(Io& io, const std::string& root, const std::string& na
 Result<> check_ranks(const std::string& root, const Directory& seen) {
   const std::uint64_t missing = seen.world_size - seen.metadata_ranks.size();
   if (missing == 0) return {};
-  std::vector<std::string> names;
+  NameList names;
+  std::optional<std::uint64_t> first;
   auto next = seen.metadata_ranks.begin();
-  for (std::uint64_t rank = 0; rank < seen.world_size && names.size() < kMetadataNamesShown; ++rank) {
+  for (std::uint64_t rank = 0; rank < seen.world_size && names.count() < kNamesShown; ++rank) {
     if (next != seen.metadata_ranks.end() && *next == rank) {
       ++next;
     } else {
-      names.push_back(name_of_rank(rank));
+      names.add(name_of_rank(rank));
+      if (!first) first = rank;
     }
   }
-  std::string listed;
-  for (const std::string& name : names) listed += (listed.empty() ? "" : ", ") + name;
-  if (missing > names.size()) listed += " and " + std::to_string(missing - names.size()) + " more";
+  names.add_unnamed(missing - names.count());
   return fail(Error{.code = Errc::incomplete,
                     .message = root + ": the metadata of " + std::to_string(missing) + " of " +
-                               std::to_string(seen.world_size) + " ranks is missing: " + listed,
-                    .file = join_path(root, names.front()),
+                               std::to_string(seen.world_size) + " ranks is missing: " + names.text(),
+                    .file = join_path(root, name_of_rank(first.value_or(0))),
                     .hint = "each rank wrote its own (use_collectives=False): copy them from the nodes that did"});
 }
 
@@ -159,19 +160,18 @@ Result<> drop_equal_copies(Metadata& metadata, RangeReader& reader, std::vector<
   CKPT_CHECK(compare(metadata, reader, pairs, dropped));
 
   std::vector<Entry> kept;
-  std::string names;
-  std::size_t differ = 0;
+  NameList differing;
   for (std::size_t i = 0; i < metadata.entries.size(); ++i) {
     if (dropped[i]) continue;
     kept.push_back(std::move(metadata.entries[i]));
     if (kept.back().owner.empty()) continue;
-    if (++differ <= kMetadataNamesShown) names += (names.empty() ? "" : ", ") + name_of(kept.back()).name;
+    differing.add(name_of(kept.back()).name);
   }
   metadata.entries = std::move(kept);
-  if (differ > kMetadataNamesShown) names += " and " + std::to_string(differ - kMetadataNamesShown) + " more";
-  if (differ > 0) {
-    findings.push_back({.severity = Severity::note,
-                        .text = "Python objects that differ between ranks are kept once for each: " + names});
+  if (differing.count() > 0) {
+    findings.push_back(
+        {.severity = Severity::note,
+         .text = "Python objects that differ between ranks are kept once for each: " + differing.text()});
   }
   if (unseen > 0) {
     findings.push_back({.severity = Severity::warning,

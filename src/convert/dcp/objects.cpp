@@ -10,6 +10,7 @@
 
 #include "convert/dcp/compressed_item.hpp"
 #include "convert/dcp/names.hpp"
+#include "format/text/name_list.hpp"
 #include "format/torch/torch_object.hpp"
 
 namespace ckpt::dcp {
@@ -18,7 +19,6 @@ namespace {
 constexpr std::uint64_t kMaxItemBytes = 1 << 20;
 constexpr std::uint64_t kMaxPickleBytes = 4 << 20;     // in total
 constexpr std::uint64_t kMaxDecodedBytes = 256 << 20;  // of one compressed item
-constexpr std::size_t kNamesShown = 5;
 
 /// True when no part of the value is an object of an unknown class or a tensor.
 bool is_plain(const ValuePtr& root) {
@@ -127,17 +127,10 @@ Result<> read_objects(const Metadata& metadata, RangeReader& reader, std::option
   }
   if (!with_tensors.empty()) {
     std::sort(with_tensors.begin(), with_tensors.end());
-    std::string names;
-    for (std::size_t i = 0; i < std::min(with_tensors.size(), kNamesShown); ++i) {
-      names += (i == 0 ? "" : ", ") + with_tensors[i];
-    }
-    if (with_tensors.size() > kNamesShown) {
-      names += " and " + std::to_string(with_tensors.size() - kNamesShown) + " more";
-    }
     findings.push_back({.severity = Severity::warning,
                         .text = "Python objects hold tensors inside (tuples, objects of classes), which are kept as "
                                 "the objects' bytes, not as tensors: " +
-                                names,
+                                name_list(with_tensors),
                         .tensor = with_tensors.front()});
   }
   if (left_out > 0) {

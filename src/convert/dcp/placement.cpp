@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "format/checked.hpp"
 #include "format/text/glob.hpp"
+#include "format/text/parse_number.hpp"
 #include "format/universal/placements.hpp"
 
 namespace ckpt::dcp {
@@ -28,26 +28,16 @@ tl::unexpected<Error> bad_placement(std::string_view text, std::string_view reas
                     .hint = std::string(kPlacementHint)});
 }
 
-template <class Number>
-bool read_number(std::string_view text, Number& out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 Result<MeshWord> read_word(std::string_view text, std::string_view word) {
   MeshWord out;
   if (const auto colon = word.find(':'); colon != std::string_view::npos) {
-    std::uint64_t size = 0;
-    if (!read_number(word.substr(colon + 1), size) || size == 0)
-      return bad_placement(text, "the size after a colon is a count of ranks");
-    out.size = size;
+    out.size = parse_number<std::uint64_t>(word.substr(colon + 1));
+    if (out.size.value_or(0) == 0) return bad_placement(text, "the size after a colon is a count of ranks");
     word = word.substr(0, colon);
   }
   if (word == "R") return out;
-  std::uint32_t dim = 0;
-  if (!word.starts_with('S') || !read_number(word.substr(1), dim))
-    return bad_placement(text, fmt::format("'{}' is neither S and a dimension nor R", word));
-  out.shard_dim = dim;
+  if (word.starts_with('S')) out.shard_dim = parse_number<std::uint32_t>(word.substr(1));
+  if (!out.shard_dim) return bad_placement(text, fmt::format("'{}' is neither S and a dimension nor R", word));
   return out;
 }
 

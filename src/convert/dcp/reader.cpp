@@ -24,6 +24,7 @@
 #include "convert/join_maps.hpp"
 #include "convert/optimizer_roles.hpp"
 #include "format/hash.hpp"
+#include "format/text/name_list.hpp"
 #include "format/torch/dcp_metadata.hpp"
 
 namespace ckpt {
@@ -64,13 +65,9 @@ Result<std::vector<MapFile>> stat_files(Io& io, const std::string& root, const M
     }
   }
   if (missing.empty()) return files;
-  constexpr std::size_t kNamed = 10;
-  std::string names;
-  for (std::size_t i = 0; i < std::min(missing.size(), kNamed); ++i) names += (i == 0 ? "" : ", ") + missing[i];
-  if (missing.size() > kNamed) names += " and " + std::to_string(missing.size() - kNamed) + " more";
   return fail(Error{.code = Errc::incomplete,
                     .message = root + ": " + std::to_string(missing.size()) + " of " +
-                               std::to_string(metadata.files.size()) + " data files are missing: " + names,
+                               std::to_string(metadata.files.size()) + " data files are missing: " + name_list(missing),
                     .file = join_path(root, missing.front()),
                     .hint = "copy them from the nodes that wrote them into this directory"});
 }

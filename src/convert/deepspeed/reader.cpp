@@ -26,6 +26,7 @@
 #include "convert/deepspeed/writer/writer.hpp"
 #include "convert/formats.hpp"
 #include "format/checked.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
@@ -132,14 +133,12 @@ class Reader {
   Result<> require(const Expected& expected) {
     const Missing missing = missing_files(files_, expected);
     if (missing.count > 0) {
-      std::string names;
-      for (const std::string& name : missing.names) names += (names.empty() ? "" : ", ") + name;
-      if (missing.count > missing.names.size()) {
-        names += " and " + std::to_string(missing.count - missing.names.size()) + " more";
-      }
+      NameList names(missing.names.size());
+      for (const std::string& name : missing.names) names.add(name);
+      names.add_unnamed(missing.count - missing.names.size());
       return fail({.code = Errc::incomplete,
                    .message = where() + ": " + std::to_string(missing.count) +
-                              (missing.count == 1 ? " file is missing: " : " files are missing: ") + names,
+                              (missing.count == 1 ? " file is missing: " : " files are missing: ") + names.text(),
                    .file = in_tag(missing.names.front()),
                    .hint = "each rank writes its own file: copy the missing ones from the nodes that wrote them"});
     }

@@ -1,5 +1,6 @@
 #include "convert/hdf5/answer.hpp"
 
+#include "format/little_endian.hpp"
 #include "format/model/dtype.hpp"
 
 namespace ckpt::hdf5 {
@@ -13,10 +14,7 @@ class AnswerReader {
 
   Result<std::uint64_t> number(std::size_t size) {
     if (bytes_.size() < size) return fail(Errc::corrupt, "ckpt-h5: its answer is cut short");
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes_[i])) << (8 * i);
-    }
+    const std::uint64_t value = read_little_endian(bytes_, 0, size);
     bytes_.remove_prefix(size);
     return value;
   }

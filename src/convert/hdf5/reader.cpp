@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -18,6 +17,7 @@
 #include "engine/run/source_files.hpp"
 #include "format/checked.hpp"
 #include "format/files/zip.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::hdf5 {
 namespace {
@@ -124,11 +124,9 @@ Path path_of(std::string_view path, bool ours) {
 std::optional<Shape> shape_of(std::string_view text) {
   Shape out;
   while (!text.empty()) {
-    std::uint64_t size = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-    if (error != std::errc()) return std::nullopt;
-    out.push_back(size);
-    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    const auto size = take_number<std::uint64_t>(text);
+    if (!size) return std::nullopt;
+    out.push_back(*size);
     if (text.starts_with(',')) text.remove_prefix(1);
   }
   return out;
@@ -178,9 +176,7 @@ class Reader {
     if (const std::string* id = find(answer_.root, "ckpt_id")) map_.id = *id;
     for (const auto& [name, value] : answer_.root) {
       if (name == "step") {
-        std::uint64_t step = 0;
-        const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), step);
-        if (error == std::errc() && end == value.data() + value.size()) map_.meta.step = step;
+        if (const auto step = parse_number<std::uint64_t>(value)) map_.meta.step = step;
       }
       if (!name.starts_with("ckpt_")) map_.meta.user.emplace_back(name, value);
     }

@@ -7,14 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "format/little_endian.hpp"
+
 namespace ckpt::hdf5 {
 
 /// A request to the helper (helper/ckpt_h5.cpp): little-endian numbers, and texts of u32 length and bytes.
 class Wire {
  public:
-  void number(std::uint64_t value, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; ++i) bytes_ += static_cast<char>(value >> (8 * i));
-  }
+  void number(std::uint64_t value, std::size_t bytes) { append_little_endian(bytes_, value, bytes); }
   void text(std::string_view value) {
     number(value.size(), 4);
     bytes_ += value;

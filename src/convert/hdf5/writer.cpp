@@ -15,6 +15,7 @@
 #include "convert/hdf5/wire.hpp"
 #include "convert/left_out.hpp"
 #include "format/checked.hpp"
+#include "format/little_endian.hpp"
 
 namespace ckpt::hdf5 {
 namespace {
@@ -23,14 +24,6 @@ constexpr std::string_view kScalarName = "__value__";
 constexpr auto kWriterPatience = std::chrono::minutes(10);
 constexpr std::uint64_t kWriterMemory = 4 * kHelperMemory;
 constexpr std::uint64_t kNoBytes = ~std::uint64_t{0};
-
-std::uint64_t read_u64(std::string_view bytes, std::size_t at) {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < 8; ++i) {
-    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
-  }
-  return value;
-}
 
 /// False if a part cannot be the name of a link, or would be ambiguous: like an escaped part, or like the addition in
 /// NAME/__value__.
@@ -224,8 +217,9 @@ class Layout {
     if (answer->size() != answer_bytes) {
       return fail(Errc::internal, request_.target + ": ckpt-h5 answered with another number of datasets");
     }
-    file_bytes_ = read_u64(*answer, 0);
-    for (std::size_t i = 0; i < datasets_.size(); ++i) datasets_[i].offset = read_u64(*answer, 8 * (i + 1));
+    file_bytes_ = read_little_endian(*answer, 0, 8);
+    for (std::size_t i = 0; i < datasets_.size(); ++i)
+      datasets_[i].offset = read_little_endian(*answer, 8 * (i + 1), 8);
     skeleton_.extra_files.push_back({scratch.path(), file_bytes_, 0});
     skeleton_.keep = std::make_shared<ScratchFile>(std::move(scratch));
     return {};

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "convert/formats.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt {
 namespace {
@@ -42,11 +42,10 @@ std::vector<std::uint64_t> rank_of(std::string_view name) {
   name.remove_prefix(std::string_view("mp_rank").size());
   std::vector<std::uint64_t> out;
   while (name.starts_with('_')) {
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(name.data() + 1, name.data() + name.size(), value);
-    if (error != std::errc()) return {};
-    out.push_back(value);
-    name.remove_prefix(static_cast<std::size_t>(end - name.data()));
+    name.remove_prefix(1);
+    const auto value = take_number<std::uint64_t>(name);
+    if (!value) return {};
+    out.push_back(*value);
   }
   return name.empty() ? out : std::vector<std::uint64_t>{};
 }

@@ -3,6 +3,7 @@
 
 #include "convert/formats.hpp"
 #include "convert/numpy/writer.hpp"
+#include "format/little_endian.hpp"
 
 namespace ckpt {
 namespace {
@@ -21,8 +22,7 @@ bool is_array_name(std::string_view name) {
 /// numpy.savez: a zip whose first entry is an array.
 bool is_npz(std::string_view head) {
   if (!head.starts_with(kZipMagic) || head.size() < kZipName) return false;
-  const auto byte = [&](std::size_t at) { return static_cast<std::size_t>(static_cast<unsigned char>(head[at])); };
-  return head.substr(kZipName, byte(kZipNameBytes) | byte(kZipNameBytes + 1) << 8).ends_with(".npy");
+  return head.substr(kZipName, read_little_endian(head, kZipNameBytes, 2)).ends_with(".npy");
 }
 
 Result<std::optional<Match>> detect_numpy(const Place& place) {

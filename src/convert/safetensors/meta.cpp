@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "format/text/json.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::safetensors {
 namespace {
@@ -24,9 +24,7 @@ class Notes {
 
   void take(const std::string& file, const std::string& key, const std::string& value) {
     if (key == kStepKey) {
-      std::uint64_t step = 0;
-      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), step);
-      if (error == std::errc{} && end == value.data() + value.size()) map_.meta.step = step;
+      if (const auto step = parse_number<std::uint64_t>(value)) map_.meta.step = step;
       return;
     }
     if (key.starts_with(kOwnPrefix) || key == kSlicesKey || key == kSlicesVersionKey) return;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,19 +11,13 @@
 
 #include "convert/metadata_memory.hpp"
 #include "format/files/hf_index.hpp"
+#include "format/text/name_list.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::safetensors {
 namespace {
 
-constexpr std::size_t kUnlistedShown = 5;
 constexpr std::array<std::string_view, 2> kOurStems{"model", "optimizer"};
-
-std::optional<std::uint64_t> number(std::string_view digits) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (digits.empty() || error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
-  return value;
-}
 
 /// A name of a numbered series: PREFIX-NUMBER-of-TOTAL.safetensors.
 struct Numbered {
@@ -39,30 +32,25 @@ std::optional<Numbered> as_numbered(std::string_view name) {
   name.remove_suffix(kSuffix.size());
   const std::size_t of = name.rfind("-of-");
   if (of == name.npos) return std::nullopt;
-  const auto total = number(name.substr(of + 4));
+  const auto total = parse_number<std::uint64_t>(name.substr(of + 4));
   const std::size_t dash = name.substr(0, of).rfind('-');
   if (!total || dash == name.npos) return std::nullopt;
   const std::string_view digits = name.substr(dash + 1, of - dash - 1);
-  const auto own = number(digits);
+  const auto own = parse_number<std::uint64_t>(digits);
   if (!own || *own == 0 || *own > *total) return std::nullopt;
   std::string_view prefix = name.substr(0, dash);
   if (slice_rank(prefix) != 0) prefix.remove_prefix(prefix.find('-', prefix.find('-') + 1) + 1);
   return Numbered{std::string(prefix), *own, *total, digits.size()};
 }
 
-std::string some_names(const std::vector<std::string>& names, std::uint64_t count) {
-  std::string out;
-  for (std::size_t i = 0; i < std::min(names.size(), kUnlistedShown); ++i)
-    out += fmt::format("{}{}", i == 0 ? "" : ", ", names[i]);
-  if (count > kUnlistedShown) out += fmt::format(" and {} more", count - kUnlistedShown);
-  return out;
-}
-
 tl::unexpected<Error> missing_files(const std::string& root, const std::vector<std::string>& names, std::uint64_t count,
                                     std::string_view why) {
+  NameList list;
+  for (const std::string& name : names) list.add(name);
+  list.add_unnamed(count - names.size());
   return fail({.code = Errc::incomplete,
                .message = fmt::format("{}: {} of its files {} missing: {} ({})", root, count, count == 1 ? "is" : "are",
-                                      some_names(names, count), why),
+                                      list.text(), why),
                .file = names.empty() ? root : join_path(root, names.front()),
                .hint = "copy or download the checkpoint again; a part of it cannot be converted as the whole"});
 }
@@ -116,11 +104,10 @@ void sort_out_unlisted(const std::vector<std::string>& shards, const std::vector
     (ours && !has_index ? out.companions : unlisted).push_back(name);
   }
   if (unlisted.empty()) return;
-  out.findings.push_back(
-      {.severity = Severity::note,
-       .text = fmt::format("{} not listed in the index, not read: {}", unlisted.size() == 1 ? "a file is" : "files are",
-                           some_names(unlisted, unlisted.size())),
-       .file = unlisted.front()});
+  out.findings.push_back({.severity = Severity::note,
+                          .text = fmt::format("{} not listed in the index, not read: {}",
+                                              unlisted.size() == 1 ? "a file is" : "files are", name_list(unlisted)),
+                          .file = unlisted.front()});
 }
 
 }  // namespace
@@ -136,7 +123,7 @@ std::uint64_t slice_rank(std::string_view name) {
   name.remove_prefix(kPrefix.size());
   const std::size_t dash = name.find('-');
   if (dash == name.npos) return 0;
-  return number(name.substr(0, dash)).value_or(0);
+  return parse_number<std::uint64_t>(name.substr(0, dash)).value_or(0);
 }
 
 MissingNames missing_of_series(const std::vector<std::string>& names, std::size_t limit) {
@@ -184,7 +171,7 @@ Result<Selection> select_files(Io& io, const std::string& root, const std::vecto
     if (!index_stem(entry.name).empty()) indexes.push_back(entry.name);
   }
   if (indexes.empty()) {
-    const MissingNames missing = missing_of_series(shards, kUnlistedShown);
+    const MissingNames missing = missing_of_series(shards, kNamesShown);
     if (missing.count > 0) return missing_files(root, missing.names, missing.count, "by the numbers in their names");
     out.files = std::move(shards);
     return out;

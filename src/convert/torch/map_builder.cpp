@@ -8,6 +8,7 @@
 
 #include "convert/several_checkpoints.hpp"
 #include "convert/torch/names.hpp"
+#include "format/text/name_list.hpp"
 #include "format/universal/objects.hpp"
 
 namespace ckpt::torch {
@@ -17,15 +18,7 @@ using pickle::kNone;
 using pickle::NodeId;
 
 constexpr std::uint64_t kMostValues = std::uint64_t{4} << 20;
-constexpr std::size_t kItemsShown = 5;
 constexpr std::array<std::string_view, 4> kStepKeys{"global_step", "step", "global_steps", "iteration"};
-
-std::string some_of(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kItemsShown); ++i) text += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > kItemsShown) text += fmt::format(" and {} more", names.size() - kItemsShown);
-  return text;
-}
 
 // Names of random number generator states of the Hugging Face Trainer and Accelerate: bytes, not weights.
 bool holds_random_state(std::string_view path) {
@@ -184,7 +177,7 @@ Result<> MapBuilder::check_listed() {
     std::sort(absent.begin(), absent.end());
     const std::string path = join_path(root_, listed_.at(absent.front()));
     return fail({.code = Errc::incomplete,
-                 .message = fmt::format("{}: the index lists {}, which {} not in the file", path, some_of(absent),
+                 .message = fmt::format("{}: the index lists {}, which {} not in the file", path, name_list(absent),
                                         absent.size() == 1 ? "is" : "are"),
                  .file = path,
                  .tensor = absent.front(),
@@ -214,7 +207,7 @@ void MapBuilder::tell_untyped(const Part& part) {
   map_.findings.push_back({.severity = Severity::warning,
                            .text = fmt::format("big-endian file: torch.load on a little-endian machine reads different "
                                                "values of {} (it does not swap their bytes; ckpt does)",
-                                               some_of(part.untyped)),
+                                               name_list(part.untyped)),
                            .file = part.path});
 }
 
@@ -242,7 +235,7 @@ void MapBuilder::keep_pickles() {
                                .text = fmt::format("{} of a kind that has no counterpart, kept as blobs (data.pkl and "
                                                    "{} storages): {}",
                                                    part.not_plain.size() == 1 ? "a tensor is" : "tensors are",
-                                                   unused.size(), some_of(part.not_plain)),
+                                                   unused.size(), name_list(part.not_plain)),
                                .file = part.path,
                                .skipped = Skipped::unless_blobs});
     }
@@ -250,7 +243,7 @@ void MapBuilder::keep_pickles() {
       map_.findings.push_back(
           {.severity = Severity::warning,
            .text = fmt::format("Python attributes, or the custom class, of {} are kept only in the blob data.pkl: {}",
-                               part.attributed.size() == 1 ? "a tensor" : "tensors", some_of(part.attributed)),
+                               part.attributed.size() == 1 ? "a tensor" : "tensors", name_list(part.attributed)),
            .file = part.path,
            .skipped = Skipped::unless_blobs});
     }
@@ -258,13 +251,13 @@ void MapBuilder::keep_pickles() {
       map_.findings.push_back({.severity = Severity::warning,
                                .text = fmt::format("values nested more than {} levels deep are kept only in the blob "
                                                    "data.pkl: {}",
-                                                   universal::kMaxObjectDepth, some_of(part.deep)),
+                                                   universal::kMaxObjectDepth, name_list(part.deep)),
                                .file = part.path});
     }
     if (!classes.empty()) {
       map_.findings.push_back(
           {.text =
-               fmt::format("objects of unknown classes are kept inert, with the whole pickle: {}", some_of(classes)),
+               fmt::format("objects of unknown classes are kept inert, with the whole pickle: {}", name_list(classes)),
            .file = part.path});
     }
   }
@@ -298,7 +291,8 @@ Result<> MapBuilder::name_all() {
     }
   }
   if (!escaped.empty()) {
-    map_.findings.push_back({.text = "names that collide or are not UTF-8 are written with %XX: " + some_of(escaped)});
+    map_.findings.push_back(
+        {.text = "names that collide or are not UTF-8 are written with %XX: " + name_list(escaped)});
   }
   return {};
 }

@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <tuple>
 
 #include "convert/torch/files.hpp"
+#include "format/text/name_list.hpp"
+#include "format/text/parse_number.hpp"
 #include "format/universal/objects.hpp"
 
 namespace ckpt::torch {
@@ -15,16 +16,8 @@ namespace {
 
 using pickle::NodeId;
 
-constexpr std::size_t kRankNamesShown = 5;
 constexpr std::size_t kMostPieces = std::size_t{4} << 20;
 constexpr std::array<std::string_view, 4> kRankStepKeys{"global_step", "step", "global_steps", "iteration"};
-
-std::optional<std::uint64_t> number(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 bool is_weights(const RankFile& file) {
   return file.stem.starts_with("model") || file.stem.starts_with("pytorch_model");
@@ -59,13 +52,13 @@ std::optional<RankFile> as_rank_file(std::string_view name) {
   if (at == std::string_view::npos || at == 0) return std::nullopt;
   std::string_view digits = stem.substr(at + 5);
   if (digits.starts_with('_')) digits.remove_prefix(1);
-  const auto rank = number(digits);
+  const auto rank = parse_number<std::uint32_t>(digits);
   if (!rank) return std::nullopt;
   const std::string_view series = stem.substr(0, at);
   RankFile file{.path = std::string(name), .series = std::string(series), .stem = std::string(series), .rank = *rank};
   constexpr std::string_view kWorld = "_world_size_";
   if (const std::size_t world = series.rfind(kWorld); world != std::string_view::npos) {
-    file.world = number(series.substr(world + kWorld.size()));
+    file.world = parse_number<std::uint32_t>(series.substr(world + kWorld.size()));
     file.stem = std::string(series.substr(0, world));
     if (file.world) return file;
   }
@@ -78,7 +71,7 @@ std::optional<RankFile> as_numbered_file(std::string_view name) {
   const std::string_view stem = name.substr(0, name.rfind('.'));
   const std::size_t end = stem.find_last_not_of("0123456789");
   if (end == std::string_view::npos || end + 1 == stem.size()) return std::nullopt;
-  const auto rank = number(stem.substr(end + 1));
+  const auto rank = parse_number<std::uint32_t>(stem.substr(end + 1));
   if (!rank) return std::nullopt;
   const std::size_t series_end = stem.find_last_not_of("_-.", end);
   if (series_end == std::string_view::npos) return std::nullopt;
@@ -109,11 +102,10 @@ Result<std::vector<RankFile>> order_rank_files(const std::string& root, std::vec
            .hint = "move the one that is not meant to a directory of its own"});
     }
     const std::uint64_t world = std::max(first.world.value_or(0), files[end - 1].rank + 1);
-    std::string names;
+    NameList names;
     std::string missing;  // the first
     std::size_t next = begin;
-    std::size_t shown = 0;
-    for (std::uint64_t rank = 0; rank < world && shown < kRankNamesShown; ++rank) {
+    for (std::uint64_t rank = 0; rank < world && names.count() < kNamesShown; ++rank) {
       if (next < end && files[next].rank == rank) {
         ++next;
         continue;
@@ -123,15 +115,16 @@ Result<std::vector<RankFile>> order_rank_files(const std::string& root, std::vec
       const std::size_t suffix = name.rfind('.');
       name.replace(suffix - own.size(), own.size(), std::to_string(rank));
       if (missing.empty()) missing = name;
-      names += (shown++ == 0 ? "" : ", ") + name;
+      names.add(name);
     }
-    if (shown > 0) {
+    if (names.count() > 0) {
       const std::uint64_t count = world - std::min<std::uint64_t>(world, end - begin);
-      if (count > shown) names += fmt::format(" and {} more", count - shown);
-      return fail({.code = Errc::incomplete,
-                   .message = fmt::format("{}: files of {} of {} ranks are missing: {}", root, count, world, names),
-                   .file = join_path(root, missing),
-                   .hint = "each rank wrote its own slices: copy them from the nodes that did"});
+      names.add_unnamed(count - std::min(count, names.count()));
+      return fail(
+          {.code = Errc::incomplete,
+           .message = fmt::format("{}: files of {} of {} ranks are missing: {}", root, count, world, names.text()),
+           .file = join_path(root, missing),
+           .hint = "each rank wrote its own slices: copy them from the nodes that did"});
     }
     begin = end;
   }

@@ -13,7 +13,7 @@
 namespace ckpt::universal {
 namespace {
 
-constexpr std::size_t kNamesShown = 20;
+constexpr std::size_t kMissingShown = 20;
 
 Result<std::vector<NamedObject>> read_objects(Io& io, const std::string& root, const Checkpoint& checkpoint,
                                               const FileRecord& file, std::uint64_t limit) {
@@ -29,13 +29,13 @@ Result<std::vector<NamedObject>> read_objects(Io& io, const std::string& root, c
 }
 
 void report_missing(const std::string& root, const std::vector<std::string>& missing, Map& map) {
-  for (std::size_t i = 0; i < std::min(missing.size(), kNamesShown); ++i)
+  for (std::size_t i = 0; i < std::min(missing.size(), kMissingShown); ++i)
     map.findings.push_back({.severity = Severity::incomplete,
                             .text = missing[i] + " is missing" + check_suffix(Check::files_present),
                             .file = join_path(root, missing[i])});
-  if (missing.size() > kNamesShown)
+  if (missing.size() > kMissingShown)
     map.findings.push_back({.severity = Severity::incomplete,
-                            .text = fmt::format("{} more files are missing", missing.size() - kNamesShown)});
+                            .text = fmt::format("{} more files are missing", missing.size() - kMissingShown)});
 }
 
 /// Findings at the time of writing are history: they do not make this checkpoint incomplete.

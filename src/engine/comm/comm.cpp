@@ -210,7 +210,7 @@ Result<std::vector<std::string>> Comm::gather(std::string_view mine, Deadline de
     }));
     for (std::size_t rank = 0; rank < gathered.size(); ++rank) {
       const std::string_view slot = std::string_view(slots->all).substr(rank * slot_bytes, slot_bytes);
-      gathered[rank] += slot.substr(kLengthBytes, std::min(take_number(slot), part_bytes));
+      gathered[rank] += slot.substr(kLengthBytes, std::min(first_number(slot), part_bytes));
     }
   }
   return gathered;
@@ -229,7 +229,7 @@ Result<> Comm::broadcast(std::string& bytes, Deadline deadline) {
   }
   first->resize(kFirstBytes);
   CKPT_CHECK(send(first));
-  const std::uint64_t length = take_number(*first);
+  const std::uint64_t length = first_number(*first);
   if (length > kMessageBytes) {
     return fail(Errc::internal, fmt::format("broadcast: a message of {} bytes, over the limit of 1 GiB", length));
   }

@@ -9,7 +9,7 @@ void append_number(std::string& text, std::uint64_t value) {
   text.append(bytes, sizeof value);
 }
 
-std::uint64_t take_number(std::string_view text) {
+std::uint64_t first_number(std::string_view text) {
   std::uint64_t value = 0;
   if (text.size() >= sizeof value) std::memcpy(&value, text.data(), sizeof value);
   return value;
@@ -25,7 +25,7 @@ std::uint64_t TextCursor::number() {
     bad = true;
     return 0;
   }
-  const std::uint64_t value = take_number(rest);
+  const std::uint64_t value = first_number(rest);
   rest.remove_prefix(sizeof(std::uint64_t));
   return value;
 }

@@ -12,7 +12,7 @@ namespace ckpt {
 /// numbers are in its own byte order.
 void append_number(std::string& text, std::uint64_t value);
 /// The number at the start of `text`; 0 if that is too short.
-std::uint64_t take_number(std::string_view text);
+std::uint64_t first_number(std::string_view text);
 
 /// Bytes after their number.
 void append_field(std::string& text, std::string_view field);

@@ -14,6 +14,7 @@
 
 #include "engine/io/system_file.hpp"
 #include "format/checked.hpp"
+#include "format/little_endian.hpp"
 
 namespace ckpt {
 namespace {
@@ -123,11 +124,7 @@ std::optional<LustreStripes> parse_lustre_stripes(std::string_view attribute) {
   // magic u32, pattern u32, object id 16 bytes, stripe size u32, stripe count u16.
   constexpr std::array<std::uint32_t, 2> magics{0x0bd10bd0, 0x0bd30bd0};
   const auto number = [&](std::size_t at, std::size_t bytes) {
-    std::uint32_t value = 0;
-    for (std::size_t i = 0; i < bytes; ++i) {
-      value |= static_cast<std::uint32_t>(static_cast<unsigned char>(attribute[at + i])) << (8 * i);
-    }
-    return value;
+    return static_cast<std::uint32_t>(read_little_endian(attribute, at, bytes));
   };
   if (attribute.size() < 30 || std::ranges::find(magics, number(0, 4)) == magics.end()) return std::nullopt;
   return LustreStripes{.count = number(28, 2), .bytes = number(24, 4)};

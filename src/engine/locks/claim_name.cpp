@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+
+#include "format/text/parse_number.hpp"
 
 namespace ckpt {
 namespace {
@@ -31,11 +32,11 @@ std::optional<std::string_view> take_last(std::string_view& text, char mark) {
 }
 
 template <class Number>
-bool take_number(std::string_view& text, char mark, Number& out) {
+bool take_last_number(std::string_view& text, char mark, Number& out) {
   const auto word = take_last(text, mark);
-  if (!word || word->empty()) return false;
-  const auto [end, error] = std::from_chars(word->data(), word->data() + word->size(), out);
-  return error == std::errc() && end == word->data() + word->size();
+  const auto number = word ? parse_number<Number>(*word) : std::nullopt;
+  if (number) out = *number;
+  return number.has_value();
 }
 
 }  // namespace
@@ -59,8 +60,8 @@ std::string ClaimName::who() const {
 std::optional<ClaimName> ClaimName::parse(std::string_view text) {
   ClaimName out;
   std::string_view left = text;
-  if (!take_number(left, '.', out.number) || !take_number(left, '-', out.maker.started) ||
-      !take_number(left, '-', out.maker.pid) || !take_number(left, '-', out.maker.pid_namespace))
+  if (!take_last_number(left, '.', out.number) || !take_last_number(left, '-', out.maker.started) ||
+      !take_last_number(left, '-', out.maker.pid) || !take_last_number(left, '-', out.maker.pid_namespace))
     return std::nullopt;
   const auto boot = take_last(left, '-');
   if (!boot || !is_hex(*boot)) return std::nullopt;

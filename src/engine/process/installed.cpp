@@ -2,12 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <fstream>
+#include <string_view>
 
 #include "engine/io/io.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt {
 namespace {
@@ -27,12 +29,11 @@ std::string code_directory() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     // "BEGIN-END PERMISSIONS OFFSET DEVICE INODE    PATH"
-    std::uintptr_t begin = 0;
-    std::uintptr_t end = 0;
-    const char* const last = line.data() + line.size();
-    const auto first = std::from_chars(line.data(), last, begin, 16);
-    if (first.ec != std::errc() || first.ptr == last) continue;
-    if (std::from_chars(first.ptr + 1, last, end, 16).ec != std::errc() || here < begin || here >= end) continue;
+    std::string_view rest = line;
+    const auto begin = take_number<std::uintptr_t>(rest, 16);
+    rest.remove_prefix(std::min<std::size_t>(rest.size(), 1));
+    const auto end = take_number<std::uintptr_t>(rest, 16);
+    if (!begin || !end || here < *begin || here >= *end) continue;
     const std::size_t path = line.find('/');
     return path == std::string::npos ? std::string() : parent_path(std::string_view(line).substr(path));
   }

@@ -1,9 +1,11 @@
 #include "engine/process/memory.hpp"
 
-#include <charconv>
+#include <algorithm>
 #include <fstream>
 #include <string>
 #include <string_view>
+
+#include "format/text/parse_number.hpp"
 
 namespace ckpt {
 namespace {
@@ -14,11 +16,9 @@ std::uint64_t status_bytes(std::string_view name) {
   std::string line;
   while (std::getline(status, line)) {
     if (!line.starts_with(name)) continue;
-    const std::size_t digit = line.find_first_of("0123456789");
-    if (digit == std::string::npos) return 0;
-    std::uint64_t kibibytes = 0;
-    std::from_chars(line.data() + digit, line.data() + line.size(), kibibytes);
-    return kibibytes * 1024;
+    std::string_view rest = line;
+    rest.remove_prefix(std::min(rest.size(), rest.find_first_of("0123456789")));
+    return take_number<std::uint64_t>(rest).value_or(0) * 1024;
   }
   return 0;
 }

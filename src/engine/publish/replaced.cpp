@@ -2,18 +2,19 @@
 #include "engine/io/look.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
 
 #include "engine/publish/left_over.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt {
 namespace {
 
-constexpr std::size_t kNamesShown = 8;
+constexpr std::size_t kOthersShown = 8;
 
 tl::unexpected<Error> not_replaceable(const std::string& path, const std::string& reason, std::string hint) {
   return fail({.code = Errc::usage,
@@ -41,13 +42,8 @@ class Accounting {
     }
     if (strays_.empty()) return std::move(files_);
     std::ranges::sort(strays_);
-    const std::size_t shown = std::min(strays_.size(), kNamesShown);
-    const std::size_t more = strays_.size() - shown;
     return not_replaceable(
-        path_,
-        fmt::format("it also holds {}{}, which the checkpoint is not made of",
-                    fmt::join(strays_.begin(), strays_.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-                    more == 0 ? "" : fmt::format(" and {} more", more)),
+        path_, fmt::format("it also holds {}, which the checkpoint is not made of", name_list(strays_, kOthersShown)),
         "choose another target, or move the other files away");
   }
 

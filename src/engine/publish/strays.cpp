@@ -1,13 +1,13 @@
 #include "engine/publish/strays.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "engine/io/replace_file.hpp"
 #include "engine/store/recycle.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt {
 namespace {
@@ -52,11 +52,7 @@ Result<std::vector<std::string>> find_strays(Io& io, const std::string& director
 }
 
 std::string strays_text(const std::vector<std::string>& strays) {
-  const std::size_t shown = std::min(strays.size(), kStraysShown);
-  const std::size_t more = strays.size() - shown;
-  return fmt::format("it also holds {}{}",
-                     fmt::join(strays.begin(), strays.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-                     more == 0 ? "" : fmt::format(" and {} more", more));
+  return "it also holds " + name_list(strays, kStraysShown);
 }
 
 }  // namespace ckpt

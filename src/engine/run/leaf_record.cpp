@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "format/little_endian.hpp"
+
 namespace ckpt {
 namespace {
 
@@ -13,18 +15,6 @@ constexpr std::string_view kMagic = "ckptleaf";
 constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kHeaderBytes = 64;
 constexpr std::size_t kSlotBytes = 32;
-
-void put(std::string& out, std::uint64_t value, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
-}
-
-std::uint64_t take(std::string_view text, std::size_t at, std::size_t bytes) {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < bytes; ++i) {
-    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(text[at + i])) << (8 * i);
-  }
-  return value;
-}
 
 std::string header(const RecordKey& key) {
   Hasher hasher;
@@ -35,10 +25,10 @@ std::string header(const RecordKey& key) {
   hasher.update_u64(key.leaves);
   const Hash128 hash = hasher.digest();
   std::string out(kMagic);
-  put(out, kVersion, 4);
-  put(out, 0, 4);
+  append_little_endian(out, kVersion, 4);
+  append_little_endian(out, 0, 4);
   out.append(hash.bytes.begin(), hash.bytes.end());
-  put(out, key.leaves, 8);
+  append_little_endian(out, key.leaves, 8);
   out.resize(kHeaderBytes);
   return out;
 }
@@ -46,18 +36,18 @@ std::string header(const RecordKey& key) {
 void append_slot(std::string& out, const RecordedLeaf& leaf) {
   // A leaf has fewer elements than 2^32, and so fewer of anything that is counted.
   out.append(leaf.hash.bytes.begin(), leaf.hash.bytes.end());
-  put(out, leaf.casts.overflowed, 4);
-  put(out, leaf.casts.became_nan, 4);
-  put(out, leaf.crc_checked, 4);
-  put(out, leaf.reader, 4);
+  append_little_endian(out, leaf.casts.overflowed, 4);
+  append_little_endian(out, leaf.casts.became_nan, 4);
+  append_little_endian(out, leaf.crc_checked, 4);
+  append_little_endian(out, leaf.reader, 4);
 }
 
 RecordedLeaf slot_at(std::string_view text, std::size_t at) {
   RecordedLeaf leaf;
   std::copy_n(text.begin() + static_cast<std::ptrdiff_t>(at), sizeof(Hash128), leaf.hash.bytes.begin());
-  leaf.casts = {.overflowed = take(text, at + 16, 4), .became_nan = take(text, at + 20, 4)};
-  leaf.crc_checked = take(text, at + 24, 4);
-  leaf.reader = static_cast<std::uint32_t>(take(text, at + 28, 4));
+  leaf.casts = {.overflowed = read_little_endian(text, at + 16, 4), .became_nan = read_little_endian(text, at + 20, 4)};
+  leaf.crc_checked = read_little_endian(text, at + 24, 4);
+  leaf.reader = static_cast<std::uint32_t>(read_little_endian(text, at + 28, 4));
   return leaf;
 }
 

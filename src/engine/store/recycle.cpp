@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <tuple>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "engine/store/run_directory.hpp"
 #include "format/checked.hpp"
 #include "format/hash.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt {
 namespace {
@@ -23,13 +23,6 @@ constexpr std::string_view kRecycleDirectory = "recycle";
 constexpr std::string_view kDataSuffix = ".safetensors";
 constexpr std::size_t kMostTaken = 1U << 16;     // files that one save checks
 constexpr std::uint64_t kMostTimesTooLarge = 2;  // truncating a file takes as long as unlinking that part
-
-std::optional<std::uint64_t> number_in_base(std::string_view digits, int base) {
-  std::uint64_t value = 0;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size()) return std::nullopt;
-  return value;
-}
 
 bool by_size(const RecycledFile& a, const RecycledFile& b) {
   return std::tuple(a.space(), a.set, a.inode) < std::tuple(b.space(), b.set, b.inode);
@@ -63,10 +56,10 @@ std::optional<RecycledFile> RecycledFile::parse(std::string_view name) {
     parts[i] = rest.substr(0, end);
     rest.remove_prefix(std::min(rest.size(), end + 1));
   }
-  const auto retired = number_in_base(parts[0], 10);
-  const auto order = number_in_base(parts[1], 16);
-  const auto inode = number_in_base(parts[2], 10);
-  const auto bytes = number_in_base(parts[3], 10);
+  const auto retired = parse_number<std::uint64_t>(parts[0]);
+  const auto order = parse_number<std::uint64_t>(parts[1], 16);
+  const auto inode = parse_number<std::uint64_t>(parts[2]);
+  const auto bytes = parse_number<std::uint64_t>(parts[3]);
   if (!retired || !order || !inode || !bytes) return std::nullopt;
   RecycledFile out{.set = {.retired_ms = *retired, .order = *order}, .inode = *inode, .bytes = *bytes};
   if (out.name() != name) return std::nullopt;

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <thread>
 #include <utility>
 
 #include "engine/store/partial_name.hpp"
+#include "format/text/parse_number.hpp"
 #include "format/universal/seal.hpp"
 
 namespace ckpt {
@@ -17,14 +17,6 @@ namespace {
 constexpr std::string_view kStep = "step-";
 constexpr std::string_view kGeneration = ".g";
 constexpr auto kLockPoll = std::chrono::milliseconds(2);
-
-/// All of `text` as a decimal number.
-std::optional<std::uint64_t> number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return value;
-}
 
 constexpr unsigned kDeepestListed = 4;  // depth of a run below its store, in directories
 /// Next to a checkpoint in the trash, and where one was, is the record of its deletion.
@@ -76,8 +68,8 @@ std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
   if (!text.starts_with(kStep)) return std::nullopt;
   const std::size_t dot = text.find(kGeneration);
   if (dot == std::string_view::npos) return std::nullopt;
-  const auto step = number(text.substr(kStep.size(), dot - kStep.size()));
-  const auto generation = number(text.substr(dot + kGeneration.size()));
+  const auto step = parse_number<std::uint64_t>(text.substr(kStep.size(), dot - kStep.size()));
+  const auto generation = parse_number<std::uint64_t>(text.substr(dot + kGeneration.size()));
   if (!step || !generation) return std::nullopt;
   const CheckpointName name{.step = *step, .generation = *generation};
   if (name.text() != text) return std::nullopt;

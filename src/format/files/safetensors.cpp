@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "format/checked.hpp"
+#include "format/little_endian.hpp"
 #include "format/model/model.hpp"
 #include "format/text/json.hpp"
 #include "format/text/json_writer.hpp"
@@ -208,8 +209,7 @@ Result<> check_tiling(const Reader& reader, std::uint64_t data_bytes) {
 Result<std::uint64_t> header_bytes(std::span<const std::byte> head, std::uint64_t file_bytes) {
   if (file_bytes < kLengthBytes || head.size() < kLengthBytes)
     return corrupt(0, "the file has " + std::to_string(file_bytes) + " bytes, too few for a header");
-  std::uint64_t length = 0;
-  for (std::size_t i = kLengthBytes; i-- > 0;) length = length << 8 | std::to_integer<std::uint64_t>(head[i]);
+  const std::uint64_t length = read_little_endian(head, 0, kLengthBytes);
   if (length > kMaxHeaderBytes)
     return corrupt(0, "the header length " + std::to_string(length) + " is over the limit of 100000000 bytes");
   if (length > file_bytes - kLengthBytes)

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "format/checked.hpp"
+#include "format/little_endian.hpp"
 
 // Foreign rules: PKWARE APPNOTE.TXT 6.3.10 (4.3.7 local header, 4.3.12 central directory, 4.3.14-16 end records, 4.5.3
 // zip64 extra field). torch's subset: caffe2/serialize/inline_container.cc and its miniz.
@@ -26,15 +27,8 @@ constexpr std::uint32_t kEndSignature = 0x06054b50;
 constexpr std::uint32_t kLocatorSignature = 0x07064b50;
 constexpr std::uint32_t kEnd64Signature = 0x06064b50;
 
-// A little-endian number; the caller has checked that it is there.
-std::uint64_t number(std::span<const std::byte> data, std::size_t at, unsigned width) {
-  std::uint64_t value = 0;
-  for (unsigned i = 0; i < width; ++i) value |= std::to_integer<std::uint64_t>(data[at + i]) << (8 * i);
-  return value;
-}
-
 bool has_signature(std::span<const std::byte> data, std::size_t at, std::uint32_t signature) {
-  return at <= data.size() && data.size() - at >= 4 && number(data, at, 4) == signature;
+  return at <= data.size() && data.size() - at >= 4 && read_little_endian(data, at, 4) == signature;
 }
 
 tl::unexpected<Error> broken(std::string why, std::uint64_t offset) {
@@ -46,7 +40,7 @@ std::optional<std::size_t> find_end(std::span<const std::byte> tail) {
   if (tail.size() < kEndBytes) return std::nullopt;
   for (std::size_t at = tail.size() - kEndBytes + 1; at-- > 0;) {
     if (!has_signature(tail, at, kEndSignature)) continue;
-    if (number(tail, at + 20, 2) == tail.size() - at - kEndBytes) return at;
+    if (read_little_endian(tail, at + 20, 2) == tail.size() - at - kEndBytes) return at;
   }
   return std::nullopt;
 }
@@ -56,8 +50,8 @@ Result<> read_zip64_extra(std::span<const std::byte> extra, std::uint64_t& store
                           std::uint64_t& header, std::uint64_t offset) {
   if (plain != kSaturated && stored != kSaturated && header != kSaturated) return {};
   for (std::size_t at = 0; extra.size() - at >= 4;) {
-    const std::uint64_t id = number(extra, at, 2);
-    const std::uint64_t bytes = number(extra, at + 2, 2);
+    const std::uint64_t id = read_little_endian(extra, at, 2);
+    const std::uint64_t bytes = read_little_endian(extra, at + 2, 2);
     at += 4;
     if (bytes > extra.size() - at) return broken("an extra field runs past its entry", offset);
     if (id == 1) {
@@ -65,7 +59,7 @@ Result<> read_zip64_extra(std::span<const std::byte> extra, std::uint64_t& store
       for (std::uint64_t* value : {&plain, &stored, &header}) {
         if (*value != kSaturated) continue;
         if (values.size() < 8) return broken("a zip64 field is cut short", offset);
-        *value = number(values, 0, 8);
+        *value = read_little_endian(values, 0, 8);
         values = values.subspan(8);
       }
       return {};
@@ -94,15 +88,15 @@ Result<Entry> read_record(std::span<const std::byte> directory, std::size_t& at,
   if (directory.size() - at < kCentralBytes || !has_signature(directory, at, kCentralSignature)) {
     return broken("the directory is cut short", offset);
   }
-  const std::uint64_t flags = number(directory, at + 8, 2);
-  const std::uint64_t method = number(directory, at + 10, 2);
-  const std::uint64_t crc = number(directory, at + 16, 4);
-  std::uint64_t stored = number(directory, at + 20, 4);
-  std::uint64_t plain = number(directory, at + 24, 4);
-  const std::size_t name_bytes = number(directory, at + 28, 2);
-  const std::size_t extra_bytes = number(directory, at + 30, 2);
-  const std::size_t comment_bytes = number(directory, at + 32, 2);
-  std::uint64_t header = number(directory, at + 42, 4);
+  const std::uint64_t flags = read_little_endian(directory, at + 8, 2);
+  const std::uint64_t method = read_little_endian(directory, at + 10, 2);
+  const std::uint64_t crc = read_little_endian(directory, at + 16, 4);
+  std::uint64_t stored = read_little_endian(directory, at + 20, 4);
+  std::uint64_t plain = read_little_endian(directory, at + 24, 4);
+  const std::size_t name_bytes = read_little_endian(directory, at + 28, 2);
+  const std::size_t extra_bytes = read_little_endian(directory, at + 30, 2);
+  const std::size_t comment_bytes = read_little_endian(directory, at + 32, 2);
+  std::uint64_t header = read_little_endian(directory, at + 42, 4);
   if (name_bytes + extra_bytes + comment_bytes > directory.size() - at - kCentralBytes) {
     return broken("a directory entry runs past the directory", offset);
   }
@@ -148,23 +142,23 @@ Result<Tail> find_tail(std::span<const std::byte> tail_bytes, std::uint64_t stre
   if (!end) return broken("no end record: the file is cut short, or no zip file", stream_bytes);
   const std::uint64_t tail_at = stream_bytes - tail_bytes.size();
   const std::uint64_t end_at = tail_at + *end;
-  Tail tail{.directory_offset = number(tail_bytes, *end + 16, 4),
-            .directory_bytes = number(tail_bytes, *end + 12, 4),
-            .entry_count = number(tail_bytes, *end + 10, 2)};
-  if (number(tail_bytes, *end + 4, 2) != number(tail_bytes, *end + 6, 2)) {
+  Tail tail{.directory_offset = read_little_endian(tail_bytes, *end + 16, 4),
+            .directory_bytes = read_little_endian(tail_bytes, *end + 12, 4),
+            .entry_count = read_little_endian(tail_bytes, *end + 10, 2)};
+  if (read_little_endian(tail_bytes, *end + 4, 2) != read_little_endian(tail_bytes, *end + 6, 2)) {
     return broken("it is one part of several", end_at);
   }
   std::uint64_t directory_limit = end_at;
   if (*end >= kLocatorBytes && has_signature(tail_bytes, *end - kLocatorBytes, kLocatorSignature)) {
-    const std::uint64_t record_at = number(tail_bytes, *end - kLocatorBytes + 8, 8);
+    const std::uint64_t record_at = read_little_endian(tail_bytes, *end - kLocatorBytes + 8, 8);
     if (record_at < tail_at || record_at > end_at - kLocatorBytes || end_at - kLocatorBytes - record_at < kEnd64Bytes ||
         !has_signature(tail_bytes, record_at - tail_at, kEnd64Signature)) {
       return broken("the zip64 end record is not where its locator says", end_at - kLocatorBytes);
     }
     const std::size_t at = record_at - tail_at;
-    tail = {.directory_offset = number(tail_bytes, at + 48, 8),
-            .directory_bytes = number(tail_bytes, at + 40, 8),
-            .entry_count = number(tail_bytes, at + 32, 8)};
+    tail = {.directory_offset = read_little_endian(tail_bytes, at + 48, 8),
+            .directory_bytes = read_little_endian(tail_bytes, at + 40, 8),
+            .entry_count = read_little_endian(tail_bytes, at + 32, 8)};
     directory_limit = record_at;
   }
   if (tail.directory_offset > directory_limit || tail.directory_bytes > directory_limit - tail.directory_offset) {
@@ -207,7 +201,8 @@ Result<std::uint64_t> data_offset(std::span<const std::byte> local_header, const
   if (local_header.size() < kLocalHeaderBytes || !has_signature(local_header, 0, kLocalSignature)) {
     return broken("entry '" + entry.name + "' has no local header", entry.header_offset);
   }
-  const std::uint64_t skipped = kLocalHeaderBytes + number(local_header, 26, 2) + number(local_header, 28, 2);
+  const std::uint64_t skipped =
+      kLocalHeaderBytes + read_little_endian(local_header, 26, 2) + read_little_endian(local_header, 28, 2);
   CKPT_TRY(const std::uint64_t begin, checked_add(entry.header_offset, skipped));
   CKPT_TRY(const std::uint64_t end, checked_add(begin, entry.bytes));
   if (end > tail.directory_offset) {

@@ -1,11 +1,12 @@
 #include "format/model/object_tree.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <memory>
 #include <utility>
+
+#include "format/text/parse_number.hpp"
 
 namespace ckpt {
 
@@ -150,10 +151,8 @@ std::optional<std::uint64_t> index_of(const PathPart& part) {
   if (const auto* index = std::get_if<std::int64_t>(&part))
     return *index >= 0 ? std::optional(static_cast<std::uint64_t>(*index)) : std::nullopt;
   const std::string& text = std::get<std::string>(part);
-  std::uint64_t out = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  const bool plain = error == std::errc() && end == text.data() + text.size() && (text.size() == 1 || text[0] != '0');
-  return plain ? std::optional(out) : std::nullopt;
+  const bool plain = text.size() == 1 || !text.starts_with('0');
+  return plain ? parse_number<std::uint64_t>(text) : std::nullopt;
 }
 
 }  // namespace ckpt

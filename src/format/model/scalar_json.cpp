@@ -1,7 +1,8 @@
 #include "format/model/scalar_json.hpp"
 
 #include <algorithm>
-#include <charconv>
+
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::universal {
 namespace {
@@ -13,13 +14,6 @@ bool is_exact(std::int64_t value) {
   return value >= -kLimit && value <= kLimit;
 }
 
-template <class Integer>
-bool parse_whole(std::string_view text, Integer& value) {
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc{} && at == end;
-}
-
 Result<PathPart> read_part(const json::Value& value) {
   if (const std::string* text = value.text()) return PathPart(*text);
   if (const std::uint64_t* natural = value.natural(); natural != nullptr && *natural <= kMaxJsonInteger)
@@ -29,9 +23,9 @@ Result<PathPart> read_part(const json::Value& value) {
   if (const json::Object* object = value.object(); object != nullptr && object->size() == 1) {
     const auto& [kind, content] = object->front();
     const std::string* text = content.text();
-    std::int64_t large = 0;
-    if (text != nullptr && kind == "int" && is_large_decimal(*text) && parse_whole(*text, large))
-      return PathPart(large);
+    if (text != nullptr && kind == "int" && is_large_decimal(*text)) {
+      if (const auto large = parse_number<std::int64_t>(*text)) return PathPart(*large);
+    }
     if (text != nullptr && kind == "text") {
       CKPT_TRY(std::string bytes, read_hex(*text));
       if (!is_utf8(bytes)) return PathPart(std::move(bytes));
@@ -53,9 +47,9 @@ void put_natural(json::Writer& out, std::uint64_t value) {
 Result<std::uint64_t> read_natural(const json::Value& value) {
   if (const std::uint64_t* natural = value.natural(); natural != nullptr && *natural <= kMaxJsonInteger)
     return *natural;
-  std::uint64_t large = 0;
-  if (const std::string* text = value.text(); text != nullptr && is_large_decimal(*text) && parse_whole(*text, large))
-    return large;
+  if (const std::string* text = value.text(); text != nullptr && is_large_decimal(*text)) {
+    if (const auto large = parse_number<std::uint64_t>(*text)) return *large;
+  }
   return fail(Errc::corrupt, "not an integer from 0 to 2^64 - 1");
 }
 
@@ -72,8 +66,7 @@ bool is_large_decimal(std::string_view text) {
   const std::string_view digits = text.substr(minus ? 1 : 0);
   const bool decimal = !digits.empty() && digits.front() != '0' &&
                        std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-  std::uint64_t magnitude = 0;
-  return decimal && (!parse_whole(digits, magnitude) || magnitude > kMaxJsonInteger);
+  return decimal && parse_number<std::uint64_t>(digits).value_or(kMaxJsonInteger + 1) > kMaxJsonInteger;
 }
 
 std::string hex_of(std::string_view bytes) {

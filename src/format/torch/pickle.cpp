@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "format/text/parse_number.hpp"
 #include "format/torch/pickle_builder.hpp"
 #include "format/torch/pickle_cursor.hpp"
 #include "format/torch/pickle_memo.hpp"
@@ -110,9 +111,7 @@ class Machine {
     CKPT_TRY(std::string_view text, in_.line());
     if (may_be_bool && (text == "00" || text == "01")) return push(out_.boolean(text == "01"));
     if (!text.empty() && text.back() == 'L') text.remove_suffix(1);
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size()) return push(out_.integer(value));
+    if (const auto value = parse_number<std::int64_t>(text)) return push(out_.integer(*value));
     const std::size_t digits_at = text.starts_with('-') ? 1 : 0;
     const bool is_number = text.size() > digits_at && text.size() <= 3 * kLongestInteger &&
                            text.find_first_not_of("0123456789", digits_at) == std::string_view::npos;
@@ -121,10 +120,9 @@ class Machine {
   }
   Status push_float_line() {
     CKPT_TRY(const std::string_view text, in_.line());
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) return in_.broken("a float is not a number");
-    return push(out_.real(std::bit_cast<std::uint64_t>(value)));
+    const auto value = parse_number<double>(text);
+    if (!value) return in_.broken("a float is not a number");
+    return push(out_.real(std::bit_cast<std::uint64_t>(*value)));
   }
   Status push_unicode_line() {
     CKPT_TRY(const std::string_view text, in_.line());

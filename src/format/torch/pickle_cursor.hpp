@@ -1,12 +1,13 @@
 #pragma once
 
-#include <charconv>
 #include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "format/little_endian.hpp"
 #include "format/result.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::pickle {
 
@@ -48,8 +49,7 @@ class Cursor {
       ran_out_ = true;
       return false;
     }
-    value = 0;
-    for (unsigned i = 0; i < kWidth; ++i) value |= std::to_integer<std::uint64_t>(data_[position_ + i]) << (8 * i);
+    value = read_little_endian(data_, position_, kWidth);
     position_ += kWidth;
     return true;
   }
@@ -79,10 +79,9 @@ class Cursor {
   }
   Result<std::uint64_t> line_index() {
     CKPT_TRY(const std::string_view text, line());
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) return broken("a memo index is not a number");
-    return value;
+    const auto value = parse_number<std::uint64_t>(text);
+    if (!value) return broken("a memo index is not a number");
+    return *value;
   }
 
  private:

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cassert>
 
+#include "format/little_endian.hpp"
+
 namespace ckpt::pickle {
 namespace {
 
@@ -45,7 +47,7 @@ Writer::Writer() : frames_{{.form = Form::root, .items = 1}} {
 }
 
 void Writer::number(std::uint64_t value, unsigned bytes) {
-  for (unsigned i = 0; i < bytes; ++i) out_.push_back(static_cast<char>(value >> (8 * i)));
+  append_little_endian(out_, value, bytes);
 }
 
 /// Whether the batch that item number `at` begins has no MARK: the pickler looks one item ahead, for an exact list or

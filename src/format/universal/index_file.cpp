@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "format/checked.hpp"
+#include "format/little_endian.hpp"
 #include "format/universal/format_check.hpp"
 
 namespace ckpt::universal {
@@ -22,16 +23,6 @@ constexpr std::size_t kIndexRecordBytes = 64;
 constexpr std::size_t kWordBytes = 8;
 constexpr std::uint64_t kNoBox = ~std::uint64_t{0};
 constexpr std::uint64_t kFlat = 1;
-
-void put_index(std::string& out, std::uint64_t value, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xff);
-}
-
-std::uint64_t index_number(std::span<const std::byte> data, std::size_t offset, std::size_t bytes) {
-  std::uint64_t value = 0;
-  for (std::size_t i = bytes; i-- > 0;) value = value << 8 | std::to_integer<std::uint64_t>(data[offset + i]);
-  return value;
-}
 
 tl::unexpected<Error> bad_index(Check check, std::uint64_t offset, std::string_view reason) {
   Error error{.message = fmt::format("index file: parse at byte {}: {}", offset, reason)};
@@ -77,20 +68,21 @@ struct IndexReader {
   std::uint64_t next_word = 0;
 
   std::uint64_t word(std::uint64_t index) const {
-    return index_number(data, kIndexHeaderBytes + record_count * kIndexRecordBytes + index * kWordBytes, kWordBytes);
+    return read_little_endian(data, kIndexHeaderBytes + record_count * kIndexRecordBytes + index * kWordBytes,
+                              kWordBytes);
   }
 
   /// The chunk of the record at `at`, checked by itself.
   Result<IndexedChunk> record(std::size_t at) {
-    IndexedChunk out{.row = static_cast<std::uint32_t>(index_number(data, at, 4)),
-                     .volume = static_cast<std::uint32_t>(index_number(data, at + 4, 4)),
-                     .offset = index_number(data, at + 32, 8)};
+    IndexedChunk out{.row = static_cast<std::uint32_t>(read_little_endian(data, at, 4)),
+                     .volume = static_cast<std::uint32_t>(read_little_endian(data, at + 4, 4)),
+                     .offset = read_little_endian(data, at + 32, 8)};
     if (out.row >= shapes.size())
       return bad_index(Check::index_records, at, fmt::format("row {} does not exist", out.row));
     const Shape& shape = shapes[out.row];
-    const Extent held{index_number(data, at + 8, 8), index_number(data, at + 16, 8)};
-    const std::uint64_t flags = index_number(data, at + 56, 8);
-    const std::uint64_t box = index_number(data, at + 48, 8);
+    const Extent held{read_little_endian(data, at + 8, 8), read_little_endian(data, at + 16, 8)};
+    const std::uint64_t flags = read_little_endian(data, at + 56, 8);
+    const std::uint64_t box = read_little_endian(data, at + 48, 8);
     if (flags > kFlat || (box == kNoBox && flags != 0))
       return bad_index(Check::index_records, at + 56, "unknown flags");
     if (box == kNoBox) {
@@ -104,7 +96,7 @@ struct IndexReader {
       return bad_index(Check::index_chunks, at + 48, "a box that covers its whole tensor");
     if (span_of(out.chunk, shape) != held)
       return bad_index(Check::index_records, at + 8, "the range does not match the chunk");
-    if (index_number(data, at + 40, 8) != out.chunk.volume())
+    if (read_little_endian(data, at + 40, 8) != out.chunk.volume())
       return bad_index(Check::index_records, at + 40, "the element count does not match the chunk");
     return out;
   }
@@ -151,32 +143,32 @@ Result<std::string> build_index_file(IndexFile index, std::span<const Shape> sha
     const bool first = i == 0 || index.chunks[i - 1].row != chunk.row;
     reach = first ? held.end : std::max(reach, held.end);
     const bool boxed = chunk.chunk.box != Box::whole(shapes[chunk.row]);
-    put_index(records, chunk.row, 4);
-    put_index(records, chunk.volume, 4);
-    put_index(records, held.begin, 8);
-    put_index(records, held.end, 8);
-    put_index(records, reach, 8);
-    put_index(records, chunk.offset, 8);
-    put_index(records, chunk.chunk.volume(), 8);
-    put_index(records, boxed ? words.size() / kWordBytes : kNoBox, 8);
-    put_index(records, boxed && chunk.chunk.flat ? kFlat : 0, 8);
+    append_little_endian(records, chunk.row, 4);
+    append_little_endian(records, chunk.volume, 4);
+    append_little_endian(records, held.begin, 8);
+    append_little_endian(records, held.end, 8);
+    append_little_endian(records, reach, 8);
+    append_little_endian(records, chunk.offset, 8);
+    append_little_endian(records, chunk.chunk.volume(), 8);
+    append_little_endian(records, boxed ? words.size() / kWordBytes : kNoBox, 8);
+    append_little_endian(records, boxed && chunk.chunk.flat ? kFlat : 0, 8);
     if (!boxed) continue;
-    for (const std::uint64_t offset : chunk.chunk.box.offset) put_index(words, offset, 8);
-    for (const std::uint64_t size : chunk.chunk.box.size) put_index(words, size, 8);
+    for (const std::uint64_t offset : chunk.chunk.box.offset) append_little_endian(words, offset, 8);
+    for (const std::uint64_t size : chunk.chunk.box.size) append_little_endian(words, size, 8);
     if (chunk.chunk.flat) {
-      put_index(words, chunk.chunk.flat->begin, 8);
-      put_index(words, chunk.chunk.flat->end, 8);
+      append_little_endian(words, chunk.chunk.flat->begin, 8);
+      append_little_endian(words, chunk.chunk.flat->end, 8);
     }
   }
   std::string out(kIndexMagic);
-  put_index(out, kIndexMajor, 2);
-  put_index(out, kIndexMinor, 2);
-  put_index(out, index.writer, 4);
+  append_little_endian(out, kIndexMajor, 2);
+  append_little_endian(out, kIndexMinor, 2);
+  append_little_endian(out, index.writer, 4);
   out.append(reinterpret_cast<const char*>(index.id.bytes.data()), index.id.bytes.size());
-  put_index(out, index.chunks.size(), 8);
-  put_index(out, words.size() / kWordBytes, 8);
-  put_index(out, 0, 8);
-  put_index(out, 0, 8);
+  append_little_endian(out, index.chunks.size(), 8);
+  append_little_endian(out, words.size() / kWordBytes, 8);
+  append_little_endian(out, 0, 8);
+  append_little_endian(out, 0, 8);
   return out + records + words;
 }
 
@@ -184,18 +176,18 @@ Result<IndexFile> parse_index_file(std::span<const std::byte> data, std::span<co
   if (data.size() < kIndexHeaderBytes) return bad_index(Check::index_form, data.size(), "shorter than its header");
   if (std::memcmp(data.data(), kIndexMagic.data(), kIndexMagic.size()) != 0)
     return bad_index(Check::index_form, 0, "not an index file");
-  const std::uint64_t major = index_number(data, 8, 2);
-  const std::uint64_t minor = index_number(data, 10, 2);
+  const std::uint64_t major = read_little_endian(data, 8, 2);
+  const std::uint64_t minor = read_little_endian(data, 10, 2);
   if (major != kIndexMajor)
     return bad_index(Check::index_version, 8, fmt::format("unknown version {}.{}", major, minor));
-  IndexFile out{.writer = static_cast<std::uint32_t>(index_number(data, 12, 4))};
+  IndexFile out{.writer = static_cast<std::uint32_t>(read_little_endian(data, 12, 4))};
   std::memcpy(out.id.bytes.data(), data.data() + 16, out.id.bytes.size());
-  if (minor <= kIndexMinor && (index_number(data, 48, 8) != 0 || index_number(data, 56, 8) != 0))
+  if (minor <= kIndexMinor && (read_little_endian(data, 48, 8) != 0 || read_little_endian(data, 56, 8) != 0))
     return bad_index(Check::index_form, 48, "reserved bytes of the header are not zero");
   IndexReader reader{.data = data,
                      .shapes = shapes,
-                     .record_count = index_number(data, 32, 8),
-                     .word_count = index_number(data, 40, 8)};
+                     .record_count = read_little_endian(data, 32, 8),
+                     .word_count = read_little_endian(data, 40, 8)};
   const std::uint64_t rest = data.size() - kIndexHeaderBytes;
   if (reader.record_count > rest / kIndexRecordBytes)
     return bad_index(Check::index_form, 32, fmt::format("{} records do not fit in the file", reader.record_count));
@@ -211,7 +203,7 @@ Result<IndexFile> parse_index_file(std::span<const std::byte> data, std::span<co
   for (std::uint64_t i = 0; i < reader.record_count; ++i) {
     const std::size_t at = kIndexHeaderBytes + i * kIndexRecordBytes;
     CKPT_TRY(IndexedChunk chunk, reader.record(at));
-    const Extent held{index_number(data, at + 8, 8), index_number(data, at + 16, 8)};
+    const Extent held{read_little_endian(data, at + 8, 8), read_little_endian(data, at + 16, 8)};
     const bool first = out.chunks.empty() || out.chunks.back().row != chunk.row;
     if (!out.chunks.empty()) {
       const IndexedChunk& before = out.chunks.back();
@@ -224,7 +216,7 @@ Result<IndexFile> parse_index_file(std::span<const std::byte> data, std::span<co
       volumes.clear();
     }
     reach = first ? held.end : std::max(reach, held.end);
-    if (index_number(data, at + 24, 8) != reach) return bad_index(Check::index_records, at + 24, "a wrong reach");
+    if (read_little_endian(data, at + 24, 8) != reach) return bad_index(Check::index_records, at + 24, "a wrong reach");
     begin = held.begin;
     volumes.push_back(chunk.volume);
     out.chunks.push_back(std::move(chunk));

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <memory>
 #include <utility>
 #include <variant>
 
 #include "format/model/scalar_json.hpp"
 #include "format/text/json.hpp"
+#include "format/text/parse_number.hpp"
 #include "format/universal/format_check.hpp"
 #include "format/universal/manifest.hpp"
 
@@ -82,9 +82,7 @@ List* plain_list(Node& node) {
 
 Result<Node> read_int(const std::string& decimal) {
   if (!is_large_decimal(decimal)) return bad_value("an int that is not a large decimal number");
-  std::int64_t value = 0;
-  const char* const end = decimal.data() + decimal.size();
-  if (std::from_chars(decimal.data(), end, value).ec == std::errc{}) return make({value});
+  if (const auto value = parse_number<std::int64_t>(decimal)) return make({*value});
   return make({BigInt{decimal}});
 }
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <optional>
 
+#include "format/text/parse_number.hpp"
 #include "format/universal/manifest.hpp"
 #include "format/universal/seal.hpp"
 #include "format/universal/sums.hpp"
@@ -26,23 +26,14 @@ bool is_mark_name(std::string_view name) {
          });
 }
 
-/// The number that a text begins with, which is cut off.
-std::optional<std::uint32_t> take_decimal(std::string_view& text) {
-  std::uint32_t out = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (error != std::errc()) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return out;
-}
-
 /// Whether a path is one that a FileKey has.
 bool is_of_table(std::string_view path) {
   std::string_view name = path.substr(path.rfind('/') + 1);
   FileKey key;
-  if (const auto writer = take_decimal(name)) key.writer = *writer;
+  if (const auto writer = take_number<std::uint32_t>(name)) key.writer = *writer;
   if (name.starts_with('-')) {
     name.remove_prefix(1);
-    if (const auto volume = take_decimal(name)) key.volume = *volume;
+    if (const auto volume = take_number<std::uint32_t>(name)) key.volume = *volume;
   }
   for (std::uint32_t i = 0; i < kClassCount; ++i) {
     key.file_class = static_cast<FileClass>(i);

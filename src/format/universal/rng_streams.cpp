@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "format/model/scalar_json.hpp"
 #include "format/model/value.hpp"
 #include "format/text/json.hpp"
 #include "format/text/json_writer.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::rng {
 namespace {
@@ -38,11 +38,10 @@ std::optional<std::string> unescape(std::string_view text) {
       out += text[i];
       continue;
     }
-    unsigned value = 0;
     if (text[i] != '%' || i + 2 >= text.size()) return std::nullopt;
-    const auto [end, error] = std::from_chars(text.data() + i + 1, text.data() + i + 3, value, 16);
-    if (error != std::errc() || end != text.data() + i + 3) return std::nullopt;
-    out += static_cast<char>(value);
+    const auto value = parse_number<unsigned>(std::string_view(text).substr(i + 1, 2), 16);
+    if (!value) return std::nullopt;
+    out += static_cast<char>(*value);
     i += 2;
   }
   std::string again;
@@ -52,11 +51,8 @@ std::optional<std::string> unescape(std::string_view text) {
 }
 
 std::optional<std::uint64_t> to_natural(std::string_view digits) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  const bool canonical = digits.size() == 1 || (!digits.empty() && digits.front() != '0');
-  if (error != std::errc() || end != digits.data() + digits.size() || !canonical) return std::nullopt;
-  return value;
+  const bool canonical = digits.size() == 1 || !digits.starts_with('0');
+  return canonical ? parse_number<std::uint64_t>(digits) : std::nullopt;
 }
 
 tl::unexpected<Error> bad(std::string_view member, std::string_view reason) {

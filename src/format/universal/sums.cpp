@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "format/checked.hpp"
+#include "format/little_endian.hpp"
 #include "format/universal/format_check.hpp"
 
 namespace ckpt::universal {
@@ -18,18 +19,10 @@ constexpr std::size_t kRecordBytes = 64;
 constexpr std::size_t kLeafHashBytes = 16;
 constexpr std::uint64_t kSumsAlignment = 4096;
 
-void put(std::string& out, std::uint64_t value, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xff);
-}
-void put(std::string& out, const Hash128& hash) {
+void append_hash(std::string& out, const Hash128& hash) {
   out.append(reinterpret_cast<const char*>(hash.bytes.data()), hash.bytes.size());
 }
 
-std::uint64_t number(std::span<const std::byte> data, std::size_t offset, std::size_t bytes) {
-  std::uint64_t value = 0;
-  for (std::size_t i = bytes; i-- > 0;) value = value << 8 | std::to_integer<std::uint64_t>(data[offset + i]);
-  return value;
-}
 Hash128 hash_at(std::span<const std::byte> data, std::size_t offset) {
   Hash128 hash;
   std::memcpy(hash.bytes.data(), data.data() + offset, hash.bytes.size());
@@ -49,18 +42,18 @@ bool holds_tensors(FileClass file_class) {
 /// A record by itself; the caller checks order and leaves. reserved: no minor version known to this release gives its
 /// reserved bytes a meaning.
 Result<FileRecord> parse_record(std::span<const std::byte> data, std::size_t at, bool reserved) {
-  const std::uint64_t file_class = number(data, at, 4);
+  const std::uint64_t file_class = read_little_endian(data, at, 4);
   if (file_class >= kClassCount)
     return bad_sums(Check::record_class, at, fmt::format("unknown file class {}", file_class));
   FileRecord file{
-      .key = {static_cast<FileClass>(file_class), static_cast<std::uint32_t>(number(data, at + 4, 4)),
-              static_cast<std::uint32_t>(number(data, at + 8, 4))},
-      .bytes = number(data, at + 16, 8),
-      .data_begin = number(data, at + 24, 8),
-      .first_leaf = number(data, at + 32, 8),
+      .key = {static_cast<FileClass>(file_class), static_cast<std::uint32_t>(read_little_endian(data, at + 4, 4)),
+              static_cast<std::uint32_t>(read_little_endian(data, at + 8, 4))},
+      .bytes = read_little_endian(data, at + 16, 8),
+      .data_begin = read_little_endian(data, at + 24, 8),
+      .first_leaf = read_little_endian(data, at + 32, 8),
       .root = hash_at(data, at + 48),
   };
-  if (reserved && (number(data, at + 12, 4) != 0 || number(data, at + 40, 8) != 0))
+  if (reserved && (read_little_endian(data, at + 12, 4) != 0 || read_little_endian(data, at + 40, 8) != 0))
     return bad_sums(Check::record, at, "reserved bytes of a record are not zero");
   if (file.bytes >> 63 != 0) return bad_sums(Check::record, at + 16, "a file size of 2^63 or more");
   if (holds_tensors(file.key.file_class)) {
@@ -139,26 +132,26 @@ Result<std::string> build_sums(Sums& sums) {
   std::string out;
   out.reserve(kHeaderBytes + sums.files.size() * kRecordBytes + sums.leaves.size() * kLeafHashBytes);
   out += kMagic;
-  put(out, kMajor, 2);
-  put(out, kMinor, 2);
-  put(out, kLeafShift, 4);
-  put(out, sums.id);
-  put(out, sums.files.size(), 8);
-  put(out, sums.leaves.size(), 8);
-  put(out, 0, 8);
-  put(out, 0, 8);
+  append_little_endian(out, kMajor, 2);
+  append_little_endian(out, kMinor, 2);
+  append_little_endian(out, kLeafShift, 4);
+  append_hash(out, sums.id);
+  append_little_endian(out, sums.files.size(), 8);
+  append_little_endian(out, sums.leaves.size(), 8);
+  append_little_endian(out, 0, 8);
+  append_little_endian(out, 0, 8);
   for (const FileRecord& file : sums.files) {
-    put(out, static_cast<std::uint32_t>(file.key.file_class), 4);
-    put(out, file.key.writer, 4);
-    put(out, file.key.volume, 4);
-    put(out, 0, 4);
-    put(out, file.bytes, 8);
-    put(out, file.data_begin, 8);
-    put(out, file.first_leaf, 8);
-    put(out, 0, 8);
-    put(out, file.root);
+    append_little_endian(out, static_cast<std::uint32_t>(file.key.file_class), 4);
+    append_little_endian(out, file.key.writer, 4);
+    append_little_endian(out, file.key.volume, 4);
+    append_little_endian(out, 0, 4);
+    append_little_endian(out, file.bytes, 8);
+    append_little_endian(out, file.data_begin, 8);
+    append_little_endian(out, file.first_leaf, 8);
+    append_little_endian(out, 0, 8);
+    append_hash(out, file.root);
   }
-  for (const Hash128& leaf : sums.leaves) put(out, leaf);
+  for (const Hash128& leaf : sums.leaves) append_hash(out, leaf);
   return out;
 }
 
@@ -166,18 +159,19 @@ Result<Sums> parse_sums(std::span<const std::byte> data) {
   if (data.size() < kHeaderBytes) return bad_sums(Check::sums_form, data.size(), "shorter than its header");
   if (std::memcmp(data.data(), kMagic.data(), kMagic.size()) != 0)
     return bad_sums(Check::sums_form, 0, "does not begin with CKPTSUMS");
-  const std::uint64_t major = number(data, 8, 2);
-  const std::uint64_t minor = number(data, 10, 2);
+  const std::uint64_t major = read_little_endian(data, 8, 2);
+  const std::uint64_t minor = read_little_endian(data, 10, 2);
   const bool is_old = major == 0 && minor == 9;
   const bool reserved = is_old || minor <= kMinor;
   if (major != kMajor && !is_old) return bad_sums(Check::sums_version, 8, fmt::format("version {}.{}", major, minor));
-  if (number(data, 12, 4) != kLeafShift) return bad_sums(Check::sums_version, 12, "a leaf size other than 4 MiB");
-  if (reserved && (number(data, 48, 8) != 0 || number(data, 56, 8) != 0))
+  if (read_little_endian(data, 12, 4) != kLeafShift)
+    return bad_sums(Check::sums_version, 12, "a leaf size other than 4 MiB");
+  if (reserved && (read_little_endian(data, 48, 8) != 0 || read_little_endian(data, 56, 8) != 0))
     return bad_sums(Check::sums_form, 48, "reserved bytes are not zero");
 
   // Both counts must account for the bytes that are there before they size anything.
-  const std::uint64_t record_count = number(data, 32, 8);
-  const std::uint64_t hash_count = number(data, 40, 8);
+  const std::uint64_t record_count = read_little_endian(data, 32, 8);
+  const std::uint64_t hash_count = read_little_endian(data, 40, 8);
   const std::uint64_t rest = data.size() - kHeaderBytes;
   if (record_count > rest / kRecordBytes || hash_count > rest / kLeafHashBytes ||
       record_count * kRecordBytes + hash_count * kLeafHashBytes != rest)
@@ -208,7 +202,7 @@ Result<Sums> parse_sums(std::span<const std::byte> data) {
 }
 
 bool is_old_table(std::span<const std::byte> data) {
-  return number(data, 8, 2) == 0;
+  return read_little_endian(data, 8, 2) == 0;
 }
 
 }  // namespace ckpt::universal

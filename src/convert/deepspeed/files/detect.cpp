@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "convert/deepspeed/files/files.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
 
 constexpr std::uint64_t kLatestBytes = 4096;
 constexpr std::size_t kMaxTags = 256;  // directories that are looked into
+constexpr std::size_t kTagsShown = 8;
 
 std::string trimmed(std::string text) {
   const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
@@ -42,14 +44,6 @@ Result<std::vector<std::string>> find_tags(Io& io, const std::string& root, cons
   return tags;
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  constexpr std::size_t kMaxNames = 8;
-  std::string out;
-  for (std::size_t i = 0; i < std::min(names.size(), kMaxNames); ++i) out += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > kMaxNames) out += ", and " + std::to_string(names.size() - kMaxNames) + " more";
-  return out;
-}
-
 Result<Tag> followed(Io& io, const std::string& root, std::vector<DirEntry> entries) {
   CKPT_TRY(std::string text, read_small_file(io, join_path(root, "latest"), kLatestBytes));
   const std::string name = trimmed(std::move(text));
@@ -69,7 +63,7 @@ Result<Tag> followed(Io& io, const std::string& root, std::vector<DirEntry> entr
   }
   if (!info && info.error().code != Errc::not_found) return fail(info.error());
   CKPT_TRY(const auto tags, find_tags(io, root, entries));
-  const std::string here = tags.empty() ? "no tag is here" : "tags here: " + listed(tags);
+  const std::string here = tags.empty() ? "no tag is here" : "tags here: " + name_list(tags, kTagsShown);
   return fail({.code = Errc::incomplete,
                .message = "latest: names the tag " + name + ", which is not there; " + here,
                .file = "latest",
@@ -91,7 +85,7 @@ Result<std::optional<Match>> detect(const Place& place) {
   CKPT_TRY(const auto tags, find_tags(place.io, place.root, place.entries));
   const bool latest = has_file(place.entries, "latest");
   if (!tags.empty()) {
-    return Answer(Match{"", "tags " + listed(tags) + (latest ? " and 'latest'" : "")});
+    return Answer(Match{"", "tags " + name_list(tags, kTagsShown) + (latest ? " and 'latest'" : "")});
   }
   if (!latest) return Answer{};
   CKPT_TRY(const std::string head, place.head("latest", kLatestBytes));
@@ -118,7 +112,7 @@ Result<Tag> find_directory(Io& io, const std::string& root) {
   }
   if (tags.size() > 1) {
     return fail({.code = Errc::ambiguous,
-                 .message = root + ": several tags and no 'latest': " + listed(tags),
+                 .message = root + ": several tags and no 'latest': " + name_list(tags, kTagsShown),
                  .file = root,
                  .hint = "name the tag directory, such as " + join_path(root, tags.back())});
   }

@@ -1,10 +1,10 @@
 #include "convert/deepspeed/files/files.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
@@ -18,11 +18,9 @@ std::optional<std::vector<std::uint64_t>> match(std::string_view name, std::stri
       name.remove_prefix(1);
       continue;
     }
-    std::uint64_t number = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (error != std::errc{}) return std::nullopt;
-    name.remove_prefix(static_cast<std::size_t>(end - name.data()));
-    numbers.push_back(number);
+    const auto number = take_number<std::uint64_t>(name);
+    if (!number) return std::nullopt;
+    numbers.push_back(*number);
   }
   if (!name.empty()) return std::nullopt;
   return numbers;

@@ -3,21 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <unordered_map>
 #include <utility>
 
 #include "convert/deepspeed/model_parallel/sliced_tensors.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::deepspeed {
 
 std::optional<std::pair<std::uint64_t, std::string_view>> split_layer_name(std::string_view name) {
   const std::size_t dot = name.find('.');
-  if (dot == std::string_view::npos || dot == 0) return std::nullopt;
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + dot, number);
-  if (error != std::errc() || end != name.data() + dot) return std::nullopt;
-  return std::pair(number, name.substr(dot + 1));
+  if (dot == std::string_view::npos) return std::nullopt;
+  const auto number = parse_number<std::uint64_t>(name.substr(0, dot));
+  if (!number) return std::nullopt;
+  return std::pair(*number, name.substr(dot + 1));
 }
 
 Result<PipelineLayers> PipelineLayers::read(FileSet& set, const Tag& tag, const std::vector<LayerFile>& files,

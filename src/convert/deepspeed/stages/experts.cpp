@@ -1,12 +1,13 @@
 #include "convert/deepspeed/stages/experts.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 #include <map>
 #include <set>
 #include <unordered_set>
 #include <utility>
+
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
@@ -142,12 +143,11 @@ std::optional<ExpertName> expert_name(std::string_view name) {
   const std::size_t at = name.rfind(kMarker);
   if (at == std::string_view::npos || (at != 0 && name[at - 1] != '.')) return std::nullopt;
   const std::size_t digits = at + kMarker.size();
-  std::uint64_t number = 0;
-  const char* const last = name.data() + name.size();
-  const auto [end, error] = std::from_chars(name.data() + digits, last, number);
+  std::string_view rest = name.substr(digits);
+  const auto number = take_number<std::uint64_t>(rest);
   constexpr std::uint64_t kMaxNumber = std::uint64_t{1} << 32;
-  if (error != std::errc{} || number > kMaxNumber || end == last || *end != '.') return std::nullopt;
-  return ExpertName{name.substr(0, digits), number, name.substr(static_cast<std::size_t>(end - name.data()))};
+  if (!number || *number > kMaxNumber || !rest.starts_with('.')) return std::nullopt;
+  return ExpertName{name.substr(0, digits), *number, rest};
 }
 
 Result<> add_experts(FileSet& set, const Tag& tag, const TagFiles& files, ModelStates& model) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "format/checked.hpp"
+#include "format/little_endian.hpp"
 #include "format/torch/archive_layout.hpp"
 
 namespace ckpt::deepspeed {
@@ -130,9 +131,8 @@ ValuePtr StateArchive::zeros(const Shape& shape, Dtype dtype) {
 }
 
 ValuePtr StateArchive::scalar(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
   std::string bytes;
-  for (unsigned i = 0; i < sizeof bits; ++i) bytes.push_back(static_cast<char>(bits >> (8 * i) & 0xff));
+  append_little_endian(bytes, std::bit_cast<std::uint32_t>(value), sizeof value);
   TorchStorage storage{.bytes = bytes.size()};
   storage.placements.push_back({.bytes = storage.bytes, .from = Placement::From::literal, .literal = std::move(bytes)});
   return add({.dtype = "float32", .shape = {}}, std::move(storage));

@@ -10,6 +10,7 @@
 #include "convert/deepspeed/writer/expert_division.hpp"
 #include "convert/deepspeed/writer/joined_groups.hpp"
 #include "format/model/object_tree.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
@@ -18,12 +19,9 @@ bool is_number(Dtype dtype) {
   return dtype == Dtype::f64 || dtype == Dtype::f32 || dtype == Dtype::f16 || dtype == Dtype::bf16;
 }
 
-/// "3 parameters: a, b, ..."
+/// "3 parameters: a, b, c"
 std::string some_of(const std::vector<std::string>& names, std::string_view one, std::string_view many) {
-  constexpr std::size_t kShown = 4;
-  std::string out = fmt::format("{} {}: ", names.size(), names.size() == 1 ? one : many);
-  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) out += (i == 0 ? "" : ", ") + names[i];
-  return names.size() > kShown ? out + ", ..." : out;
+  return fmt::format("{} {}: {}", names.size(), names.size() == 1 ? one : many, name_list(names));
 }
 
 // Keys of model files that the layout decides; the source's values of them are not client state.

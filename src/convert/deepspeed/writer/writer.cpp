@@ -14,6 +14,7 @@
 #include "convert/deepspeed/writer/rank_request.hpp"
 #include "convert/deepspeed/writer/state_files.hpp"
 #include "convert/deepspeed/writer/training_target.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
@@ -21,13 +22,6 @@ namespace {
 Result<> not_stopped(const WriteRequest& request) {
   if (request.stop == nullptr || !request.stop->load()) return {};
   return fail(Errc::interrupted, "convert: stopped");
-}
-
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 4;
-  std::string out;
-  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) out += (i == 0 ? "" : ", ") + names[i];
-  return names.size() > kShown ? fmt::format("{} and {} more", out, names.size() - kShown) : out;
 }
 
 /// Instructions for the user besides loading the files, and decisions.
@@ -45,7 +39,7 @@ void add_notes(const TrainingTarget& target, const WriteRequest& request, std::v
     if (entry.kind_is_known || entry.kind == ModelTensor::Kind::trained) continue;
     guessed.push_back(entry.name + (entry.kind == ModelTensor::Kind::frozen ? " (frozen)" : " (buffer)"));
   }
-  if (!guessed.empty()) note("frozen parameters and buffers differ by their names only: " + some_of(guessed));
+  if (!guessed.empty()) note("frozen parameters and buffers differ by their names only: " + name_list(guessed));
   if (target.state.loss_scale && target.state.loss_scale->dynamic && !has_dynamic_scale(target))
     note("the dynamic loss scale is left out: weights are not fp16");
   if (target.stage == 0 && (target.model_dtype == Dtype::bf16 || target.model_dtype == Dtype::f16) && !target.fresh)
