@@ -54,6 +54,17 @@ class Opener {
     return archive;
   }
 
+  Result<std::string> serialization_id() {
+    constexpr std::uint64_t kMostBytes = 64;
+    CKPT_CHECK(read_directory());
+    CKPT_CHECK(name_root());
+    CKPT_CHECK(read_headers());
+    const Record* record = find(".data/serialization_id");
+    if (record == nullptr) return std::string();
+    CKPT_TRY(const auto bytes, stream_.read(record->begin, std::min(record->entry->bytes, kMostBytes)));
+    return std::string(as_text(bytes));
+  }
+
  private:
   struct Record {
     const zip::Entry* entry = nullptr;
@@ -253,6 +264,13 @@ Result<TorchArchive> open_torch_archive(Io& io, FileHandle file, const std::stri
   if (is_legacy_torch(head)) return open_legacy_torch(reader, budget);
   if (head.empty()) return fail(reader.at({.code = Errc::corrupt, .message = "the file is empty"}, 0));
   return fail(not_a_zip(reader, head));
+}
+
+Result<std::string> read_serialization_id(Io& io, FileHandle file, const std::string& path, std::uint64_t file_bytes) {
+  StreamReader reader(io, file, path, {0, file_bytes});
+  CKPT_TRY(const auto bytes, reader.read(0, std::min(kHeadBytes, reader.size())));
+  if (!as_text(bytes).starts_with("PK\3\4")) return std::string();
+  return Opener(reader, {}).serialization_id();
 }
 
 Result<ModelType> model_type(const torch::TensorView& view) {

@@ -46,6 +46,9 @@ struct TorchArchive {
 Result<TorchArchive> open_torch_archive(Io& io, FileHandle file, const std::string& path, Extent stream,
                                         const pickle::Budget& budget = {});
 
+/// The text of .data/serialization_id of a file in the zip form; "" where it has none, as in the legacy form.
+Result<std::string> read_serialization_id(Io& io, FileHandle file, const std::string& path, std::uint64_t file_bytes);
+
 /// How a torch view becomes a tensor of the model: dtype, logical shape and true dtype (complex128 -> F64 with a last
 /// dimension of 2, float4_e2m1fn_x2 -> F4 with the last dimension doubled). unsupported for quantised and bits types.
 struct ModelType {

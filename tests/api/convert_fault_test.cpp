@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/conversion_targets.hpp"
 #include "api/verbs.hpp"
 #include "support/fault_io.hpp"
 #include "support/file_bytes.hpp"
@@ -33,10 +34,10 @@ std::string where() {
 struct Case {
   std::string name;
   IoKind engine = IoKind::threads;
-  enum class Source : std::uint8_t { zero3, dcp, universal } source = Source::zero3;
-  std::string target;  // name of the target
-  std::string to;
+  ConversionTarget target;
+  bool from_universal = false;  // the golden checkpoint is converted to our format first
   VerifyLevel verify = VerifyLevel::read;
+  std::uint64_t stride = 1;  // between the operations that fail
 };
 
 void PrintTo(const Case& each, std::ostream* out) {
@@ -65,20 +66,19 @@ class ConvertFault : public testing::TestWithParam<Case> {
     if (!opened && GetParam().engine == IoKind::uring) GTEST_SKIP() << opened.error().message;
     ASSERT_TRUE(opened) << opened.error().message;
     io_ = *std::move(opened);
-    source_ =
-        golden_root(GetParam().source == Case::Source::dcp ? "torch/dcp_plain" : "deepspeed/zero3_fp32_dp3_tied_tiny");
+    source_ = golden_root(GetParam().target.golden);
     fs::create_directory(out_);
-    if (GetParam().source == Case::Source::universal) {
+    if (GetParam().from_universal) {
       const std::string made = directory_.path() + "/source";
       const auto done = convert_with(*io_, {.source = source_, .target = made, .to = "ckpt"});
       ASSERT_TRUE(done) << done.error().message;
       source_ = made;
     }
     // What stands at the target before an --overwrite, and what stands there after it.
-    ASSERT_TRUE(clean({.add_prefix = "old."}));
+    ASSERT_TRUE(clean(GetParam().target.changed(request(true))));
     old_ = test::read_tree(target_);
     fs::rename(target_, kept_);
-    ASSERT_TRUE(clean({}));
+    ASSERT_TRUE(clean(request(true)));
     new_ = test::read_tree(target_);
     ASSERT_NE(old_, new_);
     ASSERT_EQ(beside(), std::vector<std::string>{});
@@ -93,14 +93,13 @@ class ConvertFault : public testing::TestWithParam<Case> {
   ConvertRequest request(bool overwrite) const {
     return {.source = source_,
             .target = target_,
-            .to = GetParam().to,
-            .shard_bytes = 48 << 10,
+            .to = GetParam().target.to,
+            .shard_bytes = GetParam().target.shard_bytes,
+            .options = GetParam().target.options,
             .overwrite = overwrite,
             .verify = GetParam().verify};
   }
-  bool clean(const ConvertRequest& change) {
-    ConvertRequest wanted = request(true);
-    wanted.add_prefix = change.add_prefix;
+  bool clean(const ConvertRequest& wanted) {
     const auto done = convert_with(*io_, wanted);
     if (!done) ADD_FAILURE() << done.error().message;
     return done.has_value();
@@ -125,7 +124,7 @@ class ConvertFault : public testing::TestWithParam<Case> {
 
   const TempDir directory_{where()};
   const std::string out_ = directory_.path() + "/out";
-  const std::string target_ = out_ + "/" + GetParam().target;
+  const std::string target_ = out_ + "/" + GetParam().target.path;
   const std::string kept_ = directory_.path() + "/kept";
   std::string source_;
   test::FileTree old_;
@@ -162,7 +161,7 @@ void ConvertFault::check(const Profile& profile, bool existing, const Result<Con
     for (const std::string& name : left) fs::remove_all(out_ + "/" + name);
     return;
   }
-  ASSERT_TRUE(clean({}));
+  ASSERT_TRUE(clean(request(true)));
   EXPECT_EQ(test::read_tree(target_), new_);
   EXPECT_EQ(beside(), std::vector<std::string>{});
 }
@@ -170,7 +169,7 @@ void ConvertFault::check(const Profile& profile, bool existing, const Result<Con
 /// Fails one operation after another, until a conversion meets no failure any more.
 void ConvertFault::fail_each(const Profile& profile, Over over) {
   std::uint64_t failed = 0;
-  for (std::uint64_t n = 0;; ++n) {
+  for (std::uint64_t n = 0;; n += GetParam().stride) {
     ASSERT_LT(n, 2000U);
     const bool odd = (n % 2 == 1) == (GetParam().engine == IoKind::uring);
     const bool existing = over == Over::old || (over == Over::alternating && odd);
@@ -192,7 +191,7 @@ void ConvertFault::fail_each(const Profile& profile, Over over) {
       if (over != Over::alternating || existing) break;  // an overwrite takes more operations
     }
   }
-  EXPECT_GT(failed, 5U) << profile.name;
+  EXPECT_GT(failed * GetParam().stride, 5U) << profile.name;
 }
 
 TEST_P(ConvertFault, AnyFailingOperationLeavesOldOrNewAndSaysWhich) {
@@ -247,28 +246,46 @@ TEST_P(ConvertFault, StoppedAtAnyOperationItIsInterruptedAndLeavesOnlyWhatTheNex
 }
 
 /// Every kind of target of one source, by one engine.
-std::vector<Case> cases(IoKind engine, Case::Source source) {
-  return {{"ToOneFile", engine, source, "m.safetensors", "", VerifyLevel::full},
-          {"ToShards", engine, source, "m", "safetensors", VerifyLevel::read},
-          {"ToUniversal", engine, source, "m", "ckpt", VerifyLevel::read}};
+std::vector<Case> cases(IoKind engine, const std::string& golden, bool from_universal = false) {
+  const auto to = [&](std::string name, std::string path, std::string format, VerifyLevel verify) {
+    ConversionTarget target{
+        .name = name, .path = std::move(path), .to = std::move(format), .golden = golden, .shard_bytes = 48 << 10};
+    return Case{std::move(name), engine, std::move(target), from_universal, verify};
+  };
+  return {to("ToOneFile", "m.safetensors", "", VerifyLevel::full),
+          to("ToShards", "m", "safetensors", VerifyLevel::read), to("ToUniversal", "m", "ckpt", VerifyLevel::read)};
 }
-auto all_targets(IoKind engine, Case::Source source) {
-  return testing::ValuesIn(cases(engine, source));
+auto all_targets(IoKind engine, bool from_universal) {
+  return testing::ValuesIn(cases(engine, "deepspeed/zero3_fp32_dp3_tied_tiny", from_universal));
 }
-auto one_file(IoKind engine, Case::Source source) {
-  return testing::Values(cases(engine, source).front());
+auto one_file_of_dcp(IoKind engine) {
+  return testing::Values(cases(engine, "torch/dcp_plain").front());
+}
+/// Some operations of each; all of them with the slow tests.
+auto foreign(IoKind engine) {
+  std::vector<Case> out;
+  for (const ConversionTarget& target : foreign_targets()) {
+    out.push_back({.name = target.name,
+                   .engine = engine,
+                   .target = target,
+                   .verify = VerifyLevel::full,
+                   .stride = fault_stride(target, 9)});
+  }
+  return testing::ValuesIn(out);
 }
 const auto kName = [](const auto& each) { return each.param.name; };
-using From = Case::Source;
 
-INSTANTIATE_TEST_SUITE_P(ThreadsZero3, ConvertFault, all_targets(IoKind::threads, From::zero3), kName);
-INSTANTIATE_TEST_SUITE_P(ThreadsUniversal, ConvertFault, all_targets(IoKind::threads, From::universal), kName);
-INSTANTIATE_TEST_SUITE_P(ThreadsDcp, ConvertFault, one_file(IoKind::threads, From::dcp), kName);
-INSTANTIATE_TEST_SUITE_P(UringZero3, ConvertFault, all_targets(IoKind::uring, From::zero3), kName);
-INSTANTIATE_TEST_SUITE_P(UringUniversal, ConvertFault, all_targets(IoKind::uring, From::universal), kName);
-INSTANTIATE_TEST_SUITE_P(UringDcp, ConvertFault, one_file(IoKind::uring, From::dcp), kName);
-INSTANTIATE_TEST_SUITE_P(Zero3, ConvertFaultOnOneEngine, all_targets(IoKind::threads, From::zero3), kName);
-INSTANTIATE_TEST_SUITE_P(Universal, ConvertFaultOnOneEngine, all_targets(IoKind::threads, From::universal), kName);
+INSTANTIATE_TEST_SUITE_P(ThreadsZero3, ConvertFault, all_targets(IoKind::threads, false), kName);
+INSTANTIATE_TEST_SUITE_P(ThreadsUniversal, ConvertFault, all_targets(IoKind::threads, true), kName);
+INSTANTIATE_TEST_SUITE_P(ThreadsDcp, ConvertFault, one_file_of_dcp(IoKind::threads), kName);
+INSTANTIATE_TEST_SUITE_P(ThreadsForeign, ConvertFault, foreign(IoKind::threads), kName);
+INSTANTIATE_TEST_SUITE_P(UringZero3, ConvertFault, all_targets(IoKind::uring, false), kName);
+INSTANTIATE_TEST_SUITE_P(UringUniversal, ConvertFault, all_targets(IoKind::uring, true), kName);
+INSTANTIATE_TEST_SUITE_P(UringDcp, ConvertFault, one_file_of_dcp(IoKind::uring), kName);
+INSTANTIATE_TEST_SUITE_P(UringForeign, ConvertFault, foreign(IoKind::uring), kName);
+INSTANTIATE_TEST_SUITE_P(Zero3, ConvertFaultOnOneEngine, all_targets(IoKind::threads, false), kName);
+INSTANTIATE_TEST_SUITE_P(Universal, ConvertFaultOnOneEngine, all_targets(IoKind::threads, true), kName);
+INSTANTIATE_TEST_SUITE_P(Foreign, ConvertFaultOnOneEngine, foreign(IoKind::threads), kName);
 
 }  // namespace
 }  // namespace ckpt

@@ -7,7 +7,9 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <vector>
 
+#include "api/conversion_targets.hpp"
 #include "api/verbs.hpp"
 #include "support/fault_io.hpp"
 #include "support/file_bytes.hpp"
@@ -20,12 +22,11 @@ namespace {
 using Tree = std::map<std::string, std::string>;  // path -> bytes, of the target
 
 struct Case {
-  std::string name;
-  std::string target;
-  std::string to;
+  ConversionTarget target;
+  std::uint64_t stride = 1;  // between the operations at which the power goes
 };
 void PrintTo(const Case& each, std::ostream* out) {
-  *out << each.name;
+  *out << each.target.name;
 }
 
 class ConvertPowerLoss : public testing::TestWithParam<Case> {
@@ -33,26 +34,28 @@ class ConvertPowerLoss : public testing::TestWithParam<Case> {
   /// A disk with the source, and with `old` at the target.
   std::unique_ptr<MemoryDisk> make_disk(const Tree& old = {}) const {
     auto disk = std::make_unique<MemoryDisk>();
-    const std::string root = golden_root("deepspeed/zero3_bf16_dp3_frozen");
+    const std::string root = golden_root(GetParam().target.golden);
     test::FileTree files = test::read_tree(root);  // in one order, for the disk's clock gives the times
     for (auto& [path, bytes] : files) disk->put("/source/" + path, std::move(bytes));
     disk->put("/d/other", "other");
     for (const auto& [path, bytes] : old) disk->put(path, bytes);
     return disk;
   }
-  static Result<ConvertReport> convert_on(std::unique_ptr<Io> io, const std::string& prefix = {}) {
+  static Result<ConvertReport> convert_on(std::unique_ptr<Io> io, bool changed = false) {
     const auto comm = Comm::solo();
     Session session{.io = *io, .comm = *comm, .memory_bytes = std::uint64_t{1} << 31};
-    return convert(session, {.source = "/source",
-                             .target = "/d/" + GetParam().target,
-                             .to = GetParam().to,
-                             .shard_bytes = 24 << 10,
-                             .add_prefix = prefix,
-                             .overwrite = true});
+    const ConversionTarget& target = GetParam().target;
+    const ConvertRequest request{.source = "/source",
+                                 .target = "/d/" + target.path,
+                                 .to = target.to,
+                                 .shard_bytes = target.shard_bytes,
+                                 .options = target.options,
+                                 .overwrite = true};
+    return convert(session, changed ? target.changed(request) : request);
   }
   static Tree target_of(const MemoryDisk& disk) {
     Tree out;
-    const std::string target = "/d/" + GetParam().target;
+    const std::string target = "/d/" + GetParam().target.path;
     for (const std::string& path : disk.tree()) {
       const bool inside = path == target || path.starts_with(target + "/");
       if (inside && !path.ends_with('/')) out[path] = disk.text(path);
@@ -63,7 +66,7 @@ class ConvertPowerLoss : public testing::TestWithParam<Case> {
 
 TEST_P(ConvertPowerLoss, AtAnyOperationLeavesOldOrNew) {
   const auto first = make_disk();
-  ASSERT_TRUE(convert_on(first->io(), "old."));
+  ASSERT_TRUE(convert_on(first->io(), true));
   const Tree old = target_of(*first);
   const auto second = make_disk();
   const auto made = convert_on(second->io());
@@ -74,7 +77,7 @@ TEST_P(ConvertPowerLoss, AtAnyOperationLeavesOldOrNew) {
   const MemoryDisk::PowerLoss losses[] = {{}, {.name_operations = MemoryDisk::kAllNames}, {.block_seed = 1}};
   for (const bool existing : {false, true}) {
     for (MemoryDisk::PowerLoss loss : losses) {
-      for (std::uint64_t n = 0;; ++n) {
+      for (std::uint64_t n = 0;; n += GetParam().stride) {
         const auto disk = make_disk(existing ? old : Tree{});
         const auto faults = std::make_shared<FaultPlan>();
         faults->fail_from(n, Errc::io);
@@ -91,10 +94,17 @@ TEST_P(ConvertPowerLoss, AtAnyOperationLeavesOldOrNew) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, ConvertPowerLoss,
-                         testing::Values(Case{"OneFile", "m.safetensors", ""}, Case{"Shards", "m", "safetensors"},
-                                         Case{"Universal", "m", "ckpt"}),
-                         [](const auto& each) { return each.param.name; });
+std::vector<Case> cases() {
+  const std::string zero3 = "deepspeed/zero3_bf16_dp3_frozen";
+  std::vector<Case> out{
+      {{.name = "OneFile", .path = "m.safetensors", .golden = zero3}},
+      {{.name = "Shards", .path = "m", .to = "safetensors", .golden = zero3, .shard_bytes = 24 << 10}},
+      {{.name = "Universal", .path = "m", .to = "ckpt", .golden = zero3}}};
+  for (const ConversionTarget& target : foreign_targets()) out.push_back({target, fault_stride(target, 9)});
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(Targets, ConvertPowerLoss, testing::ValuesIn(cases()),
+                         [](const auto& each) { return each.param.target.name; });
 
 }  // namespace
 }  // namespace ckpt

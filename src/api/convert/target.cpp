@@ -15,6 +15,7 @@
 #include "engine/publish/publish.hpp"
 #include "engine/run/checks.hpp"
 #include "format/text/glob.hpp"
+#include "format/text/name_list.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt {
@@ -156,10 +157,9 @@ Result<OldCheckpoint> recognise_target(Session& session, const Format& target, c
 }
 
 std::string first_names(const std::vector<MapFile>& files) {
-  constexpr std::size_t kShown = 2;
-  std::string out;
-  for (std::size_t i = 0; i < std::min(files.size(), kShown); ++i) out += (i == 0 ? "" : ", ") + files[i].path;
-  return files.size() > kShown ? out + ", ..." : out;
+  NameList names;
+  for (const MapFile& file : files) names.add(file.path);
+  return names.text();
 }
 
 /// Matching names in a directory; a pattern without wildcards only tests whether the name exists.
@@ -277,17 +277,17 @@ Result<std::vector<std::string>> still_beside(Session& session, const OldCheckpo
     if (session.is_stopped()) return fail(Errc::interrupted, found.root + ": stopped");
     const std::string path = join_path(found.root, name);
     const auto [folder, is_new] = files.try_emplace(parent_path(path));
-    if (const auto entries = is_new ? session.io.list(folder->first) : std::vector<DirEntry>(); entries) {
-      for (const DirEntry& entry : *entries) {
-        if (!entry.is_link && entry.kind == FileInfo::Kind::file) folder->second.insert(entry.name);
-      }
+    const auto entries = is_new ? session.io.list(folder->first) : std::vector<DirEntry>();
+    if (!entries && entries.error().code != Errc::not_found) return fail(entries.error());
+    for (const DirEntry& entry : entries.value_or(std::vector<DirEntry>())) {
+      if (!entry.is_link && entry.kind == FileInfo::Kind::file) folder->second.insert(entry.name);
     }
     if (!folder->second.contains(base_name(path))) continue;
-    const auto now = session.io.stat(path);
-    if (!now || now->kind != FileInfo::Kind::file || now->bytes > left) continue;
-    left -= now->bytes;
-    const auto hash = hash_range(session.io, path, {0, now->bytes});
-    if (hash && hash->words()[0] == claimed) out.push_back(name);
+    CKPT_TRY(const FileInfo now, session.io.stat(path));
+    if (now.kind != FileInfo::Kind::file || now.bytes > left) continue;
+    left -= now.bytes;
+    CKPT_TRY(const Hash128 hash, hash_range(session.io, path, {0, now.bytes}));
+    if (hash.words()[0] == claimed) out.push_back(name);
   }
   return out;
 }

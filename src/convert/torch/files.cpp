@@ -12,20 +12,23 @@
 #include "convert/torch_legacy.hpp"
 #include "format/files/extra_names.hpp"
 #include "format/files/hf_index.hpp"
+#include "format/little_endian.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt::torch {
 namespace {
 
 constexpr std::size_t kHeadBytes = 512;
-constexpr std::size_t kNamesShown = 5;
 constexpr std::array<std::string_view, 5> kSuffixes{".pt", ".pth", ".bin", ".ckpt", ".pth.tar"};
 constexpr std::string_view kIndexSuffix = ".bin.index.json";
 constexpr std::string_view kZipMagic = "PK\3\4";
 
 // Files that the Hugging Face Trainer and Accelerate write next to the weights: STEM.SUFFIX, or STEM_NUMBER.SUFFIX.
-// source  transformers trainer.py OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME; accelerate utils/constants.py
-constexpr std::array<std::string_view, 8> kCompanions{
-    "optimizer", "scheduler", "sampler", "scaler", "rng_state", "dl_state_dict", "random_states", "custom_checkpoint"};
+// source  transformers trainer.py OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME; accelerate utils/constants.py; the last
+//         one is the file in which our own directories store everything but weights (torch/writer.cpp)
+constexpr std::array<std::string_view, 9> kCompanions{"optimizer",     "scheduler",         "sampler",
+                                                      "scaler",        "rng_state",         "dl_state_dict",
+                                                      "random_states", "custom_checkpoint", "training_state"};
 constexpr std::string_view kPickleSuffix = ".pkl";  // of some of them, which are torch.save files like the others
 
 bool is_companion(std::string_view name) {
@@ -110,11 +113,9 @@ Result<> read_index(Io& io, const std::string& root, const std::vector<DirEntry>
     out.files.push_back({.path = file, .listed = true});
   }
   if (missing.empty()) return {};
-  std::string names;
-  for (std::size_t i = 0; i < std::min(missing.size(), kNamesShown); ++i) names += (i == 0 ? "" : ", ") + missing[i];
-  if (missing.size() > kNamesShown) names += fmt::format(" and {} more", missing.size() - kNamesShown);
   return fail({.code = Errc::incomplete,
-               .message = fmt::format("{}: {} of {} files are missing: {}", root, missing.size(), files.size(), names),
+               .message = fmt::format("{}: {} of {} files are missing: {}", root, missing.size(), files.size(),
+                                      name_list(missing)),
                .file = join_path(root, missing.front()),
                .hint = "copy or download the checkpoint again; a part of it cannot be converted as the whole"});
 }
@@ -141,8 +142,7 @@ bool begins_torch_file(std::string_view head, std::string_view name) {
   constexpr std::size_t kNameLengthAt = 26;
   constexpr std::size_t kNameAt = 30;
   if (head.starts_with(kZipMagic) && head.size() >= kNameAt) {
-    const auto byte = [&](std::size_t at) { return static_cast<std::size_t>(static_cast<unsigned char>(head[at])); };
-    const std::string_view first = head.substr(kNameAt, byte(kNameLengthAt) | byte(kNameLengthAt + 1) << 8);
+    const std::string_view first = head.substr(kNameAt, read_little_endian(head, kNameLengthAt, 2));
     if (first.ends_with("data.pkl") && !name.ends_with(".distcp")) return true;
   }
   if (is_legacy_torch(head)) return true;

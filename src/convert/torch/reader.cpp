@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "convert/formats.hpp"
@@ -14,6 +15,7 @@
 #include "convert/torch/map_builder.hpp"
 #include "convert/torch/rank_files.hpp"
 #include "convert/torch/writer.hpp"
+#include "format/torch/archive_layout.hpp"
 
 namespace ckpt {
 namespace torch {
@@ -147,6 +149,23 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   return map;
 }
 
+// All files of a conversion carry its id. One that is damaged or incomplete has none.
+Result<std::string> stored_id(Io& io, const std::string& root) {
+  CKPT_TRY(const Map map, open(io, root, {}));
+  std::optional<std::string> id;
+  for (const MapFile& file : map.files) {
+    const std::string path = file.path.empty() ? root : join_path(root, file.path);
+    CKPT_TRY(const FileHandle handle, io.open(path, {}));
+    const auto text = read_serialization_id(io, handle, path, file.bytes);
+    static_cast<void>(io.close(handle));  // only read: nothing can be lost
+    if (!text) return fail(text.error());
+    std::string own = id_in_archive(*text);
+    if (id && *id != own) return std::string();
+    id = std::move(own);
+  }
+  return id.value_or("");
+}
+
 // Beside weights of another form.
 Result<std::optional<Map>> open_beside(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
@@ -175,6 +194,7 @@ Format torch_format() {
           .open = torch::open,
           .lay_out = torch::lay_out,
           .suffix = ".pt",
+          .stored_id = torch::stored_id,
           .other_suffixes = torch::kFileSuffixes,
           .own_names = torch::kOwnNames,
           .write_suffixes = torch::kFileSuffixes,

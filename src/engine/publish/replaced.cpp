@@ -2,7 +2,6 @@
 #include "engine/io/look.hpp"
 
 #include <fmt/format.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <unordered_set>

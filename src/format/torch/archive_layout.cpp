@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "format/hash.hpp"
+#include "format/little_endian.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::torch {
 namespace {
@@ -23,19 +25,15 @@ constexpr std::uint16_t kHasDescriptor = 0x8;
 constexpr std::string_view kFormatVersion = "1";
 constexpr std::string_view kVersionText = "3\n";
 
-void put_number(std::string& out, std::uint64_t value, unsigned bytes) {
-  for (unsigned i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
-}
-
 /// miniz's extra field for values above 32 bits: sizes twice, then the offset, in the local header too.
 std::string zip64_extra(std::uint64_t bytes, std::uint64_t header_offset) {
   std::string fields;
-  if (bytes >= kLimit) put_number(fields, bytes, 8), put_number(fields, bytes, 8);
-  if (header_offset >= kLimit) put_number(fields, header_offset, 8);
+  if (bytes >= kLimit) append_little_endian(fields, bytes, 8), append_little_endian(fields, bytes, 8);
+  if (header_offset >= kLimit) append_little_endian(fields, header_offset, 8);
   if (fields.empty()) return {};
   std::string out;
-  put_number(out, 1, 2);
-  put_number(out, fields.size(), 2);
+  append_little_endian(out, 1, 2);
+  append_little_endian(out, fields.size(), 2);
   return out + fields;
 }
 
@@ -92,7 +90,7 @@ class ArchiveBuilder {
 
  private:
   std::uint64_t position() const { return piece_begin_ + open_.size(); }
-  void put(std::uint64_t value, unsigned bytes) { put_number(open_, value, bytes); }
+  void put(std::uint64_t value, unsigned bytes) { append_little_endian(open_, value, bytes); }
 
   void close_piece() {
     if (!open_.empty()) out_.pieces.push_back({piece_begin_, std::exchange(open_, {})});
@@ -135,7 +133,7 @@ class ArchiveBuilder {
       put(bytes, width);
     }
     ++entries_;
-    const auto add = [&](std::uint64_t value, unsigned width) { put_number(directory_, value, width); };
+    const auto add = [&](std::uint64_t value, unsigned width) { append_little_endian(directory_, value, width); };
     add(kDirectoryMagic, 4);
     add(0, 4);
     add(flags(bytes), 2);
@@ -165,15 +163,27 @@ class ArchiveBuilder {
   std::uint64_t entries_ = 0;
 };
 
-/// 40 digits: torch's own is two hashes of 20 digits each.
+constexpr std::size_t kHalfDigits = 20;  // of the two hashes that torch's own is
+
 std::string serialization_id(std::string_view id) {
-  const auto bytes = hash128(id).bytes;
+  const auto bytes = Hash128::from_hex(id).value_or(hash128(id)).bytes;
   std::uint64_t halves[2] = {0, 0};
   for (std::size_t i = 0; i < bytes.size(); ++i) halves[i / 8] = halves[i / 8] << 8 | bytes[i];
   return fmt::format("{:020}{:020}", halves[0], halves[1]);
 }
 
 }  // namespace
+
+std::string id_in_archive(std::string_view serialization_id) {
+  if (serialization_id.size() != 2 * kHalfDigits) return {};
+  const auto first = parse_number<std::uint64_t>(serialization_id.substr(0, kHalfDigits));
+  const auto second = parse_number<std::uint64_t>(serialization_id.substr(kHalfDigits));
+  if (!first || !second) return {};
+  Hash128 id;
+  for (std::size_t i = 0; i < id.bytes.size(); ++i)
+    id.bytes[i] = static_cast<std::uint8_t>((i < 8 ? *first : *second) >> (8 * (7 - i % 8)));
+  return id.hex();
+}
 
 ArchiveLayout lay_out_archive(const ArchiveRequest& request) {
   ArchiveBuilder builder(request.root);

@@ -101,7 +101,10 @@ class UniversalReader {
     CKPT_CHECK(module_objects(model_, reader, objects));
     objects_.keep(file, 0, reader, KeptObjects::Of::model, std::move(objects));
     collect_shapes();
-    return per_rank_ ? read_rank_models(sorted->rank_models) : Result<>();
+    if (per_rank_) return read_rank_models(sorted->rank_models);
+    // Beside the whole model they are copies for a run of stage 3, and part of the checkpoint all the same.
+    for (const auto& copy : sorted->rank_models) CKPT_CHECK(set_.add_raw(inside(copy.name)));
+    return {};
   }
 
   /// Of several model-parallel ranks: their model files hold slices.
