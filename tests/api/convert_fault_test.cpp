@@ -170,7 +170,7 @@ void ConvertFault::check(const Profile& profile, bool existing, const Result<Con
 void ConvertFault::fail_each(const Profile& profile, Over over) {
   std::uint64_t failed = 0;
   for (std::uint64_t n = 0;; n += GetParam().stride) {
-    ASSERT_LT(n, 2000U);
+    ASSERT_LT(n, 10000U);
     const bool odd = (n % 2 == 1) == (GetParam().engine == IoKind::uring);
     const bool existing = over == Over::old || (over == Over::alternating && odd);
     reset_target(existing);

@@ -215,7 +215,7 @@ class ConvertResumeOnOneEngine : public ConvertResume {};
 TEST_P(ConvertResume, KilledAtAnyOperationItGoesOnFromWhatIsFinished) {
   std::size_t most = 0;
   for (std::uint64_t n = 0;; n += GetParam().stride) {
-    ASSERT_LT(n, 2000U);
+    ASSERT_LT(n, 10000U);
     clear();
     const auto done = killed_at(n);
     SCOPED_TRACE("operation " + std::to_string(n));
@@ -451,7 +451,7 @@ TEST_P(ConvertResumeOnOneEngine, OfTwoThatGoOnAtOnceOneIsToldThatTheOtherDoes) {
 TEST_P(ConvertResumeOnOneEngine, StoppedItLeavesWhatIsFinishedSaysSoAndGoesOn) {
   std::size_t left_something = 0;
   for (std::uint64_t n = 0;; n += GetParam().stride) {
-    ASSERT_LT(n, 2000U);
+    ASSERT_LT(n, 10000U);
     clear();
     stop_ = false;
     const auto plan = std::make_shared<FaultPlan>();
