@@ -128,8 +128,8 @@ Result<std::uint64_t> exchange(Comm& comm, std::chrono::milliseconds patience, c
   Stream out(comm, load, true);
   Stream in(comm, load, false);
   const auto start = Clock::now();
-  auto last_moved = start;
-  auto last_beat = start - kBeat;
+  auto last_moved = comm.now();
+  auto last_beat = last_moved - kBeat;
   std::uint64_t took_ns = 0;
   unsigned idle_turns = 0;
   for (int round = 0;;) {
@@ -148,7 +148,7 @@ Result<std::uint64_t> exchange(Comm& comm, std::chrono::milliseconds patience, c
       CKPT_TRY(const bool received, in.advance());
       moved = sent || received;
     }
-    const auto now = Clock::now();
+    const auto now = comm.now();
     if (moved) last_moved = now;
     if (now - last_beat >= kBeat) {
       const auto idle = std::chrono::duration_cast<std::chrono::milliseconds>(now - last_moved);

@@ -75,7 +75,7 @@ Saver::~Saver() {
 }
 
 Deadline Saver::deadline() const {
-  return Clock::now() + options_.patience;
+  return comm_.now() + options_.patience;
 }
 
 Result<std::unique_ptr<Saver>> Saver::open(Io& io, Comm& comm, Options options) {

@@ -13,12 +13,6 @@
 #include "writers/saver.hpp"
 
 namespace ckpt {
-namespace {
-
-using RoundClock = std::chrono::steady_clock;
-
-}  // namespace
-
 /// The values of a round's all-reduce. The maximum of a value and of its complement are equal if all ranks agree.
 struct Saver::Word {
   enum : std::size_t { stop, due, unwritten, unpublished, undrained, timed_out, resolved, not_resolved, count };
@@ -49,7 +43,7 @@ Result<Saver::Vote> Saver::finish_round(bool& timed_out) {
   for (unsigned tests = 0;; ++tests) {
     CKPT_TRY(const bool done, pending_.test());
     if (done) break;
-    if (RoundClock::now() >= until) {
+    if (comm_.now() >= until) {
       pending_ = {};
       return fail(Errc::peer_failed, "not all ranks answered before the deadline");
     }

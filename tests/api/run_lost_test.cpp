@@ -40,9 +40,7 @@ class RunLost : public testing::TestWithParam<Lost> {
         .value();
   }
   ckpt::Run::Options options(int rank) const {
-    ckpt::Run::Options out{.staging_bytes = 1};
-    // Who is silent is waited for; who has been disconnected is not.
-    out.patience = GetParam().how == ThreadRanks::Loss::silent ? 700ms : 300'000ms;
+    ckpt::Run::Options out{.staging_bytes = 1, .patience = 300s};
     out.log = [](const std::string&) {};
     if (GetParam().nodes > 0) out.local_directory = node(rank % GetParam().nodes);
     return out;
@@ -55,8 +53,8 @@ class RunLost : public testing::TestWithParam<Lost> {
   std::string node(int number) const { return directory_.path() + "/node" + std::to_string(number) + "/run"; }
 
   /// What a trainer does; the last step that it was told to be durable.
-  std::uint64_t train(const ckpt_comm_table& table) const {
-    auto comm = std::make_unique<Comm>(table);
+  std::uint64_t train(const ThreadRanks& ranks, const ckpt_comm_table& table) const {
+    auto comm = std::make_unique<Comm>(table, ranks.clock());
     const int rank = comm->rank();
     auto run = ckpt::Run::open(real_io(0), std::move(comm), run_, options(rank));
     if (!run) return 0;
@@ -98,9 +96,8 @@ class RunLost : public testing::TestWithParam<Lost> {
     const ThreadRanks ranks(GetParam().ranks);
     ranks.run_tables([&](const ckpt_comm_table& table) {
       auto comm = std::make_unique<Comm>(table);
-      ckpt::Run::Options patient = options(comm->rank());
-      patient.patience = 300s;
-      auto run = ckpt::Run::open(real_io(0), std::move(comm), run_, patient);
+      const ckpt::Run::Options own = options(comm->rank());
+      auto run = ckpt::Run::open(real_io(0), std::move(comm), run_, own);
       ASSERT_TRUE(run) << run.error().message;
       (*run)->set_model(model());
       const auto loaded = load_all(**run);
@@ -130,7 +127,7 @@ TEST_P(RunLost, AtAnyRequestEveryRankEndsAndNothingAcknowledgedIsLost) {
       ranks.lose(victim, n, how.how);
       std::atomic<std::uint64_t> told{0};
       ranks.run_tables([&](const ckpt_comm_table& table) {
-        const std::uint64_t mine = train(table);
+        const std::uint64_t mine = train(ranks, table);
         std::uint64_t most = told.load();
         while (mine > most && !told.compare_exchange_weak(most, mine)) {
         }

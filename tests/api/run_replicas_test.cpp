@@ -383,11 +383,12 @@ void* faulty_send(void* self, const void* data, std::uint64_t bytes, int to) {
 
 class RunReplicasLoss : public RunReplicas {
  protected:
-  static constexpr int kRanks = 3;
   /// Loads on three ranks, of which rank 1 does that with its messages; all lose each other.
-  void lose(const Send& instead) {
-    save({.dp = kRanks}, 1);
-    const ThreadRanks ranks(kRanks);
+  void lose(const std::function<Send(const ThreadRanks& ranks, const std::atomic<int>& ended)>& make) const {
+    save({.dp = 3}, 1);
+    const ThreadRanks ranks(3);
+    std::atomic<int> ended{0};
+    const Send instead = make(ranks, ended);
     std::mutex once;
     ranks.run_tables([&](ckpt_comm_table table) {
       {
@@ -396,12 +397,13 @@ class RunReplicasLoss : public RunReplicas {
         table.start_send = faulty_send;
       }
       const bool is_lost = table.rank(table.self) == 1;
-      auto run = ckpt::Run::open(real_io(0), std::make_unique<Comm>(table), run_, {.patience = 5s});
+      auto comm = std::make_unique<Comm>(table, ranks.clock());
+      auto run = ckpt::Run::open(real_io(0), std::move(comm), run_, {.patience = 300s});
       ASSERT_TRUE(run) << run.error().message;
       (*run)->set_model(*model_of({.dp = 3}));
       if (is_lost) instead_of_send = instead;
       const auto step = load_all(**run);
-      ++ended_;
+      ++ended;
       ASSERT_FALSE(step);
       EXPECT_EQ(step.error().code, Errc::peer_failed) << step.error().message;
       EXPECT_TRUE((*run)->ranks_lost());
@@ -410,25 +412,36 @@ class RunReplicasLoss : public RunReplicas {
       EXPECT_EQ(again.error().code, Errc::peer_failed) << again.error().message;
     });
     // The checkpoint is as it was.
-    load({.dp = kRanks}, 1);
+    load({.dp = 3}, 1);
   }
-
-  std::atomic<int> ended_{0};  // ranks whose load has
 };
 
 TEST_F(RunReplicasLoss, ARankWhoseConnectionFailsInTheExchangeIsLostToAll) {
-  lose([](auto...) -> void* { return nullptr; });
+  lose([](const ThreadRanks& ranks, const std::atomic<int>&) -> Send {
+    return [&](auto...) -> void* {
+      ranks.hurry();
+      return nullptr;
+    };
+  });
 }
 
 TEST_F(RunReplicasLoss, ARankThatHangsInTheExchangeIsGivenUp) {
-  lose([this](auto...) -> void* {
-    while (ended_ < kRanks - 1) std::this_thread::sleep_for(1ms);  // for as long as the others wait
-    return nullptr;
+  lose([](const ThreadRanks& ranks, const std::atomic<int>& ended) -> Send {
+    return [&](auto...) -> void* {
+      ranks.hurry();
+      while (ended < 2) std::this_thread::sleep_for(1ms);  // as long as the others wait
+      return nullptr;
+    };
   });
 }
 
 TEST_F(RunReplicasLoss, AMessageThatNeverArrivesEndsTheLoadThoughAllRanksAnswer) {
-  lose([](void* self, const void* data, std::uint64_t bytes, int) { return real_send(self, data, bytes, 1); });
+  lose([](const ThreadRanks& ranks, const std::atomic<int>&) -> Send {
+    return [&](void* self, const void* data, std::uint64_t bytes, int) {
+      ranks.hurry();
+      return real_send(self, data, bytes, 1);
+    };
+  });
 }
 
 }  // namespace

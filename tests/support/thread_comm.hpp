@@ -29,6 +29,11 @@ class ThreadRanks {
   };
   /// What becomes of request number `n` of a rank, counted from 0.
   void lose(int rank, std::uint64_t n, Loss how) const;
+  /// What deadlines of Comms of these ranks go by: the machine's time, and from `hurry` or a planned loss on thousands
+  /// of times as fast. Who waits for a rank that is gone gives up at once, however patient he is; who waits for one
+  /// that is slow, on a slow machine too, does not.
+  Comm::Clock clock() const;
+  void hurry() const;
   /// How many requests a rank has started.
   std::uint64_t requests(int rank) const;
 

@@ -124,7 +124,7 @@ Result<> Run::close() {
 }
 
 Deadline Run::deadline() const {
-  return Clock::now() + options_.patience;
+  return comm_->now() + options_.patience;
 }
 
 Clock::time_point Run::now() const {

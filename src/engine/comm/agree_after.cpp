@@ -46,7 +46,7 @@ Result<> agree_after(Comm& comm, std::chrono::milliseconds patience, const std::
   worker.reset();
   if (!over) return mine ? fail(std::move(over).error()) : std::move(mine);
   if (!heartbeat.peer_failed()) return mine;
-  return agree(comm, std::chrono::steady_clock::now() + patience, std::move(mine));
+  return agree(comm, comm.now() + patience, std::move(mine));
 }
 
 }  // namespace ckpt

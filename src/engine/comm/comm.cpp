@@ -55,7 +55,7 @@ std::unique_ptr<Comm> Comm::solo() {
   return std::make_unique<Comm>(kSoloTable);
 }
 
-Comm::Comm(ckpt_comm_table table) : table_(table) {}
+Comm::Comm(ckpt_comm_table table, Clock clock) : table_(table), clock_(std::move(clock)) {}
 
 Comm::~Comm() {
   table_.close(table_.self);
@@ -67,6 +67,10 @@ int Comm::rank() const {
 
 int Comm::ranks() const {
   return table_.ranks(table_.self);
+}
+
+Deadline Comm::now() const {
+  return clock_ ? clock_() : std::chrono::steady_clock::now();
 }
 
 int Comm::local_ranks() const {
@@ -104,7 +108,7 @@ Result<> Comm::carry(std::unique_ptr<Bytes>& bytes, Deadline deadline, const cha
     const int state = table_.test(table_.self, request);
     if (state > 0) return {};
     if (state < 0) return fail(lost(operation, "the connection failed"));
-    if (std::chrono::steady_clock::now() >= deadline) break;
+    if (now() >= deadline) break;
     if (tests < kSpins) {
       std::this_thread::yield();
     } else {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,7 +27,9 @@ class Comm {
   /// the environment.
   static Result<std::unique_ptr<Comm>> mpi(int expected_ranks);
 
-  explicit Comm(ckpt_comm_table table);
+  using Clock = std::function<Deadline()>;
+  /// `clock`: deadlines are compared with it; the steady clock if empty.
+  explicit Comm(ckpt_comm_table table, Clock clock = {});
   ~Comm();
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
@@ -35,6 +38,7 @@ class Comm {
   int ranks() const;
   int local_ranks() const;
   bool is_root() const { return rank() == 0; }
+  Deadline now() const;
   /// A collective has failed; no more are started.
   bool is_lost() const { return lost_; }
   /// The same by a decision that every rank takes.
@@ -79,6 +83,7 @@ class Comm {
   Result<> usable(const char* operation) const;
 
   ckpt_comm_table table_;
+  Clock clock_;
   bool lost_ = false;
 };
 

@@ -16,11 +16,11 @@ Result<bool> Heartbeat::beat(int code, bool done, std::chrono::milliseconds idle
     constexpr std::int64_t kMostIdle = std::numeric_limits<std::uint32_t>::max();
     words_[2] = done ? 0 : static_cast<std::uint64_t>(kMostIdle - std::clamp<std::int64_t>(idle.count(), 0, kMostIdle));
     CKPT_TRY(pending_, comm_.start_max(words_));
-    started_ = std::chrono::steady_clock::now();
+    started_ = comm_.now();
   }
   CKPT_TRY(const bool arrived, pending_.test());
   if (!arrived) {
-    if (std::chrono::steady_clock::now() - started_ <= patience_) return false;
+    if (comm_.now() - started_ <= patience_) return false;
     pending_ = {};  // abandoned: no more collectives are started
     return fail(Errc::peer_failed, fmt::format("a rank has not answered for {} ms", patience_.count()));
   }

@@ -33,7 +33,7 @@ class Heartbeat {
   std::uint64_t words_[3] = {0, 0, 0};
   std::uint64_t worst_ = 0;
   std::uint32_t least_idle_ = 0;  // ms
-  std::chrono::steady_clock::time_point started_{};
+  Deadline started_{};
 };
 
 }  // namespace ckpt
