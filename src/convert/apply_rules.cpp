@@ -113,7 +113,7 @@ Result<> rename_all(Map& map, const MapRules& rules) {
     if (!tensor.parameter.empty()) rename(tensor.parameter);
   }
   for (Alias& alias : map.aliases) {
-    rename(alias.name);
+    if (rename(alias.name)) alias.path.clear();
     rename(alias.target);
   }
   std::unordered_set<std::string_view> names;

@@ -23,7 +23,8 @@ Extent append_torch_object(TargetFile& file, TorchObject object) {
   const std::uint64_t base = round_up(file.bytes, kArchiveAlignment);
   std::size_t count = file.placements.size() + layout.pieces.size();
   for (const TorchStorage& storage : object.storages) count += storage.placements.size();
-  file.placements.reserve(count);
+  // Not to the exact size each time: a DCP file holds tens of thousands of archives.
+  if (count > file.placements.capacity()) file.placements.reserve(std::max(count, 2 * file.placements.capacity()));
   auto piece = layout.pieces.begin();
   const auto add_pieces_before = [&](std::uint64_t offset) {
     for (; piece != layout.pieces.end() && piece->offset < offset; ++piece) {

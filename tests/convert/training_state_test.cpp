@@ -240,6 +240,32 @@ TEST(TrainingState, NumbersThatFitTwoOrdersAreRefusedToBeNamed) {
             "the optimizer numbers its parameters, and their shapes and order do not tell which is which");
 }
 
+TEST(TrainingState, MembersWithoutStateThatFitTwoOrdersAreToldToo) {
+  Made made{.map = {.nested = true, .module_order = true}};
+  for (const char* name : {"a", "b"}) made.tensor(std::string("model.") + name, {}, {4});
+  made.object("optimizer.param_groups.0.lr", {"optimizer", "param_groups", std::int64_t{0}, "lr"}, 0.5);
+  made.object("optimizer.param_groups.0.params.0",
+              {"optimizer", "param_groups", std::int64_t{0}, "params", std::int64_t{0}}, std::int64_t{0});
+  const TrainingState state = state_of(made.map);
+  EXPECT_TRUE(state.unplaced.empty());
+  EXPECT_NE(state.unplaced_reason, "");
+}
+
+TEST(TrainingState, AnOptionMayBeATensor) {
+  Made made{.map = {.nested = true, .module_order = true}};
+  made.tensor("model.a", {}, {4});
+  made.numbered(0, {4});
+  const Path path{"optimizer", "param_groups", std::int64_t{0}, "lr"};
+  made.tensor("optimizer.param_groups.0.lr", path, {}, Role::slot, "");
+  const TrainingState state = state_of(made.map);
+  ASSERT_EQ(state.groups.size(), 1u);
+  const Value* lr = option(state.groups[0], "lr");
+  ASSERT_NE(lr, nullptr);
+  ASSERT_NE(std::get_if<TensorRef>(&lr->v), nullptr);
+  EXPECT_EQ(std::get<TensorRef>(lr->v).name, "optimizer.param_groups.0.lr");
+  EXPECT_TRUE(state.loose.empty());
+}
+
 // A safetensors file holds 12 equal layers as 0, 1, 10, 11, 2, ...: in that order each would get another's state.
 TEST(TrainingState, NumbersAreNotNamedByTheOrderOfSortedNames) {
   for (const bool in_module_order : {false, true}) {

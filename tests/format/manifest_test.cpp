@@ -47,7 +47,7 @@ Manifest sample() {
   manifest.sums_hash = hash128("sums");
   manifest.digests = {{"sha256", "00ff"}};
   manifest.findings = {{Severity::warning, "a trap", "rank_3.bin", "w"}, {Severity::incomplete, "rank 4 is missing"}};
-  manifest.aliases = {{"tied", "w"}};
+  manifest.aliases = {{"tied", "w"}, {"tied.too", "w", {"tied.too"}}};
   manifest.tensors = {row("blob", Dtype::u8, {5}, Role::blob), row("empty", Dtype::f4, {0, 3}, Role::buffer),
                       row("scalar", Dtype::i64, {}), row("w", Dtype::bf16, {3, 5}),
                       row("w.m", Dtype::f32, {3, 5}, Role::slot, 4'294'967'295)};
@@ -118,9 +118,11 @@ TEST(Manifest, ReadsBackAsItWasBuilt) {
   EXPECT_EQ(out->findings[0].file, "rank_3.bin");
   EXPECT_EQ(out->findings[0].tensor, "w");
   EXPECT_EQ(out->findings[1].severity, Severity::incomplete);
-  ASSERT_EQ(out->aliases.size(), 1u);
+  ASSERT_EQ(out->aliases.size(), 2u);
   EXPECT_EQ(out->aliases[0].name, "tied");
   EXPECT_EQ(out->aliases[0].target, "w");
+  EXPECT_TRUE(out->aliases[0].path.empty());
+  EXPECT_EQ(out->aliases[1].path, Path{"tied.too"});
   ASSERT_EQ(out->tensors.size(), in.tensors.size());
   for (std::size_t i = 0; i < in.tensors.size(); ++i) {
     const Tensor& a = out->tensors[i].tensor;

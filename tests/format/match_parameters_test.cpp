@@ -96,6 +96,18 @@ TEST(MatchParameters, AnErrorOfTheEvidenceIsPassedOn) {
   EXPECT_EQ(found.error().code, Errc::io);
 }
 
+TEST(MatchParameters, TheShapeOfAParameterIsWhatItsStateBroadcastsTo) {
+  using State = std::vector<std::pair<std::string_view, Shape>>;
+  EXPECT_EQ(shape_of_state(State{{"step", {}}, {"exp_avg", {3, 4}}}), (Shape{3, 4}));
+  EXPECT_EQ(shape_of_state(State{{"row_var", {3, 1}}, {"col_var", {1, 4}}}), (Shape{3, 4}));
+  EXPECT_EQ(shape_of_state(State{{"exp_avg_sq_row", {4}}, {"exp_avg_sq_col", {4}}}), (Shape{4, 4}));
+  EXPECT_EQ(shape_of_state(State{{"exp_avg_sq_row", {3}}, {"exp_avg_sq_col", {4}}, {"exp_avg", {3, 4}}}),
+            (Shape{3, 4}));
+  EXPECT_EQ(shape_of_state(State{{"eta", {}}, {"mu", {}}, {"ax", {5}}}), (Shape{5}));
+  EXPECT_EQ(shape_of_state(State{{"a", {3}}, {"b", {4}}}), std::nullopt);
+  EXPECT_EQ(shape_of_state(State{{"step", {}}}), std::nullopt);
+}
+
 RC_GTEST_PROP(MatchParametersProperty, AnAnswerWithoutEvidenceIsTheOnlyOneThatFits, ()) {
   // Weights of few shapes, dealt to two groups or to none, in order.
   const auto owners = *rc::gen::resize(8, rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 3)));

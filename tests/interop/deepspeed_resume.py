@@ -84,6 +84,10 @@ class DeepSpeedRun:
         assert path, directory
         return self.engine.global_steps
 
+    def follow(self, code):
+        exec(code, {"engine": self.engine})
+        return self.engine.global_steps
+
     def train(self, step):
         loss = self.engine(batch(step))
         self.engine.backward(loss)
@@ -158,6 +162,11 @@ class TorchRun:
             fully_shard(self.model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
         self.optimizer = torch.optim.AdamW(groups_of(self.model))
 
+    def follow(self, code):
+        import torch
+        exec(code, {"torch": torch, "model": self.model, "optimizer": self.optimizer})
+        return 0
+
     def train(self, step):
         loss = self.model(batch(step))
         loss.backward()
@@ -200,6 +209,9 @@ def run(out, case):
     at = os.path.join(out, case["name"])
     one = DeepSpeedRun(case) if case.get("kind", "deepspeed") == "deepspeed" else TorchRun(case)
     step = one.load(case["load"], **case.get("options", {})) if "load" in case else 0
+    if "code" in case:  # lines of a document that load what is below the directory `at`
+        os.chdir(case["at"])
+        step = one.follow(case["code"])
     step = case.get("step", step)
     for _ in range(case.get("warm", 0)):
         one.train(step)

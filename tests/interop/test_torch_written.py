@@ -95,6 +95,21 @@ def test_deepspeed_becomes_model_and_optimizer_as_torch_optim_has_it(ckpt, out):
     optimizer.step()
 
 
+@pytest.mark.parametrize("way", ["universal", "dcp"])
+def test_tied_weights_of_nested_state_keep_their_keys(ckpt, out, way):
+    import torch
+    weight, view = torch.nn.Parameter(torch.randn(5, 3)), torch.arange(6.0)
+    state = {"model": {"emb.weight": weight, "head.weight": weight, "head.bias": torch.ones(2)}, "flat.a": view, "flat.b": view,
+             "deep": {"x": {"y": view}}, "epoch": 3}
+    torch.save(state, out / "source.pt")
+    ckpt("convert", out / "source.pt", out / "way", "--to", "ckpt" if way == "universal" else "dcp")
+    ckpt("convert", out / "way", out / "back.pt")
+    back = load(out / "back.pt")
+    assert set(back) == set(state) and set(back["model"]) == set(state["model"])
+    for one, other in ((back["model"]["head.weight"], weight), (back["flat.b"], view), (back["deep"]["x"]["y"], view)):
+        assert torch.equal(one, other)
+
+
 def test_shards_have_an_index(ckpt, out):
     import json
     target = out / "hf"

@@ -82,6 +82,7 @@ class Selector {
     for (std::uint32_t i = 0; i < map_.tensors.size(); ++i) {
       const Tensor& tensor = map_.tensors[i];
       if (tensor.role == Role::slot && tensor.slot == "master") masters_.emplace(tensor.parameter, i);
+      if (tensor.role == Role::slot) trained_.insert(tensor.parameter);
     }
   }
 
@@ -187,6 +188,7 @@ class Selector {
           ++from_master_;
         } else {
           ++from_param_;
+          if (masters_.empty() || trained_.contains(tensor.name)) ++lacking_masters_;  // else it is frozen
         }
       }
       out_.tensors.push_back({source, target_name(tensor), target_dtype(map_.tensors[source], tensor.role)});
@@ -207,9 +209,9 @@ class Selector {
     } else if (wanted_.weights) {
       note(Severity::note, "weights taken as stored");
     }
-    if (request_.weights == WeightsFrom::master && from_param_ > 0) {
-      note(Severity::warning,
-           "--weights master: " + std::to_string(from_param_) + " parameters have no master and were taken as stored");
+    if (request_.weights == WeightsFrom::master && lacking_masters_ > 0) {
+      note(Severity::warning, "--weights master: " + std::to_string(lacking_masters_) +
+                                  " parameters have no master and were taken as stored");
       out_.partial = true;
     }
     if (kept_dtype_ > 0) {
@@ -245,7 +247,8 @@ class Selector {
       if (target == names_.end()) continue;
       const bool wrapped = !wrapper_.empty() && alias.name.starts_with(wrapper_);
       const std::string root = wrapped ? wrapper_.substr(0, wrapper_.size() - 1) : std::string();
-      out_.aliases.push_back({weight_name(alias.name, root), target->second});
+      Alias& tied = out_.aliases.emplace_back(Alias{.name = weight_name(alias.name, root), .target = target->second});
+      if (!alias.path.empty()) tied.path = renamed_path(alias.path, alias.name, tied.name);
       alias_names_.push_back(alias.name);
     }
   }
@@ -296,6 +299,7 @@ class Selector {
   std::unordered_map<std::string, std::uint32_t> masters_;  // parameter name -> tensor index
   std::unordered_map<std::string, std::string> names_;      // source name -> target name
   std::unordered_multimap<std::string, std::string> tied_;  // tensor name -> its other names
+  std::unordered_set<std::string> trained_;                 // parameters that the optimizer has state of
   std::unordered_set<std::string> hit_;                     // globs that matched
   std::vector<std::string> alias_names_;                    // in the source, of out_.aliases
   std::unordered_set<std::uint32_t> extras_;                // tensors that are not selected by name or role
@@ -303,6 +307,7 @@ class Selector {
   bool stripped_ = false;
   std::size_t from_master_ = 0;
   std::size_t from_param_ = 0;
+  std::size_t lacking_masters_ = 0;
   std::size_t kept_dtype_ = 0;
 };
 

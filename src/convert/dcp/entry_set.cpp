@@ -49,16 +49,6 @@ Result<TorchType> torch_type(const Tensor& tensor) {
 
 }  // namespace
 
-Path split_at_dots(std::string_view name) {
-  Path out;
-  for (;;) {
-    const auto dot = name.find('.');
-    out.emplace_back(std::string(name.substr(0, dot)));
-    if (dot == std::string_view::npos) return out;
-    name.remove_prefix(dot + 1);
-  }
-}
-
 Result<> EntrySet::take(StateEntry entry) {
   if (!keys_.insert(entry.fqn).second)
     return fail(Error{.code = Errc::usage,

@@ -11,9 +11,6 @@
 
 namespace ckpt::dcp {
 
-/// The parts of a name split at dots.
-Path split_at_dots(std::string_view name);
-
 /// Entries of a state dict while they are collected; each key once.
 class EntrySet {
  public:

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 
 #include "convert/dcp/entry_set.hpp"
 #include "convert/dcp/training_entries.hpp"
@@ -17,23 +18,6 @@ namespace {
 Path source_path(bool nested, const std::string& name, const Path& path) {
   if (!path.empty()) return path;
   return nested ? split_at_dots(name) : Path{name};
-}
-
-/// The path of a renamed value: stripped or added wrappers are separate levels, any other name is one
-/// level.
-Path renamed_path(const Path& path, const std::string& old_name, const std::string& new_name) {
-  if (new_name == old_name) return path;
-  if (old_name.ends_with(new_name)) {
-    for (std::size_t dropped = 1; dropped < path.size(); ++dropped) {
-      Path rest(path.begin() + static_cast<std::ptrdiff_t>(dropped), path.end());
-      if (dotted(rest) == new_name) return rest;
-    }
-  } else if (new_name.ends_with("." + old_name)) {
-    Path out = split_at_dots(std::string_view(new_name).substr(0, new_name.size() - old_name.size() - 1));
-    out.insert(out.end(), path.begin(), path.end());
-    return out;
-  }
-  return {new_name};
 }
 
 /// A key that was not UTF-8 is kept in the path alone.
@@ -52,10 +36,23 @@ bool is_named_slot(const Tensor& tensor) {
   return tensor.parameter.ends_with(key.substr(0, std::max(key.size(), ending.size()) - ending.size()));
 }
 
+/// Whether parameter groups list numbers, as torch.optim's own state dict does.
+bool numbers_parameters(const WriteRequest& request) {
+  return std::ranges::any_of(request.objects, [](const NamedObject& object) {
+    const Path path = object.path.empty() ? split_at_dots(object.name) : object.path;
+    const auto groups = std::ranges::find(path, PathPart(std::string("param_groups")));
+    if (path.end() - groups < 3 || groups[2] != PathPart(std::string("params"))) return false;
+    const auto* list = std::get_if<List>(&object.value.v);
+    const Value* first = list == nullptr ? &object.value : list->items.empty() ? nullptr : list->items.front().get();
+    return first != nullptr && std::holds_alternative<std::int64_t>(first->v);
+  });
+}
+
 /// Whether the source's own keys are what torch's state-dict functions would make.
 bool keeps_keys(const WriteRequest& request) {
   const Map& map = *request.source;
   if (map.format == "dcp" || map.origin == "dcp") return true;
+  if (numbers_parameters(request)) return false;
   return std::ranges::all_of(request.tensors, [&](const Selected& selected) {
     const Tensor& tensor = map.tensors[selected.tensor];
     return selected.role.value_or(tensor.role) != Role::slot || (map.nested && is_named_slot(tensor));
@@ -93,7 +90,7 @@ class KeptKeys {
     Path path = renamed_path(source_path(map_.nested, source.name, source.path), source.name, tensor.name);
     std::string key = key_of(tensor.name, path);
     if (tensor.role != Role::blob) {
-      paths_.emplace(tensor.name, Kept{index, path, selected});
+      kept_.emplace(tensor.name, Kept{index, selected});
       return set_.add_tensor(index, tensor, std::move(key), std::move(path));
     }
     if (keeps_items_) return set_.add_item(index, tensor.shape.front(), std::move(key), std::move(path));
@@ -104,20 +101,10 @@ class KeptKeys {
   /// torch saves a tied weight under each of its names, and looks for each of them when it loads.
   Result<> add_tied() {
     for (const Alias& alias : request_.aliases) {
-      const auto at = paths_.find(alias.target);
-      if (at == paths_.end()) continue;
-      const auto& [index, target_path, selected] = at->second;
-      Path path{alias.name};
-      if (map_.nested) {
-        // Beside its tensor, as far as the names agree.
-        path.assign(target_path.begin(), target_path.end() - 1);
-        const std::string above = dotted(path) + ".";
-        if (!path.empty() && alias.name.starts_with(above)) {
-          path.emplace_back(alias.name.substr(above.size()));
-        } else {
-          path = split_at_dots(alias.name);
-        }
-      }
+      const auto at = kept_.find(alias.target);
+      if (at == kept_.end()) continue;
+      const auto& [index, selected] = at->second;
+      Path path = source_path(map_.nested, alias.name, alias.path);
       CKPT_CHECK(set_.add_tensor(index, names_.tensor(selected), alias.name, std::move(path)));
     }
     return {};
@@ -125,7 +112,6 @@ class KeptKeys {
 
   struct Kept {
     std::uint32_t index;
-    Path path;
     std::size_t selected;
   };
   const WriteRequest& request_;
@@ -133,7 +119,7 @@ class KeptKeys {
   const TargetTensors names_;
   EntrySet set_;
   const bool keeps_items_;  // blobs are torch.save archives, as DCP's items of bytes are
-  std::unordered_map<std::string, Kept> paths_{};
+  std::unordered_map<std::string, Kept> kept_{};
   std::vector<std::string> lost_blobs_{};
 };
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 
@@ -59,13 +60,13 @@ class TrainingEntries {
       items.push_back({request_.tensors[i].tensor, tensor.name, tensor.dtype, tensor.role});
     }
     state_ = training_state({.map = &map_, .items = items, .aliases = request_.aliases, .objects = request_.objects});
-    if (!state_.unplaced.empty()) return fail(unplaced());
+    if (!state_.unplaced_reason.empty()) return fail(unplaced());
     for (const ModelTensor& entry : state_.model) CKPT_CHECK(add_weight(entry, entry.name));
     for (const Alias& tie : state_.ties)
       if (const ModelTensor* entry = state_.find(tie.target)) CKPT_CHECK(add_weight(*entry, tie.name));
     for (const ModelTensor& entry : state_.model) CKPT_CHECK(add_slots(entry));
     CKPT_CHECK(add_loose());
-    add_groups();
+    CKPT_CHECK(add_groups());
     if (state_.scheduler) set_.add_value({std::string("lr_scheduler")}, *state_.scheduler);
     for (const auto* objects : {&state_.rng, &state_.rest}) {
       for (const NamedObject& object : *objects) set_.add_value(path_of(object.name, object.path), object.value);
@@ -77,11 +78,14 @@ class TrainingEntries {
 
  private:
   Error unplaced() const {
-    return {.code = Errc::unsupported,
-            .message = fmt::format("{}: {} tensors of optimizer state have no parameter that is known: {}",
-                                   request_.target, state_.unplaced.size(), state_.unplaced_reason),
-            .tensor = map_.tensors[state_.unplaced.front()].name,
-            .hint = "--only weights    takes the model alone"};
+    Error out{.code = Errc::unsupported,
+              .message = fmt::format("{}: {}", request_.target, state_.unplaced_reason),
+              .hint = "--only weights    takes the model alone"};
+    if (state_.unplaced.empty()) return out;
+    out.message = fmt::format("{}: {} tensors of optimizer state have no parameter that is known: {}", request_.target,
+                              state_.unplaced.size(), state_.unplaced_reason);
+    out.tensor = map_.tensors[state_.unplaced.front()].name;
+    return out;
   }
 
   Path path_of(const std::string& name, const Path& path) const {
@@ -140,8 +144,10 @@ class TrainingEntries {
     return {};
   }
 
-  void add_groups() {
-    if (!state_.has_optimizer) return;
+  Result<> add_groups() {
+    if (!state_.has_optimizer) return {};
+    std::unordered_map<std::string_view, std::uint32_t> by_name;
+    for (std::uint32_t i = 0; i < map_.tensors.size(); ++i) by_name.emplace(map_.tensors[i].name, i);
     std::int64_t number = 0;
     for (const ParameterGroup& group : state_.groups) {
       const Path at{kOptimizerKey, std::string("param_groups"), number++};
@@ -150,7 +156,16 @@ class TrainingEntries {
         path.emplace_back(name);
         set_.add_value(path, value);
       };
-      for (const auto& [name, value] : group.options) add_option(name, value);
+      for (const auto& [name, value] : group.options) {
+        const auto* ref = std::get_if<TensorRef>(&value.v);
+        if (ref == nullptr) {
+          add_option(name, value);
+        } else if (const auto held = by_name.find(ref->name); held != by_name.end()) {
+          Path path = at;
+          path.emplace_back(name);
+          CKPT_CHECK(add(held->second, map_.tensors[held->second].dtype, std::move(path)));
+        }
+      }
       if (is_adam_ && state_.has_group_options) {
         for (const auto& [name, value] : adam_defaults()) {
           if (std::ranges::find(group.options, name, &std::pair<std::string, Value>::first) != group.options.end())
@@ -166,6 +181,7 @@ class TrainingEntries {
       value.v = std::move(members);
       add_option("params", value);
     }
+    return {};
   }
 
   void tell(std::vector<Finding>& notes) const {

@@ -6,18 +6,7 @@
 namespace ckpt::deepspeed {
 namespace {
 
-Path split_at_dots(const std::string& name) {
-  Path path;
-  std::size_t begin = 0;
-  for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', begin)) {
-    path.emplace_back(name.substr(begin, dot - begin));
-    begin = dot + 1;
-  }
-  path.emplace_back(name.substr(begin));
-  return path;
-}
-
-/// The name with bytes that are not UTF-8 as %XX; unchanged if it is UTF-8.
+/// The name with bytes that are not UTF-8 as %XX; the same text where it is UTF-8.
 std::string utf8_name(const std::string& name) {
   std::string escaped = dotted_escaped(split_at_dots(name));
   std::string plain;

@@ -191,6 +191,11 @@ Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limi
   return out;
 }
 
+std::optional<std::string> trainer_key(std::string_view name) {
+  if (!is_companion(name)) return std::nullopt;
+  return std::string(name.substr(0, name.find('.')));
+}
+
 Result<std::vector<StateFile>> trainer_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries) {
   std::vector<StateFile> out;
   std::set<std::string> keys;
@@ -201,7 +206,7 @@ Result<std::vector<StateFile>> trainer_files(Io& io, const std::string& root, co
     // A .pkl of torch.save begins like its other files; that of another library does not.
     const bool is_pickle = entry.name.ends_with(kPickleSuffix);
     if (!begins_torch_file(head, is_pickle ? std::string_view("any.pkl") : std::string_view(entry.name))) continue;
-    std::string key = entry.name.substr(0, entry.name.find('.'));
+    std::string key = *trainer_key(entry.name);
     if (!keys.insert(key).second) key = entry.name;
     out.push_back({.path = entry.name, .key = std::move(key)});
   }

@@ -46,6 +46,10 @@ Result<std::optional<Match>> detect(const Place& place);
 /// hf::parse_index metadata  receives the bytes of the index
 Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limit, Hasher& metadata);
 
+/// The first part of the names of all values in a file of a trainer's state: "optimizer" for optimizer.pt. Nothing if
+/// the file has no such name.
+std::optional<std::string> trainer_key(std::string_view name);
+
 /// The files of a trainer's state in a directory, in path order, with their keys: those that Hugging Face's Trainer and
 /// Accelerate write next to the weights.
 /// errors  those of Io

@@ -411,7 +411,11 @@ Path MapBuilder::map_path(const Item& item) const {
 }
 
 void MapBuilder::add_aliases() {
-  for (const Item& item : tied_) map_.aliases.push_back({item.name, tensors_[item.tensor].name});
+  for (const Item& item : tied_) {
+    Alias& alias = map_.aliases.emplace_back(Alias{.name = item.name, .target = tensors_[item.tensor].name});
+    Path path = map_path(item);
+    if (!splits_to(alias.name, path)) alias.path = std::move(path);
+  }
 }
 
 void MapBuilder::place() {

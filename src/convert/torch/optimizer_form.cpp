@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <unordered_set>
 
 namespace ckpt::torch {
 namespace {
@@ -72,13 +73,16 @@ class OptimizerForm {
     if (!index_.emplace(parameter, index).second) return;  // a parameter is in one group
     states_.emplace_back();
     params.items.push_back(value_of({index}));
+    if (numbered_.contains(parameter)) return;
     const auto renamed = source_.renamed.find(parameter);
     names.items.push_back(value_of({renamed == source_.renamed.end() ? parameter : renamed->second}));
   }
 
   static void finish_group(Dict& group, List params, List names) {
+    const bool no_members = params.items.empty();
     group.items.emplace_back(value_of({std::string("params")}), value_of({std::move(params)}));
-    group.items.emplace_back(value_of({std::string("param_names")}), value_of({std::move(names)}));
+    if (!names.items.empty() || no_members)
+      group.items.emplace_back(value_of({std::string("param_names")}), value_of({std::move(names)}));
   }
 
   ValuePtr add_group(const Dict& group) {
@@ -95,13 +99,16 @@ class OptimizerForm {
     return value_of({std::move(out)});
   }
 
-  static std::vector<std::string> members_of(const Dict& group) {
+  std::vector<std::string> members_of(const Dict& group) {
     std::vector<std::string> out;
     const ValuePtr params = find_in(group, "params");
     const auto* list = params == nullptr ? nullptr : std::get_if<List>(&params->v);
     if (list == nullptr) return out;
     for (const ValuePtr& item : list->items) {
-      if (const auto* name = item == nullptr ? nullptr : std::get_if<std::string>(&item->v)) out.push_back(*name);
+      if (item == nullptr) continue;
+      if (const auto* name = std::get_if<std::string>(&item->v)) out.push_back(*name);
+      if (const auto* number = std::get_if<std::int64_t>(&item->v))
+        numbered_.insert(out.emplace_back(std::to_string(*number)));
     }
     return out;
   }
@@ -126,6 +133,7 @@ class OptimizerForm {
   const NamedOptimizer& source_;
   std::unordered_map<std::string, std::int64_t> index_;  // of parameters
   std::vector<Dict> states_;                             // by index
+  std::unordered_set<std::string> numbered_;             // parameters that have no other name
 };
 
 }  // namespace

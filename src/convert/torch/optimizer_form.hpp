@@ -12,13 +12,13 @@ namespace ckpt::torch {
 
 /// Optimizer state by parameter, as DeepSpeed and other sources of flat names have it.
 struct NamedOptimizer {
-  /// A list of dicts; "params" in each are names. Null if the source has none.
+  /// A list of dicts; "params" in each are names, or numbers. Null where the source has none.
   ValuePtr groups{};
   /// A list of dicts {"step": ..., "params": names}: steps that are kept once for several parameters. May be null.
   ValuePtr group_state{};
   struct Slot {
-    std::string parameter{};
-    std::string slot{};  ///< "exp_avg"
+    std::string parameter{};  ///< a name, or a number
+    std::string slot{};       ///< "exp_avg"
     ValuePtr value{};
   };
   std::vector<Slot> slots{};                               ///< in the source's order
@@ -26,7 +26,7 @@ struct NamedOptimizer {
 };
 
 /// {"state": {i: {slot: value}}, "param_groups": [{..., "params": [i], "param_names": [name]}]}, as torch.optim's
-/// state_dict: parameters are counted through the groups in order. Parameters with state and in no group follow in a
+/// state_dict: parameters are counted through the groups in order; those that are numbered have no names. Parameters with state and in no group follow in a
 /// group of their own, without hyperparameters; `groupless` is how many there are.
 Dict torch_optimizer(const NamedOptimizer& optimizer, std::size_t& groupless);
 

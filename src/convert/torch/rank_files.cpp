@@ -390,7 +390,9 @@ Result<Map> RankFilesBuilder::build(Hasher& metadata) {
     if (!splits_to(tensor.name, path)) tensor.path = std::move(path);
   }
   for (std::size_t i = 0; i < tied_.size(); ++i) {
-    map_.aliases.push_back({tied_[i].name, tensors_[tied_to_[i]].name});
+    Alias& alias = map_.aliases.emplace_back(Alias{.name = tied_[i].name, .target = tensors_[tied_to_[i]].name});
+    Path path = map_path(tied_[i]);
+    if (!splits_to(alias.name, path)) alias.path = std::move(path);
   }
   for (std::size_t i = 0; i < objects_.size(); ++i) {
     map_.objects[i].name = objects_[i].name;

@@ -198,6 +198,7 @@ Format torch_format() {
           .other_suffixes = torch::kFileSuffixes,
           .own_names = torch::kOwnNames,
           .write_suffixes = torch::kFileSuffixes,
+          .extras = KeepsExtras::beside,
           .open_beside = torch::open_beside,
           .for_trainers = true};
 }

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "convert/torch/object_file.hpp"
+#include "convert/torch/trainer_folder.hpp"
 #include "convert/torch/written_state.hpp"
 #include "format/checked.hpp"
 #include "format/files/hf_index.hpp"
@@ -20,7 +22,6 @@ constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;  // huggingface_hub:
 constexpr std::array<std::string_view, 3> kWrittenSuffixes{".pt", ".pth", ".bin"};
 constexpr std::string_view kWeightsStem = "pytorch_model";
 constexpr std::string_view kIndexName = "pytorch_model.bin.index.json";
-constexpr std::string_view kRestName = "training_state.pt";
 
 /// A request for some of the tensors of another.
 WriteRequest part_of_request(const WriteRequest& request, const std::vector<std::uint32_t>& members) {
@@ -44,14 +45,7 @@ class DirectoryWriter {
       if (written[i]) (role == Role::param || role == Role::buffer ? weights : rest).push_back(i);
     }
     CKPT_CHECK(add_weights(weights));
-    if (!rest.empty() || !request_.objects.empty()) {
-      WriteRequest other = part_of_request(request_, rest);
-      other.aliases.clear();
-      CKPT_TRY(WrittenState state, state_of(other));
-      CKPT_TRY(TargetFile file, object_file(other, state, std::string(kRestName)));
-      out_.files.push_back(std::move(file));
-      out_.dropped = std::move(state.dropped);
-    }
+    CKPT_CHECK(add_state(std::move(rest)));
     return std::move(out_);
   }
 
@@ -82,6 +76,30 @@ class DirectoryWriter {
     }
     if (!current.empty() || parts.empty()) parts.push_back(std::move(current));
     return parts;
+  }
+
+  Result<> add_state(std::vector<std::uint32_t> rest) {
+    std::set<std::string> copied;
+    CKPT_TRY(std::vector<TargetFile> files, copied_trainer_files(request_, copied));
+    for (TargetFile& file : files) out_.files.push_back(std::move(file));
+    const auto is_copied = [&](const std::string& name, const Path& path) {
+      return copied.contains(path.empty() ? name.substr(0, name.find('.')) : part_text(path.front()));
+    };
+    std::erase_if(rest, [&](std::uint32_t i) {
+      const Tensor& tensor = request_.source->tensors[request_.tensors[i].tensor];
+      return is_copied(tensor.name, tensor.path);
+    });
+    WriteRequest other = part_of_request(request_, rest);
+    other.aliases.clear();
+    std::erase_if(other.objects, [&](const NamedObject& object) { return is_copied(object.name, object.path); });
+    if (rest.empty() && other.objects.empty()) return {};
+    CKPT_TRY(WrittenState state, state_of(other, RandomStates::apart));
+    out_.dropped = std::move(state.dropped);
+    for (TrainerFile& part : divide_state(std::move(state))) {
+      CKPT_TRY(TargetFile file, object_file(other, part.state, std::move(part.path)));
+      out_.files.push_back(std::move(file));
+    }
+    return {};
   }
 
   Result<> add_weights(const std::vector<std::uint32_t>& weights) {

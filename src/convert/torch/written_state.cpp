@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
@@ -27,17 +28,7 @@ ValuePtr key_of(const PathPart& part) {
   return boxed({std::get<std::string>(part)});
 }
 
-Path split_name(std::string_view name) {
-  Path out;
-  for (;;) {
-    const std::size_t dot = name.find('.');
-    out.emplace_back(std::string(name.substr(0, dot)));
-    if (dot == std::string_view::npos) return out;
-    name.remove_prefix(dot + 1);
-  }
-}
-
-/// Nested state built from paths.
+/// Nested state that is put together from paths.
 class Nest {
  public:
   /// False if a value is in the way, or at the end.
@@ -130,8 +121,12 @@ class Plain {
 
 class StateBuilder {
  public:
-  explicit StateBuilder(const WriteRequest& request)
-      : request_(request), names_(request), map_(*request.source), written_(written_tensors(request)) {}
+  StateBuilder(const WriteRequest& request, RandomStates random_states)
+      : request_(request),
+        names_(request),
+        map_(*request.source),
+        written_(written_tensors(request)),
+        random_states_(random_states) {}
 
   Result<WrittenState> build() {
     if (map_.whole && is_complete() && !request_.only_weights) return whole();
@@ -191,17 +186,19 @@ class StateBuilder {
 
   static ValuePtr tensor_ref(const std::string& name) { return boxed({TensorRef{.name = name}}); }
 
+  static Path full_path(const std::string& name, const Path& path) { return path.empty() ? split_at_dots(name) : path; }
+
   Path path_of(std::size_t selected) const {
     const Tensor& tensor = source(selected);
-    const std::string& name = request_.tensors[selected].name;
-    return name == tensor.name && !tensor.path.empty() ? tensor.path : split_name(name);
+    return renamed_path(full_path(tensor.name, tensor.path), tensor.name, request_.tensors[selected].name);
   }
 
   void add_nested() {
     for (std::uint32_t i = 0; i < request_.tensors.size(); ++i) {
       if (written_[i]) add(path_of(i), request_.tensors[i].name, tensor_ref(request_.tensors[i].name));
     }
-    for (const Alias& alias : request_.aliases) add(split_name(alias.name), alias.name, tensor_ref(alias.target));
+    for (const Alias& alias : request_.aliases)
+      add(full_path(alias.name, alias.path), alias.name, tensor_ref(alias.target));
     for (const NamedObject& object : request_.objects) add_object(object);
   }
 
@@ -209,11 +206,16 @@ class StateBuilder {
   void add_by_kind() {
     std::vector<std::uint32_t> weights;
     NamedOptimizer optimizer{.renamed = names_.renamed()};
+    // A torch.optim state dict that stands in a file of its own beside the weights.
+    const bool nests_optimizer = std::ranges::any_of(request_.objects, [](const NamedObject& object) {
+      const Path path = full_path(object.name, object.path);
+      return path.size() > 3 && path[0] == PathPart("optimizer") && path[1] == PathPart("param_groups");
+    });
     std::unordered_map<std::string, std::string> old_names;  // by those in the target
     for (const auto& [before, after] : names_.renamed()) old_names.emplace(after, before);
     for (std::uint32_t i = 0; i < request_.tensors.size(); ++i) {
       const Tensor tensor = names_.tensor(i);
-      const bool is_slot = tensor.role == Role::slot && !tensor.parameter.empty();
+      const bool is_slot = tensor.role == Role::slot && !tensor.parameter.empty() && !nests_optimizer;
       if (tensor.role == Role::param || tensor.role == Role::buffer) {
         weights.push_back(i);
       } else if (is_slot && tensor.slot == "master") {
@@ -222,6 +224,8 @@ class StateBuilder {
         const auto old = old_names.find(tensor.parameter);
         optimizer.slots.push_back(
             {old == old_names.end() ? tensor.parameter : old->second, tensor.slot, tensor_ref(tensor.name)});
+      } else if (auto key = nests_optimizer ? std::nullopt : state_key(path_of(i))) {
+        optimizer.slots.push_back({std::move(key->first), std::move(key->second), tensor_ref(tensor.name)});
       } else if (written_[i]) {
         add(path_of(i), tensor.name, tensor_ref(tensor.name));
       }
@@ -230,6 +234,10 @@ class StateBuilder {
     for (const NamedObject& object : request_.objects) {
       if (object.name == "optimizer.param_groups") optimizer.groups = checked(object);
       if (object.name == "optimizer.group_state") optimizer.group_state = checked(object);
+      if (auto key = nests_optimizer ? std::nullopt : state_key(full_path(object.name, object.path))) {
+        if (ValuePtr value = checked(object))
+          optimizer.slots.push_back({std::move(key->first), std::move(key->second), std::move(value)});
+      }
     }
     if (!optimizer.slots.empty() || optimizer.groups != nullptr) {
       std::size_t groupless = 0;
@@ -241,19 +249,27 @@ class StateBuilder {
                                                     groupless)});
     }
     for (const NamedObject& object : request_.objects) {
-      if (object.name != "optimizer.param_groups") add_object(object);
+      const bool is_done = object.name == "optimizer.param_groups" ||
+                           (!nests_optimizer && state_key(full_path(object.name, object.path)));
+      if (!is_done) add_object(object);
     }
+  }
+
+  /// The parameter and the slot of optimizer state that goes by "optimizer.state.PARAMETER.SLOT".
+  static std::optional<std::pair<std::string, std::string>> state_key(const Path& path) {
+    if (path.size() < 4 || path[0] != PathPart("optimizer") || path[1] != PathPart("state")) return std::nullopt;
+    return std::pair(dotted(Path(path.begin() + 2, path.end() - 1)), part_text(path.back()));
   }
 
   void add_object(const NamedObject& object) {
     ValuePtr value = checked(object);
-    if (value != nullptr)
-      add(object.path.empty() ? split_name(object.name) : object.path, object.name, std::move(value));
+    if (value != nullptr) add(full_path(object.name, object.path), object.name, std::move(value));
   }
 
   /// Null if it is left out, which is noted once.
   ValuePtr checked(const NamedObject& object) {
-    const bool is_own = map_.format == "torch";
+    const bool is_random = object.name.starts_with("rng_state") || object.name.starts_with("random_states");
+    const bool is_own = map_.format == "torch" || (is_random && random_states_ == RandomStates::apart);
     ValuePtr value = boxed(object.value);
     if (!is_own) value = plain_.of(value);
     if (unwritable_classes(value, is_own ? Loadable::anyhow : Loadable::weights_only).empty()) return value;
@@ -281,6 +297,7 @@ class StateBuilder {
   TargetTensors names_;
   const Map& map_;
   const std::vector<bool> written_;  // by WriteRequest::tensors
+  const RandomStates random_states_;
   Nest nest_;
   Plain plain_;
   std::vector<std::string> unwritten_;
@@ -289,8 +306,8 @@ class StateBuilder {
 
 }  // namespace
 
-Result<WrittenState> state_of(const WriteRequest& request) {
-  return StateBuilder(request).build();
+Result<WrittenState> state_of(const WriteRequest& request, RandomStates random_states) {
+  return StateBuilder(request, random_states).build();
 }
 
 std::vector<bool> written_tensors(const WriteRequest& request) {

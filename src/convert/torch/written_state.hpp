@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -31,7 +32,10 @@ struct WrittenState {
 /// Objects that torch.load(weights_only=True) cannot load are kept only if the source is a torch file itself; else an
 /// object becomes the dict of its attributes, or is left out and listed.
 /// errors  refused: as WholeObject
-Result<WrittenState> state_of(const WriteRequest& request);
+///
+/// random_states  `apart`: they get files of their own, which trainers load as they are
+enum class RandomStates : std::uint8_t { within, apart };
+Result<WrittenState> state_of(const WriteRequest& request, RandomStates random_states = RandomStates::within);
 
 /// The state dict of some of a request's tensors, all of them written, in their order, by their names and those tied to
 /// them.

@@ -14,8 +14,9 @@ constexpr std::array<std::string_view, 19> kExtraNames{
     "*.json",     "*.jinja", "*.model", "*.tiktoken", "merges.txt",       "vocab.txt", "*.yaml",
     "*.yml",      "*.py",    "LICENSE", "LICENSE.*",  "LICENCE",          "LICENCE.*", "NOTICE",
     "NOTICE.txt", "*.md",    "*.vocab", "config.pkl", "training_args.bin"};
-// Of weights; and DeepSpeed's script that is of no use without its checkpoint.
-constexpr std::array<std::string_view, 3> kNoExtras{"*.index.json", "zero_to_fp32.py", "manifest.json"};
+// Of weights; and DeepSpeed's scripts that are of no use without its checkpoint.
+constexpr std::array<std::string_view, 4> kNoExtras{"*.index.json", "zero_to_fp32.py", "zero_to_torch.py",
+                                                    "manifest.json"};
 constexpr std::array<std::string_view, 3> kTrainingExtras{"trainer_state.json", "training_args.bin",
                                                           "training_args.json"};
 constexpr std::array<std::string_view, 7> kModelFolder{

@@ -84,7 +84,41 @@ bool all_are_members(const std::vector<Shape>& candidates, const std::vector<Unn
   return have == want;
 }
 
+/// False where the shapes do not go together.
+bool broadcast(Shape& to, const Shape& other) {
+  if (other.size() > to.size()) to.insert(to.begin(), other.size() - to.size(), 1);
+  const std::size_t skipped = to.size() - other.size();
+  for (std::size_t d = 0; d < other.size(); ++d) {
+    std::uint64_t& size = to[skipped + d];
+    if (size != other[d] && size != 1 && other[d] != 1) return false;
+    if (size == 1) size = other[d];
+  }
+  return true;
+}
+
 }  // namespace
+
+std::optional<Shape> shape_of_state(const std::vector<std::pair<std::string_view, Shape>>& state) {
+  std::optional<Shape> out;
+  const Shape* row = nullptr;
+  const Shape* column = nullptr;
+  for (const auto& [slot, shape] : state) {
+    if (shape.empty()) continue;
+    if (slot.ends_with("_row")) {
+      row = &shape;
+    } else if (slot.ends_with("_col")) {
+      column = &shape;
+    } else if (!out) {
+      out = shape;
+    } else if (!broadcast(*out, shape)) {
+      return std::nullopt;
+    }
+  }
+  if (out || row == nullptr || column == nullptr) return out;
+  out = *row;
+  out->push_back(column->back());
+  return out;
+}
 
 Result<std::optional<Assignment>> match_parameters(const std::vector<Shape>& candidates,
                                                    const std::vector<UnnamedGroup>& groups, const Agrees& agrees) {

@@ -128,6 +128,7 @@ inline bool is_temporary(const MapFile& file) {
 struct Alias {
   std::string name;
   std::string target;  ///< a tensor's name
+  Path path{};         ///< as Tensor::path
 };
 
 /// A tensor that no file holds: it is another one's bytes, cast. Both have the same chunks.

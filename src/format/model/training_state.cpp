@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "format/model/match_parameters.hpp"
 #include "format/model/object_tree.hpp"
 #include "format/model/training_groups.hpp"
 #include "format/model/training_progress.hpp"
@@ -305,6 +306,7 @@ class Assembly {
       leaves.push_back({{}, std::make_shared<Value>(whole->value)});
     } else {
       leaves = shelf_.take_below(at);
+      take_tensor_options(at, leaves);
     }
     const auto names = keys();
     auto groups = read_groups(leaves, names);
@@ -314,6 +316,17 @@ class Assembly {
     for (std::size_t g = 0; g < spelled_.size(); ++g) {
       out_.groups.push_back({.options = spelled_[g].options});
       for (std::size_t m = 0; m < spelled_[g].names.size(); ++m) add_named_member(g, m);
+    }
+  }
+
+  /// A learning rate may be a tensor.
+  void take_tensor_options(const Path& groups, std::vector<TreeLeaf>& leaves) {
+    for (const StateItem& item : source_.items) {
+      const Tensor& found = tensor(item.tensor);
+      const Path path = with_own_words(paths_.of(found.name, found.path));
+      if (path.size() < groups.size() + 2 || !begins_with(path, groups)) continue;
+      leaves.push_back({tail(path, groups.size()), std::make_shared<Value>(Value{TensorRef{.name = found.name}})});
+      std::erase(out_.loose, item.tensor);
     }
   }
 
@@ -332,13 +345,15 @@ class Assembly {
 
   /// State that is keyed by numbers, and groups that list numbers.
   void place_numbered() {
-    std::unordered_map<std::uint64_t, Shape> shapes;
-    bool any = false;
+    std::unordered_map<std::uint64_t, std::vector<std::pair<std::string_view, Shape>>> state;
     for (const KeyedSlot& slot : slots_) {
       if (!slot.number) continue;
-      any = true;
       const Tensor& found = tensor(slot.tensor);
-      if (found.slot != kStepSlotName && !found.shape.empty()) shapes.emplace(*slot.number, found.shape);
+      state[*slot.number].emplace_back(found.slot, found.slot == kStepSlotName ? Shape() : found.shape);
+    }
+    std::unordered_map<std::uint64_t, Shape> shapes;
+    for (const auto& [number, kept] : state) {
+      if (auto shape = shape_of_state(kept)) shapes.emplace(number, *std::move(shape));
     }
     const bool unnamed =
         std::ranges::any_of(spelled_, [](const auto& g) { return g.names.empty() && !g.numbers.empty(); });
@@ -346,7 +361,6 @@ class Assembly {
       out_.unplaced_reason =
           "the optimizer numbers its parameters, and their shapes and order do not tell which is which";
     }
-    if (!any) return;
     for (const KeyedSlot& slot : slots_) {
       if (!slot.number) continue;
       const auto entry = by_number_.find(*slot.number);

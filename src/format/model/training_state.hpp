@@ -77,6 +77,7 @@ struct ModelTensor {
 struct ParameterGroup {
   /// By torch.optim's names ("lr", "betas", "eps", "weight_decay", ...), in the source's order; never "params" or
   /// "param_names". `betas` is a tuple.
+  /// A value may be a TensorRef, by the name in the map.
   std::vector<std::pair<std::string, Value>> options{};
   std::vector<std::size_t> members{};  ///< indices into TrainingState::model, in the optimizer's order
 };
@@ -111,7 +112,8 @@ struct TrainingState {
   std::vector<NamedObject> rng{};      ///< random states, with their names in the source
   std::vector<NamedObject> rest{};     ///< all other objects, with their names in the source
   std::vector<std::uint32_t> loose{};  ///< tensors that are none of the above (of objects, blobs), of Map::tensors
-  /// Optimizer state whose parameter is not known, of Map::tensors, and why: a target that needs all must refuse.
+  /// Optimizer state whose parameter is not known, of Map::tensors, and why: a target that needs all must refuse. A
+  /// reason alone: the members of the groups are not known, and there is no state of theirs (SGD).
   std::vector<std::uint32_t> unplaced{};
   std::string unplaced_reason{};
   std::string wrapper{};         ///< prefixes removed from names: "model.", "pytorch_model.bin/"

@@ -87,6 +87,31 @@ bool splits_to(std::string_view name, const Path& path) {
   return at == name.size();
 }
 
+Path split_at_dots(std::string_view name) {
+  Path out;
+  for (;;) {
+    const std::size_t dot = name.find('.');
+    out.emplace_back(std::string(name.substr(0, dot)));
+    if (dot == std::string_view::npos) return out;
+    name.remove_prefix(dot + 1);
+  }
+}
+
+Path renamed_path(const Path& path, const std::string& old_name, const std::string& new_name) {
+  if (new_name == old_name) return path;
+  if (old_name.ends_with(new_name)) {
+    for (std::size_t dropped = 1; dropped < path.size(); ++dropped) {
+      Path rest(path.begin() + static_cast<std::ptrdiff_t>(dropped), path.end());
+      if (dotted(rest) == new_name) return rest;
+    }
+  } else if (new_name.ends_with("." + old_name)) {
+    Path out = split_at_dots(std::string_view(new_name).substr(0, new_name.size() - old_name.size() - 1));
+    out.insert(out.end(), path.begin(), path.end());
+    return out;
+  }
+  return {new_name};
+}
+
 bool nests_within(const Value& value, std::size_t levels, std::size_t most) {
   struct Place {
     const Value* value;

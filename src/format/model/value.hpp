@@ -24,6 +24,11 @@ std::string dotted_escaped(const Path& path);
 bool is_utf8(std::string_view text);
 /// True when splitting `name` at dots gives `path` (all parts text).
 bool splits_to(std::string_view name, const Path& path);
+/// The path that a name splits to.
+Path split_at_dots(std::string_view name);
+/// The path of what gets a new name: wrappers that are stripped or added are levels of their own, any other name is one
+/// level.
+Path renamed_path(const Path& path, const std::string& old_name, const std::string& new_name);
 
 /// A Python value, inert. Shared sub-values are copied by pointer, never by content.
 struct Value;

@@ -237,6 +237,9 @@ Result<std::vector<Alias>> read_aliases(const json::Value& root) {
     Alias alias;
     CKPT_TRY(alias.name, text_of(row, "name"));
     CKPT_TRY(alias.target, text_of(row, "target"));
+    if (const json::Value* path = row.find("path")) {
+      CKPT_TRY(alias.path, in_member(Check::path, "path", read_path(*path)));
+    }
     if (!aliases.empty() && aliases.back().name >= alias.name)
       return bad(Check::aliases, "aliases", fmt::format("'{}' is out of order or repeated", alias.name));
     aliases.push_back(std::move(alias));

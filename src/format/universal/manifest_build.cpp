@@ -72,7 +72,9 @@ Result<> put_aliases(json::Writer& out, const std::vector<Alias>& aliases) {
   for (std::size_t i = 0; i < aliases.size(); ++i) {
     CKPT_CHECK(check_order(i == 0 ? nullptr : &aliases[i - 1].name, aliases[i].name));
     out.line().begin_object().member("name", aliases[i].name);
-    out.member("target", shown_text(aliases[i].target)).end_object();
+    out.member("target", shown_text(aliases[i].target));
+    if (!aliases[i].path.empty()) put_path(out.key("path"), aliases[i].path);
+    out.end_object();
   }
   out.end_array();
   return {};

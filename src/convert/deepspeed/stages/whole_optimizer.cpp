@@ -96,12 +96,10 @@ Result<std::optional<Optimizer>> read_optimizer(const StateFile& file, NodeId no
   return std::optional(std::move(out));
 }
 
-/// The shape of a parameter, from state that is kept element by element.
 std::optional<Shape> shape_of(const Member& member) {
-  for (const auto& [slot, tensor] : member.tensors) {
-    if (is_elementwise(slot)) return tensor.type.shape;
-  }
-  return std::nullopt;
+  std::vector<std::pair<std::string_view, Shape>> state;
+  for (const auto& [slot, tensor] : member.tensors) state.emplace_back(slot, tensor.type.shape);
+  return shape_of_state(state);
 }
 
 std::vector<UnnamedGroup> unnamed_groups(const Optimizer& optimizer) {

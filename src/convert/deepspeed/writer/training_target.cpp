@@ -173,11 +173,10 @@ class Preparation {
     if (!state.has_optimizer) return fail(cannot_hold(request_, "the source holds no optimizer state", {}, fresh));
     if (!state.unplaced.empty()) {
       const std::string& name = map_.tensors[state.unplaced.front()].name;
-      return fail(cannot_hold(
-          request_,
-          fmt::format("{}: of which parameter this is the state is not known: {}", name, state.unplaced_reason), name,
-          fresh));
+      return fail(cannot_hold(request_, fmt::format("{}: its parameter is not known: {}", name, state.unplaced_reason),
+                              name, fresh));
     }
+    if (!state.unplaced_reason.empty()) return fail(cannot_hold(request_, state.unplaced_reason, {}, fresh));
     if (!state.has_group_options)
       return fail(
           cannot_hold(request_, "the source holds no parameter groups (learning rate, weight decay, ...)", {}, fresh));

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "convert/format.hpp"
+#include "convert/torch/written_state.hpp"
+
+/// The state of a trainer beside the weights in a folder, as Hugging Face's Trainer and Accelerate look for it.
+namespace ckpt::torch {
+
+/// The files of the source's trainer that are asked for whole: they are copied as they stand. `keys`: theirs
+/// (trainer_key); what goes by these is written.
+Result<std::vector<TargetFile>> copied_trainer_files(const WriteRequest& request, std::set<std::string>& keys);
+
+/// An object and the file that holds it.
+struct TrainerFile {
+  std::string path{};
+  WrittenState state{};
+};
+/// Divides state into files: optimizer.pt, scheduler.pt, scaler.pt, rng_state.pth, those of Accelerate where there are
+/// its random states (optimizer.bin, random_states_0.pkl), and all else in training_state.pt. An optimizer that goes by
+/// names is numbered, as torch.optim's own state dict is.
+///
+/// source  transformers trainer.py: OPTIMIZER_NAME, SCHEDULER_NAME; accelerate utils/constants.py
+std::vector<TrainerFile> divide_state(WrittenState state);
+
+}  // namespace ckpt::torch
