@@ -107,9 +107,26 @@ TEST(Select, WeightsParamTakesTheStoredOnes) {
 }
 
 TEST(Select, WeightsMasterWithoutAMasterIsNotAllDone) {
-  const auto selection = select(trained(), {.only = {"weights"}, .weights = WeightsFrom::master});
+  Map map = trained();
+  map.tensors.push_back(slot("frozen", "exp_avg"));  // it is trained after all
+  const auto selection = select(map, {.only = {"weights"}, .weights = WeightsFrom::master});
   ASSERT_TRUE(selection);
   EXPECT_TRUE(selection->partial);
+}
+
+TEST(Select, WeightsMasterTakesFrozenParametersAsStored) {
+  const auto selection = select(trained(), {.only = {"weights"}, .weights = WeightsFrom::master});
+  ASSERT_TRUE(selection);
+  EXPECT_FALSE(selection->partial);
+  ASSERT_FALSE(selection->notes.empty());
+  EXPECT_EQ(selection->notes[0].text,
+            "weights taken from the fp32 masters (1 parameters); 1 without a master taken as stored");
+}
+
+TEST(Select, WeightsMasterOfACheckpointWithoutMastersIsNotAllDone) {
+  Map map;
+  map.tensors = {weight("w")};
+  EXPECT_TRUE(select(map, {.only = {"weights"}, .weights = WeightsFrom::master})->partial);
 }
 
 TEST(Select, OptimTakesSlotsAndTheOptimizersObjects) {
