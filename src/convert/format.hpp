@@ -154,7 +154,7 @@ struct Format {
   std::string_view suffix;
   /// Null for formats that store no hashes. Errors as `open`; reads metadata and file headers, no bulk byte.
   Result<StoredHashes> (*hashes)(Io& io, const std::string& root) = nullptr;
-  /// The conversion id in a file of ours, for formats that are written but not yet read; else null.
+  /// The conversion id that a target of ours holds, for formats whose map has no id; else null.
   Result<std::string> (*stored_id)(Io& io, const std::string& root) = nullptr;
   /// Further suffixes by which people know this format's files: without --to, a target that ends in one is refused, not
   /// written as something else.

@@ -206,7 +206,7 @@ class StateBuilder {
   void add_by_kind() {
     std::vector<std::uint32_t> weights;
     NamedOptimizer optimizer{.renamed = names_.renamed()};
-    // A torch.optim state dict that stands in a file of its own beside the weights.
+    // A torch.optim state dict that was a separate file beside the weights.
     const bool nests_optimizer = std::ranges::any_of(request_.objects, [](const NamedObject& object) {
       const Path path = full_path(object.name, object.path);
       return path.size() > 3 && path[0] == PathPart("optimizer") && path[1] == PathPart("param_groups");

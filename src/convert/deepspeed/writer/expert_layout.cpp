@@ -9,7 +9,7 @@
 namespace ckpt::deepspeed {
 namespace {
 
-/// Where a member of a group stands in the module: by layer, then by expert.
+/// The position of a group member in the module: by layer, then by expert.
 struct Position {
   std::uint64_t layer = 0;
   std::uint64_t expert = 0;

@@ -20,7 +20,7 @@ class ModelFile {
 
   Result<TargetFile> build(std::string path, const std::string& id) {
     DictValue root;
-    ValuePtr module = none_value();  // of a pipeline: weights stand in files of layers
+    ValuePtr module = none_value();  // pipelines keep weights in layer files
     if (!target_.pipeline) {
       CKPT_TRY(module, module_value());
     }
@@ -80,7 +80,7 @@ class ModelFile {
     return archive_.whole(target_.weight_source(entry), entry.dtype);
   }
 
-  /// Files of models speak of the first rank's experts.
+  /// Model files list the experts of the first rank only.
   bool is_of_first_rank(const std::string& name) const {
     return expert_layer_of(target_, name) == nullptr || local_name(target_, name) == name;
   }

@@ -52,7 +52,7 @@ struct TrainingTarget {
   std::uint64_t model_rank = 0;    ///< the model-parallel rank that this is of
   std::uint64_t model_ranks = 1;   ///< tensor-parallel ranks x pipeline stages
   std::uint64_t tensor_ranks = 1;  ///< of a stage
-  bool pipeline = false;           ///< weights stand in files of layers
+  bool pipeline = false;           ///< weights are in layer files
   std::string tag{};
   std::vector<ExpertLayer> experts{};
   bool data_before_experts = false;  ///< the mesh: ranks with the same experts lie side by side
