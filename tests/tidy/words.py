@@ -1,4 +1,4 @@
-"""Plain English: phrases that no native engineer would write. None in a string that users see; in comments and documents their number may only fall."""
+"""Plain English: phrases that no native engineer would write, in strings that users see, comments and documents."""
 import re
 
 from source_text import _TOKEN, arguments, code_only, project_files, read, verdict
