@@ -87,7 +87,7 @@ class ExpertDivision {
   Result<> settle_experts(TargetGroup& group) {
     std::size_t count = 0;
     for (const std::size_t member : group.members)
-      count += expert_layer_of(target_, target_.state.model[member].name) != nullptr ? 1 : 0;
+      count += expert_layer_of(target_, target_.state.model[member].name) != nullptr ? 1U : 0U;
     if (count == 0) return {};
     const std::string& first = target_.state.model[group.members.front()].name;
     if (count != group.members.size())
