@@ -152,7 +152,9 @@ TEST_P(ConvertPowerCut, AtAnyOperationTheNextRunEndsWithTheSameBytes) {
     resumed += again->resumed_bytes;
     ASSERT_EQ(target_of(*disk), expected);
   }
-  if (made->files.size() > 1) EXPECT_GT(resumed, 0U) << "no leaf and its slot ever survived together";
+  if (made->files.size() > 1) {
+    EXPECT_GT(resumed, 0U) << "no leaf and its slot ever survived together";
+  }
 }
 
 std::vector<Case> power_cases() {
