@@ -300,7 +300,7 @@ class WithoutChangeTimes final : public ForwardingIo {
 
 /// In parts that the killed run had copied, before or after, and in those that it had not.
 TEST_P(ConvertResumeOnOneEngine, ABitThatFlippedInASourceEntryNeverReachesTheTarget) {
-  if (GetParam().big) GTEST_SKIP() << "no checksums";
+  if (GetParam().big || GetParam().target.golden.starts_with("folders/")) GTEST_SKIP() << "no checksums";
   io_ = std::make_unique<WithoutChangeTimes>(std::move(io_));
   ASSERT_TRUE(convert_with(*io_));  // under the id that a conversion has there
   expected_ = test::read_tree(target_);
@@ -500,7 +500,15 @@ TEST_P(ConvertResumeOnOneEngine, WhatAnOverwriteReplacedIsNotTakenForAPartial) {
     if (done) break;
     SCOPED_TRACE("name operation " + std::to_string(n));
     fs::remove_all(target_);
-    const auto again = convert_with(*io_, wanted);
+    auto again = convert_with(*io_, wanted);
+    if (!again && !GetParam().target.old_tag.empty()) {
+      // This conversion writes no file of that name, so what was replaced stays, and stops it until it is moved away.
+      ASSERT_EQ(again.error().code, Errc::usage) << again.error().message;
+      EXPECT_NE(again.error().message.find("also holds " + GetParam().target.old_tag), std::string::npos);
+      fs::remove_all(directory_.path() + "/moved");
+      fs::rename(partial(), directory_.path() + "/moved");
+      again = convert_with(*io_, wanted);
+    }
     ASSERT_TRUE(again) << again.error().message;
     EXPECT_EQ(test::read_tree(target_), expected_);
     EXPECT_EQ(beside(), std::vector<std::string>{});
