@@ -83,7 +83,7 @@ Verb convert_verb() {
                .guesses = {"data-parallel", "world-size", "dp-size"}},
               {.name = "ep",
                .value = "N",
-               .help = "for --to deepspeed: number of expert-parallel ranks among them; by default that of the source",
+               .help = "for --to deepspeed: expert-parallel size, a divisor of --dp; default: that of the source",
                .guesses = {"expert-parallel", "ep-size"}},
               {.name = "tag",
                .value = "NAME",

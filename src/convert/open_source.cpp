@@ -224,7 +224,7 @@ Result<> identify_files(Source& source) {
 
 /// The error for a format without a reader. Megatron's torch_dist is a DCP checkpoint too.
 Error not_read(const Place& place, const std::string& root, const Found& found) {
-  const std::string hint = place.has(".metadata") ? "--from dcp reads the tensors, by the names that they have there"
+  const std::string hint = place.has(".metadata") ? "--from dcp reads its tensors, under the names in .metadata"
                                                   : "formats that can be read: " + readable_formats();
   return about_format(root, Errc::unsupported,
                       fmt::format("this is {} ({}), which this version recognises but does not read",

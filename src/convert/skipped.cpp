@@ -183,8 +183,7 @@ class LookBeside {
     if (!others_.empty())
       out_.findings.push_back({.text = fmt::format("beside the checkpoint, not part of it: {}", name_list(others_)),
                                .file = join_path(root_, others_[0])});
-    if (!unread_.empty())
-      warn(fmt::format("cannot read {}, which may hold data that is not part of the checkpoint", name_list(unread_)));
+    if (!unread_.empty()) warn(fmt::format("cannot read {}; data in it would be left out", name_list(unread_)));
     if (unseen_)
       warn(
           fmt::format("{}: too many files and folders beside the checkpoint to check each; some may hold data that is "

@@ -36,8 +36,12 @@ inline void PrintTo(const ConversionTarget& target, std::ostream* out) {
   *out << target.name;
 }
 
+inline ConversionTarget shards_target() {
+  return {.name = "Shards", .path = "m", .to = "safetensors", .golden = "deepspeed/zero3_fp32_dp3_tied_tiny"};
+}
+
 inline std::vector<ConversionTarget> foreign_targets() {
-  const std::string zero3 = "deepspeed/zero3_fp32_dp3_tied_tiny";
+  const std::string zero3 = shards_target().golden;
   return {
       {.name = "TorchFile", .path = "m.pt", .golden = zero3},
       {.name = "TorchDirectory", .path = "m", .to = "torch", .golden = zero3, .shard_bytes = 8 << 10},

@@ -151,11 +151,7 @@ std::vector<Case> cases() {
   std::vector<Case> out;
   for (const IoKind engine : {IoKind::threads, IoKind::uring}) {
     const std::string name = engine == IoKind::uring ? "Uring" : "Threads";
-    out.push_back(
-        {.name = name + "Shards",
-         .engine = engine,
-         .target = {
-             .name = "Shards", .path = "m", .to = "safetensors", .golden = "deepspeed/zero3_fp32_dp3_tied_tiny"}});
+    out.push_back({.name = name + "Shards", .engine = engine, .target = shards_target()});
     for (const ConversionTarget& target : foreign_targets())
       out.push_back({name + target.name, engine, 2, target, fault_stride(target, 11)});
   }

@@ -94,11 +94,7 @@ std::vector<Case> cases() {
   std::vector<Case> out;
   for (const IoKind engine : {IoKind::threads, IoKind::uring}) {
     const std::string name = engine == IoKind::uring ? "Uring" : "Threads";
-    out.push_back(
-        {.name = name + "Shards",
-         .engine = engine,
-         .target = {.name = "Shards", .path = "m", .to = "safetensors", .golden = "deepspeed/zero3_fp32_dp3_tied_tiny"},
-         .stride = 7});
+    out.push_back({.name = name + "Shards", .engine = engine, .target = shards_target(), .stride = 7});
     for (const ConversionTarget& target : foreign_targets())
       out.push_back({name + target.name, engine, target, fault_stride(target, 17)});
   }

@@ -179,8 +179,9 @@ TEST_F(Prune, APlanThatIsOnlyShownLooksIntoABoundedNumberAndTellsWhatIsLeft) {
   PrunePlan plan = planned(shown);
   EXPECT_EQ(plan.trash_count, 1U);
   ASSERT_EQ(plan.warnings.size(), 2U);
-  EXPECT_NE(plan.warnings[0].find("links in 2 more checkpoints"), std::string::npos) << plan.warnings[0];
-  EXPECT_NE(plan.warnings[1].find("1 more checkpoints that stay"), std::string::npos) << plan.warnings[1];
+  EXPECT_NE(plan.warnings[0].find("links in 2 checkpoints were not followed"), std::string::npos) << plan.warnings[0];
+  EXPECT_NE(plan.warnings[1].find("1 kept checkpoints that justify deletions were not checked"), std::string::npos)
+      << plan.warnings[1];
   shown.most_looked_into = 3;
   plan = planned(shown);
   EXPECT_EQ(plan.trash_count, 0U) << "the last three that are whole are all that there are";

@@ -139,7 +139,7 @@ def case_what_else_stands_beside_it_is_named_and_stays(sh):
         place = out / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text("work")
-        refused(sh, "out", rf"{name.split('/')[0]}{'/' if '/' in name else ','}", "the checkpoint is not made of")
+        refused(sh, "out", rf"{name.split('/')[0]}{'/' if '/' in name else ','}", "not part of the checkpoint")
         shutil.rmtree(out / name.split("/")[0]) if "/" in name else place.unlink()
     for n in range(12):
         (out / f"note{n:02}.txt").write_text("x")

@@ -7,11 +7,9 @@ The files that rank 0 writes have one key for each model-parallel rank ("0/param
 """
 import contextlib
 import json
-import os
 import sys
-import time
 
-from deepspeed_resume import STEPS_ON, DeepSpeedRun, groups_of
+from deepspeed_resume import DeepSpeedRun, groups_of, main
 
 TENSOR_GROUP = []  # of the model that is being trained
 WIDTH, TOKENS, TENSOR_RANKS, STAGES = 6, 11, 2, 2
@@ -198,40 +196,5 @@ class ModelParallelRun(DeepSpeedRun):
         return out
 
 
-def run(out, case):
-    import torch.distributed as dist
-    from safetensors.torch import save_file
-    at = os.path.join(out, case["name"])
-    one = ModelParallelRun(case)
-    step = one.load(case["load"], **case.get("options", {})) if "load" in case else 0
-    for _ in range(case.get("warm", 0)):
-        one.train(step)
-        step += 1
-    told, held = one.facts(), one.held()
-    if "save" in case:
-        one.save(case["save"], step)
-    told["losses"] = [one.train(step + i) for i in range(STEPS_ON)]
-    end = one.held()
-    if dist.get_rank() == 0:
-        save_file({k: t.contiguous() for k, t in held.items()}, at + ".held.safetensors")
-        save_file({k: t.contiguous() for k, t in end.items()}, at + ".end.safetensors")
-        with open(at + ".json", "w") as file:
-            json.dump(told, file)
-    dist.barrier()
-
-
-def main(out, cases):
-    import deepspeed
-    import deepspeed.ops
-    import torch.distributed as dist
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    deepspeed.init_distributed(dist_backend="gloo")
-    for case in cases:
-        run(out, case)
-    dist.barrier()
-    time.sleep(0.5)  # a rank that leaves the last barrier early resets the others' sockets
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))
+    main(sys.argv[1], json.loads(sys.argv[2]), ModelParallelRun)

@@ -203,11 +203,15 @@ class TorchRun:
                 "groups": [{k: g[k] for k in ("lr", "weight_decay", "betas", "eps")} for g in self.optimizer.param_groups]}
 
 
-def run(out, case):
+def make_run(case):
+    return DeepSpeedRun(case) if case.get("kind", "deepspeed") == "deepspeed" else TorchRun(case)
+
+
+def run(out, case, make):
     import torch.distributed as dist
     from safetensors.torch import save_file
     at = os.path.join(out, case["name"])
-    one = DeepSpeedRun(case) if case.get("kind", "deepspeed") == "deepspeed" else TorchRun(case)
+    one = make(case)
     step = one.load(case["load"], **case.get("options", {})) if "load" in case else 0
     if "code" in case:  # lines of a document that load what is below the directory `at`
         os.chdir(case["at"])
@@ -230,18 +234,22 @@ def run(out, case):
     dist.barrier()
 
 
-def main(out, cases):
+def main(out, cases, make):
+    """Runs the cases one after the other; does not return.
+
+    make  a run of a case: with `load`, `train`, `save`, `facts` and `held`
+    """
     import deepspeed
     import deepspeed.ops
     import torch.distributed as dist
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(dist_backend="gloo")
     for case in cases:
-        run(out, case)
+        run(out, case, make)
     dist.barrier()
     time.sleep(0.5)  # a rank that leaves the last barrier early resets the others' sockets
     os._exit(0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))
+    main(sys.argv[1], json.loads(sys.argv[2]), make_run)

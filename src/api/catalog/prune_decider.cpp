@@ -28,16 +28,16 @@ Result<> PruneDecider::not_stopped() const {
 
 Result<> PruneDecider::decide(PrunePart& part, std::vector<std::string>& warnings) {
   left_.clear();
-  CKPT_CHECK(decide_anew(part, warnings));
+  CKPT_CHECK(decide_until_stable(part, warnings));
   if (!left_.empty())
     warnings.push_back(
-        fmt::format("{}: {} more checkpoints that stay, and that deletions rest on, are checked by --apply, which "
-                    "deletes less where one is not whole",
+        fmt::format("{}: {} kept checkpoints that justify deletions were not checked; --apply checks them, and deletes "
+                    "less if one is damaged",
                     request_.store, left_.size()));
   return {};
 }
 
-Result<> PruneDecider::decide_anew(PrunePart& part, std::vector<std::string>& warnings) {
+Result<> PruneDecider::decide_until_stable(PrunePart& part, std::vector<std::string>& warnings) {
   situation_.first_run = part.first_run;
   for (;;) {
     CKPT_CHECK(not_stopped());
@@ -88,8 +88,7 @@ Result<> PruneDecider::find_own_links(std::vector<std::string>& warnings) {
   }
   if (most < own_.size())
     warnings.push_back(
-        fmt::format("{}: whether links in {} more checkpoints lead into what would go is checked by --apply, which "
-                    "then keeps it",
+        fmt::format("{}: links in {} checkpoints were not followed; --apply follows them, and keeps their targets",
                     request_.store, own_.size() - most));
   return {};
 }

@@ -29,7 +29,7 @@ class PruneDecider {
     bool damaged = false;  ///< a checkpoint that would be kept is incomplete
   };
   Result<> not_stopped() const;
-  Result<> decide_anew(PrunePart& part, std::vector<std::string>& warnings);
+  Result<> decide_until_stable(PrunePart& part, std::vector<std::string>& warnings);
   Result<bool> note_own_links(PrunePart& part, std::vector<std::string>& warnings);
   Result<> find_own_links(std::vector<std::string>& warnings);
   static std::set<std::string> runs_of(const PrunePart& part, const std::vector<std::uint32_t>& indices);

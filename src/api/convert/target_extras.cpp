@@ -77,7 +77,7 @@ void add_beside(const Map& source, const Format& target, std::vector<WantedExtra
                 [&](const WantedExtra& extra) { return std::ranges::find(clashing, extra.path) != clashing.end(); });
   skeleton.dropped.push_back(
       {.severity = Severity::warning,
-       .text = fmt::format("not copied: {}: the target has {} of that name", name_list(clashing, kExtrasShown),
+       .text = fmt::format("not copied: {}: the target already has {} of that name", name_list(clashing, kExtrasShown),
                            clashing.size() == 1 ? "a file" : "files"),
        .skipped = Skipped::data});
 }

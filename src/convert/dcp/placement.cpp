@@ -32,12 +32,12 @@ Result<MeshWord> read_word(std::string_view text, std::string_view word) {
   MeshWord out;
   if (const auto colon = word.find(':'); colon != std::string_view::npos) {
     out.size = parse_number<std::uint64_t>(word.substr(colon + 1));
-    if (out.size.value_or(0) == 0) return bad_placement(text, "the size after a colon is a count of ranks");
+    if (out.size.value_or(0) == 0) return bad_placement(text, "the number after ':' is a count of ranks, at least 1");
     word = word.substr(0, colon);
   }
   if (word == "R") return out;
   if (word.starts_with('S')) out.shard_dim = parse_number<std::uint32_t>(word.substr(1));
-  if (!out.shard_dim) return bad_placement(text, fmt::format("'{}' is neither S and a dimension nor R", word));
+  if (!out.shard_dim) return bad_placement(text, fmt::format("'{}' is neither R nor S with a dimension", word));
   return out;
 }
 

@@ -82,7 +82,7 @@ class TrainingEntries {
               .message = fmt::format("{}: {}", request_.target, state_.unplaced_reason),
               .hint = "--only weights    takes the model alone"};
     if (state_.unplaced.empty()) return out;
-    out.message = fmt::format("{}: {} tensors of optimizer state have no parameter that is known: {}", request_.target,
+    out.message = fmt::format("{}: cannot match {} optimizer tensors to parameters: {}", request_.target,
                               state_.unplaced.size(), state_.unplaced_reason);
     out.tensor = map_.tensors[state_.unplaced.front()].name;
     return out;

@@ -256,8 +256,8 @@ void MapBuilder::keep_pickles() {
     }
     if (!classes.empty()) {
       map_.findings.push_back(
-          {.text =
-               fmt::format("objects of unknown classes are kept inert, with the whole pickle: {}", name_list(classes)),
+          {.text = fmt::format("objects of unknown classes are kept as data, with the original pickle: {}",
+                               name_list(classes)),
            .file = part.path});
     }
   }

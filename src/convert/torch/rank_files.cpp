@@ -124,7 +124,7 @@ Result<std::vector<RankFile>> order_rank_files(const std::string& root, std::vec
           {.code = Errc::incomplete,
            .message = fmt::format("{}: files of {} of {} ranks are missing: {}", root, count, world, names.text()),
            .file = join_path(root, missing),
-           .hint = "each rank wrote its own slices: copy them from the nodes that did"});
+           .hint = "each rank wrote its own slices: copy the files from every node"});
     }
     begin = end;
   }

@@ -47,9 +47,9 @@ Result<std::vector<RankFile>> order_rank_files(const std::string& root, std::vec
 /// then build; do not use the builder afterwards.
 ///
 /// A DTensor's parts are placed by its mesh and placements, a ShardedTensor's by their offsets. A plain tensor is a
-/// replica on every rank, but a random state belongs to its rank. The first series keeps its names, later ones get the
-/// prefix "SERIES/", and items their name as the first part of the path; data of one rank only gets "FILE/": objects
-/// that differ from the first rank's, random states.
+/// replica on every rank, but a random state belongs to its rank. Names of the first series stay; later
+/// series get the prefix "SERIES/", items their own name. What belongs to one rank, a random state or an object that
+/// differs from the first rank's, gets the prefix "FILE/".
 class RankFilesBuilder {
  public:
   explicit RankFilesBuilder(std::string root) : root_(std::move(root)) {}

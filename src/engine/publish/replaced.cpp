@@ -42,7 +42,7 @@ class Accounting {
     if (strays_.empty()) return std::move(files_);
     std::ranges::sort(strays_);
     return not_replaceable(
-        path_, fmt::format("it also holds {}, which the checkpoint is not made of", name_list(strays_, kOthersShown)),
+        path_, fmt::format("it also holds {}, not part of the checkpoint", name_list(strays_, kOthersShown)),
         "choose another target, or move the other files away");
   }
 

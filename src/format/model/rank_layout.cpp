@@ -1,6 +1,6 @@
 #include "format/model/rank_layout.hpp"
 
-#include <charconv>
+#include "format/text/parse_number.hpp"
 
 namespace ckpt {
 
@@ -10,12 +10,10 @@ std::string ranked_name(std::string_view name, std::uint64_t rank) {
 
 RankedName split_ranked_name(std::string_view name, std::size_t ranks) {
   const std::size_t at = name.rfind('@');
-  if (at == std::string_view::npos || at + 1 == name.size()) return {name};
-  std::uint64_t rank = 0;
-  const char* const last = name.data() + name.size();
-  const auto [end, error] = std::from_chars(name.data() + at + 1, last, rank);
-  if (error != std::errc{} || end != last || rank >= ranks) return {name};
-  return {name.substr(0, at), rank, true};
+  if (at == std::string_view::npos) return {name};
+  const auto rank = parse_number<std::uint64_t>(name.substr(at + 1));
+  if (!rank || *rank >= ranks) return {name};
+  return {name.substr(0, at), *rank, true};
 }
 
 }  // namespace ckpt

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,6 +14,7 @@
 #include "convert/deepspeed/stages/experts.hpp"
 #include "convert/deepspeed/writer/expert_layout.hpp"
 #include "format/model/object_tree.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
@@ -57,14 +58,14 @@ class ExpertDivision {
       return fail({.code = Errc::usage, .message = request_.target + ": convert: --ep: the source has no experts"});
     if (target_.experts.empty()) return {};
     if (universal_)
-      return fail(cannot_hold(request_, "DeepSpeed loads no mixture of experts from a universal directory", {},
-                              "--to deepspeed holds it"));
+      return fail(cannot_hold(request_, "DeepSpeed cannot load a mixture of experts from a universal directory", {},
+                              "use --to deepspeed"));
     if (target_.stage == 3)
-      return fail(cannot_hold(request_, "DeepSpeed has no mixture of experts in ZeRO stage 3", {},
+      return fail(cannot_hold(request_, "DeepSpeed does not support a mixture of experts at ZeRO stage 3", {},
                               "--zero-stage 2    is the nearest"));
     if (!request_.source->module_order)
-      return fail(cannot_hold(request_, "the source does not keep the order of the mixture-of-experts layers", {},
-                              "convert the DeepSpeed directory itself"));
+      return fail(cannot_hold(request_, "the source does not record the order of its mixture-of-experts layers", {},
+                              "convert the original DeepSpeed directory"));
     return check_expert_counts();
   }
 
@@ -79,7 +80,7 @@ class ExpertDivision {
         });
     if (same) return {};
     return fail(cannot_hold(request_,
-                            target_.experts.front().name + ": the experts that are there are not those of num_experts",
+                            target_.experts.front().name + ": the experts in the files do not match num_experts",
                             target_.experts.front().name));
   }
 
@@ -91,12 +92,15 @@ class ExpertDivision {
     if (count == 0) return {};
     const std::string& first = target_.state.model[group.members.front()].name;
     if (count != group.members.size())
-      return fail(cannot_hold(request_, first + ": experts and other parameters share its parameter group", first));
+      return fail(cannot_hold(request_, first + ": its parameter group mixes experts and other parameters", first));
     group.expert_ranks = source_ranks();
     for (const auto& [name, value] : group.options) {
       const auto* text = name == "name" ? text_of(&value) : nullptr;
       if (text == nullptr || !text->starts_with(kExpertGroup)) continue;
-      std::from_chars(text->data() + kExpertGroup.size(), text->data() + text->size(), group.expert_ranks);
+      const auto ranks = parse_number<std::uint64_t>(std::string_view(*text).substr(kExpertGroup.size()));
+      if (!ranks || *ranks == 0)
+        return fail(cannot_hold(request_, first + ": its group is named '" + *text + "', which gives no size", first));
+      group.expert_ranks = *ranks;
     }
     return {};
   }
@@ -109,11 +113,11 @@ class ExpertDivision {
     }
     const std::uint64_t asked = request_.options.ep;
     if (asked != 0 && degrees.size() > 1)
-      return fail(cannot_hold(request_,
-                              fmt::format("the experts of its layers are over {} and {} ranks: one --ep does not say "
-                                          "how many each has",
-                                          *degrees.begin(), *degrees.rbegin()),
-                              {}, "leave --ep out: every layer keeps its ranks"));
+      return fail(
+          cannot_hold(request_,
+                      fmt::format("layers use different expert-parallel sizes ({} and {}), but --ep sets only one",
+                                  *degrees.begin(), *degrees.rbegin()),
+                      {}, "omit --ep: each layer keeps its size"));
     if (asked != 0) {
       for (ExpertLayer& layer : target_.experts) layer.ranks = asked;
     }
@@ -165,8 +169,8 @@ class ExpertDivision {
     if (!split) return {};
     const std::string& first = target_.state.model[group.members.front()].name;
     return fail(cannot_hold(
-        request_, first + ": DeepSpeed splits so large a group of experts by size, in another way for other ranks",
-        first, fmt::format("--ep {}    as in the source", source_ranks())));
+        request_, first + ": its expert group is so large that DeepSpeed splits it, differently for each --ep", first,
+        fmt::format("--ep {}    is that of the source", source_ranks())));
   }
 
   const WriteRequest& request_;

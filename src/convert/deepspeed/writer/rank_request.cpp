@@ -2,8 +2,7 @@
 
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
-#include <utility>
+#include <vector>
 
 namespace ckpt::deepspeed {
 namespace {
@@ -12,43 +11,35 @@ std::string without_rank(std::string_view name, std::size_t ranks) {
   return std::string(split_ranked_name(name, ranks).name);
 }
 
-/// Which tensors are a rank's: those that it holds, and those of its objects.
-class Ownership {
- public:
-  Ownership(const RankLayout& layout, std::uint64_t rank) : layout_(layout), rank_(rank) {
-    for (const auto& held : layout.ranks) {
-      for (const HeldTensor& entry : held) placed_.insert(entry.tensor);
-    }
-    for (const HeldLayer& layer : layout.layers) {
-      for (const HeldTensor& entry : layer.tensors) placed_.insert(entry.tensor);
-    }
-    for (const HeldTensor& entry : layout.ranks[rank]) mine_.emplace(entry.tensor, &entry.name);
-  }
-
-  /// The rank's name of a tensor of the model or its optimizer, or null.
-  const std::string* name_of(std::uint32_t tensor) const {
-    const auto found = mine_.find(tensor);
-    return found == mine_.end() ? nullptr : found->second;
-  }
-  /// A tensor of an object: the first rank's have no suffix.
-  bool is_of_object(std::uint32_t tensor, const std::string& name) const {
-    return !placed_.contains(tensor) && split_ranked_name(name, layout_.ranks.size()).rank == rank_;
-  }
-
- private:
-  const RankLayout& layout_;
-  const std::uint64_t rank_;
-  std::unordered_set<std::uint32_t> placed_{};
-  std::unordered_map<std::uint32_t, const std::string*> mine_{};
-};
-
 }  // namespace
 
-std::unique_ptr<RankRequest> request_of_rank(const WriteRequest& whole, std::uint64_t rank) {
+RankRequests::RankRequests(const WriteRequest& whole) : whole_(whole), selected_(whole.ranks->ranks.size()) {
+  const RankLayout& layout = *whole.ranks;
+  const Map& source = *whole.source;
+  std::unordered_map<std::uint32_t, std::vector<std::size_t>> holders;  // of a tensor; none: layer files have it
+  for (std::size_t rank = 0; rank < layout.ranks.size(); ++rank) {
+    for (const HeldTensor& held : layout.ranks[rank]) holders[held.tensor].push_back(rank);
+  }
+  for (const HeldLayer& layer : layout.layers) {
+    for (const HeldTensor& held : layer.tensors) holders.try_emplace(held.tensor);
+  }
+  for (std::uint32_t i = 0; i < whole.tensors.size(); ++i) {
+    const std::uint32_t tensor = whole.tensors[i].tensor;
+    if (const auto found = holders.find(tensor); found != holders.end()) {
+      for (const std::size_t rank : found->second) selected_[rank].push_back(i);
+    } else {  // of an object: the first rank's have no suffix
+      selected_[split_ranked_name(source.tensors[tensor].name, layout.ranks.size()).rank].push_back(i);
+    }
+  }
+}
+
+std::unique_ptr<RankRequest> RankRequests::of(std::uint64_t rank) const {
+  const WriteRequest& whole = whole_;
   const Map& source = *whole.source;
   const RankLayout& layout = *whole.ranks;
   const std::size_t ranks = layout.ranks.size();
-  const Ownership ownership(layout, rank);
+  std::unordered_map<std::uint32_t, const std::string*> names;  // the rank's, of tensors that it holds
+  for (const HeldTensor& held : layout.ranks[rank]) names.emplace(held.tensor, &held.name);
   auto out = std::make_unique<RankRequest>();
   Map& map = out->map;
   map.format = source.format;
@@ -64,17 +55,17 @@ std::unique_ptr<RankRequest> request_of_rank(const WriteRequest& whole, std::uin
   request.source_format = whole.source_format;
   request.scalars = whole.scalars;
   request.stop = whole.stop;
-  for (const Selected& selected : whole.tensors) {
-    const std::string* name = ownership.name_of(selected.tensor);
+  for (const std::uint32_t i : selected_[rank]) {
+    const Selected& selected = whole.tensors[i];
     const Tensor& tensor = source.tensors[selected.tensor];
-    if (name == nullptr && !ownership.is_of_object(selected.tensor, tensor.name)) continue;
     Tensor& mine = map.tensors[selected.tensor];
     mine = tensor;
     Selected& to = request.tensors.emplace_back(selected);
-    if (name == nullptr) continue;
-    mine.name = *name;
+    const auto name = names.find(selected.tensor);
+    if (name == names.end()) continue;
+    mine.name = *name->second;
     mine.parameter = without_rank(tensor.parameter, ranks);
-    to.name = layout.layers.empty() ? without_rank(selected.name, ranks) : *name;
+    to.name = layout.layers.empty() ? without_rank(selected.name, ranks) : mine.name;
   }
   for (const Alias& alias : whole.aliases) {
     if (split_ranked_name(alias.name, ranks).rank != rank) continue;

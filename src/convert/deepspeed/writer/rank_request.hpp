@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "convert/format.hpp"
 
@@ -14,7 +15,16 @@ struct RankRequest {
   WriteRequest request{};  ///< of `map`
 };
 
-/// request  of the whole source. Tensors of objects keep their names; objects lose the rank that ends theirs.
-std::unique_ptr<RankRequest> request_of_rank(const WriteRequest& request, std::uint64_t rank);
+/// The requests of all ranks. Tensors of objects keep their names; objects lose the rank that ends theirs.
+class RankRequests {
+ public:
+  /// whole  of the whole source; outlives this
+  explicit RankRequests(const WriteRequest& whole);
+  std::unique_ptr<RankRequest> of(std::uint64_t rank) const;
+
+ private:
+  const WriteRequest& whole_;
+  std::vector<std::vector<std::uint32_t>> selected_;  // by rank: numbers in WriteRequest::tensors, ascending
+};
 
 }  // namespace ckpt::deepspeed

@@ -64,8 +64,8 @@ class Preparation {
     CKPT_CHECK(check_pipeline_type());
     read_config();
     if (out_.round_robin && !out_.experts.empty())
-      return fail(cannot_hold(request_, "experts in the order of round_robin_gradients are not written", {},
-                              "--to ckpt or --to safetensors hold them"));
+      return fail(cannot_hold(request_, "writing experts ordered by round_robin_gradients is not supported", {},
+                              "use --to ckpt or --to safetensors"));
     add_client_state();
     return std::move(out_);
   }
@@ -132,10 +132,10 @@ class Preparation {
       if (mesh(axis) < 2) continue;
       return fail(cannot_hold(
           request_,
-          fmt::format("the source is of {} {}-parallel ranks, and no longer in DeepSpeed's own files, which alone say "
-                      "what each holds",
+          fmt::format("{} {}-parallel ranks saved this state, and only the original DeepSpeed files record what each "
+                      "rank held",
                       mesh(axis), word),
-          {}, "convert the DeepSpeed directory itself, or --to ckpt or --to safetensors"));
+          {}, "convert the original DeepSpeed directory, or use --to ckpt or --to safetensors"));
     }
     return {};
   }
@@ -145,8 +145,8 @@ class Preparation {
     out_.tensor_ranks = ranks.tensor_ranks;
     out_.pipeline = !ranks.layers.empty();
     if (!out_.pipeline || out_.stage < 2) return {};
-    return fail(cannot_hold(request_, fmt::format("DeepSpeed has no pipelines in ZeRO stage {}", out_.stage), {},
-                            "--zero-stage 1    is the nearest"));
+    return fail(cannot_hold(request_, fmt::format("DeepSpeed does not support pipelines at ZeRO stage {}", out_.stage),
+                            {}, "--zero-stage 1    is the nearest"));
   }
 
   /// A universal folder has parameters whole; how they are cut, their files say.
@@ -155,8 +155,9 @@ class Preparation {
     out_.model_ranks = out_.tensor_ranks * std::max<std::uint64_t>(mesh("pp"), 1);
     out_.pipeline = out_.model_ranks > 1;  // as ds_to_universal.py leaves layers behind, so are slices of weights here
     if (out_.tensor_ranks == 1 || out_.slice_info() != nullptr) return {};
-    return fail(cannot_hold(request_, "no universal_checkpoint_info says how DeepSpeed is to cut the parameters", {},
-                            "--to deepspeed keeps the slices as they are"));
+    return fail(cannot_hold(request_,
+                            "the source has no universal_checkpoint_info, which describes how to slice parameters", {},
+                            "--to deepspeed    keeps the slices unchanged"));
   }
 
   Result<> check_optimizer() {
@@ -338,8 +339,8 @@ class Preparation {
   Result<> check_pipeline_type() const {
     if (!out_.pipeline || out_.stage != 0 || out_.model_dtype != Dtype::bf16 || out_.fresh) return {};
     return fail(cannot_hold(request_,
-                            "pipelines in bf16 without ZeRO have the files of BF16_Optimizer, which are not written",
-                            {}, "--zero-stage 1    is the nearest"));
+                            "a bf16 pipeline at ZeRO stage 0 needs BF16_Optimizer files, which ckpt cannot write", {},
+                            "--zero-stage 1    is the nearest"));
   }
 
   /// Weights that become fp16 get a scaler as DeepSpeed starts one; stages 1 and 2 start their own.

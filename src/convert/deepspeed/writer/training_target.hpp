@@ -82,7 +82,7 @@ Error cannot_hold(const WriteRequest& request, std::string what, std::string ten
 
 /// Native directories: what one model-parallel rank has.
 ///
-/// request  of that rank alone (request_of_rank)
+/// request  of that rank alone (RankRequests)
 /// errors  usage: --zero-stage or --dp is needed; unsupported: names the tensor or the layout that cannot be held, with
 ///         the nearest that works as a hint
 Result<TrainingTarget> training_target(const WriteRequest& request, std::uint64_t model_rank);

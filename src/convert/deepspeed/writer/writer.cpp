@@ -39,12 +39,12 @@ void add_notes(const TrainingTarget& target, const WriteRequest& request, std::v
     if (entry.kind_is_known || entry.kind == ModelTensor::Kind::trained) continue;
     guessed.push_back(entry.name + (entry.kind == ModelTensor::Kind::frozen ? " (frozen)" : " (buffer)"));
   }
-  if (!guessed.empty()) note("frozen parameters and buffers differ by their names only: " + name_list(guessed));
+  if (!guessed.empty()) note("frozen parameters and buffers were distinguished by name only: " + name_list(guessed));
   if (target.state.loss_scale && target.state.loss_scale->dynamic && !has_dynamic_scale(target))
     note("the dynamic loss scale is left out: weights are not fp16");
   if (target.stage == 0 && (target.model_dtype == Dtype::bf16 || target.model_dtype == Dtype::f16) && !target.fresh)
     note("stage 0 with 16-bit weights is written for optimizers of torch (\"torch_adam\": true), not for FusedAdam");
-  if (request.source_format == "deepspeed") note("zero_to_fp32.py is not copied: ckpt does what it does");
+  if (request.source_format == "deepspeed") note("zero_to_fp32.py is not copied: ckpt convert replaces it");
 }
 
 std::vector<SmallFile> small_files(const TrainingTarget& target, const WriteRequest& request, std::string_view latest) {
@@ -108,10 +108,11 @@ Result<> add_rank(const TrainingTarget& target, const WriteRequest& request, Ske
 /// The files of all model-parallel ranks, which stay what they are.
 Result<Skeleton> lay_out_ranks(const WriteRequest& request) {
   const RankLayout& layout = *request.ranks;
+  const RankRequests requests(request);
   Skeleton out;
   std::vector<SmallFile> small;
   for (std::uint64_t rank = 0; rank < layout.ranks.size(); ++rank) {
-    const auto mine = request_of_rank(request, rank);
+    const auto mine = requests.of(rank);
     CKPT_TRY(const TrainingTarget target, training_target(mine->request, rank));
     CKPT_CHECK(add_rank(target, mine->request, out));
     if (rank != 0) continue;
