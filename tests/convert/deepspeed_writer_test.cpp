@@ -179,6 +179,29 @@ TEST(DeepSpeedWriter, ExpertsAreDividedAnewWhereTheirNumberAllowsIt) {
             std::string::npos);
 }
 
+/// The value with each text that begins with `begin` replaced.
+ValuePtr with_text(const Value& value, std::string_view begin, const std::string& text) {
+  Value out = value;
+  if (auto* own = std::get_if<std::string>(&out.v); own != nullptr && own->starts_with(begin)) *own = text;
+  if (auto* list = std::get_if<List>(&out.v)) {
+    for (ValuePtr& item : list->items) item = with_text(*item, begin, text);
+  }
+  if (auto* dict = std::get_if<Dict>(&out.v)) {
+    for (auto& [key, item] : dict->items) item = with_text(*item, begin, text);
+  }
+  return std::make_shared<Value>(std::move(out));
+}
+
+TEST(DeepSpeedWriter, AnExpertGroupWhoseNameGivesNoSizeIsRefused) {
+  const Map sound = golden_deepspeed("moe_ep2_dp4_zero2_bf16");
+  for (const std::string name : {"ep_size_", "ep_size_0", "ep_size_2x", "ep_size_99999999999999999999"}) {
+    Map map = sound;
+    for (NamedObject& object : map.objects) object.value = *with_text(object.value, "ep_size_", name);
+    EXPECT_NE(refusal(request_of(map, {.zero_stage = 1, .dp = 4})).find("named '" + name + "', which gives no size"),
+              std::string::npos);
+  }
+}
+
 /// The classes of DeepSpeed's that the pickles of a target's files name.
 std::set<std::string> classes_in(const Skeleton& skeleton) {
   constexpr std::string_view kGlobal = "cdeepspeed.";
