@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
+#include <thread>
 
 #include "cli/commands/commands.hpp"
+#include "cli/process/signals.hpp"
 #include "cli/process/stop_watch.hpp"
 #include "cli/words/manual.hpp"
 
@@ -52,6 +55,16 @@ void print_stray(const Launch& launch, const Answer& answer) {
   }
 }
 
+/// A rank that ends with a failure makes mpirun kill the others, even a rank 0 that still has to say what happened.
+/// Ends early when mpirun, after the end of rank 0, stops this rank.
+void await_rank_0() {
+  constexpr std::chrono::seconds kPatience(5);
+  constexpr std::chrono::milliseconds kLook(20);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (!stop_flag().load(std::memory_order_relaxed) && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(kLook);
+}
+
 }  // namespace
 
 int dispatch(const std::vector<std::string>& arguments, const Environment& environment) {
@@ -73,6 +86,7 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
   const Machine machine = read_machine();
   Settings settings{.json = words.on("json"), .quiet = words.on("quiet")};
   Answer answer;
+  std::shared_ptr<Comm> ranks;
   if (parsed.error) {
     answer = failed(*parsed.error);
   } else if (auto read = read_settings(words, environment, machine); !read) {
@@ -84,7 +98,12 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
     std::string said = "ckpt";
     for (const std::string& argument : arguments) said += " " + shell_word(argument);
     console.log(said);
-    Context context{.words = words, .settings = settings, .launch = launch, .machine = machine, .console = console};
+    Context context{.words = words,
+                    .settings = settings,
+                    .launch = launch,
+                    .machine = machine,
+                    .console = console,
+                    .ranks = ranks};
     if (verb != "doctor") raise_open_files();  // doctor reports the limit that other commands start with
     const StopWatch watch(verb, settings);
     answer = command_of(verb)(context);
@@ -101,6 +120,8 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
     answer = failed(std::move(finished).error());
     print_failures(console, answer, settings);
   }
+  ranks.reset();
+  if (answer.exit_code != 0 && launch.rank != 0) await_rank_0();
   return answer.exit_code;
 }
 

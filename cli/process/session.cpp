@@ -88,10 +88,11 @@ Result<std::unique_ptr<OpenSession>> OpenSession::on_all_ranks(Context& context)
     error.message += fmt::format(" (the environment says {})", context.launch.seen);
     return fail(std::move(error));
   }
-  return open(context, std::move(*comm));
+  context.ranks = *std::move(comm);
+  return open(context, context.ranks);
 }
 
-Result<std::unique_ptr<OpenSession>> OpenSession::open(Context& context, std::unique_ptr<Comm> comm) {
+Result<std::unique_ptr<OpenSession>> OpenSession::open(Context& context, std::shared_ptr<Comm> comm) {
   auto out = std::unique_ptr<OpenSession>(new OpenSession);
   out->comm_ = std::move(comm);
   auto io = open_io(context.settings.io);

@@ -29,10 +29,10 @@ class OpenSession {
   void end_progress() { display_.reset(); }
 
  private:
-  static Result<std::unique_ptr<OpenSession>> open(Context& context, std::unique_ptr<Comm> comm);
+  static Result<std::unique_ptr<OpenSession>> open(Context& context, std::shared_ptr<Comm> comm);
 
   std::optional<Error> failure_;
-  std::unique_ptr<Comm> comm_;
+  std::shared_ptr<Comm> comm_;
   std::unique_ptr<Io> io_;
   std::unique_ptr<ProgressDisplay> display_;
   std::optional<MapRules> rules_;

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "cli/output/console.hpp"
@@ -10,6 +11,7 @@
 #include "cli/process/launch.hpp"
 #include "cli/process/machine.hpp"
 #include "cli/words/words.hpp"
+#include "engine/comm/comm.hpp"
 
 namespace ckpt::cli {
 
@@ -37,6 +39,8 @@ struct Context {
   const Launch& launch;
   const Machine& machine;
   Console& console;
+  /// The ranks of a shared command. They stay joined until rank 0 has printed the answer.
+  std::shared_ptr<Comm>& ranks;
 };
 
 }  // namespace ckpt::cli
