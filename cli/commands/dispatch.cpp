@@ -98,12 +98,8 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
     std::string said = "ckpt";
     for (const std::string& argument : arguments) said += " " + shell_word(argument);
     console.log(said);
-    Context context{.words = words,
-                    .settings = settings,
-                    .launch = launch,
-                    .machine = machine,
-                    .console = console,
-                    .ranks = ranks};
+    Context context{
+        .words = words, .settings = settings, .launch = launch, .machine = machine, .console = console, .ranks = ranks};
     if (verb != "doctor") raise_open_files();  // doctor reports the limit that other commands start with
     const StopWatch watch(verb, settings);
     answer = command_of(verb)(context);

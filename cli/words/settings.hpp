@@ -11,7 +11,10 @@
 #include "cli/process/launch.hpp"
 #include "cli/process/machine.hpp"
 #include "cli/words/words.hpp"
-#include "engine/comm/comm.hpp"
+
+namespace ckpt {
+class Comm;
+}
 
 namespace ckpt::cli {
 
