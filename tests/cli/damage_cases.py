@@ -10,7 +10,6 @@ import shutil
 import socket
 import struct
 import subprocess
-import sys
 import zipfile
 
 from runner import Result, check, main
@@ -33,8 +32,7 @@ def limited(sh):
     """Starts a program within ADDRESSES. Sanitizers reserve terabytes: those builds run as they are."""
     if is_sanitized(sh.program):
         return []
-    code = f"import os,resource,sys;resource.setrlimit(resource.RLIMIT_AS,({ADDRESSES},{ADDRESSES}));os.execv(sys.argv[1],sys.argv[1:])"
-    return [sys.executable, "-c", code]
+    return ["prlimit", f"--as={ADDRESSES}"]
 
 
 def processor_seconds():

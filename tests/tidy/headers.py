@@ -3,6 +3,7 @@ else needs no compiler here: clang-tidy and the preset dev compile each source a
 import concurrent.futures
 import os
 import re
+import shutil
 import subprocess
 
 from source_text import arguments, project_files, read, verdict
@@ -13,6 +14,8 @@ def main():
     headers = [f for f in project_files(options.root)
                if f.endswith((".hpp", ".h")) and f.startswith(("src/", "include/", "cli/", "helper/"))]
     headers = [f for f in headers if not f.startswith(("src/engine/mpi/", "helper/", "include/ckpt/mpi.hpp"))]
+
+    cache = ["ccache"] if shutil.which("ccache") else []
 
     def is_first_of_a_source(path):
         source = os.path.splitext(path)[0] + ".cpp"
@@ -26,11 +29,16 @@ def main():
         found = [] if re.search(guard, read(options.root, path), re.M) else [f"{path}: nothing keeps it from being included twice"]
         if is_first_of_a_source(path):
             return found
-        language = ["-x", "c", "-std=c11"] if path.endswith(".h") else ["-x", "c++", "-std=c++20"]
+        name, *language = ("alone.c", "-x", "c", "-std=c11") if path.endswith(".h") else ("alone.cpp", "-std=c++20")
         includes = [f"-I{options.root}/{folder}" for folder in ("src", "include", ".")]
-        # Read as an #include from a file, so that #pragma once is no warning.
-        run = subprocess.run([options.cxx, "-fsyntax-only", "-Wall", "-Wextra", "-Werror", *language, *includes, "-"],
-                             input=f'#include "{os.path.join(options.root, path)}"\n', capture_output=True, text=True)
+        # Read as an #include from a file, so that #pragma once is no warning. Files in place of -fsyntax-only: those ccache
+        # keeps, so that only headers that changed are compiled.
+        folder = os.path.join("headers", path)
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as source:
+            source.write(f'#include "{os.path.join(options.root, path)}"\n')
+        run = subprocess.run([*cache, options.cxx, "-Wall", "-Wextra", "-Werror", *language, *includes, "-c",
+                              os.path.join(folder, name), "-o", os.path.join(folder, "alone.o")], capture_output=True, text=True)
         if run.returncode != 0:
             found.append(f"{path}: does not compile alone:\n{run.stderr[:1500]}")
         return found
