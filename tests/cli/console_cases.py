@@ -13,7 +13,8 @@ TIED = "safetensors/gpt2_tied"
 
 
 def big_checkpoint(sh, name="big.safetensors", mebibytes=1024):
-    """A sparse safetensors file: tensors of 64 MiB of zeros."""
+    """A sparse safetensors file: tensors of 64 MiB of zeros. Its conversion takes that space, and other tests run beside it."""
+    sh.needs_free(2 * mebibytes)
     size = 64 << 20
     count = mebibytes // 64
     header = {f"layer.{i}.weight": {"dtype": "F32", "shape": [size // 4], "data_offsets": [i * size, (i + 1) * size]}

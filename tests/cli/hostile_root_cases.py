@@ -111,7 +111,7 @@ def case_links_lead_root_nowhere(sh):
         if folder.is_dir():
             shutil.rmtree(folder)
         folder.symlink_to(victim)
-    sh.path("store/ckpt.toml").write_text('[[rule]]\nruns="*"\nkeep={last=1}\ndrop_optimizer_after="1s"\n[trash]\nrecycle=2\n')
+    sh.path("store/ckpt.toml").write_text('[[rule]]\nruns="*"\nkeep={last=1}\ndrop_optimizer_after="1s"\n[trash]\npurge_early_when_free_below = "0%"\nrecycle=2\n')
     own(sh.path("store"))
     words = (("verify", "--all", "--store", "store"), ("pin", "r@2", "--store", "store"), ("repair", "store", "--apply"),
              ("prune", "--store", "store", "--apply", "-y", "--max-delete", "100%", "--grace", "0"))

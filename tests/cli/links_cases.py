@@ -39,6 +39,9 @@ def policy(sh, text):
 
 
 def prune(sh, *words, **more):
+    # The disk under the tests may be nearly full: a policy made of flags waits for its grace all the same.
+    if any(w.startswith("--keep") for w in words):
+        words = (*words, "--purge-early-below", "0")
     return sh.run("prune", "--store", "store", "--apply", "-y", *words, **more)
 
 
@@ -50,7 +53,7 @@ def swap(path, target):
 def case_nothing_is_recycled_through_a_link(sh):
     run = stores(sh)
     swap(run / "step-000000002.g2/shards", sh.path("other/r/step-000000001.g1/shards"))
-    policy(sh, '[[rule]]\nruns = "*"\nkeep = { last = 1 }\n[trash]\nrecycle = 3\n')
+    policy(sh, '[[rule]]\nruns = "*"\nkeep = { last = 1 }\n[trash]\npurge_early_when_free_below = "0%"\nrecycle = 3\n')
     before = seen(sh.path("other"))
     prune(sh, "--max-delete", "100%", code=3, err="shards: .*a symbolic link")
     unchanged(sh, before)

@@ -107,7 +107,8 @@ def case_the_policy_file_decides_by_run(sh):
     store(sh, run="prod")
     store(sh, run="scratch")
     store(sh, run="other")
-    sh.path("store/ckpt.toml").write_text('[[rule]]\nruns = "prod"\nkeep = { last = 4 }\n[[rule]]\nruns = "scratch"\nkeep = { last = 3 }\n')
+    sh.path("store/ckpt.toml").write_text('[trash]\npurge_early_when_free_below = "0%"\n'
+                                        '[[rule]]\nruns = "prod"\nkeep = { last = 4 }\n[[rule]]\nruns = "scratch"\nkeep = { last = 3 }\n')
     prune(sh, "--apply", out=["^note    other: no policy matches", "^5 checkpoints moved to the trash"])
     check([len(steps(sh.path("store") / run)) for run in ("prod", "scratch", "other")] == [4, 3, 6], "other runs")
     prune(sh, "--check-policy", out=[r"^policy  prod \(4 checkpoints\)$", r"last +keeps +4 +the newest 4", r"would delete +0 of 4"])
@@ -372,7 +373,7 @@ def case_what_a_link_in_a_checkpoint_of_ours_leads_into_stays(sh):
     run = store(sh) / "llama"
     (run / "step-000000006.g6" / weights).unlink()
     os.link(run / "step-000000001.g1" / weights, run / "step-000000006.g6" / weights)
-    sh.path("store/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 1 }\n[trash]\nrecycle = 3\nttl = "0s"\n')
+    sh.path("store/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 1 }\n[trash]\npurge_early_when_free_below = "0%"\nrecycle = 3\nttl = "0s"\n')
     prune(sh, "--apply", "-y")
     check(steps(run) == [6], str(steps(run)))
     sh.run("save", sh.checkpoint("safetensors/gpt2_tied"), "--store", "store", "--run", "llama", "--step", "7")

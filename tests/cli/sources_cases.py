@@ -238,7 +238,9 @@ def case_keys_of_every_kind_have_names_of_their_own(sh):
         sh.run("convert", "m.pt", "u", "--overwrite")
         got = [n for n in names(sh, "u") if n != "data.pkl"]
         check(len(got) == len(keys), f"{len(got)} names of {len(keys)}: {got}")
-        check({"True", "None", "w", "tensor", "object", "b'w'", "__main__.Color(1)"} <= set(got), str(got))
+        check({"True", "None", "w", "tensor", "object", "b'w'"} <= set(got), str(got))
+        # Releases of Python differ in how they pickle members of an enumeration.
+        check({"__main__.Color(1)", "__builtin__.getattr(__main__ Color, RED)"} & set(got), str(got))
         sh.run("verify", "u", "--against", "m.pt", out=f" {len(keys)} identical|: {len(keys)} identical|{len(keys) + 1} identical")
 
 

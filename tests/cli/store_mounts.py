@@ -45,7 +45,7 @@ class Job:
         return {p.relative_to(self.store).as_posix(): p.read_bytes() for p in self.store.rglob("*") if p.is_file() and ".ckpt" not in p.parts}
 
     def remount(self, *words):
-        done = subprocess.run(["mount", "-o", *words, self.store], text=True, capture_output=True)
+        done = subprocess.run(["mount", "-o", *words, "none", self.store], text=True, capture_output=True)
         check(done.returncode == 0, "mount", done)
 
 
