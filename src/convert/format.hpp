@@ -140,6 +140,13 @@ struct StoredHashes {
 /// conversion adds them. `inside`: the writer lays them out.
 enum class KeepsExtras : std::uint8_t { no, beside, inside };
 
+/// The names of a format's checkpoints in a directory, as text of ForeignNames. Ours need none.
+struct FormatNames {
+  std::span<const std::string_view> steps{};
+  std::span<const std::string_view> trackers{};
+  std::span<const std::string_view> markers{};
+};
+
 /// One format: a reader, and a writer where we write it. Registered by one line in registry.cpp.
 struct Format {
   std::string_view name;
@@ -186,6 +193,7 @@ struct Format {
   /// ReadOptions::ranks_apart.
   bool keeps_model_ranks = false;
   bool has_folders = false;  ///< its files may be in folders below the root
+  FormatNames names{};
 };
 
 /// All formats, in order of precedence of detection messages.

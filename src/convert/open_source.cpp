@@ -6,6 +6,7 @@
 
 #include "convert/apply_rules.hpp"
 #include "convert/extras.hpp"
+#include "convert/foreign_names.hpp"
 #include "convert/format.hpp"
 #include "convert/join_maps.hpp"
 #include "convert/several_checkpoints.hpp"
@@ -13,7 +14,6 @@
 #include "engine/io/real_path.hpp"
 #include "engine/publish/publish.hpp"
 #include "engine/run/checks.hpp"
-#include "engine/store/step_name.hpp"
 #include "format/files/extra_names.hpp"
 #include "format/text/name_list.hpp"
 
@@ -93,9 +93,10 @@ std::string seen_in(const Place& place) {
 /// Where nothing matches, one level below may. The directories with the greatest steps in their names are checked.
 std::vector<OneCheckpoint> checkpoints_below(const Place& place) {
   std::vector<OneCheckpoint> directories;
+  const ForeignNames names = foreign_names();
   for (const DirEntry& entry : place.entries) {
     if (entry.kind == FileInfo::Kind::directory && !entry.name.starts_with('.'))
-      directories.push_back({.name = entry.name, .step = step_in_name(entry.name)});
+      directories.push_back({.name = entry.name, .step = names.step_in(entry.name)});
   }
   std::ranges::stable_sort(directories, [](const OneCheckpoint& a, const OneCheckpoint& b) { return a.step > b.step; });
   std::vector<OneCheckpoint> out;
@@ -338,7 +339,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   if (found.format->open == nullptr) return fail(not_read(place, source.root, found));
   // Locked before anything is read, so that no process deletes or replaces the files of the map. Other errors are
   // reported by the reader.
-  auto lease = Lease::take(io, source.root);
+  auto lease = Lease::take(io, source.root, foreign_names());
   if (lease) {
     source.lease = *std::move(lease);
   } else if (lease.error().code == Errc::locked) {

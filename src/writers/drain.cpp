@@ -61,7 +61,7 @@ Result<Begun> open_local(Io& io, const std::string& name, const DrainOptions& op
   const auto named = CheckpointName::parse(name);
   if (!named) return fail(Errc::internal, begun.from + ": not a checkpoint name");
   begun.named = *named;
-  CKPT_TRY(begun.read_lease, Lease::take(io, begun.from));  // no process removes it in the meantime
+  CKPT_TRY(begun.read_lease, Lease::take(io, begun.from, options.foreign_names));  // no process removes it
   CKPT_TRY(begun.sealed, read_sealed(io, begun.from));
   return begun;
 }

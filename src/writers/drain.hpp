@@ -10,6 +10,7 @@
 
 #include "engine/io/io.hpp"
 #include "engine/run/buffer_pool.hpp"
+#include "engine/store/foreign_names.hpp"
 #include "format/hash.hpp"
 #include "format/result.hpp"
 
@@ -21,6 +22,7 @@ struct DrainOptions {
   std::string run_directory;           ///< STORE/RUN: visible to other nodes and later jobs
   std::uint64_t bytes_per_second = 0;  ///< 0: as fast as it goes
   std::uint64_t keep = 2;              ///< drained copies that stay in the local tier
+  ForeignNames foreign_names{};        ///< of checkpoints that the local tier may be part of
 };
 
 /// Copies a committed checkpoint of the local tier to the run directory, where it is published like a save

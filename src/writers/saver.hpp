@@ -43,6 +43,7 @@ class Saver {
     std::string local_directory{};
     std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
     std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
+    ForeignNames foreign_names{};              ///< of checkpoints that the local directory may be part of
     std::string generator;                     ///< program and version, for the manifest
     std::uint64_t staging_bytes = 0;  ///< at least smallest_staging_bytes(); if a whole save fits, commit only copies
     unsigned copy_threads = 2;

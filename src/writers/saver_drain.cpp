@@ -27,7 +27,8 @@ DrainOptions Saver::drain_options() const {
   return {.local_directory = options_.local_directory,
           .run_directory = options_.run_directory,
           .bytes_per_second = options_.drain_bytes_per_second,
-          .keep = options_.local_keep};
+          .keep = options_.local_keep,
+          .foreign_names = options_.foreign_names};
 }
 
 /// On leaders.

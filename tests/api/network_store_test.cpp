@@ -102,12 +102,12 @@ TEST_F(NetworkStore, StatusCountsTheReadersOfOtherHosts) {
   };
   EXPECT_EQ(readers().elsewhere + readers().here, 0u);
   network_.forget();
-  const auto lease = Lease::take(*first, path(1));
-  const auto same = Lease::take(*second, path(1));
-  const auto other = Lease::take(*third, path(2));
-  const auto here = Lease::take(*own, path(2));
+  const auto lease = Lease::take(*first, path(1), {});
+  const auto same = Lease::take(*second, path(1), {});
+  const auto other = Lease::take(*third, path(2), {});
+  const auto here = Lease::take(*own, path(2), {});
   ASSERT_TRUE(lease && same && other && here);
-  const auto turn = catalog::Deleter::open(*third, store_.path(), std::chrono::steady_clock::now());
+  const auto turn = catalog::Deleter::open(*third, store_.path(), std::chrono::steady_clock::now(), {});
   ASSERT_TRUE(turn) << turn.error().message;
   network_.forget();
   StoreReaders now = readers();

@@ -143,7 +143,7 @@ class StoreHistory {
     ASSERT_EQ(wrong, "") << "at once";
     const auto io = disk_.io();
     if (broken) {
-      const auto trash = catalog::Deleter::open(*io, kOracleStore, std::chrono::steady_clock::now());
+      const auto trash = catalog::Deleter::open(*io, kOracleStore, std::chrono::steady_clock::now(), {});
       ASSERT_TRUE(trash) << trash.error().message;
     }
     wrong = oracle_.look(disk_, now_, true, stays_, grace_);
@@ -172,12 +172,12 @@ class StoreHistory {
     unsure_ = unsure_ || broken;
     if (chance(40)) return;  // another time, with more to catch up with
     const catalog::Trust trust = unsure_ ? catalog::Trust::nothing_unseen : catalog::Trust::notes;
-    const auto done = catalog::refresh(io, kOracleStore, *database_, detection(), trust, now_);
+    const auto done = catalog::refresh(io, kOracleStore, *database_, other_tools(), trust, now_);
     ASSERT_TRUE(done) << done.error().message;
     unsure_ = false;
     auto anew = catalog::Database::in_memory();
     ASSERT_TRUE(anew);
-    ASSERT_TRUE(catalog::refresh(io, kOracleStore, *anew, detection(), catalog::Trust::nothing, now_));
+    ASSERT_TRUE(catalog::refresh(io, kOracleStore, *anew, other_tools(), catalog::Trust::nothing, now_));
     ASSERT_EQ(catalog::dump(*database_), catalog::dump(*anew));
   }
 

@@ -20,12 +20,13 @@ using test::StoreBuilder;
 Recognised recognise_none(Io&, const std::string&) {
   return {};
 }
+const OtherTools kOther{.names = test::other_names(), .recognise = recognise_none};
 const Time kLater =
     Time(std::chrono::floor<Duration>(std::chrono::system_clock::now().time_since_epoch())) + std::chrono::hours(24);
 
 Catalog open_catalog(StoreBuilder& store) {
   auto catalog = Catalog::open(store.io(), store.path(),
-                               {.recognise = recognise_none, .patience = std::chrono::milliseconds(20), .now = kLater});
+                               {.tools = kOther, .patience = std::chrono::milliseconds(20), .now = kLater});
   EXPECT_TRUE(catalog) << catalog.error().message;
   return *std::move(catalog);
 }
@@ -67,8 +68,7 @@ TEST_F(CatalogTest, IsMadeAnewFromTheDiskAlone) {
     EXPECT_TRUE(catalog.warnings().empty());
     EXPECT_EQ(names_in(catalog), kAll);
   }
-  auto rebuilt =
-      Catalog::open(store_.io(), store_.path(), {.recognise = recognise_none, .trust = Trust::nothing, .now = kLater});
+  auto rebuilt = Catalog::open(store_.io(), store_.path(), {.tools = kOther, .trust = Trust::nothing, .now = kLater});
   ASSERT_TRUE(rebuilt);
   EXPECT_EQ(rebuilt->refreshed().read, 3U);
   EXPECT_EQ(names_in(*rebuilt), kAll);
@@ -157,7 +157,7 @@ TEST_F(CatalogTest, WhereItCannotBeMadeTheDiskIsScanned) {
 }
 
 TEST_F(CatalogTest, WithoutAStoreThereIsNoAnswer) {
-  const auto catalog = Catalog::open(store_.io(), store_.path() + "/none", {.recognise = recognise_none});
+  const auto catalog = Catalog::open(store_.io(), store_.path() + "/none", {.tools = kOther});
   ASSERT_FALSE(catalog);
   EXPECT_EQ(catalog.error().code, Errc::not_found);
 }

@@ -73,14 +73,14 @@ Deleter::Deletion demotion() {
 }
 
 Result<> demote_it(Io& io) {
-  CKPT_TRY(const auto trash, Deleter::open(io, "/s", now()));
+  CKPT_TRY(const auto trash, Deleter::open(io, "/s", now(), {}));
   CKPT_TRY(const Claim claim, trash->demote(demotion()));
   // After a crash the first process may have done it already.
   return claim == Claim::free || claim == Claim::vanished ? Result<>() : fail(Errc::locked, "demote: refused");
 }
 
 Result<> restore_it(Io& io) {
-  CKPT_TRY(const auto trash, Deleter::open(io, "/s", now()));
+  CKPT_TRY(const auto trash, Deleter::open(io, "/s", now(), {}));
   CKPT_TRY(const auto entries, list_trash(io, "/s"));
   for (const TrashEntry& entry : entries) {
     if (!entry.present) continue;
@@ -123,7 +123,7 @@ bool is_back(const MemoryDisk& disk) {
 TEST(Demote, TheOptimizerGoesToTheTrashAndTheManifestSaysSo) {
   const auto disk = make_store(described());
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   const auto claim = (*trash)->demote(demotion());
   ASSERT_TRUE(claim) << claim.error().message;
@@ -144,7 +144,7 @@ TEST(Demote, OtherFilesAmongTheOptimizersStopIt) {
   const auto disk = make_store(described());
   disk->put(kLive + "/shards/optim/notes.txt", "mine");
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   const auto refused = (*trash)->demote(demotion());
   ASSERT_FALSE(refused);
@@ -171,7 +171,7 @@ TEST(Demote, WhatCameToADroppedOptimizerStaysThereWithIt) {
   const auto io = disk->io();
   ASSERT_TRUE(demote_it(*io));
   disk->put(kKept + "/notes.txt", "mine");
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   const auto purged = (*trash)->purge(at(99), "cron", [](const TrashEntry&) { return true; });
   ASSERT_TRUE(purged) << purged.error().message;
@@ -198,7 +198,7 @@ TEST(DemoteFault, WhatWasAskedBackIsNeverPurged) {
     ASSERT_EQ(entries->size(), 1U);
     const bool began = entries->front().record.state == TrashRecord::State::restoring;
     {
-      const auto trash = Deleter::open(*io, "/s", now());
+      const auto trash = Deleter::open(*io, "/s", now(), {});
       ASSERT_TRUE(trash);
       ASSERT_TRUE(
           (*trash)->purge(at(99), "cron", [](const TrashEntry& entry) { return entry.record.purge_at < at(99); }));
@@ -216,7 +216,7 @@ TEST(Demote, WhatIsReadStaysWhole) {
   const auto reader = disk->io();
   auto lease = reader->lock(kLive, LockMode::shared);
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   EXPECT_EQ((*trash)->demote(demotion()).value(), Claim::read);
   EXPECT_EQ(disk->text(kLive + kOptim), "optim");
@@ -226,7 +226,7 @@ TEST(Demote, WhatIsReadStaysWhole) {
 TEST(Demote, WeightsThatStandOnlyInTheOptimizerAreNotDropped) {
   const auto disk = make_store(described("master"));  // of a parameter that has no row
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   EXPECT_EQ((*trash)->demote(demotion()).error().code, Errc::unsupported);
   EXPECT_EQ(disk->text(kLive + kOptim), "optim");
@@ -247,7 +247,7 @@ TEST(Demote, AnotherCheckpointOfThatNameGetsNoStrangeOptimizer) {
 TEST(Demote, PurgeRemovesTheOptimizerAlone) {
   const auto disk = make_store(described());
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->demote(demotion()));
   const auto purged = (*trash)->purge(at(25), "cron", [](const TrashEntry&) { return true; });
@@ -293,7 +293,7 @@ TEST(DemoteFault, WhatTheNextProcessGoesOnFromOutlivesAPowerLoss) {
       if (plan->first_failed().empty()) break;
       {
         const auto next = disk->io();
-        const auto trash = Deleter::open(*next, "/s", now());
+        const auto trash = Deleter::open(*next, "/s", now(), {});
         ASSERT_TRUE(trash);
         if (!deed.in_trash) {
           ASSERT_TRUE((*trash)->purge(at(25), "cron", [](const TrashEntry&) { return true; }));

@@ -21,6 +21,9 @@ Recognised recognise_linked(Io& io, const std::string& directory) {
   return {.format = io.stat(directory + "/other.bin") ? "other" : ""};
 }
 
+const OtherTools kLinked{.names = test::other_names(), .recognise = recognise_linked};
+const OtherTools kUnknown{.names = test::other_names()};
+
 /// Cannot list one directory.
 class RefusingIo final : public ForwardingIo {
  public:
@@ -56,7 +59,7 @@ TEST(Links, NameWhatTheyLeadToAndReferToWhatTheyLeadInto) {
   const Time now = Time{} + std::chrono::hours(24 * 366 * 60);
   using Words = std::vector<std::string>;
   for (const Trust trust : {Trust::notes, Trust::notes, Trust::nothing_unseen, Trust::nothing}) {
-    const auto refreshed = refresh(store.io(), top, *database, recognise_linked, trust, now);
+    const auto refreshed = refresh(store.io(), top, *database, kLinked, trust, now);
     ASSERT_TRUE(refreshed) << refreshed.error().message;
     auto entries = select_entries(*database, {});
     ASSERT_TRUE(entries);
@@ -83,7 +86,7 @@ TEST(Links, WhatNobodyCanReadNamesAllThatItMayName) {
   using Words = std::vector<std::string>;
   const auto named = [&](Io& io, Database& database) {
     std::map<std::string, Words> out;
-    const auto refreshed = refresh(io, top, database, nullptr, Trust::notes, now);
+    const auto refreshed = refresh(io, top, database, kUnknown, Trust::notes, now);
     EXPECT_TRUE(refreshed);
     auto entries = select_entries(database, {});
     EXPECT_TRUE(entries);
@@ -123,7 +126,7 @@ TEST(Links, ATrackerThatHoldsAPathNamesWhatItLeadsTo) {
   const Time now = Time{} + std::chrono::hours(24 * 366 * 60);
   for (const std::string& text : {one, one + "/\n", std::string("../a/step-000000001.g1"), one + "/shards"}) {
     std::ofstream(top + "/b/latest") << text;
-    const auto refreshed = refresh(store.io(), top, *database, nullptr, Trust::notes, now);
+    const auto refreshed = refresh(store.io(), top, *database, kUnknown, Trust::notes, now);
     ASSERT_TRUE(refreshed) << refreshed.error().message;
     auto entries = select_entries(*database, {});
     ASSERT_TRUE(entries);
@@ -144,14 +147,14 @@ TEST(Refresh, AnotherToolsCheckpointThatWasChangedInItsPlaceIsReadAgain) {
   auto database = Database::in_memory();
   ASSERT_TRUE(database);
   const Time now = Time{} + std::chrono::hours(24 * 366 * 60);
-  ASSERT_TRUE(refresh(store.io(), store.path(), *database, recognise_linked, Trust::notes, now));
+  ASSERT_TRUE(refresh(store.io(), store.path(), *database, kLinked, Trust::notes, now));
   {
     // As a trainer does that writes its file anew: the directory stays as it is.
     std::ofstream file(one + "/other.bin", std::ios::app);
     file << "and more";
   }
   fs::last_write_time(one + "/other.bin", old + std::chrono::hours(1));
-  ASSERT_TRUE(refresh(store.io(), store.path(), *database, recognise_linked, Trust::notes, now));
+  ASSERT_TRUE(refresh(store.io(), store.path(), *database, kLinked, Trust::notes, now));
   const auto entries = select_entries(*database, {});
   ASSERT_TRUE(entries);
   ASSERT_EQ(entries->size(), 1U);

@@ -92,10 +92,10 @@ INSTANTIATE_TEST_SUITE_P(Locks, NetworkTrash, testing::Bool(),
 
 TEST_P(NetworkTrash, WhatAnotherHostReadsStaysAndItSaysWhoReads) {
   const auto reader = network_.io("n17", 4211);
-  const auto lease = Lease::take(*reader, kLive);
+  const auto lease = Lease::take(*reader, kLive, {});
   ASSERT_TRUE(lease) << lease.error().message;
   const auto io = network_.io("n2");
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash) << trash.error().message;
   EXPECT_EQ((*trash)->put(deletion()).value(), Claim::read);
   EXPECT_EQ((*trash)->reader(), "host n17 pid 4211");
@@ -106,7 +106,7 @@ TEST_P(NetworkTrash, WhatAnotherHostReadsStaysAndItSaysWhoReads) {
 
 TEST_P(NetworkTrash, WhatNobodyReadsGoes) {
   const auto io = network_.io("n2");
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash) << trash.error().message;
   EXPECT_EQ((*trash)->put(deletion()).value(), Claim::free);
   EXPECT_TRUE(whole(kGone));
@@ -118,7 +118,7 @@ TEST_P(NetworkTrash, WhatNobodyReadsGoes) {
 TEST_P(NetworkTrash, AReaderThatBeginsJustBeforeTheRenameGetsItBack) {
   const auto plan = std::make_shared<FaultPlan>();
   const auto io = make_fault_io(network_.io("n2"), plan);
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   const auto reader = network_.io("n17", 4211);
   std::unique_ptr<Lease> lease;
@@ -129,7 +129,7 @@ TEST_P(NetworkTrash, AReaderThatBeginsJustBeforeTheRenameGetsItBack) {
     lease.reset();
     bool began = false;
     plan->call_at(plan->operation_count() + n, [&] {
-      auto taken = Lease::take(*reader, kLive);
+      auto taken = Lease::take(*reader, kLive, {});
       if (taken) lease = *std::move(taken);
       began = lease != nullptr;
     });
@@ -151,7 +151,7 @@ TEST_P(NetworkTrash, AReaderThatBeginsJustBeforeADemotionKeepsItsOptimizer) {
   disk_.put(kLive + "/shards/optim/00000-00000.safetensors", "optim");
   const auto plan = std::make_shared<FaultPlan>();
   const auto io = make_fault_io(network_.io("n2"), plan);
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   const auto reader = network_.io("n17", 4211);
   std::unique_ptr<Lease> lease;
@@ -162,7 +162,7 @@ TEST_P(NetworkTrash, AReaderThatBeginsJustBeforeADemotionKeepsItsOptimizer) {
   for (std::uint64_t n = 0; n < 8; ++n) {
     lease.reset();
     plan->call_at(plan->operation_count() + n, [&] {
-      auto taken = Lease::take(*reader, kLive);
+      auto taken = Lease::take(*reader, kLive, {});
       if (taken) lease = *std::move(taken);
     });
     const auto claim = (*trash)->demote(deletion());
@@ -194,7 +194,7 @@ TEST_P(NetworkTrash, AReaderThatBeginsJustBeforeADemotionKeepsItsOptimizer) {
 
 TEST_P(NetworkTrash, ThePurgeLooksAgain) {
   const auto io = network_.io("n2");
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   ASSERT_EQ((*trash)->put(deletion()).value(), Claim::free);
   const auto all = [](const TrashEntry&) { return true; };
@@ -215,11 +215,11 @@ TEST_P(NetworkTrash, OneWithoutAnIdIsKnownByItsPlace) {
   disk_.put("/s/r/global_step5/latest", "x");
   const auto reader = network_.io("n17", 4211);
   const auto io = network_.io("n2");
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   Deleter::Deletion one = deletion(5, "global_step5");
   one.record.id.clear();
-  auto lease = Lease::take(*reader, "/s/r/global_step5");
+  auto lease = Lease::take(*reader, "/s/r/global_step5", {});
   ASSERT_TRUE(lease);
   EXPECT_EQ((*trash)->put(one).value(), Claim::read);
   lease->reset();
@@ -230,13 +230,13 @@ TEST_P(NetworkTrash, OneWithoutAnIdIsKnownByItsPlace) {
 
 TEST_P(NetworkTrash, AKilledReaderOfAnotherHostIsForgottenWhenItWasSilentForTenMinutes) {
   const auto reader = network_.io("n17", 4211);
-  auto lease = Lease::take(*reader, kLive);
+  auto lease = Lease::take(*reader, kLive, {});
   ASSERT_TRUE(lease);
   network_.kill("n17", 4211);
   lease->reset();
   const auto prune = [&] {
     const auto io = network_.io("n2");
-    const auto trash = Deleter::open(*io, "/s", now());
+    const auto trash = Deleter::open(*io, "/s", now(), {});
     EXPECT_TRUE(trash) << trash.error().message;
     return trash ? (*trash)->put(deletion()).value() : Claim::unknown;
   };
@@ -250,25 +250,25 @@ TEST_P(NetworkTrash, AKilledReaderOfAnotherHostIsForgottenWhenItWasSilentForTenM
 TEST_P(NetworkTrash, HostsTakeTurns) {
   const auto first = network_.io("n1");
   const auto second = network_.io("n2");
-  auto trash = Deleter::open(*first, "/s", now());
+  auto trash = Deleter::open(*first, "/s", now(), {});
   ASSERT_TRUE(trash);
-  const auto refused = Deleter::open(*second, "/s", now());
+  const auto refused = Deleter::open(*second, "/s", now(), {});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::locked);
   EXPECT_NE(refused.error().message.find("host n1 pid 100"), std::string::npos) << refused.error().message;
   trash->reset();
-  EXPECT_TRUE(Deleter::open(*second, "/s", now()));
+  EXPECT_TRUE(Deleter::open(*second, "/s", now(), {}));
 }
 
 TEST_P(NetworkTrash, ADeleterThatWasKilledHoldsUpOthersForTenMinutes) {
   const auto first = network_.io("n1");
-  auto trash = Deleter::open(*first, "/s", now());
+  auto trash = Deleter::open(*first, "/s", now(), {});
   ASSERT_TRUE(trash);
   network_.kill("n1");
   trash->reset();
-  EXPECT_FALSE(Deleter::open(*network_.io("n2"), "/s", now()));
-  EXPECT_TRUE(Deleter::open(*network_.io("n1", 101), "/s", now())) << "its own host knows at once";
-  EXPECT_TRUE(Deleter::open(*network_.io("n2"), "/s", now()));
+  EXPECT_FALSE(Deleter::open(*network_.io("n2"), "/s", now(), {}));
+  EXPECT_TRUE(Deleter::open(*network_.io("n1", 101), "/s", now(), {})) << "its own host knows at once";
+  EXPECT_TRUE(Deleter::open(*network_.io("n2"), "/s", now(), {}));
 }
 
 /// Two hosts read, delete, restore and purge, while answers of renames are lost, listings are old, processes are killed
@@ -306,7 +306,7 @@ TEST_P(NetworkTrash, NothingThatIsReadIsEverDeleted) {
         case 0: {
           Reading one{.step = step, .host = host, .pid = next_pid++};
           one.io = network.io(one.host, one.pid);
-          auto lease = Lease::take(*one.io, path);
+          auto lease = Lease::take(*one.io, path, {});
           if (!lease) break;
           one.lease = *std::move(lease);
           readings.push_back(std::move(one));
@@ -327,7 +327,7 @@ TEST_P(NetworkTrash, NothingThatIsReadIsEverDeleted) {
           break;
         default: {
           const auto io = network.io(host, next_pid++);
-          const auto trash = Deleter::open(*io, "/s", now());
+          const auto trash = Deleter::open(*io, "/s", now(), {});
           if (!trash) break;
           if (random() % 3 != 0) {
             const auto claim = (*trash)->put(deletion(step, name_of(step)));

@@ -76,14 +76,14 @@ Deleter::Deletion deletion(const std::string& name, std::int64_t hour) {
 }
 
 Result<Deleter::Purged> purge(Io& io, std::optional<std::uint64_t> sets) {
-  CKPT_TRY(const auto trash, Deleter::open(io, "/s", std::chrono::steady_clock::now()));
+  CKPT_TRY(const auto trash, Deleter::open(io, "/s", std::chrono::steady_clock::now(), {}));
   return trash->purge(
       at(1000), "cron", [](const TrashEntry& entry) { return entry.record.purge_at <= at(900); }, sets);
 }
 
 Result<> retire(Io& io, std::uint64_t sets = 1) {
   {
-    CKPT_TRY(const auto trash, Deleter::open(io, "/s", std::chrono::steady_clock::now()));
+    CKPT_TRY(const auto trash, Deleter::open(io, "/s", std::chrono::steady_clock::now(), {}));
     CKPT_TRY(const Claim claim, trash->put(deletion(kOld, 0)));
     if (claim != Claim::free && claim != Claim::vanished) return fail(Errc::locked, "put: refused");
   }
@@ -158,7 +158,7 @@ TEST(Recycling, NoMoreSetsWaitThanAskedForAndTheYoungestStay) {
   for (const char digit : {'1', '2', '3'}) put_checkpoint(*disk, base + digit + ".g" + digit, digit);
   const auto io = disk->io();
   const auto put = [&](char digit) {
-    const auto trash = Deleter::open(*io, "/s", std::chrono::steady_clock::now()).value();
+    const auto trash = Deleter::open(*io, "/s", std::chrono::steady_clock::now(), {}).value();
     const std::string name = std::string("step-00000000") + digit + ".g" + digit;
     ASSERT_EQ(trash->put(deletion(name, digit - '0')).value(), Claim::free);
   };
@@ -220,7 +220,7 @@ TEST(Recycling, OfWhatWasDeletedAtOnceTheOneSavedLastIsKept) {
       if (i == newest) inode = disk->inode("/s/r/" + name + kData);
       Deleter::Deletion one = deletion(name, 0);
       one.record.created = i == newest ? at(-1) : at(-2 - i);
-      const auto trash = Deleter::open(*io, "/s", std::chrono::steady_clock::now());
+      const auto trash = Deleter::open(*io, "/s", std::chrono::steady_clock::now(), {});
       ASSERT_EQ((*trash)->put(one).value(), Claim::free);
     }
     ASSERT_TRUE(purge(*io, 1));
@@ -243,7 +243,7 @@ TEST(Recycling, OtherToolsFilesAreUnlinked) {
   disk->put("/s/r/global_step5/model.safetensors", "other");
   const auto io = disk->io();
   {
-    const auto trash = Deleter::open(*io, "/s", std::chrono::steady_clock::now());
+    const auto trash = Deleter::open(*io, "/s", std::chrono::steady_clock::now(), {});
     ASSERT_EQ((*trash)->put(deletion("global_step5", 0)).value(), Claim::free);
   }
   ASSERT_TRUE(purge(*io, 5));

@@ -24,6 +24,8 @@ Recognised recognise_other(Io& io, const std::string& directory) {
   return {.format = io.stat(directory + "/other.bin") ? "other" : ""};
 }
 
+const OtherTools kOther{.names = test::other_names(), .recognise = recognise_other};
+
 /// Long after everything that a test does: directories then count as settled.
 const Time kLater =
     Time(std::chrono::floor<Duration>(std::chrono::system_clock::now().time_since_epoch())) + std::chrono::hours(24);
@@ -31,13 +33,13 @@ const Time kLater =
 std::string scanned_text(StoreBuilder& store) {
   auto database = Database::in_memory();
   EXPECT_TRUE(database);
-  const auto done = refresh(store.io(), store.path(), *database, recognise_other, Trust::nothing, kLater);
+  const auto done = refresh(store.io(), store.path(), *database, kOther, Trust::nothing, kLater);
   EXPECT_TRUE(done) << done.error().message;
   return dump(*database);
 }
 
 Catalog open_catalog(StoreBuilder& store, Trust trust = Trust::notes) {
-  auto catalog = Catalog::open(store.io(), store.path(), {.recognise = recognise_other, .trust = trust, .now = kLater});
+  auto catalog = Catalog::open(store.io(), store.path(), {.tools = kOther, .trust = trust, .now = kLater});
   EXPECT_TRUE(catalog) << catalog.error().message;
   return *std::move(catalog);
 }
@@ -85,7 +87,7 @@ TEST(Rows, HoldEverythingThatAScanTells) {
   ASSERT_TRUE(write_mark(store.io(), marks, {.kind = Mark::Kind::metric, .name = "odd", .value = std::nan("")}));
   store.put_foreign("ds", "global_step3");
   test::write_file(store.path() + "/ds/latest", "global_step3");
-  const auto scanned = scan(store.io(), store.path(), recognise_other);
+  const auto scanned = scan(store.io(), store.path(), kOther);
   ASSERT_TRUE(scanned);
   std::string expected;
   for (Entry entry : scanned->entries) {
@@ -296,7 +298,7 @@ class History {
 
  private:
   std::optional<std::string> any(StoreBuilder& store) {
-    const auto scanned = scan(store.io(), store.path(), recognise_other);
+    const auto scanned = scan(store.io(), store.path(), kOther);
     if (!scanned || scanned->entries.empty()) return std::nullopt;
     return scanned->entries[random_() % scanned->entries.size()].path(store.path());
   }

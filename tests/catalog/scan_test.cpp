@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "catalog/index/utc.hpp"
-#include "engine/store/step_name.hpp"
 #include "store_builder.hpp"
 
 namespace ckpt::catalog {
@@ -19,8 +18,10 @@ Recognised recognise_other(Io& io, const std::string& directory) {
   return {.format = io.stat(directory + "/other.bin") ? "other" : ""};
 }
 
+const OtherTools kOther{.names = test::other_names(), .recognise = recognise_other};
+
 std::vector<Entry> scan_all(StoreBuilder& store) {
-  auto scanned = scan(store.io(), store.path(), recognise_other);
+  auto scanned = scan(store.io(), store.path(), kOther);
   EXPECT_TRUE(scanned) << scanned.error().message;
   if (!scanned) return {};
   EXPECT_TRUE(scanned->warnings.empty());
@@ -192,19 +193,9 @@ TEST(Scan, CataloguesOtherToolsCheckpointsByTheStepInTheirNames) {
 
 TEST(Scan, SaysSoWhereThereIsNoStore) {
   StoreBuilder store;
-  const auto scanned = scan(store.io(), store.path() + "/none", recognise_other);
+  const auto scanned = scan(store.io(), store.path() + "/none", kOther);
   ASSERT_FALSE(scanned);
   EXPECT_EQ(scanned.error().code, Errc::not_found);
-}
-
-TEST(StepInName, KnowsTheNamesOfOtherToolsAndNoOthers) {
-  EXPECT_EQ(step_in_name("global_step100"), 100U);
-  EXPECT_EQ(step_in_name("iter_0000100"), 100U);
-  EXPECT_EQ(step_in_name("checkpoint-500"), 500U);
-  EXPECT_EQ(step_in_name("1000"), 1000U);
-  EXPECT_EQ(step_in_name("epoch=1-step=70.ckpt"), 70U);
-  for (const char* name : {"exp7", "llama-7", "checkpoint-", "step-x", "checkpoint-99999999999999999999", ""})
-    EXPECT_FALSE(step_in_name(name)) << name;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "catalog/index/entry.hpp"
 #include "engine/io/io.hpp"
+#include "engine/store/foreign_names.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/universal/manifest.hpp"
 #include "format/universal/seal.hpp"
@@ -17,6 +18,13 @@
 #include "support/temp_dir.hpp"
 
 namespace ckpt::test {
+
+/// The names of other tools' checkpoints in tests, as formats supply theirs.
+inline ForeignNames other_names() {
+  return {.steps = {"global_step#", "iter_#", "checkpoint-#", "ckpt-#", "step_#"},
+          .trackers = {"latest", "latest_checkpointed_iteration.txt"},
+          .markers = {"latest"}};
+}
 
 /// A store in a directory of this test's own, made of checkpoints that have manifests and tables of files but no data.
 class StoreBuilder {

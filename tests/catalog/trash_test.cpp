@@ -74,7 +74,7 @@ TrashEntry only_entry(Io& io) {
 TEST(Trash, PutMovesACheckpointAndSaysWhoAndWhy) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash) << trash.error().message;
   const auto claim = (*trash)->put(deletion());
   ASSERT_TRUE(claim) << claim.error().message;
@@ -96,7 +96,7 @@ TEST(Trash, WhatIsReadStays) {
   const auto reader = disk->io();
   const auto lease = reader->lock(kLive, LockMode::shared);
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   EXPECT_EQ((*trash)->put(deletion()).value(), Claim::read);
   EXPECT_TRUE(whole(*disk, kLive));
@@ -106,7 +106,7 @@ TEST(Trash, WhatIsReadStays) {
 TEST(Trash, WhatIsNotAnyMoreWhatWasDecidedAboutStays) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   Deleter::Deletion changed = deletion();
   std::string asked;
@@ -128,7 +128,7 @@ TEST(Trash, WhatHoldsAnotherFileStays) {
     disk->put(partly_written, "{");
     disk->put(kLive + "/" + name, "mine");
     const auto io = disk->io();
-    const auto trash = Deleter::open(*io, "/s", now());
+    const auto trash = Deleter::open(*io, "/s", now(), {});
     ASSERT_TRUE(trash);
     const auto refused = (*trash)->put(deletion());
     ASSERT_FALSE(refused) << name;
@@ -150,7 +150,7 @@ TEST(Trash, AnotherToolsCheckpointStaysWhereARepositoryOrOneOfOursIsInIt) {
     disk->put("/s/r/global_step5/any/file", "its own");
     disk->put("/s/r/global_step5/" + inside, R"({"format":"ckpt","version":"1.0"})");
     const auto io = disk->io();
-    const auto trash = Deleter::open(*io, "/s", now());
+    const auto trash = Deleter::open(*io, "/s", now(), {});
     ASSERT_TRUE(trash);
     const auto refused = (*trash)->put(deletion("global_step5"));
     ASSERT_FALSE(refused) << inside;
@@ -161,7 +161,7 @@ TEST(Trash, AnotherToolsCheckpointStaysWhereARepositoryOrOneOfOursIsInIt) {
 TEST(Trash, RestoreBringsItBackAndKeepsTheHistory) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->put(deletion()));
   const auto back = (*trash)->restore(only_entry(*io), at(1), "bo@n2");
@@ -180,7 +180,7 @@ TEST(Trash, RestoreBringsItBackAndKeepsTheHistory) {
 TEST(Trash, RestoreNeverReplacesWhatHasItsName) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->put(deletion()));
   disk->put(kLive + "/manifest.json", "another");
@@ -192,7 +192,7 @@ TEST(Trash, RestoreNeverReplacesWhatHasItsName) {
 TEST(Trash, PurgeRemovesWhatIsChosenAndNothingThatIsRead) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->put(deletion()));
   const auto none = (*trash)->purge(at(25), "cron", [](const TrashEntry&) { return false; });
@@ -215,7 +215,7 @@ TEST(Trash, PurgeRemovesWhatIsChosenAndNothingThatIsRead) {
 TEST(Trash, WhatCameToAPutAwayCheckpointStaysThereWithIt) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->put(deletion()));
   for (const std::string name : {"results.txt", "nested/manifest.json"}) {
@@ -236,7 +236,7 @@ TEST(Trash, WhatCameToAPutAwayCheckpointStaysThereWithIt) {
 TEST(Trash, NoMarkIsTakenWhileItIsPutThereAndAPinInTheTrashIsKept) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   Deleter::Deletion pinned_late = deletion();
   const auto other = disk->io();
@@ -263,7 +263,7 @@ TEST(Trash, NoMarkIsTakenWhileItIsPutThereAndAPinInTheTrashIsKept) {
 TEST(Trash, AGenerationIsNotGivenTwiceWhenItsCheckpointIsGone) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->put(deletion("step-000000008.g4")));
   EXPECT_EQ(next_generation(*io, "/s/r").value(), 5U);
@@ -276,7 +276,7 @@ TEST(Trash, AGenerationIsNotGivenTwiceWhenItsCheckpointIsGone) {
 TEST(Trash, RecordsOfLongAgoAreForgotten) {
   const auto disk = make_store();
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->put(deletion()));
   ASSERT_TRUE((*trash)->put(deletion("step-000000008.g4")));
@@ -293,7 +293,7 @@ TEST(Trash, WithoutARecordNothingIsPurged) {
   disk->put("/s/.ckpt/trash/r/step-000000009.g9/manifest.json", "torn record");
   disk->put("/s/.ckpt/trash/r/step-000000009.g9.json", "{");
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   const auto purged = (*trash)->purge(at(24 * 1000), "cron", [](const TrashEntry&) { return true; });
   EXPECT_EQ(purged.value().gone.size(), 0U);
@@ -305,7 +305,7 @@ TEST(Trash, ANameThatComesAgainGetsAnotherPlace) {
   const auto disk = make_store();
   disk->put("/s/r/global_step5/latest", "one");
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   ASSERT_TRUE((*trash)->put(deletion("global_step5")));
   disk->put("/s/r/global_step5/latest", "two");
@@ -318,21 +318,40 @@ TEST(Trash, ANameThatComesAgainGetsAnotherPlace) {
   EXPECT_EQ(disk->text("/s/r/global_step5/latest"), "two");
 }
 
+TEST(Trash, APurgeRemovesTheMarkersOfAnotherToolFirst) {
+  const auto disk = make_store();
+  for (const char* file : {"a", "deep/mark", "z"}) disk->put(std::string("/s/r/global_step5/") + file, "x");
+  const auto plan = std::make_shared<FaultPlan>();
+  const auto io = make_fault_io(disk->io(), plan);
+  const auto trash = Deleter::open(*io, "/s", now(), {.markers = {"deep/mark", "none"}});
+  ASSERT_TRUE(trash);
+  ASSERT_TRUE((*trash)->put(deletion("global_step5")));
+  plan->keep_operations();
+  ASSERT_TRUE((*trash)->purge(at(25), "cron", is_due));
+  std::vector<std::string> removed;
+  for (const FaultPlan::Operation& one : plan->operations()) {
+    const std::string name = base_name(one.object);
+    if (one.name == "unlink" && (name == "a" || name == "mark" || name == "z")) removed.push_back(name);
+  }
+  ASSERT_EQ(removed.size(), 3U);
+  EXPECT_EQ(removed.front(), "mark");
+}
+
 TEST(Trash, TwoProcessesDoNotDeleteAtOnce) {
   const auto disk = make_store();
   const auto io = disk->io();
   const auto other = disk->io();
-  auto trash = Deleter::open(*io, "/s", now());
+  auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
-  EXPECT_EQ(Deleter::open(*other, "/s", now()).error().code, Errc::locked);
+  EXPECT_EQ(Deleter::open(*other, "/s", now(), {}).error().code, Errc::locked);
   trash->reset();
-  EXPECT_TRUE(Deleter::open(*other, "/s", now()));
+  EXPECT_TRUE(Deleter::open(*other, "/s", now(), {}));
 }
 
 TEST(Trash, WithoutLocksNothingIsDeleted) {
   const auto disk = make_store({.locks = false});
   const auto io = disk->io();
-  EXPECT_EQ(Deleter::open(*io, "/s", now()).error().code, Errc::unsupported);
+  EXPECT_EQ(Deleter::open(*io, "/s", now(), {}).error().code, Errc::unsupported);
 }
 
 TEST(Trash, ARunMayLieInTheStoreItselfOrDeepBelow) {
@@ -340,7 +359,7 @@ TEST(Trash, ARunMayLieInTheStoreItselfOrDeepBelow) {
   disk->put("/s/step-000000001.g1/manifest.json", "in the store");
   disk->put("/s/prod/llama/step-000000001.g6/manifest.json", "deep");
   const auto io = disk->io();
-  const auto trash = Deleter::open(*io, "/s", now());
+  const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
   for (const std::string run : {".", "prod/llama"}) {
     Deleter::Deletion one = deletion(run == "." ? "step-000000001.g1" : "step-000000001.g6");
@@ -360,7 +379,7 @@ TEST(Trash, ARunMayLieInTheStoreItselfOrDeepBelow) {
 // --- failures at every operation -----------------------------------------------------------------------------------
 
 Result<> put_it(Io& io) {
-  CKPT_TRY(const auto trash, Deleter::open(io, "/s", now()));
+  CKPT_TRY(const auto trash, Deleter::open(io, "/s", now(), {}));
   CKPT_TRY(const Claim claim, trash->put(deletion()));
   // After a crash the first process may have done it already.
   const bool done = claim == Claim::free || claim == Claim::vanished;
@@ -368,7 +387,7 @@ Result<> put_it(Io& io) {
 }
 
 Result<> restore_it(Io& io) {
-  CKPT_TRY(const auto trash, Deleter::open(io, "/s", now()));
+  CKPT_TRY(const auto trash, Deleter::open(io, "/s", now(), {}));
   CKPT_TRY(const auto entries, list_trash(io, "/s"));
   for (const TrashEntry& entry : entries) {
     if (!entry.present) continue;
@@ -379,7 +398,7 @@ Result<> restore_it(Io& io) {
 }
 
 Result<> purge_it(Io& io) {
-  CKPT_TRY(const auto trash, Deleter::open(io, "/s", now()));
+  CKPT_TRY(const auto trash, Deleter::open(io, "/s", now(), {}));
   CKPT_TRY(const auto purged, trash->purge(at(25), "cron", is_due));
   return purged.kept.empty() ? Result<>() : fail(Errc::io, purged.kept.front());
 }

@@ -145,17 +145,17 @@ TEST(ThisHost, KnowsItsOwnProcesses) {
 TEST_F(ClaimsTest, ALeaseClaimsOnlyWhereLocksDoNotReach) {
   const auto local = disk_.io();
   {
-    const auto lease = Lease::take(*local, kCheckpoint);
+    const auto lease = Lease::take(*local, kCheckpoint, {});
     ASSERT_TRUE(lease);
     EXPECT_TRUE(claims().empty());
   }
   const auto remote = network_.io("n1");
   {
-    const auto lease = Lease::take(*remote, kCheckpoint);
+    const auto lease = Lease::take(*remote, kCheckpoint, {});
     ASSERT_TRUE(lease) << lease.error().message;
     ASSERT_EQ(claims().size(), 1u);
     EXPECT_EQ(ClaimName::parse(base_name(claims().front()))->maker, remote->host().self());
-    const auto second = Lease::take(*remote, kCheckpoint);
+    const auto second = Lease::take(*remote, kCheckpoint, {});
     ASSERT_TRUE(second);
     EXPECT_EQ(claims().size(), 2u) << "each has its own";
   }
@@ -183,7 +183,7 @@ TEST_F(ClaimsTest, AReaderOfAPartIsToldWhereTheWholeCannotBeHeld) {
   disk_.put(part, "x");
   const auto take = [&](Errc code) {
     UnlockableIo refusing(*io, kCheckpoint, code);
-    const auto lease = Lease::take(refusing, part);
+    const auto lease = Lease::take(refusing, part, {});
     return lease ? (*lease)->unheard() : lease.error().message;
   };
   EXPECT_NE(take(Errc::io).find("which may be deleted meanwhile"), std::string::npos) << take(Errc::io);
@@ -192,9 +192,23 @@ TEST_F(ClaimsTest, AReaderOfAPartIsToldWhereTheWholeCannotBeHeld) {
   EXPECT_EQ(take(Errc::locked), kCheckpoint + ": lock: refused");
 }
 
+TEST_F(ClaimsTest, AReaderOfAPartHoldsAnotherToolsCheckpointWhoseNamesItIsGiven) {
+  const auto io = disk_.io();
+  disk_.put("/s/r/save-5/part/x", "x");
+  const auto is_held = [&](const ForeignNames& names) {
+    const auto lease = Lease::take(*io, "/s/r/save-5/part", names);
+    EXPECT_TRUE(lease);
+    const auto other = disk_.io();
+    return !other->lock("/s/r/save-5", LockMode::exclusive).has_value();
+  };
+  EXPECT_FALSE(is_held({}));
+  EXPECT_FALSE(is_held({.steps = {"other-#"}}));
+  EXPECT_TRUE(is_held({.steps = {"other-#", "save-#"}}));
+}
+
 TEST_F(ClaimsTest, AClaimSurvivesAPowerLossOfTheServer) {
   const auto io = network_.io("n1");
-  const auto lease = Lease::take(*io, kCheckpoint);
+  const auto lease = Lease::take(*io, kCheckpoint, {});
   ASSERT_TRUE(lease);
   disk_.power_off();
   EXPECT_EQ(claims().size(), 1u) << "it was durable before anything was read";
@@ -202,7 +216,7 @@ TEST_F(ClaimsTest, AClaimSurvivesAPowerLossOfTheServer) {
 
 TEST_F(ClaimsTest, BeatsAreRaisedOnceAMinuteAndMakeALostClaimAgain) {
   const auto io = network_.io("n1");
-  const auto lease = Lease::take(*io, kCheckpoint);
+  const auto lease = Lease::take(*io, kCheckpoint, {});
   ASSERT_TRUE(lease);
   const std::string path = claims().at(0);
   const std::string first = disk_.text(path);
@@ -225,7 +239,7 @@ TEST_F(ClaimsTest, AReaderThatBeganBeforeThereWasAStoreClaimsAtItsNextBeat) {
   disk.put("/s/r/c/weights", "w");
   NetworkDisk network(disk, {});
   const auto io = network.io("n1");
-  const auto lease = Lease::take(*io, "/s/r/c");
+  const auto lease = Lease::take(*io, "/s/r/c", {});
   ASSERT_TRUE(lease);
   EXPECT_TRUE((*lease)->claims().empty());
   disk.put("/s/.ckpt/catalog.sqlite", "");
@@ -253,7 +267,7 @@ TEST_F(ClaimsTest, AStoreWithoutClaimsIsBelievedOnlyAfterTenMinutes) {
 
 TEST_F(ClaimsTest, AProcessOfThisHostIsDeadWhenItHasEnded) {
   const auto reader = network_.io("n1", 7);
-  auto lease = Lease::take(*reader, kCheckpoint);
+  auto lease = Lease::take(*reader, kCheckpoint, {});
   ASSERT_TRUE(lease);
   const auto io = network_.io("n1", 8);
   EXPECT_EQ(watch(*io).found.at(0).state, State::lives);
@@ -271,7 +285,7 @@ TEST_F(ClaimsTest, AProcessOfThisHostIsDeadWhenItHasEnded) {
 
 TEST_F(ClaimsTest, AProcessElsewhereIsDeadWhenItHasBeenSilentForTenMinutes) {
   const auto reader = network_.io("n1", 7);
-  const auto lease = Lease::take(*reader, kCheckpoint);
+  const auto lease = Lease::take(*reader, kCheckpoint, {});
   ASSERT_TRUE(lease);
   EXPECT_EQ(watch(*network_.io("n2")).found.at(0).state, State::lives);
   network_.wait(minutes(9));
@@ -293,7 +307,7 @@ TEST_F(ClaimsTest, AListingThatAHostRemembersHidesNoClaim) {
   EXPECT_TRUE(watch(*io).found.empty());
   ASSERT_TRUE(io->list(kClaims));
   const auto reader = network_.io("n1");
-  const auto lease = Lease::take(*reader, kCheckpoint);
+  const auto lease = Lease::take(*reader, kCheckpoint, {});
   ASSERT_TRUE(lease);
   EXPECT_EQ(io->list(kClaims)->size(), 1u) << "the host remembers: ready";
   EXPECT_EQ(watch(*io).found.size(), 1u);

@@ -105,7 +105,7 @@ TEST(NetworkPublish, AReaderOfAnotherHostThatComesWhileWritingKeepsTheOldFile) {
     {
       auto publication = begin(*io, replacing);
       ASSERT_TRUE(publication) << publication.error().message;
-      const auto lease = Lease::take(*reader, "/d/m");
+      const auto lease = Lease::take(*reader, "/d/m", {});
       ASSERT_TRUE(lease) << lease.error().message;
       const auto done = (*publication)->commit({});
       ASSERT_FALSE(done) << "it looks again before it replaces";
@@ -191,7 +191,7 @@ TEST(NetworkPublish, WhatAnotherHostReadsIsNotTakenAway) {
   disk.put("/s/r/c/data", "x");
   NetworkDisk network(disk, {.lost_answers = 1});
   const auto reader = network.io("n1");
-  auto lease = Lease::take(*reader, "/s/r/c");
+  auto lease = Lease::take(*reader, "/s/r/c", {});
   ASSERT_TRUE(lease);
   const auto io = network.io("n2");
   EXPECT_FALSE(remove_published(*io, "/s/r/c", kId).value());

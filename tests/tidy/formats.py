@@ -1,4 +1,4 @@
-"""A format is one folder in src/convert and one line in the registry; nothing else knows its name."""
+"""A format is one folder in src/convert and one line in the registry; nothing else knows its name, or its framework's."""
 import re
 
 from source_text import CPP, arguments, code_only, project_files, read, verdict
@@ -6,6 +6,14 @@ from source_text import CPP, arguments, code_only, project_files, read, verdict
 HEADER = "src/convert/formats.hpp"
 REGISTRY = "src/convert/registry.cpp"
 POLICIES = "src/catalog/policy_import.cpp"  # systems whose retention is known, some of the same name
+
+# Names of other frameworks, and those that they give to files and directories. Formats supply them to the engine and
+# the catalog as ForeignNames.
+FOREIGN = re.compile(r"deepspeed|megatron|lightning|accelerate|hugging.?face|orbax|torchtitan|global_step|checkpoint[-_]"
+                     r"|\biter_|latest_checkpointed_iteration|trainer_state|pytorch_model|_?\.?metadata(\.json)?\"|\.distcp",
+                     re.I)
+KNOW_NONE = ("src/engine/", "src/catalog/")
+STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 
 
 def main():
@@ -24,6 +32,16 @@ def main():
                 # CKPT_HAS_HDF5 is the library, not the format.
                 if re.search(rf'\b{name}_format\b|"{name}"', line) and "CKPT_HAS_" not in line:
                     findings.append(f"{path}:{number}: names the format {name}")
+    for path in files:
+        if not path.startswith(KNOW_NONE) or path == POLICIES:
+            continue
+        code = code_only(read(options.root, path), keep_strings=True)
+        for number, line in enumerate(code.splitlines(), 1):
+            if re.match(r"\s*#\s*include", line):
+                continue
+            for text in STRING.findall(line):
+                if FOREIGN.search(text):
+                    findings.append(f"{path}:{number}: {text}: a name of another framework; its format supplies it")
     verdict(findings, len(declared) and len(files))
 
 

@@ -16,6 +16,7 @@
 #include "api/run/run_series.hpp"
 #include "catalog/index/scan.hpp"
 #include "catalog/trash/trash.hpp"
+#include "convert/foreign_names.hpp"
 #include "convert/format.hpp"
 #include "engine/publish/left_over.hpp"
 #include "engine/store/held_store.hpp"
@@ -222,7 +223,8 @@ class Import {
   /// Its marks, if it was there before.
   Result<> mark_later() {
     for (const catalog::Mark& mark : request_.marks)
-      CKPT_CHECK(catalog::write_mark(io_, catalog::marks_path(out_.conversion.target, false), mark));
+      CKPT_CHECK(catalog::write_mark(io_, catalog::marks_path(out_.conversion.target, false), mark,
+                                     catalog::Holding::lease, foreign_names()));
     if (request_.marks.empty()) return {};
     out_.marked_later = true;
     drop_note(io_, run_directory_, out_.name, "marks");

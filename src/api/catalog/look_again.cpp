@@ -56,7 +56,7 @@ Result<std::optional<catalog::EntryPlace>> place_of(Io& io, const std::string& s
   const std::string& run = entry.checkpoint.run;
   if (!entry.foreign) return catalog::EntryPlace{.run = run, .name = entry.name};
   // Other files of the run refer to it.
-  CKPT_TRY(const auto folder, catalog::list_folder(io, store, run, detection()));
+  CKPT_TRY(const auto folder, catalog::list_folder(io, store, run, other_tools()));
   if (!folder) return std::nullopt;
   for (const catalog::EntryPlace& place : folder->places) {
     if (place.name == entry.name && place.foreign) return place;

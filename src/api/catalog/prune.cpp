@@ -15,6 +15,7 @@
 #include "catalog/index/links.hpp"
 #include "catalog/index/rows.hpp"
 #include "catalog/index/scan.hpp"
+#include "convert/foreign_names.hpp"
 #include "engine/io/host.hpp"
 #include "format/text/glob.hpp"
 #include "format/text/nearest.hpp"
@@ -362,7 +363,7 @@ Result<> remember_policies(Io& io, const PrunePlan& plan) {
 /// so; and obstacles are reported when the plan is executed.
 void settle_trash(Io& io, const std::string& store) {
   if (io.stat(catalog::trash_path(store)))
-    static_cast<void>(Deleter::open(io, store, std::chrono::steady_clock::now()));
+    static_cast<void>(Deleter::open(io, store, std::chrono::steady_clock::now(), foreign_names()));
 }
 
 }  // namespace
@@ -445,11 +446,12 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
 Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const CarryOut& how) {
   Io& io = session.io;
   CKPT_CHECK(not_stopped(session, plan.store));
-  CKPT_TRY(const auto trash, Deleter::open(io, plan.store, std::chrono::steady_clock::now() + how.lock_timeout));
+  CKPT_TRY(const auto trash,
+           Deleter::open(io, plan.store, std::chrono::steady_clock::now() + how.lock_timeout, foreign_names()));
   const bool pressed = is_pressed(io, plan, how.now);  // as planned: without the checkpoints that go to the trash now
   PruneReport report;
   RoomMaker room(session, plan, how, *trash, report);
-  catalog::LinkWatch links(io, plan.store, plan.directories);
+  catalog::LinkWatch links(io, plan.store, plan.directories, foreign_names());
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     const PrunePart& part = plan.parts[p];
     if (part.retention.aborted) continue;

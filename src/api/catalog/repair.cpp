@@ -10,6 +10,7 @@
 #include "catalog/index/marks.hpp"
 #include "catalog/trash/strays.hpp"
 #include "catalog/trash/trash.hpp"
+#include "convert/foreign_names.hpp"
 #include "convert/format.hpp"
 #include "convert/metadata_memory.hpp"
 #include "engine/io/look.hpp"
@@ -466,8 +467,9 @@ class Mender {
   /// Opening the trash finishes interrupted deletions; then interrupted purges are finished.
   Result<> finish(const RepairItem& item) {
     const std::string store = parent_path(parent_path(item.path));
-    CKPT_TRY(const auto trash,
-             catalog::Deleter::open(io_, store, std::chrono::steady_clock::now() + request_.lock_timeout));
+    CKPT_TRY(
+        const auto trash,
+        catalog::Deleter::open(io_, store, std::chrono::steady_clock::now() + request_.lock_timeout, foreign_names()));
     CKPT_TRY(const auto purged,
              trash->purge(request_.clock(), request_.by, [](const catalog::TrashEntry&) { return false; }));
     CKPT_TRY(const auto entries, catalog::list_trash(io_, store));

@@ -10,6 +10,7 @@
 
 #include "api/catalog/store_catalog.hpp"
 #include "catalog/index/lacks_files.hpp"
+#include "convert/foreign_names.hpp"
 #include "engine/locks/lease.hpp"
 #include "engine/store/inbox.hpp"
 #include "format/model/value.hpp"
@@ -121,7 +122,7 @@ class Scrubber {
     ScrubItem out{.entry = std::move(turn.entry), .before = turn.last};
     out.path = out.entry.path(request_.store);
     // Held until the mark is durable, so that the checkpoint is not deleted in the meantime.
-    const auto lease = Lease::take(session_.io, out.path);
+    const auto lease = Lease::take(session_.io, out.path, foreign_names());
     if (!lease) {
       explain(out, lease.error());
       return out;
@@ -181,7 +182,8 @@ class Scrubber {
   }
 
   void write(ScrubItem& item, const Mark& mark) {
-    auto written = catalog::write_mark(session_.io, catalog::marks_path(item.path, item.entry.foreign), mark);
+    auto written = catalog::write_mark(session_.io, catalog::marks_path(item.path, item.entry.foreign), mark,
+                                       catalog::Holding::lease, foreign_names());
     item.recorded = written.has_value();
     if (!written) item.unrecorded_because = written.error().message;
     const std::string word = fmt::format("verified {}", mark.at->time_since_epoch().count());

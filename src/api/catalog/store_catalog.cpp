@@ -9,6 +9,7 @@
 
 #include "api/catalog/named_checkpoint.hpp"
 #include "catalog/index/trash_index.hpp"
+#include "convert/foreign_names.hpp"
 #include "convert/format.hpp"
 #include "convert/metadata_memory.hpp"
 #include "engine/io/replace_file.hpp"
@@ -41,11 +42,12 @@ void sort_entries(std::vector<Entry>& entries, CatalogQuery::Sort sort) {
 
 }  // namespace
 
-catalog::Recognise detection() {
-  return [](Io& io, const std::string& directory) -> catalog::Recognised {
+catalog::OtherTools other_tools() {
+  const auto detect = [](Io& io, const std::string& directory) -> catalog::Recognised {
     const Recognition seen = recognise(io, directory);
     return {.format = seen.format == nullptr ? "" : std::string(seen.format->name), .unfinished = seen.unfinished};
   };
+  return {.names = foreign_names(), .recognise = detect};
 }
 
 Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog::Trust trust, catalog::Time now,
@@ -53,7 +55,7 @@ Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog:
   const std::uint64_t parsed = memory_bytes / memory_for(1, MetadataCost::json);
   return catalog::Catalog::open(
       io, store,
-      {.recognise = detection(), .trust = trust, .now = now, .manifest_bytes = std::min(parsed, kMostManifestBytes)});
+      {.tools = other_tools(), .trust = trust, .now = now, .manifest_bytes = std::min(parsed, kMostManifestBytes)});
 }
 
 Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
@@ -212,9 +214,9 @@ Result<MarkReport> mark_checkpoint(Io& io, const MarkRequest& request) {
   out.path = out.entry.path(request.store);
   const std::string marks = catalog::marks_path(out.path, out.entry.foreign);
   if (request.remove) {
-    CKPT_TRY(out.changed, catalog::remove_mark(io, marks, request.mark.kind, request.mark.name));
+    CKPT_TRY(out.changed, catalog::remove_mark(io, marks, request.mark.kind, request.mark.name, foreign_names()));
   } else {
-    CKPT_CHECK(catalog::write_mark(io, marks, request.mark));
+    CKPT_CHECK(catalog::write_mark(io, marks, request.mark, catalog::Holding::lease, foreign_names()));
   }
   const std::string word = fmt::format("{} {} {} {}", static_cast<int>(request.mark.kind), request.remove,
                                        request.mark.name, request.now.time_since_epoch().count());

@@ -22,8 +22,8 @@ namespace ckpt {
 Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog::Trust trust, catalog::Time now,
                                       std::uint64_t memory_bytes = UINT64_MAX);
 
-/// The detection that `inspect` uses, for scans.
-catalog::Recognise detection();
+/// For scans: the names that all formats supply, and the detection that `inspect` uses.
+catalog::OtherTools other_tools();
 
 /// ckpt list.
 struct CatalogQuery {

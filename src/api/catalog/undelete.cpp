@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "catalog/index/entry.hpp"
+#include "convert/foreign_names.hpp"
 #include "engine/store/run_directory.hpp"
-#include "engine/store/step_name.hpp"
 
 namespace ckpt {
 namespace {
@@ -81,7 +81,7 @@ std::optional<TrashEntry> find_in_run(Io& io, const std::string& store, const st
   }
   const auto there = io.stat(join_path(directory, which));
   if (!there) return std::nullopt;
-  return TrashEntry{.run = run, .name = which, .record = {.step = step_in_name(which).value_or(0)}};
+  return TrashEntry{.run = run, .name = which, .record = {.step = foreign_names().step_in(which).value_or(0)}};
 }
 
 /// Whether the optimizer of a checkpoint of such a name was dropped and then purged: the checkpoint exists, but is
@@ -141,7 +141,8 @@ Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
     names.push_back(name);
   }
   if (wanted.empty()) return out;
-  CKPT_TRY(const auto trash, Deleter::open(io, store, std::chrono::steady_clock::now() + request.lock_timeout));
+  CKPT_TRY(const auto trash,
+           Deleter::open(io, store, std::chrono::steady_clock::now() + request.lock_timeout, foreign_names()));
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const std::string& name = names[i];
     CKPT_TRY(const auto entries, catalog::list_trash(io, store));

@@ -10,6 +10,7 @@
 #include "api/convert/check.hpp"
 #include "catalog/index/entry.hpp"
 #include "catalog/index/marks.hpp"
+#include "convert/foreign_names.hpp"
 #include "convert/format.hpp"
 #include "engine/io/stand_in_io.hpp"
 #include "engine/store/run_directory.hpp"
@@ -182,7 +183,8 @@ Result<SalvageReport> salvage(Session& session, const SalvageRequest& request) {
                                   .name = "salvaged",
                                   .text = note_text(out, path),
                                   .owner = request.by,
-                                  .at = request.now}));
+                                  .at = request.now},
+                                 catalog::Holding::lease, foreign_names()));
   return out;
 }
 

@@ -99,7 +99,7 @@ std::uint64_t differences(const std::vector<catalog::Entry>& before, const std::
 Result<std::vector<catalog::Entry>> listed(Io& io, catalog::Time now, const std::vector<catalog::Entry>& before,
                                            StoreFacts& out) {
   if (out.catalog) {
-    CKPT_TRY(catalog::Scan scanned, catalog::scan(io, out.path, detection()));
+    CKPT_TRY(catalog::Scan scanned, catalog::scan(io, out.path, other_tools()));
     return std::move(scanned.entries);
   }
   CKPT_TRY(catalog::Catalog catalog, open_catalog(io, out.path, catalog::Trust::nothing_unseen, now));

@@ -12,6 +12,7 @@
 #include "api/run/first_failure.hpp"
 #include "catalog/index/entry.hpp"
 #include "catalog/index/marks.hpp"
+#include "convert/foreign_names.hpp"
 #include "engine/comm/agree_after.hpp"
 #include "engine/comm/equal_on_all.hpp"
 #include "engine/comm/heartbeat.hpp"
@@ -86,6 +87,7 @@ Result<std::unique_ptr<Run>> Run::open(Result<std::unique_ptr<Io>> io, std::uniq
                                      .local_directory = run->options_.local_directory,
                                      .drain_bytes_per_second = run->options_.drain_bytes_per_second,
                                      .local_keep = run->options_.local_keep,
+                                     .foreign_names = foreign_names(),
                                      .generator = "ckpt " CKPT_VERSION,
                                      .staging_bytes = run->options_.staging_bytes,
                                      .copy_threads = run->options_.copy_threads,
@@ -343,7 +345,7 @@ void Run::mark_restored(const Checkpoint& checkpoint) {
   if (checkpoint.path() != join_path(run_directory_, name)) return;
   const auto now = std::chrono::time_point_cast<catalog::Duration>(std::chrono::system_clock::now());
   const auto marked = catalog::write_mark_once(*io_, catalog::marks_path(checkpoint.path(), false),
-                                               {.kind = catalog::Mark::Kind::restored, .at = now});
+                                               {.kind = catalog::Mark::Kind::restored, .at = now}, foreign_names());
   if (marked && *marked) drop_note(*io_, run_directory_, name, "restored");
 }
 

@@ -57,7 +57,7 @@ Result<Catalog> Catalog::open_indexed(Io& io, const std::string& store, const Op
            Database::open(file, {.shared = !is_local_file_system(store), .patience = options.patience, .make = false}));
   Catalog out(store, std::move(database));
   CKPT_TRY(out.refreshed_,
-           refresh(io, store, out.database_, options.recognise, options.trust, options.now, options.manifest_bytes));
+           refresh(io, store, out.database_, options.tools, options.trust, options.now, options.manifest_bytes));
   return out;
 }
 
@@ -83,7 +83,7 @@ Result<Catalog> Catalog::open(Io& io, const std::string& store, const Options& o
   Catalog out(store, std::move(memory));
   out.indexed_ = false;
   CKPT_TRY(out.refreshed_,
-           refresh(io, store, out.database_, options.recognise, Trust::nothing, options.now, options.manifest_bytes));
+           refresh(io, store, out.database_, options.tools, Trust::nothing, options.now, options.manifest_bytes));
   out.warnings_ = std::move(warnings);
   return out;
 }

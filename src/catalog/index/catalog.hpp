@@ -19,7 +19,7 @@ namespace ckpt::catalog {
 class Catalog {
  public:
   struct Options {
-    Recognise recognise{};
+    OtherTools tools{};
     Trust trust = Trust::notes;
     std::chrono::milliseconds patience{2000};  ///< for other processes that write the catalog
     Time now{};

@@ -8,16 +8,15 @@
 
 namespace ckpt::catalog {
 
-LinkWatch::LinkWatch(Io& io, std::string store, std::vector<std::string> runs)
-    : io_(io), store_(std::move(store)), runs_(std::move(runs)) {}
+LinkWatch::LinkWatch(Io& io, std::string store, std::vector<std::string> runs, ForeignNames names)
+    : io_(io), store_(std::move(store)), runs_(std::move(runs)), tools_{.names = std::move(names)} {}
 
 void LinkWatch::look() {
   const auto start = std::chrono::steady_clock::now();
   named_.clear();
   links_.clear();
   for (const std::string& run : runs_) {
-    // Without detection: deletions recognise another tool's checkpoints, and find references to them.
-    auto folder = list_folder(io_, store_, run, {});
+    auto folder = list_folder(io_, store_, run, tools_);
     if (!folder) {
       links_.push_back({.run = run_above(run), .path = run, .unreadable = true});
       continue;

@@ -15,7 +15,7 @@ namespace ckpt::catalog {
 class LinkWatch {
  public:
   /// `runs`: all of the store, as paths in it.
-  LinkWatch(Io& io, std::string store, std::vector<std::string> runs);
+  LinkWatch(Io& io, std::string store, std::vector<std::string> runs, ForeignNames names);
 
   /// Lists the runs again before it answers, unless that takes more than a millisecond and ended less time ago than it
   /// took: deletions never spend more time on it than on themselves.
@@ -28,6 +28,7 @@ class LinkWatch {
   Io& io_;
   const std::string store_;
   const std::vector<std::string> runs_;
+  const OtherTools tools_;  // without detection: deletions recognise other tools' checkpoints, and find references
   std::vector<EntryPlace> named_{};  // ours that a tracker names
   std::vector<FoundLink> links_{};
   std::chrono::steady_clock::time_point looked_{};

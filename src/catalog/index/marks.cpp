@@ -219,21 +219,22 @@ Result<MarkFile> mark_file(const Mark& mark) {
   return MarkFile{.name = file_name(mark.kind, mark.name), .text = mark_text(mark)};
 }
 
-Result<> write_mark(Io& io, const std::string& directory, const Mark& mark, Holding holding) {
+Result<> write_mark(Io& io, const std::string& directory, const Mark& mark, Holding holding,
+                    const ForeignNames& names) {
   CKPT_TRY(const MarkFile file, mark_file(mark));
   std::unique_ptr<Lease> lease;
   if (holding == Holding::lease) {
-    CKPT_TRY(lease, Lease::take(io, parent_path(directory)));
+    CKPT_TRY(lease, Lease::take(io, parent_path(directory), names));
   }
   CKPT_TRY(const auto held, hold_marks(io, directory));
   return replace_file(io, join_path(directory, file.name), file.text);
 }
 
-Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& mark) {
+Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& mark, const ForeignNames& names) {
   CKPT_TRY(const MarkFile file, mark_file(mark));
   const std::string path = join_path(directory, file.name);
   if (io.stat(path)) return false;
-  CKPT_TRY(const auto lease, Lease::take(io, parent_path(directory)));
+  CKPT_TRY(const auto lease, Lease::take(io, parent_path(directory), names));
   CKPT_TRY(const auto marks, hold_marks(io, directory));
   auto held = io.lock(directory, LockMode::exclusive);
   if (!held && held.error().code == Errc::locked) return false;
@@ -243,8 +244,9 @@ Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& m
   return true;
 }
 
-Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name) {
-  CKPT_TRY(const auto lease, Lease::take(io, parent_path(directory)));
+Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name,
+                         const ForeignNames& names) {
+  CKPT_TRY(const auto lease, Lease::take(io, parent_path(directory), names));
   CKPT_TRY(const auto held, hold_checkpoint(io, parent_path(directory)));
   auto removed = io.unlink(join_path(directory, file_name(kind, name)));
   if (!removed && removed.error().code == Errc::not_found) return false;

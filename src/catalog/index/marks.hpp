@@ -9,6 +9,7 @@
 
 #include "catalog/checkpoint.hpp"
 #include "engine/io/io.hpp"
+#include "engine/store/foreign_names.hpp"
 #include "format/result.hpp"
 
 /// Marks: facts recorded about a checkpoint after it was saved. Small files in their own directory, outside every hash.
@@ -77,17 +78,19 @@ enum class Holding : std::uint8_t {
 };
 
 /// Writes a mark, replacing one of the same kind and name: a temporary file, fsync, rename, fsync. Creates the
-/// directory if missing. Durable on return.
+/// directory if missing. Durable on return. `names`: as Lease::take uses them, here and below.
 /// errors   as mark_file; locked: the checkpoint is being deleted or replaced; io, no_space, not_found
-Result<> write_mark(Io& io, const std::string& directory, const Mark& mark, Holding holding = Holding::lease);
+Result<> write_mark(Io& io, const std::string& directory, const Mark& mark, Holding holding = Holding::lease,
+                    const ForeignNames& names = {});
 
 /// Writes a mark if there is none of its kind and name. False if there is one, or if another process is writing one:
 /// several jobs may record the same fact.
 /// errors  as write_mark; unsupported: no locks here
-Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& mark);
+Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& mark, const ForeignNames& names = {});
 
 /// Removes a mark; false if there is none. Durable on return.
 /// errors  locked, as write_mark; io
-Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name);
+Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name,
+                         const ForeignNames& names = {});
 
 }  // namespace ckpt::catalog

@@ -11,7 +11,6 @@
 #include "catalog/index/sqlite.hpp"
 #include "catalog/index/trash_index.hpp"
 #include "engine/store/inbox.hpp"
-#include "engine/store/step_name.hpp"
 #include "format/universal/seal.hpp"
 
 namespace ckpt::catalog {
@@ -25,12 +24,12 @@ constexpr std::uint64_t kLookedAt = 256;
 /// One refresh, inside its transaction.
 class Refresh {
  public:
-  Refresh(Io& io, const std::string& store, Database& database, const Recognise& recognise, Trust trust, Time now,
+  Refresh(Io& io, const std::string& store, Database& database, const OtherTools& tools, Trust trust, Time now,
           std::uint64_t manifest_bytes)
       : io_(io),
         store_(store),
         database_(database),
-        recognise_(recognise),
+        tools_(tools),
         trust_(trust),
         now_(now),
         manifest_bytes_(manifest_bytes) {}
@@ -81,7 +80,7 @@ class Refresh {
       if (run.settled && stamp == run.stamp && trust_ != Trust::nothing) continue;
       to_list_.insert(run.run);
       // A directory that was empty may have become another tool's checkpoint: its parent shows it.
-      if (stamp != run.stamp && step_in_name(base_name(run.run))) to_list_.insert(run_above(run.run));
+      if (stamp != run.stamp && tools_.names.step_in(base_name(run.run))) to_list_.insert(run_above(run.run));
     }
     return {};
   }
@@ -140,7 +139,7 @@ class Refresh {
 
   Result<> list_run(const std::string& run) {
     const Stamp stamp = stamp_of(io_, run_path(store_, run));
-    const auto folder = list_folder(io_, store_, run, recognise_);
+    const auto folder = list_folder(io_, store_, run, tools_);
     if (!folder) {
       if (run == ".") return fail(folder.error());
       // An unreadable directory says nothing about its contents: its rows stay.
@@ -230,7 +229,7 @@ class Refresh {
   Io& io_;
   const std::string& store_;
   Database& database_;
-  const Recognise& recognise_;
+  const OtherTools& tools_;
   Trust trust_;
   Time now_;
   const std::uint64_t manifest_bytes_;
@@ -246,9 +245,9 @@ class Refresh {
 
 }  // namespace
 
-Result<Refreshed> refresh(Io& io, const std::string& store, Database& database, const Recognise& recognise, Trust trust,
+Result<Refreshed> refresh(Io& io, const std::string& store, Database& database, const OtherTools& tools, Trust trust,
                           Time now, std::uint64_t manifest_bytes) {
-  Refresh work(io, store, database, recognise, trust, now, manifest_bytes);
+  Refresh work(io, store, database, tools, trust, now, manifest_bytes);
   CKPT_TRY(const bool due, work.is_due());
   if (!due) {
     work.remove_notes();

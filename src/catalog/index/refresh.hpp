@@ -37,7 +37,7 @@ struct Refreshed {
 /// manifest_bytes  of read_entry
 /// now      by the machine's clock: a directory that was changed just before is listed again the next time
 /// errors   not_found: the store does not exist; those of `asked`: the index is then unchanged
-Result<Refreshed> refresh(Io& io, const std::string& store, Database& database, const Recognise& recognise, Trust trust,
+Result<Refreshed> refresh(Io& io, const std::string& store, Database& database, const OtherTools& tools, Trust trust,
                           Time now, std::uint64_t manifest_bytes = kMostManifestBytes);
 
 }  // namespace ckpt::catalog

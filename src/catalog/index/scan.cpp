@@ -3,21 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <utility>
 
 #include "engine/publish/publish.hpp"
 #include "engine/store/run_directory.hpp"
-#include "engine/store/step_name.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::catalog {
 namespace {
 
 constexpr std::uint64_t kGreatest = INT64_MAX;
 constexpr std::uint64_t kMostTrackerBytes = 4096;
-/// Files of other tools that name the checkpoint to go on from: DeepSpeed's by name, Megatron's by number.
-constexpr std::array<std::string_view, 2> kTrackers{"latest", "latest_checkpointed_iteration.txt"};
 
 bool holds_ours(const std::vector<DirEntry>& entries) {
   return std::any_of(entries.begin(), entries.end(),
@@ -25,10 +21,10 @@ bool holds_ours(const std::vector<DirEntry>& entries) {
 }
 
 /// Whether a directory that detection recognises only holds the checkpoints below it: then it is a run.
-bool holds_others(Io& io, const std::string& path, const std::vector<DirEntry>& entries, const Recognise& recognise) {
+bool holds_others(Io& io, const std::string& path, const std::vector<DirEntry>& entries, const OtherTools& tools) {
   return std::any_of(entries.begin(), entries.end(), [&](const DirEntry& entry) {
-    return entry.kind == FileInfo::Kind::directory && step_in_name(entry.name) &&
-           !recognise(io, join_path(path, entry.name)).format.empty();
+    return entry.kind == FileInfo::Kind::directory && tools.names.step_in(entry.name) &&
+           !tools.recognise(io, join_path(path, entry.name)).format.empty();
   });
 }
 
@@ -50,8 +46,8 @@ std::optional<std::uint64_t> step_of(const EntryPlace& place) {
 }
 
 void read_trackers(Io& io, const std::string& run, const std::string& path, const std::vector<DirEntry>& entries,
-                   Folder& out) {
-  for (const std::string_view tracker : kTrackers) {
+                   const ForeignNames& names, Folder& out) {
+  for (const std::string_view tracker : names.trackers) {
     const bool there = std::any_of(entries.begin(), entries.end(), [&](const DirEntry& entry) {
       return entry.name == tracker && entry.kind == FileInfo::Kind::file;
     });
@@ -66,16 +62,15 @@ void read_trackers(Io& io, const std::string& run, const std::string& path, cons
     const std::string_view line = named_in(*text);
     if (line.find('/') != line.npos)
       out.links.push_back({.run = run, .path = std::string(tracker), .leads = std::string(line)});
-    const auto step = step_in_name(line);
-    const bool by_number = step && line.find_first_not_of("0123456789") == line.npos;
+    const auto step = parse_number<std::uint64_t>(line);
     for (EntryPlace& place : out.places) {
-      if (place.name == line || (by_number && step_of(place) == step)) place.trackers.emplace_back(tracker);
+      if (place.name == line || (step && step_of(place) == step)) place.trackers.emplace_back(tracker);
     }
   }
 }
 
-void add_child(Io& io, const std::string& run, const std::string& path, const DirEntry& entry,
-               const Recognise& recognise, Folder& out) {
+void add_child(Io& io, const std::string& run, const std::string& path, const DirEntry& entry, const OtherTools& tools,
+               Folder& out) {
   if (entry.is_link) {
     out.links.push_back({.run = run, .path = entry.name});
     out.is_restless = true;
@@ -92,10 +87,10 @@ void add_child(Io& io, const std::string& run, const std::string& path, const Di
   const auto listed = io.list(below);
   if (!listed && listed.error().code == Errc::not_found) return;
   const bool is_run = listed && holds_ours(*listed);  // counted first: detection reads every name
-  const auto step = step_in_name(entry.name);
-  const Recognised seen = recognise && !is_run ? recognise(io, below) : Recognised{};
+  const auto step = tools.names.step_in(entry.name);
+  const Recognised seen = tools.recognise && !is_run ? tools.recognise(io, below) : Recognised{};
   if (seen.unfinished) return;
-  if (!seen.format.empty() && listed && !holds_others(io, below, *listed, recognise)) {
+  if (!seen.format.empty() && listed && !holds_others(io, below, *listed, tools)) {
     if (!step || *step > kGreatest) return;  // a checkpoint that belongs to no series of steps: nothing to retain it by
     out.places.push_back({.run = run, .name = entry.name, .foreign = true, .format = seen.format, .step = step});
     out.is_restless = true;
@@ -121,7 +116,7 @@ unsigned run_depth(std::string_view run) {
 }
 
 Result<std::optional<Folder>> list_folder(Io& io, std::string_view store, const std::string& run,
-                                          const Recognise& recognise) {
+                                          const OtherTools& tools) {
   const std::string path = run_path(store, run);
   const auto entries = io.list(path);
   if (!entries) {
@@ -129,18 +124,18 @@ Result<std::optional<Folder>> list_folder(Io& io, std::string_view store, const 
     return fail(entries.error());
   }
   Folder out;
-  for (const DirEntry& entry : *entries) add_child(io, run, path, entry, recognise, out);
-  read_trackers(io, run, path, *entries, out);
+  for (const DirEntry& entry : *entries) add_child(io, run, path, entry, tools, out);
+  read_trackers(io, run, path, *entries, tools.names, out);
   return out;
 }
 
-Result<Scan> scan(Io& io, const std::string& store, const Recognise& recognise, const std::string& run) {
+Result<Scan> scan(Io& io, const std::string& store, const OtherTools& tools, const std::string& run) {
   Scan out;
   std::vector<std::string> runs{run};
   for (bool first = true; !runs.empty(); first = false) {
     const std::string at = std::move(runs.back());
     runs.pop_back();
-    const auto folder = list_folder(io, store, at, recognise);
+    const auto folder = list_folder(io, store, at, tools);
     if (!folder) {
       if (first) return fail(folder.error());
       out.warnings.push_back(folder.error().message);

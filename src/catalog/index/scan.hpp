@@ -9,6 +9,7 @@
 #include "catalog/index/entry.hpp"
 #include "catalog/index/links.hpp"
 #include "engine/io/io.hpp"
+#include "engine/store/foreign_names.hpp"
 #include "format/result.hpp"
 
 /// The checkpoints of a store, from its directories alone: STORE/RUN/NAME, where a run may be several
@@ -23,6 +24,12 @@ struct Recognised {
 };
 /// Looks at names and first bytes only.
 using Recognise = std::function<Recognised(Io& io, const std::string& directory)>;
+
+/// Finds other tools' checkpoints. The caller supplies it: the catalog knows none of those tools.
+struct OtherTools {
+  ForeignNames names{};
+  Recognise recognise{};  ///< empty: finds no checkpoint of another tool
+};
 
 /// The greatest depth of a run in its store.
 inline constexpr unsigned kDeepestRun = 4;
@@ -39,7 +46,7 @@ struct Folder {
 /// Lists one. `run`: its path in the store, "." for the store. Nothing if it no longer exists.
 /// errors  io and others: it cannot be listed
 Result<std::optional<Folder>> list_folder(Io& io, std::string_view store, const std::string& run,
-                                          const Recognise& recognise);
+                                          const OtherTools& tools);
 
 /// The path in the store of a directory below a run's.
 std::string run_below(std::string_view run, std::string_view name);
@@ -55,6 +62,6 @@ struct Scan {
 
 /// Every checkpoint of a store, or of one run and below. Directories that vanish meanwhile are skipped.
 /// errors   not_found: the store does not exist; io: it cannot be listed
-Result<Scan> scan(Io& io, const std::string& store, const Recognise& recognise, const std::string& run = ".");
+Result<Scan> scan(Io& io, const std::string& store, const OtherTools& tools, const std::string& run = ".");
 
 }  // namespace ckpt::catalog

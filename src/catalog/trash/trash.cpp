@@ -32,21 +32,6 @@ constexpr auto kHistory = std::chrono::hours(24 * 365);  // how long the record 
 constexpr auto kTurnPoll = std::chrono::milliseconds(20);
 constexpr auto kRunPatience = std::chrono::seconds(30);  // a save's commit takes milliseconds
 
-/// Files that make a directory a checkpoint, ours first, then those of other systems (the names of their own sources).
-/// They are removed first, so that half a checkpoint is never recognised.
-constexpr std::array<std::string_view, 12> kMarkers{"manifest.json",
-                                                    "index/manifest.json",
-                                                    "commit_success.txt",
-                                                    ".metadata",
-                                                    "_CHECKPOINT_METADATA",
-                                                    "_METADATA",
-                                                    "manifest.ocdbt",
-                                                    "model.safetensors.index.json",
-                                                    "pytorch_model.bin.index.json",
-                                                    "metadata.json",
-                                                    "latest",
-                                                    "trainer_state.json"};
-
 /// The only deleter of a store, among all hosts: one that sees another's claim next to its own stops. Both of two may
 /// stop; never do both continue.
 struct Turn {
@@ -83,10 +68,12 @@ Result<> check_unpinned(Io& io, const std::string& path, const std::string& name
 
 }  // namespace
 
-Deleter::Deleter(Io& io, std::string store, std::unique_ptr<HeldLock> lock, std::unique_ptr<ClaimFile> turn)
-    : io_(io), store_(std::move(store)), lock_(std::move(lock)), turn_(std::move(turn)) {}
+Deleter::Deleter(Io& io, std::string store, std::vector<std::string_view> markers, std::unique_ptr<HeldLock> lock,
+                 std::unique_ptr<ClaimFile> turn)
+    : io_(io), store_(std::move(store)), markers_(std::move(markers)), lock_(std::move(lock)), turn_(std::move(turn)) {}
 
-Result<std::unique_ptr<Deleter>> Deleter::open(Io& io, const std::string& store, Deadline deadline) {
+Result<std::unique_ptr<Deleter>> Deleter::open(Io& io, const std::string& store, Deadline deadline,
+                                               const ForeignNames& names) {
   const std::string path = trash_path(store);
   std::vector<std::unique_ptr<HeldDirectory>> held(2);
   CKPT_TRY(held[0], hold_store(io, store));
@@ -111,7 +98,9 @@ Result<std::unique_ptr<Deleter>> Deleter::open(Io& io, const std::string& store,
                  .file = path,
                  .hint = "nothing is deleted; mount it with cluster-wide locks"});
   }
-  std::unique_ptr<Deleter> trash(new Deleter(io, store, *std::move(lock), std::move(turn)));
+  std::vector<std::string_view> markers{universal::kManifestPath, universal::kManifestCopyPath};
+  markers.insert(markers.end(), names.markers.begin(), names.markers.end());
+  std::unique_ptr<Deleter> trash(new Deleter(io, store, std::move(markers), *std::move(lock), std::move(turn)));
   trash->held_ = std::move(held);
   CKPT_CHECK(trash->settle());
   return trash;
@@ -308,7 +297,7 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
     }
     CKPT_CHECK(std::move(written));
   }
-  for (const std::string_view marker : kMarkers) {
+  for (const std::string_view marker : markers_) {
     auto gone = io_.unlink(join_path(path, marker));
     if (gone) {
       CKPT_CHECK(io_.sync_dir(parent_path(join_path(path, marker))));

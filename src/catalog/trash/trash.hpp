@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "catalog/retain.hpp"
@@ -16,6 +17,7 @@
 #include "engine/io/io.hpp"
 #include "engine/locks/claims.hpp"
 #include "engine/publish/move_checkpoint.hpp"
+#include "engine/store/foreign_names.hpp"
 #include "engine/store/recycle.hpp"
 #include "format/result.hpp"
 
@@ -116,9 +118,11 @@ std::optional<TrashEntry> find_demotion(Io& io, const std::string& store, const 
 /// The trash, for one process at a time. One thread; `io` outlives it.
 class Deleter {
  public:
-  /// Waits for other processes until the deadline, then finishes interrupted deletions.
+  /// Waits for other processes until the deadline, then finishes interrupted deletions. `names`: of other tools'
+  /// checkpoints.
   /// errors  locked: another process deletes here, on this host or another
-  static Result<std::unique_ptr<Deleter>> open(Io& io, const std::string& store, Deadline deadline);
+  static Result<std::unique_ptr<Deleter>> open(Io& io, const std::string& store, Deadline deadline,
+                                               const ForeignNames& names);
 
   struct Deletion {
     std::string run{};
@@ -173,7 +177,8 @@ class Deleter {
   }
 
  private:
-  Deleter(Io& io, std::string store, std::unique_ptr<HeldLock> lock, std::unique_ptr<ClaimFile> turn);
+  Deleter(Io& io, std::string store, std::vector<std::string_view> markers, std::unique_ptr<HeldLock> lock,
+          std::unique_ptr<ClaimFile> turn);
   Result<Held> hold_here(const std::string& path, const Formerly& formerly = {});
   Result<Held> hold_unchanged(const Deletion& deletion);
   Result<TrashEntry> announce(const Deletion& deletion, std::string_view dropped);
@@ -196,6 +201,9 @@ class Deleter {
 
   Io& io_;
   std::string store_;
+  /// Files that make a directory a checkpoint, ours first. A purge removes them first, so that half a checkpoint is
+  /// never recognised.
+  std::vector<std::string_view> markers_;
   std::vector<std::unique_ptr<HeldDirectory>> held_{};  // the store, and its trash
   std::unique_ptr<HeldLock> lock_;
   std::unique_ptr<ClaimFile> turn_;  // if the lock does not reach every host

@@ -30,6 +30,8 @@
 namespace ckpt {
 namespace {
 
+constexpr std::array<std::string_view, 1> kDcpSteps{"step-#"};  // torchtitan
+constexpr std::array<std::string_view, 1> kDcpMarkers{".metadata"};
 constexpr std::array<std::string_view, 1> kDcpOwnNames{"*.metadata"};  // all ranks', or one rank's
 
 using dcp::Directory;
@@ -281,7 +283,8 @@ Format dcp_format() {
           .has_state_beside = true,
           .for_trainers = true,
           .holds_blobs = true,
-          .has_folders = true};
+          .has_folders = true,
+          .names = {.steps = kDcpSteps, .markers = kDcpMarkers}};
 }
 
 }  // namespace ckpt

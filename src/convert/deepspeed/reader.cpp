@@ -32,6 +32,8 @@ namespace ckpt::deepspeed {
 namespace {
 
 constexpr std::array<std::string_view, 3> kOwnNames{"latest", "*_states.pt", kIdFile};
+constexpr std::array<std::string_view, 1> kSteps{"global_step#"};
+constexpr std::array<std::string_view, 1> kLatest{"latest"};  // holds the tag to resume from
 
 /// Opens one checkpoint. Files are opened one after another and dropped when their facts are taken.
 class Reader {
@@ -367,7 +369,8 @@ Format deepspeed_format() {
           .for_trainers = true,
           .reads_steps = true,
           .keeps_model_ranks = true,
-          .has_folders = true};
+          .has_folders = true,
+          .names = {.steps = deepspeed::kSteps, .trackers = deepspeed::kLatest, .markers = deepspeed::kLatest}};
 }
 
 }  // namespace ckpt

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "convert/formats.hpp"
@@ -10,6 +11,9 @@ namespace ckpt {
 namespace {
 
 constexpr std::string_view kTracker = "latest_checkpointed_iteration.txt";
+constexpr std::array kTrackers{kTracker};
+constexpr std::array<std::string_view, 1> kSteps{"iter_#"};
+constexpr std::array<std::string_view, 1> kMarkers{"metadata.json"};
 
 /// `iter_0000002/mp_rank_01_003/`: a directory per tensor-, pipeline- and expert-parallel rank (DeepSpeed has files of
 /// that name, never directories).
@@ -122,7 +126,8 @@ Format megatron_format() {
           .open = nullptr,
           .lay_out = nullptr,
           .suffix = "",
-          .count_files = count_megatron_files};
+          .count_files = count_megatron_files,
+          .names = {.steps = kSteps, .trackers = kTrackers, .markers = kMarkers}};
 }
 
 }  // namespace ckpt

@@ -10,6 +10,8 @@ namespace {
 
 constexpr std::string_view kTemporary = ".orbax-checkpoint-tmp";
 constexpr std::array<std::string_view, 3> kMarks{"_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt"};
+constexpr std::array<std::string_view, 1> kSteps{"#"};
+constexpr std::array<std::string_view, 4> kMarkers{"commit_success.txt", kMarks[0], kMarks[1], kMarks[2]};
 constexpr std::size_t kMaxSteps = 256;  // sub-directories that are looked into
 
 tl::unexpected<Error> uncommitted(const std::string& path) {
@@ -145,7 +147,8 @@ Format orbax_format() {
           .open = nullptr,
           .lay_out = nullptr,
           .suffix = "",
-          .count_files = count_orbax_files};
+          .count_files = count_orbax_files,
+          .names = {.steps = kSteps, .markers = kMarkers}};
 }
 
 }  // namespace ckpt

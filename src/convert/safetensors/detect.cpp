@@ -13,6 +13,9 @@ namespace safetensors {
 namespace {
 
 // The slices from which a consolidation was made are in `sharded`.
+// Hugging Face's Trainer: PREFIX_CHECKPOINT_DIR in transformers trainer_utils.py.
+constexpr std::array<std::string_view, 1> kSteps{"checkpoint-#"};
+constexpr std::array<std::string_view, 2> kMarkers{"model.safetensors.index.json", "trainer_state.json"};
 constexpr std::array<std::string_view, 2> kOwnNames{"*.safetensors.index.json", "sharded/*.safetensors"};
 
 Result<std::optional<Match>> detect_file(const Place& place) {
@@ -65,7 +68,8 @@ Format safetensors_format() {
           .own_names = safetensors::kOwnNames,
           .extras = KeepsExtras::beside,
           .has_state_beside = true,
-          .has_folders = true};
+          .has_folders = true,
+          .names = {.steps = safetensors::kSteps, .markers = safetensors::kMarkers}};
 }
 
 }  // namespace ckpt

@@ -24,6 +24,9 @@ namespace {
 // Not .ckpt, which is as good a name for a checkpoint of the universal format.
 constexpr std::array<std::string_view, 3> kFileSuffixes{".pt", ".pth", ".bin"};
 constexpr std::array<std::string_view, 2> kOwnNames{"*.bin.index.json", kItemIndexName};
+// Accelerate and older trainers: checkpoint_10, step_10, ckpt-10; Lightning: epoch=1-step=10.ckpt.
+constexpr std::array<std::string_view, 6> kSteps{"checkpoint_#", "step_#", "step#", "ckpt-#", "ckpt_#", "*step=#*"};
+constexpr std::array<std::string_view, 1> kMarkers{"pytorch_model.bin.index.json"};
 constexpr std::size_t kSeriesHeadBytes = 512;
 
 // Opens one file and hands it over.
@@ -200,7 +203,8 @@ Format torch_format() {
           .write_suffixes = torch::kFileSuffixes,
           .extras = KeepsExtras::beside,
           .open_beside = torch::open_beside,
-          .for_trainers = true};
+          .for_trainers = true,
+          .names = {.steps = torch::kSteps, .markers = torch::kMarkers}};
 }
 
 }  // namespace ckpt

@@ -10,7 +10,6 @@
 #include "engine/io/look.hpp"
 #include "engine/io/real_path.hpp"
 #include "engine/store/run_directory.hpp"
-#include "engine/store/step_name.hpp"
 
 namespace ckpt {
 namespace {
@@ -22,14 +21,14 @@ constexpr unsigned kDeepestPart = 4;  // depth of a part below its checkpoint, i
 
 /// Directories above a path whose names are those of checkpoints, ours or another tool's. Runs with such names are not
 /// included.
-std::vector<std::string> checkpoints_around(Io& io, const std::string& path) {
+std::vector<std::string> checkpoints_around(Io& io, const std::string& path, const ForeignNames& names) {
   std::vector<std::string> out;
   std::string at = parent_path(real_path(path).value_or(path));
   for (unsigned depth = 0; depth < kDeepestPart && parent_path(at) != at; ++depth, at = parent_path(at)) {
     const std::string name = base_name(at);
     if (CheckpointName::parse(name)) {
       out.push_back(at);
-    } else if (step_in_name(name)) {
+    } else if (names.step_in(name)) {
       const auto ours = list_checkpoints(io, at);
       if (ours && ours->empty()) out.push_back(at);
     }
@@ -51,12 +50,12 @@ Result<std::vector<std::string>> claim_keys(Io& io, const std::string& store, co
   return out;
 }
 
-Result<std::unique_ptr<Lease>> Lease::take(Io& io, const std::string& checkpoint) {
+Result<std::unique_ptr<Lease>> Lease::take(Io& io, const std::string& checkpoint, const ForeignNames& names) {
   auto lock = io.lock(checkpoint, LockMode::shared);
   if (!lock && lock.error().code != Errc::unsupported) return fail(std::move(lock).error());
   std::unique_ptr<Lease> out(new Lease(io, checkpoint));
   if (lock) out->lock_ = *std::move(lock);
-  CKPT_CHECK(out->hold_around());
+  CKPT_CHECK(out->hold_around(names));
   LockScope scope = io.lock_scope(checkpoint);
   if (scope.reach == LockReach::everyone) return out;
   out->path_ = std::move(scope.path);
@@ -92,8 +91,8 @@ void Lease::claim() {
 }
 
 /// A part is deleted with its checkpoint, under the lock of that.
-Result<> Lease::hold_around() {
-  around_ = checkpoints_around(io_, path_);
+Result<> Lease::hold_around(const ForeignNames& names) {
+  around_ = checkpoints_around(io_, path_, names);
   if (around_.empty()) return {};
   CKPT_TRY(const FileInfo before, io_.stat(path_));
   for (const std::string& path : around_) {

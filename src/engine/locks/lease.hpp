@@ -6,6 +6,7 @@
 
 #include "engine/io/io.hpp"
 #include "engine/locks/claims.hpp"
+#include "engine/store/foreign_names.hpp"
 #include "format/result.hpp"
 
 namespace ckpt {
@@ -17,8 +18,9 @@ namespace ckpt {
 /// it.
 class Lease final : public Attended {
  public:
+  /// `names`: of other tools' checkpoints, which it may be part of.
   /// errors   locked: it is being replaced or deleted; not_found: no longer exists; io
-  static Result<std::unique_ptr<Lease>> take(Io& io, const std::string& checkpoint);
+  static Result<std::unique_ptr<Lease>> take(Io& io, const std::string& checkpoint, const ForeignNames& names);
   ~Lease() override;
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
@@ -30,7 +32,7 @@ class Lease final : public Attended {
 
  private:
   Lease(Io& io, std::string path) : io_(io), path_(std::move(path)) {}
-  Result<> hold_around();
+  Result<> hold_around(const ForeignNames& names);
   void claim();
   Result<> look_again(const FileInfo& before);
 

@@ -1,0 +1,18 @@
+#include "convert/foreign_names.hpp"
+
+#include "convert/format.hpp"
+
+namespace ckpt {
+
+ForeignNames foreign_names() {
+  ForeignNames out;
+  for (const Format& format : formats()) {
+    const FormatNames& own = format.names;
+    out.steps.insert(out.steps.end(), own.steps.begin(), own.steps.end());
+    out.trackers.insert(out.trackers.end(), own.trackers.begin(), own.trackers.end());
+    out.markers.insert(out.markers.end(), own.markers.begin(), own.markers.end());
+  }
+  return out;
+}
+
+}  // namespace ckpt

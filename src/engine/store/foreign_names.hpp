@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace ckpt {
+
+/// The names by which checkpoints of other tools are known from outside. The folder of each format supplies its own
+/// (Format::names in convert/format.hpp), so the engine and the catalog know no framework. Empty: only our own
+/// checkpoints are known. The texts are literals.
+struct ForeignNames {
+  /// Names of checkpoint directories: the text before the step, "#" for the step, and "*" for any text at either end.
+  std::vector<std::string_view> steps{};
+  /// Files next to checkpoints that name the one to resume from, by its directory or its step.
+  std::vector<std::string_view> trackers{};
+  /// Files that make a directory a checkpoint, relative to it.
+  std::vector<std::string_view> markers{};
+
+  /// The step in the name of a directory; nothing if no tool gives such names.
+  std::optional<std::uint64_t> step_in(std::string_view name) const;
+};
+
+}  // namespace ckpt
