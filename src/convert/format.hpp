@@ -58,7 +58,7 @@ struct ReadOptions {
   const std::atomic<bool>* stop = nullptr;
   /// Also reports other data next to the files of the checkpoint, and which files are `settings`.
   bool look_beside = false;
-  bool state_beside = true;  ///< joins the result of Format::open_beside; else that counts as other data
+  bool state_beside = true;  ///< joins the result of FormatReader::open_beside; else that counts as other data
   /// Also fills Map::extras from a folder, or from the folder of a file; formats that store hashes have their
   /// own.
   bool extras = false;
@@ -82,7 +82,7 @@ struct Selected {
   Dtype dtype = Dtype::f32;  ///< in the target
   /// In the target, if it differs from the source's: a master used as the weight is a parameter.
   std::optional<Role> role{};
-  std::optional<TensorPart> part{};  ///< none: the whole tensor; set only for `Format::lay_out_parts`
+  std::optional<TensorPart> part{};  ///< none: the whole tensor; set only for a FormatPartsWriter
 };
 
 /// An extra as the target gets it.
@@ -99,14 +99,14 @@ struct WriteRequest {
   std::vector<Selected> tensors{};            ///< no extras
   std::vector<Alias> aliases{};               ///< whose targets are selected, with target names
   std::vector<NamedObject> objects{};         ///< with target names
-  std::vector<WantedExtra> extras{};          ///< empty unless the format keeps them (Format::extras)
+  std::vector<WantedExtra> extras{};          ///< empty unless the format keeps them (FormatWriter::extras)
   std::uint64_t shard_bytes = 0;              ///< 0 = the writer's default
   bool only_weights = false;  ///< weights were asked for, and nothing else: a state dict, not nested state
-  TargetOptions options{};    ///< only those of Format::target_options
+  TargetOptions options{};    ///< only those of FormatWriter::options
   std::string target;         ///< final path
   std::string id;             ///< 32 hex digits
   std::string source_format;  ///< for the record
-  /// Of a format with `reads_steps`: values of optimizer state of one element ("step"), by index into Map::tensors.
+  /// Of a writer with `reads_steps`: values of optimizer state of one element ("step"), by index into Map::tensors.
   std::unordered_map<std::uint32_t, double> scalars{};
   const std::atomic<bool>* stop = nullptr;  ///< once set, laying out ends with `interrupted`; null: never
 };
@@ -140,6 +140,36 @@ struct StoredHashes {
 /// conversion adds them. `inside`: the writer lays them out.
 enum class KeepsExtras : std::uint8_t { no, beside, inside };
 
+struct FormatReader {
+  /// Reads metadata into a map; no bulk byte.
+  Result<Map> (*open)(Io& io, const std::string& root, const ReadOptions& options);
+  bool has_state_beside = false;  ///< trainers keep weights in this format, and their state next to it in others
+  /// Opens the files of a trainer's state (optimizer, scheduler, random states) in this format in a directory with
+  /// weights of another one (`has_state_beside`); nothing if there are none. Names begin with the file's. Or null.
+  Result<std::optional<Map>> (*open_beside)(Io& io, const std::string& root, const ReadOptions& options) = nullptr;
+};
+
+struct FormatWriter {
+  Result<Skeleton> (*lay_out)(const WriteRequest& request);
+  std::span<const std::string_view> suffixes{};  ///< of targets that it writes without --to
+  /// The options that this target takes, as flags without dashes ("zero-stage"): see TargetOptions.
+  std::span<const std::string_view> options{};
+  /// The conversion id that a target of ours holds, for formats whose map has no id; else null.
+  Result<std::string> (*stored_id)(Io& io, const std::string& root) = nullptr;
+  KeepsExtras extras = KeepsExtras::no;
+  bool for_trainers = false;  ///< training state, rather than files for inference
+  bool reads_steps = false;   ///< its layout depends on step counters: WriteRequest::scalars
+  bool holds_blobs = false;   ///< it takes opaque blobs too
+  /// It keeps the model-parallel layout of a source in its own form, which is opened with ReadOptions::ranks_apart.
+  bool keeps_model_ranks = false;
+};
+
+/// For `load`, which extracts parts of tensors.
+struct FormatPartsWriter {
+  std::string_view name;                             ///< the option's word ("npy"); a target X.npy is one file
+  Result<Skeleton> (*lay_out)(const WriteRequest&);  ///< supports Selected::part
+};
+
 /// The names of a format's checkpoints in a directory, as text of ForeignNames. Ours need none.
 struct FormatNames {
   std::span<const std::string_view> steps{};
@@ -147,53 +177,31 @@ struct FormatNames {
   std::span<const std::string_view> markers{};
 };
 
-/// One format: a reader, and a writer where we write it. Registered by one line in registry.cpp.
+/// One format, from its folder; registered by one line in registry.cpp. `detect` is always there, all other parts where
+/// the folder has them: without a reader it is recognised only, and opening gives `unsupported`.
 struct Format {
   std::string_view name;
   std::string_view summary;  ///< one line for people
   /// Nothing when this is not such a checkpoint. Looks at names and first bytes only.
   Result<std::optional<Match>> (*detect)(const Place& place);
-  /// Reads metadata into a map; no bulk byte. Null: recognised by name only; opening gives `unsupported`.
-  Result<Map> (*open)(Io& io, const std::string& root, const ReadOptions& options);
-  /// Null where we do not write it.
-  Result<Skeleton> (*lay_out)(const WriteRequest& request);
-  /// File name suffix that selects this writer without --to ("" = none).
-  std::string_view suffix;
-  /// Null for formats that store no hashes. Errors as `open`; reads metadata and file headers, no bulk byte.
-  Result<StoredHashes> (*hashes)(Io& io, const std::string& root) = nullptr;
-  /// The conversion id that a target of ours holds, for formats whose map has no id; else null.
-  Result<std::string> (*stored_id)(Io& io, const std::string& root) = nullptr;
-  /// Further suffixes by which people know this format's files: without --to, a target that ends in one is refused, not
-  /// written as something else.
-  std::span<const std::string_view> other_suffixes{};
-  /// For `load`, which extracts parts of tensors: the option's word for this format ("npy", also the suffix), and its
-  /// writer, which supports Selected::part. A target with that suffix is one file. "" and null: not written by `load`.
-  std::string_view load_name{};
-  Result<Skeleton> (*lay_out_parts)(const WriteRequest&) = nullptr;
-  /// For formats without `open`, or null: counts the files of such a checkpoint, by names and sizes, the only facts
-  /// available.
-  /// errors  incomplete: one is missing, or empty
-  Result<std::uint64_t> (*count_files)(Io& io, const std::string& root) = nullptr;
+  /// By which people know its files: without --to, a target that ends in one is refused where it has no such writer.
+  std::span<const std::string_view> suffixes{};
   /// Paths below the root that belong to such a checkpoint besides its map's files: an index, a tracker. * and ? are
   /// wildcards in the last component. --overwrite keeps all other files.
   std::span<const std::string_view> own_names{};
-  /// The options that this target takes, as flags without dashes ("zero-stage"): see TargetOptions.
-  std::span<const std::string_view> target_options{};
-  /// Further suffixes that select this writer without --to.
-  std::span<const std::string_view> write_suffixes{};
-  KeepsExtras extras = KeepsExtras::no;
-  /// Opens the files of a trainer's state (optimizer, scheduler, random states) in this format in a directory with
-  /// weights of another one (`has_state_beside`); nothing if there are none. Names begin with the file's.
-  Result<std::optional<Map>> (*open_beside)(Io& io, const std::string& root, const ReadOptions& options) = nullptr;
-  bool has_state_beside = false;  ///< trainers keep weights in this format, and their state next to it in others
-  bool for_trainers = false;      ///< as a target: training state, rather than files for inference
-  bool reads_steps = false;       ///< its layout depends on step counters: WriteRequest::scalars
-  bool holds_blobs = false;       ///< as a target it takes opaque blobs too
-  /// As a target, it keeps the model-parallel layout of a source in its own form, which is opened with
-  /// ReadOptions::ranks_apart.
-  bool keeps_model_ranks = false;
   bool has_folders = false;  ///< its files may be in folders below the root
   FormatNames names{};
+  std::optional<FormatReader> reader{};
+  std::optional<FormatWriter> writer{};
+  std::optional<FormatPartsWriter> parts_writer{};
+  /// Null for formats that store no hashes. Errors as `open`; reads metadata and file headers, no bulk byte.
+  Result<StoredHashes> (*hashes)(Io& io, const std::string& root) = nullptr;
+  /// For formats without a reader, or null: counts the files of such a checkpoint, by names and sizes, the only facts
+  /// available.
+  /// errors  incomplete: one is missing, or empty
+  Result<std::uint64_t> (*count_files)(Io& io, const std::string& root) = nullptr;
+
+  KeepsExtras extras() const { return writer ? writer->extras : KeepsExtras::no; }
 };
 
 /// All formats, in order of precedence of detection messages.

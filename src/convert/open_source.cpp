@@ -40,7 +40,7 @@ Error about_format(const std::string& path, Errc code, std::string reason, std::
 std::string readable_formats() {
   std::string names;
   for (const Format& format : formats()) {
-    if (format.open == nullptr) continue;
+    if (!format.reader) continue;
     names += names.empty() ? "" : ", ";
     names += format.name;
   }
@@ -180,7 +180,7 @@ Result<Found> forced(const Place& place, std::string_view from) {
   auto match = format->detect(place);
   if (!match) return fail(match.error());
   if (match->has_value()) return Found{format, **std::move(match)};
-  if (format->open == nullptr) {
+  if (!format->reader) {
     if (auto other = mistaken(place, *format)) return fail(*std::move(other));
     return fail(about_format(place.root, Errc::unsupported, fmt::format("not {}", format->summary)));
   }
@@ -190,8 +190,7 @@ Result<Found> forced(const Place& place, std::string_view from) {
 /// Whether a name is one that people give to data of a checkpoint.
 bool is_data_name(std::string_view name) {
   return std::ranges::any_of(formats(), [&](const Format& format) {
-    return (!format.suffix.empty() && name.ends_with(format.suffix)) ||
-           std::ranges::any_of(format.other_suffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
+    return std::ranges::any_of(format.suffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
   });
 }
 
@@ -235,11 +234,11 @@ Error not_read(const Place& place, const std::string& root, const Found& found) 
 
 /// A trainer's state next to the weights belongs to the checkpoint.
 Result<> join_state(Source& source, const ReadOptions& options) {
-  if (!source.format->has_state_beside) return {};
+  if (!source.format->reader->has_state_beside) return {};
   const std::size_t weights = source.map.files.size();
   for (const Format& format : formats()) {
-    if (format.open_beside == nullptr || &format == source.format) continue;
-    CKPT_TRY(auto state, format.open_beside(*source.io, source.root, options));
+    if (!format.reader || format.reader->open_beside == nullptr || &format == source.format) continue;
+    CKPT_TRY(auto state, format.reader->open_beside(*source.io, source.root, options));
     if (state) CKPT_CHECK(join_maps(source.map, *std::move(state), "", source.root));
   }
   const std::size_t joined = source.map.files.size() - weights;
@@ -313,7 +312,7 @@ Result<std::vector<Candidate>> candidates(Io& io, const std::string& path) {
 Result<std::optional<Glance>> glance(Io& io, const std::string& path, std::string_view from) {
   CKPT_TRY(const Place place, look(io, join_path(path, "")));
   CKPT_TRY(const Found found, from.empty() ? choose(place) : forced(place, from));
-  if (found.format->open != nullptr || found.format->count_files == nullptr) return std::nullopt;
+  if (found.format->reader || found.format->count_files == nullptr) return std::nullopt;
   const std::string root = found.match.where.empty() ? place.root : join_path(place.root, found.match.where);
   CKPT_TRY(const std::uint64_t files, found.format->count_files(io, root));
   return Glance{.format = found.format, .file_count = files};
@@ -336,7 +335,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   source.format = found.format;
   source.root = found.match.where.empty() ? given : join_path(given, found.match.where);
   source.why = found.match.why;
-  if (found.format->open == nullptr) return fail(not_read(place, source.root, found));
+  if (!found.format->reader) return fail(not_read(place, source.root, found));
   // Locked before anything is read, so that no process deletes or replaces the files of the map. Other errors are
   // reported by the reader.
   auto lease = Lease::take(io, source.root, foreign_names());
@@ -347,7 +346,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   }
   source.files = std::make_shared<SourceFiles>();
   source.io = make_source_io(io, source.files, options.stop);
-  auto map = found.format->open(*source.io, source.root, options);
+  auto map = found.format->reader->open(*source.io, source.root, options);
   if (!map) {
     Error error = source.explained(with_file(std::move(map).error(), source.root));
     const bool unseen = !from.empty() && found.match.why.empty();  // only --from identifies it

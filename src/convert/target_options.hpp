@@ -10,7 +10,7 @@
 namespace ckpt {
 
 /// Options that only some target formats use: the number of ranks of the target, and how its state is cut among them.
-/// Each is an option of `ckpt convert` of the same name. A format lists those that it accepts (Format::target_options);
+/// Each is an option of `ckpt convert` of the same name. A format lists those that it accepts (FormatWriter::options);
 /// giving one to another format is an error.
 struct TargetOptions {
   std::optional<std::uint64_t> zero_stage{};  ///< --zero-stage: DeepSpeed's ZeRO stage, 0 to 3

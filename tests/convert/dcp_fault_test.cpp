@@ -12,7 +12,7 @@ namespace {
 
 /// Opens the directory and asks for the place of every tensor.
 Result<std::size_t> places(Io& io, const std::string& root) {
-  CKPT_TRY(const Map map, dcp_format().open(io, root, {}));
+  CKPT_TRY(const Map map, dcp_format().reader->open(io, root, {}));
   std::size_t count = 0;
   for (std::size_t i = 0; i < map.tensors.size(); ++i) {
     CKPT_CHECK(map.index->chunks(i, {0, volume(map.tensors[i].shape)}, [&](const PlacedChunk&) -> Result<> {

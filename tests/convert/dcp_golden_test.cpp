@@ -18,7 +18,7 @@ namespace {
 Result<Map> open_dcp(const std::string& root) {
   auto io = open_io(IoKind::threads, 8);
   EXPECT_TRUE(io.has_value());
-  return dcp_format().open(**io, root, {});
+  return dcp_format().reader->open(**io, root, {});
 }
 
 Result<std::optional<Match>> detect(const std::string& root) {

@@ -104,7 +104,7 @@ RC_GTEST_PROP(DcpProperty, EveryElementOfRandomGridsIsFoundInItsChunk, ()) {
   files.write();
   auto io = open_io(IoKind::threads, *rc::gen::element<std::size_t>(1, 8));
   RC_ASSERT(io.has_value());
-  const auto map = dcp_format().open(**io, files.root(), {});
+  const auto map = dcp_format().reader->open(**io, files.root(), {});
   if (!map) RC_LOG() << map.error().message;
   RC_ASSERT(map.has_value());
   std::vector<std::uint32_t> all(map->tensors.size());
@@ -125,7 +125,7 @@ RC_GTEST_PROP(DcpProperty, ARangeIsAnsweredByExactlyTheChunksThatMeetIt, ()) {
   files.write();
   auto io = open_io(IoKind::threads, 8);
   RC_ASSERT(io.has_value());
-  const auto map = dcp_format().open(**io, files.root(), {});
+  const auto map = dcp_format().reader->open(**io, files.root(), {});
   RC_ASSERT(map.has_value());
   const dcp_build::Entry& entry = files.entries()[0];
   const std::uint64_t elements = volume(entry.shape);

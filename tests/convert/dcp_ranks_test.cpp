@@ -49,7 +49,7 @@ class RankFiles {
   Result<Map> open() const {
     auto io = open_io(IoKind::threads, 8);
     EXPECT_TRUE(io.has_value());
-    return dcp_format().open(**io, files.root(), {});
+    return dcp_format().reader->open(**io, files.root(), {});
   }
   std::string path(const std::string& file) const { return files.root() + "/" + file; }
 

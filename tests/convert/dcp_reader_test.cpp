@@ -20,7 +20,7 @@ using dcp_build::View;
 Result<Map> open_dcp(const DcpFiles& files) {
   auto io = open_io(IoKind::threads, 8);
   EXPECT_TRUE(io.has_value());
-  return dcp_format().open(**io, files.root(), {});
+  return dcp_format().reader->open(**io, files.root(), {});
 }
 
 bool is_detected(const DcpFiles& files) {

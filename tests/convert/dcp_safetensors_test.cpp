@@ -35,7 +35,7 @@ struct BlobFiles : DcpFiles {
     write();
     auto io = open_io(IoKind::threads, 8);
     EXPECT_TRUE(io.has_value());
-    return dcp_format().open(**io, root(), options);
+    return dcp_format().reader->open(**io, root(), options);
   }
   void expect_corrupt(const std::string& text) {
     const auto map = open();

@@ -71,7 +71,7 @@ struct DcpTarget : RawSource {
 
   Result<Map> open() const {
     const auto io = open_io(IoKind::threads).value();
-    return dcp_format().open(*io, target.path(), {});
+    return dcp_format().reader->open(*io, target.path(), {});
   }
 };
 
@@ -233,7 +233,7 @@ TEST(DcpWriter, ObjectsAreItemsAsTorchFlattensThem) {
 TEST(DcpWriter, ElementTypesThatTorchLacksAreRefusedByName) {
   DcpTarget target({{.name = "six", .dtype = Dtype::f6_e2m3, .shape = {4, 4}}});
   target.request.target = target.target.path();
-  const auto refused = dcp_format().lay_out(target.request);
+  const auto refused = dcp_format().writer->lay_out(target.request);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::unsupported);
   EXPECT_EQ(refused.error().tensor, "six");

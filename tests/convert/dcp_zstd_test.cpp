@@ -44,7 +44,7 @@ class DcpZstd : public testing::Test {
     files_.write();
     auto io = open_io(IoKind::threads, 8);
     EXPECT_TRUE(io.has_value());
-    return dcp_format().open(**io, files_.root(), {});
+    return dcp_format().reader->open(**io, files_.root(), {});
   }
   Error error_of(const Map& map, const std::string& tensor) {
     const std::size_t index = find_tensor(map, tensor);

@@ -21,7 +21,7 @@ using namespace std::string_view_literals;
 Result<Map> open_deepspeed(const std::string& root) {
   auto io = open_io(IoKind::threads, 8);
   EXPECT_TRUE(io.has_value());
-  return deepspeed_format().open(**io, root, {});
+  return deepspeed_format().reader->open(**io, root, {});
 }
 
 /// A copy of a golden case that may be damaged.

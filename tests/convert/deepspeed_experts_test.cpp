@@ -24,7 +24,7 @@ using Ranks = std::vector<std::uint64_t>;
 Result<Map> open_deepspeed(const std::string& root) {
   auto io = open_io(IoKind::threads, 8);
   EXPECT_TRUE(io.has_value());
-  return deepspeed_format().open(**io, root, {});
+  return deepspeed_format().reader->open(**io, root, {});
 }
 
 /// A copy of the case with 4 experts of 2 expert-parallel ranks, 2 data-parallel ranks each.

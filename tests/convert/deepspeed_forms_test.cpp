@@ -40,7 +40,7 @@ class Tag {
   Result<Map> open() const {
     auto io = open_io(IoKind::threads, 8);
     EXPECT_TRUE(io.has_value());
-    return deepspeed_format().open(**io, root(), {});
+    return deepspeed_format().reader->open(**io, root(), {});
   }
   std::string bytes(const Map& map, const std::string& name) const {
     return gather(map, root(), find_tensor(map, name)).bytes;

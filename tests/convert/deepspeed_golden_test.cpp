@@ -17,7 +17,7 @@ namespace {
 Result<Map> open_deepspeed(const std::string& root) {
   auto io = open_io(IoKind::threads, 8);
   EXPECT_TRUE(io.has_value());
-  return deepspeed_format().open(**io, root, {});
+  return deepspeed_format().reader->open(**io, root, {});
 }
 
 Result<std::optional<Match>> detect(const std::string& root) {

@@ -29,7 +29,7 @@ constexpr const char* kTensorStageThree = "deepspeed/tp2_dp2_zero3_bf16";
 Result<Map> open_deepspeed(const std::string& root, const MapRules* rules = nullptr) {
   auto io = open_io(IoKind::threads, 8);
   EXPECT_TRUE(io.has_value());
-  return deepspeed_format().open(**io, root, {.rules = rules});
+  return deepspeed_format().reader->open(**io, root, {.rules = rules});
 }
 
 class DeepSpeedModelParallel : public testing::TestWithParam<const char*> {};

@@ -17,7 +17,7 @@ namespace {
 Map open_deepspeed(const std::string& name) {
   auto io = open_io(IoKind::threads, 8);
   EXPECT_TRUE(io.has_value());
-  auto map = deepspeed_format().open(**io, golden_root("deepspeed/" + name), {});
+  auto map = deepspeed_format().reader->open(**io, golden_root("deepspeed/" + name), {});
   EXPECT_TRUE(map.has_value()) << (map ? "" : map.error().message);
   return map ? *std::move(map) : Map{};
 }

@@ -24,7 +24,7 @@ constexpr std::uint64_t kBigElements = 1027 * 256;
 Result<Map> open_deepspeed(const std::string& root) {
   auto io = open_io(IoKind::threads, 8);
   EXPECT_TRUE(io.has_value());
-  return deepspeed_format().open(**io, root, {});
+  return deepspeed_format().reader->open(**io, root, {});
 }
 
 TEST(DeepSpeedSwapped, EveryElementOfTheTruthIsFoundInRawFilesAndInTheSmallOne) {

@@ -25,7 +25,7 @@ constexpr const char* kTensor = "deepspeed/universal_from_tp2_dp2_zero1_fp32";
 Result<Map> open_universal(const std::string& root) {
   auto io = open_io(IoKind::threads, 8);
   EXPECT_TRUE(io.has_value());
-  return deepspeed_universal_format().open(**io, root, {});
+  return deepspeed_universal_format().reader->open(**io, root, {});
 }
 
 class UniversalSlices : public testing::TestWithParam<const char*> {};

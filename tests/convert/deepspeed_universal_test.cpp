@@ -23,7 +23,7 @@ using test::TorchPatch;
 Result<Map> open_universal(const std::string& root) {
   auto io = open_io(IoKind::threads, 8);
   EXPECT_TRUE(io.has_value());
-  return deepspeed_universal_format().open(**io, root, {});
+  return deepspeed_universal_format().reader->open(**io, root, {});
 }
 
 class DeepSpeedUniversal : public testing::TestWithParam<const char*> {

@@ -44,13 +44,13 @@ std::vector<std::string> names_of_files(const Skeleton& skeleton) {
 }
 
 std::string refusal(const WriteRequest& request) {
-  const auto laid_out = deepspeed_format().lay_out(request);
+  const auto laid_out = deepspeed_format().writer->lay_out(request);
   return laid_out ? "" : laid_out.error().message + " | " + laid_out.error().hint;
 }
 
 TEST(DeepSpeedWriter, EveryStageHasItsFilesAndLatestIsWrittenLast) {
   const Map map = golden_deepspeed("zero2_bf16_dp4");
-  const auto stage3 = deepspeed_format().lay_out(request_of(map, {.zero_stage = 3, .dp = 2}));
+  const auto stage3 = deepspeed_format().writer->lay_out(request_of(map, {.zero_stage = 3, .dp = 2}));
   ASSERT_TRUE(stage3.has_value()) << stage3.error().message;
   EXPECT_EQ(names_of_files(*stage3),
             (std::vector<std::string>{"global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
@@ -61,15 +61,15 @@ TEST(DeepSpeedWriter, EveryStageHasItsFilesAndLatestIsWrittenLast) {
   ASSERT_TRUE(small.has_value());
   EXPECT_EQ(small->back().path, "latest");
   EXPECT_EQ(small->back().bytes, "global_step3");
-  const auto stage0 = deepspeed_format().lay_out(request_of(map, {.zero_stage = 0, .dp = 7, .tag = "now"}));
+  const auto stage0 = deepspeed_format().writer->lay_out(request_of(map, {.zero_stage = 0, .dp = 7, .tag = "now"}));
   ASSERT_TRUE(stage0.has_value()) << stage0.error().message;
   EXPECT_EQ(names_of_files(*stage0), std::vector<std::string>{"now/mp_rank_00_model_states.pt"});
 }
 
 TEST(DeepSpeedWriter, EqualRequestsGiveEqualFiles) {
   const Map map = golden_deepspeed("zero3_bf16_dp3_frozen");
-  const auto a = deepspeed_format().lay_out(request_of(map, {.zero_stage = 1, .dp = 5}));
-  const auto b = deepspeed_format().lay_out(request_of(map, {.zero_stage = 1, .dp = 5}));
+  const auto a = deepspeed_format().writer->lay_out(request_of(map, {.zero_stage = 1, .dp = 5}));
+  const auto b = deepspeed_format().writer->lay_out(request_of(map, {.zero_stage = 1, .dp = 5}));
   ASSERT_TRUE(a.has_value() && b.has_value());
   ASSERT_EQ(a->files.size(), b->files.size());
   for (std::size_t f = 0; f < a->files.size(); ++f) {
@@ -117,7 +117,7 @@ TEST(DeepSpeedWriter, WhatCannotBeHeldIsRefusedByName) {
 TEST(DeepSpeedWriter, ModelParallelRanksKeepTheirFilesAtAnotherSize) {
   auto ranks = std::make_shared<RankLayout>();
   const Map tensor = golden_deepspeed("tp2_dp2_zero1_fp32", ranks);
-  const auto wider = deepspeed_format().lay_out(request_of(tensor, {.zero_stage = 3, .dp = 1}, ranks));
+  const auto wider = deepspeed_format().writer->lay_out(request_of(tensor, {.zero_stage = 3, .dp = 1}, ranks));
   ASSERT_TRUE(wider.has_value()) << wider.error().message;
   EXPECT_EQ(names_of_files(*wider),
             (std::vector<std::string>{"global_step2/zero_pp_rank_0_mp_rank_00_model_states.pt",
@@ -126,7 +126,7 @@ TEST(DeepSpeedWriter, ModelParallelRanksKeepTheirFilesAtAnotherSize) {
                                       "global_step2/zero_pp_rank_0_mp_rank_01_optim_states.pt"}));
   ranks = std::make_shared<RankLayout>();
   const Map pipeline = golden_deepspeed("pp2_dp2_zero1_fp32", ranks);
-  const auto longer = deepspeed_format().lay_out(request_of(pipeline, {.zero_stage = 1, .dp = 1}, ranks));
+  const auto longer = deepspeed_format().writer->lay_out(request_of(pipeline, {.zero_stage = 1, .dp = 1}, ranks));
   ASSERT_TRUE(longer.has_value()) << longer.error().message;
   EXPECT_EQ(names_of_files(*longer),
             (std::vector<std::string>{
@@ -153,13 +153,13 @@ TEST(DeepSpeedWriter, ModelParallelRunsAreRefusedByNameOnceTheirRanksAreJoined) 
 
 TEST(DeepSpeedWriter, ExpertsAreDividedAnewWhereTheirNumberAllowsIt) {
   const Map map = golden_deepspeed("moe_ep2_dp4_zero2_bf16");
-  const auto wider = deepspeed_format().lay_out(request_of(map, {.zero_stage = 1, .dp = 4, .ep = 4}));
+  const auto wider = deepspeed_format().writer->lay_out(request_of(map, {.zero_stage = 1, .dp = 4, .ep = 4}));
   ASSERT_TRUE(wider.has_value()) << wider.error().message;
   const auto names = names_of_files(*wider);
   for (const std::string expert : {"0", "1", "2", "3"})
     EXPECT_EQ(std::ranges::count(names, "global_step3/layer_0_expert_" + expert + "_mp_rank_00_model_states.pt"), 1);
   EXPECT_EQ(names.size(), 9u);
-  const auto alone = deepspeed_format().lay_out(request_of(map, {.zero_stage = 0, .dp = 2, .ep = 2}));
+  const auto alone = deepspeed_format().writer->lay_out(request_of(map, {.zero_stage = 0, .dp = 2, .ep = 2}));
   ASSERT_TRUE(alone.has_value()) << alone.error().message;
   EXPECT_EQ(std::ranges::count(names_of_files(*alone), "global_step3/expp_rank_1_mp_rank_00_optim_states.pt"), 1);
   EXPECT_NE(refusal(request_of(map, {.zero_stage = 1, .dp = 6, .ep = 3}))
@@ -221,14 +221,14 @@ std::set<std::string> classes_in(const Skeleton& skeleton) {
 TEST(DeepSpeedWriter, OnlyScalersAndFragmentsAreObjectsOfDeepSpeedsClasses) {
   using Classes = std::set<std::string>;
   const Map map = golden_deepspeed("zero2_fp32_dp3_frozen");
-  const auto stage2 = deepspeed_format().lay_out(request_of(map, {.zero_stage = 2, .dp = 2}));
+  const auto stage2 = deepspeed_format().writer->lay_out(request_of(map, {.zero_stage = 2, .dp = 2}));
   ASSERT_TRUE(stage2.has_value()) << stage2.error().message;
   EXPECT_EQ(classes_in(*stage2), Classes{"fragment_address"});
-  const auto stage3 = deepspeed_format().lay_out(request_of(map, {.zero_stage = 3, .dp = 1}));
+  const auto stage3 = deepspeed_format().writer->lay_out(request_of(map, {.zero_stage = 3, .dp = 1}));
   ASSERT_TRUE(stage3.has_value()) << stage3.error().message;
   EXPECT_EQ(classes_in(*stage3), Classes{"LossScaler"});
   const Map half = golden_deepspeed("zero1_fp16_dp2");
-  const auto scaled = deepspeed_format().lay_out(request_of(half, {.zero_stage = 1, .dp = 1}));
+  const auto scaled = deepspeed_format().writer->lay_out(request_of(half, {.zero_stage = 1, .dp = 1}));
   ASSERT_TRUE(scaled.has_value()) << scaled.error().message;
   EXPECT_EQ(classes_in(*scaled), (Classes{"DynamicLossScaler", "fragment_address"}));
 }

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 Result<Map> open_hdf5(const std::string& root) {
   auto io = open_io(IoKind::threads, 8);
   EXPECT_TRUE(io.has_value());
-  return hdf5_format().open(**io, root, {});
+  return hdf5_format().reader->open(**io, root, {});
 }
 
 std::string with_dots(std::string path) {

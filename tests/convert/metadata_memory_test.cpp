@@ -41,8 +41,8 @@ TEST(MetadataMemory, IndexesOfSafetensorsAndTorchFilesAreHeldToIt) {
     disk.put("/d/model-00001-of-00001." + suffix, "x");
     const auto io = disk.io();
     const Format format = suffix == "bin" ? torch_format() : safetensors_format();
-    EXPECT_EQ(format.open(*io, "/d", {.metadata_limit = 20 << 20}).error().code, Errc::memory) << suffix;
-    EXPECT_EQ(format.open(*io, "/d", {.metadata_limit = 30 << 20}).error().code, Errc::corrupt) << suffix;
+    EXPECT_EQ(format.reader->open(*io, "/d", {.metadata_limit = 20 << 20}).error().code, Errc::memory) << suffix;
+    EXPECT_EQ(format.reader->open(*io, "/d", {.metadata_limit = 30 << 20}).error().code, Errc::corrupt) << suffix;
   }
 }
 

@@ -42,7 +42,7 @@ struct RawSource {
 
   Skeleton lay_out(const Format& format, const std::string& target) {
     request.target = target;
-    auto skeleton = format.lay_out(request);
+    auto skeleton = format.writer->lay_out(request);
     EXPECT_TRUE(skeleton.has_value()) << (skeleton ? "" : skeleton.error().message);
     return skeleton ? *std::move(skeleton) : Skeleton{};
   }

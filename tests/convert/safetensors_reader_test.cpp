@@ -22,7 +22,7 @@ std::unique_ptr<Io> real_io() {
 
 Result<Map> open_at(const std::string& root) {
   const auto io = real_io();
-  return safetensors_format().open(*io, root, {});
+  return safetensors_format().reader->open(*io, root, {});
 }
 
 Result<> covered(const Map& map) {
@@ -308,7 +308,7 @@ TEST(SafetensorsReader, ALargeHeaderIsReadWhole) {
   EXPECT_EQ(map->tensors.size(), 3000u);
   EXPECT_EQ(materialize(*map, path, 2999), "x");
   const auto io = real_io();
-  const auto bounded = safetensors_format().open(*io, path, {.metadata_limit = 100'000});
+  const auto bounded = safetensors_format().reader->open(*io, path, {.metadata_limit = 100'000});
   ASSERT_FALSE(bounded);
   EXPECT_EQ(bounded.error().code, Errc::memory);
 }

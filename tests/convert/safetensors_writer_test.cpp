@@ -18,7 +18,7 @@ constexpr std::string_view kId = RawSource::kId;
 
 Result<Map> open_at(const std::string& root) {
   const auto io = open_io(IoKind::threads).value();
-  return safetensors_format().open(*io, root, {});
+  return safetensors_format().reader->open(*io, root, {});
 }
 
 struct Source : RawSource {
@@ -258,7 +258,7 @@ TEST(SafetensorsWriter, GenuineCasesRoundTrip) {
     const TempDir out;
     for (const std::string& target : {out.path() + "/one.safetensors", out.path() + "/many"}) {
       request.target = target;
-      write_out(safetensors_format().lay_out(request).value(), source, root, target);
+      write_out(safetensors_format().writer->lay_out(request).value(), source, root, target);
       const auto back = open_at(target);
       ASSERT_TRUE(back) << back.error().message;
       ASSERT_EQ(back->tensors.size(), source.tensors.size()) << name;

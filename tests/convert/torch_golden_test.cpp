@@ -14,7 +14,7 @@ namespace {
 Result<Map> open_torch(const std::string& root) {
   auto io = open_io(IoKind::threads, 8);
   EXPECT_TRUE(io.has_value());
-  return torch_format().open(**io, root, {});
+  return torch_format().reader->open(**io, root, {});
 }
 
 Map opened(const std::string& root) {

@@ -106,7 +106,7 @@ class TorchRanks : public testing::Test {
   Result<Map> open() {
     auto io = open_io(IoKind::threads, 4);
     if (!io) return tl::unexpected<Error>(io.error());
-    return torch_format().open(**io, temp_.path(), {});
+    return torch_format().reader->open(**io, temp_.path(), {});
   }
   void expect_error(Errc code, const std::string& file, const std::string& part) {
     const auto map = open();

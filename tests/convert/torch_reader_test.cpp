@@ -51,7 +51,7 @@ class TorchReader : public testing::Test {
   Result<Map> open(const std::string& name = "") {
     auto io = open_io(IoKind::threads, 4);
     if (!io) return tl::unexpected<Error>(io.error());
-    return torch_format().open(**io, name.empty() ? temp_.path() : temp_.path() + "/" + name, {});
+    return torch_format().reader->open(**io, name.empty() ? temp_.path() : temp_.path() + "/" + name, {});
   }
   Map opened(const std::string& name = "") {
     auto map = open(name);

@@ -19,7 +19,7 @@ class UniversalGolden : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(UniversalGolden, HoldsTheTruth) {
-  const auto map = universal_format().open(*io_, golden_.root, {});
+  const auto map = universal_format().reader->open(*io_, golden_.root, {});
   ASSERT_TRUE(map) << map.error().message;
   ASSERT_FALSE(golden_.truth.empty());
   for (const GoldenCase::Truth& truth : golden_.truth) {
@@ -56,13 +56,13 @@ std::string in_version_1(std::string text) {
 
 TEST_P(UniversalGoldenOld, IsWrittenAgainToTheByteButForTheVersion) {
   // Its own bytes are what a writer must give for what it holds; only what names the source differs.
-  const auto map = universal_format().open(*io_, golden_.root, {});
+  const auto map = universal_format().reader->open(*io_, golden_.root, {});
   ASSERT_TRUE(map) << map.error().message;
   WriteRequest request{.source = &*map, .aliases = map->aliases, .objects = map->objects, .id = map->id};
   request.shard_bytes = (*golden_.about)["shard_bytes"].get<std::uint64_t>();
   for (std::uint32_t i = 0; i < map->tensors.size(); ++i)
     request.tensors.push_back({i, map->tensors[i].name, map->tensors[i].dtype});
-  const auto skeleton = universal_format().lay_out(request);
+  const auto skeleton = universal_format().writer->lay_out(request);
   ASSERT_TRUE(skeleton) << skeleton.error().message;
   const auto stored = universal_format().hashes(*io_, golden_.root).value();
   ASSERT_EQ(skeleton->files.size(), stored.files.size());

@@ -23,7 +23,7 @@ RC_GTEST_PROP(UniversalMesh, WhatManyWritersWroteReadsBackBitForBit, ()) {
   test::write_mesh_checkpoint(checkpoint, root);
   RC_ASSERT(!testing::Test::HasFatalFailure());
   const auto io = open_io(IoKind::threads).value();
-  const auto map = universal_format().open(*io, root, {});
+  const auto map = universal_format().reader->open(*io, root, {});
   if (!map) RC_FAIL(map.error().message);
   std::vector<std::uint32_t> all(map->tensors.size());
   std::iota(all.begin(), all.end(), 0u);

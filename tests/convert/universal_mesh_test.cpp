@@ -48,7 +48,7 @@ class UniversalMesh : public testing::Test {
 
   std::string root() const { return dir_.path() + "/x"; }
   std::string at(const std::string& path) const { return root() + "/" + path; }
-  Result<Map> open() const { return universal_format().open(*io_, root(), {}); }
+  Result<Map> open() const { return universal_format().reader->open(*io_, root(), {}); }
   Sums sums() const {
     const std::string bytes = slurp(at("sums.bin"));
     return parse_sums(std::as_bytes(std::span(bytes))).value();

@@ -43,7 +43,7 @@ RC_GTEST_PROP(UniversalFormat, AnyTensorsInAnyVolumesReadBackEqual, ()) {
   const std::string target = out.path() + "/x";
   write_out(source.lay_out(universal_format(), target), source.map, source.dir.path(), target);
   const auto io = open_io(IoKind::threads).value();
-  const auto map = universal_format().open(*io, target, {});
+  const auto map = universal_format().reader->open(*io, target, {});
   if (!map) RC_FAIL(map.error().message);
   RC_ASSERT(map->tensors.size() == source.map.tensors.size());
   for (std::size_t i = 0; i < source.map.tensors.size(); ++i) {

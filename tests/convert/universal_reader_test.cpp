@@ -36,7 +36,7 @@ class UniversalReader : public testing::Test {
   std::string root() const { return dir_.path() + "/x"; }
   std::string at(const std::string& path) const { return root() + "/" + path; }
   Result<Map> open() const { return open(root()); }
-  Result<Map> open(const std::string& path) const { return universal_format().open(*io_, path, {}); }
+  Result<Map> open(const std::string& path) const { return universal_format().reader->open(*io_, path, {}); }
   Result<StoredHashes> hashes() const { return universal_format().hashes(*io_, root()); }
   Errc code() const {
     const auto map = open();

@@ -145,7 +145,7 @@ TEST(UniversalWriter, WhatItWritesReadsBackEqual) {
   const std::string target = out.path() + "/x";
   write_out(source.lay_out(), source.map, source.dir.path(), target);
   const auto io = open_io(IoKind::threads).value();
-  const auto map = universal_format().open(*io, target, {});
+  const auto map = universal_format().reader->open(*io, target, {});
   ASSERT_TRUE(map) << map.error().message;
   EXPECT_EQ(map->id, RawSource::kId);
   EXPECT_EQ(map->format, "ckpt");
@@ -250,7 +250,7 @@ TEST(UniversalWriter, CutsVolumesAtTheGivenSizeInNameOrder) {
   EXPECT_LE(skeleton.files[0].bytes, 12000u);
   write_out(skeleton, source.map, source.dir.path(), target);
   const auto io = open_io(IoKind::threads).value();
-  const auto map = universal_format().open(*io, target, {});
+  const auto map = universal_format().reader->open(*io, target, {});
   ASSERT_TRUE(map) << map.error().message;
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(materialize(*map, target, index_of(*map, source.map.tensors[i].name)),
@@ -330,19 +330,19 @@ TEST(UniversalWriter, NothingIsACheckpointToo) {
   EXPECT_TRUE(skeleton.files.empty());
   write_out(skeleton, source.map, source.dir.path(), target);
   const auto io = open_io(IoKind::threads).value();
-  const auto map = universal_format().open(*io, target, {});
+  const auto map = universal_format().reader->open(*io, target, {});
   ASSERT_TRUE(map) << map.error().message;
   EXPECT_TRUE(map->tensors.empty());
 }
 
 TEST(UniversalWriter, NamesThatCannotStandAreRefused) {
   RawSource reserved({{.name = "__metadata__", .dtype = Dtype::u8, .shape = {1}}});
-  const auto first = universal_format().lay_out(reserved.request);
+  const auto first = universal_format().writer->lay_out(reserved.request);
   ASSERT_FALSE(first);
   EXPECT_EQ(first.error().code, Errc::unsupported);
   RawSource twice({{.name = "a", .dtype = Dtype::u8, .shape = {1}}, {.name = "b", .dtype = Dtype::u8, .shape = {1}}});
   twice.request.tensors[1].name = "a";
-  const auto second = universal_format().lay_out(twice.request);
+  const auto second = universal_format().writer->lay_out(twice.request);
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Errc::usage);
 }
@@ -352,7 +352,7 @@ TEST(UniversalWriter, ObjectsThatCannotBeWrittenAreRefusedByName) {
   ValuePtr bomb = ptr({true});
   for (int i = 0; i < 30; ++i) bomb = ptr({List{List::Kind::list, {bomb, bomb}}});
   source.request.objects.push_back({"bomb", {}, *bomb});
-  const auto skeleton = universal_format().lay_out(source.request);
+  const auto skeleton = universal_format().writer->lay_out(source.request);
   ASSERT_FALSE(skeleton);
   EXPECT_EQ(skeleton.error().code, Errc::refused);
   EXPECT_NE(skeleton.error().message.find("bomb"), std::string::npos);

@@ -123,7 +123,7 @@ inline void open_directory(const Format& format, std::string_view input) {
   const auto io = disk.io();
   if (!io->stat(kRoot)) return;
   const ReadOptions options{.metadata_limit = 64 << 20};
-  if (const auto map = format.open(*io, kRoot, options)) require_sound(*map);
+  if (const auto map = format.reader->open(*io, kRoot, options)) require_sound(*map);
   static_cast<void>(open_source(*io, kRoot, "", options));
 }
 

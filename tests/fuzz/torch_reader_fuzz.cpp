@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   ckpt::MemoryDisk disk;
   disk.put("/file.pt", std::string(reinterpret_cast<const char*>(data), size));
   const auto io = disk.io();
-  const auto map = ckpt::torch_format().open(*io, "/file.pt", {.metadata_limit = 64 << 20});
+  const auto map = ckpt::torch_format().reader->open(*io, "/file.pt", {.metadata_limit = 64 << 20});
   if (!map) return 0;
   std::unordered_set<std::string> names;
   for (std::size_t i = 0; i < map->tensors.size(); ++i) {

@@ -90,7 +90,7 @@ struct Prepared {
 /// is compared with the source, which should have the same values under the same names.
 Result<std::string> find_damage(Session& session, const ConvertRequest& request, const Prepared& prepared,
                                 const std::string& target) {
-  if (prepared.target->open == nullptr) return std::string();
+  if (!prepared.target->reader) return std::string();
   const auto alone = Comm::solo();
   Session own{.io = session.io,
               .comm = *alone,
@@ -142,8 +142,8 @@ Result<bool> already_there(Session& session, const ConvertRequest& request, Prep
   std::string id;
   if (info->kind == FileInfo::Kind::other) {
     // No checkpoint: a pipe would never end.
-  } else if (prepared.target->stored_id != nullptr) {
-    if (auto stored = prepared.target->stored_id(session.io, request.target)) id = *stored;
+  } else if (prepared.target->writer && prepared.target->writer->stored_id != nullptr) {
+    if (auto stored = prepared.target->writer->stored_id(session.io, request.target)) id = *stored;
   } else if (auto existing = open_source(session.io, request.target, prepared.target->name,
                                          {.metadata_limit = session.memory_bytes})) {
     id = existing->map.id;
@@ -170,12 +170,12 @@ Result<Prepared> choose(Session& session, const ConvertRequest& request) {
   out.cuts = hooks.cut != nullptr;
   CKPT_TRY(out.target, hooks.choose_target ? hooks.choose_target() : choose_target(request));
   CKPT_CHECK(check_options(request, *out.target));
-  const bool takes_extras = request.extras && !out.cuts && out.target->extras != KeepsExtras::no;
+  const bool takes_extras = request.extras && !out.cuts && out.target->extras() != KeepsExtras::no;
   if (!takes_extras && !request.assets.empty())
     return fail({.code = Errc::usage,
                  .message = fmt::format("--assets: {} has no room for them", out.target->name),
                  .hint = "--to safetensors with a directory as target, or the universal format"});
-  if (out.target->keeps_model_ranks) out.ranks = std::make_shared<RankLayout>();
+  if (out.target->writer && out.target->writer->keeps_model_ranks) out.ranks = std::make_shared<RankLayout>();
   CKPT_TRY(Source source, open_source(session.io, request.source, request.from,
                                       {.metadata_limit = session.memory_bytes,
                                        .rules = session.rules,
@@ -262,7 +262,7 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
   if (auto covered = check_coverage(map, used); !covered)
     return fail(with_file(std::move(covered).error(), out.source->root));
   std::unordered_map<std::uint32_t, double> steps;
-  if (out.target->reads_steps) {
+  if (out.target->writer && out.target->writer->reads_steps) {
     CKPT_TRY(steps, read_step_counters(*out.source, out.selection.tensors));
   }
   const bool apart = out.ranks != nullptr && !out.ranks->ranks.empty();
@@ -280,7 +280,7 @@ Result<> lay_out(Session& session, const ConvertRequest& request, Prepared& out)
                            .source_format = map.format,
                            .scalars = std::move(steps),
                            .stop = session.stop};
-  CKPT_TRY(out.skeleton, out.cuts ? out.target->lay_out_parts(write) : out.target->lay_out(write));
+  CKPT_TRY(out.skeleton, out.cuts ? out.target->parts_writer->lay_out(write) : out.target->writer->lay_out(write));
   add_beside(map, *out.target, out.extras, out.skeleton);
   if (!out.skeleton.directory) out.extras.clear();
   if (request.hooks != nullptr && request.hooks->laid_out) request.hooks->laid_out(out.selection, out.skeleton);

@@ -70,7 +70,7 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
   }
   report.aliases = map.aliases;
   for (const Format& format : formats()) {
-    if (format.lay_out != nullptr) report.can_become.emplace_back(format.name);
+    if (format.writer) report.can_become.emplace_back(format.name);
   }
   const std::uint64_t decoding = map.compressed ? kDecodeBytes : 0;
   report.smallest_memory = round_up(
@@ -111,8 +111,9 @@ Result<ListReport> list_tensors(Session& session, const std::string& path, const
 std::vector<FormatInfo> known_formats() {
   std::vector<FormatInfo> out;
   for (const Format& format : formats()) {
-    out.push_back({std::string(format.name), std::string(format.summary), format.open != nullptr,
-                   format.lay_out != nullptr, format.for_trainers, std::string(format.load_name)});
+    out.push_back({std::string(format.name), std::string(format.summary), format.reader.has_value(),
+                   format.writer.has_value(), format.writer && format.writer->for_trainers,
+                   std::string(format.parts_writer ? format.parts_writer->name : "")});
   }
   return out;
 }

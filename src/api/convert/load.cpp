@@ -17,16 +17,17 @@ namespace {
 std::string load_names() {
   std::string names;
   for (const Format& format : formats()) {
-    if (format.lay_out_parts != nullptr) names += (names.empty() ? "" : ", ") + std::string(format.load_name);
+    if (format.parts_writer) names += (names.empty() ? "" : ", ") + std::string(format.parts_writer->name);
   }
   return names;
 }
 
 Result<const Format*> choose_form(const LoadRequest& request) {
   for (const Format& format : formats()) {
-    if (format.lay_out_parts == nullptr) continue;
-    const bool by_suffix = request.to.empty() && request.target.ends_with("." + std::string(format.load_name));
-    if (by_suffix || request.to == format.load_name) return &format;
+    if (!format.parts_writer) continue;
+    const std::string name(format.parts_writer->name);
+    const bool by_suffix = request.to.empty() && request.target.ends_with("." + name);
+    if (by_suffix || request.to == name) return &format;
   }
   if (!request.to.empty()) {
     return fail({.code = Errc::usage,

@@ -325,7 +325,8 @@ bool skips_requested(const Map& map, const ConvertRequest& request, const Format
   return std::ranges::any_of(map.findings, [&](const Finding& finding) {
     if (finding.skipped == Skipped::nothing) return false;
     if (finding.skipped == Skipped::unless_blobs)
-      return (asks("weights") || asks("optim")) && (!request.only.empty() || !target.holds_blobs);
+      return (asks("weights") || asks("optim")) &&
+             (!request.only.empty() || !(target.writer && target.writer->holds_blobs));
     return asks("optim") || (finding.skipped == Skipped::data && asks("weights"));
   });
 }

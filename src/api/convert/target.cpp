@@ -24,7 +24,7 @@ namespace {
 std::string writable_formats() {
   std::string names;
   for (const Format& format : formats()) {
-    if (format.lay_out != nullptr) names += (names.empty() ? "" : ", ") + std::string(format.name);
+    if (format.writer) names += (names.empty() ? "" : ", ") + std::string(format.name);
   }
   return names;
 }
@@ -34,19 +34,18 @@ std::string writable_formats() {
 Result<const Format*> choose_target(const ConvertRequest& request) {
   if (!request.to.empty()) {
     const Format* format = find_format(request.to);
-    if (format != nullptr && format->lay_out != nullptr) return format;
+    if (format != nullptr && format->writer) return format;
     return fail({.code = Errc::usage,
                  .message = request.target + ": --to '" + request.to + "' cannot be written",
                  .hint = "supported formats: " + writable_formats()});
   }
   const std::string target = join_path(request.target, "");
   for (const Format& format : formats()) {
-    const auto ends = [&](std::string_view suffix) { return !suffix.empty() && target.ends_with(suffix); };
-    if (format.lay_out != nullptr && (ends(format.suffix) || std::ranges::any_of(format.write_suffixes, ends)))
-      return &format;
+    const auto ends = [&](std::string_view suffix) { return target.ends_with(suffix); };
+    if (format.writer && std::ranges::any_of(format.writer->suffixes, ends)) return &format;
   }
   for (const Format& format : formats()) {
-    for (const std::string_view suffix : format.other_suffixes) {
+    for (const std::string_view suffix : format.suffixes) {
       if (!target.ends_with(suffix)) continue;
       return fail(
           {.code = Errc::unsupported,
@@ -60,7 +59,7 @@ Result<const Format*> choose_target(const ConvertRequest& request) {
 
 Result<> check_options(const ConvertRequest& request, const Format& target) {
   const auto takes = [](const Format& format, std::string_view flag) {
-    return format.lay_out != nullptr && std::ranges::find(format.target_options, flag) != format.target_options.end();
+    return format.writer && std::ranges::find(format.writer->options, flag) != format.writer->options.end();
   };
   for (const std::string_view flag : given_options(request.options)) {
     if (takes(target, flag)) continue;
@@ -146,7 +145,7 @@ Result<OldCheckpoint> recognise_target(Session& session, const Format& target, c
                          std::move(opened->map.written_beside)};
   if (opened.error().code == Errc::ambiguous) return fail(not_replaced(path, opened.error().message));
   if (opened.error().code == Errc::io || opened.error().code == Errc::locked) return fail(opened.error());
-  const bool is_unread_form = target.lay_out_parts != nullptr && target.open == nullptr;
+  const bool is_unread_form = target.parts_writer && !target.reader;
   if (is_unread_form) {
     Place place{.io = session.io, .root = path, .directory = true};
     CKPT_TRY(place.entries, session.io.list(path));
@@ -212,10 +211,10 @@ std::vector<Above> directories_above(const std::string& path) {
 Result<bool> stands_alone(Io& io, const Format& format, const std::string& directory, const std::string& name) {
   CKPT_TRY(const auto entries, io.list(directory));
   return std::ranges::none_of(entries, [&](const DirEntry& entry) {
-    const auto ends = [&](std::string_view suffix) { return !suffix.empty() && entry.name.ends_with(suffix); };
+    const auto ends = [&](std::string_view suffix) { return entry.name.ends_with(suffix); };
     const auto matches = [&](std::string_view own) { return matches_glob(entry.name, own); };
-    return entry.name != name && (ends(format.suffix) || std::ranges::any_of(format.other_suffixes, ends) ||
-                                  std::ranges::any_of(format.own_names, matches));
+    return entry.name != name &&
+           (std::ranges::any_of(format.suffixes, ends) || std::ranges::any_of(format.own_names, matches));
   });
 }
 
@@ -260,7 +259,7 @@ Result<> check_whole(Session& session, const std::string& path, const FileInfo& 
       return fail(error);
     }
     for (const Candidate& candidate : *found) {
-      if (candidate.format->open != nullptr && (above.holds_it || candidate.has_folders))
+      if (candidate.format->reader && (above.holds_it || candidate.has_folders))
         CKPT_CHECK(check_apart_from(session, path, file, above, *candidate.format));
     }
   }

@@ -25,7 +25,7 @@ constexpr std::size_t kExtrasShown = 12;
 Result<std::vector<WantedExtra>> choose_extras(Io& io, const Source& source, const ConvertRequest& request,
                                                const Format& target) {
   std::vector<WantedExtra> out;
-  if (!request.extras || target.extras == KeepsExtras::no) return out;
+  if (!request.extras || target.extras() == KeepsExtras::no) return out;
   const auto asks = [&](std::string_view what) { return std::ranges::find(request.only, what) != request.only.end(); };
   const bool everything = request.only.empty();
   for (const Extra& extra : source.map.extras) {
@@ -38,7 +38,7 @@ Result<std::vector<WantedExtra>> choose_extras(Io& io, const Source& source, con
       auto edited = with_config_dtype(text, *request.dtype);
       if (edited && *edited != text) one.text = *std::move(edited);
     }
-    if (target.extras != KeepsExtras::beside) continue;
+    if (target.extras() != KeepsExtras::beside) continue;
     if (one.text) {
       one.hash = hash128(*one.text).words()[0];
     } else {
@@ -50,7 +50,7 @@ Result<std::vector<WantedExtra>> choose_extras(Io& io, const Source& source, con
 }
 
 void add_beside(const Map& source, const Format& target, std::vector<WantedExtra>& extras, Skeleton& skeleton) {
-  if (target.extras != KeepsExtras::beside || !skeleton.directory) return;
+  if (target.extras() != KeepsExtras::beside || !skeleton.directory) return;
   std::set<std::string> taken;
   for (const TargetFile& file : skeleton.files) taken.insert(file.path);
   for (const std::string& name : skeleton.small_names) taken.insert(name);

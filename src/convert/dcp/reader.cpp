@@ -275,16 +275,12 @@ Format dcp_format() {
   return {.name = "dcp",
           .summary = "torch.distributed.checkpoint: .metadata and .distcp files (FSDP, HSDP, tensor parallel)",
           .detect = dcp::detect,
-          .open = open_any,
-          .lay_out = dcp::lay_out,
-          .suffix = "",
           .own_names = kDcpOwnNames,
-          .target_options = dcp::kTargetOptions,
-          .has_state_beside = true,
-          .for_trainers = true,
-          .holds_blobs = true,
           .has_folders = true,
-          .names = {.steps = kDcpSteps, .markers = kDcpMarkers}};
+          .names = {.steps = kDcpSteps, .markers = kDcpMarkers},
+          .reader = FormatReader{.open = open_any, .has_state_beside = true},
+          .writer = FormatWriter{
+              .lay_out = dcp::lay_out, .options = dcp::kTargetOptions, .for_trainers = true, .holds_blobs = true}};
 }
 
 }  // namespace ckpt

@@ -359,18 +359,16 @@ Format deepspeed_format() {
   return {.name = "deepspeed",
           .summary = "DeepSpeed ZeRO stages 0 to 3",
           .detect = deepspeed::detect,
-          .open = deepspeed::open,
-          .lay_out = deepspeed::lay_out,
-          .suffix = "",
-          .stored_id = deepspeed::stored_id,
           .own_names = deepspeed::kOwnNames,
-          .target_options = deepspeed::kNativeOptions,
-          .has_state_beside = true,
-          .for_trainers = true,
-          .reads_steps = true,
-          .keeps_model_ranks = true,
           .has_folders = true,
-          .names = {.steps = deepspeed::kSteps, .trackers = deepspeed::kLatest, .markers = deepspeed::kLatest}};
+          .names = {.steps = deepspeed::kSteps, .trackers = deepspeed::kLatest, .markers = deepspeed::kLatest},
+          .reader = FormatReader{.open = deepspeed::open, .has_state_beside = true},
+          .writer = FormatWriter{.lay_out = deepspeed::lay_out,
+                                 .options = deepspeed::kNativeOptions,
+                                 .stored_id = deepspeed::stored_id,
+                                 .for_trainers = true,
+                                 .reads_steps = true,
+                                 .keeps_model_ranks = true}};
 }
 
 }  // namespace ckpt

@@ -10,17 +10,16 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kHdf5Suffix = ".h5";
 constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
 // A user block may precede the signature, which is searched at 0, 512, 1024, ... (HDF5 File Format, section II.A).
 constexpr std::uint64_t kLastSignature = std::uint64_t{64} << 10;
 
 constexpr std::string_view kKeras = ".keras";
-constexpr std::array<std::string_view, 3> kOtherSuffixes{".hdf5", ".hdf", kKeras};
+constexpr std::array<std::string_view, 1> kWrittenSuffixes{".h5"};
+constexpr std::array<std::string_view, 4> kSuffixes{".h5", ".hdf5", ".hdf", kKeras};
 
 bool has_suffix(const DirEntry& entry) {
-  return entry.name.ends_with(kHdf5Suffix) || std::any_of(kOtherSuffixes.begin(), kOtherSuffixes.end(),
-                                                          [&](auto suffix) { return entry.name.ends_with(suffix); });
+  return std::any_of(kSuffixes.begin(), kSuffixes.end(), [&](auto suffix) { return entry.name.ends_with(suffix); });
 }
 
 /// A directory is HDF5 if it has no files of another format: tf_model.h5 is often next to the weights that it was made
@@ -54,14 +53,12 @@ Result<std::string> stored_id(Io&, const std::string& root) {
 }  // namespace
 
 Format hdf5_format() {
-  Format format{.name = "hdf5", .summary = "an HDF5 file"};
-  format.detect = detect_hdf5;
-  format.open = hdf5::open;
-  format.lay_out = hdf5::lay_out;
-  format.suffix = kHdf5Suffix;
-  format.other_suffixes = kOtherSuffixes;
-  format.stored_id = stored_id;
-  return format;
+  return {.name = "hdf5",
+          .summary = "an HDF5 file",
+          .detect = detect_hdf5,
+          .suffixes = kSuffixes,
+          .reader = FormatReader{.open = hdf5::open},
+          .writer = FormatWriter{.lay_out = hdf5::lay_out, .suffixes = kWrittenSuffixes, .stored_id = stored_id}};
 }
 
 }  // namespace ckpt

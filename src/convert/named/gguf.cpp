@@ -30,13 +30,7 @@ Result<std::optional<Match>> detect_gguf(const Place& place) {
 }  // namespace
 
 Format gguf_format() {
-  return {.name = "gguf",
-          .summary = "a GGUF file (llama.cpp)",
-          .detect = detect_gguf,
-          .open = nullptr,
-          .lay_out = nullptr,
-          .suffix = "",
-          .other_suffixes = kGgufSuffixes};
+  return {.name = "gguf", .summary = "a GGUF file (llama.cpp)", .detect = detect_gguf, .suffixes = kGgufSuffixes};
 }
 
 }  // namespace ckpt

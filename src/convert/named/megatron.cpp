@@ -94,7 +94,7 @@ Result<std::uint64_t> count_iteration(Io& io, const std::string& root) {
   const auto is_metadata = [](const DirEntry& entry) { return entry.name == ".metadata"; };
   if (!std::any_of(entries.begin(), entries.end(), is_metadata))
     return incomplete_megatron(root, "neither ranks (mp_rank_*) nor .metadata in it");
-  CKPT_TRY(const Map map, dcp_format().open(io, root, {}));
+  CKPT_TRY(const Map map, dcp_format().reader->open(io, root, {}));
   for (const Finding& finding : map.findings) {
     if (finding.severity == Severity::incomplete || finding.severity == Severity::damage)
       return incomplete_megatron(root, finding.text);
@@ -123,11 +123,8 @@ Format megatron_format() {
   return {.name = "megatron",
           .summary = "a Megatron-LM checkpoint",
           .detect = detect_megatron,
-          .open = nullptr,
-          .lay_out = nullptr,
-          .suffix = "",
-          .count_files = count_megatron_files,
-          .names = {.steps = kSteps, .trackers = kTrackers, .markers = kMarkers}};
+          .names = {.steps = kSteps, .trackers = kTrackers, .markers = kMarkers},
+          .count_files = count_megatron_files};
 }
 
 }  // namespace ckpt

@@ -144,11 +144,8 @@ Format orbax_format() {
   return {.name = "orbax",
           .summary = "an Orbax checkpoint (JAX)",
           .detect = detect_orbax,
-          .open = nullptr,
-          .lay_out = nullptr,
-          .suffix = "",
-          .count_files = count_orbax_files,
-          .names = {.steps = kSteps, .markers = kMarkers}};
+          .names = {.steps = kSteps, .markers = kMarkers},
+          .count_files = count_orbax_files};
 }
 
 }  // namespace ckpt

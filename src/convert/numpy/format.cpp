@@ -45,13 +45,9 @@ Format numpy_format() {
   return {.name = "numpy",
           .summary = "a NumPy file (.npy, .npz)",
           .detect = detect_numpy,
-          .open = nullptr,
-          .lay_out = nullptr,
-          .suffix = "",
-          .other_suffixes = kNumpySuffixes,
-          .load_name = "npy",
-          .lay_out_parts = numpy::lay_out,
-          .own_names = kNumpyOwnNames};
+          .suffixes = kNumpySuffixes,
+          .own_names = kNumpyOwnNames,
+          .parts_writer = FormatPartsWriter{.name = "npy", .lay_out = numpy::lay_out}};
 }
 
 }  // namespace ckpt

@@ -13,6 +13,7 @@ namespace safetensors {
 namespace {
 
 // The slices from which a consolidation was made are in `sharded`.
+constexpr std::array kSuffixes{kSuffix};
 // Hugging Face's Trainer: PREFIX_CHECKPOINT_DIR in transformers trainer_utils.py.
 constexpr std::array<std::string_view, 1> kSteps{"checkpoint-#"};
 constexpr std::array<std::string_view, 2> kMarkers{"model.safetensors.index.json", "trainer_state.json"};
@@ -60,16 +61,15 @@ Format safetensors_format() {
   return {.name = "safetensors",
           .summary = "safetensors: one file, a Hugging Face directory, or PyTorch's sharded directory",
           .detect = safetensors::detect,
-          .open = safetensors::open,
-          .lay_out = safetensors::lay_out,
-          .suffix = safetensors::kSuffix,
-          .load_name = "safetensors",
-          .lay_out_parts = safetensors::lay_out_file,
+          .suffixes = safetensors::kSuffixes,
           .own_names = safetensors::kOwnNames,
-          .extras = KeepsExtras::beside,
-          .has_state_beside = true,
           .has_folders = true,
-          .names = {.steps = safetensors::kSteps, .markers = safetensors::kMarkers}};
+          .names = {.steps = safetensors::kSteps, .markers = safetensors::kMarkers},
+          .reader = FormatReader{.open = safetensors::open, .has_state_beside = true},
+          .writer =
+              FormatWriter{
+                  .lay_out = safetensors::lay_out, .suffixes = safetensors::kSuffixes, .extras = KeepsExtras::beside},
+          .parts_writer = FormatPartsWriter{.name = "safetensors", .lay_out = safetensors::lay_out_file}};
 }
 
 }  // namespace ckpt

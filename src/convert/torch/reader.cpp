@@ -194,17 +194,15 @@ Format torch_format() {
   return {.name = "torch",
           .summary = "torch.save files (.pt, .pth, .bin, .ckpt), alone or in a directory",
           .detect = torch::detect,
-          .open = torch::open,
-          .lay_out = torch::lay_out,
-          .suffix = ".pt",
-          .stored_id = torch::stored_id,
-          .other_suffixes = torch::kFileSuffixes,
+          .suffixes = torch::kFileSuffixes,
           .own_names = torch::kOwnNames,
-          .write_suffixes = torch::kFileSuffixes,
-          .extras = KeepsExtras::beside,
-          .open_beside = torch::open_beside,
-          .for_trainers = true,
-          .names = {.steps = torch::kSteps, .markers = torch::kMarkers}};
+          .names = {.steps = torch::kSteps, .markers = torch::kMarkers},
+          .reader = FormatReader{.open = torch::open, .open_beside = torch::open_beside},
+          .writer = FormatWriter{.lay_out = torch::lay_out,
+                                 .suffixes = torch::kFileSuffixes,
+                                 .stored_id = torch::stored_id,
+                                 .extras = KeepsExtras::beside,
+                                 .for_trainers = true}};
 }
 
 }  // namespace ckpt

@@ -14,16 +14,14 @@ constexpr std::array<std::string_view, 1> kUniversalOwnNames{universal::kManifes
 }  // namespace
 
 Format universal_format() {
-  Format format{.name = "ckpt", .summary = "our own sharded safetensors with hashes"};
-  format.detect = universal::detect;
-  format.open = universal::open;
-  format.lay_out = universal::lay_out;
-  format.hashes = universal::stored_hashes;
-  format.own_names = kUniversalOwnNames;
-  format.extras = KeepsExtras::inside;
-  format.holds_blobs = true;
-  format.has_folders = true;
-  return format;
+  return {.name = "ckpt",
+          .summary = "our own sharded safetensors with hashes",
+          .detect = universal::detect,
+          .own_names = kUniversalOwnNames,
+          .has_folders = true,
+          .reader = FormatReader{.open = universal::open},
+          .writer = FormatWriter{.lay_out = universal::lay_out, .extras = KeepsExtras::inside, .holds_blobs = true},
+          .hashes = universal::stored_hashes};
 }
 
 }  // namespace ckpt

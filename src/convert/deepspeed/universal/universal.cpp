@@ -448,15 +448,14 @@ Format deepspeed_universal_format() {
   return {.name = "deepspeed-universal",
           .summary = "a DeepSpeed universal checkpoint",
           .detect = deepspeed::detect_universal,
-          .open = deepspeed::open_universal,
-          .lay_out = deepspeed::lay_out_universal,
-          .suffix = "",
-          .stored_id = deepspeed::stored_id,
           .own_names = deepspeed::kOwnUniversalNames,
-          .target_options = deepspeed::kUniversalOptions,
-          .for_trainers = true,
-          .reads_steps = true,
-          .has_folders = true};
+          .has_folders = true,
+          .reader = FormatReader{.open = deepspeed::open_universal},
+          .writer = FormatWriter{.lay_out = deepspeed::lay_out_universal,
+                                 .options = deepspeed::kUniversalOptions,
+                                 .stored_id = deepspeed::stored_id,
+                                 .for_trainers = true,
+                                 .reads_steps = true}};
 }
 
 }  // namespace ckpt
