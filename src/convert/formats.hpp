@@ -2,20 +2,25 @@
 
 #include "convert/format.hpp"
 
+/// One line a format, in the order of detection messages. The format's folder defines `Format NAME_format()`, and no
+/// code outside it knows the name. Those in `named/` are recognised, and not read.
+#define CKPT_FORMATS(FORMAT)                                                             \
+  FORMAT(universal)           /* universal/: our own sharded format */                   \
+  FORMAT(safetensors)         /* safetensors/: files, Hugging Face, DCP-sharded */       \
+  FORMAT(deepspeed)           /* deepspeed/ */                                           \
+  FORMAT(dcp)                 /* dcp/: torch.distributed.checkpoint */                   \
+  FORMAT(torch)               /* torch/: torch.save files */                             \
+  FORMAT(hdf5)                /* hdf5/ */                                                \
+  FORMAT(megatron)            /* named/ */                                               \
+  FORMAT(orbax)               /* named/ */                                               \
+  FORMAT(deepspeed_universal) /* deepspeed/universal/: what ds_to_universal.py writes */ \
+  FORMAT(gguf)                /* named/ */                                               \
+  FORMAT(numpy)               /* numpy/: written in parts by `load`, not read */
+
 namespace ckpt {
 
-// Each is defined in the folder of its format.
-Format universal_format();            ///< universal/: our own sharded format
-Format safetensors_format();          ///< safetensors/: files, Hugging Face directories, DCP-sharded directories
-Format deepspeed_format();            ///< deepspeed/
-Format deepspeed_universal_format();  ///< deepspeed/: what ds_to_universal.py writes
-Format dcp_format();                  ///< dcp/: torch.distributed.checkpoint
-Format torch_format();                ///< torch/: torch.save files
-Format hdf5_format();                 ///< hdf5/: written here, not yet read
-Format numpy_format();                ///< numpy/: written in parts by `load`, not read
-// named/: recognised, not yet read
-Format megatron_format();
-Format orbax_format();
-Format gguf_format();
+#define CKPT_DECLARE_FORMAT(NAME) Format NAME##_format();
+CKPT_FORMATS(CKPT_DECLARE_FORMAT)
+#undef CKPT_DECLARE_FORMAT
 
 }  // namespace ckpt

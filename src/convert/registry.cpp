@@ -7,13 +7,9 @@
 namespace ckpt {
 namespace {
 
-// One line a format. Nothing else in the project knows their names.
-const std::array kFormats{
-    universal_format(), safetensors_format(), deepspeed_format(),
-    dcp_format(),       torch_format(),       hdf5_format(),
-    megatron_format(),  orbax_format(),       deepspeed_universal_format(),
-    gguf_format(),      numpy_format(),
-};
+#define CKPT_CALL_FORMAT(NAME) NAME##_format(),
+const std::array kFormats{CKPT_FORMATS(CKPT_CALL_FORMAT)};
+#undef CKPT_CALL_FORMAT
 
 }  // namespace
 

@@ -1,30 +1,27 @@
-"""A format is one folder in src/convert and one line in the registry; nothing else knows its name, or its framework's."""
+"""A format is one folder in src/convert and one line in its list; nothing else knows its name, or its framework's."""
 import re
 
 from source_text import CPP, arguments, code_only, project_files, read, verdict
 
-HEADER = "src/convert/formats.hpp"
-REGISTRY = "src/convert/registry.cpp"
+LIST = "src/convert/formats.hpp"
 POLICIES = "src/catalog/policy_import.cpp"  # systems whose retention is known, some of the same name
 
 # Names of other frameworks, and those that they give to files and directories. Formats supply them to the engine and
 # the catalog as ForeignNames.
 FOREIGN = re.compile(r"deepspeed|megatron|lightning|accelerate|hugging.?face|orbax|torchtitan|global_step|checkpoint[-_]"
-                     r"|\biter_|latest_checkpointed_iteration|trainer_state|pytorch_model|_?\.?metadata(\.json)?\"|\.distcp",
-                     re.I)
+                     r"|\biter_|latest_checkpointed_iteration|trainer_state|pytorch_model|\.distcp|\"metadata\.json\""
+                     r"|\"\.metadata\"", re.I)
 KNOW_NONE = ("src/engine/", "src/catalog/")
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 
 
 def main():
     options = arguments()
-    declared = re.findall(r"Format (\w+)_format\(\);", read(options.root, HEADER))
-    registered = set(re.findall(r"(\w+)_format\(\)", read(options.root, REGISTRY)))
-    findings = [f"{REGISTRY}: {name}_format() is declared but not registered" for name in declared
-                if name not in registered]
+    declared = re.findall(r"^\s*FORMAT\((\w+)\)", read(options.root, LIST), re.M)
+    findings = []
     files = [f for f in project_files(options.root) if f.endswith(CPP) and f.startswith(("src/", "cli/"))]
     for path in files:
-        if path in (HEADER, REGISTRY, POLICIES) or re.match(r"src/convert/[^/]+/", path):
+        if path in (LIST, POLICIES) or re.match(r"src/convert/[^/]+/", path):
             continue  # what a folder knows of another is for layers.py
         code = code_only(read(options.root, path), keep_strings=True)
         for number, line in enumerate(code.splitlines(), 1):

@@ -9,6 +9,14 @@ def without_comments(cmake):
     return re.sub(r"#[^\n]*", "", cmake)
 
 
+def adds(parent, text, folder):
+    """Whether the list of `parent` adds the folder, by its name or with all others below itself."""
+    path = os.path.relpath(folder, parent or ".")
+    if re.search(rf"add_subdirectory\(\s*{re.escape(path)}\s*\)", text):
+        return True
+    return os.path.dirname(folder) == parent and re.search(r"GLOB[^)]*\s\*/CMakeLists\.txt\)", text) is not None
+
+
 def main():
     options = arguments()
     files = project_files(options.root)
@@ -27,8 +35,7 @@ def main():
     for folder, own in lists.items():
         if folder and re.search(r"^\s*project\(", own, re.M) and folder in named:
             continue
-        if folder and not any(re.search(rf"add_subdirectory\(\s*{re.escape(os.path.relpath(folder, parent or '.'))}\s*\)", text)
-                              for parent, text in lists.items() if folder != parent):
+        if folder and not any(adds(parent, text, folder) for parent, text in lists.items() if folder != parent):
             findings.append(f"{folder}/CMakeLists.txt: no add_subdirectory names it")
     for path in files:
         if re.search(r"(^|/)(test_\w+|\w+_test)\.py$", path) and not path.startswith(("tests/interop/", "bench/")):
