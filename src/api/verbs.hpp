@@ -28,7 +28,6 @@ struct Progress {
 };
 
 struct ConvertReport;
-struct ConversionHooks;  // api/convert/conversion_hooks.hpp
 
 /// What every command needs from its caller. References outlive the call.
 struct Session {
@@ -76,7 +75,6 @@ struct ConvertRequest {
   VerifyLevel verify = VerifyLevel::read;
   bool allow_skipped = false;              ///< files of the source that are not part of its map are not an error
   bool salvage = false;                    ///< other missing or damaged parts of the source are not an error
-  const ConversionHooks* hooks = nullptr;  ///< what `load` does in another way; null for a plain conversion
 };
 
 struct ConvertReport {

@@ -11,7 +11,7 @@
 
 #include "api/catalog/import_link.hpp"
 #include "api/catalog/prune_policies.hpp"
-#include "api/convert/conversion_hooks.hpp"
+#include "api/convert/conversion.hpp"
 #include "api/convert/target.hpp"
 #include "api/run/run_series.hpp"
 #include "catalog/index/scan.hpp"
@@ -60,7 +60,7 @@ Result<> check_run(const std::string& run) {
   }
 }
 
-class Import {
+class Import final : RunTarget {
  public:
   Import(Session& session, const ImportRequest& request, std::uint64_t step)
       : session_(session),
@@ -84,20 +84,11 @@ class Import {
       marks_.push_back({.path = join_path(catalog::kMarksDirectory, file.name), .bytes = std::move(file.text)});
     }
     out_.new_store = !io_.stat(request_.store);
-    ConversionHooks hooks;
-    hooks.parameters = {"save", request_.run, std::to_string(step_)};
-    hooks.in_run = ConversionHooks::InRun{
-        .find = [this](const std::string& id) { return find(id); },
-        .make_directory = [this] { return make_directories(); },
-        .publish = [this](Publication& publication,
-                          std::vector<SmallFile> files) { return publish(publication, std::move(files)); }};
     ConvertRequest conversion = request_.conversion;
     conversion.target = target_;
     conversion.to = "ckpt";
     conversion.overwrite = false;
-    conversion.hooks = &hooks;
-    auto converted =
-        request_.link ? link_checkpoint(session_, conversion, *hooks.in_run) : convert(session_, conversion);
+    auto converted = request_.link ? link_checkpoint(session_, conversion, *this) : convert_into_run(conversion);
     if (!converted) return fail(std::move(converted).error());
     out_.conversion = *std::move(converted);
     out_.linked = request_.link && !out_.conversion.already_done;
@@ -106,7 +97,15 @@ class Import {
   }
 
  private:
-  Result<std::optional<std::string>> find(const std::string& id) {
+  Result<ConvertReport> convert_into_run(const ConvertRequest& conversion) {
+    CKPT_TRY(const Format* const target, choose_target(conversion));
+    return Conversion(
+               session_, conversion,
+               {.target = target, .parameters = {"save", request_.run, std::to_string(step_)}, .run_target = this})
+        .run();
+  }
+
+  Result<std::optional<std::string>> find(const std::string& id) override {
     const auto hash = Hash128::from_hex(id);
     if (!hash) return fail(Errc::internal, request_.store + ": an id that is none");
     CKPT_TRY(const auto name, find_committed(io_, run_directory_, step_, *hash));
@@ -159,7 +158,7 @@ class Import {
     return fail(std::move(error));
   }
 
-  Result<> make_directories() {
+  Result<> make_directories() override {
     CKPT_CHECK(make_directory(io_, request_.store));
     CKPT_TRY(held_, hold_store(io_, request_.store));
     CKPT_CHECK(make_directory(io_, join_path(request_.store, kStoreDirectory)));
@@ -171,7 +170,7 @@ class Import {
     return {};
   }
 
-  Result<std::string> publish(Publication& publication, std::vector<SmallFile> files) {
+  Result<std::string> publish(Publication& publication, std::vector<SmallFile> files) override {
     CKPT_CHECK(decide_series());
     SaveToPublish save{.run_directory = run_directory_, .step = step_, .marks = std::move(marks_)};
     for (const SmallFile& file : files) {

@@ -13,7 +13,7 @@
 namespace ckpt {
 
 struct ImportRequest {
-  /// Source, selection, checks, --dry-run and --restart. `target`, `to`, `overwrite` and `hooks` are ignored.
+  /// Source, selection, checks, --dry-run and --restart. `target`, `to` and `overwrite` are ignored.
   ConvertRequest conversion{};
   std::string store{};                  ///< created if missing
   std::string run{};                    ///< path of the run in the store, at most four names deep

@@ -50,18 +50,18 @@ Result<> check_words(const Session& session, const ConvertRequest& request) {
 /// Rank 0's part.
 class Linking {
  public:
-  Linking(Session& session, const ConvertRequest& request, const ConversionHooks::InRun& in_run)
-      : session_(session), io_(session.io), request_(request), in_run_(in_run) {}
+  Linking(Session& session, const ConvertRequest& request, RunTarget& target)
+      : session_(session), io_(session.io), request_(request), target_(target) {}
 
   Result<ConvertReport> run() {
     CKPT_CHECK(open());
     describe();
-    CKPT_TRY(const auto found, in_run_.find(report_.id));
+    CKPT_TRY(const auto found, target_.find(report_.id));
     report_.already_done = found.has_value();
     if (found) report_.target = *found;
     if (found || request_.dry_run) return std::move(report_);
     CKPT_CHECK(check());
-    CKPT_CHECK(in_run_.make_directory());
+    CKPT_CHECK(target_.make_directories());
     CKPT_CHECK(publish());
     return std::move(report_);
   }
@@ -159,7 +159,7 @@ class Linking {
     std::vector<SmallFile> small{{.path = std::string(universal::kSumsPath), .bytes = sums_bytes_},
                                  {.path = std::string(universal::kManifestPath), .bytes = manifest_text_}};
     CKPT_CHECK(source_->check_unchanged());
-    CKPT_TRY(report_.target, in_run_.publish(*publication, std::move(small)));
+    CKPT_TRY(report_.target, target_.publish(*publication, std::move(small)));
     return {};
   }
 
@@ -186,7 +186,7 @@ class Linking {
   Session& session_;
   Io& io_;
   const ConvertRequest& request_;
-  const ConversionHooks::InRun& in_run_;
+  RunTarget& target_;
   std::unique_ptr<Source> source_{};
   std::string manifest_text_{};
   std::string sums_bytes_{};
@@ -195,12 +195,11 @@ class Linking {
 
 }  // namespace
 
-Result<ConvertReport> link_checkpoint(Session& session, const ConvertRequest& request,
-                                      const ConversionHooks::InRun& in_run) {
+Result<ConvertReport> link_checkpoint(Session& session, const ConvertRequest& request, RunTarget& target) {
   const auto start = std::chrono::steady_clock::now();
   CKPT_CHECK(check_words(session, request));
   Result<ConvertReport> report = ConvertReport{};
-  if (session.comm.is_root()) report = Linking(session, request, in_run).run();
+  if (session.comm.is_root()) report = Linking(session, request, target).run();
   CKPT_CHECK(agree(session.comm, start + kHashesPatience, report ? Result<>{} : Result<>(fail(report.error()))));
   report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report->peak_bytes = peak_resident_bytes();

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "api/convert/conversion_hooks.hpp"
+#include "api/convert/conversion.hpp"
 #include "api/verbs.hpp"
 #include "format/result.hpp"
 
@@ -12,8 +12,7 @@ namespace ckpt {
 /// does the work and fills in its report.
 ///
 /// errors  usage: it cannot be linked (another format, another file system, the optimizer dropped), with the reason;
-///         corrupt, incomplete: the source; those of the hooks and of Publication
-Result<ConvertReport> link_checkpoint(Session& session, const ConvertRequest& request,
-                                      const ConversionHooks::InRun& in_run);
+///         corrupt, incomplete: the source; those of the target and of Publication
+Result<ConvertReport> link_checkpoint(Session& session, const ConvertRequest& request, RunTarget& target);
 
 }  // namespace ckpt

@@ -5,9 +5,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "api/convert/conversion_hooks.hpp"
+#include "api/convert/conversion.hpp"
 #include "api/convert/slice.hpp"
-#include "api/convert/target.hpp"
 #include "api/verbs.hpp"
 
 /// A load is a conversion of chosen parts: the same selection, plan, engine and commit.
@@ -91,56 +90,60 @@ Result<> check_names(const Map& map, const std::vector<Slice>& slices) {
   return {};
 }
 
+/// The tensors of a load as they are laid out.
+std::vector<LoadedTensor> loaded_tensors(Conversion& conversion, const std::vector<Slice>& slices) {
+  const Map& map = conversion.map();
+  std::unordered_map<std::string_view, std::string_view> texts;
+  for (const Slice& slice : slices) texts.emplace(slice.name, slice.text);
+  for (const Alias& alias : map.aliases) {
+    if (const auto text = texts.find(alias.name); text != texts.end()) texts.emplace(alias.target, text->second);
+  }
+  std::vector<LoadedTensor> out;
+  std::size_t next = 0;  // file of a tensor; a single file holds all
+  for (const Selected& selected : conversion.selection().tensors) {
+    const Tensor& tensor = map.tensors[selected.tensor];
+    if (tensor.role == Role::blob) continue;
+    LoadedTensor& loaded = out.emplace_back();
+    loaded.name = selected.name;
+    loaded.dtype = dtype_name(selected.dtype);
+    loaded.shape = selected.part ? selected.part->shape : tensor.shape;
+    loaded.bytes = tensor_bytes(selected.dtype, loaded.shape).value_or(0);
+    if (conversion.is_directory()) loaded.file = conversion.files()[next++].path;
+    const auto text = texts.find(texts.contains(tensor.name) ? tensor.name : selected.name);
+    if (selected.part && text != texts.end()) loaded.slice = text->second;
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<LoadReport> load(Session& session, const LoadRequest& request) {
   CKPT_TRY(const std::vector<Slice> slices, parse_slices(request));
-  LoadReport out;
-  const Map* source = nullptr;
-  ConversionHooks hooks;
-  hooks.parameters = {"load"};
-  hooks.parameters.insert(hooks.parameters.end(), request.slices.begin(), request.slices.end());
-  hooks.choose_target = [&] { return choose_form(request); };
-  hooks.check = [&](const Map& map) { return check_names(map, slices); };
-  hooks.cut = [&](const Map& map, Selection& selection) {
-    source = &map;
-    return cut_tensors(map, slices, selection);
-  };
-  hooks.laid_out = [&](const Selection& selection, const Skeleton& skeleton) {
-    std::unordered_map<std::string_view, std::string_view> texts;
-    for (const Slice& slice : slices) texts.emplace(slice.name, slice.text);
-    for (const Alias& alias : source->aliases) {
-      if (const auto text = texts.find(alias.name); text != texts.end()) texts.emplace(alias.target, text->second);
-    }
-    std::size_t next = 0;  // file of a tensor; a single file holds all
-    for (const Selected& selected : selection.tensors) {
-      const Tensor& tensor = source->tensors[selected.tensor];
-      if (tensor.role == Role::blob) continue;
-      LoadedTensor& loaded = out.tensors.emplace_back();
-      loaded.name = selected.name;
-      loaded.dtype = dtype_name(selected.dtype);
-      loaded.shape = selected.part ? selected.part->shape : tensor.shape;
-      loaded.bytes = tensor_bytes(selected.dtype, loaded.shape).value_or(0);
-      if (skeleton.directory) loaded.file = skeleton.files[next++].path;
-      const auto text = texts.find(texts.contains(tensor.name) ? tensor.name : selected.name);
-      if (selected.part && text != texts.end()) loaded.slice = text->second;
-    }
-  };
-
-  ConvertRequest conversion{.source = request.source,
-                            .target = request.target,
-                            .from = request.from,
-                            .only = request.only,
-                            .dry_run = request.dry_run,
-                            .overwrite = request.overwrite,
-                            .verify = request.verify,
-                            .hooks = &hooks};
-  if (conversion.only.empty()) {
-    for (const Slice& slice : slices) conversion.only.push_back(as_glob(slice.name));
+  CKPT_TRY(const Format* const form, choose_form(request));
+  ConvertRequest wanted{.source = request.source,
+                        .target = request.target,
+                        .from = request.from,
+                        .only = request.only,
+                        .dry_run = request.dry_run,
+                        .overwrite = request.overwrite,
+                        .verify = request.verify};
+  if (wanted.only.empty()) {
+    for (const Slice& slice : slices) wanted.only.push_back(as_glob(slice.name));
   }
-  auto converted = convert(session, conversion);
-  if (!converted) return fail(std::move(converted).error());
-  out.conversion = std::move(*converted);
+  std::vector<std::string> parameters{"load"};
+  parameters.insert(parameters.end(), request.slices.begin(), request.slices.end());
+  Conversion conversion(session, wanted, {.target = form, .parameters = std::move(parameters), .in_parts = true});
+  const auto choose = [&]() -> Result<> {
+    CKPT_CHECK(conversion.open());
+    CKPT_CHECK(check_names(conversion.map(), slices));
+    CKPT_CHECK(conversion.select());
+    return cut_tensors(conversion.map(), slices, conversion.selection());
+  };
+  CKPT_CHECK(conversion.agree_on_choice(choose()));
+  CKPT_CHECK(conversion.lay_out());
+  LoadReport out;
+  if (conversion.is_laid_out()) out.tensors = loaded_tensors(conversion, slices);
+  CKPT_TRY(out.conversion, conversion.finish());
   return out;
 }
 

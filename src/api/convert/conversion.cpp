@@ -1,0 +1,536 @@
+#include "api/convert/conversion.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "api/convert/check.hpp"
+#include "api/convert/pool.hpp"
+#include "api/convert/source_check.hpp"
+#include "api/convert/source_hashes.hpp"
+#include "api/convert/step_counters.hpp"
+#include "api/convert/target.hpp"
+#include "api/convert/target_extras.hpp"
+#include "convert/apply_rules.hpp"
+#include "format/checked.hpp"
+#include "format/text/parse_number.hpp"
+
+namespace ckpt {
+namespace {
+
+// How long ranks wait for each other between phases; a dead rank ends the launch much earlier.
+constexpr auto kPhasePatience = std::chrono::minutes(10);
+// How long they wait for each other when all is done.
+constexpr auto kFarewellPatience = std::chrono::seconds(10);
+// Changes whenever the bytes of a target change for equal source and parameters.
+constexpr std::string_view kConversionVersion = "ckpt.convert.1";
+
+Deadline phase_deadline() {
+  return std::chrono::steady_clock::now() + kPhasePatience;
+}
+
+/// Damage in training state does not prevent converting the weights.
+bool is_weights_alone(const ConvertRequest& request) {
+  return request.only.size() == 1 && request.only.front() == "weights";
+}
+
+/// Whether the target's format drops something that was requested, apart from things that it never holds.
+bool drops_requested(const Skeleton& skeleton) {
+  return std::ranges::any_of(skeleton.dropped,
+                             [](const Finding& finding) { return finding.skipped != Skipped::nothing; });
+}
+
+/// Rank 0's report has the totals of all ranks.
+Result<> sum_on_root(Comm& comm, RunReport& report) {
+  std::array<std::uint64_t*, 6> counts{&report.read_bytes, &report.written_bytes,    &report.crc_checked,
+                                       &report.crc_unread, &report.casts.overflowed, &report.casts.became_nan};
+  std::string mine;
+  for (const std::uint64_t* count : counts) mine += std::to_string(*count) + " ";
+  CKPT_TRY(const std::vector<std::string> all, comm.gather(mine, phase_deadline()));
+  if (!comm.is_root()) return {};
+  for (std::uint64_t* count : counts) *count = 0;
+  for (const std::string& told : all) {
+    std::string_view rest = told;
+    for (std::uint64_t* count : counts) {
+      *count += take_number<std::uint64_t>(rest).value_or(0);
+      rest.remove_prefix(std::min<std::size_t>(rest.size(), 1));
+    }
+  }
+  return {};
+}
+
+/// Looked at between the phases; while bytes move the run does.
+Result<> not_stopped(const Session& session) {
+  if (!session.is_stopped()) return {};
+  return fail(Errc::interrupted, "stopped");
+}
+
+/// The greatest peak of all ranks; `beside`: this rank's memory that is not counted as resident. The target is
+/// published by now, so losing a rank here only makes the peak unknown.
+std::uint64_t greatest_peak(Comm& comm, std::uint64_t beside) {
+  std::array<std::uint64_t, 1> peak{peak_resident_bytes() + beside};
+  if (comm.ranks() == 1) return peak[0];
+  const std::uint64_t own = peak[0];
+  return comm.max(peak, std::chrono::steady_clock::now() + kFarewellPatience) ? peak[0] : own;
+}
+
+}  // namespace
+
+Conversion::Conversion(Session& session, const ConvertRequest& request, Options options)
+    : session_(session), request_(request), options_(std::move(options)), start_(std::chrono::steady_clock::now()) {}
+
+Result<> Conversion::agreed(Result<> mine) {
+  return agree(session_.comm, phase_deadline(), std::move(mine));
+}
+
+/// One id for equal source bytes and equal parameters.
+std::string Conversion::make_id() const {
+  Hasher hasher;
+  const auto add = [&](std::string_view text) {
+    hasher.update_u64(text.size());
+    hasher.update(text);
+  };
+  add(kConversionVersion);
+  add(options_.target->name);
+  const Hash128 source = identity(map());
+  hasher.update(std::as_bytes(std::span(source.bytes)));
+  hasher.update_u64(request_.only.size());
+  for (const std::string& only : request_.only) add(only);
+  hasher.update_u64(static_cast<std::uint64_t>(request_.weights));
+  hasher.update_u64(request_.dtype ? 1 + static_cast<std::uint64_t>(*request_.dtype) : 0);
+  hasher.update_u64(request_.shard_bytes);
+  add(request_.strip_prefix);
+  add(request_.add_prefix);
+  if (const std::string options = options_text(request_.options); !options.empty()) add(options);
+  if (!request_.extras) add("no-extras");
+  for (const std::string& parameter : options_.parameters) add(parameter);
+  return hasher.digest().hex();
+}
+
+Result<> Conversion::open() {
+  const Format& target = *options_.target;
+  CKPT_CHECK(check_options(request_, target));
+  takes_extras_ = request_.extras && !options_.in_parts && target.extras() != KeepsExtras::no;
+  if (!takes_extras_ && !request_.assets.empty())
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("--assets: {} has no room for them", target.name),
+                 .hint = "--to safetensors with a directory as target, or the universal format"});
+  if (target.writer && target.writer->keeps_model_ranks) ranks_ = std::make_shared<RankLayout>();
+  CKPT_TRY(Source source, open_source(session_.io, request_.source, request_.from,
+                                      {.metadata_limit = session_.memory_bytes,
+                                       .rules = session_.rules,
+                                       .salvage = request_.salvage,
+                                       .stop = session_.stop,
+                                       .look_beside = true,
+                                       .state_beside = !is_weights_alone(request_),
+                                       .extras = takes_extras_,
+                                       .ranks_apart = ranks_,
+                                       .assets = takes_extras_ ? request_.assets : std::string()}));
+  source_ = std::make_unique<Source>(std::move(source));
+  CKPT_CHECK(check_complete());
+  id_ = make_id();
+  return {};
+}
+
+Result<> Conversion::check_complete() {
+  for (const Finding& finding : map().findings) {
+    if (finding.severity != Severity::incomplete || request_.salvage) continue;
+    Error error{.code = Errc::incomplete, .message = request_.source + ": " + finding.text};
+    error.file = finding.file;
+    error.tensor = finding.tensor;
+    return fail(std::move(error));
+  }
+  CKPT_CHECK(refuse_flat_parameters(map(), source_->root));
+  if (options_.run_target == nullptr) {
+    CKPT_CHECK(check_name_length(join_path(request_.target, "")));
+    CKPT_CHECK(check_parent(session_.io, request_.target));
+  }
+  if (!map().tensors.empty()) return {};
+  return fail({.code = Errc::unsupported,
+               .message = fmt::format("{}: no tensors found (read as {})", request_.source, map().format),
+               .file = request_.source,
+               .hint = "'ckpt inspect " + request_.source + "' shows the format; a wrong --from finds no tensors"});
+}
+
+Result<> Conversion::select() {
+  CKPT_TRY(selection_, ckpt::select(map(), request_));
+  if (!takes_extras_) return {};
+  CKPT_TRY(extras_, choose_extras(*source_->io, *source_, request_, *options_.target));
+  return {};
+}
+
+/// --verify full of an existing target: the findings of `ckpt verify`; "" if there are none. A format without checksums
+/// is compared with the source, which should have the same values under the same names.
+Result<std::string> Conversion::find_damage(const std::string& target) {
+  if (!options_.target->reader) return std::string();
+  const auto alone = Comm::solo();
+  Session own{.io = session_.io,
+              .comm = *alone,
+              .memory_bytes = session_.memory_bytes,
+              .threads = session_.threads,
+              .stop = session_.stop,
+              .progress = session_.progress};
+  const bool is_plain = options_.parameters.empty() && request_.from.empty() && request_.only.empty() &&
+                        !request_.dtype && request_.strip_prefix.empty() && request_.add_prefix.empty() &&
+                        !request_.salvage && request_.weights == WeightsFrom::automatic && session_.rules == nullptr;
+  const bool compares = is_plain && options_.target->hashes == nullptr;
+  CKPT_TRY(const VerifyReport report, verify(own, {.path = target,
+                                                   .from = std::string(options_.target->name),
+                                                   .against = compares ? request_.source : std::string()}));
+  if (!report.damage.empty()) return report.damage.front().file + ": " + report.damage.front().text;
+  for (const auto& difference : report.different) {
+    if (difference.reason == "values") return difference.name + ": its values are not those of the source";
+  }
+  return std::string();
+}
+
+/// Whether an existing target, the result of this conversion, counts as done.
+Result<bool> Conversion::is_done() {
+  if (request_.verify != VerifyLevel::full || request_.dry_run) return true;
+  const std::string target = path_.empty() ? request_.target : path_;
+  CKPT_TRY(const std::string damage, find_damage(target));
+  if (damage.empty()) return true;
+  const bool in_run = options_.run_target != nullptr;
+  if (request_.overwrite && !in_run) return false;
+  return fail(
+      {.code = Errc::checksum,
+       .message = fmt::format("{}: already converted, but damaged since: {}", target, damage),
+       .file = target,
+       .hint = in_run ? "'ckpt repair " + target + "' shows what can be repaired" : "--overwrite converts it again"});
+}
+
+Result<bool> Conversion::already_there() {
+  if (options_.run_target != nullptr) {
+    CKPT_TRY(const auto found, options_.run_target->find(id_));
+    path_ = found.value_or("");
+    return found ? is_done() : false;
+  }
+  const auto info = session_.io.stat(request_.target);
+  if (!info) {
+    if (info.error().code == Errc::not_found) return false;
+    return fail(info.error());
+  }
+  CKPT_CHECK(check_apart(session_.io, request_, source_->root));
+  std::string id;
+  if (info->kind == FileInfo::Kind::other) {
+    // No checkpoint: a pipe would never end.
+  } else if (options_.target->writer && options_.target->writer->stored_id != nullptr) {
+    if (auto stored = options_.target->writer->stored_id(session_.io, request_.target)) id = *stored;
+  } else if (auto existing = open_source(session_.io, request_.target, options_.target->name,
+                                         {.metadata_limit = session_.memory_bytes})) {
+    id = existing->map.id;
+  }
+  if (id == id_) return is_done();
+  if (request_.overwrite) return false;
+  Error error{.code = Errc::target_exists, .message = request_.target + ": already exists"};
+  error.file = request_.target;
+  error.hint = "use --overwrite to replace it, unless it is in use";
+  return fail(std::move(error));
+}
+
+/// Whether it exists; other things next to it are noted.
+Result<bool> Conversion::look_at_target() {
+  CKPT_TRY(const bool there, already_there());
+  const std::string target = join_path(request_.target, "");
+  if (!there && request_.overwrite && options_.run_target == nullptr && session_.io.stat(target)) {
+    CKPT_TRY(replaced_, account_for(session_.io, target, [&](const std::string& path) {
+               return own_files(session_, *source_, *options_.target, path);
+             }));
+  }
+  // In a run leftovers are swept, and a new run has no directory yet.
+  if (options_.run_target != nullptr && (!request_.dry_run || !session_.io.stat(parent_path(request_.target))))
+    return there;
+  CKPT_TRY(const auto found, find_left_overs(session_.io, request_.target, id_, request_.dry_run));
+  selection_.notes.insert(selection_.notes.end(), found.begin(), found.end());
+  return there;
+}
+
+/// Only rank 0 checks the target, and its source counts. On a shared file system ranks may see a changing target or
+/// source differently, and must take the same path.
+Result<> Conversion::agree_on_choice(Result<> mine) {
+  CKPT_CHECK(agreed(std::move(mine)));
+  Comm& comm = session_.comm;
+  Result<bool> there = false;
+  if (comm.is_root()) there = look_at_target();
+  CKPT_CHECK(agreed(there ? Result<>{} : Result<>(fail(there.error()))));
+  std::string of_root = id_ + (*there ? "+" : "-");
+  CKPT_CHECK(comm.broadcast(of_root, phase_deadline()));
+  already_done_ = of_root.ends_with('+');
+  Result<> same;
+  if (!of_root.starts_with(id_)) {
+    Error error{
+        .code = Errc::changed,
+        .message = request_.source + ": this rank sees different files than rank 0, or a different size or time",
+        .file = request_.source};
+    error.hint =
+        "all ranks must read the same files; if the source is still being written, try again when it is complete";
+    same = fail(std::move(error));
+  }
+  return agreed(std::move(same));
+}
+
+Result<WriteRequest> Conversion::write_request() {
+  std::unordered_map<std::uint32_t, double> steps;
+  if (options_.target->writer && options_.target->writer->reads_steps) {
+    CKPT_TRY(steps, read_step_counters(*source_, selection_.tensors));
+  }
+  const bool apart = ranks_ != nullptr && !ranks_->ranks.empty();
+  return WriteRequest{.source = &map(),
+                      .ranks = apart ? ranks_ : nullptr,
+                      .tensors = selection_.tensors,
+                      .aliases = selection_.aliases,
+                      .objects = selection_.objects,
+                      .extras = extras_,
+                      .shard_bytes = request_.shard_bytes,
+                      .only_weights = request_.only == std::vector<std::string>{"weights"},
+                      .options = request_.options,
+                      .target = request_.target,
+                      .id = id_,
+                      .source_format = map().format,
+                      .scalars = std::move(steps),
+                      .stop = session_.stop};
+}
+
+Result<> Conversion::make_plan() {
+  Map& map = source_->map;
+  std::vector<std::uint32_t> used;
+  for (const Selected& selected : selection_.tensors) used.push_back(selected.tensor);
+  for (const WantedExtra& extra : extras_) used.push_back(extra.tensor);
+  if (auto covered = check_coverage(map, used); !covered)
+    return fail(with_file(std::move(covered).error(), source_->root));
+  CKPT_TRY(const WriteRequest write, write_request());
+  const Format& target = *options_.target;
+  CKPT_TRY(skeleton_, options_.in_parts ? target.parts_writer->lay_out(write) : target.writer->lay_out(write));
+  add_beside(map, target, extras_, skeleton_);
+  if (!skeleton_.directory) {
+    extras_.clear();
+    CKPT_CHECK(check_outside(session_.io, request_, source_->root));
+    if (request_.shard_bytes != 0) selection_.notes.push_back({.text = "--shard-size has no effect on a single file"});
+  }
+  map.files.insert(map.files.end(), skeleton_.extra_files.begin(), skeleton_.extra_files.end());
+  CKPT_TRY(Plan plan, Plan::make(map, std::move(skeleton_.files)));
+  plan_ = std::make_unique<Plan>(std::move(plan));
+  CKPT_TRY(run_options_, run_options(session_, *plan_));
+  run_options_.source_root = source_->root;
+  run_options_.check_crc = request_.verify != VerifyLevel::none;
+  return {};
+}
+
+Result<> Conversion::lay_out() {
+  if (already_done_) return {};
+  auto laid_out = make_plan();
+  if (!laid_out) laid_out = fail(source_->explained(std::move(laid_out).error()));
+  return agreed(std::move(laid_out));
+}
+
+ConvertReport Conversion::describe() const {
+  ConvertReport report;
+  const Map& map = source_->map;
+  report.source_format = map.format;
+  report.source_variant = map.variant;
+  report.source_chosen = map.chosen;
+  report.target_format = options_.target->name;
+  report.target = path_.empty() ? request_.target : path_;
+  report.id = id_;
+  report.already_done = already_done_;
+  report.dry_run = request_.dry_run;
+  report.tensor_count = selection_.tensors.size();
+  report.memory_bound = session_.memory_bytes;
+  report.verified = request_.verify;
+  report.notes = map.findings;
+  report.notes.insert(report.notes.end(), selection_.notes.begin(), selection_.notes.end());
+  tell_extras(*source_, extras_, report.notes);
+  report.partial = selection_.partial || skips_requested(map, request_, *options_.target);
+  for (const OldFile& file : replaced_) report.replaced.emplace_back(file.path, file.bytes);
+  if (plan_ == nullptr) return report;
+  report.notes.insert(report.notes.end(), skeleton_.dropped.begin(), skeleton_.dropped.end());
+  report.partial = report.partial || (!request_.allow_skipped && drops_requested(skeleton_));
+  report.source_bytes = plan_->totals().source_bytes;
+  report.target_bytes = plan_->totals().target_bytes;
+  report.planned_memory = resident_bytes() + run_options_.pool_bytes;
+  for (const TargetFile& file : plan_->targets()) report.files.emplace_back(file.path, file.bytes);
+  return report;
+}
+
+/// --verify full: the written bytes, read again and compared with the hashes from memory.
+Result<> Conversion::check_target(const std::string& root, const std::vector<Hash128>& leaves) {
+  Written written = as_written(*plan_);
+  CKPT_TRY(const LeafCheck check,
+           check_leaves(session_, session_.comm, written.map, root, std::move(written.files), leaves, "verify target"));
+  if (check.damage.empty()) return {};
+  Error error{.code = Errc::checksum,
+              .message = check.damage.front().file + ": reading it back: " + check.damage.front().text};
+  error.file = check.damage.front().file;
+  return fail(std::move(error));
+}
+
+/// --verify full: replicas equal, masters that round to the stored 16-bit weights. Rank 0 alone.
+Result<> Conversion::check_claims() {
+  if (!session_.comm.is_root()) return {};
+  const Source& source = *source_;
+  CKPT_TRY(const SourceCheck check,
+           check_source(session_, source.map, source.root, {.everything = false}, "verify masters and replicas"));
+  if (check.damage.empty()) return {};
+  const Finding& first = check.damage.front();
+  Error error{.code = Errc::corrupt, .message = first.file + ": " + first.text};
+  error.file = first.file;
+  error.offset = first.offset;
+  error.tensor = first.tensor;
+  error.hint = "'ckpt verify " + source.root + "' lists all damage";
+  return fail(std::move(error));
+}
+
+/// Step 1 of the commit, on rank 0.
+Result<std::unique_ptr<Publication>> Conversion::begin_publication() {
+  CKPT_CHECK(not_stopped(session_));
+  if (options_.run_target != nullptr) CKPT_CHECK(options_.run_target->make_directories());
+  std::optional<Hash128> resumable;
+  if (!options_.in_parts) resumable = resume_hash(*plan_, run_options_.check_crc);
+  return Publication::begin(
+      session_.io,
+      {.target = request_.target,
+       .id = id_,
+       .directory = skeleton_.directory,
+       .overwrite = request_.overwrite,
+       .own_files = [&](const std::string& path) { return own_files(session_, *source_, *options_.target, path); },
+       .small_names = skeleton_.small_names,
+       .named_later = options_.run_target != nullptr,
+       .resumable = resumable,
+       .readers = source_->files->readers(source_->map, source_->root),
+       .restart = request_.restart},
+      plan_->targets());
+}
+
+/// Between step 1 and the end of the commit; the publication is rank 0's, null elsewhere.
+Result<> Conversion::fill_and_publish(Publication* publication, Done& done) {
+  Comm& comm = session_.comm;
+  std::string root = publication != nullptr ? publication->root() : std::string();
+  CKPT_CHECK(comm.broadcast(root, phase_deadline()));
+  std::string record = publication != nullptr ? publication->record() : std::string();
+  CKPT_CHECK(comm.broadcast(record, phase_deadline()));
+  CrcLedger crcs;
+  LateLedger late(plan_->targets());
+  CKPT_TRY(done.resumed, take_up(session_, *plan_,
+                                 {.publication = publication,
+                                  .target_root = root,
+                                  .source_root = run_options_.source_root,
+                                  .crcs = run_options_.check_crc ? &crcs : nullptr,
+                                  .late = &late}));
+
+  run_options_.target_root = root;
+  run_options_.record = record;
+  run_options_.record_every = session_.record_every;
+  run_options_.reader = done.resumed.reader;
+  run_options_.crcs = &crcs;
+  if (session_.progress) {
+    run_options_.progress = [&](std::uint64_t done_bytes, std::uint64_t total) {
+      session_.progress({"read+convert", done_bytes, total});
+    };
+  }
+  std::optional<SourceHashes> hashes;
+  if (request_.verify != VerifyLevel::none && !source_->map.hashes.leaves.empty()) {
+    hashes.emplace(session_, *source_, run_options_);
+    run_options_.leaves = &hashes->ledger();
+  }
+  run_options_.late = &late;
+  auto ran = ckpt::run(*plan_, session_.io, comm, run_options_);
+  run_options_.leaves = nullptr;
+  run_options_.late = nullptr;
+  if (!ran) return fail(hashes ? hashes->explained(std::move(ran).error()) : std::move(ran).error());
+  done.run = *std::move(ran);
+  if (hashes) {
+    Selection with_extras = selection_;
+    for (const WantedExtra& extra : extras_)
+      with_extras.tensors.push_back({.tensor = extra.tensor, .name = extra.path, .dtype = Dtype::u8});
+    CKPT_TRY(done.hash_checked, hashes->finish(with_extras));
+  }
+  done.run.read_bytes += done.resumed.read_bytes;
+  done.run.crc_checked += done.resumed.crc_checked;
+  CKPT_CHECK(sum_on_root(comm, done.run));
+  if (comm.is_root()) done.resumed.add_to(done.run);
+  if (run_options_.check_crc) {
+    Result<> padding;
+    if (comm.is_root()) padding = read_padding(session_, *plan_, run_options_, done.run);
+    CKPT_CHECK(agreed(std::move(padding)));
+  }
+  if (request_.verify == VerifyLevel::full) {
+    auto checked = check_target(root, done.run.leaves);
+    if (checked) checked = check_claims();
+    CKPT_CHECK(agreed(std::move(checked)));
+  }
+  // The last look before the commit, at every file, those that no byte was taken from too.
+  CKPT_CHECK(agreed(source_->check_unchanged()));
+  Result<> committed;
+  if (publication != nullptr) committed = commit(*publication, done);
+  return agreed(std::move(committed));
+}
+
+/// On rank 0.
+Result<> Conversion::commit(Publication& publication, Done& done) {
+  CKPT_CHECK(not_stopped(session_));
+  std::vector<SmallFile> small;
+  if (skeleton_.finish) {
+    CKPT_TRY(small, skeleton_.finish(done.run.leaves));
+  }
+  if (options_.run_target == nullptr) return publication.commit(small);
+  CKPT_TRY(done.path, options_.run_target->publish(publication, std::move(small)));
+  return {};
+}
+
+/// Steps 1 to 6 of the commit, with the run between them.
+Result<Conversion::Done> Conversion::carry_out() {
+  Result<std::unique_ptr<Publication>> publication = nullptr;
+  if (session_.comm.is_root()) publication = begin_publication();
+  CKPT_CHECK(agreed(publication ? Result<>{} : Result<>(fail(publication.error()))));
+  Done done;
+  auto filled = fill_and_publish(publication->get(), done);
+  if (!filled) return fail(leave_for_next(publication->get(), std::move(filled).error()));
+  return done;
+}
+
+Result<ConvertReport> Conversion::finish() {
+  ConvertReport report = describe();
+  const auto free = session_.io.free_bytes(parent_path(request_.target));
+  if (free) report.free_bytes_after = *free > report.target_bytes ? *free - report.target_bytes : 0;
+  if (session_.planned) session_.planned(report);
+  if (already_done_ && !request_.dry_run) {
+    Result<> settled;
+    if (session_.comm.is_root()) settled = settle_published(session_.io, request_.target, id_);
+    CKPT_CHECK(agreed(std::move(settled)));
+  }
+  if (request_.dry_run && !already_done_ && free && *free < report.target_bytes)
+    return fail(too_little_space(request_.target, report.target_bytes, *free));
+  if (!already_done_ && !request_.dry_run) {
+    CKPT_TRY(const Done done, carry_out());
+    const RunReport& ran = done.run;
+    report.read_bytes = ran.read_bytes;
+    report.crc_checked = ran.crc_checked;
+    report.hash_checked = done.hash_checked;
+    report.resumed_bytes = done.resumed.bytes;
+    if (!done.path.empty()) report.target = done.path;
+    report.crc_unread = ran.crc_unread;
+    report.overflowed = ran.casts.overflowed;
+    report.became_nan = ran.casts.became_nan;
+    report.io_name = ran.io_name;
+    report.direct = ran.direct;
+    report.page_kind = ran.page_kind;
+    report.peak_bytes = greatest_peak(session_.comm, ran.hugetlb_bytes);
+  } else {
+    report.peak_bytes = peak_resident_bytes();
+  }
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  return report;
+}
+
+Result<ConvertReport> Conversion::run() {
+  auto chosen = open();
+  if (chosen) chosen = select();
+  CKPT_CHECK(agree_on_choice(std::move(chosen)));
+  CKPT_CHECK(lay_out());
+  return finish();
+}
+
+}  // namespace ckpt
