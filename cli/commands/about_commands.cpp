@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
-#include "api/words.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/process/build_id.hpp"
 #include "cli/words/manual.hpp"
 #include "format/text/json.hpp"
+#include "format/text/nearest.hpp"
 
 namespace ckpt::cli {
 namespace {

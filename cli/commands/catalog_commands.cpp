@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "api/catalog/store_catalog.hpp"
-#include "api/words.hpp"
+#include "catalog/bucket.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/output/catalog_text.hpp"
 #include "cli/output/table.hpp"
 #include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
 namespace {

@@ -10,6 +10,7 @@
 #include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "cli/words/flag_values.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
 namespace {

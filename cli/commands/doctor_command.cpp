@@ -8,6 +8,7 @@
 #include "cli/output/units.hpp"
 #include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
 namespace {

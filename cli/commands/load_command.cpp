@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
-#include "api/words.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/output/target_text.hpp"
 #include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
+#include "format/text/nearest.hpp"
 
 namespace ckpt::cli {
 namespace {

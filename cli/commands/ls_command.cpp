@@ -6,12 +6,14 @@
 #include <map>
 #include <set>
 
-#include "api/words.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/output/table.hpp"
 #include "cli/output/tree.hpp"
 #include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
+#include "format/text/glob.hpp"
+#include "format/text/nearest.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
 namespace {

@@ -1,13 +1,16 @@
 #include <fmt/format.h>
 
 #include "api/catalog/next_save.hpp"
-#include "api/catalog/store_words.hpp"
+#include "catalog/bucket.hpp"
+#include "catalog/index/utc.hpp"
+#include "catalog/policy_flags.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/output/catalog_text.hpp"
 #include "cli/output/units.hpp"
 #include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "cli/words/flag_values.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
 namespace {

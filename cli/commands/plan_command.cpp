@@ -3,15 +3,16 @@
 #include <algorithm>
 
 #include "api/catalog/plan_source.hpp"
-#include "api/catalog/store_words.hpp"
 #include "api/doctor/disk_speed.hpp"
 #include "api/run/save_plan.hpp"
+#include "catalog/policy_flags.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/output/disk_text.hpp"
 #include "cli/output/units.hpp"
 #include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "cli/words/flag_values.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
 namespace {

@@ -5,13 +5,13 @@
 #include <set>
 
 #include "api/catalog/prune.hpp"
-#include "api/catalog/store_words.hpp"
-#include "api/words.hpp"
+#include "catalog/policy_flags.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/simulate_command.hpp"
 #include "cli/output/table.hpp"
 #include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
 namespace {

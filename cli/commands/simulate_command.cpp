@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "api/catalog/simulate_prune.hpp"
-#include "api/catalog/store_words.hpp"
 #include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
 namespace {

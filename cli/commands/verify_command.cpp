@@ -4,13 +4,13 @@
 #include <cctype>
 
 #include "api/catalog/scrub.hpp"
-#include "api/catalog/store_words.hpp"
-#include "api/words.hpp"
+#include "catalog/index/utc.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/output/catalog_text.hpp"
 #include "cli/output/verify_text.hpp"
 #include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
 namespace {

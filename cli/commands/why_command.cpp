@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include "api/catalog/store_words.hpp"
 #include "api/catalog/why.hpp"
+#include "catalog/index/utc.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/output/catalog_text.hpp"
 #include "cli/process/session.hpp"

@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cmath>
 
-#include "api/catalog/store_words.hpp"
+#include "catalog/bucket.hpp"
+#include "catalog/index/lacks_files.hpp"
+#include "catalog/index/utc.hpp"
 
 namespace ckpt::cli {
 namespace {

@@ -16,6 +16,7 @@
 
 #include "cli/output/units.hpp"
 #include "cli/output/utf8.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
 namespace {

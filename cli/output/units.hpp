@@ -4,8 +4,6 @@
 #include <string>
 #include <string_view>
 
-#include "api/words.hpp"
-
 namespace ckpt::cli {
 
 /// How sizes are written: GiB (the default), GB (--si), or plain bytes (--bytes).

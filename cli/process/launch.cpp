@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "cli/output/units.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
 namespace {

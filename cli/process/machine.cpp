@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "cli/output/units.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
 namespace {

@@ -9,7 +9,9 @@
 
 #include "api/run/noted_io.hpp"
 #include "cli/process/signals.hpp"
+#include "engine/io/host.hpp"
 #include "format/text/json.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
 namespace {

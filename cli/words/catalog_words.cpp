@@ -4,7 +4,10 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#include "api/words.hpp"
+#include "catalog/bucket.hpp"
+#include "catalog/index/utc.hpp"
+#include "engine/io/host.hpp"
+#include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
 

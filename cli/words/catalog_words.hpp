@@ -4,7 +4,7 @@
 #include <string>
 
 #include "api/catalog/named_checkpoint.hpp"
-#include "api/catalog/store_words.hpp"
+#include "catalog/bucket.hpp"
 #include "cli/words/words.hpp"
 
 /// Shared by the commands of a store: its path, the time, and the user and process.

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "api/words.hpp"
 #include "cli/words/words.hpp"
+#include "format/text/quantity.hpp"
 
 /// Flags whose values are numbers with units.
 namespace ckpt::cli {

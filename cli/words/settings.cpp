@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "format/text/quantity.hpp"
+
 namespace ckpt::cli {
 namespace {
 

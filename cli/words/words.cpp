@@ -1,4 +1,5 @@
 #include "cli/words/words.hpp"
+#include "format/text/nearest.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,8 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
-
-#include "api/words.hpp"
 
 namespace ckpt::cli {
 namespace {
