@@ -73,8 +73,8 @@ struct ConvertRequest {
   bool overwrite = false;
   bool restart = false;  ///< leftovers of a killed run of this conversion are removed, not resumed
   VerifyLevel verify = VerifyLevel::read;
-  bool allow_skipped = false;              ///< files of the source that are not part of its map are not an error
-  bool salvage = false;                    ///< other missing or damaged parts of the source are not an error
+  bool allow_skipped = false;  ///< files of the source that are not part of its map are not an error
+  bool salvage = false;        ///< other missing or damaged parts of the source are not an error
 };
 
 struct ConvertReport {
