@@ -9,9 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "format/files/safetensors.hpp"
 #include "format/hash.hpp"
-#include "format/model/value.hpp"
 #include "format/universal/mesh_pieces.hpp"
 #include "writers/row_text.hpp"
 
@@ -39,19 +37,6 @@ Result<> check_chunk(const Tensor& tensor, const Chunk& chunk) {
 }
 
 }  // namespace
-
-Result<> check_tensor(const Tensor& tensor) {
-  if (tensor.name.empty()) return fail(usage(tensor.name, "a tensor has no name"));
-  if (tensor.name == "__metadata__") return fail(usage(tensor.name, "the name safetensors keeps for itself"));
-  for (const std::string* text : {&tensor.name, &tensor.parameter, &tensor.slot}) {
-    if (!is_utf8(*text)) return fail(usage("", "a name that is not UTF-8"));
-  }
-  if (tensor.shape.size() > safetensors::kMaxRank) {
-    return fail(usage(tensor.name, fmt::format("more than {} dimensions", safetensors::kMaxRank)));
-  }
-  if (!tensor_bytes(tensor.dtype, tensor.shape)) return fail(usage(tensor.name, "more bytes than can be counted"));
-  return {};
-}
 
 Result<> check_description(const Model& model, const Tensor& tensor, const Chunk& chunk) {
   CKPT_CHECK(check_tensor(tensor));

@@ -11,10 +11,6 @@
 
 namespace ckpt {
 
-/// Refuses anything that readers of checkpoints would refuse.
-/// errors  usage, with the tensor
-Result<> check_tensor(const Tensor& tensor);
-
 /// A part that a rank describes, by itself.
 /// errors  usage: the tensor is in the model, or the part is not inside it
 Result<> check_description(const Model& model, const Tensor& tensor, const Chunk& chunk);

@@ -11,8 +11,8 @@
 
 #include "engine/io/caught.hpp"
 #include "format/hash.hpp"
+#include "format/universal/replica_groups.hpp"
 #include "writers/descriptions.hpp"
-#include "writers/replica_groups.hpp"
 
 namespace ckpt {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "format/checked.hpp"
 #include "format/universal/index_file.hpp"
+#include "format/universal/local_array.hpp"
 #include "format/universal/writer_layout.hpp"
 #include "writers/descriptions.hpp"
-#include "writers/local_array.hpp"
 
 namespace ckpt {
 namespace {

@@ -1,18 +1,12 @@
 #include "writers/save_table.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
 #include <utility>
 
-#include "format/checked.hpp"
-#include "format/files/safetensors.hpp"
-#include "format/model/value.hpp"
+#include "format/universal/replica_groups.hpp"
 #include "writers/descriptions.hpp"
-#include "writers/replica_groups.hpp"
 #include "writers/row_text.hpp"
 
 namespace ckpt {
@@ -20,44 +14,6 @@ namespace {
 
 using universal::Layout;
 using universal::TensorRow;
-
-Error table_usage(const std::string& tensor, std::string reason) {
-  return {.code = Errc::usage, .message = fmt::format("{}: {}", tensor, reason), .tensor = tensor};
-}
-
-void hash_numbers(Hasher& hasher, const std::vector<std::uint64_t>& numbers) {
-  hasher.update_u64(numbers.size());
-  for (const std::uint64_t number : numbers) hasher.update_u64(number);
-}
-
-void hash_words(Hasher& hasher, std::string_view words) {
-  hasher.update_u64(words.size());
-  hasher.update(words);
-}
-
-void hash_layout(Hasher& hasher, const Layout& layout) {
-  hasher.update_u64(static_cast<std::uint64_t>(layout.kind));
-  hasher.update_u64(layout.mesh.axes.size());
-  for (const universal::Axis& axis : layout.mesh.axes) {
-    hash_words(hasher, axis.name);
-    hasher.update_u64(axis.size);
-  }
-  hasher.update_u64(layout.at.size());
-  for (const Layout::At& at : layout.at) {
-    hasher.update_u64(at.axis);
-    hash_numbers(hasher, at.indices);
-  }
-  hasher.update_u64(layout.cuts.size());
-  for (const Layout::Cut& cut : layout.cuts) {
-    hasher.update_u64(cut.dim);
-    hasher.update_u64(static_cast<std::uint64_t>(cut.rule));
-    hash_numbers(hasher, {cut.axes.begin(), cut.axes.end()});
-    hash_numbers(hasher, cut.points);
-    hash_numbers(hasher, cut.segments);
-  }
-  hasher.update_u64(layout.flat ? layout.flat->part : 0);
-  if (layout.flat) hash_numbers(hasher, {layout.flat->axes.begin(), layout.flat->axes.end()});
-}
 
 std::shared_ptr<SaveTable> build_table(const Model& model, std::vector<Tensor> described) {
   auto table = std::make_shared<SaveTable>();
@@ -72,42 +28,6 @@ std::shared_ptr<SaveTable> build_table(const Model& model, std::vector<Tensor> d
 }
 
 }  // namespace
-
-Result<Model> Model::make(std::vector<Layout> layouts, std::vector<TensorRow> rows) {
-  Model model{.layouts = std::move(layouts), .rows = std::move(rows)};
-  std::sort(model.rows.begin(), model.rows.end(),
-            [](const TensorRow& a, const TensorRow& b) { return a.tensor.name < b.tensor.name; });
-  Hasher hasher;
-  for (const Layout& layout : model.layouts) {
-    if (auto fits = check_layout(layout); !fits) return fail(Errc::usage, "layout: " + fits.error().message);
-    hash_layout(hasher, layout);
-  }
-  for (std::size_t i = 0; i < model.rows.size(); ++i) {
-    const TensorRow& row = model.rows[i];
-    const std::string& name = row.tensor.name;
-    CKPT_CHECK(check_tensor(row.tensor));
-    if (i > 0 && model.rows[i - 1].tensor.name == name) return fail(table_usage(name, "declared twice"));
-    if (row.layout >= model.layouts.size() || model.layouts[row.layout].kind != Layout::Kind::mesh) {
-      return fail(table_usage(name, "it has no layout on a mesh"));
-    }
-    if (auto fits = check_layout(model.layouts[row.layout], row.tensor, row.begin); !fits) {
-      return fail({.code = Errc::usage, .message = std::move(fits.error().message), .tensor = name});
-    }
-    std::string text;
-    append_tensor(text, row.tensor);
-    hash_words(hasher, text);
-    hasher.update_u32(row.layout);
-    hasher.update_u64(row.begin);
-  }
-  model.hash = hasher.digest();
-  return model;
-}
-
-const TensorRow* Model::find(std::string_view name) const {
-  const auto at = std::lower_bound(rows.begin(), rows.end(), name,
-                                   [](const TensorRow& row, std::string_view n) { return row.tensor.name < n; });
-  return at != rows.end() && at->tensor.name == name ? &*at : nullptr;
-}
 
 std::optional<std::uint32_t> SaveTable::find(std::string_view name) const {
   const auto at = std::lower_bound(rows.begin(), rows.end(), name,

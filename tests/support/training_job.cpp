@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "format/model/cut.hpp"
+#include "format/universal/local_array.hpp"
 #include "format/universal/mesh_layout.hpp"
-#include "writers/local_array.hpp"
 
 namespace ckpt::test {
 namespace {

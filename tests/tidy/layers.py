@@ -1,4 +1,4 @@
-"""Dependencies point down: cli -> api -> writers | convert | catalog -> engine -> format. Siblings never include each other."""
+"""Dependencies point down: cli -> api -> writers | loading | convert | catalog -> engine -> format. Siblings never include each other."""
 import re
 
 from source_text import CPP, arguments, code_only, project_files, read, verdict
@@ -7,9 +7,10 @@ MAY_INCLUDE = {
     "src/format": {"format"},
     "src/engine": {"format", "engine", "ckpt"},  # ckpt/comm.h, the table that trainers fill
     "src/writers": {"format", "engine", "writers"},
+    "src/loading": {"format", "engine", "loading"},
     "src/convert": {"format", "engine", "convert"},
     "src/catalog": {"format", "engine", "catalog"},
-    "src/api": {"format", "engine", "writers", "convert", "catalog", "api", "ckpt"},
+    "src/api": {"format", "engine", "writers", "loading", "convert", "catalog", "api", "ckpt"},
     "cli": {"api", "cli", "ckpt", "catalog", "engine/io/host.hpp", "format/text"},
     "helper": {"format", "helper"},
     "include/ckpt": {"ckpt"},
@@ -59,8 +60,9 @@ OWNED = [
     (r"fstream|filesystem|fcntl\.h|dirent\.h|cstdio|stdio\.h|sys/(stat|mman|uio|file|statfs|statvfs)\.h",
      ("src/engine/", "cli/", "helper/", "tests/", "src/api/run/first_failure.cpp", "src/api/run/exit_report.cpp"), "files"),
     (r"unistd\.h", ("src/engine/", "cli/", "helper/", "tests/", "src/api/"), "the system"),
-    (r"thread|mutex|condition_variable|future", ("src/engine/", "src/writers/", "src/catalog/", "src/api/", "src/convert/",
-                                                "cli/", "tests/", "include/"), "threads"),
+    (r"thread|mutex|condition_variable|future",
+     ("src/engine/", "src/writers/", "src/loading/", "src/catalog/", "src/api/", "src/convert/", "cli/", "tests/", "include/"),
+     "threads"),
 ]
 
 

@@ -4,9 +4,9 @@
 #include <string_view>
 
 #include "api/c/c_handles.hpp"
+#include "format/universal/local_array.hpp"
 #include "format/universal/mesh_pieces.hpp"
 #include "format/universal/placements.hpp"
-#include "writers/local_array.hpp"
 
 namespace ckpt::c {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "format/checked.hpp"
-#include "writers/model_reads.hpp"
+#include "loading/model_reads.hpp"
 
 namespace ckpt {
 namespace {

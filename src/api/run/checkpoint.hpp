@@ -15,8 +15,8 @@
 #include "convert/format.hpp"
 #include "engine/io/io.hpp"
 #include "engine/run/buffer_pool.hpp"
-#include "writers/load.hpp"
-#include "writers/save_table.hpp"
+#include "format/universal/declared_model.hpp"
+#include "loading/load.hpp"
 
 namespace ckpt {
 

@@ -21,7 +21,7 @@
 #include "engine/store/inbox.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/universal/seal.hpp"
-#include "writers/exchange.hpp"
+#include "loading/exchange.hpp"
 
 namespace ckpt {
 namespace {

@@ -16,8 +16,8 @@
 #include "catalog/interval_policy.hpp"
 #include "engine/comm/comm.hpp"
 #include "engine/io/io.hpp"
-#include "writers/divided_load.hpp"
-#include "writers/replica_groups.hpp"
+#include "format/universal/replica_groups.hpp"
+#include "loading/divided_load.hpp"
 #include "writers/saver.hpp"
 
 namespace ckpt {

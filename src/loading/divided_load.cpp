@@ -1,4 +1,4 @@
-#include "writers/divided_load.hpp"
+#include "loading/divided_load.hpp"
 
 #include <algorithm>
 #include <utility>

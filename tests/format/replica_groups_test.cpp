@@ -1,5 +1,5 @@
 // Which ranks hold the same, against what the layouts say that each of them holds.
-#include "writers/replica_groups.hpp"
+#include "format/universal/replica_groups.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include "engine/comm/comm.hpp"
 #include "format/result.hpp"
-#include "writers/divided_load.hpp"
+#include "loading/divided_load.hpp"
 
 namespace ckpt {
 

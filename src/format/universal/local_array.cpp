@@ -1,4 +1,4 @@
-#include "writers/local_array.hpp"
+#include "format/universal/local_array.hpp"
 
 #include <algorithm>
 #include <map>

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "writers/save_table.hpp"
+#include "format/universal/declared_model.hpp"
 
 namespace ckpt {
 

@@ -1,4 +1,4 @@
-#include "writers/load_plan.hpp"
+#include "loading/load_plan.hpp"
 
 #include <algorithm>
 #include <tuple>

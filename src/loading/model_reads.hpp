@@ -7,7 +7,7 @@
 #include "format/result.hpp"
 #include "format/universal/manifest.hpp"
 #include "format/universal/mesh_layout.hpp"
-#include "writers/load_plan.hpp"
+#include "loading/load_plan.hpp"
 
 namespace ckpt {
 

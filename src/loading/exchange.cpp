@@ -1,4 +1,4 @@
-#include "writers/exchange.hpp"
+#include "loading/exchange.hpp"
 
 #include <algorithm>
 #include <memory>

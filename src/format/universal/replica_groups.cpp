@@ -1,4 +1,4 @@
-#include "writers/replica_groups.hpp"
+#include "format/universal/replica_groups.hpp"
 
 #include <algorithm>
 #include <map>

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "engine/comm/comm.hpp"
-#include "writers/load_plan.hpp"
-#include "writers/replica_groups.hpp"
+#include "format/universal/replica_groups.hpp"
+#include "loading/load_plan.hpp"
 
 namespace ckpt {
 

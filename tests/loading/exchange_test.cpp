@@ -1,5 +1,5 @@
 // When dividing a load stops paying.
-#include "writers/exchange.hpp"
+#include "loading/exchange.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 
 #include "engine/io/io.hpp"
 #include "engine/run/buffer_pool.hpp"
-#include "writers/load_plan.hpp"
+#include "loading/load_plan.hpp"
 
 namespace ckpt {
 

@@ -1,9 +1,9 @@
-#include "writers/model_reads.hpp"
+#include "loading/model_reads.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "writers/local_array.hpp"
+#include "format/universal/local_array.hpp"
 
 namespace ckpt {
 

@@ -1,4 +1,4 @@
-#include "writers/load.hpp"
+#include "loading/load.hpp"
 
 #include <algorithm>
 #include <atomic>
