@@ -1,6 +1,9 @@
 #include "writers/background.hpp"
 
+#include <future>
 #include <utility>
+
+#include "engine/io/caught.hpp"
 
 namespace ckpt {
 
@@ -22,12 +25,11 @@ void Background::add(Task task) {
   changed_.notify_all();
 }
 
-void Background::add_first(Task task) {
-  {
-    const std::lock_guard held(mutex_);
-    tasks_.push_front(std::move(task));
-  }
-  changed_.notify_all();
+Result<> Background::run(const std::function<Result<>(Io&)>& task) {
+  std::promise<Result<>> done;
+  auto result = done.get_future();
+  add([&](Io& io) { done.set_value(caught([&] { return task(io); })); });
+  return result.get();
 }
 
 void Background::work() {

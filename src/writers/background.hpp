@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "engine/io/io.hpp"
+#include "format/result.hpp"
 
 namespace ckpt {
 
@@ -23,8 +24,8 @@ class Background {
   Background& operator=(const Background&) = delete;
 
   void add(Task task);
-  /// Before all that wait.
-  void add_first(Task task);
+  /// Runs a task and waits for it. Exceptions that it throws become failures.
+  Result<> run(const std::function<Result<>(Io&)>& task);
 
  private:
   void work();

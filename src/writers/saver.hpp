@@ -1,9 +1,7 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,12 +16,15 @@
 #include "engine/run/buffer_pool.hpp"
 #include "format/result.hpp"
 #include "format/universal/manifest.hpp"
-#include "writers/background.hpp"
-#include "writers/drain.hpp"
-#include "writers/drainer.hpp"
+#include "writers/commits.hpp"
+#include "writers/committer.hpp"
+#include "writers/drains.hpp"
+#include "writers/flusher.hpp"
+#include "writers/nodes.hpp"
 #include "writers/pending_save.hpp"
+#include "writers/rounds.hpp"
+#include "writers/save_reports.hpp"
 #include "writers/save_table.hpp"
-#include "writers/untold.hpp"
 
 namespace ckpt {
 
@@ -31,8 +32,9 @@ namespace ckpt {
 /// ranks in the same order. One thread; what it starts in the background never calls MPI.
 ///
 /// A save: begin (rank 0 makes the partial directory), pieces, commit (agree on the table, copy to staging memory,
-/// return). The background hashes, writes and syncs. `round`, called once a step, finds by one small all-reduce when
-/// all ranks are done; then rank 0's background commits, and a later round informs all ranks.
+/// return). The background hashes, writes and syncs (flusher.hpp). `round`, called once a step, finds by one small
+/// all-reduce when all ranks are done (rounds.hpp); then rank 0's background commits, and a later round informs all
+/// ranks (commits.hpp). With a local directory a drain follows (drains.hpp).
 class Saver {
  public:
   struct Options {
@@ -92,17 +94,11 @@ class Saver {
   /// piece on one rank fails all; later failures are the save's outcome, on all ranks.
   Result<std::shared_ptr<PendingSave>> commit();
 
-  /// The message of a rank in every round.
-  struct Vote {
-    bool stop = false;  ///< of any rank
-    bool due = false;   ///< of rank 0: a save is due by its clock
-  };
-  /// Completes the round that the last call started, acts on it, and starts another. Collective; returns the result of
-  /// the completed one, so a vote takes effect one call later, on the same call of every rank.
-  Result<Vote> round(Vote mine);
-  /// Completes the round in flight, if there is one: no other collective is started before. Its result is kept for the
-  /// next round. Collective; begin, commit, wait and wait_all do it themselves.
-  Result<> settle_round();
+  using Vote = Rounds::Vote;
+  /// Once a step: see Rounds::round. Collective.
+  Result<Vote> round(Vote mine) { return rounds_.round(mine); }
+  /// See Rounds::settle. Collective; begin, commit, wait and wait_all do it themselves.
+  Result<> settle_round() { return rounds_.settle(); }
   /// Rounds until a save is durable on all ranks, or failed (its outcome), or the time is over (`locked`, on all
   /// ranks). Collective.
   Result<> wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout);
@@ -118,102 +114,49 @@ class Saver {
   /// Collective.
   /// errors  those of a drain that may still succeed: the checkpoint exists, and must not be skipped
   Result<std::vector<std::string>> drain_left(std::chrono::milliseconds timeout);
-  bool in_flight() const;
   /// Every node has its own local directory, with only its ranks' files.
-  bool several_nodes() const { return several_nodes_; }
+  bool several_nodes() const { return nodes_.several; }
 
  private:
   struct Begun;
-  struct Word;
-  Saver(Io& io, Comm& comm, Options options);
-  Deadline deadline() const;
+  Saver(Comm& comm, Options options);
+  Deadline deadline() const { return comm_.now() + options_.patience; }
   bool alone() const { return comm_.ranks() == 1; }
   bool tiered() const { return !options_.local_directory.empty(); }
+  bool leads() const { return nodes_.leads(comm_.rank()); }
   /// Where saves are committed.
   const std::string& home() const { return tiered() ? options_.local_directory : options_.run_directory; }
-  bool leads() const { return comm_.rank() == leader_; }
-  Result<> prepare_directory(Io& io, const std::string& directory);
-  Result<> prepare(Io& io);
-  void log(const std::string& text) const;
-  Result<> on_committer(const std::function<Result<>(Io&)>& task);
-  Result<> make_partial(PendingSave& save, std::uint64_t step);
+  // Opening.
+  Result<> open_here(Io& io, std::vector<std::string>& notes);
+  Result<> prepare_directories(Io& io, std::vector<std::string>& notes);
+  // One save.
+  Result<> begin_elsewhere(SaveJob& save);
   void drop_begun();
-  void drop_publication(const std::shared_ptr<PendingSave>& save);
-  void drop_when_flushed(const std::shared_ptr<PendingSave>& save);
-  void describe(PendingSave& save, const Description& description) const;
+  void fill_manifest(SaveJob& save, const Description& description) const;
   Result<bool> some_rank_waits(bool here, const Result<>& prepared, std::span<const Piece> pieces);
-  void stage(const std::shared_ptr<PendingSave>& save, bool flush_beside);
-  Result<> stage_beside_others(const std::function<void()>& stage, Staging& staging);
-  void flush(const std::shared_ptr<PendingSave>& save, Io& io);
-  void finish_flush(const std::shared_ptr<PendingSave>& save, Result<std::vector<Hash128>> leaves, double seconds);
-  static std::string own_record(const PendingSave& save);
-  Result<std::string> publish(Io& io, PendingSave& save, const std::vector<std::string>& parts);
-  void publish_later(const std::shared_ptr<PendingSave>& save, std::vector<std::string> parts);
-  Result<> start_round(Vote mine, bool timed_out);
-  Result<Vote> finish_round(bool& timed_out);
-  Result<> act();
-  Result<> collect(const std::shared_ptr<PendingSave>& save);
-  Result<> conclude(const std::shared_ptr<PendingSave>& save);
-  void settle(const std::shared_ptr<PendingSave>& save, const Result<SaveOutcome>& outcome);
-  Error lose_peers(Error error);
-  void forget_resolved();
-  /// `tells`: the caller reports the outcome, so no other code must.
-  Result<> wait_event(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late, bool tells = false);
-  // Of several nodes: saver_nodes.cpp.
-  Result<> find_nodes(Io& io);
-  Result<> begin_elsewhere(PendingSave& save);
-  Result<> spread(const std::shared_ptr<PendingSave>& save, const std::vector<std::string>& parts);
-  Result<std::string> publish_sealed(Io& io, PendingSave& save);
-  void take_back(const std::shared_ptr<PendingSave>& save);
-  static Result<std::string> copy_part(Io& io, BufferPool& pool, const PendingSave& save, const DrainOptions& options,
-                                       const std::atomic<bool>& stop);
-  bool takes_part(const PendingSave& save) const;
-  void start_step(const std::shared_ptr<PendingSave>& save);
-  Result<bool> next_step(const std::shared_ptr<PendingSave>& save);
-  void drop_drain(const std::shared_ptr<PendingSave>& save);
-  // Of the local tier: saver_drain.cpp.
-  /// The undrained checkpoint of an earlier job, or of this one, and the lowest leader that has it.
-  struct Left {
-    Undrained undrained{};
-    int leader = 0;
-  };
-  DrainOptions drain_options() const;
-  Result<> agree_on_tiers(Io& io);
-  Result<> open_tiers(Io& io);
-  Result<std::vector<Left>> left_on_all(const std::vector<Undrained>& mine);
-  std::shared_ptr<PendingSave> take_up(const Left& left);
-  void start_drain(const std::shared_ptr<PendingSave>& save, const std::string& name);
-  void drain_later(const std::shared_ptr<PendingSave>& save);
-  bool front_undrained() const;
-  Result<> conclude_drain();
-  void settle_drain(const std::shared_ptr<PendingSave>& save, Result<std::string> name);
-  void lose_drains(const Error& error);
-  void forget_drained();
-  void close_drains();
-  void tell_failure(const SaveEvent& event, const std::string& what);
-  void tell_save(const PendingSave& save);
+  // What its parts tell it.
+  void part_written(const std::shared_ptr<SaveJob>& save);
+  void save_published(const std::shared_ptr<SaveJob>& save, const Result<std::string>& name);
+  void save_ended(const std::shared_ptr<SaveJob>& save);
+  Rounds::Actions round_actions();
+  void look();
 
   Comm& comm_;
   const Options options_;
+  SaveReports reports_;
   Model model_{};
   std::shared_ptr<const SaveTable> table_{};
   Hash128 table_hash_{};
+  Nodes nodes_{};
   std::unique_ptr<BufferPool> pool_{};
   std::unique_ptr<Begun> begun_{};
-  std::deque<std::shared_ptr<PendingSave>> in_flight_{};  // oldest first; the same on all ranks
-  std::uint64_t resolved_ = 0;                            // how many are no longer in flight; equal on all ranks
-  std::vector<std::uint64_t> words_{};                    // of the round in flight
-  Comm::Pending pending_{};
-  std::vector<std::string> swept_{};                     // on opening: not yet logged
-  Untold untold_{};                                      // the trainer's thread only
-  Vote carried_{};                                       // the result of a wait, for the next round
-  std::deque<std::shared_ptr<PendingSave>> draining_{};  // oldest first; the same on all ranks
-  int leader_ = 0;                                       // the rank that commits this rank's files
-  bool several_nodes_ = false;                           // with a local directory each
-  std::vector<Undrained> undrained_{};                   // leaders: found on opening
-  std::unique_ptr<Drainer> drainer_{};                   // leaders, of a local tier
-  std::unique_ptr<Background> committer_{};              // rank 0: everything that makes, renames or removes a partial
-  std::unique_ptr<Background> flusher_{};                // last: its tasks use all of the above
+  // In the order in which they are opened: each uses those above. The threads of the committer and the flusher are ended
+  // by the destructor of this.
+  std::optional<Drains> drains_{};
+  std::optional<Flusher> flusher_{};
+  std::optional<Committer> committer_{};
+  std::optional<Commits> commits_{};
+  Rounds rounds_;
 };
 
 }  // namespace ckpt

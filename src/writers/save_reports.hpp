@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "format/result.hpp"
+#include "writers/save_event.hpp"
+#include "writers/untold.hpp"
+
+namespace ckpt {
+
+/// What the user hears of saves and drains. Single-threaded.
+class SaveReports {
+ public:
+  using Log = std::function<void(const std::string& text)>;
+  /// `log_failure`: for each failed save and drain; empty: `log` is called.
+  SaveReports(Log log, Log log_failure) : log_(std::move(log)), log_failure_(std::move(log_failure)) {}
+
+  void log(const std::string& text) const {
+    if (log_) log_(text);
+  }
+  /// A trainer need not ask how a save ended; its user wants to know all the same. Nothing if `event` came to pass.
+  void tell_failure(const SaveEvent& event, const std::string& what);
+  /// The worst failure that was not reported yet: see Untold.
+  std::optional<Error> worst_untold() { return untold_.worst(); }
+
+ private:
+  const Log log_;
+  const Log log_failure_;
+  Untold untold_{};
+};
+
+}  // namespace ckpt
