@@ -30,9 +30,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kReadBuffers = 8;
 constexpr auto kNap = std::chrono::milliseconds(1);  // between beats that wait for other ranks
 constexpr auto kSaveTimeout = std::chrono::hours(1);
-// A stop for the time limit is requested this early, in durations of the longest save seen.
-constexpr double kSavesBeforeLimit = 2;
-constexpr double kLeastSecondsBeforeLimit = 10;
 
 /// Reasons why a checkpoint that opens must not be resumed from.
 std::optional<Error> unusable(const Map& map, const std::string& path) {
@@ -67,8 +64,17 @@ Result<std::unique_ptr<Run>> Run::open(Result<std::unique_ptr<Io>> io, std::uniq
     run->options_.local_directory = join_path(run->options_.local_directory, "");
   }
   run->comm_ = std::move(comm);
-  run->opened_ = run->last_save_ = run->last_end_ = run->now();
-  run->measured_.costs = {.restart_s = run->options_.restart_s, .mtbf_s = run->options_.mtbf_s};
+  const Options& wanted = run->options_;
+  run->schedule_.emplace(SaveSchedule::Options{.every_steps = wanted.every_steps,
+                                               .every = wanted.every,
+                                               .time_limit = wanted.time_limit,
+                                               .optimal = wanted.optimal,
+                                               .most_overhead = wanted.most_overhead,
+                                               .mtbf_s = wanted.mtbf_s,
+                                               .restart_s = wanted.restart_s,
+                                               .by_store = !wanted.policy_store.empty(),
+                                               .decides = run->comm_->is_root(),
+                                               .clock = wanted.clock});
   CKPT_CHECK(run->agree_on_options());
   CKPT_CHECK(agree_after(*run->comm_, run->options_.patience, [&]() -> Result<> {
     if (base_name(run->run_directory_) == kPolicyFile || base_name(run->run_directory_) == kStoreDirectory)
@@ -129,10 +135,6 @@ Deadline Run::deadline() const {
   return comm_->now() + options_.patience;
 }
 
-Clock::time_point Run::now() const {
-  return options_.clock ? options_.clock() : Clock::now();
-}
-
 void Run::log(const std::string& text) const {
   if (options_.log) options_.log(text);
 }
@@ -142,95 +144,23 @@ void Run::set_model(Model model) {
   saver_->set_model(std::move(model));
 }
 
-// --- when --------------------------------------------------------------------------------------------------------
-
-bool Run::wants_stop() const {
-  if (signal_ && signal_->requested()) return true;
-  if (options_.time_limit.count() <= 0) return false;
-  const double before = std::max(kLeastSecondsBeforeLimit, kSavesBeforeLimit * longest_save_.count());
-  return std::chrono::duration<double>(now() - opened_).count() + before >= options_.time_limit.count();
-}
-
-/// The duration of the last save, as far as known.
-void Run::note_times() {
-  if (!latest_save_) return;
-  const SaveTimes times = latest_save_->times();
-  const std::chrono::duration<double> took(times.plan_s + times.stage_s + times.write_s + times.commit_s);
-  longest_save_ = std::max(longest_save_, took);
-  if (!latest_save_->resolved()) return;
-  measured_ = with_save(measured_, stall_s_, std::max(stall_s_, took.count()));
-  latest_save_.reset();
-}
-
-double Run::since_opened(Clock::time_point time) const {
-  return std::chrono::duration<double>(time - opened_).count();
-}
-
 /// [interval] of the store, if it decides.
 Result<> Run::read_rules() {
   if (options_.policy_store.empty()) return {};
-  CKPT_TRY(rules_,
+  CKPT_TRY(const auto rules,
            read_store_interval(*io_, options_.policy_store, run_in_store(options_.policy_store, run_directory_)));
-  if (!rules_) {
+  if (!rules) {
     return fail(Errc::usage, fmt::format("{}: its ckpt.toml has no [interval] for this run, no rule says when to save",
                                          options_.policy_store));
   }
-  measured_.costs = {.restart_s = rules_->restart_s, .mtbf_s = rules_->mtbf_s};
+  schedule_->set_rules(*rules);
   return {};
 }
 
-/// Rank 0's rules: the store's, or the options of time and cost.
-catalog::IntervalPolicy Run::interval_policy() const {
-  catalog::IntervalPolicy policy = rules_ ? rules_->policy : catalog::IntervalPolicy{.optimal = options_.optimal};
-  policy.on_signal = false;  // that is a separate vote
-  if (rules_) return policy;
-  const bool capped = options_.most_overhead > 0;
-  if (options_.every.count() > 0) policy.every_s = options_.every.count();
-  if (capped) policy.most_overhead = options_.most_overhead;
-  if (capped && options_.every_steps != 0) policy.every_steps = options_.every_steps;
-  return policy;
-}
-
-/// By the rules of time and cost; rank 0.
-bool Run::is_due(std::uint64_t step) {
-  const catalog::IntervalPolicy policy = interval_policy();
-  std::optional<double> time_left_s;
-  if (options_.time_limit.count() > 0) time_left_s = options_.time_limit.count() - since_opened(now());
-  const catalog::IntervalInputs inputs{.step = step,
-                                       .now_s = since_opened(now()),
-                                       .last_step = last_step_,
-                                       .last_begin_s = since_opened(last_save_),
-                                       .last_end_s = since_opened(last_end_),
-                                       .in_flight = policy.optimal && latest_save_ ? 1U : 0U,
-                                       .time_left_s = time_left_s,
-                                       .saved_for_end = saved_for_end_,
-                                       .planned_interval_s = planned_interval_s_,
-                                       .measured = measured_};
-  const catalog::SaveAnswer answer = catalog::should_save(policy, inputs);
-  if (answer.why != catalog::SaveAnswer::Why::end) planned_interval_s_ = answer.planned_interval_s;
-  saved_for_end_ = saved_for_end_ || answer.why == catalog::SaveAnswer::Why::end;
-  return answer.save;
-}
-
 Result<bool> Run::should_save(std::uint64_t step) {
-  note_times();
-  // Alone the answer comes at once; else one call later, when the next vote must not say it again.
-  if (last_asked_) measured_ = with_step(measured_, std::chrono::duration<double>(now() - *last_asked_).count());
-  last_asked_ = now();
-  const bool due = comm_->is_root() && !due_told_ && is_due(step);
-  due_told_ = due_told_ || due;
-  CKPT_TRY(const Saver::Vote told, saver_->round({.stop = wants_stop(), .due = due}));
-  const bool stops_now = told.stop && !stop_told_;  // saved once; ending is up to the trainer
-  stop_told_ = stop_told_ || told.stop;
-  if (told.due) {
-    last_save_ = now();
-    due_told_ = false;
-  }
-  // Step 0 is a multiple of everything, and has nothing to lose yet. If a cap may delay the save, rank 0 decides, as
-  // for time rules; else every rank knows at once.
-  const bool by_step = options_.every_steps != 0 && options_.most_overhead <= 0 && options_.policy_store.empty() &&
-                       step != 0 && step % options_.every_steps == 0;
-  return stops_now || told.due || by_step;
+  const SaveSchedule::Vote mine = schedule_->vote(step, signal_ && signal_->requested());
+  CKPT_TRY(const SaveSchedule::Vote told, saver_->round(mine));
+  return schedule_->answer(step, told);
 }
 
 // --- saving ------------------------------------------------------------------------------------------------------
@@ -272,10 +202,8 @@ Result<universal::Run> Run::next_run() {
 
 Result<> Run::begin(std::uint64_t step, const Result<>& mine) {
   Meta meta{.framework = options_.framework, .framework_version = options_.framework_version};
-  last_save_ = now();
+  schedule_->begin_save(step);
   last_step_ = step;
-  last_asked_.reset();
-  due_told_ = false;  // beginning drops that vote
   std::function<Result<>(Saver::Description&)> prepare;
   if (comm_->is_root() || !mine) {
     prepare = [&](Saver::Description& description) -> Result<> {
@@ -294,12 +222,8 @@ Result<std::shared_ptr<PendingSave>> Run::commit(std::vector<std::pair<std::stri
   saver_->describe(std::move(user));
   const auto start = Clock::now();
   CKPT_TRY(auto pending, saver_->commit());
-  longest_save_ = std::max<std::chrono::duration<double>>(longest_save_, Clock::now() - start);
-  note_times();
-  latest_save_ = pending;
-  exit_report_->add(*last_step_, pending);
-  last_end_ = now();
-  stall_s_ = std::chrono::duration<double>(last_end_ - last_save_).count();
+  exit_report_->add(last_step_, pending);
+  schedule_->end_commit(pending, Clock::now() - start);
   if (options_.staging_bytes == 0) {
     auto ended = saver_->wait(pending, kSaveTimeout);
     if (!ended && (pending->resolved() || comm_->is_lost())) return fail(std::move(ended).error());
@@ -321,7 +245,7 @@ void Run::note_loaded(const Checkpoint& checkpoint) {
   loaded_id_ = checkpoint.map().id;
   loaded_path_ = checkpoint.path();
   loaded_step_ = checkpoint.step();
-  last_step_ = loaded_step_;
+  schedule_->resumed_at(loaded_step_);
   const auto loaded = std::ranges::find_if(at_load_.standing, [&](const RunCheckpoint& one) {
     return one.id == loaded_id_ || std::ranges::count(one.copies, checkpoint.path()) != 0;
   });

@@ -12,8 +12,8 @@
 #include "api/run/checkpoint.hpp"
 #include "api/run/exit_report.hpp"
 #include "api/run/run_series.hpp"
+#include "api/run/save_schedule.hpp"
 #include "api/run/stop_signal.hpp"
-#include "catalog/interval_policy.hpp"
 #include "engine/comm/comm.hpp"
 #include "engine/io/io.hpp"
 #include "format/universal/replica_groups.hpp"
@@ -68,7 +68,7 @@ class Run {
 
   /// Collective: see ckpt_should_save.
   Result<bool> should_save(std::uint64_t step);
-  bool stop_requested() const { return stop_told_; }
+  bool stop_requested() const { return schedule_->stop_told(); }
   bool ranks_lost() const { return comm_->is_lost(); }
 
   void set_model(Model model);
@@ -108,18 +108,12 @@ class Run {
  private:
   Run() = default;
   Deadline deadline() const;
-  std::chrono::steady_clock::time_point now() const;
   void log(const std::string& text) const;
   void tell_skipped(const std::string& path, const Error& why) const;
-  bool wants_stop() const;
-  catalog::IntervalPolicy interval_policy() const;
-  bool is_due(std::uint64_t step);
   Result<> read_rules();
-  double since_opened(std::chrono::steady_clock::time_point time) const;
   Result<std::vector<std::string>> candidates(const Result<>& mine);
   std::string near_directory() const;
   Result<> finish_drains(std::vector<std::string>& skipped);
-  void note_times();
   Result<ReplicaGroups> replica_groups();
   Result<> agree_on_options();
   Result<> agree_on_id(const Checkpoint& checkpoint);
@@ -141,22 +135,8 @@ class Run {
   std::unique_ptr<BufferPool> read_pool_{};
   std::optional<StopSignal> signal_{};
   Model model_{};
-  std::chrono::steady_clock::time_point opened_{};
-  std::chrono::steady_clock::time_point last_save_{};
-  // Of rank 0, which alone decides: the rules of policy_store; the cost of saves; the time and step at which training
-  // continued after the last one (or at the resume); the time of the last query, if nothing was saved since.
-  std::optional<catalog::IntervalRules> rules_{};
-  bool saved_for_end_ = false;
-  catalog::MeasuredCosts measured_{};
-  double stall_s_ = 0;
-  std::chrono::steady_clock::time_point last_end_{};
-  double planned_interval_s_ = 0;
-  std::optional<std::uint64_t> last_step_{};
-  std::optional<std::chrono::steady_clock::time_point> last_asked_{};
-  bool due_told_ = false;  // rank 0: the vote in flight asks for a save
-  std::chrono::duration<double> longest_save_{0};
-  std::shared_ptr<PendingSave> latest_save_{};  // how long it took is known later
-  bool stop_told_ = false;
+  std::optional<SaveSchedule> schedule_{};
+  std::uint64_t last_step_ = 0;  // of the save that was begun
   // Rank 0. Whether training was rolled back is decided by the checkpoints in the run at the time of the load: later
   // saves of other processes are not superseded.
   RunSeries at_load_{};
