@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
-#include <thread>
 #include <utility>
 
 #include "api/catalog/prune_policies.hpp"
@@ -15,43 +13,16 @@
 #include "convert/foreign_names.hpp"
 #include "engine/comm/agree_after.hpp"
 #include "engine/comm/equal_on_all.hpp"
-#include "engine/comm/heartbeat.hpp"
-#include "engine/io/caught.hpp"
 #include "engine/run/run.hpp"
 #include "engine/store/inbox.hpp"
 #include "engine/store/run_directory.hpp"
-#include "format/universal/seal.hpp"
-#include "loading/exchange.hpp"
 
 namespace ckpt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kReadBuffers = 8;
-constexpr auto kNap = std::chrono::milliseconds(1);  // between beats that wait for other ranks
 constexpr auto kSaveTimeout = std::chrono::hours(1);
-
-/// Reasons why a checkpoint that opens must not be resumed from.
-std::optional<Error> unusable(const Map& map, const std::string& path) {
-  for (const Finding& finding : map.findings) {
-    if (finding.severity < Severity::incomplete) continue;
-    return Error{.code = finding.severity == Severity::incomplete ? Errc::incomplete : Errc::corrupt,
-                 .message = fmt::format("{}: {}", path, finding.text),
-                 .file = finding.file};
-  }
-  return std::nullopt;
-}
-
-/// Failures of one checkpoint, for which an older one may do.
-bool is_lost_copy(Errc code) {
-  const int exit = exit_code(code);
-  return exit == exit_code(Errc::corrupt) || exit == exit_code(Errc::incomplete) || code == Errc::io ||
-         code == Errc::changed;
-}
-
-Errc verdict_of(const Error& error) {
-  return error.verdict.value_or(error.code);
-}
 
 }  // namespace
 
@@ -101,6 +72,10 @@ Result<std::unique_ptr<Run>> Run::open(Result<std::unique_ptr<Io>> io, std::uniq
                                      .patience = run->options_.patience,
                                      .log = run->options_.log,
                                      .log_failure = std::move(log_failure)}));
+  run->series_.emplace(run->run_directory_, run->options_.log);
+  run->replica_load_.emplace(*run->comm_, ReplicaLoad::Options{.patience = run->options_.patience,
+                                                               .replicas = run->options_.replicas,
+                                                               .log = run->options_.log});
   run->exit_report_.emplace(run->run_directory_, run->comm_->is_root());
   return run;
 }
@@ -165,41 +140,6 @@ Result<bool> Run::should_save(std::uint64_t step) {
 
 // --- saving ------------------------------------------------------------------------------------------------------
 
-/// The checkpoints in the run and in the local tier, and the records of its trash. Rank 0.
-Result<RunSeries> Run::known_series() {
-  return series_of(*io_, run_directory_, near_directory());
-}
-
-/// If no checkpoint saved here follows the loaded one, the series continues. Else a new one begins, which supersedes
-/// the run's later steps as of the load; if others have saved since, nothing.
-universal::Run Run::series_after_load(const RunSeries& now) const {
-  const bool went_back = loaded_generation_ != at_load_.newest_generation();
-  const bool others = now.newest_generation() > at_load_.newest_generation() || now.greatest > at_load_.greatest;
-  if (!went_back && now.greatest == loaded_series_) return stay_in_series(run_directory_, now);
-  const bool supersedes = went_back && !others;
-  universal::Run series = begin_series(run_directory_, now, supersedes ? std::optional(loaded_step_) : std::nullopt);
-  if (supersedes)
-    log(fmt::format("series {} begins: checkpoints of this run after step {} are superseded", series.series,
-                    loaded_step_));
-  else
-    log(fmt::format(
-        "series {} begins and supersedes nothing: {}", series.series,
-        others ? "another process has saved to the run since step " + std::to_string(loaded_step_) + " was loaded"
-               : "step " + std::to_string(loaded_step_) + " belongs to an earlier series"));
-  return series;
-}
-
-/// The series of this run's saves: decided at its first one. Rank 0.
-Result<universal::Run> Run::next_run() {
-  CKPT_TRY(const RunSeries now, known_series());
-  const bool is_empty = now.standing.empty() && now.greatest == 0;
-  universal::Run series = is_empty             ? stay_in_series(run_directory_, now)
-                          : loaded_id_.empty() ? begin_series(run_directory_, now, std::nullopt)
-                                               : series_after_load(now);
-  series.parent = loaded_id_;
-  return series;
-}
-
 Result<> Run::begin(std::uint64_t step, const Result<>& mine) {
   Meta meta{.framework = options_.framework, .framework_version = options_.framework_version};
   schedule_->begin_save(step);
@@ -208,10 +148,11 @@ Result<> Run::begin(std::uint64_t step, const Result<>& mine) {
   if (comm_->is_root() || !mine) {
     prepare = [&](Saver::Description& description) -> Result<> {
       CKPT_CHECK(mine);
-      if (!series_) {
-        CKPT_TRY(series_, next_run());
+      if (!series_->is_decided()) {
+        CKPT_TRY(const RunSeries now, series_of(*io_, run_directory_, near_directory()));
+        series_->decide(now);
       }
-      description.run = series_;
+      description.run = series_->series();
       return {};
     };
   }
@@ -241,24 +182,17 @@ Checkpoint::ReadOptions Run::read_options(bool partial) const {
           .workers = 1};
 }
 
-void Run::note_loaded(const Checkpoint& checkpoint) {
-  loaded_id_ = checkpoint.map().id;
-  loaded_path_ = checkpoint.path();
-  loaded_step_ = checkpoint.step();
-  schedule_->resumed_at(loaded_step_);
-  const auto loaded = std::ranges::find_if(at_load_.standing, [&](const RunCheckpoint& one) {
-    return one.id == loaded_id_ || std::ranges::count(one.copies, checkpoint.path()) != 0;
-  });
-  if (loaded == at_load_.standing.end()) return;
-  loaded_generation_ = loaded->name.generation;
-  loaded_series_ = loaded->run ? loaded->run->series : 0;
+void Run::note_loaded(const Checkpoint& checkpoint, const RunSeries& at_load) {
+  schedule_->resumed_at(checkpoint.step());
+  series_->note_loaded({.id = checkpoint.map().id, .path = checkpoint.path(), .step = checkpoint.step()}, at_load);
 }
 
 Result<std::unique_ptr<Checkpoint>> Run::loaded_checkpoint(Io& io) const {
-  if (loaded_path_.empty()) return fail(Errc::usage, run_directory_ + ": no checkpoint was loaded yet");
-  CKPT_TRY(auto checkpoint, Checkpoint::open(io, loaded_path_));
-  if (checkpoint->map().id != loaded_id_)
-    return fail(Errc::not_found, loaded_path_ + ": it is no longer the checkpoint that was loaded");
+  const auto& loaded = series_->loaded();
+  if (!loaded) return fail(Errc::usage, run_directory_ + ": no checkpoint was loaded yet");
+  CKPT_TRY(auto checkpoint, Checkpoint::open(io, loaded->path));
+  if (checkpoint->map().id != loaded->id)
+    return fail(Errc::not_found, loaded->path + ": it is no longer the checkpoint that was loaded");
   return checkpoint;
 }
 
@@ -273,93 +207,19 @@ void Run::mark_restored(const Checkpoint& checkpoint) {
   if (marked && *marked) drop_note(*io_, run_directory_, name, "restored");
 }
 
-/// Opens the first candidate that is complete on all ranks; removes it and those before it from the list. Collective;
-/// only rank 0's list counts.
-Result<std::unique_ptr<Checkpoint>> Run::open_next(std::vector<std::string>& candidates,
-                                                   std::vector<std::string>& skipped) {
-  for (;;) {
-    std::string path;
-    if (comm_->is_root() && !candidates.empty()) {
-      path = candidates.front();
-      candidates.erase(candidates.begin());
-    }
-    CKPT_CHECK(comm_->broadcast(path, deadline()));
-    if (path.empty()) {
-      // A trainer that finds no checkpoint starts over; one that has lost them all must not.
-      if (skipped.empty()) {
-        return fail({.code = Errc::not_found,
-                     .message = fmt::format("{}: there is no checkpoint", run_directory_),
-                     .file = run_directory_});
-      }
-      return fail({.code = Errc::corrupt,
-                   .message = fmt::format("{}: no checkpoint can be used, of {}", run_directory_, skipped.size()),
-                   .file = run_directory_,
-                   .hint = "the newest one: " + skipped.front()});
-    }
-    std::unique_ptr<Checkpoint> opened;
-    auto verdict = agree_after(*comm_, options_.patience, [&]() -> Result<> {
-      CKPT_TRY(opened, Checkpoint::open(*io_, path));
-      auto reason = unusable(opened->map(), path);
-      return reason ? fail(std::move(*reason)) : Result<>();
-    });
-    if (verdict) CKPT_CHECK(agree_on_id(*opened));
-    if (verdict) return opened;
-    if (verdict.error().code == Errc::peer_failed && !verdict.error().verdict) return fail(std::move(verdict).error());
-    // A checkpoint of a later release is not damaged: resuming from an older one would discard training.
-    if (verdict_of(verdict.error()) == Errc::newer) return fail(std::move(verdict).error());
-    skipped.push_back(verdict.error().message);
-    tell_skipped(path, verdict.error());
-  }
-}
-
-/// One path may be another directory on another node: then each rank would load another checkpoint. Collective.
-Result<> Run::agree_on_id(const Checkpoint& checkpoint) {
-  const auto words = hash128(checkpoint.map().id).words();
-  CKPT_TRY(const std::vector<bool> equal, equal_on_all(*comm_, deadline(), words));
-  if (equal[0] && equal[1]) return {};
-  return fail({.code = Errc::io,
-               .message = fmt::format("{}: ranks see different checkpoints under this name; id {} on rank {}",
-                                      checkpoint.path(), checkpoint.map().id, rank()),
-               .file = checkpoint.path(),
-               .hint = "check that every rank names and mounts the same directory"});
-}
-
-void Run::tell_skipped(const std::string& path, const Error& why) const {
-  const std::string what = options_.local_directory.empty() ? base_name(path) : path;  // a name may have two places
-  log(fmt::format("{}: cannot be used, the {} is tried: {}", what,
-                  options_.local_directory.empty() ? "one before" : "next copy, or the one before,", why.message));
-}
-
-/// Paths of the run's checkpoints that may be resumed from, newest first; of several copies the nearest first. Not
-/// those that a roll-back has left behind, unless they are all there is to go on from. On rank 0; collective.
-Result<std::vector<std::string>> Run::candidates(const Result<>& mine) {
-  std::vector<std::string> usable;
-  const auto look = [&]() -> Result<> {
-    CKPT_CHECK(mine);
-    CKPT_TRY(at_load_, known_series());
-    if (!at_load_.standing.empty() || io_->stat(run_directory_)) return {};
-    // It existed on opening. Reporting no checkpoint would make a trainer start over.
-    return fail({.code = Errc::io,
-                 .message = fmt::format("{}: the run directory no longer exists", run_directory_),
-                 .file = run_directory_});
-  };
-  std::function<Result<>()> work;
-  if (comm_->is_root() || !mine) work = look;
-  CKPT_CHECK(agree_after(*comm_, options_.patience, work));
-  const std::vector<RunCheckpoint>& standing = at_load_.standing;
-  bool others = false;
-  for (std::size_t i = 0; i < standing.size(); ++i)
-    others = others || (!standing[i].id.empty() && !at_load_.superseded[i]);
-  for (std::size_t i = 0; i < standing.size(); ++i) {
-    const std::vector<std::string>& copies = standing[i].copies;
-    if (!at_load_.superseded[i] || !others) usable.insert(usable.end(), copies.begin(), copies.end());
-  }
-  return usable;
-}
-
 /// The local directory, if it holds complete checkpoints; with several nodes each has a part.
 std::string Run::near_directory() const {
   return saver_->several_nodes() ? std::string() : options_.local_directory;
+}
+
+CheckpointChoice Run::new_choice() const {
+  return {*io_,
+          *comm_,
+          {.run_directory = run_directory_,
+           .local_directory = near_directory(),
+           .names_paths = !options_.local_directory.empty(),
+           .patience = options_.patience,
+           .log = options_.log}};
 }
 
 /// Several nodes: completes undrained checkpoints in the run directory, before an older one is taken for the newest.
@@ -376,115 +236,39 @@ Result<std::unique_ptr<Checkpoint>> Run::latest_usable(const Result<>& mine) {
   CKPT_CHECK(saver_->settle_round());
   std::vector<std::string> skipped;
   CKPT_CHECK(finish_drains(skipped));
-  CKPT_TRY(std::vector<std::string> names, candidates(mine));
-  CKPT_TRY(auto checkpoint, open_next(names, skipped));
-  note_loaded(*checkpoint);
+  CheckpointChoice choice = new_choice();
+  CKPT_CHECK(choice.list(mine));
+  CKPT_TRY(auto checkpoint, choice.next(skipped));
+  note_loaded(*checkpoint, choice.listed());
   return checkpoint;
-}
-
-/// The groups of ranks with the same data, if all ranks agree and none wants to read by itself; else none.
-/// Collective.
-Result<ReplicaGroups> Run::replica_groups() {
-  if (comm_->ranks() == 1) return ReplicaGroups();
-  const bool reads_itself = options_.replicas == Replicas::read || !comm_->has_messages() ||
-                            (options_.replicas == Replicas::automatic && reading_is_faster_);
-  const std::uint64_t word = model_.hash.words()[0];
-  std::uint64_t words[3] = {word, ~word, reads_itself ? 1U : 0U};
-  CKPT_CHECK(comm_->max(words, deadline()));
-  if (words[0] != ~words[1] || words[2] != 0) return ReplicaGroups();
-  return ReplicaGroups(model_, comm_->rank(), comm_->ranks());
-}
-
-/// Reads while the other ranks read: however unequal their shares are, a slow rank is not taken for lost. Collective;
-/// local failures are this rank's own, those of communication are peer_failed.
-Result<ReadReport> Run::read_beside(const std::function<Result<ReadReport>(const Checkpoint::ReadOptions&)>& read,
-                                    bool partial) {
-  Heartbeat heartbeat(*comm_, options_.patience);
-  std::atomic<bool> stop{false};
-  Result<bool> beat = false;
-  auto options = read_options(partial);
-  options.stop = &stop;
-  options.pulse = [&] {
-    if (beat) beat = heartbeat.beat(0, false);
-    if (!beat || heartbeat.peer_failed()) stop.store(true);
-  };
-  auto report = caught([&] { return read(options); });
-  const int code = report || report.error().code == Errc::interrupted ? 0 : static_cast<int>(report.error().code);
-  for (bool over = false; !over;) {
-    if (beat) beat = heartbeat.beat(code, true);
-    if (!beat) return fail(std::move(beat).error());
-    over = *beat;
-    if (!over) std::this_thread::sleep_for(kNap);
-  }
-  return report;
-}
-
-/// Receives what other ranks have read for this rank, and measures whether it was worth it. Collective.
-Result<> Run::exchange_parts(const DividedLoad& load, ReadReport& report, std::chrono::nanoseconds read_time) {
-  CKPT_TRY(const std::uint64_t exchange_ns, exchange(*comm_, options_.patience, load));
-  report.received_bytes = load.received_bytes();
-  report.needed_bytes += report.received_bytes;
-  const std::uint64_t mib = report.read_bytes >> 20;
-  std::uint64_t most[3] = {mib == 0 ? 0 : static_cast<std::uint64_t>(read_time.count()) / mib, report.received_bytes,
-                           exchange_ns};
-  CKPT_CHECK(comm_->max(most, deadline()));
-  const ExchangeCost cost{.read_ns_a_mib = most[0], .received_bytes = most[1], .exchange_ns = most[2]};
-  reading_is_faster_ = ckpt::reading_is_faster(cost);
-  if (comm_->is_root() && reading_is_faster_ && options_.replicas == Replicas::automatic) {
-    log(fmt::format("replicas are read by each rank from now on: {} MiB took {} ms to exchange",
-                    cost.received_bytes >> 20, cost.exchange_ns / 1'000'000));
-  }
-  return {};
 }
 
 Result<Run::Loaded> Run::load(std::span<const NamedRead> reads, bool partial, const Result<>& failed) {
   CKPT_CHECK(saver_->settle_round());
   Loaded loaded;
   CKPT_CHECK(finish_drains(loaded.skipped));
-  CKPT_TRY(std::vector<std::string> names, candidates(failed));
-  CKPT_TRY(const ReplicaGroups groups, replica_groups());
+  CheckpointChoice choice = new_choice();
+  CKPT_CHECK(choice.list(failed));
+  CKPT_TRY(const ReplicaGroups groups, replica_load_->groups(model_));
   for (;;) {
-    CKPT_TRY(const auto checkpoint, open_next(names, loaded.skipped));
-    auto wanted = caught([&] { return checkpoint->requests(reads, read_options(partial)); });
-    auto divided = caught([&]() -> Result<DividedLoad> {
-      if (!wanted) return fail(wanted.error());
-      return DividedLoad::plan(checkpoint->map(), wanted->parts, groups);
-    });
-    CKPT_TRY(const bool exchanges, DividedLoad::prove(*comm_, deadline(), groups, divided ? &*divided : nullptr));
-    std::chrono::nanoseconds read_time{0};
-    auto report = read_beside(
-        [&](const Checkpoint::ReadOptions& options) -> Result<ReadReport> {
-          if (!divided) return fail(divided.error());
-          const auto start = Clock::now();
-          LoadPlan plan =
-              divided->reads(checkpoint->map(), checkpoint->leaves(), {.whole_leaves = options.whole_leaves});
-          auto done = checkpoint->read(wanted->parts, std::move(plan), *io_, *read_pool_, options);
-          read_time = Clock::now() - start;
-          return done;
-        },
-        partial);
-    // A rank stopped because another failed adds nothing to that reason.
-    const bool only_stopped = !report && report.error().code == Errc::interrupted;
-    auto verdict = agree(*comm_, deadline(), report || only_stopped ? Result<>() : fail(report.error()));
-    if (verdict && only_stopped) verdict = fail(report.error());
-    if (verdict) {
-      if (exchanges) CKPT_CHECK(exchange_parts(*divided, *report, read_time));
-      loaded.step = checkpoint->step();
-      loaded.report = {.load = *report, .missing = std::move(wanted->missing)};
-      note_loaded(*checkpoint);
-      std::function<Result<>()> mark;
-      if (comm_->is_root() && loaded.report.missing.empty()) {
-        mark = [&]() -> Result<> {
-          mark_restored(*checkpoint);
-          return {};
-        };
-      }
-      CKPT_CHECK(agree_after(*comm_, options_.patience, mark));
-      return loaded;
+    CKPT_TRY(const auto checkpoint, choice.next(loaded.skipped));
+    CKPT_TRY(auto outcome, replica_load_->load(*checkpoint, reads, groups, read_options(partial), *io_, *read_pool_));
+    if (!outcome.verdict) {
+      CKPT_CHECK(choice.skip(checkpoint->path(), outcome.verdict.error(), loaded.skipped));
+      continue;
     }
-    if (!is_lost_copy(verdict_of(verdict.error()))) return fail(std::move(verdict).error());
-    loaded.skipped.push_back(verdict.error().message);
-    tell_skipped(checkpoint->path(), verdict.error());
+    loaded.step = checkpoint->step();
+    loaded.report = std::move(outcome.report);
+    note_loaded(*checkpoint, choice.listed());
+    std::function<Result<>()> mark;
+    if (comm_->is_root() && loaded.report.missing.empty()) {
+      mark = [&]() -> Result<> {
+        mark_restored(*checkpoint);
+        return {};
+      };
+    }
+    CKPT_CHECK(agree_after(*comm_, options_.patience, mark));
+    return loaded;
   }
 }
 

@@ -10,24 +10,17 @@
 #include <vector>
 
 #include "api/run/checkpoint.hpp"
+#include "api/run/checkpoint_choice.hpp"
 #include "api/run/exit_report.hpp"
-#include "api/run/run_series.hpp"
+#include "api/run/replica_load.hpp"
 #include "api/run/save_schedule.hpp"
+#include "api/run/save_series.hpp"
 #include "api/run/stop_signal.hpp"
 #include "engine/comm/comm.hpp"
 #include "engine/io/io.hpp"
-#include "format/universal/replica_groups.hpp"
-#include "loading/divided_load.hpp"
 #include "writers/saver.hpp"
 
 namespace ckpt {
-
-/// How a load reads replicated data.
-enum class Replicas : std::uint8_t {
-  automatic,  ///< divided and exchanged, until a load has shown that reading is faster
-  read,       ///< by each rank for itself
-  exchange,   ///< divided among those ranks, each of which sends its share to the others
-};
 
 /// The checkpoints of one run on one rank: saving with a Saver, loading with fall-back. One thread.
 class Run {
@@ -109,23 +102,12 @@ class Run {
   Run() = default;
   Deadline deadline() const;
   void log(const std::string& text) const;
-  void tell_skipped(const std::string& path, const Error& why) const;
   Result<> read_rules();
-  Result<std::vector<std::string>> candidates(const Result<>& mine);
+  CheckpointChoice new_choice() const;
   std::string near_directory() const;
   Result<> finish_drains(std::vector<std::string>& skipped);
-  Result<ReplicaGroups> replica_groups();
   Result<> agree_on_options();
-  Result<> agree_on_id(const Checkpoint& checkpoint);
-  Result<ReadReport> read_beside(const std::function<Result<ReadReport>(const Checkpoint::ReadOptions&)>& read,
-                                 bool partial);
-  Result<> exchange_parts(const DividedLoad& load, ReadReport& report, std::chrono::nanoseconds read_time);
-  Result<std::unique_ptr<Checkpoint>> open_next(std::vector<std::string>& candidates,
-                                                std::vector<std::string>& skipped);
-  Result<RunSeries> known_series();
-  universal::Run series_after_load(const RunSeries& now) const;
-  Result<universal::Run> next_run();
-  void note_loaded(const Checkpoint& checkpoint);
+  void note_loaded(const Checkpoint& checkpoint, const RunSeries& at_load);
   void mark_restored(const Checkpoint& checkpoint);
 
   Options options_{};
@@ -137,16 +119,8 @@ class Run {
   Model model_{};
   std::optional<SaveSchedule> schedule_{};
   std::uint64_t last_step_ = 0;  // of the save that was begun
-  // Rank 0. Whether training was rolled back is decided by the checkpoints in the run at the time of the load: later
-  // saves of other processes are not superseded.
-  RunSeries at_load_{};
-  std::uint64_t loaded_generation_ = 0;
-  std::uint64_t loaded_series_ = 0;
-  std::optional<universal::Run> series_{};  // of all saves from the first on
-  std::string loaded_id_{};                 // of the checkpoint that was loaded
-  std::string loaded_path_{};
-  std::uint64_t loaded_step_ = 0;
-  bool reading_is_faster_ = false;  // than exchanging: the same on all ranks
+  std::optional<SaveSeries> series_{};
+  std::optional<ReplicaLoad> replica_load_{};
   std::optional<ExitReport> exit_report_{};
   std::unique_ptr<Saver> saver_{};  // last: its threads use the above
 };

@@ -1,0 +1,48 @@
+#include "api/run/save_series.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ckpt {
+
+void SaveSeries::note_loaded(Loaded loaded, RunSeries at_load) {
+  loaded_ = std::move(loaded);
+  at_load_ = std::move(at_load);
+  const auto known = std::ranges::find_if(at_load_.standing, [&](const RunCheckpoint& one) {
+    return one.id == loaded_->id || std::ranges::count(one.copies, loaded_->path) != 0;
+  });
+  if (known == at_load_.standing.end()) return;
+  loaded_generation_ = known->name.generation;
+  loaded_series_ = known->run ? known->run->series : 0;
+}
+
+/// If no checkpoint saved here follows the loaded one, the series continues. Else a new one begins, which supersedes
+/// the run's later steps as of the load; if others have saved since, nothing.
+universal::Run SaveSeries::after_load(const RunSeries& now) const {
+  const std::uint64_t step = loaded_->step;
+  const bool went_back = loaded_generation_ != at_load_.newest_generation();
+  const bool others = now.newest_generation() > at_load_.newest_generation() || now.greatest > at_load_.greatest;
+  if (!went_back && now.greatest == loaded_series_) return stay_in_series(run_directory_, now);
+  const bool supersedes = went_back && !others;
+  universal::Run series = begin_series(run_directory_, now, supersedes ? std::optional(step) : std::nullopt);
+  if (!log_) return series;
+  if (supersedes) {
+    log_(fmt::format("series {} begins: checkpoints of this run after step {} are superseded", series.series, step));
+  } else {
+    log_(fmt::format("series {} begins and supersedes nothing: {}", series.series,
+                     others ? fmt::format("another process has saved to the run since step {} was loaded", step)
+                            : fmt::format("step {} belongs to an earlier series", step)));
+  }
+  return series;
+}
+
+void SaveSeries::decide(const RunSeries& now) {
+  const bool is_empty = now.standing.empty() && now.greatest == 0;
+  series_ = is_empty  ? stay_in_series(run_directory_, now)
+            : loaded_ ? after_load(now)
+                      : begin_series(run_directory_, now, std::nullopt);
+  series_->parent = loaded_ ? loaded_->id : std::string();
+}
+
+}  // namespace ckpt

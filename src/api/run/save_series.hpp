@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "api/run/run_series.hpp"
+#include "format/universal/manifest.hpp"
+
+namespace ckpt {
+
+/// Which series the saves of a run belong to. Decided at its first save, by what the run held at the load and holds now;
+/// reads nothing itself. Whether training was rolled back is decided by the checkpoints in the run at the time of the
+/// load: later saves of other processes are not superseded. Rank 0 decides.
+class SaveSeries {
+ public:
+  /// A checkpoint that was loaded.
+  struct Loaded {
+    std::string id;
+    std::string path;
+    std::uint64_t step = 0;
+  };
+  SaveSeries(std::string run_directory, std::function<void(const std::string&)> log)
+      : run_directory_(std::move(run_directory)), log_(std::move(log)) {}
+
+  /// `at_load`: of the run, when the checkpoint was chosen; empty on ranks that do not decide.
+  void note_loaded(Loaded loaded, RunSeries at_load);
+  const std::optional<Loaded>& loaded() const { return loaded_; }
+
+  bool is_decided() const { return series_.has_value(); }
+  /// `now`: of the run, at its first save.
+  void decide(const RunSeries& now);
+  /// Of all saves, once it is decided.
+  const std::optional<universal::Run>& series() const { return series_; }
+
+ private:
+  universal::Run after_load(const RunSeries& now) const;
+
+  const std::string run_directory_;
+  const std::function<void(const std::string&)> log_;
+  std::optional<Loaded> loaded_{};
+  RunSeries at_load_{};
+  std::uint64_t loaded_generation_ = 0;
+  std::uint64_t loaded_series_ = 0;
+  std::optional<universal::Run> series_{};
+};
+
+}  // namespace ckpt
