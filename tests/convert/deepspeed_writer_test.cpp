@@ -107,6 +107,15 @@ TEST(DeepSpeedWriter, WhatCannotBeHeldIsRefusedByName) {
                 .find("optimizer.state.wte.weight.exp_avg_sq: optimizer state of another shape or type"),
             std::string::npos);
 
+  for (const char* tag : {" a", "a ", "a\tb", "a\n", "latest", "latest_universal", "ckpt.id"}) {
+    EXPECT_NE(refusal(request_of(map, {.zero_stage = 1, .dp = 2, .tag = tag})).find("cannot be a tag"),
+              std::string::npos)
+        << tag;
+  }
+  EXPECT_NE(refusal(request_of(map, {.zero_stage = 1, .dp = 2, .tag = std::string(300, 'x')})).find("it is too long"),
+            std::string::npos);
+  EXPECT_EQ(refusal(request_of(map, {.zero_stage = 1, .dp = 2, .tag = "a b \u00fc"})), "");
+
   Map torch = map;
   torch.meta.framework = "torch";
   torch.meta.mesh.clear();

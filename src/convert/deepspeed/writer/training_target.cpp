@@ -9,6 +9,7 @@
 
 #include "convert/deepspeed/writer/expert_division.hpp"
 #include "convert/deepspeed/writer/joined_groups.hpp"
+#include "convert/deepspeed/writer/writer.hpp"
 #include "format/model/object_tree.hpp"
 #include "format/text/name_list.hpp"
 
@@ -113,6 +114,24 @@ class Preparation {
     out_.tag = options.tag;
     if (out_.tag.empty()) out_.tag = source_tag();
     if (out_.tag.empty()) out_.tag = fmt::format("global_step{}", out_.state.counters.steps.value_or(0));
+    return check_tag();
+  }
+
+  /// DeepSpeed reads the tag from `latest` without the white space around it (engine.load_checkpoint), and joins it to
+  /// the directory that holds `latest` itself.
+  Result<> check_tag() const {
+    constexpr std::size_t kLongest = 240;  // of 255 bytes that file systems allow, as "_universal" may follow
+    const auto refused = [&](std::string_view why) {
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: convert: '{}' cannot be a tag: {}", request_.target, out_.tag, why),
+                   .hint = "--tag NAME    a name such as global_step100"});
+    };
+    if (out_.tag.size() > kLongest) return refused("it is too long");
+    if (out_.tag.starts_with(' ') || out_.tag.ends_with(' ')) return refused("DeepSpeed ignores spaces around it");
+    if (std::ranges::any_of(out_.tag, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+      return refused("it has a control character");
+    if (out_.tag == "latest" || out_.tag == "latest_universal" || out_.tag == kIdFile)
+      return refused("a file beside it has that name");
     return {};
   }
 

@@ -11,6 +11,8 @@
 namespace ckpt::deepspeed {
 namespace {
 
+constexpr std::size_t kLongestName = 255;  // of a directory, on every file system
+
 /// Builds the folder: model files for both kinds of stages, and a folder a parameter. What DeepSpeed's own conversion
 /// writes is read by stages 1 and 2 or by stage 3; this is read by all. That of several model-parallel ranks is for
 /// stages 1 and 2: pipelines have no other, and the model files of several ranks tell one from the other.
@@ -119,7 +121,7 @@ Result<std::vector<TargetFile>> universal_files(const TrainingTarget& target, co
     for (const std::size_t member : group.members) {
       const std::string& name = target.state.model[member].name;
       const bool is_path = name.find('/') != std::string::npos || name == "." || name == "..";
-      if (name.empty() || is_path)
+      if (name.empty() || is_path || name.size() > kLongestName)
         return fail({.code = Errc::unsupported,
                      .message = request.target + ": convert: '" + name + "' cannot be the name of a folder",
                      .tensor = name});
