@@ -23,13 +23,14 @@ Result<Nodes> find_nodes(Comm& comm, std::chrono::milliseconds patience, Io& io,
   if (local_directory.empty() || comm.ranks() == 1) return Nodes{};
 
   std::string place;
-  CKPT_CHECK(agree_after(comm, patience, [&]() -> Result<> {
+  const auto find_place = [&]() -> Result<> {
     CKPT_TRY(const auto own, io.fresh());
     CKPT_CHECK(make_directory(*own, local_directory));
     CKPT_TRY(const FileInfo info, own->stat(local_directory));
     place = fmt::format("{} {} {}", info.device, info.inode, host_name());
     return {};
-  }));
+  };
+  CKPT_CHECK(agree_after(comm, patience, find_place));
   CKPT_TRY(const std::vector<std::string> places, comm.gather(place, deadline()));
   std::string text;  // the leader of each rank
   for (const std::string& each : places) {
