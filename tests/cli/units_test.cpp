@@ -5,6 +5,8 @@
 #include <rapidcheck/gtest.h>
 #include <cmath>
 
+#include "format/text/quantity.hpp"
+
 namespace ckpt::cli {
 namespace {
 
