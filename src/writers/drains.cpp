@@ -65,7 +65,7 @@ Drains::Save Drains::take_up(const Left& left) {
   save->drain_leader = left.leader;
   save->phase = SaveJob::Phase::over;
   save->resolve(SaveOutcome{.name = undrained.name, .id = undrained.id.hex()});
-  reports_.log(fmt::format("{}: not drained by the job that saved it; draining now", undrained.name));
+  reports_.log(fmt::format("{}: left undrained by an earlier job; draining now", undrained.name));
   if (alone()) start(save, undrained.name);
   add(save);
   return save;
@@ -100,8 +100,8 @@ Result<std::vector<std::string>> Drains::drain_left(
     }
     why.message = text;
     why.hint =
-        "restore access to the run directory and restart; to resume from an older checkpoint instead, delete this one "
-        "from the local directory of every node";
+        "make the run directory available and restart the job\n"
+        "to resume from an older checkpoint, delete this one from the local directory of every node";
     // "There is none" would make a trainer start over.
     if (exit == exit_code(Errc::not_found)) why.code = Errc::io, why.verdict.reset();
     return fail(std::move(why));
@@ -202,7 +202,7 @@ void Drains::close() {
   }
   drainer_.reset();
   for (const auto& save : draining_) {
-    save->settle_drain(fail(Errc::interrupted, "the run was closed before all ranks knew of its drain"));
+    save->settle_drain(fail(Errc::interrupted, "the run was closed before all ranks confirmed the drain"));
   }
   look();
 }

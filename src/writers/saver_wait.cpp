@@ -5,13 +5,18 @@
 #include "writers/saver.hpp"
 
 namespace ckpt {
+namespace {
+
+constexpr const char* kNotDrained = "wait: not drained within the timeout";
+
+}  // namespace
 
 Result<> Saver::wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
   return rounds_.wait(save->durable(), timeout, "wait: not durable within the timeout", true);
 }
 
 Result<> Saver::wait_drained(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout) {
-  return rounds_.wait(save->drained(), timeout, "wait: not in the run directory within the timeout", true);
+  return rounds_.wait(save->drained(), timeout, kNotDrained, true);
 }
 
 Result<> Saver::wait_all(std::chrono::milliseconds timeout) {
@@ -40,11 +45,9 @@ Result<> Saver::finish(std::chrono::milliseconds timeout) {
 }
 
 Result<std::vector<std::string>> Saver::drain_left(std::chrono::milliseconds timeout) {
-  return drains_->drain_left([this](const auto& task) { return committer_->run(task); },
-                             [&](const PendingSave& save) {
-                               return rounds_.wait(save.drained(), timeout,
-                                                   "wait: not in the run directory within the timeout", true);
-                             });
+  return drains_->drain_left(
+      [this](const auto& task) { return committer_->run(task); },
+      [&](const PendingSave& save) { return rounds_.wait(save.drained(), timeout, kNotDrained, true); });
 }
 
 }  // namespace ckpt

@@ -213,8 +213,7 @@ class Import final : RunTarget {
     } else {
       begins_ = true;
       series_ = begin_series(run_directory_, known_, request_.back_to);
-      series_note_ = fmt::format("series {} begins: checkpoints of this run after step {} are superseded",
-                                 series_.series, *request_.back_to);
+      series_note_ = superseding_note(series_, *request_.back_to);
     }
     return {};
   }

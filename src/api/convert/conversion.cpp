@@ -117,7 +117,7 @@ Result<> Conversion::open() {
   if (!takes_extras_ && !request_.assets.empty())
     return fail({.code = Errc::usage,
                  .message = fmt::format("--assets: {} has no room for them", target.name),
-                 .hint = "--to safetensors with a directory as target, or the universal format"});
+                 .hint = "use --to safetensors with a directory as target, or --to ckpt"});
   if (target.writer && target.writer->keeps_model_ranks) ranks_ = std::make_shared<RankLayout>();
   CKPT_TRY(Source source, open_source(session_.io, request_.source, request_.from,
                                       {.metadata_limit = session_.memory_bytes,
@@ -152,7 +152,7 @@ Result<> Conversion::check_complete() {
   return fail({.code = Errc::unsupported,
                .message = fmt::format("{}: no tensors found (read as {})", request_.source, map().format),
                .file = request_.source,
-               .hint = "'ckpt inspect " + request_.source + "' shows the format; a wrong --from finds no tensors"});
+               .hint = "check --from; 'ckpt inspect " + request_.source + "' shows the format"});
 }
 
 Result<> Conversion::select() {
@@ -227,7 +227,7 @@ Result<bool> Conversion::already_there() {
   if (request_.overwrite) return false;
   Error error{.code = Errc::target_exists, .message = request_.target + ": already exists"};
   error.file = request_.target;
-  error.hint = "use --overwrite to replace it, unless it is in use";
+  error.hint = "use --overwrite to replace it";
   return fail(std::move(error));
 }
 
@@ -263,10 +263,10 @@ Result<> Conversion::agree_on_choice(Result<> mine) {
   if (!of_root.starts_with(id_)) {
     Error error{
         .code = Errc::changed,
-        .message = request_.source + ": this rank sees different files than rank 0, or a different size or time",
+        .message = request_.source + ": the source is not the same on this rank and rank 0 (files, sizes or times)",
         .file = request_.source};
     error.hint =
-        "all ranks must read the same files; if the source is still being written, try again when it is complete";
+        "check that every rank mounts the same directory; if the source is still being written, try again later";
     same = fail(std::move(error));
   }
   return agreed(std::move(same));

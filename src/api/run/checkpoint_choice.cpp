@@ -103,10 +103,10 @@ Result<> CheckpointChoice::agree_on_id(const Checkpoint& checkpoint) {
   CKPT_TRY(const std::vector<bool> equal, equal_on_all(comm_, deadline(), words));
   if (equal[0] && equal[1]) return {};
   return fail({.code = Errc::io,
-               .message = fmt::format("{}: ranks see different checkpoints under this name; id {} on rank {}",
-                                      checkpoint.path(), checkpoint.map().id, comm_.rank()),
+               .message = fmt::format("{}: not the same checkpoint on all ranks; id {} on rank {}", checkpoint.path(),
+                                      checkpoint.map().id, comm_.rank()),
                .file = checkpoint.path(),
-               .hint = "check that every rank names and mounts the same directory"});
+               .hint = "check that every rank opens and mounts the same directory"});
 }
 
 void CheckpointChoice::note_skipped(const std::string& path, const Error& why,

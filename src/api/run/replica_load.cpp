@@ -62,7 +62,7 @@ Result<> ReplicaLoad::exchange_parts(const DividedLoad& load, ReadReport& report
   const ExchangeCost cost{.read_ns_a_mib = most[0], .received_bytes = most[1], .exchange_ns = most[2]};
   reading_is_faster_ = ckpt::reading_is_faster(cost);
   if (comm_.is_root() && reading_is_faster_ && options_.replicas == Replicas::automatic && options_.log) {
-    options_.log(fmt::format("replicas are read by each rank from now on: {} MiB took {} ms to exchange",
+    options_.log(fmt::format("each rank now reads its own replicas: exchanging {} MiB took {} ms, longer than reading",
                              cost.received_bytes >> 20, cost.exchange_ns / 1'000'000));
   }
   return {};

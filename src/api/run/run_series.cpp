@@ -1,5 +1,7 @@
 #include "api/run/run_series.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -85,6 +87,10 @@ universal::Run stay_in_series(const std::string& run_directory, const RunSeries&
 universal::Run begin_series(const std::string& run_directory, const RunSeries& known,
                             std::optional<std::uint64_t> from) {
   return {.name = base_name(run_directory), .series = known.greatest + 1, .series_from = from};
+}
+
+std::string superseding_note(const universal::Run& series, std::uint64_t step) {
+  return fmt::format("series {} begins: checkpoints of this run after step {} are superseded", series.series, step);
 }
 
 }  // namespace ckpt

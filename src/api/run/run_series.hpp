@@ -36,4 +36,7 @@ universal::Run stay_in_series(const std::string& run_directory, const RunSeries&
 universal::Run begin_series(const std::string& run_directory, const RunSeries& known,
                             std::optional<std::uint64_t> from);
 
+/// For people: `series` begins and supersedes the checkpoints after `step`.
+std::string superseding_note(const universal::Run& series, std::uint64_t step);
+
 }  // namespace ckpt

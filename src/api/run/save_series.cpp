@@ -28,10 +28,10 @@ universal::Run SaveSeries::after_load(const RunSeries& now) const {
   universal::Run series = begin_series(run_directory_, now, supersedes ? std::optional(step) : std::nullopt);
   if (!log_) return series;
   if (supersedes) {
-    log_(fmt::format("series {} begins: checkpoints of this run after step {} are superseded", series.series, step));
+    log_(superseding_note(series, step));
   } else {
     log_(fmt::format("series {} begins and supersedes nothing: {}", series.series,
-                     others ? fmt::format("another process has saved to the run since step {} was loaded", step)
+                     others ? fmt::format("another process saved to this run after step {} was loaded", step)
                             : fmt::format("step {} belongs to an earlier series", step)));
   }
   return series;
