@@ -31,7 +31,7 @@ universal::Run SaveSeries::after_load(const RunSeries& now) const {
     log_(superseding_note(series, step));
   } else {
     log_(fmt::format("series {} begins and supersedes nothing: {}", series.series,
-                     others ? fmt::format("another process saved to this run after step {} was loaded", step)
+                     others ? fmt::format("another process has saved to the run since step {} was loaded", step)
                             : fmt::format("step {} belongs to an earlier series", step)));
   }
   return series;
