@@ -87,6 +87,7 @@ Result<ConvertRequest> read_request(const Words& words) {
   out.dry_run = words.on("dry-run");
   out.overwrite = words.on("overwrite");
   out.restart = words.on("restart");
+  out.by_reference = words.on("virtual");
   out.allow_skipped = words.on("allow-skipped");
   if (words.text("verify") == "none") out.verify = VerifyLevel::none;
   if (words.text("verify") == "full") out.verify = VerifyLevel::full;

@@ -93,6 +93,9 @@ void print_report(Context& context, const InspectReport& report, bool with_files
     out += fmt::format("  {:<11} {} besides the tensors\n", "objects", format_counted(report.object_count, "value"));
   out += alias_text(report);
   out += extras_text(report);
+  if (report.referenced_files != 0)
+    out += fmt::format("  {:<11} virtual: {} of other checkpoints, {}\n", "refers to",
+                       format_counted(report.referenced_files, "file"), format_size(report.referenced_bytes, sizes));
   out += state_text(report, sizes);
   out += fmt::format("  {:<11} {}\n", "checks",
                      report.stores_hashes ? "complete: a hash for every 4 MiB"

@@ -114,6 +114,10 @@ Verb convert_verb() {
                    "leave out the files that go with the model: config.json, tokenizer, chat template, remote code, "
                    "licence",
                .guesses = {"weights-only", "no-config", "no-tokenizer"}},
+              {.name = "virtual",
+               .help = "copy no tensors: DST refers to the files of SRC, which must stay unchanged; for the universal "
+                       "format",
+               .guesses = {"reference", "no-copy", "lazy"}},
               {.name = "dry-run",
                .letter = 'n',
                .help = "show the plan with bytes and memory; write nothing",

@@ -68,7 +68,8 @@ struct ConvertRequest {
   std::string add_prefix{};
   /// Extra files of the model (config.json, the tokenizer's) are copied if the target keeps such files.
   bool extras = true;
-  std::string assets{};  ///< a model folder: its extra files are copied if the source has none of that name
+  std::string assets{};       ///< a model folder: its extra files are copied if the source has none of that name
+  bool by_reference = false;  ///< the target refers to the source's files and copies no tensor (`--virtual`)
   bool dry_run = false;
   bool overwrite = false;
   bool restart = false;  ///< leftovers of a killed run of this conversion are removed, not resumed
@@ -107,6 +108,8 @@ struct ConvertReport {
   bool direct = false;  ///< false: a file system refused O_DIRECT, the page cache stood between; or nothing was moved
   std::string page_kind{};
   VerifyLevel verified = VerifyLevel::read;
+  std::uint64_t referenced_bytes = 0;  ///< of tensors that were not copied
+  std::uint64_t referenced_files = 0;
   std::vector<Finding> notes{};  ///< decisions, dropped items, warnings
   bool partial = false;          ///< a requested item was not done, or data of the source was skipped: exit 3
 };
@@ -209,6 +212,8 @@ struct InspectReport {
   std::uint64_t object_count = 0;
   std::uint64_t file_count = 0;
   std::uint64_t file_bytes = 0;
+  std::uint64_t referenced_files = 0;  ///< of other checkpoints, to which a virtual one refers
+  std::uint64_t referenced_bytes = 0;
   struct Part {
     std::string name;  ///< "params bf16", "buffers", "master f32", "exp_avg f32", "blobs"
     std::uint64_t tensors = 0;

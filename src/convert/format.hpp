@@ -21,6 +21,7 @@
 #include "format/model/map_rules.hpp"
 #include "format/model/model.hpp"
 #include "format/model/rank_layout.hpp"
+#include "format/universal/references.hpp"
 
 namespace ckpt {
 
@@ -66,6 +67,9 @@ struct ReadOptions {
   /// what each rank holds. Null: slices are joined.
   std::shared_ptr<RankLayout> ranks_apart{};
   std::string assets{};  ///< a model folder whose extras are used if the checkpoint has none of that name
+  /// Missing or changed files that a virtual checkpoint refers to are findings, not errors. Its tensors must not be read
+  /// then.
+  bool tell_references = false;
 };
 
 /// A slice of a tensor.
@@ -93,6 +97,12 @@ struct WantedExtra {
   std::uint64_t hash = 0;             ///< of what the target gets beside it: Map::written_beside
 };
 
+/// A file of the source as a virtual target refers to it.
+struct Reference {
+  std::string source{};  ///< ReferencedSource::path
+  universal::ReferencedFile file{};
+};
+
 struct WriteRequest {
   const Map* source = nullptr;
   std::shared_ptr<const RankLayout> ranks{};  ///< of a source that was opened with its ranks apart; else null
@@ -106,6 +116,9 @@ struct WriteRequest {
   std::string target;         ///< final path
   std::string id;             ///< 32 hex digits
   std::string source_format;  ///< for the record
+  /// Not null: the target refers to the bytes of tensors, and does not copy them. How it names and recognises a file of
+  /// the source, by its index in Map::files; called once a file.
+  std::function<Result<Reference>(std::uint32_t file)> refer{};
   /// Of a writer with `reads_steps`: values of optimizer state of one element ("step"), by index into Map::tensors.
   std::unordered_map<std::uint32_t, double> scalars{};
   const std::atomic<bool>* stop = nullptr;  ///< once set, laying out ends with `interrupted`; null: never
@@ -160,6 +173,7 @@ struct FormatWriter {
   bool for_trainers = false;  ///< training state, rather than files for inference
   bool reads_steps = false;   ///< its layout depends on step counters: WriteRequest::scalars
   bool holds_blobs = false;   ///< it takes opaque blobs too
+  bool refers = false;        ///< it can hold references instead of bytes: WriteRequest::refer
   /// It keeps the model-parallel layout of a source in its own form, which is opened with ReadOptions::ranks_apart.
   bool keeps_model_ranks = false;
 };
@@ -220,6 +234,7 @@ struct Source {
   /// Files next to it that describe the model and are not extras; only with ReadOptions::look_beside.
   std::vector<std::string> settings{};
   std::unique_ptr<Lease> lease{};
+  std::vector<std::unique_ptr<Lease>> referenced_leases{};  ///< on the checkpoints that a virtual one refers to
 
   /// errors  changed: a file has changed since it was opened
   Result<> check_unchanged() const { return files->look_again(*io); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "convert/apply_rules.hpp"
@@ -207,6 +208,21 @@ Result<> find_broken_links(Io& io, Source& source, const std::vector<DirEntry>& 
   return {};
 }
 
+/// A reader of a virtual checkpoint reads the checkpoints that it refers to.
+Result<> hold_references(Io& io, Source& source) {
+  std::set<std::string> roots;
+  for (const MapFile& file : source.map.files) {
+    if (!is_referenced(file) || !roots.insert(file.root).second) continue;
+    auto lease = Lease::take(io, file.root);
+    if (lease) {
+      source.referenced_leases.push_back(*std::move(lease));
+    } else if (lease.error().code == Errc::locked) {
+      return fail(with_hint(std::move(lease).error(), "another process is replacing or deleting it; try again later"));
+    }
+  }
+  return {};
+}
+
 /// The map's files are those that its reader has seen.
 Result<> identify_files(Source& source) {
   for (std::uint32_t i = 0; i < source.map.files.size(); ++i) {
@@ -356,6 +372,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
     return fail(std::move(error));
   }
   source.map = *std::move(map);
+  CKPT_CHECK(hold_references(io, source));
   if (place.directory && options.state_beside) {
     if (auto joined = join_state(source, options); !joined) return fail(source.explained(std::move(joined).error()));
   }

@@ -19,6 +19,7 @@
 #include "format/universal/format_check.hpp"
 #include "format/universal/index_file.hpp"
 #include "format/universal/objects.hpp"
+#include "format/universal/seal.hpp"
 #include "support/file_bytes.hpp"
 #include "support/golden.hpp"
 #include "support/mesh_checkpoint.hpp"
@@ -294,9 +295,58 @@ std::vector<Violation> of_verifying() {
   };
 }
 
+/// Another checkpoint in place of the sample: a virtual one with one tensor, in the file `data` beside its manifest.
+void make_virtual(const Tree& t, const std::function<void(Manifest&)>& change) {
+  fs::remove_all(t.root());
+  fs::create_directories(t.at("index"));
+  const std::string data = "0123456789abcdef";
+  t.raw("data", data);
+  const FileInfo info = open_io(IoKind::threads, 1).value()->stat(t.at("data")).value();
+  Manifest manifest;
+  manifest.id = hash128("virtual");
+  manifest.created = utc_text(0);
+  manifest.layouts = {Layout{}, {.kind = Layout::Kind::referenced}};
+  manifest.references = {
+      {.path = ".",
+       .files = {{.path = "data", .bytes = data.size(), .mtime_ns = info.mtime_ns, .head = hash128(data)}}}};
+  manifest.tensors = {{.tensor = {.name = "a", .dtype = Dtype::f32, .shape = {4}},
+                       .layout = 1,
+                       .chunks = {{.chunk = {.box = Box::whole({4})}, .where = {.dtype = Dtype::f32}}}}};
+  change(manifest);
+  const Seal sealed = seal(manifest, {}, {}).value();
+  t.raw("sums.bin", sealed.sums);
+  t.raw("manifest.json", sealed.manifest);
+  t.raw("index/manifest.json", sealed.manifest);
+}
+
+std::vector<Violation> of_references() {
+  const auto changed = [](Check check, std::function<void(Manifest&)> change) {
+    return Violation{check, [change = std::move(change)](const Tree& t) { make_virtual(t, change); }};
+  };
+  const auto where = [](Manifest& m) -> Locator& { return m.tensors[0].chunks[0].where; };
+  const auto file = [](Manifest& m) -> ReferencedFile& { return m.references[0].files[0]; };
+  return {
+      changed(Check::references, [](Manifest& m) { m.references.clear(); }),
+      changed(Check::references, [=](Manifest& m) { file(m).path = "../x/data"; }),
+      changed(Check::references, [=](Manifest& m) { file(m).path = "/etc/passwd"; }),
+      changed(Check::references, [](Manifest& m) { m.tensors[0].layout = 0; }),
+      changed(Check::referenced_chunks, [=](Manifest& m) { where(m).offset = 4; }),
+      changed(Check::referenced_chunks, [=](Manifest& m) { where(m).offset = UINT64_MAX - 3; }),
+      changed(Check::referenced_chunks, [=](Manifest& m) { where(m).strides = {std::int64_t{1} << 61}; }),
+      changed(Check::referenced_chunks, [=](Manifest& m) { where(m).crc = Crc{.begin = 8, .end = 16}; }),
+      changed(Check::referenced_chunks, [=](Manifest& m) { where(m).file = 1; }),
+      changed(Check::referenced_chunks, [](Manifest& m) { m.tensors[0].chunks[0].chunk.box.size = {5}; }),
+      changed(Check::referenced_present, [=](Manifest& m) { file(m).path = "gone"; }),
+      changed(Check::referenced_same, [=](Manifest& m) { file(m).path = ""; }),  // a directory
+      changed(Check::referenced_same, [=](Manifest& m) { file(m).mtime_ns += 1; }),
+      changed(Check::referenced_same, [=](Manifest& m) { file(m).bytes += 1; }),
+      changed(Check::referenced_same, [=](Manifest& m) { file(m).head = hash128("other"); }),
+  };
+}
+
 std::vector<Violation> all_violations() {
   std::vector<Violation> out = of_the_manifest();
-  for (const auto& part : {of_the_table(), of_objects(), of_verifying()})
+  for (const auto& part : {of_the_table(), of_objects(), of_verifying(), of_references()})
     out.insert(out.end(), part.begin(), part.end());
   return out;
 }
@@ -336,6 +386,15 @@ class FormatChecks : public testing::Test {
 
 TEST_F(FormatChecks, TheSampleIsRight) {
   const Tree tree;
+  const Told told = read(tree.root());
+  EXPECT_EQ(told.code, 0) << told.text;
+  const Told verified = verify_at(tree.root());
+  EXPECT_EQ(verified.code, 0) << verified.text;
+}
+
+TEST_F(FormatChecks, TheVirtualSampleIsRight) {
+  const Tree tree;
+  make_virtual(tree, [](Manifest&) {});
   const Told told = read(tree.root());
   EXPECT_EQ(told.code, 0) << told.text;
   const Told verified = verify_at(tree.root());

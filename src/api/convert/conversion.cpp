@@ -9,6 +9,7 @@
 
 #include "api/convert/check.hpp"
 #include "api/convert/pool.hpp"
+#include "api/convert/references.hpp"
 #include "api/convert/source_check.hpp"
 #include "api/convert/source_hashes.hpp"
 #include "api/convert/step_counters.hpp"
@@ -106,6 +107,7 @@ std::string Conversion::make_id() const {
   add(request_.add_prefix);
   if (const std::string options = options_text(request_.options); !options.empty()) add(options);
   if (!request_.extras) add("no-extras");
+  if (request_.by_reference) add("virtual");
   for (const std::string& parameter : options_.parameters) add(parameter);
   return hasher.digest().hex();
 }
@@ -113,6 +115,7 @@ std::string Conversion::make_id() const {
 Result<> Conversion::open() {
   const Format& target = *options_.target;
   CKPT_CHECK(check_options(request_, target));
+  CKPT_CHECK(check_by_reference(session_, request_, target));
   takes_extras_ = request_.extras && !options_.in_parts && target.extras() != KeepsExtras::no;
   if (!takes_extras_ && !request_.assets.empty())
     return fail({.code = Errc::usage,
@@ -290,6 +293,7 @@ Result<WriteRequest> Conversion::write_request() {
                       .target = request_.target,
                       .id = id_,
                       .source_format = map().format,
+                      .refer = request_.by_reference ? referrer(*source_, request_.target) : nullptr,
                       .scalars = std::move(steps),
                       .stop = session_.stop};
 }
@@ -461,6 +465,7 @@ Result<> Conversion::fill_and_publish(Publication* publication, Done& done) {
     if (checked) checked = check_claims();
     CKPT_CHECK(agreed(std::move(checked)));
   }
+  if (request_.by_reference) CKPT_CHECK(mark_sources(session_.io, *source_, request_.target, id_));
   // The last look before the commit, at every file, those that no byte was taken from too.
   CKPT_CHECK(agreed(source_->check_unchanged()));
   Result<> committed;

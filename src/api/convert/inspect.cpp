@@ -26,11 +26,12 @@ std::string part_name(const Tensor& tensor) {
 }  // namespace
 
 Result<InspectReport> inspect(Session& session, const std::string& path, const std::string& from) {
-  CKPT_TRY(
-      const Source source,
-      open_source(
-          session.io, path, from,
-          {.metadata_limit = session.memory_bytes, .rules = session.rules, .stop = session.stop, .look_beside = true}));
+  CKPT_TRY(const Source source, open_source(session.io, path, from,
+                                            {.metadata_limit = session.memory_bytes,
+                                             .rules = session.rules,
+                                             .stop = session.stop,
+                                             .look_beside = true,
+                                             .tell_references = true}));
   const Map& map = source.map;
   InspectReport report;
   report.path = path;
@@ -50,6 +51,12 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
   report.object_count = map.objects.size();
   for (const MapFile& file : map.files) {
     if (is_temporary(file)) continue;
+    if (is_referenced(file)) {
+      ++report.referenced_files;
+      report.referenced_bytes += file.bytes;
+      report.files.emplace_back(file.path.empty() ? file.root : join_path(file.root, file.path), file.bytes);
+      continue;
+    }
     ++report.file_count;
     report.file_bytes += file.bytes;
     report.files.emplace_back(file.path, file.bytes);
@@ -79,7 +86,7 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
   report.findings = map.findings;
   const std::vector<Finding> unexpected = traps(map);
   report.findings.insert(report.findings.end(), unexpected.begin(), unexpected.end());
-  report.stores_hashes = source.format->hashes != nullptr;
+  report.stores_hashes = source.format->hashes != nullptr && report.referenced_files == 0;
   report.complete = std::none_of(map.findings.begin(), map.findings.end(),
                                  [](const Finding& f) { return f.severity == Severity::incomplete; });
   return report;

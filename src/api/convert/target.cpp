@@ -312,7 +312,7 @@ Result<std::vector<std::string>> own_files(Session& session, const Source& sourc
                                                  found.files.size(), first_names(found.files))));
     const std::string below = found.root.size() > path.size() ? found.root.substr(path.size() + 1) : std::string();
     for (const MapFile& file : found.files) {
-      if (!is_temporary(file)) out.push_back(join_path(below, file.path));
+      if (!is_temporary(file) && !is_referenced(file)) out.push_back(join_path(below, file.path));
     }
     CKPT_CHECK(add_own_names(session.io, *found.format, path, "", out));
     if (!below.empty()) CKPT_CHECK(add_own_names(session.io, *found.format, found.root, below, out));

@@ -38,6 +38,8 @@ std::string layout_name(const universal::Manifest& manifest) {
       return "mesh";
     case universal::Layout::Kind::irregular:
       return "irregular";
+    case universal::Layout::Kind::referenced:
+      return "virtual";
   }
   return {};
 }

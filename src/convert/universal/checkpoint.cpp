@@ -155,7 +155,7 @@ Result<> place(Io& io, const std::string& root, std::uint64_t limit, bool salvag
   const bool whole = std::all_of(manifest.tensors.begin(), manifest.tensors.end(), [&](const TensorRow& row) {
     return manifest.layouts[row.layout].kind == Layout::Kind::whole;
   });
-  if (whole) {
+  if (whole || manifest.is_virtual()) {
     CKPT_TRY(checkpoint.places, place_whole(manifest, checkpoint.sums));
     return {};
   }

@@ -24,10 +24,10 @@ struct Checkpoint {
   Manifest manifest{};
   std::string manifest_text{};
   Sums sums{};
-  std::vector<TensorPlace> places{};           ///< of Manifest::tensors, if all are in layout whole; else empty
-  std::optional<WriterFiles> writers{};        ///< where some are not
-  std::vector<MapFile> files{};                ///< of Sums::files in order, then manifest.json and sums.bin
-  std::vector<std::string> missing{};          ///< paths of records whose file is not there
+  std::vector<TensorPlace> places{};     ///< of Manifest::tensors, if all are in layout whole or virtual; else empty
+  std::optional<WriterFiles> writers{};  ///< where some are not
+  std::vector<MapFile> files{};          ///< of Sums::files in order, then manifest.json and sums.bin
+  std::vector<std::string> missing{};    ///< paths of records whose file is not there
   std::vector<std::size_t> missing_records{};  ///< their numbers, ascending
 
   /// A file that is there, and of no use.

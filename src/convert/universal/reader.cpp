@@ -7,6 +7,8 @@
 #include "convert/metadata_memory.hpp"
 #include "convert/universal/checkpoint.hpp"
 #include "convert/universal/layout_index.hpp"
+#include "convert/universal/referenced_files.hpp"
+#include "format/model/chunk_form.hpp"
 #include "format/universal/format_check.hpp"
 #include "format/universal/objects.hpp"
 
@@ -64,6 +66,13 @@ std::shared_ptr<const ChunkIndex> index_of(Checkpoint& checkpoint) {
   auto index = std::make_shared<ChunkTable>(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Tensor& tensor = rows[i].tensor;
+    if (checkpoint.manifest.layouts[rows[i].layout].kind == Layout::Kind::referenced) {
+      for (PlacedChunk placed : rows[i].chunks) {
+        placed.where.file += static_cast<std::uint32_t>(checkpoint.files.size());  // after its own
+        index->add(i, tensor.shape, as_run(std::move(placed.chunk), tensor.shape), std::move(placed.where));
+      }
+      continue;
+    }
     index->add(i, tensor.shape, {.box = Box::whole(tensor.shape)},
                {.file = checkpoint.places[i].file, .offset = checkpoint.places[i].offset, .dtype = tensor.dtype});
   }
@@ -126,6 +135,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   }
   map.hashes.leaves = std::move(checkpoint.sums.leaves);
   map.files = std::move(checkpoint.files);
+  CKPT_CHECK(add_referenced_files(io, root, manifest.references, options.tell_references, map));
   return map;
 }
 

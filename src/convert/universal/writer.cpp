@@ -11,6 +11,7 @@
 #include "convert/extras.hpp"
 #include "convert/target_tensors.hpp"
 #include "convert/universal/checkpoint.hpp"
+#include "convert/universal/referenced_rows.hpp"
 #include "format/files/safetensors.hpp"
 #include "format/files/safetensors_metadata.hpp"
 #include "format/text/json_writer.hpp"
@@ -68,6 +69,7 @@ class Writer {
     describe();
     CKPT_CHECK(take_tensors());
     take_aliases();
+    if (request_.refer) CKPT_CHECK(refer_to_tensors());
     for (const FileClass file_class : {FileClass::weights, FileClass::optim, FileClass::blobs})
       CKPT_CHECK(add_class(file_class));
     CKPT_CHECK(add_objects());
@@ -171,12 +173,26 @@ class Writer {
     return limits;
   }
 
+  /// All tensors but blobs, which are small, stay where they are.
+  Result<> refer_to_tensors() {
+    Manifest& manifest = draft_->manifest;
+    manifest.layouts.push_back({.kind = Layout::Kind::referenced});
+    for (std::size_t i = 0; i < rows().size(); ++i) {
+      TensorRow& row = rows()[i];
+      if (row.file_class() == FileClass::blobs) continue;
+      row.layout = 1;
+      CKPT_CHECK(take_chunks(*request_.source, request_.tensors[selected_[i]].tensor, row));
+    }
+    CKPT_TRY(manifest.references, number_files(*request_.source, request_.refer, rows()));
+    return {};
+  }
+
   /// The volumes of one class.
   Result<> add_class(FileClass file_class) {
     std::vector<std::uint32_t> members;
     std::vector<Candidate> candidates;
     for (std::uint32_t i = 0; i < rows().size(); ++i) {
-      if (rows()[i].file().file_class != file_class) continue;
+      if (rows()[i].file().file_class != file_class || rows()[i].layout != 0) continue;
       members.push_back(i);
       candidates.push_back({.bytes = bytes_[i], .header_bytes = header_share(rows()[i].tensor)});
     }

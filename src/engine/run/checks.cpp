@@ -144,7 +144,9 @@ class RunComparison {
 }  // namespace
 
 std::string path_of(const Map& map, std::uint32_t file, const std::string& root) {
+  const std::string& own_root = map.files[file].root;
   const std::string& path = map.files[file].path;
+  if (!own_root.empty()) return path.empty() ? own_root : join_path(own_root, path);
   if (path.empty()) return root;
   return path.front() == '/' ? path : join_path(root, path);
 }

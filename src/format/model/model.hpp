@@ -115,6 +115,9 @@ struct MapFile {
   std::string path;
   std::uint64_t bytes = 0;
   std::int64_t mtime_ns = 0;
+  /// Not empty: a file of another checkpoint, to which a virtual one refers. The path of that checkpoint; `path` is
+  /// relative to it.
+  std::string root{};
   std::uint64_t device = 0;
   std::uint64_t inode = 0;    ///< 0: not known, and not compared
   std::int64_t ctime_ns = 0;  ///< of the last change to the file or its inode; 0: not known
@@ -122,6 +125,11 @@ struct MapFile {
 
 inline bool is_temporary(const MapFile& file) {
   return file.path.starts_with('/');
+}
+
+/// Whether it belongs to another checkpoint, to which a virtual one refers.
+inline bool is_referenced(const MapFile& file) {
+  return !file.root.empty();
 }
 
 /// A second name for (part of) a tensor's bytes: tied weights.

@@ -17,7 +17,7 @@ constexpr std::array kChecks{
     CheckRow{Check::manifest_json, Errc::corrupt,
              "`manifest.json` is one strict JSON object (section 1), nested at most 64 levels deep"},
     CheckRow{Check::version, Errc::newer, "`version` is `0.9`, or `1.` and a minor number"},
-    CheckRow{Check::required_features, Errc::newer, "`features.required` is empty"},
+    CheckRow{Check::required_features, Errc::newer, "`features.required` names nothing but `virtual`"},
     CheckRow{Check::layout_kind, Errc::newer,
              "Every `kind` of a layout and every `rule` of a cut is known; in 0.9 every `kind` is `whole`"},
     CheckRow{Check::dropped_class, Errc::newer, "`dropped` names no class other than `optim`"},
@@ -110,6 +110,14 @@ constexpr std::array kChecks{
     CheckRow{Check::leaves, Errc::differs, "Every leaf of every file matches `sums.bin`"},
     CheckRow{Check::copies, Errc::differs, "Identical chunks hold the same bytes"},
     CheckRow{Check::strays, Errc::differs, "No data file or index file exists without a record (section 2)"},
+    CheckRow{
+        Check::references, Errc::corrupt,
+        "`references` and `chunks` have the form of section 14, and are present exactly with the feature `virtual`"},
+    CheckRow{Check::referenced_chunks, Errc::corrupt,
+             "Every chunk in `chunks` is inside its tensor, and its bytes are inside its file (section 14)"},
+    CheckRow{Check::referenced_present, Errc::incomplete, "Every file in `references` exists"},
+    CheckRow{Check::referenced_same, Errc::changed,
+             "Every file in `references` is a regular file of the recorded size, modification time and head"},
 };
 
 }  // namespace

@@ -75,6 +75,10 @@ enum class Check : std::uint8_t {
   leaves,
   copies,
   strays,
+  references,
+  referenced_chunks,
+  referenced_present,
+  referenced_same,
 };
 
 struct CheckRow {

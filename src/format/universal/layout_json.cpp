@@ -14,8 +14,10 @@ namespace {
 
 using Rule = Layout::Cut::Rule;
 
-constexpr std::pair<std::string_view, Layout::Kind> kKinds[] = {
-    {"whole", Layout::Kind::whole}, {"mesh", Layout::Kind::mesh}, {"irregular", Layout::Kind::irregular}};
+constexpr std::pair<std::string_view, Layout::Kind> kKinds[] = {{"whole", Layout::Kind::whole},
+                                                                {"mesh", Layout::Kind::mesh},
+                                                                {"irregular", Layout::Kind::irregular},
+                                                                {"virtual", Layout::Kind::referenced}};
 constexpr std::pair<std::string_view, Rule> kRules[] = {
     {"ceil", Rule::ceil}, {"even", Rule::even}, {"points", Rule::points}};
 

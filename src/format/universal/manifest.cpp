@@ -114,6 +114,7 @@ Result<std::vector<Layout>> read_layouts(const json::Array& values, std::string_
 /// The members of a manifest that decide whether the rest can be read.
 struct Preamble {
   std::string version;
+  bool is_virtual = false;
   std::vector<std::string> optional_features;
   std::vector<Layout> layouts;
   std::vector<FileClass> dropped;
@@ -129,8 +130,11 @@ Result<Preamble> check_readable(const json::Value& root) {
   CKPT_TRY(const json::Value* features, member_of(root, "features", true));
   if (features->object() == nullptr) return bad(Check::members, "features", "not an object");
   CKPT_TRY(const std::vector<std::string> required, texts_of(*features, "required"));
-  if (!required.empty())
-    return bad(Check::required_features, "features", fmt::format("unknown required feature '{}'", required.front()));
+  for (const std::string& feature : required) {
+    if (feature != kVirtualFeature)
+      return bad(Check::required_features, "features", fmt::format("unknown required feature '{}'", feature));
+  }
+  out.is_virtual = !required.empty();
   CKPT_TRY(const json::Array* layouts, array_of(root, "layouts"));
   CKPT_TRY(out.layouts, read_layouts(*layouts, out.version));
   CKPT_TRY(const std::vector<std::string> dropped, texts_of(root, "dropped", false));
@@ -368,6 +372,7 @@ Result<TensorRow> read_row(json::Value value) {
   Tensor& tensor = out.tensor;
   enum : unsigned { kName = 1, kDtype = 2, kShape = 4, kRole = 8, kAll = 15 };
   unsigned seen = 0;
+  const json::Value* chunks = nullptr;  // read once the shape is known
   for (auto& [key, member] : *members) {
     if (key == "name") {
       CKPT_TRY(tensor.name, take_text(member, key));
@@ -395,12 +400,54 @@ Result<TensorRow> read_row(json::Value value) {
       CKPT_TRY(out.volume, read_small(key, member));
     } else if (key == "begin") {
       CKPT_TRY(out.begin, in_member(Check::integers, key, read_natural(member)));
+    } else if (key == "chunks") {
+      chunks = &member;
     }
   }
   Result<> whole =
       seen == kAll ? check_row(out) : bad(Check::members, "tensors", "a row without name, dtype, shape or role");
   if (!whole) return fail(with_tensor(std::move(whole).error(), tensor.name));
+  if (chunks != nullptr) {
+    auto read = in_member(Check::references, "chunks", read_chunks(*chunks, tensor));
+    if (!read) return fail(with_tensor(std::move(read).error(), tensor.name));
+    out.chunks = *std::move(read);
+  }
   return out;
+}
+
+Result<std::vector<ReferencedSource>> read_virtual(const json::Value& root, bool is_virtual) {
+  const json::Value* value = root.find("references");
+  if ((value != nullptr) != is_virtual)
+    return bad(Check::references, "references", is_virtual ? "missing" : "without the feature that announces it");
+  if (value == nullptr) return std::vector<ReferencedSource>{};
+  auto out = in_member(Check::references, "references", read_references(*value));
+  if (out && out->empty()) return bad(Check::references, "references", "empty");
+  return out;
+}
+
+/// Rows in layout `virtual` against the files that they refer to. Other rows of a virtual checkpoint are whole.
+Result<> check_references(const Manifest& manifest) {
+  std::vector<std::uint64_t> sizes;
+  for (const ReferencedSource& source : manifest.references) {
+    for (const ReferencedFile& file : source.files) sizes.push_back(file.bytes);
+  }
+  const auto bad_row = [](Check check, const TensorRow& row, std::string_view reason) {
+    return fail(with_tensor(bad(check, "chunks", reason).value(), row.tensor.name));
+  };
+  for (const TensorRow& row : manifest.tensors) {
+    const Layout::Kind kind = manifest.layouts[row.layout].kind;
+    const bool refers = kind == Layout::Kind::referenced;
+    if (refers && !manifest.is_virtual()) return bad_row(Check::references, row, "without `references`");
+    if (!refers && !row.chunks.empty()) return bad_row(Check::references, row, "in a layout other than virtual");
+    if (!refers && manifest.is_virtual() && kind != Layout::Kind::whole)
+      return bad_row(Check::references, row, "a layout that virtual checkpoints do not have");
+    for (const PlacedChunk& chunk : row.chunks) {
+      if (chunk.where.file >= sizes.size()) return bad_row(Check::referenced_chunks, row, "a file that is not there");
+      if (auto fits = check_chunk(chunk, row.tensor, sizes[chunk.where.file]); !fits)
+        return bad_row(Check::referenced_chunks, row, fits.error().message);
+    }
+  }
+  return {};
 }
 
 /// Parses the document in one pass: rows of `tensors` become values at once, so that the tree of a hundred thousand of
@@ -430,6 +477,8 @@ class ManifestReader final : public json::Handler {
     const std::vector<LayoutFit> layouts = fits_of(manifest.layouts);
     for (const TensorRow& row : rows_) CKPT_CHECK(check_row_layout(row, layouts));
     manifest.tensors = std::move(rows_);
+    CKPT_TRY(manifest.references, read_virtual(root, preamble.is_virtual));
+    CKPT_CHECK(check_references(manifest));
     CKPT_CHECK(check_aliases(manifest));
     manifest.extras = read_extras(root, manifest);
     return manifest;

@@ -12,6 +12,7 @@
 #include "format/model/model.hpp"
 #include "format/result.hpp"
 #include "format/universal/mesh_layout.hpp"
+#include "format/universal/references.hpp"
 #include "format/universal/sums.hpp"
 
 namespace ckpt::universal {
@@ -39,6 +40,8 @@ struct TensorRow {
   std::uint32_t volume = 0;  ///< in layout `whole`
   std::uint32_t layout = 0;  ///< index into Manifest::layouts
   std::uint64_t begin = 0;   ///< in a layout with `flat`: the tensor's offset in its flat group, elements
+  /// In layout `virtual`: Locator::file numbers the files of Manifest::references in order.
+  std::vector<PlacedChunk> chunks{};
 
   FileClass file_class() const;  ///< of its role
   FileKey file() const;          ///< in layout `whole`: class of its role, writer 0, `volume`
@@ -86,6 +89,10 @@ struct Manifest {
   };
   std::vector<ExtraRow> extras{};    ///< sorted by path
   std::vector<TensorRow> tensors{};  ///< sorted by name
+  /// Of a virtual checkpoint: where its tensors in layout `virtual` are. Empty for any other.
+  std::vector<ReferencedSource> references{};
+
+  bool is_virtual() const { return !references.empty(); }
 
   bool is_dropped(FileClass file_class) const;
 };

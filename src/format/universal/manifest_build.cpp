@@ -104,6 +104,7 @@ void put_row(json::Writer& out, const TensorRow& row) {
   if (row.layout != 0) out.member("layout", row.layout);
   if (row.volume != 0) out.member("volume", row.volume);
   if (row.begin != 0) put_natural(out.key("begin"), row.begin);
+  if (!row.chunks.empty()) put_chunks(out.key("chunks"), tensor, row.chunks);
   out.end_object();
 }
 
@@ -184,7 +185,9 @@ Result<std::string> build_manifest(const Manifest& manifest) {
   }
   put_meta(out, manifest.meta);
   if (manifest.nested) top(out, "nested").value(true);
-  top(out, "features").begin_object().key("required").begin_array().end_array().key("optional").begin_array();
+  top(out, "features").begin_object().key("required").begin_array();
+  if (manifest.is_virtual()) out.value(kVirtualFeature);
+  out.end_array().key("optional").begin_array();
   for (const std::string& feature : features_of(manifest)) out.value(shown_text(feature));
   out.end_array().end_object();
   CKPT_CHECK(put_layouts(out, manifest.layouts));
@@ -195,6 +198,7 @@ Result<std::string> build_manifest(const Manifest& manifest) {
   put_findings(out, manifest.findings);
   CKPT_CHECK(put_aliases(out, manifest.aliases));
   put_extras(out, manifest);
+  if (manifest.is_virtual()) CKPT_CHECK(put_references(top(out, "references"), manifest.references));
   CKPT_CHECK(put_tensors(out, manifest));
   top(out, "xxh3");
   text += '"';

@@ -146,8 +146,8 @@ Result<std::vector<Chunk>> chunks_of(const Layout& layout, const Tensor& tensor,
     if (writer != 0) return std::vector<Chunk>{};
     return std::vector<Chunk>{{.box = Box::whole(tensor.shape)}};
   }
-  if (layout.kind == Layout::Kind::irregular)
-    return fail(Errc::internal, "chunks of an irregular layout follow from no rule");
+  if (layout.kind != Layout::Kind::mesh)
+    return fail(Errc::internal, "chunks of an irregular or virtual layout follow from no rule");
   CKPT_TRY(const std::uint64_t writers, layout.mesh.writer_count());
   if (writer >= writers) return std::vector<Chunk>{};
   const std::vector<std::uint64_t> coordinates = layout.mesh.coordinates(writer);

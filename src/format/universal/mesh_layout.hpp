@@ -46,9 +46,10 @@ struct Mesh {
 /// that none of them names, and those of `at` with several indices, count replicas: writers with the same part.
 struct Layout {
   enum class Kind : std::uint8_t {
-    whole,      ///< one entry in the file of writer 0 that the row's `volume` names
-    mesh,       ///< by `mesh`, `at`, `cuts`, `flat`
-    irregular,  ///< as the files index/WWWWW.bin say: format/universal/index_file.hpp
+    whole,       ///< one entry in the file of writer 0 that the row's `volume` names
+    mesh,        ///< by `mesh`, `at`, `cuts`, `flat`
+    irregular,   ///< as the files index/WWWWW.bin say: format/universal/index_file.hpp
+    referenced,  ///< in files of other checkpoints, as the row's `chunks` say: format/universal/references.hpp
   };
   /// Only writers with one of these coordinates hold the tensor: pipeline stages, groups of experts.
   struct At {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 
 #include "format/checked.hpp"
 #include "format/universal/format_check.hpp"
@@ -65,8 +64,10 @@ Result<std::vector<std::uint32_t>> choose_volumes(std::span<const Candidate> ten
 
 Result<std::vector<TensorPlace>> place_whole(const Manifest& manifest, const Sums& sums) {
   const std::vector<TensorRow>& rows = manifest.tensors;
-  std::vector<std::uint32_t> order(rows.size());
-  std::iota(order.begin(), order.end(), 0u);
+  std::vector<std::uint32_t> order;
+  for (std::uint32_t i = 0; i < rows.size(); ++i) {
+    if (manifest.layouts[rows[i].layout].kind == Layout::Kind::whole) order.push_back(i);
+  }
   std::vector<std::uint64_t> bytes;
   bytes.reserve(rows.size());
   for (const TensorRow& row : rows) {

@@ -53,7 +53,7 @@ struct TensorPlace {
   std::uint64_t offset = 0;  ///< bytes from the start of the file
 };
 
-/// The place of every tensor of the manifest, by arithmetic alone.
+/// The place of every tensor of the manifest in layout `whole`, by arithmetic alone; others keep an empty one.
 /// errors  corrupt, with file or tensor: a tensor whose file has no record, a file without tensors, or one whose size
 ///         is not that of its tensors
 Result<std::vector<TensorPlace>> place_whole(const Manifest& manifest, const Sums& sums);
