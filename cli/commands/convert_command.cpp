@@ -197,4 +197,19 @@ Answer run_convert(Context& context) {
   return out;
 }
 
+Answer run_materialize(Context& context) {
+  const std::string& word = context.words.arguments[0];
+  const auto report = ask_alone(context, [&](Session& session) -> Result<InspectReport> {
+    CKPT_TRY(const std::string path, path_of(session, context.words, word));
+    return inspect(session, path, "ckpt");
+  });
+  if (!report) return failed(report.error());
+  if (report->referenced_files == 0)
+    return failed({.code = Errc::usage,
+                   .message = word + ": not a virtual checkpoint: it holds its tensors itself",
+                   .file = word,
+                   .hint = "'ckpt convert' copies any checkpoint"});
+  return run_convert(context);
+}
+
 }  // namespace ckpt::cli

@@ -18,14 +18,28 @@ namespace {
 using Command = Answer (*)(Context&);
 
 Command command_of(std::string_view verb) {
-  static constexpr std::array<std::pair<std::string_view, Command>, 21> commands{
-      {{"convert", run_convert}, {"save", run_save},           {"load", run_load},
-       {"verify", run_verify},   {"inspect", run_inspect},     {"ls", run_ls},
-       {"plan", run_plan},       {"doctor", run_doctor},       {"prune", run_prune},
-       {"repair", run_repair},   {"undelete", run_undelete},   {"why", run_why},
-       {"list", run_list},       {"status", run_status},       {"pin", run_pin},
-       {"unpin", run_unpin},     {"next-save", run_next_save}, {"help", run_help},
-       {"explain", run_explain}, {"version", run_version},     {"completion", run_completion}}};
+  static constexpr std::array<std::pair<std::string_view, Command>, 22> commands{{{"convert", run_convert},
+                                                                                  {"save", run_save},
+                                                                                  {"load", run_load},
+                                                                                  {"verify", run_verify},
+                                                                                  {"inspect", run_inspect},
+                                                                                  {"ls", run_ls},
+                                                                                  {"plan", run_plan},
+                                                                                  {"doctor", run_doctor},
+                                                                                  {"prune", run_prune},
+                                                                                  {"repair", run_repair},
+                                                                                  {"undelete", run_undelete},
+                                                                                  {"why", run_why},
+                                                                                  {"list", run_list},
+                                                                                  {"status", run_status},
+                                                                                  {"pin", run_pin},
+                                                                                  {"unpin", run_unpin},
+                                                                                  {"next-save", run_next_save},
+                                                                                  {"help", run_help},
+                                                                                  {"explain", run_explain},
+                                                                                  {"version", run_version},
+                                                                                  {"completion", run_completion},
+                                                                                  {"materialize", run_materialize}}};
   for (const auto& [name, command] : commands)
     if (name == verb) return command;
   return nullptr;
@@ -73,7 +87,7 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
   const bool alone = words.on("no-mpi");
   const Launch launch = alone ? Launch{} : find_launch(environment);
   const std::string_view verb = words.verb != nullptr ? words.verb->name : "error";
-  const bool is_shared = verb == "convert" || verb == "save";
+  const bool is_shared = verb == "convert" || verb == "save" || verb == "materialize";
   Console console({.speaks = launch.rank == 0,
                    .answers = !is_shared || words.on("json"),
                    .launched = find_launch(environment).active(),

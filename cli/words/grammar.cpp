@@ -151,6 +151,32 @@ Verb convert_verb() {
   };
 }
 
+Verb materialize_verb() {
+  return {
+      .name = "materialize",
+      .arguments = "CKPT OUT",
+      .least_arguments = 2,
+      .most_arguments = 2,
+      .summary = "Make an ordinary checkpoint of a virtual one",
+      .about =
+          {"CKPT is a checkpoint that 'convert --virtual' wrote. OUT gets all tensors and needs no other files. OUT "
+           "appears complete or not at all, and CKPT is not changed.",
+           kPathOrName},
+      .flags =
+          {
+              {.name = "dry-run",
+               .letter = 'n',
+               .help = "show the plan with bytes and memory; write nothing",
+               .guesses = {"plan", "preview"}},
+              {.name = "restart",
+               .help = "start over instead of resuming",
+               .guesses = {"no-resume", "fresh", "from-scratch"}},
+          },
+      .examples = {{"ckpt materialize exp7-virtual exp7", "copy the tensors that exp7-virtual refers to"}},
+      .exit_codes = {3, 10, 11, 12, 13, 14, 15, 16, 17},
+  };
+}
+
 Verb load_verb() {
   return {
       .name = "load",
@@ -462,7 +488,7 @@ std::vector<Verb> make_verbs() {
       out.push_back(std::move(verb));
     }
   };
-  add(Group::files, {inspect_verb(), ls_verb(), convert_verb(), load_verb(), verify_verb()});
+  add(Group::files, {inspect_verb(), ls_verb(), convert_verb(), materialize_verb(), load_verb(), verify_verb()});
   add(Group::store, catalog_verbs());
   add(Group::store, retention_verbs());
   add(Group::planning, {plan_verb(), next_save_verb(), doctor_verb()});

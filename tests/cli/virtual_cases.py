@@ -108,5 +108,19 @@ def case_a_source_in_a_store_is_kept(sh):
     check(len(list(sh.path("st/r").glob("step-*"))) == 2, "prune deleted nothing")
 
 
+def case_materialize_makes_an_ordinary_checkpoint(sh):
+    src = source(sh, ZERO3)
+    sh.run("convert", "src", "v", "--virtual")
+    sh.run("materialize", "v", code=2, err="OUT")
+    sh.document("materialize", "v", "real")
+    sh.run("materialize", "v", "real", out="^already done")
+    sh.run("verify", "real", "--against", "src", out="0 different, 0 only here, 0 only there")
+    shutil.rmtree(src)
+    sh.run("verify", "real", out="^real +ok")
+    sh.run("materialize", "real", "again", code=2, err="not a virtual checkpoint")
+    sh.run("materialize", "v", "again", code=13, err="missing, but the virtual checkpoint refers to it")
+    check(not sh.path("again").exists(), "something was written")
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

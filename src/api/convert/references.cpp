@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "catalog/index/entry.hpp"
 #include "catalog/index/marks.hpp"
@@ -27,14 +28,30 @@ Result<std::string> resolved(const std::string& path) {
   return fail({.code = Errc::not_found, .message = path + ": not found", .file = path});
 }
 
+/// The names in an absolute path without links.
+std::vector<std::string> parts_of(std::string_view path) {
+  std::vector<std::string> out;
+  for (std::size_t begin = 1; begin < path.size();) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    out.emplace_back(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return out;
+}
+
 /// The path of a source as the target stores it.
 Result<std::string> stored_path(const std::string& source, const std::string& target) {
   CKPT_TRY(const std::string from, resolved(source));
   CKPT_TRY(const std::string parent, resolved(parent_path(join_path(target, ""))));
-  const bool shares = parent != "/" && from.substr(0, from.find('/', 1)) == parent.substr(0, parent.find('/', 1));
-  if (!shares) return from;
-  const std::string directory = join_path(parent, base_name(join_path(target, "")));
-  return std::filesystem::path(from).lexically_relative(directory).string();
+  const std::vector<std::string> source_parts = parts_of(from);
+  const std::vector<std::string> target_parts = parts_of(join_path(parent, base_name(join_path(target, ""))));
+  const auto [a, b] = std::ranges::mismatch(source_parts, target_parts);
+  if (a == source_parts.begin()) return from;
+  std::string out;
+  for (auto up = b; up != target_parts.end(); ++up) out += "../";
+  for (auto down = a; down != source_parts.end(); ++down) out += *down + "/";
+  out.pop_back();
+  return out;
 }
 
 std::string root_of(const Source& source, const MapFile& file) {

@@ -9,6 +9,7 @@
 #include "format/files/safetensors.hpp"
 #include "format/model/scalar_json.hpp"
 #include "format/text/json.hpp"
+#include "format/universal/check_references.hpp"
 #include "format/universal/format_check.hpp"
 #include "format/universal/layout_json.hpp"
 
@@ -423,31 +424,6 @@ Result<std::vector<ReferencedSource>> read_virtual(const json::Value& root, bool
   auto out = in_member(Check::references, "references", read_references(*value));
   if (out && out->empty()) return bad(Check::references, "references", "empty");
   return out;
-}
-
-/// Rows in layout `virtual` against the files that they refer to. Other rows of a virtual checkpoint are whole.
-Result<> check_references(const Manifest& manifest) {
-  std::vector<std::uint64_t> sizes;
-  for (const ReferencedSource& source : manifest.references) {
-    for (const ReferencedFile& file : source.files) sizes.push_back(file.bytes);
-  }
-  const auto bad_row = [](Check check, const TensorRow& row, std::string_view reason) {
-    return fail(with_tensor(bad(check, "chunks", reason).value(), row.tensor.name));
-  };
-  for (const TensorRow& row : manifest.tensors) {
-    const Layout::Kind kind = manifest.layouts[row.layout].kind;
-    const bool refers = kind == Layout::Kind::referenced;
-    if (refers && !manifest.is_virtual()) return bad_row(Check::references, row, "without `references`");
-    if (!refers && !row.chunks.empty()) return bad_row(Check::references, row, "in a layout other than virtual");
-    if (!refers && manifest.is_virtual() && kind != Layout::Kind::whole)
-      return bad_row(Check::references, row, "a layout that virtual checkpoints do not have");
-    for (const PlacedChunk& chunk : row.chunks) {
-      if (chunk.where.file >= sizes.size()) return bad_row(Check::referenced_chunks, row, "a file that is not there");
-      if (auto fits = check_chunk(chunk, row.tensor, sizes[chunk.where.file]); !fits)
-        return bad_row(Check::referenced_chunks, row, fits.error().message);
-    }
-  }
-  return {};
 }
 
 /// Parses the document in one pass: rows of `tensors` become values at once, so that the tree of a hundred thousand of
