@@ -62,7 +62,7 @@ std::string root_of(const Source& source, const MapFile& file) {
 
 Result<> check_by_reference(const Session& session, const ConvertRequest& request, const Format& target) {
   if (!request.by_reference) return {};
-  if (!target.refers)
+  if (!target.writer || !target.writer->refers)
     return refused(fmt::format("{} cannot hold references", target.name), "only the universal format can: --to ckpt");
   if (request.dtype)
     return refused("--dtype changes bytes, and a reference cannot", "convert without --virtual, or without --dtype");
