@@ -4,11 +4,16 @@
 
 namespace ckpt {
 
-TargetTensors::TargetTensors(const WriteRequest& request) : request_(request) {
-  for (const Selected& selected : request.tensors) {
+TargetTensors::TargetTensors(const WriteRequest& request) : request_(request) {}
+
+const std::unordered_map<std::string, std::string>& TargetTensors::renamed() const {
+  if (renamed_) return *renamed_;
+  renamed_.emplace();
+  for (const Selected& selected : request_.tensors) {
     // A master used as the weight gets the weight's name; references to the master mean the slot.
-    if (!selected.role) renamed_.emplace(request.source->tensors[selected.tensor].name, selected.name);
+    if (!selected.role) renamed_->emplace(request_.source->tensors[selected.tensor].name, selected.name);
   }
+  return *renamed_;
 }
 
 Tensor TargetTensors::tensor(std::size_t selected) const {
@@ -34,7 +39,7 @@ Tensor TargetTensors::tensor(std::size_t selected) const {
 }
 
 std::string TargetTensors::parameter_name(const Tensor& source, const std::string& name) const {
-  if (const auto renamed = renamed_.find(source.parameter); renamed != renamed_.end()) return renamed->second;
+  if (const auto found = renamed().find(source.parameter); found != renamed().end()) return found->second;
   // The parameter itself is not selected; a prefix that was added or taken away shows in the slot's new name.
   constexpr std::string_view kSlotPrefix = "optimizer.state.";
   const std::string ending = "." + source.slot;

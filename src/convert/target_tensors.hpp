@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -16,13 +17,14 @@ class TargetTensors {
   /// a renamed parameter; `path` is kept if the name is the source's, `true_dtype` if dtype and extent are.
   Tensor tensor(std::size_t selected) const;
   /// Names in the target by names in the source, of all tensors of the request.
-  const std::unordered_map<std::string, std::string>& renamed() const { return renamed_; }
+  /// One thread.
+  const std::unordered_map<std::string, std::string>& renamed() const;
 
  private:
   std::string parameter_name(const Tensor& source, const std::string& name) const;
 
   const WriteRequest& request_;
-  std::unordered_map<std::string, std::string> renamed_;
+  mutable std::optional<std::unordered_map<std::string, std::string>> renamed_{};  // once asked for
 };
 
 }  // namespace ckpt

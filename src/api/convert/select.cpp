@@ -193,7 +193,7 @@ class Selector {
       }
       out_.tensors.push_back({source, target_name(tensor), target_dtype(map_.tensors[source], tensor.role)});
       if (source != i) out_.tensors.back().role = tensor.role;
-      names_.emplace(tensor.name, out_.tensors.back().name);
+      if (!map_.aliases.empty()) names_.emplace(tensor.name, out_.tensors.back().name);
     }
     if (!request_.strip_prefix.empty() && !stripped_) {
       note(Severity::warning, "--strip-prefix: no tensor name begins with '" + request_.strip_prefix + "'");
@@ -261,6 +261,7 @@ class Selector {
       std::string_view tensor;  // its name in the target
     };
     std::unordered_map<std::string_view, Named> seen;
+    seen.reserve(out_.tensors.size() + out_.aliases.size());
     const auto clash = [&](const Named& first, std::string_view second, std::string_view name) {
       return fail(Errc::usage, request_.source + ": '" + std::string(first.before) + "' and '" + std::string(second) +
                                    "' would both be named '" + std::string(name) + "'");
@@ -297,7 +298,7 @@ class Selector {
   Wanted wanted_;
   Selection out_;
   std::unordered_map<std::string, std::uint32_t> masters_;  // parameter name -> tensor index
-  std::unordered_map<std::string, std::string> names_;      // source name -> target name
+  std::unordered_map<std::string, std::string> names_;      // source name -> target name, if there are aliases
   std::unordered_multimap<std::string, std::string> tied_;  // tensor name -> its other names
   std::unordered_set<std::string> trained_;                 // parameters that the optimizer has state of
   std::unordered_set<std::string> hit_;                     // globs that matched

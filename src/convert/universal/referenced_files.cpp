@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "convert/extras.hpp"
+#include "engine/io/real_path.hpp"
 #include "format/text/quantity.hpp"
 #include "format/universal/format_check.hpp"
 
@@ -13,10 +14,18 @@ namespace ckpt::universal {
 namespace {
 
 tl::unexpected<Error> differs(const std::string& path, std::string_view how) {
-  return violates(Check::referenced_same,
-                  Error{.message = fmt::format("{}: {} since the virtual checkpoint was written", path, how),
-                        .file = path,
-                        .hint = "convert the source again; copies keep their times only with 'cp -a' or 'rsync -a'"});
+  return violates(
+      Check::referenced_same,
+      Error{.message = fmt::format("{}: {} since the virtual checkpoint was written", path, how),
+            .file = path,
+            .hint = "convert its checkpoint again; copies keep their times only with 'cp -a' or 'rsync -a'"});
+}
+
+/// A path relative to a directory without links: "../src" from "/a/v" is "/a/src".
+std::string seen_from(std::string directory, std::string_view path) {
+  for (; path.starts_with("../") && directory.starts_with('/'); path.remove_prefix(3))
+    directory = parent_path(directory);
+  return join_path(directory, path);
 }
 
 /// The record was made when the virtual checkpoint was written. Nothing is opened that is not a regular file.
@@ -26,7 +35,7 @@ Result<FileInfo> recognise_file(Io& io, const std::string& path, const Reference
     return violates(Check::referenced_present,
                     Error{.message = path + ": missing, but the virtual checkpoint refers to it",
                           .file = path,
-                          .hint = "put the file back; a virtual checkpoint is of no use without its sources"});
+                          .hint = "put the file back, or convert its checkpoint again"});
   CKPT_TRY(const FileInfo now, info);
   if (now.kind != FileInfo::Kind::file) return differs(path, "replaced by something other than a file");
   if (now.bytes != record.bytes)
@@ -41,8 +50,10 @@ Result<FileInfo> recognise_file(Io& io, const std::string& path, const Reference
 
 Result<> add_referenced_files(Io& io, const std::string& root, std::span<const ReferencedSource> sources, bool tell,
                               Map& map) {
+  const std::string directory = real_path(root).value_or(root);
   for (const ReferencedSource& source : sources) {
-    const std::string base = source.path.starts_with('/') ? source.path : join_path(root, source.path);
+    const std::string named = source.path.starts_with('/') ? source.path : seen_from(directory, source.path);
+    const std::string base = real_path(named).value_or(named);
     std::uint64_t bytes = 0;
     for (const ReferencedFile& record : source.files) {
       MapFile file{.path = record.path, .bytes = record.bytes, .mtime_ns = record.mtime_ns, .root = base};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
@@ -29,12 +30,13 @@ struct Draft {
   Manifest manifest{};
   std::vector<FileRecord> files{};
 
-  /// Small files of the commit, manifest.json last.
-  Result<std::vector<SmallFile>> finish(const std::vector<Hash128>& leaves) const {
-    CKPT_TRY(Seal sealed, seal(manifest, files, leaves));
-    return std::vector<SmallFile>{{.path = std::string(kManifestCopyPath), .bytes = sealed.manifest},
-                                  {.path = std::string(kSumsPath), .bytes = std::move(sealed.sums)},
-                                  {.path = std::string(kManifestPath), .bytes = std::move(sealed.manifest)}};
+  /// Small files of the commit, manifest.json last. The manifest, of many rows, is not copied.
+  Result<std::vector<SmallFile>> finish(const std::vector<Hash128>& leaves) {
+    CKPT_TRY(std::string sums, seal_sums(manifest, files, leaves));
+    CKPT_TRY(std::string text, build_manifest(manifest));
+    return std::vector<SmallFile>{{.path = std::string(kManifestCopyPath), .bytes = text},
+                                  {.path = std::string(kSumsPath), .bytes = std::move(sums)},
+                                  {.path = std::string(kManifestPath), .bytes = std::move(text)}};
   }
 };
 
@@ -46,8 +48,9 @@ std::uint64_t header_share(const Tensor& tensor) {
   return quoted.size() + 64 + 21 * (2 + tensor.shape.size());
 }
 
-/// The request with its extras as tensors, after the others.
-WriteRequest with_extras(const WriteRequest& request) {
+/// The request with its extras as tensors, after the others; nothing if it has none.
+std::optional<WriteRequest> with_extras(const WriteRequest& request) {
+  if (request.extras.empty()) return std::nullopt;
   WriteRequest out = request;
   std::unordered_set<std::string_view> taken;
   for (const Selected& selected : request.tensors) taken.insert(selected.name);
@@ -60,7 +63,10 @@ WriteRequest with_extras(const WriteRequest& request) {
 class Writer {
  public:
   explicit Writer(const WriteRequest& request)
-      : request_(with_extras(request)), names_(request_), draft_(std::make_shared<Draft>()) {}
+      : with_extras_(with_extras(request)),
+        request_(with_extras_ ? *with_extras_ : request),
+        names_(request_),
+        draft_(std::make_shared<Draft>()) {}
 
   Result<Skeleton> lay_out() {
     const auto id = Hash128::from_hex(request_.id);
@@ -184,6 +190,10 @@ class Writer {
       CKPT_CHECK(take_chunks(*request_.source, request_.tensors[selected_[i]].tensor, row));
     }
     CKPT_TRY(manifest.references, number_files(*request_.source, request_.refer, rows()));
+    if (!manifest.references.empty()) return {};
+    // Without elements there is nothing to refer to.
+    manifest.layouts.pop_back();
+    for (TensorRow& row : rows()) row.layout = 0;
     return {};
   }
 
@@ -270,7 +280,8 @@ class Writer {
             .volume = key.volume};
   }
 
-  const WriteRequest request_;
+  const std::optional<WriteRequest> with_extras_;
+  const WriteRequest& request_;
   const TargetTensors names_;
   std::shared_ptr<Draft> draft_;
   std::vector<std::uint32_t> selected_{};  // of each row: number in WriteRequest::tensors

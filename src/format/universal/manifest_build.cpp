@@ -165,7 +165,9 @@ std::string utc_text(std::int64_t ns_since_1970) {
 
 Result<std::string> build_manifest(const Manifest& manifest) {
   const auto put_text = [](json::Writer& to, const std::string& text) { to.value(shown_text(text)); };
+  constexpr std::size_t kRowBytes = 192;  // of most: growing copies all rows several times
   std::string text;
+  text.reserve((manifest.tensors.size() + 16) * kRowBytes);
   json::Writer out(text);
   out.begin_object().member("format", "ckpt");  // kManifestBegin
   top(out, "version").value(kVersion);
