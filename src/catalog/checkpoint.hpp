@@ -47,13 +47,15 @@ struct Checkpoint {
   std::vector<std::string> tags{};
   std::vector<std::pair<std::string, std::string>> attributes{};  ///< names of kAttributes (filter.hpp)
   std::vector<Pin> pins{};
-  std::vector<std::string> readers{};     ///< processes that use it now: "host n17 pid 4211 (convert)"
-  std::vector<std::string> references{};  ///< checkpoints whose bytes are stored in this one
-  std::vector<std::string> trackers{};    ///< foreign files that name it: "latest"
-  bool resume_source = false;             ///< the checkpoint that the running job started from
-  bool marks_unreadable = false;          ///< its marks cannot be read
-  bool link = false;                      ///< a symbolic link
-  bool foreign = false;                   ///< another tool's: the end of its save is not marked
+  std::vector<std::string> readers{};  ///< processes that use it now: "host n17 pid 4211 (convert)"
+  std::vector<std::string>
+      references{};  ///< checkpoints whose bytes are stored in this one: ids, or paths of virtual ones
+  std::vector<std::string> trackers{};  ///< foreign files that name it: "latest"
+  bool resume_source = false;           ///< the checkpoint that the running job started from
+  bool marks_unreadable = false;        ///< its marks cannot be read
+  bool link = false;                    ///< a symbolic link
+  bool is_virtual = false;              ///< its tensors are in other checkpoints: it replaces none of them
+  bool foreign = false;                 ///< another tool's: the end of its save is not marked
 };
 
 /// The value of a metric; null if it was not recorded.

@@ -212,6 +212,8 @@ Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::spa
       return named("floor.pinned", pin_text(checkpoint));
     case Cause::referenced:
       return named("floor.referenced", fmt::format("holds bytes of {}", fmt::join(checkpoint.references, ", ")));
+    case Cause::is_virtual:
+      return named("floor.virtual", "virtual: its tensors are in other checkpoints ('ckpt materialize' copies them)");
     case Cause::tracked:
       return named("floor.tracked", fmt::format("named by {}", fmt::join(checkpoint.trackers, ", ")));
     case Cause::unreadable:

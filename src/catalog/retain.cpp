@@ -19,6 +19,11 @@ bool is_committed(State state) {
   return state == State::committed || state == State::verified;
 }
 
+/// Whether its bytes are its own, so that it can replace others.
+bool is_own(const Checkpoint& one) {
+  return !one.link && !one.is_virtual;
+}
+
 std::uint64_t bytes_of(const Amount& amount, const Situation& situation) {
   if (!amount.percent) return amount.bytes;
   if (!situation.space) return 0;
@@ -89,9 +94,9 @@ class Retainer {
     return all_[i].foreign && elapsed(all_[i].created, now_) < policy_.guard.foreign_min_age;
   }
   bool counts(std::uint32_t i) const {
-    return is_committed(all_[i].state) && !all_[i].link && !since_[i] && !unfinished(i);
+    return is_committed(all_[i].state) && is_own(all_[i]) && !since_[i] && !unfinished(i);
   }
-  bool superseded(std::uint32_t i) const { return is_committed(all_[i].state) && !all_[i].link && since_[i]; }
+  bool superseded(std::uint32_t i) const { return is_committed(all_[i].state) && is_own(all_[i]) && since_[i]; }
 
   void make_groups() {
     std::map<std::vector<std::string>, std::size_t> numbers;
@@ -172,6 +177,7 @@ class Retainer {
       const Checkpoint& one = all_[i];
       if (one.state == State::uncommitted) block(i, Cause::uncommitted);
       if (one.link) block(i, Cause::link);
+      if (one.is_virtual) block(i, Cause::is_virtual);
       if (unfinished(i)) block(i, Cause::unfinished, elapsed(one.created, now_).count());
       if (one.state == State::unreadable) block(i, Cause::unreadable);
       if (one.state == State::repairable) block(i, Cause::repairable);
@@ -246,7 +252,7 @@ class Retainer {
       return all_[i].state == State::corrupt ? 0 : all_[i].state == State::verified ? 2 : 1;
     };
     for (const std::uint32_t i : group.members) {
-      const bool candidate = superseded(i) || (all_[i].state == State::corrupt && !all_[i].link);
+      const bool candidate = superseded(i) || (all_[i].state == State::corrupt && is_own(all_[i]));
       if (!candidate) continue;
       const bool better = newest == kNobody || rank(i) > rank(newest) ||
                           (rank(i) == rank(newest) && committed_before(all_[newest], all_[i]));
@@ -291,7 +297,7 @@ class Retainer {
         decision.action = Action::block;
       } else if (stays(i)) {
         const bool is_known = all_[i].state != State::unreadable && all_[i].state != State::repairable;
-        decision.would_be_trash = !by_rule && is_known && !unfinished(i);
+        decision.would_be_trash = !by_rule && is_known && !unfinished(i) && !all_[i].is_virtual;
       } else {
         decision.action = Action::trash;
         decision.bytes_freed = all_[i].bytes;
@@ -397,7 +403,8 @@ class Retainer {
       out_.freed_bytes = saturating_add(out_.freed_bytes, decision.bytes_freed);
       out_.kept_bytes = saturating_add(out_.kept_bytes, all_[i].bytes - std::min(all_[i].bytes, decision.bytes_freed));
       const bool is_known = all_[i].state != State::unreadable && all_[i].state != State::repairable && !unfinished(i);
-      const bool judged = decision.action != Action::skip && decision.action != Action::block && is_known;
+      const bool judged =
+          decision.action != Action::skip && decision.action != Action::block && is_known && !all_[i].is_virtual;
       committed += judged ? 1 : 0;
     }
     const double lost = static_cast<double>(out_.trash_count + out_.demote_count);

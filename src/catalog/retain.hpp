@@ -16,7 +16,8 @@
 ///    group has no others; and where nothing good is left, of corrupt ones)
 ///  2 one that is read, loaded, converted or saved now
 ///  3 a pinned one, until the pin's date
-///  4 one that other checkpoints refer to
+///  4 one that other checkpoints refer to; and a virtual one, which refers to others. It frees next to nothing, counts
+///    for no rule, and replaces no checkpoint that has its bytes
 ///  5 one that a foreign tracker file names
 ///  6 one that could not be read just now, or its marks; one that `ckpt repair` can repair
 ///  7 an uncommitted one (repair sweeps those), another tool's that was written a short time ago, and symbolic
@@ -82,6 +83,7 @@ struct Reason {
     marks_unreadable,
     uncommitted,
     link,
+    is_virtual,
     corrupt,
     superseded_grace,  ///< `value`: ms left
     last_of_series,

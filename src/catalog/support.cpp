@@ -50,7 +50,8 @@ Result<> compare(std::span<Checkpoint> checkpoints, const Policy& policy, const 
 }  // namespace
 
 bool is_whole(const Checkpoint& checkpoint) {
-  return checkpoint.state == State::committed || checkpoint.state == State::verified;
+  const bool is_committed = checkpoint.state == State::committed || checkpoint.state == State::verified;
+  return is_committed && !checkpoint.is_virtual;
 }
 
 std::vector<std::uint32_t> likely_support(std::span<const Checkpoint> checkpoints, const Policy& policy,

@@ -27,7 +27,7 @@ Result<std::vector<std::uint32_t>> unsupported(std::span<Checkpoint> checkpoints
                                                const Situation& situation, const Retention& retention,
                                                const std::vector<bool>& sure);
 
-/// Whether it counts: committed or verified.
+/// Whether it counts: committed or verified, and not virtual.
 bool is_whole(const Checkpoint& checkpoint);
 
 }  // namespace ckpt::catalog

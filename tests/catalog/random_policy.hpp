@@ -136,6 +136,7 @@ inline std::vector<Checkpoint> any_history() {
     if (chance(4)) one.resume_source = true;
     if (chance(3)) one.marks_unreadable = true;
     if (chance(3)) one.link = true;
+    if (chance(3)) one.is_virtual = true;
     out.push_back(std::move(one));
   }
   // The order in which they are listed says nothing.

@@ -47,7 +47,7 @@ class Model {
   }
   bool same_group(const Checkpoint& a, const Checkpoint& b) const { return key(a) == key(b); }
   static bool whole(const Checkpoint& one) {
-    return !one.link && (one.state == State::committed || one.state == State::verified);
+    return !one.link && !one.is_virtual && (one.state == State::committed || one.state == State::verified);
   }
 
   std::optional<std::uint64_t> from_of(const std::string& run, std::uint64_t series) const {
@@ -306,7 +306,8 @@ class Model {
       for (const State state : {State::corrupt, State::committed, State::verified}) {
         const Checkpoint* best = nullptr;
         for (const Checkpoint* one : group) {
-          const bool left_behind = state == State::corrupt ? !one->link : whole(*one) && superseded(*one);
+          const bool left_behind =
+              state == State::corrupt ? !one->link && !one->is_virtual : whole(*one) && superseded(*one);
           if (left_behind && one->state == state && (best == nullptr || committed_before(*best, *one))) best = one;
         }
         if (best != nullptr) left = best;
@@ -336,7 +337,7 @@ class Model {
 
   void floor(const Checkpoint& one, const List& group) {
     bool held = one.state == State::uncommitted || one.state == State::unreadable || one.state == State::repairable ||
-                unfinished(one) || one.link || one.marks_unreadable || !one.readers.empty() ||
+                unfinished(one) || one.link || one.is_virtual || one.marks_unreadable || !one.readers.empty() ||
                 !one.references.empty() || !one.trackers.empty() ||
                 (one.state == State::corrupt && !situation_.include_corrupt);
     for (const Pin& pin : one.pins) held = held || !pin.until || now_ < *pin.until;
@@ -451,7 +452,8 @@ class Model {
     for (const Checkpoint& one : all_) {
       const Action action = answer_.actions.at(one.id);
       lost += action == Action::trash || action == Action::demote ? 1u : 0u;
-      const bool known = one.state != State::unreadable && one.state != State::repairable && !unfinished(one);
+      const bool known =
+          one.state != State::unreadable && one.state != State::repairable && !unfinished(one) && !one.is_virtual;
       judged += action != Action::skip && action != Action::block && known ? 1u : 0u;
     }
     answer_.aborted = situation_.first_run && !situation_.approved && lost > policy_.guard.max_delete_fraction * judged;

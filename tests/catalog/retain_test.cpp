@@ -104,6 +104,22 @@ TEST(Retain, WhatCannotBeLoadedTakesNoPlaceOfWhatCan) {
   EXPECT_EQ(trashed(decided(all, last(1), {.now = kLater, .include_corrupt = true}), all), (Steps{1, 4}));
 }
 
+TEST(Retain, AVirtualCheckpointStaysAndReplacesNone) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3, 4});
+  all[3].is_virtual = true;
+  all[3].state = State::verified;
+  const Policy policy = last(1);
+  const Retention plan = decided(all, policy);
+  EXPECT_EQ(trashed(plan, all), (Steps{1, 2}));
+  EXPECT_EQ(why_of(plan, all, policy, 3),
+            "virtual: its tensors are in other checkpoints ('ckpt materialize' copies them)");
+  // Nor does it count for the share that a first run may delete.
+  EXPECT_FALSE(decided(all, last(2), {.now = kLater, .first_run = true}).aborted);
+  EXPECT_TRUE(decided(all, last(1), {.now = kLater, .first_run = true}).aborted);
+  for (Checkpoint& one : all) one.is_virtual = true;
+  EXPECT_EQ(trashed(decided(all, policy), all), Steps{});
+}
+
 TEST(Retain, ARunOfWhichAllIsCorruptKeepsItsNewest) {
   std::vector<Checkpoint> all = hourly({1, 2, 3, 4});
   for (Checkpoint& one : all) one.state = State::corrupt;

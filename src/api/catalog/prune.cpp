@@ -13,6 +13,7 @@
 #include "api/catalog/store_catalog.hpp"
 #include "catalog/index/link_watch.hpp"
 #include "catalog/index/links.hpp"
+#include "catalog/index/reference_marks.hpp"
 #include "catalog/index/rows.hpp"
 #include "catalog/index/scan.hpp"
 #include "convert/foreign_names.hpp"
@@ -100,6 +101,7 @@ struct Scanned {
   std::vector<std::string> runs{};         ///< all with a checkpoint, where only some are asked for
   std::vector<std::string> directories{};  ///< those that hold none, too
   std::vector<catalog::OwnPlace> own{};    ///< of ours, of all runs
+  std::vector<OwnerlessMark> ownerless{};
   std::vector<std::string> warnings{};
 };
 
@@ -125,6 +127,12 @@ Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest&
   for (const catalog::KnownRun& run : known) out.directories.push_back(run.run);
   CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), query));
   if (request.runs.empty()) std::ranges::for_each(out.entries, note_own);
+  for (Entry& entry : out.entries) {
+    for (const std::string& gone : catalog::drop_ownerless(io, store, entry)) {
+      out.warnings.push_back(fmt::format("{}: no longer kept for {}, which is gone", entry.path(store), gone));
+      out.ownerless.push_back({.checkpoint = entry.path(store), .owner = gone});
+    }
+  }
   catalog::note_links(store, catalog.refreshed().links, out.entries);
   return out;
 }
@@ -155,8 +163,9 @@ Result<> check_runs(const PruneRequest& request, const std::vector<TrashEntry>& 
 Result<bool> is_unchanged(Io& io, const std::string& store, const Entry& planned, catalog::Time now) {
   CKPT_TRY(const auto place, place_of(io, store, planned));
   if (!place) return false;
-  const auto seen = catalog::read_entry(io, store, *place);
+  auto seen = catalog::read_entry(io, store, *place);
   if (!seen) return false;
+  catalog::drop_ownerless(io, store, *seen);
   const catalog::Checkpoint& one = seen->checkpoint;
   const bool pinned = std::any_of(one.pins.begin(), one.pins.end(),
                                   [&](const catalog::Pin& pin) { return !pin.until || *pin.until > now; });
@@ -366,6 +375,12 @@ void settle_trash(Io& io, const std::string& store) {
     static_cast<void>(Deleter::open(io, store, std::chrono::steady_clock::now(), foreign_names()));
 }
 
+/// Of virtual checkpoints that are gone, from what stays. They protect nothing: failures are ignored.
+void drop_marks(Io& io, const PrunePlan& plan) {
+  for (const OwnerlessMark& mark : plan.ownerless)
+    static_cast<void>(catalog::remove_ownerless(io, mark.checkpoint, mark.owner));
+}
+
 }  // namespace
 
 Action planned_action(const PrunePart& part, std::size_t index) {
@@ -389,6 +404,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
   CKPT_CHECK(check_runs(request, trash, scanned));
   plan.directories = std::move(scanned.directories);
+  plan.ownerless = std::move(scanned.ownerless);
   plan.purge_due = purge_due(trash, request.now);
   const KnownPolicies known = read_known_policies(session.io, plan.store);
   plan.known_as = plan.policies.source;
@@ -487,6 +503,7 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
     report.complete = false;
     return report;
   }
+  drop_marks(io, plan);
   auto remembered = room.with_room([&] { return remember_policies(io, plan); });
   CKPT_CHECK(purge_trash(session, plan, how, pressed, *trash, report));
   if (!remembered) remembered = remember_policies(io, plan);  // there may be room now

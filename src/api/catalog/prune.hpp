@@ -46,6 +46,12 @@ struct PrunePart {
                                           ///< without grace
 };
 
+/// A mark in a checkpoint whose virtual checkpoint is gone.
+struct OwnerlessMark {
+  std::string checkpoint{};  ///< path
+  std::string owner{};       ///< path of the virtual one
+};
+
 /// Things in the trash.
 struct TrashSum {
   std::uint64_t count = 0;
@@ -60,6 +66,7 @@ struct PrunePlan {
   std::vector<std::string> ruleless{};      ///< runs that no policy selects: nothing in them is deleted
   std::vector<catalog::Entry> undecided{};  ///< their checkpoints
   std::vector<std::string> directories{};   ///< of the store: runs, and directories that hold or may hold runs
+  std::vector<OwnerlessMark> ownerless{};
   std::vector<std::string> warnings{};
   std::uint64_t trash_count = 0;
   std::uint64_t demote_count = 0;

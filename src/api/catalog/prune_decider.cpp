@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "api/catalog/look_again.hpp"
+#include "catalog/index/reference_marks.hpp"
 #include "catalog/support.hpp"
 
 namespace ckpt {
@@ -141,6 +142,7 @@ Result<PruneDecider::Checks> PruneDecider::check(PrunePart& part, const std::vec
     warnings.push_back(fmt::format("{}: not counted as kept: {}", entry.path(request_.store), look.reason));
     if (look.now) {
       entry = *std::move(look.now);
+      catalog::drop_ownerless(session_.io, request_.store, entry);
       const catalog::Checkpoint before = std::exchange(one, entry.checkpoint);
       // Facts from links are not stored in it.
       one.trackers.insert(one.trackers.end(), before.trackers.begin(), before.trackers.end());

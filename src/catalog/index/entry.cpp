@@ -29,6 +29,7 @@ bool holds_optimizer(const Entry& entry) {
 }
 
 std::string layout_name(const universal::Manifest& manifest) {
+  if (manifest.is_virtual()) return "virtual";
   universal::Layout::Kind most = universal::Layout::Kind::whole;
   for (const universal::Layout& layout : manifest.layouts) most = std::max(most, layout.kind);
   switch (most) {
@@ -39,7 +40,7 @@ std::string layout_name(const universal::Manifest& manifest) {
     case universal::Layout::Kind::irregular:
       return "irregular";
     case universal::Layout::Kind::referenced:
-      return "virtual";
+      break;  // of virtual ones only
   }
   return {};
 }
@@ -80,6 +81,14 @@ void take_manifest(Entry& entry, const universal::Manifest& manifest) {
   }
   entry.revision = manifest.revision;
   entry.layout = layout_name(manifest);
+  checkpoint.is_virtual = manifest.is_virtual();
+  entry.referenced_files = 0;
+  entry.referenced_bytes = 0;
+  for (const universal::ReferencedSource& source : manifest.references) {
+    entry.referenced_files += source.files.size();
+    for (const universal::ReferencedFile& file : source.files)
+      entry.referenced_bytes += std::min(file.bytes, UINT64_MAX - entry.referenced_bytes);
+  }
   entry.framework = manifest.meta.framework;
 }
 

@@ -32,14 +32,16 @@ struct Entry {
   std::string name{};       ///< of its directory in its run: "step-000001000.g7", "global_step100"
   std::string format{};     ///< "ckpt", or that of another tool; also checkpoint.attributes "format"
   bool foreign = false;     ///< another tool's: no generation, and its marks are in kForeignMarksDirectory
-  std::string layout{};     ///< "whole", "mesh", "irregular"; "" if unknown
+  std::string layout{};     ///< "whole", "mesh", "irregular", "virtual"; "" if unknown
   std::string framework{};
   std::string parent{};  ///< id of the checkpoint that was loaded before it was saved
   std::uint64_t revision = 0;
   std::array<std::uint64_t, universal::kClassCount> class_bytes{};  ///< by universal::FileClass; foreign: zeros
   std::uint64_t file_count = 0;
-  std::string reason{};       ///< why it is unreadable or corrupt
-  std::vector<Mark> marks{};  ///< all, including those in `checkpoint`
+  std::uint64_t referenced_files = 0;  ///< of other checkpoints, to which a virtual one refers
+  std::uint64_t referenced_bytes = 0;  ///< their sizes
+  std::string reason{};                ///< why it is unreadable or corrupt
+  std::vector<Mark> marks{};           ///< all, including those in `checkpoint`
   std::optional<SaveCost> save{};
   Stamp directory{};  ///< of its directory, its marks and its manifest, before they were read
   Stamp marks_directory{};

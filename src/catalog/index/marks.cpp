@@ -245,8 +245,11 @@ Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& m
 }
 
 Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name,
-                         const ForeignNames& names) {
-  CKPT_TRY(const auto lease, Lease::take(io, parent_path(directory), names));
+                         const ForeignNames& names, Holding holding) {
+  std::unique_ptr<Lease> lease;
+  if (holding == Holding::lease) {
+    CKPT_TRY(lease, Lease::take(io, parent_path(directory), names));
+  }
   CKPT_TRY(const auto held, hold_checkpoint(io, parent_path(directory)));
   auto removed = io.unlink(join_path(directory, file_name(kind, name)));
   if (!removed && removed.error().code == Errc::not_found) return false;

@@ -23,13 +23,15 @@ namespace ckpt::catalog {
 
 struct Mark {
   enum class Kind : std::uint8_t {
-    pin,        ///< never delete this; until a date, or permanently. `name`: which pin, `text`: why
-    tag,        ///< `name`
-    note,       ///< `text`; `name` distinguishes several
-    metric,     ///< `name`, `value`
-    verified,   ///< every digest was read again; `value` other than 1: damage was found, described in `text`
-    restored,   ///< a trainer has loaded it, on all of its ranks: the first time
-    reference,  ///< `name`: the id of a checkpoint whose bytes are stored in this one
+    pin,       ///< never delete this; until a date, or permanently. `name`: which pin, `text`: why
+    tag,       ///< `name`
+    note,      ///< `text`; `name` distinguishes several
+    metric,    ///< `name`, `value`
+    verified,  ///< every digest was read again; `value` other than 1: damage was found, described in `text`
+    restored,  ///< a trainer has loaded it, on all of its ranks: the first time
+    /// `name`: the path of a virtual checkpoint that refers to files of this one (reference_marks.hpp), or the id of
+    /// another one whose bytes are stored in this one
+    reference,
   } kind = Kind::note;
   std::string name{};
   std::string text{};
@@ -91,6 +93,6 @@ Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& m
 /// Removes a mark; false if there is none. Durable on return.
 /// errors  locked, as write_mark; io
 Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name,
-                         const ForeignNames& names = {});
+                         const ForeignNames& names = {}, Holding holding = Holding::lease);
 
 }  // namespace ckpt::catalog

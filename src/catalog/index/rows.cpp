@@ -18,7 +18,7 @@ constexpr const char* kColumns =
     "weights_bytes, optim_bytes, blobs_bytes, objects_bytes, index_bytes, files, format, is_foreign, layout, "
     "framework, "
     "parent, revision, plan_s, stage_s, write_s, ranks, marks_unreadable, is_link, inode, mtime_ns, marks_inode, "
-    "marks_mtime_ns, manifest_inode, manifest_mtime_ns";
+    "marks_mtime_ns, manifest_inode, manifest_mtime_ns, referenced_files, referenced_bytes";
 constexpr auto kOptimizer = static_cast<std::size_t>(universal::FileClass::optim);
 constexpr const char* kTracker = "tracker";
 constexpr const char* kSavedMetric = "saved";
@@ -70,6 +70,9 @@ Entry take_row(Columns& row) {
   entry.directory = row.stamp();
   entry.marks_directory = row.stamp();
   entry.manifest = row.stamp();
+  entry.referenced_files = row.natural();
+  entry.referenced_bytes = row.natural();
+  checkpoint.is_virtual = entry.layout == "virtual";
   take_commit_time(entry);
   return entry;
 }
@@ -249,11 +252,12 @@ void insert_row(SQLite::Statement& insert, const Entry& entry) {
   row.add(entry.save ? std::optional(entry.save->ranks) : std::nullopt);
   row.add(checkpoint.marks_unreadable).add(checkpoint.link);
   row.add(entry.directory).add(entry.marks_directory).add(entry.manifest);
+  row.add(entry.referenced_files).add(entry.referenced_bytes);
   insert.exec();
 }
 
 std::string placeholders() {
-  constexpr int kColumnCount = 36;
+  constexpr int kColumnCount = 38;
   std::string out = "?1";
   for (int i = 2; i <= kColumnCount; ++i) out += ",?" + std::to_string(i);
   return out;

@@ -19,8 +19,8 @@ constexpr auto kReturnPatience = std::chrono::seconds(2);
 constexpr auto kReturnPoll = std::chrono::milliseconds(20);
 constexpr unsigned kDeepestPart = 4;  // depth of a part below its checkpoint, in directories
 
-/// Directories above a path whose names are those of checkpoints, ours or another tool's. Runs with such names are not
-/// included.
+}  // namespace
+
 std::vector<std::string> checkpoints_around(Io& io, const std::string& path, const ForeignNames& names) {
   std::vector<std::string> out;
   std::string at = parent_path(real_path(path).value_or(path));
@@ -30,13 +30,11 @@ std::vector<std::string> checkpoints_around(Io& io, const std::string& path, con
       out.push_back(at);
     } else if (names.step_in(name)) {
       const auto ours = list_checkpoints(io, at);
-      if (ours && ours->empty()) out.push_back(at);
+      if (!ours || ours->empty()) out.push_back(at);  // one that cannot be listed may be either
     }
   }
   return out;
 }
-
-}  // namespace
 
 Result<std::vector<std::string>> claim_keys(Io& io, const std::string& store, const std::string& path) {
   std::vector<std::string> out;

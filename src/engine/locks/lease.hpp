@@ -48,6 +48,10 @@ class Lease final : public Attended {
   std::chrono::nanoseconds last_{};
 };
 
+/// Directories above a path whose names are those of checkpoints, ours or another tool's, innermost first: what is at the
+/// path is deleted with them. Runs with such names are not included.
+std::vector<std::string> checkpoints_around(Io& io, const std::string& path, const ForeignNames& names);
+
 /// The keys under which readers claim the checkpoint at `path`.
 /// errors  io: unknown
 Result<std::vector<std::string>> claim_keys(Io& io, const std::string& store, const std::string& path);
