@@ -14,7 +14,6 @@ namespace ckpt::cli {
 Answer run_convert(Context& context);
 Answer run_save(Context& context);
 Answer run_load(Context& context);
-Answer run_materialize(Context& context);
 Answer run_verify(Context& context);
 Answer run_inspect(Context& context);
 Answer run_ls(Context& context);

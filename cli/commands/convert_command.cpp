@@ -53,7 +53,9 @@ Result<TargetOptions> read_target_options(const Words& words) {
 Result<ConvertRequest> read_request(const Words& words) {
   ConvertRequest out;
   out.source = words.arguments[0];
-  out.target = words.arguments[1];
+  out.materialize = words.verb != nullptr && words.verb->name == "materialize";
+  const bool in_place = out.materialize && words.arguments.size() == 1;
+  out.target = in_place ? out.source : words.arguments[1];
   if (out.source.empty() || out.target.empty())
     return fail(Errc::usage, fmt::format("missing {}", out.source.empty() ? "source" : "target"));
   if (out.target.find("://") != std::string::npos)
@@ -64,8 +66,8 @@ Result<ConvertRequest> read_request(const Words& words) {
     return fail({.code = Errc::usage,
                  .message = "cannot write a checkpoint to standard output",
                  .hint = "name a file or a directory ('./-' for a file called '-')"});
-  out.to = words.text("to");
-  out.from = words.text("from");
+  out.to = out.materialize ? "ckpt" : words.text("to");
+  out.from = out.materialize ? "ckpt" : words.text("from");
   out.only = words.all("only");
   if (words.text("weights") == "master") out.weights = WeightsFrom::master;
   if (words.text("weights") == "param") out.weights = WeightsFrom::param;
@@ -134,6 +136,13 @@ void print_end(Context& context, const ConvertReport& report, const ConvertReque
   say(context, next_text(report, request, context.words.text("map")));
 }
 
+/// Where a link leads, so that the checkpoint is replaced and not the link.
+std::string in_place_target(const std::string& source) {
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(source, error);
+  return !error && std::filesystem::is_symlink(source, error) ? real.string() : source;
+}
+
 /// The target's directory must exist; the error says how to create it.
 Error with_parent_hint(Error error, const ConvertRequest& request) {
   std::error_code ignored;
@@ -146,6 +155,7 @@ Error with_parent_hint(Error error, const ConvertRequest& request) {
 /// By path or by name; `request` gets the path. Collective.
 Result<ConvertReport> convert_named(Session& session, const Words& words, ConvertRequest& request) {
   CKPT_TRY(request.source, path_of(session, words, request.source));
+  if (words.arguments.size() == 1) request.target = in_place_target(request.source);
   return convert(session, request);
 }
 
@@ -184,7 +194,8 @@ Answer run_convert(Context& context) {
   out.exit_code = verdict.exit_code;
   out.failures = std::move(verdict.failures);
   for (Failure& failure : out.failures)
-    failure.effect = effect_on(request->target, failure.error, request->dry_run, request->overwrite);
+    failure.effect = effect_on(request->target, failure.error, request->dry_run,
+                               request->overwrite || context.words.arguments.size() == 1);
   if (!report) return out;
   if (out.exit_code == 0 && report->partial) out.exit_code = exit_code(Errc::not_done);
   take_warnings(out, report->notes);
@@ -195,21 +206,6 @@ Answer run_convert(Context& context) {
     print_end(context, *report, *request);
   }
   return out;
-}
-
-Answer run_materialize(Context& context) {
-  const std::string& word = context.words.arguments[0];
-  const auto report = ask_alone(context, [&](Session& session) -> Result<InspectReport> {
-    CKPT_TRY(const std::string path, path_of(session, context.words, word));
-    return inspect(session, path, "ckpt");
-  });
-  if (!report) return failed(report.error());
-  if (report->referenced_files == 0)
-    return failed({.code = Errc::usage,
-                   .message = word + ": not a virtual checkpoint: it holds its tensors itself",
-                   .file = word,
-                   .hint = "'ckpt convert' copies any checkpoint"});
-  return run_convert(context);
 }
 
 }  // namespace ckpt::cli

@@ -77,6 +77,7 @@ Error incomplete(const InspectReport& report) {
   out.message = report.path + ": " + first->text;
   out.file = first->file;
   out.tensor = first->tensor;
+  if (report.referenced_files != 0) out.hint = "put the file back as it was, or convert its checkpoint again";
   return out;
 }
 
@@ -98,8 +99,9 @@ void print_report(Context& context, const InspectReport& report, bool with_files
                        format_counted(report.referenced_files, "file"), format_size(report.referenced_bytes, sizes));
   out += state_text(report, sizes);
   out += fmt::format("  {:<11} {}\n", "checks",
-                     report.stores_hashes ? "complete: a hash for every 4 MiB"
-                                          : "partial; 'ckpt verify' compares what the format has");
+                     report.stores_hashes           ? "complete: a hash for every 4 MiB"
+                     : report.referenced_files != 0 ? "size, time and first 64 KiB of each file that it refers to"
+                                                    : "partial; 'ckpt verify' compares what the format has");
   if (!report.can_become.empty()) out += fmt::format("  {:<11} {}", "converts to", fmt::join(report.can_become, " · "));
   if (!report.can_become.empty() && report.smallest_memory != 0)
     out += fmt::format("   (needs at least {} of memory)", format_size(report.smallest_memory, sizes));

@@ -181,6 +181,7 @@ void put(json::Writer& out, const catalog::Entry& entry, const std::string& stor
   put_text(out, "framework", entry.framework);
   out.member("bytes", checkpoint.bytes).member("optimizer_bytes", checkpoint.optimizer_bytes);
   out.member("optimizer_dropped", entry.is_demoted()).member("files", entry.file_count);
+  out.member("referenced_files", entry.referenced_files).member("referenced_bytes", entry.referenced_bytes);
   out.key("metrics").begin_array();
   for (const auto& [name, value] : checkpoint.metrics) {
     out.begin_object();

@@ -33,6 +33,10 @@ std::string plan_text(const ConvertReport& report, SizeStyle sizes) {
                      format_size(report.memory_bound, sizes));
   if (report.free_bytes_after != 0)
     out += fmt::format(" · free after: {}", format_size(report.free_bytes_after, sizes));
+  if (report.referenced_files != 0)
+    out += fmt::format("\nrefers  to {} of the source, {}, not copied: keep {} unchanged",
+                       format_counted(report.referenced_files, "file"), format_size(report.referenced_bytes, sizes),
+                       report.referenced_files == 1 ? "it" : "them");
   return out + "\n";
 }
 

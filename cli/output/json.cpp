@@ -158,6 +158,7 @@ void put(json::Writer& out, const ConvertReport& report, const ConvertRequest& r
   out.member("bytes", report.target_bytes);
   put(out.key("files"), report.files);
   put(out.key("replaced"), report.replaced);
+  out.member("referenced_files", report.referenced_files).member("referenced_bytes", report.referenced_bytes);
   out.member("free_bytes_after", report.free_bytes_after).end_object();
   out.member("already_done", report.already_done).member("dry_run", report.dry_run).member("partial", report.partial);
   out.member("resumed_bytes", report.resumed_bytes).member("tensors", report.tensor_count);
@@ -209,7 +210,8 @@ void put(json::Writer& out, const VerifyReport& report, const VerifyRequest& req
   out.member("format", report.format);
   put_optional(out, "variant", report.variant);
   out.member("intact", report.ok).member("quick", request.quick).member("tensors", report.tensor_count);
-  out.member("files", report.file_count).member("bytes", report.bytes).member("checked_by", report.checked_by);
+  out.member("files", report.file_count).member("referenced_files", report.referenced_files);
+  out.member("bytes", report.bytes).member("checked_by", report.checked_by);
   out.member("hashes_compared", report.leaf_count).member("source_checksums", report.crc_checked);
   out.member("source_checksums_unread", report.crc_unread).member("masters_compared", report.masters);
   out.member("tensors_with_copies", report.replicated).key("sample");
@@ -276,7 +278,9 @@ void put(json::Writer& out, const InspectReport& report, bool with_files) {
   out.end_array()
       .member("extras", report.extras)
       .member("file_count", report.file_count)
-      .member("file_bytes", report.file_bytes);
+      .member("file_bytes", report.file_bytes)
+      .member("referenced_files", report.referenced_files)
+      .member("referenced_bytes", report.referenced_bytes);
   if (with_files) put(out.key("files"), report.files);
   out.member("can_become", report.can_become).member("smallest_memory_bytes", report.smallest_memory);
   out.member("stores_hashes", report.stores_hashes);

@@ -6,6 +6,7 @@
 
 #include "api/verbs.hpp"
 #include "cli/words/catalog_grammar.hpp"
+#include "cli/words/conversion_verbs.hpp"
 #include "cli/words/retention_verbs.hpp"
 
 namespace ckpt::cli {
@@ -16,165 +17,6 @@ Flag from_flag() {
           .value = "FORMAT",
           .help = "source format (default: detect)",
           .guesses = {"input-format", "source-format"}};
-}
-
-Flag map_flag() {
-  return {.name = "map",
-          .value = "FILE",
-          .help = "JSON rules for facts that the files lack: shapes in flat tensors, new names",
-          .guesses = {"rules", "name-map", "mapping", "shapes"}};
-}
-
-Verb convert_verb() {
-  return {
-      .name = "convert",
-      .arguments = "SRC DST",
-      .least_arguments = 2,
-      .most_arguments = 2,
-      .summary = "Convert a checkpoint to safetensors, HDF5 or the ckpt format",
-      .about = {"SRC is a file or directory in any known format; ckpt detects it from file names and first bytes. DST "
-                "appears complete or not at all: ckpt writes a temporary directory next to it, checks and syncs it, "
-                "and renames it last. Existing files are kept unless --overwrite is given. If SRC changes during the "
-                "conversion, ckpt exits with 11 and creates nothing. If the conversion is killed, run the same command "
-                "again: it verifies the finished parts and continues.",
-                "Without --to, the name of DST selects the format: X.safetensors is one safetensors file, X.h5 one "
-                "HDF5 file, anything else a directory in the ckpt format. Memory stays below --memory for checkpoints "
-                "of any size. Under mpirun the ranks share the work; the result is identical.",
-                kPathOrName},
-      .aliases = {"consolidate", "reshard"},
-      .flags =
-          {
-              {.name = "to",
-               .value = "FORMAT",
-               .help = "output format",
-               .guesses = {"format", "output-format", "target-format", "t", "f"}},
-              {.name = "from",
-               .value = "FORMAT",
-               .help = "source format (default: detect)",
-               .guesses = {"input-format", "source-format"}},
-              map_flag(),
-              named_in_flag(),
-              {.name = "only",
-               .value = "WHAT",
-               .help = "convert only weights, optim, or tensors whose names match a pattern, e.g. 'model.layers.*'",
-               .repeatable = true,
-               .guesses = {"include", "filter", "select"}},
-              {.name = "weights",
-               .value = "WHICH",
-               .help = "if both exist: the fp32 master weights or the stored parameters; auto takes the masters with "
-                       "--only weights",
-               .choices = {"auto", "master", "param"}},
-              {.name = "dtype",
-               .value = "DTYPE",
-               .help = "cast floating-point weights and buffers, never optimizer state (default: keep)",
-               .choices = {"bf16", "fp16", "fp32", "keep"}},
-              {.name = "shard-size",
-               .value = "SIZE",
-               .help = "maximum size of one output file (default for safetensors directories: 5GB)",
-               .guesses = {"max-shard-size", "shard", "split"}},
-              {.name = "zero-stage",
-               .value = "N",
-               .help = "for --to deepspeed: the ZeRO stage that loads the result, 0 to 3",
-               .choices = {"0", "1", "2", "3"},
-               .guesses = {"stage", "zero"}},
-              {.name = "dp",
-               .value = "N",
-               .help = "for --to deepspeed: number of data-parallel ranks that load the result",
-               .guesses = {"data-parallel", "world-size", "dp-size"}},
-              {.name = "ep",
-               .value = "N",
-               .help = "for --to deepspeed: expert-parallel size, a divisor of --dp; default: that of the source",
-               .guesses = {"expert-parallel", "ep-size"}},
-              {.name = "tag",
-               .value = "NAME",
-               .help = "for --to deepspeed: the checkpoint's directory in DST; by default the source's, or "
-                       "global_step and the step"},
-              {.name = "fresh-optimizer",
-               .help = "for --to deepspeed: start with a new optimizer, where the source holds weights only",
-               .guesses = {"new-optimizer", "no-optimizer"}},
-              {.name = "ranks",
-               .value = "N",
-               .help = "for --to dcp: number of ranks to write files for; by default that of the source"},
-              {.name = "placement",
-               .value = "NAME=CUTS",
-               .help = "for --to dcp: how tensors whose names match are cut over the ranks, such as "
-                       "'layers.*.weight=S1' (S1: along dimension 1, R: replicated, R:2,S0:4: on a mesh of 2 x 4); "
-                       "without it S0, as FSDP cuts them",
-               .repeatable = true,
-               .guesses = {"placements", "shard-dim"}},
-              {.name = "strip-prefix", .value = "TEXT", .help = "remove this prefix from tensor names that have it"},
-              {.name = "add-prefix", .value = "TEXT", .help = "add this prefix to every tensor name"},
-              {.name = "assets",
-               .value = "DIR",
-               .help = "take config.json, tokenizer and other files of the model from DIR where SRC has none, so that "
-                       "transformers loads the output",
-               .guesses = {"config", "tokenizer", "model-dir", "base-model"}},
-              {.name = "no-extras",
-               .help =
-                   "leave out the files that go with the model: config.json, tokenizer, chat template, remote code, "
-                   "licence",
-               .guesses = {"weights-only", "no-config", "no-tokenizer"}},
-              {.name = "virtual",
-               .help = "copy no tensors: DST refers to the files of SRC, which must stay unchanged; for the universal "
-                       "format",
-               .guesses = {"reference", "no-copy", "lazy"}},
-              {.name = "dry-run",
-               .letter = 'n',
-               .help = "show the plan with bytes and memory; write nothing",
-               .guesses = {"plan", "preview"}},
-              {.name = "overwrite",
-               .help = "replace DST if it is a file or a directory with nothing but a checkpoint; with -n, list the "
-                       "files that would be deleted",
-               .guesses = {"force", "f", "y", "yes"}},
-              {.name = "allow-skipped",
-               .help = "exit with 0 instead of 3 if data files next to the checkpoint (weights in another format, an "
-                       "optimizer, RNG states) are skipped",
-               .guesses = {"allow-partial", "ignore-skipped", "partial"}},
-              {.name = "restart",
-               .help = "start over instead of resuming",
-               .guesses = {"no-resume", "fresh", "from-scratch"}},
-              {.name = "verify",
-               .value = "LEVEL",
-               .help =
-                   "none: check the structure; read (default): also the checksums of all data read whole; full: also "
-                   "read the output back and compare replicas and master weights",
-               .choices = {"none", "read", "full"},
-               .guesses = {"check"}},
-          },
-      .examples = {{"ckpt convert runs/exp7 model.safetensors --only weights", "weights of a training run in one file"},
-                   {"ckpt convert runs/exp7 hf --to safetensors --shard-size 5GB", "a directory of shards"},
-                   {"ckpt convert runs/exp7 out -n", "dry run"},
-                   {"ckpt convert llama8b@best hf --to safetensors --store runs", "the best checkpoint of a run"},
-                   {"mpirun -n 8 ckpt convert runs/exp7 out --memory 2G", "8 processes, 2 GiB each"}},
-      .exit_codes = {3, 10, 11, 12, 13, 14, 15, 16, 17},
-      .main_verb = true,
-  };
-}
-
-Verb materialize_verb() {
-  return {
-      .name = "materialize",
-      .arguments = "CKPT OUT",
-      .least_arguments = 2,
-      .most_arguments = 2,
-      .summary = "Make an ordinary checkpoint of a virtual one",
-      .about =
-          {"CKPT is a checkpoint that 'convert --virtual' wrote. OUT gets all tensors and needs no other files. OUT "
-           "appears complete or not at all, and CKPT is not changed.",
-           kPathOrName},
-      .flags =
-          {
-              {.name = "dry-run",
-               .letter = 'n',
-               .help = "show the plan with bytes and memory; write nothing",
-               .guesses = {"plan", "preview"}},
-              {.name = "restart",
-               .help = "start over instead of resuming",
-               .guesses = {"no-resume", "fresh", "from-scratch"}},
-          },
-      .examples = {{"ckpt materialize exp7-virtual exp7", "copy the tensors that exp7-virtual refers to"}},
-      .exit_codes = {3, 10, 11, 12, 13, 14, 15, 16, 17},
-  };
 }
 
 Verb load_verb() {
@@ -488,7 +330,9 @@ std::vector<Verb> make_verbs() {
       out.push_back(std::move(verb));
     }
   };
-  add(Group::files, {inspect_verb(), ls_verb(), convert_verb(), materialize_verb(), load_verb(), verify_verb()});
+  add(Group::files, {inspect_verb(), ls_verb()});
+  add(Group::files, conversion_verbs());
+  add(Group::files, {load_verb(), verify_verb()});
   add(Group::store, catalog_verbs());
   add(Group::store, retention_verbs());
   add(Group::planning, {plan_verb(), next_save_verb(), doctor_verb()});

@@ -27,8 +27,8 @@ Verb prune_verb() {
            "trash, where ckpt undelete can restore them during the grace period. After it, the next prune deletes them "
            "permanently.",
            "Prune never deletes the newest verified checkpoint of a run (the newest, if none is verified); checkpoints "
-           "that are pinned, in use, needed by others or named by 'latest' and other links; symbolic links; unfinished "
-           "saves; or checkpoints that are unreadable or that ckpt repair can fix. It also keeps other tools' "
+           "that are pinned, in use, needed by others or named by 'latest' and other links; symbolic links; virtual "
+           "checkpoints, which also count for no rule; unfinished saves; or checkpoints that are unreadable or that ckpt repair can fix. It also keeps other tools' "
            "checkpoints without a step in their name or with a file modified in the last 10 minutes. Before deleting "
            "anything it checks the checkpoints that it keeps. The first run of a new or changed policy deletes at most "
            "half of the checkpoints unless -y is given. On network file systems, readers register in .ckpt/claims; "

@@ -70,6 +70,8 @@ struct ConvertRequest {
   bool extras = true;
   std::string assets{};       ///< a model folder: its extra files are copied if the source has none of that name
   bool by_reference = false;  ///< the target refers to the source's files and copies no tensor (`--virtual`)
+  /// The source must be a virtual checkpoint. It may be the target too, which is then replaced as with `overwrite`.
+  bool materialize = false;
   bool dry_run = false;
   bool overwrite = false;
   bool restart = false;  ///< leftovers of a killed run of this conversion are removed, not resumed
@@ -178,9 +180,10 @@ struct VerifyReport {
   std::uint64_t replicated = 0;  ///< tensors all of whose copies were compared
   std::uint64_t bytes = 0;       ///< checked
   double seconds = 0;
-  std::string checked_by;         ///< the basis of the verdict, in words
-  bool unread = false;            ///< recognised but not read: nothing is known of tensors
-  std::vector<Finding> damage{};  ///< the finding: file, offset, tensor
+  std::uint64_t referenced_files = 0;  ///< of other checkpoints, to which a virtual one refers: no hash covers them
+  std::string checked_by;              ///< the basis of the verdict, in words
+  bool unread = false;                 ///< recognised but not read: nothing is known of tensors
+  std::vector<Finding> damage{};       ///< the finding: file, offset, tensor
   bool finite_checked = false;
   std::vector<NotFiniteTensor> not_finite{};  ///< in the source's order
   std::vector<Finding> notes{};

@@ -211,9 +211,17 @@ Result<> find_broken_links(Io& io, Source& source, const std::vector<DirEntry>& 
 /// A reader of a virtual checkpoint reads the checkpoints that it refers to.
 Result<> hold_references(Io& io, Source& source) {
   std::set<std::string> roots;
-  for (const MapFile& file : source.map.files) {
-    if (!is_referenced(file) || !roots.insert(file.root).second) continue;
-    auto lease = Lease::take(io, file.root);
+  std::set<std::string> folders;
+  for (std::uint32_t i = 0; i < source.map.files.size(); ++i) {
+    const MapFile& file = source.map.files[i];
+    if (!is_referenced(file)) continue;
+    roots.insert(file.root);
+    const auto real = real_path(path_of(source.map, i, source.root));
+    if (!real || !folders.insert(parent_path(*real)).second) continue;
+    for (const std::string& around : checkpoints_around(io, *real, foreign_names())) roots.insert(around);
+  }
+  for (const std::string& root : roots) {
+    auto lease = Lease::take(io, root, foreign_names());
     if (lease) {
       source.referenced_leases.push_back(*std::move(lease));
     } else if (lease.error().code == Errc::locked) {

@@ -97,6 +97,8 @@ class Linking {
     if (manifest.version != universal::kVersion)
       return not_linked(request_.source,
                         fmt::format("this is of version {}, and {} is written", manifest.version, universal::kVersion));
+    if (manifest.is_virtual())
+      return not_linked(request_.source, "it is virtual: its tensors are in other checkpoints");
     if (!manifest.dropped.empty()) return not_linked(request_.source, "its optimizer was dropped");
     return {};
   }

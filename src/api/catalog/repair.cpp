@@ -340,6 +340,8 @@ class Looker {
       if (is_interrupted(report.error())) return fail(std::move(report).error());
       item.text += (item.text.empty() ? "" : "; and ") + report.error().message;
       item.kept_because = report.error().code == Errc::incomplete ? no_remedy(path) : "cannot be read completely";
+      const auto manifest = read_manifest(io, path);
+      if (manifest && manifest->is_virtual() && !report.error().hint.empty()) item.kept_because = report.error().hint;
       return false;
     }
     report_.bytes += report->bytes;

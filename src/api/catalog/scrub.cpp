@@ -151,6 +151,7 @@ class Scrubber {
     if (gone && !session_.io.stat(item.path)) item.verdict = ScrubVerdict::vanished;
     const bool is_bad = item.verdict == ScrubVerdict::incomplete || item.verdict == ScrubVerdict::damaged;
     if (!is_bad || request_.quick || is_being_written(item.entry)) return;
+    if (item.entry.checkpoint.is_virtual) return;  // files that it refers to may come back
     const bool lacks_files = item.verdict == ScrubVerdict::incomplete;
     write(item, {.kind = Mark::Kind::verified,
                  .text = mark_text((lacks_files ? std::string(catalog::kLacksFiles) : "") + error.message),
@@ -166,7 +167,8 @@ class Scrubber {
 
   void record(ScrubItem& item) {
     const VerifyReport& report = *item.report;
-    const bool all_compared = report.leaf_count + report.crc_checked > 0 && report.crc_unread == 0;
+    const bool all_compared =
+        report.leaf_count + report.crc_checked > 0 && report.crc_unread == 0 && report.referenced_files == 0;
     Mark mark{.kind = Mark::Kind::verified, .owner = request_.by, .at = request_.clock(), .value = 1};
     if (item.verdict == ScrubVerdict::damaged) {
       mark.value = 0;

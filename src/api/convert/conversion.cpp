@@ -4,18 +4,21 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "api/convert/check.hpp"
 #include "api/convert/pool.hpp"
-#include "api/convert/references.hpp"
 #include "api/convert/source_check.hpp"
 #include "api/convert/source_hashes.hpp"
 #include "api/convert/step_counters.hpp"
 #include "api/convert/target.hpp"
 #include "api/convert/target_extras.hpp"
+#include "catalog/index/reference_marks.hpp"
 #include "convert/apply_rules.hpp"
+#include "engine/io/real_path.hpp"
+#include "engine/store/run_directory.hpp"
 #include "format/checked.hpp"
 #include "format/text/parse_number.hpp"
 
@@ -107,7 +110,10 @@ std::string Conversion::make_id() const {
   add(request_.add_prefix);
   if (const std::string options = options_text(request_.options); !options.empty()) add(options);
   if (!request_.extras) add("no-extras");
-  if (request_.by_reference) add("virtual");
+  if (request_.by_reference) {
+    add("virtual");
+    add(real_path(source_->root).value_or(source_->root));  // a copy of the source with its times is another one
+  }
   for (const std::string& parameter : options_.parameters) add(parameter);
   return hasher.digest().hex();
 }
@@ -134,7 +140,10 @@ Result<> Conversion::open() {
                                        .assets = takes_extras_ ? request_.assets : std::string()}));
   source_ = std::make_unique<Source>(std::move(source));
   CKPT_CHECK(check_complete());
-  id_ = make_id();
+  if (request_.materialize) {
+    CKPT_TRY(in_place_, look_in_place(session_.io, *source_, request_.target));
+  }
+  id_ = in_place_ == InPlace::done ? map().id : make_id();
   return {};
 }
 
@@ -216,7 +225,7 @@ Result<bool> Conversion::already_there() {
     if (info.error().code == Errc::not_found) return false;
     return fail(info.error());
   }
-  CKPT_CHECK(check_apart(session_.io, request_, source_->root));
+  if (in_place_ == InPlace::no) CKPT_CHECK(check_apart(session_.io, request_, source_->root));
   std::string id;
   if (info->kind == FileInfo::Kind::other) {
     // No checkpoint: a pipe would never end.
@@ -227,22 +236,32 @@ Result<bool> Conversion::already_there() {
     id = existing->map.id;
   }
   if (id == id_) return is_done();
-  if (request_.overwrite) return false;
+  if (overwrites()) return false;
   Error error{.code = Errc::target_exists, .message = request_.target + ": already exists"};
   error.file = request_.target;
   error.hint = "use --overwrite to replace it";
   return fail(std::move(error));
 }
 
+Result<std::vector<std::string>> Conversion::files_to_replace(const std::string& path) {
+  return own_files(session_, *source_, *options_.target, path, in_place_ == InPlace::yes);
+}
+
+/// What --overwrite is to remove.
+Result<> Conversion::look_at_replaced(const std::string& target) {
+  CKPT_CHECK(check_unreferenced(session_.io, target));
+  CKPT_TRY(replaced_,
+           account_for(session_.io, target, [this](const std::string& path) { return files_to_replace(path); }));
+  if (const auto old = read_manifest(session_.io, target)) old_references_ = catalog::referenced_paths(*old, target);
+  return {};
+}
+
 /// Whether it exists; other things next to it are noted.
 Result<bool> Conversion::look_at_target() {
   CKPT_TRY(const bool there, already_there());
   const std::string target = join_path(request_.target, "");
-  if (!there && request_.overwrite && options_.run_target == nullptr && session_.io.stat(target)) {
-    CKPT_TRY(replaced_, account_for(session_.io, target, [&](const std::string& path) {
-               return own_files(session_, *source_, *options_.target, path);
-             }));
-  }
+  if (!there && overwrites() && options_.run_target == nullptr && session_.io.stat(target))
+    CKPT_CHECK(look_at_replaced(target));
   // In a run leftovers are swept, and a new run has no directory yet.
   if (options_.run_target != nullptr && (!request_.dry_run || !session_.io.stat(parent_path(request_.target))))
     return there;
@@ -280,6 +299,7 @@ Result<WriteRequest> Conversion::write_request() {
   if (options_.target->writer && options_.target->writer->reads_steps) {
     CKPT_TRY(steps, read_step_counters(*source_, selection_.tensors));
   }
+  if (request_.by_reference) references_.emplace(*source_, request_.target);
   const bool apart = ranks_ != nullptr && !ranks_->ranks.empty();
   return WriteRequest{.source = &map(),
                       .ranks = apart ? ranks_ : nullptr,
@@ -293,7 +313,8 @@ Result<WriteRequest> Conversion::write_request() {
                       .target = request_.target,
                       .id = id_,
                       .source_format = map().format,
-                      .refer = request_.by_reference ? referrer(*source_, request_.target) : nullptr,
+                      .refer = references_ ? [this](std::uint32_t file) { return references_->refer(file); }
+                                           : std::function<Result<Reference>(std::uint32_t)>(),
                       .scalars = std::move(steps),
                       .stop = session_.stop};
 }
@@ -349,6 +370,8 @@ ConvertReport Conversion::describe() const {
   tell_extras(*source_, extras_, report.notes);
   report.partial = selection_.partial || skips_requested(map, request_, *options_.target);
   for (const OldFile& file : replaced_) report.replaced.emplace_back(file.path, file.bytes);
+  if (references_) report.referenced_files = references_->paths().size();
+  if (references_) report.referenced_bytes = references_->bytes();
   if (plan_ == nullptr) return report;
   report.notes.insert(report.notes.end(), skeleton_.dropped.begin(), skeleton_.dropped.end());
   report.partial = report.partial || (!request_.allow_skipped && drops_requested(skeleton_));
@@ -393,19 +416,18 @@ Result<std::unique_ptr<Publication>> Conversion::begin_publication() {
   if (options_.run_target != nullptr) CKPT_CHECK(options_.run_target->make_directories());
   std::optional<Hash128> resumable;
   if (!options_.in_parts) resumable = resume_hash(*plan_, run_options_.check_crc);
-  return Publication::begin(
-      session_.io,
-      {.target = request_.target,
-       .id = id_,
-       .directory = skeleton_.directory,
-       .overwrite = request_.overwrite,
-       .own_files = [&](const std::string& path) { return own_files(session_, *source_, *options_.target, path); },
-       .small_names = skeleton_.small_names,
-       .named_later = options_.run_target != nullptr,
-       .resumable = resumable,
-       .readers = source_->files->readers(source_->map, source_->root),
-       .restart = request_.restart},
-      plan_->targets());
+  return Publication::begin(session_.io,
+                            {.target = request_.target,
+                             .id = id_,
+                             .directory = skeleton_.directory,
+                             .overwrite = overwrites(),
+                             .own_files = [this](const std::string& path) { return files_to_replace(path); },
+                             .small_names = skeleton_.small_names,
+                             .named_later = options_.run_target != nullptr,
+                             .resumable = resumable,
+                             .readers = source_->files->readers(source_->map, source_->root),
+                             .restart = request_.restart},
+                            plan_->targets());
 }
 
 /// Between step 1 and the end of the commit; the publication is rank 0's, null elsewhere.
@@ -447,6 +469,10 @@ Result<> Conversion::fill_and_publish(Publication* publication, Done& done) {
   done.run = *std::move(ran);
   if (hashes) {
     Selection with_extras = selection_;
+    // What a virtual target refers to is not read.
+    if (references_)
+      std::erase_if(with_extras.tensors,
+                    [&](const Selected& one) { return map().tensors[one.tensor].role != Role::blob; });
     for (const WantedExtra& extra : extras_)
       with_extras.tensors.push_back({.tensor = extra.tensor, .name = extra.path, .dtype = Dtype::u8});
     CKPT_TRY(done.hash_checked, hashes->finish(with_extras));
@@ -465,11 +491,19 @@ Result<> Conversion::fill_and_publish(Publication* publication, Done& done) {
     if (checked) checked = check_claims();
     CKPT_CHECK(agreed(std::move(checked)));
   }
-  if (request_.by_reference) CKPT_CHECK(mark_sources(session_.io, *source_, request_.target, id_));
+  if (references_) {
+    CKPT_TRY(done.protection, protect_files(session_.io, references_->paths(), request_.target, id_));
+  }
   // The last look before the commit, at every file, those that no byte was taken from too.
   CKPT_CHECK(agreed(source_->check_unchanged()));
   Result<> committed;
   if (publication != nullptr) committed = commit(*publication, done);
+  const bool is_replaced = publication != nullptr && committed && !old_references_.empty();
+  if (is_replaced) {
+    source_->referenced_leases.clear();  // removing a mark locks what it is in
+    release_files(session_.io, old_references_, request_.target,
+                  references_ ? references_->paths() : std::vector<std::string>());
+  }
   return agreed(std::move(committed));
 }
 
@@ -487,6 +521,10 @@ Result<> Conversion::commit(Publication& publication, Done& done) {
 
 /// Steps 1 to 6 of the commit, with the run between them.
 Result<Conversion::Done> Conversion::carry_out() {
+  if (in_place_ == InPlace::yes) {
+    source_->lease.reset();  // on every rank, before rank 0 locks what it replaces; a change is seen before the commit
+    CKPT_CHECK(agreed({}));
+  }
   Result<std::unique_ptr<Publication>> publication = nullptr;
   if (session_.comm.is_root()) publication = begin_publication();
   CKPT_CHECK(agreed(publication ? Result<>{} : Result<>(fail(publication.error()))));
@@ -494,6 +532,15 @@ Result<Conversion::Done> Conversion::carry_out() {
   auto filled = fill_and_publish(publication->get(), done);
   if (!filled) return fail(leave_for_next(publication->get(), std::move(filled).error()));
   return done;
+}
+
+/// A mark may have been removed since, or not written by a process that was killed.
+Result<> Conversion::protect_done(ConvertReport& report) {
+  CKPT_TRY(const universal::Manifest manifest, read_manifest(session_.io, request_.target));
+  CKPT_TRY(const Protection done,
+           protect_files(session_.io, catalog::referenced_paths(manifest, request_.target), request_.target, id_));
+  std::ranges::copy(done.warnings, std::back_inserter(report.notes));
+  return {};
 }
 
 Result<ConvertReport> Conversion::finish() {
@@ -505,7 +552,13 @@ Result<ConvertReport> Conversion::finish() {
     Result<> settled;
     if (session_.comm.is_root()) settled = settle_published(session_.io, request_.target, id_);
     CKPT_CHECK(agreed(std::move(settled)));
+    if (request_.by_reference) CKPT_CHECK(protect_done(report));
   }
+  if (in_place_ == InPlace::yes && report.partial)
+    return fail({.code = Errc::not_done,
+                 .message = request_.target + ": not replaced, as not all of it would be copied",
+                 .file = request_.target,
+                 .hint = fmt::format("'ckpt materialize {} OUT' keeps it", request_.target)});
   if (request_.dry_run && !already_done_ && free && *free < report.target_bytes)
     return fail(too_little_space(request_.target, report.target_bytes, *free));
   if (!already_done_ && !request_.dry_run) {
@@ -516,6 +569,7 @@ Result<ConvertReport> Conversion::finish() {
     report.hash_checked = done.hash_checked;
     report.resumed_bytes = done.resumed.bytes;
     if (!done.path.empty()) report.target = done.path;
+    std::ranges::copy(done.protection.warnings, std::back_inserter(report.notes));
     report.crc_unread = ran.crc_unread;
     report.overflowed = ran.casts.overflowed;
     report.became_nan = ran.casts.became_nan;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "api/convert/materialize.hpp"
+#include "api/convert/references.hpp"
 #include "api/convert/resume.hpp"
 #include "api/convert/select.hpp"
 #include "api/verbs.hpp"
@@ -74,12 +76,17 @@ class Conversion {
     RunReport run;
     Resumed resumed;
     std::uint64_t hash_checked = 0;
-    std::string path{};  // on rank 0, of a checkpoint in a run
+    std::string path{};       // on rank 0, of a checkpoint in a run
+    Protection protection{};  // of what a virtual target refers to
   };
 
   Result<> agreed(Result<> mine);
   std::string make_id() const;
   Result<> check_complete();
+  bool overwrites() const { return request_.overwrite || in_place_ == InPlace::yes; }
+  Result<std::vector<std::string>> files_to_replace(const std::string& path);
+  Result<> look_at_replaced(const std::string& target);
+  Result<> protect_done(ConvertReport& report);
   Result<std::string> find_damage(const std::string& target);
   Result<bool> is_done();
   Result<bool> already_there();
@@ -110,6 +117,9 @@ class Conversion {
   bool already_done_ = false;
   std::string path_{};  // on rank 0, for a checkpoint in a run: where it already is
   std::vector<OldFile> replaced_{};
+  InPlace in_place_ = InPlace::no;
+  std::optional<References> references_{};     // of a virtual target
+  std::vector<std::string> old_references_{};  // on rank 0: files that the replaced target refers to
 };
 
 }  // namespace ckpt

@@ -3,9 +3,12 @@
 #include <utility>
 
 #include "api/convert/pool.hpp"
+#include "api/convert/references.hpp"
 #include "api/convert/traps.hpp"
 #include "api/verbs.hpp"
 #include "convert/format.hpp"
+#include "engine/io/real_path.hpp"
+#include "engine/run/checks.hpp"
 #include "engine/run/decompress.hpp"
 #include "format/checked.hpp"
 
@@ -21,6 +24,15 @@ std::string part_name(const Tensor& tensor) {
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   if (tensor.role == Role::slot) return (tensor.slot.empty() ? "optimizer" : tensor.slot) + " " + dtype;
   return std::string(role_name(tensor.role)) + " " + dtype;
+}
+
+/// Checkpoints that a virtual one refers to and that do not know it.
+std::vector<std::string> unprotected_by(Io& io, const Source& source) {
+  std::vector<std::string> files;
+  for (std::uint32_t i = 0; i < source.map.files.size(); ++i) {
+    if (is_referenced(source.map.files[i])) files.push_back(path_of(source.map, i, source.root));
+  }
+  return files.empty() ? files : find_unprotected(io, files, real_path(source.root).value_or(source.root));
 }
 
 }  // namespace
@@ -84,6 +96,11 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
       std::max(2 * smallest_pool_bytes(1), resident_bytes() + smallest_pool_bytes(1) + decoding + kProgramBytes),
       1 << 20);
   report.findings = map.findings;
+  for (const std::string& holder : unprotected_by(session.io, source))
+    report.findings.push_back(
+        {.severity = Severity::warning,
+         .text = holder + " has no mark of this checkpoint, so 'ckpt prune' may delete it: convert it again",
+         .file = holder});
   const std::vector<Finding> unexpected = traps(map);
   report.findings.insert(report.findings.end(), unexpected.begin(), unexpected.end());
   report.stores_hashes = source.format->hashes != nullptr && report.referenced_files == 0;

@@ -147,6 +147,11 @@ Result<SalvageReport> salvage(Session& session, const SalvageRequest& request) {
                  .message = fmt::format("{}: {} stores no hash for every byte, so intact tensors cannot be identified",
                                         path, source.format->name),
                  .file = path});
+  if (std::ranges::any_of(map.files, is_referenced))
+    return fail({.code = Errc::unsupported,
+                 .message = path + ": virtual: its tensors are in other checkpoints, and no hash covers them",
+                 .file = path,
+                 .hint = fmt::format("'ckpt materialize {} OUT' copies them", path)});
   CKPT_TRY(BadBytes bad, find_bad_bytes(reading, source));
   out.tensor_count = map.tensors.size();
   for (std::size_t i = 0; i < bad.missing.size(); ++i)

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "catalog/index/reference_marks.hpp"
 #include "convert/extras.hpp"
 #include "engine/io/real_path.hpp"
 #include "engine/publish/publish.hpp"
@@ -139,7 +140,7 @@ struct OldCheckpoint {
 };
 
 Result<OldCheckpoint> recognise_target(Session& session, const Format& target, const std::string& path) {
-  auto opened = open_source(session.io, path, "", {.metadata_limit = session.memory_bytes});
+  auto opened = open_source(session.io, path, "", {.metadata_limit = session.memory_bytes, .tell_references = true});
   if (opened)
     return OldCheckpoint{opened->format, opened->root, std::move(opened->map.files), opened->map.collection,
                          std::move(opened->map.written_beside)};
@@ -291,9 +292,10 @@ Result<std::vector<std::string>> still_beside(Session& session, const OldCheckpo
   return out;
 }
 
-std::set<FileId> files_of(Io& io, const Source& source) {
+std::set<FileId> files_of(Io& io, const Source& source, bool referenced_alone) {
   std::set<FileId> out;
   for (std::uint32_t i = 0; i < source.map.files.size(); ++i) {
+    if (referenced_alone && !is_referenced(source.map.files[i])) continue;
     if (const auto info = io.stat(path_of(source.map, i, source.root))) out.emplace(info->device, info->inode);
   }
   return out;
@@ -302,7 +304,7 @@ std::set<FileId> files_of(Io& io, const Source& source) {
 }  // namespace
 
 Result<std::vector<std::string>> own_files(Session& session, const Source& source, const Format& target,
-                                           const std::string& path) {
+                                           const std::string& path, bool in_place) {
   CKPT_TRY(const FileInfo info, session.io.stat(path));
   std::vector<std::string> out;
   if (info.kind == FileInfo::Kind::directory) {
@@ -323,13 +325,21 @@ Result<std::vector<std::string>> own_files(Session& session, const Source& sourc
     CKPT_CHECK(check_whole(session, path, info));
     out.emplace_back();
   }
-  const std::set<FileId> read = files_of(session.io, source);
+  const std::set<FileId> read = files_of(session.io, source, in_place);
   for (const std::string& file : out) {
     const auto old = session.io.stat(join_path(path, file));
     if (old && read.contains({old->device, old->inode}))
       return fail(not_replaced(path, fmt::format("{} is a file of the source", join_path(path, file))));
   }
   return out;
+}
+
+Result<> check_unreferenced(Io& io, const std::string& target) {
+  const std::string referrer = catalog::find_referrer(io, target);
+  if (referrer.empty()) return {};
+  Error error = not_replaced(target, fmt::format("the virtual checkpoint {} refers to its files", referrer));
+  error.hint = fmt::format("choose another target, or copy its tensors first: ckpt materialize {}", referrer);
+  return fail(std::move(error));
 }
 
 Error too_little_space(const std::string& target, std::uint64_t needed, std::uint64_t free) {

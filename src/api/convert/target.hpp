@@ -35,11 +35,16 @@ Result<> check_outside(Io& io, const ConvertRequest& request, const std::string&
 Result<> check_apart(Io& io, const ConvertRequest& request, const std::string& source_root);
 
 /// The files that belong to the checkpoint at `path`, which --overwrite is to replace: its map's files and
-/// Format::own_names. `target` is the format to write: one that is never read is recognised by its names.
+/// Format::own_names. `target` is the format to write: one that is never read is recognised by its names. `in_place`:
+/// the checkpoint is the source, a virtual one.
 /// errors  usage: it is not one checkpoint, or a part of a larger one, or the source was read from it; locked, io: this
 ///         cannot be determined
 Result<std::vector<std::string>> own_files(Session& session, const Source& source, const Format& target,
-                                           const std::string& path);
+                                           const std::string& path, bool in_place = false);
+
+/// A virtual checkpoint refers to the files of a checkpoint: that is not replaced.
+/// errors  usage: names it
+Result<> check_unreferenced(Io& io, const std::string& target);
 
 /// no_space, for a plan that is not carried out; both in bytes.
 Error too_little_space(const std::string& target, std::uint64_t needed, std::uint64_t free);

@@ -104,8 +104,9 @@ class Verifier {
     if (auto covered = check_coverage(map, all); !covered)
       return fail(with_file(std::move(covered).error(), source.root));
     report_.checked_by = "structure";
-    referenced_ = static_cast<std::size_t>(std::ranges::count_if(map.files, is_referenced));
-    if (referenced_ != 0) report_.checked_by += references_text();
+    report_.referenced_files = static_cast<std::uint64_t>(std::ranges::count_if(map.files, is_referenced));
+    report_.file_count -= report_.referenced_files;
+    if (report_.referenced_files != 0) report_.checked_by += references_text();
     if (source.format->hashes != nullptr) CKPT_CHECK(stored_hashes(source));
     note_marks(source);
     if (!request_.quick) CKPT_CHECK(values(source));
@@ -186,7 +187,7 @@ class Verifier {
   /// Checks of values against each other. Hashes show every byte that changed since it was written; only comparing
   /// copies shows whether they were equal then.
   Result<> values(const Source& source) {
-    const bool hashed = source.format->hashes != nullptr && referenced_ == 0;
+    const bool hashed = source.format->hashes != nullptr && report_.referenced_files == 0;
     const SourceCheckRequest wanted{.everything = !hashed || request_.finite,
                                     .masters = !hashed,
                                     .finite = request_.finite,
@@ -210,8 +211,9 @@ class Verifier {
 
   /// The only check of bytes that no hash of this checkpoint covers.
   std::string references_text() const {
+    const std::uint64_t files = report_.referenced_files;
     return fmt::format(", size, time and first 64 KiB of {} that it refers to",
-                       referenced_ == 1 ? "the file" : fmt::format("{} files", referenced_));
+                       files == 1 ? "the file" : fmt::format("{} files", files));
   }
 
   static std::string copies_text(const SourceCheck& check) {
@@ -221,7 +223,7 @@ class Verifier {
   /// "structure, CRC-32s, 10 masters against their weights": the basis of the verdict.
   std::string words(const SourceCheck& check) const {
     std::string out = "structure";
-    if (referenced_ != 0) out += references_text();
+    if (report_.referenced_files != 0) out += references_text();
     if (request_.sample) out += ", " + looked_at(check.leaves_checked, check.leaves);
     if (check.crc_checked + check.crc_unread > 0) out += ", CRC-32";
     if (check.crc_unread > 0) out += " (" + std::to_string(check.crc_unread) + " partly read, not compared)";
@@ -284,7 +286,6 @@ class Verifier {
   Session& session_;
   const VerifyRequest& request_;
   VerifyReport report_;
-  std::size_t referenced_ = 0;  // files of other checkpoints, of a virtual one
 };
 
 }  // namespace

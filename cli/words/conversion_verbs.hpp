@@ -1,0 +1,15 @@
+#pragma once
+
+#include <vector>
+
+#include "cli/words/grammar.hpp"
+
+namespace ckpt::cli {
+
+/// --map of every command that reads a checkpoint.
+Flag map_flag();
+
+/// Commands that write a checkpoint from another one: a part of verbs().
+std::vector<Verb> conversion_verbs();
+
+}  // namespace ckpt::cli
