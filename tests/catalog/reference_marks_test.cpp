@@ -81,6 +81,17 @@ TEST_F(ReferenceMarks, AnotherDirectoryAboveItProvesNothing) {
   }
 }
 
+TEST_F(ReferenceMarks, WhatAnotherHostHasOnItsOwnDisksProvesNothing) {
+  fs::remove_all(path_);
+  ASSERT_TRUE(is_gone());
+  const std::string host = " " + store_.io().host().self().host;
+  ASSERT_TRUE(mark_.text.ends_with(host)) << "a local file system";
+  mark_.text += "x";
+  EXPECT_FALSE(is_gone());
+  mark_.text.resize(mark_.text.size() - host.size() - 1);
+  EXPECT_FALSE(is_gone()) << "it was on a file system of all hosts";
+}
+
 TEST_F(ReferenceMarks, ALinkThatLeadsNowhereProvesNothing) {
   fs::remove_all(path_);
   fs::create_symlink("nowhere", path_);
@@ -90,7 +101,7 @@ TEST_F(ReferenceMarks, ALinkThatLeadsNowhereProvesNothing) {
 TEST_F(ReferenceMarks, AnIdOrATextThatIsNotUnderstoodProvesNothing) {
   fs::remove_all(path_);
   ASSERT_TRUE(is_gone());
-  for (const std::string& text : {std::string(), id_, id_ + " 1/x", id_ + " 1/2/3"}) {
+  for (const std::string& text : {std::string(), id_, id_ + " 1/x h", id_ + " 1/2/3 h"}) {
     Mark changed = mark_;
     changed.text = text;
     EXPECT_FALSE(is_owner_gone(store_.io(), source_, changed)) << text;

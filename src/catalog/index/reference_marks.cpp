@@ -25,24 +25,41 @@ std::vector<std::string> directories_above(std::string_view path) {
   return out;
 }
 
-/// The id and the inodes in the text of a mark: "ID INODE/INODE/...".
+/// The text of a mark: "ID INODE/INODE/... HOST", without HOST if every host may see the path.
 struct Owner {
   std::string id{};
-  std::vector<std::uint64_t> inodes{};
+  std::vector<std::uint64_t> inodes{};  ///< of the directories above the path
+  std::string host{};
 };
+
+std::string_view take_word(std::string_view& text) {
+  const std::string_view word = text.substr(0, text.find(' '));
+  text.remove_prefix(std::min(word.size() + 1, text.size()));
+  return word;
+}
 
 Owner owner_of(const Mark& mark) {
   std::string_view rest = mark.text;
-  const std::size_t space = std::min(rest.find(' '), rest.size());
-  Owner out{.id = std::string(rest.substr(0, space))};
-  rest.remove_prefix(std::min(space + 1, rest.size()));
-  while (!rest.empty()) {
-    const auto inode = take_number<std::uint64_t>(rest);
+  Owner out{.id = std::string(take_word(rest))};
+  std::string_view inodes = take_word(rest);
+  out.host = std::string(rest);
+  while (!inodes.empty()) {
+    const auto inode = take_number<std::uint64_t>(inodes);
     if (!inode) return {};
     out.inodes.push_back(*inode);
-    rest.remove_prefix(std::min<std::size_t>(rest.size(), 1));
+    inodes.remove_prefix(std::min<std::size_t>(inodes.size(), 1));
   }
   return out;
+}
+
+bool is_local(Io& io, const std::string& directory) {
+  return io.lock_scope(directory).reach == LockReach::everyone;
+}
+
+/// Whether what this host sees in a directory is what the host that made the mark would see.
+bool sees_the_same(Io& io, const std::string& directory, const Owner& owner) {
+  if (owner.host.empty()) return !is_local(io, directory);
+  return is_local(io, directory) && owner.host == io.host().self().host;
 }
 
 enum class Presence : std::uint8_t { present, absent, unknown };
@@ -58,16 +75,17 @@ Presence look_for(Io& io, const std::string& directory, const std::string& path)
 }
 
 /// Below directories that are the same as when the mark was made.
-Presence find_owner(Io& io, const std::string& path, const std::vector<std::uint64_t>& inodes) {
+Presence find_owner(Io& io, const std::string& path, const Owner& owner) {
   const std::vector<std::string> above = directories_above(path);
-  if (above.size() != inodes.size()) return Presence::unknown;
-  for (std::size_t i = 0; i < above.size(); ++i) {
+  if (above.size() != owner.inodes.size()) return Presence::unknown;
+  Presence next = Presence::present;
+  std::size_t i = 0;
+  for (; next == Presence::present && i < above.size(); ++i) {
     const auto info = io.stat(above[i]);
-    if (!info || info->inode != inodes[i]) return Presence::unknown;
-    const Presence next = look_for(io, above[i], i + 1 < above.size() ? above[i + 1] : path);
-    if (next != Presence::present) return next;
+    if (!info || info->inode != owner.inodes[i]) return Presence::unknown;
+    next = look_for(io, above[i], i + 1 < above.size() ? above[i + 1] : path);
   }
-  return Presence::present;
+  return sees_the_same(io, above[i - 1], owner) ? next : Presence::unknown;
 }
 
 bool is_below(const std::string& path, const std::string& directory) {
@@ -103,14 +121,19 @@ Result<Mark> reference_mark(Io& io, const std::string& path, const std::string& 
     inodes.push_back(info.inode);
   }
   Mark mark{.kind = Mark::Kind::reference, .name = path, .text = fmt::format("{} {}", id, fmt::join(inodes, "/"))};
-  CKPT_CHECK(mark_file(mark));
+  if (is_local(io, parent_path(path))) mark.text += " " + io.host().self().host;
+  if (auto file = mark_file(mark); !file)
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: no mark can refer to this path: {}", path, file.error().message),
+                 .file = path,
+                 .hint = "choose another path, or convert without --virtual"});
   return mark;
 }
 
 bool is_owner_gone(Io& io, const std::string& checkpoint, const Mark& mark) {
   if (!mark.name.starts_with('/')) return false;
   const Owner owner = owner_of(mark);
-  switch (find_owner(io, mark.name, owner.inodes)) {
+  switch (find_owner(io, mark.name, owner)) {
     case Presence::absent:
       return true;
     case Presence::unknown:

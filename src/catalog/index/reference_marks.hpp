@@ -19,8 +19,9 @@ std::vector<std::string> referenced_paths(const universal::Manifest& manifest, c
 Result<Mark> reference_mark(Io& io, const std::string& path, const std::string& id);
 
 /// Whether the virtual checkpoint that left a mark in `checkpoint` is proven to be gone: deleted, or replaced by a
-/// checkpoint that does not refer to that one. Anything that cannot be read, and a directory above it that is another
-/// one than when the mark was made (a disk that is not mounted), proves nothing. One that was moved counts as deleted.
+/// checkpoint that does not refer to that one. Anything that cannot be read, a directory above it that is another one
+/// than when the mark was made (a disk that is not mounted), and what another host sees on its own disks prove nothing.
+/// One that was moved counts as deleted.
 bool is_owner_gone(Io& io, const std::string& checkpoint, const Mark& mark);
 
 /// Removes from an entry's references those of virtual checkpoints that are gone, and returns their paths.
