@@ -9,11 +9,10 @@
 
 #include "convert/deepspeed/writer/expert_division.hpp"
 #include "convert/deepspeed/writer/joined_groups.hpp"
+#include "convert/deepspeed/writer/target_limits.hpp"
 #include "convert/deepspeed/writer/writer.hpp"
 #include "format/model/object_tree.hpp"
-#include "format/text/file_name.hpp"
 #include "format/text/name_list.hpp"
-#include "format/torch/tensor_pickle.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
@@ -60,10 +59,10 @@ class Preparation {
     take_state();
     CKPT_CHECK(choose_layout());
     CKPT_CHECK(check_model_parallel());
-    CKPT_CHECK(check_names());
+    CKPT_CHECK(check_names(request_, out_.state));
     CKPT_CHECK(check_optimizer());
     choose_dtype();
-    CKPT_CHECK(check_types());
+    CKPT_CHECK(check_types(request_, out_));
     CKPT_CHECK(add_groups());
     CKPT_CHECK(divide_experts(request_, universal_, out_));
     CKPT_CHECK(check_pipeline_type());
@@ -124,7 +123,7 @@ class Preparation {
     out_.tag = options.tag;
     if (out_.tag.empty()) out_.tag = source_tag();
     if (out_.tag.empty()) out_.tag = fmt::format("global_step{}", out_.state.counters.steps.value_or(0));
-    return check_tag();
+    return check_tag(request_.target, out_.tag);
   }
 
   Result<> check_ranks(std::uint64_t ranks, std::string_view kind, std::string hint) const {
@@ -133,31 +132,6 @@ class Preparation {
                  .message = fmt::format("{}: convert: {} {} ranks: at most {} are written", request_.target, ranks,
                                         kind, kMostTargetRanks),
                  .hint = std::move(hint)});
-  }
-
-  /// DeepSpeed reads the tag from `latest` without the white space around it (engine.load_checkpoint), and joins it to
-  /// the directory that holds `latest` itself.
-  Result<> check_tag() const {
-    constexpr std::size_t kLongest = 240;  // of 255 bytes that file systems allow, as "_universal" may follow
-    const auto refused = [&](std::string_view why) {
-      return fail({.code = Errc::usage,
-                   .message = fmt::format("{}: convert: '{}' cannot be a tag: {}", request_.target, out_.tag, why),
-                   .hint = "--tag NAME    a name such as global_step100"});
-    };
-    if (out_.tag.size() > kLongest) return refused("it is too long");
-    if (!is_utf8(out_.tag)) return refused("DeepSpeed reads it as UTF-8");
-    for (std::size_t begin = 0; begin <= out_.tag.size();) {
-      const std::size_t end = std::min(out_.tag.find('/', begin), out_.tag.size());
-      const std::string_view reason = why_no_file_name(std::string_view(out_.tag).substr(begin, end - begin));
-      if (!reason.empty()) return refused(fmt::format("a folder cannot have the name of a part: {}", reason));
-      begin = end + 1;
-    }
-    if (out_.tag.starts_with(' ') || out_.tag.ends_with(' ')) return refused("DeepSpeed ignores spaces around it");
-    if (std::ranges::any_of(out_.tag, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
-      return refused("it has a control character");
-    if (out_.tag == "latest" || out_.tag == "latest_universal" || out_.tag == kIdFile)
-      return refused("a file beside it has that name");
-    return {};
   }
 
   /// The directory of the source's own files, below its root.
@@ -206,40 +180,6 @@ class Preparation {
     return fail(cannot_hold(request_,
                             "the source has no universal_checkpoint_info, which describes how to slice parameters", {},
                             "--to deepspeed    keeps the slices unchanged"));
-  }
-
-  /// source  torch/nn/modules/module.py: register_parameter and add_module refuse empty names
-  Result<> check_names() const {
-    for (const ModelTensor& entry : out_.state.model) {
-      const std::string& name = entry.name;
-      const bool has_empty_part =
-          name.empty() || name.starts_with('.') || name.ends_with('.') || name.find("..") != std::string::npos;
-      if (!has_empty_part) continue;
-      return fail(cannot_hold(
-          request_,
-          fmt::format("'{}': no module of torch has a parameter or buffer with an empty part in its name", name), name,
-          "--map FILE    gives it another name"));
-    }
-    return {};
-  }
-
-  /// Tensors in flat files have one number an element, and torch's types.
-  Result<> check_types() const {
-    for (const ModelTensor& entry : out_.state.model) {
-      const auto refused = [&](std::string_view why, std::string hint) {
-        return fail(cannot_hold(request_, fmt::format("{}: {}", entry.name, why), entry.name, std::move(hint)));
-      };
-      if (torch::torch_dtype(entry.dtype).empty())
-        return refused(fmt::format("torch has no type for {}", dtype_name(entry.dtype)), "");
-      const bool is_complex = entry.tensor && !map_.tensors[*entry.tensor].true_dtype.empty();
-      if (entry.kind == ModelTensor::Kind::trained && is_complex)
-        return refused("a trained parameter of complex numbers has no place in DeepSpeed", "");
-      const bool is_cut = out_.stage == 3 && entry.kind == ModelTensor::Kind::frozen;
-      if (is_cut && (is_complex || is_packed(entry.dtype)))
-        return refused("a frozen parameter of this type cannot be cut among the ranks of ZeRO stage 3",
-                       "--zero-stage 2    keeps it whole");
-    }
-    return {};
   }
 
   Result<> check_optimizer() {
