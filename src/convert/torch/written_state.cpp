@@ -254,7 +254,8 @@ class StateBuilder {
     if (!optimizer.slots.empty() || optimizer.groups != nullptr) {
       std::size_t groupless = 0;
       for (auto& [key, value] : torch_optimizer(optimizer, groupless).items)
-        place({"optimizer", std::get<std::string>(key->v)}, "optimizer", value);
+        if (!nest_.add({"optimizer", std::get<std::string>(key->v)}, value))
+          leave_out("optimizer." + std::get<std::string>(key->v));
       if (groupless > 0)
         out_.dropped.push_back({.text = fmt::format("optimizer: {} parameters are in no parameter group of the source; "
                                                     "theirs has no hyperparameters",
