@@ -89,6 +89,12 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
   say(context, out + "\n");
 }
 
+/// After a failure to sync the folder of a file that was replaced, the new one is in place.
+Answer not_replaced(Error error, std::string effect) {
+  const bool is_replaced = error.code == Errc::not_durable;
+  return failed(std::move(error), is_replaced ? std::string() : std::move(effect));
+}
+
 Answer change_pin(Context& context, bool remove) {
   const Words& words = context.words;
   MarkRequest request{.store = store_of(words), .checkpoint = words.arguments[0], .remove = remove, .now = now()};
@@ -107,7 +113,7 @@ Answer change_pin(Context& context, bool remove) {
     }
   }
   auto report = ask_alone(context, [&](Session& session) { return mark_checkpoint(session.io, request); });
-  if (!report) return failed(std::move(report).error(), "nothing was changed");
+  if (!report) return not_replaced(std::move(report).error(), "nothing was changed");
   Answer out;
   warn(context, out, report->warnings);
   if (context.settings.json) {
@@ -156,7 +162,7 @@ Answer run_status(Context& context) {
     if (file != nullptr) CKPT_CHECK(write_status(session.io, file->text, out));
     return out;
   });
-  if (!status) return failed(std::move(status).error(), file != nullptr ? "the file is unchanged" : "");
+  if (!status) return not_replaced(std::move(status).error(), file != nullptr ? "the file is unchanged" : "");
   Answer out;
   warn(context, out, status->warnings);
   if (context.settings.json) {

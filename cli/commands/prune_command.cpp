@@ -92,7 +92,7 @@ std::set<std::pair<std::string_view, std::uint64_t>> steps_saved_again(const Pru
 void print_part(Context& context, const PrunePart& part) {
   const SizeStyle sizes = context.settings.sizes;
   if (part.entries.empty() || context.settings.json) return;
-  say(context, fmt::format("policy  {}: keep {}\n", part.policy.runs, policy_line(part)));
+  say(context, fmt::format("policy  {}: keep {}\n", printable(part.policy.runs), printable(policy_line(part))));
   Table table{.columns = {{.title = "RUN", .shrinks = true},
                           {.title = "STEP", .right = true},
                           {.title = "SIZE", .right = true},
@@ -109,7 +109,7 @@ void print_part(Context& context, const PrunePart& part) {
                           printable(why_text(part, i))});
   }
   say(context, context.console.out_is_terminal() ? draw_aligned(table, context.console.width()).text : draw_tsv(table));
-  if (part.retention.aborted) say(context, fmt::format("stopped  {}\n", *part.retention.aborted));
+  if (part.retention.aborted) say(context, fmt::format("stopped  {}\n", printable(*part.retention.aborted)));
 }
 
 void print_names(Context& context, const PrunePlan& plan) {
@@ -124,8 +124,8 @@ void print_names(Context& context, const PrunePlan& plan) {
 void print_check_policy(Context& context, const PrunePlan& plan) {
   for (const PrunePart& part : plan.parts) {
     say(context,
-        fmt::format("policy  {} ({}{})\n", part.policy.runs, format_counted(part.entries.size(), "checkpoint"),
-                    part.first_run ? ", new or changed" : ""),
+        fmt::format("policy  {} ({}{})\n", printable(part.policy.runs),
+                    format_counted(part.entries.size(), "checkpoint"), part.first_run ? ", new or changed" : ""),
         true);
     for (std::size_t r = 0; r < part.policy.keep.size(); ++r) {
       std::uint64_t kept = 0;
@@ -135,7 +135,9 @@ void print_check_policy(Context& context, const PrunePlan& plan) {
         });
       }
       const catalog::Rule& rule = part.policy.keep[r];
-      say(context, fmt::format("  {:<14} keeps {:>6}   {}\n", rule.id, kept, catalog::rule_meaning(rule)), true);
+      say(context,
+          fmt::format("  {:<14} keeps {:>6}   {}\n", printable(rule.id), kept, printable(catalog::rule_meaning(rule))),
+          true);
     }
     if (part.policy.drop_optimizer_after)
       say(context,
@@ -157,7 +159,8 @@ void print_plan(Context& context, const PrunePlan& plan, bool applied) {
   for (const PrunePart& part : plan.parts) print_part(context, part);
   for (const std::string& run : plan.ruleless)
     say(context, fmt::format("note    {}: no policy matches this run; nothing of it is deleted\n", printable(run)));
-  for (const std::string& difference : plan.policies.differences) say(context, fmt::format("note    {}\n", difference));
+  for (const std::string& difference : plan.policies.differences)
+    say(context, fmt::format("note    {}\n", printable(difference)));
   std::uint64_t count = 0;
   for (const PrunePart& part : plan.parts) count += part.entries.size();
   if (applied) return;

@@ -32,7 +32,7 @@ void print(Context& context, const SimulatedPolicy& one) {
   std::string rules;
   for (const catalog::Rule& rule : one.policy.keep)
     rules += fmt::format("{}{} ({})", rules.empty() ? "" : " · ", catalog::rule_meaning(rule), rule.id);
-  say(context, fmt::format("policy  {}: keep {}\n", printable(one.policy.runs), rules), true);
+  say(context, fmt::format("policy  {}: keep {}\n", printable(one.policy.runs), printable(rules)), true);
   const auto line = [&](const char* what, const std::string& text) {
     say(context, fmt::format("  {:<12} {}\n", what, text), true);
   };
@@ -83,7 +83,8 @@ Answer run_simulation(Context& context, PolicyWords policy) {
   for (const std::string& warning : report->warnings)
     findings.push_back({.severity = Severity::warning, .text = warning});
   for (const SimulatedPolicy& one : report->policies) print(context, one);
-  for (const std::string& difference : report->differences) say(context, fmt::format("note    {}\n", difference));
+  for (const std::string& difference : report->differences)
+    say(context, fmt::format("note    {}\n", printable(difference)));
   print_findings(context, findings);
   take_warnings(out, findings);
   json::Writer data = data_writer(out.data);

@@ -45,6 +45,41 @@ std::size_t terminal_width(const Environment& environment) {
   return 80;
 }
 
+constexpr std::array<std::string_view, 6> kInkCodes{"", "1", "2", "1;31", "1;33", "1;32"};
+constexpr std::string_view kPlainCode = "\x1b[0m";
+
+std::string ink_begin(std::string_view code) {
+  return fmt::format("\x1b[{}m", code);
+}
+
+/// Bytes of the ink's escape sequence that a text begins with; 0 if it begins with none.
+std::size_t ink_bytes(std::string_view text) {
+  if (text.starts_with(kPlainCode)) return kPlainCode.size();
+  for (const std::string_view code : kInkCodes) {
+    if (!code.empty() && text.starts_with(ink_begin(code))) return ink_begin(code).size();
+  }
+  return 0;
+}
+
+bool is_plain_ascii(char c) {
+  return (c >= ' ' && c <= '~') || c == '\n' || c == '\t';
+}
+
+/// Text from files may be in any line: only lines, tabs and inks are passed on, other control characters are '?'.
+std::string without_controls(std::string_view text, bool has_inks) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t ink = has_inks && text.front() == '\x1b' ? ink_bytes(text) : 0;
+    const CodePoint one = first_code_point(text);
+    const std::size_t bytes = ink != 0 ? ink : std::max<std::size_t>(1, one.bytes);
+    const bool is_shown = ink != 0 || is_plain_ascii(text.front()) || (one.bytes != 0 && !is_hidden(one.value));
+    out += is_shown ? text.substr(0, bytes) : "?";
+    text.remove_prefix(bytes);
+  }
+  return out;
+}
+
 /// Length in bytes of the code point that starts with this byte; 1 for a stray byte.
 std::size_t sequence_bytes(unsigned char first) {
   if (first >= 0xf0) return 4;
@@ -90,8 +125,11 @@ Result<> Console::open_log() {
   return refused("not a regular file");
 }
 
-void Console::out(std::string_view text) {
-  if (!options_.speaks || text.empty()) return;
+void Console::out(std::string_view given) {
+  if (!options_.speaks || given.empty()) return;
+  const bool is_plain = std::ranges::all_of(given, is_plain_ascii);
+  const std::string cleaned = is_plain ? std::string() : without_controls(given, out_color_);
+  const std::string_view text = is_plain ? given : cleaned;
   const std::scoped_lock lock(mutex_);
   wipe();
   for (std::string_view rest = log_ != nullptr ? text : ""; !rest.empty();) {
@@ -106,13 +144,14 @@ void Console::out(std::string_view text) {
   if ((!written || !flushed) && out_errno_ == 0) out_errno_ = errno;
 }
 
-void Console::err(std::string_view line) {
+void Console::err(std::string_view given) {
   if (!options_.speaks) return;
+  const std::string line = without_controls(given, err_color_);
   const std::scoped_lock lock(mutex_);
   wipe();
   log_locked(line);
   // One write a line: lines of several processes then never mix.
-  std::string whole = ascii_ && err_terminal_ ? to_ascii(line) : std::string(line);
+  std::string whole = ascii_ && err_terminal_ ? to_ascii(line) : line;
   whole.push_back('\n');
   std::fflush(stdout);
   std::fwrite(whole.data(), 1, whole.size(), stderr);
@@ -125,7 +164,8 @@ void Console::moving(std::string_view line) {
     wipe();
     return;
   }
-  std::string whole = "\r" + (ascii_ ? to_ascii(line) : std::string(line)) + "\x1b[K";
+  const std::string shown = without_controls(line, err_color_);
+  std::string whole = "\r" + (ascii_ ? to_ascii(shown) : shown) + "\x1b[K";
   std::fwrite(whole.data(), 1, whole.size(), stderr);
   std::fflush(stderr);
   moving_shown_ = true;
@@ -171,10 +211,9 @@ void Console::wipe() {
 }
 
 std::string Console::paint(bool color, Ink ink, std::string_view text) {
-  static constexpr std::array<std::string_view, 6> codes{"", "1", "2", "1;31", "1;33", "1;32"};
-  const std::string_view code = codes[static_cast<std::size_t>(ink)];
+  const std::string_view code = kInkCodes[static_cast<std::size_t>(ink)];
   if (!color || code.empty()) return std::string(text);
-  return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
+  return fmt::format("{}{}{}", ink_begin(code), text, kPlainCode);
 }
 
 std::size_t text_width(std::string_view text) {

@@ -37,7 +37,8 @@ class Console {
   /// Columns of the terminal, or 80.
   std::size_t width() const { return width_; }
 
-  void out(std::string_view text);     ///< to standard output, unchanged
+  /// Control characters of a text other than line breaks, tabs and the inks below are shown as '?'.
+  void out(std::string_view text);     ///< to standard output
   void err(std::string_view line);     ///< one line to standard error; wipes the moving line first
   void moving(std::string_view line);  ///< redraws the moving line of standard error; "" wipes it
   void log(std::string_view line);     ///< to the log file only, with the time

@@ -231,6 +231,19 @@ Result<> hold_references(Io& io, Source& source) {
   return {};
 }
 
+/// Writers count elements by the true dtype.
+Result<> check_true_dtypes(const Source& source) {
+  for (const Tensor& tensor : source.map.tensors) {
+    if (fits_true_dtype(tensor)) continue;
+    return fail({.code = Errc::corrupt,
+                 .message = fmt::format("{}: {}: its noted dtype '{}' contradicts the stored one", source.root,
+                                        tensor.name, tensor.true_dtype),
+                 .file = source.root,
+                 .tensor = tensor.name});
+  }
+  return {};
+}
+
 /// The map's files are those that its reader has seen.
 Result<> identify_files(Source& source) {
   for (std::uint32_t i = 0; i < source.map.files.size(); ++i) {
@@ -384,6 +397,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   if (place.directory && options.state_beside) {
     if (auto joined = join_state(source, options); !joined) return fail(source.explained(std::move(joined).error()));
   }
+  CKPT_CHECK(check_true_dtypes(source));
   CKPT_CHECK(identify_files(source));
   if (place.directory) {
     std::vector<DirEntry> below;

@@ -9,6 +9,9 @@
 
 namespace ckpt {
 
+/// Ranks that a target can be laid out for: each has files. A source may claim any number.
+constexpr std::uint64_t kMostTargetRanks = 1u << 16;
+
 /// Options that only some target formats use: the number of ranks of the target, and how its state is cut among them.
 /// Each is an option of `ckpt convert` of the same name. A format lists those that it accepts (FormatWriter::options);
 /// giving one to another format is an error.

@@ -26,6 +26,26 @@ class MarksTest : public testing::Test {
   std::unique_ptr<Io> io_;
 };
 
+TEST_F(MarksTest, AfterTheDirectoryFailedToSyncTheMarkIsInPlaceAndTheErrorSaysSo) {
+  const Mark pin{.kind = Mark::Kind::pin, .name = "keep", .at = parse_time("2026-01-02T03:04:05.678Z")};
+  ASSERT_TRUE(write_mark(*io_, kDirectory, pin));
+  const auto plan = std::make_shared<FaultPlan>();
+  const auto faulty = make_fault_io(disk_.io(), plan);
+  plan->count_only({"fsync directory"});
+  plan->fail_from(0, Errc::io);
+  Mark other = pin;
+  other.text = "changed";
+  const auto written = write_mark(*faulty, kDirectory, other);
+  ASSERT_FALSE(written.has_value());
+  EXPECT_EQ(written.error().code, Errc::not_durable) << written.error().message;
+  ASSERT_EQ(read().marks.size(), 1u);
+  EXPECT_EQ(read().marks[0].text, "changed");
+  const auto removed = remove_mark(*faulty, kDirectory, pin.kind, pin.name);
+  ASSERT_FALSE(removed.has_value());
+  EXPECT_EQ(removed.error().code, Errc::not_durable) << removed.error().message;
+  EXPECT_TRUE(read().marks.empty());
+}
+
 TEST_F(MarksTest, ReadsBackEveryMemberOfEveryKind) {
   const Mark pin{.kind = Mark::Kind::pin,
                  .name = "paper \"v1\"\n../../etc",

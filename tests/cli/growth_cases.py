@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import zipfile
 
+import torch_file
 from runner import check, main
 
 TIMES = 8
@@ -76,6 +77,72 @@ def case_entries_of_an_archive(sh):
         return ["ls", path]
 
     grows(sh, 2000, make)
+
+
+def training(path, names, options=None, others=None):
+    """A training state whose optimizer numbers its parameters."""
+    one = torch_file.Tensor([1.0])
+    model = {name: torch_file.Tensor([1.0]) for name in names}
+    state = {i: {"step": 3, "exp_avg": one, "exp_avg_sq": one} for i in range(len(names))}
+    group = {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0, **(options or {}), "params": list(range(len(names)))}
+    torch_file.save({"model": model, "optimizer": {"state": state, "param_groups": [group]}, "step": 3, **(others or {})}, path)
+    return path
+
+
+def case_parameters_of_a_training_state(sh):
+    def to(*words):
+        def make(count):
+            source = training(sh.path(f"{count}.pt"), [f"layers.{i}.weight" for i in range(count)])
+            return ["convert", source, f"out{count}", *words, "-n"]
+        return make
+
+    for words in (("--to", "dcp"), ("--to", "torch"), ("--to", "ckpt"), ("--to", "deepspeed", "--zero-stage", "1", "--dp", "2"),
+                  ("--to", "deepspeed", "--zero-stage", "3", "--dp", "2"), ("--to", "deepspeed", "--zero-stage", "0", "--dp", "1"),
+                  ("--to", "deepspeed-universal")):
+        print("        " + " ".join(words))
+        grows(sh, 500, to(*words))
+
+
+def case_experts_of_a_training_state(sh):
+    def make(layers):
+        experts = 8
+        names = [f"h.{i}.deepspeed_moe.experts.deepspeed_experts.{e}.w" for i in range(layers) for e in range(experts)]
+        path = training(sh.path(f"{layers}.pt"), names, {"name": "ep_size_1", "moe": True}, {"num_experts": [experts] * layers})
+        return ["convert", path, f"out{layers}", "--to", "deepspeed", "--zero-stage", "1", "--dp", "1", "-n"]
+
+    grows(sh, 200, make)
+
+
+def case_slices_of_a_load(sh):
+    def make(count):
+        source = safetensors(sh.path(f"{count}.safetensors"), [f"t{i}" for i in range(count)])
+        words = [word for i in range(count) for word in ("--slice", f"t{i}[0:1]")]
+        return ["load", source, f"out{count}", "--to", "npy", "-n", *words]
+
+    grows(sh, 2000, make)
+
+
+def case_rules_of_a_map(sh):
+    def make(count):
+        source = safetensors(sh.path(f"{count}.safetensors"), [f"t{i}" for i in range(count)])
+        rules = [{"tensor": f"t{i}", "name": f"u{i}"} for i in range(count)]
+        sh.path(f"{count}.json").write_text(json.dumps({"ckpt-map": 1, "rules": rules}))
+        return ["ls", source, "--map", sh.path(f"{count}.json")]
+
+    grows(sh, 2000, make)
+
+
+def case_shards_of_a_model(sh):
+    def make(count):
+        folder = sh.path(f"model{count}")
+        folder.mkdir()
+        index = {}
+        for i in range(count):
+            index[f"t{i}"] = safetensors(folder / f"model-{i + 1:05}-of-{count:05}.safetensors", [f"t{i}"]).name
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": count}, "weight_map": index}))
+        return ["convert", folder, f"whole{count}.safetensors", "-n"]
+
+    grows(sh, 200, make)
 
 
 def case_checkpoints_of_a_store(sh):

@@ -213,6 +213,20 @@ def case_load_replaces_its_own_form_only(sh):
         sh.run("load", sh.checkpoint(TIED), "arrays", "--to", "npy", "--overwrite", out="^replace arrays, ")
     (sh.path("arrays") / "notes.txt").write_text("x")
     refused(sh, "arrays", verb="load", to="npy")
+    (sh.path("arrays") / "notes.txt").unlink()
+    (sh.path("arrays") / "data.npz").write_bytes(b"PK")
+    refused(sh, "arrays", "data.npz", verb="load", to="npy")
+
+
+def case_names_that_a_format_does_not_write_are_not_its_own(sh):
+    sh.run("convert", sh.checkpoint(ZERO2), "ds", "--to", "deepspeed", "--zero-stage", "1", "--dp", "2")
+    sh.run("convert", sh.checkpoint(ZERO2), "dcp", "--to", "dcp")
+    for stray in ("ds/my_states.pt", "ds/global_step3/optimizer_states.pt", "dcp/notes.metadata"):
+        sh.path(stray).write_text("a person's")
+        refused(sh, stray.split("/")[0], stray.split("/")[-1])
+        sh.path(stray).unlink()
+    for target in ("ds", "dcp"):
+        sh.run("convert", sh.checkpoint(SINGLE), target, "--to", "safetensors", "--overwrite", out=[f"^replace {target}, ", "^done "])
 
 
 if __name__ == "__main__":

@@ -576,6 +576,15 @@ def case_check_answers_whether_something_would_be_deleted(sh):
     prune(sh, "--keep-last", "3", "--apply", "-n", code=2, err="exclude each other")
 
 
+def case_control_characters_of_a_policy_are_not_printed(sh):
+    store(sh)
+    odd = "\\u001b[2J\\u202e\\u0007"
+    sh.path("store/ckpt.toml").write_text(f'keep = [{{ id = "i{odd}", last = 4 }}, {{ id = "b", best = 1, metric = "m{odd}", mode = "min" }}]\n')
+    for more in ((), ("--check-policy",), ("--simulate", "--interval", "10", "--until", "100"), ("-v",)):
+        result = prune(sh, *more, out=r"m\?\[2J\?\?")
+        check(not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", result.out + result.err), "a control character", result)
+
+
 def case_policies_of_other_systems_tell_their_differences(sh):
     run = store(sh) / "llama"
     prune(sh, "--import-policy", "hf:save_total_limit=4", out="would delete 2 of 6")

@@ -181,10 +181,111 @@ TEST(DeepSpeedWriter, ExpertsAreDividedAnewWhereTheirNumberAllowsIt) {
   EXPECT_NE(refusal(request_of(map, {.zero_stage = 3, .dp = 4})).find("--zero-stage 2    is the nearest"),
             std::string::npos);
   const Map mixed = golden_deepspeed("moe_mixed_dp4_zero2_bf16");
-  EXPECT_EQ(refusal(request_of(mixed, {.zero_stage = 1, .dp = 8})), "");
-  EXPECT_NE(refusal(request_of(mixed, {.zero_stage = 1, .dp = 8, .ep = 2})).find("omit --ep"), std::string::npos);
+  for (const std::uint64_t stage : {0u, 1u, 2u}) {
+    const std::string refused = refusal(request_of(mixed, {.zero_stage = stage, .dp = 8}));
+    EXPECT_NE(refused.find("deepspeed_experts.: 2, "), std::string::npos) << refused;
+    EXPECT_NE(refused.find("deepspeed_experts.: 4)"), std::string::npos) << refused;
+    EXPECT_NE(refused.find("into another | --ep 4    gives all layers one size"), std::string::npos) << refused;
+  }
   const Map dense = golden_deepspeed("zero2_bf16_dp4");
   EXPECT_NE(refusal(request_of(dense, {.zero_stage = 1, .dp = 4, .ep = 2})).find("the source has no experts"),
+            std::string::npos);
+}
+
+/// Names of parameters in a group of experts, by the group's name.
+std::vector<std::pair<std::string, std::vector<std::string>>> expert_groups(const Map& map) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> out;
+  for (const NamedObject& object : map.objects) {
+    if (object.name != "optimizer.param_groups") continue;
+    for (const ValuePtr& group : std::get<List>(object.value.v).items) {
+      std::string name;
+      std::vector<std::string> members;
+      for (const auto& [key, value] : std::get<Dict>(group->v).items) {
+        const std::string& text = std::get<std::string>(key->v);
+        if (text == "name") name = std::get<std::string>(value->v);
+        if (text != "params") continue;
+        for (const ValuePtr& member : std::get<List>(value->v).items)
+          members.push_back(std::get<std::string>(member->v));
+      }
+      if (name.starts_with("ep_size_")) out.emplace_back(std::move(name), std::move(members));
+    }
+  }
+  return out;
+}
+
+TEST(DeepSpeedWriter, LayersOfSeveralExpertParallelSizesGetTheOneThatIsAskedFor) {
+  const Map mixed = golden_deepspeed("moe_mixed_dp4_zero2_bf16");
+  ASSERT_EQ(expert_groups(mixed).size(), 2u);
+  for (const std::uint64_t ep : {1u, 2u, 4u}) {
+    const auto laid_out = deepspeed_format().writer->lay_out(request_of(mixed, {.zero_stage = 1, .dp = 4, .ep = ep}));
+    ASSERT_TRUE(laid_out.has_value()) << laid_out.error().message;
+    EXPECT_EQ(laid_out->files.size(), 8u + 1 + 4);
+  }
+  Map other = mixed;
+  for (NamedObject& object : other.objects) {
+    if (object.name != "optimizer.param_groups") continue;
+    List groups = std::get<List>(object.value.v);
+    Dict last = std::get<Dict>(groups.items.back()->v);
+    for (auto& [key, value] : last.items) {
+      if (std::get<std::string>(key->v) == "lr") value = std::make_shared<Value>(Value{0.5});
+    }
+    groups.items.back() = std::make_shared<Value>(Value{std::move(last)});
+    object.value.v = std::move(groups);
+  }
+  // Groups of other options stay apart, each of one size.
+  EXPECT_EQ(refusal(request_of(other, {.zero_stage = 1, .dp = 4, .ep = 2})), "");
+}
+
+/// A map of weights alone.
+Map weights_of(std::vector<Tensor> tensors) {
+  Map map;
+  map.format = "safetensors";
+  map.tensors = std::move(tensors);
+  return map;
+}
+
+TEST(DeepSpeedWriter, RanksAndStagesThatASourceClaimsAreBounded) {
+  Map map = golden_deepspeed("zero2_bf16_dp4");
+  const auto claims = [&](std::vector<std::pair<std::string, std::uint64_t>> mesh) { map.meta.mesh = std::move(mesh); };
+  claims({{"dp", 1u << 30}, {"zero", 1}});
+  EXPECT_NE(refusal(request_of(map, {})).find("1073741824 data-parallel ranks: at most 65536 are written | --dp N"),
+            std::string::npos);
+  claims({{"dp", 2}, {"zero", 4}});
+  EXPECT_NE(refusal(request_of(map, {})).find("DeepSpeed has no ZeRO stage 4 | --zero-stage N"), std::string::npos);
+  for (const std::uint64_t pp : {std::uint64_t{1} << 20, std::uint64_t{1} << 63}) {
+    claims({{"dp", 2}, {"pp", pp}});
+    const auto laid_out = deepspeed_universal_format().writer->lay_out(request_of(map, {}));
+    ASSERT_FALSE(laid_out.has_value());
+    EXPECT_NE(laid_out.error().message.find("pipeline-parallel ranks: at most 65536"), std::string::npos);
+  }
+}
+
+TEST(DeepSpeedWriter, NamesThatNoModuleHasAreRefusedFirst) {
+  for (const std::string name : {"", ".", "a.", ".a", "a..b"}) {
+    const Map map = weights_of({{.name = "w", .shape = {4}}, {.name = name, .shape = {4}}});
+    for (const std::uint64_t stage : {0u, 3u}) {
+      EXPECT_EQ(refusal(request_of(map, {.zero_stage = stage, .dp = 1, .fresh_optimizer = true})),
+                "out: convert: '" + name +
+                    "': no module of torch has a parameter or buffer with an empty part in its name | --map FILE    "
+                    "gives it another name");
+    }
+  }
+}
+
+TEST(DeepSpeedWriter, TypesThatFlatFilesCannotHoldAreRefused) {
+  const auto refused = [](Tensor odd, std::uint64_t stage) {
+    odd.name = "odd";
+    const Map map = weights_of({{.name = "w", .shape = {4}}, std::move(odd)});
+    WriteRequest request = request_of(map, {.zero_stage = stage, .dp = 2, .fresh_optimizer = true});
+    return refusal(request);
+  };
+  EXPECT_NE(refused({.dtype = Dtype::f6_e2m3, .shape = {4}}, 1).find("odd: torch has no type for F6_E2M3"),
+            std::string::npos);
+  EXPECT_NE(refused({.dtype = Dtype::f4, .shape = {2, 3}}, 2).find("the last dimension of this is odd"),
+            std::string::npos);
+  EXPECT_EQ(refused({.dtype = Dtype::f4, .shape = {2, 4}}, 2), "");
+  EXPECT_NE(refused({.dtype = Dtype::f64, .shape = {4, 2}, .true_dtype = "complex128"}, 1)
+                .find("odd: a trained parameter of complex numbers"),
             std::string::npos);
 }
 

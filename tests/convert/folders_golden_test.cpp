@@ -45,7 +45,9 @@ TEST_P(FoldersGolden, OneMapHoldsTheWeightsTheStateAndTheFilesOfTheModel) {
   for (const MapFile& file : map.files) files.insert(file.path);
   for (const auto& entry : fs::recursive_directory_iterator(golden.root)) {
     const std::string path = fs::relative(entry.path(), golden.root).string();
-    if (entry.is_regular_file() && entry.path().filename() != ".metadata") EXPECT_TRUE(files.contains(path)) << path;
+    if (entry.is_regular_file() && entry.path().filename() != ".metadata") {
+      EXPECT_TRUE(files.contains(path)) << path;
+    }
   }
   for (const Extra& extra : map.extras) {
     EXPECT_EQ(gather(map, golden.root, extra.tensor).bytes, slurp(golden.root + "/" + extra.path)) << extra.path;

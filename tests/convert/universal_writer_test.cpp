@@ -358,5 +358,24 @@ TEST(UniversalWriter, ObjectsThatCannotBeWrittenAreRefusedByName) {
   EXPECT_NE(skeleton.error().message.find("bomb"), std::string::npos);
 }
 
+TEST(UniversalWriter, ATrueDtypeThatContradictsTheStoredOneIsCorruptToAnyReader) {
+  for (const Tensor& wrong :
+       std::vector<Tensor>{{.name = "z", .dtype = Dtype::f32, .shape = {3, 2}, .true_dtype = "complex128"},
+                           {.name = "z", .dtype = Dtype::f64, .shape = {3}, .true_dtype = "complex128"},
+                           {.name = "z", .dtype = Dtype::f64, .shape = {}, .true_dtype = "complex128"},
+                           {.name = "z", .dtype = Dtype::f64, .shape = {3, 2}, .true_dtype = "float32"}}) {
+    RawSource source({wrong});
+    const std::string target = source.dir.path() + "/out";
+    write_out(source.lay_out(universal_format(), "out"), source.map, source.dir.path(), target);
+    auto io = open_io(IoKind::threads, 8);
+    ASSERT_TRUE(io.has_value());
+    const auto opened = open_source(**io, target, "", {});
+    ASSERT_FALSE(opened.has_value());
+    EXPECT_EQ(opened.error().code, Errc::corrupt);
+    EXPECT_EQ(opened.error().tensor, "z");
+    EXPECT_NE(opened.error().message.find("its noted dtype"), std::string::npos) << opened.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace ckpt

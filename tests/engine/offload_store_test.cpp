@@ -189,10 +189,14 @@ INSTANTIATE_TEST_SUITE_P(Every, Offload, testing::ValuesIn(io_subjects()),
 TEST(OffloadDirectory, IsOfOneStoreAndSweptOfWhatAKilledOneLeft) {
   MemoryDisk disk;
   disk.put("/swap/00000001-old.ckpt-swap", "left");
+  const std::vector<std::string> others = {"my.ckpt-swap", "0000001-short.ckpt-swap", "0000000g-odd.ckpt-swap",
+                                           "00000001.ckpt-swap", ".ckpt-swap"};
+  for (const std::string& name : others) disk.put("/swap/" + name, "mine");
   disk.put("/swap/notes.txt", "mine");
   auto store = OffloadStore::open(on_disk(disk), small_store(2, "/swap"));
   ASSERT_TRUE(store) << store.error().message;
   EXPECT_EQ(disk.text("/swap/00000001-old.ckpt-swap"), "(none)");
+  for (const std::string& name : others) EXPECT_EQ(disk.text("/swap/" + name), "mine") << name;
   EXPECT_EQ(disk.text("/swap/notes.txt"), "mine");
   auto second = OffloadStore::open(on_disk(disk), small_store(2, "/swap"));
   ASSERT_FALSE(second);

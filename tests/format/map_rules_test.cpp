@@ -47,6 +47,22 @@ TEST(MapRules, TheFirstRuleOfItsKindDecides) {
   EXPECT_EQ(all->unused(), std::vector<std::string>{});
 }
 
+TEST(MapRules, OfANameAndAPatternTheFirstDecidesToo) {
+  const auto all =
+      rules(R"({"tensor": "b", "name": "x"}, {"tensor": "b", "name": "twice"}, {"tensor": "*", "name": "y*"},
+                            {"tensor": "c", "name": "z"}, {"tensor": "c", "join": 0})");
+  const auto unnamed = rules(R"({"tensor": "", "name": "w"})");
+  ASSERT_TRUE(unnamed.has_value()) << unnamed.error().message;
+  EXPECT_EQ(unnamed->renamed(""), "w");
+  ASSERT_TRUE(all.has_value()) << all.error().message;
+  EXPECT_EQ(all->renamed("b"), "x");
+  EXPECT_EQ(all->renamed("c"), "yc");
+  EXPECT_EQ(all->renamed(""), "y");
+  EXPECT_EQ(all->join("c")->dim, 0u);
+  EXPECT_FALSE(all->join("b").has_value());
+  EXPECT_EQ(all->unused(), (std::vector<std::string>{"b", "c"}));
+}
+
 TEST(MapRules, WhatIsNoRuleIsAUsageErrorThatSaysWhich) {
   const std::string sound = R"({"tensor": "a", "join": 0}, )";
   for (const std::string bad :

@@ -23,6 +23,7 @@
 #include "engine/store/inbox.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/model/value.hpp"
+#include "format/text/file_name.hpp"
 #include "format/universal/own_names.hpp"
 #include "format/universal/seal.hpp"
 #include "format/universal/sums.hpp"
@@ -47,8 +48,8 @@ Result<> check_run(const std::string& run) {
     const std::size_t slash = rest.find('/');
     const std::string_view part = rest.substr(0, slash);
     if (part.empty() || part == "." || part == "..") return refuse("not a path below the store");
-    if (part.size() > kLongestName)
-      return refuse(fmt::format("a name of {} bytes, of at most {}", part.size(), kLongestName));
+    if (part.size() > kLongestFileName)
+      return refuse(fmt::format("a name of {} bytes, of at most {}", part.size(), kLongestFileName));
     if (part.starts_with('.')) return refuse("names that begin with a dot are ignored");
     if (part.starts_with('-')) return refuse("a name that begins with a dash looks like an option");
     if (depth == 1 && part == kPolicyFile) return refuse("reserved for the store's policy");

@@ -17,6 +17,7 @@
 #include "api/convert/target_extras.hpp"
 #include "catalog/index/reference_marks.hpp"
 #include "convert/apply_rules.hpp"
+#include "convert/target_paths.hpp"
 #include "engine/io/real_path.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/checked.hpp"
@@ -330,6 +331,7 @@ Result<> Conversion::make_plan() {
   const Format& target = *options_.target;
   CKPT_TRY(skeleton_, options_.in_parts ? target.parts_writer->lay_out(write) : target.writer->lay_out(write));
   add_beside(map, target, extras_, skeleton_);
+  CKPT_CHECK(check_target_paths(skeleton_, request_.target));
   if (!skeleton_.directory) {
     extras_.clear();
     CKPT_CHECK(check_outside(session_.io, request_, source_->root));

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "api/convert/pool.hpp"
@@ -73,6 +74,7 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
     report.file_bytes += file.bytes;
     report.files.emplace_back(file.path, file.bytes);
   }
+  std::unordered_map<std::string, std::size_t> part_at;  // index of InspectReport::parts
   for (std::size_t i = 0; i < map.tensors.size(); ++i) {
     const Tensor& tensor = map.tensors[i];
     if (is_extra[i]) continue;
@@ -81,11 +83,10 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
       report.parameter_count += volume(tensor.shape);
       ++report.parameter_tensor_count;
     }
-    const std::string name = part_name(tensor);
-    auto part = std::find_if(report.parts.begin(), report.parts.end(), [&](const auto& p) { return p.name == name; });
-    if (part == report.parts.end()) part = report.parts.insert(part, {.name = name});
-    ++part->tensors;
-    part->bytes += bytes;
+    const auto [part, is_new] = part_at.emplace(part_name(tensor), report.parts.size());
+    if (is_new) report.parts.push_back({.name = part->first});
+    ++report.parts[part->second].tensors;
+    report.parts[part->second].bytes += bytes;
   }
   report.aliases = map.aliases;
   for (const Format& format : formats()) {

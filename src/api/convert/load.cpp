@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "api/convert/conversion.hpp"
@@ -57,14 +58,18 @@ Result<std::vector<Slice>> parse_slices(const LoadRequest& request) {
 
 /// Gives the selected tensors their slices.
 Result<> cut_tensors(const Map& map, const std::vector<Slice>& slices, Selection& selection) {
+  std::unordered_map<std::string_view, std::string_view> tied;
+  for (const Alias& alias : map.aliases) tied.emplace(alias.name, alias.target);
+  std::unordered_map<std::string_view, Selected*> by_name;
+  for (Selected& each : selection.tensors) {
+    by_name.emplace(each.name, &each);
+    by_name.emplace(map.tensors[each.tensor].name, &each);
+  }
   for (const Slice& slice : slices) {
-    const auto alias = std::find_if(map.aliases.begin(), map.aliases.end(),
-                                    [&](const Alias& each) { return each.name == slice.name; });
-    const std::string& name = alias == map.aliases.end() ? slice.name : alias->target;
-    const auto selected = std::find_if(selection.tensors.begin(), selection.tensors.end(), [&](const Selected& each) {
-      return each.name == name || map.tensors[each.tensor].name == name;
-    });
-    if (selected == selection.tensors.end()) {
+    const auto alias = tied.find(slice.name);
+    const auto found = by_name.find(alias == tied.end() ? std::string_view(slice.name) : alias->second);
+    Selected* const selected = found == by_name.end() ? nullptr : found->second;
+    if (selected == nullptr) {
       return fail({.code = Errc::usage,
                    .message = slice.name + ": --slice names it, but --only excludes it",
                    .tensor = slice.name});
@@ -81,10 +86,12 @@ Result<> cut_tensors(const Map& map, const std::vector<Slice>& slices, Selection
 
 /// Every slice's name is there.
 Result<> check_names(const Map& map, const std::vector<Slice>& slices) {
+  if (slices.empty()) return {};
+  std::unordered_set<std::string_view> names;
+  for (const Tensor& tensor : map.tensors) names.insert(tensor.name);
+  for (const Alias& alias : map.aliases) names.insert(alias.name);
   for (const Slice& slice : slices) {
-    const auto is_name = [&](const auto& each) { return each.name == slice.name; };
-    if (std::any_of(map.tensors.begin(), map.tensors.end(), is_name)) continue;
-    if (std::any_of(map.aliases.begin(), map.aliases.end(), is_name)) continue;
+    if (names.contains(slice.name)) continue;
     return fail({.code = Errc::not_found, .message = slice.name + ": no such tensor", .tensor = slice.name});
   }
   return {};

@@ -254,7 +254,12 @@ Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, 
   auto removed = io.unlink(join_path(directory, file_name(kind, name)));
   if (!removed && removed.error().code == Errc::not_found) return false;
   CKPT_CHECK(std::move(removed));
-  CKPT_CHECK(io.sync_dir(directory));
+  if (auto synced = io.sync_dir(directory); !synced) {
+    Error error = std::move(synced).error();
+    error.code = Errc::not_durable;
+    error.message = directory + ": removed, but possibly not durably: " + error.message;
+    return fail(std::move(error));
+  }
   return true;
 }
 

@@ -91,7 +91,7 @@ Result<> write_mark(Io& io, const std::string& directory, const Mark& mark, Hold
 Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& mark, const ForeignNames& names = {});
 
 /// Removes a mark; false if there is none. Durable on return.
-/// errors  locked, as write_mark; io
+/// errors  locked, as write_mark; io; not_durable: it is removed
 Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name,
                          const ForeignNames& names = {}, Holding holding = Holding::lease);
 

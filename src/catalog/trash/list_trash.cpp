@@ -98,7 +98,8 @@ Result<TrashFolder> list_trash_folder(Io& io, const std::string& store, const st
   std::map<std::string, TrashFolder::Item> found;
   for (const DirEntry& entry : listed) {
     if (entry.kind != FileInfo::Kind::file || entry.is_link) continue;
-    if (entry.name.ends_with(kTemporarySuffix)) out.unfinished.push_back(join_path(directory, entry.name));
+    if (entry.name.ends_with(std::string(kRecordSuffix) + std::string(kTemporarySuffix)))
+      out.unfinished.push_back(join_path(directory, entry.name));
     if (!entry.name.ends_with(kRecordSuffix)) continue;
     const std::string kept_as = entry.name.substr(0, entry.name.size() - kRecordSuffix.size());
     found.emplace(kept_as, TrashFolder::Item{.kept_as = kept_as, .has_record = true});

@@ -23,27 +23,10 @@ struct TorchType {
 };
 
 Result<TorchType> torch_type(const Tensor& tensor) {
-  TorchType out{.dtype = std::string(torch::torch_dtype(tensor.dtype, tensor.true_dtype)),
-                .shape = tensor.shape,
-                .type = {.dtype = tensor.dtype}};
-  if (out.dtype.empty())
-    return fail(
-        Error{.code = Errc::unsupported,
-              .message = fmt::format("{}: torch has no element type for {}", tensor.name, dtype_name(tensor.dtype)),
-              .tensor = tensor.name,
-              .hint = "--only takes other tensors alone"});
-  if (!tensor.true_dtype.empty()) {
-    out.shape.pop_back();
-    out.type.form = StoredType::Form::complex_pair;
-  } else if (tensor.dtype == Dtype::f4) {
-    if (out.shape.empty() || out.shape.back() % 2 != 0)
-      return fail(
-          Error{.code = Errc::unsupported,
-                .message = tensor.name + ": F4 elements are pairs in torch, and the last dimension of this is odd",
-                .tensor = tensor.name});
-    out.shape.back() /= 2;
-    out.type.form = StoredType::Form::packed_pair;
-  }
+  CKPT_TRY(torch::TorchForm form, torch::torch_form(tensor.name, tensor.dtype, tensor.true_dtype, tensor.shape));
+  TorchType out{.dtype = std::string(form.dtype), .shape = std::move(form.shape), .type = {.dtype = tensor.dtype}};
+  if (form.is_complex) out.type.form = StoredType::Form::complex_pair;
+  if (tensor.dtype == Dtype::f4) out.type.form = StoredType::Form::packed_pair;
   return out;
 }
 

@@ -32,7 +32,7 @@ namespace {
 
 constexpr std::array<std::string_view, 1> kDcpSteps{"step-#"};  // torchtitan
 constexpr std::array<std::string_view, 1> kDcpMarkers{".metadata"};
-constexpr std::array<std::string_view, 1> kDcpOwnNames{"*.metadata"};  // all ranks', or one rank's
+constexpr std::array<std::string_view, 2> kDcpOwnNames{".metadata", "__*.metadata"};  // all ranks', or one rank's
 
 using dcp::Directory;
 using dcp::Entry;

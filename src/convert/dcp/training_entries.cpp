@@ -62,8 +62,7 @@ class TrainingEntries {
     state_ = training_state({.map = &map_, .items = items, .aliases = request_.aliases, .objects = request_.objects});
     if (!state_.unplaced_reason.empty()) return fail(unplaced());
     for (const ModelTensor& entry : state_.model) CKPT_CHECK(add_weight(entry, entry.name));
-    for (const Alias& tie : state_.ties)
-      if (const ModelTensor* entry = state_.find(tie.target)) CKPT_CHECK(add_weight(*entry, tie.name));
+    CKPT_CHECK(add_ties());
     for (const ModelTensor& entry : state_.model) CKPT_CHECK(add_slots(entry));
     CKPT_CHECK(add_loose());
     CKPT_CHECK(add_groups());
@@ -108,6 +107,16 @@ class TrainingEntries {
     if (!entry.master) return {};
     from_masters_.push_back(name);
     return add(*entry.master, map_.tensors[*entry.master].dtype, std::move(path));
+  }
+
+  Result<> add_ties() {
+    std::unordered_map<std::string_view, const ModelTensor*> by_name;
+    for (const ModelTensor& entry : state_.model) by_name.emplace(entry.name, &entry);
+    for (const Alias& tie : state_.ties) {
+      const auto entry = by_name.find(tie.target);
+      if (entry != by_name.end()) CKPT_CHECK(add_weight(*entry->second, tie.name));
+    }
+    return {};
   }
 
   Result<> add_slots(const ModelTensor& entry) {

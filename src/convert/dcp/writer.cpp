@@ -16,8 +16,6 @@
 namespace ckpt::dcp {
 namespace {
 
-constexpr std::uint64_t kMostRanks = 1u << 16;
-
 /// Lays out the files of one request.
 class DcpWriter {
  public:
@@ -128,10 +126,10 @@ class DcpWriter {
 Result<Skeleton> lay_out(const WriteRequest& request) {
   const std::uint64_t known = request.source->meta.world_size.value_or(1);
   const std::uint64_t ranks = request.options.ranks != 0 ? request.options.ranks : std::max<std::uint64_t>(known, 1);
-  if (ranks > kMostRanks)
+  if (ranks > kMostTargetRanks)
     return fail({.code = Errc::usage,
                  .message = fmt::format("{}: a DCP checkpoint of {} ranks: at most {} are written", request.target,
-                                        ranks, kMostRanks),
+                                        ranks, kMostTargetRanks),
                  .hint = "--ranks N    chooses a number; it is loaded at any world size"});
   return DcpWriter(request, ranks).lay_out();
 }

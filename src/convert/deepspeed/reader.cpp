@@ -31,7 +31,7 @@
 namespace ckpt::deepspeed {
 namespace {
 
-constexpr std::array<std::string_view, 3> kOwnNames{"latest", "*_states.pt", kIdFile};
+constexpr std::array<std::string_view, 4> kOwnNames{"latest", "*model_states.pt", "*optim_states.pt", kIdFile};
 constexpr std::array<std::string_view, 1> kSteps{"global_step#"};
 constexpr std::array<std::string_view, 1> kLatest{"latest"};  // holds the tag to resume from
 

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::string_view kTemporary = ".orbax-checkpoint-tmp";
 constexpr std::array<std::string_view, 3> kMarks{"_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt"};
-constexpr std::array<std::string_view, 1> kSteps{"#"};
-constexpr std::array<std::string_view, 4> kMarkers{"commit_success.txt", kMarks[0], kMarks[1], kMarks[2]};
+constexpr std::array<std::string_view, 1> kOrbaxSteps{"#"};
+constexpr std::array<std::string_view, 4> kOrbaxMarkers{"commit_success.txt", kMarks[0], kMarks[1], kMarks[2]};
 constexpr std::size_t kMaxSteps = 256;  // sub-directories that are looked into
 
 tl::unexpected<Error> uncommitted(const std::string& path) {
@@ -144,7 +144,7 @@ Format orbax_format() {
   return {.name = "orbax",
           .summary = "an Orbax checkpoint (JAX)",
           .detect = detect_orbax,
-          .names = {.steps = kSteps, .markers = kMarkers},
+          .names = {.steps = kOrbaxSteps, .markers = kOrbaxMarkers},
           .count_files = count_orbax_files};
 }
 

@@ -9,7 +9,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::array<std::string_view, 2> kNumpySuffixes{".npy", ".npz"};
-constexpr std::array<std::string_view, 2> kNumpyOwnNames{"*.npy", "*.npz"};
+constexpr std::array<std::string_view, 1> kNumpyOwnNames{"*.npy"};
 constexpr std::string_view kArrayMagic = "\x93NUMPY";
 constexpr std::string_view kZipMagic = "PK\x03\x04";
 constexpr std::size_t kZipNameBytes = 26;  // of a local header: u16 length of the name, u16 of the extra field

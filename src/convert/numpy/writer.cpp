@@ -83,7 +83,7 @@ Result<Skeleton> lay_out(const WriteRequest& request) {
 }
 
 std::string file_name(std::string_view name) {
-  std::string out;
+  std::string out(name.empty() ? "%" : "");  // each other '%' is followed by digits
   for (std::size_t i = 0; i < name.size(); ++i) {
     const char c = name[i];
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||

@@ -142,11 +142,9 @@ class MapBuilder {
         const auto at = by_name_.find(name);
         if (at == by_name_.end()) continue;
         Tensor& tensor = map_.tensors[at->second];
-        const bool pairs = !tensor.shape.empty() && tensor.shape.back() == 2;
-        if (!fact.true_dtype.empty() && !(fact.true_dtype == "complex128" && tensor.dtype == Dtype::f64 && pairs) &&
-            !(fact.true_dtype == "complex32" && tensor.dtype == Dtype::f16 && pairs))
-          return at_entry(Errc::corrupt, shard.file.path, name, "its noted dtype contradicts the stored one");
         set(tensor, std::move(fact));
+        if (!fits_true_dtype(tensor))
+          return at_entry(Errc::corrupt, shard.file.path, name, "its noted dtype contradicts the stored one");
       }
     }
     return {};

@@ -1,7 +1,6 @@
 #include "convert/torch/object_file.hpp"
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -32,7 +31,7 @@ class ObjectFile {
   }
 
   Result<TargetFile> build(std::string path) {
-    CKPT_CHECK(check_types());
+    CKPT_CHECK(find_forms());
     CKPT_CHECK(find_views());
     pickle::Writer writer;
     TensorPickler tensors(writer);
@@ -61,24 +60,12 @@ class ObjectFile {
     return selected(index).dtype == source(index).dtype ? std::string_view(source(index).true_dtype) : "";
   }
 
-  Result<> check_types() const {
+  Result<> find_forms() {
     for (std::uint32_t i = 0; i < request_.tensors.size(); ++i) {
-      if (!torch_dtype(selected(i).dtype).empty()) continue;
-      return fail(
-          {.code = Errc::unsupported,
-           .message = fmt::format("{}: torch has no element type {}", selected(i).name, dtype_name(selected(i).dtype)),
-           .tensor = selected(i).name,
-           .hint = "leave it out with --only, or choose another form"});
+      CKPT_TRY(TorchForm form, torch_form(selected(i).name, selected(i).dtype, true_dtype(i), source(i).shape));
+      forms_.push_back(std::move(form));
     }
     return {};
-  }
-
-  /// How torch counts: complex elements, pairs of four bits.
-  Shape torch_shape(std::uint32_t index) const {
-    Shape shape = source(index).shape;
-    if (!true_dtype(index).empty() && !shape.empty()) shape.pop_back();
-    if (selected(index).dtype == Dtype::f4 && !shape.empty()) shape.back() /= 2;
-    return shape;
   }
 
   /// Which tensors remain views: if they all have one element type, and are worth their storage.
@@ -95,10 +82,9 @@ class ObjectFile {
       by_storage[storage->second.begin].push_back(i);
     }
     for (const auto& [begin, members] : by_storage) {
-      const std::string_view dtype = torch_dtype(selected(members[0]).dtype, true_dtype(members[0]));
-      bool alike = true;
-      for (const std::uint32_t member : members)
-        alike = alike && torch_dtype(selected(member).dtype, true_dtype(member)) == dtype;
+      const std::string_view dtype = forms_[members[0]].dtype;
+      const bool alike =
+          std::ranges::all_of(members, [&](std::uint32_t member) { return forms_[member].dtype == dtype; });
       CKPT_TRY(const std::uint64_t bytes, tensor_bytes(source(members[0]).dtype, source(members[0]).shape));
       const bool fills = bytes == views[members[0]].storage.size();
       if (!alike || (members.size() == 1 && !fills)) continue;
@@ -131,7 +117,7 @@ class ObjectFile {
   }
 
   StoredTensor stored_tensor(std::uint32_t index) {
-    StoredTensor stored{.dtype = torch_dtype(selected(index).dtype, true_dtype(index)), .shape = torch_shape(index)};
+    StoredTensor stored{.dtype = forms_[index].dtype, .shape = forms_[index].shape};
     const auto view = views_.find(index);
     if (view == views_.end()) {
       const auto [known, is_new] = own_.emplace(index, static_cast<std::uint32_t>(storages_.size()));
@@ -173,6 +159,7 @@ class ObjectFile {
 
   const WriteRequest& request_;
   const WrittenState& state_;
+  std::vector<TorchForm> forms_;                               // of WriteRequest::tensors
   std::unordered_map<std::string_view, std::uint32_t> index_;  // of WriteRequest::tensors, by target names
   std::unordered_map<std::uint32_t, SourceView> views_;
   std::unordered_map<std::uint32_t, std::uint32_t> own_;     // storage of a tensor

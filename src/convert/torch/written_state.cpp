@@ -139,9 +139,7 @@ class StateBuilder {
       return std::move(out_);
     }
     map_.nested ? add_nested() : add_by_kind();
-    out_.value = nest_.finish();
-    tell();
-    return std::move(out_);
+    return nested_state();
   }
 
  private:
@@ -171,17 +169,31 @@ class StateBuilder {
     const std::vector<std::string> unwritable = unwritable_classes(object.value, Loadable::anyhow);
     if (!unwritable.empty()) {
       add_nested();
-      out_.value = nest_.finish();
-      tell();
-      return std::move(out_);
+      return nested_state();
     }
     out_.value = std::move(object.value);
     out_.storages = std::move(object.storages);
     return std::move(out_);
   }
 
+  Result<WrittenState> nested_state() {
+    if (!without_place_.empty())
+      return fail({.code = Errc::unsupported,
+                   .message = fmt::format("{}: convert: '{}' and another value would have the same key in a torch file",
+                                          request_.target, without_place_),
+                   .tensor = without_place_,
+                   .hint = "--map FILE    gives a tensor another name"});
+    out_.value = nest_.finish();
+    tell();
+    return std::move(out_);
+  }
+
+  void place(const Path& path, const std::string& name, ValuePtr value) {
+    if (!nest_.add(path, std::move(value)) && without_place_.empty()) without_place_ = name;
+  }
+
   void add(const Path& path, const std::string& name, ValuePtr value) {
-    if (!nest_.add(path, value)) static_cast<void>(nest_.add({name}, std::move(value)));
+    if (!nest_.add(path, value)) place({name}, name, std::move(value));
   }
 
   static ValuePtr tensor_ref(const std::string& name) { return boxed({TensorRef{.name = name}}); }
@@ -219,7 +231,7 @@ class StateBuilder {
       if (tensor.role == Role::param || tensor.role == Role::buffer) {
         weights.push_back(i);
       } else if (is_slot && tensor.slot == "master") {
-        static_cast<void>(nest_.add({"master_weights", tensor.parameter}, tensor_ref(tensor.name)));
+        place({"master_weights", tensor.parameter}, tensor.name, tensor_ref(tensor.name));
       } else if (is_slot) {
         const auto old = old_names.find(tensor.parameter);
         optimizer.slots.push_back(
@@ -230,7 +242,7 @@ class StateBuilder {
         add(path_of(i), tensor.name, tensor_ref(tensor.name));
       }
     }
-    if (!weights.empty()) static_cast<void>(nest_.add({"model"}, state_dict(request_, weights)));
+    if (!weights.empty()) place({"model"}, "model", state_dict(request_, weights));
     for (const NamedObject& object : request_.objects) {
       if (object.name == "optimizer.param_groups") optimizer.groups = checked(object);
       if (object.name == "optimizer.group_state") optimizer.group_state = checked(object);
@@ -242,7 +254,8 @@ class StateBuilder {
     if (!optimizer.slots.empty() || optimizer.groups != nullptr) {
       std::size_t groupless = 0;
       for (auto& [key, value] : torch_optimizer(optimizer, groupless).items)
-        static_cast<void>(nest_.add({"optimizer", std::get<std::string>(key->v)}, value));
+        if (!nest_.add({"optimizer", std::get<std::string>(key->v)}, value))
+          leave_out("optimizer." + std::get<std::string>(key->v));
       if (groupless > 0)
         out_.dropped.push_back({.text = fmt::format("optimizer: {} parameters are in no parameter group of the source; "
                                                     "theirs has no hyperparameters",
@@ -263,7 +276,8 @@ class StateBuilder {
 
   void add_object(const NamedObject& object) {
     ValuePtr value = checked(object);
-    if (value != nullptr) add(full_path(object.name, object.path), object.name, std::move(value));
+    if (value == nullptr || nest_.add(full_path(object.name, object.path), value)) return;
+    if (!nest_.add({object.name}, std::move(value))) leave_out(object.name);
   }
 
   /// Null if it is left out, which is noted once.
@@ -273,8 +287,12 @@ class StateBuilder {
     ValuePtr value = boxed(object.value);
     if (!is_own) value = plain_.of(value);
     if (unwritable_classes(value, is_own ? Loadable::anyhow : Loadable::weights_only).empty()) return value;
-    if (std::ranges::find(unwritten_, object.name) == unwritten_.end()) unwritten_.push_back(object.name);
+    leave_out(object.name);
     return nullptr;
+  }
+
+  void leave_out(const std::string& name) {
+    if (known_unwritten_.insert(name).second) unwritten_.push_back(name);
   }
 
   void tell() {
@@ -299,8 +317,10 @@ class StateBuilder {
   const std::vector<bool> written_;  // by WriteRequest::tensors
   const RandomStates random_states_;
   Nest nest_;
+  std::string without_place_;  // the first value that the nest could not take
   Plain plain_;
   std::vector<std::string> unwritten_;
+  std::unordered_set<std::string> known_unwritten_;
   WrittenState out_;
 };
 

@@ -40,7 +40,12 @@ Result<> replace_file(Io& io, const std::string& path, std::string_view bytes) {
     static_cast<void>(io.unlink(temporary));
     return done;
   }
-  return io.sync_dir(parent_path(path));
+  auto synced = io.sync_dir(parent_path(path));
+  if (synced) return synced;
+  Error error = std::move(synced).error();
+  error.code = Errc::not_durable;
+  error.message = path + ": replaced, but possibly not durable: " + error.message;
+  return fail(std::move(error));
 }
 
 }  // namespace ckpt

@@ -12,7 +12,7 @@ namespace ckpt {
 /// directory synced. After a crash the old or the new file is there; the next call reuses a
 /// leftover temporary file. The caller ensures that no other process writes the same file at the
 /// same time.
-/// errors  those of the system; the file is then the old one, or perhaps the new one
+/// errors  not_durable: the new file is in place; others are the system's, and the old one is
 Result<> replace_file(Io& io, const std::string& path, std::string_view bytes);
 
 /// Suffix of temporary names; readers of a directory skip them.

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kMaxOpenFiles = 256;
 constexpr std::string_view kSuffix = ".ckpt-swap";
+constexpr std::size_t kSerialDigits = 8;  // at least
 
 }  // namespace
 
@@ -302,7 +303,7 @@ Error no_such_tensor(const char* call, const std::string& name) {
 
 std::string swap_file_name(std::uint64_t serial, std::string_view name) {
   constexpr std::size_t kMostShown = 120;  // of 255 that a file name may have
-  std::string out = fmt::format("{:08x}-", serial);
+  std::string out = fmt::format("{:0{}x}-", serial, kSerialDigits);
   for (const char c : name) {
     if (out.size() >= kMostShown) break;
     const bool plain =
@@ -318,7 +319,8 @@ std::string swap_file_name(std::uint64_t serial, std::string_view name) {
 }
 
 bool is_swap_file_name(std::string_view name) {
-  return name.size() > kSuffix.size() && name.substr(name.size() - kSuffix.size()) == kSuffix;
+  const std::size_t digits = std::min(name.find_first_not_of("0123456789abcdef"), name.size());
+  return digits >= kSerialDigits && name.substr(digits).starts_with('-') && name.ends_with(kSuffix);
 }
 
 }  // namespace ckpt::offload

@@ -14,6 +14,7 @@
 #include "engine/store/held_store.hpp"
 #include "engine/store/recycle.hpp"
 #include "format/checked.hpp"
+#include "format/text/file_name.hpp"
 #include "format/text/quantity.hpp"
 #include "format/universal/own_names.hpp"
 
@@ -532,13 +533,13 @@ Result<> Publication::commit(const std::vector<SmallFile>& files, const std::str
 }
 
 Result<> check_name_length(const std::string& target) {
-  const std::size_t most = kLongestName - record_path(partial_path("", std::string(kPartialIdDigits, '0'))).size();
+  const std::size_t most = kLongestFileName - record_path(partial_path("", std::string(kPartialIdDigits, '0'))).size();
   const std::size_t bytes = base_name(target).size();
   if (bytes <= most) return {};
   return fail({.code = Errc::usage,
                .message = fmt::format("{}: a name of {} bytes; a target's has at most {}, as what is written beside it "
                                       "has a longer one, and {} is the limit",
-                                      target, bytes, most, kLongestName),
+                                      target, bytes, most, kLongestFileName),
                .file = target,
                .hint = "choose a shorter name"});
 }

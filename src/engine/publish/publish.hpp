@@ -89,8 +89,6 @@ class Publication {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Bytes of a name, on every file system of Linux that matters.
-constexpr std::size_t kLongestName = 255;
 /// Whether a target's name leaves room for the names derived from it: its partial, and the partial's record.
 /// errors  usage
 Result<> check_name_length(const std::string& target);

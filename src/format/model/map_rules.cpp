@@ -9,6 +9,11 @@
 namespace ckpt {
 namespace {
 
+// Alternatives of MapRules::Rule::says.
+constexpr std::size_t kHolds = 0;
+constexpr std::size_t kJoin = 1;
+constexpr std::size_t kNewName = 2;
+
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 constexpr std::size_t kMostDims = 64;
 
@@ -51,7 +56,7 @@ Result<MapRules::Held> parse_held(const json::Value& value) {
 Result<MapRules::Rule> parse_rule(const json::Value& value) {
   const json::Object* object = value.object();
   const json::Value* tensor = value.find("tensor");
-  if (object == nullptr || tensor == nullptr || tensor->text() == nullptr || tensor->text()->empty()) {
+  if (object == nullptr || tensor == nullptr || tensor->text() == nullptr) {
     return fail(Errc::usage, "a rule is an object with a pattern as its tensor");
   }
   CKPT_CHECK(check_members(*object, {"tensor", "holds", "join", "name"}));
@@ -135,31 +140,48 @@ Result<MapRules> MapRules::parse(std::string_view text, const std::string& path)
     out.rules_.push_back(*std::move(rule));
   }
   out.used_.resize(out.rules_.size());
+  out.index_rules();
   return out;
 }
 
-template <class Kind>
-const MapRules::Rule* MapRules::find(std::string_view tensor) const {
+void MapRules::index_rules() {
   for (std::size_t i = 0; i < rules_.size(); ++i) {
-    if (!std::holds_alternative<Kind>(rules_[i].says) || !match_stars(tensor, rules_[i].tensor)) continue;
-    used_[i] = true;
-    return &rules_[i];
+    Index& index = index_[rules_[i].says.index()];
+    if (rules_[i].tensor.find('*') == std::string::npos) {
+      index.of_name.emplace(rules_[i].tensor, i);
+    } else {
+      index.patterns.push_back(i);
+    }
   }
-  return nullptr;
+}
+
+const MapRules::Rule* MapRules::find(std::size_t kind, std::string_view tensor) const {
+  const Index& index = index_[kind];
+  const auto named = index.of_name.find(std::string(tensor));
+  std::size_t first = named == index.of_name.end() ? rules_.size() : named->second;
+  for (const std::size_t pattern : index.patterns) {
+    if (pattern > first) break;
+    if (!match_stars(tensor, rules_[pattern].tensor)) continue;
+    first = pattern;
+    break;
+  }
+  if (first == rules_.size()) return nullptr;
+  used_[first] = true;
+  return &rules_[first];
 }
 
 const std::vector<MapRules::Held>* MapRules::holds(std::string_view tensor) const {
-  const Rule* rule = find<std::vector<Held>>(tensor);
+  const Rule* rule = find(kHolds, tensor);
   return rule == nullptr ? nullptr : &std::get<std::vector<Held>>(rule->says);
 }
 
 std::optional<MapRules::Join> MapRules::join(std::string_view tensor) const {
-  const Rule* rule = find<Join>(tensor);
+  const Rule* rule = find(kJoin, tensor);
   return rule == nullptr ? std::nullopt : std::optional(std::get<Join>(rule->says));
 }
 
 std::optional<std::string> MapRules::renamed(std::string_view tensor) const {
-  const Rule* rule = find<std::string>(tensor);
+  const Rule* rule = find(kNewName, tensor);
   if (rule == nullptr) return std::nullopt;
   const auto stars = match_stars(tensor, rule->tensor);
   std::string out;

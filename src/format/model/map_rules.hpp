@@ -1,9 +1,12 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -48,12 +51,19 @@ class MapRules {
   const Hash128& hash() const { return hash_; }
 
  private:
-  template <class Kind>
-  const Rule* find(std::string_view tensor) const;
+  /// The rules of one kind. There may be as many as tensors: those for one name are found by it.
+  struct Index {
+    std::unordered_map<std::string, std::size_t> of_name{};  ///< the first one
+    std::vector<std::size_t> patterns{};
+  };
+  void index_rules();
+  /// kind  index in Rule::says
+  const Rule* find(std::size_t kind, std::string_view tensor) const;
 
   std::string path_;
   Hash128 hash_{};
   std::vector<Rule> rules_;
+  std::array<Index, std::variant_size_v<decltype(Rule::says)>> index_{};
   mutable std::vector<bool> used_;  // one per rule; one thread at a time
 };
 

@@ -35,7 +35,7 @@ using Assignment = std::vector<std::vector<std::size_t>>;
 /// group; some weights may belong to no group (frozen ones). Shapes decide; if they leave a choice, `agrees` does (may
 /// be empty). Nothing if more than one assignment fits: a wrong name is worse than none.
 ///
-/// candidates  shapes of the weights, in module order, each with elements
+/// candidates  shapes of the weights, in module order; where a group is flat each has elements
 /// errors      those of `agrees`
 Result<std::optional<Assignment>> match_parameters(const std::vector<Shape>& candidates,
                                                    const std::vector<UnnamedGroup>& groups, const Agrees& agrees);

@@ -35,6 +35,13 @@ std::string_view severity_name(Severity severity) {
   return "damage";
 }
 
+bool fits_true_dtype(const Tensor& tensor) {
+  if (tensor.true_dtype.empty()) return true;
+  const bool is_named = (tensor.true_dtype == "complex128" && tensor.dtype == Dtype::f64) ||
+                        (tensor.true_dtype == "complex32" && tensor.dtype == Dtype::f16);
+  return is_named && !tensor.shape.empty() && tensor.shape.back() == 2;
+}
+
 Result<std::uint64_t> tensor_bytes(Dtype dtype, const Shape& shape) {
   CKPT_TRY(const std::uint64_t elements, checked_volume(shape));
   CKPT_TRY(const std::uint64_t bits, checked_mul(elements, dtype_bits(dtype)));

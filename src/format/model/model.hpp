@@ -37,6 +37,9 @@ struct Tensor {
   std::string true_dtype{};  ///< "complex128" if the stored dtype is F64 with a last dimension of 2, else empty
 };
 
+/// Whether a true dtype is empty, or names the complex numbers that pairs of such elements are.
+bool fits_true_dtype(const Tensor& tensor);
+
 /// Bytes of the whole tensor, densely stored. `corrupt` on overflow or a bit count that is not whole bytes.
 Result<std::uint64_t> tensor_bytes(Dtype dtype, const Shape& shape);
 

@@ -111,7 +111,8 @@ std::optional<std::vector<SpelledGroup>> read_flattened(std::span<const TreeLeaf
   for (const TreeLeaf& leaf : leaves) {
     const std::string text = dotted(leaf.path);
     bool known = false;
-    for (std::size_t dot = text.rfind('.'); dot != std::string::npos && dot > 0; dot = text.rfind('.', dot - 1)) {
+    for (std::size_t dot = text.rfind('.'); dot != std::string::npos;
+         dot = dot == 0 ? std::string::npos : text.rfind('.', dot - 1)) {
       const auto at = options.find(std::string_view(text).substr(0, dot));
       if (at == options.end()) continue;
       const std::string name = text.substr(dot + 1);

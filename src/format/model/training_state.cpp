@@ -44,9 +44,9 @@ std::optional<std::size_t> find_part(const Path& path, std::string_view word) {
 /// A path as text that names are made of: parts joined by dots, a file's part by its own slash.
 std::string joined(const Path& path) {
   std::string out;
-  for (const PathPart& part : path) {
-    if (!out.empty() && out.back() != '/') out += '.';
-    out += part_text(part);
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    if (i != 0 && !out.ends_with('/')) out += '.';
+    out += part_text(path[i]);
   }
   return out;
 }
@@ -86,8 +86,11 @@ class Assembly {
   const Tensor& tensor(std::uint32_t index) const { return map_.tensors[index]; }
 
   void sort_items() {
+    std::unordered_set<std::string_view> objects;
+    for (const NamedObject& object : source_.objects) objects.insert(object.name);
     for (const StateItem& item : source_.items) {
       const Tensor& found = tensor(item.tensor);
+      if (item.role == Role::blob && objects.contains(found.name)) continue;  // the stored form of that object
       const Path path = paths_.of(found.name, found.path);
       if (item.role == Role::param || item.role == Role::buffer) {
         weights_.push_back({&item, path});
@@ -103,7 +106,7 @@ class Assembly {
     const Tensor& found = tensor(index);
     const auto at = find_part(path, kState);
     const std::string text = at ? joined(tail(path, *at + 1)) : std::string();
-    if (!at || found.slot.empty() || text.size() <= found.slot.size() + 1 || !text.ends_with("." + found.slot)) {
+    if (!at || found.slot.empty() || !text.ends_with("." + found.slot)) {
       if (!found.parameter.empty()) {
         slots_.push_back({.tensor = index, .key = found.parameter});
       } else {
@@ -195,7 +198,7 @@ class Assembly {
   }
 
   std::string without_wrapper(const std::string& name) const {
-    const bool wrapped = !out_.wrapper.empty() && name.size() > out_.wrapper.size() && name.starts_with(out_.wrapper);
+    const bool wrapped = !out_.wrapper.empty() && name.starts_with(out_.wrapper);
     return wrapped ? name.substr(out_.wrapper.size()) : name;
   }
 
@@ -321,13 +324,15 @@ class Assembly {
 
   /// A learning rate may be a tensor.
   void take_tensor_options(const Path& groups, std::vector<TreeLeaf>& leaves) {
+    std::unordered_set<std::uint32_t> taken;
     for (const StateItem& item : source_.items) {
       const Tensor& found = tensor(item.tensor);
       const Path path = with_own_words(paths_.of(found.name, found.path));
       if (path.size() < groups.size() + 2 || !begins_with(path, groups)) continue;
       leaves.push_back({tail(path, groups.size()), std::make_shared<Value>(Value{TensorRef{.name = found.name}})});
-      std::erase(out_.loose, item.tensor);
+      taken.insert(item.tensor);
     }
+    std::erase_if(out_.loose, [&](std::uint32_t index) { return taken.contains(index); });
   }
 
   void add_named_member(std::size_t group, std::size_t member) {

@@ -109,9 +109,10 @@ struct TrainingState {
   std::optional<LossScale> loss_scale{};
   std::optional<Value> scheduler{};  ///< state dict of the learning-rate scheduler
   Counters counters{};
-  std::vector<NamedObject> rng{};      ///< random states, with their names in the source
-  std::vector<NamedObject> rest{};     ///< all other objects, with their names in the source
-  std::vector<std::uint32_t> loose{};  ///< tensors that are none of the above (of objects, blobs), of Map::tensors
+  std::vector<NamedObject> rng{};   ///< random states, with their names in the source
+  std::vector<NamedObject> rest{};  ///< all other objects, with their names in the source
+  /// Tensors that are none of the above (of objects, blobs), of Map::tensors; no blobs that objects were read from.
+  std::vector<std::uint32_t> loose{};
   /// Optimizer state whose parameter is not known, of Map::tensors, and why: a target that needs all must refuse. A
   /// reason alone: the members of the groups are not known, and there is no state of theirs (SGD).
   std::vector<std::uint32_t> unplaced{};

@@ -98,6 +98,25 @@ std::string_view torch_dtype(Dtype dtype, std::string_view true_dtype) {
   return {};
 }
 
+Result<TorchForm> torch_form(const std::string& name, Dtype dtype, std::string_view true_dtype, Shape shape) {
+  TorchForm out{.dtype = torch_dtype(dtype, true_dtype), .shape = std::move(shape), .is_complex = !true_dtype.empty()};
+  const auto refused = [&](std::string why) {
+    return fail({.code = Errc::unsupported,
+                 .message = name + ": " + why,
+                 .tensor = name,
+                 .hint = "--only takes other tensors alone; --to safetensors or --to ckpt holds it"});
+  };
+  if (out.dtype.empty()) return refused("torch has no element type for " + std::string(dtype_name(dtype)));
+  if (out.is_complex) {
+    out.shape.pop_back();
+  } else if (dtype == Dtype::f4) {
+    if (out.shape.empty() || out.shape.back() % 2 != 0)
+      return refused("F4 elements are pairs in torch, and the last dimension of this is odd");
+    out.shape.back() /= 2;
+  }
+  return out;
+}
+
 std::vector<std::uint64_t> dense_strides(const Shape& shape) {
   std::vector<std::uint64_t> strides(shape.size());
   std::uint64_t step = 1;

@@ -9,6 +9,7 @@
 
 #include "format/model/box.hpp"
 #include "format/model/dtype.hpp"
+#include "format/result.hpp"
 #include "format/torch/pickle_writer.hpp"
 
 namespace ckpt::torch {
@@ -18,6 +19,16 @@ namespace ckpt::torch {
 ///
 /// true_dtype  Tensor::true_dtype: "complex128" and "complex32" are stored as pairs of F64 and F16
 std::string_view torch_dtype(Dtype dtype, std::string_view true_dtype = {});
+
+/// A tensor as torch counts it: a pair of real numbers is one complex one, a pair of F4 elements one byte.
+struct TorchForm {
+  std::string_view dtype;  ///< torch's name
+  Shape shape{};
+  bool is_complex = false;
+};
+/// true_dtype  as fits_true_dtype allows it
+/// errors      unsupported, with the tensor's name: torch has no such type, or F4 rows are of an odd length
+Result<TorchForm> torch_form(const std::string& name, Dtype dtype, std::string_view true_dtype, Shape shape);
 
 /// A tensor as a view of a storage.
 struct StoredTensor {

@@ -223,15 +223,19 @@ bool is_among(Among among, bool of_experts) {
   return among == Among::all || (among == Among::experts) == of_experts;
 }
 
+/// Parameters without elements: torch's optimizers have them, DeepSpeed's own leave them out.
+enum class Empty : std::uint8_t { no_member, may_be_member };
+
 /// Fills in the members of those groups. False if they are unknown.
-Result<bool> match_among(Among among, const Map& map, const ModelStates& model, const StateFile& file,
+Result<bool> match_among(Among among, Empty empty, const Map& map, const ModelStates& model, const StateFile& file,
                          const Optimizer& optimizer, Assignment& out) {
   const std::vector<std::size_t> holder = tied_to(model, {}, false);
   std::vector<std::size_t> entries;
   std::vector<Shape> candidates;
   for (std::size_t i = 0; i < model.module.size(); ++i) {
     const auto& [name, tensor] = model.module[i];
-    if (holder[i] != i || model.buffer_names.count(name) || tensor.elements() == 0) continue;
+    if (holder[i] != i || model.buffer_names.count(name)) continue;
+    if (empty == Empty::no_member && tensor.elements() == 0) continue;
     if (!is_among(among, expert_name(name).has_value())) continue;
     entries.push_back(i);
     candidates.push_back(tensor.type.shape);
@@ -267,7 +271,10 @@ Result<std::optional<Assignment>> find_names(const Map& map, const ModelStates& 
   const bool apart = std::any_of(optimizer.groups.begin(), optimizer.groups.end(), is_of_experts);
   Assignment out(optimizer.groups.size());
   for (const Among among : apart ? std::vector{Among::experts, Among::others} : std::vector{Among::all}) {
-    CKPT_TRY(const bool known, match_among(among, map, model, file, optimizer, out));
+    CKPT_TRY(bool known, match_among(among, Empty::no_member, map, model, file, optimizer, out));
+    if (!known && !optimizer.flat) {
+      CKPT_TRY(known, match_among(among, Empty::may_be_member, map, model, file, optimizer, out));
+    }
     if (!known) return std::optional<Assignment>{};
   }
   return std::optional(std::move(out));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "convert/deepspeed/files/objects.hpp"
 #include "convert/deepspeed/stages/experts.hpp"
 #include "convert/deepspeed/writer/expert_layout.hpp"
 #include "format/model/object_tree.hpp"
@@ -43,16 +45,22 @@ class ExpertDivision {
 
   /// The mixture-of-experts layers, in the order of the module, as the source divides them.
   Result<> find_experts() {
-    for (const ModelTensor& entry : target_.state.model) {
-      const auto parts = expert_name(entry.name);
+    std::vector<std::map<std::uint64_t, std::vector<std::size_t>>> members;  // by expert, of each layer
+    for (std::size_t i = 0; i < target_.state.model.size(); ++i) {
+      const auto parts = expert_name(target_.state.model[i].name);
       if (!parts) continue;
-      auto layer = std::ranges::find(target_.experts, parts->layer, &ExpertLayer::name);
-      if (layer == target_.experts.end()) {
-        const std::uint64_t number = target_.experts.size();
-        const std::uint64_t ranks = source_ranks();
-        layer = target_.experts.insert(layer, {.name = std::string(parts->layer), .number = number, .ranks = ranks});
+      const auto [at, is_new] = target_.expert_at.emplace(parts->layer, target_.experts.size());
+      if (is_new) {
+        target_.experts.push_back({.name = at->first, .number = at->second, .ranks = source_ranks()});
+        members.emplace_back();
       }
-      layer->experts = std::max(layer->experts, parts->number + 1);
+      members[at->second][parts->number].push_back(i);
+    }
+    for (ExpertLayer& layer : target_.experts) {
+      auto& of_layer = members[static_cast<std::size_t>(layer.number)];
+      layer.experts = of_layer.rbegin()->first + 1;
+      if (layer.experts != of_layer.size()) return fail(other_experts(layer.name));
+      for (auto& [number, entries] : of_layer) layer.members.push_back(std::move(entries));
     }
     if (target_.experts.empty() && request_.options.ep != 0)
       return fail({.code = Errc::usage, .message = request_.target + ": convert: --ep: the source has no experts"});
@@ -79,9 +87,11 @@ class ExpertDivision {
           return whole_number(count.get()) == static_cast<std::int64_t>(layer.experts);
         });
     if (same) return {};
-    return fail(cannot_hold(request_,
-                            target_.experts.front().name + ": the experts in the files do not match num_experts",
-                            target_.experts.front().name));
+    return fail(other_experts(target_.experts.front().name));
+  }
+
+  Error other_experts(const std::string& layer) const {
+    return cannot_hold(request_, layer + ": the experts in the files do not match num_experts", layer);
   }
 
   /// Whether a group is one of experts, and over how many ranks the source has them.
@@ -112,12 +122,8 @@ class ExpertDivision {
       if (group.expert_ranks != 0) degrees.insert(group.expert_ranks);
     }
     const std::uint64_t asked = request_.options.ep;
-    if (asked != 0 && degrees.size() > 1)
-      return fail(
-          cannot_hold(request_,
-                      fmt::format("layers use different expert-parallel sizes ({} and {}), but --ep sets only one",
-                                  *degrees.begin(), *degrees.rbegin()),
-                      {}, "omit --ep: each layer keeps its size"));
+    if (degrees.size() > 1 && asked == 0) return fail(several_sizes());
+    if (degrees.size() > 1) CKPT_CHECK(merge_groups());
     if (asked != 0) {
       for (ExpertLayer& layer : target_.experts) layer.ranks = asked;
     }
@@ -129,13 +135,86 @@ class ExpertDivision {
     return {};
   }
 
+  std::vector<std::uint64_t> expert_counts() const {
+    std::vector<std::uint64_t> out;
+    for (const ExpertLayer& layer : target_.experts) out.push_back(layer.experts);
+    return out;
+  }
+
+  ExpertLayer& layer_of(std::size_t member) {
+    return target_.experts[target_.expert_at.find(expert_name(target_.state.model[member].name)->layer)->second];
+  }
+
+  /// A group for each size, which DeepSpeed's processes order by the hashes of their names; it loads them by position.
+  ///
+  /// source  deepspeed/moe/utils.py: split_params_into_different_moe_groups_for_optimizer (a set of strings)
+  Error several_sizes() {
+    std::map<std::uint64_t, const ExpertLayer*> first;
+    for (const TargetGroup& group : target_.groups) {
+      if (group.expert_ranks != 0) first.emplace(group.expert_ranks, &layer_of(group.members.front()));
+    }
+    std::string layers;
+    for (const auto& [ranks, layer] : first)
+      layers += fmt::format("{}{}: {}", layers.empty() ? "" : ", ", layer->name, ranks);
+    return cannot_hold(
+        request_,
+        fmt::format("layers use different expert-parallel sizes ({}), whose parameter groups DeepSpeed orders "
+                    "differently in each process: it would load the state of one layer into another",
+                    layers),
+        first.begin()->second->name,
+        fmt::format("--ep {}    gives all layers one size, for a run that sets it too",
+                    nearest_expert_ranks(first.rbegin()->first, target_.dp, expert_counts())));
+  }
+
+  /// One size for all layers: one group has what a group for each size had.
+  Result<> merge_groups() {
+    std::vector<TargetGroup> merged;
+    std::vector<std::set<std::uint64_t>> sizes;  // of each, those that it was made of
+    for (TargetGroup& group : target_.groups) {
+      std::size_t at = 0;
+      while (at < merged.size() && !(group.expert_ranks != 0 && has_options_of(merged[at], group))) ++at;
+      if (at == merged.size()) {
+        sizes.push_back({group.expert_ranks});
+        merged.push_back(std::move(group));
+        continue;
+      }
+      const std::string& name = target_.state.model[group.members.front()].name;
+      TargetGroup& into = merged[at];
+      if (!sizes[at].insert(group.expert_ranks).second)
+        return fail(cannot_hold(request_,
+                                name + ": its parameter group cannot be told from another of the same options", name));
+      if (!has_state_of(into, group))
+        return fail(cannot_hold(
+            request_, name + ": its optimizer state differs from that of layers of another expert-parallel size",
+            name));
+      into.members.insert(into.members.end(), group.members.begin(), group.members.end());
+      into.elements.insert(into.elements.end(), group.elements.begin(), group.elements.end());
+    }
+    target_.groups = std::move(merged);
+    redivided_ = true;
+    return {};
+  }
+
+  /// Besides the name, which is that of the size.
+  static bool has_options_of(const TargetGroup& group, const TargetGroup& other) {
+    if (group.expert_ranks == 0) return false;
+    return std::ranges::equal(group.options, other.options, [](const auto& a, const auto& b) {
+      return a.first == b.first && (a.first == "name" || same_value(a.second, b.second));
+    });
+  }
+
+  static bool has_state_of(const TargetGroup& group, const TargetGroup& other) {
+    const bool same_slots = std::ranges::equal(group.slots, other.slots, [](const GroupSlot& a, const GroupSlot& b) {
+      return a.name == b.name && a.dtype == b.dtype;
+    });
+    if (!same_slots || group.step.has_value() != other.step.has_value()) return false;
+    return !group.step || same_value(*group.step, *other.step);
+  }
+
   Result<> divide(TargetGroup& group, std::uint64_t ranks) {
     if (ranks != group.expert_ranks) redivided_ = true;
     group.expert_ranks = ranks;
-    for (const std::size_t member : group.members) {
-      const auto parts = expert_name(target_.state.model[member].name);
-      std::ranges::find(target_.experts, parts->layer, &ExpertLayer::name)->ranks = ranks;
-    }
+    for (const std::size_t member : group.members) layer_of(member).ranks = ranks;
     for (auto& [name, value] : group.options) {
       if (name == "name") value.v = std::string(kExpertGroup) + std::to_string(ranks);
     }
@@ -144,14 +223,13 @@ class ExpertDivision {
 
   Result<> check_ranks(const ExpertLayer& layer) const {
     if (layer.experts % layer.ranks == 0 && target_.dp % layer.ranks == 0) return {};
-    std::vector<std::uint64_t> counts;
-    for (const ExpertLayer& other : target_.experts) counts.push_back(other.experts);
     const bool experts = layer.experts % layer.ranks != 0;
     return fail(cannot_hold(
         request_,
         fmt::format("{}: {} {} cannot be divided among {} expert-parallel ranks", layer.name,
                     experts ? layer.experts : target_.dp, experts ? "experts" : "data-parallel ranks", layer.ranks),
-        layer.name, fmt::format("--ep {}    is the nearest", nearest_expert_ranks(layer.ranks, target_.dp, counts))));
+        layer.name,
+        fmt::format("--ep {}    is the nearest", nearest_expert_ranks(layer.ranks, target_.dp, expert_counts()))));
   }
 
   /// DeepSpeed splits large groups of experts by size: where, depends on how many a rank has.

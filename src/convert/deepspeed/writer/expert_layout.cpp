@@ -21,8 +21,8 @@ struct Position {
 const ExpertLayer* expert_layer_of(const TrainingTarget& target, std::string_view name) {
   const auto parts = expert_name(name);
   if (!parts) return nullptr;
-  const auto found = std::ranges::find(target.experts, parts->layer, &ExpertLayer::name);
-  return found == target.experts.end() ? nullptr : &*found;
+  const auto found = target.expert_at.find(parts->layer);
+  return found == target.expert_at.end() ? nullptr : &target.experts[found->second];
 }
 
 std::uint64_t expert_rank_of(const TrainingTarget& target, std::uint64_t expert_ranks, std::uint64_t rank) {

@@ -192,9 +192,8 @@ Result<TargetFile> expert_file(const TrainingTarget& target, const ExpertLayer& 
                                std::string path, const std::string& id) {
   StateArchive archive(*target.map, target.by_name);
   DictValue root;
-  for (const ModelTensor& entry : target.state.model) {
-    const auto parts = expert_name(entry.name);
-    if (!parts || parts->layer != layer.name || parts->number != expert) continue;
+  for (const std::size_t member : layer.members[expert]) {
+    const ModelTensor& entry = target.state.model[member];
     CKPT_TRY(ValuePtr value, archive.whole(target.weight_source(entry), entry.dtype));
     root.set(entry.name, std::move(value));
   }

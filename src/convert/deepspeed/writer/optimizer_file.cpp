@@ -318,7 +318,7 @@ Result<ValuePtr> whole_optimizer(const TrainingTarget& target, std::uint64_t ran
         CKPT_TRY(ValuePtr value, archive.whole(slot.tensor, target.map->tensors[slot.tensor].dtype));
         mine.set(slot.name, std::move(value));
       }
-      if (!entry.slots.empty()) state.items.emplace_back(value_of(number), std::move(mine).finish());
+      if (!mine.empty()) state.items.emplace_back(value_of(number), std::move(mine).finish());
       ++number;
       CKPT_TRY(ValuePtr master, archive.whole(target.master_source(entry), Dtype::f32));
       of_group.push_back(std::move(master));

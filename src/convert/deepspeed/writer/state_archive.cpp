@@ -8,16 +8,18 @@
 #include <optional>
 #include <utility>
 
+#include "engine/io/io.hpp"
 #include "format/checked.hpp"
 #include "format/little_endian.hpp"
+#include "format/text/parse_number.hpp"
 #include "format/torch/archive_layout.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
 
 constexpr std::size_t kMostDepth = 200;  // Python's own pickler would stop at about 1000 / 3
-// Names of the archive's own tensors; no map has a name that begins with a NUL.
-constexpr char kOwn = '\0';
+// Names of the archive's own tensors begin with a byte that is in no UTF-8 text, and so in no name of a map.
+constexpr char kOwn = '\xff';
 
 template <class T>
 ValuePtr make(T value) {
@@ -28,7 +30,7 @@ ValuePtr make(T value) {
 
 std::optional<std::size_t> own_index(const std::string& name) {
   if (name.empty() || name[0] != kOwn) return std::nullopt;
-  return static_cast<std::size_t>(std::stoull(name.substr(1)));
+  return parse_number<std::size_t>(std::string_view(name).substr(1));
 }
 
 std::uint64_t bytes_each(Dtype dtype) {
@@ -93,19 +95,13 @@ Result<ValuePtr> StateArchive::whole(std::uint32_t tensor, Dtype dtype) {
   if (const auto found = whole_.find(key); found != whole_.end())
     return make(TensorRef{kOwn + std::to_string(found->second)});
   const std::string_view true_dtype = dtype == source.dtype ? std::string_view(source.true_dtype) : std::string_view();
-  const std::string_view name = torch::torch_dtype(dtype, true_dtype);
-  if (name.empty())
-    return fail({.code = Errc::unsupported,
-                 .message = source.name + ": torch has no type for " + std::string(dtype_name(dtype)),
-                 .tensor = source.name});
+  CKPT_TRY(torch::TorchForm form, torch::torch_form(source.name, dtype, true_dtype, source.shape));
   CKPT_TRY(const std::uint64_t bytes, tensor_bytes(dtype, source.shape));
-  Shape shape = source.shape;
-  if (!true_dtype.empty() && !shape.empty()) shape.pop_back();  // pairs of real numbers
   TorchStorage storage{.bytes = bytes};
   if (bytes != 0)
     storage.placements.push_back({.bytes = bytes, .from = Placement::From::tensor, .tensor = tensor, .dtype = dtype});
   whole_.emplace(key, stored_.size());
-  return add({.dtype = name, .shape = std::move(shape)}, std::move(storage));
+  return add({.dtype = form.dtype, .shape = std::move(form.shape)}, std::move(storage));
 }
 
 ValuePtr StateArchive::flat(std::uint64_t elements, Dtype dtype, std::span<const SourceRun> runs) {

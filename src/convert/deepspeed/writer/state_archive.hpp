@@ -32,6 +32,7 @@ class DictValue {
  public:
   void set(std::string_view key, ValuePtr value);
   bool has(std::string_view key) const { return at_.contains(std::string(key)); }
+  bool empty() const { return dict_.items.empty(); }
   ValuePtr finish() &&;
 
  private:

@@ -9,6 +9,7 @@
 
 #include "convert/deepspeed/writer/expert_division.hpp"
 #include "convert/deepspeed/writer/joined_groups.hpp"
+#include "convert/deepspeed/writer/target_limits.hpp"
 #include "convert/deepspeed/writer/writer.hpp"
 #include "format/model/object_tree.hpp"
 #include "format/text/name_list.hpp"
@@ -58,10 +59,12 @@ class Preparation {
     take_state();
     CKPT_CHECK(choose_layout());
     CKPT_CHECK(check_model_parallel());
+    CKPT_CHECK(check_names(request_, out_.state));
     CKPT_CHECK(check_optimizer());
+    choose_dtype();
+    CKPT_CHECK(check_types(request_, out_));
     CKPT_CHECK(add_groups());
     CKPT_CHECK(divide_experts(request_, universal_, out_));
-    choose_dtype();
     CKPT_CHECK(check_pipeline_type());
     read_config();
     if (out_.round_robin && !out_.experts.empty())
@@ -110,29 +113,25 @@ class Preparation {
                      .message = request_.target + ": convert: --to deepspeed needs --dp",
                      .hint = "--dp N    the number of data-parallel ranks that are to load it"});
       out_.dp = options.dp != 0 ? options.dp : mesh("dp");
+      constexpr std::uint64_t kGreatestStage = 3;
+      if (out_.stage > kGreatestStage)
+        return fail({.code = Errc::usage,
+                     .message = fmt::format("{}: convert: DeepSpeed has no ZeRO stage {}", request_.target, out_.stage),
+                     .hint = "--zero-stage N    as in the run that is to load it"});
+      CKPT_CHECK(check_ranks(out_.dp, "data-parallel", "--dp N    chooses a number"));
     }
     out_.tag = options.tag;
     if (out_.tag.empty()) out_.tag = source_tag();
     if (out_.tag.empty()) out_.tag = fmt::format("global_step{}", out_.state.counters.steps.value_or(0));
-    return check_tag();
+    return check_tag(request_.target, out_.tag);
   }
 
-  /// DeepSpeed reads the tag from `latest` without the white space around it (engine.load_checkpoint), and joins it to
-  /// the directory that holds `latest` itself.
-  Result<> check_tag() const {
-    constexpr std::size_t kLongest = 240;  // of 255 bytes that file systems allow, as "_universal" may follow
-    const auto refused = [&](std::string_view why) {
-      return fail({.code = Errc::usage,
-                   .message = fmt::format("{}: convert: '{}' cannot be a tag: {}", request_.target, out_.tag, why),
-                   .hint = "--tag NAME    a name such as global_step100"});
-    };
-    if (out_.tag.size() > kLongest) return refused("it is too long");
-    if (out_.tag.starts_with(' ') || out_.tag.ends_with(' ')) return refused("DeepSpeed ignores spaces around it");
-    if (std::ranges::any_of(out_.tag, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
-      return refused("it has a control character");
-    if (out_.tag == "latest" || out_.tag == "latest_universal" || out_.tag == kIdFile)
-      return refused("a file beside it has that name");
-    return {};
+  Result<> check_ranks(std::uint64_t ranks, std::string_view kind, std::string hint) const {
+    if (ranks <= kMostTargetRanks) return {};
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: convert: {} {} ranks: at most {} are written", request_.target, ranks,
+                                        kind, kMostTargetRanks),
+                 .hint = std::move(hint)});
   }
 
   /// The directory of the source's own files, below its root.
@@ -171,7 +170,11 @@ class Preparation {
   /// A universal folder has parameters whole; how they are cut, their files say.
   Result<> join_model_parallel() {
     out_.tensor_ranks = std::max<std::uint64_t>(mesh("tp"), 1);
-    out_.model_ranks = out_.tensor_ranks * std::max<std::uint64_t>(mesh("pp"), 1);
+    const std::uint64_t stages = std::max<std::uint64_t>(mesh("pp"), 1);
+    CKPT_CHECK(check_ranks(out_.tensor_ranks, "tensor-parallel", ""));
+    CKPT_CHECK(check_ranks(stages, "pipeline-parallel", ""));
+    out_.model_ranks = out_.tensor_ranks * stages;
+    CKPT_CHECK(check_ranks(out_.model_ranks, "model-parallel", ""));
     out_.pipeline = out_.model_ranks > 1;  // as ds_to_universal.py leaves layers behind, so are slices of weights here
     if (out_.tensor_ranks == 1 || out_.slice_info() != nullptr) return {};
     return fail(cannot_hold(request_,
@@ -229,15 +232,23 @@ class Preparation {
     state.groups.push_back(std::move(all));
   }
 
+  /// DeepSpeed's optimizers leave out parameters without elements, and its files list them with the frozen ones. Stage 0
+  /// with fp32 weights has an optimizer of torch, which numbers all parameters.
+  ///
+  /// source  deepspeed/runtime/utils.py: is_optimized_parameter
+  bool keeps_empty() const { return out_.stage == 0 && !universal_ && out_.model_dtype == Dtype::f32; }
+
   Result<> add_groups() {
     std::vector<std::string> no_master;
     std::vector<std::string> untouched;
+    std::vector<std::string> empty;
     for (const ParameterGroup& group : out_.state.groups) {
       TargetGroup to{.options = group.options};
       for (const std::size_t member : group.members) {
         ModelTensor& entry = out_.state.model[member];
-        if (volume(entry.shape) == 0) {
-          entry.kind = ModelTensor::Kind::frozen;  // the optimizer's flat tensors have nothing of it
+        if (volume(entry.shape) == 0 && !keeps_empty()) {
+          entry.kind = ModelTensor::Kind::frozen;
+          if (!entry.slots.empty() || !std::holds_alternative<std::monostate>(entry.step)) empty.push_back(entry.name);
           continue;
         }
         CKPT_CHECK(check_member(entry));
@@ -246,16 +257,34 @@ class Preparation {
         if (!entry.master || out_.fresh) no_master.push_back(entry.name);
       }
       if (to.members.empty()) continue;
+      CKPT_CHECK(check_size(to));
       CKPT_CHECK(settle_slots(to, untouched));
       CKPT_CHECK(settle_step(to));
       out_.groups.push_back(std::move(to));
     }
     if (out_.groups.empty()) return fail(cannot_hold(request_, "no parameter is trained"));
+    if (!empty.empty())
+      note("left out: the optimizer state of " +
+           some_of(empty, "parameter without elements", "parameters without elements") +
+           ", which DeepSpeed's optimizers do not have");
     if (!no_master.empty())
       note("fp32 masters are made from the weights of " + some_of(no_master, "parameter", "parameters"));
     if (!untouched.empty())
       note("no optimizer state is stored for " + some_of(untouched, "parameter", "parameters") +
            ": it is zero, as of parameters that never had a gradient");
+    return {};
+  }
+
+  /// A tensor of views may have any number of elements; the bytes of flat tensors, with their padding, can be counted.
+  Result<> check_size(const TargetGroup& group) const {
+    constexpr std::uint64_t kMostElements = UINT64_MAX >> 4;  // of at most 8 bytes, and as many again of padding
+    std::uint64_t left = kMostElements;
+    for (std::size_t m = 0; m < group.members.size(); ++m) {
+      const std::string& name = out_.state.model[group.members[m]].name;
+      if (group.elements[m] > left)
+        return fail(cannot_hold(request_, name + ": its group has too many elements", name));
+      left -= group.elements[m];
+    }
     return {};
   }
 
@@ -346,9 +375,11 @@ class Preparation {
 
   void choose_dtype() {
     std::array<std::uint64_t, 256> elements{};
-    for (const TargetGroup& group : out_.groups) {
-      for (std::size_t m = 0; m < group.members.size(); ++m)
-        elements[static_cast<std::size_t>(out_.state.model[group.members[m]].dtype)] += group.elements[m];
+    for (const ParameterGroup& group : out_.state.groups) {
+      for (const std::size_t member : group.members) {
+        const ModelTensor& entry = out_.state.model[member];
+        elements[static_cast<std::size_t>(entry.dtype)] += volume(entry.shape);
+      }
     }
     const auto most = std::max_element(elements.begin(), elements.end());
     out_.model_dtype = static_cast<Dtype>(most - elements.begin());

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -40,7 +42,8 @@ struct ExpertLayer {
   std::string name{};        ///< what names of its experts begin with, up to their numbers
   std::uint64_t number = 0;  ///< in the order of the module
   std::uint64_t experts = 0;
-  std::uint64_t ranks = 1;  ///< expert-parallel ranks
+  std::uint64_t ranks = 1;                          ///< expert-parallel ranks
+  std::vector<std::vector<std::size_t>> members{};  ///< of each expert: indices into TrainingState::model
 };
 
 struct TrainingTarget {
@@ -55,6 +58,7 @@ struct TrainingTarget {
   bool pipeline = false;           ///< weights are in layer files
   std::string tag{};
   std::vector<ExpertLayer> experts{};
+  std::map<std::string, std::size_t, std::less<>> expert_at{};  ///< ExpertLayer::name -> index of `experts`
   bool data_before_experts = false;  ///< the mesh: ranks with the same experts lie side by side
   Dtype model_dtype = Dtype::f32;
   bool fresh = false;        ///< no optimizer state is carried over

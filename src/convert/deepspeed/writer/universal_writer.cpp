@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -7,11 +9,10 @@
 #include "convert/deepspeed/writer/slice_marks.hpp"
 #include "convert/deepspeed/writer/state_files.hpp"
 #include "convert/deepspeed/writer/writer.hpp"
+#include "format/text/file_name.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
-
-constexpr std::size_t kLongestName = 255;  // of a directory, on every file system
 
 /// Builds the folder: model files for both kinds of stages, and a folder a parameter. What DeepSpeed's own conversion
 /// writes is read by stages 1 and 2 or by stage 3; this is read by all. That of several model-parallel ranks is for
@@ -120,11 +121,16 @@ Result<std::vector<TargetFile>> universal_files(const TrainingTarget& target, co
   for (const TargetGroup& group : target.groups) {
     for (const std::size_t member : group.members) {
       const std::string& name = target.state.model[member].name;
-      const bool is_path = name.find('/') != std::string::npos || name == "." || name == "..";
-      if (name.empty() || is_path || name.size() > kLongestName)
-        return fail({.code = Errc::unsupported,
-                     .message = request.target + ": convert: '" + name + "' cannot be the name of a folder",
-                     .tensor = name});
+      const std::string_view reason = why_no_file_name(name);
+      if (!reason.empty())
+        return fail(cannot_hold(request, fmt::format("'{}' cannot be the name of a folder: {}", name, reason), name,
+                                "--map FILE    gives it another name"));
+    }
+    for (const GroupSlot& slot : group.slots) {
+      const std::string_view reason = why_no_file_name(slot.name + ".pt");
+      if (!reason.empty())
+        return fail(cannot_hold(
+            request, fmt::format("optimizer state '{}' cannot be the name of a file: {}", slot.name, reason)));
     }
   }
   return UniversalFolder(target, request).build();
