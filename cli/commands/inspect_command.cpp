@@ -71,14 +71,14 @@ std::string state_text(const InspectReport& report, SizeStyle sizes) {
 
 /// Why the checkpoint is incomplete: the error that a conversion would report.
 Error incomplete(const InspectReport& report) {
-  Error out{.code = Errc::incomplete, .message = report.path + ": files are missing"};
   const auto first = std::ranges::find(report.findings, Severity::incomplete, &Finding::severity);
-  if (first == report.findings.end()) return out;
-  out.message = report.path + ": " + first->text;
-  out.file = first->file;
-  out.tensor = first->tensor;
-  if (report.referenced_files != 0) out.hint = "put the file back as it was, or convert its checkpoint again";
-  return out;
+  if (first == report.findings.end()) return {.code = Errc::incomplete, .message = report.path + ": files are missing"};
+  const bool is_virtual = report.referenced_files != 0;
+  return {.code = Errc::incomplete,
+          .message = report.path + ": " + first->text,
+          .file = first->file,
+          .tensor = first->tensor,
+          .hint = is_virtual ? "put the file back as it was, or convert its checkpoint again" : ""};
 }
 
 void print_report(Context& context, const InspectReport& report, bool with_files) {

@@ -7,6 +7,7 @@
 #include "catalog/bucket.hpp"
 #include "catalog/index/utc.hpp"
 #include "engine/io/host.hpp"
+#include "format/text/error_context.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
@@ -29,9 +30,7 @@ Result<std::chrono::milliseconds> lock_timeout_of(const Words& words) {
   if (value == nullptr) return std::chrono::milliseconds(0);
   auto time = parse_duration(value->text);
   if (time) return time;
-  Error error = std::move(time).error();
-  error.message = fmt::format("{}: {}", value->origin, error.message);
-  return fail(std::move(error));
+  return fail(with_context(std::move(time).error(), value->origin));
 }
 
 Result<catalog::Time> time_of(const Value& value, catalog::Time now, bool forward) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/words/words.hpp"
+#include "format/text/error_context.hpp"
 #include "format/text/quantity.hpp"
 
 /// Flags whose values are numbers with units.
@@ -15,11 +16,7 @@ Result<> read_flag(const Words& words, std::string_view flag, T& out, Read read)
   const Value* value = words.value(flag);
   if (value == nullptr) return {};
   auto number = read(std::string_view(value->text));
-  if (!number) {
-    Error error = std::move(number).error();
-    error.message = fmt::format("{}: {}", value->origin, error.message);
-    return fail(std::move(error));
-  }
+  if (!number) return fail(with_context(std::move(number).error(), value->origin));
   out = static_cast<T>(*number);
   return {};
 }

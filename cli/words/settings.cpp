@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "format/text/error_context.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
@@ -11,8 +12,7 @@ constexpr std::uint64_t kLeastMemory = std::uint64_t{16} << 20;  // below this n
 constexpr std::uint64_t kMostThreads = 1024;
 
 Error at(const Value& value, Error error) {
-  error.message = fmt::format("{}: {}", value.origin, error.message);
-  return error;
+  return with_context(std::move(error), value.origin);
 }
 
 }  // namespace

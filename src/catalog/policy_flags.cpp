@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "format/text/error_context.hpp"
 #include "format/text/nearest.hpp"
 #include "format/text/quantity.hpp"
 
@@ -161,11 +162,7 @@ Result<> add_flag(Policy& policy, std::string_view flag, std::string_view value)
                  .hint = near ? fmt::format("did you mean --{}?", *near) : std::string()});
   }
   auto added = add_known_flag(policy, flag, value);
-  if (!added) {
-    Error error = std::move(added).error();
-    error.message = fmt::format("--{}: {}", flag, error.message);
-    return fail(std::move(error));
-  }
+  if (!added) return fail(with_context(std::move(added).error(), fmt::format("--{}", flag)));
   return {};
 }
 

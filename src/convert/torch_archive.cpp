@@ -5,6 +5,7 @@
 #include "convert/torch_legacy.hpp"
 #include "convert/torch_stream.hpp"
 #include "format/checked.hpp"
+#include "format/text/error_context.hpp"
 
 // Foreign rules: caffe2/serialize/inline_container.cc (records below one folder, named by the first entry) and
 // torch/serialization.py (_save, _load).
@@ -22,14 +23,10 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 
 // The kind of a stream that is not a zip file, by its first bytes.
 Error not_a_zip(const StreamReader& stream, std::string_view head) {
-  Error error{.code = Errc::unsupported};
-  if (head.size() >= 262 && head.substr(257, 5) == "ustar") {
-    error.message = "a torch file of version 0.1 (tar), which cannot be read";
-  } else {
-    error.code = Errc::corrupt;
-    error.message = "not a zip file, which torch files are";
-  }
-  return stream.at(std::move(error), 0);
+  if (head.size() >= 262 && head.substr(257, 5) == "ustar")
+    return stream.at({.code = Errc::unsupported, .message = "a torch file of version 0.1 (tar), which cannot be read"},
+                     0);
+  return stream.at({.code = Errc::corrupt, .message = "not a zip file, which torch files are"}, 0);
 }
 
 // One archive while it is opened.
@@ -183,11 +180,7 @@ class Opener {
     pickle::Budget budget = budget_;
     budget.max_bytes -= bytes.size();  // which check_size has let through
     auto graph = pickle::parse(bytes, budget);
-    if (!graph) {
-      Error error = std::move(graph).error();
-      error.message = "data.pkl: " + error.message;
-      return fail(at(std::move(error), record->begin));
-    }
+    if (!graph) return fail(at(with_context(std::move(graph).error(), "data.pkl"), record->begin));
     return graph;
   }
 

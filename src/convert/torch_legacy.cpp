@@ -7,6 +7,7 @@
 #include "format/checked.hpp"
 #include "format/hash.hpp"
 #include "format/little_endian.hpp"
+#include "format/text/error_context.hpp"
 
 // Foreign rules: torch/serialization.py (_legacy_save, _legacy_load).
 
@@ -62,11 +63,7 @@ class LegacyOpener {
         at_ += used;
         return graph;
       }
-      if (used == 0 || bytes == left) {
-        Error error = std::move(graph).error();
-        error.message = std::string(what) + ": " + error.message;
-        return fail(stream_.at(std::move(error), at_));
-      }
+      if (used == 0 || bytes == left) return fail(stream_.at(with_context(std::move(graph).error(), what), at_));
       if (bytes == budget_.max_bytes) {
         return failed(Errc::refused, std::string(what) + ": over the budget of " + std::to_string(bytes) + " bytes",
                       at_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/io/leave_to_kernel.hpp"
+#include "format/text/error_context.hpp"
 
 namespace ckpt {
 namespace {
@@ -22,7 +23,7 @@ struct StreamReader::Group {
 };
 
 Error StreamReader::at(Error error, std::uint64_t offset) const {
-  error.message = path_ + ": " + error.message;
+  error = with_context(std::move(error), path_);
   error.file = path_;
   error.offset = in_file(offset + error.offset.value_or(0));
   return error;

@@ -17,11 +17,12 @@ constexpr std::uint64_t kStreamedBytes = 64 * 1024;  // less than that may be us
 
 Error bad_leaf(const Map& map, const LoadPlan& plan, const LoadPlan::Unit& unit, const std::string& root) {
   const std::string path = join_path(root, map.files[unit.file].path);
-  Error error{.code = Errc::checksum, .message = path + ": the bytes differ from the saved ones"};
-  error = with_file(std::move(error), path, unit.leaf * kLeafBytes);
   const std::uint32_t tensor = plan.scatters()[unit.first_scatter].copy.tensor;
-  if (tensor != kNoTensor) error = with_tensor(std::move(error), map.tensors[tensor].name);
-  return error;
+  return {.code = Errc::checksum,
+          .message = path + ": the bytes differ from the saved ones",
+          .file = path,
+          .offset = unit.leaf * kLeafBytes,
+          .tensor = tensor == kNoTensor ? std::string() : map.tensors[tensor].name};
 }
 
 /// Copies a unit's bytes to their destinations.

@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "format/text/error_context.hpp"
+
 namespace ckpt {
 
 void SaveReports::tell_failure(const SaveEvent& event, const std::string& what) {
   const auto outcome = event.outcome();
   if (outcome) return;
-  Error error = outcome.error();
-  error.message = fmt::format("{}: {}", what, error.message);
+  Error error = with_context(outcome.error(), what);
   if (const auto& told = log_failure_ ? log_failure_ : log_) told(error.message);
   untold_.add(event, std::move(error));
 }

@@ -154,9 +154,10 @@ class Import final : RunTarget {
       if (code != Errc::corrupt && code != Errc::checksum && code != Errc::incomplete) return fail(opened.error());
       reason = opened.error().message;
     }
-    Error error{.code = Errc::corrupt, .file = path, .hint = "'ckpt repair " + path + "' shows what can be repaired"};
-    error.message = fmt::format("{}: already saved, but damaged since: {}", path, reason);
-    return fail(std::move(error));
+    return fail({.code = Errc::corrupt,
+                 .message = fmt::format("{}: already saved, but damaged since: {}", path, reason),
+                 .file = path,
+                 .hint = "'ckpt repair " + path + "' shows what can be repaired"});
   }
 
   Result<> make_directories() override {

@@ -17,6 +17,7 @@
 #include "engine/io/hard_links.hpp"
 #include "engine/process/memory.hpp"
 #include "engine/publish/publish.hpp"
+#include "format/model/finding_error.hpp"
 #include "format/universal/manifest.hpp"
 #include "format/universal/seal.hpp"
 #include "format/universal/sums.hpp"
@@ -81,10 +82,7 @@ class Linking {
       return not_linked(request_.source, fmt::format("this is {}", source_->format->name));
     const auto& findings = source_->map.findings;
     const auto missing = std::ranges::find(findings, Severity::incomplete, &Finding::severity);
-    if (missing != findings.end())
-      return fail({.code = Errc::incomplete,
-                   .message = fmt::format("{}: {}", source_->root, missing->text),
-                   .file = missing->file});
+    if (missing != findings.end()) return fail(as_error(*missing, source_->root, Errc::incomplete));
     CKPT_TRY(manifest_text_, read(universal::kManifestPath));
     CKPT_TRY(sums_bytes_, read(universal::kSumsPath));
     CKPT_TRY(const universal::Manifest manifest, universal::parse_manifest(manifest_text_));

@@ -21,6 +21,7 @@
 #include "engine/io/real_path.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/checked.hpp"
+#include "format/model/finding_error.hpp"
 #include "format/text/parse_number.hpp"
 
 namespace ckpt {
@@ -151,10 +152,7 @@ Result<> Conversion::open() {
 Result<> Conversion::check_complete() {
   for (const Finding& finding : map().findings) {
     if (finding.severity != Severity::incomplete || request_.salvage) continue;
-    Error error{.code = Errc::incomplete, .message = request_.source + ": " + finding.text};
-    error.file = finding.file;
-    error.tensor = finding.tensor;
-    return fail(std::move(error));
+    return fail(as_error(finding, request_.source, Errc::incomplete));
   }
   CKPT_CHECK(refuse_flat_parameters(map(), source_->root));
   if (options_.run_target == nullptr) {
@@ -238,10 +236,10 @@ Result<bool> Conversion::already_there() {
   }
   if (id == id_) return is_done();
   if (overwrites()) return false;
-  Error error{.code = Errc::target_exists, .message = request_.target + ": already exists"};
-  error.file = request_.target;
-  error.hint = "use --overwrite to replace it";
-  return fail(std::move(error));
+  return fail({.code = Errc::target_exists,
+               .message = request_.target + ": already exists",
+               .file = request_.target,
+               .hint = "use --overwrite to replace it"});
 }
 
 Result<std::vector<std::string>> Conversion::files_to_replace(const std::string& path) {
@@ -284,13 +282,12 @@ Result<> Conversion::agree_on_choice(Result<> mine) {
   already_done_ = of_root.ends_with('+');
   Result<> same;
   if (!of_root.starts_with(id_)) {
-    Error error{
-        .code = Errc::changed,
-        .message = request_.source + ": the source is not the same on this rank and rank 0 (files, sizes or times)",
-        .file = request_.source};
-    error.hint =
-        "check that every rank mounts the same directory; if the source is still being written, try again later";
-    same = fail(std::move(error));
+    same = fail(
+        {.code = Errc::changed,
+         .message = request_.source + ": the source is not the same on this rank and rank 0 (files, sizes or times)",
+         .file = request_.source,
+         .hint =
+             "check that every rank mounts the same directory; if the source is still being written, try again later"});
   }
   return agreed(std::move(same));
 }
@@ -390,10 +387,8 @@ Result<> Conversion::check_target(const std::string& root, const std::vector<Has
   CKPT_TRY(const LeafCheck check,
            check_leaves(session_, session_.comm, written.map, root, std::move(written.files), leaves, "verify target"));
   if (check.damage.empty()) return {};
-  Error error{.code = Errc::checksum,
-              .message = check.damage.front().file + ": reading it back: " + check.damage.front().text};
-  error.file = check.damage.front().file;
-  return fail(std::move(error));
+  const Finding& first = check.damage.front();
+  return fail(as_error(first, first.file + ": reading it back", Errc::checksum));
 }
 
 /// --verify full: replicas equal, masters that round to the stored 16-bit weights. Rank 0 alone.
@@ -404,12 +399,8 @@ Result<> Conversion::check_claims() {
            check_source(session_, source.map, source.root, {.everything = false}, "verify masters and replicas"));
   if (check.damage.empty()) return {};
   const Finding& first = check.damage.front();
-  Error error{.code = Errc::corrupt, .message = first.file + ": " + first.text};
-  error.file = first.file;
-  error.offset = first.offset;
-  error.tensor = first.tensor;
-  error.hint = "'ckpt verify " + source.root + "' lists all damage";
-  return fail(std::move(error));
+  return fail(
+      with_hint(as_error(first, first.file, Errc::corrupt), "'ckpt verify " + source.root + "' lists all damage"));
 }
 
 /// Step 1 of the commit, on rank 0.

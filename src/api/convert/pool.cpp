@@ -33,11 +33,10 @@ Result<RunOptions> run_options(const Session& session, const Plan& plan) {
     const std::uint64_t smallest = smallest_pool_bytes(1) + decoding;
     const std::uint64_t least = std::max(used + smallest, 2 * smallest);
     const std::uint64_t mebibytes = (least + (1u << 20) - 1) >> 20;
-    Error error{.code = Errc::memory,
-                .message = "does not fit in --memory " + std::to_string(bound >> 20) + "M; the minimum is " +
-                           std::to_string(mebibytes) + "M"};
-    error.hint = "--memory " + std::to_string(mebibytes) + "M";
-    return fail(std::move(error));
+    return fail({.code = Errc::memory,
+                 .message = "does not fit in --memory " + std::to_string(bound >> 20) + "M; the minimum is " +
+                            std::to_string(mebibytes) + "M",
+                 .hint = "--memory " + std::to_string(mebibytes) + "M"});
   }
   options.pool_bytes = std::min(room - options.workers * decoding, options.workers * kPoolPerWorker);
   return options;

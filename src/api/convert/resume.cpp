@@ -192,11 +192,10 @@ Result<> read_again(Session& session, const Plan& plan, const TakeUp& how, Resum
   Result<> same;
   for (std::size_t leaf = 0; same && leaf < resumed.leaves.size(); ++leaf) {
     if (!chosen[leaf] || report.leaves[leaf] == resumed.leaves[leaf].hash) continue;
-    Error error{.code = Errc::checksum,
-                .message = how.source_root + ": returned different bytes than during the killed run",
-                .file = how.source_root};
-    error.hint = "one of the two reads was wrong; rerun to start over";
-    same = fail(std::move(error));
+    same = fail({.code = Errc::checksum,
+                 .message = how.source_root + ": returned different bytes than during the killed run",
+                 .file = how.source_root,
+                 .hint = "one of the two reads was wrong; rerun to start over"});
   }
   return agree(session.comm, deadline(), std::move(same));
 }

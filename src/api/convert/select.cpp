@@ -236,9 +236,9 @@ class Selector {
   Error nothing() const {
     std::string asked;
     for (const std::string& word : request_.only) asked += (asked.empty() ? "" : ", ") + word;
-    Error error{.code = Errc::not_found, .message = request_.source + ": no tensor matches --only " + asked};
-    error.hint = "'ckpt ls " + request_.source + "' lists the names";
-    return error;
+    return {.code = Errc::not_found,
+            .message = request_.source + ": no tensor matches --only " + asked,
+            .hint = "'ckpt ls " + request_.source + "' lists the names"};
   }
 
   void pick_aliases() {

@@ -7,6 +7,7 @@
 #include "api/convert/check.hpp"
 #include "engine/process/memory.hpp"
 #include "format/checked.hpp"
+#include "format/model/finding_error.hpp"
 
 namespace ckpt {
 namespace {
@@ -64,7 +65,8 @@ Result<std::uint64_t> SourceHashes::finish(const Selection& selection) {
     if (!check) {
       outcome = fail(check.error());
     } else if (!check->damage.empty()) {
-      outcome = fail(damaged(check->damage.front()));
+      const Finding& first = check->damage.front();
+      outcome = fail(with_hint(as_error(first, first.file, Errc::checksum), list_hint()));
     }
   }
   CKPT_CHECK(agree(comm, hashes_deadline(), std::move(outcome)));
@@ -79,15 +81,6 @@ Error SourceHashes::explained(Error error) const {
     error.tensor.clear();
     for (const std::string& name : *names) error.tensor += (error.tensor.empty() ? "" : ", ") + name;
   }
-  error.hint = list_hint();
-  return error;
-}
-
-Error SourceHashes::damaged(const Finding& first) const {
-  Error error{.code = Errc::checksum, .message = first.file + ": " + first.text};
-  error.file = first.file;
-  error.offset = first.offset;
-  error.tensor = first.tensor;
   error.hint = list_hint();
   return error;
 }

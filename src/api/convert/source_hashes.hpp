@@ -30,7 +30,6 @@ class SourceHashes {
 
  private:
   std::string list_hint() const { return "ckpt verify " + source_.root + "    lists all damage"; }
-  Error damaged(const Finding& first) const;
   Result<std::vector<bool>> join() const;
   void add_open(std::uint32_t file, const std::vector<bool>& compared, std::vector<TargetFile>& files,
                 std::vector<Hash128>& expected) const;

@@ -15,6 +15,8 @@
 #include "catalog/index/marks.hpp"
 #include "convert/format.hpp"
 #include "format/checked.hpp"
+#include "format/model/finding_error.hpp"
+#include "format/text/error_context.hpp"
 
 namespace ckpt {
 namespace {
@@ -93,11 +95,7 @@ class Verifier {
     report_.tensor_count = map.tensors.size() - map.extras.size();
     report_.file_count = static_cast<std::size_t>(std::ranges::count_if(map.files, std::not_fn(is_temporary)));
     for (const Finding& finding : map.findings) {
-      if (finding.severity == Severity::incomplete) {
-        Error error{.code = Errc::incomplete, .message = request_.path + ": " + finding.text};
-        error.file = finding.file;
-        return fail(std::move(error));
-      }
+      if (finding.severity == Severity::incomplete) return fail(as_error(finding, request_.path, Errc::incomplete));
       (finding.severity == Severity::damage ? report_.damage : report_.notes).push_back(finding);
     }
     const std::vector<std::uint32_t> all = all_tensors(map);
@@ -233,10 +231,7 @@ class Verifier {
     return out;
   }
 
-  static tl::unexpected<Error> of_other(Error error) {
-    error.message = "--against: " + error.message;
-    return fail(std::move(error));
-  }
+  static tl::unexpected<Error> of_other(Error error) { return fail(with_context(std::move(error), "--against")); }
 
   Result<> against(const Source& source) {
     auto opened =

@@ -7,6 +7,7 @@
 #include "engine/comm/agree_after.hpp"
 #include "engine/comm/equal_on_all.hpp"
 #include "engine/store/run_directory.hpp"
+#include "format/model/finding_error.hpp"
 #include "format/universal/seal.hpp"
 
 namespace ckpt {
@@ -16,9 +17,7 @@ namespace {
 std::optional<Error> unusable(const Map& map, const std::string& path) {
   for (const Finding& finding : map.findings) {
     if (finding.severity < Severity::incomplete) continue;
-    return Error{.code = finding.severity == Severity::incomplete ? Errc::incomplete : Errc::corrupt,
-                 .message = fmt::format("{}: {}", path, finding.text),
-                 .file = finding.file};
+    return as_error(finding, path, finding.severity == Severity::incomplete ? Errc::incomplete : Errc::corrupt);
   }
   return std::nullopt;
 }

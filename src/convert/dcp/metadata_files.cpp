@@ -7,6 +7,7 @@
 
 #include "convert/dcp/names.hpp"
 #include "convert/metadata_memory.hpp"
+#include "format/text/error_context.hpp"
 #include "format/text/name_list.hpp"
 #include "format/torch/dcp_merge.hpp"
 
@@ -32,9 +33,7 @@ Result<Metadata> read_one(Io& io, const std::string& root, const std::string& na
     Error error = std::move(metadata).error();
     constexpr std::string_view kName = ".metadata: ";
     if (error.message.starts_with(kName)) error.message.erase(0, kName.size());
-    error.message = path + ": " + error.message;
-    const auto offset = error.offset;
-    return fail(with_file(std::move(error), path, offset));
+    return fail(with_file(with_context(std::move(error), path), path));
   }
   return metadata;
 }

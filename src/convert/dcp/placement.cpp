@@ -103,12 +103,11 @@ Result<const universal::Layout*> Placements::of(std::string_view name, const Sha
   if (shape.empty()) return &replicated_;
   for (const universal::Layout::Cut& cut : layout->cuts) {
     if (cut.dim < shape.size()) continue;
-    Error error{.code = Errc::usage,
-                .message = fmt::format("--placement '{}': {} has {} dimensions, there is no dimension {} to cut", text,
-                                       name, shape.size(), cut.dim),
-                .tensor = std::string(name)};
-    error.hint = "a narrower pattern goes first: the first that matches a name decides";
-    return fail(std::move(error));
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("--placement '{}': {} has {} dimensions, there is no dimension {} to cut", text,
+                                        name, shape.size(), cut.dim),
+                 .tensor = std::string(name),
+                 .hint = "a narrower pattern goes first: the first that matches a name decides"});
   }
   return layout;
 }

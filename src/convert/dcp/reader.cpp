@@ -24,6 +24,7 @@
 #include "convert/join_maps.hpp"
 #include "convert/optimizer_roles.hpp"
 #include "format/hash.hpp"
+#include "format/text/error_context.hpp"
 #include "format/text/name_list.hpp"
 #include "format/torch/dcp_metadata.hpp"
 
@@ -158,11 +159,7 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
   Hasher hasher;
   CKPT_TRY(Metadata metadata, dcp::read_metadata(io, root, seen, options.metadata_limit, hasher));
   auto codec = dcp::codec_of(metadata.transforms);
-  if (!codec) {
-    Error error = std::move(codec).error();
-    error.message = root + ": " + error.message;
-    return fail(with_file(std::move(error), root));
-  }
+  if (!codec) return fail(with_file(with_context(std::move(codec).error(), root), root));
   const std::string own_id = own_id_of(metadata);
   Map map;
   CKPT_TRY(map.files, stat_files(io, root, metadata));

@@ -11,6 +11,7 @@
 
 #include "format/files/safetensors.hpp"
 #include "format/files/safetensors_metadata.hpp"
+#include "format/text/error_context.hpp"
 
 namespace ckpt::dcp {
 namespace {
@@ -65,10 +66,9 @@ Result<Blob> open_blob(Io& io, const std::string& path, std::uint64_t at, std::u
   const std::uint64_t bytes = file_bytes - std::min(at, file_bytes);
   const auto in_file = [&](Error error) {
     if (!error.file.empty()) return fail(std::move(error));  // of Io, which knows the place
-    error.message = path + ": safetensors at " + std::to_string(at) + ": " + error.message;
     error.file = path;
     error.offset = at + error.offset.value_or(0);
-    return fail(std::move(error));
+    return fail(with_context(std::move(error), path + ": safetensors at " + std::to_string(at)));
   };
   auto head = read_header(io, path, at, bytes, limit);
   if (!head) return in_file(std::move(head).error());

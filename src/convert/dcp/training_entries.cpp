@@ -77,14 +77,13 @@ class TrainingEntries {
 
  private:
   Error unplaced() const {
-    Error out{.code = Errc::unsupported,
-              .message = fmt::format("{}: {}", request_.target, state_.unplaced_reason),
-              .hint = "--only weights    takes the model alone"};
-    if (state_.unplaced.empty()) return out;
-    out.message = fmt::format("{}: cannot match {} optimizer tensors to parameters: {}", request_.target,
-                              state_.unplaced.size(), state_.unplaced_reason);
-    out.tensor = map_.tensors[state_.unplaced.front()].name;
-    return out;
+    const std::string what = state_.unplaced.empty() ? std::string()
+                                                     : fmt::format("cannot match {} optimizer tensors to parameters: ",
+                                                                   state_.unplaced.size());
+    return {.code = Errc::unsupported,
+            .message = fmt::format("{}: {}{}", request_.target, what, state_.unplaced_reason),
+            .tensor = state_.unplaced.empty() ? std::string() : map_.tensors[state_.unplaced.front()].name,
+            .hint = "--only weights    takes the model alone"};
   }
 
   Path path_of(const std::string& name, const Path& path) const {

@@ -7,6 +7,7 @@
 #include "convert/hdf5/helper.hpp"
 #include "convert/hdf5/wire.hpp"
 #include "format/checked.hpp"
+#include "format/text/error_context.hpp"
 
 namespace ckpt::hdf5 {
 namespace {
@@ -91,11 +92,7 @@ Result<> DecodedIndex::decode(std::size_t batch) const {
                       scratch_->path_for_helper(), std::to_string(scratch_bytes_)},
                      request.bytes(),
                      {.time = std::chrono::seconds(kLeastSeconds + bytes / kBytesPerSecond), .stop = decoding_.stop});
-  if (!done) {
-    Error error = std::move(done).error();
-    error.message = range_.path + ": decode: " + error.message;
-    return fail(with_file(std::move(error), range_.path));
-  }
+  if (!done) return fail(with_file(with_context(std::move(done).error(), range_.path + ": decode"), range_.path));
   decoded_[batch] = true;
   return {};
 }

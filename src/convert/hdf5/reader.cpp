@@ -17,6 +17,7 @@
 #include "engine/run/source_files.hpp"
 #include "format/checked.hpp"
 #include "format/files/zip.hpp"
+#include "format/text/error_context.hpp"
 #include "format/text/parse_number.hpp"
 
 namespace ckpt::hdf5 {
@@ -94,11 +95,7 @@ Result<Archive> find_range(Io& io, const std::string& path, const FileInfo& info
   };
   auto archive = find();
   auto closed = io.close(file);
-  if (!archive) {
-    Error error = std::move(archive).error();
-    error.message = path + ": " + error.message;
-    return fail(with_file(std::move(error), path));
-  }
+  if (!archive) return fail(with_file(with_context(std::move(archive).error(), path), path));
   CKPT_CHECK(std::move(closed));
   return archive;
 }
@@ -219,10 +216,10 @@ class Reader {
 
   Result<> locate(const FoundDataset& found, Place& place) const {
     const auto refuse = [&](Errc code, std::string_view reason) {
-      Error error{.code = code, .message = range_.path + ": " + found.path + ": " + std::string(reason)};
-      error.file = range_.path;
-      error.tensor = found.path;
-      return fail(std::move(error));
+      return fail({.code = code,
+                   .message = range_.path + ": " + found.path + ": " + std::string(reason),
+                   .file = range_.path,
+                   .tensor = found.path});
     };
     if (found.offset != kNoOffset) {
       if (found.offset > range_.bytes || place.bytes > range_.bytes - found.offset)
@@ -326,11 +323,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   const std::uint64_t memory = std::max(kHelperMemory, options.metadata_limit);
   auto answered =
       run_h5(memory, {"map", range.path, std::to_string(range.offset), std::to_string(range.bytes)}, "", limits);
-  if (!answered) {
-    Error error = std::move(answered).error();
-    error.message = path + ": " + error.message;
-    return fail(with_file(std::move(error), path));
-  }
+  if (!answered) return fail(with_file(with_context(std::move(answered).error(), path), path));
   CKPT_TRY(const FileInfo mapped, io.stat(path));  // the helper opened it by its name
   CKPT_CHECK(check_unchanged(path, info, mapped));
   CKPT_TRY(Answer answer, parse_answer(*answered));

@@ -16,6 +16,7 @@
 #include "convert/left_out.hpp"
 #include "format/checked.hpp"
 #include "format/little_endian.hpp"
+#include "format/text/error_context.hpp"
 
 namespace ckpt::hdf5 {
 namespace {
@@ -211,8 +212,7 @@ class Layout {
     if (!answer) {
       Error error = std::move(answer).error();
       if (error.code == Errc::corrupt) error.code = Errc::unsupported;  // our own request: HDF5 cannot hold it
-      error.message = request_.target + ": " + error.message;
-      return fail(std::move(error));
+      return fail(with_context(std::move(error), request_.target));
     }
     if (answer->size() != answer_bytes) {
       return fail(Errc::internal, request_.target + ": ckpt-h5 answered with another number of datasets");

@@ -8,6 +8,7 @@
 #include "convert/left_out.hpp"
 #include "format/files/npy.hpp"
 #include "format/hash.hpp"
+#include "format/text/error_context.hpp"
 
 namespace ckpt::numpy {
 namespace {
@@ -23,11 +24,7 @@ Result<TargetFile> file_of(const Selected& selected, const Tensor& source, std::
   const Shape& shape = selected.part ? selected.part->shape : source.shape;
   CKPT_TRY(const std::uint64_t bytes, tensor_bytes(selected.dtype, shape));
   auto header = npy::build_header(selected.dtype, shape, bytes < kLargeBytes ? kSmallAlignment : kAlignment);
-  if (!header) {
-    Error error = std::move(header).error();
-    error.message = selected.name + ": " + error.message;
-    return fail(with_tensor(std::move(error), selected.name));
-  }
+  if (!header) return fail(with_tensor(with_context(std::move(header).error(), selected.name), selected.name));
   TargetFile file{.path = std::move(path), .bytes = header->size() + bytes};
   const std::uint64_t data_begin = header->size();
   file.placements.push_back({.bytes = header->size(), .from = Placement::From::literal, .literal = *std::move(header)});

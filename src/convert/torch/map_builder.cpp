@@ -8,6 +8,7 @@
 
 #include "convert/several_checkpoints.hpp"
 #include "convert/torch/names.hpp"
+#include "format/text/error_context.hpp"
 #include "format/text/name_list.hpp"
 #include "format/universal/objects.hpp"
 
@@ -46,19 +47,14 @@ Error in_file(Error error, const TorchArchive& archive) {
 
 Error MapBuilder::at(Error error, const Part& part, const Path& path) const {
   const std::string name = part.file.prefix + dotted(path);
-  error.message = part.path + ": " + name + ": " + error.message;
+  error = with_context(std::move(error), part.path + ": " + name);
   error.file = part.path;
   return with_tensor(std::move(error), name);
 }
 
 Result<> MapBuilder::add(const StateFile& file, MapFile map_file, const std::string& path, TorchArchive archive) {
   auto tree = read_tree(archive.graph);
-  if (!tree) {
-    Error error = in_file(std::move(tree).error(), archive);
-    error.message = path + ": " + error.message;
-    const auto offset = error.offset;
-    return fail(with_file(std::move(error), path, offset));
-  }
+  if (!tree) return fail(with_file(with_context(in_file(std::move(tree).error(), archive), path), path));
   const auto part_index = static_cast<std::uint32_t>(parts_.size());
   const auto first_tensor = static_cast<std::uint32_t>(tensors_.size());
   parts_.push_back({.file = file, .path = path, .archive = std::move(archive)});

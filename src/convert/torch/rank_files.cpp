@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "convert/torch/files.hpp"
+#include "format/text/error_context.hpp"
 #include "format/text/name_list.hpp"
 #include "format/text/parse_number.hpp"
 #include "format/universal/objects.hpp"
@@ -134,7 +135,7 @@ Result<std::vector<RankFile>> order_rank_files(const std::string& root, std::vec
 Error RankFilesBuilder::at(Error error, const Part& part, const Path& path) const {
   const std::string name = series_prefix(part.file) + dotted(path);
   if (error.offset) *error.offset += part.archive.pickle_bytes.begin;
-  error.message = part.path + ": " + name + ": " + error.message;
+  error = with_context(std::move(error), part.path + ": " + name);
   error.file = part.path;
   return with_tensor(std::move(error), name);
 }

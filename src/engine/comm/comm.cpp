@@ -11,6 +11,7 @@
 #include "engine/comm/comm_text.hpp"
 #include "engine/comm/equal_on_all.hpp"
 #include "engine/comm/left_to_others.hpp"
+#include "format/text/error_context.hpp"
 
 namespace ckpt {
 namespace {
@@ -282,8 +283,8 @@ Result<> agree(Comm& comm, Deadline deadline, Result<> mine) {
     mine.error().verdict = verdict;
     return mine;
   }
+  theirs = with_context(std::move(theirs), fmt::format("rank {}", failed_rank));
   theirs.code = Errc::peer_failed;
-  theirs.message = fmt::format("rank {}: {}", failed_rank, theirs.message);
   theirs.verdict = verdict;
   return fail(std::move(theirs));
 }

@@ -239,8 +239,10 @@ Result<> Worker::reap() {
     if (!done[i].bytes) {
       if (!active.error) active.error = std::move(done[i].bytes).error();
     } else if (*done[i].bytes != block.bytes && !active.error) {
-      Error error{.code = Errc::corrupt, .message = file.path + ": the file is shorter than what was written"};
-      active.error = with_file(std::move(error), file.path, active.offset);
+      active.error = Error{.code = Errc::corrupt,
+                           .message = file.path + ": the file is shorter than what was written",
+                           .file = file.path,
+                           .offset = active.offset};
     }
     if (active.in_flight == 0 && current_ != &active) finish(active);
   }

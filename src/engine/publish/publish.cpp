@@ -14,6 +14,7 @@
 #include "engine/store/held_store.hpp"
 #include "engine/store/recycle.hpp"
 #include "format/checked.hpp"
+#include "format/text/error_context.hpp"
 #include "format/text/file_name.hpp"
 #include "format/text/quantity.hpp"
 #include "format/universal/own_names.hpp"
@@ -445,9 +446,8 @@ Result<> Publication::Impl::give_back_if_used() {
   auto back = io_.rename(partial_, options_.target, RenameMode::exchange);
   const auto now = io_.stat(partial_);
   if (back || (now && now->is_same_file(identity_))) return looked;
-  Error error = std::move(back).error();
-  error.message = fmt::format("{}: overwrite: the old one is {}: {}", options_.target, partial_, error.message);
-  return fail(std::move(error));
+  return fail(with_context(std::move(back).error(),
+                           fmt::format("{}: overwrite: the old one is {}", options_.target, partial_)));
 }
 
 /// The old target still holds only accounted files. If that is unknown, the others stay: only accounted files are

@@ -177,12 +177,12 @@ TargetFile missing_ranges(const CrcLedger& ledger, std::uint64_t most_missing) {
 Error as_error(const Discrepancy& discrepancy, const Map& map, const std::string& source_root) {
   const bool checksum = discrepancy.kind == Discrepancy::Kind::checksum;
   const std::string path = path_of(map, discrepancy.file, source_root);
-  Error error{.code = checksum ? Errc::checksum : Errc::corrupt, .message = path};
-  error.message += checksum ? ": stored and computed CRC-32 differ" : ": differs from another copy of the same values";
-  error.file = path;
-  error.offset = discrepancy.offset;
-  if (discrepancy.tensor != kNoTensor) error.tensor = map.tensors[discrepancy.tensor].name;
-  return error;
+  return {.code = checksum ? Errc::checksum : Errc::corrupt,
+          .message = path + (checksum ? ": stored and computed CRC-32 differ"
+                                      : ": differs from another copy of the same values"),
+          .file = path,
+          .offset = discrepancy.offset,
+          .tensor = discrepancy.tensor == kNoTensor ? std::string() : map.tensors[discrepancy.tensor].name};
 }
 
 Result<> check_crcs(const Fetch& fetch, std::span<const Segment> segments, const std::byte* buffer, CrcLedger& ledger,

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "format/text/error_context.hpp"
+
 namespace ckpt {
 
 Result<Decompressor> Decompressor::make(const Compressed& compressed, std::string path) {
@@ -13,8 +15,8 @@ Result<Decompressor> Decompressor::make(const Compressed& compressed, std::strin
 
 Error Decompressor::at(Error error) const {
   const std::uint64_t offset = compressed_.stored.begin + file_read_ - (input_end_ - input_begin_);
-  error.message = path_ + ": item at " + std::to_string(compressed_.stored.begin) + ": " + error.message;
-  return with_file(std::move(error), path_, offset);
+  const std::string item = path_ + ": item at " + std::to_string(compressed_.stored.begin);
+  return with_file(with_context(std::move(error), item), path_, offset);
 }
 
 Result<> Decompressor::fill(Io& io, FileHandle file) {

@@ -169,13 +169,12 @@ Error as_error(const LeafLedger::Wrong& wrong, const Map& map, const std::string
   const std::string path = path_of(map, wrong.file, source_root);
   const std::uint64_t begin = wrong.leaf * kLeafBytes;
   const std::uint64_t end = std::min(map.files[wrong.file].bytes, begin + kLeafBytes);
-  Error error{.code = Errc::checksum,
-              .message = path + ": xxh3 of bytes " + std::to_string(begin) + ".." + std::to_string(end - 1) +
-                         ": expected " + map.hashes.of(wrong.file)[static_cast<std::size_t>(wrong.leaf)].hex() +
-                         ", got " + wrong.computed.hex()};
-  error.file = path;
-  error.offset = begin;
-  return error;
+  return {.code = Errc::checksum,
+          .message = path + ": xxh3 of bytes " + std::to_string(begin) + ".." + std::to_string(end - 1) +
+                     ": expected " + map.hashes.of(wrong.file)[static_cast<std::size_t>(wrong.leaf)].hex() + ", got " +
+                     wrong.computed.hex(),
+          .file = path,
+          .offset = begin};
 }
 
 }  // namespace ckpt

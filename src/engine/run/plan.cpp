@@ -78,9 +78,9 @@ class Join {
   Result<Chunk> unpacked(const Chunk& chunk) const {
     if (!packed_) return chunk;
     if (auto bytes = in_bytes(chunk, tensor_)) return *std::move(bytes);
-    Error error{.code = Errc::unsupported, .message = tensor_.name + ": a packed tensor is cut inside a byte"};
-    error.tensor = tensor_.name;
-    return fail(std::move(error));
+    return fail({.code = Errc::unsupported,
+                 .message = tensor_.name + ": a packed tensor is cut inside a byte",
+                 .tensor = tensor_.name});
   }
 
   /// Visits the chunks that overlap `needed`, a range of the tensor's elements, or of its bytes if it is packed.
@@ -90,9 +90,9 @@ class Join {
     const Extent elements{needed.begin * 8 / bits, (needed.end * 8 + bits - 1) / bits};
     return chunks.chunks(index_, elements, [&](const PlacedChunk& placed) -> Result<> {
       if (!placed.where.strides.empty()) {
-        Error error{.code = Errc::unsupported, .message = tensor_.name + ": a packed tensor with strides"};
-        error.tensor = tensor_.name;
-        return fail(std::move(error));
+        return fail({.code = Errc::unsupported,
+                     .message = tensor_.name + ": a packed tensor with strides",
+                     .tensor = tensor_.name});
       }
       PlacedChunk bytes{.chunk = {}, .where = placed.where};
       CKPT_TRY(bytes.chunk, unpacked(placed.chunk));
@@ -119,11 +119,10 @@ class Join {
   std::vector<Copy>& copies() { return is_twin_ ? job_.checks : job_.copies; }
 
   Error uncovered(std::uint64_t covered, std::uint64_t wanted) const {
-    Error error{.code = Errc::uncovered,
-                .message = tensor_.name + ": " + std::to_string(wanted - covered) + " of " + std::to_string(wanted) +
-                           " elements are in no file"};
-    error.tensor = tensor_.name;
-    return error;
+    return {.code = Errc::uncovered,
+            .message = tensor_.name + ": " + std::to_string(wanted - covered) + " of " + std::to_string(wanted) +
+                       " elements are in no file",
+            .tensor = tensor_.name};
   }
 
   /// The target is a run of the tensor's own row-major order: sources that are runs too give plain copies.

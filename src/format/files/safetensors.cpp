@@ -9,6 +9,7 @@
 #include "format/checked.hpp"
 #include "format/little_endian.hpp"
 #include "format/model/model.hpp"
+#include "format/text/error_context.hpp"
 #include "format/text/json.hpp"
 #include "format/text/json_writer.hpp"
 
@@ -19,19 +20,22 @@ using Kind = json::Event::Kind;
 constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr std::size_t kMostDepth = 64;  // inside unknown fields
 
+constexpr std::string_view kParse = "safetensors header: parse: ";
+
 tl::unexpected<Error> corrupt(std::uint64_t offset, std::string reason, std::string_view tensor = {}) {
-  Error error{.code = Errc::corrupt, .message = "safetensors header: parse: " + std::move(reason)};
-  error.offset = offset;
-  error.tensor = tensor;
-  return fail(std::move(error));
+  return fail({.code = Errc::corrupt,
+               .message = std::string(kParse) + reason,
+               .offset = offset,
+               .tensor = std::string(tensor)});
 }
 
 /// Accepted by the reference implementation, but not supported here.
 tl::unexpected<Error> beyond_us(std::uint64_t offset, std::string reason, std::string_view tensor) {
-  Error error = corrupt(offset, std::move(reason), tensor).value();
-  error.code = Errc::unsupported;
-  error.hint = "save the tensor with another shape";
-  return fail(std::move(error));
+  return fail({.code = Errc::unsupported,
+               .message = std::string(kParse) + reason,
+               .offset = offset,
+               .tensor = std::string(tensor),
+               .hint = "save the tensor with another shape"});
 }
 
 /// Turns the tokens of the JSON into entries. Depth 0 is the document, 1 its members, 2 the fields of a tensor or of
@@ -231,9 +235,8 @@ Result<Header> parse_header(std::span<const std::byte> head, std::uint64_t file_
   if (auto parsed = json::parse(text, reader, limits); !parsed) {
     Error error = std::move(parsed).error();
     if (reader.failed()) return fail(std::move(error));
-    error.message = "safetensors header: " + error.message;
     error.offset = kLengthBytes + error.offset.value_or(0);
-    return fail(std::move(error));
+    return fail(with_context(std::move(error), "safetensors header"));
   }
   reader.header.data_begin = data_begin;
   for (std::size_t i = 0; i < reader.header.entries.size(); ++i)

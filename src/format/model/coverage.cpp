@@ -16,9 +16,8 @@ std::string text(const Shape& shape) {
 }
 
 Error at_tensor(Errc code, const Tensor& tensor, std::string what) {
-  Error error{.code = code, .message = tensor.name + ": " + std::move(what)};
-  error.tensor = tensor.name + " " + text(tensor.shape);
-  return error;
+  return {
+      .code = code, .message = tensor.name + ": " + std::move(what), .tensor = tensor.name + " " + text(tensor.shape)};
 }
 
 /// Chunks that are runs of the row-major order: sorted, they must follow each other.

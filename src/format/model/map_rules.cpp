@@ -113,12 +113,11 @@ std::optional<std::vector<std::string_view>> match_stars(std::string_view text, 
 
 Result<MapRules> MapRules::parse(std::string_view text, const std::string& path) {
   const auto failed = [&](const Error& cause) {
-    Error error{.code = Errc::usage,
-                .message = path + ": --map: " + cause.message,
-                .file = path,
-                .hint = "the file is {\"ckpt-map\": 1, \"rules\": [...]}; docs/formats.md has examples"};
-    error.offset = cause.offset;
-    return fail(std::move(error));
+    return fail({.code = Errc::usage,
+                 .message = path + ": --map: " + cause.message,
+                 .file = path,
+                 .offset = cause.offset,
+                 .hint = "the file is {\"ckpt-map\": 1, \"rules\": [...]}; docs/formats.md has examples"});
   };
   const auto document = json::parse(text, {.max_bytes = kMostBytes});
   if (!document) return failed(document.error());

@@ -43,9 +43,7 @@ class Cursor {
 };
 
 tl::unexpected<Error> corrupt_at(std::size_t offset, std::string reason) {
-  Error error{.code = Errc::corrupt, .message = "JSON: parse: " + std::move(reason)};
-  error.offset = offset;
-  return fail(std::move(error));
+  return fail({.code = Errc::corrupt, .message = "JSON: parse: " + std::move(reason), .offset = offset});
 }
 
 /// Text of a message about hostile bytes: short, printable.

@@ -22,9 +22,9 @@ constexpr std::size_t kMostPieces = 65536;
 constexpr std::size_t kMostMeshDims = 64;
 
 tl::unexpected<Error> failed(const Graph& graph, NodeId node, std::string why, Errc code = Errc::corrupt) {
-  Error error{.code = code, .message = "DTensor: " + std::move(why)};
-  if (node != kNone) error.offset = graph.offset(node);
-  return fail(std::move(error));
+  return fail({.code = code,
+               .message = "DTensor: " + std::move(why),
+               .offset = node == kNone ? std::nullopt : std::optional(graph.offset(node))});
 }
 
 /// An int >= 0, or a tuple or list of them, laid out flat one level deep.

@@ -15,9 +15,9 @@ using pickle::kNone;
 using pickle::NodeId;
 
 tl::unexpected<Error> not_sharded(const Graph& graph, NodeId node, std::string why, Errc code = Errc::corrupt) {
-  Error error{.code = code, .message = "ShardedTensor: " + std::move(why)};
-  if (node != kNone) error.offset = graph.offset(node);
-  return fail(std::move(error));
+  return fail({.code = code,
+               .message = "ShardedTensor: " + std::move(why),
+               .offset = node == kNone ? std::nullopt : std::optional(graph.offset(node))});
 }
 
 /// "float32" of the properties, which are a tuple that begins with the dtype, or (as a dataclass) a dict.

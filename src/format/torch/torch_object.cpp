@@ -153,9 +153,9 @@ Result<Storage> as_storage(const Graph& graph, NodeId node) {
     storage.element_bytes = found->second.bytes;
   }
   if (id.size() > 5 && graph.kind(id[5]) != Kind::none) {
-    Error error{.code = Errc::unsupported, .message = "tensor: its storage is a view of another one"};
-    error.offset = graph.offset(node);
-    return fail(std::move(error));
+    return fail({.code = Errc::unsupported,
+                 .message = "tensor: its storage is a view of another one",
+                 .offset = graph.offset(node)});
   }
   CKPT_TRY(storage.bytes, checked_mul(static_cast<std::uint64_t>(count), storage.element_bytes));
   return storage;

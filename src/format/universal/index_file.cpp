@@ -25,9 +25,8 @@ constexpr std::uint64_t kNoBox = ~std::uint64_t{0};
 constexpr std::uint64_t kFlat = 1;
 
 tl::unexpected<Error> bad_index(Check check, std::uint64_t offset, std::string_view reason) {
-  Error error{.message = fmt::format("index file: parse at byte {}: {}", offset, reason)};
-  error.offset = offset;
-  return violates(check, std::move(error));
+  return violates(check,
+                  Error{.message = fmt::format("index file: parse at byte {}: {}", offset, reason), .offset = offset});
 }
 
 /// The range of the tensor's row-major order that a chunk spans: records are sorted and searched by it.

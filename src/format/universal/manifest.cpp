@@ -8,6 +8,7 @@
 #include "format/files/extra_names.hpp"
 #include "format/files/safetensors.hpp"
 #include "format/model/scalar_json.hpp"
+#include "format/text/error_context.hpp"
 #include "format/text/json.hpp"
 #include "format/universal/check_references.hpp"
 #include "format/universal/format_check.hpp"
@@ -520,9 +521,7 @@ class ManifestReader final : public json::Handler {
 Result<> parse_text(std::string_view text, ManifestReader& reader) {
   auto read = json::parse(text, reader, kLimits);
   if (read || reader.has_failed()) return read;
-  Error error = std::move(read).error();
-  error.message = "manifest.json: parse: " + error.message;
-  return violates(Check::manifest_json, std::move(error));
+  return violates(Check::manifest_json, with_context(std::move(read).error(), "manifest.json: parse"));
 }
 
 /// The trailing hash: its digits, if they match the bytes before them.
@@ -566,9 +565,7 @@ Result<> check_row_layout(const TensorRow& row, std::span<const LayoutFit> layou
     return fail(with_tensor(bad(Check::row_layout, "volume", "in a layout other than whole").value(), row.tensor.name));
   auto fits = fit.check(row.tensor, row.begin);
   if (fits) return {};
-  Error error = std::move(fits).error();
-  error.message = "manifest.json: parse: " + error.message;
-  return violates(Check::layout_fits, std::move(error));
+  return violates(Check::layout_fits, with_context(std::move(fits).error(), "manifest.json: parse"));
 }
 
 bool Manifest::is_dropped(FileClass file_class) const {

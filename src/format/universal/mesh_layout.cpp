@@ -6,6 +6,7 @@
 #include <set>
 
 #include "format/checked.hpp"
+#include "format/text/error_context.hpp"
 #include "format/universal/format_check.hpp"
 #include "format/universal/mesh_pieces.hpp"
 
@@ -89,8 +90,7 @@ std::uint64_t segments_length(const Layout::Cut& cut) {
 }
 
 Error about(const Tensor& tensor, Error error) {
-  error.message = fmt::format("{}: {}", tensor.name, error.message);
-  return with_tensor(std::move(error), tensor.name);
+  return with_tensor(with_context(std::move(error), tensor.name), tensor.name);
 }
 
 /// The part that holds most: the first one, but between explicit points.

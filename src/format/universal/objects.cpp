@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "format/model/scalar_json.hpp"
+#include "format/text/error_context.hpp"
 #include "format/text/json.hpp"
 #include "format/text/parse_number.hpp"
 #include "format/universal/format_check.hpp"
@@ -372,11 +373,8 @@ class ObjectsReader final : public json::Handler {
 Result<Objects> parse_objects(std::string_view text) {
   ObjectsReader reader;
   auto read = json::parse(text, reader, kObjectsLimits);
-  if (!read && !reader.has_failed()) {
-    Error error = std::move(read).error();
-    error.message = "objects.json: parse: " + error.message;
-    return violates(Check::objects_form, std::move(error));
-  }
+  if (!read && !reader.has_failed())
+    return violates(Check::objects_form, with_context(std::move(read).error(), "objects.json: parse"));
   CKPT_CHECK(std::move(read));
   return std::move(reader).finish();
 }

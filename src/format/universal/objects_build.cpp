@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "format/model/scalar_json.hpp"
+#include "format/text/error_context.hpp"
 #include "format/text/json_writer.hpp"
 #include "format/universal/manifest.hpp"
 #include "format/universal/objects.hpp"
@@ -144,11 +145,8 @@ Result<std::string> build_objects(const Hash128& id, std::span<const NamedObject
     out.line().begin_object().member("name", shown_text(object.name));
     if (!object.path.empty()) put_path(out.key("path"), object.path);
     out.key("value");
-    if (Result<> written = writer.write(object.value); !written) {
-      Error error = std::move(written).error();
-      error.message = fmt::format("{}: write objects.json: {}", object.name, error.message);
-      return fail(std::move(error));
-    }
+    if (Result<> written = writer.write(object.value); !written)
+      return fail(with_context(std::move(written).error(), object.name + ": write objects.json"));
     out.end_object();
   }
   out.line().end_array().end_object();

@@ -22,10 +22,9 @@ std::string members(std::uint64_t revision, const std::vector<FileClass>& droppe
 }
 
 tl::unexpected<Error> needed(const std::string& name) {
-  Error error{.code = Errc::unsupported,
-              .message = fmt::format("{}: drop the optimizer: its value stands only in the optimizer's state", name)};
-  error.tensor = name;
-  return fail(std::move(error));
+  return fail({.code = Errc::unsupported,
+               .message = fmt::format("{}: drop the optimizer: its value stands only in the optimizer's state", name),
+               .tensor = name});
 }
 
 }  // namespace

@@ -30,9 +30,8 @@ Hash128 hash_at(std::span<const std::byte> data, std::size_t offset) {
 }
 
 tl::unexpected<Error> bad_sums(Check check, std::uint64_t offset, std::string reason) {
-  Error error{.message = fmt::format("sums.bin: parse at byte {}: {}", offset, reason)};
-  error.offset = offset;
-  return violates(check, std::move(error));
+  return violates(check,
+                  Error{.message = fmt::format("sums.bin: parse at byte {}: {}", offset, reason), .offset = offset});
 }
 
 bool holds_tensors(FileClass file_class) {

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "format/text/error_context.hpp"
 #include "format/torch/torch_object.hpp"
 
 namespace ckpt::deepspeed {
@@ -98,9 +99,8 @@ Result<Value> ObjectReader::read(NodeId node, const Path& path) {
     return found->second;
   });
   if (!value) {
-    Error error = std::move(value).error();
-    error.message = file_.path() + ": " + dotted(path) + ": " + error.message;
-    return fail(with_file(std::move(error), file_.path()));
+    const std::string where = file_.path() + ": " + dotted(path);
+    return fail(with_file(with_context(std::move(value).error(), where), file_.path()));
   }
   return **value;
 }

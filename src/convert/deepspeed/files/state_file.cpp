@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "format/text/error_context.hpp"
 #include "format/torch/torch_object.hpp"
 
 namespace ckpt::deepspeed {
@@ -86,9 +87,8 @@ Result<std::vector<NodeId>> StateFile::items(NodeId node, std::string_view what)
 }
 
 Result<std::optional<FileTensor>> StateFile::tensor(NodeId node, std::string_view what) const {
-  const auto at = [&](Error e) {
-    e.message = path() + ": " + std::string(what) + ": " + e.message;
-    return fail(with_file(std::move(e), path()));
+  const auto at = [&](Error error) {
+    return fail(with_file(with_context(std::move(error), path() + ": " + std::string(what)), path()));
   };
   if (node == kNone) return std::optional<FileTensor>{};
   auto view = torch::as_tensor(graph(), node);

@@ -441,12 +441,12 @@ class ModelParallelReader {
       }
       const auto layer = split_layer_name(name);
       const std::string file = layer ? layers_.path_of(layer->first, 0) : in_tag(files_.model_name(0));
-      Error error{.code = Errc::incomplete,
-                  .message = layer ? file + ": the file is missing"
-                                   : name + ": no file of a layer holds its weight, or nothing tells which",
-                  .file = file,
-                  .hint = "each rank writes its own file: copy the missing ones from the nodes that wrote them"};
-      return fail(with_tensor(std::move(error), name));
+      return fail({.code = Errc::incomplete,
+                   .message = layer ? file + ": the file is missing"
+                                    : name + ": no file of a layer holds its weight, or nothing tells which",
+                   .file = file,
+                   .tensor = name,
+                   .hint = "each rank writes its own file: copy the missing ones from the nodes that wrote them"});
     }
     return {};
   }

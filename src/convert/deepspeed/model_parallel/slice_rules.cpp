@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "format/checked.hpp"
+#include "format/text/error_context.hpp"
 #include "format/torch/torch_object.hpp"
 
 namespace ckpt::deepspeed {
@@ -325,8 +326,8 @@ Result<Assembled> SliceRules::assemble(const std::string& name, const std::vecto
     auto joined =
         join->dim ? side_by_side(name, ranks, static_cast<std::size_t>(*join->dim), {}) : copies_of(name, ranks);
     if (!joined && joined.error().code == Errc::corrupt) {
+      joined.error() = with_context(std::move(joined).error(), user_->path() + ": --map");
       joined.error().code = Errc::usage;
-      joined.error().message = user_->path() + ": --map: " + joined.error().message;
     }
     return joined;
   }
