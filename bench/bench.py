@@ -35,7 +35,7 @@ def drop_caches():
 
 
 def reserve_huge_pages(count):
-    """For fio's buffers only: ckpt runs without, as it does at a user's. Returns how many there are."""
+    """For fio's buffers only: ckpt runs without huge pages, as on a user's machine. Returns how many there are."""
     knob = pathlib.Path("/proc/sys/vm/nr_hugepages")
     try:
         knob.write_text(str(count))
@@ -221,14 +221,14 @@ class Bench:
         self.remove(self.work / "swap")
 
     def case_save(self):
-        """A save of 4 GiB through the library into fresh files against fio's write; what commit() takes with staging; the load."""
+        """A save of 4 GiB through the library into fresh files against fio's write; the time of commit() with staging; the load."""
         program = self.ckpt.parent / "bench_save"
         size = 4 << 30
         store = self.work / "store"
 
         def fio():
-            # In new directories, as a save's files are: ext4 places a file by its directory, and blocks that were just
-            # given back are faster.
+            # In new directories, like the files of a save: ext4 places a file by its directory, and blocks that were
+            # just freed are faster.
             tree = self.work / "fio-store"
             self.remove(tree)
             directory = tree / "run" / f"step.partial-{random.getrandbits(64):016x}" / "shards" / "weights"
@@ -459,7 +459,7 @@ print(time.monotonic() - start)
             self.remove(out)
 
     def case_tensors(self):
-        """100,000 tensors in one file: what planning costs."""
+        """100,000 tensors in one file: the cost of planning."""
         path = self.work / "many.safetensors"
         count = 100_000
         header = {f"model.layers.{i // 100}.part{i % 100}.weight": {"dtype": "F32", "shape": [8], "data_offsets": [32 * i, 32 * i + 32]}

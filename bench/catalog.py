@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A store of many checkpoints, and what its verbs take: list, latest, status, the plan of prune, a rebuild, deletion;
+"""A store of many checkpoints, and the time of each command: list, latest, status, the plan of prune, a rebuild, deletion;
 and status with as many in the trash.
 
     python bench/catalog.py STORE --ckpt build/release/bin/ckpt [--count 100000]
@@ -69,12 +69,12 @@ def measure(label, command, rounds, codes=(0,)):
 
 
 def delete_much(ckpt, store, rounds):
-    """One checkpoint of 100 GiB in 4 files of holes beside three small ones: only what deletes it is in the clock."""
+    """One checkpoint of 100 GiB in 4 files of holes beside three small ones: only the deletion is timed."""
     big = store.with_name("big")
     for _ in range(rounds):
         shutil.rmtree(big, ignore_errors=True)
         make_store(ckpt, big, 4)
-        # Whether its bytes are those of its sums is nobody's question when it is the one to go.
+        # Its hashes may be wrong: a checkpoint is deleted without comparing them.
         for i in range(4):
             with open(big / "r/step-000000010.g1/shards/weights" / f"{i + 1:05}-00000.safetensors", "wb") as file:
                 os.truncate(file.fileno(), 25 << 30)
@@ -83,8 +83,8 @@ def delete_much(ckpt, store, rounds):
 
 
 def fill_trash(ckpt, store, count):
-    """As many deleted checkpoints: one is deleted, and its record stands for all. Their directories are empty, as
-    nobody looks into them."""
+    """As many deleted checkpoints: one is deleted, and its record is copied for all. Their directories are empty,
+    because no command reads them."""
     small = store.with_name("trash-template")
     shutil.rmtree(small, ignore_errors=True)
     make_store(ckpt, small, 2)
