@@ -4,6 +4,7 @@
 
 #include "api/catalog/store_catalog.hpp"
 #include "catalog/bucket.hpp"
+#include "catalog/filter.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/output/catalog_text.hpp"
 #include "cli/output/table.hpp"

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "api/catalog/prune.hpp"
+#include "catalog/explain.hpp"
 #include "catalog/policy_flags.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/simulate_command.hpp"

@@ -4,6 +4,7 @@
 
 #include "api/catalog/import.hpp"
 #include "api/catalog/store_catalog.hpp"
+#include "catalog/index/utc.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/output/catalog_text.hpp"
 #include "cli/output/conversion_text.hpp"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "api/catalog/simulate_prune.hpp"
+#include "catalog/explain.hpp"
 #include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "format/text/quantity.hpp"

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "api/catalog/why.hpp"
+#include "catalog/explain.hpp"
 #include "catalog/index/utc.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/output/catalog_text.hpp"

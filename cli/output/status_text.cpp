@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "catalog/index/utc.hpp"
 #include "cli/output/catalog_text.hpp"
 
 namespace ckpt::cli {

@@ -7,6 +7,7 @@
 
 #include "api/catalog/prune_policies.hpp"
 #include "api/catalog/store_catalog.hpp"
+#include "catalog/index/catalog.hpp"
 #include "catalog/policy_toml.hpp"
 #include "engine/io/replace_file.hpp"
 

@@ -11,6 +11,7 @@
 #include "api/catalog/look_again.hpp"
 #include "api/catalog/prune_decider.hpp"
 #include "api/catalog/store_catalog.hpp"
+#include "catalog/index/catalog.hpp"
 #include "catalog/index/link_watch.hpp"
 #include "catalog/index/links.hpp"
 #include "catalog/index/reference_marks.hpp"

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "api/catalog/store_catalog.hpp"
+#include "catalog/index/catalog.hpp"
 #include "catalog/index/lacks_files.hpp"
 #include "convert/foreign_names.hpp"
 #include "engine/locks/lease.hpp"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/catalog/store_catalog.hpp"
+#include "catalog/index/catalog.hpp"
 
 namespace ckpt {
 namespace {

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "api/catalog/prune_policies.hpp"
-#include "catalog/explain.hpp"  // IWYU pragma: export
 #include "catalog/simulate.hpp"
 
 namespace ckpt {

@@ -1,15 +1,20 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "api/catalog/store_readers.hpp"
-#include "catalog/filter.hpp"         // IWYU pragma: export
-#include "catalog/index/catalog.hpp"  // IWYU pragma: export
-#include "catalog/index/utc.hpp"      // IWYU pragma: export
+#include "catalog/bucket.hpp"
+#include "catalog/checkpoint.hpp"
+#include "catalog/filter.hpp"
+#include "catalog/index/catalog.hpp"
+#include "catalog/index/entry.hpp"
+#include "catalog/index/marks.hpp"
+#include "catalog/index/refresh.hpp"
+#include "catalog/index/rows.hpp"
+#include "catalog/index/scan.hpp"
 #include "catalog/trash/trash.hpp"
 #include "engine/io/io.hpp"
 #include "format/result.hpp"

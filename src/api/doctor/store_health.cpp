@@ -9,6 +9,7 @@
 
 #include "api/catalog/repair.hpp"
 #include "api/catalog/store_catalog.hpp"
+#include "catalog/index/catalog.hpp"
 #include "catalog/trash/trash.hpp"
 #include "engine/io/file_system.hpp"
 #include "engine/publish/left_over.hpp"
